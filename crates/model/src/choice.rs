@@ -1,0 +1,162 @@
+//! The closed choices of a template: how the workspace is seen, and how far the network reaches.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How a box sees the workspace. Ordered: the later, the more a box may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// The directory can be read and nothing else.
+    ReadOnly,
+    /// Changes are held back for review.
+    Overlay,
+    /// Changes land in the directory at once, but for files that the host would later execute.
+    Direct,
+}
+
+/// How far the network of a box reaches. Ordered: the later, the further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Net {
+    /// Loopback only.
+    None,
+    /// What rules allow.
+    Restricted,
+    /// Every public name, still through the broker.
+    Full,
+}
+
+/// What a box may do with a mount. Ordered: the later, the more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Access {
+    #[serde(rename = "ro")]
+    ReadOnly,
+    #[serde(rename = "rw")]
+    ReadWrite,
+}
+
+/// Why a text does not name a mode.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no such mode; write `overlay`, `direct` or `read-only`")]
+pub struct ModeError;
+
+/// Why a text does not name a network.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no such network; write `none`, `restricted` or `full`")]
+pub struct NetError;
+
+/// Why a text does not name an access.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no such access; write `ro` or `rw`")]
+pub struct AccessError;
+
+impl Mode {
+    pub const ALL: [Self; 3] = [Self::ReadOnly, Self::Overlay, Self::Direct];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read-only",
+            Self::Overlay => "overlay",
+            Self::Direct => "direct",
+        }
+    }
+}
+
+impl Net {
+    pub const ALL: [Self; 3] = [Self::None, Self::Restricted, Self::Full];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Restricted => "restricted",
+            Self::Full => "full",
+        }
+    }
+}
+
+impl Access {
+    pub const ALL: [Self; 2] = [Self::ReadOnly, Self::ReadWrite];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "ro",
+            Self::ReadWrite => "rw",
+        }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = ModeError;
+
+    fn from_str(text: &str) -> Result<Self, ModeError> {
+        Self::ALL.into_iter().find(|mode| mode.name() == text).ok_or(ModeError)
+    }
+}
+
+impl FromStr for Net {
+    type Err = NetError;
+
+    fn from_str(text: &str) -> Result<Self, NetError> {
+        Self::ALL.into_iter().find(|net| net.name() == text).ok_or(NetError)
+    }
+}
+
+impl FromStr for Access {
+    type Err = AccessError;
+
+    fn from_str(text: &str) -> Result<Self, AccessError> {
+        Self::ALL.into_iter().find(|access| access.name() == text).ok_or(AccessError)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_choice_has_one_name_everywhere() {
+        for mode in Mode::ALL {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+            assert_eq!(serde_json::to_string(&mode).unwrap(), format!("\"{mode}\""));
+        }
+        for net in Net::ALL {
+            assert_eq!(net.to_string().parse(), Ok(net));
+            assert_eq!(serde_json::to_string(&net).unwrap(), format!("\"{net}\""));
+        }
+        for access in Access::ALL {
+            assert_eq!(access.to_string().parse(), Ok(access));
+            assert_eq!(serde_json::to_string(&access).unwrap(), format!("\"{access}\""));
+        }
+        assert_eq!("".parse::<Net>(), Err(NetError));
+        assert_eq!("Direct".parse::<Mode>(), Err(ModeError));
+        assert_eq!("wo".parse::<Access>(), Err(AccessError));
+    }
+
+    #[test]
+    fn more_freedom_is_greater() {
+        assert!(Mode::ReadOnly < Mode::Overlay && Mode::Overlay < Mode::Direct);
+        assert!(Net::None < Net::Restricted && Net::Restricted < Net::Full);
+        assert!(Access::ReadOnly < Access::ReadWrite);
+    }
+}

@@ -1,0 +1,371 @@
+//! Environment variables of a box: nothing is inherited unless named.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::text;
+
+/// A variable with its value, or the name of one to inherit from the operator.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EnvVar {
+    name: String,
+    value: Option<String>,
+}
+
+/// Why a text is not a variable.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EnvError {
+    #[error("not a variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)")]
+    Name,
+    #[error("a value cannot have a NUL in it")]
+    Nul,
+}
+
+impl EnvVar {
+    /// `None` as value inherits the variable from the operator's environment.
+    pub fn new(name: &str, value: Option<&str>) -> Result<Self, EnvError> {
+        let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        if name.is_empty()
+            || !name.bytes().all(word)
+            || name.starts_with(|c: char| c.is_ascii_digit())
+        {
+            return Err(EnvError::Name);
+        }
+        if value.is_some_and(|value| value.contains('\0')) {
+            return Err(EnvError::Nul);
+        }
+        Ok(Self { name: name.to_owned(), value: value.map(str::to_owned) })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// `None`: inherit it from the operator.
+    pub fn value(&self) -> Option<&str> {
+        self.value.as_deref()
+    }
+
+    /// Whether the variable decides what other programs load, run, trust or talk to.
+    pub fn steers(&self) -> bool {
+        steers(&self.name)
+    }
+}
+
+// Never the value: a variable may hold a credential, and debug output ends in logs.
+impl fmt::Debug for EnvVar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value {
+            Some(_) => write!(f, "EnvVar({}=..)", self.name),
+            None => write!(f, "EnvVar({})", self.name),
+        }
+    }
+}
+
+impl FromStr for EnvVar {
+    type Err = EnvError;
+
+    fn from_str(text: &str) -> Result<Self, EnvError> {
+        match text.split_once('=') {
+            Some((name, value)) => Self::new(name, Some(value)),
+            None => Self::new(text, None),
+        }
+    }
+}
+
+impl fmt::Display for EnvVar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.value {
+            Some(value) => write!(f, "{}={value}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+impl Serialize for EnvVar {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for EnvVar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text::parse(deserializer)
+    }
+}
+
+/// Whole names, upper case.
+const STEERING_NAMES: &[&str] = &[
+    // What a shell runs, splits by or looks up.
+    "PATH",
+    "IFS",
+    "ENV",
+    "CDPATH",
+    "SHELL",
+    "SHELLOPTS",
+    "PROMPT_COMMAND",
+    "PS0",
+    "PS1",
+    "PS2",
+    "PS4",
+    "ZDOTDIR",
+    "FPATH",
+    "HOME",
+    "TMPDIR",
+    "TMP",
+    "TEMP",
+    // What the C library and terminal libraries load.
+    "GLIBC_TUNABLES",
+    "GCONV_PATH",
+    "LOCPATH",
+    "NLSPATH",
+    "HOSTALIASES",
+    "RES_OPTIONS",
+    "RESOLV_HOST_CONF",
+    "TERMINFO",
+    "TERMINFO_DIRS",
+    "TERMCAP",
+    "TZDIR",
+    "OPENSSL_CONF",
+    "OPENSSL_MODULES",
+    // Programs that other programs start by name.
+    "EDITOR",
+    "VISUAL",
+    "PAGER",
+    "MANPAGER",
+    "BROWSER",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "LESS",
+    "SSH_ASKPASS",
+    "SUDO_ASKPASS",
+    "SSH_AUTH_SOCK",
+    "RSYNC_RSH",
+    "CVS_RSH",
+    "SVN_SSH",
+    // Compilers and build tools.
+    "CC",
+    "CXX",
+    "CPP",
+    "LD",
+    "AR",
+    "AS",
+    "CFLAGS",
+    "CXXFLAGS",
+    "CPPFLAGS",
+    "LDFLAGS",
+    "COMPILER_PATH",
+    "GCC_EXEC_PREFIX",
+    "CPATH",
+    "LIBRARY_PATH",
+    "MAKEFLAGS",
+    "MFLAGS",
+    "GNUMAKEFLAGS",
+    "MAKEFILES",
+    "RUSTC",
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "RUSTDOC",
+    "RUSTFLAGS",
+    "RUSTDOCFLAGS",
+    "PKG_CONFIG",
+    "PKG_CONFIG_PATH",
+    "GOFLAGS",
+    "GOROOT",
+    "GOPATH",
+    "GOPROXY",
+    "GOSUMDB",
+    "GONOSUMDB",
+    "GOINSECURE",
+    "GOENV",
+    "GOTOOLCHAIN",
+    // Languages.
+    "CLASSPATH",
+    "JAVA_OPTS",
+    "_JAVA_OPTIONS",
+    "LUA_INIT",
+    "LUA_PATH",
+    "LUA_CPATH",
+    "PHPRC",
+    "PHP_INI_SCAN_DIR",
+    "R_PROFILE",
+    "R_PROFILE_USER",
+    "R_ENVIRON",
+    "EMACSLOADPATH",
+    "VIMINIT",
+    "EXINIT",
+    "MYVIMRC",
+    "TCLLIBPATH",
+    "ERL_FLAGS",
+    "ERL_AFLAGS",
+    "ELIXIR_ERL_OPTIONS",
+    "GHCRTS",
+    "ELECTRON_RUN_AS_NODE",
+    // Whom to trust and where to connect.
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "CURL_CA_BUNDLE",
+    "CURL_HOME",
+    "REQUESTS_CA_BUNDLE",
+    "WGETRC",
+    "KUBECONFIG",
+    "NETRC",
+];
+
+/// Beginnings of families, upper case. `LESSOPEN`-like cousins appear faster than one can list them.
+const STEERING_PREFIXES: &[&str] = &[
+    "LD_",
+    "DYLD_",
+    "GIT_",
+    "BASH_",
+    "NODE_",
+    "NPM_",
+    "YARN_",
+    "PNPM_",
+    "COREPACK_",
+    "DENO_",
+    "BUN_",
+    "PYTHON",
+    "PIP_",
+    "UV_",
+    "POETRY_",
+    "CONDA_",
+    "VIRTUAL_ENV",
+    "PERL",
+    "RUBY",
+    "GEM_",
+    "BUNDLE_",
+    "BUNDLER_",
+    "JAVA_TOOL_",
+    "JDK_JAVA_",
+    "MAVEN_",
+    "GRADLE_",
+    "SBT_",
+    "DOTNET_",
+    "COR_",
+    "CORECLR_",
+    "NUGET_",
+    "CARGO_",
+    "RUSTUP_",
+    "CMAKE_",
+    "CCACHE_",
+    "MALLOC_",
+    "XDG_",
+    "SSH_",
+    "GPG_",
+    "GNUPG",
+    "DOCKER_",
+    "AWS_",
+    "AZURE_",
+    "GOOGLE_",
+    "CLOUDSDK_",
+    "CLAUDE_",
+    "ANTHROPIC_",
+    "OPENAI_",
+    "CODEX_",
+    "GEMINI_",
+    "MCP_",
+    "BELLJAR_",
+];
+
+/// Ends of families, upper case: where requests go, and with them the credentials.
+const STEERING_SUFFIXES: &[&str] =
+    &["_PROXY", "_BASE_URL", "_API_BASE", "_API_URL", "_ENDPOINT", "_PRELOAD"];
+
+/// Whether a variable of this name decides what programs load, run, trust or talk to (threat F15).
+///
+/// A project's file may set variables, but none of these: the program in the box, and the helpers
+/// it starts, are the operator's choice.
+fn steers(name: &str) -> bool {
+    // Some are read in lower case as well: http_proxy, npm_config_*.
+    let name = name.to_ascii_uppercase();
+    STEERING_NAMES.contains(&name.as_str())
+        || STEERING_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || STEERING_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_has_a_value_or_is_inherited() {
+        for (text, name, value) in [
+            ("A=1", "A", Some("1")),
+            ("A=", "A", Some("")),
+            ("A=b=c", "A", Some("b=c")),
+            ("_x9=é\n", "_x9", Some("é\n")),
+            ("A", "A", None),
+        ] {
+            let var: EnvVar = text.parse().unwrap();
+            assert_eq!((var.name(), var.value()), (name, value));
+        }
+        for text in
+            ["", "=", "=x", "1A=x", "A-B=x", "A B", "é=1", "A\0=1", "BASH_FUNC_x%%=() { :; }"]
+        {
+            assert_eq!(text.parse::<EnvVar>(), Err(EnvError::Name), "{text}");
+        }
+        assert_eq!("A=x\0y".parse::<EnvVar>(), Err(EnvError::Nul));
+    }
+
+    #[test]
+    fn values_stay_out_of_debug_output() {
+        assert_eq!(format!("{:?}", "TOKEN=hush".parse::<EnvVar>().unwrap()), "EnvVar(TOKEN=..)");
+    }
+
+    #[test]
+    fn f15_variables_that_steer_loaders_and_helpers_are_known() {
+        for name in [
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "LD_AUDIT",
+            "BASH_ENV",
+            "ENV",
+            "NODE_OPTIONS",
+            "PYTHONSTARTUP",
+            "PYTHONPATH",
+            "PERL5OPT",
+            "PERL5LIB",
+            "RUBYOPT",
+            "JAVA_TOOL_OPTIONS",
+            "_JAVA_OPTIONS",
+            "GIT_SSH_COMMAND",
+            "GIT_CONFIG_COUNT",
+            "GIT_EXTERNAL_DIFF",
+            "PATH",
+            "IFS",
+            "PROMPT_COMMAND",
+            "http_proxy",
+            "HTTPS_PROXY",
+            "npm_config_registry",
+            "ANTHROPIC_BASE_URL",
+            "SSL_CERT_FILE",
+            "GCONV_PATH",
+            "GLIBC_TUNABLES",
+            "RUSTC_WRAPPER",
+            "CARGO_BUILD_RUSTC",
+            "MAKEFLAGS",
+            "PS4",
+        ] {
+            assert!(EnvVar::new(name, Some("x")).unwrap().steers(), "{name}");
+        }
+        for name in
+            ["DEBUG", "RUST_LOG", "LANG", "TZ", "CI", "NO_COLOR", "APP_MODE", "PORT", "PATHS"]
+        {
+            assert!(!EnvVar::new(name, Some("x")).unwrap().steers(), "{name}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_never_panics_and_a_variable_survives_a_round_trip(
+            text in "[A-Za-z_0-9]{0,4}=?.{0,4}|(?s).*"
+        ) {
+            if let Ok(var) = text.parse::<EnvVar>() {
+                proptest::prop_assert_eq!(var.to_string(), &text[..]);
+            }
+        }
+    }
+}

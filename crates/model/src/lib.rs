@@ -1,0 +1,34 @@
+//! What things are in Belljar: ids, sizes, layers, templates, `belljar.toml`, risky files and results.
+//!
+//! Pure: no I/O, no clock, no environment. Text becomes a checked value once, here, and everything
+//! else works on those values.
+#![forbid(unsafe_code)]
+
+mod choice;
+mod cpus;
+pub mod display;
+mod env;
+mod id;
+mod layer;
+mod limits;
+mod mount;
+pub mod outcome;
+mod record;
+mod size;
+mod template;
+mod text;
+mod time;
+mod unicode;
+
+pub use choice::{Access, AccessError, Mode, ModeError, Net, NetError};
+pub use cpus::{Cpus, CpusError};
+pub use env::{EnvError, EnvVar};
+pub use id::{NameError, RunId, RunIdError, RunName};
+pub use layer::{Layer, LayerError, Requirement, RequirementError};
+pub use limits::{LimitError, Limits};
+pub use mount::{Mount, MountError, anchor};
+pub use outcome::{CpuTime, InForce, LayerState, OutputBytes, Reason, RunResult};
+pub use record::{Clock, Review, RunRecord, RunState, WorkspaceAt};
+pub use size::{ByteSize, SizeError};
+pub use template::{DEFAULT_TEMPLATE, Overrides, Template, TemplateError};
+pub use time::{Timeout, TimeoutError};

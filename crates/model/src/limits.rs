@@ -1,0 +1,115 @@
+//! How much a box may use.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cpus::Cpus;
+use crate::size::ByteSize;
+use crate::time;
+
+/// The limits of a box. Every one is enforced, and there is no way to say "unlimited" but for time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    pub memory: ByteSize,
+    pub cpus: Cpus,
+    /// Processes and threads.
+    pub pids: u32,
+    /// What the box may write to its temporary directories and its overlay.
+    pub disk: ByteSize,
+    /// Open files per process.
+    pub files: u64,
+    /// Standard output and standard error together.
+    pub output: ByteSize,
+    #[serde(with = "time::as_text")]
+    pub timeout: Option<Duration>,
+}
+
+/// A limit below which no program could run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError {
+    #[error("at least {MIN_MEMORY} of memory is needed to start a program")]
+    Memory,
+    #[error("at least {MIN_PIDS} processes are needed, one of them Belljar's")]
+    Pids,
+    #[error("at least {MIN_DISK} of disk is needed")]
+    Disk,
+    #[error("at least {MIN_FILES} open files are needed to start a program")]
+    Files,
+}
+
+const MIN_MEMORY: ByteSize = ByteSize::mib(16);
+const MIN_PIDS: u32 = 2;
+const MIN_DISK: ByteSize = ByteSize::mib(1);
+const MIN_FILES: u64 = 16;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: ByteSize::mib(2048),
+            cpus: Cpus::whole(2),
+            pids: 512,
+            disk: ByteSize::mib(2048),
+            files: 4096,
+            output: ByteSize::mib(256),
+            timeout: Some(Duration::from_secs(600)),
+        }
+    }
+}
+
+impl Limits {
+    /// Refuses what no program could start under.
+    pub fn check(&self) -> Result<(), LimitError> {
+        // Destructured without `..`, so that a new limit cannot be forgotten here.
+        let Self { memory, cpus: _, pids, disk, files, output: _, timeout: _ } = self;
+        if *memory < MIN_MEMORY {
+            return Err(LimitError::Memory);
+        }
+        if *pids < MIN_PIDS {
+            return Err(LimitError::Pids);
+        }
+        if *disk < MIN_DISK {
+            return Err(LimitError::Disk);
+        }
+        if *files < MIN_FILES {
+            return Err(LimitError::Files);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_what_the_documentation_promises() {
+        let json = serde_json::to_string(&Limits::default()).unwrap();
+        assert_eq!(
+            json,
+            r#"{"memory":"2GiB","cpus":"2","pids":512,"disk":"2GiB","files":4096,"output":"256MiB","timeout":"10m"}"#
+        );
+        assert_eq!(serde_json::from_str::<Limits>(&json).unwrap(), Limits::default());
+        assert_eq!(Limits::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn limits_that_no_program_could_start_under_are_refused() {
+        let at = Limits::default;
+        assert_eq!(Limits { memory: ByteSize::mib(15), ..at() }.check(), Err(LimitError::Memory));
+        assert_eq!(Limits { pids: 1, ..at() }.check(), Err(LimitError::Pids));
+        let small = ByteSize::new(1 << 19).unwrap();
+        assert_eq!(Limits { disk: small, ..at() }.check(), Err(LimitError::Disk));
+        assert_eq!(Limits { files: 15, ..at() }.check(), Err(LimitError::Files));
+        let floor = Limits {
+            memory: ByteSize::mib(16),
+            pids: 2,
+            disk: ByteSize::mib(1),
+            files: 16,
+            output: ByteSize::new(1).unwrap(),
+            ..at()
+        };
+        assert_eq!(floor.check(), Ok(()));
+    }
+}

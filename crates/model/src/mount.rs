@@ -1,0 +1,220 @@
+//! Directories of the host that a box is given besides its workspace.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::choice::Access;
+use crate::text;
+
+/// A directory or file of the host, and where a box sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    source: PathBuf,
+    target: PathBuf,
+    access: Access,
+}
+
+/// Why something is not a mount.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MountError {
+    #[error("not a mount; write SRC:DST, SRC:DST:ro or SRC:DST:rw")]
+    Malformed,
+    #[error("a mount ends in `:ro` or `:rw`, or in neither")]
+    Access,
+    #[error("the source is empty or has a NUL in it")]
+    Source,
+    #[error("the target must be an absolute path without `.`, `..` or `//`")]
+    TargetForm,
+    #[error("{0} is the box's own and cannot be mounted over")]
+    TargetTaken(&'static str),
+}
+
+/// What the box itself puts there; nothing beneath may be replaced either.
+const TAKEN_TREES: [&str; 3] = ["/proc", "/dev", "/sys"];
+
+impl Mount {
+    /// Checks where the mount would land. The source is looked at only when the box is built.
+    pub fn new(source: PathBuf, target: PathBuf, access: Access) -> Result<Self, MountError> {
+        let source_bytes = source.as_os_str().as_encoded_bytes();
+        if source_bytes.is_empty() || source_bytes.contains(&0) {
+            return Err(MountError::Source);
+        }
+        check_target(&target)?;
+        Ok(Self { source, target, access })
+    }
+
+    pub fn source(&self) -> &Path {
+        &self.source
+    }
+
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The same mount with its source made absolute; see [`anchor`].
+    #[must_use]
+    pub fn anchored(self, base: &Path, home: Option<&Path>) -> Self {
+        Self { source: anchor(&self.source, base, home), ..self }
+    }
+
+    /// The same mount, read-only.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { access: Access::ReadOnly, ..self }
+    }
+}
+
+/// Makes a path of an operator absolute: `~/x` by `home` (left alone without one), else by `base`.
+pub fn anchor(path: &Path, base: &Path, home: Option<&Path>) -> PathBuf {
+    match path.strip_prefix("~") {
+        Ok(rest) => match home {
+            // `join("")` would add a slash.
+            Some(home) if rest.as_os_str().is_empty() => home.to_owned(),
+            Some(home) => home.join(rest),
+            None => path.to_owned(),
+        },
+        Err(_) => base.join(path),
+    }
+}
+
+fn check_target(target: &Path) -> Result<(), MountError> {
+    // By text, since `Path::components` silently drops `.` and `//`.
+    let text = target.to_str().ok_or(MountError::TargetForm)?;
+    let Some(relative) = text.strip_prefix('/') else { return Err(MountError::TargetForm) };
+    if relative.is_empty() {
+        return Err(MountError::TargetTaken("/"));
+    }
+    let plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['\0', ':']);
+    if !relative.split('/').all(plain) {
+        return Err(MountError::TargetForm);
+    }
+    if let Some(tree) = TAKEN_TREES.into_iter().find(|tree| target.starts_with(tree)) {
+        return Err(MountError::TargetTaken(tree));
+    }
+    if text == "/workspace" {
+        return Err(MountError::TargetTaken("/workspace"));
+    }
+    Ok(())
+}
+
+impl FromStr for Mount {
+    type Err = MountError;
+
+    /// Reads from the right, so that a source may have a colon in its name.
+    fn from_str(text: &str) -> Result<Self, MountError> {
+        let (rest, last) = text.rsplit_once(':').ok_or(MountError::Malformed)?;
+        let (paths, access) = match last.parse() {
+            Ok(access) => (rest, access),
+            Err(_) if last.contains('/') || !rest.contains(":/") => (text, Access::ReadOnly),
+            Err(_) => return Err(MountError::Access),
+        };
+        let (source, target) = paths.rsplit_once(':').ok_or(MountError::Malformed)?;
+        Self::new(source.into(), target.into(), access)
+    }
+}
+
+impl fmt::Display for Mount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.source.display(), self.target.display(), self.access)
+    }
+}
+
+impl Serialize for Mount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Mount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text::parse(deserializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: Result<(&str, &str, Access), MountError>) {
+        let got = text.parse::<Mount>();
+        let expect = expect.map(|(source, target, access)| Mount {
+            source: source.into(),
+            target: target.into(),
+            access,
+        });
+        assert_eq!(got, expect, "{text}");
+    }
+
+    #[test]
+    fn a_mount_is_read_only_unless_it_says_otherwise() {
+        check("/a:/b", Ok(("/a", "/b", Access::ReadOnly)));
+        check("/a:/b:ro", Ok(("/a", "/b", Access::ReadOnly)));
+        check("/a:/b:rw", Ok(("/a", "/b", Access::ReadWrite)));
+        check("data:/srv/data", Ok(("data", "/srv/data", Access::ReadOnly)));
+        check("~/data:/data", Ok(("~/data", "/data", Access::ReadOnly)));
+        check("/odd:name:/b", Ok(("/odd:name", "/b", Access::ReadOnly)));
+        check("/a:/workspace/sub", Ok(("/a", "/workspace/sub", Access::ReadOnly)));
+        check("/a:/device", Ok(("/a", "/device", Access::ReadOnly)));
+    }
+
+    #[test]
+    fn what_is_not_a_mount_says_why() {
+        for text in ["", "/a", "ro", "/a:rw"] {
+            check(text, Err(MountError::Malformed));
+        }
+        check("/a:/b:wr", Err(MountError::Access));
+        check("/a:/b:", Err(MountError::Access));
+        check(":/b", Err(MountError::Source));
+        for text in
+            ["/a:b", "/a:", "/a:/b/../c", "/a:/b/./c", "/a:/b//c", "/a:/b/", "/a://b", "/a:/b/.."]
+        {
+            check(text, Err(MountError::TargetForm));
+        }
+        check("/a:/b\0c", Err(MountError::TargetForm));
+        check("/a\0:/b", Err(MountError::Source));
+        check("/a:/", Err(MountError::TargetTaken("/")));
+        check("/a:/proc", Err(MountError::TargetTaken("/proc")));
+        check("/a:/proc/self", Err(MountError::TargetTaken("/proc")));
+        check("/a:/dev/shm:rw", Err(MountError::TargetTaken("/dev")));
+        check("/a:/sys/fs", Err(MountError::TargetTaken("/sys")));
+        check("/a:/workspace", Err(MountError::TargetTaken("/workspace")));
+    }
+
+    #[test]
+    fn sources_are_anchored_once() {
+        let (base, home) = (Path::new("/base"), Some(Path::new("/home/u")));
+        for (path, expect) in [
+            ("x", "/base/x"),
+            ("/x", "/x"),
+            ("~/x", "/home/u/x"),
+            ("~", "/home/u"),
+            ("~x", "/base/~x"),
+        ] {
+            let got = anchor(Path::new(path), base, home);
+            assert_eq!(got, Path::new(expect), "{path}");
+            assert_eq!(anchor(&got, base, home), got);
+        }
+        assert_eq!(anchor(Path::new("~/x"), base, None), Path::new("~/x"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_never_panics_and_a_mount_survives_a_round_trip(
+            text in "(~?[/a-z.:]{0,8}):(/[a-z./]{0,8})(:r[ow])?|.*"
+        ) {
+            if let Ok(mount) = text.parse::<Mount>() {
+                proptest::prop_assert_eq!(mount.to_string().parse(), Ok(mount.clone()));
+                proptest::prop_assert!(mount.target().is_absolute());
+                proptest::prop_assert!(!mount.target().starts_with("/proc"));
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! How a run ended.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{RunId, RunName};
+use crate::layer::Layer;
+use crate::limits::Limits;
+
+/// What `--json` prints and `run.json` keeps about a run that is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunResult {
+    pub run: RunId,
+    pub name: Option<RunName>,
+    /// What the program returned, when it returned.
+    pub exit: Option<i32>,
+    /// The signal that ended the program, when one did.
+    pub signal: Option<i32>,
+    pub reason: Reason,
+    /// From the start of Belljar to the start of the program.
+    pub setup_micros: u64,
+    /// From the start of the program to its end.
+    pub wall_micros: u64,
+    pub cpu_micros: CpuTime,
+    /// `None` where nothing on the machine measures it.
+    pub peak_memory_bytes: Option<u64>,
+    pub stdin_bytes: u64,
+    pub output_bytes: OutputBytes,
+    /// `None` without a workspace whose changes are held back.
+    pub changed_files: Option<u64>,
+    pub layers: Vec<LayerState>,
+    pub limits: Limits,
+}
+
+/// Processor time of all processes of a box, in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuTime {
+    pub user: u64,
+    pub system: u64,
+}
+
+/// What a program wrote.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputBytes {
+    pub stdout: u64,
+    pub stderr: u64,
+}
+
+/// One layer and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerState {
+    pub layer: Layer,
+    #[serde(flatten)]
+    pub state: InForce,
+}
+
+/// Whether a layer holds, and by what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum InForce {
+    /// As designed; `detail` says how, for example `abi 6` or `v2, delegated`.
+    InForce { detail: String },
+    /// Left out because the operator said so.
+    Weakened,
+    /// Something weaker does its work, because this machine has no better.
+    StandIn { mechanism: String },
+}
+
+/// Why a run is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    Exited,
+    Signaled,
+    Timeout,
+    Memory,
+    Pids,
+    Disk,
+    Output,
+    Interrupted,
+    NotFound,
+    NotExecutable,
+    CouldNotStart,
+}
+
+impl Reason {
+    pub const ALL: [Self; 11] = [
+        Self::Exited,
+        Self::Signaled,
+        Self::Timeout,
+        Self::Memory,
+        Self::Pids,
+        Self::Disk,
+        Self::Output,
+        Self::Interrupted,
+        Self::NotFound,
+        Self::NotExecutable,
+        Self::CouldNotStart,
+    ];
+
+    /// The name in results. Stable: scripts match on it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::Signaled => "signaled",
+            Self::Timeout => "timeout",
+            Self::Memory => "memory",
+            Self::Pids => "pids",
+            Self::Disk => "disk",
+            Self::Output => "output",
+            Self::Interrupted => "interrupted",
+            Self::NotFound => "not_found",
+            Self::NotExecutable => "not_executable",
+            Self::CouldNotStart => "could_not_start",
+        }
+    }
+
+    /// What happened, for a person.
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Exited => "the program ended by itself",
+            Self::Signaled => "the program was ended by a signal",
+            Self::Timeout => "the program ran longer than its timeout and was killed",
+            Self::Memory => "the box used more memory than its limit and was killed",
+            Self::Pids => "the box started more processes than its limit and was killed",
+            Self::Disk => "the box wrote more to disk than its limit and was killed",
+            Self::Output => "the program wrote more output than its limit and was killed",
+            Self::Interrupted => "the run was interrupted",
+            Self::NotFound => "the program was not found in the box",
+            Self::NotExecutable => "the program cannot be executed in the box",
+            Self::CouldNotStart => "the box could not be started",
+        }
+    }
+
+    /// The exit code of `belljar run` for a reason that does not depend on the program's own end.
+    const fn fixed_exit_code(self) -> Option<u8> {
+        match self {
+            Self::Exited | Self::Signaled | Self::Interrupted => None,
+            Self::Timeout => Some(124),
+            Self::CouldNotStart => Some(COULD_NOT_START),
+            Self::NotExecutable => Some(126),
+            Self::NotFound => Some(127),
+            // What a shell shows for SIGKILL, since that is what a limit sends.
+            Self::Memory | Self::Pids | Self::Disk | Self::Output => Some(137),
+        }
+    }
+}
+
+const COULD_NOT_START: u8 = 125;
+const SIGINT: i32 = 2;
+
+impl RunResult {
+    /// The exit code of `belljar run`: the program's own, or one that says why there is none.
+    pub fn exit_code(&self) -> u8 {
+        if let Some(code) = self.reason.fixed_exit_code() {
+            return code;
+        }
+        match (self.exit, self.signal) {
+            (_, Some(signal)) => of_signal(signal),
+            (Some(exit), None) => of_exit(exit),
+            (None, None) if self.reason == Reason::Interrupted => of_signal(SIGINT),
+            // Nobody saw the program end, so nothing may pass for its success.
+            (None, None) => COULD_NOT_START,
+        }
+    }
+}
+
+/// As wait(2): the low eight bits.
+fn of_exit(exit: i32) -> u8 {
+    let [low, ..] = exit.to_le_bytes();
+    low
+}
+
+/// As a shell: 128 and the number of the signal.
+fn of_signal(signal: i32) -> u8 {
+    u8::try_from(signal).ok().and_then(|signal| signal.checked_add(128)).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn ended(reason: Reason, exit: Option<i32>, signal: Option<i32>) -> RunResult {
+        RunResult {
+            run: RunId::new(1_700_000_000_000, 7),
+            name: Some("build".parse().unwrap()),
+            exit,
+            signal,
+            reason,
+            setup_micros: 5_200,
+            wall_micros: 1_000_000,
+            cpu_micros: CpuTime { user: 1, system: 2 },
+            peak_memory_bytes: Some(4096),
+            stdin_bytes: 0,
+            output_bytes: OutputBytes { stdout: 3, stderr: 4 },
+            changed_files: None,
+            layers: vec![
+                LayerState {
+                    layer: Layer::Seccomp,
+                    state: InForce::InForce { detail: "x86-64".into() },
+                },
+                LayerState { layer: Layer::Landlock, state: InForce::Weakened },
+                LayerState {
+                    layer: Layer::Cgroup,
+                    state: InForce::StandIn { mechanism: "watcher".into() },
+                },
+            ],
+            limits: Limits::default(),
+        }
+    }
+
+    #[track_caller]
+    fn check(reason: Reason, exit: Option<i32>, signal: Option<i32>, expect: u8) {
+        assert_eq!(
+            ended(reason, exit, signal).exit_code(),
+            expect,
+            "{reason:?} {exit:?} {signal:?}"
+        );
+    }
+
+    #[test]
+    fn the_table_of_exit_codes() {
+        check(Reason::Exited, Some(0), None, 0);
+        check(Reason::Exited, Some(3), None, 3);
+        check(Reason::Exited, Some(255), None, 255);
+        check(Reason::Exited, Some(256 + 7), None, 7);
+        check(Reason::Signaled, None, Some(15), 143);
+        check(Reason::Signaled, None, Some(9), 137);
+        check(Reason::Signaled, None, Some(64), 192);
+        check(Reason::Signaled, None, Some(1000), 255);
+        check(Reason::Timeout, None, Some(9), 124);
+        check(Reason::Timeout, Some(0), None, 124);
+        check(Reason::CouldNotStart, None, None, 125);
+        check(Reason::NotExecutable, None, None, 126);
+        check(Reason::NotFound, None, None, 127);
+        for limit in [Reason::Memory, Reason::Pids, Reason::Disk, Reason::Output] {
+            check(limit, None, Some(9), 137);
+            check(limit, Some(0), None, 137);
+        }
+        check(Reason::Interrupted, None, Some(15), 143);
+        check(Reason::Interrupted, None, None, 130);
+    }
+
+    #[test]
+    fn an_end_that_nobody_saw_is_never_a_success() {
+        for reason in Reason::ALL {
+            assert_ne!(ended(reason, None, None).exit_code(), 0, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn reasons_have_one_name_and_a_sentence() {
+        for reason in Reason::ALL {
+            assert_eq!(serde_json::to_string(&reason).unwrap(), format!("\"{}\"", reason.name()));
+            assert!(!reason.sentence().is_empty() && !reason.sentence().ends_with('.'));
+        }
+    }
+
+    #[test]
+    fn a_result_survives_a_round_trip_in_the_shape_that_scripts_read() {
+        let result = ended(Reason::Memory, None, Some(9));
+        let json = serde_json::to_value(&result).unwrap();
+        assert_eq!(json["reason"], "memory");
+        assert_eq!(json["cpu_micros"]["system"], 2);
+        assert_eq!(
+            json["layers"][0],
+            serde_json::json!({"layer": "seccomp", "state": "in_force", "detail": "x86-64"})
+        );
+        assert_eq!(
+            json["layers"][1],
+            serde_json::json!({"layer": "landlock", "state": "weakened"})
+        );
+        assert_eq!(json["layers"][2]["mechanism"], "watcher");
+        assert_eq!(serde_json::from_value::<RunResult>(json).unwrap(), result);
+    }
+}

@@ -1,0 +1,321 @@
+//! What a box is made from.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::choice::{Mode, Net};
+use crate::cpus::Cpus;
+use crate::env::EnvVar;
+use crate::layer::{Layer, Requirement};
+use crate::limits::{LimitError, Limits};
+use crate::mount::{Mount, anchor};
+use crate::size::ByteSize;
+use crate::time::Timeout;
+
+/// The template that needs no file.
+pub const DEFAULT_TEMPLATE: &str = "default";
+
+/// A named description of a box.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Template {
+    pub name: String,
+    pub mode: Mode,
+    pub net: Net,
+    pub mounts: Vec<Mount>,
+    /// A root file system of the user's own, instead of the host's programs.
+    pub rootfs: Option<PathBuf>,
+    pub env: Vec<EnvVar>,
+    /// The user id inside the box.
+    pub user: u32,
+    pub limits: Limits,
+    pub weaken: BTreeSet<Layer>,
+    pub require: BTreeSet<Requirement>,
+}
+
+impl Default for Template {
+    fn default() -> Self {
+        Self {
+            name: DEFAULT_TEMPLATE.to_owned(),
+            mode: Mode::Overlay,
+            net: Net::None,
+            mounts: Vec::new(),
+            rootfs: None,
+            env: Vec::new(),
+            user: 1000,
+            limits: Limits::default(),
+            weaken: BTreeSet::new(),
+            require: BTreeSet::new(),
+        }
+    }
+}
+
+/// What was said about a box on top of a template, by flags or in a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overrides {
+    pub mode: Option<Mode>,
+    pub net: Option<Net>,
+    pub mounts: Vec<Mount>,
+    pub rootfs: Option<PathBuf>,
+    pub env: Vec<EnvVar>,
+    pub user: Option<u32>,
+    pub memory: Option<ByteSize>,
+    pub cpus: Option<Cpus>,
+    pub pids: Option<u32>,
+    pub disk: Option<ByteSize>,
+    pub files: Option<u64>,
+    pub output: Option<ByteSize>,
+    pub timeout: Option<Timeout>,
+    pub weaken: Vec<Layer>,
+    pub require: Vec<Requirement>,
+}
+
+/// What makes a description impossible.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    #[error(transparent)]
+    Limit(LimitError),
+    #[error("layer `{0}` cannot be weakened: without it there is no box")]
+    NotWeakenable(Layer),
+    #[error("`{0}` is both required and weakened")]
+    RequiredAndWeakened(Requirement),
+    #[error("two mounts on {}", .0.display())]
+    MountedTwice(PathBuf),
+    #[error("variable {0} is given twice")]
+    GivenTwice(String),
+    #[error("no user can have the id {0}")]
+    NoSuchUser(u32),
+    #[error("the root file system of a box cannot be that of the host")]
+    HostRoot,
+}
+
+impl TemplateError {
+    /// The key of `belljar.toml` at fault.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::Limit(LimitError::Memory) => "memory",
+            Self::Limit(LimitError::Pids) => "pids",
+            Self::Limit(LimitError::Disk) => "disk",
+            Self::Limit(LimitError::Files) => "files",
+            Self::NotWeakenable(_) => "weaken",
+            Self::RequiredAndWeakened(_) => "require",
+            Self::MountedTwice(_) => "mounts",
+            Self::GivenTwice(_) => "env",
+            Self::NoSuchUser(_) => "user",
+            Self::HostRoot => "rootfs",
+        }
+    }
+}
+
+impl Template {
+    /// This template with what was said on top. A mount replaces one on the same target, a variable
+    /// one of the same name; layers to weaken and requirements add up.
+    pub fn with(self, said: Overrides) -> Result<Self, TemplateError> {
+        // Destructured without `..`, so that a new flag cannot be silently ignored.
+        let Overrides {
+            mode,
+            net,
+            mounts,
+            rootfs,
+            env,
+            user,
+            memory,
+            cpus,
+            pids,
+            disk,
+            files,
+            output,
+            timeout,
+            weaken,
+            require,
+        } = said;
+        let old = self.limits;
+        let limits = Limits {
+            memory: memory.unwrap_or(old.memory),
+            cpus: cpus.unwrap_or(old.cpus),
+            pids: pids.unwrap_or(old.pids),
+            disk: disk.unwrap_or(old.disk),
+            files: files.unwrap_or(old.files),
+            output: output.unwrap_or(old.output),
+            timeout: timeout.map_or(old.timeout, |Timeout(limit)| limit),
+        };
+        let template = Self {
+            name: self.name,
+            mode: mode.unwrap_or(self.mode),
+            net: net.unwrap_or(self.net),
+            mounts: replace(self.mounts, mounts, |old, new| old.target() == new.target()),
+            rootfs: rootfs.or(self.rootfs),
+            env: replace(self.env, env, |old, new| old.name() == new.name()),
+            user: user.unwrap_or(self.user),
+            limits,
+            weaken: self.weaken.into_iter().chain(weaken).collect(),
+            require: self.require.into_iter().chain(require).collect(),
+        };
+        template.check()?;
+        Ok(template)
+    }
+
+    /// Makes the paths of the operator absolute; see [`anchor`].
+    #[must_use]
+    pub fn anchored(self, base: &Path, home: Option<&Path>) -> Self {
+        Self {
+            mounts: self.mounts.into_iter().map(|mount| mount.anchored(base, home)).collect(),
+            rootfs: self.rootfs.map(|rootfs| anchor(&rootfs, base, home)),
+            ..self
+        }
+    }
+
+    /// Refuses what contradicts itself.
+    pub fn check(&self) -> Result<(), TemplateError> {
+        self.limits.check().map_err(TemplateError::Limit)?;
+        if let Some(layer) = self.weaken.iter().find(|layer| !layer.weakenable()) {
+            return Err(TemplateError::NotWeakenable(*layer));
+        }
+        if let Some(required) = self.require.iter().find(|it| self.weaken.contains(&it.layer())) {
+            return Err(TemplateError::RequiredAndWeakened(*required));
+        }
+        if let Some(mount) = repeated(&self.mounts, Mount::target) {
+            return Err(TemplateError::MountedTwice(mount.target().to_owned()));
+        }
+        if let Some(variable) = repeated(&self.env, EnvVar::name) {
+            return Err(TemplateError::GivenTwice(variable.name().to_owned()));
+        }
+        if self.user == u32::MAX {
+            // To chown(2) and setresuid(2) this id means "leave as it is".
+            return Err(TemplateError::NoSuchUser(self.user));
+        }
+        if self.rootfs.as_deref().is_some_and(is_host_root) {
+            return Err(TemplateError::HostRoot);
+        }
+        Ok(())
+    }
+}
+
+/// `/`, `//`, `/.`, and nothing at all, which joins to wherever one stands.
+fn is_host_root(path: &Path) -> bool {
+    path.as_os_str().is_empty() || (path.has_root() && path.components().count() == 1)
+}
+
+/// `old` without what `new` replaces, then `new`.
+fn replace<T>(old: Vec<T>, new: Vec<T>, same: impl Fn(&T, &T) -> bool) -> Vec<T> {
+    let kept = old.into_iter().filter(|old| !new.iter().any(|new| same(old, new)));
+    let mut all: Vec<T> = kept.collect();
+    all.extend(new);
+    all
+}
+
+/// The first item whose key an earlier one has too.
+fn repeated<'a, T, K: Ord + ?Sized + 'a>(
+    items: &'a [T],
+    key: impl Fn(&'a T) -> &'a K,
+) -> Option<&'a T> {
+    let mut seen = BTreeSet::new();
+    items.iter().find(|item| !seen.insert(key(item)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(text: &str) -> Mount {
+        text.parse().unwrap()
+    }
+
+    fn var(text: &str) -> EnvVar {
+        text.parse().unwrap()
+    }
+
+    #[track_caller]
+    fn refused(said: Overrides, expect: &TemplateError) {
+        assert_eq!(Template::default().with(said).as_ref(), Err(expect));
+    }
+
+    #[test]
+    fn nothing_said_changes_nothing() {
+        assert_eq!(Template::default().with(Overrides::default()), Ok(Template::default()));
+        let Template { name, mode, net, mounts, rootfs, env, user, limits, weaken, require } =
+            Template::default();
+        assert_eq!((name.as_str(), mode, net, user), ("default", Mode::Overlay, Net::None, 1000));
+        assert!(mounts.is_empty() && env.is_empty() && weaken.is_empty() && require.is_empty());
+        assert_eq!((rootfs, limits), (None, Limits::default()));
+    }
+
+    #[test]
+    fn what_is_said_wins_and_lists_add_up() {
+        let base = Template {
+            mounts: vec![mount("/a:/x:ro"), mount("/b:/y:ro")],
+            env: vec![var("A=1"), var("B")],
+            weaken: BTreeSet::from([Layer::TimeNamespace]),
+            ..Template::default()
+        };
+        let said = Overrides {
+            mode: Some(Mode::Direct),
+            net: Some(Net::Full),
+            mounts: vec![mount("/c:/x:rw")],
+            env: vec![var("B=2"), var("C=3")],
+            user: Some(0),
+            memory: Some(ByteSize::mib(64)),
+            timeout: Some(Timeout(None)),
+            weaken: vec![Layer::Seccomp],
+            require: vec![Requirement::Cgroup],
+            ..Overrides::default()
+        };
+        let got = base.with(said).unwrap();
+        assert_eq!((got.mode, got.net, got.user), (Mode::Direct, Net::Full, 0));
+        assert_eq!(got.mounts, [mount("/b:/y:ro"), mount("/c:/x:rw")]);
+        assert_eq!(got.env, [var("A=1"), var("B=2"), var("C=3")]);
+        assert_eq!((got.limits.memory, got.limits.timeout), (ByteSize::mib(64), None));
+        assert_eq!(got.limits.pids, 512);
+        assert_eq!(got.weaken, BTreeSet::from([Layer::TimeNamespace, Layer::Seccomp]));
+        assert_eq!(got.require, BTreeSet::from([Requirement::Cgroup]));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let said = Overrides::default;
+        for layer in Layer::ALL.into_iter().filter(|layer| !layer.weakenable()) {
+            refused(
+                Overrides { weaken: vec![layer], ..said() },
+                &TemplateError::NotWeakenable(layer),
+            );
+        }
+        refused(
+            Overrides { weaken: vec![Layer::Cgroup], require: vec![Requirement::Cgroup], ..said() },
+            &TemplateError::RequiredAndWeakened(Requirement::Cgroup),
+        );
+        refused(
+            Overrides { mounts: vec![mount("/a:/x"), mount("/b:/x:rw")], ..said() },
+            &TemplateError::MountedTwice("/x".into()),
+        );
+        refused(
+            Overrides { env: vec![var("A=1"), var("A")], ..said() },
+            &TemplateError::GivenTwice("A".into()),
+        );
+        refused(Overrides { user: Some(u32::MAX), ..said() }, &TemplateError::NoSuchUser(u32::MAX));
+        for path in ["/", "//", "/.", ""] {
+            refused(Overrides { rootfs: Some(path.into()), ..said() }, &TemplateError::HostRoot);
+        }
+        refused(Overrides { pids: Some(1), ..said() }, &TemplateError::Limit(LimitError::Pids));
+    }
+
+    #[test]
+    fn every_weakenable_layer_can_be_weakened() {
+        for layer in Layer::ALL.into_iter().filter(|layer| layer.weakenable()) {
+            let said = Overrides { weaken: vec![layer], ..Overrides::default() };
+            assert!(Template::default().with(said).unwrap().weaken.contains(&layer));
+        }
+    }
+
+    #[test]
+    fn paths_are_anchored() {
+        let template = Template {
+            mounts: vec![mount("data:/data"), mount("~/c:/c")],
+            rootfs: Some("root".into()),
+            ..Template::default()
+        };
+        let got = template.anchored(Path::new("/p"), Some(Path::new("/h")));
+        assert_eq!(got.mounts, [mount("/p/data:/data"), mount("/h/c:/c")]);
+        assert_eq!(got.rootfs.as_deref(), Some(Path::new("/p/root")));
+    }
+}

@@ -1,0 +1,77 @@
+//! The few facts about Unicode that we need, as small tables.
+
+use std::ops::RangeInclusive;
+
+/// `Default_Ignorable_Code_Point` of Unicode 17 (DerivedCoreProperties.txt): characters that are drawn
+/// as nothing. A case-insensitive ext4 or f2fs directory ignores them when it compares names.
+const IGNORABLE: &[RangeInclusive<char>] = &[
+    '\u{ad}'..='\u{ad}',
+    '\u{34f}'..='\u{34f}',
+    '\u{61c}'..='\u{61c}',
+    '\u{115f}'..='\u{1160}',
+    '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}',
+    '\u{200b}'..='\u{200f}',
+    '\u{202a}'..='\u{202e}',
+    '\u{2060}'..='\u{206f}',
+    '\u{3164}'..='\u{3164}',
+    '\u{fe00}'..='\u{fe0f}',
+    '\u{feff}'..='\u{feff}',
+    '\u{ffa0}'..='\u{ffa0}',
+    '\u{fff0}'..='\u{fff8}',
+    '\u{1bca0}'..='\u{1bca3}',
+    '\u{1d173}'..='\u{1d17a}',
+    '\u{e0000}'..='\u{e0fff}',
+];
+
+/// Drawn as a blank though it counts as a symbol.
+const BRAILLE_BLANK: char = '\u{2800}';
+
+/// Whether a character is drawn as nothing.
+pub(crate) fn is_ignorable(c: char) -> bool {
+    !c.is_ascii() && IGNORABLE.iter().any(|range| range.contains(&c))
+}
+
+/// Whether a person sees this character as what it is, and a terminal does nothing but draw it.
+pub(crate) fn is_visible(c: char) -> bool {
+    match c {
+        ' '..='~' => true,
+        '\0'..='\u{7f}' => false,
+        c => c != BRAILLE_BLANK && !is_ignorable(c) && is_graphic(c),
+    }
+}
+
+/// Neither Cc, Cf, Cs, Co, Cn, Zl, Zp nor Zs, by the table behind `escape_debug` in the standard
+/// library. After a letter, since only at the start does it escape combining marks too.
+fn is_graphic(c: char) -> bool {
+    let mut buffer = [0; 4];
+    let mut text = String::with_capacity(5);
+    text.push('a');
+    text.push_str(c.encode_utf8(&mut buffer));
+    text.escape_debug().nth(1) == Some(c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_as_nothing_is_not_visible() {
+        for c in [
+            '\u{a0}',
+            '\u{2800}',
+            '\u{3000}',
+            '\u{3164}',
+            '\u{fe0f}',
+            '\u{e0100}',
+            '\u{e0041}',
+            '\u{ad}',
+        ] {
+            assert!(!is_visible(c), "U+{:04X}", u32::from(c));
+        }
+        for c in ['a', ' ', 'é', '\u{301}', 'ß', '日', '한', 'ع', 'ि', '😀', '─', '█']
+        {
+            assert!(is_visible(c), "U+{:04X}", u32::from(c));
+        }
+    }
+}
