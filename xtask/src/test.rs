@@ -1,0 +1,243 @@
+//! `cargo xtask test`: the one command of CI, the same on every machine.
+//!
+//! Installs what is missing, then goes from the cheapest check to the dearest. Root runs the tests
+//! twice: as itself, and as a plain user that it makes (see [`crate::user`]), because a box is built
+//! in different ways for the two.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::shell::{Args, cargo, read, root, run, shown, succeeds, uid};
+use crate::steps::Steps;
+use crate::{packages, tidy, user};
+
+const HELP: &str = "\
+Everything CI does: install, fmt, clippy, build, tests, tests as a plain user, doctests, docs, tidy.
+
+Usage: cargo xtask test [FILTER] [--no-install]
+
+  FILTER        run only tests whose name contains it, as root and as the plain user; no lints, no docs
+  --no-install  install nothing; what is missing makes tests fail
+";
+
+/// Packages whose integration tests run a second time as a plain user: those that build boxes or
+/// touch what a box left behind.
+const UNPRIVILEGED: &[&str] = &["belljar", "belljar-attacks", "belljar-box", "belljar-workspace"];
+
+pub(crate) fn main(args: &[String]) -> Result<()> {
+    let Some(mut args) = Args::new(args, HELP) else { return Ok(()) };
+    let install = !args.flag("--no-install");
+    let filter = args.word()?;
+    let mut steps = Steps::new();
+    let result = all(&mut steps, install, filter.as_deref());
+    println!("\n=== summary\n{}", steps.summary());
+    result
+}
+
+fn all(steps: &mut Steps, install: bool, filter: Option<&str>) -> Result<()> {
+    if install {
+        steps.step("install what tests need", || packages::install(packages::FOR_TESTS))?;
+    }
+    if filter.is_none() {
+        steps.step("fmt", || run(cargo().args(["fmt", "--all", "--check"])))?;
+        steps.step("clippy", || {
+            let lint =
+                ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+            run(cargo().args(lint))
+        })?;
+    }
+    let built = steps.step("build", build)?;
+    let runner = Runner::find();
+    let whoami = if uid()? == 0 { "root" } else { "this user" };
+    steps.step(&format!("tests as {whoami}"), || runner.run(&Half::Own, filter))?;
+    if uid()? == 0 {
+        steps.step("tests as a plain user", || {
+            let user = user::prepare(&built.belljar()?)?;
+            runner
+                .run(&Half::Unprivileged { user: &user, packages: &built.unprivileged()? }, filter)
+        })?;
+    } else {
+        println!("\nnot root: the half of the tests that needs root was not run");
+    }
+    if filter.is_some() {
+        return Ok(());
+    }
+    steps.step("doctests", || run(cargo().args(["test", "--workspace", "--doc", "--locked"])))?;
+    steps.step("docs", || {
+        let docs = ["doc", "--workspace", "--no-deps", "--locked"];
+        run(cargo().args(docs).env("RUSTDOCFLAGS", "-D warnings"))
+    })?;
+    steps.step("tidy", || tidy::check(root()))?;
+    if succeeds(cargo().args(["deny", "--version"])) {
+        steps.step("cargo deny", || {
+            run(cargo().args(["deny", "check", "licenses", "bans", "sources"]))
+        })?;
+    }
+    Ok(())
+}
+
+/// What one build made.
+#[derive(Debug)]
+struct Built {
+    /// Package name and path of each program.
+    programs: Vec<(String, PathBuf)>,
+    /// Packages that have integration tests.
+    tested: Vec<String>,
+}
+
+impl Built {
+    fn belljar(&self) -> Result<PathBuf> {
+        let found = self.programs.iter().find(|(name, _)| name == "belljar");
+        Ok(found.context("the build made no `belljar`")?.1.clone())
+    }
+
+    /// A half that ran nothing would pass, so having nothing to run is an error.
+    fn unprivileged(&self) -> Result<Vec<&str>> {
+        let packages: Vec<&str> = UNPRIVILEGED
+            .iter()
+            .copied()
+            .filter(|name| self.tested.iter().any(|tested| tested == name))
+            .collect();
+        if packages.is_empty() {
+            bail!("none of {} has integration tests", UNPRIVILEGED.join(", "));
+        }
+        Ok(packages)
+    }
+}
+
+/// Builds programs and test binaries; cargo's own JSON says where they are.
+fn build() -> Result<Built> {
+    let format = "--message-format=json-render-diagnostics";
+    let programs = read(cargo().args(["build", "--workspace", "--locked", format]))?;
+    let tests = read(cargo().args(["test", "--workspace", "--no-run", "--locked", format]))?;
+    Ok(Built {
+        programs: artifacts(&programs, "bin")?,
+        tested: artifacts(&tests, "test")?.into_iter().map(|(name, _)| name).collect(),
+    })
+}
+
+/// Package name and executable of every artifact of one kind.
+fn artifacts(messages: &str, kind: &str) -> Result<Vec<(String, PathBuf)>> {
+    let mut found = Vec::new();
+    for line in messages.lines() {
+        let message: Value = serde_json::from_str(line).context("a message of cargo")?;
+        let kinds = message.pointer("/target/kind").and_then(Value::as_array);
+        let executable = message.get("executable").and_then(Value::as_str);
+        let manifest = message.get("manifest_path").and_then(Value::as_str);
+        let (Some(kinds), Some(executable), Some(manifest)) = (kinds, executable, manifest) else {
+            continue;
+        };
+        if kinds.iter().any(|it| it == kind) {
+            found.push((package_name(Path::new(manifest))?, executable.into()));
+        }
+    }
+    Ok(found)
+}
+
+fn package_name(manifest: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(manifest)
+        .with_context(|| format!("read {}", manifest.display()))?;
+    let table: toml::Table =
+        text.parse().with_context(|| format!("read {}", manifest.display()))?;
+    let name =
+        table.get("package").and_then(|package| package.get("name")).and_then(toml::Value::as_str);
+    Ok(name.with_context(|| format!("{} has no name", manifest.display()))?.to_owned())
+}
+
+/// As whom tests run.
+enum Half<'a> {
+    Own,
+    Unprivileged { user: &'a user::User, packages: &'a [&'a str] },
+}
+
+/// What runs tests here: nextest where it is installed, else cargo itself.
+enum Runner {
+    Nextest,
+    Cargo,
+}
+
+impl Runner {
+    fn find() -> Self {
+        if succeeds(cargo().args(["nextest", "--version"])) { Self::Nextest } else { Self::Cargo }
+    }
+
+    fn run(&self, half: &Half<'_>, filter: Option<&str>) -> Result<()> {
+        let mut command = cargo();
+        match self {
+            Self::Nextest => command.args(["nextest", "run", "--locked"]),
+            Self::Cargo => command.args(["test", "--locked", "--no-fail-fast"]),
+        };
+        match half {
+            Half::Own => {
+                command.args(["--workspace", "--lib", "--bins", "--tests"]);
+            }
+            Half::Unprivileged { user, packages } => {
+                for package in *packages {
+                    command.args(["--package", package]);
+                }
+                // `--test '*'` means integration tests only.
+                command.args(["--test", "*"]).env(runner_variable()?, &user.runner);
+                // A filter may well name a test that has no unprivileged twin.
+                if let (Self::Nextest, Some(_)) = (self, filter) {
+                    command.arg("--no-tests=pass");
+                }
+            }
+        }
+        command.args(filter);
+        println!("{}", shown(&command));
+        run(&mut command)
+    }
+}
+
+/// The variable by which cargo and nextest learn what to start test binaries with.
+fn runner_variable() -> Result<String> {
+    let text =
+        read(Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV"))?;
+    let host =
+        text.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    Ok(format!("CARGO_TARGET_{}_RUNNER", host.to_uppercase().replace('-', "_")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn artifacts_are_read_from_cargos_messages_by_kind() {
+        let manifest = root().join("xtask/Cargo.toml");
+        let line = |kind: &str, executable: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"{}","target":{{"kind":["{kind}"]}},"executable":{executable}}}"#,
+                manifest.display()
+            )
+        };
+        let messages = [
+            line("bin", r#""/t/xtask""#),
+            line("test", r#""/t/deps/it""#),
+            line("lib", "null"),
+            r#"{"reason":"build-finished"}"#.to_owned(),
+        ]
+        .join("\n");
+        assert_eq!(artifacts(&messages, "bin").unwrap(), [("xtask".to_owned(), "/t/xtask".into())]);
+        assert_eq!(
+            artifacts(&messages, "test").unwrap(),
+            [("xtask".to_owned(), "/t/deps/it".into())]
+        );
+    }
+
+    #[test]
+    fn an_empty_unprivileged_half_is_an_error() {
+        let built = |tested: &[&str]| Built {
+            programs: Vec::new(),
+            tested: tested.iter().map(|&name| name.to_owned()).collect(),
+        };
+        assert!(built(&["belljar-model"]).unprivileged().is_err());
+        assert_eq!(
+            built(&["belljar-model", "belljar-box"]).unprivileged().unwrap(),
+            ["belljar-box"]
+        );
+    }
+}

@@ -1,0 +1,219 @@
+//! Just enough of Rust's lexical rules to tell code from comments and literals.
+//!
+//! Not a parser: it knows words, punctuation and braces, which is all that the rules ask for.
+
+/// `text` with every comment and every literal replaced by spaces; lines stay lines.
+pub(super) fn code_only(text: &str) -> String {
+    let mut scanner = Scanner { rest: text, out: String::with_capacity(text.len()) };
+    while scanner.step() {}
+    scanner.out
+}
+
+struct Scanner<'a> {
+    rest: &'a str,
+    out: String,
+}
+
+impl Scanner<'_> {
+    fn step(&mut self) -> bool {
+        let rest = self.rest;
+        let Some(first) = rest.chars().next() else { return false };
+        if rest.starts_with("//") {
+            self.blank(rest.find('\n').unwrap_or(rest.len()));
+        } else if rest.starts_with("/*") {
+            self.blank(block_comment(rest));
+        } else if let Some(length) = raw_string(rest) {
+            self.blank(length);
+        } else if first == '"' {
+            self.blank(quoted(rest, '"'));
+        } else if let Some(length) = char_literal(rest) {
+            self.blank(length);
+        } else if first.is_alphanumeric() || first == '_' {
+            // A whole word at once, so that the `r` of `for"` is never taken for a raw string.
+            self.keep(rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len()));
+        } else {
+            self.keep(first.len_utf8());
+        }
+        true
+    }
+
+    fn keep(&mut self, length: usize) {
+        let (kept, rest) = self.rest.split_at(length);
+        self.out.push_str(kept);
+        self.rest = rest;
+    }
+
+    fn blank(&mut self, length: usize) {
+        let (gone, rest) = self.rest.split_at(length);
+        self.out.extend(gone.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+        self.rest = rest;
+    }
+}
+
+/// Block comments nest.
+fn block_comment(text: &str) -> usize {
+    let (mut depth, mut at) = (0_usize, 0);
+    while let Some(rest) = text.get(at..) {
+        let Some(first) = rest.chars().next() else { break };
+        if rest.starts_with("/*") {
+            depth += 1;
+            at += 2;
+        } else if rest.starts_with("*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += first.len_utf8();
+        }
+    }
+    text.len()
+}
+
+/// `r"…"`, `br#"…"#`, `cr##"…"##`.
+fn raw_string(text: &str) -> Option<usize> {
+    let body = ["br", "cr", "r"].iter().find_map(|prefix| text.strip_prefix(prefix))?;
+    let hashes = body.len() - body.trim_start_matches('#').len();
+    let content = body.trim_start_matches('#').strip_prefix('"')?;
+    let end = format!("\"{}", "#".repeat(hashes));
+    let length = content.find(&end).map_or(content.len(), |at| at + end.len());
+    Some(text.len() - content.len() + length)
+}
+
+/// Length of a literal that starts with its quote and ends at the next one without a backslash.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if c == quote => return at + c.len_utf8(),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// `'x'` and `'\n'`, but not the lifetime `'x`.
+fn char_literal(text: &str) -> Option<usize> {
+    let mut chars = text.strip_prefix('\'')?.chars();
+    match (chars.next()?, chars.next()?) {
+        ('\\', _) | (_, '\'') => Some(quoted(text, '\'')),
+        _ => None,
+    }
+}
+
+/// A word or a single sign of code, with its line (from 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token<'a> {
+    pub(super) text: &'a str,
+    pub(super) line: usize,
+}
+
+/// The tokens of text that [`code_only`] returned.
+pub(super) fn tokens(code: &str) -> Vec<Token<'_>> {
+    let mut found = Vec::new();
+    for (number, line) in code.lines().enumerate() {
+        let mut rest = line.trim_start();
+        while let Some(first) = rest.chars().next() {
+            let word = |c: char| c.is_alphanumeric() || c == '_';
+            let length = if word(first) {
+                rest.find(|c| !word(c)).unwrap_or(rest.len())
+            } else {
+                first.len_utf8()
+            };
+            let (text, after) = rest.split_at(length);
+            found.push(Token { text, line: number + 1 });
+            rest = after.trim_start();
+        }
+    }
+    found
+}
+
+/// Names of the functions that carry `#[test]`, with their lines.
+pub(super) fn tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
+    let mut found = Vec::new();
+    let mut marked = false;
+    for (at, token) in tokens.iter().enumerate() {
+        let next = |n: usize| tokens.get(at + n).map_or("", |token| token.text);
+        match token.text {
+            "test" if next(1) == "]" => marked = true,
+            "fn" if marked => {
+                marked = false;
+                found.extend(tokens.get(at + 1).copied());
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The lines of `#[cfg(test)] mod … { … }`, as (first, last) pairs.
+pub(super) fn test_modules(tokens: &[Token<'_>]) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let opening = ["#", "[", "cfg", "(", "test", ")", "]", "mod"];
+    let texts: Vec<&str> = tokens.iter().map(|token| token.text).collect();
+    for (at, window) in texts.windows(opening.len()).enumerate() {
+        if window != opening {
+            continue;
+        }
+        let mut depth = 0_usize;
+        let body = tokens
+            .iter()
+            .skip(at + opening.len())
+            .skip_while(|token| !matches!(token.text, "{" | ";"));
+        for token in body {
+            match token.text {
+                "{" => depth += 1,
+                "}" => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                found.extend(tokens.get(at).map(|first| (first.line, token.line)));
+                break;
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: &str) {
+        let code = code_only(text);
+        assert_eq!(code.lines().count(), text.lines().count(), "{code:?}");
+        assert_eq!(code.split_whitespace().collect::<Vec<_>>().join(" "), expect);
+    }
+
+    #[test]
+    fn comments_and_literals_are_blanked_and_code_is_kept() {
+        check("a // unsafe\nb", "a b");
+        check("a /* x /* unsafe */ y */ b", "a b");
+        check(r#"a("unsafe \" still", b)"#, "a( , b)");
+        check("a(r#\"unsafe \" still\"#, b)", "a( , b)");
+        check(r#"a(br"\", c"x", b)"#, "a( , c , b)");
+        check(r"m(b'\'', '\u{7f}', 'x', c)", "m(b , , , c)");
+        check("fn f<'a>(x: &'a str, y: &'a str)", "fn f<'a>(x: &'a str, y: &'a str)");
+        check("let r#unsafe = for_r; \"x\"", "let r#unsafe = for_r;");
+        check("\"ä\" é 'ü'", "é");
+        check("/* never closed", "");
+    }
+
+    #[test]
+    fn test_functions_are_found_behind_other_attributes() {
+        let code = "#[test]\n#[should_panic]\nfn one() {}\nfn two() {}\n#[tokio::test]\npub async fn three() {}";
+        let tokens = tokens(code);
+        let names: Vec<_> = tests(&tokens).iter().map(|token| (token.text, token.line)).collect();
+        assert_eq!(names, [("one", 3), ("three", 6)]);
+    }
+
+    #[test]
+    fn test_modules_are_found_to_their_last_line() {
+        let code = "fn a() {}\n#[cfg(test)]\nmod tests {\n fn b() { {} }\n}\nfn c() {}\n#[cfg(test)]\nmod far;\n";
+        assert_eq!(test_modules(&tokens(code)), [(2, 5), (7, 8)]);
+    }
+}
