@@ -14,6 +14,7 @@ mod limits;
 mod mount;
 pub mod outcome;
 mod record;
+pub mod risky;
 mod size;
 mod template;
 mod text;

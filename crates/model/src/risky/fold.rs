@@ -1,0 +1,149 @@
+//! Comparing names as the least exact file system would (threat C18).
+
+use crate::unicode::is_ignorable;
+
+/// A name in the form in which ext4 with `casefold`, HFS+, APFS, NTFS and FAT would find it: lower
+/// case, without characters drawn as nothing, without dots and spaces at its end or a stream after `:`.
+pub(super) fn fold_component(name: &[u8]) -> Vec<u8> {
+    let mut folded = Vec::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            push_folded(&mut folded, c);
+        }
+        folded.extend_from_slice(chunk.invalid());
+    }
+    let stream = folded.iter().skip(1).position(|byte| *byte == b':');
+    folded.truncate(stream.map_or(folded.len(), |at| at + 1));
+    let end = folded.iter().rposition(|byte| !matches!(byte, b'.' | b' ')).map_or(0, |at| at + 1);
+    folded.truncate(end);
+    folded
+}
+
+fn push_folded(folded: &mut Vec<u8>, c: char) {
+    if c.is_ascii() {
+        folded.extend(u8::try_from(c).map(|byte| byte.to_ascii_lowercase()));
+    } else if let Some(ascii) = ascii_fold(c) {
+        folded.extend_from_slice(ascii.as_bytes());
+    } else if !is_ignorable(c) {
+        folded.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+}
+
+/// The characters that fold into ASCII: full case folding (CaseFolding.txt, C and F), and what older
+/// systems fold by way of upper case.
+fn ascii_fold(c: char) -> Option<&'static str> {
+    Some(match c {
+        '\u{17f}' => "s",             // long s
+        '\u{212a}' => "k",            // kelvin sign
+        '\u{131}' | '\u{130}' => "i", // Turkish dotless and dotted i
+        '\u{df}' | '\u{1e9e}' => "ss",
+        '\u{fb00}' => "ff",
+        '\u{fb01}' => "fi",
+        '\u{fb02}' => "fl",
+        '\u{fb03}' => "ffi",
+        '\u{fb04}' => "ffl",
+        '\u{fb05}' | '\u{fb06}' => "st",
+        _ => return None,
+    })
+}
+
+/// Whether a folded name fits a pattern in lower case, where `*` stands for any bytes.
+pub(super) fn matches_glob(pattern: &[u8], name: &[u8]) -> bool {
+    let mut parts = pattern.split(|byte| *byte == b'*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+        return false;
+    };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    // The leftmost place is always right for a part in the middle: it leaves the most for the others.
+    for part in parts {
+        let Some(after) = after_first(rest, part) else { return false };
+        rest = after;
+    }
+    rest.ends_with(last)
+}
+
+/// What follows the first place of `part` in `text`.
+fn after_first<'a>(text: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
+    (0..=text.len()).find_map(|at| text.get(at..)?.strip_prefix(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_character_that_folds_to_ascii_is_known() {
+        for c in ('\u{80}'..=char::MAX).filter(|c| !is_ignorable(*c)) {
+            let folded: String = c.to_uppercase().flat_map(char::to_lowercase).collect();
+            if folded.is_ascii() {
+                assert_eq!(ascii_fold(c), Some(folded.as_str()), "U+{:04X}", u32::from(c));
+            }
+        }
+    }
+
+    #[test]
+    fn names_fold_as_the_least_exact_file_system_would() {
+        for (name, folded) in [
+            (&b".GIT"[..], &b".git"[..]),
+            (".g\u{200c}it".as_bytes(), b".git"),
+            (".git\u{fe0f}".as_bytes(), b".git"),
+            (b".git. .", b".git"),
+            (b".git::$INDEX_ALLOCATION", b".git"),
+            ("ma\u{212a}efile".as_bytes(), b"makefile"),
+            ("con\u{fb01}g".as_bytes(), b"config"),
+            ("hoo\u{212a}\u{17f}".as_bytes(), b"hooks"),
+            (b":x", b":x"),
+            (b"\xff\xfeA", b"\xff\xfea"),
+            ("é".as_bytes(), "é".as_bytes()),
+            (b"...", b""),
+        ] {
+            assert_eq!(fold_component(name), folded, "{}", name.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, name, fits) in [
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("*.mk", "x.mk", true),
+            ("*.mk", ".mk", true),
+            ("*.mk", "x.mk.txt", false),
+            ("docker-compose*.yml", "docker-compose.yml", true),
+            ("docker-compose*.yml", "docker-compose.dev.yml", true),
+            ("docker-compose*.yml", "docker-compose.yaml", false),
+            ("a*a", "a", false),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "acb", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(matches_glob(pattern.as_bytes(), name.as_bytes()), fits, "{pattern} {name}");
+        }
+    }
+
+    /// The plain definition, slow and surely right.
+    fn by_definition(pattern: &[u8], name: &[u8]) -> bool {
+        match (pattern, name) {
+            ([], name) => name.is_empty(),
+            ([b'*', rest @ ..], name) => {
+                (0..=name.len()).any(|at| by_definition(rest, &name[at..]))
+            }
+            ([first, rest @ ..], [byte, name @ ..]) => first == byte && by_definition(rest, name),
+            (_, []) => false,
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn globs_match_as_defined(pattern in "[ab*]{0,6}", name in "[ab]{0,8}") {
+            let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+            proptest::prop_assert_eq!(matches_glob(pattern, name), by_definition(pattern, name));
+        }
+
+        #[test]
+        fn folding_is_stable(name: String) {
+            let once = fold_component(name.as_bytes());
+            proptest::prop_assert_eq!(fold_component(&once), once);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The table itself. Each pattern belongs to one reason; the first that fits a path is shown.
+//!
+//! Sources: the documentation of each tool; the lists of Claude Code's sandbox-runtime and of sandy;
+//! git-config(1), githooks(5), gitattributes(5), gitrepository-layout(5).
+//!
+//! Left out on purpose: `.editorconfig`, `.gitignore`, `.nvmrc` and the like, which choose but do not
+//! execute; bare `BUILD` and `WORKSPACE` of Bazel, which without letter case are everyday directories.
+
+use super::Place::{self, Anywhere, Root};
+use super::RiskClass::{self, Builds, Steers};
+
+/// Patterns that share a reason.
+#[derive(Clone, Copy)]
+pub(super) struct Group {
+    pub(super) class: RiskClass,
+    pub(super) place: Place,
+    pub(super) why: &'static str,
+    /// Divided by white space.
+    pub(super) patterns: &'static str,
+}
+
+const fn steers(why: &'static str, patterns: &'static str) -> Group {
+    Group { class: Steers, place: Anywhere, why, patterns }
+}
+
+const fn builds(why: &'static str, patterns: &'static str) -> Group {
+    Group { class: Builds, place: Anywhere, why, patterns }
+}
+
+pub(super) const GROUPS: &[Group] = &[
+    // Version control.
+    steers(
+        "git runs its hooks on commit, checkout, merge and push",
+        ".git/hooks/** .git/modules/*/hooks/** .git/worktrees/*/hooks/** .githooks/** .git-hooks/**",
+    ),
+    steers(
+        "git settings can name programs that even `git status` runs",
+        ".git/config .git/config.worktree .git/modules/*/config .git/modules/*/config.worktree
+         .git/worktrees/*/config.worktree .gitconfig .config/git/**",
+    ),
+    steers(
+        "attributes choose which filter and diff programs git runs",
+        ".gitattributes .git/info/attributes .git/modules/*/info/attributes",
+    ),
+    steers("says from where git fetches and checks out submodules", ".gitmodules .lfsconfig"),
+    // `git~1` is what NTFS and FAT call `.git`.
+    steers("the repository itself: what git believes and runs", ".git/** git~1/**"),
+    steers(
+        "repository settings and hooks of other version control systems",
+        ".hg/** .hgrc .jj/** .sl/** .bzr/** .svn/** .repo/**",
+    ),
+    steers(
+        "commands that run as git hooks",
+        ".husky/** .huskyrc* .pre-commit-config.yaml .pre-commit-config.yml .pre-commit-hooks.yaml
+         lefthook.yml lefthook.yaml lefthook.toml lefthook.json lefthook-local.* .lefthook.yml
+         .lefthook.yaml .lefthook.toml .lefthook.json .lefthook-local.* .lefthook/**
+         .overcommit.yml .simple-git-hooks.* simple-git-hooks.* .lintstagedrc*
+         lint-staged.config.* .commitlintrc* prek.toml",
+    ),
+    // Belljar itself (C08).
+    steers("settings of Belljar for this project", "belljar.toml .belljar/**"),
+    // Agents (C01).
+    steers(
+        "settings, hooks, commands and tools of coding agents",
+        ".claude/** .claude.json .claude-plugin/** .mcp.json mcp.json .codex/** .gemini/**
+         .qwen/** .cursor/** .windsurf/** .aider* .opencode/** opencode.json opencode.jsonc
+         .continue/** .continuerc.json .copilot/** .roo/** .roomodes .cline/** .kilocode/**
+         .kilocodemodes .kiro/** .trae/** .augment/** .junie/** .amp/** .agents/** .agent/**
+         .goose/** .crush/** .crush.json crush.json .amazonq/** .tabnine/** .devin/** .factory/**
+         .openhands/** .mcp/** .vibe/** .antigravity/** .pi/** .grok/** .cody/** .sourcegraph/**
+         .github/hooks/** .github/agents/** .github/chatmodes/** .github/skills/**",
+    ),
+    steers(
+        "instructions that coding agents obey",
+        "CLAUDE.md CLAUDE.local.md AGENTS.md AGENTS.override.md AGENT.md GEMINI.md QWEN.md WARP.md
+         CRUSH.md SKILL.md .cursorrules .windsurfrules .clinerules/** .clinerules-* .roorules*
+         .goosehints .augment-guidelines .kilocoderules .rules .github/copilot-instructions.md
+         .github/instructions/** .github/prompts/**",
+    ),
+    // Editors (C06).
+    steers(
+        "editors run tasks, debuggers, plugins and language servers from it",
+        ".vscode/** *.code-workspace .idea/** .run/** .fleet/** .zed/** .helix/** .nvim/**
+         .nvim.lua .nvimrc .lazy.lua .neoconf.json .exrc .vimrc _vimrc .gvimrc .lvimrc .vim/**
+         .vimspector.json .ycm_extra_conf.py .dir-locals.el .dir-locals-2.el .emacs .emacs.d/**
+         *.sublime-project *.sublime-workspace *.sublime-build .theia/** .vs/** .project
+         .externalToolBuilders/** nbproject/** .luarc.json .luarc.jsonc .kakrc",
+    ),
+    steers(
+        "describes a development container, with commands for the host too",
+        ".devcontainer/** .devcontainer.json .gitpod.yml .gitpod.Dockerfile .replit replit.nix
+         devfile.yaml .devfile.yaml .ddev/** .lando.yml",
+    ),
+    // Shells and the environment.
+    steers(
+        "loaded when a shell enters the directory",
+        ".envrc .direnv/** .autoenv .autoenv.zsh .autoenv_leave.zsh .env.fish mise.toml
+         mise.*.toml .mise.toml .mise.*.toml .mise/** .config/mise/** .config/mise.toml
+         .tool-versions .rtx.toml .asdfrc .devbox/** .devenv/**",
+    ),
+    steers(
+        "a shell or session runs it when it starts",
+        ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv
+         .zprofile .zlogin .zlogout .kshrc .mkshrc .cshrc .tcshrc .login .logout .inputrc
+         .config/fish/** .config/environment.d/** .config/autostart/** .config/systemd/**
+         .pam_environment .xprofile .xinitrc .xsession .xsessionrc .screenrc .tmux.conf *.desktop",
+    ),
+    steers(
+        "a program runs commands from it when it starts here",
+        ".gdbinit .gdbearlyinit .lldbinit .pdbrc .pdbrc.py .pythonrc .pythonrc.py .irbrc .pryrc
+         .Rprofile .Renviron .psqlrc .sqliterc .my.cnf .ghci .ocamlinit .iex.exs .erlang .octaverc
+         .guile .sbclrc .proverc .ackrc .ripgreprc .perldb .nanorc .lesskey .terraformrc .curlrc
+         .wgetrc .netrc .ssh/** .gnupg/** .kube/**",
+    ),
+    // CI: runs with the project's credentials as soon as it is pushed.
+    steers(
+        "runs in CI as soon as it is pushed",
+        ".github/workflows/** .github/actions/** action.yml action.yaml .gitlab-ci.yml
+         .gitlab-ci.yaml .gitlab/** .circleci/** Jenkinsfile Jenkinsfile.* *.jenkinsfile
+         azure-pipelines.yml azure-pipelines.yaml azure-pipelines-*.yml .azure-pipelines/**
+         .azuredevops/** .buildkite/** .drone.yml .drone.yaml .drone.jsonnet .drone.star
+         .travis.yml bitbucket-pipelines.yml .woodpecker/** .woodpecker.yml .woodpecker.yaml
+         .gitea/** .forgejo/** appveyor.yml .appveyor.yml .cirrus.yml .cirrus.star .semaphore/**
+         wercker.yml cloudbuild.yaml cloudbuild.yml cloudbuild.json buildspec.yml buildspec.yaml
+         .teamcity/** .builds/** .build.yml .ci/** .harness/** codefresh.yml .tekton/**
+         .concourse/** .prow.yaml .pipelines/** codemagic.yaml",
+    ),
+    // Installed programs (C07).
+    steers(
+        "programs that the host would find before its own",
+        ".venv/bin/** .venv/Scripts/** .venv/pyvenv.cfg venv/bin/** venv/Scripts/**
+         venv/pyvenv.cfg env/bin/** env/Scripts/** env/pyvenv.cfg virtualenv/bin/**
+         node_modules/.bin/** vendor/bin/** vendor/bundle/** .bundle/** .local/bin/**
+         .cargo/bin/** .tox/** .nox/** __pypackages__/** .yarn/releases/** .yarn/plugins/**
+         .yarn/sdks/** .pnp.cjs .pnp.js .pnp.loader.mjs .bin/** .conda/** .pixi/**",
+    ),
+    Group {
+        class: Builds,
+        place: Root,
+        why: "programs that people start from this project",
+        patterns: "bin/** sbin/** tools/bazel ",
+    },
+    steers(
+        "Python runs it at every start, or loads it instead of the source",
+        "sitecustomize.py usercustomize.py *.pth *.egg-link",
+    ),
+    builds("compiled code that Python loads instead of the source", "__pycache__/** *.pyc *.pyo"),
+    // Package managers.
+    builds(
+        "scripts and dependencies that the next install or build runs (JavaScript)",
+        "package.json package.json5 package.yaml package-lock.json npm-shrinkwrap.json .npmrc
+         .yarnrc .yarnrc.yml yarn.lock .pnpmfile.cjs .pnpmfile.mjs pnpmfile.js pnpm-workspace.yaml
+         pnpm-lock.yaml bun.lock bun.lockb bunfig.toml deno.json deno.jsonc deno.lock lerna.json
+         nx.json project.json turbo.json turbo.jsonc rush.json .yarn/** angular.json nodemon.json
+         electron-builder.* wrangler.toml wrangler.json wrangler.jsonc",
+    ),
+    builds(
+        "JavaScript that build tools, linters and test runners load as their settings",
+        "*.config.js *.config.cjs *.config.mjs *.config.ts *.config.cts *.config.mts *.conf.js
+         *.conf.cjs *.conf.ts .eslintrc* .prettierrc* .babelrc* .stylelintrc* .mocharc*
+         .postcssrc* .nycrc* .swcrc .taprc .c8rc* .releaserc* .remarkrc* .xo-config* gulpfile.*
+         Gruntfile.* .parcelrc .ember-cli* ember-cli-build.js brunch-config.* .storybook/**
+         jakefile* .graphqlrc* .dependency-cruiser.*",
+    ),
+    builds(
+        "code and dependencies that the next install, build or test runs (Python)",
+        "pyproject.toml setup.py setup.cfg conftest.py tox.ini tox.toml noxfile.py pytest.ini
+         .pytest.ini pytest.toml .pytest.toml requirements*.txt requirements*.in requirements/**
+         constraints*.txt Pipfile Pipfile.lock poetry.lock poetry.toml uv.lock uv.toml pdm.lock
+         pdm.toml pixi.toml pixi.lock pylock*.toml environment.yml environment.yaml hatch.toml
+         pip.conf .pypirc .pylintrc pylintrc pylintrc.toml .pylintrc.toml mypy.ini .mypy.ini
+         .flake8 .coveragerc fabfile.py dodo.py MANIFEST.in buildout.cfg Snakefile",
+    ),
+    builds(
+        "code and dependencies that cargo builds and runs",
+        "Cargo.toml Cargo.lock build.rs .cargo/config .cargo/config.toml .cargo/** rust-toolchain
+         rust-toolchain.toml",
+    ),
+    builds(
+        "code and dependencies that the next install, build or test runs (Ruby)",
+        "Gemfile Gemfile.lock gems.rb gems.locked Rakefile rakefile Rakefile.rb rakefile.rb *.rake
+         *.gemspec .rspec .rubocop.yml .rubocop.yaml .solargraph.yml Guardfile Capfile Podfile
+         Podfile.lock Fastfile fastlane/** Brewfile Dangerfile Thorfile Berksfile config.ru
+         Appraisals Steepfile",
+    ),
+    builds(
+        "code and dependencies that Gradle, Maven, sbt or Ant run",
+        "build.gradle build.gradle.kts settings.gradle settings.gradle.kts init.gradle
+         init.gradle.kts *.gradle *.gradle.kts gradle.properties gradle/** buildSrc/** gradlew
+         gradlew.bat mvnw mvnw.cmd .mvn/** pom.xml build.sbt *.sbt project/build.properties
+         .sbtopts .jvmopts build.sc build.mill build.xml ivy.xml project.clj deps.edn bb.edn
+         shadow-cljs.edn boot.properties build.boot",
+    ),
+    builds(
+        "targets and packages that the next .NET build runs",
+        "*.csproj *.fsproj *.vbproj *.vcxproj *.proj *.targets *.props *.sln *.slnx nuget.config
+         global.json .config/dotnet-tools.json build.cake Directory.Build.*
+         Directory.Packages.props *.csx *.ruleset .nuke/**",
+    ),
+    builds(
+        "recipes that a build runs",
+        "Makefile makefile GNUmakefile BSDmakefile Makefile.* *.mk *.mak justfile Justfile
+         .justfile *.just Taskfile.yml taskfile.yml Taskfile.yaml taskfile.yaml Taskfile.dist.yml
+         taskfile.dist.yml Taskfile.dist.yaml taskfile.dist.yaml Taskfile.*.yml CMakeLists.txt
+         *.cmake CMakePresets.json CMakeUserPresets.json configure configure.ac configure.in
+         autogen.sh meson.build meson.options wscript SConstruct SConscript premake5.lua xmake.lua
+         *.ninja *.pro *.pri BUILD.bazel WORKSPACE.bazel WORKSPACE.bzlmod MODULE.bazel *.bzl
+         .bazelrc .bazelversion .buckconfig .buckconfig.local pants.toml Earthfile Tiltfile
+         Procfile Procfile.* magefile.go magefiles/** wireit.json moon.yml .moon/** .please/**
+         .plzconfig tup.* Tupfile Tuprules.* Jamroot Jamfile jamfile.*",
+    ),
+    builds(
+        "code and dependencies that other languages' builds run",
+        "go.mod go.sum go.work go.work.sum vendor/modules.txt .golangci.yml .golangci.yaml
+         .golangci.toml .air.toml mix.exs mix.lock rebar.config rebar.config.script rebar.lock
+         .formatter.exs .credo.exs dune dune-project dune-workspace dune.inc *.opam Package.swift
+         Package.resolved .swiftpm/** Cartfile Tuist.swift *.xcodeproj/** *.xcworkspace/** *.cabal
+         cabal.project cabal.project.local Setup.hs Setup.lhs stack.yaml hie.yaml .hlint.yaml
+         build.zig build.zig.zon Makefile.PL Build.PL cpanfile *.nimble *.nims shard.yml
+         composer.json composer.lock phpunit.xml phpunit.xml.dist phpunit.dist.xml
+         .php-cs-fixer.php .php-cs-fixer.dist.php rector.php phpstan.neon phpstan.neon.dist
+         .phpstorm.meta.php .user.ini .htaccess deps/build.jl Manifest.toml pubspec.yaml
+         pubspec.lock build.yaml analysis_options.yaml spago.yaml spago.dhall elm.json gleam.toml
+         *.rockspec .luacheckrc lakefile.lean lakefile.toml lean-toolchain lake-manifest.json
+         foundry.toml truffle.js hardhat.config.* Anchor.toml Move.toml",
+    ),
+    builds(
+        "describes containers, machines or environments that are built and started from it",
+        "Dockerfile dockerfile Dockerfile.* *.dockerfile Containerfile Containerfile.*
+         docker-compose*.yml docker-compose*.yaml compose.yml compose.yaml compose.*.yml
+         compose.*.yaml podman-compose*.yml docker-bake.hcl docker-bake.json Vagrantfile flake.nix
+         flake.lock shell.nix default.nix *.nix devenv.yaml devenv.lock devbox.json devbox.lock
+         guix.scm manifest.scm channels.scm skaffold.yaml *.pkr.hcl *.tf *.tf.json *.tofu
+         .terraform/** .terraform.lock.hcl terragrunt.hcl Pulumi.yaml Pulumi.*.yaml ansible.cfg
+         cdk.json samconfig.toml serverless.yml serverless.yaml netlify.toml vercel.json
+         heroku.yml render.yaml fly.toml werf.yaml okteto.yml garden.yml",
+    ),
+    // Data, but of the kind that sets NODE_OPTIONS and LD_PRELOAD for whoever loads it.
+    builds(
+        "variables for the programs that load it, which can make them run anything",
+        ".env .env.local .env.*.local .env.development .env.production .env.test .env.staging
+         .flaskenv .dev.vars",
+    ),
+];

@@ -1,0 +1,237 @@
+use super::*;
+
+#[track_caller]
+fn class_of(path: impl AsRef<[u8]>) -> Option<RiskClass> {
+    classify(path.as_ref()).map(|rule| rule.class)
+}
+
+#[track_caller]
+fn all(paths: &str, expect: Option<RiskClass>) {
+    for path in paths.split_whitespace() {
+        assert_eq!(class_of(path), expect, "{path}");
+    }
+}
+
+#[test]
+fn c01_agent_settings_and_instructions_are_risky() {
+    all(
+        ".claude .claude/settings.json .claude/settings.local.json .claude/agents/x.md CLAUDE.md
+         sub/dir/CLAUDE.md AGENTS.md GEMINI.md .mcp.json .codex/config.toml .gemini/settings.json
+         .cursor/mcp.json .cursorrules .windsurfrules .windsurf/x .aider.conf.yml .aiderignore
+         .opencode/agent/x.md opencode.json .continue/config.yaml .github/copilot-instructions.md",
+        Some(RiskClass::Steers),
+    );
+}
+
+#[test]
+fn c02_c03_c04_everything_that_git_runs_or_is_steered_by_is_risky() {
+    all(
+        ".git .git/hooks .git/hooks/pre-commit .git/config .git/config.worktree .git/info/attributes
+         .git/modules/sub/hooks/post-checkout .git/modules/sub/config .git/modules/a/b/config
+         .git/modules/a/modules/b/hooks/x .git/worktrees/w/gitdir .git/objects/info/alternates .git/HEAD
+         .git/commondir sub/.git sub/.git/config deep/er/.git/hooks/x .gitattributes a/.gitattributes
+         .gitmodules .gitconfig .husky/pre-commit .husky/_/husky.sh .pre-commit-config.yaml lefthook.yml
+         .githooks/pre-push .hg/hgrc .jj/repo/config.toml",
+        Some(RiskClass::Steers),
+    );
+    assert!(classify(b".git/hooks/pre-commit").unwrap().why.contains("hooks"));
+    assert!(classify(b".git/modules/x/config").unwrap().why.contains("settings"));
+    assert!(classify(b"a/.gitattributes").unwrap().why.contains("filter"));
+    assert!(classify(b".git/HEAD").unwrap().why.contains("repository itself"));
+}
+
+#[test]
+fn c05_a_planted_bare_repository_is_seen_by_its_names() {
+    let seen = |names: &str| bare_repository(names.split(' ').map(str::as_bytes)).is_some();
+    assert!(seen("HEAD config objects refs"));
+    assert!(seen("README HEAD objects"));
+    assert!(seen("HEAD refs"));
+    assert!(seen("HEAD commondir gitdir"));
+    assert!(seen("head Objects"));
+    assert!(!seen("HEAD config"));
+    assert!(!seen("objects refs config"));
+    assert!(!seen("heads object"));
+    assert!(bare_repository([]).is_none());
+}
+
+#[test]
+fn c06_editors_shells_and_ci_are_risky() {
+    all(
+        ".vscode .vscode/tasks.json sub/.vscode/settings.json .idea/workspace.xml app.code-workspace
+         .zed/tasks.json .nvim.lua .exrc .vimrc .devcontainer/devcontainer.json .devcontainer.json
+         .fleet/run.json x.sublime-project .envrc sub/.envrc .bashrc .profile .zshrc .zshenv .direnv/x
+         mise.toml .mise.toml mise.local.toml .tool-versions .autoenv belljar.toml sub/belljar.toml
+         .github/workflows/ci.yml .github/actions/a/action.yml .gitlab-ci.yml .circleci/config.yml
+         Jenkinsfile azure-pipelines.yml .buildkite/pipeline.yml .drone.yml .travis.yml
+         bitbucket-pipelines.yml .gdbinit .ripgreprc",
+        Some(RiskClass::Steers),
+    );
+}
+
+#[test]
+fn c06_what_a_build_runs_is_risky() {
+    all(
+        "package.json sub/package.json .npmrc .yarnrc .yarnrc.yml .pnpmfile.cjs pyproject.toml setup.py
+         setup.cfg tests/conftest.py tox.ini noxfile.py Makefile makefile GNUmakefile rules.mk
+         justfile Taskfile.yml CMakeLists.txt build.rs crates/x/build.rs .cargo/config
+         .cargo/config.toml rust-toolchain rust-toolchain.toml Cargo.toml Gemfile Rakefile
+         build.gradle build.gradle.kts gradlew mvnw .mvn/wrapper/x pom.xml Dockerfile Dockerfile.dev
+         Containerfile docker-compose.yml docker-compose.dev.yaml compose.yaml Vagrantfile flake.nix
+         shell.nix default.nix x.gemspec composer.json deno.json bunfig.toml vite.config.ts
+         webpack.config.js jest.config.mjs eslint.config.js .eslintrc.js .eslintrc.cjs .prettierrc.js
+         requirements.txt requirements-dev.txt bin/setup .env __pycache__/m.cpython-312.pyc
+         .pylintrc go.mod",
+        Some(RiskClass::Builds),
+    );
+}
+
+#[test]
+fn c07_installed_programs_are_risky() {
+    all(
+        ".venv/bin/python .venv/bin venv/bin/pip env/bin/activate sub/.venv/bin/python
+         node_modules/.bin/tsc packages/a/node_modules/.bin/x vendor/bin/phpunit .cargo/bin/cargo
+         .local/bin/ls .yarn/releases/yarn-4.cjs sitecustomize.py lib/evil.pth
+         .venv/lib/python3/site-packages/a.pth",
+        Some(RiskClass::Steers),
+    );
+}
+
+#[test]
+fn ordinary_files_are_not_risky() {
+    all(
+        "README.md src/main.rs src/lib.rs main.c index.js app/models/user.rb data.json .gitignore
+         .editorconfig LICENSE docs/git/hooks.md git/config hooks/pre-commit config github/workflows/x
+         .github .github/CODEOWNERS .github/ISSUE_TEMPLATE/bug.md node_modules node_modules/a/index.js
+         src/bin/tool.rs a/bin/x envrc .envrc.example src/build/x build WORKSPACE
+         package.jsonx Makefiles/x x.mkv config.js tsconfig.json .venv venv/lib/x.py agents.mdx
+         .gitx a.git x/HEAD",
+        None,
+    );
+    assert_eq!(class_of(""), None);
+    assert_eq!(class_of("/"), None);
+    assert_eq!(class_of(b"\xff\xfe/\xff"), None);
+}
+
+#[test]
+fn c18_odd_spellings_of_a_risky_name_are_seen() {
+    for path in [
+        ".GIT/HOOKS/pre-commit",
+        ".Git",
+        "./.git/config",
+        ".git//config",
+        ".git/./config",
+        ".git/",
+        ".g\u{200c}it/config",
+        ".git\u{200d}",
+        ".git.",
+        ".git ",
+        ".git::$INDEX_ALLOCATION",
+        "git~1",
+        "GIT~1/config",
+        ".EnvRC",
+        ".VSCode/tasks.json",
+        "MAKEFILE",
+        "ma\u{212a}efile",
+        ".git/con\u{fb01}g",
+        "Package.JSON",
+        "claude.MD",
+        "\u{feff}.envrc",
+        ".v\u{17f}code/tasks.json",
+    ] {
+        assert!(classify(path.as_bytes()).is_some(), "{path}");
+    }
+    // Names with characters that a matcher could take for a pattern are names.
+    for path in
+        ["[x]/.envrc", "*/.envrc", "**/.git/config", "a\nb/.envrc", "\\/.envrc", "?/Makefile"]
+    {
+        assert!(classify(path.as_bytes()).is_some(), "{path}");
+    }
+    let deep = format!("{}.envrc", "d/".repeat(500));
+    assert!(classify(deep.as_bytes()).is_some());
+    assert!(classify(b"\xff/.envrc").is_some());
+}
+
+#[test]
+fn a_link_in_place_of_a_directory_brings_the_risky_file_with_it() {
+    for path in
+        [".github", ".venv", "node_modules", "a/node_modules", ".config", ".cargo", ".envrc"]
+    {
+        assert!(classify_link(path.as_bytes()).is_some(), "{path}");
+    }
+    for path in ["src", "README.md", "a/b", "lib/tools"] {
+        assert!(classify_link(path.as_bytes()).is_none(), "{path}");
+    }
+    // `tools/bazel` counts at the root alone.
+    assert!(classify_link(b"tools").is_some());
+}
+
+#[test]
+fn every_rule_is_well_formed_and_finds_itself() {
+    let mut seen = std::collections::HashSet::new();
+    for rule in rules() {
+        let RiskyRule { pattern, why, class: _, place: _ } = *rule;
+        assert!(seen.insert(pattern), "{pattern} is in the table twice");
+        assert!(!why.is_empty() && !why.ends_with('.'), "{pattern}");
+        let (path, tree) = match pattern.strip_suffix("/**") {
+            Some(dir) => (dir, true),
+            None => (pattern, false),
+        };
+        assert!(
+            !path.contains("**") && !path.starts_with('/') && !path.ends_with('/'),
+            "{pattern}"
+        );
+        assert!(
+            path.split('/')
+                .all(|part| !matches!(part, "" | "." | ".." | "*") || path.contains("/*/"))
+        );
+        let example = path.replace('*', "x");
+        for spelling in [example.clone(), example.to_uppercase()] {
+            let found = classify(spelling.as_bytes());
+            assert!(found.is_some(), "{pattern}");
+            assert!(!tree || classify(format!("{spelling}/a/b").as_bytes()).is_some(), "{pattern}");
+        }
+        let below = classify(format!("sub/{example}").as_bytes());
+        assert!(rule.place == Place::Root || below.is_some(), "{pattern}");
+    }
+}
+
+#[test]
+fn protected_paths_are_concrete_and_do_not_overlap() {
+    let paths: Vec<_> = protected_at_root().collect();
+    for expect in [
+        (".git", Kind::Dir),
+        (".envrc", Kind::File),
+        (".vscode", Kind::Dir),
+        (".claude", Kind::Dir),
+        ("CLAUDE.md", Kind::File),
+        ("belljar.toml", Kind::File),
+        (".github/workflows", Kind::Dir),
+        (".venv/bin", Kind::Dir),
+        ("package.json", Kind::File),
+        ("Makefile", Kind::File),
+        ("makefile", Kind::File),
+    ] {
+        assert!(paths.contains(&expect), "{expect:?}");
+    }
+    for (path, _) in &paths {
+        assert!(!path.contains('*') && classify(path.as_bytes()).is_some(), "{path}");
+        let above = |(dir, _): &&(&str, Kind)| path.starts_with(&format!("{dir}/"));
+        assert_eq!(paths.iter().find(above), None, "{path}");
+        assert_eq!(paths.iter().filter(|(other, _)| other == path).count(), 1, "{path}");
+    }
+    assert!(!paths.iter().any(|(path, _)| path.starts_with(".git/")));
+}
+
+proptest::proptest! {
+    #[test]
+    fn classifying_never_panics(path: Vec<u8>) {
+        let plain = classify(&path);
+        proptest::prop_assert!(plain.is_none() || classify_link(&path) .is_some());
+    }
+
+    #[test]
+    fn a_risky_file_stays_risky_at_any_depth(prefix in "([a-z\u{e9} *]{1,5}/){0,4}") {
+        let path = format!("{prefix}.git/hooks/pre-commit");
+        proptest::prop_assert_eq!(class_of(path), Some(RiskClass::Steers));
+    }
+}
