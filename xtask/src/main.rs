@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "it starts programs and reads the environment")]
 
 mod attack;
+mod bench;
 mod dist;
 mod fuzz;
 mod packages;
@@ -25,6 +26,7 @@ Usage: cargo xtask COMMAND [ARGS]
   test [FILTER] [--no-install]   everything CI does; with FILTER only the tests whose name contains it
   tidy                           the rules of this tree that no compiler checks
   attack                         the attack suite with a release build, as root and as a plain user
+  bench [NAME…]                  our numbers beside those of our peers, in one run
   fuzz [TARGET] [--seconds 60]   throw bytes at the parsers of what comes from outside
   dist                           release build, completions and man page into target/dist
 
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     let result = match command.as_str() {
         "test" => test::main(&args),
         "tidy" => tidy::main(&args),
+        "bench" => bench::main(&args),
         "fuzz" => fuzz::main(&args),
         "attack" => attack::main(&args),
         "dist" => dist::main(&args),

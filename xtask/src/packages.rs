@@ -5,7 +5,7 @@
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::shell::{program, read, run, succeeds, uid, which};
+use crate::shell::{answer, program, run, uid, which};
 
 /// One package, the program by which its presence shows, and why we want it.
 #[derive(Debug)]
@@ -81,10 +81,8 @@ fn settle_for_programs(missing: &[&Package]) -> Result<()> {
 }
 
 fn installed(package: &Package) -> bool {
-    let mut query = program("dpkg-query");
-    query.args(["-W", "-f=${db:Status-Status}", package.name]);
-    // A failing query means "no such package", so its complaint is not shown.
-    succeeds(&mut query) && read(&mut query).is_ok_and(|status| status == "installed")
+    let status = ["-W", "-f=${db:Status-Status}", package.name];
+    answer(program("dpkg-query").args(status)).is_some_and(|status| status == "installed")
 }
 
 #[cfg(test)]

@@ -26,6 +26,19 @@ pub(crate) fn program(name: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
+/// A program as a user's shell would start it: nothing of what `cargo run` adds to the environment.
+/// Above all no `LD_LIBRARY_PATH`, which makes every dynamic program start slower.
+pub(crate) fn as_from_a_shell(name: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(name);
+    command.env_clear();
+    for kept in ["PATH", "HOME", "USER", "LANG", "TERM"] {
+        if let Some(value) = std::env::var_os(kept) {
+            command.env(kept, value);
+        }
+    }
+    command
+}
+
 /// Runs to the end with our own terminal; anything but success is an error that shows the command.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("start `{}`", shown(command)))?;
@@ -46,6 +59,13 @@ pub(crate) fn read(command: &mut Command) -> Result<String> {
         bail!("`{}` failed: {}", shown(command), output.status);
     }
     String::from_utf8(output.stdout).with_context(|| format!("read `{}`", shown(command)))
+}
+
+/// What it wrote to stdout if it ran and succeeded; what it complains about is thrown away.
+pub(crate) fn answer(command: &mut Command) -> Option<String> {
+    let output =
+        command.stdin(Stdio::null()).output().ok().filter(|output| output.status.success())?;
+    String::from_utf8(output.stdout).ok()
 }
 
 /// Whether it ran and succeeded. What it says is thrown away.

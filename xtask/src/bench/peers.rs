@@ -1,0 +1,255 @@
+//! The peers: how each is installed, and how it is asked for a box like ours.
+//!
+//! Each gets the same view of the system, the same workspace, no network and no capabilities, as far
+//! as it knows these words. Where a peer has a faster way in, it gets that one (codex's native
+//! program rather than its Node launcher).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use super::lab::{Lab, peers_dir};
+use crate::packages::{self, Package};
+use crate::shell::{answer, as_from_a_shell, program, run, uid, which};
+
+/// Who takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Peer {
+    Belljar,
+    Bwrap,
+    Runc,
+    Firejail,
+    Codex,
+    Srt,
+}
+
+/// Pinned, so that two runs compare with the same thing.
+const NPM: [&str; 2] = ["@anthropic-ai/sandbox-runtime@0.0.78", "@openai/codex@0.166.0"];
+const SRT: &str = "node_modules/@anthropic-ai/sandbox-runtime/dist/cli.js";
+const CODEX: &str =
+    "node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex";
+
+const DEBIAN: &[Package] = &[
+    Package { name: "bubblewrap", program: "bwrap", why: "the reference" },
+    Package { name: "runc", program: "runc", why: "a peer" },
+    Package { name: "firejail", program: "firejail", why: "a peer" },
+    Package { name: "nodejs", program: "node", why: "runs srt" },
+    Package { name: "socat", program: "socat", why: "srt asks for it" },
+    Package { name: "ripgrep", program: "rg", why: "srt asks for it" },
+    Package { name: "strace", program: "strace", why: "--profile" },
+];
+
+/// Installs what can be. A peer that could not be had is shown as absent by the bench itself.
+pub(super) fn install() -> Result<()> {
+    if let Err(error) = packages::install(DEBIAN) {
+        println!("{error:#}");
+    }
+    let dir = peers_dir()?;
+    std::fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
+    if dir.join(SRT).exists() && dir.join(CODEX).exists() {
+        return Ok(());
+    }
+    if which("npm").is_none() {
+        println!("no npm here: srt and codex will be absent");
+        return Ok(());
+    }
+    let mut npm = program("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"])
+        .arg(&dir)
+        .args(NPM);
+    if let Err(error) = run(&mut npm) {
+        println!("{error:#}");
+    }
+    Ok(())
+}
+
+impl Peer {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Belljar => "belljar",
+            Self::Bwrap => "bwrap",
+            Self::Runc => "runc",
+            Self::Firejail => "firejail",
+            Self::Codex => "codex",
+            Self::Srt => "srt",
+        }
+    }
+
+    /// Tries one box. The reason why it is absent is for a person to read.
+    pub(super) fn try_out(self, lab: &Lab) -> Result<(), String> {
+        let mut command =
+            self.command(lab, &["/bin/true"]).map_err(|error| format!("{error:#}"))?;
+        let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(said.trim().lines().last().unwrap_or("it failed and said nothing").to_owned())
+    }
+
+    /// The command for one box in which `payload` runs.
+    pub(super) fn command(self, lab: &Lab, payload: &[&str]) -> Result<Command> {
+        match self {
+            Self::Belljar => Ok(lab.box_for(payload)),
+            Self::Bwrap => Ok(bwrap(lab, payload)),
+            Self::Runc => runc(lab, payload),
+            Self::Firejail => Ok(firejail(lab, payload)),
+            Self::Codex => Ok(codex(lab, payload)),
+            Self::Srt => srt(lab, payload),
+        }
+    }
+}
+
+fn at(lab: &Lab, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = as_from_a_shell(program);
+    command.current_dir(&lab.workspace);
+    command
+}
+
+fn bwrap(lab: &Lab, payload: &[&str]) -> Command {
+    let mut command = at(lab, "bwrap");
+    command.args([
+        "--unshare-all",
+        "--die-with-parent",
+        "--new-session",
+        "--clearenv",
+        "--cap-drop",
+        "ALL",
+    ]);
+    command.args(["--uid", "1000", "--gid", "1000", "--hostname", "box"]);
+    command.args([
+        "--setenv",
+        "PATH",
+        "/usr/local/bin:/usr/bin:/bin",
+        "--setenv",
+        "HOME",
+        "/home/user",
+    ]);
+    for dir in lab.view.binds.iter().chain(&lab.view.etc) {
+        command.arg("--ro-bind").args([dir, dir]);
+    }
+    for (target, link) in &lab.view.links {
+        command.arg("--symlink").args([target, link]);
+    }
+    command.args(["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/home/user"]);
+    command.arg("--bind").arg(&lab.workspace).args(["/workspace", "--chdir", "/workspace", "--"]);
+    command.args(payload);
+    command
+}
+
+fn firejail(lab: &Lab, payload: &[&str]) -> Command {
+    let mut command = at(lab, "firejail");
+    command.args(["--quiet", "--noprofile", "--net=none", "--private-dev", "--private-tmp"]);
+    command.args(["--caps.drop=all", "--nonewprivs", "--seccomp", "--"]).args(payload);
+    command
+}
+
+fn codex(lab: &Lab, payload: &[&str]) -> Command {
+    let mut command = at(lab, lab.peers.join(CODEX));
+    command.args(["sandbox", "--"]).args(payload);
+    let home = lab.peers.join("home");
+    command.env("HOME", &home).env("CODEX_HOME", home);
+    command
+}
+
+fn srt(lab: &Lab, payload: &[&str]) -> Result<Command> {
+    let settings = lab.scratch.join("srt.json");
+    if !settings.exists() {
+        let nothing = json!({
+            "network": { "allowedDomains": [], "deniedDomains": [] },
+            "filesystem": { "denyRead": [], "allowWrite": ["."], "denyWrite": [] },
+        });
+        std::fs::write(&settings, nothing.to_string())?;
+    }
+    let mut command = at(lab, "node");
+    command.arg(lab.peers.join(SRT)).arg("-s").arg(settings).args(payload);
+    command.env("HOME", lab.peers.join("home"));
+    Ok(command)
+}
+
+fn runc(lab: &Lab, payload: &[&str]) -> Result<Command> {
+    anyhow::ensure!(uid()? == 0, "only root has an equal bundle for it");
+    let bundle = lab.scratch.join(format!("bundle-{}", payload.join("-").replace('/', "")));
+    if !bundle.exists() {
+        write_bundle(lab, &bundle, payload)
+            .with_context(|| format!("make {}", bundle.display()))?;
+    }
+    let mut command = at(lab, "runc");
+    command.arg("--root").arg(lab.scratch.join("runc")).args(["run", "--bundle"]).arg(bundle);
+    command.arg(format!("belljar-bench-{}-{}", std::process::id(), lab.fresh()));
+    Ok(command)
+}
+
+/// An OCI bundle whose root has nothing but mount points and links.
+fn write_bundle(lab: &Lab, bundle: &Path, payload: &[&str]) -> Result<()> {
+    let root = bundle.join("rootfs");
+    let inside = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
+    let read_only: Vec<&PathBuf> = lab.view.binds.iter().chain(&lab.view.etc).collect();
+    for dir in ["/proc", "/dev", "/tmp", "/home/user", "/workspace", "/etc"] {
+        std::fs::create_dir_all(inside(Path::new(dir)))?;
+    }
+    for path in &read_only {
+        if path.is_dir() {
+            std::fs::create_dir_all(inside(path))?;
+        } else {
+            std::fs::write(inside(path), "")?;
+        }
+    }
+    for (target, link) in &lab.view.links {
+        std::os::unix::fs::symlink(target, inside(link))?;
+    }
+    let tmpfs = |at: &str, mode: &str| json!({ "destination": at, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", mode] });
+    let bind = |from: &Path, to: &Path, how: &str| json!({ "destination": to, "type": "bind", "source": from, "options": ["bind", how, "nosuid", "nodev"] });
+    let mut mounts = vec![
+        json!({ "destination": "/proc", "type": "proc", "source": "proc" }),
+        tmpfs("/dev", "mode=755"),
+        json!({ "destination": "/dev/pts", "type": "devpts", "source": "devpts", "options": ["newinstance", "ptmxmode=0666"] }),
+        tmpfs("/tmp", "mode=1777"),
+        tmpfs("/home/user", "mode=777"),
+        bind(&lab.workspace, Path::new("/workspace"), "rw"),
+    ];
+    mounts.extend(read_only.iter().map(|path| bind(path, path, "ro")));
+    let config = oci_config(payload, &mounts);
+    std::fs::write(bundle.join("config.json"), config.to_string())?;
+    Ok(())
+}
+
+fn oci_config(payload: &[&str], mounts: &[Value]) -> Value {
+    let namespaces: Vec<Value> = ["pid", "network", "ipc", "uts", "mount", "cgroup"]
+        .iter()
+        .map(|kind| json!({ "type": kind }))
+        .collect();
+    json!({
+        "ociVersion": "1.0.2",
+        "process": {
+            "terminal": false,
+            "user": { "uid": 1000, "gid": 1000 },
+            "args": payload,
+            "env": ["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user"],
+            "cwd": "/workspace",
+            "capabilities": {},
+            "noNewPrivileges": true,
+        },
+        "root": { "path": "rootfs", "readonly": true },
+        "hostname": "box",
+        "mounts": mounts,
+        "linux": {
+            "namespaces": namespaces,
+            "resources": { "memory": { "limit": 2_147_483_648_u64 }, "pids": { "limit": 512 } },
+            "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list"],
+            "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"],
+        },
+    })
+}
+
+/// Versions of the peers that are here, for the notes of a report.
+pub(super) fn versions() -> String {
+    let first_line = |name: &&str| {
+        let text = answer(program(name).arg("--version"))?;
+        text.lines().next().map(str::to_owned)
+    };
+    let debian = ["bwrap", "runc", "firejail"].iter().filter_map(first_line);
+    debian.chain(NPM.map(str::to_owned)).collect::<Vec<_>>().join("; ")
+}

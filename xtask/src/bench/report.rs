@@ -1,0 +1,247 @@
+//! What a bench found, as a table for people and as JSON for the record.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use super::stats::Stats;
+use crate::shell::{program, read, root};
+
+/// The result of one bench. The first row is ours, `reference` names the peer we measure against.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) bench: &'static str,
+    /// What was measured, in one line.
+    pub(super) what: String,
+    pub(super) unit: &'static str,
+    pub(super) reference: &'static str,
+    pub(super) goal: Goal,
+    pub(super) rows: Vec<Row>,
+    /// What a reader must know to believe the figures.
+    pub(super) notes: Vec<String>,
+    /// Something beside the ratio that must hold did not, such as that nothing leaks.
+    pub(super) broken: Vec<String>,
+}
+
+/// One contender: its samples, or why it has none.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    pub(super) samples: Result<Vec<f64>, String>,
+}
+
+/// Bounds of the ratio "ours to the reference".
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Goal {
+    AtMost { first: f64, moonshot: f64 },
+    AtLeast { first: f64, moonshot: f64 },
+}
+
+impl Goal {
+    /// Label, bound as text, and whether `ratio` meets it. No ratio meets no goal.
+    fn verdicts(self, ratio: Option<f64>) -> [(&'static str, String, bool); 2] {
+        let (sign, first, moonshot) = match self {
+            Self::AtMost { first, moonshot } => ('≤', first, moonshot),
+            Self::AtLeast { first, moonshot } => ('≥', first, moonshot),
+        };
+        let met = |bound: f64| match self {
+            Self::AtMost { .. } => ratio.is_some_and(|ratio| ratio <= bound),
+            Self::AtLeast { .. } => ratio.is_some_and(|ratio| ratio >= bound),
+        };
+        [("first goal", first), ("moonshot", moonshot)]
+            .map(|(label, bound)| (label, format!("{sign} {bound}"), met(bound)))
+    }
+}
+
+impl Report {
+    fn median(&self, name: &str) -> Option<f64> {
+        let row = self.rows.iter().find(|row| row.name == name)?;
+        Some(Stats::of(row.samples.as_ref().ok()?)?.median)
+    }
+
+    /// Ours to the reference's; nothing when either is absent.
+    fn ratio(&self) -> Option<f64> {
+        Some(self.median(self.rows.first()?.name)? / self.median(self.reference)?)
+    }
+
+    pub(super) fn first_goal_met(&self) -> bool {
+        let [(_, _, met), _] = self.goal.verdicts(self.ratio());
+        met && self.broken.is_empty()
+    }
+
+    fn json(&self) -> Value {
+        let reference = self.median(self.reference);
+        let contenders: Vec<Value> = self
+            .rows
+            .iter()
+            .map(|row| match row.samples.as_ref().map(|samples| Stats::of(samples)) {
+                Ok(Some(stats)) => json!({
+                    "name": row.name, "samples": stats.count,
+                    "median": rounded(stats.median), "p10": rounded(stats.p10), "p90": rounded(stats.p90),
+                    "ratio": reference.map(|reference| rounded(stats.median / reference)),
+                }),
+                Ok(None) => json!({ "name": row.name, "absent": "no samples" }),
+                Err(reason) => json!({ "name": row.name, "absent": reason }),
+            })
+            .collect();
+        let goals: Vec<Value> = self
+            .goal
+            .verdicts(self.ratio())
+            .into_iter()
+            .map(|(label, bound, met)| json!({ "goal": label, "bound": bound, "met": met && self.broken.is_empty() }))
+            .collect();
+        json!({
+            "what": self.what, "unit": self.unit, "reference": self.reference, "contenders": contenders,
+            "ratio": self.ratio().map(rounded), "goals": goals, "notes": self.notes, "broken": self.broken,
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} ({})", self.what, self.unit)?;
+        let against = format!("× {}", self.reference);
+        writeln!(
+            f,
+            "  {:<10} {:>6} {:>9} {:>9} {:>9} {against:>9}",
+            "contender", "n", "median", "p10", "p90"
+        )?;
+        let reference = self.median(self.reference);
+        for row in &self.rows {
+            match row.samples.as_ref().map(|samples| Stats::of(samples)) {
+                Ok(Some(Stats { count, median, p10, p90 })) => {
+                    let ratio = reference
+                        .map_or("–".to_owned(), |reference| format!("{:.2}", median / reference));
+                    writeln!(
+                        f,
+                        "  {:<10} {count:>6} {median:>9.2} {p10:>9.2} {p90:>9.2} {ratio:>9}",
+                        row.name
+                    )?;
+                }
+                Ok(None) => writeln!(f, "  {:<10} absent: no samples", row.name)?,
+                Err(reason) => writeln!(f, "  {:<10} absent: {reason}", row.name)?,
+            }
+        }
+        for note in &self.notes {
+            writeln!(f, "  note: {note}")?;
+        }
+        for (label, bound, met) in self.goal.verdicts(self.ratio()) {
+            let verdict = if met && self.broken.is_empty() { "PASS" } else { "FAIL" };
+            let ratio = self
+                .ratio()
+                .map_or("nothing to compare with".to_owned(), |ratio| format!("{ratio:.2}"));
+            writeln!(f, "  {label:<10} {bound} × {}: {verdict} ({ratio})", self.reference)?;
+        }
+        for broken in &self.broken {
+            writeln!(f, "  FAIL: {broken}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Three digits after the point are more than the noise allows.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+/// Puts the reports into today's file, beside those of other benches of the day.
+pub(super) fn save(reports: &[Report]) -> Result<PathBuf> {
+    let date = read(program("date").args(["-u", "+%F"]))?.trim().to_owned();
+    let path = root().join("bench").join(format!("{date}.json"));
+    let mut benches = match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let old: Value =
+                serde_json::from_str(&text).with_context(|| format!("read {}", path.display()))?;
+            old.get("benches").and_then(Value::as_object).cloned().unwrap_or_default()
+        }
+        Err(_) => serde_json::Map::new(),
+    };
+    for report in reports {
+        benches.insert(report.bench.to_owned(), report.json());
+    }
+    let file =
+        json!({ "date": date, "machine": machine()?, "commit": commit(), "benches": benches });
+    std::fs::create_dir_all(root().join("bench"))?;
+    std::fs::write(&path, serde_json::to_string_pretty(&file)? + "\n")
+        .with_context(|| format!("write {}", path.display()))?;
+    Ok(path)
+}
+
+/// What the figures depend on; nothing that names the machine.
+fn machine() -> Result<Value> {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model =
+        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let kernel = read(program("uname").args(["-srm"]))?;
+    Ok(json!({
+        "cpu": model.trim_start_matches([' ', '\t', ':']),
+        "cores": std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        "kernel": kernel.trim(),
+        "user": if crate::shell::uid()? == 0 { "root" } else { "a plain user" },
+    }))
+}
+
+fn commit() -> String {
+    let git = |args: &[&str]| read(program("git").args(["-c", "safe.directory=*"]).args(args));
+    let head = git(&["rev-parse", "--short", "HEAD"]).unwrap_or_default().trim().to_owned();
+    let dirty = git(&["status", "--porcelain", "--untracked-files=no"])
+        .is_ok_and(|changes| !changes.is_empty());
+    if dirty { head + " with changes" } else { head }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(reference: Result<Vec<f64>, String>) -> Report {
+        Report {
+            bench: "start",
+            what: "one box".to_owned(),
+            unit: "ms",
+            reference: "bwrap",
+            goal: Goal::AtMost { first: 1.5, moonshot: 1.0 },
+            rows: vec![
+                Row { name: "belljar", samples: Ok(vec![12.0, 12.0]) },
+                Row { name: "bwrap", samples: reference },
+            ],
+            notes: Vec::new(),
+            broken: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_table_shows_ratio_and_verdict() {
+        let report = report(Ok(vec![10.0]));
+        let text = report.to_string();
+        assert!(text.contains("first goal ≤ 1.5 × bwrap: PASS (1.20)"), "{text}");
+        assert!(text.contains("moonshot   ≤ 1 × bwrap: FAIL (1.20)"), "{text}");
+        assert!(report.first_goal_met());
+        assert_eq!(report.json().pointer("/contenders/0/ratio"), Some(&json!(1.2)));
+    }
+
+    #[test]
+    fn an_absent_reference_passes_nothing() {
+        let report = report(Err("not installed".to_owned()));
+        let text = report.to_string();
+        assert!(text.contains("bwrap      absent: not installed"), "{text}");
+        assert!(text.contains("FAIL (nothing to compare with)"), "{text}");
+        assert!(!report.first_goal_met());
+    }
+
+    #[test]
+    fn a_leak_fails_whatever_the_ratio() {
+        let mut report = report(Ok(vec![100.0]));
+        report.broken.push("3 cgroups left".to_owned());
+        assert!(!report.first_goal_met());
+        assert!(report.to_string().ends_with("FAIL: 3 cgroups left\n"));
+    }
+
+    #[test]
+    fn at_least_is_met_from_above() {
+        let goal = Goal::AtLeast { first: 1.5, moonshot: 4.0 };
+        assert_eq!(goal.verdicts(Some(2.0)).map(|(_, _, met)| met), [true, false]);
+        assert_eq!(goal.verdicts(None).map(|(_, _, met)| met), [false, false]);
+    }
+}
