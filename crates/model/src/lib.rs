@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod choice;
+mod config;
 mod cpus;
 pub mod display;
 mod env;
@@ -22,6 +23,7 @@ mod time;
 mod unicode;
 
 pub use choice::{Access, AccessError, Mode, ModeError, Net, NetError};
+pub use config::{Config, ConfigError, Fault, Scope};
 pub use cpus::{Cpus, CpusError};
 pub use env::{EnvError, EnvVar};
 pub use id::{NameError, RunId, RunIdError, RunName};

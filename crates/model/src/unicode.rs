@@ -44,6 +44,9 @@ pub(crate) fn is_visible(c: char) -> bool {
 /// Neither Cc, Cf, Cs, Co, Cn, Zl, Zp nor Zs, by the table behind `escape_debug` in the standard
 /// library. After a letter, since only at the start does it escape combining marks too.
 fn is_graphic(c: char) -> bool {
+    if c.escape_debug().len() == 1 {
+        return true;
+    }
     let mut buffer = [0; 4];
     let mut text = String::with_capacity(5);
     text.push('a');

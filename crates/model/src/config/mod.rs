@@ -1,0 +1,126 @@
+//! `belljar.toml`: templates of the operator, and of a project that may only tighten them.
+//!
+//! ```toml
+//! [template.build]
+//! mode = "overlay"                  # overlay, direct or read-only
+//! net = "none"                      # none, restricted or full
+//! mounts = ["~/.cache/x:/cache:rw"] # SRC:DST[:ro|rw]; a relative SRC starts at this file
+//! rootfs = "images/debian"          # a root file system instead of the host's programs
+//! env = ["CI=1", "LANG"]            # NAME=VALUE, or NAME to inherit it
+//! user = 1000                       # the user id inside
+//! memory = "2GiB"
+//! cpus = 2
+//! pids = 512
+//! disk = "2GiB"
+//! files = 4096
+//! output-limit = "256MiB"
+//! timeout = "10m"                   # or "none"
+//! weaken = ["time-namespace"]
+//! require = ["cgroup"]
+//! ```
+//!
+//! A template starts from the built-in default; what it does not say stays as it is there.
+
+mod error;
+mod keys;
+mod nearest;
+mod parse;
+mod tighten;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+pub use error::{ConfigError, Fault};
+
+use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
+
+/// Whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// The person who runs Belljar: what the file says goes.
+    Operator,
+    /// The workspace, and so perhaps its last box: the file may only tighten (threat C08).
+    Project,
+}
+
+/// The templates of one file, or of an operator's file tightened by a project's.
+#[derive(Debug, Clone)]
+pub struct Config {
+    file: PathBuf,
+    scope: Scope,
+    templates: BTreeMap<String, Entry>,
+}
+
+/// One template: what it is, what the file said to make it so, and where.
+#[derive(Debug, Clone)]
+struct Entry {
+    template: Template,
+    said: Overrides,
+    places: Places,
+}
+
+/// The lines of a template's heading and of its keys.
+#[derive(Debug, Clone)]
+struct Places {
+    heading: usize,
+    keys: BTreeMap<&'static str, usize>,
+}
+
+impl Places {
+    fn line(&self, key: &str) -> usize {
+        self.keys.get(key).copied().unwrap_or(self.heading)
+    }
+
+    fn says(&self, key: &str) -> bool {
+        self.keys.contains_key(key)
+    }
+}
+
+impl Config {
+    /// What holds where there is no file: the built-in default and nothing else.
+    pub fn built_in() -> Self {
+        Self { file: PathBuf::new(), scope: Scope::Operator, templates: BTreeMap::new() }
+    }
+
+    /// Reads a file's text. `file` is named in errors, and relative paths start from its directory.
+    pub fn parse(text: &str, file: &Path, scope: Scope) -> Result<Self, ConfigError> {
+        parse::config(text, file, scope)
+    }
+
+    /// This operator's configuration, tightened by what a project's file says; an error that names the
+    /// line if it would loosen anything.
+    ///
+    /// A template that the operator does not have starts from the operator's `default`.
+    pub fn tighten(&self, project: &Self) -> Result<Self, ConfigError> {
+        tighten::config(self, project)
+    }
+
+    /// The template of this name. An operator always has one named `default`; a project's file by
+    /// itself has none, since it describes no box before an operator's has been tightened by it.
+    pub fn template(&self, name: &str) -> Option<Template> {
+        match (self.scope, self.templates.get(name)) {
+            (Scope::Project, _) => None,
+            (Scope::Operator, Some(entry)) => Some(entry.template.clone()),
+            (Scope::Operator, None) => (name == DEFAULT_TEMPLATE).then(Template::default),
+        }
+    }
+
+    /// The names of all templates, sorted.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: BTreeSet<&str> = self.templates.keys().map(String::as_str).collect();
+        match self.scope {
+            Scope::Project => {}
+            Scope::Operator => names.extend([DEFAULT_TEMPLATE]),
+        }
+        names.into_iter().collect()
+    }
+
+    /// The file it came from; empty for [`Config::built_in`].
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! What a person may have meant by a word that is not known.
+
+/// The known word that differs least, if it differs little.
+pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
+    // A project's file is not trusted, and the cost grows with the square of the length.
+    if word.len() > 40 {
+        return None;
+    }
+    let word = word.to_lowercase().replace('_', "-");
+    let close = |candidate: &&str| {
+        let distance = distance(&word, candidate);
+        (distance <= 1 + candidate.len() / 4).then_some(distance)
+    };
+    let candidates = known.iter().filter_map(|known| Some((close(known)?, *known)));
+    candidates.min().map(|(_, known)| known)
+}
+
+/// How many letters must be put in, taken out, replaced or swapped with their neighbour.
+fn distance(from: &str, to: &str) -> usize {
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut before: Vec<usize> = Vec::new();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.iter().enumerate() {
+        let mut next = vec![i + 1];
+        for (j, b) in to.iter().enumerate() {
+            let at =
+                |row: &[usize], place: usize| row.get(place).copied().unwrap_or(usize::MAX / 2);
+            let mut best =
+                (at(&row, j) + usize::from(a != b)).min(at(&row, j + 1) + 1).min(at(&next, j) + 1);
+            let swapped = i > 0 && j > 0 && from.get(i - 1) == Some(b) && to.get(j - 1) == Some(a);
+            if swapped {
+                best = best.min(at(&before, j - 1) + 1);
+            }
+            next.push(best);
+        }
+        before = std::mem::replace(&mut row, next);
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_counted_in_letters() {
+        for (from, to, expect) in [
+            ("", "", 0),
+            ("abc", "abc", 0),
+            ("", "ab", 2),
+            ("abc", "acb", 1),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(distance(from, to), expect, "{from} {to}");
+            assert_eq!(distance(to, from), expect, "{to} {from}");
+        }
+    }
+
+    #[test]
+    fn a_slip_finds_the_word_that_was_meant() {
+        let known = ["memory", "mounts", "mode", "output-limit", "env"];
+        for (word, expect) in [
+            ("memroy", Some("memory")),
+            ("Memory", Some("memory")),
+            ("mount", Some("mounts")),
+            ("output_limit", Some("output-limit")),
+            ("envs", Some("env")),
+            ("colour", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(word, &known), expect, "{word}");
+        }
+        assert_eq!(nearest(&"m".repeat(100_000), &known), None);
+    }
+}

@@ -1,0 +1,526 @@
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{ByteSize, Layer, Mode, Net, Requirement, Timeout};
+
+const FILE: &str = "/etc/belljar.toml";
+const PROJECT: &str = "/p/belljar.toml";
+
+fn operator(text: &str) -> Config {
+    Config::parse(text, Path::new(FILE), Scope::Operator).unwrap()
+}
+
+fn project(text: &str) -> Config {
+    Config::parse(text, Path::new(PROJECT), Scope::Project).unwrap()
+}
+
+#[track_caller]
+fn refused(text: &str, expect: &str) {
+    for scope in [Scope::Operator, Scope::Project] {
+        let error = Config::parse(text, Path::new("belljar.toml"), scope).unwrap_err();
+        assert_eq!(error.to_string(), expect);
+    }
+}
+
+/// The refusal of one line in the `default` template.
+#[track_caller]
+fn line_refused(line: &str, expect: &str) {
+    refused(&format!("[template.default]\n{line}\n"), &format!("belljar.toml:2: {expect}"));
+}
+
+#[test]
+fn a_file_says_everything_about_a_template() {
+    let config = operator(
+        r#"
+        [template.build]
+        mode = "direct"
+        net = "restricted"
+        mounts = ["data:/data", "~/c:/c:rw", "/abs:/abs"]
+        rootfs = "images/debian"
+        env = ["CI=1", "LANG"]
+        user = 0
+        memory = "512MiB"
+        cpus = 0.5
+        pids = 64
+        disk = "1G"
+        files = 128
+        output-limit = 1048576
+        timeout = "none"
+        weaken = ["time-namespace", "landlock"]
+        require = ["cgroup"]
+        [template.plain]
+        "#,
+    );
+    assert_eq!(config.names(), ["build", "default", "plain"]);
+    let build = config.template("build").unwrap();
+    assert_eq!((build.mode, build.net, build.user), (Mode::Direct, Net::Restricted, 0));
+    let mounts: Vec<_> = build.mounts.iter().map(ToString::to_string).collect();
+    assert_eq!(mounts, ["/etc/data:/data:ro", "~/c:/c:rw", "/abs:/abs:ro"]);
+    assert_eq!(build.rootfs.as_deref(), Some(Path::new("/etc/images/debian")));
+    assert_eq!(build.env.iter().map(ToString::to_string).collect::<Vec<_>>(), ["CI=1", "LANG"]);
+    let limits = serde_json::to_value(&build.limits).unwrap();
+    assert_eq!(
+        limits,
+        serde_json::json!({"memory": "512MiB", "cpus": "0.5", "pids": 64, "disk": "1GiB",
+            "files": 128, "output": "1MiB", "timeout": "none"})
+    );
+    assert_eq!(build.weaken, BTreeSet::from([Layer::TimeNamespace, Layer::Landlock]));
+    assert_eq!(build.require, BTreeSet::from([Requirement::Cgroup]));
+    let plain = Template { name: "plain".into(), ..Template::default() };
+    assert_eq!(config.template("plain"), Some(plain));
+    assert_eq!(config.template("default"), Some(Template::default()));
+    assert_eq!(config.template("other"), None);
+}
+
+#[test]
+fn without_a_file_there_is_the_default() {
+    assert_eq!(Config::built_in().names(), ["default"]);
+    assert_eq!(Config::built_in().template("default"), Some(Template::default()));
+    assert_eq!(operator("").names(), ["default"]);
+}
+
+#[test]
+fn bad_values_are_named_with_file_line_and_key() {
+    refused(
+        "# a comment\n\n[template.a]\n\n\nmode = \"overlay\"\nmemory = \"2 gigs\"\n",
+        "belljar.toml:7: `memory = \"2 gigs\"`: not a size; write for example \"512MiB\" or \"2GiB\"",
+    );
+    line_refused("memory = true", "`memory = true`: must be a string or a number");
+    line_refused(
+        "memory = 0",
+        "`memory = 0`: zero could mean nothing or no limit; write the size that is meant",
+    );
+    line_refused(
+        "timeout = 0",
+        "`timeout = 0`: a timeout of zero would end every program at once; write \"none\" for no timeout",
+    );
+    line_refused(
+        "mode = \"rw\"",
+        "`mode = \"rw\"`: no such mode; write `overlay`, `direct` or `read-only`",
+    );
+    line_refused(
+        "net = \"\"",
+        "`net = \"\"`: no such network; write `none`, `restricted` or `full`",
+    );
+    line_refused("pids = 1.5", "`pids = 1.5`: not a whole number, or too large");
+    line_refused("pids = -1", "`pids = -1`: not a whole number, or too large");
+    line_refused("user = 4294967296", "`user = 4294967296`: not a whole number, or too large");
+    line_refused(
+        "cpus = inf",
+        "`cpus = inf`: not a number of CPUs; write for example \"2\" or \"0.5\"",
+    );
+    line_refused("rootfs = 5", "`rootfs = 5`: must be a string");
+    line_refused("rootfs = \"\"", "`rootfs = \"\"`: the path is empty");
+    line_refused("env = \"A\"", "`env = \"A\"`: must be a list of strings");
+    line_refused("env = [1]", "`1` in `env`: must be a string");
+    line_refused(
+        "require = [\"seccomp\"]",
+        "`\"seccomp\"` in `require`: no such requirement; there is `cgroup`",
+    );
+    refused(
+        "[template.a]\nmounts = [\n  \"/a:/b\",\n  \"/c:d\",\n]\n",
+        "belljar.toml:4: `\"/c:d\"` in `mounts`: the target must be an absolute path without `.`, `..` or `//`",
+    );
+}
+
+#[test]
+fn unknown_keys_are_refused_with_what_was_meant() {
+    line_refused("memroy = \"1G\"", "unknown key `memroy`; did you mean `memory`?");
+    line_refused(
+        "output_limit = \"1G\"",
+        "unknown key `output_limit`; did you mean `output-limit`?",
+    );
+    line_refused("weakens = []", "unknown key `weakens`; did you mean `weaken`?");
+    line_refused(
+        "sandbox = false",
+        "unknown key `sandbox`; there are mode, net, mounts, rootfs, env, user, memory, cpus, pids, disk, \
+         files, output-limit, timeout, weaken, require",
+    );
+    refused("[templates.a]\n", "belljar.toml:1: unknown key `templates`; did you mean `template`?");
+    refused("x = 1\n", "belljar.toml:1: unknown key `x`; there are template");
+}
+
+#[test]
+fn broken_files_are_refused_with_their_line() {
+    for (text, line) in
+        [("[template.a\n", 1), ("\n\nmode =\n", 3), ("[template.a]\npids=1\npids=2\n", 3)]
+    {
+        let error = Config::parse(text, Path::new("belljar.toml"), Scope::Operator).unwrap_err();
+        assert_eq!(error.line, line, "{error}");
+        assert!(matches!(error.fault, Fault::Syntax { .. }), "{error}");
+        assert!(!error.to_string().contains('\n'));
+    }
+    refused(
+        "template = 5\n",
+        "belljar.toml:1: `template = 5`: must be a table; write `[template.NAME]`",
+    );
+    refused(
+        "template.a = \"x\"\n",
+        "belljar.toml:1: `template.a = \"x\"`: must be a table; write `[template.NAME]`",
+    );
+    refused(
+        "[template.\"../x\"]\n",
+        "belljar.toml:1: template `../x`: not a name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, \
+         a letter or digit first",
+    );
+}
+
+#[test]
+fn impossible_combinations_are_refused() {
+    line_refused(
+        "weaken = [\"namespaces\"]",
+        "`weaken` of template `default`: layer `namespaces` cannot be weakened: without it there is no box",
+    );
+    refused(
+        "[template.a]\nweaken = [\"cgroup\"]\nrequire = [\"cgroup\"]\n",
+        "belljar.toml:3: `require` of template `a`: `cgroup` is both required and weakened",
+    );
+    line_refused(
+        "mounts = [\"/a:/x\", \"/b:/x\"]",
+        "`mounts` of template `default`: two mounts on /x",
+    );
+    line_refused(
+        "env = [\"A=1\", \"A\"]",
+        "`env` of template `default`: variable A is given twice",
+    );
+    line_refused(
+        "user = 4294967295",
+        "`user` of template `default`: no user can have the id 4294967295",
+    );
+    line_refused(
+        "rootfs = \"/\"",
+        "`rootfs` of template `default`: the root file system of a box cannot be that of the host",
+    );
+    line_refused(
+        "memory = \"1MiB\"",
+        "`memory` of template `default`: at least 16MiB of memory is needed to start a program",
+    );
+}
+
+#[test]
+fn f13_an_error_about_a_hostile_file_is_safe_to_print() {
+    for text in [
+        "\"\\u001b[2J\" = 1\n",
+        "[template.a]\nmode = \"\u{202e}x\"\n",
+        "[template.\"a\\u0007\"]\n",
+        "[template.a]\nenv = [\"\u{200b}\"]\n",
+    ] {
+        let error =
+            Config::parse(text, Path::new("a\u{1b}/belljar.toml"), Scope::Project).unwrap_err();
+        let shown = error.to_string();
+        assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}', '\u{200b}', '\n']), "{shown:?}");
+    }
+}
+
+const OPERATOR: &str = r#"
+    [template.default]
+    mode = "overlay"
+    net = "restricted"
+    mounts = ["/cache:/cache:rw", "/empty:/workspace/keys:ro"]
+    env = ["CI=1", "LANG"]
+    memory = "1GiB"
+    timeout = "5m"
+    weaken = ["time-namespace", "cgroup"]
+    [template.free]
+    timeout = "none"
+    user = 0
+"#;
+
+#[track_caller]
+fn tightened(text: &str) -> Template {
+    operator(OPERATOR).tighten(&project(text)).unwrap().template("default").unwrap()
+}
+
+#[track_caller]
+fn loosens(line: &str, expect: &str) {
+    let text = format!("[template.default]\n{line}\n");
+    let error = operator(OPERATOR).tighten(&project(&text)).unwrap_err();
+    assert_eq!(error.to_string(), format!("/p/belljar.toml:2: {expect}"), "{line}");
+}
+
+#[test]
+fn c08_a_project_may_tighten() {
+    let got = tightened(
+        "[template.default]\nmode = \"read-only\"\nnet = \"none\"\nmounts = [\"/cache:/cache:ro\"]\n\
+         env = [\"DEBUG=1\", \"CI=1\", \"LANG\"]\nmemory = \"512MiB\"\ncpus = 1\npids = 10\n\
+         timeout = \"10s\"\nweaken = []\nrequire = [\"cgroup\"]\nuser = 1001\n",
+    );
+    assert_eq!((got.mode, got.net, got.user), (Mode::ReadOnly, Net::None, 1001));
+    let mounts: Vec<_> = got.mounts.iter().map(ToString::to_string).collect();
+    assert_eq!(mounts, ["/cache:/cache:ro", "/empty:/workspace/keys:ro"]);
+    let env: Vec<_> = got.env.iter().map(ToString::to_string).collect();
+    assert_eq!(env, ["CI=1", "LANG", "DEBUG=1"]);
+    assert_eq!(got.limits.memory, ByteSize::mib(512));
+    assert_eq!(Timeout(got.limits.timeout).to_string(), "10s");
+    assert!(got.weaken.is_empty());
+    assert_eq!(got.require, BTreeSet::from([Requirement::Cgroup]));
+}
+
+#[test]
+fn c08_what_a_project_does_not_say_stays_the_operators() {
+    let base = operator(OPERATOR).template("default").unwrap();
+    assert_eq!(tightened(""), base);
+    assert_eq!(tightened("[template.default]\n"), base);
+    assert_eq!(tightened("[template.other]\nmemory = \"64MiB\"\n"), base);
+    let both =
+        operator(OPERATOR).tighten(&project("[template.other]\nmemory = \"64MiB\"\n")).unwrap();
+    assert_eq!(both.names(), ["default", "free", "other"]);
+    let other = both.template("other").unwrap();
+    assert_eq!((other.limits.memory, other.net), (ByteSize::mib(64), base.net));
+    assert_eq!(both.template("free"), operator(OPERATOR).template("free"));
+}
+
+#[test]
+fn c08_a_project_may_not_loosen() {
+    let may = "a project may only tighten";
+    for (line, expect) in [
+        ("mode = \"direct\"", "`mode` of template `default`: direct, but the operator has overlay"),
+        ("net = \"full\"", "`net` of template `default`: full, but the operator has restricted"),
+        ("memory = \"2GiB\"", "`memory` of template `default`: 2GiB, but the operator has 1GiB"),
+        ("cpus = 2.001", "`cpus` of template `default`: 2.001, but the operator has 2"),
+        ("pids = 513", "`pids` of template `default`: 513, but the operator has 512"),
+        ("disk = \"3GiB\"", "`disk` of template `default`: 3GiB, but the operator has 2GiB"),
+        ("files = 4097", "`files` of template `default`: 4097, but the operator has 4096"),
+        (
+            "output-limit = \"1G\"",
+            "`output-limit` of template `default`: 1GiB, but the operator has 256MiB",
+        ),
+        ("timeout = \"6m\"", "`timeout` of template `default`: 6m, but the operator has 5m"),
+        ("timeout = \"none\"", "`timeout` of template `default`: none, but the operator has 5m"),
+        ("user = 0", "`user` of template `default`: 0, but the operator has 1000"),
+        ("rootfs = \"/r\"", "`rootfs` of template `default`: /r, but the operator has none"),
+        (
+            "mounts = [\"/:/host\"]",
+            "`mounts` of template `default`: /:/host:ro, but the operator has no such mount",
+        ),
+        (
+            "mounts = [\"/etc:/cache:ro\"]",
+            "`mounts` of template `default`: /etc:/cache:ro, but the operator has no such mount",
+        ),
+        (
+            "mounts = [\"/empty:/workspace/keys:rw\"]",
+            "`mounts` of template `default`: /empty:/workspace/keys:rw, but the operator has /empty:/workspace/keys:ro",
+        ),
+        (
+            "env = [\"AWS\"]",
+            "`env` of template `default`: AWS is to be inherited, but the operator has it not inherited",
+        ),
+        (
+            "env = [\"CI=2\"]",
+            "`env` of template `default`: CI differs, but the operator has CI already",
+        ),
+        (
+            "env = [\"CI\"]",
+            "`env` of template `default`: CI differs, but the operator has CI already",
+        ),
+        (
+            "env = [\"LANG=C\"]",
+            "`env` of template `default`: LANG differs, but the operator has LANG already",
+        ),
+        (
+            "weaken = [\"seccomp\"]",
+            "`weaken` of template `default`: seccomp is to be weakened, but the operator has it in force",
+        ),
+    ] {
+        loosens(line, &format!("{expect}; {may}"));
+    }
+}
+
+#[test]
+fn f15_a_project_may_not_set_variables_that_steer() {
+    for name in ["LD_PRELOAD", "BASH_ENV", "NODE_OPTIONS", "GIT_SSH_COMMAND", "PATH", "https_proxy"]
+    {
+        loosens(
+            &format!("env = [\"{name}=x\"]"),
+            &format!(
+                "`env` of template `default`: {name} steers what other programs load, run or trust, \
+                 but the operator has it not set; a project may only tighten"
+            ),
+        );
+    }
+}
+
+#[test]
+fn c08_a_project_that_asks_for_the_impossible_is_refused() {
+    let text = "[template.default]\nrequire = [\"cgroup\"]\n";
+    let error = operator(OPERATOR).tighten(&project(text)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "/p/belljar.toml:2: `require` of template `default`: `cgroup` is both required and weakened"
+    );
+}
+
+#[test]
+fn c08_a_projects_file_by_itself_describes_no_box() {
+    let project = project("[template.default]\nmode = \"direct\"\n[template.x]\n");
+    assert_eq!(project.names(), ["default", "x"]);
+    assert_eq!(project.template("default"), None);
+    assert_eq!(project.template("x"), None);
+}
+
+#[test]
+fn a02_an_empty_list_allows_nothing() {
+    let keys = ["mounts", "env", "weaken", "require"];
+    let full = r#"mounts = ["/a:/a:rw"]
+        env = ["A", "B=1"]
+        weaken = ["landlock"]
+    "#;
+    for chosen in 0..1_u32 << keys.len() {
+        let empty: String = keys
+            .iter()
+            .enumerate()
+            .filter(|(place, _)| chosen & (1 << place) != 0)
+            .map(|(_, key)| format!("{key} = []\n"))
+            .collect();
+        let empty = format!("[template.default]\n{empty}");
+        // With an operator: nothing is mounted, inherited, weakened.
+        assert_eq!(operator(&empty).template("default"), Some(Template::default()), "{empty}");
+        // With a project: nothing is added to what the operator has, and nothing taken away that
+        // could have been there to protect.
+        let base = operator(&format!("[template.default]\n{full}"));
+        let got = base.tighten(&project(&empty)).unwrap().template("default").unwrap();
+        let base = base.template("default").unwrap();
+        assert_eq!((&got.mounts, &got.env), (&base.mounts, &base.env), "{empty}");
+        assert!(got.weaken.is_subset(&base.weaken) && got.require.is_empty(), "{empty}");
+        assert_eq!(got.weaken.is_empty(), empty.contains("weaken"), "{empty}");
+        // And on top of nothing it stays nothing.
+        let got = Config::built_in().tighten(&project(&empty)).unwrap().template("default");
+        assert_eq!(got, Some(Template::default()), "{empty}");
+    }
+}
+
+/// Any template as the lines of a file, each key with this chance.
+fn lines(chance: f64) -> impl Strategy<Value = String> {
+    let mode = prop::sample::select(&["read-only", "overlay", "direct"][..]);
+    let net = prop::sample::select(&["none", "restricted", "full"][..]);
+    let mounts = prop::sample::subsequence(vec!["/a:/a", "/b:/b:rw", "/c:/c:ro", "/c:/d"], 0..=4);
+    let env = prop::sample::subsequence(vec!["A", "B=1", "C=x", "PATH=/x", "LD_PRELOAD=y"], 0..=5);
+    let weaken =
+        prop::sample::subsequence(vec!["seccomp", "landlock", "cgroup", "self-test"], 0..=4);
+    let require = prop::sample::subsequence(vec!["cgroup"], 0..=1);
+    let rootfs = prop::sample::select(&["/r", "/s"][..]);
+    let number = |key: &'static str, low: u64| {
+        prop::option::weighted(chance, low..low + 5)
+            .prop_map(move |n| n.map_or(String::new(), |n| format!("{key} = {n}\n")))
+    };
+    let quoted = |key: &'static str, value: Option<&str>| {
+        value.map_or(String::new(), |value| format!("{key} = \"{value}\"\n"))
+    };
+    let list = |key: &'static str, values: Option<Vec<&str>>| {
+        values.map_or(String::new(), |values| format!("{key} = {values:?}\n"))
+    };
+    let timeout = prop::sample::select(&["1s", "10m", "2h", "none"][..]);
+    let choices = (
+        prop::option::weighted(chance, mode),
+        prop::option::weighted(chance, net),
+        prop::option::weighted(chance, rootfs),
+        prop::option::weighted(chance, timeout),
+    )
+        .prop_map(move |(mode, net, rootfs, timeout)| {
+            [
+                quoted("mode", mode),
+                quoted("net", net),
+                quoted("rootfs", rootfs),
+                quoted("timeout", timeout),
+            ]
+            .concat()
+        });
+    let lists = (
+        prop::option::weighted(chance, mounts),
+        prop::option::weighted(chance, env),
+        prop::option::weighted(chance, weaken),
+        prop::option::weighted(chance, require),
+    )
+        .prop_map(move |(mounts, env, weaken, require)| {
+            [
+                list("mounts", mounts),
+                list("env", env),
+                list("weaken", weaken),
+                list("require", require),
+            ]
+            .concat()
+        });
+    let numbers = (
+        number("user", 0),
+        number("memory", 2_147_483_646),
+        number("cpus", 1),
+        number("pids", 510),
+        number("disk", 2_147_483_646),
+        number("files", 4094),
+        number("output-limit", 1),
+    )
+        .prop_map(|(a, b, c, d, e, f, g)| [a, b, c, d, e, f, g].concat());
+    (choices, lists, numbers).prop_map(|(a, b, c)| format!("[template.default]\n{a}{b}{c}"))
+}
+
+/// Whether `new` allows nothing that `old` does not, said field by field and not as the code does.
+fn no_looser(new: &Template, old: &Template) -> Result<(), TestCaseError> {
+    let Template { name: _, mode, net, mounts, rootfs, env, user, limits, weaken, require } = new;
+    prop_assert!(*mode <= old.mode && *net <= old.net);
+    prop_assert_eq!(mounts.len(), old.mounts.len());
+    for (new, old) in mounts.iter().zip(&old.mounts) {
+        prop_assert_eq!((new.source(), new.target()), (old.source(), old.target()));
+        prop_assert!(new.access() <= old.access());
+    }
+    prop_assert_eq!(rootfs, &old.rootfs);
+    prop_assert!(old.env.iter().all(|variable| env.contains(variable)));
+    let added = env.iter().filter(|variable| !old.env.contains(variable));
+    for variable in added {
+        prop_assert!(variable.value().is_some() && !variable.steers());
+    }
+    prop_assert!(*user != 0 || old.user == 0);
+    let max = |timeout: Option<std::time::Duration>| timeout.unwrap_or(std::time::Duration::MAX);
+    prop_assert!(limits.memory <= old.limits.memory && limits.cpus <= old.limits.cpus);
+    prop_assert!(limits.pids <= old.limits.pids && limits.disk <= old.limits.disk);
+    prop_assert!(limits.files <= old.limits.files && limits.output <= old.limits.output);
+    prop_assert!(max(limits.timeout) <= max(old.limits.timeout));
+    prop_assert!(weaken.is_subset(&old.weaken) && require.is_superset(&old.require));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn c08_no_project_loosens_any_operator(theirs in lines(0.5), ours in lines(0.2)) {
+        let parse = |text: &str, scope| Config::parse(text, Path::new("/p/b.toml"), scope);
+        if let (Ok(operator), Ok(project)) = (parse(&theirs, Scope::Operator), parse(&ours, Scope::Project))
+            && let Ok(got) = operator.tighten(&project)
+        {
+            let (new, old) = (got.template("default").unwrap(), operator.template("default").unwrap());
+            no_looser(&new, &old)?;
+            prop_assert!(new.check().is_ok());
+            // Asking again for what one has is no loosening.
+            prop_assert_eq!(got.tighten(&project).unwrap().template("default"), Some(new));
+        }
+    }
+
+    #[test]
+    fn an_operators_own_words_loosen_nothing(text in lines(0.5)) {
+        let parse = |scope| Config::parse(&text, Path::new("/p/b.toml"), scope);
+        if let (Ok(operator), Ok(project)) = (parse(Scope::Operator), parse(Scope::Project)) {
+            let same = operator.tighten(&project).unwrap();
+            prop_assert_eq!(same.template("default"), operator.template("default"));
+        }
+    }
+
+    #[test]
+    fn a_template_survives_a_round_trip(text in lines(0.5)) {
+        if let Ok(config) = Config::parse(&text, Path::new("/p/b.toml"), Scope::Operator) {
+            let template = config.template("default").unwrap();
+            prop_assert_eq!(operator(&template.to_toml()).template("default"), Some(template));
+        }
+    }
+
+    #[test]
+    fn parsing_never_panics(text in "(\\[template\\.[a-z]\\]\n)?([a-z]{1,8} ?= ?.{0,20}\n){0,4}|(?s).*") {
+        for scope in [Scope::Operator, Scope::Project] {
+            if let Err(error) = Config::parse(&text, Path::new("b.toml"), scope) {
+                prop_assert!(error.line >= 1 && error.line <= text.lines().count() + 1);
+                prop_assert!(!error.to_string().contains('\n'));
+            }
+        }
+    }
+}

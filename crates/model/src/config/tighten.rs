@@ -1,0 +1,166 @@
+//! What a project may change about the operator's templates: nothing but to tighten them.
+//!
+//! A project's file lies in the workspace, so the last box may have written it (threat C08). Numbers
+//! and choices may only go down. `mounts` may make a mount read-only, and adds or removes none: an
+//! operator's mount may be there to cover something. `env` may set variables that steer nothing
+//! (F15); `require` adds up; `weaken` may only name fewer layers. A list that is empty asks for nothing
+//! and gets nothing (A02).
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use super::parse::impossible;
+use super::{Config, ConfigError, Entry, Fault, Places};
+use crate::choice::Access;
+use crate::env::EnvVar;
+use crate::layer::Layer;
+use crate::limits::Limits;
+use crate::mount::Mount;
+use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
+use crate::time::Timeout;
+
+/// A value that a project asks for and an operator does not allow.
+struct Looser {
+    key: &'static str,
+    project: String,
+    operator: String,
+}
+
+pub(super) fn config(operator: &Config, project: &Config) -> Result<Config, ConfigError> {
+    let mut tightened = operator.clone();
+    for (name, entry) in &project.templates {
+        let base = operator.template(name).or_else(|| operator.template(DEFAULT_TEMPLATE));
+        let base = Template { name: name.clone(), ..base.unwrap_or_default() };
+        let template = template(base, &entry.said, &entry.places).map_err(|looser| {
+            let Looser { key, project: asked, operator } = looser;
+            ConfigError {
+                file: project.file.clone(),
+                line: entry.places.line(key),
+                fault: Fault::Loosens { template: name.clone(), key, project: asked, operator },
+            }
+        })?;
+        template.check().map_err(|error| impossible(&project.file, name, &entry.places, &error))?;
+        tightened.templates.insert(name.clone(), Entry { template, ..entry.clone() });
+    }
+    Ok(tightened)
+}
+
+fn template(base: Template, said: &Overrides, places: &Places) -> Result<Template, Looser> {
+    // Destructured without `..`, so that a new key cannot slip past.
+    let Overrides {
+        mode,
+        net,
+        mounts,
+        rootfs,
+        env,
+        user,
+        memory,
+        cpus,
+        pids,
+        disk,
+        files,
+        output,
+        timeout,
+        weaken,
+        require,
+    } = said;
+    let old = base.limits;
+    Ok(Template {
+        name: base.name,
+        mode: lower("mode", *mode, base.mode)?,
+        net: lower("net", *net, base.net)?,
+        mounts: mounts.iter().try_fold(base.mounts, tighten_mounts)?,
+        rootfs: match rootfs {
+            Some(asked) if base.rootfs.as_ref() != Some(asked) => {
+                let operator =
+                    base.rootfs.as_ref().map_or("none".into(), |path| path.display().to_string());
+                return Err(Looser {
+                    key: "rootfs",
+                    project: asked.display().to_string(),
+                    operator,
+                });
+            }
+            Some(_) | None => base.rootfs,
+        },
+        env: env.iter().try_fold(base.env, tighten_env)?,
+        user: match user {
+            Some(0) if base.user != 0 => return Err(looser("user", 0, base.user)),
+            Some(user) => *user,
+            None => base.user,
+        },
+        limits: Limits {
+            memory: lower("memory", *memory, old.memory)?,
+            cpus: lower("cpus", *cpus, old.cpus)?,
+            pids: lower("pids", *pids, old.pids)?,
+            disk: lower("disk", *disk, old.disk)?,
+            files: lower("files", *files, old.files)?,
+            output: lower("output-limit", *output, old.output)?,
+            timeout: match timeout {
+                Some(asked) if asked.is_longer_than(Timeout(old.timeout)) => {
+                    return Err(looser("timeout", asked, Timeout(old.timeout)));
+                }
+                Some(Timeout(asked)) => *asked,
+                None => old.timeout,
+            },
+        },
+        weaken: if places.says("weaken") { fewer(weaken, &base.weaken)? } else { base.weaken },
+        require: base.require.into_iter().chain(require.iter().copied()).collect(),
+    })
+}
+
+fn looser(key: &'static str, project: impl Display, operator: impl Display) -> Looser {
+    Looser { key, project: project.to_string(), operator: operator.to_string() }
+}
+
+fn lower<T: Ord + Display + Copy>(
+    key: &'static str,
+    asked: Option<T>,
+    base: T,
+) -> Result<T, Looser> {
+    match asked {
+        Some(asked) if asked > base => Err(looser(key, asked, base)),
+        Some(asked) => Ok(asked),
+        None => Ok(base),
+    }
+}
+
+/// `mounts` with the one that is asked for made read-only, if it is asked for as such.
+fn tighten_mounts(mounts: Vec<Mount>, asked: &Mount) -> Result<Vec<Mount>, Looser> {
+    let same = |mount: &Mount| mount.source() == asked.source() && mount.target() == asked.target();
+    match mounts.iter().find(|mount| same(mount)) {
+        None => Err(looser("mounts", asked, "no such mount")),
+        Some(mount) if asked.access() > mount.access() => Err(looser("mounts", asked, mount)),
+        Some(_) if asked.access() == Access::ReadWrite => Ok(mounts),
+        Some(_) => Ok(mounts
+            .into_iter()
+            .map(|mount| if same(&mount) { mount.read_only() } else { mount })
+            .collect()),
+    }
+}
+
+/// `env` with the variable that is asked for. The operator's values are not shown: they may be secret.
+fn tighten_env(mut env: Vec<EnvVar>, asked: &EnvVar) -> Result<Vec<EnvVar>, Looser> {
+    let name = asked.name();
+    match env.iter().find(|variable| variable.name() == name) {
+        Some(variable) if variable == asked => Ok(env),
+        Some(_) => Err(looser("env", format!("{name} differs"), format!("{name} already"))),
+        None if asked.value().is_none() => {
+            Err(looser("env", format!("{name} is to be inherited"), "it not inherited"))
+        }
+        None if asked.steers() => {
+            let asked = format!("{name} steers what other programs load, run or trust");
+            Err(looser("env", asked, "it not set"))
+        }
+        None => {
+            env.push(asked.clone());
+            Ok(env)
+        }
+    }
+}
+
+fn fewer(asked: &[Layer], base: &BTreeSet<Layer>) -> Result<BTreeSet<Layer>, Looser> {
+    match asked.iter().find(|layer| !base.contains(layer)) {
+        Some(layer) => Err(looser("weaken", format!("{layer} is to be weakened"), "it in force")),
+        None => Ok(asked.iter().copied().collect()),
+    }
+}
