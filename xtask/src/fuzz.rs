@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: coverage-guided fuzzing of every parser of outside bytes.
 //!
 //! Needs a nightly toolchain (sanitizers) and `cargo-fuzz`, so it is a command of its own and no
-//! part of `test`. What it finds interesting is kept in `fuzz/corpus` and made smaller by the next run.
+//! part of `test`. Inputs that reach new code are kept in `fuzz/corpus` from run to run.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -15,6 +15,9 @@ Usage: cargo xtask fuzz [TARGET] [--seconds 60]
   TARGET       one file of fuzz/fuzz_targets, without its ending; all of them if not given
   --seconds N  how long each target runs
 ";
+
+/// More than a parser may use, less than a machine has.
+const LIMIT: &str = "-rss_limit_mb=4096";
 
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let Some(mut args) = Args::new(args, HELP) else { return Ok(()) };
@@ -32,8 +35,13 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     for target in chosen {
         println!("\n=== fuzz {target} for {seconds} s");
         let limit = format!("-max_total_time={seconds}");
+        // New findings go into the first directory; seeds are what we wrote by hand.
+        let corpus = [format!("fuzz/corpus/{target}"), format!("fuzz/seeds/{target}")];
+        for dir in &corpus {
+            std::fs::create_dir_all(root().join(dir)).with_context(|| format!("make {dir}"))?;
+        }
         // A finding is written to fuzz/artifacts and makes this fail, with the bytes shown.
-        run(nightly().args(["fuzz", "run", &target, "--", &limit, "-rss_limit_mb=4096"]))?;
+        run(nightly().args(["fuzz", "run", &target]).args(corpus).args(["--", &limit, LIMIT]))?;
     }
     Ok(())
 }
