@@ -497,6 +497,9 @@ proptest! {
         }
     }
 
+}
+
+proptest! {
     #[test]
     fn an_operators_own_words_loosen_nothing(text in lines(0.5)) {
         let parse = |scope| Config::parse(&text, Path::new("/p/b.toml"), scope);

@@ -1,6 +1,6 @@
 //! A template as the text of a file that gives it again.
 
-use toml::{Table, Value};
+use toml::Value;
 
 use crate::template::Template;
 use crate::time::Timeout;
@@ -10,8 +10,9 @@ impl Template {
     pub fn to_toml(&self) -> String {
         // Destructured without `..`, so that a new field cannot be forgotten.
         let Self { name, mode, net, mounts, rootfs, env, user, limits, weaken, require } = self;
-        let mut keys = Table::new();
-        let mut put = |key: &str, value: Value| keys.insert(key.to_owned(), value);
+        // Quoted, since a name may have a dot in it.
+        let mut section = format!("[template.{}]\n", Value::String(name.clone()));
+        let mut put = |key: &str, value: Value| section.push_str(&format!("{key} = {value}\n"));
         put("mode", text(mode));
         put("net", text(net));
         put("mounts", list(mounts));
@@ -33,8 +34,7 @@ impl Template {
         put("timeout", text(&Timeout(limits.timeout)));
         put("weaken", list(weaken));
         put("require", list(require));
-        // Quoted, since a name may have a dot in it.
-        format!("[template.{}]\n{keys}", Value::String(name.clone()))
+        section
     }
 }
 

@@ -5,6 +5,15 @@ use crate::unicode::is_ignorable;
 /// A name in the form in which ext4 with `casefold`, HFS+, APFS, NTFS and FAT would find it: lower
 /// case, without characters drawn as nothing, without dots and spaces at its end or a stream after `:`.
 pub(super) fn fold_component(name: &[u8]) -> Vec<u8> {
+    let mut folded = if name.is_ascii() { name.to_ascii_lowercase() } else { fold_unicode(name) };
+    let stream = folded.iter().skip(1).position(|byte| *byte == b':');
+    folded.truncate(stream.map_or(folded.len(), |at| at + 1));
+    let end = folded.iter().rposition(|byte| !matches!(byte, b'.' | b' ')).map_or(0, |at| at + 1);
+    folded.truncate(end);
+    folded
+}
+
+fn fold_unicode(name: &[u8]) -> Vec<u8> {
     let mut folded = Vec::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -12,10 +21,6 @@ pub(super) fn fold_component(name: &[u8]) -> Vec<u8> {
         }
         folded.extend_from_slice(chunk.invalid());
     }
-    let stream = folded.iter().skip(1).position(|byte| *byte == b':');
-    folded.truncate(stream.map_or(folded.len(), |at| at + 1));
-    let end = folded.iter().rposition(|byte| !matches!(byte, b'.' | b' ')).map_or(0, |at| at + 1);
-    folded.truncate(end);
     folded
 }
 

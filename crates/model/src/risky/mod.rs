@@ -166,21 +166,26 @@ impl Rule {
 }
 
 /// The rules by the first component of their patterns, so that a path is not held against all.
+#[derive(Default)]
 struct Index {
     literal: HashMap<Vec<u8>, Vec<Rule>>,
+    /// For the last component of a path alone, as `*.mk`.
+    last: Vec<Rule>,
     globs: Vec<Rule>,
 }
 
 fn index() -> &'static Index {
     static INDEX: LazyLock<Index> = LazyLock::new(|| {
-        let mut index = Index { literal: HashMap::new(), globs: Vec::new() };
+        let mut index = Index::default();
         for rule in rules().iter().enumerate().map(Rule::new) {
-            match rule.components.first() {
-                Some(first) if !first.contains('*') => {
-                    index.literal.entry(first.clone().into_bytes()).or_default().push(rule);
+            let list = match rule.components.as_slice() {
+                [first, ..] if !first.contains('*') => {
+                    index.literal.entry(first.clone().into_bytes()).or_default()
                 }
-                _ => index.globs.push(rule),
-            }
+                [_] if !rule.whole_tree => &mut index.last,
+                _ => &mut index.globs,
+            };
+            list.push(rule);
         }
         index
     });
@@ -202,7 +207,8 @@ fn first_match(
     while let [first, beneath @ ..] = rest {
         let at_root = rest.len() == components.len();
         let named = index.literal.get(first.as_slice()).map_or(&[][..], Vec::as_slice);
-        for rule in named.iter().chain(&index.globs) {
+        let last = if beneath.is_empty() { index.last.as_slice() } else { &[] };
+        for rule in named.iter().chain(&index.globs).chain(last) {
             let placed = at_root || rule.rule.place == Place::Anywhere;
             let sooner = best.is_none_or(|best| rule.order < best.order);
             if placed && sooner && applies(rule, rest) {
