@@ -518,6 +518,19 @@ proptest! {
     }
 
     #[test]
+    fn any_value_and_path_survives_a_round_trip(value in "(?s)[^\0]*", path in "/[^\0]+") {
+        let template = Template {
+            env: vec![crate::EnvVar::new("A", Some(&value)).unwrap()],
+            mounts: vec![crate::Mount::new(path.clone().into(), "/m".into(), crate::Access::ReadOnly).unwrap()],
+            rootfs: Some(path.into()),
+            ..Template::default()
+        };
+        if template.check().is_ok() {
+            prop_assert_eq!(operator(&template.to_toml()).template("default"), Some(template));
+        }
+    }
+
+    #[test]
     fn parsing_never_panics(text in "(\\[template\\.[a-z]\\]\n)?([a-z]{1,8} ?= ?.{0,20}\n){0,4}|(?s).*") {
         for scope in [Scope::Operator, Scope::Project] {
             if let Err(error) = Config::parse(&text, Path::new("b.toml"), scope) {
