@@ -1,0 +1,31 @@
+//! The static programs that go inside a box, as they were built with this one.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+
+/// PID 1 of a box, and its janitor.
+static INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-init"));
+
+/// The program that tries forbidden acts, for `doctor --prove` and the tests.
+pub static PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-probe"));
+
+/// Init in memory that nobody can change any more, not even through `/proc/1/exe`.
+pub(crate) fn init() -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Before 6.3 the kernel does not know the flag that says "will be executed".
+    let memory =
+        rustix::fs::memfd_create("belljar-init", flags | MemfdFlags::from_bits_retain(MFD_EXEC))
+            .or_else(|_| rustix::fs::memfd_create("belljar-init", flags))?;
+    let mut rest = INIT;
+    while !rest.is_empty() {
+        let wrote = rustix::io::write(&memory, rest)?;
+        rest = rest.get(wrote..).unwrap_or_default();
+    }
+    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&memory, seals)?;
+    Ok(memory)
+}
+
+const MFD_EXEC: u32 = 0x10;

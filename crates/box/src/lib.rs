@@ -1,0 +1,32 @@
+//! Runs a program in a box: template in, confined process out, and an account of how it ended.
+//!
+//! ```text
+//! Request ──prepare──▶ Plan ──start──▶ init in new namespaces ──Go──▶ payload ──▶ Finished
+//! ```
+//! Runs hostile things and never parses what they say: output is bytes that are counted and passed
+//! on. It prints nothing and reads no environment.
+
+#![forbid(unsafe_code)]
+
+pub mod embedded;
+pub mod view;
+
+mod cgroup;
+mod flow;
+mod hint;
+mod prepare;
+mod request;
+mod seccomp;
+mod standin;
+mod standing;
+mod start;
+mod supervise;
+mod verdict;
+
+pub use flow::{Guard, Stream};
+pub use prepare::{PrepareError, open};
+pub use request::{Request, Workspace};
+pub use standing::{Ids, Standing};
+pub use start::{Running, StartError, start};
+pub use supervise::{SuperviseError, Supervision};
+pub use verdict::Finished;

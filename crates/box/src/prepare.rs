@@ -1,0 +1,272 @@
+//! From a request to a plan: which mounts, which files, which limits, which filter.
+//!
+//! Looks at the host but changes nothing on it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use belljar_init::plan::{Access, Landlock, Limit, Plan, RootKind, Scratch, Source, Stdio, Step};
+use belljar_model::{Access as MountAccess, Layer, Mode, Mount, Template};
+use rustix::fs::{FileType, Mode as FileMode, OFlags};
+
+use crate::request::{Request, Workspace};
+use crate::seccomp::{self, Machine};
+use crate::standing::{Ids, MappedTrees, Standing};
+use crate::view::{self, HOME, HOSTNAME, WORKSPACE};
+
+/// Why a box cannot be planned on this host.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    #[error("open {}", path.display())]
+    Open { path: PathBuf, source: io::Error },
+    #[error("{} is neither a directory nor a file; a {kind} would be a way out of the box", path.display())]
+    NotMountable { path: PathBuf, kind: &'static str },
+    #[error("{} is part of Belljar's own state and cannot be given to a box", path.display())]
+    OwnState { path: PathBuf },
+    #[error("show {} to the box under its own user id; its file system may not allow that: run as the user who owns it", path.display())]
+    MapOwner { path: PathBuf, source: io::Error },
+    #[error(
+        "layer `seccomp` has no table for {}; `--weaken seccomp` goes without",
+        std::env::consts::ARCH
+    )]
+    NoFilter,
+}
+
+/// A plan and the descriptors that go with it.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) plan: Plan,
+    pub(crate) trees: Vec<OwnedFd>,
+}
+
+/// Collects mounts and the descriptors they need.
+struct Mounts<'a> {
+    standing: Standing,
+    mapped: MappedTrees,
+    hidden: &'a [PathBuf],
+    trees: Vec<OwnedFd>,
+    steps: Vec<Step>,
+    writable: Vec<Vec<u8>>,
+}
+
+/// Makes the plan of one box.
+pub(crate) fn prepare(
+    request: &Request,
+    standing: Standing,
+    ids: Ids,
+    cgroup: bool,
+) -> Result<Prepared, PrepareError> {
+    let template = &request.template;
+    let limits = &template.limits;
+    let strong = |layer: Layer| !template.weaken.contains(&layer);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut mounts = Mounts {
+        standing,
+        mapped: MappedTrees::new(ids),
+        hidden: &request.hidden,
+        trees: Vec::new(),
+        steps: Vec::new(),
+        writable: ["/tmp", HOME, "/dev/shm"].map(|path| path.as_bytes().to_vec()).to_vec(),
+    };
+    let root = mounts.root(template)?;
+    if matches!(root, RootKind::Empty) {
+        mounts.steps.extend(view::system_steps());
+    } else {
+        mounts.writable.push(b"/".to_vec());
+    }
+    mounts.steps.extend(view::own_files(ids, cpus));
+    let mask = strong(Layer::ProcMask).then(|| view::proc_mask(limits, cpus, request.now));
+    mounts.steps.extend([Step::Proc { mask }, Step::Devices]);
+    if let Some(workspace) = &request.workspace {
+        mounts.workspace(workspace, template.mode)?;
+    }
+    for mount in &template.mounts {
+        mounts.mount(mount)?;
+    }
+    let seccomp = if strong(Layer::Seccomp) {
+        let machine = Machine::current().ok_or(PrepareError::NoFilter)?;
+        let program = seccomp::filter(machine);
+        Some(program.iter().map(|i| (i.code, i.jump_true, i.jump_false, i.k)).collect())
+    } else {
+        None
+    };
+    let Mounts { trees, steps, writable, .. } = mounts;
+    let landlock = strong(Layer::Landlock).then(|| Landlock {
+        writable,
+        devices: ["null", "zero", "full", "random", "urandom", "tty", "pts"]
+            .map(|name| format!("/dev/{name}").into_bytes())
+            .to_vec(),
+    });
+    let workdir = if request.workspace.is_some() { WORKSPACE } else { HOME };
+    let plan = Plan {
+        hostname: HOSTNAME.into(),
+        root,
+        scratch: scratch(limits.disk.as_u64()),
+        steps,
+        workdir: workdir.into(),
+        argv: request.argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
+        env: request
+            .env
+            .iter()
+            .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+            .collect(),
+        limits: rlimits(template, cgroup),
+        affinity: (!cgroup).then(|| limits.cpus.millis().div_ceil(1000)),
+        forbid_nested_userns: strong(Layer::NestedUserns),
+        landlock,
+        seccomp,
+        stdio: request
+            .terminal
+            .map_or(Stdio::Pipes, |(rows, columns)| Stdio::Terminal { rows, columns }),
+        self_test: strong(Layer::SelfTest),
+    };
+    Ok(Prepared { plan, trees })
+}
+
+/// One tmpfs for all that is writable and not the workspace; one inode per four KiB.
+fn scratch(bytes: u64) -> Scratch {
+    let at = [("tmp", "/tmp", 0o1777), ("home", HOME, 0o755), ("shm", "/dev/shm", 0o1777)];
+    Scratch {
+        bytes,
+        inodes: (bytes / 4096).max(1024),
+        at: at.map(|(name, target, mode)| (name.into(), target.into(), mode)).to_vec(),
+    }
+}
+
+fn rlimits(template: &Template, cgroup: bool) -> Vec<(Limit, u64)> {
+    const OUR_PROCESSES: u64 = 1; // init, which has the same user id
+    let limits = &template.limits;
+    let mut set = vec![
+        (Limit::Files, limits.files),
+        (Limit::Processes, u64::from(limits.pids) + OUR_PROCESSES),
+        (Limit::FileSize, limits.disk.as_u64()),
+        (Limit::Core, 0),
+        (Limit::MessageQueues, 1 << 20),
+        (Limit::PendingSignals, 4096),
+        (Limit::LockedMemory, 8 << 20),
+    ];
+    if !cgroup {
+        set.push((Limit::Data, limits.memory.as_u64()));
+    }
+    set
+}
+
+impl Mounts<'_> {
+    fn root(&mut self, template: &Template) -> Result<RootKind, PrepareError> {
+        let Some(path) = &template.rootfs else { return Ok(RootKind::Empty) };
+        let (place, real) = self.open(path)?;
+        Ok(RootKind::Directory(self.source(&place, &real)?))
+    }
+
+    fn workspace(&mut self, workspace: &Workspace, mode: Mode) -> Result<(), PrepareError> {
+        let lower = self.source(&workspace.place, &workspace.path)?;
+        let target = WORKSPACE.as_bytes().to_vec();
+        match (mode, &workspace.layers) {
+            (Mode::Overlay, Some(layers)) => {
+                let (place, real) = open(layers)?;
+                let layers = self.source(&place, &real)?;
+                self.steps.push(Step::Overlay { lower, layers, target: target.clone() });
+                self.writable.push(target);
+            }
+            (Mode::Direct, _) => {
+                let access = Access::ReadWrite;
+                self.steps.push(Step::Bind {
+                    source: lower,
+                    target: target.clone(),
+                    access,
+                    optional: false,
+                });
+                self.writable.push(target);
+            }
+            (Mode::ReadOnly | Mode::Overlay, _) => {
+                let access = Access::ReadOnly;
+                self.steps.push(Step::Bind { source: lower, target, access, optional: false });
+            }
+        }
+        self.hide_state(&workspace.path, WORKSPACE);
+        Ok(())
+    }
+
+    fn mount(&mut self, mount: &Mount) -> Result<(), PrepareError> {
+        let (place, real) = self.open(mount.source())?;
+        let source = self.source(&place, &real)?;
+        let target = mount.target().as_os_str().as_bytes().to_vec();
+        let access = match mount.access() {
+            MountAccess::ReadOnly => Access::ReadOnly,
+            MountAccess::ReadWrite => {
+                self.writable.push(target.clone());
+                Access::ReadWrite
+            }
+        };
+        self.steps.push(Step::Bind { source, target, access, optional: false });
+        self.hide_state(&real, &mount.target().to_string_lossy());
+        Ok(())
+    }
+
+    /// Our own state inside something that is shown becomes an empty directory.
+    fn hide_state(&mut self, shown: &Path, target: &str) {
+        for hidden in self.hidden {
+            if let Ok(beneath) = hidden.strip_prefix(shown) {
+                let path = Path::new(target).join(beneath);
+                self.steps.push(Step::Hide { path: path.as_os_str().as_bytes().to_vec() });
+            }
+        }
+    }
+
+    /// Opens what the user named and refuses what must not be shown.
+    fn open(&self, path: &Path) -> Result<(OwnedFd, PathBuf), PrepareError> {
+        let (place, real) = open(path)?;
+        if self.hidden.iter().any(|hidden| real.starts_with(hidden)) {
+            return Err(PrepareError::OwnState { path: path.to_owned() });
+        }
+        let stat = rustix::fs::fstat(&place)
+            .map_err(|error| PrepareError::Open { path: path.to_owned(), source: error.into() })?;
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory | FileType::RegularFile => return Ok((place, real)),
+            FileType::Socket => "socket",
+            FileType::Fifo => "pipe",
+            FileType::CharacterDevice | FileType::BlockDevice => "device",
+            FileType::Symlink | FileType::Unknown => "thing of this kind",
+        };
+        Err(PrepareError::NotMountable { path: path.to_owned(), kind })
+    }
+
+    /// How init gets at a place of the host.
+    fn source(&mut self, place: &OwnedFd, path: &Path) -> Result<Source, PrepareError> {
+        match self.standing {
+            Standing::Root => {
+                let tree = self
+                    .mapped
+                    .clone_of(place.as_fd())
+                    .map_err(|source| PrepareError::MapOwner { path: path.to_owned(), source })?;
+                self.trees.push(tree);
+                let last = u32::try_from(self.trees.len() - 1).unwrap_or(u32::MAX);
+                Ok(Source::Descriptor(last))
+            }
+            Standing::Rootless => {
+                let stat = rustix::fs::fstat(place).map_err(|error| PrepareError::Open {
+                    path: path.to_owned(),
+                    source: error.into(),
+                })?;
+                let path = path.as_os_str().as_bytes().to_vec();
+                Ok(Source::Path { path, identity: Some((stat.st_dev, stat.st_ino)) })
+            }
+        }
+    }
+}
+
+/// Opens a path as a place, and says where that really is.
+pub fn open(path: &Path) -> Result<(OwnedFd, PathBuf), PrepareError> {
+    let failed = |source: rustix::io::Errno| PrepareError::Open {
+        path: path.to_owned(),
+        source: source.into(),
+    };
+    let place = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, FileMode::empty())
+        .map_err(failed)?;
+    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&place));
+    let real = rustix::fs::readlink(link, Vec::new()).map_err(failed)?;
+    Ok((place, PathBuf::from(OsStr::from_bytes(real.as_bytes()))))
+}

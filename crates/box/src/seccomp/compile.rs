@@ -1,0 +1,341 @@
+//! Turns the table into a BPF program: a binary search over call numbers, then the argument checks.
+//!
+//! Neighbouring numbers with the same judgement become one range, so that the program is a few
+//! hundred instructions and the kernel's own cache of unconditional answers fills quickly; a chain
+//! of comparisons, as other compilers make, costs a millisecond to install.
+
+use belljar_sys::seccomp::Instruction;
+
+use super::rule::{
+    AF_UNIX, CREATING, Call, EAFNOSUPPORT, ENOSYS, EPERM, HARMLESS_NODES, INTERNET, NAMESPACES,
+    NEW_LISTENER, NODE_TYPE, PERSONAS, PROTOCOLS, Rule, SET_ID_BITS, SOCKET_TYPE,
+    STREAM_OR_DATAGRAM, TERMINAL_INPUT,
+};
+use super::table::{CALLS, LAST_KNOWN};
+
+/// An instruction set whose calls we know by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Machine {
+    X86_64,
+    Aarch64,
+}
+
+impl Machine {
+    /// The one that this program runs on. `None`: there is no table for it.
+    pub(crate) fn current() -> Option<Self> {
+        match std::env::consts::ARCH {
+            "x86_64" => Some(Self::X86_64),
+            "aarch64" => Some(Self::Aarch64),
+            _ => None,
+        }
+    }
+
+    /// `AUDIT_ARCH_*`, as the kernel reports it to the filter.
+    fn audit_number(self) -> u32 {
+        match self {
+            Self::X86_64 => 0xc000_003e,
+            Self::Aarch64 => 0xc000_00b7,
+        }
+    }
+
+    fn number_of(self, call: &Call) -> Option<u32> {
+        match self {
+            Self::X86_64 => call.x86_64,
+            Self::Aarch64 => call.aarch64,
+        }
+    }
+}
+
+/// The same program whichever box it is for.
+pub(crate) fn filter(machine: Machine) -> Vec<Instruction> {
+    let mut program = vec![load(ARCH), jump(EQUAL, machine.audit_number(), 1, 0), ret(KILL)];
+    program.push(load(NUMBER));
+    if machine == Machine::X86_64 {
+        // x32 shares the architecture and is told apart by this bit.
+        program.extend([jump(GREATER_EQUAL, 0x4000_0000, 0, 1), ret(KILL)]);
+    }
+    program.extend(search(&ranges(machine)));
+    program
+}
+
+/// A run of call numbers, from `first` to the next range, with one judgement.
+#[derive(Debug)]
+struct Range {
+    first: u32,
+    verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Refused,
+    Unknown,
+    By(Rule),
+}
+
+fn ranges(machine: Machine) -> Vec<Range> {
+    let mut judged: Vec<(u32, Rule)> =
+        CALLS.iter().filter_map(|call| Some((machine.number_of(call)?, call.rule))).collect();
+    judged.sort_unstable_by_key(|(number, _)| *number);
+    let mut judged = judged.into_iter().peekable();
+    let mut ranges: Vec<Range> = Vec::new();
+    for number in 0..=LAST_KNOWN + 1 {
+        let verdict = match judged.next_if(|(first, _)| *first == number) {
+            Some((_, rule)) => Verdict::By(rule),
+            None if number > LAST_KNOWN => Verdict::Unknown,
+            None => Verdict::Refused,
+        };
+        if ranges.last().is_none_or(|last| last.verdict != verdict) {
+            ranges.push(Range { first: number, verdict });
+        }
+    }
+    ranges
+}
+
+/// Code that finds the range of the number in the accumulator and judges by it.
+fn search(ranges: &[Range]) -> Vec<Instruction> {
+    let (left, right) = ranges.split_at(ranges.len() / 2);
+    match (left, right) {
+        ([], []) => vec![ret(KILL)],
+        ([], [only]) | ([only], []) => judge(only.verdict),
+        (_, [first, ..]) => {
+            let (below, above) = (search(left), search(right));
+            // Conditional jumps reach 255 instructions, so the far side goes by a plain one.
+            let over = u32::try_from(below.len()).unwrap_or(u32::MAX);
+            let mut code = vec![jump(GREATER_EQUAL, first.first, 0, 1), jump_over(over)];
+            code.extend(below);
+            code.extend(above);
+            code
+        }
+        (_, []) => search(left),
+    }
+}
+
+fn judge(verdict: Verdict) -> Vec<Instruction> {
+    let rule = match verdict {
+        Verdict::Refused => return vec![errno(EPERM)],
+        Verdict::Unknown => return vec![errno(ENOSYS)],
+        Verdict::By(rule) => rule,
+    };
+    match rule {
+        Rule::Allow => vec![ret(ALLOW)],
+        Rule::Absent => vec![errno(ENOSYS)],
+        Rule::Ioctl => {
+            let mut code = vec![load(argument(1))];
+            code.extend(one_of(&TERMINAL_INPUT, &[errno(EPERM)], &[ret(ALLOW)]));
+            code
+        }
+        Rule::Create { flags, mode } => {
+            let mut code = vec![load(argument(flags)), jump(ANY_BIT, CREATING, 1, 0), ret(ALLOW)];
+            code.extend(no_bits(mode, SET_ID_BITS));
+            code
+        }
+        Rule::Mode { arg } => no_bits(arg, SET_ID_BITS),
+        Rule::Node { arg } => {
+            let mut code = vec![load(argument(arg)), and(NODE_TYPE)];
+            code.extend(one_of(&HARMLESS_NODES, &no_bits(arg, SET_ID_BITS), &[errno(EPERM)]));
+            code
+        }
+        Rule::NoNamespaces => no_bits(0, NAMESPACES),
+        Rule::NoListener => no_bits(1, NEW_LISTENER),
+        Rule::Persona => {
+            let mut code = vec![load(argument(0))];
+            code.extend(one_of(&PERSONAS, &[ret(ALLOW)], &[errno(EPERM)]));
+            code
+        }
+        Rule::Socket => socket(),
+        Rule::LocalPair => {
+            vec![load(argument(0)), jump(EQUAL, AF_UNIX, 0, 1), ret(ALLOW), errno(EAFNOSUPPORT)]
+        }
+    }
+}
+
+fn socket() -> Vec<Instruction> {
+    let refuse = [errno(EAFNOSUPPORT)];
+    let mut protocol = vec![load(argument(2))];
+    protocol.extend(one_of(&PROTOCOLS, &[ret(ALLOW)], &refuse));
+    let mut kind = vec![load(argument(1)), and(SOCKET_TYPE)];
+    kind.extend(one_of(&STREAM_OR_DATAGRAM, &protocol, &refuse));
+    let mut code = vec![load(argument(0)), jump(EQUAL, AF_UNIX, 0, 1), ret(ALLOW)];
+    code.extend(one_of(&INTERNET, &kind, &refuse));
+    code
+}
+
+/// Allows when none of `bits` is set in the argument.
+fn no_bits(arg: u8, bits: u32) -> Vec<Instruction> {
+    vec![load(argument(arg)), jump(ANY_BIT, bits, 0, 1), errno(EPERM), ret(ALLOW)]
+}
+
+/// `yes` when the accumulator is one of `values`, else `no`. Both must end in a return.
+fn one_of(values: &[u32], yes: &[Instruction], no: &[Instruction]) -> Vec<Instruction> {
+    let mut code = Vec::new();
+    for (index, value) in values.iter().enumerate() {
+        let to_yes = values.len() - 1 - index + no.len();
+        code.push(jump(EQUAL, *value, u8::try_from(to_yes).unwrap_or(u8::MAX), 0));
+    }
+    code.extend(no);
+    code.extend(yes);
+    code
+}
+
+// Classic BPF, as in linux/bpf_common.h and linux/seccomp.h.
+const LOAD_WORD: u16 = 0x20;
+const AND: u16 = 0x54;
+const JUMP: u16 = 0x05;
+const EQUAL: u16 = 0x15;
+const GREATER_EQUAL: u16 = 0x35;
+const ANY_BIT: u16 = 0x45;
+const RETURN: u16 = 0x06;
+const KILL: u32 = 0x8000_0000; // the whole process
+const ERRNO: u32 = 0x0005_0000;
+const ALLOW: u32 = 0x7fff_0000;
+
+// Offsets into struct seccomp_data; arguments start at 16, lower half first on these machines.
+const NUMBER: u32 = 0;
+const ARCH: u32 = 4;
+
+fn argument(index: u8) -> u32 {
+    16 + 8 * u32::from(index)
+}
+
+fn load(offset: u32) -> Instruction {
+    Instruction { code: LOAD_WORD, jump_true: 0, jump_false: 0, k: offset }
+}
+
+fn and(mask: u32) -> Instruction {
+    Instruction { code: AND, jump_true: 0, jump_false: 0, k: mask }
+}
+
+fn jump(code: u16, k: u32, jump_true: u8, jump_false: u8) -> Instruction {
+    Instruction { code, jump_true, jump_false, k }
+}
+
+fn jump_over(count: u32) -> Instruction {
+    Instruction { code: JUMP, jump_true: 0, jump_false: 0, k: count }
+}
+
+fn ret(k: u32) -> Instruction {
+    Instruction { code: RETURN, jump_true: 0, jump_false: 0, k }
+}
+
+fn errno(number: u32) -> Instruction {
+    ret(ERRNO | number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel would do with one call: a BPF machine in miniature.
+    fn run(program: &[Instruction], arch: u32, number: u32, args: [u64; 6]) -> u32 {
+        let word = |offset: u32| match offset {
+            NUMBER => number,
+            ARCH => arch,
+            _ => {
+                let arg = args[((offset - 16) / 8) as usize];
+                (if offset.is_multiple_of(8) { arg } else { arg >> 32 }) as u32
+            }
+        };
+        let (mut at, mut accumulator) = (0_usize, 0_u32);
+        loop {
+            let Instruction { code, jump_true, jump_false, k } = program[at];
+            at += 1;
+            let branch = |taken: bool| usize::from(if taken { jump_true } else { jump_false });
+            match code {
+                LOAD_WORD => accumulator = word(k),
+                AND => accumulator &= k,
+                JUMP => at += k as usize,
+                EQUAL => at += branch(accumulator == k),
+                GREATER_EQUAL => at += branch(accumulator >= k),
+                ANY_BIT => at += branch(accumulator & k != 0),
+                RETURN => return k,
+                _ => panic!("instruction {code:#x} is not one of ours"),
+            }
+        }
+    }
+
+    fn check(machine: Machine, name: &str, args: [u64; 6], expect: u32) {
+        let call = CALLS.iter().find(|call| call.name == name).unwrap();
+        let number = machine.number_of(call).unwrap();
+        let answer = run(&filter(machine), machine.audit_number(), number, args);
+        assert_eq!(answer, expect, "{name}({args:#x?}) on {machine:?}");
+    }
+
+    const BOTH: [Machine; 2] = [Machine::X86_64, Machine::Aarch64];
+    const REFUSED: u32 = ERRNO | EPERM;
+
+    #[test]
+    fn the_program_agrees_with_the_table_for_every_number() {
+        for machine in BOTH {
+            let program = filter(machine);
+            assert!(program.len() < 1024, "{} instructions", program.len());
+            for number in 0..2048 {
+                let call = CALLS.iter().find(|call| machine.number_of(call) == Some(number));
+                let answer = run(&program, machine.audit_number(), number, [0; 6]);
+                let expect = match call.map(|call| call.rule) {
+                    Some(Rule::Absent) => ERRNO | ENOSYS,
+                    Some(Rule::Socket | Rule::LocalPair) => ERRNO | EAFNOSUPPORT,
+                    Some(_) => ALLOW,
+                    None if number > LAST_KNOWN => ERRNO | ENOSYS,
+                    None => REFUSED,
+                };
+                assert_eq!(answer, expect, "{machine:?} {number} {call:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_architecture_kills_whatever_the_number() {
+        for machine in BOTH {
+            let program = filter(machine);
+            for arch in [0, 0x4000_0003, 0x4000_0028, 0xc000_00b6, u32::MAX] {
+                assert_eq!(run(&program, arch, 0, [0; 6]), KILL);
+            }
+        }
+        let x86 = filter(Machine::X86_64);
+        assert_eq!(run(&x86, Machine::X86_64.audit_number(), 0x4000_0000, [0; 6]), KILL);
+    }
+
+    #[test]
+    fn arguments_decide_where_the_table_says_so() {
+        for machine in BOTH {
+            check(machine, "clone", [0x0001_0f00, 0, 0, 0, 0, 0], ALLOW);
+            check(machine, "clone", [0x1000_0000, 0, 0, 0, 0, 0], REFUSED);
+            check(machine, "unshare", [0x80, 0, 0, 0, 0, 0], REFUSED);
+            check(machine, "ioctl", [0, 0x5413, 0, 0, 0, 0], ALLOW);
+            check(machine, "ioctl", [0, 0x5412, 0, 0, 0, 0], REFUSED);
+            check(machine, "ioctl", [0, 0x5412 | 1 << 32, 0, 0, 0, 0], REFUSED);
+            check(machine, "openat", [0, 0, 0o100, 0o4755, 0, 0], REFUSED);
+            check(machine, "openat", [0, 0, 0o100, 0o755, 0, 0], ALLOW);
+            check(machine, "openat", [0, 0, 0, 0o4755, 0, 0], ALLOW);
+            check(machine, "fchmodat", [0, 0, 0o2755, 0, 0, 0], REFUSED);
+            check(machine, "mknodat", [0, 0, 0o020_666, 0, 0, 0], REFUSED);
+            check(machine, "mknodat", [0, 0, 0o010_644, 0, 0, 0], ALLOW);
+            check(machine, "mknodat", [0, 0, 0o104_755, 0, 0, 0], REFUSED);
+            check(machine, "seccomp", [1, 8, 0, 0, 0, 0], REFUSED);
+            check(machine, "personality", [0x0004_0000, 0, 0, 0, 0, 0], REFUSED);
+            check(machine, "personality", [0xffff_ffff, 0, 0, 0, 0, 0], ALLOW);
+            check(machine, "socket", [1, 1, 0, 0, 0, 0], ALLOW);
+            check(machine, "socket", [2, 0x80802, 17, 0, 0, 0], ALLOW);
+            check(machine, "socket", [10, 1, 6, 0, 0, 0], ALLOW);
+            check(machine, "socket", [2, 3, 0, 0, 0, 0], ERRNO | EAFNOSUPPORT);
+            check(machine, "socket", [2, 1, 132, 0, 0, 0], ERRNO | EAFNOSUPPORT);
+            check(machine, "socket", [16, 3, 0, 0, 0, 0], ERRNO | EAFNOSUPPORT);
+            check(machine, "socketpair", [1, 1, 0, 0, 0, 0], ALLOW);
+        }
+    }
+
+    #[test]
+    fn every_row_has_a_number_and_a_reason_and_none_stands_twice() {
+        for machine in BOTH {
+            let mut numbers: Vec<u32> = CALLS.iter().filter_map(|c| machine.number_of(c)).collect();
+            let count = numbers.len();
+            numbers.sort_unstable();
+            numbers.dedup();
+            assert_eq!(numbers.len(), count);
+        }
+        for call in CALLS {
+            assert!(call.x86_64.is_some() || call.aarch64.is_some(), "{}", call.name);
+            assert!(call.why.len() > 3, "{} needs a reason", call.name);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Starts init in new namespaces and sees it through to the moment before the payload runs.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use belljar_init::plan::{Bytes, Event, Order, Stage};
+use belljar_init::wire;
+use belljar_model::{InForce, Layer, LayerState, Requirement, Template};
+use belljar_sys::clone::{self, Spawn, Spawned, Step, namespaces};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::pipe::PipeFlags;
+use rustix::thread::CapabilitySet;
+
+use crate::cgroup::{Cgroup, Place};
+use crate::prepare::{PrepareError, Prepared, prepare};
+use crate::request::Request;
+use crate::standing::{Ids, Standing, write_maps};
+use crate::{embedded, hint};
+
+/// Why a box did not come to be. Nothing of the payload has run.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    #[error("make the namespaces of the box: {hint}")]
+    Namespaces { hint: String, source: io::Error },
+    #[error(
+        "layer `time-namespace` is not to be had on this kernel; `--weaken time-namespace` goes without"
+    )]
+    TimeNamespace { source: io::Error },
+    #[error("layer `cgroup` is required, and this user may not make one here")]
+    CgroupRequired,
+    #[error("set the limits in the cgroup of the box; `--weaken cgroup` goes without")]
+    Cgroup { source: io::Error },
+    #[error("start init, at the step {step:?}")]
+    Init { step: Step, source: io::Error },
+    #[error("{}{what}{}", of_layer(*stage), remedy(*stage))]
+    Build { stage: Stage, what: String, source: io::Error },
+    #[error("{doing}")]
+    Host { doing: &'static str, source: io::Error },
+    #[error("init ended without a word")]
+    Silence,
+}
+
+/// A box that stands, with the payload not yet started.
+#[derive(Debug)]
+pub struct Running {
+    pub(crate) init: Spawned,
+    pub(crate) control: OwnedFd,
+    pub(crate) cgroup: Option<Cgroup>,
+    pub(crate) janitor: Option<OwnedFd>,
+    pub(crate) streams: Streams,
+    pub(crate) template: Template,
+    pub(crate) layers: Vec<LayerState>,
+}
+
+/// Our side of the payload's streams.
+#[derive(Debug)]
+pub(crate) enum Streams {
+    /// The input is taken out when the run begins, so that closing it reaches the payload.
+    Pipes {
+        input: Option<OwnedFd>,
+        output: OwnedFd,
+        error: OwnedFd,
+    },
+    Terminal(OwnedFd),
+}
+
+impl Streams {
+    /// The end that goes into the box.
+    pub(crate) fn take_input(&mut self) -> Option<OwnedFd> {
+        match self {
+            Self::Pipes { input, .. } => input.take(),
+            Self::Terminal(master) => master.try_clone().ok(),
+        }
+    }
+}
+
+/// What init needs to build the box, and then gives up. The file rights are for overlayfs, which
+/// keeps the credentials it was mounted with.
+const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::SETPCAP)
+    .union(CapabilitySet::SYS_RESOURCE)
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID);
+
+/// Builds the box that `request` describes. The payload starts with [`Running::supervise`].
+pub fn start(request: &Request) -> Result<Running, StartError> {
+    let standing = Standing::of_this_process();
+    let ids = standing.ids(request.template.user, request.random);
+    let program = embedded::init().map_err(host("copy init into memory"))?;
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(host("open /dev/null"))?;
+    let (cgroup, janitor) = make_cgroup(request, &program, &null)?;
+    let started = start_in(request, standing, ids, cgroup.as_ref(), [&program, &null]);
+    match started {
+        Ok((init, control, streams, landlock_abi)) => {
+            let layers = layers(&request.template, landlock_abi, cgroup.as_ref());
+            let template = request.template.clone();
+            Ok(Running { init, control, cgroup, janitor, streams, template, layers })
+        }
+        Err(error) => {
+            if let Some(cgroup) = &cgroup {
+                cgroup.remove();
+            }
+            Err(error)
+        }
+    }
+}
+
+type Cgrouped = (Option<Cgroup>, Option<OwnedFd>);
+
+/// A cgroup with its janitor, where one can and should be had.
+fn make_cgroup(
+    request: &Request,
+    program: &OwnedFd,
+    null: &OwnedFd,
+) -> Result<Cgrouped, StartError> {
+    let template = &request.template;
+    if template.weaken.contains(&Layer::Cgroup) {
+        return Ok((None, None));
+    }
+    let Some(place) = Place::find(request.id) else {
+        return match template.require.contains(&Requirement::Cgroup) {
+            true => Err(StartError::CgroupRequired),
+            false => Ok((None, None)),
+        };
+    };
+    // The janitor first: from the moment the directories exist, somebody answers for them.
+    let (ours, theirs) = socket_pair()?;
+    let janitor = Spawn {
+        namespaces: 0,
+        cgroup: None,
+        tasks: &[],
+        gate: None,
+        ids: None,
+        ambient: 0,
+        program: program.as_fd(),
+        role: c"belljar-janitor",
+        control: theirs.as_fd(),
+        null: null.as_fd(),
+        dies_with_parent: false,
+    };
+    clone::spawn(&janitor).map_err(host("start the janitor"))?;
+    let directories: Vec<Bytes> =
+        place.directories().into_iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
+    wire::send(ours.as_fd(), &directories, &[]).map_err(host("instruct the janitor"))?;
+    let cgroup = place.create(&template.limits).map_err(|source| StartError::Cgroup { source })?;
+    Ok((Some(cgroup), Some(ours)))
+}
+
+type Started = (Spawned, OwnedFd, Streams, u32);
+
+fn start_in(
+    request: &Request,
+    standing: Standing,
+    ids: Ids,
+    cgroup: Option<&Cgroup>,
+    [program, null]: [&OwnedFd; 2],
+) -> Result<Started, StartError> {
+    let (control, theirs) = socket_pair()?;
+    let (gate, opener) =
+        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(host("make a pipe"))?;
+    let time =
+        if request.template.weaken.contains(&Layer::TimeNamespace) { 0 } else { namespaces::TIME };
+    let tasks = cgroup.map(Cgroup::tasks).unwrap_or_default();
+    let spawn = Spawn {
+        namespaces: namespaces::USER
+            | namespaces::MOUNT
+            | namespaces::PID
+            | namespaces::NET
+            | namespaces::IPC
+            | namespaces::UTS
+            | time,
+        cgroup: cgroup.and_then(Cgroup::birthplace),
+        tasks: &tasks,
+        gate: Some(gate.as_fd()),
+        ids: (standing == Standing::Root).then_some((ids.inside, ids.inside)),
+        ambient: NEEDED.bits(),
+        program: program.as_fd(),
+        role: c"belljar-init",
+        control: theirs.as_fd(),
+        null: null.as_fd(),
+        dies_with_parent: true,
+    };
+    let init = clone::spawn(&spawn).map_err(|source| no_namespaces(source, time != 0))?;
+    drop(theirs);
+    let built = write_maps(init.pid, standing, ids)
+        .map_err(|source| no_namespaces(source, false))
+        .and_then(|()| {
+            rustix::io::write(&opener, b"1").map_err(host("let init go on"))?;
+            // The plan is made while init starts.
+            let Prepared { plan, trees } = prepare(request, standing, ids, cgroup.is_some())?;
+            build(&control, plan, &trees)
+        });
+    match built {
+        Ok((streams, abi)) => Ok((init, control, streams, abi)),
+        Err(error) => {
+            // Best effort: without its supervisor's socket init ends anyway.
+            rustix::process::pidfd_send_signal(&init.pidfd, rustix::process::Signal::KILL).ok();
+            belljar_sys::process::wait(init.pid, true).ok();
+            Err(error)
+        }
+    }
+}
+
+/// Sends the plan and waits until the box stands.
+fn build(
+    control: &OwnedFd,
+    plan: belljar_init::plan::Plan,
+    trees: &[OwnedFd],
+) -> Result<(Streams, u32), StartError> {
+    let mut descriptors: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
+    let terminal = matches!(plan.stdio, belljar_init::plan::Stdio::Terminal { .. });
+    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(host("make a pipe"));
+    let (input, output, error) = (pipe()?, pipe()?, pipe()?);
+    if !terminal {
+        descriptors.extend([input.0.as_fd(), output.1.as_fd(), error.1.as_fd()]);
+    }
+    let order = Order::Build(Box::new(plan));
+    if let Err(source) = wire::send(control.as_fd(), &order, &descriptors) {
+        // A child that failed before it could listen has left a report.
+        return Err(early_failure(control)
+            .unwrap_or(StartError::Host { doing: "send the plan to init", source }));
+    }
+    let mut buffer = vec![0; wire::MAX_MESSAGE];
+    let received =
+        wire::receive_raw(control.as_fd(), &mut buffer).map_err(host("hear from init"))?;
+    let Some((length, mut with)) = received else { return Err(StartError::Silence) };
+    let bytes = buffer.get(..length).unwrap_or_default();
+    if let Some((step, source)) = Step::from_report(bytes) {
+        return Err(StartError::Init { step, source });
+    }
+    let event = postcard_event(bytes)?;
+    match event {
+        Event::Built { landlock_abi } if terminal => match with.pop() {
+            Some(master) => Ok((Streams::Terminal(master), landlock_abi)),
+            None => Err(StartError::Silence),
+        },
+        Event::Built { landlock_abi } => {
+            let streams = Streams::Pipes { input: Some(input.1), output: output.0, error: error.0 };
+            Ok((streams, landlock_abi))
+        }
+        Event::Failed { stage, what, errno } => {
+            Err(StartError::Build { stage, what, source: io::Error::from_raw_os_error(errno) })
+        }
+        Event::Started | Event::ExecFailed { .. } | Event::Ended { .. } => Err(StartError::Silence),
+    }
+}
+
+fn postcard_event(bytes: &[u8]) -> Result<Event, StartError> {
+    wire::decode(bytes).map_err(host("understand init"))
+}
+
+fn early_failure(control: &OwnedFd) -> Option<StartError> {
+    let mut buffer = [0; 16];
+    let (length, _) = wire::receive_raw(control.as_fd(), &mut buffer).ok()??;
+    let (step, source) = Step::from_report(buffer.get(..length)?)?;
+    Some(StartError::Init { step, source })
+}
+
+fn socket_pair() -> Result<(OwnedFd, OwnedFd), StartError> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .map_err(host("make a socket pair"))
+}
+
+fn no_namespaces(source: io::Error, with_time: bool) -> StartError {
+    if with_time && source.kind() == io::ErrorKind::InvalidInput {
+        return StartError::TimeNamespace { source };
+    }
+    StartError::Namespaces { hint: hint::user_namespaces(&source), source }
+}
+
+fn host<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> StartError {
+    move |source| StartError::Host { doing, source: source.into() }
+}
+
+/// What holds this box, layer by layer.
+fn layers(template: &Template, landlock_abi: u32, cgroup: Option<&Cgroup>) -> Vec<LayerState> {
+    let state = |layer: Layer| {
+        if template.weaken.contains(&layer) {
+            return InForce::Weakened;
+        }
+        let detail = match layer {
+            Layer::Namespaces => "user, mount, pid, net, ipc, uts, cgroup".to_owned(),
+            Layer::Landlock => format!("abi {landlock_abi}"),
+            Layer::Seccomp => std::env::consts::ARCH.to_owned(),
+            Layer::Cgroup => match cgroup {
+                Some(cgroup) => cgroup.describe().to_owned(),
+                None => {
+                    let mechanism = "rlimits, and a watcher that adds up the box's processes";
+                    return InForce::StandIn { mechanism: mechanism.to_owned() };
+                }
+            },
+            Layer::TimeNamespace
+            | Layer::ReadOnlySystem
+            | Layer::ProcMask
+            | Layer::Capabilities
+            | Layer::NoNewPrivs
+            | Layer::NestedUserns
+            | Layer::Rlimits
+            | Layer::SelfTest => String::new(),
+        };
+        InForce::InForce { detail }
+    };
+    Layer::ALL.into_iter().map(|layer| LayerState { layer, state: state(layer) }).collect()
+}
+
+/// The layer that a stage of the building belongs to.
+fn layer_of(stage: Stage) -> Option<Layer> {
+    match stage {
+        Stage::Namespaces => Some(Layer::Namespaces),
+        Stage::Root => Some(Layer::ReadOnlySystem),
+        Stage::Proc => Some(Layer::ProcMask),
+        Stage::NestedUserns => Some(Layer::NestedUserns),
+        Stage::Landlock => Some(Layer::Landlock),
+        Stage::Seccomp => Some(Layer::Seccomp),
+        Stage::Capabilities => Some(Layer::Capabilities),
+        Stage::NoNewPrivs => Some(Layer::NoNewPrivs),
+        Stage::Rlimits => Some(Layer::Rlimits),
+        Stage::SelfTest => Some(Layer::SelfTest),
+        Stage::Protocol | Stage::Workspace | Stage::Terminal => None,
+    }
+}
+
+fn of_layer(stage: Stage) -> String {
+    layer_of(stage).map_or_else(String::new, |layer| format!("layer `{layer}`: "))
+}
+
+fn remedy(stage: Stage) -> String {
+    match layer_of(stage) {
+        Some(layer) if layer.weakenable() => format!("; `--weaken {layer}` goes without"),
+        _ => String::new(),
+    }
+}

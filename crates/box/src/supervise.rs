@@ -1,0 +1,374 @@
+//! Watches over a running box: passes bytes, enforces what the kernel does not, cleans up.
+//!
+//! One thread, one `poll`. The box is over when init is gone, because the kernel kills everything
+//! in its pid namespace with it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use belljar_init::plan::{Event, Order};
+use belljar_init::wire;
+use belljar_model::{CpuTime, OutputBytes, Reason};
+use belljar_sys::process::{self, Usage};
+use belljar_sys::signal::SignalFd;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
+
+use crate::cgroup::{Cgroup, Counts};
+use crate::flow::{Flow, Guard, Stream};
+use crate::standin;
+use crate::start::{Running, Streams};
+use crate::verdict::{self, Finished, Seen};
+
+/// What the caller lends us for one run.
+pub struct Supervision<'a> {
+    pub input: BorrowedFd<'a>,
+    pub output: BorrowedFd<'a>,
+    pub error: BorrowedFd<'a>,
+    /// Stands before the operator's terminal, if that is where output goes.
+    pub guard: Option<&'a mut Guard<'a>>,
+    /// Bytes that the box has written to the host's disk, counted up to a cap.
+    pub disk: Option<&'a mut dyn FnMut(u64) -> io::Result<u64>>,
+}
+
+impl std::fmt::Debug for Supervision<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervision").finish_non_exhaustive()
+    }
+}
+
+/// Why supervision itself failed. The box is gone by then.
+#[derive(Debug, thiserror::Error)]
+pub enum SuperviseError {
+    #[error("the box failed its last test before the program: {what}")]
+    Refused { what: String },
+    #[error("{doing}")]
+    Host { doing: &'static str, source: io::Error },
+}
+
+const SIGHUP: i32 = 1;
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGTERM: i32 = 15;
+const SIGWINCH: i32 = 28;
+
+/// How often limits without a notification are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// What a program gets to end after it was asked to.
+const GRACE: Duration = Duration::from_secs(10);
+/// So many refused forks are a bomb and not a busy build that met its limit.
+const FORK_BOMB: u64 = 256;
+
+impl Running {
+    /// Starts the payload and sees it to its end.
+    pub fn supervise(mut self, with: Supervision<'_>) -> Result<Finished, SuperviseError> {
+        let input = self.streams.take_input();
+        let outcome = watch(&self, input, with);
+        if outcome.is_err() {
+            kill(&self);
+            process::wait(self.init.pid, true).ok(); // reaped already, or now
+        }
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.remove();
+        }
+        if let Some(janitor) = &self.janitor {
+            wire::send(janitor.as_fd(), &(), &[]).ok(); // a janitor that is gone needs no word
+        }
+        outcome
+    }
+}
+
+/// Everything that changes while the box runs.
+struct Watch<'a> {
+    running: &'a Running,
+    seen: Seen,
+    over: bool,
+    started: Option<Instant>,
+    ended: Option<Instant>,
+    deadline: Option<Instant>,
+    grace: Option<Instant>,
+    interrupts: u32,
+    next_tick: Instant,
+    refused: Option<String>,
+}
+
+fn watch(
+    running: &Running,
+    into_box: Option<OwnedFd>,
+    mut with: Supervision<'_>,
+) -> Result<Finished, SuperviseError> {
+    let host =
+        |doing: &'static str| move |source: io::Error| SuperviseError::Host { doing, source };
+    let signals = SignalFd::new(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH])
+        .map_err(host("watch for signals"))?;
+    wire::send(running.control.as_fd(), &Order::Go, &[]).map_err(host("give init the word"))?;
+    let host_streams = [with.input, with.output, with.error];
+    let mut flows = flows(running, into_box, host_streams).map_err(host("prepare the streams"))?;
+    let mut state = Watch::new(running);
+    while !(state.over && flows.iter().skip(1).all(Flow::is_over)) {
+        let ready = wait(&state, &signals, &flows).map_err(host("wait for the box"))?;
+        if ready.signal {
+            while let Some(signal) = signals.read().map_err(host("read a signal"))? {
+                state.signal(signal, with.input);
+            }
+        }
+        if ready.control {
+            state.hear().map_err(host("hear from init"))?;
+        }
+        for (index, flow) in flows.iter_mut().enumerate() {
+            if ready.flows.get(index).copied().unwrap_or(false) {
+                let stream = if index == 2 { Stream::Error } else { Stream::Output };
+                let mut filter = with.guard.as_mut().filter(|_| index > 0).map(|guard| {
+                    move |chunk: &[u8], kept: &mut Vec<u8>| guard(stream, chunk, kept)
+                });
+                let filter = filter.as_mut().map(|f| f as &mut dyn FnMut(&[u8], &mut Vec<u8>));
+                flow.advance(filter).map_err(host("pass bytes on"))?;
+            }
+        }
+        if ready.gone {
+            state.gone(&mut flows);
+        }
+        state.limits(&flows, with.disk.as_deref_mut());
+    }
+    if let Some(what) = state.refused.take() {
+        return Err(SuperviseError::Refused { what });
+    }
+    state.finish(&flows).map_err(host("wait for init"))
+}
+
+/// The flows of a run: into the box, its output, its error.
+fn flows<'a>(
+    running: &'a Running,
+    into_box: Option<OwnedFd>,
+    [input, output, error]: [BorrowedFd<'a>; 3],
+) -> io::Result<Vec<Flow<'a>>> {
+    let into_box = into_box.ok_or(io::ErrorKind::InvalidInput)?;
+    match &running.streams {
+        Streams::Pipes { output: from, error: errors, .. } => {
+            rustix::io::ioctl_fionbio(&into_box, true)?;
+            Ok(vec![
+                Flow::inwards(input, into_box),
+                Flow::outwards(from.as_fd(), output),
+                Flow::outwards(errors.as_fd(), error),
+            ])
+        }
+        Streams::Terminal(master) => {
+            Ok(vec![Flow::inwards(input, into_box), Flow::outwards(master.as_fd(), output)])
+        }
+    }
+}
+
+struct Ready {
+    control: bool,
+    gone: bool,
+    signal: bool,
+    flows: Vec<bool>,
+}
+
+fn wait(state: &Watch<'_>, signals: &SignalFd, flows: &[Flow<'_>]) -> io::Result<Ready> {
+    let mut polled = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+    if !state.over {
+        polled.push(PollFd::from_borrowed_fd(state.running.control.as_fd(), PollFlags::IN));
+        polled.push(PollFd::from_borrowed_fd(state.running.init.pidfd.as_fd(), PollFlags::IN));
+    }
+    let fixed = polled.len();
+    let interests: Vec<Option<PollFd<'_>>> = flows.iter().map(Flow::interest).collect();
+    let present: Vec<bool> = interests.iter().map(Option::is_some).collect();
+    polled.extend(interests.into_iter().flatten());
+    let timeout = state.sleep().map(|sleep| Timespec {
+        tv_sec: i64::try_from(sleep.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(sleep.subsec_nanos()),
+    });
+    match rustix::event::poll(&mut polled, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let is_ready = |index: usize| polled.get(index).is_some_and(|fd| !fd.revents().is_empty());
+    let mut next = fixed;
+    let flows = present.into_iter().map(|present| {
+        let ready = present && is_ready(next);
+        next += usize::from(present);
+        ready
+    });
+    let flows = flows.collect();
+    Ok(Ready {
+        signal: is_ready(0),
+        control: fixed > 1 && is_ready(1),
+        gone: fixed > 2 && is_ready(2),
+        flows,
+    })
+}
+
+impl<'a> Watch<'a> {
+    fn new(running: &'a Running) -> Self {
+        let now = Instant::now();
+        Self {
+            running,
+            seen: Seen::default(),
+            over: false,
+            started: None,
+            ended: None,
+            deadline: running.template.limits.timeout.map(|timeout| now + timeout),
+            grace: None,
+            interrupts: 0,
+            next_tick: now + TICK,
+            refused: None,
+        }
+    }
+
+    /// How long nothing needs to be looked at.
+    fn sleep(&self) -> Option<Duration> {
+        if self.over {
+            return None;
+        }
+        let next = [self.deadline, self.grace, Some(self.next_tick)].into_iter().flatten().min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    /// Takes what init says.
+    fn hear(&mut self) -> io::Result<()> {
+        match wire::receive::<Event>(self.running.control.as_fd())? {
+            Some((Event::Started, _)) => self.started = Some(Instant::now()),
+            Some((Event::ExecFailed { errno }, _)) => self.seen.exec_errno = Some(errno),
+            Some((Event::Ended { exit, signal }, _)) => {
+                self.ended = Some(Instant::now());
+                (self.seen.exit, self.seen.signal) = (exit, signal);
+            }
+            Some((Event::Failed { what, .. }, _)) => self.refused = Some(what),
+            Some((Event::Built { .. }, _)) | None => {}
+        }
+        Ok(())
+    }
+
+    /// Init is gone, and with it everything in the box.
+    fn gone(&mut self, flows: &mut [Flow<'_>]) {
+        if self.over {
+            return;
+        }
+        // Its last words may still be in the socket.
+        while self.hear_nothing_blocks() {}
+        self.over = true;
+        self.ended.get_or_insert_with(Instant::now);
+        if let Some(input) = flows.first_mut() {
+            input.end_input();
+        }
+    }
+
+    fn hear_nothing_blocks(&mut self) -> bool {
+        let mut polled = [PollFd::from_borrowed_fd(self.running.control.as_fd(), PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let waiting = rustix::event::poll(&mut polled, Some(&now)).unwrap_or(0) > 0;
+        let [control] = polled;
+        waiting
+            && control.revents().contains(PollFlags::IN)
+            && self.hear().is_ok()
+            && !control.revents().contains(PollFlags::HUP)
+    }
+
+    fn signal(&mut self, signal: i32, terminal: BorrowedFd<'_>) {
+        match signal {
+            SIGWINCH => self.resize(terminal),
+            SIGINT | SIGQUIT => {
+                self.interrupts += 1;
+                if self.interrupts > 2 {
+                    self.kill(Reason::Interrupted);
+                } else {
+                    self.forward(signal);
+                }
+            }
+            _ => {
+                self.forward(signal);
+                self.grace.get_or_insert_with(|| Instant::now() + GRACE);
+            }
+        }
+    }
+
+    fn forward(&self, signal: i32) {
+        wire::send(self.running.control.as_fd(), &Order::Signal(signal), &[]).ok(); // or it is gone
+    }
+
+    fn resize(&self, terminal: BorrowedFd<'_>) {
+        if let Streams::Terminal(master) = &self.running.streams
+            && let Ok(size) = rustix::termios::tcgetwinsize(terminal)
+        {
+            rustix::termios::tcsetwinsize(master, size).ok(); // a size is never worth failing for
+        }
+    }
+
+    /// Enforces what has no event of its own.
+    fn limits(
+        &mut self,
+        flows: &[Flow<'_>],
+        disk: Option<&mut (dyn FnMut(u64) -> io::Result<u64> + '_)>,
+    ) {
+        let limits = &self.running.template.limits;
+        let written: u64 = flows.iter().skip(1).map(|flow| flow.total).sum();
+        if written > limits.output.as_u64() {
+            self.kill(Reason::Output);
+        }
+        let now = Instant::now();
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            self.kill(Reason::Timeout);
+        }
+        if self.grace.is_some_and(|grace| now >= grace) {
+            self.kill(Reason::Interrupted);
+        }
+        if self.over || now < self.next_tick {
+            return;
+        }
+        self.next_tick = now + TICK;
+        match &self.running.cgroup {
+            Some(cgroup) => {
+                if cgroup.counts().refused_forks > FORK_BOMB {
+                    self.kill(Reason::Pids);
+                }
+            }
+            None => {
+                let limit = limits.memory.as_u64();
+                if standin::memory_of(self.running.init.pid, limit) > limit {
+                    self.kill(Reason::Memory);
+                }
+            }
+        }
+        let cap = limits.disk.as_u64();
+        if let Some(disk) = disk
+            && disk(cap).is_ok_and(|used| used > cap)
+        {
+            self.kill(Reason::Disk);
+        }
+    }
+
+    fn kill(&mut self, reason: Reason) {
+        if !self.over && self.ended.is_none() && self.seen.killed.is_none() {
+            self.seen.killed = Some(reason);
+            kill(self.running);
+        }
+    }
+
+    fn finish(self, flows: &[Flow<'_>]) -> io::Result<Finished> {
+        let reaped = process::wait(self.running.init.pid, true)?;
+        let usage = reaped.map_or_else(Usage::default, |(_, _, usage)| usage);
+        let counts = self.running.cgroup.as_ref().map_or_else(Counts::default, Cgroup::counts);
+        let bytes = |index: usize| flows.get(index).map_or(0, |flow| flow.total);
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let wall = self.started.zip(self.ended).map_or(Duration::ZERO, |(from, to)| to - from);
+        Ok(Finished {
+            reason: verdict::reason(self.seen, counts),
+            exit: self.seen.exit,
+            signal: self.seen.signal,
+            wall,
+            cpu: CpuTime { user: micros(usage.user), system: micros(usage.system) },
+            peak_memory: counts.peak_memory.or(Some(usage.max_rss_bytes)),
+            stdin_bytes: bytes(0),
+            output: OutputBytes { stdout: bytes(1), stderr: bytes(2) },
+            layers: self.running.layers.clone(),
+            exec_error: self.seen.exec_errno.map(io::Error::from_raw_os_error),
+        })
+    }
+}
+
+fn kill(running: &Running) {
+    // It fails only when init is gone, which is what was wanted.
+    rustix::process::pidfd_send_signal(&running.init.pidfd, Signal::KILL).ok();
+}

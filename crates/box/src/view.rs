@@ -1,0 +1,178 @@
+//! What a box sees of the host's system: an allow-list, kept as data.
+//!
+//! Nothing of `/home`, `/root`, `/run`, `/var`, `/opt` or `/sys`; of `/etc` only what programs need
+//! to start and to find each other. What is not listed does not exist inside.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use belljar_init::plan::{Access, ProcMask, Source, Step};
+use belljar_model::Limits;
+
+use crate::standing::Ids;
+
+/// Where the payload's home is inside.
+pub const HOME: &str = "/home/user";
+/// Where the workspace is inside.
+pub const WORKSPACE: &str = "/workspace";
+/// What the box calls itself.
+pub const HOSTNAME: &str = "belljar";
+
+/// Programs and libraries. A link is shown as a link, a directory read-only.
+const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store"];
+
+/// Names in `/etc` that are shown read-only, and who needs them. A final `*` stands for any ending.
+const ETC: [(&str, &str); 19] = [
+    ("alternatives", "Debian: which program answers to a name"),
+    ("ld.so.cache", "the dynamic linker"),
+    ("ssl", "certificates of authorities"),
+    ("pki", "certificates of authorities on Fedora"),
+    ("ca-certificates", "certificates of authorities on Arch"),
+    ("crypto-policies", "TLS settings on Fedora"),
+    ("java*", "the Java runtime's own settings"),
+    ("perl", "Perl's module path"),
+    ("python3*", "Debian's Python"),
+    ("fonts", "fontconfig"),
+    ("terminfo", "terminals"),
+    ("bash.bashrc", "a shell that feels like one"),
+    ("profile", "a login shell"),
+    ("inputrc", "line editing"),
+    ("services", "ports by name"),
+    ("protocols", "protocols by name"),
+    ("mime.types", "web servers and mailers"),
+    ("debian_version", "tools that ask which Debian this is"),
+    ("localtime", "the time zone"),
+];
+
+/// The steps that furnish the system part of a box.
+pub(crate) fn system_steps() -> Vec<Step> {
+    let mut steps: Vec<Step> = SYSTEM.iter().filter_map(|path| shown(Path::new(path))).collect();
+    let names: Vec<_> = std::fs::read_dir("/etc")
+        .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect())
+        .unwrap_or_default();
+    let wanted = |name: &OsStr| {
+        ETC.iter().any(|(pattern, _)| match pattern.strip_suffix('*') {
+            Some(start) => name.as_bytes().starts_with(start.as_bytes()),
+            None => name == *pattern,
+        })
+    };
+    steps.extend(
+        names
+            .iter()
+            .filter(|name| wanted(name))
+            .filter_map(|name| shown(&Path::new("/etc").join(name))),
+    );
+    steps.push(link("/etc/os-release", "/usr/lib/os-release"));
+    steps.push(link("/etc/mtab", "/proc/self/mounts"));
+    steps
+}
+
+/// One thing of the host as the box sees it, if the host has it.
+fn shown(path: &Path) -> Option<Step> {
+    let bytes = path.as_os_str().as_bytes().to_vec();
+    let kind = std::fs::symlink_metadata(path).ok()?.file_type();
+    if kind.is_symlink() {
+        let target = std::fs::read_link(path).ok()?.into_os_string();
+        return Some(Step::Symlink { path: bytes, target: target.as_bytes().to_vec() });
+    }
+    let source = Source::Path { path: bytes.clone(), identity: None };
+    Some(Step::Bind { source, target: bytes, access: Access::ReadOnly, optional: true })
+}
+
+/// Files of the box's own: who it is, and that it is alone.
+pub(crate) fn own_files(ids: Ids, cpus: usize) -> Vec<Step> {
+    let user = ids.inside;
+    let name = user_name(ids);
+    let shell = if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
+    let mut passwd = format!("{name}:x:{user}:{user}::{HOME}:{shell}\n");
+    let mut group = format!("{name}:x:{user}:\n");
+    if user != 0 {
+        passwd.push_str("root:x:0:0:root:/root:/usr/sbin/nologin\n");
+        group.push_str("root:x:0:\n");
+    }
+    passwd.push_str("nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
+    group.push_str("nogroup:x:65534:\n");
+    let online = if cpus > 1 { format!("0-{}\n", cpus - 1) } else { "0\n".to_owned() };
+    vec![
+        file("/etc/passwd", &passwd),
+        file("/etc/group", &group),
+        file("/etc/hosts", &format!("127.0.0.1 localhost {HOSTNAME}\n::1 localhost {HOSTNAME}\n")),
+        file("/etc/hostname", &format!("{HOSTNAME}\n")),
+        file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+        file("/etc/resolv.conf", "# this box has no name server\n"),
+        // glibc, Go and the JVM count processors here.
+        file("/sys/devices/system/cpu/online", &online),
+        file("/sys/devices/system/cpu/possible", &online),
+        file("/sys/devices/system/cpu/present", &online),
+        directory("/run", 0o755),
+        directory("/root", 0o700),
+        directory("/mnt", 0o755),
+        link("/var/tmp", "/tmp"),
+        link("/var/run", "/run"),
+    ]
+}
+
+/// What the payload is called inside.
+pub fn user_name(ids: Ids) -> &'static str {
+    if ids.inside == 0 { "root" } else { "user" }
+}
+
+/// What of `/proc` is not about processes and yet shown.
+pub(crate) fn proc_mask(limits: &Limits, cpus: usize, boot: u64) -> ProcMask {
+    // What cpuid and uname tell anyway, and what belongs to the box's own namespaces.
+    let keep = ["cpuinfo", "version", "filesystems", "sysvipc"];
+    let kib = limits.memory.as_u64() / 1024;
+    let meminfo = format!(
+        "MemTotal: {kib:>14} kB\nMemFree: {kib:>15} kB\nMemAvailable: {kib:>10} kB\n\
+         Buffers: {0:>15} kB\nCached: {0:>16} kB\nSwapCached: {0:>12} kB\nSwapTotal: {0:>13} kB\n\
+         SwapFree: {0:>14} kB\nShmem: {0:>17} kB\nSReclaimable: {0:>10} kB\n",
+        0
+    );
+    let mut stat = "cpu  0 0 0 0 0 0 0 0 0 0\n".to_owned();
+    for cpu in 0..cpus {
+        stat.push_str(&format!("cpu{cpu} 0 0 0 0 0 0 0 0 0 0\n"));
+    }
+    stat.push_str(&format!(
+        "intr 0\nctxt 0\nbtime {boot}\nprocesses 1\nprocs_running 1\nprocs_blocked 0\nsoftirq 0\n"
+    ));
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let limit = limits.pids.to_string();
+    let replace = [
+        ("meminfo", meminfo.as_str()),
+        ("stat", &stat),
+        ("uptime", "1.00 1.00\n"),
+        ("loadavg", "0.00 0.00 0.00 1/1 1\n"),
+        ("swaps", "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"),
+        ("sys/kernel/osrelease", &release),
+        ("sys/kernel/ostype", "Linux\n"),
+        ("sys/kernel/hostname", HOSTNAME),
+        ("sys/kernel/pid_max", "4194304\n"),
+        ("sys/kernel/threads-max", &limit),
+        ("sys/kernel/ngroups_max", "65536\n"),
+        ("sys/kernel/cap_last_cap", "40\n"),
+        ("sys/vm/overcommit_memory", "0\n"),
+        ("sys/vm/max_map_count", "65530\n"),
+        ("sys/fs/pipe-max-size", "1048576\n"),
+        ("sys/net/core/somaxconn", "4096\n"),
+    ];
+    ProcMask {
+        keep: keep.iter().map(|name| name.as_bytes().to_vec()).collect(),
+        replace: replace
+            .iter()
+            .map(|(path, content)| (path.as_bytes().to_vec(), content.as_bytes().to_vec()))
+            .collect(),
+    }
+}
+
+fn file(path: &str, content: &str) -> Step {
+    Step::File { path: path.into(), content: content.into() }
+}
+
+fn directory(path: &str, mode: u32) -> Step {
+    Step::Dir { path: path.into(), mode }
+}
+
+fn link(path: &str, target: &str) -> Step {
+    Step::Symlink { path: path.into(), target: target.into() }
+}

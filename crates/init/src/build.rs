@@ -1,0 +1,356 @@
+//! Furnishes the new root and makes it the root.
+//!
+//! Everything is done by descriptor: sources are cloned as detached trees, targets are opened
+//! beneath the new root without following a symlink, and one is moved onto the other. Nothing that
+//! a hostile tree contains can redirect a mount to the host (CVE-2026-87766 and its kind).
+//!
+//! ```text
+//! old root ◀─ stage (tmpfs over the old /proc): root/    the new root, a bind of this directory
+//!                                               covers/  what hides entries of /proc
+//!                                               scratch, lower, layers: what others are made from
+//! ```
+//! `pivot_root` makes `root/` the root; detaching the old root takes the stage with it, which is one
+//! wait for the kernel instead of one per helper mount.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use belljar_sys::mount::{self, attr};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+};
+
+use crate::plan::{Access, Bytes, Plan, RootKind, Scratch, Source, Stage, Step};
+use crate::{During, Failure, proc, show};
+
+/// The new root while it is being furnished.
+pub(crate) struct Site<'a> {
+    pub(crate) stage: OwnedFd,
+    pub(crate) root: OwnedFd,
+    trees: &'a [OwnedFd],
+}
+
+/// Builds the root that `plan` describes and moves into it.
+pub(crate) fn build(plan: &Plan, trees: &[OwnedFd]) -> Result<(), Failure> {
+    let site = Site::open(plan, trees)?;
+    for step in &plan.steps {
+        site.perform(step)?;
+    }
+    if matches!(plan.root, RootKind::Empty) {
+        mount::set_attributes_here(site.root.as_fd(), attr::READ_ONLY)
+            .during(Stage::Root, || "make the root read-only".to_owned())?;
+    }
+    site.enter()
+}
+
+impl<'a> Site<'a> {
+    /// Sets the stage, the scratch space and the empty root.
+    fn open(plan: &Plan, trees: &'a [OwnedFd]) -> Result<Self, Failure> {
+        let open = || -> io::Result<Self> {
+            let stage =
+                filesystem("tmpfs", &[("size", "4m"), ("nr_inodes", "4096"), ("mode", "755")])?;
+            // A place that exists everywhere and is no longer needed. Not the root itself: what is
+            // stacked there would be detached in its stead at the end, and the old root would stay.
+            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+            rustix::mount::move_mount(&stage, "", CWD, "/proc", flags)?;
+            for name in ["root", "covers", "scratch", "lower", "layers"] {
+                rustix::fs::mkdirat(&stage, name, Mode::from_raw_mode(0o755))?;
+            }
+            proc::make_covers(&stage)?;
+            let scratch = new_scratch(&plan.scratch)?;
+            attach_to(scratch.as_fd(), place(&stage, b"scratch", OFlags::PATH)?.as_fd())?;
+            let root = match &plan.root {
+                RootKind::Empty => clone_beneath(&stage, b"root")?,
+                RootKind::Directory(source) => {
+                    let lower = tree_of(source, trees)?;
+                    mount::set_attributes(lower.as_fd(), attr::NO_SUID | attr::NO_DEV)?;
+                    attach_to(lower.as_fd(), place(&stage, b"lower", OFlags::PATH)?.as_fd())?;
+                    rustix::fs::mkdirat(&scratch, ".upper", Mode::from_raw_mode(0o755))?;
+                    rustix::fs::mkdirat(&scratch, ".work", Mode::from_raw_mode(0o700))?;
+                    overlay_of(&stage, "rootfs", "scratch/.upper", "scratch/.work")?
+                }
+            };
+            attach_to(root.as_fd(), place(&stage, b"root", OFlags::PATH)?.as_fd())?;
+            let site = Self { stage, root, trees };
+            for (name, target, _) in &plan.scratch.at {
+                let tree = clone_beneath(&scratch, name)?;
+                site.attach(tree.as_fd(), target)?;
+            }
+            Ok(site)
+        };
+        open().during(Stage::Root, || "make the new root".to_owned())
+    }
+
+    fn perform(&self, step: &Step) -> Result<(), Failure> {
+        match step {
+            Step::Dir { path, mode } => {
+                self.directory(path, *mode).during(Stage::Root, || format!("create {}", show(path)))
+            }
+            Step::Symlink { path, target } => self
+                .symlink(path, target)
+                .during(Stage::Root, || format!("create the link {}", show(path))),
+            Step::File { path, content } => {
+                self.file(path, content).during(Stage::Root, || format!("write {}", show(path)))
+            }
+            Step::Bind { source, target, access, optional } => {
+                match self.bind(source, target, *access) {
+                    Err(error) if *optional && error.kind() == io::ErrorKind::NotFound => Ok(()),
+                    done => done.during(Stage::Root, || format!("mount {}", show(target))),
+                }
+            }
+            Step::Proc { mask } => {
+                proc::mount(self, mask.as_ref()).during(Stage::Proc, || "mount /proc".to_owned())
+            }
+            Step::Hide { path } => {
+                self.hide(path).during(Stage::Root, || format!("hide {}", show(path)))
+            }
+            Step::Pin { path, access } => self
+                .pin(path, *access)
+                .during(Stage::Workspace, || format!("protect {}", show(path))),
+            Step::Devices => self.devices().during(Stage::Root, || "furnish /dev".to_owned()),
+            Step::Overlay { lower, layers, target } => self
+                .overlay(lower, layers, target)
+                .during(Stage::Workspace, || format!("mount the overlay on {}", show(target))),
+        }
+    }
+
+    /// Creates a directory and those above it that are missing.
+    pub(crate) fn directory(&self, path: &[u8], mode: u32) -> io::Result<()> {
+        let mut parent = place(&self.root, b"", OFlags::PATH | OFlags::DIRECTORY)?;
+        let mut names = components(path).peekable();
+        while let Some(name) = names.next() {
+            let mode = if names.peek().is_none() { mode } else { 0o755 };
+            match rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode)) {
+                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            parent = place(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
+        }
+        Ok(())
+    }
+
+    /// The directory that holds `path`, made if missing, and the last name.
+    fn parent(&self, path: &[u8]) -> io::Result<(OwnedFd, Bytes)> {
+        let path = relative(path);
+        let slash = path.iter().rposition(|byte| *byte == b'/');
+        let (parent, name) = slash.map_or((&b""[..], path), |at| path.split_at(at));
+        if !parent.is_empty() {
+            self.directory(parent, 0o755)?;
+        }
+        let parent = place(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY)?;
+        Ok((parent, relative(name).to_vec()))
+    }
+
+    fn symlink(&self, path: &[u8], target: &[u8]) -> io::Result<()> {
+        let (parent, name) = self.parent(path)?;
+        match rustix::fs::symlinkat(target, parent, name.as_slice()) {
+            Err(rustix::io::Errno::EXIST) | Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn file(&self, path: &[u8], content: &[u8]) -> io::Result<()> {
+        let (parent, name) = self.parent(path)?;
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(0o444);
+        let file = rustix::fs::openat(parent, name.as_slice(), flags | OFlags::CLOEXEC, mode)?;
+        let mut rest = content;
+        while !rest.is_empty() {
+            let wrote = rustix::io::write(&file, rest)?;
+            rest = rest.get(wrote..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn bind(&self, source: &Source, target: &[u8], access: Access) -> io::Result<()> {
+        let tree = tree_of(source, self.trees)?;
+        let attributes = match access {
+            Access::ReadOnly => attr::READ_ONLY | attr::NO_SUID | attr::NO_DEV,
+            Access::ReadWrite => attr::NO_SUID | attr::NO_DEV,
+            Access::Device => attr::NO_SUID | attr::NO_EXEC,
+        };
+        mount::set_attributes(tree.as_fd(), attributes)?;
+        self.attach(tree.as_fd(), target)
+    }
+
+    /// Moves a detached mount onto `target`, which is created in the likeness of the source.
+    pub(crate) fn attach(&self, tree: BorrowedFd<'_>, target: &[u8]) -> io::Result<()> {
+        let place_now = || place(&self.root, relative(target), OFlags::PATH);
+        let target = match place_now() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let stat = rustix::fs::statat(tree, "", AtFlags::EMPTY_PATH)?;
+                if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                    self.directory(target, 0o755)?;
+                } else {
+                    self.file(target, b"")?;
+                }
+                place_now()?
+            }
+            found => found?,
+        };
+        attach_to(tree, target.as_fd())
+    }
+
+    fn hide(&self, path: &[u8]) -> io::Result<()> {
+        let target = match place(&self.root, relative(path), OFlags::PATH) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
+        let stat = rustix::fs::fstat(&target)?;
+        let is_dir = FileType::from_raw_mode(stat.st_mode).is_dir();
+        let cover = if is_dir { proc::EMPTY_DIR } else { proc::EMPTY_FILE };
+        let covers = place(&self.stage, b"covers", OFlags::PATH | OFlags::DIRECTORY)?;
+        let cover = clone_beneath(&covers, cover)?;
+        mount::set_attributes(cover.as_fd(), attr::READ_ONLY)?;
+        attach_to(cover.as_fd(), target.as_fd())
+    }
+
+    fn pin(&self, path: &[u8], access: Access) -> io::Result<()> {
+        let target = place(&self.root, relative(path), OFlags::PATH)?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH
+            | OpenTreeFlags::AT_RECURSIVE;
+        let tree = rustix::mount::open_tree(&target, "", flags)?;
+        if access == Access::ReadOnly {
+            mount::set_attributes(tree.as_fd(), attr::READ_ONLY)?;
+        }
+        attach_to(tree.as_fd(), target.as_fd())
+    }
+
+    fn devices(&self) -> io::Result<()> {
+        for name in ["null", "zero", "full", "random", "urandom", "tty"] {
+            let target = format!("/dev/{name}").into_bytes();
+            let source = Source::Path { path: target.clone(), identity: None };
+            self.bind(&source, &target, Access::Device)?;
+        }
+        let pts = filesystem("devpts", &[("mode", "620"), ("ptmxmode", "666")])?;
+        self.attach(pts.as_fd(), b"/dev/pts")?;
+        let links = [
+            ("/dev/ptmx", "pts/ptmx"),
+            ("/dev/fd", "/proc/self/fd"),
+            ("/dev/stdin", "/proc/self/fd/0"),
+            ("/dev/stdout", "/proc/self/fd/1"),
+            ("/dev/stderr", "/proc/self/fd/2"),
+        ];
+        links.iter().try_for_each(|(path, to)| self.symlink(path.as_bytes(), to.as_bytes()))
+    }
+
+    fn overlay(&self, lower: &Source, layers: &Source, target: &[u8]) -> io::Result<()> {
+        // Overlayfs takes its layers by path, so they stand on the stage for a moment.
+        for (name, source) in [("lower", lower), ("layers", layers)] {
+            let tree = tree_of(source, self.trees)?;
+            let at = place(&self.stage, name.as_bytes(), OFlags::PATH)?;
+            attach_to(tree.as_fd(), at.as_fd())?;
+        }
+        let overlay = overlay_of(&self.stage, "workspace", "layers/upper", "layers/work")?;
+        self.attach(overlay.as_fd(), target)
+    }
+
+    /// Makes this the root and lets go of the old one, and of the stage with it.
+    fn enter(self) -> Result<(), Failure> {
+        let pivot = || -> io::Result<()> {
+            rustix::process::fchdir(&self.root)?;
+            // Stacks the old root on the new one, from where it can be detached without a path.
+            rustix::process::pivot_root(".", ".")?;
+            rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+            rustix::process::chdir("/")?;
+            Ok(())
+        };
+        pivot().during(Stage::Root, || "enter the new root".to_owned())
+    }
+}
+
+/// Opens a place beneath `dir` without following anything that could lead out of it.
+pub(crate) fn place(dir: &OwnedFd, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let path = if path.is_empty() { b"." } else { path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve)?)
+}
+
+/// A new instance of a file system with these options, not mounted anywhere yet.
+pub(crate) fn filesystem(kind: &str, options: &[(&str, &str)]) -> io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        rustix::mount::fsconfig_set_string(&context, *key, *value)?;
+    }
+    rustix::mount::fsconfig_create(&context)?;
+    let kind_only = match kind {
+        "devpts" => MountAttrFlags::MOUNT_ATTR_NOEXEC,
+        "proc" => MountAttrFlags::MOUNT_ATTR_NOEXEC | MountAttrFlags::MOUNT_ATTR_NODEV,
+        _ => MountAttrFlags::MOUNT_ATTR_NODEV,
+    };
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | kind_only;
+    Ok(rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+fn new_scratch(scratch: &Scratch) -> io::Result<OwnedFd> {
+    let (bytes, inodes) = (scratch.bytes.to_string(), scratch.inodes.to_string());
+    let options = [("size", bytes.as_str()), ("nr_inodes", &inodes), ("mode", "755")];
+    let made = filesystem("tmpfs", &options)?;
+    for (name, _, mode) in &scratch.at {
+        let mode = Mode::from_raw_mode(*mode);
+        rustix::fs::mkdirat(&made, name.as_slice(), mode)?;
+        rustix::fs::chmodat(&made, name.as_slice(), mode, AtFlags::empty())?; // past the umask
+    }
+    Ok(made)
+}
+
+/// An overlay of `lower` and the two directories, all named relative to the stage.
+fn overlay_of(stage: &OwnedFd, name: &str, upper: &str, work: &str) -> io::Result<OwnedFd> {
+    rustix::process::fchdir(stage)?;
+    let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let options = [("source", name), ("lowerdir", "lower"), ("upperdir", upper), ("workdir", work)];
+    for (key, value) in options {
+        rustix::mount::fsconfig_set_string(&context, key, value)?;
+    }
+    // Bookkeeping in user.* attributes: the ones for root are out of reach in a user namespace.
+    rustix::mount::fsconfig_set_flag(&context, "userxattr")?;
+    rustix::mount::fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    Ok(rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// The detached mount that a source stands for.
+fn tree_of(source: &Source, trees: &[OwnedFd]) -> io::Result<OwnedFd> {
+    match source {
+        Source::Descriptor(index) => {
+            let index = usize::try_from(*index).map_err(io::Error::other)?;
+            trees.get(index).ok_or(io::ErrorKind::InvalidInput)?.try_clone()
+        }
+        Source::Path { path, identity } => {
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                | OpenTreeFlags::AT_RECURSIVE;
+            let tree = rustix::mount::open_tree(CWD, path.as_slice(), flags)?;
+            let stat = rustix::fs::statat(&tree, "", AtFlags::EMPTY_PATH)?;
+            if identity.is_some_and(|expected| (stat.st_dev, stat.st_ino) != expected) {
+                // Somebody has put something else there since the supervisor looked.
+                return Err(rustix::io::Errno::STALE.into());
+            }
+            Ok(tree)
+        }
+    }
+}
+
+/// A detached copy of one directory or file of a mount of ours.
+pub(crate) fn clone_beneath(dir: &OwnedFd, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    Ok(rustix::mount::open_tree(dir, name, flags)?)
+}
+
+pub(crate) fn attach_to(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(rustix::mount::move_mount(tree, "", target, "", flags)?)
+}
+
+/// The same path without the leading slash, as the *at calls want it.
+fn relative(path: &[u8]) -> &[u8] {
+    path.strip_prefix(b"/").unwrap_or(path)
+}
+
+fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
+}

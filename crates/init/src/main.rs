@@ -1,0 +1,13 @@
+//! The program that is embedded into `belljar`: PID 1 of a box, or the janitor beside it.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match std::env::args_os().next() {
+        Some(role) if role == "belljar-init" => belljar_init::run(),
+        Some(role) if role == "belljar-janitor" => belljar_init::janitor::run(),
+        _ => ExitCode::from(2),
+    }
+}

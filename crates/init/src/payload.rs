@@ -1,0 +1,148 @@
+//! The payload's process between fork and exec.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use belljar_sys::{exec, signal};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::CpuSet;
+
+use crate::plan::{Bytes, Event, Limit, Plan, Stage};
+use crate::{During, Failure, selftest, show};
+
+/// What the payload's 0, 1 and 2 will be.
+#[derive(Debug)]
+pub(crate) enum Streams {
+    Pipes([OwnedFd; 3]),
+    Terminal(OwnedFd),
+}
+
+/// Becomes the program, or returns what to tell the supervisor.
+pub(crate) fn become_program(plan: &Plan, streams: &Streams) -> Event {
+    let prepared = prepare(plan, streams)
+        .and_then(|()| if plan.self_test { selftest::sealed(plan) } else { Ok(()) });
+    match prepared {
+        Ok(()) => {
+            let error = execute(&plan.argv, &plan.env);
+            Event::ExecFailed { errno: error.raw_os_error().unwrap_or(0) }
+        }
+        Err(Failure { stage, what, errno }) => Event::Failed { stage, what, errno },
+    }
+}
+
+fn prepare(plan: &Plan, streams: &Streams) -> Result<(), Failure> {
+    let session = || -> io::Result<()> {
+        rustix::process::setsid()?;
+        let [input, output, error] = match streams {
+            Streams::Pipes([input, output, error]) => [input, output, error],
+            Streams::Terminal(terminal) => {
+                rustix::process::ioctl_tiocsctty(terminal)?;
+                [terminal; 3]
+            }
+        };
+        rustix::stdio::dup2_stdin(input)?;
+        rustix::stdio::dup2_stdout(output)?;
+        rustix::stdio::dup2_stderr(error)?;
+        Ok(())
+    };
+    session().during(Stage::Terminal, || "start a session".to_owned())?;
+    for (limit, value) in &plan.limits {
+        set_limit(*limit, *value).during(Stage::Rlimits, || format!("limit {limit:?}"))?;
+    }
+    if let Some(cpus) = plan.affinity {
+        confine_to(cpus).during(Stage::Rlimits, || "choose the CPUs".to_owned())?;
+    }
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    rustix::process::chdir(plan.workdir.as_slice())
+        .during(Stage::Root, || format!("enter {}", show(&plan.workdir)))?;
+    signal::reset().during(Stage::Namespaces, || "reset the signals".to_owned())
+}
+
+/// Sets a limit, or the hard limit of the host where that is lower.
+fn set_limit(limit: Limit, value: u64) -> io::Result<()> {
+    let resource = match limit {
+        Limit::Files => Resource::Nofile,
+        Limit::Processes => Resource::Nproc,
+        Limit::FileSize => Resource::Fsize,
+        Limit::Core => Resource::Core,
+        Limit::Data => Resource::Data,
+        Limit::MessageQueues => Resource::Msgqueue,
+        Limit::PendingSignals => Resource::Sigpending,
+        Limit::LockedMemory => Resource::Memlock,
+    };
+    let hard = rustix::process::getrlimit(resource).maximum;
+    let value = Some(hard.map_or(value, |hard| hard.min(value)));
+    Ok(rustix::process::setrlimit(resource, Rlimit { current: value, maximum: value })?)
+}
+
+/// Keeps the payload on the first `cpus` of those it may use.
+fn confine_to(cpus: u32) -> io::Result<()> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    let mut chosen = CpuSet::new();
+    let wanted = usize::try_from(cpus).unwrap_or(usize::MAX);
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| allowed.is_set(*cpu))
+        .take(wanted)
+        .for_each(|cpu| chosen.set(cpu));
+    Ok(rustix::thread::sched_setaffinity(None, &chosen)?)
+}
+
+/// Looks for the program in PATH, as execvp(3), but never hands a file to a shell.
+fn execute(argv: &[Bytes], env: &[Bytes]) -> io::Error {
+    let c_strings = |strings: &[Bytes]| -> Result<Vec<CString>, _> {
+        strings.iter().map(|string| CString::new(string.clone())).collect()
+    };
+    let (Ok(argv), Ok(env)) = (c_strings(argv), c_strings(env)) else {
+        return io::Error::from_raw_os_error(rustix::io::Errno::INVAL.raw_os_error());
+    };
+    let Some(program) = argv.first() else {
+        return io::Error::from_raw_os_error(rustix::io::Errno::NOENT.raw_os_error());
+    };
+    let name = program.as_bytes();
+    if name.contains(&b'/') {
+        return exec::execve(program, &argv, &env);
+    }
+    let path = env.iter().find_map(|entry| entry.as_bytes().strip_prefix(b"PATH="));
+    let mut last = io::Error::from_raw_os_error(rustix::io::Errno::NOENT.raw_os_error());
+    for dir in path.unwrap_or_default().split(|byte| *byte == b':').filter(|dir| !dir.is_empty()) {
+        let Ok(candidate) = CString::new([dir, b"/", name].concat()) else { continue };
+        let error = exec::execve(&candidate, &argv, &env);
+        // "Not here" goes on to the next directory; "here, but not executable" is remembered.
+        if error.kind() != io::ErrorKind::NotFound {
+            last = error;
+        }
+    }
+    last
+}
+
+impl Streams {
+    /// From the last three descriptors of the plan.
+    pub(crate) fn from_plan(trees: &mut Vec<OwnedFd>) -> Option<Self> {
+        let error = trees.pop()?;
+        let output = trees.pop()?;
+        let input = trees.pop()?;
+        Some(Self::Pipes([input, output, error]))
+    }
+}
+
+/// Opens a terminal of the box's own `devpts`: the supervisor's side and the payload's.
+pub(crate) fn open_terminal(rows: u16, columns: u16) -> Result<(OwnedFd, OwnedFd), Failure> {
+    use rustix::pty::OpenptFlags;
+    let open = || -> io::Result<(OwnedFd, OwnedFd)> {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = rustix::fs::open(
+            "/dev/pts/ptmx",
+            rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        rustix::pty::unlockpt(&master)?;
+        let terminal = rustix::pty::ioctl_tiocgptpeer(master.as_fd(), flags)?;
+        let size =
+            rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&terminal, size)?;
+        Ok((master, terminal))
+    };
+    open().during(Stage::Terminal, || "open a terminal".to_owned())
+}

@@ -1,0 +1,194 @@
+//! What the supervisor asks of init, and what init answers.
+//!
+//! Data only: the same types are compiled into both sides. Paths inside the box are bytes, because
+//! file names are.
+
+use serde::{Deserialize, Serialize};
+
+/// A path or string as the kernel sees it.
+pub type Bytes = Vec<u8>;
+
+/// From the supervisor to init.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// Build the box and lock it; the descriptors come with it. Answered by [`Event::Built`].
+    Build(Box<Plan>),
+    /// Start the payload. Answered by [`Event::Started`] or [`Event::ExecFailed`].
+    Go,
+    /// Deliver this signal to the payload.
+    Signal(i32),
+}
+
+/// From init to the supervisor.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// The box stands. With the terminal's master and the box's `/proc` as descriptors, where asked.
+    Built { landlock_abi: u32 },
+    /// The box could not be built; nothing of the payload ran.
+    Failed { stage: Stage, what: String, errno: i32 },
+    /// The payload runs.
+    Started,
+    /// The program could not be executed.
+    ExecFailed { errno: i32 },
+    /// The payload's first process ended; the box ends with it.
+    Ended { exit: Option<i32>, signal: Option<i32> },
+}
+
+/// Which part of the box could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    Protocol,
+    Namespaces,
+    Root,
+    Workspace,
+    Proc,
+    NestedUserns,
+    Terminal,
+    Landlock,
+    Seccomp,
+    Capabilities,
+    NoNewPrivs,
+    Rlimits,
+    SelfTest,
+}
+
+/// Everything init needs to know to build one box.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Plan {
+    pub hostname: Bytes,
+    pub root: RootKind,
+    pub scratch: Scratch,
+    /// Furnishes the new root, in order.
+    pub steps: Vec<Step>,
+    /// Working directory inside the box.
+    pub workdir: Bytes,
+    pub argv: Vec<Bytes>,
+    /// `NAME=value`, and nothing else reaches the payload.
+    pub env: Vec<Bytes>,
+    pub limits: Vec<(Limit, u64)>,
+    /// CPUs that the payload may use when no cgroup can hold it.
+    pub affinity: Option<u32>,
+    pub forbid_nested_userns: bool,
+    pub landlock: Option<Landlock>,
+    /// A compiled filter: code, jump if true, jump if false, operand.
+    pub seccomp: Option<Vec<(u16, u8, u8, u32)>>,
+    pub stdio: Stdio,
+    pub self_test: bool,
+}
+
+/// How the new root begins.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum RootKind {
+    /// An empty tmpfs that is read-only once it is furnished.
+    Empty,
+    /// The user's own directory, writable through a layer in the scratch space.
+    Directory(Source),
+}
+
+/// The box's own space in memory: one tmpfs, of which each named directory shows at its target.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Scratch {
+    pub bytes: u64,
+    pub inodes: u64,
+    /// Name, target and mode.
+    pub at: Vec<(Bytes, Bytes, u32)>,
+}
+
+/// Where something on the host comes from.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Source {
+    /// A path on the host, opened by init. `identity` is the device and inode it must have.
+    Path { path: Bytes, identity: Option<(u64, u64)> },
+    /// The n-th descriptor that came with the plan: a mount that the supervisor has detached.
+    Descriptor(u32),
+}
+
+/// One act of furnishing the new root. Targets are absolute paths inside the box.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Step {
+    Dir {
+        path: Bytes,
+        mode: u32,
+    },
+    Symlink {
+        path: Bytes,
+        target: Bytes,
+    },
+    File {
+        path: Bytes,
+        content: Bytes,
+    },
+    Bind {
+        source: Source,
+        target: Bytes,
+        access: Access,
+        optional: bool,
+    },
+    /// `/proc`; entries that are not about processes are covered unless `keep` names them.
+    Proc {
+        mask: Option<ProcMask>,
+    },
+    Devices,
+    /// An empty, read-only thing over this one, if it is there.
+    Hide {
+        path: Bytes,
+    },
+    /// This one over itself: in place, so that it cannot be moved away, and read-only if so said.
+    Pin {
+        path: Bytes,
+        access: Access,
+    },
+    /// `lower` as it is, changes into `layers/upper`; `layers/work` is overlayfs's own.
+    Overlay {
+        lower: Source,
+        layers: Source,
+        target: Bytes,
+    },
+}
+
+/// What remains visible of `/proc` beside the processes.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ProcMask {
+    /// Entries shown as they are.
+    pub keep: Vec<Bytes>,
+    /// Entries shown with a content of our own: a path beneath `/proc` and the content.
+    pub replace: Vec<(Bytes, Bytes)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// Read and execute; no set-user-id, no devices.
+    ReadOnly,
+    ReadWrite,
+    /// A device node: readable, writable, and a device.
+    Device,
+}
+
+/// Resource limits of the payload, as in setrlimit(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limit {
+    Files,
+    Processes,
+    FileSize,
+    Core,
+    Data,
+    MessageQueues,
+    PendingSignals,
+    LockedMemory,
+}
+
+/// Paths beneath which the payload may write; reading and executing is allowed everywhere it sees.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Landlock {
+    pub writable: Vec<Bytes>,
+    /// Devices: readable, writable, ioctl.
+    pub devices: Vec<Bytes>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stdio {
+    /// The last three descriptors of the plan are 0, 1 and 2.
+    Pipes,
+    /// A terminal of the box's own, with this size.
+    Terminal { rows: u16, columns: u16 },
+}

@@ -1,0 +1,173 @@
+//! The life of PID 1: build, wait for the word, start the payload, reap until it ends.
+//!
+//! ```text
+//! Build ──▶ Built ──Go──▶ Started ──▶ Ended, and the kernel kills whatever is left in the box
+//!   └─────────┴─────────────┴──▶ Failed / ExecFailed
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::ExitCode;
+
+use belljar_sys::clone::CONTROL_FD;
+use belljar_sys::process::{self, Ended, Fork};
+use belljar_sys::signal::SignalFd;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{DumpableBehavior, Pid, Signal};
+
+use crate::payload::{self, Streams};
+use crate::plan::{Event, Order, Plan, Stage, Stdio};
+use crate::{During, Failure, build, lockdown, wire};
+
+const SIGCHLD: i32 = 17;
+
+/// Runs as PID 1 of a box. The control socket is descriptor 3.
+pub fn run() -> ExitCode {
+    let Ok(control) = belljar_sys::exec::adopt(CONTROL_FD) else { return ExitCode::from(2) };
+    match live(control.as_fd()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { stage, what, errno }) => {
+            // When even this cannot be said, the end of the socket says enough.
+            wire::send(control.as_fd(), &Event::Failed { stage, what, errno }, &[]).ok();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn live(control: BorrowedFd<'_>) -> Result<(), Failure> {
+    let protocol = || "talk to the supervisor".to_owned();
+    // From here on no process of the box can look into this one, not even with the same uid.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .during(Stage::Namespaces, || "become undumpable".to_owned())?;
+    let received = wire::receive(control).during(Stage::Protocol, protocol)?;
+    let Some((Order::Build(plan), mut trees)) = received else { return Ok(()) };
+    let streams = raise(&plan, &mut trees)?;
+    drop(trees);
+    let (streams, master) = streams;
+    let abi = lockdown::lock(&plan)?;
+    let with: Vec<BorrowedFd<'_>> = master.iter().map(AsFd::as_fd).collect();
+    wire::send(control, &Event::Built { landlock_abi: abi }, &with)
+        .during(Stage::Protocol, protocol)?;
+    drop(with);
+    drop(master);
+    let received = wire::receive(control).during(Stage::Protocol, protocol)?;
+    let Some((Order::Go, _)) = received else { return Ok(()) };
+    let signals =
+        SignalFd::new(&[SIGCHLD]).during(Stage::Namespaces, || "watch children".to_owned())?;
+    let child = match start(&plan, streams)? {
+        Ok(child) => child,
+        Err(event) => {
+            return wire::send(control, &event, &[]).during(Stage::Protocol, protocol);
+        }
+    };
+    wire::send(control, &Event::Started, &[]).during(Stage::Protocol, protocol)?;
+    let ended = reap(control, &signals, child).during(Stage::Protocol, protocol)?;
+    match ended {
+        Some(Ended::Exited(code)) => {
+            wire::send(control, &Event::Ended { exit: Some(code), signal: None }, &[])
+        }
+        Some(Ended::Signaled(signal)) => {
+            wire::send(control, &Event::Ended { exit: None, signal: Some(signal) }, &[])
+        }
+        None => Ok(()),
+    }
+    .during(Stage::Protocol, protocol)
+}
+
+/// The root, the network and the streams, while we still hold the rights to make them.
+fn raise(plan: &Plan, trees: &mut Vec<OwnedFd>) -> Result<(Streams, Option<OwnedFd>), Failure> {
+    // Only now is this process in its cgroup, which becomes the root that the box sees.
+    process::unshare_cgroup_namespace()
+        .during(Stage::Namespaces, || "unshare the cgroup namespace".to_owned())?;
+    rustix::system::sethostname(&plan.hostname)
+        .during(Stage::Namespaces, || "set the host name".to_owned())?;
+    belljar_sys::net::loopback_up()
+        .during(Stage::Namespaces, || "bring the loopback up".to_owned())?;
+    if plan.forbid_nested_userns {
+        lockdown::forbid_nested_userns()?;
+    }
+    let pipes = match plan.stdio {
+        Stdio::Terminal { .. } => None,
+        Stdio::Pipes => {
+            let missing =
+                || Failure { stage: Stage::Protocol, what: "three streams".to_owned(), errno: 0 };
+            Some(Streams::from_plan(trees).ok_or_else(missing)?)
+        }
+    };
+    build::build(plan, trees)?;
+    match (pipes, plan.stdio) {
+        (None, Stdio::Terminal { rows, columns }) => {
+            let (master, terminal) = payload::open_terminal(rows, columns)?;
+            Ok((Streams::Terminal(terminal), Some(master)))
+        }
+        (pipes, _) => Ok((pipes.expect("made above for every other kind"), None)),
+    }
+}
+
+/// Forks the payload and waits until it has executed its program, or has said why not.
+fn start(plan: &Plan, streams: Streams) -> Result<Result<i32, Event>, Failure> {
+    let doing = || "start the payload".to_owned();
+    let (answer, report) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).during(Stage::Protocol, doing)?;
+    match process::fork().during(Stage::Protocol, doing)? {
+        Fork::Child => {
+            drop(answer);
+            let event = payload::become_program(plan, &streams);
+            let said = postcard::to_allocvec(&event).unwrap_or_default();
+            rustix::io::write(&report, &said).ok();
+            belljar_sys::exec::exit_now(125)
+        }
+        Fork::Parent { child } => {
+            drop(report);
+            drop(streams);
+            let mut said = Vec::new();
+            let mut buffer = [0; 1024];
+            loop {
+                match rustix::io::read(&answer, &mut buffer) {
+                    Ok(0) => break,
+                    Ok(read) => said.extend_from_slice(buffer.get(..read).unwrap_or_default()),
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error).during(Stage::Protocol, doing),
+                }
+            }
+            if said.is_empty() {
+                return Ok(Ok(child)); // closed by exec
+            }
+            Ok(Err(postcard::from_bytes(&said).unwrap_or(Event::ExecFailed { errno: 0 })))
+        }
+    }
+}
+
+/// Reaps whatever ends until the payload does. `None`: the supervisor is gone.
+fn reap(control: BorrowedFd<'_>, signals: &SignalFd, payload: i32) -> io::Result<Option<Ended>> {
+    loop {
+        let mut ready = [
+            PollFd::from_borrowed_fd(control, PollFlags::IN),
+            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+        ];
+        match rustix::event::poll(&mut ready, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let [ordered, _] = ready.map(|fd| !fd.revents().is_empty());
+        while signals.read()?.is_some() {}
+        while let Ok(Some((pid, ended, _))) = process::wait(-1, false) {
+            if pid == payload {
+                return Ok(Some(ended));
+            }
+        }
+        if ordered {
+            match wire::receive(control)? {
+                Some((Order::Signal(number), _)) => deliver(payload, number),
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+fn deliver(payload: i32, number: i32) {
+    if let (Some(pid), Some(signal)) = (Pid::from_raw(payload), Signal::from_named_raw(number)) {
+        rustix::process::kill_process(pid, signal).ok(); // it may be gone already
+    }
+}

@@ -1,0 +1,82 @@
+//! Tries forbidden acts from where the payload will stand, before it stands there.
+//!
+//! A kernel, a distribution patch or a bug of ours may leave a layer silently absent. So each layer
+//! that is in force is asked to prove itself, and one act that succeeds stops the box.
+
+use std::io;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
+use rustix::mount::MountFlags;
+use rustix::net::{AddressFamily, SocketType};
+
+use crate::Failure;
+use crate::plan::{Plan, Stage};
+
+/// Landlock forbids what only it forbids: the device number 0:0 may be made by anyone.
+pub(crate) fn landlock_holds() -> Result<(), Failure> {
+    let path = "/tmp/.belljar-self-test";
+    match rustix::fs::mknodat(CWD, path, FileType::CharacterDevice, Mode::empty(), 0) {
+        Err(rustix::io::Errno::ACCESS) => Ok(()),
+        outcome => Err(failed("Landlock lets a device be made", outcome.err())),
+    }
+}
+
+/// Everything else, in the payload's process just before it becomes the program.
+pub(crate) fn sealed(plan: &Plan) -> Result<(), Failure> {
+    let capabilities =
+        rustix::thread::capabilities(None).map_err(|e| failed("read the capabilities", Some(e)))?;
+    let none =
+        (capabilities.effective | capabilities.permitted | capabilities.inheritable).is_empty();
+    expect(none, "a capability is left")?;
+    expect(rustix::thread::no_new_privs().unwrap_or(false), "no_new_privs is off")?;
+    expect(root_is_alone(), "the old root is still there")?;
+    refused("/proc/1/environ can be read", open("/proc/1/environ", OFlags::RDONLY))?;
+    refused("/usr can be written", open("/usr/.belljar", OFlags::CREATE | OFlags::WRONLY))?;
+    let mounted = rustix::mount::mount("none", "/tmp", "tmpfs", MountFlags::empty(), None);
+    refused("something can be mounted", mounted)?;
+    refused("the root can be changed", rustix::process::chroot("/tmp"))?;
+    if plan.seccomp.is_some() {
+        let netlink = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None);
+        refused("a netlink socket can be made", netlink)?;
+        let handle = rustix::mount::fsopen("tmpfs", rustix::mount::FsOpenFlags::empty());
+        refused("the mount API answers", handle)?;
+    }
+    expect(!(3..64).any(survives_exec), "a descriptor of ours would stay open")
+}
+
+/// Whether nothing is stacked on the root: `/..` would lead there.
+fn root_is_alone() -> bool {
+    let mount = |path: &str| {
+        let wanted = StatxFlags::MNT_ID | StatxFlags::INO;
+        let stat = rustix::fs::statx(CWD, path, AtFlags::empty(), wanted).ok()?;
+        Some((stat.stx_mnt_id, stat.stx_ino))
+    };
+    mount("/").is_some_and(|root| mount("/..") == Some(root))
+}
+
+fn open(path: &str, flags: OFlags) -> rustix::io::Result<std::os::fd::OwnedFd> {
+    rustix::fs::openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "a descriptor that should not exist is closed")]
+fn refused<T>(what: &str, outcome: rustix::io::Result<T>) -> Result<(), Failure> {
+    expect(outcome.is_err(), what)
+}
+
+fn expect(holds: bool, otherwise: &str) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(failed(otherwise, None)) }
+}
+
+fn failed(what: &str, error: Option<rustix::io::Errno>) -> Failure {
+    let errno = error.map_or(0, |error| io::Error::from(error).raw_os_error().unwrap_or(0));
+    Failure { stage: Stage::SelfTest, what: what.to_owned(), errno }
+}
+
+/// Whether a descriptor is open and not closed by exec; asked by path, so that none is conjured.
+fn survives_exec(fd: u32) -> bool {
+    const CLOSE_ON_EXEC: u32 = 0o2_000_000;
+    let Ok(info) = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")) else { return false };
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_none_or(|flags| flags & CLOSE_ON_EXEC == 0)
+}

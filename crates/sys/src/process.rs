@@ -1,0 +1,80 @@
+//! Forking, waiting and groups, where `rustix` has no safe form. See fork(2), wait4(2).
+
+use std::io;
+use std::time::Duration;
+
+use crate::check;
+
+/// Which side of a fork this is.
+#[derive(Debug)]
+pub enum Fork {
+    Parent { child: i32 },
+    Child,
+}
+
+/// Forks a process that has one thread; with more it refuses, because the child of a process with
+/// threads may find any lock held for ever.
+pub fn fork() -> io::Result<Fork> {
+    // SAFETY: unshare takes integers only. CLONE_SIGHAND changes nothing for a process with one
+    // thread and is refused for one with more, which is the question we ask.
+    check(unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_SIGHAND) })?;
+    // SAFETY: there is one thread (above), so the child may go on using all of the process.
+    let pid = unsafe { libc::fork() };
+    match check(pid.into())? {
+        0 => Ok(Fork::Child),
+        _ => Ok(Fork::Parent { child: pid }),
+    }
+}
+
+/// Makes the cgroup that this process is in the root of what it sees of cgroups.
+pub fn unshare_cgroup_namespace() -> io::Result<()> {
+    // SAFETY: unshare takes integers only, and a cgroup namespace shares no memory.
+    check(unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_NEWCGROUP) })?;
+    Ok(())
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Exited(i32),
+    Signaled(i32),
+}
+
+/// What a process and the children it waited for have used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub user: Duration,
+    pub system: Duration,
+    /// Resident memory of the largest of them.
+    pub max_rss_bytes: u64,
+}
+
+/// Waits for the child `pid`, or for any child when it is -1. `None`: no child has ended.
+pub fn wait(pid: i32, block: bool) -> io::Result<Option<(i32, Ended, Usage)>> {
+    let mut status = 0;
+    // SAFETY: rusage is plain integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let options = if block { 0 } else { libc::WNOHANG };
+    // SAFETY: both out-pointers are valid for writing across the call.
+    let reaped = unsafe { libc::wait4(pid, &raw mut status, options, &raw mut usage) };
+    let reaped = i32::try_from(check(reaped.into())?).map_err(io::Error::other)?;
+    if reaped == 0 {
+        return Ok(None);
+    }
+    let ended = if libc::WIFSIGNALED(status) {
+        Ended::Signaled(libc::WTERMSIG(status))
+    } else {
+        Ended::Exited(libc::WEXITSTATUS(status))
+    };
+    let usage = Usage {
+        user: duration(usage.ru_utime),
+        system: duration(usage.ru_stime),
+        max_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+    };
+    Ok(Some((reaped, ended, usage)))
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    let micros = u64::try_from(time.tv_usec).unwrap_or(0);
+    Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0)) + Duration::from_micros(micros)
+}
