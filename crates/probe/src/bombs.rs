@@ -1,0 +1,214 @@
+//! Acts that use up what others need: processes, memory, files, space, time.
+//!
+//! Each takes an amount and says how far it came, so the same act under the amount is the control.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use belljar_sys::probe::{Arg, Call, Ending, fork_to, in_child};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+
+use crate::acts::{Act, Words};
+use crate::answer::{Answer, Stop};
+
+pub(crate) const ACTS: &[Act] = &[
+    Act { name: "forks", takes: "COUNT (alive at once)", run: forks },
+    Act { name: "threads", takes: "COUNT", run: threads },
+    Act { name: "storm", takes: "SECONDS (everyone forks, for ever)", run: storm },
+    Act { name: "zombies", takes: "COUNT", run: zombies },
+    Act { name: "memory", takes: "BYTES", run: memory },
+    Act { name: "hold-files", takes: "COUNT", run: hold_files },
+    Act { name: "fill", takes: "PATH BYTES", run: fill },
+    Act { name: "fill-unlinked", takes: "PATH BYTES (a file without a name)", run: fill_unlinked },
+    Act { name: "fill-hidden", takes: "DIRECTORY BYTES (nobody may enter it)", run: fill_hidden },
+    Act { name: "files", takes: "DIRECTORY COUNT", run: files },
+    Act { name: "output", takes: "BYTES", run: output },
+    Act { name: "terminals", takes: "COUNT", run: terminals },
+    Act { name: "timers", takes: "COUNT", run: timers },
+    Act { name: "watches", takes: "COUNT (inotify instances)", run: watches },
+    Act { name: "open-and-close", takes: "PATH COUNT", run: open_and_close },
+];
+
+const MIB: usize = 1 << 20;
+
+fn forks(words: &Words<'_>) -> Answer {
+    let count: u32 = words.number(0)?;
+    let mut children = Vec::new();
+    let refusal = (0..count).find_map(|_| match fork_to(wait_to_be_killed) {
+        Ok(child) => {
+            children.extend(Pid::from_raw(child));
+            None
+        }
+        Err(error) => Some(error),
+    });
+    let made = children.len();
+    for child in children {
+        kill_process(child, Signal::KILL)?;
+    }
+    match refusal {
+        Some(error) => Err(Stop::after(&error, made)),
+        None => Ok(made.to_string()),
+    }
+}
+
+fn wait_to_be_killed() -> u8 {
+    std::thread::sleep(Duration::from_secs(60));
+    0
+}
+
+fn threads(words: &Words<'_>) -> Answer {
+    let count: u32 = words.number(0)?;
+    for made in 0..count {
+        let thread = std::thread::Builder::new().stack_size(16 * 1024);
+        thread
+            .spawn(|| std::thread::sleep(Duration::from_secs(60)))
+            .map_err(|error| Stop::after(&error, made))?;
+    }
+    Ok(count.to_string())
+}
+
+fn storm(words: &Words<'_>) -> Answer {
+    let until = Instant::now() + Duration::from_secs(words.number(0)?);
+    while Instant::now() < until {
+        // Every child goes on with this loop. A refusal only means that the storm is at its height.
+        if fork_to(|| rage(until)).is_err() {
+            std::thread::yield_now();
+        }
+    }
+    Ok(String::new())
+}
+
+fn rage(until: Instant) -> u8 {
+    while Instant::now() < until {
+        if fork_to(|| rage(until)).is_err() {
+            std::thread::yield_now();
+        }
+    }
+    0
+}
+
+fn zombies(words: &Words<'_>) -> Answer {
+    let count: u32 = words.number(0)?;
+    for made in 0..count {
+        fork_to(|| 0).map_err(|error| Stop::after(&error, made))?;
+    }
+    while wait(WaitOptions::empty()).is_ok() {}
+    Ok(count.to_string())
+}
+
+fn memory(words: &Words<'_>) -> Answer {
+    let wanted: usize = words.number(0)?;
+    let mut held: Vec<Vec<u8>> = Vec::new();
+    for taken in (0..wanted).step_by(MIB) {
+        let mut piece = Vec::new();
+        if piece.try_reserve_exact(MIB).is_err() {
+            return Err(Stop::after(&io::Error::from_raw_os_error(libc::ENOMEM), taken));
+        }
+        piece.resize(MIB, 0x5a);
+        held.push(piece);
+    }
+    Ok(held.iter().map(Vec::len).sum::<usize>().to_string())
+}
+
+fn hold_files(words: &Words<'_>) -> Answer {
+    let count: u32 = words.number(0)?;
+    let mut held = Vec::new();
+    for made in 0..count {
+        held.push(File::open("/dev/null").map_err(|error| Stop::after(&error, made))?);
+    }
+    Ok(held.len().to_string())
+}
+
+fn fill(words: &Words<'_>) -> Answer {
+    pour(File::create(words.text(0)?)?, words.number(1)?)
+}
+
+fn fill_unlinked(words: &Words<'_>) -> Answer {
+    let file = File::create(words.text(0)?)?;
+    fs::remove_file(words.text(0)?)?;
+    pour(file, words.number(1)?)
+}
+
+fn fill_hidden(words: &Words<'_>) -> Answer {
+    let directory = words.text(0)?;
+    fs::create_dir(directory)?;
+    let file = File::create(format!("{directory}/file"))?;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o000))?;
+    pour(file, words.number(1)?)
+}
+
+/// Writes slowly enough that whoever looks now and then has looked before the end.
+fn pour(mut file: File, wanted: usize) -> Answer {
+    let piece = vec![0x5a; MIB];
+    for written in (0..wanted).step_by(MIB) {
+        file.write_all(&piece).map_err(|error| Stop::after(&error, written))?;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(wanted.to_string())
+}
+
+fn files(words: &Words<'_>) -> Answer {
+    let (directory, count) = (words.text(0)?, words.number::<u32>(1)?);
+    fs::create_dir_all(directory)?;
+    for made in 0..count {
+        File::create_new(format!("{directory}/{made}"))
+            .map_err(|error| Stop::after(&error, made))?;
+    }
+    Ok(count.to_string())
+}
+
+fn output(words: &Words<'_>) -> Answer {
+    let wanted: usize = words.number(0)?;
+    let piece = [b'x'; 64 * 1024];
+    let mut left = wanted;
+    let mut out = io::stdout().lock();
+    while left > 0 {
+        let part = left.min(piece.len());
+        out.write_all(piece.get(..part).unwrap_or_default())?;
+        left -= part;
+    }
+    out.write_all(b"\n")?;
+    Err(Stop::Told(0))
+}
+
+fn terminals(words: &Words<'_>) -> Answer {
+    let count: u32 = words.number(0)?;
+    let mut held = Vec::new();
+    for made in 0..count {
+        let terminal = fs::OpenOptions::new().read(true).write(true).open("/dev/ptmx");
+        held.push(terminal.map_err(|error| Stop::after(&error, made))?);
+    }
+    Ok(held.len().to_string())
+}
+
+fn timers(words: &Words<'_>) -> Answer {
+    let room = [0; 8];
+    let one = Call::new(libc::SYS_timer_create, &[Arg::Word(1), Arg::Word(0), Arg::Bytes(&room)]);
+    repeated(one, words)
+}
+
+fn watches(words: &Words<'_>) -> Answer {
+    repeated(Call::new(libc::SYS_inotify_init1, &[Arg::Word(0)]), words)
+}
+
+/// The same call many times in one process, which keeps all that it is given.
+fn repeated(call: Call<'_>, words: &Words<'_>) -> Answer {
+    let count: usize = words.number(0)?;
+    match in_child(&vec![call; count])? {
+        Ending::Granted(_) => Ok(count.to_string()),
+        Ending::Refused { place, errno } => {
+            Err(Stop::after(&io::Error::from_raw_os_error(errno), place))
+        }
+        other @ (Ending::Killed(_) | Ending::Left(_)) => crate::answer::of(other),
+    }
+}
+
+fn open_and_close(words: &Words<'_>) -> Answer {
+    let count: u32 = words.number(1)?;
+    for made in 0..count {
+        File::open(words.text(0)?).map_err(|error| Stop::after(&error, made))?;
+    }
+    Ok(count.to_string())
+}
