@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use rustix::process::{WaitOptions, getpid, set_child_subreaper, waitpid};
+use rustix::process::{WaitOptions, getpid, set_child_subreaper, wait};
 
 use super::lab::{Lab, timed};
 use super::peers::{Peer, versions};
@@ -134,7 +134,7 @@ impl Traces {
 
 /// Orphans that ended are ours to wait for.
 fn reap() {
-    while let Ok(Some(_)) = waitpid(None, WaitOptions::NOHANG) {}
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
 }
 
 fn directories(dir: &Path) -> usize {

@@ -19,6 +19,9 @@ use crate::shell::{answer, as_from_a_shell, program, run, uid, which};
 pub(super) enum Peer {
     Belljar,
     Bwrap,
+    /// Bubblewrap as people type it: all of `/etc` in one bind. Shown beside the reference, since
+    /// its cost grows with the number of binds.
+    BwrapShort,
     Runc,
     Firejail,
     Codex,
@@ -70,6 +73,7 @@ impl Peer {
         match self {
             Self::Belljar => "belljar",
             Self::Bwrap => "bwrap",
+            Self::BwrapShort => "bwrap /etc",
             Self::Runc => "runc",
             Self::Firejail => "firejail",
             Self::Codex => "codex",
@@ -93,7 +97,8 @@ impl Peer {
     pub(super) fn command(self, lab: &Lab, payload: &[&str]) -> Result<Command> {
         match self {
             Self::Belljar => Ok(lab.box_for(payload)),
-            Self::Bwrap => Ok(bwrap(lab, payload)),
+            Self::Bwrap => Ok(bwrap(lab, payload, &lab.view.etc)),
+            Self::BwrapShort => Ok(bwrap(lab, payload, &["/etc".into()])),
             Self::Runc => runc(lab, payload),
             Self::Firejail => Ok(firejail(lab, payload)),
             Self::Codex => Ok(codex(lab, payload)),
@@ -108,7 +113,7 @@ fn at(lab: &Lab, program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-fn bwrap(lab: &Lab, payload: &[&str]) -> Command {
+fn bwrap(lab: &Lab, payload: &[&str], etc: &[PathBuf]) -> Command {
     let mut command = at(lab, "bwrap");
     command.args([
         "--unshare-all",
@@ -127,7 +132,7 @@ fn bwrap(lab: &Lab, payload: &[&str]) -> Command {
         "HOME",
         "/home/user",
     ]);
-    for dir in lab.view.binds.iter().chain(&lab.view.etc) {
+    for dir in lab.view.binds.iter().chain(etc) {
         command.arg("--ro-bind").args([dir, dir]);
     }
     for (target, link) in &lab.view.links {

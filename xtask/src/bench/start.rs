@@ -15,12 +15,12 @@ const BUDGET: Duration = Duration::from_secs(30);
 const WARM_UP: usize = 3;
 /// Below this a median says little, whatever the budget.
 const MIN_ROUNDS: usize = 20;
-/// The slow peers take part in every tenth round, or they would use up the time.
-const OTHERS_EVERY: usize = 10;
+/// The slow peers take part in every fifth round, or they would use up the time.
+const OTHERS_EVERY: usize = 5;
 
 pub(super) fn run(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
     let pair = [Peer::Belljar, Peer::Bwrap];
-    let others = [Peer::Runc, Peer::Firejail, Peer::Codex, Peer::Srt];
+    let others = [Peer::BwrapShort, Peer::Runc, Peer::Firejail, Peer::Codex, Peer::Srt];
     let mut table: Vec<(Peer, Result<Vec<f64>, String>)> = pair
         .into_iter()
         .chain(others)
