@@ -12,9 +12,11 @@ pub mod embedded;
 pub mod view;
 
 mod cgroup;
+mod disk;
 mod flow;
 mod hint;
 mod prepare;
+mod processes;
 mod request;
 mod seccomp;
 mod standin;
@@ -23,6 +25,7 @@ mod start;
 mod supervise;
 mod verdict;
 
+pub use disk::{Count, DiskUse};
 pub use flow::{Guard, Stream};
 pub use prepare::{PrepareError, open};
 pub use request::{Request, Workspace};

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use belljar_init::plan::{Event, Order};
@@ -16,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
 use crate::cgroup::{Cgroup, Counts};
+use crate::disk::{Count, DiskWatch};
 use crate::flow::{Flow, Guard, Stream};
 use crate::standin;
 use crate::start::{Running, Streams};
@@ -28,8 +30,8 @@ pub struct Supervision<'a> {
     pub error: BorrowedFd<'a>,
     /// Stands before the operator's terminal, if that is where output goes.
     pub guard: Option<&'a mut Guard<'a>>,
-    /// Bytes that the box has written to the host's disk, counted up to a cap.
-    pub disk: Option<&'a mut dyn FnMut(u64) -> io::Result<u64>>,
+    /// Where the overlay's layers are and how to count them, if the box has an overlay.
+    pub disk: Option<(&'a Path, &'a mut Count<'a>)>,
 }
 
 impl std::fmt::Debug for Supervision<'_> {
@@ -105,6 +107,8 @@ fn watch(
     wire::send(running.control.as_fd(), &Order::Go, &[]).map_err(host("give init the word"))?;
     let host_streams = [with.input, with.output, with.error];
     let mut flows = flows(running, into_box, host_streams).map_err(host("prepare the streams"))?;
+    let disk = with.disk.take().map(|(layers, count)| DiskWatch::new(layers, count)).transpose();
+    let mut disk = disk.map_err(host("look at the free space"))?;
     let mut state = Watch::new(running);
     while !(state.over && flows.iter().skip(1).all(Flow::is_over)) {
         let ready = wait(&state, &signals, &flows).map_err(host("wait for the box"))?;
@@ -129,7 +133,7 @@ fn watch(
         if ready.gone {
             state.gone(&mut flows);
         }
-        state.limits(&flows, with.disk.as_deref_mut());
+        state.limits(&flows, disk.as_mut());
     }
     if let Some(what) = state.refused.take() {
         return Err(SuperviseError::Refused { what });
@@ -297,11 +301,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Enforces what has no event of its own.
-    fn limits(
-        &mut self,
-        flows: &[Flow<'_>],
-        disk: Option<&mut (dyn FnMut(u64) -> io::Result<u64> + '_)>,
-    ) {
+    fn limits(&mut self, flows: &[Flow<'_>], disk: Option<&mut DiskWatch<'_>>) {
         let limits = &self.running.template.limits;
         let written: u64 = flows.iter().skip(1).map(|flow| flow.total).sum();
         if written > limits.output.as_u64() {
@@ -331,10 +331,8 @@ impl<'a> Watch<'a> {
                 }
             }
         }
-        let cap = limits.disk.as_u64();
-        if let Some(disk) = disk
-            && disk(cap).is_ok_and(|used| used > cap)
-        {
+        let (init, cap) = (self.running.init.pid, limits.disk.as_u64());
+        if disk.is_some_and(|disk| disk.exceeded(init, cap, TICK)) {
             self.kill(Reason::Disk);
         }
     }

@@ -19,6 +19,22 @@ pub(crate) fn forbid_nested_userns() -> Result<(), Failure> {
         .during(Stage::NestedUserns, || "forbid nested user namespaces".to_owned())
 }
 
+/// Keeps the box from using up what the kernel counts per user, which outside is the operator.
+pub(crate) fn limit_user_counters() -> Result<(), Failure> {
+    let counters = [
+        ("max_inotify_instances", "64"),
+        ("max_inotify_watches", "65536"),
+        ("max_fanotify_groups", "0"),
+    ];
+    for (counter, value) in counters {
+        match std::fs::write(format!("/proc/sys/user/{counter}"), value) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {} // not in this kernel
+            done => done.during(Stage::Rlimits, || format!("limit {counter}"))?,
+        }
+    }
+    Ok(())
+}
+
 /// All the rest. Returns the Landlock ABI in force, 0 when it was weakened.
 pub(crate) fn lock(plan: &Plan) -> Result<u32, Failure> {
     rustix::thread::set_no_new_privs(true)

@@ -83,6 +83,7 @@ fn raise(plan: &Plan, trees: &mut Vec<OwnedFd>) -> Result<(Streams, Option<Owned
         .during(Stage::Namespaces, || "set the host name".to_owned())?;
     belljar_sys::net::loopback_up()
         .during(Stage::Namespaces, || "bring the loopback up".to_owned())?;
+    lockdown::limit_user_counters()?;
     if plan.forbid_nested_userns {
         lockdown::forbid_nested_userns()?;
     }

@@ -9,7 +9,7 @@ use belljar_sys::seccomp::Instruction;
 use super::rule::{
     AF_UNIX, CREATING, Call, EAFNOSUPPORT, ENOSYS, EPERM, HARMLESS_NODES, INTERNET, NAMESPACES,
     NEW_LISTENER, NODE_TYPE, PERSONAS, PROTOCOLS, Rule, SET_ID_BITS, SOCKET_TYPE,
-    STREAM_OR_DATAGRAM, TERMINAL_INPUT,
+    STREAM_OR_DATAGRAM, TERMINAL_TRICKS,
 };
 use super::table::{CALLS, LAST_KNOWN};
 
@@ -121,7 +121,7 @@ fn judge(verdict: Verdict) -> Vec<Instruction> {
         Rule::Absent => vec![errno(ENOSYS)],
         Rule::Ioctl => {
             let mut code = vec![load(argument(1))];
-            code.extend(one_of(&TERMINAL_INPUT, &[errno(EPERM)], &[ret(ALLOW)]));
+            code.extend(one_of(&TERMINAL_TRICKS, &[errno(EPERM)], &[ret(ALLOW)]));
             code
         }
         Rule::Create { flags, mode } => {
@@ -304,6 +304,7 @@ mod tests {
             check(machine, "ioctl", [0, 0x5413, 0, 0, 0, 0], ALLOW);
             check(machine, "ioctl", [0, 0x5412, 0, 0, 0, 0], REFUSED);
             check(machine, "ioctl", [0, 0x5412 | 1 << 32, 0, 0, 0, 0], REFUSED);
+            check(machine, "ioctl", [0, 0x5423, 0, 0, 0, 0], REFUSED);
             check(machine, "openat", [0, 0, 0o100, 0o4755, 0, 0], REFUSED);
             check(machine, "openat", [0, 0, 0o100, 0o755, 0, 0], ALLOW);
             check(machine, "openat", [0, 0, 0, 0o4755, 0, 0], ALLOW);

@@ -24,7 +24,7 @@ pub(crate) enum Rule {
     Allow,
     /// Answers `ENOSYS`: programs probe for it and fall back.
     Absent,
-    /// No input into terminals: `TIOCSTI`, `TIOCLINUX`.
+    /// No input into terminals and no other line disciplines: `TIOCSTI`, `TIOCLINUX`, `TIOCSETD`.
     Ioctl,
     /// Opening a file must not create one with set-user-id or set-group-id.
     Create {
@@ -64,7 +64,7 @@ pub(crate) const HARMLESS_NODES: [u32; 4] = [0, 0o100_000, 0o010_000, 0o140_000]
 /// Every `CLONE_NEW*`: time, mount, cgroup, uts, ipc, user, pid, net. Time is a flag of unshare
 /// only; for clone the bit is part of the exit signal, and no signal has that number.
 pub(crate) const NAMESPACES: u32 = 0x80 | 0x0002_0000 | 0x7e00_0000;
-pub(crate) const TERMINAL_INPUT: [u32; 2] = [0x5412, 0x541c];
+pub(crate) const TERMINAL_TRICKS: [u32; 3] = [0x5412, 0x541c, 0x5423];
 /// `SECCOMP_FILTER_FLAG_NEW_LISTENER`.
 pub(crate) const NEW_LISTENER: u32 = 8;
 pub(crate) const PERSONAS: [u32; 2] = [0, u32::MAX];

@@ -1,0 +1,253 @@
+//! What can be typed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use belljar_model::{
+    ByteSize, Cpus, EnvVar, Layer, Mode, Mount, Net, Overrides, Requirement, RunName, Timeout,
+};
+use clap::{Args, Parser, Subcommand, ValueHint};
+
+/// Runs AI agents, and the code they write, in a sealed glass box.
+#[derive(Debug, Parser)]
+#[command(name = "belljar", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    after_help = "See everything. Let nothing out.\n\nTry:  belljar run -- bash\n      belljar doctor"
+)]
+pub(crate) struct Cli {
+    /// Use this file instead of the user's own belljar.toml
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run one command in a fresh box
+    Run(Box<RunArgs>),
+    /// Show what a box changed in the workspace
+    Diff(DiffArgs),
+    /// Take over what a box changed
+    Apply(ApplyArgs),
+    /// Throw away what a box changed
+    Discard(DiscardArgs),
+    /// List what ran here and what still waits for review
+    Runs(RunsArgs),
+    /// Show what this machine can enforce
+    Doctor(DoctorArgs),
+    /// Look at the templates of belljar.toml
+    Template(TemplateArgs),
+    /// Print a completion script for a shell
+    Completions { shell: clap_complete::Shell },
+    /// Print the manual page
+    Man,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Start from this template of belljar.toml
+    #[arg(long, value_name = "NAME", default_value = belljar_model::DEFAULT_TEMPLATE)]
+    pub(crate) template: String,
+    /// The directory that the box sees at /workspace [default: the current directory]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) workspace: Option<PathBuf>,
+    /// Give the box no workspace
+    #[arg(long, conflicts_with = "workspace")]
+    pub(crate) no_workspace: bool,
+    /// overlay: hold changes back for review; direct: write through; read-only
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<Mode>,
+    /// none (the only one so far), restricted, full
+    #[arg(long, value_name = "NET")]
+    pub(crate) net: Option<Net>,
+    /// Show a file or directory of the host inside the box
+    #[arg(long = "mount", value_name = "SRC:DST[:ro|rw]")]
+    pub(crate) mounts: Vec<Mount>,
+    /// Use this directory as the root file system
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) rootfs: Option<PathBuf>,
+    /// Set a variable, or pass one on by name; nothing else is inherited
+    #[arg(long = "env", short = 'e', value_name = "K[=V]")]
+    pub(crate) env: Vec<EnvVar>,
+    /// User id inside the box
+    #[arg(long, value_name = "UID")]
+    pub(crate) user: Option<u32>,
+    /// Memory of the whole box
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<ByteSize>,
+    /// CPUs of the whole box, for example 0.5
+    #[arg(long, value_name = "N")]
+    pub(crate) cpus: Option<Cpus>,
+    /// Processes and threads of the box
+    #[arg(long, value_name = "N")]
+    pub(crate) pids: Option<u32>,
+    /// What the box may write, in /tmp, its home and the overlay
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) disk: Option<ByteSize>,
+    /// Open files of one process
+    #[arg(long, value_name = "N")]
+    pub(crate) files: Option<u64>,
+    /// Bytes of standard output and error together
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) output_limit: Option<ByteSize>,
+    /// Kill the box after this time, for example 90s, 10m, none
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<Timeout>,
+    /// Give the program a terminal of its own [default: when used interactively]
+    #[arg(long, overrides_with = "no_tty")]
+    pub(crate) tty: bool,
+    /// Give the program pipes, even when used interactively
+    #[arg(long, overrides_with = "tty")]
+    pub(crate) no_tty: bool,
+    /// Go without a layer; shown and recorded
+    #[arg(long, value_name = "LAYER")]
+    pub(crate) weaken: Vec<Layer>,
+    /// Refuse to start on a stand-in for this
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) require: Vec<Requirement>,
+    /// A name for the run, to be used instead of its id
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<RunName>,
+    /// Print one JSON object about the run as the last line of standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// What the flags say about the box.
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides {
+            mode: self.mode,
+            net: self.net,
+            mounts: self.mounts.clone(),
+            rootfs: self.rootfs.clone(),
+            env: self.env.clone(),
+            user: self.user,
+            memory: self.memory,
+            cpus: self.cpus,
+            pids: self.pids,
+            disk: self.disk,
+            files: self.files,
+            output: self.output_limit,
+            timeout: self.timeout,
+            weaken: self.weaken.clone(),
+            require: self.require.clone(),
+        }
+    }
+}
+
+/// Which run is meant.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// Id (or its beginning) or name of a run [default: the newest of this workspace with changes]
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Only these paths (and what is beneath them), after `--`
+    #[arg(last = true, value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+    /// One line per file
+    #[arg(long)]
+    pub(crate) stat: bool,
+    /// One JSON object
+    #[arg(long, conflicts_with = "stat")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApplyArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Only these paths (and what is beneath them), after `--`
+    #[arg(last = true, value_name = "PATH")]
+    pub(crate) paths: Vec<OsString>,
+    /// Also take a file that something on the host would execute; `**` means all
+    #[arg(long, value_name = "PATH")]
+    pub(crate) include_executable: Vec<OsString>,
+    /// Where both sides changed this path, take the box's
+    #[arg(long, value_name = "PATH")]
+    pub(crate) theirs: Vec<OsString>,
+    /// Where both sides changed this path, keep the host's
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ours: Vec<OsString>,
+    /// Do not ask
+    #[arg(long, short = 'y')]
+    pub(crate) yes: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiscardArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Do not ask
+    #[arg(long, short = 'y')]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunsArgs {
+    /// Runs of all workspaces, not only of this one
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Only runs whose changes wait for review
+    #[arg(long)]
+    pub(crate) pending: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Run the attacks of the threat model here and report
+    #[arg(long)]
+    pub(crate) prove: bool,
+    /// With --prove: only these ids, for example C10
+    #[arg(long, value_name = "ID", requires = "prove")]
+    pub(crate) only: Vec<String>,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write the attacking program to a file and stop
+    #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["prove", "json"])]
+    pub(crate) write_probe: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TemplateArgs {
+    #[command(subcommand)]
+    pub(crate) command: TemplateCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TemplateCommand {
+    /// Names of all templates, and where they come from
+    List {
+        #[arg(long)]
+        json: bool,
+    },
+    /// One template with everything that it implies
+    Show {
+        #[arg(default_value = belljar_model::DEFAULT_TEMPLATE)]
+        name: String,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check a file, or the files that are in force
+    Check {
+        /// Check this file as the operator's
+        file: Option<PathBuf>,
+    },
+}

@@ -1,0 +1,10 @@
+//! One file per command.
+
+pub(crate) mod apply;
+pub(crate) mod completions;
+pub(crate) mod diff;
+pub(crate) mod discard;
+pub(crate) mod doctor;
+pub(crate) mod run;
+pub(crate) mod runs;
+pub(crate) mod template;

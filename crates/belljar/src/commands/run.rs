@@ -1,0 +1,390 @@
+//! `belljar run`: one command in a fresh box.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use belljar_box::{
+    Count, DiskUse, Finished, Request, Standing, Stream, Supervision, Workspace, view,
+};
+use belljar_model::{
+    Clock, Mode, Net, Reason, Review, RunId, RunRecord, RunResult, RunState, Template, WorkspaceAt,
+};
+use belljar_workspace::{Caps, Layers, Places, UsageCap};
+use rustix::fs::{Mode as FileMode, OFlags};
+
+use crate::cli::{Cli, RunArgs};
+use crate::config;
+use crate::failure::{Code, FAILED, Failure, NO_BOX, Outcome, USAGE, usage};
+use crate::guard::Guard;
+use crate::print;
+use crate::state::{Run, State, is_empty};
+use crate::terminal::{self, Raw};
+
+pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
+    let began = Instant::now();
+    let state = State::open()?;
+    let workspace = workspace(args, &state)?;
+    let path = workspace.as_ref().map(|workspace| workspace.path.as_path());
+    let interactive = wants_terminal(args);
+    let template = template(cli, args, path, interactive)?;
+    for layer in &template.weaken {
+        print::note(&format!("layer `{layer}` is off, as asked: {}", layer.doc()));
+    }
+    let (id, random) = new_id()?;
+    let record = record(id, args, &template, workspace.as_ref()).code(FAILED)?;
+    let (mut run, lock) = state.create(record).code(NO_BOX)?;
+    let outcome = execute(&mut run, args, &state, template, workspace, random, interactive, began);
+    drop(lock);
+    outcome
+}
+
+#[expect(clippy::too_many_arguments, reason = "the one place where everything comes together")]
+fn execute(
+    run: &mut Run,
+    args: &RunArgs,
+    state: &State,
+    template: Template,
+    mut workspace: Option<Workspace>,
+    random: u32,
+    interactive: bool,
+    began: Instant,
+) -> Outcome {
+    let overlay = template.mode == Mode::Overlay;
+    if let Some(workspace) = workspace.as_mut().filter(|_| overlay) {
+        prepare_layers(run, workspace).code(NO_BOX)?;
+    }
+    let request = Request {
+        id: run.id(),
+        random,
+        argv: args.command.clone(),
+        env: environment(&template, run.id(), interactive),
+        workspace,
+        hidden: vec![state.home().to_owned()],
+        terminal: interactive.then(|| terminal::size(std::io::stdin()).unwrap_or((24, 80))),
+        now: now().as_secs(),
+        template,
+    };
+    let layers = request.workspace.as_ref().and_then(|workspace| workspace.layers.clone());
+    let finished = in_box(&request, layers.as_deref(), interactive, began);
+    let (finished, setup) = match finished {
+        Ok(finished) => finished,
+        Err(failure) => {
+            settle(run, None, state);
+            return Err(failure);
+        }
+    };
+    let changed = layers.is_some().then(|| count_changes(run, state));
+    let result = result(run, &request.template, finished, setup, changed);
+    settle(run, Some(result.clone()), state);
+    say(&result, args);
+    if args.json {
+        print::json(&result).code(FAILED)?;
+    }
+    Ok(result.exit_code())
+}
+
+/// Starts the box and sees it to its end. Also returns how long the start took.
+fn in_box(
+    request: &Request,
+    layers: Option<&Path>,
+    interactive: bool,
+    began: Instant,
+) -> Result<(Finished, u64), Failure> {
+    let running = belljar_box::start(request).code(NO_BOX)?;
+    let setup = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let (input, output, error) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
+    let raw = interactive.then(|| Raw::enter(input.as_fd())).transpose();
+    let raw = raw.context("put the terminal into raw mode").code(NO_BOX)?;
+    let (mut output_guard, mut error_guard) = (Guard::default(), Guard::default());
+    let (guard_output, guard_error) = (output.is_terminal(), error.is_terminal());
+    let mut guard = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| match stream {
+        Stream::Output if guard_output => output_guard.pass(chunk, kept),
+        Stream::Error if guard_error => error_guard.pass(chunk, kept),
+        Stream::Output | Stream::Error => kept.extend_from_slice(chunk),
+    };
+    let mut count = layers.map(counter).transpose().code(NO_BOX)?;
+    let finished = running.supervise(Supervision {
+        input: input.as_fd(),
+        output: output.as_fd(),
+        error: error.as_fd(),
+        guard: (guard_output || guard_error).then_some(&mut guard),
+        disk: layers.zip(count.as_mut().map(|count| count as &mut Count<'_>)),
+    });
+    drop(raw);
+    Ok((finished.code(NO_BOX)?, setup))
+}
+
+/// Counts what a box has written to its overlay.
+fn counter(layers: &Path) -> anyhow::Result<impl FnMut(u64) -> std::io::Result<DiskUse>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let upper = rustix::fs::open(layers.join("upper"), flags, FileMode::empty())
+        .context("open the upper layer")?;
+    Ok(move |cap: u64| {
+        let usage =
+            belljar_workspace::usage(upper.as_fd(), UsageCap { bytes: cap, inodes: cap / 4096 })?;
+        let exceeded = usage.inodes > cap / 4096;
+        let bytes = if exceeded { u64::MAX } else { usage.bytes };
+        Ok(DiskUse { bytes, complete: usage.unseen == 0 })
+    })
+}
+
+/// Opens the workspace; refuses what would give the box everything.
+fn workspace(args: &RunArgs, state: &State) -> Result<Option<Workspace>, Failure> {
+    if args.no_workspace {
+        return Ok(None);
+    }
+    let asked = args.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+    let (place, path) = belljar_box::open(&asked).context("--workspace").code(USAGE)?;
+    if !path.is_dir() {
+        return Err(usage(format!("--workspace {}: not a directory", asked.display())));
+    }
+    if path == Path::new("/") {
+        return Err(usage(
+            "the workspace cannot be the root of the host: choose a directory with --workspace, or --no-workspace",
+        ));
+    }
+    let whole_home = config::home().is_some_and(|home| home.starts_with(&path));
+    if whole_home && args.workspace.is_none() {
+        return Err(usage(format!(
+            "{} holds your home directory with all its keys: change into a project, or choose with --workspace DIR or --no-workspace",
+            path.display()
+        )));
+    }
+    if path.starts_with(state.home()) {
+        return Err(usage(format!("--workspace {}: this is Belljar's own state", path.display())));
+    }
+    Ok(Some(Workspace { place, path, layers: None }))
+}
+
+/// The template that is asked for, with the flags on top.
+fn template(
+    cli: &Cli,
+    args: &RunArgs,
+    workspace: Option<&Path>,
+    interactive: bool,
+) -> Result<Template, Failure> {
+    let config = config::load(cli, workspace)?;
+    let known = config.template(&args.template);
+    let unknown = || {
+        usage(format!(
+            "--template: there is no {:?}; there are {}",
+            args.template,
+            config.names().join(", ")
+        ))
+    };
+    let said = args.overrides();
+    let has_timeout = said.timeout.is_some();
+    let here = std::env::current_dir().context("find the current directory").code(FAILED)?;
+    let mut template = known.ok_or_else(unknown)?.with(said).code(USAGE)?;
+    template = template.anchored(&here, config::home().as_deref());
+    if interactive && !has_timeout && template.limits == Template::default().limits {
+        template.limits.timeout = None; // a person may think for longer than ten minutes
+    }
+    if template.net != Net::None {
+        return Err(usage(format!(
+            "--net {}: not yet; only `none` is enforced so far",
+            template.net
+        )));
+    }
+    if template.mode == Mode::Direct
+        && let Some(workspace) = workspace
+    {
+        refuse_own_program(workspace)?;
+    }
+    Ok(template)
+}
+
+/// In direct mode a box could replace the program that confines the next one.
+fn refuse_own_program(workspace: &Path) -> Result<(), Failure> {
+    let own = std::env::current_exe().context("find our own program").code(FAILED)?;
+    match own.starts_with(workspace) {
+        true => Err(usage(format!(
+            "--mode direct: {} lies in the workspace, where the box could replace it; use overlay, or install it elsewhere",
+            own.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// The directories of the overlay, as the workspace's owner has them.
+fn prepare_layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
+    let stat = rustix::fs::fstat(&workspace.place).context("look at the workspace")?;
+    let as_root = Standing::of_this_process() == Standing::Root;
+    run.make_layers(as_root.then_some((stat.st_uid, stat.st_gid)))?;
+    run.copy_mode(&workspace.path)?;
+    workspace.layers = Some(run.dir.clone());
+    Ok(())
+}
+
+fn record(
+    id: RunId,
+    args: &RunArgs,
+    template: &Template,
+    workspace: Option<&Workspace>,
+) -> anyhow::Result<RunRecord> {
+    let at = |workspace: &Workspace| -> anyhow::Result<WorkspaceAt> {
+        let stat = rustix::fs::fstat(&workspace.place).context("look at the workspace")?;
+        let coarse = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        let clock =
+            Clock { secs: coarse.tv_sec, nanos: u32::try_from(coarse.tv_nsec).unwrap_or(0) };
+        Ok(WorkspaceAt { path: workspace.path.clone(), dev: stat.st_dev, ino: stat.st_ino, clock })
+    };
+    Ok(RunRecord {
+        id,
+        name: args.name.clone(),
+        created: id.millis(),
+        workspace: workspace.map(at).transpose()?,
+        mode: template.mode,
+        argv: args.command.iter().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+        template: template.name.clone(),
+        state: RunState::Running,
+        review: Review::None,
+        result: None,
+    })
+}
+
+/// Reads what the box changed and keeps the originals; how many files that are.
+fn count_changes(run: &mut Run, state: &State) -> u64 {
+    if is_empty(&run.dir.join("upper")) {
+        return 0;
+    }
+    run.record.review = Review::Pending;
+    let Some(at) = &run.record.workspace else { return 0 };
+    let places = Places { workspace: &at.path, state: state.home(), run: &run.dir };
+    let sealed = Layers::open(&places)
+        .map_err(anyhow::Error::from)
+        .and_then(|layers| Ok(belljar_workspace::seal(&layers, at.clock, &Caps::default())?));
+    match sealed {
+        Ok(changes) if changes.is_empty() => {
+            run.record.review = Review::None;
+            0
+        }
+        Ok(changes) => changes.entries().len() as u64,
+        Err(error) => {
+            print::note("what the box changed is kept, but could not be read yet:");
+            print::error(&error);
+            0
+        }
+    }
+}
+
+fn result(
+    run: &Run,
+    template: &Template,
+    finished: Finished,
+    setup_micros: u64,
+    changed_files: Option<u64>,
+) -> RunResult {
+    if let Some(error) = &finished.exec_error {
+        print::note(&format!("{}: {error}", finished.reason.sentence()));
+    }
+    RunResult {
+        run: run.id(),
+        name: run.record.name.clone(),
+        exit: finished.exit,
+        signal: finished.signal,
+        reason: finished.reason,
+        setup_micros,
+        wall_micros: u64::try_from(finished.wall.as_micros()).unwrap_or(u64::MAX),
+        cpu_micros: finished.cpu,
+        peak_memory_bytes: finished.peak_memory,
+        stdin_bytes: finished.stdin_bytes,
+        output_bytes: finished.output,
+        changed_files,
+        layers: finished.layers,
+        limits: template.limits.clone(),
+    }
+}
+
+/// Records the end, and removes what nobody needs.
+fn settle(run: &mut Run, result: Option<RunResult>, state: &State) {
+    run.record.state = RunState::Finished;
+    run.record.result = result;
+    if !run.record.review.waits() {
+        belljar_workspace::discard(&run.dir).ok(); // empty directories; pruned later if not now
+    }
+    if let Err(error) = run.save() {
+        print::error(&error);
+    }
+    // Now and then, so that the list of runs does not grow for ever.
+    if run.id().millis().is_multiple_of(64) {
+        state.prune().ok(); // tried again by a later run
+    }
+}
+
+/// What the operator should know beyond the program's own output.
+fn say(result: &RunResult, args: &RunArgs) {
+    let by_us = matches!(
+        result.reason,
+        Reason::Timeout | Reason::Memory | Reason::Pids | Reason::Disk | Reason::Output
+    );
+    if by_us {
+        print::note(result.reason.sentence());
+    }
+    if let Some(changed) = result.changed_files.filter(|changed| *changed > 0)
+        && std::io::stderr().is_terminal()
+        && !args.json
+    {
+        let id = result
+            .name
+            .as_ref()
+            .map_or_else(|| result.run.to_string(), |name| name.as_str().to_owned());
+        print::note(&format!(
+            "{changed} changed; look: belljar diff {id}, take: belljar apply {id}, drop: belljar discard {id}"
+        ));
+    }
+}
+
+/// Everything that the payload finds in its environment.
+fn environment(template: &Template, id: RunId, interactive: bool) -> Vec<(OsString, OsString)> {
+    let user = if template.user == 0 { "root" } else { "user" };
+    let mut env: Vec<(OsString, OsString)> = [
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("HOME", view::HOME),
+        ("USER", user),
+        ("LOGNAME", user),
+        ("LANG", "C.UTF-8"),
+        ("BELLJAR_RUN", &id.to_string()),
+    ]
+    .map(|(name, value)| (name.into(), value.into()))
+    .to_vec();
+    if interactive {
+        let term = std::env::var_os("TERM").unwrap_or_else(|| "xterm".into());
+        env.push(("TERM".into(), term));
+    }
+    for variable in &template.env {
+        let value = match variable.value() {
+            Some(value) => Some(OsString::from(value)),
+            None => std::env::var_os(variable.name()),
+        };
+        env.retain(|(name, _)| name != variable.name());
+        env.extend(value.map(|value| (variable.name().into(), value)));
+    }
+    env
+}
+
+fn wants_terminal(args: &RunArgs) -> bool {
+    let is_terminal = |fd: BorrowedFd<'_>| rustix::termios::isatty(fd);
+    if args.tty || args.no_tty {
+        return args.tty && !args.no_tty;
+    }
+    is_terminal(std::io::stdin().as_fd()) && is_terminal(std::io::stdout().as_fd())
+}
+
+fn new_id() -> Result<(RunId, u32), Failure> {
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
+        .context("get random bytes")
+        .code(NO_BOX)?;
+    let [a, b, c, d, e, f, g, h] = random;
+    let millis = u64::try_from(now().as_millis()).unwrap_or(0);
+    Ok((RunId::new(millis, u32::from_ne_bytes([a, b, c, d])), u32::from_ne_bytes([e, f, g, h])))
+}
+
+fn now() -> std::time::Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

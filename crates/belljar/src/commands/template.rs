@@ -1,0 +1,70 @@
+//! `belljar template`: what the configuration files mean.
+
+use belljar_model::{Config, Scope, display};
+use serde::Serialize;
+
+use crate::cli::{Cli, TemplateArgs, TemplateCommand};
+use crate::config;
+use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::print;
+
+pub(crate) fn run(cli: &Cli, args: &TemplateArgs) -> Outcome {
+    match &args.command {
+        TemplateCommand::List { json } => list(&load(cli)?, *json),
+        TemplateCommand::Show { name, json } => show(&load(cli)?, name, *json),
+        TemplateCommand::Check { file: Some(file) } => {
+            let Some(_) = config::read(file, Scope::Operator)? else {
+                return Err(usage(format!("{}: there is no such file", file.display())));
+            };
+            done(&format!("{}: good\n", display::safe(file.as_os_str().as_encoded_bytes())))
+        }
+        TemplateCommand::Check { file: None } => {
+            let config = load(cli)?;
+            done(&format!("good: {} templates\n", config.names().len()))
+        }
+    }
+}
+
+fn load(cli: &Cli) -> Result<Config, Failure> {
+    config::load(cli, std::env::current_dir().ok().as_deref())
+}
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    name: &'a str,
+    mode: &'static str,
+    net: &'static str,
+}
+
+fn list(config: &Config, json: bool) -> Outcome {
+    for name in config.names() {
+        let Some(template) = config.template(name) else { continue };
+        let (mode, net) = (template.mode.name(), template.net.name());
+        if json {
+            print::json(&Listed { name, mode, net }).code(FAILED)?;
+        } else {
+            let name = display::safe(name);
+            print::out(&format!("{name:<20} {mode:<10} network {net}\n")).code(FAILED)?;
+        }
+    }
+    Ok(0)
+}
+
+fn show(config: &Config, name: &str, json: bool) -> Outcome {
+    let Some(template) = config.template(name) else {
+        return Err(usage(format!(
+            "no template {name:?}; there are {}",
+            config.names().join(", ")
+        )));
+    };
+    if json {
+        print::json(&template).code(FAILED)?;
+        return Ok(0);
+    }
+    done(&display::safe_multiline(template.to_toml()))
+}
+
+fn done(text: &str) -> Outcome {
+    print::out(text).code(FAILED)?;
+    Ok(0)
+}

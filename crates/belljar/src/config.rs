@@ -1,0 +1,88 @@
+//! Finds and reads the two belljar.toml: the operator's, and the project's that may only tighten it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use belljar_model::{Config, Scope};
+
+use crate::cli::Cli;
+use crate::failure::{Code, Failure, USAGE};
+
+const FILE: &str = "belljar.toml";
+/// Far above any real one.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The configuration in force for a workspace.
+pub(crate) fn load(cli: &Cli, workspace: Option<&Path>) -> Result<Config, Failure> {
+    let operator = operator(cli)?;
+    let Some(file) = project_file(workspace) else { return Ok(operator) };
+    if same_file(&file, operator.file()) {
+        return Ok(operator);
+    }
+    match read(&file, Scope::Project)? {
+        Some(project) => operator.tighten(&project).code(USAGE),
+        None => Ok(operator),
+    }
+}
+
+/// The operator's configuration: `--config`, or the one in the XDG directory, or none.
+fn operator(cli: &Cli) -> Result<Config, Failure> {
+    if let Some(file) = &cli.config {
+        let missing = || anyhow::anyhow!("--config {}: there is no such file", file.display());
+        return read(file, Scope::Operator)?.ok_or_else(missing).code(USAGE);
+    }
+    let Some(file) = user_file() else { return Ok(Config::built_in()) };
+    Ok(read(&file, Scope::Operator)?.unwrap_or_else(Config::built_in))
+}
+
+/// Where the operator's file would be.
+pub(crate) fn user_file() -> Option<PathBuf> {
+    let xdg =
+        std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    Some(xdg.or_else(|| Some(home()?.join(".config")))?.join("belljar").join(FILE))
+}
+
+/// The project's file, if the workspace has one.
+pub(crate) fn project_file(workspace: Option<&Path>) -> Option<PathBuf> {
+    workspace.map(|workspace| workspace.join(FILE)).filter(|file| file.symlink_metadata().is_ok())
+}
+
+pub(crate) fn home() -> Option<PathBuf> {
+    std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
+}
+
+/// Reads and checks one file; `None` when there is none.
+pub(crate) fn read(file: &Path, scope: Scope) -> Result<Option<Config>, Failure> {
+    let text = match read_bounded(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        read => read.with_context(|| format!("read {}", file.display())).code(USAGE)?,
+    };
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    Config::parse(&text, &absolute, scope).map(Some).code(USAGE)
+}
+
+fn read_bounded(file: &Path) -> std::io::Result<String> {
+    use std::io::Read as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    // A box may have put a pipe or a link here: neither waits nor leads anywhere.
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
+    let flags = i32::try_from(flags.bits()).map_err(std::io::Error::other)?;
+    let opened = std::fs::File::options().read(true).custom_flags(flags).open(file)?;
+    if !opened.metadata()?.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
+    }
+    let mut text = String::new();
+    opened.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(std::io::Error::other("larger than 1 MiB"));
+    }
+    Ok(text)
+}
+
+fn same_file(left: &Path, right: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    match (left.metadata(), right.metadata()) {
+        (Ok(left), Ok(right)) => (left.dev(), left.ino()) == (right.dev(), right.ino()),
+        _ => false,
+    }
+}

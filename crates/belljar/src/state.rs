@@ -1,0 +1,209 @@
+//! Everything Belljar keeps: one directory per run.
+//!
+//! ```text
+//! $BELLJAR_HOME/runs/<id>/run.json       the record
+//!                         lock           held by the supervisor for as long as it lives
+//!                         upper/ work/   the overlay
+//!                         base/ changes.json apply.log trash/   what belljar-workspace keeps
+//! ```
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use belljar_model::{Review, RunId, RunRecord, RunState};
+use rustix::fs::FlockOperation;
+
+use crate::config;
+use crate::failure::{Code, FAILED, Failure, USAGE, usage};
+
+/// The state directory.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// With every link resolved, so that it can be recognised inside a workspace.
+    home: PathBuf,
+}
+
+/// One run that was recorded.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) dir: PathBuf,
+    pub(crate) record: RunRecord,
+}
+
+/// Records of runs that need nobody any more are kept up to this many.
+const KEPT_RECORDS: usize = 500;
+
+impl State {
+    /// Opens the state directory, making it if it is missing.
+    pub(crate) fn open() -> Result<Self, Failure> {
+        let home = place()?;
+        let opened = || -> io::Result<PathBuf> {
+            DirBuilder::new().recursive(true).mode(0o700).create(home.join("runs"))?;
+            let (_, real) = belljar_box::open(&home).map_err(io::Error::other)?;
+            Ok(real)
+        };
+        let home = opened().with_context(|| format!("open the state directory {}", home.display()));
+        Ok(Self { home: home.code(FAILED)? })
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Makes the directory of a new run and takes its lock.
+    pub(crate) fn create(&self, record: RunRecord) -> anyhow::Result<(Run, File)> {
+        let dir = self.home.join("runs").join(record.id.to_string());
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .with_context(|| format!("create {}", dir.display()))?;
+        let lock = File::create(dir.join("lock")).context("create the lock of the run")?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .context("lock the run")?;
+        let run = Run { dir, record };
+        run.save()?;
+        Ok((run, lock))
+    }
+
+    /// All runs, newest first. What cannot be read is left out: it is not ours to judge here.
+    pub(crate) fn runs(&self) -> anyhow::Result<Vec<Run>> {
+        let entries = fs::read_dir(self.home.join("runs")).context("list the runs")?;
+        let mut runs: Vec<Run> =
+            entries.filter_map(|entry| Run::load(&entry.ok()?.path()).ok()).collect();
+        runs.sort_by_key(|run| std::cmp::Reverse(run.record.id));
+        Ok(runs)
+    }
+
+    /// The run that was named, or the newest of this workspace whose changes wait.
+    pub(crate) fn find(&self, which: Option<&str>) -> Result<Run, Failure> {
+        let runs = self.runs().code(FAILED)?;
+        match which {
+            Some(name) => named(runs, name),
+            None => newest_here(runs),
+        }
+    }
+
+    /// Forgets the oldest runs that nobody waits for.
+    pub(crate) fn prune(&self) -> anyhow::Result<()> {
+        let idle = |run: &Run| run.record.state != RunState::Running && !run.record.review.waits();
+        for run in self.runs()?.into_iter().filter(idle).skip(KEPT_RECORDS) {
+            belljar_workspace::discard(&run.dir).ok(); // a rest is tried again next time
+            fs::remove_dir_all(&run.dir).ok();
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    fn load(dir: &Path) -> anyhow::Result<Self> {
+        let text = fs::read(dir.join("run.json"))?;
+        let mut record: RunRecord = serde_json::from_slice(&text)?;
+        if record.state == RunState::Running && !is_locked(dir) {
+            record.state = RunState::Interrupted;
+            if record.review == Review::None && !is_empty(&dir.join("upper")) {
+                record.review = Review::Pending;
+            }
+        }
+        Ok(Self { dir: dir.to_owned(), record })
+    }
+
+    /// Writes the record, whole or not at all.
+    pub(crate) fn save(&self) -> anyhow::Result<()> {
+        let text = serde_json::to_vec_pretty(&self.record)?;
+        let new = self.dir.join("run.json.new");
+        fs::write(&new, text).with_context(|| format!("write {}", new.display()))?;
+        fs::rename(&new, self.dir.join("run.json")).context("replace run.json")
+    }
+
+    /// Makes the directories of an overlay, owned as the workspace is when we are root.
+    pub(crate) fn make_layers(&self, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
+        for name in ["upper", "work"] {
+            let path = self.dir.join(name);
+            DirBuilder::new()
+                .mode(0o755)
+                .create(&path)
+                .with_context(|| format!("create {}", path.display()))?;
+        }
+        if let Some((uid, gid)) = owner {
+            for path in [self.dir.clone(), self.dir.join("upper"), self.dir.join("work")] {
+                std::os::unix::fs::chown(&path, Some(uid), Some(gid))
+                    .with_context(|| format!("give {} to the workspace's owner", path.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies mode of the workspace to the upper layer, which is what the box sees of it.
+    pub(crate) fn copy_mode(&self, workspace: &Path) -> anyhow::Result<()> {
+        let mode = fs::metadata(workspace).context("look at the workspace")?.mode() & 0o777;
+        fs::set_permissions(self.dir.join("upper"), Permissions::from_mode(mode))
+            .context("set the mode of the upper layer")
+    }
+
+    pub(crate) fn id(&self) -> RunId {
+        self.record.id
+    }
+}
+
+fn place() -> Result<PathBuf, Failure> {
+    if let Some(home) = std::env::var_os("BELLJAR_HOME") {
+        let home = PathBuf::from(home);
+        return match home.is_absolute() {
+            true => Ok(home),
+            false => Err(usage("BELLJAR_HOME must be an absolute path")),
+        };
+    }
+    let xdg =
+        std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = xdg.or_else(|| Some(config::home()?.join(".local/state")));
+    let none = || anyhow!("neither BELLJAR_HOME nor HOME is set: there is no place to keep runs");
+    Ok(base.ok_or_else(none).code(USAGE)?.join("belljar"))
+}
+
+fn named(runs: Vec<Run>, name: &str) -> Result<Run, Failure> {
+    let mut found: Vec<Run> = runs
+        .into_iter()
+        .filter(|run| {
+            run.record.name.as_ref().is_some_and(|own| own.as_str() == name)
+                || (name.len() >= 4 && run.record.id.to_string().starts_with(name))
+        })
+        .collect();
+    match found.len() {
+        0 => Err(usage(format!("there is no run {name:?}; `belljar runs --all` lists them"))),
+        1 => Ok(found.remove(0)),
+        // A name may be used again; an id that is cut short must say which.
+        _ if found
+            .iter()
+            .all(|run| run.record.name.as_ref().is_some_and(|own| own.as_str() == name)) =>
+        {
+            Ok(found.remove(0))
+        }
+        many => {
+            Err(usage(format!("{name:?} is the beginning of {many} run ids; write more of it")))
+        }
+    }
+}
+
+fn newest_here(runs: Vec<Run>) -> Result<Run, Failure> {
+    let here = fs::metadata(".").context("look at the current directory").code(FAILED)?;
+    let here = (here.dev(), here.ino());
+    let of_here =
+        |run: &Run| run.record.workspace.as_ref().is_some_and(|at| (at.dev, at.ino) == here);
+    let newest = runs.into_iter().filter(of_here).find(|run| run.record.review.waits());
+    newest.ok_or_else(|| {
+        usage("no run of this directory waits for review; `belljar runs --all` lists the others")
+    })
+}
+
+fn is_locked(dir: &Path) -> bool {
+    let Ok(lock) = File::open(dir.join("lock")) else { return false };
+    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
+/// Whether a directory has no entry; one that is not there has none.
+pub(crate) fn is_empty(dir: &Path) -> bool {
+    fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none())
+}
