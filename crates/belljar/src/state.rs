@@ -136,6 +136,13 @@ impl Run {
         Ok(())
     }
 
+    /// Removes an overlay that holds nothing. What is not empty stays and is pruned later.
+    pub(crate) fn remove_layers(&self) {
+        for name in ["upper", "work/work", "work"] {
+            fs::remove_dir(self.dir.join(name)).ok(); // see above
+        }
+    }
+
     /// Copies mode of the workspace to the upper layer, which is what the box sees of it.
     pub(crate) fn copy_mode(&self, workspace: &Path) -> anyhow::Result<()> {
         let mode = fs::metadata(workspace).context("look at the workspace")?.mode() & 0o777;

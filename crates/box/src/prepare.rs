@@ -149,7 +149,8 @@ fn rlimits(template: &Template, cgroup: bool) -> Vec<(Limit, u64)> {
         (Limit::LockedMemory, 8 << 20),
     ];
     if !cgroup {
-        set.push((Limit::Data, limits.memory.as_u64()));
+        // Behind the watcher, which kills and says why; this only bounds how far it can be overrun.
+        set.push((Limit::Data, limits.memory.as_u64().saturating_add(1 << 30)));
     }
     set
 }

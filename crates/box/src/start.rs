@@ -229,7 +229,7 @@ fn build(
         return Err(early_failure(control)
             .unwrap_or(StartError::Host { doing: "send the plan to init", source }));
     }
-    let mut buffer = vec![0; wire::MAX_MESSAGE];
+    let mut buffer = [0; wire::MAX_WORD];
     let received =
         wire::receive_raw(control.as_fd(), &mut buffer).map_err(host("hear from init"))?;
     let Some((length, mut with)) = received else { return Err(StartError::Silence) };

@@ -75,7 +75,7 @@ impl Running {
             cgroup.remove();
         }
         if let Some(janitor) = &self.janitor {
-            wire::send(janitor.as_fd(), &(), &[]).ok(); // a janitor that is gone needs no word
+            wire::send(janitor.as_fd(), &true, &[]).ok(); // a janitor that is gone needs no word
         }
         outcome
     }
@@ -93,6 +93,8 @@ struct Watch<'a> {
     interrupts: u32,
     next_tick: Instant,
     refused: Option<String>,
+    /// Init has closed its side; only its end is still to come.
+    silent: bool,
 }
 
 fn watch(
@@ -173,8 +175,10 @@ struct Ready {
 fn wait(state: &Watch<'_>, signals: &SignalFd, flows: &[Flow<'_>]) -> io::Result<Ready> {
     let mut polled = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
     if !state.over {
-        polled.push(PollFd::from_borrowed_fd(state.running.control.as_fd(), PollFlags::IN));
         polled.push(PollFd::from_borrowed_fd(state.running.init.pidfd.as_fd(), PollFlags::IN));
+    }
+    if !state.over && !state.silent {
+        polled.push(PollFd::from_borrowed_fd(state.running.control.as_fd(), PollFlags::IN));
     }
     let fixed = polled.len();
     let interests: Vec<Option<PollFd<'_>>> = flows.iter().map(Flow::interest).collect();
@@ -198,8 +202,8 @@ fn wait(state: &Watch<'_>, signals: &SignalFd, flows: &[Flow<'_>]) -> io::Result
     let flows = flows.collect();
     Ok(Ready {
         signal: is_ready(0),
-        control: fixed > 1 && is_ready(1),
-        gone: fixed > 2 && is_ready(2),
+        gone: fixed > 1 && is_ready(1),
+        control: fixed > 2 && is_ready(2),
         flows,
     })
 }
@@ -218,6 +222,7 @@ impl<'a> Watch<'a> {
             interrupts: 0,
             next_tick: now + TICK,
             refused: None,
+            silent: false,
         }
     }
 
@@ -232,7 +237,7 @@ impl<'a> Watch<'a> {
 
     /// Takes what init says.
     fn hear(&mut self) -> io::Result<()> {
-        match wire::receive::<Event>(self.running.control.as_fd())? {
+        match wire::receive::<Event>(self.running.control.as_fd(), wire::MAX_WORD)? {
             Some((Event::Started, _)) => self.started = Some(Instant::now()),
             Some((Event::ExecFailed { errno }, _)) => self.seen.exec_errno = Some(errno),
             Some((Event::Ended { exit, signal }, _)) => {
@@ -240,7 +245,8 @@ impl<'a> Watch<'a> {
                 (self.seen.exit, self.seen.signal) = (exit, signal);
             }
             Some((Event::Failed { what, .. }, _)) => self.refused = Some(what),
-            Some((Event::Built { .. }, _)) | None => {}
+            Some((Event::Built { .. }, _)) => {}
+            None => self.silent = true,
         }
         Ok(())
     }
@@ -250,24 +256,13 @@ impl<'a> Watch<'a> {
         if self.over {
             return;
         }
-        // Its last words may still be in the socket.
-        while self.hear_nothing_blocks() {}
+        // Its last words may still be in the socket, which then ends.
+        while !self.silent && self.hear().is_ok() {}
         self.over = true;
         self.ended.get_or_insert_with(Instant::now);
         if let Some(input) = flows.first_mut() {
             input.end_input();
         }
-    }
-
-    fn hear_nothing_blocks(&mut self) -> bool {
-        let mut polled = [PollFd::from_borrowed_fd(self.running.control.as_fd(), PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let waiting = rustix::event::poll(&mut polled, Some(&now)).unwrap_or(0) > 0;
-        let [control] = polled;
-        waiting
-            && control.revents().contains(PollFlags::IN)
-            && self.hear().is_ok()
-            && !control.revents().contains(PollFlags::HUP)
     }
 
     fn signal(&mut self, signal: i32, terminal: BorrowedFd<'_>) {

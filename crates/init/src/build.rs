@@ -135,10 +135,14 @@ impl<'a> Site<'a> {
         let path = relative(path);
         let slash = path.iter().rposition(|byte| *byte == b'/');
         let (parent, name) = slash.map_or((&b""[..], path), |at| path.split_at(at));
-        if !parent.is_empty() {
-            self.directory(parent, 0o755)?;
-        }
-        let parent = place(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY)?;
+        let open = || place(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY);
+        let parent = match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.directory(parent, 0o755)?;
+                open()?
+            }
+            found => found?,
+        };
         Ok((parent, relative(name).to_vec()))
     }
 

@@ -22,13 +22,15 @@ pub fn run() -> ExitCode {
     let Ok(control) = belljar_sys::exec::adopt(CONTROL_FD) else { return ExitCode::from(2) };
     // Ctrl-C in the terminal is for the supervisor, and so is a hang-up.
     rustix::process::setsid().ok();
-    let Ok(Some((directories, _))) = wire::receive::<Vec<Bytes>>(control.as_fd()) else {
+    let Ok(Some((directories, _))) =
+        wire::receive::<Vec<Bytes>>(control.as_fd(), wire::MAX_MESSAGE)
+    else {
         return ExitCode::SUCCESS;
     };
     let directories: Vec<PathBuf> =
         directories.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
     // The only later message is that all is clean already.
-    match wire::receive::<()>(control.as_fd()) {
+    match wire::receive::<bool>(control.as_fd(), wire::MAX_WORD) {
         Ok(Some(_)) => ExitCode::SUCCESS,
         Ok(None) | Err(_) => {
             directories.iter().for_each(|directory| remove(directory));

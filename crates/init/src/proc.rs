@@ -9,8 +9,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use belljar_sys::mount::{self, attr};
 use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::mount::MoveMountFlags;
 
-use crate::build::{Site, attach_to, clone_beneath, filesystem, place};
+use crate::build::{Site, clone_beneath, filesystem, place};
 use crate::plan::ProcMask;
 
 /// Covers an entry that is a file, and one that is a directory.
@@ -59,7 +60,9 @@ fn cover(site: &Site<'_>, proc: &OwnedFd, mask: &ProcMask) -> io::Result<()> {
             EMPTY_FILE
         };
         let cover = clone_beneath(&covers, covering)?;
-        attach_to(cover.as_fd(), place(proc, name, OFlags::PATH)?.as_fd())?;
+        // By name: the kernel made it, it is one component, and no link is followed.
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        rustix::mount::move_mount(&cover, "", proc, name, flags)?;
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ fn live(control: BorrowedFd<'_>) -> Result<(), Failure> {
     // From here on no process of the box can look into this one, not even with the same uid.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .during(Stage::Namespaces, || "become undumpable".to_owned())?;
-    let received = wire::receive(control).during(Stage::Protocol, protocol)?;
+    let received = wire::receive(control, wire::MAX_MESSAGE).during(Stage::Protocol, protocol)?;
     let Some((Order::Build(plan), mut trees)) = received else { return Ok(()) };
     let streams = raise(&plan, &mut trees)?;
     drop(trees);
@@ -50,7 +50,7 @@ fn live(control: BorrowedFd<'_>) -> Result<(), Failure> {
         .during(Stage::Protocol, protocol)?;
     drop(with);
     drop(master);
-    let received = wire::receive(control).during(Stage::Protocol, protocol)?;
+    let received = wire::receive(control, wire::MAX_WORD).during(Stage::Protocol, protocol)?;
     let Some((Order::Go, _)) = received else { return Ok(()) };
     let signals =
         SignalFd::new(&[SIGCHLD]).during(Stage::Namespaces, || "watch children".to_owned())?;
@@ -158,7 +158,7 @@ fn reap(control: BorrowedFd<'_>, signals: &SignalFd, payload: i32) -> io::Result
             }
         }
         if ordered {
-            match wire::receive(control)? {
+            match wire::receive(control, wire::MAX_WORD)? {
                 Some((Order::Signal(number), _)) => deliver(payload, number),
                 Some(_) => {}
                 None => return Ok(None),

@@ -41,7 +41,7 @@ pub(crate) fn sealed(plan: &Plan) -> Result<(), Failure> {
         let handle = rustix::mount::fsopen("tmpfs", rustix::mount::FsOpenFlags::empty());
         refused("the mount API answers", handle)?;
     }
-    expect(!(3..64).any(survives_exec), "a descriptor of ours would stay open")
+    expect(!leaks_descriptors(), "a descriptor of ours would stay open")
 }
 
 /// Whether nothing is stacked on the root: `/..` would lead there.
@@ -72,11 +72,17 @@ fn failed(what: &str, error: Option<rustix::io::Errno>) -> Failure {
     Failure { stage: Stage::SelfTest, what: what.to_owned(), errno }
 }
 
-/// Whether a descriptor is open and not closed by exec; asked by path, so that none is conjured.
-fn survives_exec(fd: u32) -> bool {
+/// Whether any descriptor beyond the three would survive exec.
+fn leaks_descriptors() -> bool {
     const CLOSE_ON_EXEC: u32 = 0o2_000_000;
-    let Ok(info) = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")) else { return false };
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
-    flags.is_none_or(|flags| flags & CLOSE_ON_EXEC == 0)
+    let survives = |name: std::ffi::OsString| {
+        let path = std::path::Path::new("/proc/self/fdinfo").join(name);
+        let Ok(info) = std::fs::read_to_string(path) else { return false }; // closed meanwhile
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+        flags.is_none_or(|flags| flags & CLOSE_ON_EXEC == 0)
+    };
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return true };
+    let beyond = open.flatten().map(|entry| entry.file_name());
+    beyond.filter(|name| !["0", "1", "2"].iter().any(|stream| name == *stream)).any(survives)
 }

@@ -13,6 +13,9 @@ use serde::{Serialize, de::DeserializeOwned};
 /// Largest message. Far above any real plan, and below the kernel's default socket buffer.
 pub const MAX_MESSAGE: usize = 160 * 1024;
 
+/// Largest message that is not a plan.
+pub const MAX_WORD: usize = 4096;
+
 /// Most descriptors with one message; the kernel allows 253.
 pub const MAX_DESCRIPTORS: usize = 64;
 
@@ -35,11 +38,12 @@ pub fn send<T: Serialize>(
     Ok(())
 }
 
-/// Receives one message. `None`: the other side is gone.
+/// Receives one message of at most `size` bytes. `None`: the other side is gone.
 pub fn receive<T: DeserializeOwned>(
     socket: BorrowedFd<'_>,
+    size: usize,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    let mut buffer = vec![0; MAX_MESSAGE];
+    let mut buffer = vec![0; size];
     let Some((length, descriptors)) = receive_raw(socket, &mut buffer)? else { return Ok(None) };
     let bytes = buffer.get(..length).unwrap_or_default();
     let message = decode(bytes)?;

@@ -21,7 +21,12 @@ pub(crate) const ACTS: &[Act] = &[
     Act { name: "memory", takes: "BYTES", run: memory },
     Act { name: "hold-files", takes: "COUNT", run: hold_files },
     Act { name: "fill", takes: "PATH BYTES", run: fill },
-    Act { name: "fill-unlinked", takes: "PATH BYTES (a file without a name)", run: fill_unlinked },
+    Act { name: "fill-many", takes: "DIRECTORY BYTES (in files of 4 MiB)", run: fill_many },
+    Act {
+        name: "fill-unlinked",
+        takes: "PATH BYTES (in files without a name)",
+        run: fill_unlinked,
+    },
     Act { name: "fill-hidden", takes: "DIRECTORY BYTES (nobody may enter it)", run: fill_hidden },
     Act { name: "files", takes: "DIRECTORY COUNT", run: files },
     Act { name: "output", takes: "BYTES", run: output },
@@ -122,27 +127,48 @@ fn hold_files(words: &Words<'_>) -> Answer {
 }
 
 fn fill(words: &Words<'_>) -> Answer {
-    pour(File::create(words.text(0)?)?, words.number(1)?)
+    pour(words.number(1)?, usize::MAX, |_| Ok(File::create(words.text(0)?)?))
+}
+
+fn fill_many(words: &Words<'_>) -> Answer {
+    let directory = words.text(0)?;
+    fs::create_dir(directory)?;
+    pour(words.number(1)?, 4 * MIB, |number| Ok(File::create(format!("{directory}/{number}"))?))
 }
 
 fn fill_unlinked(words: &Words<'_>) -> Answer {
-    let file = File::create(words.text(0)?)?;
-    fs::remove_file(words.text(0)?)?;
-    pour(file, words.number(1)?)
+    let path = words.text(0)?;
+    pour(words.number(1)?, 4 * MIB, |_| {
+        let file = File::create_new(path)?;
+        fs::remove_file(path)?;
+        Ok(file)
+    })
 }
 
 fn fill_hidden(words: &Words<'_>) -> Answer {
     let directory = words.text(0)?;
     fs::create_dir(directory)?;
-    let file = File::create(format!("{directory}/file"))?;
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o000))?;
-    pour(file, words.number(1)?)
+    let allow = |mode| fs::set_permissions(directory, fs::Permissions::from_mode(mode));
+    pour(words.number(1)?, 4 * MIB, |number| {
+        allow(0o700)?;
+        let file = File::create(format!("{directory}/{number}"))?;
+        allow(0o000)?;
+        Ok(file)
+    })
 }
 
-/// Writes slowly enough that whoever looks now and then has looked before the end.
-fn pour(mut file: File, wanted: usize) -> Answer {
+/// Writes so many bytes, into a new file after each so many, and keeps all of them open. Slowly enough
+/// that whoever looks now and then has looked before the end.
+fn pour(wanted: usize, each: usize, open: impl Fn(usize) -> Result<File, Stop>) -> Answer {
+    // The signal for a file that is too large would end us before we can tell.
+    belljar_sys::probe::ignore_every_signal();
     let piece = vec![0x5a; MIB];
+    let mut files: Vec<File> = Vec::new();
     for written in (0..wanted).step_by(MIB) {
+        if files.len() <= written / each {
+            files.push(open(written / each)?);
+        }
+        let Some(file) = files.last_mut() else { continue };
         file.write_all(&piece).map_err(|error| Stop::after(&error, written))?;
         std::thread::sleep(Duration::from_millis(2));
     }

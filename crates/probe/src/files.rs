@@ -1,6 +1,6 @@
 //! Acts on paths: what can be read, written, made and named.
 
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{
@@ -211,24 +211,30 @@ pub(crate) fn bytes_of_hex(hex: &str) -> Result<Vec<u8>, Stop> {
         .ok_or_else(|| Stop::Usage("… bytes are given in hexadecimal".to_owned()))
 }
 
-/// Walks every directory it can see, except the endless ones of `/proc`, and tries to make a file.
-/// A directory beneath a writable one is not told again.
+/// How deep below the root and below each mount a directory is tried.
+const DEPTH: u32 = 2;
+
+/// Tries to make a file in the directories near the root and near every mount point. One beneath a
+/// writable one is not told again.
 fn writable(_: &Words<'_>) -> Answer {
-    let mut found = String::new();
-    let mut waiting = vec![PathBuf::from("/")];
-    while let Some(directory) = waiting.pop() {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    let mut waiting: Vec<(PathBuf, u32)> = points.map(|point| (point, DEPTH)).collect();
+    waiting.push((PathBuf::from("/"), DEPTH));
+    let mut found = BTreeSet::new();
+    while let Some((directory, depth)) = waiting.pop() {
         let trial = directory.join(".belljar-probe");
         if OpenOptions::new().write(true).create_new(true).open(&trial).is_ok() {
             fs::remove_file(&trial)?;
-            write!(found, "{} ", directory.display())
-                .map_err(|_| Stop::Failed("text".to_owned()))?;
+            found.insert(directory.display().to_string());
             continue;
         }
         let Ok(entries) = fs::read_dir(&directory) else { continue };
         let below = entries.flatten().filter(|entry| {
-            entry.file_type().is_ok_and(|kind| kind.is_dir()) && entry.path() != Path::new("/proc")
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            depth > 0 && is_directory && !entry.path().starts_with("/proc")
         });
-        waiting.extend(below.map(|entry| entry.path()));
+        waiting.extend(below.map(|entry| (entry.path(), depth - 1)));
     }
-    Ok(found.trim_end().to_owned())
+    Ok(found.into_iter().collect::<Vec<_>>().join(" "))
 }

@@ -119,8 +119,13 @@ fn me(_: &Words<'_>) -> Answer {
 }
 
 fn descriptors(_: &Words<'_>) -> Answer {
-    // The directory itself is open while it is read, hence no `read_dir` here: ask for each number.
-    let open = (3..65536).filter_map(|number| {
+    let mut numbers: Vec<u32> = fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|number| *number > 2)
+        .collect();
+    numbers.sort_unstable();
+    // The directory itself was open while it was read; its number leads nowhere now.
+    let open = numbers.iter().filter_map(|number| {
         let link = fs::read_link(format!("/proc/self/fd/{number}")).ok()?;
         Some(format!("{number}={}", link.display()))
     });

@@ -305,7 +305,7 @@ fn settle(run: &mut Run, result: Option<RunResult>, state: &State) {
     run.record.state = RunState::Finished;
     run.record.result = result;
     if !run.record.review.waits() {
-        belljar_workspace::discard(&run.dir).ok(); // empty directories; pruned later if not now
+        run.remove_layers();
     }
     if let Err(error) = run.save() {
         print::error(&error);

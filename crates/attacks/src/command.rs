@@ -1,0 +1,237 @@
+//! Programs with a deadline: every attack must end, and one that hangs has failed.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use crate::trial::{During, Step, Verdict, fault};
+
+/// Enough for anything but a hang, also on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(40);
+/// After a program ended, whoever still holds its output is a survivor.
+const GRACE: Duration = Duration::from_secs(5);
+/// An attack that floods us keeps what it floods with to itself.
+const KEEP: u64 = 4 << 20;
+
+/// A program about to be started.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    program: PathBuf,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    cwd: Option<PathBuf>,
+    input: Input,
+}
+
+/// Where a program's standard input comes from.
+#[derive(Debug, Clone)]
+enum Input {
+    Bytes(Vec<u8>),
+    Descriptor(Arc<OwnedFd>),
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+}
+
+/// A program that runs.
+#[derive(Debug)]
+pub(crate) struct Live {
+    child: Child,
+    name: String,
+    stdout: Receiver<Vec<u8>>,
+    stderr: Receiver<Vec<u8>>,
+    until: Instant,
+}
+
+impl Program {
+    pub(crate) fn new(program: &Path) -> Self {
+        Self {
+            program: program.to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+            input: Input::Bytes(Vec::new()),
+        }
+    }
+
+    pub(crate) fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    pub(crate) fn args<A: Into<OsString>>(self, args: impl IntoIterator<Item = A>) -> Self {
+        args.into_iter().fold(self, Self::arg)
+    }
+
+    pub(crate) fn env(mut self, key: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((key.into(), value.into()));
+        self
+    }
+
+    pub(crate) fn cwd(mut self, cwd: &Path) -> Self {
+        self.cwd = Some(cwd.to_owned());
+        self
+    }
+
+    pub(crate) fn input(mut self, input: impl Into<Vec<u8>>) -> Self {
+        self.input = Input::Bytes(input.into());
+        self
+    }
+
+    /// This very descriptor as standard input, whatever it is.
+    pub(crate) fn input_from(mut self, descriptor: OwnedFd) -> Self {
+        self.input = Input::Descriptor(Arc::new(descriptor));
+        self
+    }
+
+    /// The same program started by another one, which gets its name and arguments behind `args`.
+    pub(crate) fn through(mut self, starter: &Path, args: &[&str]) -> Self {
+        let mut all: Vec<OsString> = args.iter().map(OsString::from).collect();
+        all.push(std::mem::replace(&mut self.program, starter.to_owned()).into());
+        all.append(&mut self.args);
+        self.args = all;
+        self
+    }
+
+    pub(crate) fn run(self) -> Step<Ended> {
+        self.start()?.end()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "attacks start the binary under attack")]
+    pub(crate) fn start(self) -> Step<Live> {
+        let name = self.program.display().to_string();
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).env_clear().envs(self.env);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(match &self.input {
+            Input::Bytes(_) => Stdio::piped(),
+            Input::Descriptor(it) => it.try_clone().during("share a descriptor")?.into(),
+        });
+        if let Some(cwd) = &self.cwd {
+            command.current_dir(cwd);
+        }
+        let mut child = command.spawn().during(format_args!("start {name}"))?;
+        let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
+        if let (Some(mut stdin), Input::Bytes(input)) = (child.stdin.take(), self.input) {
+            // A program that does not read its input may leave us here; nobody waits for this thread.
+            thread::spawn(move || stdin.write_all(&input).unwrap_or_default());
+        }
+        Ok(Live { child, name, stdout, stderr, until: Instant::now() + DEADLINE })
+    }
+}
+
+/// Reads to the end on a thread of its own and keeps the beginning.
+fn collect(source: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        if let Some(mut source) = source {
+            let beginning = source.by_ref().take(KEEP).read_to_end(&mut kept);
+            let rest = io::copy(&mut source, &mut io::sink());
+            if let Err(error) = beginning.and(rest.map(|_| 0)) {
+                kept.extend_from_slice(format!("[read: {error}]").as_bytes());
+            }
+        }
+        tell.send(kept).unwrap_or_default(); // nobody listens after a deadline
+    });
+    told
+}
+
+impl Live {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// `SIGKILL`, as an out-of-memory killer would send it.
+    pub(crate) fn kill(&mut self) -> Step {
+        self.child.kill().during(format_args!("kill {}", self.name))
+    }
+
+    /// Waits for the end. A hang, or output that someone keeps open afterwards, ends the trial.
+    pub(crate) fn end(mut self) -> Step<Ended> {
+        let status = self.wait()?;
+        let survivor = |_| Verdict::Broken {
+            what: format!("{} has ended and something still holds its output", self.name),
+        };
+        let stdout = self.stdout.recv_timeout(GRACE).map_err(survivor)?;
+        let stderr = self.stderr.recv_timeout(GRACE).map_err(survivor)?;
+        Ok(Ended { code: status.code(), stdout, stderr })
+    }
+
+    fn wait(&mut self) -> Step<ExitStatus> {
+        let mut pause = Duration::from_micros(200);
+        loop {
+            if let Some(status) = self.child.try_wait().during("wait")? {
+                return Ok(status);
+            }
+            if Instant::now() > self.until {
+                self.kill()?;
+                self.child.wait().during("wait")?;
+                return Err(Verdict::Broken { what: format!("{} hangs", self.name) });
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if self.is_running() {
+            // A trial that ended early must not leave its program behind.
+            self.child.kill().and_then(|()| self.child.wait().map(|_| ())).unwrap_or_default();
+        }
+    }
+}
+
+impl Ended {
+    pub(crate) fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub(crate) fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// What the probe said, or else what went wrong.
+    pub(crate) fn line(&self) -> String {
+        let text = self.stdout_text();
+        match text.trim_end() {
+            "" => format!("nothing said, code {:?}: {}", self.code, self.stderr_text().trim_end()),
+            line => line.to_owned(),
+        }
+    }
+
+    /// The answers of a batch, one for each act in order.
+    pub(crate) fn answers(&self, acts: &[&str]) -> Step<Vec<String>> {
+        let text = self.stdout_text();
+        let answers: Vec<String> = acts
+            .iter()
+            .zip(text.lines())
+            .map_while(|(act, line)| {
+                line.strip_prefix(act)?.strip_prefix(" => ").map(str::to_owned)
+            })
+            .collect();
+        if answers.len() == acts.len() {
+            return Ok(answers);
+        }
+        let missing = acts.get(answers.len()).unwrap_or(&"");
+        let stderr = self.stderr_text();
+        Err(fault(format_args!("no answer to `{missing}` (code {:?}): {text}{stderr}", self.code)))
+    }
+}

@@ -1,0 +1,277 @@
+//! Ways to make the host's own tools, Belljar among them, act for the box.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::command::Program;
+use crate::handoff::repository;
+use crate::lab::Lab;
+use crate::trial::{Checks, During, Step, Trial};
+
+/// Where git might be.
+fn git() -> Option<PathBuf> {
+    ["/usr/bin/git", "/usr/local/bin/git", "/bin/git"]
+        .map(PathBuf::from)
+        .into_iter()
+        .find(|path| path.exists())
+}
+
+/// Every setting of a repository that makes git run a program, each leaving a mark of its own.
+fn hostile_config(marks: &Path) -> String {
+    let mark = |name: &str| format!("touch {}/{name};", marks.display());
+    format!(
+        "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\
+         \tfsmonitor = {fsmonitor} false\n\thooksPath = {hooks}\n\tpager = {pager} cat\n\
+         \tsshCommand = {ssh} false\n\
+         [diff]\n\texternal = {diff} true\n\
+         [diff \"evil\"]\n\ttextconv = {textconv} cat\n\
+         [filter \"evil\"]\n\tclean = {clean} cat\n\tsmudge = {smudge} cat\n\
+         [merge \"evil\"]\n\tdriver = {merge} true\n\
+         [alias]\n\tst = !{alias}\n",
+        fsmonitor = mark("fsmonitor"),
+        hooks = marks.join("hooks").display(),
+        pager = mark("pager"),
+        ssh = mark("ssh"),
+        diff = mark("diff-external"),
+        textconv = mark("textconv"),
+        clean = mark("filter-clean"),
+        smudge = mark("filter-smudge"),
+        merge = mark("merge"),
+        alias = mark("alias"),
+    )
+}
+
+/// Plants all of them, with a hook and the attributes that bring the drivers into play.
+fn plant(top: &Path, marks: &Path) -> Step {
+    use std::os::unix::fs::PermissionsExt;
+    let hooks = marks.join("hooks");
+    fs::create_dir_all(&hooks).during("make the hooks")?;
+    for directory in [hooks, top.join(".git/hooks")] {
+        for name in ["post-index-change", "pre-commit", "post-checkout", "reference-transaction"] {
+            let hook = directory.join(name);
+            let script = format!("#!/bin/sh\ntouch {}/hook\n", marks.display());
+            fs::write(&hook, script).during("write a hook")?;
+            fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).during("write a hook")?;
+        }
+    }
+    fs::write(top.join(".git/config"), hostile_config(marks)).during("write the config")?;
+    let attributes = "* filter=evil diff=evil merge=evil\n";
+    fs::write(top.join(".gitattributes"), attributes).during("write the attributes")
+}
+
+fn fired(marks: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(marks)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.path().is_file())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Belljar shows, applies and discards changes of a repository whose settings would make git run programs.
+pub(crate) fn c03(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let marks = lab.room("marks")?;
+    let top = repository(lab, "c03")?;
+    let run_git = |args: &[&str]| -> Step {
+        let Some(git) = git() else { return Ok(()) };
+        let program = Program::new(&git).env("HOME", &lab.home).env("GIT_CONFIG_NOSYSTEM", "1");
+        let path = "/usr/local/bin:/usr/bin:/bin";
+        program.env("PATH", path).cwd(&top).args(args).run().map(|_| ())
+    };
+    // An index with one commit's worth of files, so that the drivers have something to work on.
+    run_git(&["add", "README.md"])?;
+    plant(&top, &marks)?;
+
+    for mode in ["overlay", "direct"] {
+        let boxed = lab.boxed().workspace(&top).options(&["--mode", mode]);
+        let script = "cd /workspace; echo changed >> README.md; echo new > new.txt; exit 0";
+        let ended = boxed.run(&["/bin/sh", "-c", script])?;
+        checks.control(ended.code == Some(0), format_args!("{mode}: {}", ended.stderr_text()))?;
+        checks.holds(fired(&marks).is_empty(), format_args!("`run` fired {:?}", fired(&marks)))?;
+        for args in [
+            &["diff"][..],
+            &["diff", "--stat"],
+            &["diff", "--json"],
+            &["runs"],
+            &["apply", "--yes", "--", "new.txt"],
+            &["apply", "--yes"],
+        ] {
+            lab.belljar_in(&top, args)?;
+            let fired = fired(&marks);
+            checks.holds(fired.is_empty(), format_args!("`belljar {args:?}` fired {fired:?}"))?;
+        }
+        let taken = fs::read_to_string(top.join("new.txt")).is_ok_and(|text| text == "new\n");
+        checks.control(taken, format_args!("{mode}: nothing was taken over"))?;
+        fs::remove_file(top.join("new.txt")).during("begin anew")?;
+        lab.boxed().workspace(&top).run(&["/bin/sh", "-c", script])?;
+        lab.belljar_in(&top, &["discard", "--yes"])?;
+        checks
+            .holds(fired(&marks).is_empty(), format_args!("discard fired {:?}", fired(&marks)))?;
+    }
+    if git().is_none() {
+        checks.note("no git on this machine, so nothing could have fired");
+        return checks.held();
+    }
+    run_git(&["status"])?;
+    run_git(&["diff"])?;
+    let fired = fired(&marks);
+    checks.control(fired.len() >= 2, format_args!("git itself fires only {fired:?}"))?;
+    checks.note(format_args!("git itself fires {}", fired.join(", ")));
+    checks.held()
+}
+
+/// A file in the workspace that asks for a weaker box.
+pub(crate) fn c08(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let asks = [
+        "weaken = [\"seccomp\"]",
+        "mode = \"direct\"",
+        "mounts = [\"/etc:/host:ro\"]",
+        "env = [\"LD_PRELOAD=/workspace/evil.so\"]",
+        "memory = \"64GiB\"",
+        "timeout = \"none\"",
+        "net = \"full\"",
+        "rootfs = \"/workspace\"",
+        "enabled = false",
+        "sandbox = false",
+    ];
+    for ask in asks {
+        let top = repository(lab, "c08")?;
+        let text = format!("[template.default]\n{ask}\n");
+        fs::write(top.join("belljar.toml"), &text).during("write a project file")?;
+        let ended = lab.boxed().workspace(&top).cwd(&top).run(&["/probe", "me"])?;
+        let refused = ended.code == Some(2) && ended.stdout.is_empty();
+        let named = ended.stderr_text().contains("belljar.toml");
+        checks.holds(
+            refused && named,
+            format_args!("`{ask}`: code {:?}: {}", ended.code, ended.stderr_text().trim_end()),
+        )?;
+    }
+    // Control: the operator's own file may say so, and it shows; the project's may tighten.
+    let top = repository(lab, "c08")?;
+    let config = top.join("operator.toml");
+    let text = "[template.default]\nweaken = [\"seccomp\"]\n";
+    fs::write(&config, text).during("write a config")?;
+    let told = lab.boxed().option("--config").option(config).tell_act("me")?;
+    checks.control(
+        told.layer("seccomp") == "weakened",
+        format_args!("the operator's file is not heard: {}", told.layer("seccomp")),
+    )?;
+    let text = "[template.default]\npids = 7\n";
+    fs::write(top.join("belljar.toml"), text).during("write a project file")?;
+    let forks = lab.boxed().workspace(&top).cwd(&top).act("forks 20")?;
+    checks.control(!forks.starts_with("ok"), format_args!("a tighter project file: {forks}"))?;
+    checks.held()
+}
+
+/// No word that an agent could add turns the box off.
+pub(crate) fn c09(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let flags = [
+        "--no-sandbox",
+        "--disable-sandbox",
+        "--dangerously-disable-sandbox",
+        "--unsafe",
+        "--privileged",
+        "--off",
+        "--host",
+        "--net=host",
+        "--mode=host",
+        "--cap-add=ALL",
+        "--weaken=all",
+        "--weaken=namespaces",
+        "--weaken=no-new-privs",
+    ];
+    for flag in flags {
+        let ended = lab.boxed().option(flag).run(&["/probe", "me"])?;
+        checks.holds(ended.code == Some(2), format_args!("`{flag}`: code {:?}", ended.code))?;
+    }
+    // After `--` everything is the program's, also what looks like an option of ours.
+    let told = lab.boxed().tell(&["/probe", "me", "--weaken", "seccomp"])?;
+    checks.exactly("an option behind the program", told.layer("seccomp"), "in_force")?;
+    // Inside there is nobody to ask: a copy of Belljar can be started and builds no box.
+    let boxed = lab.boxed().mount(&lab.belljar, "/belljar:ro");
+    let inner = ["/belljar", "run", "--no-workspace", "--", "/bin/true"];
+    let nested = boxed.run(&inner)?;
+    checks.holds(
+        nested.code == Some(125),
+        format_args!("Belljar in a box: code {:?}, {}", nested.code, nested.stderr_text()),
+    )?;
+    let version = boxed.run(&["/belljar", "--version"])?;
+    checks.control(version.code == Some(0), format_args!("{}", version.stderr_text()))?;
+    // The state of other runs is not there to be asked either.
+    let state = format!("list {}", lab.state.display());
+    checks
+        .control(lab.outside(&state)?.starts_with("ok"), "the state directory cannot be listed")?;
+    checks.exactly(&state, &lab.boxed().act(&state)?, "errno ENOENT")?;
+    checks.held()
+}
+
+/// The file that says what a box may do lies where a box can write.
+pub(crate) fn c20(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let top = repository(lab, "c20")?;
+    fs::write(top.join("belljar.toml"), "[template.default]\npids = 64\n")
+        .during("write a file")?;
+    let before = crate::host::picture(&top);
+    let script = "cd /workspace; mv belljar.toml old.toml; \
+                  printf '[template.default]\\npids = 4096\\n' > belljar.toml; exit 0";
+    for mode in ["overlay", "direct"] {
+        let boxed = lab.boxed().workspace(&top).cwd(&top).options(&["--mode", mode]);
+        boxed.run(&["/bin/sh", "-c", script])?;
+        let after = crate::host::picture(&top);
+        checks
+            .holds(before == after, format_args!("a box in {mode} mode replaced belljar.toml"))?;
+    }
+    let applied = lab.belljar_in(&top, &["apply", "--yes"])?;
+    let text = fs::read_to_string(top.join("belljar.toml")).during("read it back")?;
+    checks.holds(
+        text.contains("64"),
+        format_args!("apply took it over: {}", applied.stderr_text()),
+    )?;
+    // No file with the policy of a run appears anywhere where a box could see it.
+    let listing = lab.boxed().direct(&top).run(&["/bin/ls", "-a", "/workspace", "/tmp"])?;
+    let listing = listing.stdout_text();
+    checks.control(listing.contains("README.md"), format_args!("ls says {listing}"))?;
+    let strange = listing.lines().find(|line| line.contains("belljar") && *line != "belljar.toml");
+    checks.holds(strange.is_none(), format_args!("the box sees {strange:?}"))?;
+    checks.held()
+}
+
+/// Belljar's own program lies in the directory that the box may write.
+pub(crate) fn c21(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let top = repository(lab, "c21")?;
+    let own = top.join("bin");
+    fs::create_dir(&own).during("make a directory")?;
+    let installed = own.join("belljar");
+    fs::copy(&lab.belljar, &installed).during("install belljar")?;
+    let run = |mode: &str, workspace: &Path| -> Step<(Option<i32>, String)> {
+        let probe = format!("{}:/probe:ro", lab.probe.display());
+        let program = Program::new(&installed)
+            .env("HOME", &lab.home)
+            .env("BELLJAR_HOME", &lab.state)
+            .cwd(&lab.dir)
+            .args(["run", "--mode", mode, "--mount", &probe, "--workspace"])
+            .arg(workspace)
+            .args(["--", "/probe", "me"]);
+        let ended = program.run()?;
+        Ok((ended.code, ended.stderr_text()))
+    };
+    for workspace in [&top, &own] {
+        let (code, said) = run("direct", workspace)?;
+        checks
+            .holds(code == Some(125) || code == Some(2), format_args!("code {code:?}: {said}"))?;
+    }
+    // Where the box cannot write it, or it lies elsewhere, there is nothing to refuse.
+    let elsewhere = repository(lab, "c21")?;
+    for (mode, workspace) in [("overlay", &top), ("read-only", &top), ("direct", &elsewhere)] {
+        let (code, said) = run(mode, workspace)?;
+        checks.control(code == Some(0), format_args!("{mode}: code {code:?}: {said}"))?;
+    }
+    checks.held()
+}

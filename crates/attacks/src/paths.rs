@@ -1,0 +1,282 @@
+//! Names in the workspace that lead elsewhere, and what is too much or too strange to take over.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use crate::handoff::repository;
+use crate::host::{picture, walk};
+use crate::json;
+use crate::lab::Lab;
+use crate::trial::{Checks, During, Step, Trial};
+
+/// Links in the workspace that lead out of it, followed by nobody on the host's side.
+pub(crate) fn c10(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let outside = lab.room("c10-outside")?;
+    fs::write(outside.join("precious.txt"), "precious\n").during("write a file")?;
+    fs::create_dir(outside.join("sub")).during("make a directory")?;
+    let before = picture(&outside);
+    let away = outside.display();
+
+    // Links that the operator already has, written and deleted through by the box.
+    let top = repository(lab, "c10")?;
+    symlink(&outside, top.join("link")).during("make a link")?;
+    symlink(outside.join("precious.txt"), top.join("file")).during("make a link")?;
+    let through = lab.outside(&format!("write {}/link/control.txt x", top.display()))?;
+    checks.control(through == "ok", format_args!("writing through the link: {through}"))?;
+    fs::remove_file(outside.join("control.txt")).during("clean up")?;
+    for mode in ["direct", "overlay"] {
+        let boxed = lab.boxed().workspace(&top).options(&["--mode", mode]);
+        let script = "cd /workspace; echo x > link/new.txt; echo x > file; rm -rf link/sub link/precious.txt";
+        boxed.run(&["/bin/sh", "-c", script])?;
+        lab.belljar_in(&top, &["apply", "--yes"])?;
+        checks.holds(picture(&outside) == before, format_args!("{mode}: a link was followed"))?;
+    }
+
+    // A directory that the box turns into a link, with files that would go through it.
+    fs::create_dir(top.join("dir")).during("make a directory")?;
+    fs::write(top.join("dir/a.txt"), "a\n").during("write a file")?;
+    fs::set_permissions(top.join("dir"), fs::Permissions::from_mode(0o777)).during("open it")?;
+    let script = format!(
+        "cd /workspace; echo changed > dir/a.txt; rm -rf dir; ln -s {away} dir; ln -s {away}/precious.txt new"
+    );
+    lab.boxed().workspace(&top).run(&["/bin/sh", "-c", &script])?;
+    lab.belljar_in(&top, &["diff"])?;
+    lab.belljar_in(&top, &["apply", "--yes"])?;
+    lab.belljar_in(
+        &top,
+        &["apply", "--yes", "--", "dir/a.txt", "dir/precious.txt", "../c10-outside"],
+    )?;
+    checks.holds(picture(&outside) == before, "a link that the box made was followed")?;
+
+    // A directory that becomes a link on the host while the changes wait.
+    let top = repository(lab, "c10")?;
+    fs::create_dir(top.join("dir")).during("make a directory")?;
+    fs::set_permissions(top.join("dir"), fs::Permissions::from_mode(0o777)).during("open it")?;
+    let script =
+        "cd /workspace; echo new > dir/precious.txt; echo new > dir/other.txt; echo ok > fine.txt";
+    lab.boxed().workspace(&top).run(&["/bin/sh", "-c", script])?;
+    fs::remove_dir(top.join("dir")).during("remove it")?;
+    symlink(&outside, top.join("dir")).during("make a link")?;
+    lab.belljar_in(&top, &["apply", "--yes"])?;
+    lab.belljar_in(&top, &["apply", "--yes", "--theirs", "dir/precious.txt"])?;
+    lab.belljar_in(&top, &["apply", "--yes", "--", "fine.txt"])?;
+    checks.holds(picture(&outside) == before, "`apply` followed a link that came later")?;
+    checks.control(
+        top.join("fine.txt").exists(),
+        "`apply` does nothing here, so it proves nothing",
+    )?;
+    lab.belljar_in(&top, &["discard", "--yes"])?;
+    checks.holds(picture(&outside) == before, "`discard` followed a link")?;
+    checks.held()
+}
+
+/// A directory that is exchanged for a link and back as fast as it goes, while `apply` writes into it.
+pub(crate) fn c11(lab: &Lab) -> Trial {
+    const FILES: u32 = 2000;
+    let mut checks = Checks::default();
+    let outside = lab.room("c11-outside")?;
+    let top = repository(lab, "c11")?;
+    let (dir, link) = (top.join("dir"), lab.dir.join("c11-link"));
+    fs::create_dir(&dir).during("make a directory")?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).during("open it")?;
+    symlink(&outside, &link).during("make a link")?;
+    let script = format!(
+        "cd /workspace/dir; i=0; while [ $i -lt {FILES} ]; do echo x > $i; i=$((i+1)); done"
+    );
+    let made = lab.boxed().workspace(&top).run(&["/bin/sh", "-c", &script])?;
+    checks.control(made.code == Some(0), format_args!("making files: {}", made.stderr_text()))?;
+
+    let (stop, swaps) = (AtomicBool::new(false), AtomicU32::new(0));
+    let apart = lab.dir.join("c11-apart");
+    let applied = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                // Two renames: now the directory is a link, now it is itself again.
+                let away = fs::rename(&dir, &apart).and_then(|()| fs::rename(&link, &dir));
+                let back = fs::rename(&dir, &link).and_then(|()| fs::rename(&apart, &dir));
+                if away.and(back).is_ok() {
+                    swaps.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        let mut last = Ok(0);
+        for _ in 0..5 {
+            last = lab.belljar_in(&top, &["apply", "--yes"]).map(|ended| ended.stdout.len());
+        }
+        stop.store(true, Ordering::Relaxed);
+        last
+    });
+    applied?;
+    let swaps = swaps.load(Ordering::Relaxed);
+    checks.control(swaps > 100, format_args!("only {swaps} exchanges happened meanwhile"))?;
+    let escaped = walk(&outside).len();
+    checks.holds(escaped == 0, format_args!("{escaped} files were written through the link"))?;
+    // With nobody in the way, the rest is taken over.
+    lab.belljar_in(&top, &["apply", "--yes"])?;
+    let arrived = walk(&dir).len();
+    checks.control(arrived > 0, "nothing was ever applied")?;
+    checks.note(format_args!("{swaps} exchanges, {arrived} files arrived, none outside"));
+    checks.held()
+}
+
+/// In direct mode protected files cannot be reached by another name, nor their directory moved away.
+pub(crate) fn c17(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let top = repository(lab, "c17")?;
+    fs::create_dir(top.join("plain")).during("make a directory")?;
+    fs::set_permissions(top.join("plain"), fs::Permissions::from_mode(0o777)).during("open it")?;
+    let before = picture(&top.join(".git"));
+    let boxed = lab.boxed().direct(&top);
+    let fine =
+        boxed.acts(&["rename /workspace/plain /workspace/moved", "write /workspace/moved/x y"])?;
+    checks.control(fine == ["ok", "ok"], format_args!("a plain directory: {fine:?}"))?;
+    let hostile = [
+        "link /workspace/.git/config /workspace/alias",
+        "rename /workspace/.git /workspace/old",
+        "rename /workspace/.git/hooks /workspace/hooks",
+        "rename /workspace/.git/config /workspace/config",
+        "rename /workspace/moved /workspace/.git",
+        "symlink /tmp /workspace/.git/hooks/link",
+        "unlink /workspace/.git/config",
+        "open-to-write /workspace/.git/config",
+        "create /workspace/.git/hooks/pre-commit 755",
+        "mkdir /workspace/.git/new",
+    ];
+    let allowed = ["errno EROFS", "errno EBUSY", "errno EXDEV", "errno EACCES", "errno EPERM"];
+    let with = |act: &&str, answer: &str| {
+        answer == "errno ENOTEMPTY" && act.starts_with("rename /workspace/moved")
+    };
+    for user in ["1000", "0"] {
+        let answers = boxed.clone().user(user).acts(&hostile)?;
+        for (act, answer) in hostile.iter().zip(&answers) {
+            let refused = allowed.contains(&answer.as_str()) || with(act, answer);
+            checks.holds(refused, format_args!("{act} as uid {user}: {answer}"))?;
+        }
+    }
+    checks.holds(picture(&top.join(".git")) == before, "the repository has changed")?;
+    // The same acts are possible where nothing is protected.
+    let free = repository(lab, "c17")?;
+    let here = |name: &str| free.join(name).display().to_string();
+    for act in [
+        format!("link {} {}", here(".git/config"), here("alias")),
+        format!("rename {} {}", here(".git/hooks"), here("hooks")),
+        format!("unlink {}", here(".git/config")),
+    ] {
+        let outside = lab.outside(&act)?;
+        checks.control(outside == "ok", format_args!("{act} outside: {outside}"))?;
+    }
+    checks.held()
+}
+
+/// Set-user-id programs and device nodes: neither made, nor usable where they already are.
+pub(crate) fn c22(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let room = lab.room("c22")?;
+    let control = format!("copy-setuid {} {}/copy", lab.probe.display(), room.display());
+    let outside = lab.outside(&control)?;
+    checks.control(outside == "ok", format_args!("{control}: {outside}"))?;
+    for user in ["1000", "0"] {
+        let top = repository(lab, "c22")?;
+        let acts = [
+            "copy-setuid /probe /tmp/copy",
+            "copy-setuid /probe /workspace/copy",
+            "create /workspace/new 4755",
+            "create /workspace/new 2755",
+            "chmod /workspace/README.md 6755",
+            "setxattr /workspace/README.md security.capability",
+            "mknod /workspace/null c 1 3",
+            "mknod /tmp/disk b 8 0",
+        ];
+        for mode in ["overlay", "direct"] {
+            let boxed = lab.boxed().user(user).workspace(&top).options(&["--mode", mode]);
+            for (act, answer) in acts.iter().zip(boxed.acts(&acts)?) {
+                checks.exactly(
+                    format_args!("{act} as uid {user}, {mode}"),
+                    &answer,
+                    "errno EPERM",
+                )?;
+            }
+            lab.belljar_in(&top, &["apply", "--yes"])?;
+            let raised = walk(&top).into_iter().find(|path| {
+                fs::symlink_metadata(path).is_ok_and(|meta| meta.mode() & 0o6000 != 0)
+            });
+            checks
+                .holds(raised.is_none(), format_args!("{raised:?} is set-user-id on the host"))?;
+        }
+    }
+    prepared(lab, &room, &mut checks)?;
+    checks.held()
+}
+
+/// What root of the host has prepared for an attacker: a set-user-id copy and a device node.
+fn prepared(lab: &Lab, room: &Path, checks: &mut Checks) -> Step {
+    if !lab.root {
+        checks.note("not root: no set-user-id file of another user to try");
+        return Ok(());
+    }
+    let run = format!("as 65534 {}/copy me", room.display());
+    let outside = lab.outside(&run)?;
+    checks.control(outside.contains("Uid=65534,0,0,0"), format_args!("{run}: {outside}"))?;
+    let made = lab.outside(&format!("mknod {}/zero c 1 5", room.display()))?;
+    let opened = lab.outside(&format!("open {}/zero", room.display()))?;
+    checks.control(made == "ok" && opened == "ok", format_args!("a node: {made}, {opened}"))?;
+    for access in ["ro", "rw"] {
+        let boxed = lab.boxed().mount(room, &format!("/prepared:{access}"));
+        let inside = boxed.run(&["/prepared/copy", "me"])?.line();
+        checks.holds(
+            inside.contains("Uid=1000,1000,1000,1000")
+                && inside.contains("CapEff=0000000000000000"),
+            format_args!("the set-user-id copy runs as {inside}"),
+        )?;
+        let node = boxed.act("open /prepared/zero")?;
+        checks.exactly("a device node in a mount", &node, "errno EACCES")?;
+    }
+    Ok(())
+}
+
+/// Too many, too large, too deep, too strange: `diff` and `apply` still end, and take over only files.
+pub(crate) fn c23(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let top = repository(lab, "c23")?;
+    let acts = [
+        "mknod /workspace/pipe p 0 0",
+        "bind /workspace/socket",
+        "files /workspace/many 5000",
+        "deep /workspace 300",
+        "named /workspace 0a1b5d323b6576696c07",
+        "named /workspace fffe2e747874",
+        "named /workspace 2d2d666f726365",
+        "symlink ../../../../../../etc/passwd /workspace/slip",
+        "write /workspace/plain.txt plain",
+    ];
+    let answers = lab.boxed().workspace(&top).acts(&acts)?;
+    for (act, answer) in acts.iter().zip(&answers) {
+        checks.control(answer.starts_with("ok"), format_args!("{act}: {answer}"))?;
+    }
+    // A file of eight exbibytes, in name only; and one that is merely larger than the limit.
+    for bytes in ["9223372036854775807", "1099511627776"] {
+        let act = format!("sparse /workspace/huge {bytes}");
+        let answer = lab.boxed().workspace(&top).act(&act)?;
+        let stopped = ["errno EFBIG", "errno EINVAL", "killed SIGXFSZ"].contains(&answer.as_str())
+            || answer.starts_with("nothing said, code Some(1");
+        checks.holds(stopped, format_args!("{act}: {answer}"))?;
+        lab.belljar_in(&top, &["discard", "--yes"])?;
+    }
+    let changes = json::changes(lab, &top)?;
+    checks.control(changes.len() > 5000, format_args!("`diff` shows {} changes", changes.len()))?;
+    let diff = lab.belljar_in(&top, &["diff"])?;
+    let clean = !diff.stdout.contains(&0x1b) && !diff.stdout.contains(&7);
+    checks.holds(clean, "`diff` prints a control character of a file name")?;
+    let applied = lab.belljar_in(&top, &["apply", "--yes"])?;
+    let plain = fs::read_to_string(top.join("plain.txt")).is_ok_and(|text| text == "plain");
+    checks.control(plain, format_args!("`apply` took nothing over: {}", applied.stderr_text()))?;
+    for name in ["pipe", "socket"] {
+        let there = fs::symlink_metadata(top.join(name)).is_ok();
+        checks.holds(!there, format_args!("`apply` made a {name} on the host"))?;
+    }
+    checks.held()
+}

@@ -1,0 +1,231 @@
+//! What a box can do to processes that are not its own, and to what all processes share.
+
+use std::fs;
+
+use crate::boxed::words;
+use crate::command::Program;
+use crate::host::{eventually, marked};
+use crate::lab::{Lab, random};
+use crate::sockets::open;
+use crate::trial::{Checks, During, Step, Trial};
+
+const EPERM: &str = "errno EPERM";
+const ABSENT: &str = "errno ESRCH";
+
+/// Reading, stopping and robbing another process.
+pub(crate) fn d09(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let victim = Program::new(&lab.probe).args(["sleep", "30"]).start()?;
+    let at = |pid: &str| {
+        ["ptrace", "vm-read", "vm-write", "steal-descriptor"].map(|act| match act {
+            "steal-descriptor" => format!("{act} {pid} 0"),
+            _ => format!("{act} {pid}"),
+        })
+    };
+    let outside: Vec<String> =
+        at(&victim.pid().to_string()).iter().map(|act| lab.outside(act)).collect::<Step<_>>()?;
+    // vm-read and vm-write name an address that nobody has: EFAULT means that they were let through.
+    let granted = outside.iter().filter(|it| it.starts_with("ok") || *it == "errno EFAULT").count();
+    checks.control(granted == 4 || !lab.root, format_args!("outside: {outside:?}"))?;
+    if granted < 4 {
+        checks.note("this machine restricts ptrace outside a box as well");
+    }
+    for user in ["1000", "0"] {
+        for act in at("1") {
+            let answer = lab.boxed().user(user).act(&act)?;
+            let want = if act.starts_with("steal") { "errno EPERM at 1" } else { EPERM };
+            checks.exactly(format_args!("{act} as uid {user}"), &answer, want)?;
+            // Behind the filter: init has no dump and the box no capability.
+            let unfiltered = lab.boxed().user(user).weaken("seccomp").act(&act)?;
+            checks.exactly(format_args!("{act} without the filter"), &unfiltered, want)?;
+        }
+        for act in at(&victim.pid().to_string()) {
+            let answer = lab.boxed().user(user).weaken("seccomp").act(&act)?;
+            checks.exactly(format_args!("{act} without the filter"), &answer, ABSENT)?;
+        }
+        for path in ["/proc/1/mem", "/proc/1/fd", "/proc/1/root", "/proc/1/map_files", "/proc/1/ns"]
+        {
+            let act = format!("list {path}");
+            let answer = lab.boxed().user(user).act(&act)?;
+            let shut = ["errno EACCES", EPERM, "errno ENOENT", "errno ENOTDIR"];
+            checks.one_of(&act, &answer, &shut)?;
+        }
+    }
+    checks.held()
+}
+
+/// What a box leaves running. Each process carries a mark in its arguments, which the host looks for.
+pub(crate) fn d17(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let mark = || format!("belljar-mark-{:x}", random());
+    let gone = |mark: &str| eventually(|| marked(mark).is_empty());
+
+    // Control: outside, such a process does outlive its parent.
+    let lonely = mark();
+    let mut parent = Program::new(&lab.probe).args(["stubborn", "60", &lonely]).start()?;
+    let outlives = eventually(|| !parent.is_running() && !marked(&lonely).is_empty());
+    for pid in marked(&lonely) {
+        lab.outside(&format!("kill {pid} 9"))?;
+    }
+    checks.control(outlives, "a stubborn process does not even survive outside")?;
+
+    let cgroups = crate::host::cgroups();
+    let mounts = crate::host::mounts()?;
+    // The program ends by itself and leaves a child that hears nothing.
+    let left = mark();
+    let told = lab.boxed().tell_act(&format!("stubborn 60 {left}"))?;
+    checks.exactly("the program's own end", told.reason(), "exited")?;
+    checks.holds(gone(&left), "a child survived the end of its box")?;
+    // It never ends, in three ways.
+    let ways = ["stubborn 60 {}; /probe sleep 60 {}", "sleep 60 {}", "stop-everything 60 {}"];
+    for way in ways {
+        let late = mark();
+        let script = format!("/probe {}", way.replace("{}", &late));
+        let boxed = lab.boxed().options(&["--timeout", "1s"]);
+        let told = boxed.tell(&["/bin/sh", "-c", &script])?;
+        checks.exactly(format_args!("`{way}` ends by"), told.reason(), "timeout")?;
+        checks.holds(told.ended.code == Some(124), format_args!("code {:?}", told.ended.code))?;
+        checks.holds(gone(&late), format_args!("`{way}` survived its timeout"))?;
+    }
+    kill_the_supervisor(lab, &mut checks)?;
+    let same = eventually(|| crate::host::cgroups() == cgroups);
+    checks.holds(same, format_args!("cgroups are left: {:?}", crate::host::cgroups()))?;
+    checks.holds(crate::host::mounts()? == mounts, "a mount is left on the host")?;
+    checks.held()
+}
+
+/// `SIGKILL` for the supervisor, sooner and later in the life of a box.
+fn kill_the_supervisor(lab: &Lab, checks: &mut Checks) -> Step {
+    let mut ran = 0;
+    for round in 0..24_u64 {
+        let late = format!("belljar-mark-{:x}", random());
+        let mut live = lab.boxed().start(&words(&format!("sleep 60 {late}")))?;
+        // Not a wait for anything: the moment of the kill is what is varied.
+        std::thread::sleep(std::time::Duration::from_millis(round * 2));
+        ran += u32::from(marked(&late).len() > 1);
+        live.kill()?;
+        let gone = eventually(|| marked(&late).is_empty());
+        checks.holds(gone, format_args!("killed after {} ms, the box lives on", round * 2))?;
+    }
+    checks.control(ran > 0, "no round came as far as a running box")
+}
+
+/// Things that all processes of a machine share unless they are told apart.
+pub(crate) fn d19(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let key = format!("0x{:x}", 0x6200_0000 | (random() & 0xffff));
+    let name = format!("belljar-lab-{:x}", random());
+    let shared = format!("/dev/shm/{name}");
+    let makers = [
+        format!("shm-make {key}"),
+        format!("msg-make {key}"),
+        format!("sem-make {key}"),
+        format!("mq-make {name}"),
+        format!("write {shared} x"),
+    ];
+    let finders = [
+        format!("shm-find {key}"),
+        format!("msg-find {key}"),
+        format!("sem-find {key}"),
+        format!("mq-find {name}"),
+        format!("read {shared}"),
+    ];
+    let removers = [
+        format!("shm-remove {key}"),
+        format!("msg-remove {key}"),
+        format!("sem-remove {key}"),
+        format!("mq-remove {name}"),
+        format!("unlink {shared}"),
+    ];
+    let list = |acts: &[String; 5]| -> Step<Vec<String>> {
+        acts.iter().map(|act| lab.outside(act)).collect()
+    };
+    let made = list(&makers)?;
+    let found = list(&finders)?;
+    let inside: Vec<(String, Vec<String>)> = ["1000", "0"]
+        .iter()
+        .map(|user| {
+            let acts: Vec<&str> = finders.iter().map(String::as_str).collect();
+            Ok(((*user).to_owned(), lab.boxed().user(user).acts(&acts)?))
+        })
+        .collect::<Step<_>>()?;
+    list(&removers)?;
+    checks.control(
+        found.iter().all(|answer| answer.starts_with("ok")),
+        format_args!("shared outside: {made:?}, {found:?}"),
+    )?;
+    for (user, answers) in inside {
+        for (act, answer) in finders.iter().zip(answers) {
+            // Landlock forbids POSIX queues as a whole, which have no path that could be allowed.
+            let absent = if act.starts_with("mq") { "errno EACCES" } else { "errno ENOENT" };
+            checks.one_of(
+                format_args!("{act} as uid {user}"),
+                &answer,
+                &["errno ENOENT", absent],
+            )?;
+        }
+    }
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").during("read the host's name")?;
+    let name = lab.boxed().run(&["/bin/uname", "-n"])?.line();
+    checks.holds(name != host.trim_end(), format_args!("the box knows the host's name: {name}"))?;
+    let boot = "read /proc/sys/kernel/random/boot_id";
+    let (outside, inside) = (lab.outside(boot)?, lab.boxed().act(boot)?);
+    checks.control(outside.starts_with("ok"), format_args!("{boot} outside: {outside}"))?;
+    checks.holds(outside != inside, "the box knows the machine by its boot id")?;
+    for act in [
+        "write /proc/self/oom_score_adj -1000",
+        "write /proc/1/oom_score_adj 1000",
+        "write /proc/sys/kernel/hostname evil",
+        "nice 0 -10",
+    ] {
+        for user in ["1000", "0"] {
+            let answer = lab.boxed().user(user).act(act)?;
+            let shut = ["errno EACCES", EPERM, "errno EROFS", "errno ENOENT"];
+            checks.one_of(format_args!("{act} as uid {user}"), &answer, &shut)?;
+        }
+    }
+    checks.held()
+}
+
+/// Signals and scheduling aimed at processes of the host, by number and at all at once.
+pub(crate) fn d20(lab: &Lab) -> Trial {
+    let mut checks = Checks::default();
+    let mut victim = Program::new(&lab.probe).args(["sleep", "60"]).start()?;
+    let pid = victim.pid();
+    let acts = [
+        format!("kill {pid} 0"),
+        format!("prlimit {pid}"),
+        format!("affinity {pid}"),
+        format!("nice {pid} 5"),
+        format!("ioprio {pid}"),
+    ];
+    for act in &acts {
+        let outside = lab.outside(act)?;
+        checks.control(outside.starts_with("ok"), format_args!("{act} outside: {outside}"))?;
+        for user in ["1000", "0"] {
+            let inside = lab.boxed().user(user).act(act)?;
+            checks.exactly(format_args!("{act} as uid {user}"), &inside, ABSENT)?;
+        }
+    }
+    // Everything that can be signalled from inside is inside.
+    for user in ["1000", "0"] {
+        let everyone =
+            "kill -9 -1; kill -9 1; kill -STOP 1; for i in $(seq 2 400); do kill -9 $i; done";
+        let boxed = lab.boxed().user(user).options(&["--timeout", "20s"]);
+        let ended = boxed.run(&["/bin/sh", "-c", everyone])?;
+        checks.holds(ended.code != Some(124), "after a signal to everyone the box hangs")?;
+        checks.holds(victim.is_running(), "a signal from a box reached a process of the host")?;
+    }
+    // A neighbour box is as far away as the host.
+    let room = lab.room("d20")?;
+    open(&room)?;
+    let boxed = lab.boxed().mount(&room, "/room:rw");
+    let script = "touch /room/ready; while [ ! -e /room/stop ]; do sleep 0.02; done; echo alive";
+    let neighbour = boxed.start(&["/bin/sh", "-c", script])?;
+    checks.control(eventually(|| room.join("ready").exists()), "the neighbour does not start")?;
+    lab.boxed().run(&["/bin/sh", "-c", "kill -9 -1"])?;
+    fs::write(room.join("stop"), "").during("stop the neighbour")?;
+    let ended = neighbour.end()?;
+    checks.exactly("the neighbour", &ended.line(), "alive")?;
+    checks.held()
+}

@@ -1,0 +1,368 @@
+//! One path of the user's directory, and what can be done there in one step.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use super::journal::{self, Opened};
+use super::stage::{self, Owner};
+use super::trash;
+use super::work::{StepError, Work};
+use crate::at;
+use crate::change::Change;
+use crate::host::Here;
+use crate::meta::{FileKind, Meta};
+use crate::path::RelPath;
+use crate::plan::{ConflictReason, LeftOut};
+
+pub(super) struct Place<'p, 'w, 'l> {
+    work: &'p mut Work<'w, 'l>,
+    change: &'p Change,
+    path: &'p RelPath,
+    number: u64,
+    parent: BorrowedFd<'p>,
+    directory: &'p Meta,
+    name: &'p [u8],
+    temporary: Vec<u8>,
+}
+
+const MEANWHILE: StepError = StepError::Conflict(ConflictReason::ChangedMeanwhile);
+
+impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
+    pub(super) fn new(
+        work: &'p mut Work<'w, 'l>,
+        change: &'p Change,
+        number: u64,
+        (parent, directory): (BorrowedFd<'p>, &'p Meta),
+    ) -> Self {
+        let temporary = journal::temporary_name(work.takeover.layers, number);
+        let bytes = change.path.as_bytes();
+        let name = bytes.rsplit(|&byte| byte == b'/').next().unwrap_or(bytes);
+        Self { work, path: &change.path, change, number, parent, directory, name, temporary }
+    }
+
+    pub(super) fn make_dir(mut self) -> Result<(), StepError> {
+        self.stage_dir(Owner::Directory(self.directory))?;
+        match self.move_in() {
+            Err(error) => {
+                self.unstage_dir();
+                // Somebody else made the directory: that is as well.
+                let is_dir = self.stat()?.is_some_and(|meta| meta.kind == FileKind::Directory);
+                if is_dir { Ok(()) } else { Err(error) }
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    pub(super) fn replace_with_dir(mut self, was: &Here) -> Result<(), StepError> {
+        let meta = self.expect(was)?;
+        self.stage_dir(Owner::File(&meta, self.name))?;
+        let (_, staged) = self.handle(&self.temporary)?;
+        let swapped = match self.swap(was, staged.inode()) {
+            Err(StepError::Io { source, .. }) if is_unsupported(&source) => {
+                self.make_way_in_two_steps(was)
+            }
+            swapped => swapped,
+        };
+        if swapped.is_err() {
+            self.unstage_dir();
+        }
+        swapped
+    }
+
+    pub(super) fn add(mut self) -> Result<(), StepError> {
+        let mode = self.change.new.as_ref().map_or(0o600, |new| new.mode);
+        self.stage(mode, Owner::Directory(self.directory))?;
+        let moved = self.move_in();
+        if moved.is_err() {
+            self.unstage();
+        }
+        moved
+    }
+
+    pub(super) fn replace(mut self, was: &Here, mode: u32) -> Result<(), StepError> {
+        let meta = self.expect(was)?;
+        let name = self.name;
+        let staged = self.stage(mode, Owner::File(&meta, name))?;
+        match self.swap(was, staged) {
+            Err(StepError::Io { source, .. }) if is_unsupported(&source) => {
+                self.replace_in_two_steps(was)
+            }
+            Err(error) => {
+                self.unstage_if_ours(staged);
+                Err(error)
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    pub(super) fn set_mode(self, was: &Here, mode: u32) -> Result<(), StepError> {
+        let io = StepError::io("change the mode");
+        let (handle, meta) = self.handle(self.name)?;
+        let same = if meta.kind == FileKind::Directory {
+            meta.inode() == (was.identity.dev, was.identity.ino)
+        } else {
+            meta.identity.same_content(&was.identity)
+        };
+        if meta.kind != was.kind || !same || meta.mode != was.mode {
+            return Err(MEANWHILE);
+        }
+        // The host's own setgid and sticky bits stay on a directory, and nothing special on a file.
+        let kept = if meta.kind == FileKind::Directory { meta.mode & 0o7000 } else { 0 };
+        self.work.step(self.path);
+        at::chmod(&handle, kept | (mode & 0o777)).map_err(io)
+    }
+
+    pub(super) fn remove(mut self, was: &Here) -> Result<(), StepError> {
+        let io = StepError::io("move the file to the trash");
+        self.expect(was)?;
+        let place = self.number.to_string().into_bytes();
+        self.work.step(self.path);
+        let trash = self.work.takeover.trash.as_fd();
+        match at::rename_new(self.parent, self.name, trash, &place) {
+            Ok(()) => {
+                let out = at::stat(trash, &place).map_err(&io)?;
+                if out.is_some_and(|out| is_expected(&out, was)) {
+                    return Ok(());
+                }
+                self.work.step(self.path);
+                let trash = self.work.takeover.trash.as_fd();
+                self.back(at::rename_new(trash, &place, self.parent, self.name))
+            }
+            Err(error) if trash::is_other_file_system(&error) => self.remove_by_copy(was),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(MEANWHILE),
+            Err(source) => Err(io(source)),
+        }
+    }
+
+    pub(super) fn remove_dir(self) -> Result<(), StepError> {
+        self.work.step(self.path);
+        match at::rmdir(self.parent, self.name) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                Err(StepError::LeftOut(LeftOut::NotEmpty))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(MEANWHILE),
+            done => done.map_err(StepError::io("remove the directory")),
+        }
+    }
+
+    pub(super) fn replace_dir(mut self) -> Result<(), StepError> {
+        let io = StepError::io("replace the directory");
+        let mode = self.change.new.as_ref().map_or(0o600, |new| new.mode);
+        let staged = self.stage(mode, Owner::Directory(self.directory))?;
+        self.work.step(self.path);
+        match at::exchange(self.parent, &self.temporary, self.name) {
+            Err(error) if is_unsupported(&error) => return self.replace_dir_in_two_steps(),
+            Err(error) => {
+                self.unstage();
+                let gone = error.kind() == io::ErrorKind::NotFound;
+                return Err(if gone { MEANWHILE } else { io(error) });
+            }
+            Ok(()) => {}
+        }
+        self.work.step(self.path);
+        match at::rmdir(self.parent, &self.temporary) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.work.step(self.path);
+                at::exchange(self.parent, &self.temporary, self.name).map_err(&io)?;
+                self.unstage_if_ours(staged);
+                match error.kind() {
+                    io::ErrorKind::DirectoryNotEmpty => {
+                        Err(StepError::Conflict(ConflictReason::DirectoryInUse))
+                    }
+                    io::ErrorKind::NotADirectory => Err(MEANWHILE),
+                    _ => Err(io(error)),
+                }
+            }
+        }
+    }
+
+    /// Whether the user still has what the plan saw.
+    fn expect(&self, was: &Here) -> Result<Meta, StepError> {
+        match self.stat()? {
+            Some(meta) if meta.identity == was.identity && meta.kind == was.kind => Ok(meta),
+            Some(_) | None => Err(MEANWHILE),
+        }
+    }
+
+    fn stat(&self) -> Result<Option<Meta>, StepError> {
+        at::stat(self.parent, self.name).map_err(StepError::io("look at the file"))
+    }
+
+    fn handle(&self, name: &[u8]) -> Result<(std::os::fd::OwnedFd, Meta), StepError> {
+        at::handle(self.parent, name).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => MEANWHILE,
+            _ => StepError::Io { doing: "look at the file", source },
+        })
+    }
+
+    fn stage(&mut self, mode: u32, owner: Owner<'_>) -> Result<(u64, u64), StepError> {
+        self.work.step(self.path);
+        let layers = self.work.takeover.layers;
+        stage::leaf(layers, (self.parent, &self.temporary), self.change, (mode, owner))
+    }
+
+    fn stage_dir(&mut self, owner: Owner<'_>) -> Result<(), StepError> {
+        let mode = self.change.new.as_ref().map_or(0o755, |new| new.mode & 0o777);
+        if mode & 0o700 != 0o700 {
+            let meanwhile = mode | 0o700;
+            self.work.note_opened(Opened { path: self.path.clone(), mode, meanwhile })?;
+        }
+        self.work.step(self.path);
+        stage::directory(self.parent, &self.temporary, mode | 0o700, owner)
+    }
+
+    /// Gives the staged file its name, where nothing may be yet.
+    fn move_in(&mut self) -> Result<(), StepError> {
+        let io = StepError::io("give the new file its name");
+        self.work.step(self.path);
+        let moved = at::rename_new(self.parent, &self.temporary, self.parent, self.name);
+        moved.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => MEANWHILE,
+            _ => io(error),
+        })
+    }
+
+    /// Exchanges the staged file with the user's, makes sure that it was the expected one that came
+    /// out, and moves that to the trash. If it was another, or the trash cannot take it, it goes back.
+    fn swap(&mut self, was: &Here, staged: (u64, u64)) -> Result<(), StepError> {
+        let io = StepError::io("exchange the file");
+        self.work.step(self.path);
+        at::exchange(self.parent, &self.temporary, self.name).map_err(|error| {
+            match error.kind() {
+                io::ErrorKind::NotFound => MEANWHILE,
+                _ => io(error),
+            }
+        })?;
+        let out = at::stat(self.parent, &self.temporary).map_err(&io)?;
+        let why = if out.is_some_and(|out| is_expected(&out, was)) {
+            match self.put_away() {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            }
+        } else {
+            MEANWHILE
+        };
+        self.work.step(self.path);
+        at::exchange(self.parent, &self.temporary, self.name).map_err(&io)?;
+        let back = at::stat(self.parent, &self.temporary).map_err(&io)?;
+        if back.is_some_and(|back| back.inode() == staged) {
+            return Err(why);
+        }
+        // Between the two exchanges somebody replaced our file: theirs is the newest and belongs
+        // there, and what we had taken out before goes to the trash.
+        self.work.step(self.path);
+        at::exchange(self.parent, &self.temporary, self.name).map_err(&io)?;
+        let number = self.number;
+        self.put_away()?;
+        Err(StepError::Conflict(ConflictReason::KeptInTrash { number }))
+    }
+
+    /// Moves what came out to the trash.
+    fn put_away(&mut self) -> Result<(), StepError> {
+        self.work.step(self.path);
+        let trash = self.work.takeover.trash.as_fd();
+        trash::put(trash, self.number, self.parent, &self.temporary)
+            .map_err(StepError::io("move the old file to the trash"))
+    }
+
+    fn remove_by_copy(&mut self, was: &Here) -> Result<(), StepError> {
+        let io = StepError::io("move the file to the trash");
+        self.work.step(self.path);
+        match at::rename_new(self.parent, self.name, self.parent, &self.temporary) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(MEANWHILE),
+            moved => moved.map_err(&io)?,
+        }
+        let out = at::stat(self.parent, &self.temporary).map_err(&io)?;
+        let kept = if out.is_some_and(|out| is_expected(&out, was)) {
+            self.put_away()
+        } else {
+            Err(MEANWHILE)
+        };
+        if let Err(error) = kept {
+            self.work.step(self.path);
+            self.back(at::rename_new(self.parent, &self.temporary, self.parent, self.name))?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// After something unexpected was moved out and (perhaps) back.
+    fn back(&self, moved: io::Result<()>) -> Result<(), StepError> {
+        match moved {
+            Ok(()) => Err(MEANWHILE),
+            // The host has put another file there already; the earlier one is kept.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let number = self.number;
+                Err(StepError::Conflict(ConflictReason::KeptInTrash { number }))
+            }
+            Err(source) => Err(StepError::Io { doing: "put the file back", source }),
+        }
+    }
+
+    /// For file systems without an exchange: a copy to the trash first, then a rename over it. A
+    /// writer that comes between the last look and the rename loses to us, but not to the trash.
+    fn replace_in_two_steps(&mut self, was: &Here) -> Result<(), StepError> {
+        let io = StepError::io("replace the file");
+        self.work.step(self.path);
+        let trash = self.work.takeover.trash.as_fd();
+        trash::keep_copy(trash, self.number, self.parent, self.name).map_err(&io)?;
+        if let Err(error) = self.expect(was) {
+            self.unstage();
+            return Err(error);
+        }
+        self.work.step(self.path);
+        at::rename(self.parent, &self.temporary, self.parent, self.name).map_err(io)
+    }
+
+    /// As before, for a directory in place of a file: the file is taken out first.
+    fn make_way_in_two_steps(&mut self, was: &Here) -> Result<(), StepError> {
+        self.expect(was)?;
+        self.work.step(self.path);
+        let trash = self.work.takeover.trash.as_fd();
+        trash::put(trash, self.number, self.parent, self.name)
+            .map_err(StepError::io("move the old file to the trash"))?;
+        let number = self.number;
+        self.move_in().map_err(|_| StepError::Conflict(ConflictReason::KeptInTrash { number }))
+    }
+
+    fn replace_dir_in_two_steps(&mut self) -> Result<(), StepError> {
+        self.work.step(self.path);
+        if let Err(error) = at::rmdir(self.parent, self.name) {
+            self.unstage();
+            return Err(match error.kind() {
+                io::ErrorKind::DirectoryNotEmpty => {
+                    StepError::Conflict(ConflictReason::DirectoryInUse)
+                }
+                _ => StepError::Io { doing: "replace the directory", source: error },
+            });
+        }
+        self.move_in()
+    }
+
+    /// Removes the staged file, which the upper layer still has. If that fails, the next apply
+    /// finds it in the log.
+    fn unstage(&self) {
+        drop(at::unlink(self.parent, &self.temporary));
+    }
+
+    fn unstage_dir(&self) {
+        drop(at::rmdir(self.parent, &self.temporary));
+    }
+
+    fn unstage_if_ours(&self, staged: (u64, u64)) {
+        let there = at::stat(self.parent, &self.temporary).ok().flatten();
+        if there.is_some_and(|there| there.inode() == staged) {
+            self.unstage();
+        }
+    }
+}
+
+fn is_expected(out: &Meta, was: &Here) -> bool {
+    out.kind == was.kind && out.identity.same_content(&was.identity)
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported
+}

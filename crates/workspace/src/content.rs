@@ -1,0 +1,196 @@
+//! The bytes of files: hashing and copying, with an end to both.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+const CHUNK: usize = 64 * 1024;
+const TEXT_PROBE: usize = 8000; // as git
+
+/// The SHA-256 of a file's content.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct ContentHash([u8; 32]);
+
+/// Why a text is not a content hash.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a content hash is 64 hexadecimal digits")]
+pub struct BadHash;
+
+/// Whether people can read a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Content {
+    Text,
+    Binary,
+}
+
+/// What reading a whole file tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub hash: ContentHash,
+    pub size: u64,
+    pub content: Content,
+}
+
+impl ContentHash {
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+/// A file with a NUL byte near its start is not text.
+pub(crate) fn classify(start: &[u8]) -> Content {
+    let probe = start.get(..TEXT_PROBE).unwrap_or(start);
+    if probe.contains(&0) { Content::Binary } else { Content::Text }
+}
+
+/// Reads `file` from its start to its end, but no further than `limit` bytes.
+pub(crate) fn summarize(file: &mut File, limit: u64) -> io::Result<Summary> {
+    file.seek(SeekFrom::Start(0))?;
+    read(file, limit, |_| Ok(()))
+}
+
+/// Copies all of `from` into the empty file `to`, sharing the blocks where the file system can and
+/// leaving holes for zeros, and tells what was copied.
+pub(crate) fn copy(from: &mut File, to: &mut File, limit: u64) -> io::Result<Summary> {
+    if rustix::fs::ioctl_ficlone(&*to, &*from).is_ok() {
+        return summarize(to, limit);
+    }
+    from.seek(SeekFrom::Start(0))?;
+    let summary = read(from, limit, |chunk| {
+        if chunk.iter().all(|&byte| byte == 0) {
+            to.seek_relative(i64::try_from(chunk.len()).unwrap_or(i64::MAX))
+        } else {
+            to.write_all(chunk)
+        }
+    })?;
+    to.set_len(summary.size)?;
+    Ok(summary)
+}
+
+/// The whole file, or `None` when it is longer than `limit`.
+pub(crate) fn read_up_to(file: File, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= limit).then_some(bytes))
+}
+
+fn read(
+    file: &mut File,
+    limit: u64,
+    mut each: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<Summary> {
+    let mut hasher = Sha256::new();
+    let mut size = 0_u64;
+    let mut content = None;
+    let mut buffer = vec![0_u8; CHUNK];
+    loop {
+        let len = match file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let chunk = buffer.get(..len).unwrap_or_default();
+        size += chunk.len() as u64;
+        if size > limit {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        content.get_or_insert_with(|| classify(chunk));
+        hasher.update(chunk);
+        each(chunk)?;
+    }
+    let content = content.unwrap_or(Content::Text);
+    Ok(Summary { hash: ContentHash(hasher.finalize().into()), size, content })
+}
+
+impl fmt::Display for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ContentHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<ContentHash> for String {
+    fn from(hash: ContentHash) -> Self {
+        hash.to_string()
+    }
+}
+
+impl TryFrom<String> for ContentHash {
+    type Error = BadHash;
+
+    fn try_from(text: String) -> Result<Self, BadHash> {
+        text.parse()
+    }
+}
+
+impl FromStr for ContentHash {
+    type Err = BadHash;
+
+    fn from_str(text: &str) -> Result<Self, BadHash> {
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(BadHash);
+        }
+        let mut bytes = [0_u8; 32];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| BadHash)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| BadHash)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    fn file_of(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_copy_has_the_same_bytes_and_keeps_holes() {
+        let mut bytes = vec![0; 1 << 20];
+        bytes.extend_from_slice(b"tail");
+        let mut to = tempfile::tempfile().unwrap();
+        let summary = copy(&mut file_of(&bytes), &mut to, u64::MAX).unwrap();
+        assert_eq!(summary, summarize(&mut to, u64::MAX).unwrap());
+        assert_eq!(summary.hash, ContentHash::of(&bytes));
+        assert_eq!((summary.size, summary.content), (bytes.len() as u64, Content::Binary));
+        assert!(to.metadata().unwrap().blocks() * 512 < 1 << 20);
+    }
+
+    #[test]
+    fn c23_a_file_longer_than_its_limit_is_not_read_to_the_end() {
+        let error = summarize(&mut file_of(&[1; 1000]), 999).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(summarize(&mut file_of(&[1; 1000]), 1000).unwrap().size, 1000);
+        let mut huge = file_of(b"");
+        huge.set_len(1 << 40).unwrap();
+        assert!(summarize(&mut huge, 1 << 20).is_err());
+    }
+
+    #[test]
+    fn a_hash_survives_its_text_and_nothing_else_is_one() {
+        let hash = ContentHash::of(b"belljar");
+        assert_eq!(hash.to_string().parse(), Ok(hash));
+        for bad in ["", "00", &"g".repeat(64), &"é".repeat(32), &"+1".repeat(32)] {
+            assert_eq!(bad.parse::<ContentHash>(), Err(BadHash), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What a box changed in its workspace: sealed, shown, taken over or thrown away.
+#![forbid(unsafe_code)]
+
+mod apply;
+mod at;
+mod base;
+mod change;
+mod choice;
+mod content;
+mod discard;
+mod host;
+mod layers;
+mod links;
+mod lossless;
+mod meta;
+mod overlay;
+mod path;
+mod plan;
+mod renames;
+mod seal;
+mod tree;
+mod usage;
+mod walk;
+
+pub use apply::{
+    ApplyError, Outcome, OutcomeEntry, Recovered, Step, Taken, Takeover, Trashed, trashed,
+};
+pub use change::{
+    Base, Caution, Change, Changes, Kind, ManifestError, Risk, Side, Target, TooLong, Unsupported,
+};
+pub use choice::{Choice, Pattern, Pick};
+pub use content::{BadHash, Content, ContentHash};
+pub use discard::{DiscardError, Discarded, discard, empty_trash};
+pub use host::{ObserveError, Observed};
+pub use layers::{Layers, OpenError, Places};
+pub use lossless::BadEscape;
+pub use meta::{FileKind, Identity, Moment};
+pub use path::{MAX_PATH, PathError, RelPath};
+pub use plan::{ApplyPlan, Conflict, ConflictReason, Draft, LeftOut, plan_apply};
+pub use seal::{Caps, LoadError, SealError, seal};
+pub use usage::{Usage, UsageCap, usage};

@@ -1,0 +1,80 @@
+//! Bytes as JSON text without losing any: valid UTF-8 stands as it is, a backslash is doubled and
+//! every other byte becomes `\xNN`. Plain names stay readable and any name survives a round trip.
+
+use std::fmt::Write as _;
+
+/// Why a text is not an encoding of bytes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a backslash is followed neither by a backslash nor by xNN at byte {at}")]
+pub struct BadEscape {
+    at: usize,
+}
+
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(&chunk.valid().replace('\\', "\\\\"));
+        for byte in chunk.invalid() {
+            write!(text, "\\x{byte:02x}").expect("writing to a String cannot fail");
+        }
+    }
+    text
+}
+
+pub(crate) fn decode(text: &str) -> Result<Vec<u8>, BadEscape> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        if first != b'\\' {
+            bytes.push(first);
+            rest = tail;
+            continue;
+        }
+        let (byte, tail) = unescape(tail)
+            .ok_or_else(|| BadEscape { at: text.len().saturating_sub(rest.len()) })?;
+        bytes.push(byte);
+        rest = tail;
+    }
+    Ok(bytes)
+}
+
+/// Reads what follows a backslash.
+fn unescape(tail: &[u8]) -> Option<(u8, &[u8])> {
+    match tail.split_first()? {
+        (b'\\', rest) => Some((b'\\', rest)),
+        (b'x', rest) => {
+            let (digits, rest) = rest.split_at_checked(2)?;
+            if !digits.iter().all(u8::is_ascii_hexdigit) {
+                return None;
+            }
+            Some((u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?, rest))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_names_stay_readable() {
+        assert_eq!(encode("src/größe.rs".as_bytes()), "src/größe.rs");
+        assert_eq!(encode(b"a\\b\xff\n"), "a\\\\b\\xff\n");
+    }
+
+    #[test]
+    fn a_stray_backslash_is_refused() {
+        for text in ["\\", "\\x", "\\x4", "\\xg0", "\\x+1", "ok\\n"] {
+            assert!(decode(text).is_err(), "{text}");
+        }
+        assert_eq!(decode("ok\\n").unwrap_err().at, 2);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_byte_string_survives(bytes: Vec<u8>) {
+            proptest::prop_assert_eq!(decode(&encode(&bytes)), Ok(bytes));
+        }
+    }
+}

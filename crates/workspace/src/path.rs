@@ -1,0 +1,219 @@
+//! A place inside the workspace, as bytes.
+//!
+//! **Invariant:** a [`RelPath`] never starts with `/`, never has an empty, `.` or `..` part, never
+//! has a NUL byte and is short enough for one system call. What a box named so that it cannot be
+//! one is reported, not followed.
+
+use std::cmp::Ordering;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::lossless;
+
+/// The longest path the kernel takes in one call, without its NUL. No program on the host can name
+/// more, so neither can a change.
+pub const MAX_PATH: usize = 4095;
+
+/// A path beneath the workspace; empty means the workspace itself.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct RelPath(Vec<u8>);
+
+/// Why bytes are not a path beneath the workspace.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    #[error("an absolute path is not beneath the workspace")]
+    Absolute,
+    #[error("`..` leads out of the workspace")]
+    Parent,
+    #[error("a path cannot hold a NUL byte")]
+    Nul,
+    #[error("the path is longer than {MAX_PATH} bytes")]
+    TooLong,
+    #[error("the path is not in its escaped form")]
+    Escape {
+        #[from]
+        source: lossless::BadEscape,
+    },
+}
+
+impl RelPath {
+    /// The workspace itself.
+    pub const fn root() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Takes a path as people write it: `./a//b/` is `a/b`.
+    pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self, PathError> {
+        let bytes = bytes.as_ref();
+        if bytes.starts_with(b"/") {
+            return Err(PathError::Absolute);
+        }
+        let parts = bytes.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
+        parts.into_iter().try_fold(Self::root(), |path, part| path.join(part))
+    }
+
+    /// This path with one more part.
+    pub fn join(&self, name: &[u8]) -> Result<Self, PathError> {
+        if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') {
+            return Err(PathError::Parent);
+        }
+        if name.contains(&0) {
+            return Err(PathError::Nul);
+        }
+        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.len());
+        bytes.extend_from_slice(&self.0);
+        if !bytes.is_empty() {
+            bytes.push(b'/');
+        }
+        bytes.extend_from_slice(name);
+        if bytes.len() > MAX_PATH {
+            return Err(PathError::TooLong);
+        }
+        Ok(Self(bytes))
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub fn as_os_str(&self) -> &OsStr {
+        OsStr::from_bytes(&self.0)
+    }
+
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The parts, outermost first.
+    pub fn parts(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.0.split(|&byte| byte == b'/').filter(|part| !part.is_empty())
+    }
+
+    /// The directory that holds this path, and its name there. The root has neither.
+    pub fn split(&self) -> Option<(Self, &[u8])> {
+        if self.is_root() {
+            return None;
+        }
+        match self.0.iter().rposition(|&byte| byte == b'/') {
+            Some(slash) => {
+                let (parent, name) = self.0.split_at_checked(slash)?;
+                Some((Self(parent.to_vec()), name.get(1..)?))
+            }
+            None => Some((Self::root(), &self.0)),
+        }
+    }
+
+    /// Every directory above this path, nearest first, without the root.
+    pub fn ancestors(&self) -> impl Iterator<Item = Self> {
+        std::iter::successors(self.split(), |(parent, _)| {
+            parent.split().map(|(grandparent, _)| (grandparent, &[][..]))
+        })
+        .map(|(parent, _)| parent)
+        .take_while(|parent| !parent.is_root())
+    }
+
+    /// Whether this is `top` or lies beneath it.
+    pub fn is_within(&self, top: &Self) -> bool {
+        match self.0.strip_prefix(top.0.as_slice()) {
+            Some(rest) => top.is_root() || rest.is_empty() || rest.starts_with(b"/"),
+            None => false,
+        }
+    }
+
+    /// Whether this lies beneath `top` and is not `top`.
+    pub fn is_beneath(&self, top: &Self) -> bool {
+        self != top && self.is_within(top)
+    }
+}
+
+/// Part by part, so that everything beneath a directory follows it directly: `a`, `a/b`, `a.c`.
+impl Ord for RelPath {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(other.parts())
+    }
+}
+
+impl PartialOrd for RelPath {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The escaped form, which is safe to log but not made for people; see `diff` for that.
+impl fmt::Debug for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&lossless::encode(&self.0), f)
+    }
+}
+
+impl From<RelPath> for String {
+    fn from(path: RelPath) -> Self {
+        lossless::encode(&path.0)
+    }
+}
+
+impl TryFrom<String> for RelPath {
+    type Error = PathError;
+
+    fn try_from(text: String) -> Result<Self, PathError> {
+        Self::new(lossless::decode(&text)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::new(text).unwrap()
+    }
+
+    #[test]
+    fn c10_a_path_that_leaves_the_workspace_cannot_be_made() {
+        for bad in ["/etc/passwd", "..", "a/../b", "a/..", "a\0b"] {
+            assert!(RelPath::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(RelPath::new("x/".repeat(3000)).is_err());
+        assert_eq!(path("./a//b/").as_bytes(), b"a/b");
+        assert!(path("").is_root());
+        for bad in ["", ".", "..", "a/b"] {
+            assert!(path("a").join(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn everything_beneath_a_directory_follows_it_directly() {
+        let mut paths = ["a.c", "b", "a/z", "a", "a/b/c", "a-"].map(path);
+        paths.sort();
+        assert_eq!(paths, ["a", "a/b/c", "a/z", "a-", "a.c", "b"].map(path));
+    }
+
+    #[test]
+    fn beneath_means_whole_parts() {
+        assert!(path("a/b").is_within(&path("a")));
+        assert!(path("a").is_within(&path("a")));
+        assert!(path("a").is_within(&RelPath::root()));
+        assert!(!path("ab").is_within(&path("a")));
+        assert!(!path("a").is_beneath(&path("a")));
+        let above: Vec<_> = path("a/b/c").ancestors().collect();
+        assert_eq!(above, [path("a/b"), path("a")]);
+        assert_eq!(path("a").ancestors().count(), 0);
+        assert_eq!(path("a/b").split(), Some((path("a"), &b"b"[..])));
+        assert_eq!(RelPath::root().split(), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_path_survives_json(bytes: Vec<u8>) {
+            if let Ok(path) = RelPath::new(&bytes) {
+                let text = serde_json::to_string(&path).unwrap();
+                let back: RelPath = serde_json::from_str(&text).unwrap();
+                proptest::prop_assert_eq!(back, path);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What the box deleted, listed file by file so that nothing goes unseen.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use super::sides::{Keep, name_of};
+use super::upper::known;
+use super::{SealError, Sealing};
+use crate::at::{self, Name};
+use crate::change::{Kind, Unsupported};
+use crate::meta::{FileKind, Meta};
+use crate::path::RelPath;
+use crate::walk::{self, Visit};
+
+/// Lists `path`, found in the user's directory `dir`, and everything in it as deleted.
+pub(super) fn delete(
+    sealing: &mut Sealing<'_>,
+    dir: BorrowedFd<'_>,
+    path: RelPath,
+    meta: Meta,
+) -> Result<(), SealError> {
+    if meta.kind != FileKind::Directory {
+        return leaf(sealing, dir, path, meta);
+    }
+    let mut doomed = Doomed { sealing };
+    match doomed.open(path.as_bytes(), dir, name_of(&path))? {
+        Some(fd) => walk::walk(fd, path.as_bytes(), &mut doomed),
+        None => Ok(()),
+    }
+}
+
+/// Lists what is in the directory `path` as deleted, but not the directory: something else took
+/// its place, which has an entry of its own.
+pub(super) fn delete_beneath(
+    sealing: &mut Sealing<'_>,
+    dir: BorrowedFd<'_>,
+    path: &RelPath,
+) -> Result<(), SealError> {
+    let io = |source| SealError::Lower { path: path.clone(), source };
+    // Not our own state, not another file system: then the entry stays the only one, and what it
+    // asks for fails because the directory is not empty.
+    if sealing.layers.is_own(path) {
+        return Ok(());
+    }
+    match at::child_dir(dir, name_of(path)) {
+        Ok(fd) => walk::walk(fd, path.as_bytes(), &mut Doomed { sealing }),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::XDEV | Errno::ACCESS) => Ok(()),
+            _ => Err(io(error)),
+        },
+    }
+}
+
+fn leaf(
+    sealing: &mut Sealing<'_>,
+    dir: BorrowedFd<'_>,
+    path: RelPath,
+    meta: Meta,
+) -> Result<(), SealError> {
+    let old = sealing.old(dir, &path, meta, Keep::Copy)?;
+    let change = sealing.change(path, Kind::Deleted, Some(old), None);
+    sealing.push(change)
+}
+
+struct Doomed<'a, 'b> {
+    sealing: &'a mut Sealing<'b>,
+}
+
+impl Visit for Doomed<'_, '_> {
+    type Error = SealError;
+
+    fn visit(&mut self, path: &[u8], dir: BorrowedFd<'_>) -> Result<Vec<Name>, SealError> {
+        let path = known(path);
+        let io = |source| SealError::Lower { path: path.clone(), source };
+        let cap = self.sealing.caps.entries;
+        let names = at::names(dir, cap).map_err(io)?;
+        if names.len() > cap {
+            return Err(SealError::TooManyEntries { cap });
+        }
+        let mut below = Vec::new();
+        for name in names {
+            let Ok(child) = path.join(&name) else {
+                self.sealing.push_too_long(path.clone());
+                continue;
+            };
+            let Some(meta) = at::stat(dir, &name).map_err(io)? else { continue };
+            if meta.kind == FileKind::Directory {
+                below.push(name);
+            } else {
+                leaf(self.sealing, dir, child, meta)?;
+            }
+        }
+        Ok(below)
+    }
+
+    /// Adds the entry of a directory and goes into it, unless it cannot or must not be looked into.
+    fn open(
+        &mut self,
+        path: &[u8],
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> Result<Option<OwnedFd>, SealError> {
+        let path = known(path);
+        let io = |source| SealError::Lower { path: path.clone(), source };
+        let Some(meta) = at::stat(parent, name).map_err(io)? else { return Ok(None) };
+        let (fd, unsupported) = match at::child_dir(parent.as_fd(), name) {
+            Ok(fd) => (Some(fd), None),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::XDEV) => (None, Some(Unsupported::OtherFileSystem)),
+                Some(Errno::ACCESS | Errno::PERM) => (None, Some(Unsupported::Unreadable)),
+                _ if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                _ => return Err(io(error)),
+            },
+        };
+        let fd = fd.filter(|_| !self.sealing.layers.is_own(&path));
+        let old = self.sealing.old(parent, &path, meta, Keep::Hash)?;
+        let mut change = self.sealing.change(path, Kind::Deleted, Some(old), None);
+        change.unsupported = unsupported;
+        self.sealing.push(change)?;
+        Ok(fd)
+    }
+}

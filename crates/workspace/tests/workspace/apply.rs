@@ -1,0 +1,314 @@
+//! What is taken over, and what is left out.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use belljar_workspace::{Choice, LeftOut, Taken, Takeover, plan_apply};
+
+use crate::fixture::{Run, all, path, snapshot, these};
+
+/// What the host had and what the box did: taken over whole, both must look the same.
+#[track_caller]
+fn check_whole(host: &str, in_box: &str) -> Run {
+    let run = Run::new(host);
+    run.in_box(in_box);
+    let view = run.box_view();
+    let outcome = run.apply(&all());
+    assert!(outcome.is_complete(), "{outcome:?}");
+    assert_eq!(snapshot(&run.lower()), view);
+    let again = run.apply(&all());
+    assert!(again.entries.iter().all(|entry| entry.taken == Taken::AlreadyThere), "{again:?}");
+    run
+}
+
+#[test]
+fn everything_arrives_and_what_it_replaced_is_in_the_trash() {
+    let run = check_whole(
+        "echo a > a; echo b > b; mkdir -p d/e; echo c > d/e/c; ln -s a l; echo t > t; mkdir m",
+        "echo more >> a; rm b; rm -r d; mkdir -p n/o; echo n > n/o/p; ln -sfn b l; rm t; mkdir t
+         echo u > t/u; chmod 700 m; echo x > 'with space'",
+    );
+    let trash = run.trash();
+    let kept = |name: &str| trash.get(name.as_bytes()).map(String::as_str);
+    assert_eq!(kept("a"), Some("file 644 a\\n"));
+    assert_eq!(kept("b"), Some("file 644 b\\n"));
+    assert_eq!(kept("d/e/c"), Some("file 644 c\\n"));
+    assert_eq!(kept("l"), Some("link a"));
+    assert_eq!(kept("t"), Some("file 644 t\\n"));
+    assert_eq!(trash.len(), 5);
+}
+
+#[test]
+fn directories_become_files_and_files_become_directories() {
+    check_whole(
+        "mkdir -p d/e f; echo a > d/a; echo b > d/e/b; echo g > g; ln -s x h",
+        "rm -r d; echo d > d; rm -r f; ln -s g f; rm g; mkdir g; echo i > g/i; rm h; mkdir -p h/j",
+    );
+}
+
+#[test]
+fn a_replaced_directory_arrives_as_it_is() {
+    check_whole(
+        "mkdir -p d/e d/s; echo a > d/a; echo b > d/b; echo c > d/e/c; echo k > d/s/k",
+        "rm -r d; mkdir -p d/s; chmod 750 d; echo a > d/a; echo changed > d/b; echo k > d/s/k",
+    );
+}
+
+#[test]
+fn moves_modes_and_read_only_directories() {
+    check_whole(
+        "mkdir -p d ro/sub; echo 1 > d/1; echo 2 > 2; echo x > ro/x; echo y > ro/sub/y
+         chmod 555 ro/sub ro; echo p > p",
+        "mv d/1 1; mv 2 d/2; chmod 755 p; chmod 755 ro; echo z > ro/z; echo w > ro/x; chmod 555 ro
+         mkdir new; echo n > new/n; chmod 500 new; chmod 755 ro/sub; rm -r ro/sub || true",
+    );
+}
+
+#[test]
+fn c23_names_of_any_bytes_arrive() {
+    check_whole(
+        "",
+        r#"printf x > "$(printf 'new\nline')"; printf x > "$(printf '\033[31mred')"
+           printf x > "$(printf 'bad\377utf')"; printf x > 'back\slash'; printf x > '-rf'
+           mkdir "$(printf 'd\001')"; printf x > "$(printf 'd\001/x')""#,
+    );
+}
+
+#[test]
+fn c23_a_thousand_directories_deep_arrive() {
+    check_whole("", "i=0; while [ $i -lt 1100 ]; do mkdir d; cd d; i=$((i+1)); done; echo x > f");
+}
+
+#[test]
+fn c23_holes_stay_holes_and_pipes_stay_in_the_box() {
+    let run = Run::new("");
+    run.in_box("truncate -s 64M hole; echo end >> hole; mkfifo pipe; mkdir d; mkfifo d/pipe");
+    let outcome = run.apply(&all());
+    let meta = fs::metadata(run.lower().join("hole")).unwrap();
+    assert_eq!(meta.len(), (64 << 20) + 4);
+    assert!(meta.blocks() * 512 < 1 << 20);
+    assert_eq!(snapshot(&run.lower()).len(), 1, "neither pipe nor its directory");
+    assert!(matches!(outcome.get(&path("pipe")), Some(Taken::LeftOut(LeftOut::Unsupported(_)))));
+    assert_eq!(outcome.get(&path("d")), Some(&Taken::LeftOut(LeftOut::NothingInside)));
+    assert!(!outcome.is_complete());
+}
+
+#[test]
+fn c01_to_c08_marked_entries_stay_out_unless_they_are_named() {
+    let run = Run::new("mkdir .git; echo x > .git/config; echo s > script.sh");
+    run.in_box(
+        "mkdir .claude; echo {} > .claude/settings.json; echo evil > .git/config; echo ok > ok.txt
+         echo evil > .envrc; printf '#!/bin/sh' > tool; chmod +x tool; rm script.sh; ln -s / out",
+    );
+    let outcome = run.apply(&Choice::everything());
+    let host = snapshot(&run.lower());
+    assert_eq!(host.keys().collect::<Vec<_>>(), [&b".git"[..], b".git/config", b"ok.txt"]);
+    assert_eq!(host[&b".git/config"[..]], "file 644 x\\n");
+    for name in [".claude/settings.json", ".envrc", ".git/config", "out", "tool"] {
+        match outcome.get(&path(name)) {
+            Some(Taken::LeftOut(left @ LeftOut::Marked { .. })) => {
+                assert!(left.words().contains("--include-executable"), "{left:?}");
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    let named = Choice { include_executable: these([".envrc", ".claude"]), ..Choice::everything() };
+    run.apply(&named);
+    let host = snapshot(&run.lower());
+    assert!(host.contains_key(&b".envrc"[..]) && host.contains_key(&b".claude/settings.json"[..]));
+    assert!(!host.contains_key(&b"tool"[..]) && !host.contains_key(&b"out"[..]));
+    run.apply(&all());
+    let host = snapshot(&run.lower());
+    assert_eq!(host[&b".git/config"[..]], "file 644 evil\\n");
+    assert!(host.contains_key(&b"tool"[..]) && host.contains_key(&b"out"[..]));
+}
+
+#[test]
+fn c22_setuid_bits_never_arrive() {
+    let run = Run::new("echo s > s; chmod 755 s");
+    run.in_box(
+        "cp /bin/true suid; chmod 6755 suid; chmod 4755 s; mkdir d; chmod 3777 d; echo x > d/x",
+    );
+    run.apply(&all());
+    let mode =
+        |name: &str| fs::metadata(run.lower().join(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("suid"), mode("s"), mode("d")), (0o755, 0o755, 0o777));
+}
+
+#[test]
+fn only_what_was_chosen_arrives() {
+    let run = Run::new("echo a > a; mkdir d; echo b > d/b");
+    run.in_box("echo x > a; echo x > d/b; mkdir -p n/m; echo x > n/m/o; echo x > n/p");
+    let outcome = run.apply(&Choice { paths: these(["d", "n/m/o"]), ..Choice::everything() });
+    let host = snapshot(&run.lower());
+    assert_eq!(host[&b"a"[..]], "file 644 a\\n");
+    assert_eq!(host[&b"d/b"[..]], "file 644 x\\n");
+    assert!(host.contains_key(&b"n/m/o"[..]), "with the directories it needs");
+    assert!(!host.contains_key(&b"n/p"[..]));
+    assert_eq!(outcome.get(&path("a")), Some(&Taken::NotChosen));
+    assert!(outcome.is_complete());
+}
+
+#[test]
+fn a_choice_that_matches_nothing_is_told() {
+    let run = Run::new("");
+    run.in_box("echo x > a");
+    let (layers, changes) = (run.layers(), run.seal());
+    let takeover = Takeover::begin(&layers).unwrap();
+    let observed = takeover.observe(&changes).unwrap();
+    let choice =
+        Choice { paths: these(["a", "typo"]), ours: these(["b*"]), ..Choice::everything() };
+    let draft = plan_apply(&observed, &choice);
+    let unmatched: Vec<_> = draft.unmatched().iter().map(ToString::to_string).collect();
+    assert_eq!(unmatched, ["typo", "b*"]);
+}
+
+#[test]
+fn a_moved_file_keeps_its_old_place_while_its_new_one_is_left_out() {
+    let run = Run::new("echo content > work.txt");
+    run.in_box("mkdir .githooks; mv work.txt .githooks/post-commit");
+    let outcome = run.apply(&Choice::everything());
+    assert_eq!(fs::read(run.lower().join("work.txt")).unwrap(), b"content\n");
+    assert!(matches!(
+        outcome.get(&path("work.txt")),
+        Some(Taken::LeftOut(LeftOut::MoveLeftOut { .. }))
+    ));
+    run.apply(&Choice { paths: these([".githooks"]), ..all() });
+    assert!(!run.lower().join("work.txt").exists(), "choosing one half of a move chooses both");
+    assert!(run.lower().join(".githooks/post-commit").exists());
+}
+
+#[test]
+fn a_directory_stays_while_something_in_it_stays() {
+    let run = Run::new("mkdir -p d/.git; echo x > d/.git/config; echo y > d/y");
+    run.in_box("rm -r d");
+    let outcome = run.apply(&Choice::everything());
+    assert_eq!(outcome.get(&path("d")), Some(&Taken::LeftOut(LeftOut::NotEmpty)));
+    let host = snapshot(&run.lower());
+    assert!(host.contains_key(&b"d/.git/config"[..]) && !host.contains_key(&b"d/y"[..]));
+}
+
+#[test]
+fn a_directory_is_replaced_whole_or_not_at_all() {
+    let run = Run::new("mkdir -p d/.git; echo x > d/.git/config; echo y > d/y");
+    run.in_box("rm -r d; echo file > d");
+    let before = snapshot(&run.lower());
+    let outcome = run.apply(&Choice::everything());
+    assert_eq!(outcome.get(&path("d")), Some(&Taken::LeftOut(LeftOut::DirectoryStays)));
+    assert_eq!(snapshot(&run.lower()), before);
+    run.apply(&all());
+    assert_eq!(fs::read(run.lower().join("d")).unwrap(), b"file\n");
+}
+
+#[test]
+fn a_directory_with_files_that_the_box_never_saw_stays() {
+    let run = Run::new("mkdir d; echo a > d/a");
+    run.in_box("rm -r d");
+    run.host("echo mine > d/mine");
+    let outcome = run.apply(&all());
+    assert_eq!(outcome.get(&path("d")), Some(&Taken::LeftOut(LeftOut::NotEmpty)));
+    assert_eq!(snapshot(&run.lower()).len(), 2);
+}
+
+#[test]
+fn an_existing_file_keeps_its_owner_and_attributes_and_a_new_one_gets_the_directorys() {
+    let run = Run::new("echo a > a; mkdir d; chmod 777 d");
+    let root = rustix::process::geteuid().is_root();
+    let lower = run.lower();
+    if root {
+        std::os::unix::fs::chown(lower.join("d"), Some(1234), Some(2345)).unwrap();
+        std::os::unix::fs::chown(lower.join("a"), Some(1111), Some(2222)).unwrap();
+    }
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(lower.join("a"), "user.note", b"mine", flags).unwrap();
+    // The box's owner has no place in our namespace, so what it leaves is written by hand.
+    fs::create_dir(run.upper().join("d")).unwrap();
+    fs::set_permissions(run.upper().join("d"), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(run.upper().join("d/new"), "new").unwrap();
+    fs::create_dir(run.upper().join("d/sub")).unwrap();
+    std::os::unix::fs::symlink("new", run.upper().join("d/link")).unwrap();
+    fs::write(run.upper().join("a"), "changed").unwrap();
+    let takeover = Choice { theirs: belljar_workspace::Pick::All, ..all() };
+    run.apply(&takeover);
+    let owner = |name: &str| {
+        let meta = fs::symlink_metadata(lower.join(name)).unwrap();
+        (meta.uid(), meta.gid())
+    };
+    if root {
+        assert_eq!(owner("a"), (1111, 2222));
+        for name in ["d/new", "d/sub", "d/link"] {
+            assert_eq!(owner(name), (1234, 2345), "{name}");
+        }
+    }
+    let mut value = [0; 16];
+    let len = rustix::fs::getxattr(lower.join("a"), "user.note", &mut value).unwrap();
+    assert_eq!(&value[..len], b"mine");
+    assert_eq!(fs::read(lower.join("a")).unwrap(), b"changed");
+}
+
+#[test]
+fn setgid_directories_of_the_host_stay_so_and_pass_it_on() {
+    let run = Run::new("mkdir d; chmod 2755 d");
+    run.in_box("chmod 2750 d; mkdir d/sub; chmod 700 d/sub");
+    run.apply(&all());
+    let mode =
+        |name: &str| fs::metadata(run.lower().join(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("d"), mode("d/sub")), (0o2750, 0o2700));
+}
+
+#[test]
+fn what_is_no_longer_what_was_reviewed_is_not_taken_over() {
+    let run = Run::new("echo a > a");
+    run.in_box("echo reviewed > a; echo reviewed > n");
+    run.seal();
+    fs::write(run.upper().join("a"), "tampered").unwrap();
+    fs::write(run.upper().join("n"), "tampered and longer").unwrap();
+    let outcome = run.apply(&all());
+    assert!(outcome.entries.iter().all(|entry| matches!(entry.taken, Taken::Failed { .. })));
+    assert_eq!(snapshot(&run.lower()).into_values().collect::<Vec<_>>(), ["file 644 a\\n"]);
+}
+
+#[test]
+fn between_file_systems_what_was_replaced_is_copied_to_the_trash() {
+    let run = Run::across_file_systems(
+        "echo a > a; echo b > b; chmod 600 b; ln -s a l; ln -s a m; mkdir d; echo c > d/c; echo t > t",
+    );
+    run.in_box("echo x > a; rm b; ln -sfn x l; rm m; rm -r d; rm t; mkdir t");
+    let view = run.box_view();
+    assert!(run.apply(&all()).is_complete());
+    assert_eq!(snapshot(&run.lower()), view);
+    let trash = run.trash();
+    let kept = |name: &str| trash.get(name.as_bytes()).map(String::as_str);
+    assert_eq!(kept("a"), Some("file 644 a\\n"));
+    assert_eq!(kept("b"), Some("file 600 b\\n"));
+    assert_eq!((kept("l"), kept("m")), (Some("link a"), Some("link a")));
+    assert_eq!(kept("d/c"), Some("file 644 c\\n"));
+    assert_eq!(kept("t"), Some("file 644 t\\n"));
+}
+
+#[test]
+fn a_pipe_that_no_copy_could_keep_stays() {
+    let run = Run::across_file_systems("mkfifo p");
+    run.in_box("rm p");
+    let outcome = run.apply(&all());
+    assert!(matches!(outcome.get(&path("p")), Some(Taken::Failed { .. })), "{outcome:?}");
+    assert_eq!(snapshot(&run.lower()).into_values().collect::<Vec<_>>(), ["pipe"]);
+}
+
+#[test]
+fn only_one_apply_of_a_run_is_at_work() {
+    let run = Run::new("");
+    let layers = run.layers();
+    let _first = Takeover::begin(&layers).unwrap();
+    assert!(matches!(Takeover::begin(&layers), Err(belljar_workspace::ApplyError::Busy)));
+}
+
+#[test]
+fn after_a_discard_the_trash_of_an_apply_is_still_there() {
+    let run = Run::new("echo precious > a");
+    run.in_box("rm a");
+    run.apply(&all());
+    belljar_workspace::discard(&run.run_dir()).unwrap();
+    let kept = snapshot(&run.run_dir().join("trash"));
+    assert_eq!(kept.into_values().collect::<Vec<_>>(), ["file 644 precious\\n"]);
+}

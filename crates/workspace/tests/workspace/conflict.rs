@@ -1,0 +1,152 @@
+//! Both sides changed: nothing is taken over until the user says which is meant.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use belljar_workspace::{Choice, Pick, Taken};
+
+use crate::fixture::{Run, all, path, snapshot, these};
+
+/// The host had something, the box did something, the run was sealed, the host did something.
+#[track_caller]
+fn check(host: &str, in_box: &str, meanwhile: &str, expected: &[&str]) -> Run {
+    let run = Run::new(host);
+    run.in_box(in_box);
+    run.seal();
+    run.host(meanwhile);
+    let before = snapshot(&run.lower());
+    assert_eq!(run.conflicts(&all()), expected);
+    assert_eq!(snapshot(&run.lower()), before, "planning touches nothing");
+    run
+}
+
+#[test]
+fn each_way_in_which_both_sides_can_change() {
+    let base = "echo a > a; mkdir d; echo b > d/b; chmod 755 d; ln -s a l";
+    check(base, "echo x > a", "echo y > a", &["a: HostChanged"]);
+    check(base, "echo x > a", "rm a", &["a: HostDeleted"]);
+    check(base, "echo x > a", "rm a; mkdir a", &["a: HostTypeChanged (ours only)"]);
+    check(base, "rm a", "echo y > a", &["a: HostChanged"]);
+    check(base, "echo x > n", "echo y > n", &["n: AddedOnBoth"]);
+    check(base, "echo x > n", "mkdir n", &["n: HostTypeChanged (ours only)"]);
+    check(base, "mkdir n; echo x > n/n", "echo y > n", &["n: AddedOnBoth", "n/n: AddedOnBoth"]);
+    check(base, "echo x > d/n", "rm -r d", &["d/n: DirectoryGone"]);
+    check(base, "echo x > d/b", "rm -r d", &["d/b: DirectoryGone"]);
+    check(base, "echo x > d/n", "mv d e; ln -s e d", &["d/n: BlockedBySymlink (ours only)"]);
+    check(base, "echo x > d/n", "rm -r d; echo f > d", &["d/n: BlockedByFile (ours only)"]);
+    check(base, "chmod 700 d", "chmod 750 d", &["d: HostChanged"]);
+    check(base, "chmod 600 a", "chmod 640 a", &["a: HostChanged"]);
+    check(base, "ln -sfn x l", "ln -sfn y l", &["l: HostChanged"]);
+    check(base, "rm l", "rm l; echo f > l", &["l: HostChanged"]);
+    check(base, "rm -r d; echo x > d", "echo c > d/c", &[]);
+}
+
+#[test]
+fn what_both_sides_did_alike_or_apart_is_no_conflict() {
+    let base = "echo a > a; mkdir d; echo b > d/b; chmod 644 a";
+    check(base, "echo x > a", "echo x > a", &[]);
+    check(base, "echo x > n", "echo x > n", &[]);
+    check(base, "rm a; rm -r d", "rm a; rm -r d", &[]);
+    check(base, "echo x > a", "touch a; echo y > d/b", &[]);
+    check(base, "echo x > a", "cp a a2; mv a2 a", &[]);
+    check(base, "chmod 700 d", "chmod 700 d", &[]);
+    check(base, "rm d/b", "rm -r d; ln -s /etc d", &[]);
+}
+
+#[test]
+fn a_host_change_of_the_mode_survives_a_box_change_of_the_content() {
+    let run = check("echo a > a; chmod 644 a", "echo x > a", "chmod 600 a", &[]);
+    run.apply(&all());
+    let host = snapshot(&run.lower());
+    assert_eq!(host[&b"a"[..]], "file 600 x\\n");
+}
+
+#[test]
+fn a_change_while_the_box_ran_conflicts_too() {
+    let run = Run::new("echo a > a; echo b > b");
+    run.in_box("echo x > a; rm b");
+    run.host("echo y > a; echo z > b");
+    assert_eq!(run.conflicts(&all()), ["a: HostChangedDuringRun", "b: HostChangedDuringRun"]);
+}
+
+#[test]
+fn theirs_takes_the_box_and_keeps_the_host_in_the_trash() {
+    let run = Run::new("echo a > a; echo b > b; echo c > c; mkdir d e; ln -s a l");
+    run.in_box("echo x > a; rm b; echo x > n; echo x > c; echo x > d/n; mkdir -p e/f; ln -sfn z l");
+    let view = run.box_view();
+    run.seal();
+    run.host("echo y > a; echo y > b; echo y > n; rm c; rm -r d; echo y > e/f; ln -sfn y l");
+    let choice = Choice { theirs: Pick::All, ..all() };
+    assert!(run.apply(&choice).is_complete());
+    assert_eq!(snapshot(&run.lower()), view);
+    let kept: Vec<_> = run.trash().into_iter().map(|(path, what)| (path, what)).collect();
+    let y = "file 644 y\\n".to_owned();
+    let expected = [
+        (b"a".to_vec(), y.clone()),
+        (b"b".to_vec(), y.clone()),
+        (b"e/f".to_vec(), y.clone()),
+        (b"l".to_vec(), "link y".to_owned()),
+        (b"n".to_vec(), y),
+    ];
+    assert_eq!(kept, expected);
+}
+
+#[test]
+fn ours_keeps_the_host_and_takes_the_rest() {
+    let run = Run::new("echo a > a; echo b > b");
+    run.in_box("echo x > a; echo x > b; echo x > n");
+    run.seal();
+    run.host("echo y > a; mkdir n");
+    let choice = Choice { ours: these(["a", "n"]), theirs: these(["a"]), ..all() };
+    let outcome = run.apply(&choice);
+    assert_eq!(outcome.get(&path("a")), Some(&Taken::KeptOurs));
+    let host = snapshot(&run.lower());
+    assert_eq!(host[&b"a"[..]], "file 644 y\\n");
+    assert_eq!(host[&b"b"[..]], "file 644 x\\n");
+    assert_eq!(host[&b"n"[..]], "dir 755");
+}
+
+#[test]
+fn a_directory_that_came_into_use_is_not_replaced() {
+    let run = check("mkdir d; echo a > d/a", "rm -r d; echo x > d", "echo mine > d/mine", &[]);
+    let outcome = run.apply(&all());
+    assert!(matches!(outcome.get(&path("d")), Some(Taken::Conflict(_))), "{outcome:?}");
+    let host = snapshot(&run.lower());
+    assert_eq!(host[&b"d/mine"[..]], "file 644 mine\\n");
+    assert!(!host.keys().any(|name| name.starts_with(b".belljar")));
+}
+
+#[test]
+fn c10_a_link_that_the_host_has_in_place_of_a_directory_is_never_written_through() {
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("b"), "precious").unwrap();
+    let run = Run::new("mkdir d; echo b > d/b");
+    run.in_box("echo evil > d/b; echo evil > d/n; rm -rf d/x");
+    run.seal();
+    fs::rename(run.lower().join("d"), run.lower().join("e")).unwrap();
+    symlink(outside.path(), run.lower().join("d")).unwrap();
+    let choice = Choice { theirs: Pick::All, ..all() };
+    let expected = ["d/b: BlockedBySymlink (ours only)", "d/n: BlockedBySymlink (ours only)"];
+    assert_eq!(run.conflicts(&choice), expected, "not even with theirs");
+    assert_eq!(snapshot(outside.path()).into_values().collect::<Vec<_>>(), ["file 644 precious"]);
+}
+
+#[test]
+fn a_host_file_that_changes_after_the_plan_was_made_is_left_alone() {
+    let run = Run::new("echo a > a; echo b > b; echo c > c; mkdir d");
+    run.in_box("echo x > a; rm b; chmod 600 c; echo x > n; echo x > ok; echo x > d/n");
+    let (layers, changes) = (run.layers(), run.seal());
+    let mut takeover = belljar_workspace::Takeover::begin(&layers).unwrap();
+    let observed = takeover.observe(&changes).unwrap();
+    let plan = belljar_workspace::plan_apply(&observed, &all()).settle().unwrap();
+    run.host("echo mine > a; echo mine > b; echo mine > c; echo mine > n; mv d e; ln -s e d");
+    let before = snapshot(&run.lower());
+    let outcome = takeover.apply(plan, &mut |_| {}).unwrap();
+    for name in ["a", "b", "c", "n", "d/n"] {
+        let taken = outcome.get(&path(name));
+        assert!(matches!(taken, Some(Taken::Conflict(_))), "{name}: {taken:?}");
+    }
+    let mut after = snapshot(&run.lower());
+    assert_eq!(after.remove(&b"ok"[..]).unwrap(), "file 644 x\\n");
+    assert_eq!(after, before);
+}

@@ -1,0 +1,117 @@
+//! Somebody on the host is busy in the workspace while we are.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use belljar_workspace::{Choice, Pick, Takeover, plan_apply};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::fixture::{Run, all, snapshot};
+
+/// Applies again and again while `disturb` runs in another thread; what is left out or conflicts is
+/// as good as what arrives.
+fn apply_while(run: &Run, rounds: u64, disturb: impl Fn(u64) + Sync) {
+    let (layers, changes) = (run.layers(), run.seal());
+    let choice = Choice { theirs: Pick::All, ..all() };
+    let done = AtomicBool::new(false);
+    let turns = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                disturb(turns.fetch_add(1, Ordering::Relaxed));
+            }
+        });
+        let mut round = 0;
+        while round < rounds || turns.load(Ordering::Relaxed) < 10_000 {
+            round += 1;
+            let mut takeover = Takeover::begin(&layers).unwrap();
+            let Ok(observed) = takeover.observe(&changes) else { continue };
+            let Ok(plan) = plan_apply(&observed, &choice).settle() else { continue };
+            takeover.apply(plan, &mut |_| {}).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn c11_a_directory_swapped_for_a_link_never_leads_a_write_out() {
+    let outside = tempfile::tempdir().unwrap();
+    for name in ["b", "c"] {
+        fs::write(outside.path().join(name), "precious").unwrap();
+    }
+    let before = snapshot(outside.path());
+    let run = Run::new("mkdir d; echo b > d/b; echo c > d/c");
+    run.in_box("echo evil > d/b; rm d/c; echo evil > d/n; mkdir -p d/s; echo evil > d/s/t");
+    let (dir, link) = (run.lower().join("d"), run.lower().join("link"));
+    symlink(outside.path(), &link).unwrap();
+    apply_while(&run, 300, |turn| {
+        // The directory and the link trade names, then the files come back.
+        renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+        if turn % 2 == 1 {
+            fs::write(dir.join("b"), "b\n").unwrap();
+            fs::write(dir.join("c"), "c\n").unwrap();
+            drop(fs::remove_file(dir.join("n")));
+        }
+    });
+    assert_eq!(snapshot(outside.path()), before);
+}
+
+#[test]
+fn c11_a_file_swapped_for_a_link_is_never_written_through() {
+    let outside = tempfile::tempdir().unwrap();
+    let target = outside.path().join("target");
+    fs::write(&target, "precious").unwrap();
+    let run = Run::new("echo a > a; echo b > b");
+    run.in_box("echo evil > a; rm b; echo evil > n");
+    let (lower, link) = (run.lower(), run.lower().join("link"));
+    symlink(&target, &link).unwrap();
+    apply_while(&run, 300, |turn| {
+        let name = lower.join(["a", "b", "n"][usize::try_from(turn % 3).unwrap()]);
+        if renameat_with(CWD, &name, CWD, &link, RenameFlags::EXCHANGE).is_err() {
+            fs::write(&name, "host\n").unwrap();
+        }
+        if fs::symlink_metadata(&link).is_ok_and(|meta| !meta.is_symlink()) && turn % 5 == 0 {
+            drop(fs::remove_file(&link));
+            symlink(&target, &link).unwrap();
+        }
+    });
+    assert_eq!(fs::read(&target).unwrap(), b"precious");
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn c11_a_writer_on_the_host_never_loses_what_it_wrote() {
+    let run = Run::new("echo 0 > a");
+    run.in_box("echo box > a");
+    let (file, next) = (run.lower().join("a"), run.lower().join("a.next"));
+    let last = AtomicU64::new(0);
+    apply_while(&run, 300, |turn| {
+        // As editors save: a new file is renamed over the old one.
+        fs::write(&next, format!("host {turn}\n")).unwrap();
+        fs::rename(&next, &file).unwrap();
+        last.store(turn, Ordering::Relaxed);
+    });
+    // Each version was in place until the host itself or we took it out, and we keep what we take.
+    let newest = format!("host {}\n", last.load(Ordering::Relaxed));
+    let kept = fs::read_dir(run.run_dir().join("trash")).unwrap();
+    let mut found: Vec<String> =
+        kept.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect();
+    found.push(fs::read_to_string(&file).unwrap());
+    assert!(found.contains(&newest), "{newest} is nowhere");
+    assert!(
+        found
+            .iter()
+            .all(|text| text.starts_with("host ") || matches!(text.as_str(), "0\n" | "box\n"))
+    );
+    assert!(!leftovers(&run.lower()));
+}
+
+/// Whether a temporary name of ours is left.
+fn leftovers(dir: &Path) -> bool {
+    let ours = |name: &OsStr| name.as_bytes().starts_with(b".belljar-");
+    fs::read_dir(dir).unwrap().any(|entry| ours(&entry.unwrap().file_name()))
+}
