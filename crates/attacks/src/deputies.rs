@@ -1,6 +1,7 @@
 //! Ways to make the host's own tools, Belljar among them, act for the box.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use crate::command::Program;
@@ -151,6 +152,7 @@ pub(crate) fn c08(lab: &Lab) -> Trial {
             format_args!("`{ask}`: code {:?}: {}", ended.code, ended.stderr_text().trim_end()),
         )?;
     }
+    odd_files(lab, &mut checks)?;
     // Control: the operator's own file may say so, and it shows; the project's may tighten.
     let top = repository(lab, "c08")?;
     let config = top.join("operator.toml");
@@ -166,6 +168,29 @@ pub(crate) fn c08(lab: &Lab) -> Trial {
     let forks = lab.boxed().workspace(&top).cwd(&top).act("forks 20")?;
     checks.control(!forks.starts_with("ok"), format_args!("a tighter project file: {forks}"))?;
     checks.held()
+}
+
+/// What stands in the place of a project's file but is none: nobody waits for it or follows it.
+fn odd_files(lab: &Lab, checks: &mut Checks) -> Step {
+    let secret = lab.home.join("operator.secret");
+    fs::write(&secret, "api-key-of-the-operator").during("write a secret")?;
+    type Plant<'a> = (&'a str, Box<dyn Fn(&Path) -> Step + 'a>);
+    let link = |to: PathBuf| move |at: &Path| symlink(&to, at).during("make a link");
+    let plants: [Plant<'_>; 4] = [
+        ("a pipe", Box::new(|at| lab.outside(&format!("mknod {} p 0 0", at.display())).map(drop))),
+        ("a link to /dev/zero", Box::new(link(PathBuf::from("/dev/zero")))),
+        ("a link to a secret", Box::new(link(secret))),
+        ("a directory", Box::new(|at| fs::create_dir(at).during("make a directory"))),
+    ];
+    for (what, plant) in plants {
+        let top = repository(lab, "c08")?;
+        plant(&top.join("belljar.toml"))?;
+        let ended = lab.boxed().workspace(&top).cwd(&top).run(&["/probe", "me"])?;
+        let said = ended.stderr_text();
+        checks.holds(ended.code == Some(2), format_args!("{what}: {:?} {said}", ended.code))?;
+        checks.holds(!said.contains("api-key"), format_args!("{what} shows the secret: {said}"))?;
+    }
+    Ok(())
 }
 
 /// No word that an agent could add turns the box off.
@@ -267,6 +292,12 @@ pub(crate) fn c21(lab: &Lab) -> Trial {
         checks
             .holds(code == Some(125) || code == Some(2), format_args!("code {code:?}: {said}"))?;
     }
+    let program = Program::new(&installed).env("HOME", &lab.home).env("BELLJAR_HOME", &lab.state);
+    let mount = format!("{}:/own:rw", own.display());
+    let given =
+        program.cwd(&lab.dir).args(["run", "--no-workspace", "--mount", &mount, "--", "true"]);
+    let code = given.run()?.code;
+    checks.holds(matches!(code, Some(2 | 125)), format_args!("in a mount: code {code:?}"))?;
     // Where the box cannot write it, or it lies elsewhere, there is nothing to refuse.
     let elsewhere = repository(lab, "c21")?;
     for (mode, workspace) in [("overlay", &top), ("read-only", &top), ("direct", &elsewhere)] {

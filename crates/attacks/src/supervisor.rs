@@ -111,7 +111,16 @@ pub(crate) fn d22(lab: &Lab) -> Trial {
                       /probe setxattr /workspace/README.md user.overlay.redirect; \
                       /probe setxattr /workspace user.overlay.whiteout; \
                       /probe setxattr /workspace/README.md trusted.overlay.opaque";
-    for script in [noise, names, attributes, "rm -rf /workspace/* /workspace/.[a-z]*", "exit 255"] {
+    let scripts = [
+        noise,
+        names,
+        attributes,
+        "rm -rf /workspace/* /workspace/.[a-z]*",
+        "mkdir /workspace/shut; echo x > /workspace/shut/x; chmod 000 /workspace/shut",
+        "echo x > /workspace/x; chmod 000 /workspace",
+        "exit 255",
+    ];
+    for script in scripts {
         let told = lab.boxed().workspace(&top).tell(&["/bin/sh", "-c", script])?;
         checks.holds(
             told.reason() == "exited" && !fell_over(&told.ended.stderr_text()),
@@ -125,6 +134,10 @@ pub(crate) fn d22(lab: &Lab) -> Trial {
                 format_args!("{args:?} after `{script}`: {:?} {}", ended.code, ended.stderr_text()),
             )?;
         }
+        // Whatever it is, it can be thrown away.
+        lab.belljar_in(&top, &["discard", "--yes"])?;
+        let waiting = lab.belljar_in(&top, &["runs", "--pending", "--json"])?.stdout_text();
+        checks.exactly(format_args!("what waits after `{script}`"), waiting.trim_end(), "")?;
     }
     checks.held()
 }
