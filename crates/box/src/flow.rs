@@ -34,6 +34,7 @@ pub(crate) struct Flow<'a> {
     sent: usize,
     /// Bytes read so far.
     pub(crate) total: u64,
+    last: Option<u8>,
 }
 
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl<'a> Flow<'a> {
     }
 
     fn new(from: Source<'a>, to: Sink<'a>) -> Self {
-        Self { from: Some(from), to: Some(to), pending: Vec::new(), sent: 0, total: 0 }
+        Self { from: Some(from), to: Some(to), pending: Vec::new(), sent: 0, total: 0, last: None }
     }
 
     /// Whether nothing can come through any more.
@@ -85,6 +86,11 @@ impl<'a> Flow<'a> {
         filter: Option<&mut dyn FnMut(&[u8], &mut Vec<u8>)>,
     ) -> io::Result<()> {
         if self.has_pending() { self.write() } else { self.read(filter) }
+    }
+
+    /// Whether what came through ends a line, or nothing came.
+    pub(crate) fn ended_in_newline(&self) -> bool {
+        self.last.is_none_or(|last| last == b'\n')
     }
 
     /// Stops reading; what was read still goes out.
@@ -112,6 +118,7 @@ impl<'a> Flow<'a> {
             self.from = None;
         }
         self.total += read as u64;
+        self.last = chunk.last().copied().or(self.last);
         self.sent = 0;
         self.pending = match filter {
             Some(filter) if read > 0 => {

@@ -8,17 +8,20 @@
 
 #![forbid(unsafe_code)]
 
+pub mod doctor;
 pub mod embedded;
 pub mod view;
 
 mod cgroup;
 mod disk;
 mod flow;
+mod git;
 mod hint;
 mod prepare;
 mod processes;
 mod request;
 mod seccomp;
+mod sockets;
 mod standin;
 mod standing;
 mod start;

@@ -12,8 +12,10 @@ use belljar_init::plan::{Access, Landlock, Limit, Plan, RootKind, Scratch, Sourc
 use belljar_model::{Access as MountAccess, Layer, Mode, Mount, Template};
 use rustix::fs::{FileType, Mode as FileMode, OFlags};
 
+use crate::git;
 use crate::request::{Request, Workspace};
 use crate::seccomp::{self, Machine};
+use crate::sockets;
 use crate::standing::{Ids, MappedTrees, Standing};
 use crate::view::{self, HOME, HOSTNAME, WORKSPACE};
 
@@ -166,27 +168,19 @@ impl Mounts<'_> {
         let lower = self.source(&workspace.place, &workspace.path)?;
         let target = WORKSPACE.as_bytes().to_vec();
         match (mode, &workspace.layers) {
-            (Mode::Overlay, Some(layers)) => {
+            // Direct means that nobody is asked, not that hostile code writes the user's files: the
+            // caller takes over what is harmless when the program has ended.
+            (Mode::Overlay | Mode::Direct, Some(layers)) => {
                 let (place, real) = open(layers)?;
                 let layers = self.source(&place, &real)?;
                 self.steps.push(Step::Overlay { lower, layers, target: target.clone() });
                 self.writable.push(target);
             }
-            (Mode::Direct, _) => {
-                let access = Access::ReadWrite;
-                self.steps.push(Step::Bind {
-                    source: lower,
-                    target: target.clone(),
-                    access,
-                    optional: false,
-                });
-                self.writable.push(target);
-            }
-            (Mode::ReadOnly | Mode::Overlay, _) => {
-                let access = Access::ReadOnly;
-                self.steps.push(Step::Bind { source: lower, target, access, optional: false });
+            (Mode::ReadOnly, _) | (Mode::Overlay | Mode::Direct, None) => {
+                self.steps.push(Step::Show { source: lower, target });
             }
         }
+        self.git_directory(workspace)?;
         self.hide_state(&workspace.path, WORKSPACE);
         Ok(())
     }
@@ -195,16 +189,41 @@ impl Mounts<'_> {
         let (place, real) = self.open(mount.source())?;
         let source = self.source(&place, &real)?;
         let target = mount.target().as_os_str().as_bytes().to_vec();
-        let access = match mount.access() {
-            MountAccess::ReadOnly => Access::ReadOnly,
+        match mount.access() {
+            MountAccess::ReadOnly => self.steps.push(Step::Show { source, target }),
             MountAccess::ReadWrite => {
                 self.writable.push(target.clone());
-                Access::ReadWrite
+                let access = Access::ReadWrite;
+                self.steps.push(Step::Bind { source, target, access, optional: false });
+                self.hide_sockets(&place, mount.target());
             }
-        };
-        self.steps.push(Step::Bind { source, target, access, optional: false });
+        }
         self.hide_state(&real, &mount.target().to_string_lossy());
         Ok(())
+    }
+
+    /// The repository of a worktree or submodule, for reading.
+    fn git_directory(&mut self, workspace: &Workspace) -> Result<(), PrepareError> {
+        let inside = Path::new(WORKSPACE);
+        let Some(found) = git::find(&workspace.place, &workspace.path, inside) else {
+            return Ok(());
+        };
+        let (place, real) = self.open(&found.source)?;
+        let source = self.source(&place, &real)?;
+        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        self.steps.push(Step::Show { source, target: bytes(&found.target) });
+        if let Some(alias) = found.alias.filter(|alias| alias != inside) {
+            self.steps.push(Step::Symlink { path: bytes(&alias), target: WORKSPACE.into() });
+        }
+        Ok(())
+    }
+
+    /// Covers the sockets that are in a writable mount now: each would be a way out.
+    fn hide_sockets(&mut self, place: &OwnedFd, target: &Path) {
+        for socket in sockets::beneath(place) {
+            let path = target.join(socket);
+            self.steps.push(Step::Hide { path: path.as_os_str().as_bytes().to_vec() });
+        }
     }
 
     /// Our own state inside something that is shown becomes an empty directory.

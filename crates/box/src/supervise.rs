@@ -354,6 +354,7 @@ impl<'a> Watch<'a> {
             cpu: CpuTime { user: micros(usage.user), system: micros(usage.system) },
             peak_memory: counts.peak_memory.or(Some(usage.max_rss_bytes)),
             stdin_bytes: bytes(0),
+            ended_in_newline: flows.get(1).is_none_or(Flow::ended_in_newline),
             output: OutputBytes { stdout: bytes(1), stderr: bytes(2) },
             layers: self.running.layers.clone(),
             exec_error: self.seen.exec_errno.map(io::Error::from_raw_os_error),

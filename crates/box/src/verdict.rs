@@ -18,6 +18,8 @@ pub struct Finished {
     pub peak_memory: Option<u64>,
     pub stdin_bytes: u64,
     pub output: OutputBytes,
+    /// Whether standard output is at the beginning of a line.
+    pub ended_in_newline: bool,
     pub layers: Vec<LayerState>,
     /// Why the program could not be executed, when it could not.
     pub exec_error: Option<std::io::Error>,

@@ -68,7 +68,7 @@ impl<'a> Site<'a> {
                     attach_to(lower.as_fd(), place(&stage, b"lower", OFlags::PATH)?.as_fd())?;
                     rustix::fs::mkdirat(&scratch, ".upper", Mode::from_raw_mode(0o755))?;
                     rustix::fs::mkdirat(&scratch, ".work", Mode::from_raw_mode(0o700))?;
-                    overlay_of(&stage, "rootfs", "scratch/.upper", "scratch/.work")?
+                    overlay_of(&stage, "rootfs", Upper::At("scratch/.upper", "scratch/.work"))?
                 }
             };
             attach_to(root.as_fd(), place(&stage, b"root", OFlags::PATH)?.as_fd())?;
@@ -109,6 +109,9 @@ impl<'a> Site<'a> {
                 .pin(path, *access)
                 .during(Stage::Workspace, || format!("protect {}", show(path))),
             Step::Devices => self.devices().during(Stage::Root, || "furnish /dev".to_owned()),
+            Step::Show { source, target } => {
+                self.show(source, target).during(Stage::Root, || format!("mount {}", show(target)))
+            }
             Step::Overlay { lower, layers, target } => self
                 .overlay(lower, layers, target)
                 .during(Stage::Workspace, || format!("mount the overlay on {}", show(target))),
@@ -241,6 +244,19 @@ impl<'a> Site<'a> {
         links.iter().try_for_each(|(path, to)| self.symlink(path.as_bytes(), to.as_bytes()))
     }
 
+    /// A regular file is bound as it is; there is nothing in it to connect to.
+    fn show(&self, source: &Source, target: &[u8]) -> io::Result<()> {
+        let tree = tree_of(source, self.trees)?;
+        let stat = rustix::fs::statat(&tree, "", AtFlags::EMPTY_PATH)?;
+        if !FileType::from_raw_mode(stat.st_mode).is_dir() {
+            return self.bind(source, target, Access::ReadOnly);
+        }
+        attach_to(tree.as_fd(), place(&self.stage, b"lower", OFlags::PATH)?.as_fd())?;
+        let overlay = overlay_of(&self.stage, "shown", Upper::Nothing)?;
+        mount::set_attributes(overlay.as_fd(), attr::READ_ONLY)?;
+        self.attach(overlay.as_fd(), target)
+    }
+
     fn overlay(&self, lower: &Source, layers: &Source, target: &[u8]) -> io::Result<()> {
         // Overlayfs takes its layers by path, so they stand on the stage for a moment.
         for (name, source) in [("lower", lower), ("layers", layers)] {
@@ -248,7 +264,8 @@ impl<'a> Site<'a> {
             let at = place(&self.stage, name.as_bytes(), OFlags::PATH)?;
             attach_to(tree.as_fd(), at.as_fd())?;
         }
-        let overlay = overlay_of(&self.stage, "workspace", "layers/upper", "layers/work")?;
+        let overlay =
+            overlay_of(&self.stage, "workspace", Upper::At("layers/upper", "layers/work"))?;
         self.attach(overlay.as_fd(), target)
     }
 
@@ -302,11 +319,25 @@ fn new_scratch(scratch: &Scratch) -> io::Result<OwnedFd> {
     Ok(made)
 }
 
-/// An overlay of `lower` and the two directories, all named relative to the stage.
-fn overlay_of(stage: &OwnedFd, name: &str, upper: &str, work: &str) -> io::Result<OwnedFd> {
+/// What lies above the lower layer of an overlay.
+enum Upper<'a> {
+    /// The upper and the work directory.
+    At(&'a str, &'a str),
+    /// Nothing: an overlay must have two layers, so an empty one goes below.
+    Nothing,
+}
+
+/// An overlay of `lower` and what is above it, all named relative to the stage.
+fn overlay_of(stage: &OwnedFd, name: &str, upper: Upper<'_>) -> io::Result<OwnedFd> {
     rustix::process::fchdir(stage)?;
     let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    let options = [("source", name), ("lowerdir", "lower"), ("upperdir", upper), ("workdir", work)];
+    let options = match upper {
+        Upper::At(upper, work) => {
+            vec![("lowerdir", "lower"), ("upperdir", upper), ("workdir", work)]
+        }
+        Upper::Nothing => vec![("lowerdir", "lower:covers/.dir")],
+    };
+    rustix::mount::fsconfig_set_string(&context, "source", name)?;
     for (key, value) in options {
         rustix::mount::fsconfig_set_string(&context, key, value)?;
     }

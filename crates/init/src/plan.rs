@@ -138,6 +138,12 @@ pub enum Step {
         path: Bytes,
         access: Access,
     },
+    /// A directory that can only be read, through an overlay: a socket that somebody serves in it
+    /// cannot be connected to, which a read-only bind would allow.
+    Show {
+        source: Source,
+        target: Bytes,
+    },
     /// `lower` as it is, changes into `layers/upper`; `layers/work` is overlayfs's own.
     Overlay {
         lower: Source,

@@ -1,5 +1,202 @@
-//! soon
-use crate::failure::Outcome;
-pub(crate) fn run(_args: &crate::cli::ApplyArgs) -> Outcome {
-    Ok(1)
+//! `belljar apply`: takes over what a box changed, after showing what that is.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+
+use anyhow::{Context, anyhow};
+use belljar_model::{Review, RunState, display};
+use belljar_workspace::{
+    Caps, Changes, Choice, Draft, Layers, Outcome as Applied, Pattern, Pick, Places, Taken,
+    Takeover, plan_apply,
+};
+
+use crate::cli::ApplyArgs;
+use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
+use crate::print;
+use crate::state::{Run, State};
+
+pub(crate) fn run(args: &ApplyArgs) -> Outcome {
+    let state = State::open()?;
+    let mut run = state.find(args.which.run.as_deref())?;
+    let (layers, changes) = open(&state, &run)?;
+    let choice = choice(args).code(USAGE)?;
+    let mut takeover = Takeover::begin(&layers).code(FAILED)?;
+    for recovered in takeover.recovered() {
+        print::note(&format!("finished what an interrupted apply left: {recovered:?}"));
+    }
+    let observed = takeover.observe(&changes).code(FAILED)?;
+    let draft = plan_apply(&observed, &choice);
+    if let Some(pattern) = draft.unmatched().first() {
+        return Err(usage(format!("{pattern} matches nothing that the box changed")));
+    }
+    let summary = summary(&draft);
+    let plan = match draft.settle() {
+        Ok(plan) => plan,
+        Err(draft) => return Err(conflicted(&run, &draft)),
+    };
+    if plan.is_empty() && !args.json {
+        print::note("there is nothing to take over");
+    }
+    if !args.yes && !plan.is_empty() {
+        print::out(&summary).code(FAILED)?;
+        if !print::confirm("take this over?").code(FAILED)? {
+            return Err(usage("nothing was applied; `--yes` answers the question"));
+        }
+    }
+    let applied = takeover.apply(plan, &mut |_| {}).code(FAILED)?;
+    run.record.review = review(&applied);
+    run.record.state = if run.record.state == RunState::Running {
+        RunState::Interrupted
+    } else {
+        run.record.state
+    };
+    run.save().code(FAILED)?;
+    if args.json {
+        print::json(&applied).code(FAILED)?;
+    } else {
+        report(&applied).code(FAILED)?;
+    }
+    Ok(if failed(&applied) { FAILED } else { 0 })
+}
+
+/// Takes over everything that nothing on the host executes and that only the box changed. Returns
+/// what that makes of the review, and what was held back and why.
+pub(crate) fn take_harmless(state: &State, run: &Run) -> Result<(Review, Vec<String>), Failure> {
+    let (layers, changes) = layers_of(state, run)?;
+    let mut takeover = Takeover::begin(&layers).code(FAILED)?;
+    let observed = takeover.observe(&changes).code(FAILED)?;
+    let choice = Choice { ours: Pick::All, ..Choice::everything() };
+    let plan = plan_apply(&observed, &choice).settle();
+    let plan = plan.map_err(|_| anyhow!("both sides changed")).code(FAILED)?;
+    let applied = takeover.apply(plan, &mut |_| {}).code(FAILED)?;
+    let mut held_back = Vec::new();
+    for entry in &applied.entries {
+        let path = display::safe(entry.path.as_bytes());
+        match &entry.taken {
+            Taken::Applied | Taken::AlreadyThere | Taken::NotChosen => {}
+            Taken::KeptOurs => held_back.push(format!("{path}: both sides changed it")),
+            Taken::LeftOut(why) => held_back.push(format!("{path}: {}", why.words())),
+            Taken::Conflict(why) => held_back.push(format!("{path}: {}", why.words())),
+            Taken::Failed { doing, cause } => held_back.push(format!("{path}: {doing}: {cause}")),
+            Taken::NotReached => held_back.push(format!("{path}: not reached")),
+        }
+    }
+    let review = if held_back.is_empty() { Review::Applied } else { Review::PartlyApplied };
+    Ok((review, held_back))
+}
+
+/// The layers of a run and what is sealed in them.
+pub(crate) fn open(state: &State, run: &Run) -> Result<(Layers, Changes), Failure> {
+    if run.record.state == RunState::Running {
+        return Err(usage(format!("run {} is still running", run.id())));
+    }
+    layers_of(state, run)
+}
+
+fn layers_of(state: &State, run: &Run) -> Result<(Layers, Changes), Failure> {
+    let none = || anyhow!("run {} had no workspace", run.id());
+    let at = run.record.workspace.as_ref().ok_or_else(none).code(USAGE)?;
+    let places = Places { workspace: &at.path, state: state.home(), run: &run.dir };
+    let layers = Layers::open(&places).code(USAGE)?;
+    let changes = belljar_workspace::seal(&layers, at.clock, &Caps::default())
+        .context("read what the box changed")
+        .code(FAILED)?;
+    Ok((layers, changes))
+}
+
+/// Paths from the command line as the workspace crate wants them.
+pub(crate) fn pick(paths: &[OsString]) -> anyhow::Result<Pick> {
+    let patterns: anyhow::Result<Vec<Pattern>> = paths
+        .iter()
+        .map(|path| {
+            let trimmed = path.as_bytes().strip_prefix(b"./").unwrap_or(path.as_bytes());
+            Pattern::new(trimmed)
+                .with_context(|| format!("path {}", display::safe(path.as_bytes())))
+        })
+        .collect();
+    Ok(Pick::These(patterns?))
+}
+
+fn choice(args: &ApplyArgs) -> anyhow::Result<Choice> {
+    let paths = if args.paths.is_empty() { Pick::All } else { pick(&args.paths)? };
+    Ok(Choice {
+        paths,
+        include_executable: pick(&args.include_executable)?,
+        theirs: pick(&args.theirs)?,
+        ours: pick(&args.ours)?,
+    })
+}
+
+/// What is going to happen, and what is not and why.
+fn summary(draft: &Draft<'_>) -> String {
+    let mut text = String::new();
+    for change in draft.to_do() {
+        let path = display::safe(change.path.as_bytes());
+        writeln!(text, "  take     {path}").ok(); // a String takes everything
+    }
+    for (change, why) in draft.left_out() {
+        let path = display::safe(change.path.as_bytes());
+        writeln!(text, "  leave    {path}: {}", display::safe_line(why.words())).ok();
+    }
+    text
+}
+
+fn conflicted(run: &Run, draft: &Draft<'_>) -> Failure {
+    let mut text = "both sides changed, and nothing was applied:".to_owned();
+    for conflict in draft.conflicts() {
+        let path = display::safe(conflict.change.path.as_bytes());
+        write!(text, " {path} ({});", conflict.why.words()).ok();
+    }
+    write!(
+        text,
+        " `belljar diff {0} --conflicts` shows both; `--theirs PATH` takes the box's, `--ours PATH` keeps the host's",
+        run.id()
+    )
+    .ok();
+    Failure { code: FAILED, error: anyhow!(text) }
+}
+
+fn failed(applied: &Applied) -> bool {
+    applied.entries.iter().any(|entry| {
+        matches!(entry.taken, Taken::Failed { .. } | Taken::Conflict(_) | Taken::NotReached)
+    })
+}
+
+fn review(applied: &Applied) -> Review {
+    let held_back = applied.entries.iter().any(|entry| {
+        !matches!(entry.taken, Taken::Applied | Taken::AlreadyThere | Taken::KeptOurs)
+    });
+    if held_back { Review::PartlyApplied } else { Review::Applied }
+}
+
+fn report(applied: &Applied) -> std::io::Result<()> {
+    let mut text = String::new();
+    let mut taken = 0;
+    for entry in &applied.entries {
+        let path = display::safe(entry.path.as_bytes());
+        match &entry.taken {
+            Taken::Applied => taken += 1,
+            Taken::AlreadyThere | Taken::NotChosen | Taken::KeptOurs => {}
+            Taken::LeftOut(why) => {
+                writeln!(text, "left out  {path}: {}", display::safe_line(why.words())).ok();
+            }
+            Taken::Conflict(why) => {
+                writeln!(text, "conflict  {path}: {}", why.words()).ok();
+            }
+            Taken::Failed { doing, cause } => {
+                writeln!(
+                    text,
+                    "failed    {path}: {}",
+                    display::safe_line(format!("{doing}: {cause}"))
+                )
+                .ok();
+            }
+            Taken::NotReached => {
+                writeln!(text, "not yet   {path}: run `belljar apply` again").ok();
+            }
+        }
+    }
+    writeln!(text, "{taken} taken over").ok();
+    print::out(&text)
 }

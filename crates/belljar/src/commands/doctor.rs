@@ -1,5 +1,119 @@
-//! soon
-use crate::failure::Outcome;
-pub(crate) fn run(_args: &crate::cli::DoctorArgs) -> Outcome {
-    Ok(1)
+//! `belljar doctor`: what this machine can enforce, and on request the proof.
+
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use belljar_attacks::{ATTACKS, Lab, Verdict};
+use belljar_box::doctor::{Finding, Health, examine};
+use belljar_model::display;
+use serde::Serialize;
+
+use crate::cli::DoctorArgs;
+use crate::failure::{Code, FAILED, Outcome, usage};
+use crate::print;
+
+pub(crate) fn run(args: &DoctorArgs) -> Outcome {
+    if let Some(file) = &args.write_probe {
+        write_probe(file).with_context(|| format!("write {}", file.display())).code(FAILED)?;
+        return Ok(0);
+    }
+    let findings = examine();
+    let proofs = if args.prove { Some(prove(args)?) } else { None };
+    let healthy = findings.iter().all(|finding| finding.health != Health::Missing);
+    let proved = proofs.iter().flatten().all(|proof| proof.kept);
+    if args.json {
+        print::json(&Report { healthy, findings, proofs }).code(FAILED)?;
+    } else {
+        for finding in &findings {
+            print::out(&line(finding)).code(FAILED)?;
+        }
+    }
+    Ok(if healthy && proved { 0 } else { FAILED })
+}
+
+#[derive(Serialize)]
+struct Report {
+    healthy: bool,
+    findings: Vec<Finding>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proofs: Option<Vec<Proof>>,
+}
+
+/// One attack that was tried here.
+#[derive(Serialize)]
+struct Proof {
+    id: &'static str,
+    title: &'static str,
+    kept: bool,
+    verdict: &'static str,
+    detail: String,
+}
+
+fn line(finding: &Finding) -> String {
+    let mark = match finding.health {
+        Health::Good => "ok     ",
+        Health::Weak => "weak   ",
+        Health::Missing => "missing",
+    };
+    let remedy =
+        finding.remedy.as_ref().map_or_else(String::new, |remedy| format!("\n          {remedy}"));
+    format!(
+        "{mark}  {:<18} {}{}\n",
+        finding.subject,
+        display::safe_line(&finding.detail),
+        display::safe_multiline(remedy)
+    )
+}
+
+/// Runs the attacks one by one, telling of each as it ends.
+fn prove(args: &DoctorArgs) -> Result<Vec<Proof>, crate::failure::Failure> {
+    let unknown = args.only.iter().find(|id| !ATTACKS.iter().any(|attack| attack.id == **id));
+    if let Some(id) = unknown {
+        return Err(usage(format!("--only {id}: no such attack")));
+    }
+    let own = std::env::current_exe().context("find our own program").code(FAILED)?;
+    let chosen = ATTACKS
+        .iter()
+        .filter(|attack| args.only.is_empty() || args.only.iter().any(|id| id == attack.id));
+    let mut proofs = Vec::new();
+    for attack in chosen {
+        let lab =
+            Lab::new(&own, &std::env::temp_dir()).map_err(|error| anyhow!(error)).code(FAILED)?;
+        let proof = judge(attack.id, attack.title, attack.run(&lab));
+        if !args.json {
+            let mark = if proof.kept { proof.verdict } else { "BROKEN" };
+            let text = format!("{mark:<8} {} {}\n", proof.id, display::safe_line(proof.title));
+            print::out(&text).code(FAILED)?;
+            if !proof.kept {
+                print::out(&format!("         {}\n", display::safe_line(&proof.detail)))
+                    .code(FAILED)?;
+            }
+        }
+        proofs.push(proof);
+    }
+    Ok(proofs)
+}
+
+fn judge(id: &'static str, title: &'static str, verdict: Verdict) -> Proof {
+    let kept = verdict.is_kept();
+    let (name, detail) = match verdict {
+        Verdict::Held { checks, detail } if detail.is_empty() => {
+            ("held", format!("{checks} checks"))
+        }
+        Verdict::Held { checks, detail } => ("held", format!("{checks} checks; {detail}")),
+        Verdict::Residual { checks, why } => ("residual", format!("{checks} checks; {why}")),
+        Verdict::NotHere { why } => ("not here", why),
+        Verdict::Broken { what } => ("broken", what),
+        Verdict::ControlFailed { what } => ("control failed", what),
+    };
+    Proof { id, title, kept, verdict: name, detail }
+}
+
+fn write_probe(file: &Path) -> io::Result<()> {
+    use std::io::Write as _;
+    let mut options = std::fs::File::options();
+    let mut opened = options.write(true).create_new(true).mode(0o755).open(file)?;
+    opened.write_all(belljar_box::embedded::PROBE)
 }

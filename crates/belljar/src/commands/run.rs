@@ -17,6 +17,7 @@ use belljar_workspace::{Caps, Layers, Places, UsageCap};
 use rustix::fs::{Mode as FileMode, OFlags};
 
 use crate::cli::{Cli, RunArgs};
+use crate::commands::apply;
 use crate::config;
 use crate::failure::{Code, FAILED, Failure, NO_BOX, Outcome, USAGE, usage};
 use crate::guard::Guard;
@@ -53,7 +54,7 @@ fn execute(
     interactive: bool,
     began: Instant,
 ) -> Outcome {
-    let overlay = template.mode == Mode::Overlay;
+    let overlay = template.mode != Mode::ReadOnly;
     if let Some(workspace) = workspace.as_mut().filter(|_| overlay) {
         prepare_layers(run, workspace).code(NO_BOX)?;
     }
@@ -78,10 +79,15 @@ fn execute(
         }
     };
     let changed = layers.is_some().then(|| count_changes(run, state));
+    if request.template.mode == Mode::Direct && run.record.review.waits() {
+        take_over(run, state);
+    }
+    let finished_line = finished.ended_in_newline;
     let result = result(run, &request.template, finished, setup, changed);
     settle(run, Some(result.clone()), state);
     say(&result, args);
     if args.json {
+        print::out(if finished_line { "" } else { "\n" }).code(FAILED)?;
         print::json(&result).code(FAILED)?;
     }
     Ok(result.exit_code())
@@ -97,7 +103,7 @@ fn in_box(
     let running = belljar_box::start(request).code(NO_BOX)?;
     let setup = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     let (input, output, error) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
-    let raw = interactive.then(|| Raw::enter(input.as_fd())).transpose();
+    let raw = (interactive && input.is_terminal()).then(|| Raw::enter(input.as_fd())).transpose();
     let raw = raw.context("put the terminal into raw mode").code(NO_BOX)?;
     let (mut output_guard, mut error_guard) = (Guard::default(), Guard::default());
     let (guard_output, guard_error) = (output.is_terminal(), error.is_terminal());
@@ -190,24 +196,7 @@ fn template(
             template.net
         )));
     }
-    if template.mode == Mode::Direct
-        && let Some(workspace) = workspace
-    {
-        refuse_own_program(workspace)?;
-    }
     Ok(template)
-}
-
-/// In direct mode a box could replace the program that confines the next one.
-fn refuse_own_program(workspace: &Path) -> Result<(), Failure> {
-    let own = std::env::current_exe().context("find our own program").code(FAILED)?;
-    match own.starts_with(workspace) {
-        true => Err(usage(format!(
-            "--mode direct: {} lies in the workspace, where the box could replace it; use overlay, or install it elsewhere",
-            own.display()
-        ))),
-        false => Ok(()),
-    }
 }
 
 /// The directories of the overlay, as the workspace's owner has them.
@@ -268,6 +257,22 @@ fn count_changes(run: &mut Run, state: &State) -> u64 {
             print::note("what the box changed is kept, but could not be read yet:");
             print::error(&error);
             0
+        }
+    }
+}
+
+/// Direct mode: takes over at once what is harmless; the rest waits, and is said.
+fn take_over(run: &mut Run, state: &State) {
+    match apply::take_harmless(state, run) {
+        Ok((review, held_back)) => {
+            run.record.review = review;
+            for line in held_back {
+                print::note(&format!("held back: {line}"));
+            }
+        }
+        Err(Failure { error, .. }) => {
+            print::note("nothing was taken over; `belljar apply` tries again:");
+            print::error(&error);
         }
     }
 }
