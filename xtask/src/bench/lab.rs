@@ -10,15 +10,19 @@ use anyhow::{Context as _, Result, bail};
 use crate::dist;
 use crate::shell::{as_from_a_shell, read, shown, target_dir};
 
-/// What everybody is asked to show to the program inside.
+/// What everybody is asked to show to the program inside: the mounts, links and directories that a
+/// box of ours has. The few small files that a box writes by itself (`passwd`, `hosts`) are spared
+/// the others.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
-    /// Read-only directories of the host, such as `/usr`.
+    /// Read-only files and directories of the host outside `/etc`, such as `/usr`.
     pub(super) binds: Vec<PathBuf>,
-    /// Links at the top, such as `/bin` to `usr/bin`.
-    pub(super) links: Vec<(PathBuf, PathBuf)>,
-    /// Files and directories of the host's `/etc`.
+    /// The same of `/etc`.
     pub(super) etc: Vec<PathBuf>,
+    /// Target and place of links, such as `usr/bin` at `/bin`.
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
+    /// Empty directories at the top.
+    pub(super) dirs: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -64,9 +68,13 @@ impl Lab {
                 "some text\n".repeat(40),
             )?;
         }
-        let list = |dir: &str| read(&mut lab.box_for(&["/bin/ls", "-A", dir]));
-        let (top, etc) = (list("/").context("look into a box")?, list("/etc")?);
-        lab.view = view(&top, &etc, Path::new("/"));
+        let look = |payload: &[&str]| read(&mut lab.box_for(payload)).context("look into a box");
+        lab.view = view(
+            &look(&["/bin/cat", "/proc/self/mountinfo"])?,
+            &look(&["/bin/ls", "-A", "/"])?,
+            &look(&["/bin/ls", "-A", "/etc"])?,
+            |path| std::fs::read_link(path).ok(),
+        );
         Ok(lab)
     }
 
@@ -89,21 +97,33 @@ pub(super) fn peers_dir() -> Result<PathBuf> {
     Ok(target_dir()?.join("bench-peers"))
 }
 
-/// The part of the host that shows in a box with these entries. What a box makes up by itself
-/// (`/proc`, `/dev`, `/tmp`, the home, the workspace) every contender makes in its own way.
-fn view(top: &str, etc: &str, host: &Path) -> View {
-    const OWN: [&str; 8] = ["proc", "dev", "tmp", "home", "workspace", "etc", "run", "sys"];
+/// The view of a box with this mount table and these entries in `/` and `/etc`.
+fn view(mounts: &str, top: &str, etc: &str, link: impl Fn(&Path) -> Option<PathBuf>) -> View {
+    // Every contender makes these in its own way.
+    let own = ["/proc", "/dev", "/tmp", "/home", "/workspace", "/etc"].map(Path::new);
+    let bound: Vec<PathBuf> = mounts
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ').skip(4);
+            let (place, options) = (fields.next()?, fields.next()?);
+            options.split(',').any(|option| option == "ro").then(|| PathBuf::from(place))
+        })
+        .filter(|place| !["/proc", "/dev"].iter().any(|dir| place.starts_with(dir)))
+        .filter(|place| place != Path::new("/"))
+        .collect();
     let mut view = View::default();
-    for name in top.lines().filter(|name| !OWN.contains(name)) {
-        let path = host.join(name);
-        if let Ok(target) = std::fs::read_link(&path) {
+    let names = top.lines().map(|name| Path::new("/").join(name));
+    for path in names.chain(etc.lines().map(|name| Path::new("/etc").join(name))) {
+        let is_top = path.parent() == Some(Path::new("/"));
+        if bound.contains(&path) || own.contains(&path.as_path()) {
+            continue;
+        } else if let Some(target) = link(&path) {
             view.links.push((target, path));
-        } else if path.is_dir() {
-            view.binds.push(path);
+        } else if is_top {
+            view.dirs.push(path);
         }
     }
-    view.etc =
-        etc.lines().map(|name| host.join("etc").join(name)).filter(|path| path.exists()).collect();
+    (view.etc, view.binds) = bound.into_iter().partition(|path| path.starts_with("/etc"));
     view
 }
 
@@ -124,19 +144,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_view_holds_only_what_comes_from_the_host() {
-        let host = std::env::temp_dir().join(format!("xtask-view-{}", std::process::id()));
-        std::fs::create_dir_all(host.join("usr/bin")).unwrap();
-        std::fs::create_dir_all(host.join("etc/ssl")).unwrap();
-        std::fs::create_dir_all(host.join("proc")).unwrap();
-        std::os::unix::fs::symlink("usr/bin", host.join("bin")).unwrap();
-        let view = view("bin\nproc\nusr\nworkspace\n", "ssl\nmade-up\n", &host);
-        let expect = View {
-            binds: vec![host.join("usr")],
-            links: vec![("usr/bin".into(), host.join("bin"))],
-            etc: vec![host.join("etc/ssl")],
+    fn the_view_is_what_the_box_has() {
+        let mounts = "\
+74 45 0:40 /root / ro,nosuid - tmpfs none rw
+75 74 0:41 /tmp /tmp rw,nosuid - tmpfs none rw
+78 74 254:0 /@/usr /usr ro,nosuid - ext4 /dev/vda rw
+79 74 254:0 /etc/ssl /etc/ssl ro,nosuid - ext4 /dev/vda rw
+97 96 0:40 /covers/.dir /proc/fs ro,nosuid - tmpfs none rw
+";
+        let link = |path: &Path| match path.to_str().unwrap() {
+            "/bin" => Some("usr/bin".into()),
+            "/etc/mtab" => Some("/proc/mounts".into()),
+            _ => None,
         };
-        std::fs::remove_dir_all(&host).unwrap();
+        let view = view(mounts, "bin\netc\nproc\nrun\ntmp\nusr\n", "mtab\npasswd\nssl\n", link);
+        let expect = View {
+            binds: vec!["/usr".into()],
+            etc: vec!["/etc/ssl".into()],
+            links: vec![
+                ("usr/bin".into(), "/bin".into()),
+                ("/proc/mounts".into(), "/etc/mtab".into()),
+            ],
+            dirs: vec!["/run".into()],
+        };
         assert_eq!(view, expect);
     }
 

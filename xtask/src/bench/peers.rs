@@ -135,8 +135,15 @@ fn bwrap(lab: &Lab, payload: &[&str], etc: &[PathBuf]) -> Command {
     for dir in lab.view.binds.iter().chain(etc) {
         command.arg("--ro-bind").args([dir, dir]);
     }
+    // With all of `/etc` bound, its links are there already.
+    let whole_etc = etc.iter().any(|path| path == Path::new("/etc"));
     for (target, link) in &lab.view.links {
-        command.arg("--symlink").args([target, link]);
+        if !(whole_etc && link.starts_with("/etc")) {
+            command.arg("--symlink").args([target, link]);
+        }
+    }
+    for dir in &lab.view.dirs {
+        command.arg("--dir").arg(dir);
     }
     command.args(["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/home/user"]);
     command.arg("--bind").arg(&lab.workspace).args(["/workspace", "--chdir", "/workspace", "--"]);
@@ -192,8 +199,9 @@ fn write_bundle(lab: &Lab, bundle: &Path, payload: &[&str]) -> Result<()> {
     let root = bundle.join("rootfs");
     let inside = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
     let read_only: Vec<&PathBuf> = lab.view.binds.iter().chain(&lab.view.etc).collect();
-    for dir in ["/proc", "/dev", "/tmp", "/home/user", "/workspace", "/etc"] {
-        std::fs::create_dir_all(inside(Path::new(dir)))?;
+    let own = ["/proc", "/dev", "/tmp", "/home/user", "/workspace", "/etc"].map(Path::new);
+    for dir in own.into_iter().chain(lab.view.dirs.iter().map(PathBuf::as_path)) {
+        std::fs::create_dir_all(inside(dir))?;
     }
     for path in &read_only {
         if path.is_dir() {
