@@ -53,7 +53,7 @@ pub(crate) fn home() -> Option<PathBuf> {
 
 /// Reads and checks one file; `None` when there is none.
 pub(crate) fn read(file: &Path, scope: Scope) -> Result<Option<Config>, Failure> {
-    let text = match read_bounded(file) {
+    let text = match read_bounded(file, scope) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         read => read.with_context(|| format!("read {}", file.display())).code(USAGE)?,
     };
@@ -61,11 +61,15 @@ pub(crate) fn read(file: &Path, scope: Scope) -> Result<Option<Config>, Failure>
     Config::parse(&text, &absolute, scope).map(Some).code(USAGE)
 }
 
-fn read_bounded(file: &Path) -> std::io::Result<String> {
+fn read_bounded(file: &Path, scope: Scope) -> std::io::Result<String> {
     use std::io::Read as _;
     use std::os::unix::fs::OpenOptionsExt as _;
-    // A box may have put a pipe or a link here: neither waits nor leads anywhere.
-    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
+    // A box may have put a pipe or a link into the project: neither waits nor leads anywhere. The
+    // operator's own file may well be a link.
+    let flags = match scope {
+        Scope::Operator => rustix::fs::OFlags::NONBLOCK,
+        Scope::Project => rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW,
+    };
     let flags = i32::try_from(flags.bits()).map_err(std::io::Error::other)?;
     let opened = std::fs::File::options().read(true).custom_flags(flags).open(file)?;
     if !opened.metadata()?.is_file() {

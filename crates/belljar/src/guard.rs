@@ -15,6 +15,8 @@ pub(crate) struct Guard {
     state: State,
     /// The sequence so far, held back until it is known to be harmless.
     held: Vec<u8>,
+    /// Continuation bytes that the UTF-8 character before still needs.
+    awaited: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +26,8 @@ enum State {
     /// After the first byte of a C1 control in UTF-8.
     C1,
     Escape,
+    /// After `ESC %`, which would leave UTF-8.
+    Charset,
     Csi,
     /// An operating system command: kept while short, then judged by its number.
     Osc,
@@ -67,15 +71,17 @@ impl Guard {
                 ESC => self.hold(byte, State::Escape),
                 C1_LEAD => self.hold(byte, State::C1),
                 ENQUIRY => {}
-                _ => out.push(byte),
+                // Some terminals take a control in eight bits for what it was before UTF-8.
+                0x80..=0x9f if self.awaited == 0 => {}
+                _ => {
+                    self.awaited = awaited_after(byte, self.awaited);
+                    out.push(byte);
+                }
             },
             State::C1 => match byte {
                 0x80..=0x9f => self.drop_held(State::Ground),
-                _ => {
-                    out.append(&mut self.held);
-                    self.state = State::Ground;
-                    self.step(byte, out);
-                }
+                0xa0..=0xbf => self.release(byte, out),
+                _ => self.drop_and_step(byte, out), // a first byte without its second
             },
             State::Escape => match byte {
                 b'[' => self.hold(byte, State::Csi),
@@ -83,15 +89,15 @@ impl Guard {
                 b'P' | b'X' | b'^' | b'_' => self.drop_held(State::Dropped),
                 ESC => self.drop_held(State::Ground),
                 b'Z' => self.drop_held(State::Ground), // asks what the terminal is
+                b'%' => self.drop_held(State::Charset),
+                0x80.. => self.drop_and_step(byte, out),
                 _ => self.release(byte, out),
             },
+            State::Charset => self.drop_held(State::Ground),
             State::Csi => match byte {
                 0x40..=0x7e if self.asks(byte) => self.drop_held(State::Ground),
                 0x40..=0x7e => self.release(byte, out),
-                ESC => {
-                    self.drop_held(State::Ground);
-                    self.hold(byte, State::Escape);
-                }
+                ESC | 0x80.. => self.drop_and_step(byte, out),
                 _ => self.hold_on(byte),
             },
             State::Osc => match byte {
@@ -126,11 +132,18 @@ impl Guard {
         let body = self.held.get(2..).unwrap_or_default();
         let mut parts = body.split(|byte| *byte == b';');
         let harmless = parts.next().is_some_and(|number| HARMLESS_OSC.contains(&number));
-        if harmless && !parts.any(|part| part == b"?") {
+        let text = std::str::from_utf8(body).is_ok_and(|text| !text.chars().any(char::is_control));
+        if harmless && text && !parts.any(|part| part == b"?") {
             out.append(&mut self.held);
             out.extend_from_slice(end);
         }
         self.drop_held(State::Ground);
+    }
+
+    /// Gives up the sequence; the byte begins anew.
+    fn drop_and_step(&mut self, byte: u8, out: &mut Vec<u8>) {
+        self.drop_held(State::Ground);
+        self.step(byte, out);
     }
 
     fn hold(&mut self, byte: u8, next: State) {
@@ -157,6 +170,17 @@ impl Guard {
         out.append(&mut self.held);
         out.push(byte);
         self.state = State::Ground;
+    }
+}
+
+/// How many continuation bytes are still to come after this byte.
+fn awaited_after(byte: u8, awaited: u8) -> u8 {
+    match byte {
+        0xc3..=0xdf => 1,
+        0xe0..=0xef => 2,
+        0xf0..=0xf4 => 3,
+        0x80..=0xbf => awaited.saturating_sub(1),
+        _ => 0,
     }
 }
 
@@ -202,6 +226,11 @@ mod tests {
         check(b"a\x05b", b"ab");
         check(b"a\xc2\x9b21tb", b"a21tb");
         check(b"a\x1bZb", b"ab");
+        check(b"\x1b\xc2\x9d52;c;ZXZpbA==\x07", b"52;c;ZXZpbA==\x07");
+        check(b"\x1b[\xc2\x9d52;c;ZXZpbA==\x07", b"52;c;ZXZpbA==\x07");
+        check(b"\x1b]0;x\xc2\x9c\xc2\x9d52;c;ZXZpbA==\x07", b"");
+        check(b"\x1b%@\x9d52;c;ZXZpbA==\x07", b"52;c;ZXZpbA==\x07");
+        check(b"a\x9d52;c;x\x07", b"a52;c;x\x07");
         check(b"a\x1b]52;c;never ending", b"a");
     }
 

@@ -36,15 +36,9 @@ pub struct Ids {
 impl Standing {
     /// Looks at this process.
     pub fn of_this_process() -> Self {
-        let whole = std::fs::read_to_string("/proc/self/uid_map")
-            .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]));
         let admin = rustix::thread::capabilities(None)
             .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
-        if rustix::process::geteuid().is_root() && whole && admin {
-            Self::Root
-        } else {
-            Self::Rootless
-        }
+        if is_root_of_the_machine() && admin { Self::Root } else { Self::Rootless }
     }
 
     /// The ids of a new box. `random` tells the boxes of root apart.
@@ -61,6 +55,20 @@ impl Standing {
             },
         }
     }
+}
+
+/// Whether our user id is the machine's own 0, not that of a container's user namespace.
+fn is_root_of_the_machine() -> bool {
+    let whole = || {
+        std::fs::read_to_string("/proc/self/uid_map")
+            .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+    };
+    rustix::process::geteuid().is_root() && whole()
+}
+
+/// Root without its powers could start a box, but only one whose payload is root too.
+pub(crate) fn is_powerless_root(standing: Standing) -> bool {
+    standing == Standing::Rootless && is_root_of_the_machine()
 }
 
 /// Writes the id maps of the user namespace that `pid` is in.

@@ -16,7 +16,7 @@ use rustix::thread::CapabilitySet;
 use crate::cgroup::{Cgroup, Place};
 use crate::prepare::{PrepareError, Prepared, prepare};
 use crate::request::Request;
-use crate::standing::{Ids, Standing, write_maps};
+use crate::standing::{Ids, Standing, is_powerless_root, write_maps};
 use crate::{embedded, hint};
 
 /// Why a box did not come to be. Nothing of the payload has run.
@@ -40,6 +40,10 @@ pub enum StartError {
     Build { stage: Stage, what: String, source: io::Error },
     #[error("{doing}")]
     Host { doing: &'static str, source: io::Error },
+    #[error(
+        "this process is root without CAP_SYS_ADMIN, so the program would be root of the machine too: run belljar as a plain user"
+    )]
+    PowerlessRoot,
     #[error("init ended without a word")]
     Silence,
 }
@@ -93,6 +97,9 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
 /// Builds the box that `request` describes. The payload starts with [`Running::supervise`].
 pub fn start(request: &Request) -> Result<Running, StartError> {
     let standing = Standing::of_this_process();
+    if is_powerless_root(standing) {
+        return Err(StartError::PowerlessRoot);
+    }
     let ids = standing.ids(request.template.user, request.random);
     let program = embedded::init().map_err(host("copy init into memory"))?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())

@@ -3,7 +3,7 @@
 //! Nothing of `/home`, `/root`, `/run`, `/var`, `/opt` or `/sys`; of `/etc` only what programs need
 //! to start and to find each other. What is not listed does not exist inside.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -22,13 +22,16 @@ pub const HOSTNAME: &str = "belljar";
 /// Programs and libraries. A link is shown as a link, a directory read-only.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store"];
 
-/// Names in `/etc` that are shown read-only, and who needs them. A final `*` stands for any ending.
-const ETC: [(&str, &str); 19] = [
+/// What of `/etc` is shown read-only, and who needs it. A final `*` stands for any ending. Never a
+/// directory with private keys: a plain user's groups go with the payload.
+const ETC: [(&str, &str); 22] = [
     ("alternatives", "Debian: which program answers to a name"),
     ("ld.so.cache", "the dynamic linker"),
-    ("ssl", "certificates of authorities"),
-    ("pki", "certificates of authorities on Fedora"),
-    ("ca-certificates", "certificates of authorities on Arch"),
+    ("ssl/certs", "certificates of authorities"),
+    ("ssl/openssl.cnf", "OpenSSL starts with it"),
+    ("pki/tls/certs", "certificates of authorities on Fedora"),
+    ("pki/ca-trust", "certificates of authorities on Fedora"),
+    ("ca-certificates/extracted", "certificates of authorities on Arch"),
     ("crypto-policies", "TLS settings on Fedora"),
     ("java*", "the Java runtime's own settings"),
     ("perl", "Perl's module path"),
@@ -43,26 +46,26 @@ const ETC: [(&str, &str); 19] = [
     ("mime.types", "web servers and mailers"),
     ("debian_version", "tools that ask which Debian this is"),
     ("localtime", "the time zone"),
+    ("magic", "file(1)"),
 ];
 
 /// The steps that furnish the system part of a box.
 pub(crate) fn system_steps() -> Vec<Step> {
     let mut steps: Vec<Step> = SYSTEM.iter().filter_map(|path| shown(Path::new(path))).collect();
-    let names: Vec<_> = std::fs::read_dir("/etc")
+    let etc = Path::new("/etc");
+    let names: Vec<OsString> = std::fs::read_dir(etc)
         .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect())
         .unwrap_or_default();
-    let wanted = |name: &OsStr| {
-        ETC.iter().any(|(pattern, _)| match pattern.strip_suffix('*') {
-            Some(start) => name.as_bytes().starts_with(start.as_bytes()),
-            None => name == *pattern,
-        })
-    };
-    steps.extend(
-        names
-            .iter()
-            .filter(|name| wanted(name))
-            .filter_map(|name| shown(&Path::new("/etc").join(name))),
-    );
+    for (pattern, _) in ETC {
+        match pattern.strip_suffix('*') {
+            None => steps.extend(shown(&etc.join(pattern))),
+            Some(start) => {
+                let matching =
+                    names.iter().filter(|name| name.as_bytes().starts_with(start.as_bytes()));
+                steps.extend(matching.filter_map(|name| shown(&etc.join(name))));
+            }
+        }
+    }
     steps.push(link("/etc/os-release", "/usr/lib/os-release"));
     steps.push(link("/etc/mtab", "/proc/self/mounts"));
     steps

@@ -232,7 +232,7 @@ impl<'a> Site<'a> {
             let source = Source::Path { path: target.clone(), identity: None };
             self.bind(&source, &target, Access::Device)?;
         }
-        let pts = filesystem("devpts", &[("mode", "620"), ("ptmxmode", "666")])?;
+        let pts = filesystem("devpts", &[("mode", "620"), ("ptmxmode", "666"), ("max", "64")])?;
         self.attach(pts.as_fd(), b"/dev/pts")?;
         let links = [
             ("/dev/ptmx", "pts/ptmx"),

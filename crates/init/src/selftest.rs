@@ -10,7 +10,7 @@ use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, SocketType};
 
 use crate::Failure;
-use crate::plan::{Plan, Stage};
+use crate::plan::{Plan, RootKind, Stage};
 
 /// Landlock forbids what only it forbids: the device number 0:0 may be made by anyone.
 pub(crate) fn landlock_holds() -> Result<(), Failure> {
@@ -31,7 +31,9 @@ pub(crate) fn sealed(plan: &Plan) -> Result<(), Failure> {
     expect(rustix::thread::no_new_privs().unwrap_or(false), "no_new_privs is off")?;
     expect(root_is_alone(), "the old root is still there")?;
     refused("/proc/1/environ can be read", open("/proc/1/environ", OFlags::RDONLY))?;
-    refused("/usr can be written", open("/usr/.belljar", OFlags::CREATE | OFlags::WRONLY))?;
+    if matches!(plan.root, RootKind::Empty) {
+        refused("/usr can be written", open("/usr/.belljar", OFlags::CREATE | OFlags::WRONLY))?;
+    }
     let mounted = rustix::mount::mount("none", "/tmp", "tmpfs", MountFlags::empty(), None);
     refused("something can be mounted", mounted)?;
     refused("the root can be changed", rustix::process::chroot("/tmp"))?;

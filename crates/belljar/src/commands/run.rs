@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +12,8 @@ use belljar_box::{
     Count, DiskUse, Finished, Request, Standing, Stream, Supervision, Workspace, view,
 };
 use belljar_model::{
-    Clock, Mode, Net, Reason, Review, RunId, RunRecord, RunResult, RunState, Template, WorkspaceAt,
+    Access, Clock, Mode, Net, Reason, Review, RunId, RunRecord, RunResult, RunState, Template,
+    WorkspaceAt,
 };
 use belljar_workspace::{Caps, Layers, Places, UsageCap};
 use rustix::fs::{Mode as FileMode, OFlags};
@@ -27,6 +29,7 @@ use crate::terminal::{self, Raw};
 
 pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     let began = Instant::now();
+    refuse_unknown_option(args)?;
     let state = State::open()?;
     let workspace = workspace(args, &state)?;
     let path = workspace.as_ref().map(|workspace| workspace.path.as_path());
@@ -166,6 +169,33 @@ fn workspace(args: &RunArgs, state: &State) -> Result<Option<Workspace>, Failure
     Ok(Some(Workspace { place, path, layers: None }))
 }
 
+/// A misspelt option must not become the name of a program.
+fn refuse_unknown_option(args: &RunArgs) -> Result<(), Failure> {
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    let before = typed.len().checked_sub(args.command.len() + 1).and_then(|index| typed.get(index));
+    let first = args.command.first().map_or(&[][..], |word| word.as_bytes());
+    if first.starts_with(b"-") && before.is_none_or(|word| word != "--") {
+        let first = String::from_utf8_lossy(first);
+        return Err(usage(format!(
+            "unexpected option {first}; `belljar run --help` lists them, and a program of that name goes behind `--`"
+        )));
+    }
+    Ok(())
+}
+
+/// A box that can write our own program could replace what confines the next one.
+fn refuse_own_program(template: &Template) -> Result<(), Failure> {
+    let own = std::env::current_exe().context("find our own program").code(FAILED)?;
+    let writable = template.mounts.iter().filter(|mount| mount.access() == Access::ReadWrite);
+    for mount in writable {
+        let (_, real) = belljar_box::open(mount.source()).context("--mount").code(USAGE)?;
+        if own.starts_with(&real) {
+            return Err(usage(format!("--mount {mount}: the box could replace {}", own.display())));
+        }
+    }
+    Ok(())
+}
+
 /// The template that is asked for, with the flags on top.
 fn template(
     cli: &Cli,
@@ -196,6 +226,7 @@ fn template(
             template.net
         )));
     }
+    refuse_own_program(&template)?;
     Ok(template)
 }
 
