@@ -31,6 +31,10 @@ pub(super) fn start(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
+/// Calls in which a process waits for another one; their time is not work.
+const WAITS: [&str; 8] =
+    ["poll", "ppoll", "epoll_wait", "recvmsg", "wait4", "waitid", "futex", "clock_nanosleep"];
+
 /// One line of a trace.
 #[derive(Debug, PartialEq)]
 struct Call {
@@ -42,6 +46,12 @@ struct Call {
     text: String,
     /// Seconds in the kernel, waiting included.
     took: f64,
+}
+
+impl Call {
+    fn waits(&self) -> bool {
+        WAITS.contains(&self.name.as_str())
+    }
 }
 
 /// `PID TIME name(args) = result <took>`, also the second half of a call that was interrupted.
@@ -68,35 +78,39 @@ fn tables(calls: &[Call]) -> String {
         }
     }
     let mut text = String::from(
-        "by process, in order of appearance: calls, ms in the kernel, first and last call (ms)\n",
+        "by process, in order of appearance: calls, ms at work in the kernel, ms waiting, \
+         first and last call (ms)\n",
     );
     for pid in order {
         let own: Vec<&Call> = calls.iter().filter(|call| call.pid == pid).collect();
-        let spent: f64 = own.iter().map(|call| call.took).sum();
+        let (waits, works): (Vec<&Call>, Vec<&Call>) =
+            own.iter().copied().partition(|call| call.waits());
+        let sum = |calls: &[&Call]| calls.iter().map(|call| call.took).sum::<f64>();
         let ends = own.iter().map(|call| call.at + call.took).fold(0.0, f64::max);
         let begins = own.iter().map(|call| call.at).fold(f64::INFINITY, f64::min);
         text += &format!(
-            "  {pid:>8} {:>6} {:>9.3} {:>9.3} {:>9.3}\n",
+            "  {pid:>8} {:>6} {:>9.3} {:>9.3} {:>9.3} {:>9.3}\n",
             own.len(),
-            spent * 1e3,
+            sum(&works) * 1e3,
+            sum(&waits) * 1e3,
             (begins - first) * 1e3,
             (ends - first) * 1e3
         );
     }
     let mut by_name: BTreeMap<&str, (usize, f64)> = BTreeMap::new();
-    for call in calls {
+    for call in calls.iter().filter(|call| !call.waits()) {
         let entry = by_name.entry(&call.name).or_default();
         entry.0 += 1;
         entry.1 += call.took;
     }
     let mut by_name: Vec<_> = by_name.into_iter().collect();
     by_name.sort_by(|(_, (_, a)), (_, (_, b))| b.total_cmp(a));
-    text += "\nby system call, waiting included: calls, ms in all, ms each\n";
+    text += "\nby system call, without those that wait: calls, ms in all, ms each\n";
     for (name, (count, spent)) in by_name.iter().take(TOP) {
         let each = spent / f64::from(u32::try_from(*count).unwrap_or(u32::MAX));
         text += &format!("  {name:<20} {count:>6} {:>9.3} {:>9.3}\n", spent * 1e3, each * 1e3);
     }
-    let mut slowest: Vec<&Call> = calls.iter().collect();
+    let mut slowest: Vec<&Call> = calls.iter().filter(|call| !call.waits()).collect();
     slowest.sort_by(|a, b| b.took.total_cmp(&a.took));
     text += "\nthe longest calls: process, at (ms), took (ms)\n";
     for call in slowest.iter().take(TOP) {
@@ -135,7 +149,11 @@ mod tests {
     fn the_tables_add_up_by_process_and_by_call() {
         let calls: Vec<Call> = TRACE.lines().filter_map(parse).collect();
         let text = tables(&calls);
-        assert!(text.contains("        12      2     2.500     0.000     3.000\n"), "{text}");
-        assert!(text.contains("  wait4                     1     2.000     2.000\n"), "{text}");
+        assert!(
+            text.contains("        12      2     0.500     2.000     0.000     3.000\n"),
+            "{text}"
+        );
+        assert!(text.contains("  execve                    1     0.500     0.500\n"), "{text}");
+        assert!(!text.contains("  wait4 "), "{text}");
     }
 }
