@@ -85,7 +85,7 @@ fn tables(calls: &[Call]) -> String {
         let own: Vec<&Call> = calls.iter().filter(|call| call.pid == pid).collect();
         let (waits, works): (Vec<&Call>, Vec<&Call>) =
             own.iter().copied().partition(|call| call.waits());
-        let sum = |calls: &[&Call]| calls.iter().map(|call| call.took).sum::<f64>();
+        let sum = |calls: &[&Call]| calls.iter().fold(0.0, |sum, call| sum + call.took);
         let ends = own.iter().map(|call| call.at + call.took).fold(0.0, f64::max);
         let begins = own.iter().map(|call| call.at).fold(f64::INFINITY, f64::min);
         text += &format!(
