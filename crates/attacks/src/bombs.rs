@@ -81,9 +81,9 @@ fn killed(lab: &Lab, checks: &mut Checks) -> Step {
     ];
     // The disk of the workspace is the host's, so the limit must also see what a listing does not.
     let hidden = [
-        ("fill-unlinked /workspace/y 1048576", "fill-unlinked /workspace/y 536870912"),
-        ("fill-hidden /workspace/d1 1048576", "fill-hidden /workspace/d2 536870912"),
-        ("files /workspace/f1 100", "files /workspace/f2 500000"),
+        ("fill-unlinked /workspace/y 1048576", "fill-unlinked /workspace/y 268435456"),
+        ("fill-hidden /workspace/d1 1048576", "fill-hidden /workspace/d2 268435456"),
+        ("files /workspace/f1 100", "files /workspace/f2 300000"),
     ];
     let of_disk = in_workspace.options(&["--disk", "16MiB"]);
     let hidden = hidden.map(|(little, much)| (of_disk.clone(), little, much, "disk", 137));
@@ -102,8 +102,15 @@ fn killed(lab: &Lab, checks: &mut Checks) -> Step {
 
 /// While one box rages, another starts and answers.
 fn neighbours(lab: &Lab, checks: &mut Checks) -> Step {
+    // A bomb that never stops is found out, and told as what it is.
+    let told = lab.boxed().options(&["--pids", "100", "--timeout", "10s"]).tell_act("storm 20")?;
+    let reasons: &[&str] = match told.layer("cgroup") {
+        "in_force" => &["pids"],
+        _ => &["pids", "timeout"], // where nobody counts what was refused
+    };
+    checks.one_of("a fork bomb ends by", told.reason(), reasons)?;
     for rage in ["storm 20", "spin 20", "memory 400000000", "terminals 3000"] {
-        let options = ["--pids", "200", "--memory", "256MiB", "--files", "4096", "--timeout", "3s"];
+        let options = ["--pids", "200", "--memory", "256MiB", "--files", "4096", "--timeout", "2s"];
         let raging = lab.boxed().options(&options).option("--json").start(&words(rage))?;
         let answer = lab.boxed().act("socket unix stream 0")?;
         checks.exactly(format_args!("a neighbour of `{rage}`"), &answer, "ok")?;

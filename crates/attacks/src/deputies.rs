@@ -242,22 +242,25 @@ pub(crate) fn c20(lab: &Lab) -> Trial {
     let top = repository(lab, "c20")?;
     fs::write(top.join("belljar.toml"), "[template.default]\npids = 64\n")
         .during("write a file")?;
-    let before = crate::host::picture(&top);
     let script = "cd /workspace; mv belljar.toml old.toml; \
                   printf '[template.default]\\npids = 4096\\n' > belljar.toml; exit 0";
+    let mut kept = |how: &str| {
+        let text = fs::read_to_string(top.join("belljar.toml")).unwrap_or_default();
+        checks.exactly(how, &text, "[template.default]\npids = 64\n")
+    };
     for mode in ["overlay", "direct"] {
         let boxed = lab.boxed().workspace(&top).cwd(&top).options(&["--mode", mode]);
         boxed.run(&["/bin/sh", "-c", script])?;
-        let after = crate::host::picture(&top);
-        checks
-            .holds(before == after, format_args!("a box in {mode} mode replaced belljar.toml"))?;
+        kept(&format!("belljar.toml after a run in {mode} mode"))?;
+        lab.belljar_in(&top, &["apply", "--yes"])?;
+        kept("belljar.toml after apply")?;
     }
-    let applied = lab.belljar_in(&top, &["apply", "--yes"])?;
-    let text = fs::read_to_string(top.join("belljar.toml")).during("read it back")?;
-    checks.holds(
-        text.contains("64"),
-        format_args!("apply took it over: {}", applied.stderr_text()),
-    )?;
+    let asked = ["apply", "--yes", "--include-executable", "belljar.toml"];
+    let applied = lab.belljar_in(&top, &asked)?;
+    let text = fs::read_to_string(top.join("belljar.toml")).unwrap_or_default();
+    checks
+        .control(text.contains("4096"), format_args!("asked for it: {}", applied.stderr_text()))?;
+    fs::write(top.join("belljar.toml"), "[template.default]\npids = 64\n").during("begin anew")?;
     // No file with the policy of a run appears anywhere where a box could see it.
     let listing = lab.boxed().direct(&top).run(&["/bin/ls", "-a", "/workspace", "/tmp"])?;
     let listing = listing.stdout_text();
@@ -267,7 +270,8 @@ pub(crate) fn c20(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Belljar's own program lies in the directory that the box may write.
+/// Belljar's own program lies in the directory that the box may write: either there is no such box, or the
+/// program stays what it was.
 pub(crate) fn c21(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let top = repository(lab, "c21")?;
@@ -275,33 +279,41 @@ pub(crate) fn c21(lab: &Lab) -> Trial {
     fs::create_dir(&own).during("make a directory")?;
     let installed = own.join("belljar");
     fs::copy(&lab.belljar, &installed).during("install belljar")?;
-    let run = |mode: &str, workspace: &Path| -> Step<(Option<i32>, String)> {
+    let original = fs::read(&installed).during("read belljar")?;
+    let run = |options: &[&str], workspace: Option<&Path>| -> Step<(Option<i32>, String)> {
         let probe = format!("{}:/probe:ro", lab.probe.display());
         let program = Program::new(&installed)
             .env("HOME", &lab.home)
             .env("BELLJAR_HOME", &lab.state)
             .cwd(&lab.dir)
-            .args(["run", "--mode", mode, "--mount", &probe, "--workspace"])
-            .arg(workspace)
-            .args(["--", "/probe", "me"]);
-        let ended = program.run()?;
-        Ok((ended.code, ended.stderr_text()))
+            .args(["run", "--mount", &probe])
+            .args(options);
+        let program = match workspace {
+            Some(workspace) => program.arg("--workspace").arg(workspace),
+            None => program.arg("--no-workspace"),
+        };
+        let script = "for place in /workspace/bin /workspace /own; do \
+                      rm -f $place/belljar; cp /probe $place/belljar; done 2>/dev/null; echo ran";
+        let ended = program.args(["--", "/bin/sh", "-c", script]).run()?;
+        Ok((ended.code, ended.stdout_text() + &ended.stderr_text()))
     };
-    for workspace in [&top, &own] {
-        let (code, said) = run("direct", workspace)?;
-        checks
-            .holds(code == Some(125) || code == Some(2), format_args!("code {code:?}: {said}"))?;
-    }
-    let program = Program::new(&installed).env("HOME", &lab.home).env("BELLJAR_HOME", &lab.state);
     let mount = format!("{}:/own:rw", own.display());
-    let given =
-        program.cwd(&lab.dir).args(["run", "--no-workspace", "--mount", &mount, "--", "true"]);
-    let code = given.run()?.code;
-    checks.holds(matches!(code, Some(2 | 125)), format_args!("in a mount: code {code:?}"))?;
+    let (direct, mounted) = (["--mode", "direct"], ["--mount", mount.as_str()]);
+    let ways = [(&direct, Some(top.as_path())), (&direct, Some(own.as_path())), (&mounted, None)];
+    for (options, workspace) in ways {
+        let (code, said) = run(options, workspace)?;
+        let refused = matches!(code, Some(2 | 125)) && !said.contains("ran");
+        let same = fs::read(&installed).is_ok_and(|now| now == original);
+        checks.holds(
+            same,
+            format_args!("{options:?}, {workspace:?}: belljar was replaced: {said}"),
+        )?;
+        checks.holds(refused || same, format_args!("{options:?}: code {code:?}: {said}"))?;
+    }
     // Where the box cannot write it, or it lies elsewhere, there is nothing to refuse.
     let elsewhere = repository(lab, "c21")?;
     for (mode, workspace) in [("overlay", &top), ("read-only", &top), ("direct", &elsewhere)] {
-        let (code, said) = run(mode, workspace)?;
+        let (code, said) = run(&["--mode", mode], Some(workspace))?;
         checks.control(code == Some(0), format_args!("{mode}: code {code:?}: {said}"))?;
     }
     checks.held()

@@ -79,7 +79,7 @@ pub(crate) fn d11(lab: &Lab) -> Trial {
 
 /// What a box opens costs the supervisor nothing.
 pub(crate) fn d12(lab: &Lab) -> Trial {
-    const OPENS: &str = "1000000";
+    const OPENS: &str = "200000";
     let mut checks = Checks::default();
     let room = lab.room("d12")?;
     let live = working(lab, &room, &format!("/probe open-and-close /etc/passwd {OPENS}"))?;
