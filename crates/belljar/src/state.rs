@@ -64,7 +64,9 @@ impl State {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .context("lock the run")?;
         let run = Run { dir, record };
-        run.save()?;
+        // Nothing is there yet that a torn write could spoil.
+        let text = serde_json::to_vec(&run.record)?;
+        fs::write(run.dir.join("run.json"), text).context("write run.json")?;
         Ok((run, lock))
     }
 

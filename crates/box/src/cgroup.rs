@@ -3,33 +3,24 @@
 //! A box gets a cgroup beneath the supervisor's own, so that whatever limits the supervisor limits
 //! its boxes too. Where the user may not make one, [`crate::standin`] does what can be done without.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_init::janitor;
+use belljar_init::janitor::{self, Directory, Setting};
 use belljar_model::{Limits, RunId};
-use rustix::fs::{Mode, OFlags};
 
 /// Init is in the cgroup too.
 const OUR_PROCESSES: u32 = 1;
 /// How often the kernel refills the CPU quota, in microseconds; its own default.
 const PERIOD: u64 = 100_000;
 
-/// Where a box's cgroup will be; nothing exists yet.
+/// The cgroup of one box: where it is, or will be once the janitor has made it.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Cgroup {
+    /// Joined through the `tasks` files.
     V1 { memory: PathBuf, pids: PathBuf, cpu: PathBuf },
+    /// The directory is where init is born.
     V2 { directory: PathBuf },
-}
-
-/// The cgroup of one box.
-#[derive(Debug)]
-pub(crate) struct Cgroup {
-    place: Place,
-    /// v1: the `tasks` files that init joins by; v2: the directory that it is born in.
-    doors: Vec<OwnedFd>,
 }
 
 /// What the kernel has counted.
@@ -40,7 +31,7 @@ pub(crate) struct Counts {
     pub(crate) refused_forks: u64,
 }
 
-impl Place {
+impl Cgroup {
     /// Finds out what this process may make. `None`: nothing.
     pub(crate) fn find(run: RunId) -> Option<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -73,79 +64,65 @@ impl Place {
         }
     }
 
-    pub(crate) fn create(self, limits: &Limits) -> io::Result<Cgroup> {
-        let doors = self.fill(limits);
-        match doors {
-            Ok(doors) => Ok(Cgroup { place: self, doors }),
-            Err(error) => {
-                self.directories().into_iter().for_each(janitor::remove);
-                Err(error)
-            }
-        }
-    }
-
-    fn fill(&self, limits: &Limits) -> io::Result<Vec<OwnedFd>> {
+    /// How to make it, in the order of [`Self::directories`].
+    pub(crate) fn recipe(&self, limits: &Limits) -> Vec<Directory> {
         let memory_bytes = limits.memory.as_u64().to_string();
         let processes = (limits.pids + OUR_PROCESSES).to_string();
         let quota = u64::from(limits.cpus.millis()) * PERIOD / 1000;
-        for directory in self.directories() {
-            std::fs::create_dir(directory)?;
-        }
+        let set = |file: &str, value: &str| Setting {
+            file: file.to_owned(),
+            value: value.to_owned(),
+            optional: false,
+        };
+        let try_set = |file: &str, value: &str| Setting { optional: true, ..set(file, value) };
+        let made = |path: &Path, files: Vec<Setting>, door: Option<&str>| Directory {
+            path: path.as_os_str().as_bytes().to_vec(),
+            files,
+            door: door.map(str::to_owned),
+        };
         match self {
             Self::V1 { memory, pids, cpu } => {
-                std::fs::write(memory.join("memory.limit_in_bytes"), &memory_bytes)?;
-                // Present only where swap is accounted; without it there is nothing to limit.
-                std::fs::write(memory.join("memory.memsw.limit_in_bytes"), &memory_bytes).ok();
-                std::fs::write(pids.join("pids.max"), processes)?;
-                std::fs::write(cpu.join("cpu.cfs_quota_us"), quota.to_string())?;
-                let door = |directory: &Path| {
-                    let file = File::options().write(true).open(directory.join("tasks"))?;
-                    Ok::<_, io::Error>(OwnedFd::from(file))
-                };
-                Ok(vec![door(memory)?, door(pids)?, door(cpu)?])
+                let of_memory = vec![
+                    set("memory.limit_in_bytes", &memory_bytes),
+                    // Only where swap is accounted; without it there is nothing to limit.
+                    try_set("memory.memsw.limit_in_bytes", &memory_bytes),
+                ];
+                let of_cpu = vec![set("cpu.cfs_quota_us", &quota.to_string())];
+                vec![
+                    made(memory, of_memory, Some("tasks")),
+                    made(pids, vec![set("pids.max", &processes)], Some("tasks")),
+                    made(cpu, of_cpu, Some("tasks")),
+                ]
             }
             Self::V2 { directory } => {
-                std::fs::write(directory.join("memory.max"), &memory_bytes)?;
-                std::fs::write(directory.join("memory.swap.max"), "0").ok(); // no swap, no file
-                std::fs::write(directory.join("memory.oom.group"), "1")?;
-                std::fs::write(directory.join("pids.max"), processes)?;
-                std::fs::write(directory.join("cpu.max"), format!("{quota} {PERIOD}"))?;
-                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                Ok(vec![rustix::fs::open(directory, flags, Mode::empty())?])
+                let files = vec![
+                    set("memory.max", &memory_bytes),
+                    try_set("memory.swap.max", "0"),
+                    set("memory.oom.group", "1"),
+                    set("pids.max", &processes),
+                    set("cpu.max", &format!("{quota} {PERIOD}")),
+                ];
+                vec![made(directory, files, None)]
             }
         }
     }
-}
 
-impl Cgroup {
-    /// v2: the directory for clone3.
-    pub(crate) fn birthplace(&self) -> Option<BorrowedFd<'_>> {
-        match self.place {
-            Place::V1 { .. } => None,
-            Place::V2 { .. } => self.doors.first().map(AsFd::as_fd),
+    /// Whether init must be born in it, instead of joining it later.
+    pub(crate) fn is_birthplace(&self) -> bool {
+        match self {
+            Self::V1 { .. } => false,
+            Self::V2 { .. } => true,
         }
-    }
-
-    /// v1: the files that init writes itself into.
-    pub(crate) fn tasks(&self) -> Vec<BorrowedFd<'_>> {
-        match self.place {
-            Place::V1 { .. } => self.doors.iter().map(AsFd::as_fd).collect(),
-            Place::V2 { .. } => Vec::new(),
-        }
-    }
-
-    pub(crate) fn describe(&self) -> &'static str {
-        self.place.describe()
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        match &self.place {
-            Place::V1 { memory, pids, .. } => Counts {
+        match self {
+            Self::V1 { memory, pids, .. } => Counts {
                 peak_memory: number(&memory.join("memory.max_usage_in_bytes")),
                 memory_kills: field(&memory.join("memory.oom_control"), "oom_kill"),
                 refused_forks: field(&pids.join("pids.events"), "max"),
             },
-            Place::V2 { directory } => Counts {
+            Self::V2 { directory } => Counts {
                 peak_memory: number(&directory.join("memory.peak")),
                 memory_kills: field(&directory.join("memory.events"), "oom_kill"),
                 refused_forks: field(&directory.join("pids.events"), "max"),
@@ -155,7 +132,7 @@ impl Cgroup {
 
     /// Kills what is left, which is nothing after init is gone, and removes the directories.
     pub(crate) fn remove(&self) {
-        self.place.directories().into_iter().for_each(janitor::remove);
+        self.directories().into_iter().for_each(janitor::remove);
     }
 }
 

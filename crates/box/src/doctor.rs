@@ -7,7 +7,7 @@ use belljar_sys::{clone, landlock, process};
 use rustix::process::Signal;
 use serde::Serialize;
 
-use crate::cgroup::Place;
+use crate::cgroup::Cgroup;
 use crate::hint;
 use crate::seccomp::Machine;
 use crate::standing::Standing;
@@ -91,7 +91,7 @@ fn landlock() -> Finding {
 }
 
 fn cgroup() -> Finding {
-    match Place::find(RunId::new(0, 0)) {
+    match Cgroup::find(RunId::new(0, 0)) {
         Some(place) => finding("cgroup", Health::Good, place.describe(), None),
         None => {
             let remedy = "with systemd: `systemd-run --user --scope -p Delegate=yes belljar run …`";

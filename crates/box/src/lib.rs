@@ -17,6 +17,7 @@ mod disk;
 mod flow;
 mod git;
 mod hint;
+mod janitor;
 mod prepare;
 mod processes;
 mod request;

@@ -47,18 +47,20 @@ pub(crate) struct Prepared {
 /// Collects mounts and the descriptors they need.
 struct Mounts<'a> {
     standing: Standing,
-    mapped: MappedTrees,
+    mapped: MappedTrees<'a>,
     hidden: &'a [PathBuf],
     trees: Vec<OwnedFd>,
     steps: Vec<Step>,
     writable: Vec<Vec<u8>>,
 }
 
-/// Makes the plan of one box.
+/// Makes the plan of one box. `doors` are the cgroups (v1) that init is to join.
 pub(crate) fn prepare(
     request: &Request,
     standing: Standing,
     ids: Ids,
+    mapped: MappedTrees<'_>,
+    doors: Vec<OwnedFd>,
     cgroup: bool,
 ) -> Result<Prepared, PrepareError> {
     let template = &request.template;
@@ -67,7 +69,7 @@ pub(crate) fn prepare(
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut mounts = Mounts {
         standing,
-        mapped: MappedTrees::new(ids),
+        mapped,
         hidden: &request.hidden,
         trees: Vec::new(),
         steps: Vec::new(),
@@ -96,6 +98,7 @@ pub(crate) fn prepare(
         None
     };
     let Mounts { trees, steps, writable, .. } = mounts;
+    let (doors, trees) = (doors.len(), doors.into_iter().chain(trees).collect());
     let landlock = strong(Layer::Landlock).then(|| Landlock {
         writable,
         devices: ["null", "zero", "full", "random", "urandom", "tty", "pts"]
@@ -105,6 +108,7 @@ pub(crate) fn prepare(
     let workdir = if request.workspace.is_some() { WORKSPACE } else { HOME };
     let plan = Plan {
         hostname: HOSTNAME.into(),
+        doors,
         root,
         scratch: scratch(limits.disk.as_u64()),
         steps,

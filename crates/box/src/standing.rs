@@ -7,11 +7,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use belljar_sys::{clone, mount, process};
-use rustix::fs::{Mode, OFlags};
+use belljar_sys::mount;
 use rustix::mount::OpenTreeFlags;
-use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
+
+use crate::janitor::Janitor;
 
 /// What the host lets us do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,15 +87,21 @@ fn write_map(pid: i32, file: &str, content: &str) -> io::Result<()> {
 
 /// Detached mounts whose files belong, for the box, to the box. Only for root.
 #[derive(Debug)]
-pub(crate) struct MappedTrees {
-    outside: Ids,
+pub(crate) struct MappedTrees<'a> {
+    ids: Ids,
+    janitor: Option<&'a Janitor>,
     /// One user namespace per owner that was seen; usually one.
     namespaces: Vec<((u32, u32), OwnedFd)>,
 }
 
-impl MappedTrees {
-    pub(crate) fn new(ids: Ids) -> Self {
-        Self { outside: ids, namespaces: Vec::new() }
+impl<'a> MappedTrees<'a> {
+    pub(crate) fn new(ids: Ids, janitor: Option<&'a Janitor>) -> Self {
+        Self { ids, janitor, namespaces: Vec::new() }
+    }
+
+    /// Takes a namespace that was asked for beforehand.
+    pub(crate) fn add(&mut self, owner: (u32, u32), namespace: OwnedFd) {
+        self.namespaces.push((owner, namespace));
     }
 
     /// Clones the tree at `place`; files of its owner become the box's, all others nobody's.
@@ -106,36 +112,23 @@ impl MappedTrees {
             | OpenTreeFlags::AT_EMPTY_PATH
             | OpenTreeFlags::AT_RECURSIVE;
         let tree = rustix::mount::open_tree(place, "", flags)?;
-        mount::map_ids(tree.as_fd(), self.namespace((stat.st_uid, stat.st_gid))?)?;
+        let owner = (stat.st_uid, stat.st_gid);
+        if !self.namespaces.iter().any(|(of, _)| *of == owner) {
+            let janitor = self.janitor.ok_or(io::ErrorKind::NotFound)?;
+            janitor.ask_namespace(owner, self.ids.outside())?;
+            let namespace = janitor.answer()?.pop().ok_or(io::ErrorKind::NotFound)?;
+            self.add(owner, namespace);
+        }
+        let namespace = self.namespaces.iter().find(|(of, _)| *of == owner);
+        let (_, namespace) = namespace.ok_or(io::ErrorKind::NotFound)?;
+        mount::map_ids(tree.as_fd(), namespace.as_fd())?;
         Ok(tree)
-    }
-
-    fn namespace(&mut self, owner: (u32, u32)) -> io::Result<BorrowedFd<'_>> {
-        let known = self.namespaces.iter().position(|(of, _)| *of == owner);
-        let index = match known {
-            Some(index) => index,
-            None => {
-                self.namespaces.push((owner, new_namespace(owner, self.outside)?));
-                self.namespaces.len() - 1
-            }
-        };
-        let (_, namespace) = self.namespaces.get(index).ok_or(io::ErrorKind::NotFound)?;
-        Ok(namespace.as_fd())
     }
 }
 
-/// A user namespace in which `owner` on disk is the box's id.
-fn new_namespace(owner: (u32, u32), ids: Ids) -> io::Result<OwnedFd> {
-    let holder = clone::hold_user_namespace()?;
-    let made = || -> io::Result<OwnedFd> {
-        let pid = holder.pid;
-        write_map(pid, "uid_map", &format!("{} {} 1", owner.0, ids.outside_uid))?;
-        write_map(pid, "gid_map", &format!("{} {} 1", owner.1, ids.outside_gid))?;
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        Ok(rustix::fs::open(format!("/proc/{pid}/ns/user"), flags, Mode::empty())?)
-    };
-    let made = made();
-    rustix::process::pidfd_send_signal(&holder.pidfd, Signal::KILL)?;
-    process::wait(holder.pid, true)?;
-    made
+impl Ids {
+    /// User and group on the host.
+    pub(crate) fn outside(self) -> (u32, u32) {
+        (self.outside_uid, self.outside_gid)
+    }
 }

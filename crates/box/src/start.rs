@@ -2,21 +2,21 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 
-use belljar_init::plan::{Bytes, Event, Order, Stage};
+use belljar_init::plan::{Event, Order, Stage};
 use belljar_init::wire;
 use belljar_model::{InForce, Layer, LayerState, Requirement, Template};
 use belljar_sys::clone::{self, Spawn, Spawned, Step, namespaces};
 use rustix::fs::{Mode, OFlags};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
+use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
 
-use crate::cgroup::{Cgroup, Place};
+use crate::cgroup::Cgroup;
+use crate::janitor::{Janitor, socket_pair};
 use crate::prepare::{PrepareError, Prepared, prepare};
 use crate::request::Request;
-use crate::standing::{Ids, Standing, is_powerless_root, write_maps};
+use crate::standing::{Ids, MappedTrees, Standing, is_powerless_root, write_maps};
 use crate::{embedded, hint};
 
 /// Why a box did not come to be. Nothing of the payload has run.
@@ -54,7 +54,7 @@ pub struct Running {
     pub(crate) init: Spawned,
     pub(crate) control: OwnedFd,
     pub(crate) cgroup: Option<Cgroup>,
-    pub(crate) janitor: Option<OwnedFd>,
+    pub(crate) janitor: Option<Janitor>,
     pub(crate) streams: Streams,
     pub(crate) template: Template,
     pub(crate) layers: Vec<LayerState>,
@@ -82,6 +82,14 @@ impl Streams {
     }
 }
 
+/// All but the cgroup namespace, which init enters once it is in its cgroup, and time.
+const NAMESPACES: u64 = namespaces::USER
+    | namespaces::MOUNT
+    | namespaces::PID
+    | namespaces::NET
+    | namespaces::IPC
+    | namespaces::UTS;
+
 /// What init needs to build the box, and then gives up. The file rights are for overlayfs, which
 /// keeps the credentials it was mounted with.
 const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
@@ -104,116 +112,134 @@ pub fn start(request: &Request) -> Result<Running, StartError> {
     let program = embedded::init().map_err(host("copy init into memory"))?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(host("open /dev/null"))?;
-    let (cgroup, janitor) = make_cgroup(request, &program, &null)?;
-    let started = start_in(request, standing, ids, cgroup.as_ref(), [&program, &null]);
-    match started {
-        Ok((init, control, streams, landlock_abi)) => {
-            let layers = layers(&request.template, landlock_abi, cgroup.as_ref());
-            let template = request.template.clone();
-            Ok(Running { init, control, cgroup, janitor, streams, template, layers })
-        }
-        Err(error) => {
-            if let Some(cgroup) = &cgroup {
-                cgroup.remove();
-            }
-            Err(error)
-        }
-    }
+    let cgroup = find_cgroup(request)?;
+    let janitor = if cgroup.is_some() || standing == Standing::Root {
+        Some(Janitor::hire(&program, &null).map_err(host("start the janitor"))?)
+    } else {
+        None
+    };
+    let site = Site { request, standing, ids, cgroup: cgroup.as_ref(), janitor: janitor.as_ref() };
+    // On failure the janitor finds itself alone, and cleans up.
+    let (init, control, streams, landlock_abi) = site.start([&program, &null])?;
+    let layers = layers(&request.template, landlock_abi, cgroup.as_ref());
+    let template = request.template.clone();
+    Ok(Running { init, control, cgroup, janitor, streams, template, layers })
 }
 
-type Cgrouped = (Option<Cgroup>, Option<OwnedFd>);
-
-/// A cgroup with its janitor, where one can and should be had.
-fn make_cgroup(
-    request: &Request,
-    program: &OwnedFd,
-    null: &OwnedFd,
-) -> Result<Cgrouped, StartError> {
+/// A cgroup, where one can and should be had.
+fn find_cgroup(request: &Request) -> Result<Option<Cgroup>, StartError> {
     let template = &request.template;
     if template.weaken.contains(&Layer::Cgroup) {
-        return Ok((None, None));
+        return Ok(None);
     }
-    let Some(place) = Place::find(request.id) else {
-        return match template.require.contains(&Requirement::Cgroup) {
-            true => Err(StartError::CgroupRequired),
-            false => Ok((None, None)),
-        };
-    };
-    // The janitor first: from the moment the directories exist, somebody answers for them.
-    let (ours, theirs) = socket_pair()?;
-    let janitor = Spawn {
-        namespaces: 0,
-        cgroup: None,
-        tasks: &[],
-        gate: None,
-        ids: None,
-        ambient: 0,
-        program: program.as_fd(),
-        role: c"belljar-janitor",
-        control: theirs.as_fd(),
-        null: null.as_fd(),
-        dies_with_parent: false,
-    };
-    clone::spawn(&janitor).map_err(host("start the janitor"))?;
-    let directories: Vec<Bytes> =
-        place.directories().into_iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
-    wire::send(ours.as_fd(), &directories, &[]).map_err(host("instruct the janitor"))?;
-    let cgroup = place.create(&template.limits).map_err(|source| StartError::Cgroup { source })?;
-    Ok((Some(cgroup), Some(ours)))
+    let found = Cgroup::find(request.id);
+    if found.is_none() && template.require.contains(&Requirement::Cgroup) {
+        return Err(StartError::CgroupRequired);
+    }
+    Ok(found)
 }
 
 type Started = (Spawned, OwnedFd, Streams, u32);
 
-fn start_in(
-    request: &Request,
+/// Everything that the start of one box needs to know.
+struct Site<'a> {
+    request: &'a Request,
     standing: Standing,
     ids: Ids,
-    cgroup: Option<&Cgroup>,
-    [program, null]: [&OwnedFd; 2],
-) -> Result<Started, StartError> {
-    let (control, theirs) = socket_pair()?;
-    let (gate, opener) =
-        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(host("make a pipe"))?;
-    let time =
-        if request.template.weaken.contains(&Layer::TimeNamespace) { 0 } else { namespaces::TIME };
-    let tasks = cgroup.map(Cgroup::tasks).unwrap_or_default();
-    let spawn = Spawn {
-        namespaces: namespaces::USER
-            | namespaces::MOUNT
-            | namespaces::PID
-            | namespaces::NET
-            | namespaces::IPC
-            | namespaces::UTS
-            | time,
-        cgroup: cgroup.and_then(Cgroup::birthplace),
-        tasks: &tasks,
-        gate: Some(gate.as_fd()),
-        ids: (standing == Standing::Root).then_some((ids.inside, ids.inside)),
-        ambient: NEEDED.bits(),
-        program: program.as_fd(),
-        role: c"belljar-init",
-        control: theirs.as_fd(),
-        null: null.as_fd(),
-        dies_with_parent: true,
-    };
-    let init = clone::spawn(&spawn).map_err(|source| no_namespaces(source, time != 0))?;
-    drop(theirs);
-    let built = write_maps(init.pid, standing, ids)
-        .map_err(|source| no_namespaces(source, false))
-        .and_then(|()| {
-            rustix::io::write(&opener, b"1").map_err(host("let init go on"))?;
-            // The plan is made while init starts.
-            let Prepared { plan, trees } = prepare(request, standing, ids, cgroup.is_some())?;
+    cgroup: Option<&'a Cgroup>,
+    janitor: Option<&'a Janitor>,
+}
+
+impl Site<'_> {
+    /// Starts init while the janitor works, then brings both together in the plan.
+    fn start(&self, [program, null]: [&OwnedFd; 2]) -> Result<Started, StartError> {
+        let owner = self.ask().map_err(host("instruct the janitor"))?;
+        let mut doors = Vec::new();
+        let is_birthplace = self.cgroup.is_some_and(Cgroup::is_birthplace);
+        if is_birthplace {
+            doors = self.doors()?;
+        }
+        let (control, theirs) = socket_pair().map_err(host("make a socket pair"))?;
+        let (gate, opener) =
+            rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(host("make a pipe"))?;
+        let weaken = &self.request.template.weaken;
+        let time = if weaken.contains(&Layer::TimeNamespace) { 0 } else { namespaces::TIME };
+        let init = clone::spawn(&Spawn {
+            namespaces: NAMESPACES | time,
+            cgroup: doors.first().map(AsFd::as_fd),
+            gate: Some(gate.as_fd()),
+            ids: (self.standing == Standing::Root).then_some((self.ids.inside, self.ids.inside)),
+            ambient: NEEDED.bits(),
+            program: program.as_fd(),
+            role: c"belljar-init",
+            control: theirs.as_fd(),
+            null: null.as_fd(),
+            dies_with_parent: true,
+        })
+        .map_err(|source| no_namespaces(source, time != 0))?;
+        drop(theirs);
+        let built = self.open_gate(&init, &opener).and_then(|()| {
+            let doors = if is_birthplace { Vec::new() } else { self.doors()? };
+            let Prepared { plan, trees } = self.prepare(owner, doors)?;
             build(&control, plan, &trees)
         });
-    match built {
-        Ok((streams, abi)) => Ok((init, control, streams, abi)),
-        Err(error) => {
-            // Best effort: without its supervisor's socket init ends anyway.
-            rustix::process::pidfd_send_signal(&init.pidfd, rustix::process::Signal::KILL).ok();
-            belljar_sys::process::wait(init.pid, true).ok();
-            Err(error)
+        match built {
+            Ok((streams, abi)) => Ok((init, control, streams, abi)),
+            Err(error) => {
+                // Best effort: without its supervisor's socket init ends anyway.
+                rustix::process::pidfd_send_signal(&init.pidfd, Signal::KILL).ok();
+                belljar_sys::process::wait(init.pid, true).ok();
+                Err(error)
+            }
         }
+    }
+
+    /// Asks the janitor for all that is known to be needed. Returns the owner of the workspace, if
+    /// a namespace for it was asked for.
+    fn ask(&self) -> io::Result<Option<(u32, u32)>> {
+        let Some(janitor) = self.janitor else { return Ok(None) };
+        if let Some(cgroup) = self.cgroup {
+            janitor.ask_cgroups(cgroup.recipe(&self.request.template.limits))?;
+        }
+        let Some(workspace) = self.request.workspace.as_ref() else { return Ok(None) };
+        if self.standing != Standing::Root {
+            return Ok(None);
+        }
+        let stat = rustix::fs::fstat(&workspace.place)?;
+        let owner = (stat.st_uid, stat.st_gid);
+        janitor.ask_namespace(owner, self.ids.outside())?;
+        Ok(Some(owner))
+    }
+
+    /// The doors of the cgroup that was asked for.
+    fn doors(&self) -> Result<Vec<OwnedFd>, StartError> {
+        match (self.janitor, self.cgroup) {
+            (Some(janitor), Some(_)) => {
+                janitor.answer().map_err(|source| StartError::Cgroup { source })
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn open_gate(&self, init: &Spawned, opener: &OwnedFd) -> Result<(), StartError> {
+        write_maps(init.pid, self.standing, self.ids)
+            .map_err(|source| no_namespaces(source, false))?;
+        rustix::io::write(opener, b"1").map_err(host("let init go on"))?;
+        Ok(())
+    }
+
+    fn prepare(
+        &self,
+        owner: Option<(u32, u32)>,
+        doors: Vec<OwnedFd>,
+    ) -> Result<Prepared, StartError> {
+        let mut mapped = MappedTrees::new(self.ids, self.janitor);
+        if let (Some(owner), Some(janitor)) = (owner, self.janitor) {
+            let namespace = janitor.answer().map_err(host("get a user namespace"))?.pop();
+            mapped.add(owner, namespace.ok_or(StartError::Silence)?);
+        }
+        let cgroup = self.cgroup.is_some();
+        Ok(prepare(self.request, self.standing, self.ids, mapped, doors, cgroup)?)
     }
 }
 
@@ -272,11 +298,6 @@ fn early_failure(control: &OwnedFd) -> Option<StartError> {
     Some(StartError::Init { step, source })
 }
 
-fn socket_pair() -> Result<(OwnedFd, OwnedFd), StartError> {
-    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(host("make a socket pair"))
-}
-
 fn no_namespaces(source: io::Error, with_time: bool) -> StartError {
     if with_time && source.kind() == io::ErrorKind::InvalidInput {
         return StartError::TimeNamespace { source };
@@ -323,6 +344,7 @@ fn layers(template: &Template, landlock_abi: u32, cgroup: Option<&Cgroup>) -> Ve
 fn layer_of(stage: Stage) -> Option<Layer> {
     match stage {
         Stage::Namespaces => Some(Layer::Namespaces),
+        Stage::Cgroup => Some(Layer::Cgroup),
         Stage::Root => Some(Layer::ReadOnlySystem),
         Stage::Proc => Some(Layer::ProcMask),
         Stage::NestedUserns => Some(Layer::NestedUserns),

@@ -74,8 +74,8 @@ impl Running {
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
-        if let Some(janitor) = &self.janitor {
-            wire::send(janitor.as_fd(), &true, &[]).ok(); // a janitor that is gone needs no word
+        if let Some(janitor) = self.janitor {
+            janitor.dismiss();
         }
         outcome
     }

@@ -39,6 +39,7 @@ pub enum Event {
 pub enum Stage {
     Protocol,
     Namespaces,
+    Cgroup,
     Root,
     Workspace,
     Proc,
@@ -56,6 +57,9 @@ pub enum Stage {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub hostname: Bytes,
+    /// So many of the first descriptors are `tasks` files of cgroups (v1) to join. A thread that moves
+    /// *itself* does not take the kernel's thread-group lock, which would cost an RCU grace period.
+    pub doors: usize,
     pub root: RootKind,
     pub scratch: Scratch,
     /// Furnishes the new root, in order.

@@ -2,13 +2,14 @@
 //!
 //! `subset=pid` would hide the rest more simply, but then there is no `/proc/cpuinfo` to put a
 //! content of ours on, and Node, `ps` and many others fail. So every entry that is not about a
-//! process and not named in the plan is covered by an empty file or directory.
+//! process and not named in the plan is covered by an empty file or directory, unless the kernel keeps
+//! it from everybody but the machine's root, whom no process of a box ever is.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use belljar_sys::mount::{self, attr};
-use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::mount::MoveMountFlags;
 
 use crate::build::{Site, clone_beneath, filesystem, place};
@@ -50,6 +51,10 @@ fn cover(site: &Site<'_>, proc: &OwnedFd, mask: &ProcMask) -> io::Result<()> {
         let is_link = entry.file_type() == FileType::Symlink; // self, mounts, net: about the reader
         let is_kept = mask.keep.iter().any(|keep| keep == name);
         if is_process || is_link || is_kept || name == b"." || name == b".." {
+            continue;
+        }
+        let stat = rustix::fs::statat(proc, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if stat.st_mode & 0o007 == 0 {
             continue;
         }
         let covering = if mask.replace.iter().any(|(path, _)| first(path) == name) {

@@ -76,6 +76,9 @@ fn live(control: BorrowedFd<'_>) -> Result<(), Failure> {
 
 /// The root, the network and the streams, while we still hold the rights to make them.
 fn raise(plan: &Plan, trees: &mut Vec<OwnedFd>) -> Result<(Streams, Option<OwnedFd>), Failure> {
+    for door in trees.drain(..plan.doors.min(trees.len())) {
+        rustix::io::write(&door, b"0").during(Stage::Cgroup, || "join the cgroup".to_owned())?;
+    }
     // Only now is this process in its cgroup, which becomes the root that the box sees.
     process::unshare_cgroup_namespace()
         .during(Stage::Namespaces, || "unshare the cgroup namespace".to_owned())?;

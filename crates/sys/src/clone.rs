@@ -36,9 +36,6 @@ pub struct Spawn<'a> {
     pub namespaces: u64,
     /// cgroup v2: the directory in which the child is born.
     pub cgroup: Option<BorrowedFd<'a>>,
-    /// cgroup v1: `tasks` files into which the child writes itself. A thread that moves *itself*
-    /// does not take the kernel's thread-group lock, which costs others an RCU grace period.
-    pub tasks: &'a [BorrowedFd<'a>],
     /// The child reads one byte here before it goes on; end of file ends it.
     pub gate: Option<BorrowedFd<'a>>,
     /// Ids to become, as seen inside the new user namespace.
@@ -68,11 +65,10 @@ pub struct Spawned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
-    Cgroup = 1,
-    Ids = 2,
-    Capabilities = 3,
-    Descriptors = 4,
-    Exec = 5,
+    Ids = 1,
+    Capabilities = 2,
+    Descriptors = 3,
+    Exec = 4,
 }
 
 impl Step {
@@ -80,7 +76,7 @@ impl Step {
     pub fn from_report(bytes: &[u8]) -> Option<(Self, io::Error)> {
         let (&step, errno) = bytes.split_first()?;
         let errno = i32::from_ne_bytes(errno.try_into().ok()?);
-        let step = [Self::Cgroup, Self::Ids, Self::Capabilities, Self::Descriptors, Self::Exec]
+        let step = [Self::Ids, Self::Capabilities, Self::Descriptors, Self::Exec]
             .into_iter()
             .find(|known| *known as u8 == step)?;
         Some((step, io::Error::from_raw_os_error(errno)))
@@ -150,15 +146,6 @@ fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char; 2]) -> (Step, 
         && !gate_opens(gate)
     {
         exit_now(0);
-    }
-    for tasks in spawn.tasks {
-        let zero = b"0";
-        // SAFETY: the buffer is one static byte.
-        let wrote =
-            unsafe { libc::syscall(libc::SYS_write, tasks.as_raw_fd(), zero.as_ptr(), zero.len()) };
-        if wrote != 1 {
-            return (Step::Cgroup, errno());
-        }
     }
     if let Some((uid, gid)) = spawn.ids {
         // SAFETY: setgroups with size 0 reads no memory.

@@ -3,15 +3,16 @@
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Mutex;
 
 use anyhow::{Context, anyhow};
-use belljar_attacks::{ATTACKS, Lab, Verdict};
+use belljar_attacks::{ATTACKS, Attack, Lab, Verdict};
 use belljar_box::doctor::{Finding, Health, examine};
 use belljar_model::display;
 use serde::Serialize;
 
 use crate::cli::DoctorArgs;
-use crate::failure::{Code, FAILED, Outcome, usage};
+use crate::failure::{Code, FAILED, Failure, Outcome, usage};
 use crate::print;
 
 pub(crate) fn run(args: &DoctorArgs) -> Outcome {
@@ -67,33 +68,52 @@ fn line(finding: &Finding) -> String {
     )
 }
 
-/// Runs the attacks one by one, telling of each as it ends.
-fn prove(args: &DoctorArgs) -> Result<Vec<Proof>, crate::failure::Failure> {
+/// So many attacks are under way at once: most of them wait most of the time.
+const AT_ONCE: usize = 4;
+
+/// Runs the attacks, telling of each as it ends. The result is in the order of the table.
+fn prove(args: &DoctorArgs) -> Result<Vec<Proof>, Failure> {
     let unknown = args.only.iter().find(|id| !ATTACKS.iter().any(|attack| attack.id == **id));
     if let Some(id) = unknown {
         return Err(usage(format!("--only {id}: no such attack")));
     }
     let own = std::env::current_exe().context("find our own program").code(FAILED)?;
-    let chosen = ATTACKS
-        .iter()
-        .filter(|attack| args.only.is_empty() || args.only.iter().any(|id| id == attack.id));
-    let mut proofs = Vec::new();
-    for attack in chosen {
-        let lab =
-            Lab::new(&own, &std::env::temp_dir()).map_err(|error| anyhow!(error)).code(FAILED)?;
-        let proof = judge(attack.id, attack.title, attack.run(&lab));
-        if !args.json {
-            let mark = if proof.kept { proof.verdict } else { "BROKEN" };
-            let text = format!("{mark:<8} {} {}\n", proof.id, display::safe_line(proof.title));
-            print::out(&text).code(FAILED)?;
-            if !proof.kept {
-                print::out(&format!("         {}\n", display::safe_line(&proof.detail)))
-                    .code(FAILED)?;
+    let is_chosen =
+        |attack: &&Attack| args.only.is_empty() || args.only.iter().any(|id| id == attack.id);
+    let queue = Mutex::new(ATTACKS.iter().filter(is_chosen));
+    let next = || queue.lock().ok().and_then(|mut queue| queue.next());
+    let work = || -> anyhow::Result<Vec<Proof>> {
+        let mut proofs = Vec::new();
+        while let Some(attack) = next() {
+            let lab = Lab::new(&own, &std::env::temp_dir())?;
+            let proof = judge(attack.id, attack.title, attack.run(&lab));
+            if !args.json {
+                print::out(&told(&proof))?;
             }
+            proofs.push(proof);
         }
-        proofs.push(proof);
+        Ok(proofs)
+    };
+    let finished: Vec<anyhow::Result<Vec<Proof>>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        let failed = |_| Err(anyhow!("an attack broke off"));
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(failed)).collect()
+    });
+    let mut proofs = Vec::new();
+    for of_one in finished {
+        proofs.extend(of_one.code(FAILED)?);
     }
+    proofs.sort_by_key(|proof| proof.id);
     Ok(proofs)
+}
+
+/// One attack for people.
+fn told(proof: &Proof) -> String {
+    let title = display::safe_line(proof.title);
+    if proof.kept {
+        return format!("{:<8} {} {title}\n", proof.verdict, proof.id);
+    }
+    format!("BROKEN   {} {title}\n         {}\n", proof.id, display::safe_line(&proof.detail))
 }
 
 fn judge(id: &'static str, title: &'static str, verdict: Verdict) -> Proof {

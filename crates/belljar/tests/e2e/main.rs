@@ -1,0 +1,17 @@
+//! The binary from outside, end to end: real programs work in a box, limits hold, and nothing is
+//! left behind. What a hostile program tries is in `belljar-attacks`.
+//!
+//! `BELLJAR_BIN` names another binary, `BELLJAR_TEST_ROOT` where the labs are made. As root and as a
+//! plain user the same tests run, since a box is built in different ways for the two.
+
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod compat;
+#[cfg(test)]
+mod run;
+
+#[cfg(test)]
+fn lab() -> belljar_testkit::Lab {
+    belljar_testkit::Lab::new(belljar_testkit::belljar(env!("CARGO_BIN_EXE_belljar")))
+}

@@ -1,0 +1,468 @@
+//! `belljar run`: exit codes, streams, what the box is given, signals, odd workspaces.
+
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use belljar_testkit::{Family, Lab, Signal, is_root};
+use serde_json::{Value, json};
+
+use crate::lab;
+
+/// The state of one layer in a result.
+fn layer<'a>(result: &'a Value, name: &str) -> &'a str {
+    let layers = result["layers"].as_array().expect("layers");
+    let found = layers.iter().find(|layer| layer["layer"] == name);
+    found.and_then(|layer| layer["state"].as_str()).expect("the layer has a state")
+}
+
+// ---- Exit codes
+
+#[track_caller]
+fn exits(options: &[&str], script: &str, code: i32, reason: &str) {
+    let lab = lab();
+    let ended = lab.json(options, script).run();
+    assert_eq!((ended.code(), ended.result()["reason"].as_str()), (code, Some(reason)), "{script}");
+}
+
+#[test]
+fn the_exit_code_is_the_programs_own() {
+    exits(&[], "exit 0", 0, "exited");
+    exits(&[], "exit 7", 7, "exited");
+    exits(&[], "exit 255", 255, "exited");
+}
+
+#[test]
+fn a_signal_shows_as_a_shell_would_show_it() {
+    exits(&[], "kill -TERM $$", 143, "signaled");
+    exits(&[], "kill -KILL $$", 137, "signaled");
+    exits(&[], "kill -SEGV $$", 139, "signaled");
+}
+
+#[test]
+fn the_deadline_ends_a_program_with_124() {
+    exits(&["--timeout", "200ms"], "sleep 60", 124, "timeout");
+}
+
+#[test]
+fn a_limit_ends_a_program_with_137() {
+    exits(&["--output-limit", "1KiB"], "yes", 137, "output");
+}
+
+#[test]
+fn what_cannot_be_executed_is_126() {
+    let lab = lab();
+    let plain = lab.write("plain", "text");
+    for program in ["./plain", "/usr", "/etc/hosts"] {
+        lab.belljar(["run", "--", program]).run().complains(126, "cannot be executed");
+    }
+    fs::set_permissions(plain, fs::Permissions::from_mode(0o755)).unwrap();
+    lab.belljar(["run", "--", "./plain"]).run().complains(126, "Exec format error");
+}
+
+#[test]
+fn what_is_not_there_is_127() {
+    let lab = lab();
+    for program in ["no-such-program", "./no-such-program", "/no/such/program", ""] {
+        let ended = lab.belljar(["run", "--json", "--", program]).run();
+        ended.complains(127, "not found");
+        assert_eq!(ended.result()["reason"], "not_found");
+    }
+}
+
+#[test]
+fn a_box_that_cannot_be_is_125() {
+    let lab = lab();
+    let device = lab.belljar(["run", "--mount", "/dev/null:/x", "--", "true"]).run();
+    device.complains(125, "device");
+    let missing = lab.belljar(["run", "--mount", "/no/such/thing:/x", "--", "true"]).run();
+    missing.complains(125, "/no/such/thing");
+}
+
+#[test]
+fn wrong_usage_is_2_and_nothing_is_run() {
+    let lab = lab();
+    let wrong: [(&[&str], &str); 9] = [
+        (&["run"], "CMD"),
+        (&["run", "--memory", "banana", "--", "true"], "--memory"),
+        (&["run", "--memory", "1KiB", "--", "true"], "memory"),
+        (&["run", "--timeout", "10", "--", "true"], "without a unit"),
+        (&["run", "--net", "full", "--", "true"], "not yet"),
+        (&["run", "--weaken", "capabilities", "--", "true"], "capabilities"),
+        (&["run", "--workspace", "/no/such/dir", "--", "true"], "/no/such/dir"),
+        (&["run", "--template", "none-such", "--", "true"], "none-such"),
+        (&["run", "--mount", "relative:/x", "--workspace", "/", "--", "true"], "root of the host"),
+    ];
+    for (args, about) in wrong {
+        lab.belljar(args).run().complains(2, about);
+    }
+    assert_eq!(lab.runs(), [] as [PathBuf; 0]);
+}
+
+// ---- Streams
+
+#[test]
+fn the_three_streams_pass_through_apart() {
+    let ended = lab().bash("cat; echo error >&2; echo out").input("in\n").run();
+    assert_eq!((ended.code(), ended.out(), ended.err()), (0, "in\nout".into(), "error".into()));
+}
+
+#[test]
+fn the_end_of_the_input_is_the_end_of_the_input() {
+    let live = lab().bash("wc -c").open_input().start();
+    assert_eq!(live.wait().expect(0), "0"); // `wait` closes it
+}
+
+#[test]
+fn a_program_that_reads_nothing_does_not_hold_up_the_end() {
+    let ended = lab().bash("exit 3").input(vec![b'x'; 1 << 20]).run();
+    assert_eq!(ended.code(), 3);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_program() {
+    let lab = lab();
+    let pipe = r#""$BELLJAR" run -- yes 2>err | head -1; echo ${PIPESTATUS[0]}; cat err"#;
+    assert_eq!(lab.program("bash").args(["-c", pipe]).succeed(), "y\n141");
+}
+
+// ---- What the box is given
+
+#[test]
+fn only_named_variables_are_inherited() {
+    let lab = lab();
+    let boxed = lab
+        .belljar(["run", "--env", "SET=a b=c", "--env", "PASSED", "-e", "ABSENT", "--", "env"])
+        .env("PASSED", "on")
+        .env("SECRET", "token");
+    let out = boxed.succeed();
+    let mut names: Vec<&str> = out.lines().filter_map(|line| line.split('=').next()).collect();
+    names.sort_unstable();
+    let own = ["BELLJAR_RUN", "HOME", "LANG", "LOGNAME", "PASSED", "PATH", "SET", "USER"];
+    assert_eq!(names, own, "{out}");
+    assert!(out.contains("SET=a b=c\n") && out.contains("PASSED=on\n"), "{out}");
+}
+
+#[test]
+fn own_variables_can_be_replaced() {
+    let out = lab().belljar(["run", "-e", "HOME=/tmp", "-e", "LANG=C", "--", "bash", "-c"]);
+    assert_eq!(out.arg("cd; pwd; echo $LANG").succeed(), "/tmp\nC");
+}
+
+#[test]
+fn the_user_inside_is_the_one_asked_for() {
+    let lab = lab();
+    for (user, name) in [("0", "root"), ("1000", "user"), ("4242", "user")] {
+        let script = "id -u; id -g; id -un; touch /tmp/f f; stat -c %u /tmp/f f";
+        let boxed = lab.belljar(["run", "--user", user, "--", "bash", "-c", script]);
+        assert_eq!(boxed.succeed(), [user, user, name, user, user].join("\n"));
+    }
+}
+
+#[test]
+fn without_a_workspace_a_program_starts_at_home() {
+    let lab = lab();
+    let script = "pwd; ls -d /workspace; touch ~/f /tmp/f && echo writes";
+    let ended = lab.belljar(["run", "--no-workspace", "--json", "--", "bash", "-c", script]).run();
+    assert!(ended.expect(0).starts_with("/home/user\nwrites\n"), "{}", ended.out());
+    assert_eq!(ended.result()["changed_files"], Value::Null);
+}
+
+#[test]
+fn mounts_show_files_and_directories() {
+    let lab = lab();
+    let (shown, shared, file) =
+        (lab.dir().join("shown"), lab.dir().join("shared"), lab.dir().join("a file"));
+    fs::create_dir(&shown).unwrap();
+    fs::create_dir(&shared).unwrap();
+    fs::write(shown.join("f"), "from outside").unwrap();
+    fs::write(&file, "one file").unwrap();
+    let mounts = [
+        format!("{}:/deep/in/the/box", shown.display()),
+        format!("{}:/mnt/shared:rw", shared.display()),
+        format!("{}:/mnt/file:ro", file.display()),
+    ];
+    let script = "cat /deep/in/the/box/f /mnt/file; echo; echo from inside > /mnt/shared/new
+        touch /deep/in/the/box/x 2> /dev/null || echo refused
+        { echo x > /mnt/file; } 2> /dev/null || echo refused";
+    let options = mounts.iter().flat_map(|mount| ["--mount", mount]);
+    let boxed = lab.belljar(["run"]).args(options).args(["--", "bash", "-c", script]);
+    assert_eq!(boxed.succeed(), "from outsideone file\nrefused\nrefused");
+    assert_eq!(fs::read_to_string(shared.join("new")).unwrap(), "from inside\n");
+    let owner = |path: &Path| fs::metadata(path).unwrap().uid();
+    assert_eq!(owner(&shared.join("new")), owner(&shared));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "one file");
+    assert!(!shown.join("x").exists());
+}
+
+/// A root file system with one static program.
+fn small_root(lab: &Lab) -> PathBuf {
+    let root = lab.dir().join("root");
+    fs::create_dir_all(root.join("bin")).unwrap();
+    fs::copy("/bin/busybox", root.join("bin/busybox")).expect("busybox");
+    for name in ["sh", "cat", "ls", "id", "touch"] {
+        symlink("busybox", root.join("bin").join(name)).unwrap();
+    }
+    fs::write(root.join("bin/greeting"), "hello\n").unwrap();
+    root
+}
+
+#[test]
+fn another_root_file_system_is_used_and_not_changed() {
+    let lab = lab();
+    let root = small_root(&lab);
+    let script = "cat /bin/greeting; ls /usr/lib 2> /dev/null; echo x > /bin/greeting; touch /made; cat /bin/greeting; id -u; touch in-workspace";
+    let boxed = lab.belljar(["run", "--rootfs"]).arg(&root).args(["--", "/bin/sh", "-c", script]);
+    assert_eq!(boxed.succeed(), "hello\nx\n1000");
+    assert_eq!(fs::read_to_string(root.join("bin/greeting")).unwrap(), "hello\n");
+    assert!(!root.join("made").exists());
+    assert!(lab.run_dir().join("upper/in-workspace").exists());
+}
+
+#[test]
+fn system_directories_cannot_be_written() {
+    let script = "for d in / /usr /etc /bin /proc /sys /dev /run /root /var; do
+        touch $d/x 2> /dev/null && echo $d; done; touch /tmp/x ~/x /dev/shm/x /var/tmp/y && echo rest";
+    assert_eq!(lab().bash(script).succeed(), "rest");
+}
+
+// ---- The result
+
+#[test]
+fn the_result_tells_everything() {
+    let lab = lab();
+    let script = "cat > /dev/null; echo 12345; echo 123 >&2; echo > new; rm old";
+    lab.write("old", "");
+    let options = ["--name", "try-1", "--memory", "1GiB", "--pids", "64", "--weaken", "landlock"];
+    let ended = lab.json(&options, script).input("abc").run();
+    let result = ended.result();
+    assert_eq!(ended.out().lines().next(), Some("12345"));
+    assert!(ended.err().contains("123\n") || ended.err().ends_with("123"), "{}", ended.err());
+    assert!(ended.err().contains("layer `landlock` is off"), "{}", ended.err());
+    for (field, expect) in [
+        ("name", json!("try-1")),
+        ("exit", json!(0)),
+        ("signal", json!(null)),
+        ("reason", json!("exited")),
+        ("stdin_bytes", json!(3)),
+        ("output_bytes", json!({"stdout": 6, "stderr": 4})),
+        ("changed_files", json!(2)),
+    ] {
+        assert_eq!(result[field], expect, "{field}");
+    }
+    assert_eq!(result["limits"]["memory"], "1GiB");
+    assert_eq!(result["limits"]["pids"], 64);
+    assert_eq!(result["run"].as_str(), lab.run_dir().file_name().and_then(|id| id.to_str()));
+    for number in ["setup_micros", "wall_micros", "peak_memory_bytes"] {
+        assert!(result[number].as_u64().is_some_and(|value| value > 0), "{number}");
+    }
+    assert!(result["cpu_micros"]["user"].is_u64() && result["cpu_micros"]["system"].is_u64());
+    assert_eq!(layer(&result, "landlock"), "weakened");
+    assert_eq!(layer(&result, "seccomp"), "in_force");
+    let cgroup = layer(&result, "cgroup");
+    assert!(if is_root() {
+        cgroup == "in_force"
+    } else {
+        ["in_force", "stand_in"].contains(&cgroup)
+    });
+}
+
+#[test]
+fn output_without_a_newline_does_not_touch_the_result() {
+    let ended = lab().json(&[], r#"printf '{"reason":"forged"} '"#).run();
+    assert_eq!(ended.result()["reason"], "exited");
+    assert!(ended.out().starts_with(r#"{"reason":"forged"} "#));
+}
+
+// ---- Signals
+
+/// Says `ready` and then waits for signals.
+const WAITING: &str = "echo ready; while :; do sleep 0.05; done";
+
+#[test]
+fn signals_to_the_supervisor_reach_the_program() {
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
+        let script = format!("trap 'echo got {name}; exit 5' {name}; {WAITING}");
+        let live = lab().bash(&script).start();
+        live.says("ready");
+        live.signal(signal);
+        assert_eq!(live.wait().expect(5), format!("ready\ngot {name}"));
+    }
+}
+
+#[test]
+fn a_program_that_does_not_care_for_signals_is_ended_by_them() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let live = lab().json(&[], WAITING).start();
+        live.says("ready");
+        live.signal(signal);
+        let ended = live.wait();
+        ended.expect(code);
+        assert_eq!(ended.result()["signal"], code - 128);
+    }
+}
+
+#[test]
+fn a_person_who_insists_ends_a_program_that_ignores_them() {
+    let live = lab().json(&[], &format!("trap '' INT TERM; {WAITING}")).start();
+    live.says("ready");
+    for _ in 0..3 {
+        live.signal(Signal::INT);
+        // Two signals that wait at the same time are one: see that each was taken.
+        let pending = format!("/proc/{}/status", live.pid());
+        belljar_testkit::eventually("the signal is taken", || {
+            fs::read_to_string(&pending).unwrap_or_default().lines().any(|line| {
+                line.strip_prefix("ShdPnd:").is_some_and(|mask| mask.trim() == "0000000000000000")
+            })
+        });
+    }
+    let ended = live.wait();
+    ended.expect(130);
+    assert_eq!(ended.result()["reason"], "interrupted");
+}
+
+#[test]
+fn what_runs_in_the_background_ends_with_the_program() {
+    let lab = lab();
+    let script = "setsid sleep 1000 & (setsid sleep 1000 &) ; sleep 1000 & read; echo over";
+    let live = lab.bash(script).open_input().start();
+    let family = Family::watch(live.pid());
+    // Three sleepers, seen from outside, before the program may end.
+    belljar_testkit::eventually("all have started", || {
+        let named = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let all = belljar_testkit::descendants(live.pid());
+        all.into_iter().filter(|(pid, _)| named(*pid) == "sleep\n").count() == 3
+    });
+    assert_eq!(live.wait().code(), 0); // `wait` closes the input, which `read` sees
+    assert!(family.is_gone() >= 4);
+}
+
+// ---- The workspace
+
+#[test]
+fn files_keep_the_owner_of_the_workspace() {
+    let lab = lab();
+    let workspace = lab.workspace();
+    if is_root() {
+        chown(&workspace, Some(4242), Some(4343)).unwrap();
+    }
+    let own = fs::metadata(&workspace).unwrap();
+    let own = (own.uid(), own.gid());
+    let owner = |path: PathBuf| fs::metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
+    lab.write("before", "");
+    if is_root() {
+        chown(workspace.join("before"), Some(4242), Some(4343)).unwrap();
+    }
+    let script = "stat -c %U before; echo x >> before; mkdir -p d; touch d/new";
+    assert_eq!(lab.bash(script).succeed(), "user");
+    let upper = lab.run_dir().join("upper");
+    for made in ["before", "d", "d/new"] {
+        assert_eq!(owner(upper.join(made)), own, "{made} in the overlay");
+    }
+    assert!(!workspace.join("d").exists());
+    lab.belljar(["run", "--mode", "direct", "--", "bash", "-c", script]).succeed();
+    for made in ["before", "d", "d/new"] {
+        assert_eq!(owner(workspace.join(made)), own, "{made} in the workspace");
+    }
+}
+
+#[test]
+fn a_read_only_workspace_cannot_be_written() {
+    let lab = lab();
+    lab.write("f", "content");
+    let script = "cat f; echo; touch x 2> /dev/null || echo refused";
+    let boxed = lab.belljar(["run", "--mode", "read-only", "--", "bash", "-c", script]);
+    assert_eq!(boxed.succeed(), "content\nrefused");
+}
+
+#[test]
+fn a_workspace_may_have_any_name() {
+    let lab = lab();
+    let odd = [
+        b"with space".to_vec(),
+        b"colon:comma,equals=back\\slash".to_vec(),
+        b"not\xff\xfeutf8".to_vec(),
+        "žluťoučký".into(),
+        b"new\nline".to_vec(),
+        b"-dash".to_vec(),
+    ];
+    for name in odd {
+        let dir = lab.dir().join(std::ffi::OsString::from_vec(name));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("f"), "here").unwrap();
+        let boxed = lab.bash("cat f; echo new > g").cwd(&dir);
+        assert_eq!(boxed.succeed(), "here", "{dir:?}");
+        let upper = lab.runs().pop().unwrap().join("upper/g");
+        assert_eq!(fs::read(upper).unwrap(), b"new\n", "{dir:?}");
+        let listed = lab.belljar(["runs", "--json"]).cwd(&dir).succeed();
+        assert_eq!(listed.lines().count(), 1, "{dir:?}");
+    }
+}
+
+#[test]
+fn a_workspace_may_be_relative_or_behind_a_link() {
+    let lab = lab();
+    lab.write("sub/f", "here");
+    symlink("sub", lab.workspace().join("link")).unwrap();
+    for path in ["sub", "./sub/../sub", "link", "link/."] {
+        let boxed = lab.belljar(["run", "--workspace", path, "--", "cat", "f"]);
+        assert_eq!(boxed.succeed(), "here", "{path}");
+    }
+}
+
+/// git of the host, with an identity, and free to clone from a file.
+#[track_caller]
+fn git(lab: &Lab, dir: &Path, args: &[&str]) {
+    let always = ["-c", "user.name=n", "-c", "user.email=e@x", "-c", "protocol.file.allow=always"];
+    lab.program("git").args(always).args(args).cwd(dir).succeed();
+}
+
+fn repository(lab: &Lab, name: &str) -> PathBuf {
+    let dir = lab.dir().join(name);
+    git(lab, lab.dir(), &["init", "-q", name]);
+    fs::write(dir.join("f"), "one\n").unwrap();
+    git(lab, &dir, &["add", "f"]);
+    git(lab, &dir, &["commit", "-qm", "first"]);
+    dir
+}
+
+#[test]
+fn a_git_worktree_works_as_workspace() {
+    let lab = lab();
+    let main = repository(&lab, "main");
+    git(&lab, &main, &["worktree", "add", "-q", "../tree", "-b", "topic"]);
+    let script =
+        "echo two >> f; git status --short; git log --format=%s; git branch --show-current";
+    let boxed = lab.bash(script).cwd(lab.dir().join("tree"));
+    assert_eq!(boxed.succeed(), " M f\nfirst\ntopic");
+}
+
+#[test]
+fn a_git_submodule_works_as_workspace() {
+    let lab = lab();
+    let (main, _) = (repository(&lab, "main"), repository(&lab, "part"));
+    git(&lab, &main, &["submodule", "--quiet", "add", "../part", "part"]);
+    git(&lab, &main, &["commit", "-qm", "with a part"]);
+    let script = "echo two >> f; git status --short; git log --format=%s";
+    let boxed = lab.bash(script).cwd(main.join("part"));
+    assert_eq!(boxed.succeed(), " M f\nfirst");
+    let boxed = lab.bash("git submodule status | cut -c42-; git -C part log --format=%s");
+    assert_eq!(boxed.cwd(&main).succeed(), "part (heads/master)\nfirst");
+}
+
+#[test]
+fn a_workspace_that_holds_the_home_must_be_named() {
+    let lab = lab();
+    lab.bash("true").cwd(lab.dir()).run().complains(2, "home directory");
+    let named = lab.belljar(["run", "--workspace", ".", "--", "ls"]).cwd(lab.dir());
+    assert!(named.succeed().contains("project"));
+}
+
+#[test]
+fn belljars_own_state_is_no_workspace_and_not_seen_in_one() {
+    let lab = lab();
+    lab.bash("true").cwd(lab.state()).run().complains(2, "own state");
+    let around = lab.belljar(["run", "--workspace", ".", "--", "ls", "-A", "state"]);
+    assert_eq!(around.cwd(lab.dir()).succeed(), "");
+}

@@ -1,0 +1,67 @@
+//! The supervisor's side of the janitor: asks first, takes the answers when it needs them.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use belljar_init::janitor::{Answer, Ask, Directory};
+use belljar_init::wire;
+use belljar_sys::clone::{self, Spawn};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+/// A janitor at work. It cleans up when this is dropped without [`Janitor::dismiss`].
+#[derive(Debug)]
+pub(crate) struct Janitor {
+    socket: OwnedFd,
+}
+
+impl Janitor {
+    /// Starts one from the program that is also init.
+    pub(crate) fn hire(program: &OwnedFd, null: &OwnedFd) -> io::Result<Self> {
+        let (socket, theirs) = socket_pair()?;
+        clone::spawn(&Spawn {
+            namespaces: 0,
+            cgroup: None,
+            gate: None,
+            ids: None,
+            ambient: 0,
+            program: program.as_fd(),
+            role: c"belljar-janitor",
+            control: theirs.as_fd(),
+            null: null.as_fd(),
+            dies_with_parent: false,
+        })?;
+        Ok(Self { socket })
+    }
+
+    pub(crate) fn ask_cgroups(&self, directories: Vec<Directory>) -> io::Result<()> {
+        wire::send(self.socket.as_fd(), &Ask::Cgroups(directories), &[])
+    }
+
+    pub(crate) fn ask_namespace(&self, owner: (u32, u32), outside: (u32, u32)) -> io::Result<()> {
+        wire::send(self.socket.as_fd(), &Ask::Namespace { owner, outside }, &[])
+    }
+
+    /// The answer to the oldest question that has none yet.
+    pub(crate) fn answer(&self) -> io::Result<Vec<OwnedFd>> {
+        match wire::receive(self.socket.as_fd(), wire::MAX_WORD)? {
+            Some((Answer::Here, descriptors)) => Ok(descriptors),
+            Some((Answer::Failed { errno }, _)) => Err(io::Error::from_raw_os_error(errno)),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Nothing is left to clean.
+    pub(crate) fn dismiss(self) {
+        wire::send(self.socket.as_fd(), &Ask::Done, &[]).ok(); // one that is gone needs no word
+    }
+}
+
+/// Two ends of a socket that keeps messages apart.
+pub(crate) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
