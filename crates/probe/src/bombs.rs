@@ -5,9 +5,11 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use belljar_sys::probe::{Arg, Call, Ending, fork_to, in_child};
+use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
 use crate::acts::{Act, Words};
@@ -19,6 +21,9 @@ pub(crate) const ACTS: &[Act] = &[
     Act { name: "storm", takes: "SECONDS (everyone forks, for ever)", run: storm },
     Act { name: "zombies", takes: "COUNT", run: zombies },
     Act { name: "memory", takes: "BYTES", run: memory },
+    Act { name: "memory-files", takes: "BYTES (that no process maps)", run: memory_files },
+    Act { name: "memory-segments", takes: "BYTES (System V, detached)", run: memory_segments },
+    Act { name: "memory-sockets", takes: "BYTES (sent and not received)", run: memory_sockets },
     Act { name: "hold-files", takes: "COUNT", run: hold_files },
     Act { name: "fill", takes: "PATH BYTES", run: fill },
     Act { name: "fill-many", takes: "DIRECTORY BYTES (in files of 4 MiB)", run: fill_many },
@@ -115,6 +120,52 @@ fn memory(words: &Words<'_>) -> Answer {
         held.push(piece);
     }
     Ok(held.iter().map(Vec::len).sum::<usize>().to_string())
+}
+
+fn memory_files(words: &Words<'_>) -> Answer {
+    pour(words.number(0)?, 4 * MIB, |_| {
+        Ok(File::from(rustix::fs::memfd_create("bomb", MemfdFlags::CLOEXEC)?))
+    })
+}
+
+/// Each segment is attached, filled from `/dev/zero` and left to itself; it lives on without a process.
+fn memory_segments(words: &Words<'_>) -> Answer {
+    const EACH: usize = 16 * MIB;
+    let wanted: usize = words.number(0)?;
+    for taken in (0..wanted).step_by(EACH) {
+        let open = [Arg::int(libc::AT_FDCWD.into()), Arg::Bytes(b"/dev/zero\0"), Arg::Word(0)];
+        let get = [Arg::Word(0), Arg::Word(EACH as u64), Arg::Word(0o600)];
+        let calls = [
+            Call::new(libc::SYS_openat, &open),
+            Call::new(libc::SYS_shmget, &get),
+            Call::new(libc::SYS_shmat, &[Arg::Result(1)]),
+            Call::new(libc::SYS_read, &[Arg::Result(0), Arg::Result(2), Arg::Word(EACH as u64)]),
+        ];
+        match in_child(&calls)? {
+            Ending::Granted(_) => {}
+            Ending::Refused { errno, .. } => {
+                return Err(Stop::after(&io::Error::from_raw_os_error(errno), taken));
+            }
+            other @ (Ending::Killed(_) | Ending::Left(_)) => return crate::answer::of(other),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(wanted.to_string())
+}
+
+fn memory_sockets(words: &Words<'_>) -> Answer {
+    let (wanted, piece) = (words.number::<usize>(0)?, [0x5a; 64 * 1024]);
+    let (mut held, mut sent) = (Vec::new(), 0);
+    while sent < wanted {
+        let (mut from, to) = UnixStream::pair().map_err(|error| Stop::after(&error, sent))?;
+        from.set_nonblocking(true)?;
+        while let Ok(count) = from.write(&piece) {
+            sent += count;
+        }
+        held.push((from, to));
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok(sent.to_string())
 }
 
 fn hold_files(words: &Words<'_>) -> Answer {
