@@ -121,6 +121,7 @@ pub(crate) fn prepare(
             .collect(),
         limits: rlimits(template, cgroup),
         affinity: (!cgroup).then(|| limits.cpus.millis().div_ceil(1000)),
+        own_clocks: strong(Layer::TimeNamespace),
         forbid_nested_userns: strong(Layer::NestedUserns),
         landlock,
         seccomp,
@@ -145,9 +146,12 @@ fn scratch(bytes: u64) -> Scratch {
 fn rlimits(template: &Template, cgroup: bool) -> Vec<(Limit, u64)> {
     const OUR_PROCESSES: u64 = 1; // init, which has the same user id
     let limits = &template.limits;
+    let processes = u64::from(limits.pids) + OUR_PROCESSES;
+    // Where a cgroup counts, it must be what refuses, because only it tells that it did.
+    let processes = if cgroup { processes * 2 + 64 } else { processes };
     let mut set = vec![
         (Limit::Files, limits.files),
-        (Limit::Processes, u64::from(limits.pids) + OUR_PROCESSES),
+        (Limit::Processes, processes),
         (Limit::FileSize, limits.disk.as_u64()),
         (Limit::Core, 0),
         (Limit::MessageQueues, 1 << 20),

@@ -23,6 +23,11 @@ pub(crate) fn memory_of(init: i32, limit: u64) -> u64 {
         .sum()
 }
 
+/// How many processes the box has, without init.
+pub(crate) fn processes_of(init: i32) -> usize {
+    processes::descendants(init).len() - 1
+}
+
 fn resident_of(pid: i32) -> Option<u64> {
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     Some(statm.split(' ').nth(1)?.parse::<u64>().ok()? * PAGE)

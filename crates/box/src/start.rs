@@ -26,10 +26,6 @@ pub enum StartError {
     Prepare(#[from] PrepareError),
     #[error("make the namespaces of the box: {hint}")]
     Namespaces { hint: String, source: io::Error },
-    #[error(
-        "layer `time-namespace` is not to be had on this kernel; `--weaken time-namespace` goes without"
-    )]
-    TimeNamespace { source: io::Error },
     #[error("layer `cgroup` is required, and this user may not make one here")]
     CgroupRequired,
     #[error("set the limits in the cgroup of the box; `--weaken cgroup` goes without")]
@@ -82,7 +78,7 @@ impl Streams {
     }
 }
 
-/// All but the cgroup namespace, which init enters once it is in its cgroup, and time.
+/// All but two that init makes itself: cgroup, once it is in its own, and time, once it has set it.
 const NAMESPACES: u64 = namespaces::USER
     | namespaces::MOUNT
     | namespaces::PID
@@ -93,6 +89,7 @@ const NAMESPACES: u64 = namespaces::USER
 /// What init needs to build the box, and then gives up. The file rights are for overlayfs, which
 /// keeps the credentials it was mounted with.
 const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::SYS_TIME)
     .union(CapabilitySet::NET_ADMIN)
     .union(CapabilitySet::SETPCAP)
     .union(CapabilitySet::SYS_RESOURCE)
@@ -162,10 +159,8 @@ impl Site<'_> {
         let (control, theirs) = socket_pair().map_err(host("make a socket pair"))?;
         let (gate, opener) =
             rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(host("make a pipe"))?;
-        let weaken = &self.request.template.weaken;
-        let time = if weaken.contains(&Layer::TimeNamespace) { 0 } else { namespaces::TIME };
         let init = clone::spawn(&Spawn {
-            namespaces: NAMESPACES | time,
+            namespaces: NAMESPACES,
             cgroup: doors.first().map(AsFd::as_fd),
             gate: Some(gate.as_fd()),
             ids: (self.standing == Standing::Root).then_some((self.ids.inside, self.ids.inside)),
@@ -176,7 +171,7 @@ impl Site<'_> {
             null: null.as_fd(),
             dies_with_parent: true,
         })
-        .map_err(|source| no_namespaces(source, time != 0))?;
+        .map_err(no_namespaces)?;
         drop(theirs);
         let built = self.open_gate(&init, &opener).and_then(|()| {
             let doors = if is_birthplace { Vec::new() } else { self.doors()? };
@@ -222,8 +217,7 @@ impl Site<'_> {
     }
 
     fn open_gate(&self, init: &Spawned, opener: &OwnedFd) -> Result<(), StartError> {
-        write_maps(init.pid, self.standing, self.ids)
-            .map_err(|source| no_namespaces(source, false))?;
+        write_maps(init.pid, self.standing, self.ids).map_err(no_namespaces)?;
         rustix::io::write(opener, b"1").map_err(host("let init go on"))?;
         Ok(())
     }
@@ -298,10 +292,7 @@ fn early_failure(control: &OwnedFd) -> Option<StartError> {
     Some(StartError::Init { step, source })
 }
 
-fn no_namespaces(source: io::Error, with_time: bool) -> StartError {
-    if with_time && source.kind() == io::ErrorKind::InvalidInput {
-        return StartError::TimeNamespace { source };
-    }
+fn no_namespaces(source: io::Error) -> StartError {
     StartError::Namespaces { hint: hint::user_namespaces(&source), source }
 }
 
@@ -345,6 +336,7 @@ fn layer_of(stage: Stage) -> Option<Layer> {
     match stage {
         Stage::Namespaces => Some(Layer::Namespaces),
         Stage::Cgroup => Some(Layer::Cgroup),
+        Stage::TimeNamespace => Some(Layer::TimeNamespace),
         Stage::Root => Some(Layer::ReadOnlySystem),
         Stage::Proc => Some(Layer::ProcMask),
         Stage::NestedUserns => Some(Layer::NestedUserns),

@@ -59,6 +59,8 @@ const SIGWINCH: i32 = 28;
 const TICK: Duration = Duration::from_millis(100);
 /// What a program gets to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(10);
+/// So many looks in a row at a box that is full of processes are a bomb, where nobody counts.
+const FULL_TICKS: u32 = 10;
 /// So many refused forks are a bomb and not a busy build that met its limit.
 const FORK_BOMB: u64 = 256;
 
@@ -91,6 +93,7 @@ struct Watch<'a> {
     deadline: Option<Instant>,
     grace: Option<Instant>,
     interrupts: u32,
+    full_ticks: u32,
     next_tick: Instant,
     refused: Option<String>,
     /// Init has closed its side; only its end is still to come.
@@ -220,6 +223,7 @@ impl<'a> Watch<'a> {
             deadline: running.template.limits.timeout.map(|timeout| now + timeout),
             grace: None,
             interrupts: 0,
+            full_ticks: 0,
             next_tick: now + TICK,
             refused: None,
             silent: false,
@@ -320,9 +324,14 @@ impl<'a> Watch<'a> {
                 }
             }
             None => {
-                let limit = limits.memory.as_u64();
-                if standin::memory_of(self.running.init.pid, limit) > limit {
+                let (init, limit) = (self.running.init.pid, limits.memory.as_u64());
+                if standin::memory_of(init, limit) > limit {
                     self.kill(Reason::Memory);
+                }
+                let full = standin::processes_of(init) >= limits.pids as usize;
+                self.full_ticks = if full { self.full_ticks + 1 } else { 0 };
+                if self.full_ticks > FULL_TICKS {
+                    self.kill(Reason::Pids);
                 }
             }
         }

@@ -24,7 +24,7 @@ const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 
 /// What of `/etc` is shown read-only, and who needs it. A final `*` stands for any ending. Never a
 /// directory with private keys: a plain user's groups go with the payload.
-const ETC: [(&str, &str); 22] = [
+const ETC: [(&str, &str); 24] = [
     ("alternatives", "Debian: which program answers to a name"),
     ("ld.so.cache", "the dynamic linker"),
     ("ssl/certs", "certificates of authorities"),
@@ -47,6 +47,8 @@ const ETC: [(&str, &str); 22] = [
     ("debian_version", "tools that ask which Debian this is"),
     ("localtime", "the time zone"),
     ("magic", "file(1)"),
+    ("maven", "Maven's own settings"),
+    ("manpath.config", "the manual"),
 ];
 
 /// The steps that furnish the system part of a box.

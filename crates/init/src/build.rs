@@ -68,7 +68,7 @@ impl<'a> Site<'a> {
                     attach_to(lower.as_fd(), place(&stage, b"lower", OFlags::PATH)?.as_fd())?;
                     rustix::fs::mkdirat(&scratch, ".upper", Mode::from_raw_mode(0o755))?;
                     rustix::fs::mkdirat(&scratch, ".work", Mode::from_raw_mode(0o700))?;
-                    overlay_of(&stage, "rootfs", Upper::At("scratch/.upper", "scratch/.work"))?
+                    overlay_of(&stage, "rootfs", &Upper::At("scratch/.upper", "scratch/.work"))?
                 }
             };
             attach_to(root.as_fd(), place(&stage, b"root", OFlags::PATH)?.as_fd())?;
@@ -252,7 +252,7 @@ impl<'a> Site<'a> {
             return self.bind(source, target, Access::ReadOnly);
         }
         attach_to(tree.as_fd(), place(&self.stage, b"lower", OFlags::PATH)?.as_fd())?;
-        let overlay = overlay_of(&self.stage, "shown", Upper::Nothing)?;
+        let overlay = overlay_of(&self.stage, "shown", &Upper::Nothing)?;
         mount::set_attributes(overlay.as_fd(), attr::READ_ONLY)?;
         self.attach(overlay.as_fd(), target)
     }
@@ -265,7 +265,7 @@ impl<'a> Site<'a> {
             attach_to(tree.as_fd(), at.as_fd())?;
         }
         let overlay =
-            overlay_of(&self.stage, "workspace", Upper::At("layers/upper", "layers/work"))?;
+            overlay_of(&self.stage, "workspace", &Upper::At("layers/upper", "layers/work"))?;
         self.attach(overlay.as_fd(), target)
     }
 
@@ -328,7 +328,7 @@ enum Upper<'a> {
 }
 
 /// An overlay of `lower` and what is above it, all named relative to the stage.
-fn overlay_of(stage: &OwnedFd, name: &str, upper: Upper<'_>) -> io::Result<OwnedFd> {
+fn overlay_of(stage: &OwnedFd, name: &str, upper: &Upper<'_>) -> io::Result<OwnedFd> {
     rustix::process::fchdir(stage)?;
     let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let options = match upper {

@@ -40,6 +40,7 @@ pub enum Stage {
     Protocol,
     Namespaces,
     Cgroup,
+    TimeNamespace,
     Root,
     Workspace,
     Proc,
@@ -72,6 +73,8 @@ pub struct Plan {
     pub limits: Vec<(Limit, u64)>,
     /// CPUs that the payload may use when no cgroup can hold it.
     pub affinity: Option<u32>,
+    /// Clocks that count from the start of the box instead of the host's.
+    pub own_clocks: bool,
     pub forbid_nested_userns: bool,
     pub landlock: Option<Landlock>,
     /// A compiled filter: code, jump if true, jump if false, operand.

@@ -36,14 +36,14 @@ pub fn run() -> ExitCode {
 
 fn live(control: BorrowedFd<'_>) -> Result<(), Failure> {
     let protocol = || "talk to the supervisor".to_owned();
-    // From here on no process of the box can look into this one, not even with the same uid.
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .during(Stage::Namespaces, || "become undumpable".to_owned())?;
     let received = wire::receive(control, wire::MAX_MESSAGE).during(Stage::Protocol, protocol)?;
     let Some((Order::Build(plan), mut trees)) = received else { return Ok(()) };
     let streams = raise(&plan, &mut trees)?;
     drop(trees);
     let (streams, master) = streams;
+    // From here on no process of the box can look into this one, not even with the same uid.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .during(Stage::Namespaces, || "become undumpable".to_owned())?;
     let abi = lockdown::lock(&plan)?;
     let with: Vec<BorrowedFd<'_>> = master.iter().map(AsFd::as_fd).collect();
     wire::send(control, &Event::Built { landlock_abi: abi }, &with)
@@ -86,6 +86,9 @@ fn raise(plan: &Plan, trees: &mut Vec<OwnedFd>) -> Result<(Streams, Option<Owned
         .during(Stage::Namespaces, || "set the host name".to_owned())?;
     belljar_sys::net::loopback_up()
         .during(Stage::Namespaces, || "bring the loopback up".to_owned())?;
+    if plan.own_clocks {
+        start_clocks().during(Stage::TimeNamespace, || "start clocks of its own".to_owned())?;
+    }
     lockdown::limit_user_counters()?;
     if plan.forbid_nested_userns {
         lockdown::forbid_nested_userns()?;
@@ -106,6 +109,16 @@ fn raise(plan: &Plan, trees: &mut Vec<OwnedFd>) -> Result<(Streams, Option<Owned
         }
         (pipes, _) => Ok((pipes.expect("made above for every other kind"), None)),
     }
+}
+
+/// Sets the clocks since boot back to the start of the box, for the processes that are to come.
+fn start_clocks() -> io::Result<()> {
+    process::unshare_time_namespace()?;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime).tv_sec;
+    let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec;
+    let offsets =
+        format!("monotonic -{} 0\nboottime -{} 0\n", monotonic.max(1) - 1, now.max(1) - 1);
+    std::fs::write("/proc/self/timens_offsets", offsets)
 }
 
 /// Forks the payload and waits until it has executed its program, or has said why not.

@@ -19,8 +19,6 @@ pub mod namespaces {
     pub const NET: u64 = libc::CLONE_NEWNET as u64;
     pub const IPC: u64 = libc::CLONE_NEWIPC as u64;
     pub const UTS: u64 = libc::CLONE_NEWUTS as u64;
-    pub const CGROUP: u64 = libc::CLONE_NEWCGROUP as u64;
-    pub const TIME: u64 = 0x80; // CLONE_NEWTIME, clone3 only
 }
 
 const CLONE_PIDFD: u64 = libc::CLONE_PIDFD as u64;

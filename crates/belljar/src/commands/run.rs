@@ -184,9 +184,17 @@ fn refuse_unknown_option(args: &RunArgs) -> Result<(), Failure> {
 }
 
 /// A box that can write our own program could replace what confines the next one.
-fn refuse_own_program(template: &Template) -> Result<(), Failure> {
+fn refuse_own_program(template: &Template, workspace: Option<&Path>) -> Result<(), Failure> {
     let own = std::env::current_exe().context("find our own program").code(FAILED)?;
     let writable = template.mounts.iter().filter(|mount| mount.access() == Access::ReadWrite);
+    if let Some(workspace) = workspace.filter(|_| template.mode == Mode::Direct)
+        && own.starts_with(workspace)
+    {
+        return Err(usage(format!(
+            "--mode direct: the box could replace {}; use overlay, or install it elsewhere",
+            own.display()
+        )));
+    }
     for mount in writable {
         let (_, real) = belljar_box::open(mount.source()).context("--mount").code(USAGE)?;
         if own.starts_with(&real) {
@@ -226,7 +234,7 @@ fn template(
             template.net
         )));
     }
-    refuse_own_program(&template)?;
+    refuse_own_program(&template, workspace)?;
     Ok(template)
 }
 

@@ -1,0 +1,233 @@
+//! Every wrapper makes the real kernel do it.
+//!
+//! Without the usual harness, because that runs tests on threads, and a process with threads may not
+//! fork: one of the things that are tested here.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a test without the harness that would make these exceptions"
+)]
+
+use std::ffi::CString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+use belljar_sys::clone::{self, Spawn, Step};
+use belljar_sys::landlock::{self, Ruleset};
+use belljar_sys::process::{self, Ended, Fork};
+use belljar_sys::seccomp::{self, Instruction};
+use belljar_sys::signal::{self, SignalFd};
+use belljar_sys::{exec, net};
+
+type Check = (&'static str, fn() -> io::Result<()>);
+
+const CHECKS: &[Check] = &[
+    ("a_child_is_forked_and_waited_for", fork_and_wait),
+    ("a_process_with_threads_is_not_forked", no_fork_with_threads),
+    ("signals_arrive_by_descriptor", signals),
+    ("reset_restores_the_default_actions", reset),
+    ("execve_runs_the_program_with_just_these_arguments", execve),
+    ("a_descriptor_is_adopted_once", adopt),
+    ("a_program_starts_from_a_descriptor", spawn),
+    ("a_program_that_cannot_start_says_where", spawn_fails),
+    ("a_user_namespace_is_held", hold),
+    ("a_filter_refuses_a_call", filter),
+    ("landlock_forbids_writing", restrict),
+    ("namespaces_are_unshared_and_the_loopback_comes_up", namespaces),
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.iter().any(|argument| argument == "--list") {
+        println!("kernel: test");
+        return;
+    }
+    for (name, check) in CHECKS {
+        check().unwrap_or_else(|error| panic!("{name}: {error}"));
+        println!("{name} ... ok");
+    }
+    println!("test result: ok. {} passed; 0 failed", CHECKS.len());
+}
+
+fn ensure(holds: bool, otherwise: &str) -> io::Result<()> {
+    if holds { Ok(()) } else { Err(io::Error::other(otherwise.to_owned())) }
+}
+
+/// Runs `act` in a child; its success is the child's.
+fn in_child(act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    match process::fork()? {
+        Fork::Child => {
+            let code = match act() {
+                Ok(()) => 0,
+                Err(error) => {
+                    eprintln!("in the child: {error}");
+                    1
+                }
+            };
+            exec::exit_now(code)
+        }
+        Fork::Parent { child } => {
+            let ended = process::wait(child, true)?.map(|(_, ended, _)| ended);
+            ensure(ended == Some(Ended::Exited(0)), "the child failed")
+        }
+    }
+}
+
+fn fork_and_wait() -> io::Result<()> {
+    let Fork::Parent { child } = process::fork()? else { exec::exit_now(7) };
+    let (pid, ended, _) = process::wait(child, true)?.ok_or(io::ErrorKind::NotFound)?;
+    ensure(pid == child && ended == Ended::Exited(7), "the wrong child or code")?;
+    ensure(process::wait(-1, false).is_err(), "a child is left")
+}
+
+fn no_fork_with_threads() -> io::Result<()> {
+    let (stop, wait) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || wait.recv());
+    let refused = process::fork().is_err();
+    drop(stop);
+    ensure(thread.join().is_ok() && refused, "forked beside a thread")
+}
+
+fn signals() -> io::Result<()> {
+    const SIGUSR1: i32 = 10;
+    in_child(|| {
+        let signals = SignalFd::new(&[SIGUSR1])?;
+        ensure(signals.read()?.is_none(), "a signal before one was sent")?;
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1)?;
+        ensure(signals.read()? == Some(SIGUSR1), "another signal")
+    })
+}
+
+fn reset() -> io::Result<()> {
+    in_child(|| {
+        // The standard library ignores SIGPIPE; a program must not find it so.
+        const SIGPIPE: u64 = 1 << 12;
+        let ignored = |status: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t"));
+            line.is_some_and(|mask| u64::from_str_radix(mask, 16).is_ok_and(|m| m & SIGPIPE != 0))
+        };
+        let status = || std::fs::read_to_string("/proc/self/status");
+        ensure(ignored(&status()?), "SIGPIPE is not ignored to begin with")?;
+        signal::reset()?;
+        ensure(!ignored(&status()?), "SIGPIPE is still ignored")
+    })
+}
+
+fn execve() -> io::Result<()> {
+    let (mut read, write) = io::pipe()?;
+    let Fork::Parent { child } = process::fork()? else {
+        rustix::stdio::dup2_stdout(&write)?;
+        let argv = ["sh", "-c", "echo $0 $A $HOME", "x"].map(|word| CString::new(word).unwrap());
+        let error = exec::execve(c"/bin/sh", &argv, &[CString::new("A=b")?]);
+        eprintln!("{error}");
+        exec::exit_now(1)
+    };
+    drop(write);
+    let mut said = String::new();
+    read.read_to_string(&mut said)?;
+    process::wait(child, true)?;
+    ensure(said.trim() == "x b", &said)
+}
+
+fn adopt() -> io::Result<()> {
+    in_child(|| {
+        let adopted = exec::adopt(1)?;
+        ensure(exec::adopt(2).is_err(), "adopted twice")?;
+        drop(adopted);
+        ensure(!std::path::Path::new("/proc/self/fd/1").exists(), "not owned, so not closed")
+    })
+}
+
+fn start(program: &OwnedFd, control: &OwnedFd) -> io::Result<clone::Spawned> {
+    let null: OwnedFd = std::fs::File::options().read(true).write(true).open("/dev/null")?.into();
+    clone::spawn(&Spawn {
+        namespaces: 0,
+        cgroup: None,
+        gate: None,
+        ids: None,
+        ambient: 0,
+        program: program.as_fd(),
+        role: c"true",
+        control: control.as_fd(),
+        null: null.as_fd(),
+        dies_with_parent: true,
+    })
+}
+
+fn spawn() -> io::Result<()> {
+    let program: OwnedFd = std::fs::File::open("/bin/true")?.into();
+    let (_ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    let spawned = start(&program, &theirs.into())?;
+    let ended = process::wait(spawned.pid, true)?.map(|(_, ended, _)| ended);
+    ensure(ended == Some(Ended::Exited(0)), "the program failed")
+}
+
+fn spawn_fails() -> io::Result<()> {
+    let program: OwnedFd = std::fs::File::open("/etc/passwd")?.into();
+    let (mut ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    let spawned = start(&program, &theirs.into())?;
+    process::wait(spawned.pid, true)?;
+    let mut report = Vec::new();
+    ours.read_to_end(&mut report)?;
+    let (step, _) = Step::from_report(&report).ok_or(io::ErrorKind::InvalidData)?;
+    ensure(step == Step::Exec, "another step")
+}
+
+fn hold() -> io::Result<()> {
+    let held = clone::hold_user_namespace()?;
+    let theirs = std::fs::read_link(format!("/proc/{}/ns/user", held.pid))?;
+    let ours = std::fs::read_link("/proc/self/ns/user")?;
+    rustix::process::pidfd_send_signal(&held.pidfd, rustix::process::Signal::KILL)?;
+    let ended = process::wait(held.pid, true)?.map(|(_, ended, _)| ended);
+    ensure(ended == Some(Ended::Signaled(9)), "it ended otherwise")?;
+    ensure(ours != theirs, "the same namespace")
+}
+
+fn filter() -> io::Result<()> {
+    const LOAD_NUMBER: Instruction = Instruction { code: 0x20, jump_true: 0, jump_false: 0, k: 0 };
+    let number = if cfg!(target_arch = "x86_64") { 63 } else { 160 }; // uname
+    let is_it = Instruction { code: 0x15, jump_true: 0, jump_false: 1, k: number };
+    let refuse = Instruction { code: 0x06, jump_true: 0, jump_false: 0, k: 0x0005_0000 | 1 };
+    let allow = Instruction { code: 0x06, jump_true: 0, jump_false: 0, k: 0x7fff_0000 };
+    in_child(|| {
+        rustix::thread::set_no_new_privs(true)?;
+        ensure(std::fs::read("/proc/self/status").is_ok(), "reading fails anyway")?;
+        seccomp::install(&[LOAD_NUMBER, is_it, refuse, allow])?;
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        ensure(status.contains("Seccomp:\t2"), "no filter is in force")
+    })
+}
+
+fn restrict() -> io::Result<()> {
+    let dir = std::env::temp_dir().join(format!("belljar-sys-{}", std::process::id()));
+    std::fs::create_dir(&dir)?;
+    let file = dir.join("file");
+    let outcome = in_child(|| {
+        std::fs::File::create(&file)?.write_all(b"before")?;
+        let abi = landlock::abi()?;
+        let rules = Ruleset::new(landlock::fs::all(abi), 0)?;
+        let root: OwnedFd = std::fs::File::open("/")?.into();
+        rules.allow(root.as_fd(), landlock::fs::READ_FILE | landlock::fs::READ_DIR)?;
+        rustix::thread::set_no_new_privs(true)?;
+        rules.restrict_self()?;
+        ensure(std::fs::read(&file)? == b"before", "reading is forbidden")?;
+        let written = std::fs::write(&file, "after").map_err(|error| error.kind());
+        ensure(written == Err(io::ErrorKind::PermissionDenied), "writing is allowed")
+    });
+    std::fs::remove_dir_all(&dir)?;
+    outcome
+}
+
+fn namespaces() -> io::Result<()> {
+    in_child(|| {
+        rustix::thread::set_no_new_privs(true)?;
+        if rustix::process::geteuid().is_root() {
+            process::unshare_cgroup_namespace()?;
+            process::unshare_time_namespace()?;
+            return net::loopback_up(); // up already: the call changes nothing
+        }
+        ensure(process::unshare_cgroup_namespace().is_err(), "unshared without the right")?;
+        ensure(net::loopback_up().is_err(), "changed an interface without the right")
+    })
+}
