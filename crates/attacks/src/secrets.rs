@@ -63,7 +63,15 @@ fn crash(lab: &Lab, room: &Path, secret: &str, checks: &mut Checks) -> Step {
     let boxed = boxed.options(&["--env", "API_TOKEN"]);
     let script = "ulimit -c unlimited 2>/dev/null; cd /workspace; kill -SEGV $$; sleep 1";
     let ended = boxed.run(&["/bin/sh", "-c", script])?;
-    checks.control(ended.code == Some(139), format_args!("the crash ended with {:?}", ended.code))
+    checks
+        .control(ended.code == Some(139), format_args!("the crash ended with {:?}", ended.code))?;
+    // Nor is it handed to a program of the host: for a pipe as core_pattern a limit of zero means
+    // nothing and a limit of one means no, so it is one and stays it. See coredump.c.
+    let limits = "grep core /proc/self/limits; ulimit -c 0 && echo lowered";
+    let limits = lab.boxed().run(&["/bin/sh", "-c", limits])?.stdout_text();
+    let words: Vec<&str> = limits.split_whitespace().collect();
+    let want = ["Max", "core", "file", "size", "1", "1", "bytes"];
+    checks.holds(words == want, format_args!("the limit on core files: {limits}"))
 }
 
 /// The environment of whoever started the box, by way of /proc.
