@@ -93,6 +93,6 @@ fn unlinked(init: i32) -> u64 {
 }
 
 fn in_memory(path: &Path) -> bool {
-    const TMPFS: i64 = 0x0102_1994;
-    rustix::fs::statfs(path).is_ok_and(|stat| i64::try_from(stat.f_type) == Ok(TMPFS))
+    const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+    rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type == TMPFS)
 }

@@ -19,6 +19,9 @@ pub enum Stream {
 /// Rewrites what is about to reach the operator's terminal; appends to the buffer.
 pub type Guard<'a> = dyn FnMut(Stream, &[u8], &mut Vec<u8>) + 'a;
 
+/// The same for one stream.
+pub(crate) type Filter<'a> = &'a mut dyn FnMut(&[u8], &mut Vec<u8>);
+
 /// A pipe that is ready takes this much without blocking (PIPE_BUF).
 const SURE: usize = 4096;
 const CHUNK: usize = 64 * 1024;
@@ -40,7 +43,8 @@ pub(crate) struct Flow<'a> {
 #[derive(Debug)]
 enum Source<'a> {
     Host(BorrowedFd<'a>),
-    Box(BorrowedFd<'a>),
+    /// Closed by dropping, which ends a payload that goes on writing.
+    Box(OwnedFd),
 }
 
 #[derive(Debug)]
@@ -57,7 +61,7 @@ impl<'a> Flow<'a> {
     }
 
     /// From the box to the operator.
-    pub(crate) fn outwards(from: BorrowedFd<'a>, to: BorrowedFd<'a>) -> Self {
+    pub(crate) fn outwards(from: OwnedFd, to: BorrowedFd<'a>) -> Self {
         Self::new(Source::Box(from), Sink::Host(to))
     }
 
@@ -81,10 +85,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Makes one step after the descriptor of [`Self::interest`] was ready.
-    pub(crate) fn advance(
-        &mut self,
-        filter: Option<&mut dyn FnMut(&[u8], &mut Vec<u8>)>,
-    ) -> io::Result<()> {
+    pub(crate) fn advance(&mut self, filter: Option<Filter<'_>>) -> io::Result<()> {
         if self.has_pending() { self.write() } else { self.read(filter) }
     }
 
@@ -103,7 +104,7 @@ impl<'a> Flow<'a> {
         self.sent < self.pending.len()
     }
 
-    fn read(&mut self, filter: Option<&mut dyn FnMut(&[u8], &mut Vec<u8>)>) -> io::Result<()> {
+    fn read(&mut self, filter: Option<Filter<'_>>) -> io::Result<()> {
         let Some(from) = &self.from else { return Ok(()) };
         let mut chunk = vec![0; CHUNK];
         let read = match rustix::io::read(from.fd(), &mut chunk) {
@@ -159,7 +160,8 @@ impl<'a> Flow<'a> {
 impl Source<'_> {
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Host(fd) | Self::Box(fd) => *fd,
+            Self::Host(fd) => *fd,
+            Self::Box(fd) => fd.as_fd(),
         }
     }
 }

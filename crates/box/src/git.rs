@@ -65,11 +65,8 @@ fn submodule(
         (key.trim() == "worktree").then(|| value.trim().to_owned())
     })?;
     let alias = normal(&in_box.join(&worktree));
-    (normal(&host.join(&worktree)) == path).then(|| GitDirectory {
-        source: host,
-        target: in_box,
-        alias: Some(alias),
-    })
+    let is_ours = normal(&host.join(&worktree)) == path;
+    is_ours.then_some(GitDirectory { source: host, target: in_box, alias: Some(alias) })
 }
 
 /// A small regular file right in a directory; no link, no device, nothing that waits.
@@ -95,7 +92,7 @@ fn normal(path: &Path) -> PathBuf {
             }
             Component::CurDir => {}
             Component::RootDir | Component::Prefix(_) | Component::Normal(_) => {
-                clean.push(component)
+                clean.push(component);
             }
         }
     }

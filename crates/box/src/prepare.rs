@@ -14,7 +14,7 @@ use rustix::fs::{FileType, Mode as FileMode, OFlags};
 
 use crate::git;
 use crate::request::{Request, Workspace};
-use crate::seccomp::{self, Machine};
+use crate::seccomp::{self, Counted, Machine};
 use crate::sockets;
 use crate::standing::{Ids, MappedTrees, Standing};
 use crate::view::{self, HOME, HOSTNAME, WORKSPACE};
@@ -92,7 +92,8 @@ pub(crate) fn prepare(
     }
     let seccomp = if strong(Layer::Seccomp) {
         let machine = Machine::current().ok_or(PrepareError::NoFilter)?;
-        let program = seccomp::filter(machine);
+        let counted = if cgroup { Counted::ByCgroup } else { Counted::ByStandIn };
+        let program = seccomp::filter(machine, counted);
         Some(program.iter().map(|i| (i.code, i.jump_true, i.jump_false, i.k)).collect())
     } else {
         None
@@ -153,7 +154,7 @@ fn rlimits(template: &Template, cgroup: bool) -> Vec<(Limit, u64)> {
         (Limit::Files, limits.files),
         (Limit::Processes, processes),
         (Limit::FileSize, limits.disk.as_u64()),
-        (Limit::Core, 0),
+        (Limit::Core, 1), // not 0: the kernel still dumps into a program then, see core(5)
         (Limit::MessageQueues, 1 << 20),
         (Limit::PendingSignals, 4096),
         (Limit::LockedMemory, 8 << 20),

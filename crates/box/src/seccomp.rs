@@ -7,4 +7,4 @@ mod compile;
 mod rule;
 mod table;
 
-pub(crate) use compile::{Machine, filter};
+pub(crate) use compile::{Counted, Machine, filter};

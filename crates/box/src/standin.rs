@@ -4,7 +4,10 @@
 //! resident sizes are added up; only when that is too much are shared pages counted properly, which
 //! costs more. Between two looks a box can overshoot: `--require cgroup` refuses to rely on this.
 
+use std::collections::HashSet;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 
 use crate::processes;
 
@@ -13,14 +16,35 @@ const PAGE: u64 = 4096; // both architectures that a box runs on; statm counts i
 /// Memory of the box whose init has this pid, in bytes; `limit` decides how closely to look.
 pub(crate) fn memory_of(init: i32, limit: u64) -> u64 {
     let processes = processes::descendants(init);
+    let unmapped = anonymous_files(&processes);
     let resident: u64 = processes.iter().filter_map(|pid| resident_of(*pid)).sum();
-    if resident <= limit {
-        return resident;
+    if resident.saturating_add(unmapped) <= limit || unmapped > limit {
+        return resident.saturating_add(unmapped);
     }
     processes
         .iter()
         .map(|pid| proportional_of(*pid).or_else(|| resident_of(*pid)).unwrap_or(0))
         .sum()
+}
+
+/// Bytes in files that live in memory only, which no resident size shows.
+fn anonymous_files(processes: &[i32]) -> u64 {
+    let mut seen = HashSet::new();
+    let mut bytes = 0;
+    for pid in processes {
+        let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
+        for link in entries.flatten().map(|entry| entry.path()) {
+            let is_memory = fs::read_link(&link)
+                .is_ok_and(|to| to.as_os_str().as_bytes().starts_with(b"/memfd:"));
+            let Some(meta) = is_memory.then(|| fs::metadata(&link).ok()).flatten() else {
+                continue;
+            };
+            if seen.insert(meta.ino()) {
+                bytes += meta.blocks() * 512;
+            }
+        }
+    }
+    bytes
 }
 
 /// How many processes the box has, without init.

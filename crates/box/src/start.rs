@@ -51,7 +51,8 @@ pub struct Running {
     pub(crate) control: OwnedFd,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) janitor: Option<Janitor>,
-    pub(crate) streams: Streams,
+    /// Taken out when the run begins, so that closing an end reaches the payload.
+    pub(crate) streams: Option<Streams>,
     pub(crate) template: Template,
     pub(crate) layers: Vec<LayerState>,
 }
@@ -59,23 +60,8 @@ pub struct Running {
 /// Our side of the payload's streams.
 #[derive(Debug)]
 pub(crate) enum Streams {
-    /// The input is taken out when the run begins, so that closing it reaches the payload.
-    Pipes {
-        input: Option<OwnedFd>,
-        output: OwnedFd,
-        error: OwnedFd,
-    },
+    Pipes { input: OwnedFd, output: OwnedFd, error: OwnedFd },
     Terminal(OwnedFd),
-}
-
-impl Streams {
-    /// The end that goes into the box.
-    pub(crate) fn take_input(&mut self) -> Option<OwnedFd> {
-        match self {
-            Self::Pipes { input, .. } => input.take(),
-            Self::Terminal(master) => master.try_clone().ok(),
-        }
-    }
 }
 
 /// All but two that init makes itself: cgroup, once it is in its own, and time, once it has set it.
@@ -120,6 +106,7 @@ pub fn start(request: &Request) -> Result<Running, StartError> {
     let (init, control, streams, landlock_abi) = site.start([&program, &null])?;
     let layers = layers(&request.template, landlock_abi, cgroup.as_ref());
     let template = request.template.clone();
+    let streams = Some(streams);
     Ok(Running { init, control, cgroup, janitor, streams, template, layers })
 }
 
@@ -271,7 +258,7 @@ fn build(
             None => Err(StartError::Silence),
         },
         Event::Built { landlock_abi } => {
-            let streams = Streams::Pipes { input: Some(input.1), output: output.0, error: error.0 };
+            let streams = Streams::Pipes { input: input.1, output: output.0, error: error.0 };
             Ok((streams, landlock_abi))
         }
         Event::Failed { stage, what, errno } => {

@@ -18,7 +18,7 @@ use rustix::process::Signal;
 
 use crate::cgroup::{Cgroup, Counts};
 use crate::disk::{Count, DiskWatch};
-use crate::flow::{Flow, Guard, Stream};
+use crate::flow::{Filter, Flow, Guard, Stream};
 use crate::standin;
 use crate::start::{Running, Streams};
 use crate::verdict::{self, Finished, Seen};
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Supervision<'_> {
 /// Why supervision itself failed. The box is gone by then.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
-    #[error("the box failed its last test before the program: {what}")]
+    #[error("the box could not be sealed before the program started: {what}")]
     Refused { what: String },
     #[error("{doing}")]
     Host { doing: &'static str, source: io::Error },
@@ -67,8 +67,8 @@ const FORK_BOMB: u64 = 256;
 impl Running {
     /// Starts the payload and sees it to its end.
     pub fn supervise(mut self, with: Supervision<'_>) -> Result<Finished, SuperviseError> {
-        let input = self.streams.take_input();
-        let outcome = watch(&self, input, with);
+        let streams = self.streams.take();
+        let outcome = watch(&self, streams, with);
         if outcome.is_err() {
             kill(&self);
             process::wait(self.init.pid, true).ok(); // reaped already, or now
@@ -102,7 +102,7 @@ struct Watch<'a> {
 
 fn watch(
     running: &Running,
-    into_box: Option<OwnedFd>,
+    streams: Option<Streams>,
     mut with: Supervision<'_>,
 ) -> Result<Finished, SuperviseError> {
     let host =
@@ -111,7 +111,8 @@ fn watch(
         .map_err(host("watch for signals"))?;
     wire::send(running.control.as_fd(), &Order::Go, &[]).map_err(host("give init the word"))?;
     let host_streams = [with.input, with.output, with.error];
-    let mut flows = flows(running, into_box, host_streams).map_err(host("prepare the streams"))?;
+    let (mut flows, terminal) =
+        flows(streams, host_streams).map_err(host("prepare the streams"))?;
     let disk = with.disk.take().map(|(layers, count)| DiskWatch::new(layers, count)).transpose();
     let mut disk = disk.map_err(host("look at the free space"))?;
     let mut state = Watch::new(running);
@@ -119,7 +120,7 @@ fn watch(
         let ready = wait(&state, &signals, &flows).map_err(host("wait for the box"))?;
         if ready.signal {
             while let Some(signal) = signals.read().map_err(host("read a signal"))? {
-                state.signal(signal, with.input);
+                state.signal(signal, with.input, terminal.as_ref());
             }
         }
         if ready.control {
@@ -131,7 +132,7 @@ fn watch(
                 let mut filter = with.guard.as_mut().filter(|_| index > 0).map(|guard| {
                     move |chunk: &[u8], kept: &mut Vec<u8>| guard(stream, chunk, kept)
                 });
-                let filter = filter.as_mut().map(|f| f as &mut dyn FnMut(&[u8], &mut Vec<u8>));
+                let filter = filter.as_mut().map(|filter| filter as Filter<'_>);
                 flow.advance(filter).map_err(host("pass bytes on"))?;
             }
         }
@@ -146,24 +147,25 @@ fn watch(
     state.finish(&flows).map_err(host("wait for init"))
 }
 
-/// The flows of a run: into the box, its output, its error.
-fn flows<'a>(
-    running: &'a Running,
-    into_box: Option<OwnedFd>,
-    [input, output, error]: [BorrowedFd<'a>; 3],
-) -> io::Result<Vec<Flow<'a>>> {
-    let into_box = into_box.ok_or(io::ErrorKind::InvalidInput)?;
-    match &running.streams {
-        Streams::Pipes { output: from, error: errors, .. } => {
+/// The flows of a run (into the box, its output, its error) and the terminal, if it has one.
+fn flows(
+    streams: Option<Streams>,
+    [input, output, error]: [BorrowedFd<'_>; 3],
+) -> io::Result<(Vec<Flow<'_>>, Option<OwnedFd>)> {
+    match streams.ok_or(io::ErrorKind::InvalidInput)? {
+        Streams::Pipes { input: into_box, output: from_box, error: errors } => {
             rustix::io::ioctl_fionbio(&into_box, true)?;
-            Ok(vec![
+            let flows = vec![
                 Flow::inwards(input, into_box),
-                Flow::outwards(from.as_fd(), output),
-                Flow::outwards(errors.as_fd(), error),
-            ])
+                Flow::outwards(from_box, output),
+                Flow::outwards(errors, error),
+            ];
+            Ok((flows, None))
         }
         Streams::Terminal(master) => {
-            Ok(vec![Flow::inwards(input, into_box), Flow::outwards(master.as_fd(), output)])
+            let (from_box, terminal) = (master.try_clone()?, master.try_clone()?);
+            let flows = vec![Flow::inwards(input, master), Flow::outwards(from_box, output)];
+            Ok((flows, Some(terminal)))
         }
     }
 }
@@ -269,9 +271,9 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn signal(&mut self, signal: i32, terminal: BorrowedFd<'_>) {
+    fn signal(&mut self, signal: i32, ours: BorrowedFd<'_>, theirs: Option<&OwnedFd>) {
         match signal {
-            SIGWINCH => self.resize(terminal),
+            SIGWINCH => resize(ours, theirs),
             SIGINT | SIGQUIT => {
                 self.interrupts += 1;
                 if self.interrupts > 2 {
@@ -289,14 +291,6 @@ impl<'a> Watch<'a> {
 
     fn forward(&self, signal: i32) {
         wire::send(self.running.control.as_fd(), &Order::Signal(signal), &[]).ok(); // or it is gone
-    }
-
-    fn resize(&self, terminal: BorrowedFd<'_>) {
-        if let Streams::Terminal(master) = &self.running.streams
-            && let Ok(size) = rustix::termios::tcgetwinsize(terminal)
-        {
-            rustix::termios::tcsetwinsize(master, size).ok(); // a size is never worth failing for
-        }
     }
 
     /// Enforces what has no event of its own.
@@ -368,6 +362,13 @@ impl<'a> Watch<'a> {
             layers: self.running.layers.clone(),
             exec_error: self.seen.exec_errno.map(io::Error::from_raw_os_error),
         })
+    }
+}
+
+/// Gives the payload's terminal the size of ours.
+fn resize(ours: BorrowedFd<'_>, theirs: Option<&OwnedFd>) {
+    if let (Some(theirs), Ok(size)) = (theirs, rustix::termios::tcgetwinsize(ours)) {
+        rustix::termios::tcsetwinsize(theirs, size).ok(); // a size is never worth failing for
     }
 }
 

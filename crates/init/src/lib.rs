@@ -13,6 +13,7 @@ pub mod plan;
 pub mod wire;
 
 mod build;
+mod limits;
 mod lockdown;
 mod payload;
 mod proc;

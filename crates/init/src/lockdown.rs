@@ -1,7 +1,7 @@
 //! Takes away, from init and so from the payload, everything that the box does not need.
 //!
-//! Order matters: nested user namespaces while we may still write the sysctl, then Landlock and
-//! capabilities, and seccomp last because it forbids the calls that the others are made with.
+//! Order matters: nested user namespaces while we may still write the sysctl, then Landlock, limits
+//! and capabilities, and seccomp last because it forbids the calls that the others are made with.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::plan::{Landlock, Plan, Stage};
-use crate::{During, Failure, selftest, show};
+use crate::{During, Failure, limits, selftest, show};
 
 /// Forbids user namespaces inside this one; needs the host's `/proc`, so before `pivot_root`.
 pub(crate) fn forbid_nested_userns() -> Result<(), Failure> {
@@ -43,6 +43,7 @@ pub(crate) fn lock(plan: &Plan) -> Result<u32, Failure> {
     if abi > 0 && plan.self_test {
         selftest::landlock_holds()?;
     }
+    limits::apply(plan)?;
     drop_capabilities().during(Stage::Capabilities, || "drop all capabilities".to_owned())?;
     if let Some(filter) = &plan.seccomp {
         let program: Vec<Instruction> = filter

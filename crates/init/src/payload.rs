@@ -6,10 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use belljar_sys::{exec, signal};
 use rustix::fs::Mode;
-use rustix::process::{Resource, Rlimit};
-use rustix::thread::CpuSet;
 
-use crate::plan::{Bytes, Event, Limit, Plan, Stage};
+use crate::plan::{Bytes, Event, Plan, Stage};
 use crate::{During, Failure, selftest, show};
 
 /// What the payload's 0, 1 and 2 will be.
@@ -48,45 +46,10 @@ fn prepare(plan: &Plan, streams: &Streams) -> Result<(), Failure> {
         Ok(())
     };
     session().during(Stage::Terminal, || "start a session".to_owned())?;
-    for (limit, value) in &plan.limits {
-        set_limit(*limit, *value).during(Stage::Rlimits, || format!("limit {limit:?}"))?;
-    }
-    if let Some(cpus) = plan.affinity {
-        confine_to(cpus).during(Stage::Rlimits, || "choose the CPUs".to_owned())?;
-    }
     rustix::process::umask(Mode::from_raw_mode(0o022));
     rustix::process::chdir(plan.workdir.as_slice())
         .during(Stage::Root, || format!("enter {}", show(&plan.workdir)))?;
     signal::reset().during(Stage::Namespaces, || "reset the signals".to_owned())
-}
-
-/// Sets a limit, or the hard limit of the host where that is lower.
-fn set_limit(limit: Limit, value: u64) -> io::Result<()> {
-    let resource = match limit {
-        Limit::Files => Resource::Nofile,
-        Limit::Processes => Resource::Nproc,
-        Limit::FileSize => Resource::Fsize,
-        Limit::Core => Resource::Core,
-        Limit::Data => Resource::Data,
-        Limit::MessageQueues => Resource::Msgqueue,
-        Limit::PendingSignals => Resource::Sigpending,
-        Limit::LockedMemory => Resource::Memlock,
-    };
-    let hard = rustix::process::getrlimit(resource).maximum;
-    let value = Some(hard.map_or(value, |hard| hard.min(value)));
-    Ok(rustix::process::setrlimit(resource, Rlimit { current: value, maximum: value })?)
-}
-
-/// Keeps the payload on the first `cpus` of those it may use.
-fn confine_to(cpus: u32) -> io::Result<()> {
-    let allowed = rustix::thread::sched_getaffinity(None)?;
-    let mut chosen = CpuSet::new();
-    let wanted = usize::try_from(cpus).unwrap_or(usize::MAX);
-    (0..CpuSet::MAX_CPU)
-        .filter(|cpu| allowed.is_set(*cpu))
-        .take(wanted)
-        .for_each(|cpu| chosen.set(cpu));
-    Ok(rustix::thread::sched_setaffinity(None, &chosen)?)
 }
 
 /// Looks for the program in PATH, as execvp(3), but never hands a file to a shell.
@@ -101,6 +64,9 @@ fn execute(argv: &[Bytes], env: &[Bytes]) -> io::Error {
         return io::Error::from_raw_os_error(rustix::io::Errno::NOENT.raw_os_error());
     };
     let name = program.as_bytes();
+    if name.is_empty() {
+        return io::Error::from_raw_os_error(rustix::io::Errno::NOENT.raw_os_error());
+    }
     if name.contains(&b'/') {
         return exec::execve(program, &argv, &env);
     }
@@ -110,7 +76,7 @@ fn execute(argv: &[Bytes], env: &[Bytes]) -> io::Error {
         let Ok(candidate) = CString::new([dir, b"/", name].concat()) else { continue };
         let error = exec::execve(&candidate, &argv, &env);
         // "Not here" goes on to the next directory; "here, but not executable" is remembered.
-        if error.kind() != io::ErrorKind::NotFound {
+        if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
             last = error;
         }
     }

@@ -183,8 +183,16 @@ fn reap(control: BorrowedFd<'_>, signals: &SignalFd, payload: i32) -> io::Result
     }
 }
 
+/// What a terminal would send goes to the whole group, as a terminal would send it.
 fn deliver(payload: i32, number: i32) {
-    if let (Some(pid), Some(signal)) = (Pid::from_raw(payload), Signal::from_named_raw(number)) {
-        rustix::process::kill_process(pid, signal).ok(); // it may be gone already
-    }
+    let (Some(pid), Some(signal)) = (Pid::from_raw(payload), Signal::from_named_raw(number)) else {
+        return;
+    };
+    let of_terminal = [Signal::INT, Signal::QUIT, Signal::HUP].contains(&signal);
+    let sent = if of_terminal {
+        rustix::process::kill_process_group(pid, signal)
+    } else {
+        rustix::process::kill_process(pid, signal)
+    };
+    sent.ok(); // it may be gone already
 }

@@ -7,9 +7,10 @@
 use belljar_sys::seccomp::Instruction;
 
 use super::rule::{
-    AF_UNIX, CREATING, Call, EAFNOSUPPORT, ENOSYS, EPERM, HARMLESS_NODES, INTERNET, NAMESPACES,
-    NEW_LISTENER, NODE_TYPE, PERSONAS, PROTOCOLS, Rule, SET_ID_BITS, SOCKET_TYPE,
-    STREAM_OR_DATAGRAM, TERMINAL_TRICKS,
+    AF_UNIX, CREATING, Call, EAFNOSUPPORT, EINVAL, ENOSYS, EPERM, FILTERS_ON_SOCKETS,
+    HARMLESS_NODES, INTERNET, NAMESPACES, NEW_LISTENER, NODE_TYPE, PERSONAS, PROTOCOLS,
+    RLIMIT_CORE, Rule, SET_ID_BITS, SMALL_SEGMENT, SOCKET_TYPE, SOL_SOCKET, SOL_TCP,
+    STREAM_OR_DATAGRAM, TCP_UPPER_LAYER, TERMINAL_TRICKS,
 };
 use super::table::{CALLS, LAST_KNOWN};
 
@@ -46,15 +47,22 @@ impl Machine {
     }
 }
 
-/// The same program whichever box it is for.
-pub(crate) fn filter(machine: Machine) -> Vec<Instruction> {
+/// Who counts what a box uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    ByCgroup,
+    ByStandIn,
+}
+
+/// The same program for every box of a kind.
+pub(crate) fn filter(machine: Machine, counted: Counted) -> Vec<Instruction> {
     let mut program = vec![load(ARCH), jump(EQUAL, machine.audit_number(), 1, 0), ret(KILL)];
     program.push(load(NUMBER));
     if machine == Machine::X86_64 {
         // x32 shares the architecture and is told apart by this bit.
         program.extend([jump(GREATER_EQUAL, 0x4000_0000, 0, 1), ret(KILL)]);
     }
-    program.extend(search(&ranges(machine)));
+    program.extend(search(&ranges(machine), counted));
     program
 }
 
@@ -92,13 +100,13 @@ fn ranges(machine: Machine) -> Vec<Range> {
 }
 
 /// Code that finds the range of the number in the accumulator and judges by it.
-fn search(ranges: &[Range]) -> Vec<Instruction> {
+fn search(ranges: &[Range], counted: Counted) -> Vec<Instruction> {
     let (left, right) = ranges.split_at(ranges.len() / 2);
     match (left, right) {
         ([], []) => vec![ret(KILL)],
-        ([], [only]) | ([only], []) => judge(only.verdict),
+        ([], [only]) | ([only], []) => judge(only.verdict, counted),
         (_, [first, ..]) => {
-            let (below, above) = (search(left), search(right));
+            let (below, above) = (search(left, counted), search(right, counted));
             // Conditional jumps reach 255 instructions, so the far side goes by a plain one.
             let over = u32::try_from(below.len()).unwrap_or(u32::MAX);
             let mut code = vec![jump(GREATER_EQUAL, first.first, 0, 1), jump_over(over)];
@@ -106,11 +114,11 @@ fn search(ranges: &[Range]) -> Vec<Instruction> {
             code.extend(above);
             code
         }
-        (_, []) => search(left),
+        (_, []) => search(left, counted),
     }
 }
 
-fn judge(verdict: Verdict) -> Vec<Instruction> {
+fn judge(verdict: Verdict, counted: Counted) -> Vec<Instruction> {
     let rule = match verdict {
         Verdict::Refused => return vec![errno(EPERM)],
         Verdict::Unknown => return vec![errno(ENOSYS)],
@@ -146,7 +154,49 @@ fn judge(verdict: Verdict) -> Vec<Instruction> {
         Rule::LocalPair => {
             vec![load(argument(0)), jump(EQUAL, AF_UNIX, 0, 1), ret(ALLOW), errno(EAFNOSUPPORT)]
         }
+        Rule::SocketOption => socket_option(),
+        Rule::SetLimit => {
+            vec![load(argument(0)), jump(EQUAL, RLIMIT_CORE, 0, 1), errno(EINVAL), ret(ALLOW)]
+        }
+        Rule::SetLimitOf => vec![
+            load(argument(1)),
+            jump(EQUAL, RLIMIT_CORE, 1, 0),
+            ret(ALLOW),
+            // Asking has no new limit: a null pointer, in both halves.
+            load(argument(2)),
+            jump(EQUAL, 0, 0, 2),
+            load(argument(2) + 4),
+            jump(EQUAL, 0, 1, 0),
+            errno(EINVAL),
+            ret(ALLOW),
+        ],
+        Rule::Affinity | Rule::Segment if counted == Counted::ByCgroup => vec![ret(ALLOW)],
+        Rule::Affinity => vec![errno(EPERM)],
+        Rule::Segment => vec![
+            load(argument(1) + 4),
+            jump(EQUAL, 0, 0, 2),
+            load(argument(1)),
+            jump(GREATER_EQUAL, SMALL_SEGMENT + 1, 0, 1),
+            errno(EPERM),
+            ret(ALLOW),
+        ],
     }
+}
+
+fn socket_option() -> Vec<Instruction> {
+    let mut filters = vec![load(argument(2))];
+    filters.extend(one_of(&FILTERS_ON_SOCKETS, &[errno(EPERM)], &[ret(ALLOW)]));
+    let tcp = vec![
+        jump(EQUAL, SOL_TCP, 1, 0),
+        ret(ALLOW),
+        load(argument(2)),
+        jump(EQUAL, TCP_UPPER_LAYER, 0, 1),
+        errno(EPERM),
+        ret(ALLOW),
+    ];
+    let mut code = vec![load(argument(1))];
+    code.extend(one_of(&[SOL_SOCKET], &filters, &tcp));
+    code
 }
 
 fn socket() -> Vec<Instruction> {
@@ -232,7 +282,8 @@ mod tests {
             ARCH => arch,
             _ => {
                 let arg = args[((offset - 16) / 8) as usize];
-                (if offset.is_multiple_of(8) { arg } else { arg >> 32 }) as u32
+                let half = if offset.is_multiple_of(8) { arg } else { arg >> 32 };
+                u32::try_from(half & u64::from(u32::MAX)).unwrap()
             }
         };
         let (mut at, mut accumulator) = (0_usize, 0_u32);
@@ -256,7 +307,8 @@ mod tests {
     fn check(machine: Machine, name: &str, args: [u64; 6], expect: u32) {
         let call = CALLS.iter().find(|call| call.name == name).unwrap();
         let number = machine.number_of(call).unwrap();
-        let answer = run(&filter(machine), machine.audit_number(), number, args);
+        let program = filter(machine, Counted::ByCgroup);
+        let answer = run(&program, machine.audit_number(), number, args);
         assert_eq!(answer, expect, "{name}({args:#x?}) on {machine:?}");
     }
 
@@ -266,7 +318,7 @@ mod tests {
     #[test]
     fn the_program_agrees_with_the_table_for_every_number() {
         for machine in BOTH {
-            let program = filter(machine);
+            let program = filter(machine, Counted::ByCgroup);
             assert!(program.len() < 1024, "{} instructions", program.len());
             for number in 0..2048 {
                 let call = CALLS.iter().find(|call| machine.number_of(call) == Some(number));
@@ -286,12 +338,12 @@ mod tests {
     #[test]
     fn another_architecture_kills_whatever_the_number() {
         for machine in BOTH {
-            let program = filter(machine);
+            let program = filter(machine, Counted::ByCgroup);
             for arch in [0, 0x4000_0003, 0x4000_0028, 0xc000_00b6, u32::MAX] {
                 assert_eq!(run(&program, arch, 0, [0; 6]), KILL);
             }
         }
-        let x86 = filter(Machine::X86_64);
+        let x86 = filter(Machine::X86_64, Counted::ByStandIn);
         assert_eq!(run(&x86, Machine::X86_64.audit_number(), 0x4000_0000, [0; 6]), KILL);
     }
 
@@ -322,7 +374,32 @@ mod tests {
             check(machine, "socket", [2, 1, 132, 0, 0, 0], ERRNO | EAFNOSUPPORT);
             check(machine, "socket", [16, 3, 0, 0, 0, 0], ERRNO | EAFNOSUPPORT);
             check(machine, "socketpair", [1, 1, 0, 0, 0, 0], ALLOW);
+            check(machine, "setsockopt", [3, 1, 2, 0, 0, 0], ALLOW);
+            check(machine, "setsockopt", [3, 1, 50, 0, 0, 0], REFUSED);
+            check(machine, "setsockopt", [3, 6, 1, 0, 0, 0], ALLOW);
+            check(machine, "setsockopt", [3, 6, 31, 0, 0, 0], REFUSED);
+            check(machine, "setsockopt", [3, 41, 26, 0, 0, 0], ALLOW);
+            check(machine, "prlimit64", [0, 4, 0, 1, 0, 0], ALLOW);
+            check(machine, "prlimit64", [0, 4, 8, 0, 0, 0], ERRNO | EINVAL);
+            check(machine, "prlimit64", [0, 4, 1 << 40, 0, 0, 0], ERRNO | EINVAL);
+            check(machine, "prlimit64", [0, 7, 8, 0, 0, 0], ALLOW);
+            check(machine, "setrlimit", [4, 8, 0, 0, 0, 0], ERRNO | EINVAL);
+            check(machine, "setrlimit", [7, 8, 0, 0, 0, 0], ALLOW);
         }
+    }
+
+    #[test]
+    fn where_nobody_counts_some_calls_are_narrower() {
+        let machine = Machine::X86_64;
+        let answer = |name: &str, args: [u64; 6]| {
+            let call = CALLS.iter().find(|call| call.name == name).unwrap();
+            let program = filter(machine, Counted::ByStandIn);
+            run(&program, machine.audit_number(), machine.number_of(call).unwrap(), args)
+        };
+        assert_eq!(answer("sched_setaffinity", [0; 6]), REFUSED);
+        assert_eq!(answer("shmget", [0, 65536, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(answer("shmget", [0, 65537, 0, 0, 0, 0]), REFUSED);
+        assert_eq!(answer("shmget", [0, 1 << 32, 0, 0, 0, 0]), REFUSED);
     }
 
     #[test]

@@ -49,9 +49,20 @@ pub(crate) enum Rule {
     Socket,
     /// Local pairs.
     LocalPair,
+    /// No filter programs on sockets and no TLS in the kernel: doors of many exploits.
+    SocketOption,
+    /// Not the limit on core dumps: 1 is the only value that also stops a dump into a program.
+    SetLimit,
+    /// The same through prlimit64, which may still ask.
+    SetLimitOf,
+    /// Only where a cgroup counts; else the affinity is the limit on CPUs.
+    Affinity,
+    /// Of any size only where a cgroup counts; nobody else sees memory that no process maps.
+    Segment,
 }
 
 pub(crate) const EPERM: u32 = 1;
+pub(crate) const EINVAL: u32 = 22;
 pub(crate) const ENOSYS: u32 = 38;
 pub(crate) const EAFNOSUPPORT: u32 = 97;
 
@@ -74,3 +85,12 @@ pub(crate) const SOCKET_TYPE: u32 = 0xf;
 pub(crate) const STREAM_OR_DATAGRAM: [u32; 2] = [1, 2];
 /// Default, TCP, UDP.
 pub(crate) const PROTOCOLS: [u32; 3] = [0, 6, 17];
+pub(crate) const RLIMIT_CORE: u32 = 4;
+pub(crate) const SOL_SOCKET: u32 = 1;
+/// `SO_ATTACH_FILTER`, `SO_ATTACH_BPF`, `SO_ATTACH_REUSEPORT_CBPF` and `_EBPF`.
+pub(crate) const FILTERS_ON_SOCKETS: [u32; 4] = [26, 50, 51, 52];
+pub(crate) const SOL_TCP: u32 = 6;
+/// `TCP_ULP`.
+pub(crate) const TCP_UPPER_LAYER: u32 = 31;
+/// Enough for what databases lock with.
+pub(crate) const SMALL_SEGMENT: u32 = 64 * 1024;

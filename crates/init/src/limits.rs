@@ -1,0 +1,49 @@
+//! Resource limits, set on init so that the payload inherits them: behind the filter it is too late.
+
+use std::io;
+
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::CpuSet;
+
+use crate::plan::{Limit, Plan, Stage};
+use crate::{During, Failure};
+
+/// Everything that the plan limits per process.
+pub(crate) fn apply(plan: &Plan) -> Result<(), Failure> {
+    for (limit, value) in &plan.limits {
+        set_limit(*limit, *value).during(Stage::Rlimits, || format!("limit {limit:?}"))?;
+    }
+    if let Some(cpus) = plan.affinity {
+        confine_to(cpus).during(Stage::Rlimits, || "choose the CPUs".to_owned())?;
+    }
+    Ok(())
+}
+
+/// Sets a limit, or the hard limit of the host where that is lower.
+fn set_limit(limit: Limit, value: u64) -> io::Result<()> {
+    let resource = match limit {
+        Limit::Files => Resource::Nofile,
+        Limit::Processes => Resource::Nproc,
+        Limit::FileSize => Resource::Fsize,
+        Limit::Core => Resource::Core,
+        Limit::Data => Resource::Data,
+        Limit::MessageQueues => Resource::Msgqueue,
+        Limit::PendingSignals => Resource::Sigpending,
+        Limit::LockedMemory => Resource::Memlock,
+    };
+    let hard = rustix::process::getrlimit(resource).maximum;
+    let value = Some(hard.map_or(value, |hard| hard.min(value)));
+    Ok(rustix::process::setrlimit(resource, Rlimit { current: value, maximum: value })?)
+}
+
+/// Keeps the payload on the first `cpus` of those it may use.
+fn confine_to(cpus: u32) -> io::Result<()> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    let mut chosen = CpuSet::new();
+    let wanted = usize::try_from(cpus).unwrap_or(usize::MAX);
+    (0..CpuSet::MAX_CPU)
+        .filter(|cpu| allowed.is_set(*cpu))
+        .take(wanted)
+        .for_each(|cpu| chosen.set(cpu));
+    Ok(rustix::thread::sched_setaffinity(None, &chosen)?)
+}
