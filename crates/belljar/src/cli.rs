@@ -158,8 +158,11 @@ pub(crate) struct DiffArgs {
     /// One line per file
     #[arg(long)]
     pub(crate) stat: bool,
-    /// One JSON object
+    /// Only where host and box both changed: what each did
     #[arg(long, conflicts_with = "stat")]
+    pub(crate) conflicts: bool,
+    /// One JSON object
+    #[arg(long, conflicts_with_all = ["stat", "conflicts"])]
     pub(crate) json: bool,
 }
 

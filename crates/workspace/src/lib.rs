@@ -7,6 +7,7 @@ mod base;
 mod change;
 mod choice;
 mod content;
+mod diff;
 mod discard;
 mod host;
 mod layers;
@@ -30,6 +31,7 @@ pub use change::{
 };
 pub use choice::{Choice, Pattern, Pick};
 pub use content::{BadHash, Content, ContentHash};
+pub use diff::{Colour, stat, three_way, unified};
 pub use discard::{DiscardError, Discarded, discard, empty_trash};
 pub use host::{ObserveError, Observed};
 pub use layers::{Layers, OpenError, Places};

@@ -1,5 +1,34 @@
-//! soon
-use crate::failure::Outcome;
-pub(crate) fn run(_args: &crate::cli::DiffArgs) -> Outcome {
-    Ok(1)
+//! `belljar diff`: shows what a box changed.
+
+use belljar_workspace::{Choice, Colour, Pick, Takeover, plan_apply, stat, three_way, unified};
+
+use crate::cli::DiffArgs;
+use crate::commands::apply::{open, pick};
+use crate::failure::{Code, FAILED, Outcome, USAGE};
+use crate::print;
+use crate::state::State;
+
+pub(crate) fn run(args: &DiffArgs) -> Outcome {
+    let state = State::open()?;
+    let run = state.find(args.which.run.as_deref())?;
+    let (layers, changes) = open(&state, &run)?;
+    if args.json {
+        print::json(&changes).code(FAILED)?;
+        return Ok(0);
+    }
+    let paths = if args.paths.is_empty() { Pick::All } else { pick(&args.paths).code(USAGE)? };
+    let colour = if print::colour() { Colour::Always } else { Colour::Never };
+    let text = if args.conflicts {
+        let takeover = Takeover::begin(&layers).code(FAILED)?;
+        let observed = takeover.observe(&changes).code(FAILED)?;
+        let choice = Choice { paths, include_executable: Pick::All, ..Choice::everything() };
+        let draft = plan_apply(&observed, &choice);
+        draft.conflicts().map(|conflict| three_way(&layers, conflict.change, colour)).collect()
+    } else if args.stat {
+        stat(&changes, &paths, colour)
+    } else {
+        unified(&layers, &changes, &paths, colour)
+    };
+    print::page(&text).code(FAILED)?;
+    Ok(0)
 }
