@@ -10,6 +10,8 @@
 mod compat;
 #[cfg(test)]
 mod run;
+#[cfg(test)]
+mod terminal;
 
 #[cfg(test)]
 fn lab() -> belljar_testkit::Lab {

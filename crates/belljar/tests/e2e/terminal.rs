@@ -1,0 +1,171 @@
+//! A person at a terminal: `belljar run -- bash` feels like a shell.
+
+use belljar_testkit::{Family, Lab, Terminal};
+
+use crate::lab;
+
+const CTRL_C: &str = "\x03";
+const CTRL_D: &str = "\x04";
+const CTRL_Z: &str = "\x1a";
+
+/// A shell at a terminal of 30 rows and 100 columns, with a prompt that no output looks like.
+fn shell(lab: &Lab) -> Terminal {
+    let program = lab.belljar(["run", "--", "bash", "--norc"]).env("TERM", "xterm-256color");
+    let mut terminal = Terminal::start(program, 30, 100);
+    // What is typed is echoed, so every answer is written differently from its question.
+    terminal.types("PS1='<pro''mpt>'\r");
+    terminal.sees("<prompt>");
+    terminal
+}
+
+/// Runs one command in the shell; what it answered.
+#[track_caller]
+fn ask(terminal: &mut Terminal, command: &str) -> String {
+    terminal.types(&format!("{command}\r"));
+    terminal.sees("\r\n"); // the end of the echo
+    let answer = terminal.sees("<prompt>").replace("\r\n", "\n");
+    let visible = answer.replace("\x1b[?2004l", "").replace("\x1b[?2004h", "").replace('\r', "");
+    visible.trim_end().to_owned()
+}
+
+#[test]
+fn a_shell_has_a_terminal_of_the_box_and_of_the_right_size() {
+    let lab = lab();
+    let mut terminal = shell(&lab);
+    assert_eq!(ask(&mut terminal, "tty"), "/dev/pts/0");
+    assert_eq!(ask(&mut terminal, "stty size"), "30 100");
+    assert_eq!(ask(&mut terminal, "echo $TERM"), "xterm-256color");
+    assert_eq!(ask(&mut terminal, "ls /dev/pts"), "0  ptmx");
+    assert_eq!(ask(&mut terminal, "echo > /dev/tty && echo $?"), "\n0");
+    terminal.types("exit 3\r");
+    assert_eq!(terminal.end().0.code(), Some(3));
+}
+
+#[test]
+fn a_shell_controls_its_jobs() {
+    let lab = lab();
+    let mut terminal = shell(&lab);
+    assert!(ask(&mut terminal, "sleep 1000 &").starts_with("[1] "));
+    assert!(ask(&mut terminal, "jobs").starts_with("[1]+  Running"));
+    assert!(ask(&mut terminal, "kill %1; wait %1; echo $?").ends_with("143"));
+    // A background job must not read the keyboard.
+    ask(&mut terminal, "cat &");
+    assert!(ask(&mut terminal, "wait %1; jobs").contains("Stopped"));
+    bring_back(&mut terminal);
+    terminal.types(CTRL_Z);
+    assert!(terminal.sees("<prompt>").contains("Stopped"));
+    bring_back(&mut terminal);
+    terminal.types(CTRL_C);
+    terminal.sees("<prompt>");
+    assert_eq!(ask(&mut terminal, "echo $?; jobs"), "130");
+    terminal.types(CTRL_D);
+    assert_eq!(terminal.end().0.code(), Some(0));
+}
+
+/// Makes a stopped `cat` the foreground job. Only its answer tells that it has the keyboard.
+fn bring_back(terminal: &mut Terminal) {
+    terminal.types("fg\r");
+    terminal.sees("cat\r\n");
+    terminal.types("ping\r");
+    terminal.sees("ping\r\nping\r\n");
+}
+
+#[test]
+fn a_new_size_is_seen_inside() {
+    let lab = lab();
+    let mut terminal = shell(&lab);
+    terminal.types(
+        "python3 -qc 'import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH]); print(\"wai\" + \"ting\", flush=True)
+signal.sigwait([signal.SIGWINCH]); print(os.get_terminal_size())'\r",
+    );
+    terminal.sees("waiting");
+    terminal.resize(41, 132);
+    terminal.sees("columns=132, lines=41");
+    terminal.sees("<prompt>");
+    assert_eq!(ask(&mut terminal, "stty size"), "41 132");
+}
+
+#[test]
+fn keys_become_signals_and_ends() {
+    let lab = lab();
+    for (keys, code) in [(CTRL_C, Some(130)), (CTRL_D, Some(0)), ("\x1c", Some(131))] {
+        let mut terminal = Terminal::start(lab.bash("echo rea''dy; exec cat"), 24, 80);
+        terminal.sees("ready\r\n"); // a key that is typed sooner finds nobody to signal
+        terminal.types("there and back\r");
+        terminal.sees("there and back\r\nthere and back\r\n");
+        terminal.types(keys);
+        assert_eq!(terminal.end().0.code(), code, "{keys:?}");
+    }
+}
+
+#[test]
+fn the_terminal_is_given_back_as_it_was() {
+    let lab = lab();
+    for script in ["stty raw -echo; exit 0", "stty raw -echo; kill -9 $$", "no-such-program"] {
+        // The program itself only waits for a key, so that the settings can be seen before.
+        let both = format!(r#"stty -g; "$BELLJAR" run -- bash -c '{script}'; stty -g; read"#);
+        let mut terminal = Terminal::start(lab.program("bash").args(["-c", &both]), 24, 80);
+        let before = terminal.sees("\r\n");
+        let settings = terminal.settings();
+        let rest = loop {
+            let line = terminal.sees("\r\n");
+            if line.contains(&before) {
+                break line;
+            }
+        };
+        assert_eq!(rest, before, "{script}");
+        assert_eq!(terminal.settings().local_modes, settings.local_modes, "{script}");
+        assert_eq!(terminal.settings().input_modes, settings.input_modes, "{script}");
+        assert_eq!(terminal.settings().output_modes, settings.output_modes, "{script}");
+        terminal.types("\r");
+        terminal.end();
+    }
+}
+
+#[test]
+fn colours_pass_and_the_clipboard_is_out_of_reach() {
+    let lab = lab();
+    let script = r"printf 'a\e[31mred\e[0m\e]52;c;ZXZpbA==\ab\e]0;title\ac\n'";
+    for tty in ["--tty", "--no-tty"] {
+        let program = lab.belljar(["run", tty, "--", "bash", "-c", script]);
+        let (status, screen) = Terminal::start(program, 24, 80).end();
+        assert_eq!(status.code(), Some(0));
+        let screen = String::from_utf8(screen).unwrap();
+        assert_eq!(screen, "a\x1b[31mred\x1b[0mb\x1b]0;title\x07c\r\n", "{tty}");
+    }
+}
+
+#[test]
+fn a_terminal_can_be_declined_and_demanded() {
+    let lab = lab();
+    let script = "tty; [ -t 1 ] || echo pipe";
+    let program = lab.belljar(["run", "--no-tty", "--", "bash", "-c", script]);
+    assert!(Terminal::start(program, 24, 80).end().1.ends_with(b"pipe\r\n"));
+    let program = lab.belljar(["run", "--tty", "--", "tty"]);
+    assert_eq!(program.succeed().trim_end(), "/dev/pts/0");
+}
+
+#[test]
+fn all_output_arrives_before_the_end() {
+    let lab = lab();
+    let program = lab.belljar(["run", "--", "seq", "20000"]);
+    let (status, screen) = Terminal::start(program, 24, 80).end();
+    assert_eq!(status.code(), Some(0));
+    let expect: String = (1..=20000).map(|n| format!("{n}\r\n")).collect();
+    assert!(screen == expect.as_bytes(), "{} bytes", screen.len());
+}
+
+#[test]
+fn a_terminal_that_is_closed_ends_the_box() {
+    let lab = lab();
+    let mut terminal = Terminal::start(
+        lab.belljar(["run", "--", "bash", "-c", "echo rea''dy; sleep 1000"]),
+        24,
+        80,
+    );
+    terminal.sees("ready");
+    let family = Family::watch(terminal.pid());
+    terminal.hang_up();
+    assert!(family.is_gone() >= 2);
+}

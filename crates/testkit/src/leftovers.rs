@@ -1,0 +1,113 @@
+//! What a box could leave behind: processes, mounts, cgroups.
+//!
+//! Other tests run at the same time, so nothing is compared with the state of the whole machine. A
+//! process is one that was once seen beneath the supervisor, known by its pid and its time of birth;
+//! a cgroup is named after its run; a mount would name the lab.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::eventually;
+
+/// A process, whichever pid the kernel gives out next: its pid and when it was born, in clock ticks.
+type Born = (i32, u64);
+
+/// Everything that was ever seen beneath one process.
+#[derive(Debug)]
+pub struct Family {
+    stop: Arc<AtomicBool>,
+    watcher: Option<JoinHandle<BTreeSet<Born>>>,
+}
+
+impl Family {
+    /// Watches the descendants of `root` from now on.
+    pub fn watch(root: i32) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let watcher = std::thread::spawn(move || {
+            let mut seen = BTreeSet::new();
+            while !stopped.load(Ordering::Relaxed) {
+                seen.extend(descendants(root));
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            seen
+        });
+        Self { stop, watcher: Some(watcher) }
+    }
+
+    /// Waits until nobody of the family is alive; how many there were.
+    #[track_caller]
+    pub fn is_gone(mut self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        let watcher = self.watcher.take().expect("taken only here");
+        let seen = watcher.join().expect("the watcher does not panic");
+        eventually("every process of the box is gone", || {
+            seen.iter().all(|(pid, born)| birth(*pid) != Some(*born))
+        });
+        seen.len()
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// All processes below `root`, without it.
+pub fn descendants(root: i32) -> BTreeSet<Born> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        next += 1;
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        for thread in threads.flatten() {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+        }
+    }
+    found.into_iter().skip(1).filter_map(|pid| Some((pid, birth(pid)?))).collect()
+}
+
+/// When a living process was born. One that is dead and only not waited for does not live.
+fn birth(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = stat.rsplit_once(')')?.1;
+    let mut fields = after_name.split_whitespace();
+    if fields.next()? == "Z" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok() // field 22 of proc_pid_stat(5)
+}
+
+/// Directories of cgroups that carry the name of one of these runs.
+pub fn cgroups_of(runs: &[PathBuf]) -> Vec<PathBuf> {
+    let names: Vec<String> = runs
+        .iter()
+        .filter_map(|run| Some(format!("belljar-{}", run.file_name()?.to_str()?)))
+        .collect();
+    let mut found = Vec::new();
+    let mut left = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(dir) = left.pop() {
+        let Ok(entries) = fs::read_dir(&dir) else { continue };
+        for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir())) {
+            if names.iter().any(|name| entry.file_name() == name.as_str()) {
+                found.push(entry.path());
+            }
+            left.push(entry.path());
+        }
+    }
+    found
+}
+
+/// Lines of the host's mount table that name this directory.
+pub fn mounts_naming(dir: &Path) -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+    let name = dir.display().to_string();
+    table.lines().filter(|line| line.contains(&name)).map(str::to_owned).collect()
+}

@@ -1,0 +1,36 @@
+//! What tests need to run the binary from outside: a lab of temporary directories, programs with a
+//! deadline, a terminal to sit at, and a search for what a box left behind.
+//!
+//! For tests only, so every function panics where it cannot go on.
+
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests start programs and are told by their runner which binary to use"
+)]
+
+mod lab;
+mod leftovers;
+mod program;
+mod terminal;
+
+use std::time::{Duration, Instant};
+
+pub use lab::{Lab, belljar, is_root};
+pub use leftovers::{Family, cgroups_of, descendants, mounts_naming};
+pub use program::{Ended, Live, Program};
+pub use rustix::process::Signal;
+pub use terminal::Terminal;
+
+/// Enough for anything but a hang, also on a busy machine.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Waits for something that happens soon but at no moment anybody is told of.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(Instant::now() < until, "still not so after {DEADLINE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

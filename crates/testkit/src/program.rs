@@ -1,0 +1,301 @@
+//! Programs with a deadline: a test that hangs has failed.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use crate::DEADLINE;
+
+/// A program about to be started, with nothing of our own environment.
+#[derive(Debug)]
+pub struct Program {
+    command: Command,
+    /// `None`: the program gets a pipe that stays open.
+    input: Option<Vec<u8>>,
+}
+
+/// A program that runs. Killed if it is dropped before it ended.
+#[derive(Debug)]
+pub struct Live {
+    child: Owned,
+    stdout: Arc<Collected>,
+    stderr: Arc<Collected>,
+    writer: Option<JoinHandle<()>>,
+    until: Instant,
+}
+
+/// How a program ended and what it wrote.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+impl Program {
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        let mut command = Command::new(program);
+        command.env_clear();
+        Self { command, input: Some(Vec::new()) }
+    }
+
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.command.arg(arg);
+        self
+    }
+
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub fn without_env(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    pub fn cwd(mut self, dir: impl AsRef<Path>) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// What the program reads, up to its end. Nothing, unless this says otherwise.
+    pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.input = Some(bytes.into());
+        self
+    }
+
+    /// Keeps the program's input open for as long as it runs.
+    pub fn open_input(mut self) -> Self {
+        self.input = None;
+        self
+    }
+
+    /// Starts this program through others that exec the rest of their arguments, such as `strace`.
+    pub fn through<S: AsRef<OsStr>>(self, words: impl IntoIterator<Item = S>) -> Self {
+        let mut words = words.into_iter();
+        let mut command = Command::new(words.next().expect("the name of a program"));
+        command.args(words).env_clear().arg(self.command.get_program());
+        command.args(self.command.get_args());
+        let set = self.command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        command.envs(set);
+        if let Some(dir) = self.command.get_current_dir() {
+            command.current_dir(dir);
+        }
+        Self { command, input: self.input }
+    }
+
+    pub(crate) fn command(self) -> Command {
+        self.command
+    }
+
+    #[track_caller]
+    pub fn start(mut self) -> Live {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let started = self.command.spawn();
+        let mut child = started.unwrap_or_else(|error| panic!("start {:?}: {error}", self.command));
+        let stdout = Collected::read(child.stdout.take().expect("a pipe"));
+        let stderr = Collected::read(child.stderr.take().expect("a pipe"));
+        let writer = self.input.map(|bytes| {
+            let mut pipe = child.stdin.take().expect("a pipe");
+            // A program may end before it has read everything.
+            std::thread::spawn(move || pipe.write_all(&bytes).unwrap_or_default())
+        });
+        Live { child: Owned(child), stdout, stderr, writer, until: Instant::now() + DEADLINE }
+    }
+
+    #[track_caller]
+    pub fn run(self) -> Ended {
+        self.start().wait()
+    }
+
+    /// Runs it and insists on exit code 0; what it wrote to stdout, without the last newline.
+    #[track_caller]
+    pub fn succeed(self) -> String {
+        self.run().expect(0)
+    }
+}
+
+impl Live {
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.0.id()).expect("a pid")
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        // Not reaped before `wait`, so the number cannot mean another process.
+        rustix::process::kill_process(self.process(), signal).expect("signal a child of ours");
+    }
+
+    /// Waits until the program has written `text` to stdout.
+    #[track_caller]
+    pub fn says(&self, text: &str) {
+        let said = self.stdout.wait(self.until, |bytes| contains(bytes, text.as_bytes()));
+        assert!(said, "no {text:?} in {:?}, {:?}", self.stdout.text(), self.stderr.text());
+    }
+
+    pub fn ended(&mut self) -> bool {
+        self.child.0.try_wait().expect("a child of ours").is_some()
+    }
+
+    /// Waits for the end of the program and of everything that holds its output.
+    #[track_caller]
+    pub fn wait(mut self) -> Ended {
+        drop(self.child.0.stdin.take());
+        if !self.wait_for_exit() {
+            self.child.0.kill().expect("a child of ours");
+            let (out, err) = (self.stdout.text(), self.stderr.text());
+            panic!("hangs after {DEADLINE:?}; it wrote {out:?} and {err:?}");
+        }
+        let status = self.child.0.wait().expect("a child of ours");
+        let closed = |stream: &Collected| stream.wait(self.until, |_| false);
+        if let (true, true) = (closed(&self.stdout), closed(&self.stderr)) {
+            if let Some(writer) = self.writer.take() {
+                writer.join().expect("the writer does not panic");
+            }
+            return Ended { status, stdout: self.stdout.take(), stderr: self.stderr.take() };
+        }
+        panic!("ended with {status}, but something still holds its output");
+    }
+
+    fn process(&self) -> Pid {
+        Pid::from_child(&self.child.0)
+    }
+
+    fn wait_for_exit(&self) -> bool {
+        let pidfd = rustix::process::pidfd_open(self.process(), PidfdFlags::empty());
+        let pidfd = pidfd.expect("a child of ours");
+        let left = self.until.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).expect("a short time");
+        let mut polled = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+        rustix::event::poll(&mut polled, Some(&timeout)).expect("poll") > 0
+    }
+}
+
+/// A child that does not outlive its owner.
+#[derive(Debug)]
+pub(crate) struct Owned(pub(crate) Child);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // Both fail only for one that has ended and was waited for.
+        self.0.kill().unwrap_or_default();
+        self.0.wait().map(drop).unwrap_or_default();
+    }
+}
+
+impl Ended {
+    pub fn out(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).trim_end_matches('\n').to_owned()
+    }
+
+    pub fn err(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).trim_end_matches('\n').to_owned()
+    }
+
+    /// The exit code; 128+n for one that a signal ended, as shells have it.
+    pub fn code(&self) -> i32 {
+        let by_signal = || 128 + self.status.signal().expect("exited or was killed");
+        self.status.code().unwrap_or_else(by_signal)
+    }
+
+    /// Insists on an exit code; what was written to stdout, without the last newline.
+    #[track_caller]
+    pub fn expect(&self, code: i32) -> String {
+        assert_eq!(self.code(), code, "stdout: {}\nstderr: {}", self.out(), self.err());
+        self.out()
+    }
+
+    /// Insists on an exit code and on what stderr must tell.
+    #[track_caller]
+    pub fn complains(&self, code: i32, about: &str) {
+        assert!(self.err().contains(about), "no {about:?} in stderr: {}", self.err());
+        self.expect(code);
+    }
+
+    /// The object of `--json`: the last line of stdout.
+    #[track_caller]
+    pub fn result(&self) -> serde_json::Value {
+        let out = self.out();
+        let last = out.lines().next_back().unwrap_or_default();
+        serde_json::from_str(last)
+            .unwrap_or_else(|error| panic!("{error} in {last:?}; stderr: {}", self.err()))
+    }
+}
+
+/// What a thread has read from a pipe so far.
+#[derive(Debug, Default)]
+struct Collected {
+    state: Mutex<(Vec<u8>, bool)>,
+    changed: Condvar,
+}
+
+impl Collected {
+    fn read(mut pipe: impl Read + Send + 'static) -> Arc<Self> {
+        let collected = Arc::new(Self::default());
+        let ours = Arc::clone(&collected);
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            loop {
+                let read = pipe.read(&mut buffer).unwrap_or(0);
+                let mut state = ours.state.lock().unwrap_or_else(PoisonError::into_inner);
+                state.0.extend_from_slice(buffer.get(..read).unwrap_or_default());
+                state.1 = read == 0;
+                ours.changed.notify_all();
+                if read == 0 {
+                    return;
+                }
+            }
+        });
+        collected
+    }
+
+    /// Waits until `enough` holds or the pipe is closed; false when neither happened in time.
+    fn wait(&self, until: Instant, enough: impl Fn(&[u8]) -> bool) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if enough(&state.0) || state.1 {
+                return true;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left == Duration::ZERO {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    fn text(&self) -> String {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&state.0).into_owned()
+    }
+}
+
+fn contains(bytes: &[u8], text: &[u8]) -> bool {
+    bytes.windows(text.len()).any(|window| window == text)
+}
+
+impl std::fmt::Display for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let words: Vec<OsString> = self.command.get_args().map(OsStr::to_owned).collect();
+        write!(f, "{:?} {words:?}", self.command.get_program())
+    }
+}
