@@ -285,7 +285,7 @@ const SYSTEM: &[Row] = &[
     row("mount", "mount | grep -c ' /workspace type overlay'", Is("1")),
     row("id and whoami", "id -u; id -un; whoami; id -G", Is("1000\nuser\nuser\n1000")),
     row("hostname", "hostname; uname -n", Is("belljar\nbelljar")),
-    row("date", "TZ=Europe/Prague date -d @0 +%H:%M; date +%Z", Is("01:00\nUTC")),
+    row("date", "TZ=CET-1 date -d @0 +%H:%M; date +%Z", Is("01:00\nUTC")),
     row(
         "locale",
         "locale -k LC_CTYPE | grep charmap; printf 'žluťoučký' | wc -m",
