@@ -23,11 +23,26 @@ pub(crate) fn out(text: &str) -> io::Result<()> {
     finish(io::stdout().lock().write_all(text.as_bytes()))
 }
 
-/// One JSON value on a line.
+/// One JSON value on a line, in ASCII: what a box chose could steer a terminal in it too.
 pub(crate) fn json<T: Serialize>(value: &T) -> io::Result<()> {
-    let mut text = serde_json::to_string(value).map_err(io::Error::other)?;
+    let mut text = ascii(&serde_json::to_string(value).map_err(io::Error::other)?);
     text.push('\n');
     out(&text)
+}
+
+/// The same JSON. Beyond ASCII there are only the insides of strings, where an escape means the same.
+fn ascii(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        if matches!(character, ' '..='~') {
+            text.push(character);
+            continue;
+        }
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            text.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    text
 }
 
 /// Whether colours are wanted: a terminal, and nobody said otherwise.
@@ -76,5 +91,16 @@ fn finish(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn f13_json_has_no_byte_that_a_terminal_would_obey() {
+        let text = "caf\u{e9} \u{9b}31m \u{202e} \u{1f600} \u{7f} \u{1b}]";
+        let json = super::ascii(&serde_json::to_string(text).unwrap());
+        assert!(json.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
 }
