@@ -188,8 +188,35 @@ impl Runner {
         }
         command.args(filter);
         println!("{}", shown(&command));
+        if let (Self::Nextest, Half::Own, None) = (self, half, filter) {
+            refuse_ignored()?;
+        }
         run(&mut command)
     }
+}
+
+/// A test that is never run passes everything. The attribute is tidy's business; this also finds a
+/// test without the usual harness that lists itself as ignored by mistake.
+fn refuse_ignored() -> Result<()> {
+    let list = ["nextest", "list", "--workspace", "--locked", "--message-format=json"];
+    let ignored = ignored(&read(cargo().args(list))?)?;
+    if !ignored.is_empty() {
+        bail!("these tests are listed as ignored and would not run: {}", ignored.join(", "));
+    }
+    Ok(())
+}
+
+fn ignored(list: &str) -> Result<Vec<String>> {
+    let list: Value = serde_json::from_str(list).context("the list of tests")?;
+    let suites =
+        list.get("rust-suites").and_then(Value::as_object).context("a list without suites")?;
+    let mut found = Vec::new();
+    for (suite, about) in suites {
+        let cases = about.get("testcases").and_then(Value::as_object).into_iter().flatten();
+        let ignored = cases.filter(|(_, case)| case.get("ignored") == Some(&Value::Bool(true)));
+        found.extend(ignored.map(|(name, _)| format!("{suite} {name}")));
+    }
+    Ok(found)
 }
 
 /// The variable by which cargo and nextest learn what to start test binaries with.
@@ -226,6 +253,15 @@ mod tests {
             artifacts(&messages, "test").unwrap(),
             [("xtask".to_owned(), "/t/deps/it".into())]
         );
+    }
+
+    #[test]
+    fn ignored_tests_are_found_in_nextests_list() {
+        let list = r#"{"rust-suites":{
+            "a::it":{"testcases":{"runs":{"ignored":false},"sleeps":{"ignored":true}}},
+            "b":{"testcases":{}}}}"#;
+        assert_eq!(ignored(list).unwrap(), ["a::it sleeps"]);
+        assert!(ignored("{}").is_err());
     }
 
     #[test]
