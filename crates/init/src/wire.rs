@@ -57,12 +57,12 @@ pub fn receive_raw(
 ) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(
-        socket.as_fd(),
-        &mut [IoSliceMut::new(buffer)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
+    let into = &mut [IoSliceMut::new(buffer)];
+    let received = match recvmsg(socket.as_fd(), into, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+        // The other side ended with something of ours unread.
+        Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+        received => received?,
+    };
     if received.bytes == 0 {
         return Ok(None);
     }
