@@ -85,7 +85,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         println!("tidy: {} files and their packages are in order", files.len());
         return Ok(());
     }
-    bail!("{} complaints:\n  {}", complaints.len(), complaints.join("\n  "));
+    bail!("not in order ({}):\n  {}", complaints.len(), complaints.join("\n  "));
 }
 
 /// What git tracks here, and what it would if it were added. Binary files have no text to check.
