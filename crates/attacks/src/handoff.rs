@@ -6,6 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::json;
 use crate::lab::Lab;
@@ -167,7 +168,24 @@ pub(crate) fn repository(lab: &Lab, name: &str) -> Step<PathBuf> {
         fs::write(top.join(file), content).during("make a repository")?;
     }
     open_to_all(&top)?;
+    let_time_pass(&top)?;
     Ok(top)
+}
+
+/// Waits until the clock of the file system has moved on: a file written in the same moment as a box starts
+/// might have been written after it, and `apply` would rightly call that a conflict.
+fn let_time_pass(top: &Path) -> Step {
+    const TICK: Duration = Duration::from_millis(20); // longer than that of any kernel
+    let clock = top.with_extension("clock");
+    let now = || fs::write(&clock, "").and_then(|()| fs::metadata(&clock)?.modified());
+    let past = now().during("read the clock")?;
+    let moved = crate::host::eventually(|| now().is_ok_and(|now| now > past + TICK));
+    fs::remove_file(&clock).during("read the clock")?;
+    if moved {
+        Ok(())
+    } else {
+        Err(crate::trial::fault("the clock of the file system stands still"))
+    }
 }
 
 /// Under root the payload has another uid than the files, so everybody may write here.
