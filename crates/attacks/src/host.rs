@@ -117,22 +117,27 @@ pub(crate) fn contains(text: &[u8], part: &[u8]) -> bool {
     !part.is_empty() && text.windows(part.len()).any(|window| window == part)
 }
 
-/// The mounts of our own namespace, to see that none is left behind.
-pub(crate) fn mounts() -> Step<usize> {
-    Ok(fs::read_to_string("/proc/self/mountinfo").during("read the mounts")?.lines().count())
+/// The mounts of our own namespace that name this place.
+pub(crate) fn mounts_of(place: &Path) -> Step<usize> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").during("read the mounts")?;
+    let place = place.display().to_string();
+    Ok(mounts.lines().filter(|line| line.contains(&place)).count())
 }
 
-/// The cgroups of this machine whose name has `belljar` in it.
-pub(crate) fn cgroups() -> Vec<PathBuf> {
-    walk(Path::new("/sys/fs/cgroup"))
+/// The cgroups of the runs that this state directory knows of, dead or alive.
+pub(crate) fn cgroups_of(state: &Path) -> Vec<PathBuf> {
+    let runs: Vec<String> = fs::read_dir(state.join("runs"))
         .into_iter()
-        .filter(|path| {
-            path.is_dir()
-                && path
-                    .file_name()
-                    .is_some_and(|name| contains(name.as_encoded_bytes(), b"belljar"))
-        })
-        .collect()
+        .flatten()
+        .flatten()
+        .map(|entry| format!("belljar-{}", entry.file_name().display()))
+        .collect();
+    let of_ours = |path: &PathBuf| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| runs.iter().any(|run| run == name))
+    };
+    walk(Path::new("/sys/fs/cgroup")).into_iter().filter(of_ours).collect()
 }
 
 /// Everything beneath a directory; what cannot be read is passed over, links are not followed.

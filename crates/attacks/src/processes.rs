@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::boxed::words;
 use crate::command::Program;
-use crate::host::{eventually, marked};
+use crate::host::{cgroups_of, eventually, marked, mounts_of};
 use crate::lab::{Lab, random};
 use crate::sockets::open;
 use crate::trial::{Checks, During, Step, Trial};
@@ -69,8 +69,6 @@ pub(crate) fn d17(lab: &Lab) -> Trial {
     }
     checks.control(outlives, "a stubborn process does not even survive outside")?;
 
-    let cgroups = crate::host::cgroups();
-    let mounts = crate::host::mounts()?;
     // The program ends by itself and leaves a child that hears nothing.
     let left = mark();
     let told = lab.boxed().tell_act(&format!("stubborn 60 {left}"))?;
@@ -87,10 +85,15 @@ pub(crate) fn d17(lab: &Lab) -> Trial {
         checks.holds(told.ended.code == Some(124), format_args!("code {:?}", told.ended.code))?;
         checks.holds(gone(&late), format_args!("`{way}` survived its timeout"))?;
     }
+    let here = lab.boxed().start(&words("sleep 60 here"))?;
+    let seen = lab.boxed().tell_act("me")?.layer("cgroup") != "in_force"
+        || eventually(|| !cgroups_of(&lab.state).is_empty());
+    checks.control(seen, "the cgroup of a living box is not found")?;
+    drop(here);
     kill_the_supervisor(lab, &mut checks)?;
-    let same = eventually(|| crate::host::cgroups() == cgroups);
-    checks.holds(same, format_args!("cgroups are left: {:?}", crate::host::cgroups()))?;
-    checks.holds(crate::host::mounts()? == mounts, "a mount is left on the host")?;
+    let gone = eventually(|| cgroups_of(&lab.state).is_empty());
+    checks.holds(gone, format_args!("cgroups are left: {:?}", cgroups_of(&lab.state)))?;
+    checks.holds(mounts_of(&lab.dir)? == 0, "a mount is left on the host")?;
     checks.held()
 }
 
