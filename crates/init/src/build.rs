@@ -12,8 +12,10 @@
 //! `pivot_root` makes `root/` the root; detaching the old root takes the stage with it, which is one
 //! wait for the kernel instead of one per helper mount.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 use belljar_sys::mount::{self, attr};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -29,6 +31,8 @@ pub(crate) struct Site<'a> {
     pub(crate) stage: OwnedFd,
     pub(crate) root: OwnedFd,
     trees: &'a [OwnedFd],
+    /// The directory that was last written to; neighbours come one after the other.
+    last: RefCell<Option<(Bytes, Rc<OwnedFd>)>>,
 }
 
 /// Builds the root that `plan` describes and moves into it.
@@ -72,7 +76,7 @@ impl<'a> Site<'a> {
                 }
             };
             attach_to(root.as_fd(), place(&stage, b"root", OFlags::PATH)?.as_fd())?;
-            let site = Self { stage, root, trees };
+            let site = Self { stage, root, trees, last: RefCell::new(None) };
             for (name, target, _) in &plan.scratch.at {
                 let tree = clone_beneath(&scratch, name)?;
                 site.attach(tree.as_fd(), target)?;
@@ -105,9 +109,6 @@ impl<'a> Site<'a> {
             Step::Hide { path } => {
                 self.hide(path).during(Stage::Root, || format!("hide {}", show(path)))
             }
-            Step::Pin { path, access } => self
-                .pin(path, *access)
-                .during(Stage::Workspace, || format!("protect {}", show(path))),
             Step::Devices => self.devices().during(Stage::Root, || "furnish /dev".to_owned()),
             Step::Show { source, target } => {
                 self.show(source, target).during(Stage::Root, || format!("mount {}", show(target)))
@@ -134,24 +135,32 @@ impl<'a> Site<'a> {
     }
 
     /// The directory that holds `path`, made if missing, and the last name.
-    fn parent(&self, path: &[u8]) -> io::Result<(OwnedFd, Bytes)> {
+    fn parent(&self, path: &[u8]) -> io::Result<(Rc<OwnedFd>, Bytes)> {
         let path = relative(path);
         let slash = path.iter().rposition(|byte| *byte == b'/');
         let (parent, name) = slash.map_or((&b""[..], path), |at| path.split_at(at));
+        let name = relative(name).to_vec();
+        if let Some((last, directory)) = &*self.last.borrow()
+            && last == parent
+        {
+            return Ok((Rc::clone(directory), name));
+        }
         let open = || place(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY);
-        let parent = match open() {
+        let directory = match open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.directory(parent, 0o755)?;
                 open()?
             }
             found => found?,
         };
-        Ok((parent, relative(name).to_vec()))
+        let directory = Rc::new(directory);
+        self.last.replace(Some((parent.to_vec(), Rc::clone(&directory))));
+        Ok((directory, name))
     }
 
     fn symlink(&self, path: &[u8], target: &[u8]) -> io::Result<()> {
         let (parent, name) = self.parent(path)?;
-        match rustix::fs::symlinkat(target, parent, name.as_slice()) {
+        match rustix::fs::symlinkat(target, &*parent, name.as_slice()) {
             Err(rustix::io::Errno::EXIST) | Ok(()) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -161,7 +170,7 @@ impl<'a> Site<'a> {
         let (parent, name) = self.parent(path)?;
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW;
         let mode = Mode::from_raw_mode(0o444);
-        let file = rustix::fs::openat(parent, name.as_slice(), flags | OFlags::CLOEXEC, mode)?;
+        let file = rustix::fs::openat(&*parent, name.as_slice(), flags | OFlags::CLOEXEC, mode)?;
         let mut rest = content;
         while !rest.is_empty() {
             let wrote = rustix::io::write(&file, rest)?;
@@ -183,20 +192,25 @@ impl<'a> Site<'a> {
 
     /// Moves a detached mount onto `target`, which is created in the likeness of the source.
     pub(crate) fn attach(&self, tree: BorrowedFd<'_>, target: &[u8]) -> io::Result<()> {
-        let place_now = || place(&self.root, relative(target), OFlags::PATH);
-        let target = match place_now() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let stat = rustix::fs::statat(tree, "", AtFlags::EMPTY_PATH)?;
-                if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                    self.directory(target, 0o755)?;
-                } else {
-                    self.file(target, b"")?;
-                }
-                place_now()?
-            }
-            found => found?,
+        let (parent, name) = self.parent(target)?;
+        let stat = rustix::fs::statat(tree, "", AtFlags::EMPTY_PATH)?;
+        let mode = Mode::from_raw_mode(0o755);
+        let made = if FileType::from_raw_mode(stat.st_mode).is_dir() {
+            rustix::fs::mkdirat(&*parent, name.as_slice(), mode)
+        } else {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            rustix::fs::openat(&*parent, name.as_slice(), flags, mode).map(drop)
         };
-        attach_to(tree, target.as_fd())
+        match made {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // One name beneath a directory that is open: no link is followed.
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        rustix::mount::move_mount(tree, "", &*parent, name.as_slice(), flags)?;
+        // What was mounted over, and all beneath it, is another directory from now on.
+        self.last.borrow_mut().take_if(|(last, _)| last.starts_with(relative(target)));
+        Ok(())
     }
 
     fn hide(&self, path: &[u8]) -> io::Result<()> {
@@ -211,19 +225,6 @@ impl<'a> Site<'a> {
         let cover = clone_beneath(&covers, cover)?;
         mount::set_attributes(cover.as_fd(), attr::READ_ONLY)?;
         attach_to(cover.as_fd(), target.as_fd())
-    }
-
-    fn pin(&self, path: &[u8], access: Access) -> io::Result<()> {
-        let target = place(&self.root, relative(path), OFlags::PATH)?;
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_EMPTY_PATH
-            | OpenTreeFlags::AT_RECURSIVE;
-        let tree = rustix::mount::open_tree(&target, "", flags)?;
-        if access == Access::ReadOnly {
-            mount::set_attributes(tree.as_fd(), attr::READ_ONLY)?;
-        }
-        attach_to(tree.as_fd(), target.as_fd())
     }
 
     fn devices(&self) -> io::Result<()> {

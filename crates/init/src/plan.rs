@@ -140,11 +140,6 @@ pub enum Step {
     Hide {
         path: Bytes,
     },
-    /// This one over itself: in place, so that it cannot be moved away, and read-only if so said.
-    Pin {
-        path: Bytes,
-        access: Access,
-    },
     /// A directory that can only be read, through an overlay: a socket that somebody serves in it
     /// cannot be connected to, which a read-only bind would allow.
     Show {
