@@ -112,7 +112,7 @@ impl<'l> Takeover<'l> {
         let trash =
             layers.make_run_dir(b"trash").map_err(|source| ApplyError::OpenTrash { source })?;
         let mut takeover = Self { layers, journal, trash, recovered: Vec::new() };
-        takeover.recovered = recover::recover(&mut takeover, open)?;
+        takeover.recovered = recover::recover(&mut takeover, &open)?;
         Ok(takeover)
     }
 

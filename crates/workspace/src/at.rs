@@ -250,7 +250,12 @@ mod tests {
 
     #[test]
     fn a_rename_to_a_new_name_never_replaces_with_or_without_the_kernels_help() {
-        for rename in [rename_new::<&OwnedFd, &OwnedFd>, link_then_unlink::<&OwnedFd, &OwnedFd>] {
+        type Rename = fn(&OwnedFd, &[u8], &OwnedFd, &[u8]) -> io::Result<()>;
+        let both: [Rename; 2] = [
+            |from, old, to, new| rename_new(from, old, to, new),
+            |from, old, to, new| link_then_unlink(from, old, to, new),
+        ];
+        for rename in both {
             let (dir, fd) = fixture();
             for name in ["file", "link", "dir"] {
                 let error = rename(&fd, name.as_bytes(), &fd, b"taken").unwrap_err();

@@ -51,7 +51,7 @@ pub(crate) fn load(
     };
     let bytes = match at::file(&dir, hash.to_string().as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => content::read_up_to(File::from(file?.0), limit)?,
+        file => content::read_up_to(&mut File::from(file?.0), limit)?,
     };
     Ok(bytes.filter(|bytes| ContentHash::of(bytes) == hash))
 }

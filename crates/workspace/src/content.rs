@@ -74,7 +74,7 @@ pub(crate) fn copy(from: &mut File, to: &mut File, limit: u64) -> io::Result<Sum
 }
 
 /// The whole file, or `None` when it is longer than `limit`.
-pub(crate) fn read_up_to(file: File, limit: u64) -> io::Result<Option<Vec<u8>>> {
+pub(crate) fn read_up_to(file: &mut File, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= limit).then_some(bytes))

@@ -194,7 +194,7 @@ fn host(layers: &Layers, change: &Change) -> Vec<u8> {
     let read = || -> io::Result<Option<Vec<u8>>> {
         let (parent, name) = change.path.split().ok_or(io::ErrorKind::InvalidInput)?;
         let (file, _) = at::file(at::dir(layers.lower(), &parent)?, name)?;
-        content::read_up_to(File::from(file), SHOWN_BYTES)
+        content::read_up_to(&mut File::from(file), SHOWN_BYTES)
     };
     read().ok().flatten().unwrap_or_default()
 }
@@ -205,7 +205,7 @@ fn boxed(layers: &Layers, change: &Change) -> Vec<u8> {
         let (parent, name) = change.path.split().ok_or(io::ErrorKind::InvalidInput)?;
         let directory = layers.upper().dir(&parent)?;
         let mut file = UpperFile::open(std::os::fd::AsFd::as_fd(&directory), name)?;
-        content::read_up_to(file.file().try_clone()?, SHOWN_BYTES)
+        content::read_up_to(file.file(), SHOWN_BYTES)
     };
     if change.new.is_none() {
         return Vec::new();

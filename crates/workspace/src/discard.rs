@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     fn lock(path: &Path) {
-        fs::set_permissions(path, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o0)).unwrap();
     }
 
     #[test]

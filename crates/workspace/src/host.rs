@@ -89,7 +89,13 @@ pub(crate) fn open_parent(
         Ok(dir) => Ok(Ok(dir)),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::NOENT) => Ok(Err(Seen::NoParent)),
-            Some(Errno::NOTDIR) => Ok(Err(Seen::Blocked(Blocked::NotDirectory))),
+            // A link at the very end is not followed and then found to be no directory.
+            Some(Errno::NOTDIR) => {
+                Ok(Err(Seen::Blocked(match at::handle(lower, parent.as_bytes()) {
+                    Ok((_, meta)) if meta.kind == FileKind::Symlink => Blocked::Symlink,
+                    Ok(_) | Err(_) => Blocked::NotDirectory,
+                })))
+            }
             Some(Errno::LOOP) => Ok(Err(Seen::Blocked(Blocked::Symlink))),
             Some(Errno::XDEV) => Ok(Err(Seen::Blocked(Blocked::OtherFileSystem))),
             _ => Err(error),

@@ -62,9 +62,10 @@ impl Layers {
         let own = own_place(&lower, &state_fd, workspace)?;
         let upper = Tree::open(run_fd.as_fd(), b"upper").map_err(|source| {
             let run = run.to_owned();
-            match source.kind() {
-                io::ErrorKind::NotFound => OpenError::NoUpper { run },
-                _ => OpenError::Upper { run, source },
+            if source.kind() == io::ErrorKind::NotFound {
+                OpenError::NoUpper { run }
+            } else {
+                OpenError::Upper { run, source }
             }
         })?;
         let run_name = run.file_name().unwrap_or(OsStr::new("run")).as_bytes().to_vec();

@@ -93,6 +93,7 @@ pub fn seal(layers: &Layers, start: Clock, caps: &Caps) -> Result<Changes, SealE
         base_bytes: 0,
         linked: std::collections::HashMap::new(),
         bare: Vec::new(),
+        opaque: Vec::new(),
     };
     upper::read(&mut sealing)?;
     let mut changes = Changes::new(start, sealing.entries, sealing.too_long);
@@ -114,6 +115,8 @@ struct Sealing<'a> {
     base_bytes: u64,
     /// Files of the upper layer with several names, read once.
     linked: std::collections::HashMap<(u64, u64), crate::content::Summary>,
+    /// Opaque directories above the current one, and it itself if it is one.
+    opaque: Vec<RelPath>,
     /// Directories above the current one that git would take for a repository.
     bare: Vec<(RelPath, &'static belljar_model::risky::RiskyRule)>,
 }

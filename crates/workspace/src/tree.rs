@@ -4,6 +4,7 @@
 //! box made 0000, so such a directory is opened up for as long as a [`Tree`] lives and gets its mode
 //! back afterwards. (Killed in between, it stays 0700 and shows up so; nothing else is lost.)
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
@@ -59,29 +60,55 @@ impl Tree {
         at::child_dir(&handle, b".")
     }
 
-    /// The regular file `name` in `parent`.
-    pub(crate) fn file(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<(OwnedFd, Meta)> {
-        match at::file(parent, name) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-            done => return done,
-        }
-        let (handle, meta) = at::handle(parent, name)?;
-        if meta.kind != FileKind::File {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        at::chmod(&handle, meta.mode | 0o400)?;
-        let opened = at::file(parent, name);
-        at::chmod(&handle, meta.mode)?;
-        // The mode that counts is the one the box gave, not the one we needed.
-        opened.map(|(fd, now)| (fd, Meta { mode: meta.mode, ..now }))
-    }
-
     /// Gives the directories that were opened up their modes back.
     fn lock_again(&mut self) {
         let opened = std::mem::take(self.opened.get_mut().expect("nobody panics while holding it"));
         for (path, mode) in opened.iter().rev() {
             // Nothing is at stake but a mode in the private layer, and nobody to tell.
             drop(at::dir(&self.root, path).and_then(|fd| at::chmod(&fd, *mode)));
+        }
+    }
+}
+
+/// A regular file of the upper layer, readable for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct UpperFile {
+    file: File,
+    /// What the box locked, and the mode it gets back.
+    locked: Option<(OwnedFd, u32)>,
+}
+
+impl UpperFile {
+    /// Opens `name` in `parent`.
+    pub(crate) fn open(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<Self> {
+        match at::file(parent, name) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            opened => return opened.map(|(fd, _)| Self { file: fd.into(), locked: None }),
+        }
+        let (handle, meta) = at::handle(parent, name)?;
+        if meta.kind != FileKind::File {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        at::chmod(&handle, meta.mode | 0o400)?;
+        match at::file(parent, name) {
+            Ok((fd, _)) => Ok(Self { file: fd.into(), locked: Some((handle, meta.mode)) }),
+            Err(error) => {
+                at::chmod(&handle, meta.mode)?;
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) const fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+}
+
+impl Drop for UpperFile {
+    fn drop(&mut self) {
+        if let Some((handle, mode)) = self.locked.take() {
+            // Nothing is at stake but a mode in the private layer, and nobody to tell.
+            drop(at::chmod(&handle, mode));
         }
     }
 }

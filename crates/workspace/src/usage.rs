@@ -170,7 +170,7 @@ mod tests {
         let locked = dir.path().join("locked");
         fs::create_dir(&locked).unwrap();
         fs::write(locked.join("f"), "x").unwrap();
-        fs::set_permissions(&locked, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&locked, fs::Permissions::from_mode(0o0)).unwrap();
         let seen = count(dir.path(), NO_CAP);
         fs::set_permissions(&locked, fs::Permissions::from_mode(0o700)).unwrap();
         // Root looks inside all the same.

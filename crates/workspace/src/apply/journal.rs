@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -19,6 +20,8 @@ use crate::layers::Layers;
 use crate::path::RelPath;
 
 const NAME: &str = "apply.log";
+const LOCK_TRIES: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,11 +91,7 @@ impl Journal {
         let file = rustix::fs::openat(layers.run(), NAME, flags, Mode::RUSR | Mode::WUSR)
             .map(File::from)
             .map_err(|errno| ApplyError::OpenJournal { source: errno.into() })?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(ApplyError::Busy),
-            Err(errno) => return Err(ApplyError::OpenJournal { source: errno.into() }),
-        }
+        lock(&file)?;
         let mut journal = Self { file, buffer: Vec::new(), last: 0 };
         let records = journal.read()?;
         journal.last = records.iter().map(number_of).max().unwrap_or(0);
@@ -142,6 +141,19 @@ impl Journal {
         };
         lines.enumerate().map(parse).collect()
     }
+}
+
+/// Takes the log for us alone. A lock that was just given up may live on for a moment in a process
+/// that this one is starting, which has our descriptors until its exec; so we ask more than once.
+fn lock(file: &File) -> Result<(), ApplyError> {
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(errno) => return Err(ApplyError::OpenJournal { source: errno.into() }),
+        }
+    }
+    Err(ApplyError::Busy)
 }
 
 /// All that was ever begun, for the list of what is in the trash.

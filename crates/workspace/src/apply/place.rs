@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
+use rustix::io::Errno;
+
 use super::journal::{self, Opened};
 use super::stage::{self, Owner};
 use super::trash;
@@ -126,7 +128,14 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
                 }
                 self.work.step(self.path);
                 let trash = self.work.takeover.trash.as_fd();
-                self.back(at::rename_new(trash, &place, self.parent, self.name))
+                match at::rename_new(trash, &place, self.parent, self.name) {
+                    Ok(()) => Err(MEANWHILE),
+                    // The host has put another file there already; the earlier one is kept.
+                    Err(_) => {
+                        let number = self.number;
+                        Err(StepError::Conflict(ConflictReason::KeptInTrash { number }))
+                    }
+                }
             }
             Err(error) if trash::is_other_file_system(&error) => self.remove_by_copy(was),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(MEANWHILE),
@@ -167,11 +176,11 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
                 self.work.step(self.path);
                 at::exchange(self.parent, &self.temporary, self.name).map_err(&io)?;
                 self.unstage_if_ours(staged);
-                match error.kind() {
-                    io::ErrorKind::DirectoryNotEmpty => {
+                match Errno::from_io_error(&error) {
+                    Some(Errno::NOTEMPTY | Errno::EXIST) => {
                         Err(StepError::Conflict(ConflictReason::DirectoryInUse))
                     }
-                    io::ErrorKind::NotADirectory => Err(MEANWHILE),
+                    Some(Errno::NOTDIR) => Err(MEANWHILE),
                     _ => Err(io(error)),
                 }
             }
@@ -191,10 +200,7 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
     }
 
     fn handle(&self, name: &[u8]) -> Result<(std::os::fd::OwnedFd, Meta), StepError> {
-        at::handle(self.parent, name).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => MEANWHILE,
-            _ => StepError::Io { doing: "look at the file", source },
-        })
+        at::handle(self.parent, name).map_err(meanwhile_or("look at the file", Errno::NOENT))
     }
 
     fn stage(&mut self, mode: u32, owner: Owner<'_>) -> Result<(u64, u64), StepError> {
@@ -215,13 +221,9 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
 
     /// Gives the staged file its name, where nothing may be yet.
     fn move_in(&mut self) -> Result<(), StepError> {
-        let io = StepError::io("give the new file its name");
         self.work.step(self.path);
         let moved = at::rename_new(self.parent, &self.temporary, self.parent, self.name);
-        moved.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => MEANWHILE,
-            _ => io(error),
-        })
+        moved.map_err(meanwhile_or("give the new file its name", Errno::EXIST))
     }
 
     /// Exchanges the staged file with the user's, makes sure that it was the expected one that came
@@ -229,12 +231,8 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
     fn swap(&mut self, was: &Here, staged: (u64, u64)) -> Result<(), StepError> {
         let io = StepError::io("exchange the file");
         self.work.step(self.path);
-        at::exchange(self.parent, &self.temporary, self.name).map_err(|error| {
-            match error.kind() {
-                io::ErrorKind::NotFound => MEANWHILE,
-                _ => io(error),
-            }
-        })?;
+        at::exchange(self.parent, &self.temporary, self.name)
+            .map_err(meanwhile_or("exchange the file", Errno::NOENT))?;
         let out = at::stat(self.parent, &self.temporary).map_err(&io)?;
         let why = if out.is_some_and(|out| is_expected(&out, was)) {
             match self.put_away() {
@@ -275,29 +273,23 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
             moved => moved.map_err(&io)?,
         }
         let out = at::stat(self.parent, &self.temporary).map_err(&io)?;
-        let kept = if out.is_some_and(|out| is_expected(&out, was)) {
-            self.put_away()
-        } else {
-            Err(MEANWHILE)
-        };
-        if let Err(error) = kept {
-            self.work.step(self.path);
-            self.back(at::rename_new(self.parent, &self.temporary, self.parent, self.name))?;
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    /// After something unexpected was moved out and (perhaps) back.
-    fn back(&self, moved: io::Result<()>) -> Result<(), StepError> {
-        match moved {
-            Ok(()) => Err(MEANWHILE),
-            // The host has put another file there already; the earlier one is kept.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let number = self.number;
-                Err(StepError::Conflict(ConflictReason::KeptInTrash { number }))
+        let why = if out.is_some_and(|out| is_expected(&out, was)) {
+            match self.put_away() {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
             }
-            Err(source) => Err(StepError::Io { doing: "put the file back", source }),
+        } else {
+            MEANWHILE
+        };
+        self.work.step(self.path);
+        match at::rename_new(self.parent, &self.temporary, self.parent, self.name) {
+            Ok(()) => Err(why),
+            // The host has put another file there already. If the trash does not take the earlier
+            // one either, it stays where it is and the next apply finds it in the log.
+            Err(_) => {
+                self.put_away()?;
+                Err(StepError::Conflict(ConflictReason::KeptInTrash { number: self.number }))
+            }
         }
     }
 
@@ -331,8 +323,8 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
         self.work.step(self.path);
         if let Err(error) = at::rmdir(self.parent, self.name) {
             self.unstage();
-            return Err(match error.kind() {
-                io::ErrorKind::DirectoryNotEmpty => {
+            return Err(match Errno::from_io_error(&error) {
+                Some(Errno::NOTEMPTY | Errno::EXIST) => {
                     StepError::Conflict(ConflictReason::DirectoryInUse)
                 }
                 _ => StepError::Io { doing: "replace the directory", source: error },
@@ -355,6 +347,17 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
         let there = at::stat(self.parent, &self.temporary).ok().flatten();
         if there.is_some_and(|there| there.inode() == staged) {
             self.unstage();
+        }
+    }
+}
+
+/// The one error that means that the host was faster, and all others.
+fn meanwhile_or(doing: &'static str, sign: Errno) -> impl Fn(io::Error) -> StepError {
+    move |source| {
+        if Errno::from_io_error(&source) == Some(sign) {
+            MEANWHILE
+        } else {
+            StepError::Io { doing, source }
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct Recovered {
 
 pub(super) fn recover(
     takeover: &mut Takeover<'_>,
-    unfinished: Unfinished,
+    unfinished: &Unfinished,
 ) -> Result<Vec<Recovered>, ApplyError> {
     let mut recovered = Vec::new();
     for begin in &unfinished.begun {

@@ -16,7 +16,7 @@ use crate::content;
 use crate::layers::Layers;
 use crate::meta::{FileKind, Meta};
 use crate::path::RelPath;
-use crate::tree::Tree;
+use crate::tree::UpperFile;
 
 /// The mode of a staged file until it is whole.
 pub(super) const HALF_WRITTEN: u32 = 0o200;
@@ -80,10 +80,10 @@ fn file(
     let (above, name) = change.path.split().unwrap_or((RelPath::root(), b"."));
     let read = StepError::io("read what the box left");
     let upper = layers.upper().dir(&above).map_err(&read)?;
-    let (from, _) = Tree::file(upper.as_fd(), name).map_err(&read)?;
+    let mut from = UpperFile::open(upper.as_fd(), name).map_err(&read)?;
     let create = StepError::io("create the new file");
     let mut to = File::from(at::create(parent, temporary, HALF_WRITTEN).map_err(create)?);
-    let filled = fill(&mut File::from(from), &mut to, new, owner, parent).and_then(|()| {
+    let filled = fill(from.file(), &mut to, new, owner, parent).and_then(|()| {
         let io = StepError::io("write the new file");
         at::chmod(&to, mode & 0o777).map_err(&io)?;
         to.sync_all().map_err(io)

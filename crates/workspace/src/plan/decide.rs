@@ -85,7 +85,7 @@ fn one(
     let marked = change.cautions().next().is_some();
     let first = match place(seen, change, above) {
         Ok(seen) => first(change, &seen),
-        Err(verdict) => return verdict,
+        Err(verdict) => return *verdict,
     };
     match first {
         First::Done => Verdict::Done,
@@ -105,7 +105,7 @@ fn place(
     seen: &Seen,
     change: &Change,
     above: Option<(&Change, &Verdict)>,
-) -> Result<Seen, Verdict> {
+) -> Result<Seen, Box<Verdict>> {
     if !matches!(seen, Seen::NoParent | Seen::Blocked(_)) {
         return Ok(seen.clone());
     }
@@ -113,11 +113,11 @@ fn place(
         Some((_, Verdict::Do(_))) => Ok(Seen::Absent),
         Some((directory, Verdict::LeftOut(_) | Verdict::NotChosen | Verdict::Ours)) => {
             let directory = directory.path.clone();
-            Err(Verdict::LeftOut(LeftOut::NeedsDirectory { directory }))
+            Err(Box::new(Verdict::LeftOut(LeftOut::NeedsDirectory { directory })))
         }
         // The same conflict, which `theirs` for the directory settles for all in it.
         Some((_, Verdict::Conflict { why, settle })) if change.new.is_some() => {
-            Err(Verdict::Conflict { why: *why, settle: *settle })
+            Err(Box::new(Verdict::Conflict { why: *why, settle: *settle }))
         }
         Some((_, Verdict::Conflict { .. } | Verdict::Done)) | None => Ok(seen.clone()),
     }

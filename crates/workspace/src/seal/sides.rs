@@ -15,7 +15,7 @@ use crate::links;
 use crate::meta::{FileKind, Meta};
 use crate::overlay;
 use crate::path::RelPath;
-use crate::tree::Tree;
+use crate::tree::UpperFile;
 
 /// What one name in the upper layer turns out to be.
 pub(super) enum Left {
@@ -82,18 +82,18 @@ impl Sealing<'_> {
         marks: overlay::Cover,
     ) -> Result<FileLeft, SealError> {
         let io = |source| SealError::Upper { path: path.clone(), source };
-        let fd = match Tree::file(dir, name_of(path)) {
-            Ok((fd, _)) => fd,
+        let mut opened = match UpperFile::open(dir, name_of(path)) {
+            Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Ok(FileLeft::Refused(Unsupported::Unreadable));
             }
             Err(source) => return Err(io(source)),
         };
-        if let Some(why) = overlay::refuse(&fd).map_err(io)? {
+        if let Some(why) = overlay::refuse(&*opened.file()).map_err(io)? {
             return Ok(FileLeft::Refused(why));
         }
         let may_be_mark = marks == overlay::Cover::MergeWithMarks && meta.size() == 0;
-        if may_be_mark && overlay::is_marked_whiteout(&fd).map_err(io)? {
+        if may_be_mark && overlay::is_marked_whiteout(&*opened.file()).map_err(io)? {
             return Ok(FileLeft::Whiteout);
         }
         if let Some(&summary) = self.linked.get(&meta.inode()) {
@@ -107,7 +107,7 @@ impl Sealing<'_> {
             let cap = self.caps.upper_bytes;
             return Err(SealError::TooManyBytes { cap, path: path.clone() });
         }
-        let summary = content::summarize(&mut File::from(fd), meta.size()).map_err(io)?;
+        let summary = content::summarize(opened.file(), meta.size()).map_err(io)?;
         if meta.nlink > 1 {
             self.linked.insert(meta.inode(), summary);
         }
@@ -213,10 +213,12 @@ impl Sealing<'_> {
         }
     }
 
-    /// A directory does nothing by itself; what is in it has entries of its own.
+    /// A directory does nothing by itself; what is in it has entries of its own. To lose one is
+    /// another matter: a repository without its empty directories is none.
     fn risk(&self, path: &RelPath, old: Option<&Side>, new: Option<&Side>) -> Option<Risk> {
         let does = |side: &Side| side.kind != FileKind::Directory;
-        if !old.is_some_and(does) && !new.is_some_and(does) {
+        let is_lost = old.is_some() && new.is_none();
+        if !is_lost && !old.is_some_and(does) && !new.is_some_and(does) {
             return None;
         }
         let is_link = new.is_some_and(|side| side.kind == FileKind::Symlink);

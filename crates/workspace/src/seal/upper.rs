@@ -44,7 +44,7 @@ impl Visit for Sealing<'_> {
         }
         let lower = self.lower_dir(&path)?;
         self.note_bare_repository(&path, &names, lower.as_ref());
-        if cover == Cover::Opaque
+        if self.is_opaque(&path, cover)
             && let Some(lower) = &lower
         {
             self.delete_uncovered(lower.as_fd(), &path, &names)?;
@@ -198,6 +198,16 @@ impl Sealing<'_> {
             read = self.old(dir, &path, old, Keep::Copy)?;
         }
         Ok(Some(self.change(path, Kind::Modified, Some(read), Some(new))))
+    }
+
+    /// Whether what is below the directory is gone. A directory that is made inside an opaque one
+    /// carries no mark of its own, since nothing shows through to it.
+    fn is_opaque(&mut self, path: &RelPath, cover: Cover) -> bool {
+        self.opaque.retain(|top| path.is_within(top));
+        if cover == Cover::Opaque {
+            self.opaque.push(path.clone());
+        }
+        !self.opaque.is_empty()
     }
 
     /// What an opaque directory hides and does not hold itself is deleted.

@@ -204,6 +204,7 @@ fn a_directory_is_replaced_whole_or_not_at_all() {
 fn a_directory_with_files_that_the_box_never_saw_stays() {
     let run = Run::new("mkdir d; echo a > d/a");
     run.in_box("rm -r d");
+    run.seal();
     run.host("echo mine > d/mine");
     let outcome = run.apply(&all());
     assert_eq!(outcome.get(&path("d")), Some(&Taken::LeftOut(LeftOut::NotEmpty)));

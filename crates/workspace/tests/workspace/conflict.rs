@@ -79,7 +79,7 @@ fn theirs_takes_the_box_and_keeps_the_host_in_the_trash() {
     let choice = Choice { theirs: Pick::All, ..all() };
     assert!(run.apply(&choice).is_complete());
     assert_eq!(snapshot(&run.lower()), view);
-    let kept: Vec<_> = run.trash().into_iter().map(|(path, what)| (path, what)).collect();
+    let kept: Vec<_> = run.trash().into_iter().collect();
     let y = "file 644 y\\n".to_owned();
     let expected = [
         (b"a".to_vec(), y.clone()),

@@ -39,7 +39,6 @@ fn apply(layers: &Layers, changes: &Changes, kill_at: u64) {
 /// Alone it is a whole apply; started by the test below it dies at the step it is told.
 #[test]
 fn an_apply_in_a_process_of_its_own() {
-    #[expect(clippy::disallowed_methods, reason = "how the parent test speaks to this one")]
     let told = std::env::var(PLACES).ok().zip(std::env::var(KILL_AT).ok());
     let Some((places, kill_at)) = told else {
         let run = Run::new(HOST);
@@ -61,7 +60,6 @@ fn apply_and_die(run: &Run, kill_at: u64) -> bool {
     let state = run.run_dir().join("../..");
     let places = [run.lower(), state, run.run_dir()];
     let places: Vec<_> = places.iter().map(|path| path.to_str().unwrap()).collect();
-    #[expect(clippy::disallowed_methods, reason = "a test that kills itself needs a process")]
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "killed::an_apply_in_a_process_of_its_own", "--nocapture"])
         .env(PLACES, places.join(":"))

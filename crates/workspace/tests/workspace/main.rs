@@ -3,6 +3,11 @@
 //! The "box" here is a shell in its own user and mount namespace, with the same overlay mount that a
 //! box has. Nothing is mocked: the kernel writes the upper layer.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests start shells, and one of them a second process of itself"
+)]
+
 #[cfg(test)]
 mod apply;
 #[cfg(test)]

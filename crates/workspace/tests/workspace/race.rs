@@ -20,21 +20,31 @@ fn apply_while(run: &Run, rounds: u64, disturb: impl Fn(u64) + Sync) {
     let done = AtomicBool::new(false);
     let turns = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let disturber = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 disturb(turns.fetch_add(1, Ordering::Relaxed));
             }
         });
+        // Also when an assertion fails below: the scope waits for the other thread.
+        let _stop = SetOnDrop(&done);
         let mut round = 0;
-        while round < rounds || turns.load(Ordering::Relaxed) < 10_000 {
+        while !disturber.is_finished() && (round < rounds || turns.load(Ordering::Relaxed) < 10_000)
+        {
             round += 1;
             let mut takeover = Takeover::begin(&layers).unwrap();
             let Ok(observed) = takeover.observe(&changes) else { continue };
             let Ok(plan) = plan_apply(&observed, &choice).settle() else { continue };
             takeover.apply(plan, &mut |_| {}).unwrap();
         }
-        done.store(true, Ordering::Relaxed);
     });
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
@@ -48,7 +58,7 @@ fn c11_a_directory_swapped_for_a_link_never_leads_a_write_out() {
     run.in_box("echo evil > d/b; rm d/c; echo evil > d/n; mkdir -p d/s; echo evil > d/s/t");
     let (dir, link) = (run.lower().join("d"), run.lower().join("link"));
     symlink(outside.path(), &link).unwrap();
-    apply_while(&run, 300, |turn| {
+    apply_while(&run, 100, |turn| {
         // The directory and the link trade names, then the files come back.
         renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE).unwrap();
         if turn % 2 == 1 {
@@ -69,7 +79,7 @@ fn c11_a_file_swapped_for_a_link_is_never_written_through() {
     run.in_box("echo evil > a; rm b; echo evil > n");
     let (lower, link) = (run.lower(), run.lower().join("link"));
     symlink(&target, &link).unwrap();
-    apply_while(&run, 300, |turn| {
+    apply_while(&run, 100, |turn| {
         let name = lower.join(["a", "b", "n"][usize::try_from(turn % 3).unwrap()]);
         if renameat_with(CWD, &name, CWD, &link, RenameFlags::EXCHANGE).is_err() {
             fs::write(&name, "host\n").unwrap();
@@ -89,7 +99,7 @@ fn c11_a_writer_on_the_host_never_loses_what_it_wrote() {
     run.in_box("echo box > a");
     let (file, next) = (run.lower().join("a"), run.lower().join("a.next"));
     let last = AtomicU64::new(0);
-    apply_while(&run, 300, |turn| {
+    apply_while(&run, 100, |turn| {
         // As editors save: a new file is renamed over the old one.
         fs::write(&next, format!("host {turn}\n")).unwrap();
         fs::rename(&next, &file).unwrap();

@@ -79,6 +79,15 @@ fn a_replaced_directory_loses_what_is_not_in_the_new_one() {
 }
 
 #[test]
+fn what_is_made_inside_a_replaced_directory_hides_what_was_there_too() {
+    check(
+        "mkdir -p d/e/f; echo a > d/e/a; echo b > d/e/f/b",
+        "rm -r d; mkdir -p d/e/f",
+        &["D d/e/a", "D d/e/f/b"],
+    );
+}
+
+#[test]
 fn a_directory_that_became_something_else_and_back() {
     let changes = check(
         "mkdir -p d/e; echo a > d/e/a; echo f > f; mkdir g",
