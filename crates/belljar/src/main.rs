@@ -22,7 +22,10 @@ use crate::cli::{Cli, Command};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return ExitCode::from(print::usage(&error)),
+    };
     let outcome = match &cli.command {
         Command::Run(args) => commands::run::run(&cli, args),
         Command::Diff(args) => commands::diff::run(args),

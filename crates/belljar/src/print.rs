@@ -13,6 +13,17 @@ pub(crate) fn error(error: &anyhow::Error) {
     eprintln!("belljar: {}", display::safe_line(text.join(": ")));
 }
 
+/// Help, version, or what is wrong with the arguments, which are quoted and so made safe.
+pub(crate) fn usage(error: &clap::Error) -> u8 {
+    let text = error.render();
+    if error.use_stderr() {
+        eprint!("{}", display::safe_multiline(text.to_string()));
+        return 2;
+    }
+    let text = if colour() { text.ansi().to_string() } else { text.to_string() };
+    out(&text).map_or(1, |()| 0)
+}
+
 /// A remark beside the program's own output.
 pub(crate) fn note(text: &str) {
     eprintln!("belljar: {}", display::safe_line(text));

@@ -88,8 +88,9 @@ impl State {
         }
     }
 
-    /// Forgets the oldest runs that nobody waits for.
+    /// Forgets the oldest runs that nobody waits for, and what was killed before it was one.
     pub(crate) fn prune(&self) -> anyhow::Result<()> {
+        self.remove_stillborn()?;
         let idle = |run: &Run| run.record.state != RunState::Running && !run.record.review.waits();
         for run in self.runs()?.into_iter().filter(idle).skip(KEPT_RECORDS) {
             belljar_workspace::discard(&run.dir).ok(); // a rest is tried again next time
@@ -97,6 +98,28 @@ impl State {
         }
         Ok(())
     }
+}
+
+impl State {
+    /// Removes directories of runs that ended before their record was written. They hold nothing.
+    fn remove_stillborn(&self) -> anyhow::Result<()> {
+        let entries = fs::read_dir(self.home.join("runs")).context("list the runs")?;
+        for dir in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            let has_record = dir.join("run.json").symlink_metadata().is_ok();
+            if !has_record && is_old(&dir) && !is_locked(&dir) {
+                fs::remove_file(dir.join("lock")).ok(); // whatever else is there keeps the directory
+                fs::remove_dir(&dir).ok();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a directory has been there for longer than it takes to begin a run.
+fn is_old(dir: &Path) -> bool {
+    const BEGUN: std::time::Duration = std::time::Duration::from_secs(10);
+    let made = dir.symlink_metadata().and_then(|meta| meta.modified());
+    made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > BEGUN))
 }
 
 impl Run {

@@ -111,7 +111,9 @@ pub(crate) fn prepare(
         hostname: HOSTNAME.into(),
         doors,
         root,
-        scratch: scratch(limits.disk.as_u64()),
+        scratch: scratch(
+            if cgroup { limits.disk } else { limits.disk.min(limits.memory) }.as_u64(),
+        ),
         steps,
         workdir: workdir.into(),
         argv: request.argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
@@ -134,7 +136,8 @@ pub(crate) fn prepare(
     Ok(Prepared { plan, trees })
 }
 
-/// One tmpfs for all that is writable and not the workspace; one inode per four KiB.
+/// One tmpfs for all that is writable and not the workspace; one inode per four KiB. Where no cgroup
+/// counts its pages it may be no larger than the memory.
 fn scratch(bytes: u64) -> Scratch {
     let at = [("tmp", "/tmp", 0o1777), ("home", HOME, 0o755), ("shm", "/dev/shm", 0o1777)];
     Scratch {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use belljar_init::plan::{Event, Order, Stage};
 use belljar_init::wire;
 use belljar_model::{InForce, Layer, LayerState, Requirement, Template};
-use belljar_sys::clone::{self, Spawn, Spawned, Step, namespaces};
+use belljar_sys::clone::{self, Gate, Spawn, Spawned, Step, namespaces};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::PipeFlags;
 use rustix::process::Signal;
@@ -149,7 +149,7 @@ impl Site<'_> {
         let init = clone::spawn(&Spawn {
             namespaces: NAMESPACES,
             cgroup: doors.first().map(AsFd::as_fd),
-            gate: Some(gate.as_fd()),
+            gate: Some(Gate { read: gate.as_fd(), write: opener.as_fd() }),
             ids: (self.standing == Standing::Root).then_some((self.ids.inside, self.ids.inside)),
             ambient: NEEDED.bits(),
             program: program.as_fd(),

@@ -94,6 +94,8 @@ struct Watch<'a> {
     grace: Option<Instant>,
     interrupts: u32,
     full_ticks: u32,
+    /// The most memory that was seen where no cgroup keeps count.
+    peak: u64,
     next_tick: Instant,
     refused: Option<String>,
     /// Init has closed its side; only its end is still to come.
@@ -226,6 +228,7 @@ impl<'a> Watch<'a> {
             grace: None,
             interrupts: 0,
             full_ticks: 0,
+            peak: 0,
             next_tick: now + TICK,
             refused: None,
             silent: false,
@@ -313,13 +316,20 @@ impl<'a> Watch<'a> {
         self.next_tick = now + TICK;
         match &self.running.cgroup {
             Some(cgroup) => {
-                if cgroup.counts().refused_forks > FORK_BOMB {
+                let counts = cgroup.counts();
+                if counts.refused_forks > FORK_BOMB {
                     self.kill(Reason::Pids);
+                }
+                // The kernel (v1) kills one process after the other; the box is one thing.
+                if counts.memory_kills > 0 {
+                    self.kill(Reason::Memory);
                 }
             }
             None => {
                 let (init, limit) = (self.running.init.pid, limits.memory.as_u64());
-                if standin::memory_of(init, limit) > limit {
+                let used = standin::memory_of(init, limit);
+                self.peak = self.peak.max(used);
+                if used > limit {
                     self.kill(Reason::Memory);
                 }
                 let full = standin::processes_of(init) >= limits.pids as usize;
@@ -355,7 +365,7 @@ impl<'a> Watch<'a> {
             signal: self.seen.signal,
             wall,
             cpu: CpuTime { user: micros(usage.user), system: micros(usage.system) },
-            peak_memory: counts.peak_memory.or(Some(usage.max_rss_bytes)),
+            peak_memory: counts.peak_memory.or(Some(usage.max_rss_bytes.max(self.peak))),
             stdin_bytes: bytes(0),
             ended_in_newline: flows.get(1).is_none_or(Flow::ended_in_newline),
             output: OutputBytes { stdout: bytes(1), stderr: bytes(2) },

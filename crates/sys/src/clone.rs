@@ -34,8 +34,8 @@ pub struct Spawn<'a> {
     pub namespaces: u64,
     /// cgroup v2: the directory in which the child is born.
     pub cgroup: Option<BorrowedFd<'a>>,
-    /// The child reads one byte here before it goes on; end of file ends it.
-    pub gate: Option<BorrowedFd<'a>>,
+    /// The child waits here before it goes on.
+    pub gate: Option<Gate<'a>>,
     /// Ids to become, as seen inside the new user namespace.
     pub ids: Option<(u32, u32)>,
     /// Capabilities that must survive the `execveat`, as a bit set.
@@ -50,6 +50,15 @@ pub struct Spawn<'a> {
     pub null: BorrowedFd<'a>,
     /// Whether the end of the calling thread is also the end of the program.
     pub dies_with_parent: bool,
+}
+
+/// A pipe through which the parent lets its child go on, or by its own end lets it end.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate<'a> {
+    /// The child reads one byte here.
+    pub read: BorrowedFd<'a>,
+    /// The parent writes it here. The child closes its copy, or it would never see the end.
+    pub write: BorrowedFd<'a>,
 }
 
 /// A child that was started. Dropping this neither kills nor waits.
@@ -95,11 +104,16 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Spawned> {
 
 /// A process that only holds a new user namespace until it is killed or its parent dies.
 pub fn hold_user_namespace() -> io::Result<Spawned> {
+    let parent = std::process::id();
     match clone3(namespaces::USER, None)? {
         Some(child) => Ok(child),
         None => loop {
-            // SAFETY: prctl with PR_SET_PDEATHSIG takes integers only.
-            unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            die_with_parent();
+            // SAFETY: getppid takes nothing and touches no memory.
+            let now = unsafe { libc::syscall(libc::SYS_getppid) };
+            if u32::try_from(now) != Ok(parent) {
+                exit_now(0); // it was gone before we could ask to go with it
+            }
             // SAFETY: ppoll with no descriptors and no timeout sleeps until a signal.
             unsafe { libc::syscall(libc::SYS_ppoll, 0, 0, 0, 0, 0) };
         },
@@ -207,10 +221,13 @@ fn die_with_parent() {
 }
 
 /// Waits until the parent has written the id maps. False when the parent is gone.
-fn gate_opens(gate: BorrowedFd<'_>) -> bool {
+fn gate_opens(gate: Gate<'_>) -> bool {
+    // SAFETY: close takes an integer only. It is this process's copy of a descriptor that the parent
+    // owns; nothing here uses it again before the program starts.
+    unsafe { libc::syscall(libc::SYS_close, gate.write.as_raw_fd()) };
     let mut byte = 0_u8;
     // SAFETY: the buffer is one byte that lives across the call.
-    let read = unsafe { libc::syscall(libc::SYS_read, gate.as_raw_fd(), &raw mut byte, 1) };
+    let read = unsafe { libc::syscall(libc::SYS_read, gate.read.as_raw_fd(), &raw mut byte, 1) };
     read == 1
 }
 
