@@ -31,7 +31,9 @@ pub use change::{
 };
 pub use choice::{Choice, Pattern, Pick};
 pub use content::{BadHash, Content, ContentHash};
-pub use diff::{Colour, stat, three_way, unified};
+pub use diff::{
+    Colour, Report, ReportEntry, report, stat, stat_with_lines, three_way, unified, write_unified,
+};
 pub use discard::{DiscardError, Discarded, discard, empty_trash};
 pub use host::{ObserveError, Observed};
 pub use layers::{Layers, OpenError, Places};

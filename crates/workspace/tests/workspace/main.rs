@@ -13,6 +13,8 @@ mod apply;
 #[cfg(test)]
 mod conflict;
 #[cfg(test)]
+mod diff;
+#[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod killed;

@@ -1,0 +1,128 @@
+//! The lines in which two texts differ. Pure but for a deadline.
+
+use std::time::{Duration, Instant};
+
+use similar::{Algorithm, ChangeTag, DiffOp, capture_diff_slices_deadline, group_diff_ops};
+
+/// A text that is made to be slow to compare gets a coarser diff instead.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Unchanged lines around a change, as git shows them.
+const CONTEXT: usize = 3;
+
+/// Which lines went and came.
+#[derive(Debug)]
+pub(super) struct Lines {
+    pub hunks: Vec<Hunk>,
+    pub added: usize,
+    pub removed: usize,
+}
+
+/// Lines that belong together.
+#[derive(Debug)]
+pub(super) struct Hunk {
+    pub old_start: usize,
+    pub old_len: usize,
+    pub new_start: usize,
+    pub new_len: usize,
+    pub lines: Vec<Line>,
+}
+
+#[derive(Debug)]
+pub(super) struct Line {
+    pub tag: ChangeTag,
+    /// Without its line end.
+    pub bytes: Vec<u8>,
+    /// The last line of a file that does not end in a line end.
+    pub unterminated: bool,
+}
+
+pub(super) fn compare(old: &[u8], new: &[u8]) -> Lines {
+    let old: Vec<&[u8]> = old.split_inclusive(|&byte| byte == b'\n').collect();
+    let new: Vec<&[u8]> = new.split_inclusive(|&byte| byte == b'\n').collect();
+    let deadline = Instant::now().checked_add(PATIENCE);
+    let ops = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, deadline);
+    let count = |tag: fn(&DiffOp) -> usize| ops.iter().map(tag).sum();
+    let added = count(|op| if is_equal(op) { 0 } else { op.new_range().len() });
+    let removed = count(|op| if is_equal(op) { 0 } else { op.old_range().len() });
+    let hunks = group_diff_ops(ops, CONTEXT).iter().map(|group| hunk(group, &old, &new)).collect();
+    Lines { hunks, added, removed }
+}
+
+fn is_equal(op: &DiffOp) -> bool {
+    matches!(op, DiffOp::Equal { .. })
+}
+
+fn hunk(group: &[DiffOp], old: &[&[u8]], new: &[&[u8]]) -> Hunk {
+    let span = |range: fn(&DiffOp) -> std::ops::Range<usize>| {
+        let start = group.first().map_or(0, |op| range(op).start);
+        let end = group.last().map_or(0, |op| range(op).end);
+        // An empty side stands before its first line: `-0,0`.
+        (if start == end { start } else { start + 1 }, end - start)
+    };
+    let (old_start, old_len) = span(DiffOp::old_range);
+    let (new_start, new_len) = span(DiffOp::new_range);
+    let mut lines = Vec::new();
+    for op in group {
+        if is_equal(op) {
+            take(&mut lines, ChangeTag::Equal, old, op.old_range());
+        } else {
+            take(&mut lines, ChangeTag::Delete, old, op.old_range());
+            take(&mut lines, ChangeTag::Insert, new, op.new_range());
+        }
+    }
+    Hunk { old_start, old_len, new_start, new_len, lines }
+}
+
+fn take(lines: &mut Vec<Line>, tag: ChangeTag, from: &[&[u8]], range: std::ops::Range<usize>) {
+    for line in from.get(range).unwrap_or_default() {
+        let (bytes, unterminated) = match line.strip_suffix(b"\n") {
+            Some(bytes) => (bytes, false),
+            None => (*line, true),
+        };
+        lines.push(Line { tag, bytes: bytes.to_vec(), unterminated });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(old: &str, new: &str) -> (usize, usize, usize) {
+        let lines = compare(old.as_bytes(), new.as_bytes());
+        (lines.added, lines.removed, lines.hunks.len())
+    }
+
+    #[test]
+    fn lines_that_came_and_went_are_counted() {
+        assert_eq!(counts("a\nb\n", "a\nb\n"), (0, 0, 0));
+        assert_eq!(counts("", "a\nb"), (2, 0, 1));
+        assert_eq!(counts("a\nb\n", "a\nc\n"), (1, 1, 1));
+        assert_eq!(counts("a", "a\n"), (1, 1, 1));
+    }
+
+    #[test]
+    fn a_text_that_is_made_to_be_slow_still_ends() {
+        let text = |step: usize| -> String {
+            (0..300_000).map(|n| format!("{}\n", (n * step) % 7919)).collect()
+        };
+        let lines = compare(text(3).as_bytes(), text(5).as_bytes());
+        assert!(!lines.hunks.is_empty());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_new_text_can_be_told_from_the_diff(old in "[ab\n]{0,40}", new in "[ab\n]{0,40}") {
+            let lines = compare(old.as_bytes(), new.as_bytes());
+            let came = |tag| lines.hunks.iter().flat_map(|hunk| &hunk.lines).filter(|l| l.tag == tag).count();
+            proptest::prop_assert_eq!(came(ChangeTag::Insert), lines.added);
+            proptest::prop_assert_eq!(came(ChangeTag::Delete), lines.removed);
+            for hunk in &lines.hunks {
+                let old = hunk.lines.iter().filter(|line| line.tag != ChangeTag::Insert).count();
+                let new = hunk.lines.iter().filter(|line| line.tag != ChangeTag::Delete).count();
+                proptest::prop_assert_eq!((old, new), (hunk.old_len, hunk.new_len));
+            }
+            proptest::prop_assert_eq!(lines.hunks.is_empty(), old == new);
+        }
+    }
+}
