@@ -12,10 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal};
+
 use crate::eventually;
 
 /// A process, whichever pid the kernel gives out next: its pid and when it was born, in clock ticks.
-type Born = (i32, u64);
+pub type Born = (i32, u64);
 
 /// Everything that was ever seen beneath one process.
 #[derive(Debug)]
@@ -46,9 +48,7 @@ impl Family {
         self.stop.store(true, Ordering::Relaxed);
         let watcher = self.watcher.take().expect("taken only here");
         let seen = watcher.join().expect("the watcher does not panic");
-        eventually("every process of the box is gone", || {
-            seen.iter().all(|(pid, born)| birth(*pid) != Some(*born))
-        });
+        eventually("every process of the box is gone", || !seen.iter().any(is_alive));
         seen.len()
     }
 }
@@ -72,6 +72,30 @@ pub fn descendants(root: i32) -> BTreeSet<Born> {
         }
     }
     found.into_iter().skip(1).filter_map(|pid| Some((pid, birth(pid)?))).collect()
+}
+
+/// Whether it still runs; waiting to be waited for is not running.
+pub fn is_alive((pid, born): &Born) -> bool {
+    birth(*pid) == Some(*born)
+}
+
+/// Processes of Belljar's own whose supervisor is gone. They are about to end, whosever they were.
+pub fn orphans() -> BTreeSet<Born> {
+    let all = fs::read_dir("/proc").expect("/proc").flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| parent(*pid) == Some(1) && is_ours(*pid))
+        .filter_map(|pid| Some((pid, birth(pid)?)))
+        .collect()
+}
+
+fn is_ours(pid: i32) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.starts_with(b"belljar-init") || line.starts_with(b"belljar-janitor")
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// When a living process was born. One that is dead and only not waited for does not live.
@@ -110,4 +134,10 @@ pub fn mounts_naming(dir: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
     let name = dir.display().to_string();
     table.lines().filter(|line| line.contains(&name)).map(str::to_owned).collect()
+}
+
+/// Kills a process that is not a child of ours.
+pub fn kill(pid: i32) {
+    let pid = Pid::from_raw(pid).expect("a pid");
+    rustix::process::kill_process(pid, Signal::KILL).expect("kill");
 }

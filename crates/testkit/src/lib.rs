@@ -17,7 +17,9 @@ mod terminal;
 use std::time::{Duration, Instant};
 
 pub use lab::{Lab, belljar, is_root};
-pub use leftovers::{Family, cgroups_of, descendants, mounts_naming};
+pub use leftovers::{
+    Born, Family, cgroups_of, descendants, is_alive, kill, mounts_naming, orphans,
+};
 pub use program::{Ended, Live, Program};
 pub use rustix::process::Signal;
 pub use terminal::Terminal;

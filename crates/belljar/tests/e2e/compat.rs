@@ -260,7 +260,7 @@ printf 'p: main.o $(patsubst %%,f%%.o,1 2 3 4 5 6)\n\tgcc -o $@ $^\n' > Makefile
         r#"echo 'public class H { public static void main(String[] a) throws Exception { Thread t = new Thread(() -> System.out.println("hello")); t.start(); t.join(); } }' > H.java; javac H.java && java H"#,
         Is("hello"),
     ),
-    row("mvn", "mvn --version", Starts("Apache Maven")),
+    row("mvn", "mvn -B --version | grep -c 'Apache Maven'", Is("1")),
     row(
         "perl",
         r#"perl -MPOSIX -MSocket -e 'my $p = fork; exit 3 unless $p; waitpid $p, 0; print $? >> 8, join(",", map { $_ * 2 } 1..3)'"#,

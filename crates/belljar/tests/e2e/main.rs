@@ -9,7 +9,13 @@
 #[cfg(test)]
 mod compat;
 #[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod run;
+#[cfg(test)]
+mod state;
 #[cfg(test)]
 mod terminal;
 

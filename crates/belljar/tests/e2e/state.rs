@@ -1,0 +1,362 @@
+//! What is kept, listed and configured: `runs`, `discard`, `template`, `completions`, `man`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use belljar_testkit::{Lab, Program};
+use serde_json::Value;
+
+use crate::lab;
+
+#[track_caller]
+fn objects(program: Program) -> Vec<Value> {
+    let out = program.succeed();
+    out.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect()
+}
+
+/// A run that changed one file; its id.
+#[track_caller]
+fn changed(lab: &Lab, options: &[&str]) -> String {
+    let result = lab.json(options, "echo x >> f").run().result();
+    result["run"].as_str().expect("an id").to_owned()
+}
+
+// ---- Runs
+
+#[test]
+fn runs_are_listed_newest_first_with_how_they_ended() {
+    let lab = lab();
+    lab.bash("exit 3").run().expect(3);
+    lab.belljar(["run", "--name", "second", "--timeout", "100ms", "--", "sleep", "1000"]).run();
+    changed(&lab, &[]);
+    let listed = objects(lab.belljar(["runs", "--json"]));
+    let reasons: Vec<&Value> = listed.iter().map(|run| &run["result"]["reason"]).collect();
+    assert_eq!(reasons, ["exited", "timeout", "exited"]);
+    assert_eq!(listed[1]["name"], "second");
+    assert_eq!(listed[1]["argv"], serde_json::json!(["sleep", "1000"]));
+    assert_eq!(
+        (&listed[2]["result"]["exit"], &listed[2]["state"]),
+        (&3.into(), &"finished".into())
+    );
+    let reviews: Vec<&Value> = listed.iter().map(|run| &run["review"]).collect();
+    assert_eq!(reviews, ["pending", "none", "none"]);
+    let text = lab.belljar(["runs"]).succeed();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    assert!(lines[0].contains("waits for review"), "{text}");
+    assert!(lines[1].contains("second") && lines[1].contains("sleep 1000"), "{text}");
+}
+
+#[test]
+fn runs_belong_to_their_directory() {
+    let lab = lab();
+    let other = lab.dir().join("other");
+    fs::create_dir(&other).unwrap();
+    changed(&lab, &[]);
+    lab.bash("true").cwd(&other).succeed();
+    let count = |args: &[&str], dir: &Path| objects(lab.belljar(args).cwd(dir)).len();
+    assert_eq!(count(&["runs", "--json"], &lab.workspace()), 1);
+    assert_eq!(count(&["runs", "--json"], &other), 1);
+    assert_eq!(count(&["runs", "--json", "--all"], &other), 2);
+    assert_eq!(count(&["runs", "--json", "--all", "--pending"], &other), 1);
+    assert_eq!(count(&["runs", "--json", "--pending"], &other), 0);
+    // Another directory that takes the name of the first is not the first.
+    fs::rename(lab.workspace(), lab.dir().join("moved")).unwrap();
+    fs::create_dir(lab.workspace()).unwrap();
+    assert_eq!(count(&["runs", "--json"], &lab.workspace()), 0);
+    assert_eq!(count(&["runs", "--json"], &lab.dir().join("moved")), 1);
+}
+
+#[test]
+fn a_run_is_found_by_id_beginning_and_name() {
+    let lab = lab();
+    let (first, second) = (changed(&lab, &["--name", "same"]), changed(&lab, &["--name", "same"]));
+    let third = changed(&lab, &[]);
+    let shared: String =
+        first.chars().zip(third.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a).collect();
+    assert!(shared.len() >= 4, "ids begin with the time: {first} {third}");
+    let discard = |run: &str| lab.belljar(["discard", "--yes", run]).run();
+    discard(&shared[..4]).complains(2, "write more of it");
+    discard("no-such-run").complains(2, "there is no run");
+    discard("").complains(2, "there is no run");
+    discard("same").complains(0, &second); // the newest of that name
+    discard(&first).complains(0, &first);
+    discard(&third[..third.len() - 1]).complains(0, &third);
+    discard(&third).complains(0, "holds nothing back");
+    lab.belljar(["discard", "--yes"]).run().complains(2, "no run of this directory");
+}
+
+#[test]
+fn two_boxes_share_a_workspace_and_do_not_see_each_other() {
+    let lab = lab();
+    lab.write("f", "host\n");
+    let script = "echo $0 >> f; touch made-by-$0; echo ready; read; cat f; ls";
+    let start = |name: &str| {
+        let live = lab.belljar(["run", "--", "bash", "-c", script, name]).open_input().start();
+        live.says("ready");
+        live
+    };
+    let (first, second) = (start("first"), start("second"));
+    let running = objects(lab.belljar(["runs", "--json"]));
+    assert!(running.iter().all(|run| run["state"] == "running"), "{running:?}");
+    assert_eq!(first.wait().expect(0), "ready\nhost\nfirst\nf\nmade-by-first");
+    assert_eq!(second.wait().expect(0), "ready\nhost\nsecond\nf\nmade-by-second");
+    assert_eq!(objects(lab.belljar(["runs", "--json", "--pending"])).len(), 2);
+    assert_eq!(fs::read_to_string(lab.workspace().join("f")).unwrap(), "host\n");
+}
+
+#[test]
+fn a_run_that_goes_on_is_not_thrown_away() {
+    let lab = lab();
+    let live = lab.bash("echo x > f; echo ready; read; exit 0").open_input().start();
+    live.says("ready");
+    let id = lab.run_dir().file_name().unwrap().to_str().unwrap().to_owned();
+    lab.belljar(["discard", "--yes", &id]).run().complains(2, "still running");
+    live.wait().expect(0);
+    lab.belljar(["discard", "--yes", &id]).run().complains(0, "discarded");
+}
+
+#[test]
+fn what_changed_nothing_keeps_no_layers() {
+    let lab = lab();
+    lab.bash("ls").succeed();
+    assert!(!lab.run_dir().join("upper").exists() && !lab.run_dir().join("work").exists());
+}
+
+#[test]
+fn old_records_go_and_what_waits_stays() {
+    let lab = lab();
+    let waiting = changed(&lab, &[]);
+    lab.bash("true").succeed();
+    let record = |run: &Path| fs::read_to_string(run.join("run.json")).unwrap();
+    let runs = lab.runs();
+    let done = runs.iter().find(|run| !record(run).contains("\"pending\"")).expect("both");
+    let (text, id) = (record(done), done.file_name().unwrap().to_str().unwrap().to_owned());
+    for number in 0..520 {
+        // Base 32 without i, l, o and u: digits will do.
+        let other = format!("0000{number:012}");
+        let dir = done.with_file_name(&other);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("lock"), "").unwrap();
+        fs::write(dir.join("run.json"), text.replace(&id, &other)).unwrap();
+    }
+    lab.belljar(["runs", "--all"]).succeed();
+    let left = lab.runs();
+    assert_eq!(left.len(), 501, "500 records, and the run that waits");
+    assert!(left.iter().any(|run| run.ends_with(&waiting)));
+    assert!(left.iter().any(|run| run.ends_with("0000000000000519")), "the newest stay");
+    assert!(!left.iter().any(|run| run.ends_with("0000000000000000")), "the oldest go");
+}
+
+#[test]
+fn a_broken_record_does_not_hide_the_others() {
+    let lab = lab();
+    changed(&lab, &[]);
+    for (name, content) in [("broken", "{"), ("foreign", "{\"id\": 5}"), ("empty", "")] {
+        let dir = lab.state().join("runs").join(name);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("run.json"), content).unwrap();
+    }
+    fs::write(lab.state().join("runs/file"), "").unwrap();
+    assert_eq!(objects(lab.belljar(["runs", "--json"])).len(), 1);
+    lab.bash("true").succeed();
+}
+
+// ---- Where the state is
+
+#[test]
+fn a_state_directory_that_cannot_be_is_named() {
+    let lab = lab();
+    let file = lab.write("file", "");
+    for place in [Path::new("/proc/belljar"), &file, &file.join("beneath")] {
+        let ended = lab.bash("true").env("BELLJAR_HOME", place).run();
+        ended.complains(1, &format!("open the state directory {}", place.display()));
+    }
+    lab.bash("true").env("BELLJAR_HOME", "relative").run().complains(2, "absolute");
+}
+
+#[test]
+fn the_state_has_a_place_by_default() {
+    let lab = lab();
+    let home = || lab.bash("true").without_env("BELLJAR_HOME");
+    home().succeed();
+    assert!(lab.home().join(".local/state/belljar/runs").is_dir());
+    let xdg = lab.dir().join("xdg");
+    home().env("XDG_STATE_HOME", &xdg).succeed();
+    assert!(xdg.join("belljar/runs").is_dir());
+    home().without_env("HOME").run().complains(2, "neither BELLJAR_HOME nor HOME");
+    lab.bash("true").without_env("HOME").succeed();
+}
+
+#[test]
+fn the_state_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let lab = lab();
+    let state = lab.dir().join("new/state");
+    lab.bash("true").env("BELLJAR_HOME", &state).succeed();
+    for dir in [state.clone(), state.join("runs")] {
+        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o077, 0, "{dir:?}");
+    }
+}
+
+// ---- Configuration
+
+/// The operator's file.
+fn operator(lab: &Lab, text: &str) -> PathBuf {
+    let file = lab.home().join(".config/belljar/belljar.toml");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, text).unwrap();
+    file
+}
+
+#[test]
+fn templates_come_from_the_operator() {
+    let lab = lab();
+    operator(&lab, "[template.small]\nmemory = \"64MiB\"\nenv = [\"FROM=template\"]\nuser = 0\n");
+    let ended = lab.json(&["--template", "small", "--pids", "99"], "echo $FROM; id -u").run();
+    assert!(ended.expect(0).starts_with("template\n0\n"));
+    let limits = &ended.result()["limits"];
+    assert_eq!((&limits["memory"], &limits["pids"]), (&"64MiB".into(), &99.into()));
+    let names: Vec<Value> = objects(lab.belljar(["template", "list", "--json"]));
+    assert_eq!(names.iter().map(|one| &one["name"]).collect::<Vec<_>>(), ["default", "small"]);
+    let shown = lab.belljar(["template", "show", "small"]).succeed();
+    assert!(shown.contains("memory = \"64MiB\"") && shown.contains("disk = \"2GiB\""), "{shown}");
+    lab.belljar(["template", "show", "large"]).run().complains(2, "there are default, small");
+    // What is shown can be read again.
+    let copy = lab.write("copy.toml", shown);
+    lab.belljar(["template", "check"]).arg(copy).succeed();
+}
+
+#[test]
+fn another_file_replaces_the_operators() {
+    let lab = lab();
+    operator(&lab, "[template.default]\nmemory = \"64MiB\"\n");
+    let other = lab.dir().join("other.toml");
+    fs::write(&other, "[template.default]\nmemory = \"96MiB\"\n").unwrap();
+    let other = other.to_str().unwrap();
+    for args in [["--config", other, "run", "--json"], ["run", "--config", other, "--json"]] {
+        let result = lab.belljar(args).args(["--", "true"]).run().result();
+        assert_eq!(result["limits"]["memory"], "96MiB");
+    }
+    let missing = lab.belljar(["--config", "/no/such.toml", "run", "--", "true"]).run();
+    missing.complains(2, "/no/such.toml");
+}
+
+#[test]
+fn a_project_may_tighten() {
+    let lab = lab();
+    operator(&lab, "[template.default]\nmemory = \"512MiB\"\n");
+    lab.write("belljar.toml", "[template.default]\nmemory = \"64MiB\"\nmode = \"read-only\"\n");
+    let ended = lab.json(&[], "touch x 2> /dev/null || echo refused").run();
+    assert!(ended.expect(0).starts_with("refused\n"));
+    assert_eq!(ended.result()["limits"]["memory"], "64MiB");
+    // The workspace's file counts, wherever one stands.
+    let elsewhere = lab.json(&["--workspace", "project"], "true").cwd(lab.dir()).run();
+    assert_eq!(elsewhere.result()["limits"]["memory"], "64MiB");
+}
+
+#[test]
+fn a_project_may_not_loosen() {
+    let lab = lab();
+    operator(&lab, "[template.default]\nmemory = \"512MiB\"\n");
+    let file = lab.workspace().join("belljar.toml");
+    for (line, about) in [
+        ("memory = \"1GiB\"", "`memory` of template `default`: 1GiB, but the operator has 512MiB"),
+        ("mode = \"direct\"", "`mode` of template `default`: direct, but the operator has overlay"),
+        ("mounts = [\"/etc:/x\"]", "`mounts` of template `default`"),
+        ("env = [\"LD_PRELOAD=x\"]", "LD_PRELOAD steers"),
+        ("env = [\"TOKEN\"]", "TOKEN is to be inherited"),
+        ("weaken = [\"seccomp\"]", "seccomp is to be weakened"),
+        ("timeout = \"none\"", "`timeout` of template `default`: none"),
+        ("user = 0", "`user` of template `default`: 0"),
+    ] {
+        lab.write("belljar.toml", format!("# a comment\n[template.default]\n{line}\n"));
+        let ended = lab.bash("true").run();
+        ended.complains(2, &format!("{}:3: ", file.display()));
+        ended.complains(2, about);
+    }
+    assert_eq!(lab.runs(), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn mistakes_are_named_with_file_line_and_key() {
+    let lab = lab();
+    for (text, line, about) in [
+        ("[template.a]\nmemroy = \"1GiB\"\n", 2, "unknown key `memroy`; did you mean `memory`?"),
+        ("\n[template.a]\n\nmemory = \"much\"\n", 4, "`memory = \"much\"`: not a size"),
+        ("[template.a\n", 1, ""),
+        ("[template.a]\nmemory = \"1KiB\"\n", 2, "at least 16MiB of memory"),
+        (
+            "[template.a]\nweaken = [\"cgroup\"]\nrequire = [\"cgroup\"]\n",
+            3,
+            "both required and weakened",
+        ),
+    ] {
+        let file = operator(&lab, text);
+        for args in [&["run", "--", "true"][..], &["template", "list"], &["template", "check"]] {
+            let ended = lab.belljar(args).run();
+            ended.complains(2, &format!("{}:{line}: ", file.display()));
+            ended.complains(2, about);
+        }
+    }
+}
+
+// ---- Shells and the manual
+
+#[test]
+fn completions_are_what_their_shells_can_read() {
+    let lab = lab();
+    for (shell, check) in
+        [("bash", ["bash", "-n"]), ("zsh", ["zsh", "-n"]), ("fish", ["fish", "-n"])]
+    {
+        let script = lab.belljar(["completions", shell]).succeed();
+        assert!(script.contains("--no-workspace") || script.contains("no-workspace"), "{shell}");
+        let file = lab.write(shell, script);
+        let [program, flag] = check;
+        let ended = lab.program(program).arg(flag).arg(file).run();
+        assert_eq!((ended.code(), ended.err()), (0, String::new()), "{shell}");
+    }
+    lab.belljar(["completions", "cmd.exe"]).run().complains(2, "cmd.exe");
+}
+
+#[test]
+fn completions_complete() {
+    let lab = lab();
+    let script = r#"source <("$BELLJAR" completions bash)
+        COMP_WORDS=(belljar run --no-w); COMP_CWORD=2; _belljar belljar --no-w run; echo "${COMPREPLY[@]}""#;
+    assert_eq!(lab.program("bash").args(["-c", script]).succeed(), "--no-workspace");
+}
+
+#[test]
+fn the_manual_page_renders() {
+    let lab = lab();
+    let file = lab.write("belljar.1", lab.belljar(["man"]).succeed());
+    let ended = lab.program("man").args(["--warnings", "-l"]).arg(file).env("MANWIDTH", "80").run();
+    let page = ended.expect(0);
+    assert_eq!(ended.err(), "");
+    for word in ["NAME", "SYNOPSIS", "run", "discard"] {
+        assert!(page.contains(word), "{word}: {page}");
+    }
+}
+
+#[test]
+fn help_and_version_are_there() {
+    let lab = lab();
+    assert!(lab.belljar(["--version"]).succeed().starts_with("belljar 0."));
+    for command in ["run", "diff", "apply", "discard", "runs", "doctor", "template"] {
+        let help = lab.belljar([command, "--help"]).succeed();
+        assert!(help.contains("Usage: belljar"), "{help}");
+    }
+    assert_eq!(lab.belljar([] as [&str; 0]).run().code(), 2);
+}
+
+#[test]
+fn a_reader_of_lists_may_go_away() {
+    let lab = lab();
+    changed(&lab, &[]);
+    for command in ["runs", "template list", "completions bash", "man"] {
+        let script =
+            format!(r#""$BELLJAR" {command} 2> err | true; echo ${{PIPESTATUS[0]}}; cat err"#);
+        assert_eq!(lab.program("bash").args(["-c", &script]).succeed(), "0", "{command}");
+    }
+}
