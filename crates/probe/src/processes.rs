@@ -30,6 +30,7 @@ pub(crate) const ACTS: &[Act] = &[
     Act { name: "print", takes: "HEX", run: print },
     Act { name: "wait-for", takes: "PATH ACT [ARG…]", run: wait_for },
     Act { name: "judge-calls", takes: "SECONDS MARK (holds a seccomp listener)", run: judge_calls },
+    Act { name: "boot-clock", takes: "(seconds since the machine started)", run: boot_clock },
     Act { name: "sleep", takes: "SECONDS [MARK]", run: sleep },
     Act { name: "spin", takes: "SECONDS", run: spin },
     Act {
@@ -172,6 +173,11 @@ fn wait_for(words: &Words<'_>) -> Answer {
         std::thread::sleep(Duration::from_millis(5));
     }
     crate::acts::perform(words.text(1)?, words.from(2))
+}
+
+fn boot_clock(_: &Words<'_>) -> Answer {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Ok(now.tv_sec.to_string())
 }
 
 fn sleep(words: &Words<'_>) -> Answer {
