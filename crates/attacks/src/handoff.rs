@@ -189,7 +189,7 @@ fn let_time_pass(top: &Path) -> Step {
 }
 
 /// Under root the payload has another uid than the files, so everybody may write here.
-fn open_to_all(top: &Path) -> Step {
+pub(crate) fn open_to_all(top: &Path) -> Step {
     use std::os::unix::fs::PermissionsExt;
     for path in crate::host::walk(top).into_iter().chain([top.to_owned()]) {
         let mode = if path.is_dir() { 0o777 } else { 0o666 };

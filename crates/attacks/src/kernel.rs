@@ -199,6 +199,7 @@ pub(crate) fn d14(lab: &Lab) -> Trial {
     let whole = lab.boxed().tell_act("me")?;
     let all = [
         "namespaces",
+        "time-namespace",
         "read-only-system",
         "proc-mask",
         "seccomp",

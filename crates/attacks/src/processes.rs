@@ -175,6 +175,20 @@ pub(crate) fn d19(lab: &Lab) -> Trial {
     let (outside, inside) = (lab.outside(boot)?, lab.boxed().act(boot)?);
     checks.control(outside.starts_with("ok"), format_args!("{boot} outside: {outside}"))?;
     checks.holds(outside != inside, "the box knows the machine by its boot id")?;
+    // How long the machine has been running is not the box's to know.
+    let clock =
+        |answer: String| answer.strip_prefix("ok ").and_then(|text| text.parse::<u64>().ok());
+    let (outside, inside) =
+        (clock(lab.outside("boot-clock")?), clock(lab.boxed().act("boot-clock")?));
+    let (Some(outside), Some(inside)) = (outside, inside) else {
+        return Err(crate::trial::fault(format_args!("clocks: {outside:?}, {inside:?}")));
+    };
+    if outside > 60 {
+        checks.holds(
+            inside < 60,
+            format_args!("the box runs since {inside} s, the host {outside}"),
+        )?;
+    }
     for act in [
         "write /proc/self/oom_score_adj -1000",
         "write /proc/1/oom_score_adj 1000",

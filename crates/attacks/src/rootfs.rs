@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use crate::command::Ended;
+use crate::handoff::open_to_all;
 use crate::host::picture;
 use crate::lab::Lab;
 use crate::trial::{Checks, During, Step, Trial};
@@ -42,6 +43,7 @@ pub(crate) fn c13(lab: &Lab) -> Trial {
         }
         fs::write(path, "precious").during("write a file")?;
     }
+    open_to_all(&outside)?;
     let before = picture(&outside);
     let away = outside.display().to_string();
     let up = format!("../../../../../../../../../..{away}");
@@ -89,6 +91,7 @@ pub(crate) fn c14(lab: &Lab) -> Trial {
     let outside = lab.room("c14-outside")?;
     let victim = outside.join("victim");
     fs::write(&victim, "precious").during("write a file")?;
+    open_to_all(&outside)?;
     let whole = run(lab, &harmless(lab)?, &["/probe", "stat", "/dev/null"])?;
     checks
         .control(whole.code == Some(0), format_args!("a harmless tree: {}", whole.stderr_text()))?;
