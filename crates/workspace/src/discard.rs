@@ -6,13 +6,9 @@
 //! depth costs neither stack nor path length. What `apply` took out of the user's directory stays
 //! in `trash` until [`empty_trash`].
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-
-use std::os::fd::AsFd as _;
 
 use crate::at;
 use crate::meta::FileKind;
@@ -36,7 +32,7 @@ pub enum DiscardError {
     Run { path: PathBuf, source: io::Error },
     #[error("move `{name}` of the run aside")]
     Aside { name: &'static str, source: io::Error },
-    #[error("delete `{}` from `{tree}` of the run", Path::new(OsStr::from_bytes(name)).display())]
+    #[error("delete `{}` from `{tree}` of the run", belljar_model::display::safe(name))]
     Delete { tree: &'static str, name: Vec<u8>, source: io::Error },
     #[error("write the run directory to disk")]
     Sync { source: io::Error },

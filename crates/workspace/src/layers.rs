@@ -72,6 +72,11 @@ impl Layers {
         Ok(Self { lower, upper, run: run_fd, run_name, own })
     }
 
+    /// Device and inode of the user's directory, to compare with what the run started on.
+    pub fn workspace_inode(&self) -> io::Result<(u64, u64)> {
+        Ok(at::meta(&self.lower)?.inode())
+    }
+
     pub(crate) fn lower(&self) -> BorrowedFd<'_> {
         self.lower.as_fd()
     }

@@ -4,9 +4,7 @@
 //! current one stay open, farther ones are found again through `..` and recognised by their inode.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
-
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use crate::at::{self, Name};
 

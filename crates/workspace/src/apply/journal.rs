@@ -205,7 +205,10 @@ pub(super) fn temporary_name(layers: &Layers, number: u64) -> Vec<u8> {
     name
 }
 
-/// Writes what happened to the names in a directory to disk.
+/// Writes what happened to the names in a directory to disk, on file systems that can be asked to.
 pub(super) fn sync_dir(dir: impl AsFd) -> io::Result<()> {
-    Ok(rustix::fs::fsync(dir)?)
+    match rustix::fs::fsync(dir) {
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
+        done => Ok(done?),
+    }
 }

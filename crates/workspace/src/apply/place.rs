@@ -369,3 +369,166 @@ fn is_expected(out: &Meta, was: &Here) -> bool {
 fn is_unsupported(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::apply::Takeover;
+    use crate::change::{Changes, Kind, Side, Target};
+    use crate::content::{Content, ContentHash};
+    use crate::host::Seen;
+    use crate::layers::{Layers, Places};
+
+    /// A workspace where `x` is as `host` left it, and a run whose box left a file or nothing there.
+    fn fixture(host: impl Fn(&Path)) -> (tempfile::TempDir, Layers) {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["lower", "state/run/upper"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        host(&at("lower/x"));
+        fs::write(at("state/run/upper/x"), "box").unwrap();
+        let (workspace, state, run) = (at("lower"), at("state"), at("state/run"));
+        let places = Places { workspace: &workspace, state: &state, run: &run };
+        let layers = Layers::open(&places).unwrap();
+        (dir, layers)
+    }
+
+    fn change(kind: FileKind) -> Change {
+        let hash = Some(ContentHash::of(b"box"));
+        let content = Some(Content::Text);
+        let target: Option<Target> = None;
+        Change {
+            path: RelPath::new("x").unwrap(),
+            kind: Kind::Modified,
+            old: None,
+            new: Some(Side { kind, mode: 0o755, size: 3, hash, content, target }),
+            base: None,
+            host: None,
+            risky: None,
+            new_executable: false,
+            leads_out: false,
+            stripped: 0,
+            unsupported: None,
+            moved_to: None,
+        }
+    }
+
+    /// Does `act` at `x`, as on a file system that has no exchange.
+    fn at_place(
+        layers: &Layers,
+        kind: FileKind,
+        act: impl FnOnce(&mut Place<'_, '_, '_>, Option<Here>) -> Result<(), StepError>,
+    ) -> Result<(), StepError> {
+        let change = change(kind);
+        let mut takeover = Takeover::begin(layers).unwrap();
+        let clock = belljar_model::Clock { secs: 0, nanos: 0 };
+        let changes = Changes::new(clock, vec![change.clone()], Vec::new());
+        let was = match takeover.observe(&changes).unwrap().seen.remove(0) {
+            Seen::Here(here) => Some(here),
+            Seen::Absent | Seen::NoParent | Seen::Blocked(_) => None,
+        };
+        let mut quiet = |_: crate::apply::Step<'_>| {};
+        let mut work = Work::new(&mut takeover, &mut quiet);
+        let meta = at::meta(layers.lower()).unwrap();
+        let mut place = Place::new(&mut work, &change, 1, (layers.lower(), &meta));
+        act(&mut place, was)
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = fs::read_dir(dir).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn without_an_exchange_a_file_is_copied_to_the_trash_and_replaced() {
+        let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
+        at_place(&layers, FileKind::File, |place, was| {
+            place.stage(0o644, Owner::Directory(place.directory))?;
+            place.replace_in_two_steps(&was.unwrap())
+        })
+        .unwrap();
+        assert_eq!(fs::read(dir.path().join("lower/x")).unwrap(), b"box");
+        assert_eq!(fs::read(dir.path().join("state/run/trash/1")).unwrap(), b"host");
+        assert_eq!(names(&dir.path().join("lower")), ["x"]);
+    }
+
+    #[test]
+    fn without_an_exchange_a_file_that_changed_meanwhile_stays() {
+        let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
+        let result = at_place(&layers, FileKind::File, |place, was| {
+            place.stage(0o644, Owner::Directory(place.directory))?;
+            fs::write(dir.path().join("lower/x"), "newer").unwrap();
+            place.replace_in_two_steps(&was.unwrap())
+        });
+        assert!(matches!(result, Err(StepError::Conflict(ConflictReason::ChangedMeanwhile))));
+        assert_eq!(fs::read(dir.path().join("lower/x")).unwrap(), b"newer");
+        assert_eq!(names(&dir.path().join("lower")), ["x"]);
+    }
+
+    #[test]
+    fn without_an_exchange_a_file_makes_way_for_a_directory_and_a_directory_for_a_file() {
+        let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
+        at_place(&layers, FileKind::Directory, |place, was| {
+            place.stage_dir(Owner::Directory(place.directory))?;
+            place.make_way_in_two_steps(&was.unwrap())
+        })
+        .unwrap();
+        assert!(dir.path().join("lower/x").is_dir());
+        assert_eq!(fs::read(dir.path().join("state/run/trash/1")).unwrap(), b"host");
+
+        let (dir, layers) = fixture(|x| fs::create_dir(x).unwrap());
+        at_place(&layers, FileKind::File, |place, _| {
+            place.stage(0o644, Owner::Directory(place.directory))?;
+            place.replace_dir_in_two_steps()
+        })
+        .unwrap();
+        assert_eq!(fs::read(dir.path().join("lower/x")).unwrap(), b"box");
+    }
+
+    #[test]
+    fn without_an_exchange_a_directory_in_use_stays() {
+        let (dir, layers) = fixture(|x| fs::create_dir_all(x.join("mine")).unwrap());
+        let result = at_place(&layers, FileKind::File, |place, _| {
+            place.stage(0o644, Owner::Directory(place.directory))?;
+            place.replace_dir_in_two_steps()
+        });
+        assert!(matches!(result, Err(StepError::Conflict(ConflictReason::DirectoryInUse))));
+        assert!(dir.path().join("lower/x/mine").is_dir());
+        assert_eq!(names(&dir.path().join("lower")), ["x"]);
+    }
+
+    #[test]
+    fn what_came_out_unexpectedly_goes_back() {
+        let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
+        let result = at_place(&layers, FileKind::File, |place, was| {
+            let staged = place.stage(0o644, Owner::Directory(place.directory))?;
+            // After the last look and before the exchange, which no test could time.
+            fs::write(dir.path().join("lower/x"), "newer").unwrap();
+            let swapped = place.swap(&was.unwrap(), staged);
+            place.unstage_if_ours(staged);
+            swapped
+        });
+        assert!(matches!(result, Err(StepError::Conflict(ConflictReason::ChangedMeanwhile))));
+        assert_eq!(fs::read(dir.path().join("lower/x")).unwrap(), b"newer");
+        assert_eq!(names(&dir.path().join("lower")), ["x"]);
+    }
+
+    #[test]
+    fn what_the_trash_cannot_take_goes_back() {
+        let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
+        let result = at_place(&layers, FileKind::File, |place, was| {
+            let staged = place.stage(0o644, Owner::Directory(place.directory))?;
+            fs::remove_dir(dir.path().join("state/run/trash")).unwrap();
+            let swapped = place.swap(&was.unwrap(), staged);
+            place.unstage_if_ours(staged);
+            swapped
+        });
+        assert!(matches!(result, Err(StepError::Io { .. })), "{result:?}");
+        assert_eq!(fs::read(dir.path().join("lower/x")).unwrap(), b"host");
+        assert_eq!(names(&dir.path().join("lower")), ["x"]);
+    }
+}

@@ -1,5 +1,6 @@
 //! Whatever a box does, taking it all over makes the host look like the box's view.
 
+use belljar_workspace::{Choice, Pick, Takeover, plan_apply};
 use proptest::prelude::*;
 
 use crate::fixture::{Run, all, snapshot};
@@ -51,5 +52,46 @@ proptest! {
         let again = run.apply(&all());
         prop_assert!(again.is_complete());
         prop_assert_eq!(&snapshot(&run.lower()), &view, "and again changes nothing");
+    }
+
+    #[test]
+    fn whatever_the_host_does_meanwhile_none_of_its_work_is_lost(
+        host in script(), in_box in script(), meanwhile in script(), theirs: bool,
+    ) {
+        let run = Run::new(&host);
+        run.in_box(&in_box);
+        let changes = run.seal();
+        run.host(&meanwhile);
+        let before = snapshot(&run.lower());
+        let theirs = if theirs { Pick::All } else { Pick::none() };
+        let layers = run.layers();
+        let mut takeover = Takeover::begin(&layers).unwrap();
+        let observed = takeover.observe(&changes).unwrap();
+        match plan_apply(&observed, &Choice { theirs, ..all() }).settle() {
+            Err(draft) => {
+                prop_assert!(draft.conflicts().next().is_some());
+                prop_assert_eq!(&snapshot(&run.lower()), &before, "a refused apply touches nothing");
+            }
+            Ok(plan) => {
+                takeover.apply(plan, &mut |_| {}).unwrap();
+                let (after, trash) = (snapshot(&run.lower()), run.trash());
+                for (path, what) in before.iter().filter(|(_, what)| !what.starts_with("dir")) {
+                    let same = |other: &String| content(other) == content(what);
+                    let kept = after.get(path).is_some_and(same) || trash.get(path).is_some_and(same);
+                    prop_assert!(kept, "{:?} {} is nowhere", path.escape_ascii(), what);
+                }
+                let ours = |name: &Vec<u8>| name.windows(9).any(|part| part == b".belljar-");
+                prop_assert!(!after.keys().any(ours), "{:?}", after);
+            }
+        }
+    }
+}
+
+/// A line of a snapshot without the mode.
+fn content(what: &str) -> (&str, &str) {
+    let (kind, rest) = what.split_once(' ').unwrap_or((what, ""));
+    match kind {
+        "file" => (kind, rest.split_once(' ').map_or("", |(_, content)| content)),
+        _ => (kind, rest),
     }
 }
