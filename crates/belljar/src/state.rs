@@ -105,10 +105,13 @@ impl State {
     fn remove_stillborn(&self) -> anyhow::Result<()> {
         let entries = fs::read_dir(self.home.join("runs")).context("list the runs")?;
         for dir in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-            let has_record = dir.join("run.json").symlink_metadata().is_ok();
-            if !has_record && is_old(&dir) && !is_locked(&dir) {
-                fs::remove_file(dir.join("lock")).ok(); // whatever else is there keeps the directory
-                fs::remove_dir(&dir).ok();
+            // Layers are made after the record, so that without one there is nothing of a box.
+            let is_run = Run::load(&dir).is_ok() || !is_empty(&dir.join("upper"));
+            if !is_run && is_old(&dir) && !is_locked(&dir) {
+                for name in ["run.json", "run.json.new", "lock"] {
+                    fs::remove_file(dir.join(name)).ok(); // whatever else is there keeps the directory
+                }
+                fs::remove_dir(&dir).ok(); // see above
             }
         }
         Ok(())
