@@ -81,7 +81,8 @@ fn execute(
             return Err(failure);
         }
     };
-    let changed = layers.is_some().then(|| count_changes(run, state));
+    let changed =
+        layers.is_some().then(|| count_changes(run, state, request.template.limits.disk.as_u64()));
     if request.template.mode == Mode::Direct && run.record.review.waits() {
         take_over(run, state);
     }
@@ -276,16 +277,18 @@ fn record(
 }
 
 /// Reads what the box changed and keeps the originals; how many files that are.
-fn count_changes(run: &mut Run, state: &State) -> u64 {
+fn count_changes(run: &mut Run, state: &State, disk: u64) -> u64 {
     if is_empty(&run.dir.join("upper")) {
         return 0;
     }
     run.record.review = Review::Pending;
     let Some(at) = &run.record.workspace else { return 0 };
     let places = Places { workspace: &at.path, state: state.home(), run: &run.dir };
+    // Holes cost a box nothing and us the time to read them: twice what it may write is enough.
+    let caps = Caps { upper_bytes: disk.saturating_mul(2).max(1 << 30), ..Caps::default() };
     let sealed = Layers::open(&places)
         .map_err(anyhow::Error::from)
-        .and_then(|layers| Ok(belljar_workspace::seal(&layers, at.clock, &Caps::default())?));
+        .and_then(|layers| Ok(belljar_workspace::seal(&layers, at.clock, &caps)?));
     match sealed {
         Ok(changes) if changes.is_empty() => {
             run.record.review = Review::None;
