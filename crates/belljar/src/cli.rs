@@ -55,7 +55,7 @@ pub(crate) struct RunArgs {
     /// Give the box no workspace
     #[arg(long, conflicts_with = "workspace")]
     pub(crate) no_workspace: bool,
-    /// overlay: hold changes back for review; direct: write through; read-only
+    /// overlay: hold changes back for review; direct: take over what is harmless at the end; read-only
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<Mode>,
     /// none (the only one so far), restricted, full

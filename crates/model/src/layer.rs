@@ -95,7 +95,7 @@ impl Layer {
             Self::Seccomp => {
                 "system calls that no ordinary program needs are refused by the kernel"
             }
-            Self::Landlock => "a second, independent check on files, TCP and signals",
+            Self::Landlock => "a second, independent check on files and signals",
             Self::Capabilities => "no process of the box holds any root power",
             Self::NoNewPrivs => "no program started inside can gain rights, setuid or not",
             Self::NestedUserns => "no further user namespaces, the usual way to reach kernel bugs",

@@ -12,7 +12,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("belljar-ledger", &["belljar-model"]),
     ("belljar-workspace", &["belljar-model"]),
     ("belljar-init", &["belljar-model", "belljar-sys"]),
-    ("belljar-box", &["belljar-init", "belljar-model", "belljar-sys", "belljar-workspace"]),
+    ("belljar-box", &["belljar-init", "belljar-model", "belljar-sys"]),
     ("belljar-probe", &["belljar-sys"]),
     ("belljar-attacks", &["belljar-model"]),
     ("belljar", &["*"]),

@@ -1,6 +1,8 @@
 //! `belljar diff`: shows what a box changed.
 
-use belljar_workspace::{Choice, Colour, Pick, Takeover, plan_apply, stat, three_way, unified};
+use belljar_workspace::{
+    Choice, Colour, Pick, Takeover, plan_apply, report, stat_with_lines, three_way, unified,
+};
 
 use crate::cli::DiffArgs;
 use crate::commands::apply::{open, pick};
@@ -12,11 +14,11 @@ pub(crate) fn run(args: &DiffArgs) -> Outcome {
     let state = State::open()?;
     let run = state.find(args.which.run.as_deref())?;
     let (layers, changes) = open(&state, &run)?;
+    let paths = if args.paths.is_empty() { Pick::All } else { pick(&args.paths).code(USAGE)? };
     if args.json {
-        print::json(&changes).code(FAILED)?;
+        print::json(&report(&layers, &changes, &paths)).code(FAILED)?;
         return Ok(0);
     }
-    let paths = if args.paths.is_empty() { Pick::All } else { pick(&args.paths).code(USAGE)? };
     let colour = if print::colour() { Colour::Always } else { Colour::Never };
     let text = if args.conflicts {
         let takeover = Takeover::begin(&layers).code(FAILED)?;
@@ -25,7 +27,7 @@ pub(crate) fn run(args: &DiffArgs) -> Outcome {
         let draft = plan_apply(&observed, &choice);
         draft.conflicts().map(|conflict| three_way(&layers, conflict.change, colour)).collect()
     } else if args.stat {
-        stat(&changes, &paths, colour)
+        stat_with_lines(&layers, &changes, &paths, colour)
     } else {
         unified(&layers, &changes, &paths, colour)
     };
