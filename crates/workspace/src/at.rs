@@ -274,10 +274,14 @@ mod tests {
         let (dir, fd) = fixture();
         std::os::unix::fs::symlink("/etc", dir.path().join("out")).unwrap();
         fs::create_dir(dir.path().join("dir/sub")).unwrap();
+        std::os::unix::fs::symlink("dir", dir.path().join("inside")).unwrap();
+        fs::write(dir.path().join("dir/f"), "").unwrap();
         let path = |text: &str| RelPath::new(text).unwrap();
         assert!(super::dir(&fd, &path("dir/sub")).is_ok());
         assert!(super::dir(&fd, &path("out")).is_err());
         assert!(super::dir(&fd, &path("out/ssl")).is_err());
+        assert!(super::dir(&fd, &path("inside/sub")).is_err(), "not even where it stays inside");
+        assert!(file(&fd, b"dir/f").is_ok() && file(&fd, b"inside/f").is_err());
         assert!(file(&fd, b"out/passwd").is_err());
         assert!(handle(&fd, b"out/passwd").is_err());
         assert!(create(&fd, b"out/x", 0o600).is_err());

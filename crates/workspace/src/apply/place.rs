@@ -115,8 +115,13 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
     }
 
     pub(super) fn remove(mut self, was: &Here) -> Result<(), StepError> {
-        let io = StepError::io("move the file to the trash");
         self.expect(was)?;
+        self.move_out(was)
+    }
+
+    /// Moves the file to the trash, and back if it is not the expected one.
+    fn move_out(&mut self, was: &Here) -> Result<(), StepError> {
+        let io = StepError::io("move the file to the trash");
         let place = self.number.to_string().into_bytes();
         self.work.step(self.path);
         let trash = self.work.takeover.trash.as_fd();
@@ -530,5 +535,23 @@ mod tests {
         assert!(matches!(result, Err(StepError::Io { .. })), "{result:?}");
         assert_eq!(fs::read(dir.path().join("lower/x")).unwrap(), b"host");
         assert_eq!(names(&dir.path().join("lower")), ["x"]);
+    }
+
+    #[test]
+    fn what_was_removed_unexpectedly_goes_back() {
+        type Remove = fn(&mut Place<'_, '_, '_>, &Here) -> Result<(), StepError>;
+        let both: [Remove; 2] =
+            [|place, was| place.move_out(was), |place, was| place.remove_by_copy(was)];
+        for remove in both {
+            let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
+            let result = at_place(&layers, FileKind::File, |place, was| {
+                fs::write(dir.path().join("lower/x"), "newer").unwrap();
+                remove(place, &was.unwrap())
+            });
+            assert!(matches!(result, Err(StepError::Conflict(ConflictReason::ChangedMeanwhile))));
+            assert_eq!(fs::read(dir.path().join("lower/x")).unwrap(), b"newer");
+            assert_eq!(names(&dir.path().join("lower")), ["x"]);
+            assert!(names(&dir.path().join("state/run/trash")).is_empty());
+        }
     }
 }

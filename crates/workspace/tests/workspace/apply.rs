@@ -167,6 +167,11 @@ fn a_choice_that_matches_nothing_is_told() {
 fn a_moved_file_keeps_its_old_place_while_its_new_one_is_left_out() {
     let run = Run::new("echo content > work.txt");
     run.in_box("mkdir .githooks; mv work.txt .githooks/post-commit");
+    let (layers, changes) = (run.layers(), run.seal());
+    let takeover = Takeover::begin(&layers).unwrap();
+    let draft = plan_apply(&takeover.observe(&changes).unwrap(), &Choice::everything());
+    assert_eq!(draft.to_do().count(), 0, "and the plan says so before anything is done");
+    drop((draft, takeover));
     let outcome = run.apply(&Choice::everything());
     assert_eq!(fs::read(run.lower().join("work.txt")).unwrap(), b"content\n");
     assert!(matches!(
