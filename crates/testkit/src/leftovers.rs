@@ -79,12 +79,15 @@ pub fn is_alive((pid, born): &Born) -> bool {
     birth(*pid) == Some(*born)
 }
 
-/// Processes of Belljar's own whose supervisor is gone. They are about to end, whosever they were.
+/// Processes of Belljar's own whose supervisor is gone, of those born since this test began. They
+/// are about to end, whosever they were.
 pub fn orphans() -> BTreeSet<Born> {
+    let began = i32::try_from(std::process::id()).ok().and_then(birth);
     let all = fs::read_dir("/proc").expect("/proc").flatten();
     all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
         .filter(|pid| parent(*pid) == Some(1) && is_ours(*pid))
         .filter_map(|pid| Some((pid, birth(pid)?)))
+        .filter(|(_, born)| Some(*born) >= began)
         .collect()
 }
 
