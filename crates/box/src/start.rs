@@ -251,7 +251,7 @@ fn build(
     if let Some((step, source)) = Step::from_report(bytes) {
         return Err(StartError::Init { step, source });
     }
-    let event = postcard_event(bytes)?;
+    let event: Event = wire::decode(bytes).map_err(host("understand init"))?;
     match event {
         Event::Built { landlock_abi } if terminal => match with.pop() {
             Some(master) => Ok((Streams::Terminal(master), landlock_abi)),
@@ -266,10 +266,6 @@ fn build(
         }
         Event::Started | Event::ExecFailed { .. } | Event::Ended { .. } => Err(StartError::Silence),
     }
-}
-
-fn postcard_event(bytes: &[u8]) -> Result<Event, StartError> {
-    wire::decode(bytes).map_err(host("understand init"))
 }
 
 fn early_failure(control: &OwnedFd) -> Option<StartError> {
