@@ -5,9 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::check;
 
-/// Signals that arrive by reading instead of by interrupting.
-#[derive(Debug)]
-pub struct SignalFd(OwnedFd);
+/// Signals that arrive by reading instead of by interrupting, for as long as this lives.
+pub struct SignalFd {
+    fd: OwnedFd,
+    set: libc::sigset_t,
+}
 
 impl SignalFd {
     /// Blocks `signals` for this thread and collects them.
@@ -24,7 +26,8 @@ impl SignalFd {
         let fd = check(unsafe { libc::signalfd(-1, &raw const set, flags) }.into())?;
         let fd = i32::try_from(fd).map_err(io::Error::other)?;
         // SAFETY: the kernel just returned `fd` to us, so nobody else owns it.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd, set })
     }
 
     /// The next signal, or `None` when there is none now.
@@ -33,7 +36,7 @@ impl SignalFd {
         let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
         let size = std::mem::size_of::<libc::signalfd_siginfo>();
         // SAFETY: the buffer has the size that is passed and lives across the call.
-        let read = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut info).cast(), size) };
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), size) };
         match check(i64::try_from(read).map_err(io::Error::other)?) {
             Ok(_) => Ok(Some(i32::try_from(info.ssi_signo).map_err(io::Error::other)?)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -42,9 +45,23 @@ impl SignalFd {
     }
 }
 
+impl Drop for SignalFd {
+    fn drop(&mut self) {
+        let (set, none) = (&raw const self.set, std::ptr::null_mut());
+        // SAFETY: the set was initialised by `new`; the old set is not asked for.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set, none) };
+    }
+}
+
+impl std::fmt::Debug for SignalFd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SignalFd").field(&self.fd).finish()
+    }
+}
+
 impl AsFd for SignalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 

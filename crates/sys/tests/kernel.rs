@@ -98,7 +98,15 @@ fn signals() -> io::Result<()> {
         let signals = SignalFd::new(&[SIGUSR1])?;
         ensure(signals.read()?.is_none(), "a signal before one was sent")?;
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1)?;
-        ensure(signals.read()? == Some(SIGUSR1), "another signal")
+        ensure(signals.read()? == Some(SIGUSR1), "another signal")?;
+        let blocked = || -> io::Result<bool> {
+            let status = std::fs::read_to_string("/proc/self/status")?;
+            let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t"));
+            Ok(line.is_some_and(|mask| !mask.bytes().all(|digit| digit == b'0')))
+        };
+        ensure(blocked()?, "nothing is blocked")?;
+        drop(signals);
+        ensure(!blocked()?, "still blocked after the end")
     })
 }
 
