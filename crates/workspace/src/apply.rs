@@ -17,6 +17,7 @@ use crate::layers::Layers;
 use crate::path::RelPath;
 use crate::plan::{Act, ApplyPlan, ConflictReason, LeftOut, PlannedStep, Verdict};
 
+mod ahead;
 mod journal;
 mod place;
 mod recover;
@@ -135,8 +136,11 @@ impl<'l> Takeover<'l> {
         let ApplyPlan { changes, verdicts, steps } = plan;
         let mut taken: Vec<Taken> = verdicts.into_iter().map(Taken::from).collect();
         let mut work = Work::new(self, on_step);
-        'all: for batch in steps.chunks(BATCH) {
+        // Of one phase only: the directories of one are where the files of the next belong.
+        let phases = steps.chunk_by(|one, next| one.act.phase() == next.act.phase());
+        'all: for batch in phases.flat_map(|phase| phase.chunks(BATCH)) {
             let numbers = work.announce(changes, batch)?;
+            work.stage_ahead(changes, batch, &numbers);
             for (step, number) in batch.iter().zip(numbers) {
                 let Some(change) = changes.entries().get(step.index) else { continue };
                 let result = match move_incomplete(changes, change, step, &taken) {

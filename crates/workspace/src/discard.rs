@@ -94,8 +94,9 @@ fn delete(run: &OwnedFd, tree: &'static str, count: &mut Discarded) -> Result<()
     let fail = |name: &[u8], source| DiscardError::Delete { tree, name: name.to_vec(), source };
     let root = unlock(run.as_fd(), tree.as_bytes()).map_err(|source| fail(b".", source))?;
     let mut next = 0;
+    let mut inside = Discarded::default();
     each(&root, count, |name, kind| match kind {
-        FileKind::Directory => flatten(&root, name, &mut next),
+        FileKind::Directory => flatten(&root, name, &mut next, &mut inside),
         FileKind::File
         | FileKind::Symlink
         | FileKind::Fifo
@@ -103,16 +104,18 @@ fn delete(run: &OwnedFd, tree: &'static str, count: &mut Discarded) -> Result<()
         | FileKind::Device => at::unlink(&root, name),
     })
     .map_err(|(name, source)| fail(&name, source))?;
+    count.entries += inside.entries;
     at::rmdir(run, tree.as_bytes()).map_err(|source| fail(b".", source))
 }
 
 /// Empties the directory `name` of `root` by deleting its files and moving its directories up to
 /// `root`, then removes it.
-fn flatten(root: &OwnedFd, name: &[u8], next: &mut u64) -> io::Result<()> {
+fn flatten(root: &OwnedFd, name: &[u8], next: &mut u64, deleted: &mut Discarded) -> io::Result<()> {
     let dir = unlock(root.as_fd(), name)?;
-    let mut moved = Discarded::default();
-    each(&dir, &mut moved, |child, kind| {
+    let mut seen = Discarded::default();
+    each(&dir, &mut seen, |child, kind| {
         if kind != FileKind::Directory {
+            deleted.entries += 1;
             return at::unlink(&dir, child);
         }
         // A directory that changes its parent must itself be writable: rename(2), EACCES.
@@ -192,7 +195,8 @@ mod tests {
         lock(&at("work/work"));
         lock(&at("upper/a/b"));
         lock(&at("upper"));
-        assert!(discard(run.path()).unwrap().entries > 0);
+        // upper: a, a/b, a/b/c and three files; work: work; base: one file.
+        assert_eq!(discard(run.path()).unwrap().entries, 8);
         let mut left: Vec<_> =
             fs::read_dir(run.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();

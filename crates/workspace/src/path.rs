@@ -107,6 +107,11 @@ impl RelPath {
         }
     }
 
+    /// The last part; empty for the root.
+    pub fn name(&self) -> &[u8] {
+        self.0.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+    }
+
     /// Every directory above this path, nearest first, without the root.
     pub fn ancestors(&self) -> impl Iterator<Item = Self> {
         std::iter::successors(self.split(), |(parent, _)| {
@@ -204,6 +209,8 @@ mod tests {
         assert_eq!(path("a").ancestors().count(), 0);
         assert_eq!(path("a/b").split(), Some((path("a"), &b"b"[..])));
         assert_eq!(RelPath::root().split(), None);
+        assert_eq!((path("a/b").name(), path("a").name()), (&b"b"[..], &b"a"[..]));
+        assert_eq!(RelPath::root().name(), b"");
     }
 
     proptest::proptest! {

@@ -205,7 +205,7 @@ fn order(verdicts: &[Verdict]) -> Vec<PlannedStep> {
 }
 
 impl Act {
-    const fn phase(&self) -> u8 {
+    pub(crate) const fn phase(&self) -> u8 {
         match self {
             Self::MakeDir | Self::ReplaceWithDir(_) => 0,
             Self::Add | Self::Replace { .. } | Self::SetMode { .. } => 1,

@@ -37,9 +37,8 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
         (parent, directory): (BorrowedFd<'p>, &'p Meta),
     ) -> Self {
         let temporary = journal::temporary_name(work.takeover.layers, number);
-        let bytes = change.path.as_bytes();
-        let name = bytes.rsplit(|&byte| byte == b'/').next().unwrap_or(bytes);
-        Self { work, path: &change.path, change, number, parent, directory, name, temporary }
+        let (path, name) = (&change.path, change.path.name());
+        Self { work, path, change, number, parent, directory, name, temporary }
     }
 
     pub(super) fn make_dir(mut self) -> Result<(), StepError> {
@@ -194,10 +193,7 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
 
     /// Whether the user still has what the plan saw.
     fn expect(&self, was: &Here) -> Result<Meta, StepError> {
-        match self.stat()? {
-            Some(meta) if meta.identity == was.identity && meta.kind == was.kind => Ok(meta),
-            Some(_) | None => Err(MEANWHILE),
-        }
+        was.still(self.parent, self.name)
     }
 
     fn stat(&self) -> Result<Option<Meta>, StepError> {
@@ -209,6 +205,9 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
     }
 
     fn stage(&mut self, mode: u32, owner: Owner<'_>) -> Result<(u64, u64), StepError> {
+        if let Some(staged) = self.work.ahead.staged(self.number) {
+            return staged;
+        }
         self.work.step(self.path);
         let layers = self.work.takeover.layers;
         stage::leaf(layers, (self.parent, &self.temporary), self.change, (mode, owner))

@@ -41,9 +41,12 @@ pub(super) fn leaf(
     change: &Change,
     (mode, owner): (u32, Owner<'_>),
 ) -> Result<(u64, u64), StepError> {
-    let new = change.new.as_ref().ok_or_else(|| StepError::io("read the change")(bad()))?;
+    let new = new_side(change)?;
     match new.kind {
-        FileKind::File => file(layers, (parent, temporary), (change, new), (mode, owner))?,
+        FileKind::File => {
+            let made = file(layers, (parent, temporary), change, (mode, owner))?;
+            made.sync_all().map_err(StepError::io("write the new file"))?;
+        }
         FileKind::Symlink => link(parent, temporary, new, owner)?,
         FileKind::Directory | FileKind::Fifo | FileKind::Socket | FileKind::Device => {
             return Err(StepError::io("take over what is neither file nor link")(bad()));
@@ -71,28 +74,31 @@ pub(super) fn directory(
     at::chmod(&dir, inherited | mode).map_err(&io)
 }
 
-fn file(
+/// Makes a copy of the file that the box left. It is not on disk until the caller says so.
+pub(super) fn file(
     layers: &Layers,
     (parent, temporary): (BorrowedFd<'_>, &[u8]),
-    (change, new): (&Change, &Side),
+    change: &Change,
     (mode, owner): (u32, Owner<'_>),
-) -> Result<(), StepError> {
+) -> Result<File, StepError> {
+    let new = new_side(change)?;
     let (above, name) = change.path.split().unwrap_or((RelPath::root(), b"."));
     let read = StepError::io("read what the box left");
     let upper = layers.upper().dir(&above).map_err(&read)?;
     let mut from = UpperFile::open(upper.as_fd(), name).map_err(&read)?;
     let create = StepError::io("create the new file");
     let mut to = File::from(at::create(parent, temporary, HALF_WRITTEN).map_err(create)?);
-    let filled = fill(from.file(), &mut to, new, owner, parent).and_then(|()| {
-        let io = StepError::io("write the new file");
-        at::chmod(&to, mode & 0o777).map_err(&io)?;
-        to.sync_all().map_err(io)
-    });
+    let filled = fill(from.file(), &mut to, new, owner, parent)
+        .and_then(|()| at::chmod(&to, mode & 0o777).map_err(StepError::io("write the new file")));
     if filled.is_err() {
         // Half a file is of no use. If this fails, the next apply finds it in the log.
         drop(at::unlink(parent, temporary));
     }
-    filled
+    filled.map(|()| to)
+}
+
+fn new_side(change: &Change) -> Result<&Side, StepError> {
+    change.new.as_ref().ok_or_else(|| StepError::io("read the change")(bad()))
 }
 
 /// Everything but the final mode, which says that the file is whole.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use super::ahead::Ahead;
 use super::journal::{self, Begin, Opened, Record};
 use super::place::Place;
 use super::{ApplyError, Step, Taken, Takeover, recover};
@@ -30,6 +31,7 @@ pub(super) struct Work<'w, 'l> {
     /// Directories whose names changed since they were last written to disk.
     touched: BTreeSet<RelPath>,
     opened: Vec<Opened>,
+    pub(super) ahead: Ahead,
 }
 
 impl<'w, 'l> Work<'w, 'l> {
@@ -37,7 +39,14 @@ impl<'w, 'l> Work<'w, 'l> {
         takeover: &'w mut Takeover<'l>,
         on_step: &'w mut dyn FnMut(Step<'_>),
     ) -> Self {
-        Self { takeover, on_step, steps: 0, touched: BTreeSet::new(), opened: Vec::new() }
+        Self {
+            takeover,
+            on_step,
+            steps: 0,
+            touched: BTreeSet::new(),
+            opened: Vec::new(),
+            ahead: Ahead::default(),
+        }
     }
 
     /// Writes down which names the next steps may leave behind, before any of them is made.
@@ -89,6 +98,12 @@ impl<'w, 'l> Work<'w, 'l> {
         if matches!(act, Act::SetDirMode { .. }) {
             self.close_directories().map_err(StepError::Log)?;
         }
+        let done = self.at_place(change, act, number);
+        self.ahead.forget(number);
+        done
+    }
+
+    fn at_place(&mut self, change: &Change, act: &Act, number: u64) -> Result<(), StepError> {
         let parent = self.parent(change)?;
         let directory = at::meta(&parent).map_err(StepError::io("look at the directory"))?;
         let place = Place::new(self, change, number, (parent.as_fd(), &directory));
@@ -135,6 +150,7 @@ impl<'w, 'l> Work<'w, 'l> {
     }
 
     pub(super) fn close(&mut self) -> Result<(), ApplyError> {
+        self.ahead.forget_all();
         self.sync()?;
         self.close_directories()?;
         self.takeover.journal.sync()
@@ -150,7 +166,7 @@ impl<'w, 'l> Work<'w, 'l> {
     }
 
     /// The directory that holds the change, made if it is gone and opened if it is read-only.
-    fn parent(&mut self, change: &Change) -> Result<OwnedFd, StepError> {
+    pub(super) fn parent(&mut self, change: &Change) -> Result<OwnedFd, StepError> {
         let (path, _) =
             change.path.split().ok_or(StepError::Conflict(ConflictReason::DirectoryGone))?;
         let io = StepError::io("open the directory");
@@ -196,6 +212,16 @@ impl<'w, 'l> Work<'w, 'l> {
 impl StepError {
     pub(super) fn io(doing: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::Io { doing, source }
+    }
+}
+
+impl Here {
+    /// What is at `name` now, if that is still what the plan saw.
+    pub(super) fn still(&self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<Meta, StepError> {
+        match at::stat(parent, name).map_err(StepError::io("look at the file"))? {
+            Some(meta) if meta.identity == self.identity && meta.kind == self.kind => Ok(meta),
+            Some(_) | None => Err(StepError::Conflict(ConflictReason::ChangedMeanwhile)),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use super::sides::{Keep, name_of};
+use super::sides::Keep;
 use super::upper::known;
 use super::{SealError, Sealing};
 use crate::at::{self, Name};
@@ -25,7 +25,7 @@ pub(super) fn delete(
         return leaf(sealing, dir, path, meta);
     }
     let mut doomed = Doomed { sealing };
-    match doomed.open(path.as_bytes(), dir, name_of(&path))? {
+    match doomed.open(path.as_bytes(), dir, path.name())? {
         Some(fd) => walk::walk(fd, path.as_bytes(), &mut doomed),
         None => Ok(()),
     }
@@ -44,7 +44,7 @@ pub(super) fn delete_beneath(
     if sealing.layers.is_own(path) {
         return Ok(());
     }
-    match at::child_dir(dir, name_of(path)) {
+    match at::child_dir(dir, path.name()) {
         Ok(fd) => walk::walk(fd, path.as_bytes(), &mut Doomed { sealing }),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::NOENT | Errno::XDEV | Errno::ACCESS) => Ok(()),

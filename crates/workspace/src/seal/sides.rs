@@ -54,7 +54,7 @@ impl Sealing<'_> {
         marks: overlay::Cover,
     ) -> Result<Left, SealError> {
         let io = |source| SealError::Upper { path: path.clone(), source };
-        let name = name_of(path);
+        let name = path.name();
         let mut side = bare_side(meta);
         let mut unsupported = None;
         match meta.kind {
@@ -82,7 +82,7 @@ impl Sealing<'_> {
         marks: overlay::Cover,
     ) -> Result<FileLeft, SealError> {
         let io = |source| SealError::Upper { path: path.clone(), source };
-        let mut opened = match UpperFile::open(dir, name_of(path)) {
+        let mut opened = match UpperFile::open(dir, path.name()) {
             Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 return Ok(FileLeft::Refused(Unsupported::Unreadable));
@@ -129,7 +129,7 @@ impl Sealing<'_> {
         match meta.kind {
             FileKind::Directory => return Ok(Old { side, base: None, meta }),
             FileKind::Symlink => {
-                if let Ok(target) = at::read_link(dir, name_of(path)) {
+                if let Ok(target) = at::read_link(dir, path.name()) {
                     side.target = Some(Target(target));
                     known = Base::HashOnly;
                 }
@@ -144,7 +144,7 @@ impl Sealing<'_> {
             FileKind::Fifo | FileKind::Socket | FileKind::Device => {}
         }
         // The host may have written while we read.
-        let after = at::stat(dir, name_of(path)).ok().flatten();
+        let after = at::stat(dir, path.name()).ok().flatten();
         fresh &= after.is_some_and(|after| after.identity == meta.identity);
         let base = Some(if fresh { known } else { Base::Unknown });
         Ok(Old { side, base, meta })
@@ -162,7 +162,7 @@ impl Sealing<'_> {
         if spent > self.caps.base_bytes {
             return Ok(None);
         }
-        let Ok((fd, _)) = at::file(dir, name_of(path)) else { return Ok(None) };
+        let Ok((fd, _)) = at::file(dir, path.name()) else { return Ok(None) };
         self.base_bytes = spent;
         let mut file = File::from(fd);
         if keep == Keep::Hash {
@@ -253,8 +253,4 @@ fn fill(side: &mut Side, summary: &Summary) {
 fn is_new_program(old: Option<&Side>, new: Option<&Side>) -> bool {
     let runs = |side: &Side| side.kind == FileKind::File && side.mode & 0o111 != 0;
     new.is_some_and(runs) && !old.is_some_and(runs)
-}
-
-pub(super) fn name_of(path: &RelPath) -> &[u8] {
-    path.split().map_or(b".", |(_, name)| name)
 }

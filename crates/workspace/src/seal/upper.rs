@@ -8,7 +8,7 @@ use belljar_model::risky;
 use rustix::io::Errno;
 
 use super::doomed;
-use super::sides::{Keep, Left, New, Old, bare_side, name_of};
+use super::sides::{Keep, Left, New, Old, bare_side};
 use super::{SealError, Sealing};
 use crate::at::{self, Name};
 use crate::change::{Change, Kind, Unsupported};
@@ -151,7 +151,7 @@ impl Sealing<'_> {
         (meta, cover): (Meta, Cover),
     ) -> Result<(), SealError> {
         let under = match lower {
-            Some(dir) => at::stat(dir, name_of(&path))
+            Some(dir) => at::stat(dir, path.name())
                 .map_err(|source| SealError::Lower { path: path.clone(), source })?
                 .map(|meta| (dir, meta)),
             None => None,

@@ -1,10 +1,7 @@
 //! Somebody on the host is busy in the workspace while we are.
 
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use belljar_workspace::{Choice, Pick, Takeover, plan_apply};
@@ -68,6 +65,7 @@ fn c11_a_directory_swapped_for_a_link_never_leads_a_write_out() {
         }
     });
     assert_eq!(snapshot(outside.path()), before);
+    check_no_leftovers(&run);
 }
 
 #[test]
@@ -92,6 +90,7 @@ fn c11_a_file_swapped_for_a_link_is_never_written_through() {
     });
     assert_eq!(fs::read(&target).unwrap(), b"precious");
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    check_no_leftovers(&run);
 }
 
 #[test]
@@ -118,11 +117,14 @@ fn c11_a_writer_on_the_host_never_loses_what_it_wrote() {
             .iter()
             .all(|text| text.starts_with("host ") || matches!(text.as_str(), "0\n" | "box\n"))
     );
-    assert!(!leftovers(&run.lower()));
+    check_no_leftovers(&run);
 }
 
-/// Whether a temporary name of ours is left.
-fn leftovers(dir: &Path) -> bool {
-    let ours = |name: &OsStr| name.as_bytes().starts_with(b".belljar-");
-    fs::read_dir(dir).unwrap().any(|entry| ours(&entry.unwrap().file_name()))
+/// After the next apply has begun, no temporary name of ours is left.
+#[track_caller]
+fn check_no_leftovers(run: &Run) {
+    drop(Takeover::begin(&run.layers()).unwrap());
+    let names = snapshot(&run.lower());
+    let ours = |name: &Vec<u8>| name.windows(9).any(|part| part == b".belljar-");
+    assert!(!names.keys().any(ours), "{names:?}");
 }
