@@ -1,4 +1,14 @@
 //! What a box changed in its workspace: sealed, shown, taken over or thrown away.
+//!
+//! A box with an overlay workspace leaves an upper layer; nothing of it reaches the user's directory
+//! by itself. [`seal`] reads it once into [`Changes`], [`unified`] shows them, a [`Takeover`] looks at
+//! the user's directory, [`plan_apply`] decides, [`Takeover::apply`] does what was decided, and
+//! [`discard`] throws the rest away.
+//!
+//! **Invariants:** everything that a box wrote is reached by descriptor, beneath its directory and
+//! through no link; no program is ever started; every walk and every read has an end; nothing that
+//! the user had is unlinked, it is moved to the run's trash; and whatever is killed at whatever
+//! moment, doing it again finishes it.
 #![forbid(unsafe_code)]
 
 mod apply;
