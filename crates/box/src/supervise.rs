@@ -117,6 +117,7 @@ fn watch(
         flows(streams, host_streams).map_err(host("prepare the streams"))?;
     let disk = with.disk.take().map(|(layers, count)| DiskWatch::new(layers, count)).transpose();
     let mut disk = disk.map_err(host("look at the free space"))?;
+    process::trim_heap();
     let mut state = Watch::new(running);
     while !(state.over && flows.iter().skip(1).all(Flow::is_over)) {
         let ready = wait(&state, &signals, &flows).map_err(host("wait for the box"))?;
