@@ -46,11 +46,6 @@ pub(crate) fn run(args: &ApplyArgs) -> Outcome {
     }
     let applied = takeover.apply(plan, &mut |_| {}).code(FAILED)?;
     run.record.review = review(&applied);
-    run.record.state = if run.record.state == RunState::Running {
-        RunState::Interrupted
-    } else {
-        run.record.state
-    };
     run.save().code(FAILED)?;
     if args.json {
         print::json(&applied).code(FAILED)?;
@@ -99,6 +94,13 @@ fn layers_of(state: &State, run: &Run) -> Result<(Layers, Changes), Failure> {
     let at = run.record.workspace.as_ref().ok_or_else(none).code(USAGE)?;
     let places = Places { workspace: &at.path, state: state.home(), run: &run.dir };
     let layers = Layers::open(&places).code(USAGE)?;
+    let (_, inode) = layers.workspace_inode().context("look at the workspace").code(FAILED)?;
+    if inode != at.ino {
+        let path = display::safe(at.path.as_os_str().as_bytes());
+        return Err(usage(format!(
+            "{path} is another directory than the one that the box worked on"
+        )));
+    }
     let changes = belljar_workspace::seal(&layers, at.clock, &Caps::default())
         .context("read what the box changed")
         .code(FAILED)?;
