@@ -27,12 +27,13 @@ pub struct Family {
 }
 
 impl Family {
-    /// Watches the descendants of `root` from now on.
+    /// Watches the descendants of `root` from now on. Those that live now are seen before it returns,
+    /// however late the watcher gets its turn.
     pub fn watch(root: i32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let mut seen = descendants(root);
         let watcher = std::thread::spawn(move || {
-            let mut seen = BTreeSet::new();
             while !stopped.load(Ordering::Relaxed) {
                 seen.extend(descendants(root));
                 std::thread::sleep(Duration::from_millis(3));
