@@ -1,0 +1,115 @@
+//! SHA-256 values and the four ways in which the ledger makes them.
+//!
+//! Every use has its own prefix, so that no value of one kind can pass for one of another.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest as _, Sha256};
+
+/// A SHA-256 value. Its text is 64 lower-case hexadecimal digits and nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; Self::LENGTH]);
+
+/// Why a text is not a digest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a hash; it has 64 digits of 0-9 and a-f")]
+pub struct DigestError;
+
+impl Digest {
+    pub const LENGTH: usize = 32;
+
+    pub const fn new(bytes: [u8; Self::LENGTH]) -> Self {
+        Self(bytes)
+    }
+
+    pub const fn as_bytes(&self) -> &[u8; Self::LENGTH] {
+        &self.0
+    }
+
+    /// SHA-256 of these parts, one behind the other.
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+
+    /// The hash of a leaf of the tree (RFC 6962, section 2.1).
+    pub fn leaf(entry: &[u8]) -> Self {
+        Self::of(&[&[0], entry])
+    }
+
+    /// The hash of an inner node of the tree (RFC 6962, section 2.1).
+    pub fn node(left: &Self, right: &Self) -> Self {
+        Self::of(&[&[1], &left.0, &right.0])
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+impl FromStr for Digest {
+    type Err = DigestError;
+
+    fn from_str(text: &str) -> Result<Self, DigestError> {
+        let digits = text.as_bytes();
+        if digits.len() != 2 * Self::LENGTH {
+            return Err(DigestError);
+        }
+        let mut bytes = [0; Self::LENGTH];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let [high, low] = pair else { return Err(DigestError) };
+            *byte = digit(*high)? << 4 | digit(*low)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+fn digit(text: u8) -> Result<u8, DigestError> {
+    match text {
+        b'0'..=b'9' => Ok(text - b'0'),
+        b'a'..=b'f' => Ok(text - b'a' + 10),
+        _ => Err(DigestError),
+    }
+}
+
+impl serde::Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Digest {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h08_only_one_spelling_is_a_digest() {
+        let text = Digest::of(&[b"x"]).to_string();
+        assert_eq!(text.parse::<Digest>().map(|digest| digest.to_string()), Ok(text.clone()));
+        let upper = text.to_uppercase();
+        let long = format!("{text}0");
+        let path = format!("../{}", text.get(3..).unwrap());
+        for bad in ["", "0", &upper, &long, &path, &"g".repeat(64), &"é".repeat(32)] {
+            assert_eq!(bad.parse::<Digest>(), Err(DigestError), "{bad}");
+        }
+    }
+}
