@@ -1,0 +1,122 @@
+//! Content that events name by a salted commitment instead of holding it.
+//!
+//! The salt lives apart from the events, so that erasing it (and the content, if it was kept) leaves
+//! a commitment from which nothing can be guessed.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::digest::Digest;
+
+const DOMAIN: &[u8] = b"belljar body 1\0";
+
+/// What stands between a commitment and a guess: 32 random bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Salt([u8; Self::LENGTH]);
+
+/// A body as an event names it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Body {
+    hash: Digest,
+    size: u64,
+    kept: bool,
+    /// Known to whoever made the commitment; not part of the event.
+    salt: Option<Salt>,
+}
+
+/// Commits to content that arrives piece by piece.
+pub struct Committing {
+    state: Sha256,
+    size: u64,
+    salt: Salt,
+}
+
+impl Salt {
+    pub const LENGTH: usize = 32;
+
+    pub const fn new(bytes: [u8; Self::LENGTH]) -> Self {
+        Self(bytes)
+    }
+
+    pub fn random() -> Result<Self, rustix::io::Errno> {
+        crate::random::bytes().map(Self)
+    }
+
+    pub const fn as_bytes(&self) -> &[u8; Self::LENGTH] {
+        &self.0
+    }
+}
+
+impl Body {
+    /// Commits to `content`, of which nothing but the hash is kept.
+    pub fn hash_of(content: &[u8]) -> Result<Self, rustix::io::Errno> {
+        let mut committing = Committing::new(Salt::random()?);
+        committing.update(content);
+        Ok(committing.finish())
+    }
+
+    pub(crate) const fn named(hash: Digest, size: u64, kept: bool) -> Self {
+        Self { hash, size, kept, salt: None }
+    }
+
+    pub(crate) const fn kept(self) -> Self {
+        Self { kept: true, ..self }
+    }
+
+    /// The commitment; also the name by which people ask for the content.
+    pub const fn hash(&self) -> Digest {
+        self.hash
+    }
+
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether the content was kept, or only its hash.
+    pub const fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    pub(crate) const fn salt(&self) -> Option<Salt> {
+        self.salt
+    }
+}
+
+impl Committing {
+    pub fn new(salt: Salt) -> Self {
+        let mut state = Sha256::new();
+        state.update(DOMAIN);
+        state.update(salt.0);
+        Self { state, size: 0, salt }
+    }
+
+    pub fn update(&mut self, content: &[u8]) {
+        self.state.update(content);
+        self.size += content.len() as u64;
+    }
+
+    pub fn finish(self) -> Body {
+        let hash = Digest::new(self.state.finalize().into());
+        Body { hash, size: self.size, kept: false, salt: Some(self.salt) }
+    }
+}
+
+/// Never shows the salt.
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Body({}, {} bytes, kept: {})", self.hash, self.size, self.kept)
+    }
+}
+
+impl fmt::Debug for Salt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Salt(..)")
+    }
+}
+
+impl fmt::Debug for Committing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Committing({} bytes)", self.size)
+    }
+}

@@ -1,0 +1,196 @@
+//! The bytes of `events.log`: a header, then batches.
+//!
+//! Pure. A batch is what was appended at once; its check covers every byte of it by way of the leaf
+//! hashes, so that reading a log hashes each event once.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::bytes::Cursor;
+use crate::digest::Digest;
+use crate::entry::MAX_ENTRY;
+
+/// The name of one ledger, drawn when it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LedgerId([u8; 16]);
+
+/// The start of a file of the ledger is not what it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    #[error("it does not begin as a file of a ledger does")]
+    Foreign,
+    #[error("it is of version {0}, and this Belljar knows only 1")]
+    Version(u8),
+    #[error("its first 64 bytes are damaged")]
+    Damaged,
+}
+
+/// Why bytes are not a whole batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BatchError {
+    /// More bytes are needed to tell.
+    #[error("a batch is cut short")]
+    Short,
+    #[error("a batch does not begin as batches do")]
+    Magic,
+    #[error("a batch says that it is longer than any is")]
+    Long,
+    #[error("a batch has other events than it says")]
+    Count,
+    #[error("a batch does not fit its check")]
+    Check,
+}
+
+/// The 28 bytes before the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BatchHead {
+    pub(crate) payload: usize,
+    pub(crate) first: u64,
+    pub(crate) count: u32,
+    pub(crate) writer: u64,
+}
+
+pub(crate) const LOG_MAGIC: &[u8; 15] = b"belljar ledger\n";
+pub(crate) const SALTS_MAGIC: &[u8; 15] = b"belljar salts \n";
+pub(crate) const HEADER: usize = 64;
+pub(crate) const BATCH_HEAD: usize = 28;
+pub(crate) const MAX_PAYLOAD: usize = 16 << 20;
+pub(crate) const MAGIC: &[u8; 4] = b"BJB1";
+const VERSION: u8 = 1;
+const DOMAIN: &[u8] = b"belljar batch 1\0";
+
+impl LedgerId {
+    pub const fn new(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// What checkpoints of this ledger begin with, and what its keys are called.
+    pub fn origin(self) -> String {
+        format!("belljar/{self}")
+    }
+}
+
+/// The first bytes of a file of the ledger `id`.
+pub(crate) fn header(magic: &[u8; 15], id: LedgerId) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    let parts = [magic.as_slice(), &[VERSION], &id.0];
+    let check = Digest::of(&parts);
+    let bytes = parts.into_iter().flatten().chain(check.as_bytes());
+    header.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+    header
+}
+
+pub(crate) fn parse_header(magic: &[u8; 15], bytes: &[u8]) -> Result<LedgerId, HeaderError> {
+    let mut cursor = Cursor::new(bytes);
+    let found = cursor.array::<15>().ok_or(HeaderError::Foreign)?;
+    let version = cursor.u8().ok_or(HeaderError::Foreign)?;
+    let id = cursor.array().ok_or(HeaderError::Foreign)?;
+    let check = cursor.array::<32>().ok_or(HeaderError::Foreign)?;
+    let is_whole = Digest::of(&[&found, &[version], &id]) == Digest::new(check);
+    if &found != magic {
+        return Err(HeaderError::Foreign);
+    }
+    if !is_whole {
+        return Err(HeaderError::Damaged);
+    }
+    if version != VERSION {
+        return Err(HeaderError::Version(version));
+    }
+    Ok(LedgerId(id))
+}
+
+/// The bytes of a batch; `leaves` are the leaf hashes of `entries`, each of which is short enough.
+pub(crate) fn batch(first: u64, writer: u64, entries: &[Vec<u8>], leaves: &[Digest]) -> Vec<u8> {
+    let payload: usize = entries.iter().map(|entry| 2 + entry.len()).sum();
+    let mut out = Vec::with_capacity(BATCH_HEAD + payload + Digest::LENGTH);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&u32::try_from(payload).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend_from_slice(&first.to_be_bytes());
+    out.extend_from_slice(&u32::try_from(entries.len()).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend_from_slice(&writer.to_be_bytes());
+    let check = check(&out, leaves);
+    for entry in entries {
+        debug_assert!(entry.len() <= MAX_ENTRY, "entries are checked when they are encoded");
+        out.extend_from_slice(&u16::try_from(entry.len()).unwrap_or(u16::MAX).to_be_bytes());
+        out.extend_from_slice(entry);
+    }
+    out.extend_from_slice(check.as_bytes());
+    out
+}
+
+impl BatchHead {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, BatchError> {
+        let mut cursor = Cursor::new(bytes);
+        let magic = cursor.take(MAGIC.len()).ok_or(BatchError::Short)?;
+        let payload = cursor.u32().ok_or(BatchError::Short)?;
+        let first = cursor.u64().ok_or(BatchError::Short)?;
+        let count = cursor.u32().ok_or(BatchError::Short)?;
+        let writer = cursor.u64().ok_or(BatchError::Short)?;
+        if magic != MAGIC {
+            return Err(BatchError::Magic);
+        }
+        let payload = usize::try_from(payload).map_err(|_| BatchError::Long)?;
+        if payload > MAX_PAYLOAD {
+            return Err(BatchError::Long);
+        }
+        if count == 0 || usize::try_from(count).map_or(true, |count| count > payload / 2) {
+            return Err(BatchError::Count);
+        }
+        Ok(Self { payload, first, count, writer })
+    }
+
+    /// The length of the whole batch.
+    pub(crate) const fn length(&self) -> usize {
+        BATCH_HEAD + self.payload + Digest::LENGTH
+    }
+}
+
+/// Checks a whole batch and tells where its events are and what their leaf hashes are.
+pub(crate) fn open_batch(
+    head: &BatchHead,
+    bytes: &[u8],
+    places: &mut Vec<Range<usize>>,
+    leaves: &mut Vec<Digest>,
+) -> Result<(), BatchError> {
+    places.clear();
+    leaves.clear();
+    let mut cursor = Cursor::new(bytes);
+    let start = cursor.take(BATCH_HEAD).ok_or(BatchError::Short)?;
+    let mut payload = Cursor::new(cursor.take(head.payload).ok_or(BatchError::Short)?);
+    let found = cursor.array().ok_or(BatchError::Short)?;
+    let mut at = BATCH_HEAD;
+    while !payload.is_empty() {
+        let length = payload.u16().ok_or(BatchError::Count)?;
+        let entry = payload.take(length.into()).ok_or(BatchError::Count)?;
+        at += 2;
+        places.push(at..at + entry.len());
+        at += entry.len();
+        leaves.push(Digest::leaf(entry));
+    }
+    if places.len() as u64 != u64::from(head.count) {
+        return Err(BatchError::Count);
+    }
+    if check(start, leaves) != Digest::new(found) {
+        return Err(BatchError::Check);
+    }
+    Ok(())
+}
+
+fn check(head: &[u8], leaves: &[Digest]) -> Digest {
+    let mut parts = Vec::with_capacity(leaves.len() + 2);
+    parts.extend([DOMAIN, head]);
+    parts.extend(leaves.iter().map(|leaf| leaf.as_bytes().as_slice()));
+    Digest::of(&parts)
+}
+
+impl fmt::Display for LedgerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for LedgerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LedgerId({self})")
+    }
+}

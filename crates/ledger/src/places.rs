@@ -1,0 +1,70 @@
+//! Where the files of a ledger are.
+
+use std::path::{Path, PathBuf};
+
+/// The directories of one ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    ledger: PathBuf,
+    anchor: PathBuf,
+}
+
+impl Places {
+    /// The ledger of the state directory `home`.
+    pub fn under(home: &Path) -> Self {
+        Self { ledger: home.join("ledger"), anchor: home.join("anchor") }
+    }
+
+    pub fn new(ledger: PathBuf, anchor: PathBuf) -> Self {
+        Self { ledger, anchor }
+    }
+
+    pub fn ledger(&self) -> &Path {
+        &self.ledger
+    }
+
+    pub fn anchor(&self) -> &Path {
+        &self.anchor
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.ledger.join("events.log")
+    }
+
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.ledger.join("lock")
+    }
+
+    pub(crate) fn salts(&self) -> PathBuf {
+        self.ledger.join("salts")
+    }
+
+    pub(crate) fn bodies(&self) -> PathBuf {
+        self.ledger.join("bodies")
+    }
+
+    /// Holds `tile/`.
+    pub(crate) fn tiles(&self) -> &Path {
+        &self.ledger
+    }
+
+    pub(crate) fn checkpoint(&self) -> PathBuf {
+        self.ledger.join("checkpoint")
+    }
+
+    pub(crate) fn index(&self) -> PathBuf {
+        self.ledger.join("index.db")
+    }
+
+    pub(crate) fn key(&self) -> PathBuf {
+        self.anchor.join("key")
+    }
+
+    pub(crate) fn keys(&self) -> PathBuf {
+        self.anchor.join("keys")
+    }
+
+    pub(crate) fn head(&self) -> PathBuf {
+        self.anchor.join("head")
+    }
+}
