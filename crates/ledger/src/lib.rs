@@ -5,21 +5,32 @@
 
 mod body;
 mod bytes;
+mod checkpoint;
 mod digest;
 mod entry;
 mod event;
 mod field;
 mod frame;
 mod log;
+mod merkle;
+mod note;
 mod places;
 mod random;
 mod salts;
+mod tile;
 
 pub use body::{Body, Committing, Salt};
+pub use checkpoint::{Checkpoint, CheckpointError, open as open_checkpoint};
 pub use digest::{Digest, DigestError};
 pub use entry::{Actor, Entry, EntryError, MAX_ENTRY, Moment};
 pub use event::*;
 pub use field::{FieldError, Fields, Value};
 pub use frame::{BatchError, HeaderError, LedgerId};
 pub use log::LogError;
+pub use merkle::{
+    Frontier, Hashes, ProofError, consistency, empty_root, inclusion, root_of, verify_consistency,
+    verify_inclusion,
+};
+pub use note::{KeyError, MAX_NOTE, Note, NoteError, Signature, SigningKey, VerifyingKey};
 pub use places::Places;
+pub use tile::{TileError, TilePath, Tiles, bundle, entries_path, parse_path, tile_path, unbundle};
