@@ -208,6 +208,11 @@ events! {
 }
 
 impl Event {
+    /// Whether this is the first event of its run.
+    pub const fn begins_run(&self) -> bool {
+        matches!(self, Self::RunCreated(_))
+    }
+
     /// Whether an effect follows whose outcome must be recorded.
     pub fn is_intent(&self) -> bool {
         match self {

@@ -3,6 +3,7 @@
 //! The format is that of `docs/ledger-format.md`.
 #![forbid(unsafe_code)]
 
+mod anchor;
 mod body;
 mod bytes;
 mod checkpoint;
@@ -11,6 +12,8 @@ mod entry;
 mod event;
 mod field;
 mod frame;
+mod head;
+mod ledger;
 mod log;
 mod merkle;
 mod note;
@@ -19,6 +22,7 @@ mod random;
 mod salts;
 mod tile;
 
+pub use anchor::{AnchorError, public_keys};
 pub use body::{Body, Committing, Salt};
 pub use checkpoint::{Checkpoint, CheckpointError, open as open_checkpoint};
 pub use digest::{Digest, DigestError};
@@ -26,6 +30,7 @@ pub use entry::{Actor, Entry, EntryError, MAX_ENTRY, Moment};
 pub use event::*;
 pub use field::{FieldError, Fields, Value};
 pub use frame::{BatchError, HeaderError, LedgerId};
+pub use ledger::{Draft, Ledger, Mended, OpenError, Receipt, RecordError, Repair, mend};
 pub use log::LogError;
 pub use merkle::{
     Frontier, Hashes, ProofError, consistency, empty_root, inclusion, root_of, verify_consistency,

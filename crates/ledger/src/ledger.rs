@@ -1,0 +1,203 @@
+//! The writer: what it records is on disk before anybody is told.
+//!
+//! One state machine, [`Tip`], owned by whoever commits. Threads that record at the same time share
+//! one write and one wait for the disk; processes take turns with a lock on a file. Whoever gets the
+//! lock first reads what others appended, so that nobody ever writes on top of something unseen.
+//!
+//! **Invariant:** a [`Receipt`] exists only for an event that the disk has.
+
+mod open;
+mod queue;
+mod tip;
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use belljar_model::RunId;
+
+use crate::anchor::{Anchor, AnchorError};
+use crate::digest::Digest;
+use crate::entry::{Actor, EntryError};
+use crate::event::{Event, KeyRotated};
+use crate::frame::LedgerId;
+use crate::log::LogError;
+use crate::note::VerifyingKey;
+use crate::places::Places;
+
+use queue::Queue;
+use tip::Tip;
+
+pub use open::{Mended, OpenError, Repair, mend};
+
+/// The ledger, open for recording.
+#[derive(Debug)]
+pub struct Ledger {
+    places: Places,
+    id: LedgerId,
+    repairs: Vec<Repair>,
+    tip: Mutex<Tip>,
+    queue: Mutex<Queue>,
+    committed: Condvar,
+}
+
+/// Something that is to be recorded.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    run: Option<RunId>,
+    actor: Actor,
+    cause: Option<u64>,
+    event: Event,
+}
+
+/// Proof that an event is on disk. Only [`Ledger::record`] makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct Receipt {
+    index: u64,
+    run: Option<RunId>,
+    sequence: u64,
+    hash: Digest,
+}
+
+/// Why something was not recorded. Nothing that depends on it may be done.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RecordError {
+    #[error("the event cannot be recorded: {0}")]
+    Event(#[from] EntryError),
+    #[error("{count} events at once are too many")]
+    TooMany { count: usize },
+    #[error("another process ({holder}) has held the ledger for more than {seconds} s")]
+    Busy { holder: String, seconds: u64 },
+    #[error("cannot {doing}")]
+    Io { doing: &'static str, source: std::sync::Arc<std::io::Error> },
+    #[error("the ledger changed in a way that no append does: {0}")]
+    Changed(std::sync::Arc<LogError>),
+    #[error("run {run} is not in the ledger")]
+    NoRun { run: RunId },
+    #[error("use the ledger's keys")]
+    Anchor(#[source] std::sync::Arc<AnchorError>),
+    #[error(
+        "an earlier append failed in a way that leaves the disk's state unknown; open the ledger again"
+    )]
+    Broken,
+}
+
+impl Draft {
+    /// An event of the ledger itself, by the operator; see the other methods.
+    pub fn new(event: impl Into<Event>) -> Self {
+        Self { run: None, actor: Actor::Operator, cause: None, event: event.into() }
+    }
+
+    pub fn of_run(self, run: RunId) -> Self {
+        Self { run: Some(run), ..self }
+    }
+
+    pub fn by(self, actor: Actor) -> Self {
+        Self { actor, ..self }
+    }
+
+    /// Names the event that led to this one.
+    pub fn because_of(self, cause: &Receipt) -> Self {
+        self.because_of_index(Some(cause.index))
+    }
+
+    /// The same by place, for a cause that an earlier process recorded.
+    pub fn because_of_index(self, cause: Option<u64>) -> Self {
+        Self { cause, ..self }
+    }
+}
+
+impl Receipt {
+    /// The place of the event in the ledger.
+    pub const fn index(&self) -> u64 {
+        self.index
+    }
+
+    pub const fn run(&self) -> Option<RunId> {
+        self.run
+    }
+
+    /// The place of the event in its run.
+    pub const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The leaf hash of the event.
+    pub const fn hash(&self) -> Digest {
+        self.hash
+    }
+}
+
+impl Ledger {
+    /// Opens the ledger, beginning it if it is not there, and takes away an append that was cut short.
+    pub fn open(places: &Places) -> Result<Self, OpenError> {
+        open::open(places)
+    }
+
+    /// What was put right on opening; the user should hear of it.
+    pub fn repairs(&self) -> &[Repair] {
+        &self.repairs
+    }
+
+    pub const fn id(&self) -> LedgerId {
+        self.id
+    }
+
+    pub const fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Records one event. When this returns, it is on disk.
+    pub fn record(&self, draft: Draft) -> Result<Receipt, RecordError> {
+        let mut receipts = self.record_all(vec![draft])?;
+        receipts.pop().ok_or(RecordError::Broken)
+    }
+
+    /// Records events one behind the other, all of them or none.
+    pub fn record_all(&self, drafts: Vec<Draft>) -> Result<Vec<Receipt>, RecordError> {
+        if drafts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let ticket = queue.push(drafts, tip::now());
+        loop {
+            if let Some(result) = queue.result(ticket) {
+                return result;
+            }
+            if queue.begin_commit() {
+                let batch = queue.take();
+                drop(queue);
+                let results = self.tip().commit(&self.places, batch);
+                queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+                queue.finish_commit(results);
+                self.committed.notify_all();
+            } else {
+                queue = self.committed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// Exchanges the signing key; the old one endorses the new one and is forgotten.
+    pub fn rotate_key(&self) -> Result<VerifyingKey, RecordError> {
+        let (old, key, endorsement) = {
+            let tip = self.tip();
+            let (key, endorsement) = tip.anchor().successor().map_err(anchor_error)?;
+            (tip.anchor().verifying(), key, endorsement)
+        };
+        let new = key.verifying();
+        let event = KeyRotated { old: old.to_string(), new: new.to_string(), endorsement };
+        let receipt = self.record(Draft::new(event))?;
+        self.tip().use_key(&self.places, key, &receipt)?;
+        Ok(new)
+    }
+
+    fn tip(&self) -> std::sync::MutexGuard<'_, Tip> {
+        self.tip.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn anchor_error(error: AnchorError) -> RecordError {
+    RecordError::Anchor(std::sync::Arc::new(error))
+}
+
+/// The anchor is used by the parts of this module.
+type Keys = Anchor;

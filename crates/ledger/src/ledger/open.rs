@@ -1,0 +1,348 @@
+//! Opening: beginning a ledger, and finding out how the last process left it.
+//!
+//! | anchor | log | answer |
+//! |---|---|---|
+//! | none | none | a new ledger |
+//! | empty head | none | beginning it was cut short: go on |
+//! | none | there | refuse: nothing vouches for it |
+//! | head | shorter than the head, or none | refuse: something is missing |
+//! | head | longer, whole batches | take them over |
+//! | head | longer, then a rest that is no batch, nothing whole behind it | cut it off, keep it, say so |
+//! | head | damaged, whole batches behind it | refuse |
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use super::queue::Queue;
+use super::tip::{self, Adopted, Link, Tip};
+use super::{Draft, Ledger, RecordError};
+use crate::anchor::{self, Anchor, AnchorError};
+use crate::event::{LedgerCreated, LedgerRepaired};
+use crate::frame::{self, HEADER, LOG_MAGIC};
+use crate::head::Head;
+use crate::log::{Log, LogError};
+use crate::merkle::Frontier;
+use crate::places::Places;
+use crate::random;
+use crate::salts::Salts;
+
+/// Why the ledger cannot be used. Nothing may be done that it would have to record.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("use the ledger's keys")]
+    Anchor(#[from] AnchorError),
+    #[error("open {}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("{} is there, but not the keys that belong to it ({})", log.display(), anchor.display())]
+    NoAnchor { log: PathBuf, anchor: PathBuf },
+    #[error("the ledger is gone: {} had {events} events", path.display())]
+    Gone { path: PathBuf, events: u64 },
+    #[error("{} belongs to another ledger than {}", log.display(), anchor.display())]
+    Foreign { log: PathBuf, anchor: PathBuf },
+    #[error(
+        "the log was cut short: it had {events} events in {vouched} bytes, and has {length} bytes"
+    )]
+    CutShort { events: u64, vouched: u64, length: u64 },
+    #[error("the log is damaged")]
+    Damaged(#[source] LogError),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+/// Something that was put right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repair {
+    /// Where the log was cut.
+    pub offset: u64,
+    /// How many bytes an unfinished append had left behind.
+    pub bytes: u64,
+    /// Where they are kept.
+    pub kept: PathBuf,
+}
+
+/// Where the log ends after a rest was cut off.
+pub(super) struct Cut {
+    pub(super) end: u64,
+    repair: Repair,
+}
+
+pub(super) fn open(places: &Places) -> Result<Ledger, OpenError> {
+    let lock = lock_file(places)?;
+    let turn = tip::Turn::take(&lock)?;
+    let is_new = begin(places)?;
+    let anchor = Anchor::open(places)?;
+    let log = open_log(places, &anchor)?;
+    let head = anchor.head(places)?;
+    let length = log.length().map_err(OpenError::Damaged)?;
+    if length < head.end {
+        let events = head.frontier.size();
+        return Err(OpenError::CutShort { events, vouched: head.end, length });
+    }
+    let (tip, repairs) = read_on(places, lock_file(places)?, anchor, log, head)?;
+    drop(turn);
+    let ledger = Ledger {
+        places: places.clone(),
+        id: tip.log.id(),
+        repairs,
+        tip: Mutex::new(tip),
+        queue: Mutex::new(Queue::default()),
+        committed: std::sync::Condvar::new(),
+    };
+    ledger.tell(is_new)?;
+    Ok(ledger)
+}
+
+impl Ledger {
+    /// Records what opening did.
+    fn tell(&self, is_new: bool) -> Result<(), RecordError> {
+        let mut drafts = Vec::new();
+        if is_new {
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            drafts.push(Draft::new(LedgerCreated { version, reason: None }));
+        }
+        drafts.extend(self.repairs.iter().map(|repair| {
+            Draft::new(LedgerRepaired {
+                what: "an append that was cut short was taken away".to_owned(),
+                offset: repair.offset,
+                bytes: repair.bytes,
+                reason: None,
+            })
+        }));
+        self.record_all(drafts).map(drop)
+    }
+}
+
+/// Makes what is not there yet. Whether the ledger is new.
+fn begin(places: &Places) -> Result<bool, OpenError> {
+    let log = places.log();
+    let is_new = !Anchor::exists(places);
+    if is_new {
+        if log.exists() {
+            return Err(OpenError::NoAnchor { log, anchor: places.anchor().to_owned() });
+        }
+        anchor::make_dir(places.anchor())?;
+        Anchor::create(places)?;
+    }
+    if !log.exists() {
+        let anchor = Anchor::open(places)?;
+        let head = anchor.head(places)?;
+        if head.frontier.size() > 0 {
+            return Err(OpenError::Gone { path: log, events: head.frontier.size() });
+        }
+        make_log(places, &anchor)?;
+        return Ok(true);
+    }
+    Ok(is_new)
+}
+
+fn make_log(places: &Places, anchor: &Anchor) -> Result<(), OpenError> {
+    let log = places.log();
+    let id = anchor::ledger_of(anchor.origin())
+        .ok_or_else(|| AnchorError::Key { path: places.key() })?;
+    let salts = places.salts();
+    if !salts.exists() {
+        Salts::create(&salts, id).map_err(|source| file_error(&salts, source))?;
+    }
+    let new = log.with_extension("new");
+    let write = || -> io::Result<()> {
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all_at(&frame::header(LOG_MAGIC, id), 0)?;
+        file.sync_all()?;
+        fs::rename(&new, &log)
+    };
+    write().map_err(|source| file_error(&log, source))?;
+    anchor::sync_dir(places.ledger())?;
+    Ok(())
+}
+
+fn open_log(places: &Places, anchor: &Anchor) -> Result<Log, OpenError> {
+    let log = Log::open(&places.log()).map_err(OpenError::Damaged)?;
+    match log.id().origin() == anchor.origin() {
+        true => Ok(log),
+        false => Err(OpenError::Foreign { log: places.log(), anchor: places.anchor().to_owned() }),
+    }
+}
+
+/// Reads what was appended after the head was written.
+fn read_on(
+    places: &Places,
+    lock: File,
+    anchor: Anchor,
+    log: Log,
+    head: Head,
+) -> Result<(Tip, Vec<Repair>), OpenError> {
+    let path = places.log();
+    let file = OpenOptions::new().append(true).open(&path);
+    let file = file.map_err(|source| file_error(&path, source))?;
+    let salts_path = places.salts();
+    let salts = Salts::open(&salts_path, log.id());
+    let salts = salts.map_err(|source| file_error(&salts_path, source))?;
+    let mut frontier = head.frontier;
+    let mut adopted = Adopted::default();
+    let mut repairs = Vec::new();
+    let end = match tip::adopt(&log, head.end, &mut frontier, &mut adopted) {
+        Ok(end) => end,
+        Err((end, error)) => {
+            let cut = cut_torn_tail(places, &log, &file, end, error).map_err(OpenError::Damaged)?;
+            repairs.push(cut.repair);
+            cut.end
+        }
+    };
+    let own = head.own.map(|(sequence, hash)| Link { sequence, hash });
+    let writer = random::bytes().map_err(|error| file_error(&path, error.into()))?;
+    let mut tip = Tip {
+        log,
+        file,
+        lock,
+        salts,
+        anchor,
+        writer: u64::from_ne_bytes(writer),
+        generation: head.generation,
+        end,
+        frontier,
+        own: adopted.own.or(own),
+        runs: HashMap::new(),
+        boot: boot_id(),
+        broken: false,
+    };
+    if adopted.events > 0 {
+        tip.write_head();
+    }
+    Ok((tip, repairs))
+}
+
+/// Cuts off a rest that is no batch, unless whole batches stand behind it: then it is damage. The
+/// caller has the turn.
+pub(super) fn cut_torn_tail(
+    places: &Places,
+    log: &Log,
+    file: &File,
+    end: u64,
+    error: LogError,
+) -> Result<Cut, LogError> {
+    let is_torn = matches!(error, LogError::Batch { .. });
+    if !is_torn || log.has_batch_behind(end)? {
+        return Err(error);
+    }
+    let path = places.log();
+    let read = |source| LogError::Read { path: path.clone(), source };
+    let bytes = log.length()?.saturating_sub(end);
+    let kept = places.ledger().join(format!("torn-{end}"));
+    let cut = || -> io::Result<()> {
+        let mut rest = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
+        log.file().read_exact_at(&mut rest, end)?;
+        fs::write(&kept, rest)?;
+        file.set_len(end)?;
+        file.sync_all()
+    };
+    cut().map_err(read)?;
+    Ok(Cut { end, repair: Repair { offset: end, bytes, kept } })
+}
+
+fn lock_file(places: &Places) -> Result<File, OpenError> {
+    let path = places.lock();
+    let open = || {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+    };
+    let opened = open().or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            anchor::make_dir(places.ledger()).map_err(io::Error::other)?;
+            open()
+        }
+        _ => Err(error),
+    });
+    opened.map_err(|source| file_error(&path, source))
+}
+
+/// The kernel's name for this boot; zeros where it does not tell.
+fn boot_id() -> [u8; 16] {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes()
+}
+
+fn file_error(path: &Path, source: io::Error) -> OpenError {
+    OpenError::File { path: path.to_owned(), source }
+}
+
+/// What the operator decided about a ledger that would not open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mended {
+    /// It opens; there was nothing to decide.
+    Sound,
+    /// Its head was made anew from the log; `lost` events that it had are not there.
+    Continued { events: u64, lost: u64 },
+    /// It was set aside here, and a new one begun.
+    SetAside { ledger: PathBuf, anchor: PathBuf },
+}
+
+/// Goes on after a loss that the operator knows of: from the log if it is whole up to its end, else
+/// with a new ledger. Nothing is deleted, and the record says what was done and why.
+pub fn mend(places: &Places, reason: &str) -> Result<Mended, OpenError> {
+    let error = match open(places) {
+        Ok(_) => return Ok(Mended::Sound),
+        Err(error @ (OpenError::Record(_) | OpenError::File { .. })) => return Err(error),
+        Err(error) => error,
+    };
+    let what = describe(&error);
+    let mended = match continued(places)? {
+        Some(mended) => mended,
+        None => set_aside(places)?,
+    };
+    let ledger = open(places)?;
+    let event = LedgerRepaired { what, offset: 0, bytes: 0, reason: Some(reason.to_owned()) };
+    ledger.record(Draft::new(event)).map(drop)?;
+    Ok(mended)
+}
+
+fn describe(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// A new head for a log that can be read from end to end.
+fn continued(places: &Places) -> Result<Option<Mended>, OpenError> {
+    let lock = lock_file(places)?;
+    let _turn = tip::Turn::take(&lock)?;
+    let (Ok(log), Ok(mut anchor)) = (Log::open(&places.log()), Anchor::open_without_head(places))
+    else {
+        return Ok(None);
+    };
+    if log.id().origin() != anchor.origin() {
+        return Ok(None);
+    }
+    let mut frontier = Frontier::default();
+    let mut adopted = Adopted::default();
+    let Ok(end) = tip::adopt(&log, HEADER as u64, &mut frontier, &mut adopted) else {
+        return Ok(None);
+    };
+    let own = adopted.own.map(|link| (link.sequence, link.hash));
+    let events = frontier.size();
+    let before = anchor.replace_head(places, end, own, frontier)?;
+    Ok(Some(Mended::Continued { events, lost: before.saturating_sub(events) }))
+}
+
+/// Puts the directories of the ledger out of the way.
+fn set_aside(places: &Places) -> Result<Mended, OpenError> {
+    let stamp = tip::now().time / 1_000_000_000;
+    let aside = |path: &Path| -> Result<PathBuf, OpenError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let to = path.with_file_name(format!("{name}-aside-{stamp}"));
+        match fs::rename(path, &to) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path, error)),
+            _ => Ok(to),
+        }
+    };
+    Ok(Mended::SetAside { ledger: aside(places.ledger())?, anchor: aside(places.anchor())? })
+}

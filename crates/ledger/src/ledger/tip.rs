@@ -1,0 +1,418 @@
+//! The end of the log, and the only code that makes it longer.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use belljar_model::RunId;
+use rustix::fs::FlockOperation;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::queue::{Answer, Pending};
+use super::{Draft, Keys, Receipt, RecordError, anchor_error};
+use crate::body::Salt;
+use crate::digest::Digest;
+use crate::entry::{Entry, EntryView, Moment};
+use crate::frame::{self, MAX_PAYLOAD};
+use crate::head::Head;
+use crate::log::{Located, Log, LogError};
+use crate::merkle::Frontier;
+use crate::note::SigningKey;
+use crate::places::Places;
+use crate::salts::Salts;
+
+/// What the log ends with, as far as we have read it.
+#[derive(Debug)]
+pub(super) struct Tip {
+    pub(super) log: Log,
+    /// The same file, for appending.
+    pub(super) file: File,
+    pub(super) lock: File,
+    pub(super) salts: Salts,
+    pub(super) anchor: Keys,
+    /// Drawn on opening, so that a batch tells who wrote it.
+    pub(super) writer: u64,
+    pub(super) generation: u64,
+    pub(super) end: u64,
+    pub(super) frontier: Frontier,
+    pub(super) own: Option<Link>,
+    /// The last event of each run that we have seen or looked up.
+    pub(super) runs: HashMap<RunId, Link>,
+    pub(super) boot: [u8; 16],
+    pub(super) broken: bool,
+}
+
+/// The event that the next one of a run must name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) sequence: u64,
+    pub(super) hash: Digest,
+}
+
+/// Events that are about to be written together.
+#[derive(Default)]
+struct Batch {
+    entries: Vec<Vec<u8>>,
+    leaves: Vec<Digest>,
+    payload: usize,
+    salts: Vec<(Digest, Salt)>,
+    own: Option<Link>,
+    runs: HashMap<RunId, Link>,
+    answers: Vec<(u64, Vec<Receipt>)>,
+}
+
+/// Held while the log may grow; given back when it is dropped.
+pub(super) struct Turn<'a>(&'a File);
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Tip {
+    pub(super) const fn anchor(&self) -> &Keys {
+        &self.anchor
+    }
+
+    /// Writes everything that waits; one answer for each.
+    pub(super) fn commit(&mut self, places: &Places, waiting: Vec<Pending>) -> Vec<(u64, Answer)> {
+        let tickets: Vec<u64> = waiting.iter().map(|pending| pending.ticket).collect();
+        let mut answers = Vec::with_capacity(tickets.len());
+        if let Err(error) = self.commit_in_turn(places, waiting, &mut answers) {
+            let answered: Vec<u64> = answers.iter().map(|(ticket, _)| *ticket).collect();
+            let rest = tickets.into_iter().filter(|ticket| !answered.contains(ticket));
+            answers.extend(rest.map(|ticket| (ticket, Err(error.clone()))));
+        }
+        answers
+    }
+
+    fn commit_in_turn(
+        &mut self,
+        places: &Places,
+        waiting: Vec<Pending>,
+        answers: &mut Vec<(u64, Answer)>,
+    ) -> Result<(), RecordError> {
+        if self.broken {
+            return Err(RecordError::Broken);
+        }
+        let lock = self.lock.try_clone().map_err(doing("use the lock of the ledger"))?;
+        let _turn = Turn::take(&lock)?;
+        self.catch_up(places)?;
+        let mut batch = Batch::default();
+        for pending in waiting {
+            let ticket = pending.ticket;
+            match self.add(places, &batch, pending) {
+                Ok(more) if batch.payload + more.payload <= MAX_PAYLOAD => batch.append(more),
+                Ok(more) => {
+                    self.write(std::mem::take(&mut batch), answers)?;
+                    batch.append(more);
+                }
+                Err(error) => answers.push((ticket, Err(error))),
+            }
+        }
+        self.write(batch, answers)
+    }
+
+    /// Reads what others appended since we last looked. The caller has the turn.
+    fn catch_up(&mut self, places: &Places) -> Result<(), RecordError> {
+        let length = self.log.length().map_err(changed)?;
+        if length == self.end {
+            return Ok(());
+        }
+        let mut adopted = Adopted::default();
+        let read = adopt(&self.log, self.end, &mut self.frontier, &mut adopted);
+        self.own = adopted.own.or(self.own);
+        for (run, link) in adopted.runs {
+            if self.runs.contains_key(&run) {
+                self.runs.insert(run, link);
+            }
+        }
+        // A torn rest here was left by a process that died just now: taken away as on opening.
+        self.end = match read {
+            Ok(end) => end,
+            Err((end, error)) => {
+                super::open::cut_torn_tail(places, &self.log, &self.file, end, error)
+                    .map_err(changed)?
+                    .end
+            }
+        };
+        if adopted.rotated {
+            self.anchor.reload(places).map_err(anchor_error)?;
+        }
+        self.generation = self.anchor.generation().unwrap_or(0).max(self.generation);
+        Ok(())
+    }
+
+    /// Encodes the events of one caller behind those of `batch`.
+    fn add(
+        &mut self,
+        places: &Places,
+        batch: &Batch,
+        pending: Pending,
+    ) -> Result<Batch, RecordError> {
+        let mut more = Batch::default();
+        let first = self.frontier.size() + batch.entries.len() as u64;
+        let count = pending.drafts.len();
+        let mut receipts = Vec::with_capacity(count);
+        for (index, draft) in (first..).zip(pending.drafts) {
+            let before = self.before(places, [&more, batch], &draft)?;
+            let moment = Moment { boot: self.boot, ..pending.moment };
+            receipts.push(more.encode(index, before, moment, draft)?);
+        }
+        if more.payload > MAX_PAYLOAD {
+            return Err(RecordError::TooMany { count });
+        }
+        more.answers.push((pending.ticket, receipts));
+        Ok(more)
+    }
+
+    /// The event that the draft's run ends with so far.
+    fn before(
+        &mut self,
+        places: &Places,
+        [newer, older]: [&Batch; 2],
+        draft: &Draft,
+    ) -> Result<Option<Link>, RecordError> {
+        let Some(run) = draft.run else { return Ok(newer.own.or(older.own).or(self.own)) };
+        let known = [&newer.runs, &older.runs, &self.runs];
+        if let Some(link) = known.into_iter().find_map(|runs| runs.get(&run)) {
+            return Ok(Some(*link));
+        }
+        if draft.event.begins_run() {
+            return Ok(None);
+        }
+        let link = look_up(places, &self.log, run)?.ok_or(RecordError::NoRun { run })?;
+        self.runs.insert(run, link);
+        Ok(Some(link))
+    }
+
+    /// Puts a batch on disk and says so. After an error nothing of it was acknowledged.
+    fn write(&mut self, batch: Batch, answers: &mut Vec<(u64, Answer)>) -> Result<(), RecordError> {
+        if batch.entries.is_empty() {
+            return Ok(());
+        }
+        if !batch.salts.is_empty() {
+            self.salts.append(&batch.salts).map_err(doing("write the salts of the ledger"))?;
+        }
+        let first = self.frontier.size();
+        let bytes = frame::batch(first, self.writer, &batch.entries, &batch.leaves);
+        self.append(&bytes)?;
+        batch.leaves.iter().for_each(|leaf| self.frontier.push(*leaf));
+        self.end += bytes.len() as u64;
+        self.own = batch.own.or(self.own);
+        self.runs.extend(batch.runs);
+        self.write_head();
+        answers.extend(batch.answers.into_iter().map(|(ticket, receipts)| (ticket, Ok(receipts))));
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
+        let before = self.end;
+        let written = (&self.file).write_all(bytes);
+        let length = self.file.metadata().map(|meta| meta.len());
+        let grown = before + bytes.len() as u64;
+        if let Err(error) = written {
+            // Nobody else has the turn, so what is there behind the old end is ours.
+            self.broken = self.file.set_len(before).is_err();
+            return Err(doing("append to the ledger")(error));
+        }
+        if length.map_or(true, |length| length != grown) {
+            self.broken = true; // somebody wrote without the lock
+            return Err(RecordError::Broken);
+        }
+        if let Err(error) = self.file.sync_data() {
+            // What the disk has now is unknown, and a second try could succeed without it.
+            self.broken = true;
+            self.file.set_len(before).ok(); // the next opening decides
+            return Err(doing("put the ledger on disk")(error));
+        }
+        Ok(())
+    }
+
+    /// The head only says what the log already has: a failure here loses nothing.
+    pub(super) fn write_head(&mut self) {
+        let Some(note) = self.anchor.sign(&self.frontier) else { return };
+        self.generation += 1;
+        let head = Head {
+            generation: self.generation,
+            end: self.end,
+            own: self.own.map(|link| (link.sequence, link.hash)),
+            frontier: self.frontier.clone(),
+            note,
+        };
+        self.anchor.write(&head).ok(); // see above
+    }
+
+    /// Signs with a new key from now on.
+    pub(super) fn use_key(
+        &mut self,
+        places: &Places,
+        key: SigningKey,
+        _recorded: &Receipt,
+    ) -> Result<(), RecordError> {
+        let lock = self.lock.try_clone().map_err(doing("use the lock of the ledger"))?;
+        let _turn = Turn::take(&lock)?;
+        self.catch_up(places)?;
+        self.anchor.replace(places, key).map_err(anchor_error)?;
+        self.write_head();
+        Ok(())
+    }
+
+    /// Does something to the ledger's other files while nobody appends.
+    pub(super) fn in_turn<T>(
+        &self,
+        act: impl FnOnce() -> Result<T, RecordError>,
+    ) -> Result<T, RecordError> {
+        let _turn = Turn::take(&self.lock)?;
+        act()
+    }
+}
+
+impl Batch {
+    fn encode(
+        &mut self,
+        index: u64,
+        before: Option<Link>,
+        moment: Moment,
+        draft: Draft,
+    ) -> Result<Receipt, RecordError> {
+        let sequence = before.map_or(0, |link| link.sequence + 1);
+        let entry = Entry {
+            kind: draft.event.kind().to_owned(),
+            run: draft.run,
+            sequence,
+            previous: before.map(|link| link.hash),
+            actor: draft.actor,
+            cause: draft.cause,
+            moment,
+            fields: draft.event.fields(),
+        };
+        let bytes = entry.encode()?;
+        let hash = Digest::leaf(&bytes);
+        let link = Link { sequence, hash };
+        match draft.run {
+            Some(run) => drop(self.runs.insert(run, link)),
+            None => self.own = Some(link),
+        }
+        let bodies = entry.fields.bodies();
+        self.salts.extend(bodies.filter_map(|body| Some((body.hash(), body.salt()?))));
+        self.payload += 2 + bytes.len();
+        self.entries.push(bytes);
+        self.leaves.push(hash);
+        Ok(Receipt { index, run: draft.run, sequence, hash })
+    }
+
+    fn append(&mut self, more: Self) {
+        self.entries.extend(more.entries);
+        self.leaves.extend(more.leaves);
+        self.payload += more.payload;
+        self.salts.extend(more.salts);
+        self.own = more.own.or(self.own);
+        self.runs.extend(more.runs);
+        self.answers.extend(more.answers);
+    }
+}
+
+impl<'a> Turn<'a> {
+    /// Waits for the lock, and says who has it when that takes too long.
+    pub(super) fn take(lock: &'a File) -> Result<Self, RecordError> {
+        let began = Instant::now();
+        let mut pause = Duration::from_micros(50);
+        loop {
+            match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {
+                    let name = format!("{:<10}", std::process::id());
+                    lock.write_all_at(name.as_bytes(), 0).ok(); // only for the message below
+                    return Ok(Self(lock));
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(2));
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let mut name = [0; 10];
+                    let count = lock.read_at(&mut name, 0).unwrap_or(0);
+                    let name = String::from_utf8_lossy(name.get(..count).unwrap_or_default());
+                    let holder = format!("pid {}", name.trim());
+                    return Err(RecordError::Busy { holder, seconds: PATIENCE.as_secs() });
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(doing("lock the ledger")(error.into())),
+            }
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        rustix::fs::flock(self.0, FlockOperation::Unlock).ok(); // closing it would do the same
+    }
+}
+
+/// What was found when reading on.
+#[derive(Debug, Default)]
+pub(super) struct Adopted {
+    pub(super) own: Option<Link>,
+    pub(super) runs: HashMap<RunId, Link>,
+    pub(super) rotated: bool,
+    pub(super) events: u64,
+}
+
+/// Takes over whole batches behind `from`; where they end, and with what error if not at the end.
+pub(super) fn adopt(
+    log: &Log,
+    from: u64,
+    frontier: &mut Frontier,
+    adopted: &mut Adopted,
+) -> Result<u64, (u64, LogError)> {
+    let mut scan = log.scan(from, frontier.size());
+    loop {
+        let end = scan.offset();
+        match scan.next() {
+            Ok(Some(batch)) => batch.events().for_each(|event| adopted.take(frontier, event)),
+            Ok(None) => return Ok(end),
+            Err(error) => return Err((end, error)),
+        }
+    }
+}
+
+impl Adopted {
+    fn take(&mut self, frontier: &mut Frontier, event: Located<'_>) {
+        frontier.push(event.leaf);
+        self.events += 1;
+        // What is no event of this version is the verifier's matter; the tree holds it all the same.
+        let Ok(view) = EntryView::parse(event.bytes) else { return };
+        let link = Link { sequence: view.sequence, hash: event.leaf };
+        match view.run.parse() {
+            Ok(run) => drop(self.runs.insert(run, link)),
+            Err(_) => {
+                self.own = Some(link);
+                self.rotated |= view.kind == "key.rotated";
+            }
+        }
+    }
+}
+
+fn look_up(_places: &Places, log: &Log, run: RunId) -> Result<Option<Link>, RecordError> {
+    let mut adopted = Adopted::default();
+    adopt(log, 64, &mut Frontier::default(), &mut adopted).map_err(|(_, error)| changed(error))?;
+    Ok(adopted.runs.get(&run).copied())
+}
+
+/// The time of recording. The boot id is put in when the event is written.
+pub(super) fn now() -> Moment {
+    let nanos = |clock| {
+        let time = clock_gettime(clock);
+        let secs = u64::try_from(time.tv_sec).unwrap_or(0);
+        secs.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+    };
+    Moment { time: nanos(ClockId::Realtime), uptime: nanos(ClockId::Boottime), boot: [0; 16] }
+}
+
+pub(super) fn doing(doing: &'static str) -> impl Fn(io::Error) -> RecordError {
+    move |source| RecordError::Io { doing, source: Arc::new(source) }
+}
+
+fn changed(error: LogError) -> RecordError {
+    RecordError::Changed(Arc::new(error))
+}
