@@ -142,7 +142,7 @@ fn watch(
         if ready.gone {
             state.gone(&mut flows);
         }
-        state.limits(&flows, disk.as_mut());
+        state.limits(&mut flows, disk.as_mut());
     }
     if let Some(what) = state.refused.take() {
         return Err(SuperviseError::Refused { what });
@@ -298,11 +298,15 @@ impl<'a> Watch<'a> {
     }
 
     /// Enforces what has no event of its own.
-    fn limits(&mut self, flows: &[Flow<'_>], disk: Option<&mut DiskWatch<'_>>) {
+    fn limits(&mut self, flows: &mut [Flow<'_>], disk: Option<&mut DiskWatch<'_>>) {
         let limits = &self.running.template.limits;
         let written: u64 = flows.iter().skip(1).map(|flow| flow.total).sum();
         if written > limits.output.as_u64() {
             self.kill(Reason::Output);
+            if self.seen.killed == Some(Reason::Output) {
+                // It goes on writing until the kernel has come round to killing it.
+                flows.iter_mut().skip(1).for_each(Flow::end_input);
+            }
         }
         let now = Instant::now();
         if self.deadline.is_some_and(|deadline| now >= deadline) {
