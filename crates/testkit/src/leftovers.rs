@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,8 +22,10 @@ pub type Born = (i32, u64);
 /// Everything that was ever seen beneath one process.
 #[derive(Debug)]
 pub struct Family {
+    root: i32,
+    seen: Arc<Mutex<BTreeSet<Born>>>,
     stop: Arc<AtomicBool>,
-    watcher: Option<JoinHandle<BTreeSet<Born>>>,
+    watcher: Option<JoinHandle<()>>,
 }
 
 impl Family {
@@ -31,16 +33,20 @@ impl Family {
     /// however late the watcher gets its turn.
     pub fn watch(root: i32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let mut seen = descendants(root);
+        let seen = Arc::new(Mutex::new(descendants(root)));
+        let (stopped, ours) = (Arc::clone(&stop), Arc::clone(&seen));
         let watcher = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                seen.extend(descendants(root));
+                look(root, &ours);
                 std::thread::sleep(Duration::from_millis(3));
             }
-            seen
         });
-        Self { stop, watcher: Some(watcher) }
+        Self { root, seen, stop, watcher: Some(watcher) }
+    }
+
+    /// Looks now, without waiting for the watcher's turn; how many were seen so far.
+    pub fn look(&self) -> usize {
+        look(self.root, &self.seen)
     }
 
     /// Waits until nobody of the family is alive; how many there were.
@@ -48,7 +54,8 @@ impl Family {
     pub fn is_gone(mut self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         let watcher = self.watcher.take().expect("taken only here");
-        let seen = watcher.join().expect("the watcher does not panic");
+        watcher.join().expect("the watcher does not panic");
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         eventually("every process of the box is gone", || !seen.iter().any(is_alive));
         seen.len()
     }
@@ -58,6 +65,13 @@ impl Drop for Family {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
+}
+
+fn look(root: i32, seen: &Mutex<BTreeSet<Born>>) -> usize {
+    let found = descendants(root);
+    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.extend(found);
+    seen.len()
 }
 
 /// All processes below `root`, without it.

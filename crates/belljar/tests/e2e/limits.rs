@@ -15,8 +15,10 @@ use crate::lab;
 #[track_caller]
 fn ends(options: &[&str], script: &str, reason: &str, code: i32) -> Ended {
     let lab = lab();
-    let live = lab.json(options, script).start();
+    // It begins at the end of its input, so that nobody is gone before they were seen.
+    let live = lab.json(options, &format!("read; {script}")).open_input().start();
     let family = Family::watch(live.pid());
+    eventually("the box is seen", || family.look() >= 1);
     let ended = live.wait();
     let told = ended.result();
     assert_eq!((told["reason"].as_str(), ended.code()), (Some(reason), code), "{}", ended.err());
@@ -147,7 +149,7 @@ fn busy_loops_get_their_share_and_end_at_the_deadline() {
 
 #[test]
 fn sleeping_past_the_deadline_is_no_way_out() {
-    let ended = ends(&["--timeout", "300ms"], "sleep 1000", "timeout", 124);
+    let ended = ends(&["--timeout", "1s"], "sleep 1000", "timeout", 124);
     assert!(ended.err().contains("longer than its timeout"), "{}", ended.err());
 }
 
@@ -180,7 +182,7 @@ fn a_daemon_does_not_outlive_the_deadline() {
 #[test]
 fn stopped_processes_end_too() {
     let script = "sleep 1000 & kill -STOP $!; kill -STOP $$";
-    ends(&["--timeout", "300ms"], script, "timeout", 124);
+    ends(&["--timeout", "1s"], script, "timeout", 124);
 }
 
 #[test]
@@ -220,7 +222,7 @@ fn a_result_says_what_enforces_the_limits() {
 fn without_the_cgroup_the_stand_in_does_its_work() {
     for (options, script, reason) in [
         (["--memory", "64MiB"], MEMORY_BOMB, "memory"),
-        (["--timeout", "300ms"], "sleep 1000", "timeout"),
+        (["--timeout", "1s"], "sleep 1000", "timeout"),
         (["--output-limit", "1MiB"], "yes", "output"),
     ] {
         let options = [&options[..], &["--weaken", "cgroup"]].concat();

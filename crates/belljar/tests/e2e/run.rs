@@ -351,6 +351,7 @@ fn what_runs_in_the_background_ends_with_the_program() {
         let all = belljar_testkit::descendants(live.pid());
         all.into_iter().filter(|(pid, _)| named(*pid) == "sleep\n").count() == 3
     });
+    family.look();
     assert_eq!(live.wait().code(), 0); // `wait` closes the input, which `read` sees
     assert!(family.is_gone() >= 4);
 }
