@@ -103,11 +103,12 @@ fn keys_become_signals_and_ends() {
 fn the_terminal_is_given_back_as_it_was() {
     let lab = lab();
     for script in ["stty raw -echo; exit 0", "stty raw -echo; kill -9 $$", "no-such-program"] {
-        // The program itself only waits for a key, so that the settings can be seen before.
-        let both = format!(r#"stty -g; "$BELLJAR" run -- bash -c '{script}'; stty -g; read"#);
+        // Before and after the box it only waits for a key, so that the settings can be seen.
+        let both = format!(r#"stty -g; read; "$BELLJAR" run -- bash -c '{script}'; stty -g; read"#);
         let mut terminal = Terminal::start(lab.program("bash").args(["-c", &both]), 24, 80);
         let before = terminal.sees("\r\n");
         let settings = terminal.settings();
+        terminal.types("\r");
         let rest = loop {
             let line = terminal.sees("\r\n");
             if line.contains(&before) {
