@@ -278,7 +278,7 @@ const SYSTEM: &[Row] = &[
         Is("bash            user\nps              user"),
     ),
     row("free", "free -m | awk '/Mem/ {print $2}'", Is("2048")),
-    row("top", "top -bn1 | grep -c bash", Is("1")),
+    row("top", "top -bn1 > out; grep -c bash out", Is("1")),
     row("nproc", "[ $(nproc) -ge 1 ] && echo some", Is("some")),
     row("uptime", "uptime | grep -o 'load average'", Is("load average")),
     row("df", "df --output=target /tmp | tail -1", Is("/tmp")),
@@ -326,7 +326,7 @@ curl -s http://localhost:$(cat port)/; kill $!"#,
     ),
     row(
         "socat",
-        r#"socat UNIX-LISTEN:/tmp/s,fork EXEC:'tr a-z A-Z' & until [ -S /tmp/s ]; do sleep 0.01; done; echo shout | socat - UNIX-CONNECT:/tmp/s; kill $!"#,
+        r#"socat -t 60 UNIX-LISTEN:/tmp/s,fork EXEC:'tr a-z A-Z' & until echo shout | socat -t 60 - UNIX-CONNECT:/tmp/s 2>> log; do sleep 0.01; done; kill $!"#,
         Is("SHOUT"),
     ),
     row(
