@@ -42,6 +42,9 @@ pub(crate) const ACTS: &[Act] = &[
 ];
 
 const MIB: usize = 1 << 20;
+/// After each MiB we rest, so that whoever looks now and then has looked before the end, also on a
+/// busy machine.
+const REST: Duration = Duration::from_millis(10);
 
 fn forks(words: &Words<'_>) -> Answer {
     let count: u32 = words.number(0)?;
@@ -118,6 +121,7 @@ fn memory(words: &Words<'_>) -> Answer {
         }
         piece.resize(MIB, 0x5a);
         held.push(piece);
+        std::thread::sleep(REST);
     }
     Ok(held.iter().map(Vec::len).sum::<usize>().to_string())
 }
@@ -208,8 +212,7 @@ fn fill_hidden(words: &Words<'_>) -> Answer {
     })
 }
 
-/// Writes so many bytes, into a new file after each so many, and keeps all of them open. Slowly enough
-/// that whoever looks now and then has looked before the end.
+/// Writes so many bytes, into a new file after each so many, and keeps all of them open.
 fn pour(wanted: usize, each: usize, open: impl Fn(usize) -> Result<File, Stop>) -> Answer {
     // The signal for a file that is too large would end us before we can tell.
     belljar_sys::probe::ignore_every_signal();
@@ -221,7 +224,7 @@ fn pour(wanted: usize, each: usize, open: impl Fn(usize) -> Result<File, Stop>) 
         }
         let Some(file) = files.last_mut() else { continue };
         file.write_all(&piece).map_err(|error| Stop::after(&error, written))?;
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(REST);
     }
     Ok(wanted.to_string())
 }
