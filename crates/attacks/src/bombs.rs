@@ -77,9 +77,9 @@ fn killed(lab: &Lab, checks: &mut Checks) -> Step {
             "output",
             137,
         ),
-        (lab.boxed().options(&["--timeout", "1s"]), "spin 0", "spin 60", "timeout", 124),
     ];
     unmapped(lab, checks)?;
+    timeout(lab, checks)?;
     // The disk of the workspace is the host's, so the limit must also see what a listing does not.
     let hidden = [
         ("fill-unlinked /workspace/y 1048576", "fill-unlinked /workspace/y 268435456"),
@@ -99,6 +99,15 @@ fn killed(lab: &Lab, checks: &mut Checks) -> Step {
         )?;
     }
     Ok(())
+}
+
+/// A program that is over in time, and one that is not.
+fn timeout(lab: &Lab, checks: &mut Checks) -> Step {
+    let fine = lab.boxed().options(&["--timeout", "1m"]).tell_act("spin 0")?;
+    checks.control(fine.ended.code == Some(0), format_args!("spin 0: {}", fine.reason()))?;
+    let told = lab.boxed().options(&["--timeout", "1s"]).tell_act("spin 300")?;
+    checks.exactly("spin 300", told.reason(), "timeout")?;
+    checks.holds(told.ended.code == Some(124), format_args!("spin 300: code {:?}", told.ended.code))
 }
 
 /// Memory that no process has mapped counts as well. Where nothing better than a watcher stands in for a
@@ -128,7 +137,7 @@ fn unmapped(lab: &Lab, checks: &mut Checks) -> Step {
 /// While one box rages, another starts and answers.
 fn neighbours(lab: &Lab, checks: &mut Checks) -> Step {
     // A bomb that never stops is found out, and told as what it is.
-    let told = lab.boxed().options(&["--pids", "100", "--timeout", "2s"]).tell_act("storm 20")?;
+    let told = lab.boxed().options(&["--pids", "100", "--timeout", "20s"]).tell_act("storm 300")?;
     let reasons: &[&str] = match told.layer("cgroup") {
         "in_force" => &["pids"],
         _ => &["pids", "timeout"], // where nobody counts what was refused
