@@ -13,9 +13,9 @@ use std::{io, thread};
 use crate::trial::{During, Step, Verdict, fault};
 
 /// Enough for anything but a hang, also on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(40);
+const DEADLINE: Duration = Duration::from_secs(60);
 /// After a program ended, whoever still holds its output is a survivor.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(30);
 /// An attack that floods us keeps what it floods with to itself.
 const KEEP: u64 = 4 << 20;
 

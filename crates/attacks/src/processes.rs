@@ -15,7 +15,7 @@ const ABSENT: &str = "errno ESRCH";
 /// Reading, stopping and robbing another process.
 pub(crate) fn d09(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    let victim = Program::new(&lab.probe).args(["sleep", "30"]).start()?;
+    let victim = Program::new(&lab.probe).args(["sleep", "300"]).start()?;
     let at = |pid: &str| {
         ["ptrace", "vm-read", "vm-write", "steal-descriptor"].map(|act| match act {
             "steal-descriptor" => format!("{act} {pid} 0"),
@@ -62,7 +62,7 @@ pub(crate) fn d17(lab: &Lab) -> Trial {
 
     // Control: outside, such a process does outlive its parent.
     let lonely = mark();
-    let mut parent = Program::new(&lab.probe).args(["stubborn", "60", &lonely]).start()?;
+    let mut parent = Program::new(&lab.probe).args(["stubborn", "300", &lonely]).start()?;
     let outlives = eventually(|| !parent.is_running() && !marked(&lonely).is_empty());
     for pid in marked(&lonely) {
         lab.outside(&format!("kill {pid} 9"))?;
@@ -71,11 +71,11 @@ pub(crate) fn d17(lab: &Lab) -> Trial {
 
     // The program ends by itself and leaves a child that hears nothing.
     let left = mark();
-    let told = lab.boxed().tell_act(&format!("stubborn 60 {left}"))?;
+    let told = lab.boxed().tell_act(&format!("stubborn 300 {left}"))?;
     checks.exactly("the program's own end", told.reason(), "exited")?;
     checks.holds(gone(&left), "a child survived the end of its box")?;
     // It never ends, in three ways.
-    let ways = ["stubborn 60 {}; /probe sleep 60 {}", "sleep 60 {}", "stop-everything 60 {}"];
+    let ways = ["stubborn 300 {}; /probe sleep 300 {}", "sleep 300 {}", "stop-everything 300 {}"];
     for way in ways {
         let late = mark();
         let script = format!("/probe {}", way.replace("{}", &late));
@@ -85,7 +85,7 @@ pub(crate) fn d17(lab: &Lab) -> Trial {
         checks.holds(told.ended.code == Some(124), format_args!("code {:?}", told.ended.code))?;
         checks.holds(gone(&late), format_args!("`{way}` survived its timeout"))?;
     }
-    let here = lab.boxed().start(&words("sleep 60 here"))?;
+    let here = lab.boxed().start(&words("sleep 300 here"))?;
     let seen = lab.boxed().tell_act("me")?.layer("cgroup") != "in_force"
         || eventually(|| !cgroups_of(&lab.state).is_empty());
     checks.control(seen, "the cgroup of a living box is not found")?;
@@ -102,7 +102,7 @@ fn kill_the_supervisor(lab: &Lab, checks: &mut Checks) -> Step {
     const LAST: u64 = 24;
     for round in 0..=LAST {
         let late = format!("belljar-mark-{:x}", random());
-        let mut live = lab.boxed().start(&words(&format!("sleep 60 {late}")))?;
+        let mut live = lab.boxed().start(&words(&format!("sleep 300 {late}")))?;
         if round < LAST {
             // Not a wait for anything: the moment of the kill is what is varied.
             std::thread::sleep(std::time::Duration::from_millis(round * 2));
@@ -219,7 +219,7 @@ pub(crate) fn d19(lab: &Lab) -> Trial {
 /// Signals and scheduling aimed at processes of the host, by number and at all at once.
 pub(crate) fn d20(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    let mut victim = Program::new(&lab.probe).args(["sleep", "60"]).start()?;
+    let mut victim = Program::new(&lab.probe).args(["sleep", "300"]).start()?;
     let pid = victim.pid();
     let acts = [
         format!("kill {pid} 0"),

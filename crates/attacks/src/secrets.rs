@@ -79,7 +79,7 @@ pub(crate) fn b17(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let secret = canary();
     let sleeper =
-        Program::new(&lab.probe).args(["sleep", "30"]).env("API_TOKEN", &secret).start()?;
+        Program::new(&lab.probe).args(["sleep", "300"]).env("API_TOKEN", &secret).start()?;
     let environ = format!("read /proc/{}/environ", sleeper.pid());
     let outside = lab.outside(&environ)?;
     checks.control(outside.contains(&secret), format_args!("{environ}: {outside}"))?;

@@ -74,7 +74,7 @@ pub(crate) fn d07(lab: &Lab) -> Trial {
     let room = lab.room("d07")?;
     open(&room)?;
     let (mine, ready) = (format!("belljar-lab-{:x}", random()), room.join("ready"));
-    let listen = format!("listen-abstract {mine} /room/ready 20");
+    let listen = format!("listen-abstract {mine} /room/ready 300");
     let boxed = lab.boxed().mount(&room, "/room:rw");
     let mut inside = boxed.start(&words(&listen))?;
     checks.control(eventually(|| ready.exists()), "the box does not listen")?;

@@ -27,7 +27,7 @@ pub(crate) fn d10(lab: &Lab) -> Trial {
     };
     let mark = format!("belljar-mark-{:x}", random());
     let judge =
-        crate::command::Program::new(&lab.probe).args(["judge-calls", "30", &mark]).start()?;
+        crate::command::Program::new(&lab.probe).args(["judge-calls", "300", &mark]).start()?;
     checks.control(eventually(|| judges(&mark) > 0), "a listener outside is not even seen")?;
     drop(judge);
     for pid in marked(&mark) {
@@ -35,7 +35,7 @@ pub(crate) fn d10(lab: &Lab) -> Trial {
     }
 
     let mark = format!("belljar-mark-{:x}", random());
-    let live = lab.boxed().start(&["/probe", "sleep", "30", &mark])?;
+    let live = lab.boxed().start(&["/probe", "sleep", "300", &mark])?;
     checks.control(eventually(|| marked(&mark).len() > 1), "the box does not start")?;
     let mine = descriptors(live.pid());
     checks.control(mine.len() > 2, format_args!("the supervisor holds only {mine:?}"))?;

@@ -165,7 +165,7 @@ fn print(words: &Words<'_>) -> Answer {
 
 /// Performs an act once a file is there, so that the other side can arrange something first.
 fn wait_for(words: &Words<'_>) -> Answer {
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(60);
     while fs::symlink_metadata(words.text(0)?).is_err() {
         if Instant::now() > until {
             return Err(Stop::Failed("the file did not appear".to_owned()));

@@ -101,12 +101,15 @@ fn socketpair(words: &Words<'_>) -> Answer {
         .map(|_| String::new())
 }
 
+/// Enough for anything but a hang, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 fn address(words: &Words<'_>) -> Result<SocketAddr, Stop> {
     words.number(0)
 }
 
 fn connect_tcp(words: &Words<'_>) -> Answer {
-    TcpStream::connect_timeout(&address(words)?, Duration::from_secs(3))?;
+    TcpStream::connect_timeout(&address(words)?, PATIENCE)?;
     Ok(String::new())
 }
 
@@ -119,7 +122,7 @@ fn send_udp(words: &Words<'_>) -> Answer {
 
 /// Sends a word and tells what comes back, so that a connection to the wrong listener shows.
 fn greet(mut stream: UnixStream) -> Answer {
-    stream.set_read_timeout(Some(Duration::from_secs(3)))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(b"belljar-probe\n")?;
     let mut reply = [0; 64];
     let count = stream.read(&mut reply)?;
