@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use belljar_model::{
-    ByteSize, Cpus, EnvVar, Layer, Mode, Mount, Net, Overrides, Requirement, RunName, Timeout,
+    ByteSize, Cpus, EnvVar, Layer, Mode, Mount, Net, Overrides, Record, Requirement, RunName,
+    Timeout,
 };
 use clap::{Args, Parser, Subcommand, ValueHint};
 
@@ -94,6 +95,9 @@ pub(crate) struct RunArgs {
     /// Kill the box after this time, for example 90s, 10m, none
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<Timeout>,
+    /// What of the program's output goes on record: hashes, bodies or none [default: hashes]
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) record: Option<Record>,
     /// Give the program a terminal of its own [default: when used interactively]
     #[arg(long, overrides_with = "no_tty")]
     pub(crate) tty: bool,
@@ -123,6 +127,7 @@ impl RunArgs {
         Overrides {
             mode: self.mode,
             net: self.net,
+            record: self.record,
             mounts: self.mounts.clone(),
             rootfs: self.rootfs.clone(),
             env: self.env.clone(),

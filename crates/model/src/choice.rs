@@ -1,4 +1,5 @@
-//! The closed choices of a template: how the workspace is seen, and how far the network reaches.
+//! The closed choices of a template: how the workspace is seen, how far the network reaches, and what
+//! of contents goes on record.
 
 use std::fmt;
 use std::str::FromStr;
@@ -37,6 +38,24 @@ pub enum Access {
     #[serde(rename = "rw")]
     ReadWrite,
 }
+
+/// What of the contents that pass (requests, responses, output) goes on record. That they passed always
+/// does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Record {
+    /// Nothing.
+    None,
+    /// A hash, from which a content that is kept elsewhere can be recognised.
+    Hashes,
+    /// The content itself, once it was scrubbed.
+    Bodies,
+}
+
+/// Why a text does not name what is recorded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no such record; write `hashes`, `bodies` or `none`")]
+pub struct RecordError;
 
 /// Why a text does not name a mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,6 +96,18 @@ impl Net {
     }
 }
 
+impl Record {
+    pub const ALL: [Self; 3] = [Self::None, Self::Hashes, Self::Bodies];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Hashes => "hashes",
+            Self::Bodies => "bodies",
+        }
+    }
+}
+
 impl Access {
     pub const ALL: [Self; 2] = [Self::ReadOnly, Self::ReadWrite];
 
@@ -104,6 +135,14 @@ impl FromStr for Net {
     }
 }
 
+impl FromStr for Record {
+    type Err = RecordError;
+
+    fn from_str(text: &str) -> Result<Self, RecordError> {
+        Self::ALL.into_iter().find(|record| record.name() == text).ok_or(RecordError)
+    }
+}
+
 impl FromStr for Access {
     type Err = AccessError;
 
@@ -119,6 +158,12 @@ impl fmt::Display for Mode {
 }
 
 impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -144,6 +189,10 @@ mod tests {
             assert_eq!(net.to_string().parse(), Ok(net));
             assert_eq!(serde_json::to_string(&net).unwrap(), format!("\"{net}\""));
         }
+        for record in Record::ALL {
+            assert_eq!(record.to_string().parse(), Ok(record));
+            assert_eq!(serde_json::to_string(&record).unwrap(), format!("\"{record}\""));
+        }
         for access in Access::ALL {
             assert_eq!(access.to_string().parse(), Ok(access));
             assert_eq!(serde_json::to_string(&access).unwrap(), format!("\"{access}\""));
@@ -151,6 +200,7 @@ mod tests {
         assert_eq!("".parse::<Net>(), Err(NetError));
         assert_eq!("Direct".parse::<Mode>(), Err(ModeError));
         assert_eq!("wo".parse::<Access>(), Err(AccessError));
+        assert_eq!("all".parse::<Record>(), Err(RecordError));
     }
 
     #[test]

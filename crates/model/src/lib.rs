@@ -22,7 +22,7 @@ mod text;
 mod time;
 mod unicode;
 
-pub use choice::{Access, AccessError, Mode, ModeError, Net, NetError};
+pub use choice::{Access, AccessError, Mode, ModeError, Net, NetError, Record, RecordError};
 pub use config::{Config, ConfigError, Fault, Scope};
 pub use cpus::{Cpus, CpusError};
 pub use env::{EnvError, EnvVar};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::choice::{Mode, Net};
+use crate::choice::{Mode, Net, Record};
 use crate::cpus::Cpus;
 use crate::env::EnvVar;
 use crate::layer::{Layer, Requirement};
@@ -23,6 +23,7 @@ pub struct Template {
     pub name: String,
     pub mode: Mode,
     pub net: Net,
+    pub record: Record,
     pub mounts: Vec<Mount>,
     /// A root file system of the user's own, instead of the host's programs.
     pub rootfs: Option<PathBuf>,
@@ -40,6 +41,7 @@ impl Default for Template {
             name: DEFAULT_TEMPLATE.to_owned(),
             mode: Mode::Overlay,
             net: Net::None,
+            record: Record::Hashes,
             mounts: Vec::new(),
             rootfs: None,
             env: Vec::new(),
@@ -56,6 +58,7 @@ impl Default for Template {
 pub struct Overrides {
     pub mode: Option<Mode>,
     pub net: Option<Net>,
+    pub record: Option<Record>,
     pub mounts: Vec<Mount>,
     pub rootfs: Option<PathBuf>,
     pub env: Vec<EnvVar>,
@@ -116,6 +119,7 @@ impl Template {
         let Overrides {
             mode,
             net,
+            record,
             mounts,
             rootfs,
             env,
@@ -144,6 +148,7 @@ impl Template {
             name: self.name,
             mode: mode.unwrap_or(self.mode),
             net: net.unwrap_or(self.net),
+            record: record.unwrap_or(self.record),
             mounts: replace(self.mounts, mounts, |old, new| old.target() == new.target()),
             rootfs: rootfs.or(self.rootfs),
             env: replace(self.env, env, |old, new| old.name() == new.name()),
@@ -234,9 +239,21 @@ mod tests {
     #[test]
     fn nothing_said_changes_nothing() {
         assert_eq!(Template::default().with(Overrides::default()), Ok(Template::default()));
-        let Template { name, mode, net, mounts, rootfs, env, user, limits, weaken, require } =
-            Template::default();
+        let Template {
+            name,
+            mode,
+            net,
+            record,
+            mounts,
+            rootfs,
+            env,
+            user,
+            limits,
+            weaken,
+            require,
+        } = Template::default();
         assert_eq!((name.as_str(), mode, net, user), ("default", Mode::Overlay, Net::None, 1000));
+        assert_eq!(record, Record::Hashes);
         assert!(mounts.is_empty() && env.is_empty() && weaken.is_empty() && require.is_empty());
         assert_eq!((rootfs, limits), (None, Limits::default()));
     }

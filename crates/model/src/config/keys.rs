@@ -24,9 +24,10 @@ pub(super) struct Wrong {
 type Take = fn(&mut Overrides, &Value<'_>) -> Result<(), Wrong>;
 
 /// Every key, once: what is not here is unknown.
-pub(super) const KEYS: [(&str, Take); 15] = [
+pub(super) const KEYS: [(&str, Take); 16] = [
     ("mode", |said, value| set(&mut said.mode, scalar(value))),
     ("net", |said, value| set(&mut said.net, scalar(value))),
+    ("record", |said, value| set(&mut said.record, scalar(value))),
     ("mounts", |said, value| fill(&mut said.mounts, list(value))),
     ("rootfs", |said, value| set(&mut said.rootfs, path(value))),
     ("env", |said, value| fill(&mut said.env, list(value))),

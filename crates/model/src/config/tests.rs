@@ -3,7 +3,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{ByteSize, Layer, Mode, Net, Requirement, Timeout};
+use crate::{ByteSize, Layer, Mode, Net, Record, Requirement, Timeout};
 
 const FILE: &str = "/etc/belljar.toml";
 const PROJECT: &str = "/p/belljar.toml";
@@ -135,7 +135,7 @@ fn unknown_keys_are_refused_with_what_was_meant() {
     line_refused("weakens = []", "unknown key `weakens`; did you mean `weaken`?");
     line_refused(
         "sandbox = false",
-        "unknown key `sandbox`; there are mode, net, mounts, rootfs, env, user, memory, cpus, pids, disk, \
+        "unknown key `sandbox`; there are mode, net, record, mounts, rootfs, env, user, memory, cpus, pids, disk, \
          files, output-limit, timeout, weaken, require",
     );
     refused("[templates.a]\n", "belljar.toml:1: unknown key `templates`; did you mean `template`?");
@@ -395,6 +395,7 @@ fn a02_an_empty_list_allows_nothing() {
 fn lines(chance: f64) -> impl Strategy<Value = String> {
     let mode = prop::sample::select(&["read-only", "overlay", "direct"][..]);
     let net = prop::sample::select(&["none", "restricted", "full"][..]);
+    let record = prop::sample::select(&["none", "hashes", "bodies"][..]);
     let mounts = prop::sample::subsequence(vec!["/a:/a", "/b:/b:rw", "/c:/c:ro", "/c:/d"], 0..=4);
     let env = prop::sample::subsequence(vec!["A", "B=1", "C=x", "PATH=/x", "LD_PRELOAD=y"], 0..=5);
     let weaken =
@@ -415,13 +416,15 @@ fn lines(chance: f64) -> impl Strategy<Value = String> {
     let choices = (
         prop::option::weighted(chance, mode),
         prop::option::weighted(chance, net),
+        prop::option::weighted(chance, record),
         prop::option::weighted(chance, rootfs),
         prop::option::weighted(chance, timeout),
     )
-        .prop_map(move |(mode, net, rootfs, timeout)| {
+        .prop_map(move |(mode, net, record, rootfs, timeout)| {
             [
                 quoted("mode", mode),
                 quoted("net", net),
+                quoted("record", record),
                 quoted("rootfs", rootfs),
                 quoted("timeout", timeout),
             ]
@@ -457,8 +460,11 @@ fn lines(chance: f64) -> impl Strategy<Value = String> {
 
 /// Whether `new` allows nothing that `old` does not, said field by field and not as the code does.
 fn no_looser(new: &Template, old: &Template) -> Result<(), TestCaseError> {
-    let Template { name: _, mode, net, mounts, rootfs, env, user, limits, weaken, require } = new;
+    let Template { name: _, mode, net, record, mounts, rootfs, env, user, limits, weaken, require } =
+        new;
     prop_assert!(*mode <= old.mode && *net <= old.net);
+    // Neither less evidence nor contents that the operator did not ask for.
+    prop_assert!(*record == old.record || (*record, old.record) == (Record::Hashes, Record::None));
     prop_assert_eq!(mounts.len(), old.mounts.len());
     for (new, old) in mounts.iter().zip(&old.mounts) {
         prop_assert_eq!((new.source(), new.target()), (old.source(), old.target()));

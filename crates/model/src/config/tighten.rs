@@ -3,7 +3,8 @@
 //! A project's file lies in the workspace, so the last box may have written it (threat C08). Numbers
 //! and choices may only go down. `mounts` may make a mount read-only, and adds or removes none: an
 //! operator's mount may be there to cover something. `env` may set variables that steer nothing
-//! (F15); `require` adds up; `weaken` may only name fewer layers. A list that is empty asks for nothing
+//! (F15); `record` may go from nothing to hashes, never to less evidence nor to keeping contents;
+//! `require` adds up; `weaken` may only name fewer layers. A list that is empty asks for nothing
 //! and gets nothing (A02).
 
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use std::fmt::Display;
 
 use super::parse::impossible;
 use super::{Config, ConfigError, Entry, Fault, Places};
-use crate::choice::Access;
+use crate::choice::{Access, Record};
 use crate::env::EnvVar;
 use crate::layer::Layer;
 use crate::limits::Limits;
@@ -50,6 +51,7 @@ fn template(base: Template, said: &Overrides, places: &Places) -> Result<Templat
     let Overrides {
         mode,
         net,
+        record,
         mounts,
         rootfs,
         env,
@@ -69,6 +71,12 @@ fn template(base: Template, said: &Overrides, places: &Places) -> Result<Templat
         name: base.name,
         mode: lower("mode", *mode, base.mode)?,
         net: lower("net", *net, base.net)?,
+        record: match (record, base.record) {
+            (None, base) => base,
+            (Some(asked), base) if *asked == base => base,
+            (Some(Record::Hashes), Record::None) => Record::Hashes,
+            (Some(asked), base) => return Err(looser("record", asked, base)),
+        },
         mounts: mounts.iter().try_fold(base.mounts, tighten_mounts)?,
         rootfs: match rootfs {
             Some(asked) if base.rootfs.as_ref() != Some(asked) => {

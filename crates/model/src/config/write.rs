@@ -9,12 +9,14 @@ impl Template {
     /// The section of `belljar.toml` that describes this template, every key spelled out.
     pub fn to_toml(&self) -> String {
         // Destructured without `..`, so that a new field cannot be forgotten.
-        let Self { name, mode, net, mounts, rootfs, env, user, limits, weaken, require } = self;
+        let Self { name, mode, net, record, mounts, rootfs, env, user, limits, weaken, require } =
+            self;
         // Quoted, since a name may have a dot in it.
         let mut section = format!("[template.{}]\n", Value::String(name.clone()));
         let mut put = |key: &str, value: Value| section.push_str(&format!("{key} = {value}\n"));
         put("mode", text(mode));
         put("net", text(net));
+        put("record", text(record));
         put("mounts", list(mounts));
         if let Some(rootfs) = rootfs {
             put("rootfs", text(&rootfs.display()));
