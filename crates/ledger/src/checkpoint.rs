@@ -136,3 +136,138 @@ fn parse_root(text: &str) -> Option<Digest> {
     let bytes = STANDARD.decode(text).ok()?;
     Some(Digest::new(bytes.try_into().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    // The example of https://c2sp.org/tlog-checkpoint; its key is not published.
+    const SOFA: &str = "example.com/behind-the-sofa\n20852163\n\
+        CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n";
+    // The checkpoint of the Go checksum database of 2024-09-23, and its key.
+    const GO: &str = "go.sum database tree\n30055305\nmXfgRcJ0bG0j3CPdKwgGWtUzBUbX67saZGRmFuJGGsM=\n\n\
+        — sum.golang.org Az3grpgEild5qw7+5dtV13Kf1C2Xurm8q4fhdxvcsDHnqNTaxL2AFjBY+2TyGKevucFcAAlWFJJ\
+        Yle3EJlDCrQ+y3A8=\n";
+    const GO_KEY: &str = "sum.golang.org+033de0ae+Ac4zctda0e5eza+HJyk9SxEdh+s3Ux18htTTAD8OuAn8";
+
+    fn secret(name: &str, seed: u8) -> SigningKey {
+        SigningKey::generate(name, [seed; 32]).unwrap()
+    }
+
+    fn sofa() -> Checkpoint {
+        Checkpoint::parse(SOFA).unwrap()
+    }
+
+    #[test]
+    fn the_published_example_is_read_and_written() {
+        let checkpoint = sofa();
+        assert_eq!(checkpoint.origin(), "example.com/behind-the-sofa");
+        assert_eq!(checkpoint.size(), 20_852_163);
+        let root = "0ac5186a91863e8e1d90c808014aa89bf5da8e3ee1d9f07630f0378f68f1ab62";
+        assert_eq!(checkpoint.root().to_string(), root);
+        assert!(checkpoint.extensions().is_empty());
+        assert_eq!(checkpoint.to_text(), SOFA);
+    }
+
+    #[test]
+    fn the_log_of_go_signs_under_another_name_than_its_own() {
+        let keys = [GO_KEY.parse().unwrap()];
+        assert_eq!(Note::parse(GO).unwrap().verified_by(&keys), Ok(&keys[0]));
+        let origin = "go.sum database tree".to_owned();
+        assert_eq!(open(GO, &keys), Err(CheckpointError::Origin { origin }));
+        let changed = GO.replace("30055305", "30055306");
+        let error = NoteError::BadSignature { name: "sum.golang.org".to_owned() };
+        assert_eq!(open(&changed, &keys), Err(CheckpointError::Note(error)));
+    }
+
+    #[test]
+    fn only_the_log_itself_can_sign_its_checkpoint() {
+        let (log, witness) = (secret("example.com/behind-the-sofa", 1), secret("witness", 2));
+        let keys = [witness.verifying(), log.verifying()];
+        let signed = sofa().sign(&[&witness, &log]);
+        assert_eq!(open(&signed, &keys), Ok((sofa(), &keys[1])));
+        assert_eq!(open(&signed, &keys[1..]), Ok((sofa(), &keys[1])));
+        let origin = CheckpointError::Origin { origin: sofa().origin };
+        assert_eq!(open(&sofa().sign(&[&witness]), &keys), Err(origin.clone()));
+        assert_eq!(open(&signed, &keys[..1]), Err(origin));
+        let unknown = Err(CheckpointError::Note(NoteError::NoKnownKey));
+        assert_eq!(open(&signed, &[]), unknown);
+        // A key of the same name that is not the one which is trusted.
+        let impostor = secret("example.com/behind-the-sofa", 3);
+        assert_eq!(open(&sofa().sign(&[&impostor]), &keys), unknown);
+        let unsigned = open(&sofa().sign(&[]), &keys);
+        assert_eq!(unsigned, Err(CheckpointError::Note(NoteError::Malformed)));
+    }
+
+    #[test]
+    fn only_one_text_is_that_of_a_checkpoint() {
+        let root = "CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=";
+        let size = |text: &str| CheckpointError::Size { text: text.to_owned() };
+        let bad_root = |text: &str| CheckpointError::Root { text: text.to_owned() };
+        for (text, expect) in [
+            (format!("o\n0\n{root}\n"), None),
+            (format!("o\n18446744073709551615\n{root}\n"), None),
+            (format!("an origin with spaces + plus\n1\n{root}\nmore\nand more\n"), None),
+            (String::new(), Some(CheckpointError::Lines)),
+            ("\n".to_owned(), Some(CheckpointError::Lines)),
+            ("o\n1\n".to_owned(), Some(CheckpointError::Lines)),
+            (format!("o\n1\n{root}"), Some(CheckpointError::Lines)),
+            (format!("o\n1\n{root}\n\n"), Some(CheckpointError::Line)),
+            (format!("o\n1\n{root}\nx\n\n"), Some(CheckpointError::Line)),
+            (format!("\n1\n{root}\n"), Some(CheckpointError::Line)),
+            (format!("o\t\n1\n{root}\n"), Some(CheckpointError::Line)),
+            (format!("o\r\n1\n{root}\n"), Some(CheckpointError::Line)),
+            (format!("o\n\n{root}\n"), Some(size(""))),
+            (format!("o\n01\n{root}\n"), Some(size("01"))),
+            (format!("o\n00\n{root}\n"), Some(size("00"))),
+            (format!("o\n+1\n{root}\n"), Some(size("+1"))),
+            (format!("o\n-1\n{root}\n"), Some(size("-1"))),
+            (format!("o\n 1\n{root}\n"), Some(size(" 1"))),
+            (format!("o\n0x1\n{root}\n"), Some(size("0x1"))),
+            (format!("o\n18446744073709551616\n{root}\n"), Some(size("18446744073709551616"))),
+            ("o\n1\n\n".to_owned(), Some(bad_root(""))),
+            ("o\n1\nAAAA\n".to_owned(), Some(bad_root("AAAA"))),
+            (
+                "o\n1\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2J=\n".to_owned(),
+                Some(bad_root("CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2J=")),
+            ),
+            (
+                "o\n1\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I\n".to_owned(),
+                Some(bad_root("CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I")),
+            ),
+        ] {
+            assert_eq!(Checkpoint::parse(&text).err(), expect, "{text:?}");
+        }
+        assert_eq!(Checkpoint::new("a\nb", 0, sofa().root()), Err(CheckpointError::Line));
+        assert_eq!(Checkpoint::new("", 0, sofa().root()), Err(CheckpointError::Line));
+        let extended = sofa().with_extensions(vec![String::new()]);
+        assert_eq!(extended, Err(CheckpointError::Line));
+    }
+
+    proptest! {
+        #[test]
+        fn what_parses_is_written_the_same_again(
+            text in "(o|[ -~]{0,9})\n(0|1|[0-9]{1,21})\n(CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2[A-Za-z]=)\n(x\n){0,3}",
+        ) {
+            if let Ok(checkpoint) = Checkpoint::parse(&text) {
+                prop_assert_eq!(checkpoint.to_text(), text);
+            }
+        }
+
+        #[test]
+        fn every_checkpoint_survives_a_round_trip(
+            origin in "[^\\p{C}]{1,20}",
+            size: u64,
+            root: [u8; 32],
+            extensions in prop::collection::vec("[!-~]{1,9}", 0..4),
+        ) {
+            let checkpoint = Checkpoint::new(origin, size, Digest::new(root)).unwrap();
+            let checkpoint = checkpoint.with_extensions(extensions).unwrap();
+            prop_assert_eq!(Checkpoint::parse(&checkpoint.to_text()), Ok(checkpoint.clone()));
+            let log = secret("log", 1);
+            let note = Note::parse(&checkpoint.sign(&[&log])).unwrap();
+            prop_assert_eq!(note.text(), checkpoint.to_text());
+        }
+    }
+}

@@ -7,6 +7,8 @@
 //! **Invariant:** a [`Frontier`] has one peak for each bit that is set in its size, and the root of
 //! the same leaves is the same, by whichever way it was reached.
 
+#[cfg(test)]
+mod tests;
 mod verify;
 
 pub use verify::{ProofError, verify_consistency, verify_inclusion};

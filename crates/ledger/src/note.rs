@@ -7,6 +7,8 @@
 //! **Invariant:** the text of a [`Note`] is worth nothing before [`Note::verified_by`].
 
 mod key;
+#[cfg(test)]
+mod tests;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
