@@ -13,6 +13,7 @@ mod event;
 mod field;
 mod frame;
 mod head;
+mod index;
 mod ledger;
 mod log;
 mod merkle;
@@ -30,6 +31,7 @@ pub use entry::{Actor, Entry, EntryError, MAX_ENTRY, Moment};
 pub use event::*;
 pub use field::{FieldError, Fields, Value};
 pub use frame::{BatchError, HeaderError, LedgerId};
+pub use index::{IndexError, Naming, Query, ReadError, Row, RunHead};
 pub use ledger::{Draft, Ledger, Mended, OpenError, Receipt, RecordError, Repair, mend};
 pub use log::LogError;
 pub use merkle::{

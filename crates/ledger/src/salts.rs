@@ -19,6 +19,12 @@ pub(crate) struct Salts {
     file: File,
 }
 
+/// The file of salts, open for reading.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    file: File,
+}
+
 /// What a record says about one commitment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
@@ -30,6 +36,7 @@ pub(crate) enum Kept {
 pub(crate) const RECORD: usize = 72;
 const DOMAIN: &[u8] = b"belljar salt 1\0";
 const CHECK: usize = 8;
+const CHUNK: usize = 8192 * RECORD;
 
 impl Salts {
     pub(crate) fn create(path: &Path, id: LedgerId) -> io::Result<()> {
@@ -40,13 +47,8 @@ impl Salts {
 
     pub(crate) fn open(path: &Path, id: LedgerId) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).append(true).open(path)?;
-        let mut header = [0; HEADER];
-        file.read_exact_at(&mut header, 0)?;
-        let found = frame::parse_header(SALTS_MAGIC, &header).map_err(io::Error::other)?;
-        match found == id {
-            true => Ok(Self { file }),
-            false => Err(io::Error::other("these are the salts of another ledger")),
-        }
+        check_header(&file, id)?;
+        Ok(Self { file })
     }
 
     /// Appends records and waits for the disk. The caller holds the ledger's lock.
@@ -67,6 +69,61 @@ impl Salts {
             self.file.set_len(length - torn).ok(); // else the next append does it
         }
         appended
+    }
+}
+
+impl Reading {
+    pub(crate) fn open(path: &Path, id: LedgerId) -> io::Result<Self> {
+        let file = File::open(path)?;
+        check_header(&file, id)?;
+        Ok(Self { file })
+    }
+
+    /// The commitments of the whole records from `place` on, or of as many as fit a chunk.
+    pub(crate) fn hashes(&self, place: u64) -> io::Result<Vec<(u64, Digest)>> {
+        Ok(self.chunk(place)?.into_iter().map(|(place, hash, _)| (place, hash)).collect())
+    }
+
+    /// The record at `place`.
+    pub(crate) fn at(&self, place: u64) -> io::Result<Option<(Digest, Kept)>> {
+        let mut record = [0; RECORD];
+        match self.file.read_exact_at(&mut record, place) {
+            Ok(()) => Ok(parse(&record)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Looks through the whole file. Of several records, one with a salt counts.
+    pub(crate) fn find(&self, wanted: Digest) -> io::Result<Option<Kept>> {
+        let mut known: Option<Kept> = None;
+        let mut place = HEADER as u64;
+        loop {
+            let records = self.chunk(place)?;
+            let Some((last, _, _)) = records.last() else { return Ok(known) };
+            place = last + RECORD as u64;
+            for (_, _, kept) in records.into_iter().filter(|(_, hash, _)| *hash == wanted) {
+                known = kept.or(known);
+            }
+        }
+    }
+
+    fn chunk(&self, place: u64) -> io::Result<Vec<(u64, Digest, Kept)>> {
+        let bytes = read_chunk(&self.file, place)?;
+        let records = (place..).step_by(RECORD).zip(bytes.chunks_exact(RECORD));
+        Ok(records
+            .filter_map(|(place, record)| parse(record).map(|(hash, kept)| (place, hash, kept)))
+            .collect())
+    }
+}
+
+impl Kept {
+    /// Of several records, one with a salt counts.
+    pub(crate) fn or(self, known: Option<Self>) -> Option<Self> {
+        match (self, known) {
+            (Self::Salt(_), _) | (_, None) => Some(self),
+            (_, known) => known,
+        }
     }
 }
 
@@ -105,21 +162,49 @@ fn records(mut file: &File) -> io::Result<Vec<(u64, Digest, Kept)>> {
     let places = (HEADER as u64..).step_by(RECORD);
     Ok(places
         .zip(body.chunks_exact(RECORD))
-        .filter_map(|(place, record)| {
-            let mut cursor = Cursor::new(record);
-            let hash = Digest::new(cursor.array()?);
-            let salt = Salt::new(cursor.array()?);
-            let found = cursor.array::<CHECK>()?;
-            let kept = if found == check(&hash, &salt) {
-                Kept::Salt(salt)
-            } else if salt.as_bytes().iter().chain(&found).all(|byte| *byte == 0) {
-                Kept::Erased
-            } else {
-                Kept::Damaged
-            };
-            Some((place, hash, kept))
-        })
+        .filter_map(|(place, record)| parse(record).map(|(hash, kept)| (place, hash, kept)))
         .collect())
+}
+
+pub(crate) fn parse(record: &[u8]) -> Option<(Digest, Kept)> {
+    let mut cursor = Cursor::new(record);
+    let hash = Digest::new(cursor.array()?);
+    let salt = Salt::new(cursor.array()?);
+    let found = cursor.array::<CHECK>()?;
+    let kept = if found == check(&hash, &salt) {
+        Kept::Salt(salt)
+    } else if salt.as_bytes().iter().chain(&found).all(|byte| *byte == 0) {
+        Kept::Erased
+    } else {
+        Kept::Damaged
+    };
+    Some((hash, kept))
+}
+
+/// Up to [`CHUNK`] bytes; moves no position, so that threads may share the file.
+fn read_chunk(file: &File, place: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; CHUNK];
+    let mut filled = 0;
+    while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
+        match file.read_at(room, place + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+fn check_header(file: &File, id: LedgerId) -> io::Result<()> {
+    let mut header = [0; HEADER];
+    file.read_exact_at(&mut header, 0)?;
+    let found = frame::parse_header(SALTS_MAGIC, &header).map_err(io::Error::other)?;
+    match found == id {
+        true => Ok(()),
+        false => Err(io::Error::other("these are the salts of another ledger")),
+    }
 }
 
 fn check(hash: &Digest, salt: &Salt) -> [u8; CHECK] {

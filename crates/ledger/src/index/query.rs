@@ -1,0 +1,381 @@
+//! What can be asked of the index. Every answer comes by way of one of its orders, so that its cost
+//! is that of what is asked for, not that of the whole record.
+
+use belljar_model::RunId;
+use rusqlite::types::{FromSqlError, Type, Value};
+use rusqlite::{OptionalExtension as _, params_from_iter};
+
+use super::{Index, IndexError};
+use crate::digest::Digest;
+use crate::entry::Actor;
+
+/// Which events are asked for. Without any condition: all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Query {
+    pub run: Option<RunId>,
+    /// A kind, such as `request.decided`, or a family of kinds, such as `request`.
+    pub kind: Option<String>,
+    /// Not before this time; nanoseconds since 1970.
+    pub since: Option<u64>,
+    /// Before this time.
+    pub until: Option<u64>,
+    /// Behind the event with this index.
+    pub after: Option<u64>,
+    /// Before the event with this index.
+    pub before: Option<u64>,
+    pub newest_first: bool,
+    pub limit: Option<usize>,
+}
+
+/// What the index knows of one event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    pub index: u64,
+    /// Where its bytes begin in the log.
+    pub offset: u64,
+    pub length: usize,
+    pub leaf: Digest,
+    /// `None`: the ledger's own.
+    pub run: Option<RunId>,
+    pub sequence: u64,
+    pub kind: String,
+    pub actor: Actor,
+    pub cause: Option<u64>,
+    pub time: u64,
+}
+
+/// The newest event of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunHead {
+    pub sequence: u64,
+    pub hash: Digest,
+    pub index: u64,
+}
+
+/// A body and an event that names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Naming {
+    pub hash: Digest,
+    pub size: u64,
+    pub is_kept: bool,
+    /// The index of the event.
+    pub index: u64,
+}
+
+/// Events per row of `span`, which knows the earliest and the latest time among them.
+pub(super) const BLOCK: u64 = 1024;
+
+const ROW: &str = "SELECT e.idx, e.offset, e.length, e.leaf, r.run, e.sequence, k.text, a.text, \
+                   e.cause, e.time, e.run, e.family, e.kind, e.actor, e.sum";
+const NAMES: &str = "LEFT JOIN run AS r ON r.id = e.run LEFT JOIN name AS k ON k.id = e.kind \
+                     LEFT JOIN name AS a ON a.id = e.actor";
+
+/// A question in SQL with its values.
+#[derive(Debug, Default)]
+struct Asking {
+    conditions: Vec<&'static str>,
+    values: Vec<Value>,
+}
+
+impl Query {
+    pub(super) fn asking(&self) -> (String, Vec<Value>) {
+        let mut asking = Asking::default();
+        let mut from = match (self.run, &self.kind) {
+            (Some(_), _) => "event AS e INDEXED BY event_of_run",
+            (None, Some(kind)) if kind.contains('.') => "event AS e INDEXED BY event_of_kind",
+            (None, Some(_)) => "event AS e INDEXED BY event_of_family",
+            (None, None) => "event AS e",
+        };
+        let mut order = "e.idx";
+        if let Some(run) = self.run {
+            asking.ask("e.run = (SELECT id FROM run WHERE run = ?)", run.to_string());
+        }
+        if let Some(kind) = &self.kind {
+            let condition = match kind.contains('.') {
+                true => "e.kind = (SELECT id FROM name WHERE text = ?)",
+                false => "e.family = (SELECT id FROM name WHERE text = ?)",
+            };
+            asking.ask(condition, kind.clone());
+        }
+        if self.run.is_none() && self.kind.is_none() && (self.since, self.until) != (None, None) {
+            // Clocks go backwards, so times have no order of their own here: blocks of events that
+            // have none of the asked time are passed over.
+            from = "span AS s CROSS JOIN event AS e ON e.idx BETWEEN s.block * 1024 AND s.block * 1024 + 1023";
+            order = "s.block";
+            if let Some(since) = self.since {
+                asking.ask("s.latest >= ?", ordered(since));
+            }
+            if let Some(until) = self.until {
+                asking.ask("s.earliest < ?", ordered(until));
+            }
+            if let Some(after) = self.after {
+                asking.ask("s.block >= ?", number(after / BLOCK));
+            }
+            if let Some(before) = self.before {
+                asking.ask("s.block <= ?", number(before / BLOCK));
+            }
+        }
+        if let Some(since) = self.since {
+            asking.ask("e.time >= ?", ordered(since));
+        }
+        if let Some(until) = self.until {
+            asking.ask("e.time < ?", ordered(until));
+        }
+        if let Some(after) = self.after {
+            asking.ask("e.idx > ?", number(after));
+        }
+        if let Some(before) = self.before {
+            asking.ask("e.idx < ?", number(before));
+        }
+        let conditions = match asking.conditions.is_empty() {
+            true => "1".to_owned(),
+            false => asking.conditions.join(" AND "),
+        };
+        let direction = if self.newest_first { "DESC" } else { "ASC" };
+        let order = match order {
+            "e.idx" => format!("e.idx {direction}"),
+            block => format!("{block} {direction}, e.idx {direction}"),
+        };
+        asking.values.push(self.limit.map_or(-1, |limit| number(limit as u64)).into());
+        let sql = format!("{ROW} FROM {from} {NAMES} WHERE {conditions} ORDER BY {order} LIMIT ?");
+        (sql, asking.values)
+    }
+}
+
+impl Asking {
+    fn ask(&mut self, condition: &'static str, value: impl Into<Value>) {
+        self.conditions.push(condition);
+        self.values.push(value.into());
+    }
+}
+
+impl Index {
+    /// How many events are indexed.
+    pub(crate) fn size(&self) -> Result<u64, IndexError> {
+        self.connection
+            .query_row("SELECT next FROM meta WHERE id = 0", [], |row| place(row, 0))
+            .map_err(self.failed("read how far the index is"))
+    }
+
+    /// The events that fit, in the order of their indices.
+    pub(crate) fn events(&self, query: &Query) -> Result<Vec<Row>, IndexError> {
+        let (sql, values) = query.asking();
+        self.rows("look for events", &sql, params_from_iter(values))
+    }
+
+    pub(crate) fn event(&self, index: u64) -> Result<Option<Row>, IndexError> {
+        self.row("look for an event", "e.idx = ?1", [number(index)])
+    }
+
+    /// The event of a run with this sequence.
+    pub(crate) fn find(&self, run: RunId, sequence: u64) -> Result<Option<Row>, IndexError> {
+        let condition = "e.run = (SELECT id FROM run WHERE run = ?1) AND e.sequence = ?2";
+        self.row("look for an event of a run", condition, (run.to_string(), sequence.cast_signed()))
+    }
+
+    /// The events whose cause is the event `index`.
+    pub(crate) fn effects_of(&self, index: u64) -> Result<Vec<Row>, IndexError> {
+        let sql = format!("{ROW} FROM event AS e {NAMES} WHERE e.cause = ?1 ORDER BY e.idx");
+        self.rows("look for the effects of an event", &sql, [index.cast_signed()])
+    }
+
+    /// Intents of which no outcome is recorded, of one run or of all.
+    pub(crate) fn unsettled(&self, run: Option<RunId>) -> Result<Vec<Row>, IndexError> {
+        let condition = match run {
+            Some(_) => "o.run = (SELECT id FROM run WHERE run = ?1)",
+            None => "?1 IS NULL",
+        };
+        let sql = format!(
+            "{ROW} FROM open_intent AS o CROSS JOIN event AS e ON e.idx = o.idx {NAMES}
+             WHERE {condition} ORDER BY o.idx"
+        );
+        self.rows("look for intents without outcome", &sql, [run.map(|run| run.to_string())])
+    }
+
+    /// The newest event of a run. Told twice over in the index, and both must say the same: a new
+    /// event is chained to it.
+    pub(crate) fn run_head(&self, run: RunId) -> Result<Option<RunHead>, IndexError> {
+        let sql =
+            "SELECT r.last_sequence, r.last_hash, r.last, e.idx, e.sequence, e.leaf FROM run AS r
+             LEFT JOIN event AS e ON e.idx = (SELECT max(idx) FROM event WHERE run = r.id)
+             WHERE r.run = ?1";
+        let found = self
+            .connection
+            .query_row(sql, [run.to_string()], |row| {
+                let head = RunHead {
+                    sequence: wide(row, 0)?,
+                    hash: digest(row, 1)?,
+                    index: place(row, 2)?,
+                };
+                let newest = RunHead {
+                    index: place(row, 3)?,
+                    sequence: wide(row, 4)?,
+                    hash: digest(row, 5)?,
+                };
+                Ok((head, newest))
+            })
+            .optional()
+            .map_err(self.failed("look for the newest event of a run"))?;
+        match found {
+            Some((head, newest)) if head != newest => {
+                self.remove();
+                Err(IndexError::Damaged { source: None })
+            }
+            found => Ok(found.map(|(head, _)| head)),
+        }
+    }
+
+    /// The first event of a run.
+    pub(crate) fn run_start(&self, run: RunId) -> Result<Option<Row>, IndexError> {
+        let condition = "e.idx = (SELECT first FROM run WHERE run = ?1)";
+        self.row("look for the first event of a run", condition, [run.to_string()])
+    }
+
+    /// The runs whose id begins with this text.
+    pub(crate) fn find_run(&self, prefix: &str) -> Result<Vec<RunId>, IndexError> {
+        let failed = self.failed("look for a run");
+        // `~` is behind everything that an id has; the ledger's own events have an empty one.
+        let sql =
+            "SELECT run FROM run WHERE run >= ?1 AND run < ?1 || '~' AND run != '' ORDER BY run";
+        let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
+        let found = statement.query_map([prefix], |row| run_id(row, 0)).map_err(&failed)?;
+        found.filter_map(Result::transpose).collect::<Result<_, _>>().map_err(&failed)
+    }
+
+    /// The bodies whose hash begins with these hexadecimal digits, with the events that name them.
+    pub(crate) fn naming(&self, prefix: &str) -> Result<Vec<Naming>, IndexError> {
+        let failed = self.failed("look for a body");
+        let ends =
+            |fill: &str| format!("{prefix}{}", fill.repeat(64_usize.saturating_sub(prefix.len())));
+        let (Ok(low), Ok(high)) = (ends("0").parse::<Digest>(), ends("f").parse::<Digest>()) else {
+            return Ok(Vec::new());
+        };
+        let sql = "SELECT hash, size, kept, idx FROM body WHERE hash BETWEEN ?1 AND ?2 ORDER BY hash, idx";
+        let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
+        let found = statement.query_map((low.as_bytes(), high.as_bytes()), |row| {
+            Ok(Naming {
+                hash: digest(row, 0)?,
+                size: wide(row, 1)?,
+                is_kept: row.get(2)?,
+                index: place(row, 3)?,
+            })
+        });
+        found.and_then(Iterator::collect).map_err(&failed)
+    }
+
+    /// The bodies that were kept and that only events before `index` name, by rising hash.
+    pub(crate) fn kept_before(&self, index: u64) -> Result<Vec<Digest>, IndexError> {
+        let failed = self.failed("look for old bodies");
+        let sql =
+            "SELECT hash FROM body GROUP BY hash HAVING max(idx) < ?1 AND max(kept) ORDER BY hash";
+        let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
+        let found = statement.query_map([number(index)], |row| digest(row, 0));
+        found.and_then(Iterator::collect).map_err(&failed)
+    }
+
+    fn row(
+        &self,
+        doing: &'static str,
+        condition: &str,
+        values: impl rusqlite::Params,
+    ) -> Result<Option<Row>, IndexError> {
+        let sql = format!("{ROW} FROM event AS e {NAMES} WHERE {condition} ORDER BY e.idx LIMIT 1");
+        Ok(self.rows(doing, &sql, values)?.pop())
+    }
+
+    fn rows(
+        &self,
+        doing: &'static str,
+        sql: &str,
+        values: impl rusqlite::Params,
+    ) -> Result<Vec<Row>, IndexError> {
+        let failed = self.failed(doing);
+        let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
+        let found = statement.query_map(values, Row::read);
+        found.and_then(Iterator::collect).map_err(&failed)
+    }
+}
+
+impl Row {
+    fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+        let mut numbers = [0; NUMBERS.len()];
+        for (number, column) in numbers.iter_mut().zip(NUMBERS) {
+            *number = row.get(column)?;
+        }
+        let cause: Option<i64> = row.get(8)?;
+        let leaf = digest(row, 3)?;
+        if sum(numbers, cause, &leaf) != row.get::<_, i64>(14)? {
+            return Err(unfit(14));
+        }
+        Ok(Self {
+            index: place(row, 0)?,
+            offset: place(row, 1)?,
+            length: row.get::<_, u16>(2)?.into(),
+            leaf,
+            run: run_id(row, 4)?,
+            sequence: wide(row, 5)?,
+            kind: row.get(6)?,
+            actor: text(row, 7)?.parse().map_err(|_| unfit(7))?,
+            cause: cause.map(i64::cast_unsigned),
+            time: in_order(row.get(9)?),
+        })
+    }
+}
+
+/// Where the numbers of [`sum`] are in [`ROW`].
+const NUMBERS: [usize; 9] = [0, 1, 2, 10, 5, 11, 12, 13, 9];
+
+/// SQLite has no checksums: a bit that tips over in a row, its place included, is found by this.
+pub(super) fn sum(numbers: [i64; NUMBERS.len()], cause: Option<i64>, leaf: &Digest) -> i64 {
+    let mut bytes = [0; 8 * (NUMBERS.len() + 2)];
+    let all = numbers.into_iter().chain([i64::from(cause.is_some()), cause.unwrap_or(0)]);
+    for (place, number) in bytes.chunks_exact_mut(8).zip(all) {
+        place.copy_from_slice(&number.to_be_bytes());
+    }
+    let [a, b, c, d, e, f, g, h, ..] = *Digest::of(&[&bytes, leaf.as_bytes()]).as_bytes();
+    i64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// A place or a number of events: less than 2^63, as files are.
+pub(super) fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+pub(super) fn place(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    u64::try_from(row.get::<_, i64>(column)?).map_err(|_| unfit(column))
+}
+
+/// Any number of 64 bits, when only equality counts.
+fn wide(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(column).map(i64::cast_unsigned)
+}
+
+/// Any number of 64 bits, such that SQLite's order is the right one.
+pub(super) const fn ordered(value: u64) -> i64 {
+    (value ^ (1 << 63)).cast_signed()
+}
+
+const fn in_order(value: i64) -> u64 {
+    value.cast_unsigned() ^ (1 << 63)
+}
+
+pub(super) fn digest(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Digest> {
+    row.get(column).map(Digest::new)
+}
+
+fn text(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<String> {
+    row.get(column)
+}
+
+fn run_id(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<RunId>> {
+    let text = text(row, column)?;
+    (!text.is_empty()).then(|| text.parse().map_err(|_| unfit(column))).transpose()
+}
+
+fn unfit(column: usize) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(
+        column,
+        Type::Null,
+        Box::new(FromSqlError::InvalidType),
+    )
+}

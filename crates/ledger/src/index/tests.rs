@@ -1,0 +1,708 @@
+//! Against real files; logs are made batch by batch, as the writer makes them.
+
+use std::collections::HashMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+
+use belljar_model::RunId;
+use proptest::prelude::*;
+
+use super::*;
+use crate::body::Body;
+use crate::entry::{Actor, Moment};
+use crate::event;
+use crate::field::{Fields, Value};
+use crate::frame::{self, LOG_MAGIC, LedgerId};
+
+/// A ledger that grows, with everything that was put into it.
+struct Made {
+    home: tempfile::TempDir,
+    places: Places,
+    entries: Vec<Entry>,
+    leaves: Vec<Digest>,
+    heads: HashMap<Option<RunId>, (u64, Digest)>,
+}
+
+/// One event to come.
+#[derive(Debug, Clone, Default)]
+struct Coming {
+    run: Option<u8>,
+    kind: &'static str,
+    cause: Option<u64>,
+    time: u64,
+    verdict: Option<&'static str>,
+    body: Option<Body>,
+}
+
+const ID: LedgerId = LedgerId::new([7; 16]);
+
+fn run(number: u8) -> RunId {
+    RunId::new(u64::from(number) << 40, 9)
+}
+
+impl Made {
+    fn new() -> Self {
+        Self::of(ID)
+    }
+
+    fn of(id: LedgerId) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let places = Places::under(home.path());
+        fs::create_dir(places.ledger()).unwrap();
+        fs::write(places.log(), frame::header(LOG_MAGIC, id)).unwrap();
+        Self { home, places, entries: Vec::new(), leaves: Vec::new(), heads: HashMap::new() }
+    }
+
+    fn log(&self) -> Log {
+        Log::open(&self.places.log()).unwrap()
+    }
+
+    fn index(&self) -> Index {
+        Index::open(&self.places, &self.log()).unwrap()
+    }
+
+    /// The index, brought up to date.
+    fn ready(&self) -> Index {
+        let mut index = self.index();
+        assert_eq!(index.catch_up(&self.log()).unwrap(), self.entries.len() as u64);
+        index
+    }
+
+    fn add(&mut self, coming: &[Coming]) {
+        let bytes = self.batch(coming);
+        self.write(&bytes);
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        let mut file = OpenOptions::new().append(true).open(self.places.log()).unwrap();
+        file.write_all(bytes).unwrap();
+    }
+
+    fn batch(&mut self, coming: &[Coming]) -> Vec<u8> {
+        let first = self.entries.len();
+        let mut encoded = Vec::new();
+        for event in coming {
+            let run = event.run.map(run);
+            let head = self.heads.get(&run).copied();
+            let mut fields = Fields::default();
+            if let Some(verdict) = event.verdict {
+                fields.set("verdict", Value::Text(verdict.to_owned()));
+            }
+            if let Some(body) = event.body {
+                fields.set("body", Value::Body(body));
+            }
+            let entry = Entry {
+                kind: event.kind.to_owned(),
+                run,
+                sequence: head.map_or(0, |(sequence, _)| sequence + 1),
+                previous: head.map(|(_, hash)| hash),
+                actor: Actor::Supervisor,
+                cause: event.cause,
+                moment: Moment { time: event.time, uptime: 1, boot: [3; 16] },
+                fields,
+            };
+            let bytes = entry.encode().unwrap();
+            let leaf = Digest::leaf(&bytes);
+            self.heads.insert(run, (entry.sequence, leaf));
+            self.entries.push(entry);
+            self.leaves.push(leaf);
+            encoded.push(bytes);
+        }
+        frame::batch(first as u64, 5, &encoded, &self.leaves[first..])
+    }
+
+    /// Everything that the index says must be what was put in.
+    #[track_caller]
+    fn check(&self, index: &Index) {
+        let log = self.log();
+        let rows = index.events(&Query::default()).unwrap();
+        assert_eq!(rows.len(), self.entries.len());
+        for (number, row) in rows.iter().enumerate() {
+            assert_eq!(row.index, number as u64);
+            assert_eq!(row.leaf, self.leaves[number]);
+            assert_eq!(read(&log, row).unwrap(), self.entries[number]);
+        }
+        for (run, (sequence, hash)) in &self.heads {
+            let Some(run) = run else { continue };
+            let head = index.run_head(*run).unwrap().unwrap();
+            assert_eq!((head.sequence, head.hash), (*sequence, *hash));
+        }
+    }
+}
+
+fn of(run: u8, kind: &'static str) -> Coming {
+    Coming { run: Some(run), kind, ..Coming::default() }
+}
+
+fn some_events(count: u64) -> Vec<Coming> {
+    let kinds = ["run.created", "request.decided", "request.finished", "run.ended", "dns.decided"];
+    (0..count)
+        .map(|number| Coming {
+            run: (number % 4 != 0).then_some((number % 7) as u8),
+            kind: kinds[(number % 5) as usize],
+            cause: (number % 3 == 0 && number > 5).then(|| number - 5),
+            time: 1000 * number,
+            verdict: (number % 5 == 1).then_some("allow"),
+            body: (number % 2 == 0)
+                .then(|| Body::named(Digest::of(&[&number.to_be_bytes()]), number, true)),
+        })
+        .collect()
+}
+
+fn indices(rows: &[Row]) -> Vec<u64> {
+    rows.iter().map(|row| row.index).collect()
+}
+
+#[test]
+fn an_index_finds_what_the_log_has() {
+    let mut made = Made::new();
+    made.ready();
+    made.add(&[of(1, "run.created"), of(2, "run.created")]);
+    let mut index = made.ready();
+    made.add(&[of(1, "request.decided"), Coming { cause: Some(2), ..of(1, "request.finished") }]);
+    assert_eq!(index.catch_up(&made.log()).unwrap(), 4);
+    made.check(&index);
+    assert_eq!(index.find(run(1), 1).unwrap().unwrap().index, 2);
+    assert_eq!(index.find(run(1), 9).unwrap(), None);
+    assert_eq!(index.find(run(9), 0).unwrap(), None);
+    assert_eq!(index.event(4).unwrap(), None);
+    assert_eq!(index.event(u64::MAX).unwrap(), None);
+    assert_eq!(indices(&index.effects_of(2).unwrap()), [3]);
+    assert_eq!(index.effects_of(3).unwrap(), []);
+    assert_eq!(index.run_start(run(1)).unwrap().unwrap().index, 0);
+    assert_eq!(index.run_start(run(9)).unwrap(), None);
+    assert_eq!(index.run_head(run(9)).unwrap(), None);
+    let mode = fs::metadata(made.places.index()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mode =
+        fs::metadata(made.home.path().join("ledger/index.db-wal")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn runs_are_found_by_how_their_id_begins() {
+    let mut made = Made::new();
+    made.add(&[
+        of(1, "run.created"),
+        of(2, "run.created"),
+        Coming { kind: "ledger.created", ..Coming::default() },
+    ]);
+    let index = made.ready();
+    let (one, two) = (run(1), run(2));
+    assert_eq!(index.find_run("").unwrap(), [one, two]);
+    assert_eq!(index.find_run(&one.to_string()).unwrap(), [one]);
+    assert_eq!(index.find_run(&one.to_string()[..6]).unwrap(), [one]);
+    for nothing in ["z", "%", "_", "'", &format!("{one}0")] {
+        assert_eq!(index.find_run(nothing).unwrap(), [], "{nothing}");
+    }
+}
+
+#[test]
+fn bodies_are_found_by_how_their_hash_begins() {
+    let mut made = Made::new();
+    let mut bytes = [0; 32];
+    bytes[0] = 0xab;
+    bytes[1] = 0xcd;
+    let (a, b) = (Digest::new(bytes), Digest::new([0xff; 32]));
+    let naming = |hash, size| Coming {
+        body: Some(Body::named(hash, size, true)),
+        ..of(1, "request.finished")
+    };
+    made.add(&[naming(a, 5), naming(b, u64::MAX), naming(a, 5)]);
+    let index = made.ready();
+    for prefix in ["a", "ab", "abc", "abcd0", &a.to_string()] {
+        let found = index.naming(prefix).unwrap();
+        assert_eq!(
+            found.iter().map(|naming| (naming.hash, naming.index)).collect::<Vec<_>>(),
+            [(a, 0), (a, 2)]
+        );
+    }
+    assert_eq!(
+        index.naming("f").unwrap(),
+        [Naming { hash: b, size: u64::MAX, is_kept: true, index: 1 }]
+    );
+    assert_eq!(index.naming("").unwrap().len(), 3);
+    for nothing in ["AB", "x", "abce", "../", &format!("{a}0")] {
+        assert_eq!(index.naming(nothing).unwrap(), [], "{nothing}");
+    }
+    assert_eq!(index.kept_before(3).unwrap(), [a, b]);
+    assert_eq!(index.kept_before(2).unwrap(), [b]);
+    assert_eq!(index.kept_before(1).unwrap(), []);
+}
+
+#[test]
+fn h11_an_intent_is_open_until_its_outcome() {
+    let mut made = Made::new();
+    let request = |verdict| Coming { verdict: Some(verdict), ..of(1, "request.decided") };
+    made.add(&[
+        of(1, "run.created"),
+        request("allow"),
+        request("deny"),
+        request("allow"),
+        of(2, "run.created"),
+    ]);
+    let mut index = made.ready();
+    assert_eq!(indices(&index.unsettled(None).unwrap()), [0, 1, 3, 4]);
+    assert_eq!(indices(&index.unsettled(Some(run(1))).unwrap()), [0, 1, 3]);
+    assert_eq!(index.unsettled(Some(run(8))).unwrap(), []);
+    made.add(&[
+        Coming { cause: Some(1), ..of(1, "request.finished") },
+        Coming { cause: Some(0), ..of(1, "request.finished") }, // no outcome of that
+        Coming { cause: Some(4), ..of(2, "run.failed") },
+    ]);
+    index.catch_up(&made.log()).unwrap();
+    assert_eq!(indices(&index.unsettled(None).unwrap()), [0, 3]);
+    made.add(&[Coming { cause: Some(0), ..of(1, "attention.settled") }]);
+    index.catch_up(&made.log()).unwrap();
+    assert_eq!(indices(&index.unsettled(None).unwrap()), [3]);
+}
+
+#[test]
+fn h06_an_unfinished_append_is_no_damage_and_is_read_when_it_is_whole() {
+    let mut made = Made::new();
+    made.add(&[of(1, "run.created")]);
+    let mut index = made.ready();
+    let rest = made.batch(&[of(1, "run.exec"), of(1, "run.ended")]);
+    for cut in [1, 4, 27, 28, 100, rest.len() - 1] {
+        fs::copy(made.places.log(), made.home.path().join("copy")).unwrap();
+        made.write(&rest[..cut]);
+        assert_eq!(index.catch_up(&made.log()).unwrap(), 1, "{cut}");
+        fs::copy(made.home.path().join("copy"), made.places.log()).unwrap();
+    }
+    made.write(&rest);
+    assert_eq!(index.catch_up(&made.log()).unwrap(), 3);
+    made.check(&index);
+}
+
+#[test]
+fn h12_damage_in_the_middle_is_told_and_what_is_before_it_is_found() {
+    let mut made = Made::new();
+    made.add(&[of(1, "run.created")]);
+    let at = made.log().length().unwrap();
+    made.add(&[of(1, "run.exec")]);
+    made.add(&[of(1, "run.ended")]);
+    let mut bytes = fs::read(made.places.log()).unwrap();
+    bytes[usize::try_from(at).unwrap() + 60] ^= 1;
+    fs::write(made.places.log(), &bytes).unwrap();
+    let mut index = made.index();
+    let error = index.catch_up(&made.log()).unwrap_err();
+    assert!(
+        matches!(&error, IndexError::Log { next: 1, source: LogError::Batch { offset, .. } } if *offset == at),
+        "{error:?}"
+    );
+    assert_eq!(indices(&index.events(&Query::default()).unwrap()), [0]);
+}
+
+#[test]
+fn h12_a_gap_in_the_log_is_told() {
+    let mut made = Made::new();
+    made.add(&[of(1, "run.created")]);
+    made.batch(&[of(1, "run.exec")]);
+    made.add(&[of(1, "run.ended")]);
+    let mut index = made.index();
+    let error = index.catch_up(&made.log()).unwrap_err();
+    let IndexError::Log { next: 1, source: LogError::Gap { expected: 1, found: 2, .. } } = error
+    else {
+        panic!("{error:?}")
+    };
+    assert_eq!(index.size().unwrap(), 1);
+}
+
+#[test]
+fn an_event_of_another_version_is_told() {
+    let mut made = Made::new();
+    made.add(&[of(1, "run.created")]);
+    let strange = b"\x02strange".as_slice();
+    made.write(&frame::batch(1, 5, &[strange.to_vec()], &[Digest::leaf(strange)]));
+    let mut index = made.index();
+    let error = index.catch_up(&made.log()).unwrap_err();
+    let IndexError::Event { index: 1, source: EntryError::Version(2) } = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(index.size().unwrap(), 1);
+}
+
+#[test]
+fn h05_an_index_does_not_outlive_the_log_it_was_made_from() {
+    let mut made = Made::new();
+    made.add(&some_events(10));
+    let older = fs::read(made.places.log()).unwrap();
+    made.add(&some_events(10));
+    let mut index = made.ready();
+    // The same ledger, put back from an older copy and grown on in another way.
+    let mut other = Made::new();
+    other.add(&some_events(10));
+    assert_eq!(fs::read(other.places.log()).unwrap(), older);
+    fs::write(made.places.log(), &older).unwrap();
+    assert_eq!(index.catch_up(&made.log()).unwrap(), 10);
+    other.add(&[of(3, "run.failed")]);
+    other.add(&some_events(30));
+    fs::copy(other.places.log(), made.places.log()).unwrap();
+    assert_eq!(index.catch_up(&made.log()).unwrap(), 41);
+    other.check(&index);
+    drop(index);
+    // Another ledger altogether.
+    let mut foreign = Made::of(LedgerId::new([8; 16]));
+    foreign.add(&some_events(50));
+    fs::copy(foreign.places.log(), made.places.log()).unwrap();
+    let mut index = made.index();
+    assert_eq!(index.size().unwrap(), 0);
+    assert_eq!(index.catch_up(&made.log()).unwrap(), 50);
+    foreign.check(&index);
+}
+
+#[test]
+fn an_index_that_cannot_be_used_is_made_anew() {
+    let mut made = Made::new();
+    made.add(&some_events(20));
+    let path = made.places.index();
+    let with = |spoil: &dyn Fn()| {
+        drop(made.ready());
+        spoil();
+        let index = made.ready();
+        assert!(index.is_on_disk());
+        made.check(&index);
+    };
+    with(&|| fs::write(&path, b"").unwrap());
+    with(&|| fs::write(&path, b"no database").unwrap());
+    with(&|| fs::write(&path, vec![0; 100_000]).unwrap());
+    with(&|| {
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+    });
+    with(&|| fs::remove_file(&path).unwrap());
+    let sql = |sql: &'static str| {
+        let path = path.clone();
+        move || Connection::open(&path).unwrap().execute_batch(sql).unwrap()
+    };
+    with(&sql("PRAGMA user_version = 2"));
+    with(&sql("DROP TABLE event"));
+    with(&sql("DROP TABLE meta"));
+    with(&sql("DELETE FROM meta"));
+    with(&sql("UPDATE meta SET next = 'x'"));
+    with(&sql("UPDATE meta SET next = 3"));
+    with(&sql("UPDATE meta SET offset = 64"));
+    with(&sql("UPDATE meta SET tail_leaf = x'00'"));
+    with(&sql("UPDATE meta SET ledger = ''"));
+}
+
+#[test]
+fn an_index_may_be_deleted_while_it_is_in_use() {
+    let mut made = Made::new();
+    made.add(&some_events(20));
+    let mut one = made.ready();
+    let mut two = made.ready();
+    for end in ["", "-wal", "-shm"] {
+        fs::remove_file(made.home.path().join(format!("ledger/index.db{end}"))).unwrap();
+    }
+    made.check(&one);
+    made.add(&some_events(20));
+    assert_eq!(one.catch_up(&made.log()).unwrap(), 40);
+    made.check(&one);
+    let three = made.ready();
+    assert_eq!(two.catch_up(&made.log()).unwrap(), 40);
+    drop(one);
+    made.check(&two);
+    made.check(&three);
+    made.check(&made.ready());
+}
+
+#[test]
+fn where_no_file_can_be_made_the_index_is_in_memory() {
+    let mut made = Made::new();
+    made.add(&some_events(20));
+    // A directory in the place of the file cannot be removed as a file, whoever asks.
+    fs::create_dir(made.places.index()).unwrap();
+    let index = made.ready();
+    assert!(!index.is_on_disk());
+    made.check(&index);
+    // Neither is there a directory below a file.
+    let below = Places::new(made.places.log().join("below"), made.places.anchor().to_owned());
+    let mut index = Index::open(&below, &made.log()).unwrap();
+    assert!(!index.is_on_disk());
+    assert_eq!(index.catch_up(&made.log()).unwrap(), 20);
+    made.check(&index);
+}
+
+#[test]
+fn many_catch_up_at_once() {
+    let mut made = Made::new();
+    let places = made.places.clone();
+    made.add(&[of(1, "run.created")]);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..6)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut size = 0;
+                    while size < 2001 {
+                        let log = Log::open(&places.log()).unwrap();
+                        let mut index = Index::open(&places, &log).unwrap();
+                        size = index.catch_up(&log).unwrap();
+                        let rows = index.events(&Query::default()).unwrap();
+                        assert!(rows.len() as u64 >= size);
+                        assert!(rows.iter().enumerate().all(|(at, row)| row.index == at as u64));
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..100 {
+            made.add(&some_events(20));
+        }
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+    made.check(&made.ready());
+}
+
+#[test]
+fn some_delete_the_index_while_many_catch_up() {
+    let mut made = Made::new();
+    let places = made.places.clone();
+    made.add(&some_events(300));
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let (places, made) = (&places, &made);
+            scope.spawn(move || {
+                for _ in 0..8 {
+                    if number == 0 {
+                        schema::remove(
+                            &places.index(),
+                            schema::identity(&places.index()).unwrap_or_default(),
+                        )
+                        .unwrap();
+                    }
+                    made.check(&made.ready());
+                }
+            });
+        }
+    });
+    assert!(made.ready().is_on_disk());
+}
+
+#[test]
+fn h12_a_damaged_index_never_tells_of_another_event() {
+    let mut made = Made::new();
+    made.add(&some_events(120));
+    drop(made.ready());
+    let whole = fs::read(made.places.index()).unwrap();
+    let mut rebuilt = 0;
+    for at in (0..whole.len()).step_by(whole.len() / 199) {
+        for flip in [0x01] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= flip;
+            fs::write(made.places.index(), &bytes).unwrap();
+            let log = made.log();
+            let mut index = made.index();
+            index.catch_up(&log).unwrap();
+            for (number, entry) in made.entries.iter().enumerate() {
+                match index.event(number as u64) {
+                    Ok(Some(row)) => {
+                        if let Ok(found) = read(&log, &row) {
+                            assert_eq!(&found, entry, "byte {at}");
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(IndexError::Damaged { .. }) => {
+                        // It was removed, and the next attempt is right.
+                        assert_eq!(index.catch_up(&log).unwrap(), 120);
+                        made.check(&index);
+                        rebuilt += 1;
+                        break;
+                    }
+                    Err(error) => panic!("byte {at}: {error:?}"),
+                }
+            }
+        }
+    }
+    assert!(rebuilt > 0);
+}
+
+#[test]
+fn a_row_that_does_not_mean_its_event_is_not_believed() {
+    let mut made = Made::new();
+    made.add(&some_events(10));
+    let index = made.ready();
+    let log = made.log();
+    let row = index.event(7).unwrap().unwrap();
+    assert!(read(&log, &row).is_ok());
+    let wrong = [
+        Row { offset: row.offset + 1, ..row.clone() },
+        Row { length: row.length - 1, ..row.clone() },
+        Row { leaf: made.leaves[6], ..row.clone() },
+        Row { run: None, ..row.clone() },
+        Row { sequence: row.sequence + 1, ..row.clone() },
+        Row { kind: "run.ended".to_owned(), ..row.clone() },
+        Row { actor: Actor::Broker, ..row.clone() },
+        Row { cause: Some(1), ..row.clone() },
+        Row { time: 1, ..row.clone() },
+    ];
+    for row in wrong {
+        assert!(matches!(read(&log, &row), Err(ReadError::Elsewhere { index: 7 })), "{row:?}");
+    }
+    let far = Row { offset: u64::from(u32::MAX), ..row };
+    assert!(matches!(read(&log, &far), Err(ReadError::Log { index: 7, .. })));
+}
+
+#[test]
+fn a_run_whose_newest_event_is_told_in_two_ways_is_damage() {
+    let mut made = Made::new();
+    made.add(&[of(1, "run.created"), of(1, "run.exec")]);
+    let mut index = made.ready();
+    index.connection.execute("UPDATE run SET last_sequence = 0", []).unwrap();
+    assert!(matches!(index.run_head(run(1)), Err(IndexError::Damaged { source: None })));
+    index.catch_up(&made.log()).unwrap();
+    made.check(&index);
+}
+
+#[test]
+fn every_question_is_answered_in_the_order_of_an_index() {
+    let made = Made::new();
+    let index = made.ready();
+    for bits in 0..128_u32 {
+        let on = |bit: u32| bits & (1 << bit) != 0;
+        let query = Query {
+            run: on(0).then(|| run(1)),
+            kind: on(1).then(|| if on(2) { "request" } else { "request.decided" }.to_owned()),
+            since: on(3).then_some(5),
+            until: on(4).then_some(9),
+            after: on(5).then_some(1),
+            before: on(5).then_some(100),
+            newest_first: on(6),
+            limit: Some(3),
+        };
+        let has_condition = bits & 0b11_1011 != 0;
+        let (sql, values) = query.asking();
+        let mut statement = index.connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let plan: Vec<String> = statement
+            .query_map(rusqlite::params_from_iter(values), |row| row.get(3))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        for step in &plan {
+            assert!(!step.contains("TEMP B-TREE"), "{query:?}: {plan:?}");
+            assert!(!has_condition || !step.contains("SCAN e"), "{query:?}: {plan:?}");
+        }
+    }
+}
+
+/// The events of a query by looking at each.
+fn naive(made: &Made, query: &Query) -> Vec<u64> {
+    let fits = |index: u64, entry: &Entry| {
+        let kind = query.kind.as_ref().is_none_or(|kind| match kind.contains('.') {
+            true => entry.kind == *kind,
+            false => entry.kind.split('.').next() == Some(kind),
+        });
+        kind && query.run.is_none_or(|run| entry.run == Some(run))
+            && query.since.is_none_or(|since| entry.moment.time >= since)
+            && query.until.is_none_or(|until| entry.moment.time < until)
+            && query.after.is_none_or(|after| index > after)
+            && query.before.is_none_or(|before| index < before)
+    };
+    let mut found: Vec<u64> = (0..)
+        .zip(&made.entries)
+        .filter(|(index, entry)| fits(*index, entry))
+        .map(|(index, _)| index)
+        .collect();
+    if query.newest_first {
+        found.reverse();
+    }
+    found.truncate(query.limit.unwrap_or(usize::MAX));
+    found
+}
+
+const KINDS: [&str; 6] =
+    ["request.decided", "request.finished", "run.created", "run.ended", "request", "requests.x"];
+
+fn any_event() -> impl Strategy<Value = Coming> {
+    let time = prop_oneof![0..50_u64, Just(u64::MAX), Just(1 << 63), any::<u64>()];
+    (
+        proptest::option::of(0..3_u8),
+        0..KINDS.len(),
+        proptest::option::of(0..60_u64),
+        time,
+        any::<bool>(),
+    )
+        .prop_map(|(run, kind, cause, time, allow)| Coming {
+            run,
+            kind: KINDS[kind],
+            cause,
+            time,
+            verdict: allow.then_some("allow"),
+            body: None,
+        })
+}
+
+fn any_query() -> impl Strategy<Value = Query> {
+    let kind = prop_oneof![
+        Just("request"),
+        Just("run"),
+        Just("request.decided"),
+        Just("none"),
+        Just("a.b"),
+        Just("")
+    ];
+    let time = || proptest::option::of(prop_oneof![0..60_u64, Just(u64::MAX), Just(1 << 63)]);
+    let index = || proptest::option::of(prop_oneof![0..90_u64, Just(u64::MAX)]);
+    (
+        proptest::option::of(0..4_u8),
+        proptest::option::of(kind),
+        (time(), time()),
+        (index(), index()),
+        any::<bool>(),
+        proptest::option::of(0..20_usize),
+    )
+        .prop_map(|(number, kind, (since, until), (after, before), newest_first, limit)| {
+            Query {
+                run: number.map(run),
+                kind: kind.map(str::to_owned),
+                since,
+                until,
+                after,
+                before,
+                newest_first,
+                limit,
+            }
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn an_answer_is_what_looking_at_every_event_gives(
+        batches in proptest::collection::vec(proptest::collection::vec(any_event(), 1..12), 0..8),
+        queries in proptest::collection::vec(any_query(), 40),
+    ) {
+        let mut made = Made::new();
+        let mut index = made.ready();
+        for (number, batch) in batches.iter().enumerate() {
+            made.add(batch);
+            if number % 3 == 0 {
+                index.catch_up(&made.log()).unwrap();
+            }
+        }
+        index.catch_up(&made.log()).unwrap();
+        made.check(&index);
+        for query in &queries {
+            prop_assert_eq!(indices(&index.events(query).unwrap()), naive(&made, query), "{:?}", query);
+        }
+        let effects = |cause| (0..).zip(&made.entries).filter(move |(_, entry)| entry.cause == Some(cause));
+        for cause in 0..60 {
+            let expected: Vec<u64> = effects(cause).map(|(index, _)| index).collect();
+            prop_assert_eq!(indices(&index.effects_of(cause).unwrap()), expected);
+        }
+        let verdict = |entry: &Entry| match entry.fields.get("verdict") {
+            Some(Value::Text(text)) => Some(text.clone()),
+            _ => None,
+        };
+        let open: Vec<u64> = (0..)
+            .zip(&made.entries)
+            .filter(|(_, entry)| event::opens(&entry.kind, verdict(entry).as_deref()))
+            .filter(|(index, intent)| {
+                !effects(*index).any(|(later, effect)| later > *index && event::closes(&effect.kind, &intent.kind))
+            })
+            .map(|(index, _)| index)
+            .collect();
+        prop_assert_eq!(indices(&index.unsettled(None).unwrap()), open);
+    }
+}
