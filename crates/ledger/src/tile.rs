@@ -15,6 +15,8 @@
 mod bundle;
 mod cache;
 mod path;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -55,6 +57,8 @@ pub enum TileError {
     Write { path: PathBuf, source: io::Error },
     #[error("{} has not the length of a tile", path.display())]
     Length { path: PathBuf },
+    #[error("{} is missing", path.display())]
+    Missing { path: PathBuf },
     #[error("there are hashes of {size} entries; the next ones begin with entry {from}")]
     Gap { size: u64, from: u64 },
     #[error("there are hashes of {size} entries, and none of subtree {index} of level {level}")]
@@ -142,7 +146,7 @@ impl Tiles {
                 Some(skip) => Ok(self.tail_from(skip).take(width.into()).collect()),
                 None => {
                     let path = self.dir.join(tile_path(0, index, WIDTH));
-                    let missing = || TileError::Length { path: path.clone() };
+                    let missing = || TileError::Missing { path: path.clone() };
                     let mut hashes = read(&path)?.ok_or_else(missing)?;
                     hashes.truncate(width.into());
                     Ok(hashes)

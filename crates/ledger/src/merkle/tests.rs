@@ -150,7 +150,7 @@ impl Hashes for Rows {
     type Error = Infallible;
 
     fn hash(&self, level: u8, index: u64) -> Result<Digest, Infallible> {
-        Ok(self.0[usize::from(level)][usize::try_from(index).unwrap()])
+        Ok(self.0[usize::from(level)][at(index)])
     }
 }
 
@@ -224,6 +224,10 @@ fn literal_subproof(old: usize, leaves: &[Digest], known: bool) -> Vec<Digest> {
     proof
 }
 
+fn at(index: u64) -> usize {
+    usize::try_from(index).unwrap()
+}
+
 fn digest(text: &str) -> Digest {
     text.parse().unwrap()
 }
@@ -282,8 +286,8 @@ fn the_published_roots_come_out_by_every_way() {
 fn the_published_inclusion_proofs_are_made_and_taken() {
     let tree = Rows::classic();
     for (index, size, proof) in INCLUSION {
-        let (proof, root) = (digests(proof), digest(ROOTS[size as usize]));
-        let leaf = Digest::leaf(LEAVES[index as usize]);
+        let (proof, root) = (digests(proof), digest(ROOTS[at(size)]));
+        let leaf = Digest::leaf(LEAVES[at(index)]);
         assert_eq!(tree.inclusion(index, size), proof, "{index} of {size}");
         assert_eq!(
             verify_inclusion(&leaf, index, size, &proof, &root),
@@ -296,8 +300,8 @@ fn the_published_inclusion_proofs_are_made_and_taken() {
 #[test]
 fn the_published_probes_of_inclusion_are_refused() {
     for (index, size, proof) in INCLUSION {
-        let (proof, root) = (digests(proof), digest(ROOTS[size as usize]));
-        let leaf = Digest::leaf(LEAVES[index as usize]);
+        let (proof, root) = (digests(proof), digest(ROOTS[at(size)]));
+        let leaf = Digest::leaf(LEAVES[at(index)]);
         let some = digest("abacaba000000000000000000000000000000000000000000060061e00123456");
         for index in [index.wrapping_sub(1), index + 1, index ^ 2] {
             assert!(verify_inclusion(&leaf, index, size, &proof, &root).is_err());
@@ -343,7 +347,7 @@ fn the_published_consistency_proofs_are_made_and_taken() {
     let tree = Rows::classic();
     for (old, new, proof) in CONSISTENCY {
         let proof = digests(proof);
-        let (old_root, new_root) = (digest(ROOTS[old as usize]), digest(ROOTS[new as usize]));
+        let (old_root, new_root) = (digest(ROOTS[at(old)]), digest(ROOTS[at(new)]));
         assert_eq!(tree.consistency(old, new), proof, "{old} to {new}");
         let checked = verify_consistency(old, &old_root, new, &new_root, &proof);
         assert_eq!(checked, Ok(()), "{old} to {new}");
@@ -354,7 +358,7 @@ fn the_published_consistency_proofs_are_made_and_taken() {
 fn the_published_probes_of_consistency_are_refused() {
     for (old, new, proof) in CONSISTENCY.into_iter().filter(|(_, _, proof)| !proof.is_empty()) {
         let proof = digests(proof);
-        let (old_root, new_root) = (digest(ROOTS[old as usize]), digest(ROOTS[new as usize]));
+        let (old_root, new_root) = (digest(ROOTS[at(old)]), digest(ROOTS[at(new)]));
         for old in [old - 1, old + 1, old ^ 2] {
             assert!(verify_consistency(old, &old_root, new, &new_root, &proof).is_err());
         }
@@ -412,14 +416,14 @@ const SOME_SIZES: u64 = 131;
 fn every_entry_of_every_small_tree_has_the_proof_of_the_rfc() {
     let tree = Rows::numbered(SOME_SIZES);
     for size in 1..=SOME_SIZES {
-        let leaves = &tree.leaves()[..size as usize];
+        let leaves = &tree.leaves()[..at(size)];
         let root = tree.root(size);
         assert_eq!(root, literal_root(leaves), "{size}");
         for (index, leaf) in (0..).zip(leaves) {
             let proof = tree.inclusion(index, size);
             assert_eq!(verify_inclusion(leaf, index, size, &proof, &root), Ok(()));
             if size < 40 || index % 16 == 15 || index + 3 > size {
-                assert_eq!(proof, literal_path(index as usize, leaves), "{index} of {size}");
+                assert_eq!(proof, literal_path(at(index), leaves), "{index} of {size}");
             }
             for other in [0, index / 2, index.wrapping_sub(1), index + 1, size - 1] {
                 let taken = verify_inclusion(leaf, other, size, &proof, &root).is_ok();
@@ -435,13 +439,13 @@ fn every_two_small_trees_have_the_proof_of_the_rfc() {
     let roots: Vec<_> = (0..=SOME_SIZES).map(|size| tree.root(size)).collect();
     let wrong = Digest::leaf(b"wrong");
     for new in 0..=SOME_SIZES {
-        let leaves = &tree.leaves()[..new as usize];
+        let leaves = &tree.leaves()[..at(new)];
         for old in 0..=new {
-            let (old_root, new_root) = (&roots[old as usize], &roots[new as usize]);
+            let (old_root, new_root) = (&roots[at(old)], &roots[at(new)]);
             let proof = tree.consistency(old, new);
             assert_eq!(verify_consistency(old, old_root, new, new_root, &proof), Ok(()));
             if old != 0 && (new < 40 || old % 16 == 0 || old + 3 > new) {
-                assert_eq!(proof, literal_subproof(old as usize, leaves, true), "{old} to {new}");
+                assert_eq!(proof, literal_subproof(at(old), leaves, true), "{old} to {new}");
             }
             if old != 0 {
                 assert!(verify_consistency(old, &wrong, new, new_root, &proof).is_err());
@@ -458,7 +462,7 @@ fn a_frontier_goes_on_where_its_peaks_left_off() {
     for (size, leaf) in (1..).zip(tree.leaves()) {
         frontier.push(*leaf);
         assert_eq!((frontier.size(), frontier.root()), (size, tree.root(size)));
-        assert_eq!(frontier.peaks().len(), size.count_ones() as usize);
+        assert_eq!(frontier.peaks().len(), at(size.count_ones().into()));
         let again = Frontier::from_peaks(size, frontier.peaks().to_vec());
         assert_eq!(again, Some(frontier.clone()));
     }
@@ -558,7 +562,7 @@ fn a_proof_with_any_one_bit_changed_is_refused() {
 
 #[track_caller]
 fn check_spoilt_inclusion(tree: &Rows, index: u64, size: u64, bits: &[usize]) {
-    let (leaf, root) = (tree.leaves()[index as usize], tree.root(size));
+    let (leaf, root) = (tree.leaves()[at(index)], tree.root(size));
     let proof = tree.inclusion(index, size);
     let check = |proof: &[Digest]| verify_inclusion(&leaf, index, size, proof, &root);
     assert_eq!(check(&proof), Ok(()));
