@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod anchor;
+mod bodies;
 mod body;
 mod bytes;
 mod checkpoint;
@@ -20,10 +21,13 @@ mod merkle;
 mod note;
 mod places;
 mod random;
+mod receipt;
 mod salts;
 mod tile;
+mod verify;
 
 pub use anchor::{AnchorError, public_keys};
+pub use bodies::{BodyError, Usage};
 pub use body::{Body, Committing, Salt};
 pub use checkpoint::{Checkpoint, CheckpointError, open as open_checkpoint};
 pub use digest::{Digest, DigestError};
@@ -40,4 +44,6 @@ pub use merkle::{
 };
 pub use note::{KeyError, MAX_NOTE, Note, NoteError, Signature, SigningKey, VerifyingKey};
 pub use places::Places;
+pub use receipt::{Disclose, MAX_RECEIPT, ReceiptError, RunReceipt, Verified, verify_receipt};
 pub use tile::{TileError, TilePath, Tiles, bundle, entries_path, parse_path, tile_path, unbundle};
+pub use verify::{Asked, BodyCounts, Code, Finding, Place, Report, Severity, VerifyError, verify};

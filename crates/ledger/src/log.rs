@@ -230,7 +230,7 @@ impl<'a> Batch<'a> {
 }
 
 /// Reads until the buffer is full or the file ends; how much that was.
-fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(crate) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(room) = buffer.get_mut(filled..).filter(|room| !room.is_empty()) {
         match file.read_at(room, offset + filled as u64) {

@@ -1,0 +1,349 @@
+//! The receipt of one run: a file with which anybody can check what happened, without the ledger.
+//!
+//! There is one spelling of a receipt, so a changed byte is found even where nothing depends on it.
+//! Only the salt of a body whose content is not disclosed cannot be checked by what is in the file.
+//!
+//! **Invariant:** a [`Verified`] exists only for a receipt of which everything holds.
+
+mod make;
+mod verified;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use belljar_model::RunId;
+use serde::{Deserialize, Serialize};
+
+use crate::anchor::{AnchorError, endorsed};
+use crate::body::{Body, Committing, Salt};
+use crate::checkpoint::{self, Checkpoint, CheckpointError};
+use crate::digest::Digest;
+use crate::entry::{Entry, EntryError};
+use crate::log::LogError;
+use crate::merkle::{ProofError, verify_inclusion};
+use crate::note::VerifyingKey;
+
+pub use make::Disclose;
+pub use verified::Verified;
+
+/// A receipt in its parts. What it says is worth nothing before [`verify_receipt`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunReceipt {
+    run: RunId,
+    key: VerifyingKey,
+    rotations: Vec<Rotation>,
+    checkpoint: String,
+    events: Vec<Proved>,
+    bodies: Vec<Disclosed>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rotation {
+    old: VerifyingKey,
+    new: VerifyingKey,
+    endorsement: Vec<u8>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Proved {
+    index: u64,
+    entry: Vec<u8>,
+    proof: Vec<Digest>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Disclosed {
+    hash: Digest,
+    salt: Salt,
+    content: Option<Vec<u8>>,
+}
+
+/// Why there is no receipt, or why one is not to be believed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiptError {
+    #[error("the receipt is longer than {MAX_RECEIPT} bytes")]
+    TooLong,
+    #[error("this is no receipt")]
+    Json(#[source] serde_json::Error),
+    #[error("this is no receipt of a format that this version knows")]
+    Format,
+    #[error("the receipt is not spelt as receipts are: it was changed")]
+    Spelling,
+    #[error("`{what}` of the receipt is not of its form")]
+    Value { what: &'static str },
+    #[error("the keys of the receipt do not lead from one to the next")]
+    Rotation,
+    #[error("the checkpoint of the receipt does not hold")]
+    Checkpoint(#[source] CheckpointError),
+    #[error("the receipt has no event")]
+    NoEvents,
+    #[error("event {index} of the receipt cannot be read")]
+    Entry { index: u64, source: EntryError },
+    #[error("event {index} is not the one that follows in run {run}")]
+    Chain { index: u64, run: RunId },
+    #[error("event {index} is not in the tree of the checkpoint")]
+    Proof { index: u64, source: ProofError },
+    #[error("body {hash} is not named by the run, or is out of order")]
+    BodyUnnamed { hash: Digest },
+    #[error("the content of body {hash} is not the one that was recorded")]
+    BodyContent { hash: Digest },
+    /// Everything else holds.
+    #[error("the receipt holds, but is signed by {key}, which no given key leads to")]
+    UntrustedKey { key: Box<VerifyingKey> },
+    #[error("run {run} is not in the ledger")]
+    NoRun { run: RunId },
+    #[error("nothing of run {run} is signed yet")]
+    NotSigned { run: RunId },
+    #[error("there is no signed checkpoint")]
+    NoHead,
+    #[error("use the ledger's keys")]
+    Anchor(#[source] AnchorError),
+    #[error("read the log")]
+    Log(#[source] LogError),
+    #[error("read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+}
+
+/// The longest receipt that is read or made.
+pub const MAX_RECEIPT: usize = 256 << 20;
+const FORMAT: &str = "belljar receipt 1";
+
+/// The file, in the order of its keys.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    format: String,
+    run: String,
+    key: String,
+    rotations: Vec<RawRotation>,
+    checkpoint: String,
+    events: Vec<RawEvent>,
+    bodies: Vec<RawBody>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRotation {
+    old: String,
+    new: String,
+    endorsement: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawEvent {
+    index: u64,
+    entry: String,
+    proof: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawBody {
+    hash: String,
+    salt: String,
+    content: Option<String>,
+}
+
+/// Checks a receipt: that it holds in itself, and that one of the keys leads to the one it is signed by.
+pub fn verify_receipt(text: &str, trusted: &[VerifyingKey]) -> Result<Verified, ReceiptError> {
+    let receipt = RunReceipt::parse(text)?;
+    let key = receipt.key.clone();
+    let (checkpoint, _) = checkpoint::open(&receipt.checkpoint, std::slice::from_ref(&key))
+        .map_err(ReceiptError::Checkpoint)?;
+    receipt.check_rotations()?;
+    let events = receipt.check_events(&checkpoint)?;
+    receipt.check_bodies(&events)?;
+    if !receipt.keys().any(|key| trusted.contains(key)) {
+        return Err(ReceiptError::UntrustedKey { key: Box::new(key) });
+    }
+    let bodies = receipt.bodies.into_iter().filter_map(|body| Some((body.hash, body.content?)));
+    Ok(Verified::new(receipt.run, events, checkpoint, key, bodies.collect()))
+}
+
+impl RunReceipt {
+    /// Reads the parts of a receipt; only its spelling is checked.
+    pub fn parse(text: &str) -> Result<Self, ReceiptError> {
+        if text.len() > MAX_RECEIPT {
+            return Err(ReceiptError::TooLong);
+        }
+        let raw: Raw = serde_json::from_str(text).map_err(ReceiptError::Json)?;
+        if raw.format != FORMAT {
+            return Err(ReceiptError::Format);
+        }
+        let receipt = Self::from_raw(raw)?;
+        if receipt.to_text() != text {
+            return Err(ReceiptError::Spelling);
+        }
+        Ok(receipt)
+    }
+
+    /// The file: one line of JSON.
+    pub fn to_text(&self) -> String {
+        let raw = Raw {
+            format: FORMAT.to_owned(),
+            run: self.run.to_string(),
+            key: self.key.to_string(),
+            rotations: self.rotations.iter().map(Rotation::to_raw).collect(),
+            checkpoint: self.checkpoint.clone(),
+            events: self.events.iter().map(Proved::to_raw).collect(),
+            bodies: self.bodies.iter().map(Disclosed::to_raw).collect(),
+        };
+        let mut text = serde_json::to_string(&raw).expect("strings and numbers are always JSON");
+        text.push('\n');
+        text
+    }
+
+    fn from_raw(raw: Raw) -> Result<Self, ReceiptError> {
+        let value = |what| move || ReceiptError::Value { what };
+        Ok(Self {
+            run: raw.run.parse().map_err(|_| value("run")())?,
+            key: raw.key.parse().map_err(|_| value("key")())?,
+            rotations: raw
+                .rotations
+                .into_iter()
+                .map(|raw| Rotation::from_raw(&raw).ok_or_else(value("rotations")))
+                .collect::<Result<_, _>>()?,
+            checkpoint: raw.checkpoint,
+            events: raw
+                .events
+                .into_iter()
+                .map(|raw| Proved::from_raw(&raw).ok_or_else(value("events")))
+                .collect::<Result<_, _>>()?,
+            bodies: raw
+                .bodies
+                .into_iter()
+                .map(|raw| Disclosed::from_raw(&raw).ok_or_else(value("bodies")))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The keys from the first to the one that signed.
+    fn keys(&self) -> impl Iterator<Item = &VerifyingKey> {
+        self.rotations.iter().map(|rotation| &rotation.old).chain([&self.key])
+    }
+
+    fn check_rotations(&self) -> Result<(), ReceiptError> {
+        let followers = self.keys().skip(1);
+        for (rotation, next) in self.rotations.iter().zip(followers) {
+            let holds = rotation.new == *next
+                && rotation.old.name() == rotation.new.name()
+                && rotation.old.verify_bytes(&endorsed(&rotation.new), &rotation.endorsement);
+            if !holds {
+                return Err(ReceiptError::Rotation);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_events(&self, checkpoint: &Checkpoint) -> Result<Vec<(u64, Entry)>, ReceiptError> {
+        let mut checked: Vec<(u64, Entry)> = Vec::with_capacity(self.events.len());
+        let mut previous = None;
+        for (sequence, event) in (0..).zip(&self.events) {
+            let index = event.index;
+            let entry = Entry::decode(&event.entry)
+                .map_err(|source| ReceiptError::Entry { index, source })?;
+            let follows = entry.run == Some(self.run)
+                && entry.sequence == sequence
+                && entry.previous == previous
+                && (sequence > 0 || entry.kind == "run.created")
+                && checked.last().is_none_or(|(before, _)| *before < index)
+                && entry.cause.is_none_or(|cause| cause < index);
+            if !follows {
+                return Err(ReceiptError::Chain { index, run: self.run });
+            }
+            let leaf = Digest::leaf(&event.entry);
+            verify_inclusion(&leaf, index, checkpoint.size(), &event.proof, &checkpoint.root())
+                .map_err(|source| ReceiptError::Proof { index, source })?;
+            previous = Some(leaf);
+            checked.push((index, entry));
+        }
+        if checked.is_empty() {
+            return Err(ReceiptError::NoEvents);
+        }
+        Ok(checked)
+    }
+
+    fn check_bodies(&self, events: &[(u64, Entry)]) -> Result<(), ReceiptError> {
+        let bodies = events.iter().flat_map(|(_, entry)| entry.fields.bodies());
+        let named: HashMap<Digest, &Body> = bodies.map(|body| (body.hash(), body)).collect();
+        let mut last = None;
+        for Disclosed { hash, salt, content } in &self.bodies {
+            let hash = *hash;
+            let body = named.get(&hash).filter(|_| last < Some(hash));
+            let body = body.ok_or(ReceiptError::BodyUnnamed { hash })?;
+            last = Some(hash);
+            let Some(content) = content else { continue };
+            let mut committing = Committing::new(*salt);
+            committing.update(content);
+            let made = committing.finish();
+            if made.hash() != hash || made.size() != body.size() {
+                return Err(ReceiptError::BodyContent { hash });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rotation {
+    fn to_raw(&self) -> RawRotation {
+        RawRotation {
+            old: self.old.to_string(),
+            new: self.new.to_string(),
+            endorsement: STANDARD.encode(&self.endorsement),
+        }
+    }
+
+    fn from_raw(raw: &RawRotation) -> Option<Self> {
+        Some(Self {
+            old: raw.old.parse().ok()?,
+            new: raw.new.parse().ok()?,
+            endorsement: STANDARD.decode(&raw.endorsement).ok()?,
+        })
+    }
+}
+
+impl Proved {
+    fn to_raw(&self) -> RawEvent {
+        RawEvent {
+            index: self.index,
+            entry: STANDARD.encode(&self.entry),
+            proof: self.proof.iter().map(|hash| STANDARD.encode(hash.as_bytes())).collect(),
+        }
+    }
+
+    fn from_raw(raw: &RawEvent) -> Option<Self> {
+        let proof: Option<_> =
+            raw.proof.iter().map(|hash| Some(Digest::new(array(hash)?))).collect();
+        Some(Self { index: raw.index, entry: STANDARD.decode(&raw.entry).ok()?, proof: proof? })
+    }
+}
+
+impl Disclosed {
+    fn to_raw(&self) -> RawBody {
+        RawBody {
+            hash: self.hash.to_string(),
+            salt: STANDARD.encode(self.salt.as_bytes()),
+            content: self.content.as_ref().map(|content| STANDARD.encode(content)),
+        }
+    }
+
+    fn from_raw(raw: &RawBody) -> Option<Self> {
+        let content = raw.content.as_ref().map(|content| STANDARD.decode(content)).transpose();
+        Some(Self {
+            hash: raw.hash.parse().ok()?,
+            salt: Salt::new(array(&raw.salt)?),
+            content: content.ok()?,
+        })
+    }
+}
+
+fn array(text: &str) -> Option<[u8; 32]> {
+    STANDARD.decode(text).ok()?.try_into().ok()
+}

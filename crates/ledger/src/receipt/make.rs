@@ -1,0 +1,219 @@
+//! Makes receipts, from the log alone.
+//!
+//! Reads the log once from its beginning, so that nothing that is only derived can spoil a proof, and
+//! checks the receipt as its reader will before giving it out.
+
+use std::fs::File;
+
+use belljar_model::RunId;
+
+use super::{Disclosed, MAX_RECEIPT, Proved, ReceiptError, Rotation, RunReceipt, verify_receipt};
+use crate::anchor::public_keys;
+use crate::body::Body;
+use crate::checkpoint;
+use crate::digest::Digest;
+use crate::entry::{Entry, EntryView};
+use crate::event::{Event, KeyRotated};
+use crate::frame::HEADER;
+use crate::head::{self, Head};
+use crate::log::{Located, Log};
+use crate::merkle::{Hashes, inclusion};
+use crate::note::VerifyingKey;
+use crate::places::Places;
+use crate::salts::{self, Kept};
+use crate::verify;
+
+/// What of the bodies a receipt lets its reader see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disclose {
+    /// Commitments only, from which nothing can be guessed.
+    Nothing,
+    /// The salts, and the content where it was kept.
+    Bodies,
+}
+
+/// What one reading of the log gathers.
+struct Gathered {
+    tree: Tree,
+    events: Vec<(u64, Vec<u8>)>,
+    rotations: Vec<Rotation>,
+}
+
+/// All hashes of the tree: for each level those of its complete subtrees.
+#[derive(Default)]
+struct Tree(Vec<Vec<Digest>>);
+
+/// The tree has no such subtree.
+struct Incomplete;
+
+const LOOKS: u32 = 5;
+
+impl RunReceipt {
+    /// Makes the receipt of a run as far as it is signed.
+    pub fn make(places: &Places, run: RunId, disclose: Disclose) -> Result<Self, ReceiptError> {
+        let head = newest_head(places)?;
+        let keys = public_keys(places).map_err(ReceiptError::Anchor)?;
+        let (signed, key) =
+            checkpoint::open(&head.note, &keys).map_err(ReceiptError::Checkpoint)?;
+        let log = Log::open(&places.log()).map_err(ReceiptError::Log)?;
+        let gathered = gather(&log, signed.size(), run)?;
+        let mut receipt = Self {
+            run,
+            key: key.clone(),
+            rotations: path_to(key, gathered.rotations),
+            checkpoint: head.note,
+            events: prove(&gathered.tree, gathered.events, signed.size())?,
+            bodies: Vec::new(),
+        };
+        if disclose == Disclose::Bodies {
+            receipt.bodies = receipt.disclosed(places)?;
+        }
+        let text = receipt.to_text();
+        if text.len() > MAX_RECEIPT {
+            return Err(ReceiptError::TooLong);
+        }
+        verify_receipt(&text, &keys)?;
+        Ok(receipt)
+    }
+
+    /// The bodies whose salt is still there, by rising hash.
+    fn disclosed(&self, places: &Places) -> Result<Vec<Disclosed>, ReceiptError> {
+        let path = places.salts();
+        let salts = salts::all(&path).map_err(|source| ReceiptError::Read { path, source })?;
+        let entries = self.events.iter().filter_map(|event| Entry::decode(&event.entry).ok());
+        let mut named: Vec<Body> =
+            entries.flat_map(|entry| entry.fields.bodies().copied().collect::<Vec<_>>()).collect();
+        named.sort_by_key(|body| (body.hash(), !body.is_kept()));
+        named.dedup_by_key(|body| body.hash());
+        let mut disclosed = Vec::new();
+        let mut room = MAX_RECEIPT as u64 / 2; // base64, and the rest of the receipt
+        for body in named {
+            let hash = body.hash();
+            let Some(Kept::Salt(salt)) = salts.get(&hash).copied() else { continue };
+            let content = match body.is_kept() {
+                true => {
+                    room = room.checked_sub(body.size()).ok_or(ReceiptError::TooLong)?;
+                    verify::read_body(places, &hash, body.size(), salt)
+                        .map_err(|(path, source)| ReceiptError::Read { path, source })?
+                }
+                false => None,
+            };
+            disclosed.push(Disclosed { hash, salt, content });
+        }
+        Ok(disclosed)
+    }
+}
+
+/// The newest head; one that is being written right now is looked at again.
+fn newest_head(places: &Places) -> Result<Head, ReceiptError> {
+    let path = places.head();
+    let read = |source| ReceiptError::Read { path: path.clone(), source };
+    let file = File::open(&path).map_err(read)?;
+    for _ in 0..LOOKS {
+        if let Some(head) = head::newest(head::read(&file).map_err(read)?) {
+            return Ok(head);
+        }
+        std::thread::yield_now();
+    }
+    Err(ReceiptError::NoHead)
+}
+
+/// Reads the log up to `size`.
+fn gather(log: &Log, size: u64, run: RunId) -> Result<Gathered, ReceiptError> {
+    let name = run.to_string();
+    let mut gathered =
+        Gathered { tree: Tree::default(), events: Vec::new(), rotations: Vec::new() };
+    let mut later = false;
+    let mut scan = log.scan(HEADER as u64, 0);
+    while let Some(batch) = scan.next().map_err(ReceiptError::Log)? {
+        for event in batch.events() {
+            if event.index < size {
+                gathered.take(&event, &name);
+            } else {
+                later |= EntryView::parse(event.bytes).is_ok_and(|view| view.run == name);
+            }
+        }
+        if batch.end() >= size && (later || !gathered.events.is_empty()) {
+            break;
+        }
+    }
+    match (gathered.events.is_empty(), later) {
+        (false, _) => Ok(gathered),
+        (true, true) => Err(ReceiptError::NotSigned { run }),
+        (true, false) => Err(ReceiptError::NoRun { run }),
+    }
+}
+
+impl Gathered {
+    fn take(&mut self, event: &Located<'_>, run: &str) {
+        self.tree.push(event.leaf);
+        // What cannot be read is no event of the run; the verifier tells what it is.
+        let Ok(view) = EntryView::parse(event.bytes) else { return };
+        if view.run == run {
+            self.events.push((event.index, event.bytes.to_vec()));
+        }
+        if view.run.is_empty() && view.kind == "key.rotated" {
+            self.rotations.extend(rotation(event.bytes));
+        }
+    }
+}
+
+fn rotation(bytes: &[u8]) -> Option<Rotation> {
+    let entry = Entry::decode(bytes).ok()?;
+    let Event::KeyRotated(rotated) = Event::read(&entry.kind, &entry.fields).ok()? else {
+        return None;
+    };
+    let KeyRotated { old, new, endorsement } = rotated;
+    Some(Rotation { old: old.parse().ok()?, new: new.parse().ok()?, endorsement })
+}
+
+/// The exchanges that lead from the first key to this one.
+fn path_to(key: &VerifyingKey, mut rotations: Vec<Rotation>) -> Vec<Rotation> {
+    let mut path: Vec<Rotation> = Vec::new();
+    loop {
+        let wanted = path.last().map_or(key, |rotation| &rotation.old);
+        let Some(place) = rotations.iter().rposition(|rotation| rotation.new == *wanted) else {
+            path.reverse();
+            return path;
+        };
+        // Later ones cannot lead to it, so this ends.
+        let found = rotations.drain(place..).next();
+        path.extend(found);
+    }
+}
+
+fn prove(tree: &Tree, events: Vec<(u64, Vec<u8>)>, size: u64) -> Result<Vec<Proved>, ReceiptError> {
+    let proved = events.into_iter().map(|(index, entry)| {
+        let proof = inclusion(tree, index, size).ok().flatten();
+        proof.map(|proof| Proved { index, entry, proof }).ok_or(ReceiptError::NoHead)
+    });
+    proved.collect()
+}
+
+impl Tree {
+    fn push(&mut self, leaf: Digest) {
+        let mut hash = leaf;
+        for level in 0.. {
+            if self.0.len() == level {
+                self.0.push(Vec::new());
+            }
+            let Some(hashes) = self.0.get_mut(level) else { return };
+            hashes.push(hash);
+            let [.., left, right] = hashes.as_slice() else { return };
+            if hashes.len() % 2 == 1 {
+                return;
+            }
+            hash = Digest::node(left, right);
+        }
+    }
+}
+
+impl Hashes for Tree {
+    type Error = Incomplete;
+
+    fn hash(&self, level: u8, index: u64) -> Result<Digest, Incomplete> {
+        let index = usize::try_from(index).map_err(|_| Incomplete)?;
+        let hashes = self.0.get(usize::from(level)).ok_or(Incomplete)?;
+        hashes.get(index).copied().ok_or(Incomplete)
+    }
+}

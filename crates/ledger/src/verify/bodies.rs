@@ -1,0 +1,431 @@
+//! The deep look: every body that an event names is there and fits, or an event says why not.
+//!
+//! What excuses an absence must be signed: an event that somebody put behind the head excuses nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use super::finding::{Code, Findings, Place, Severity};
+use super::{BodyCounts, VerifyError, anchor};
+use crate::body::{Committing, Salt};
+use crate::bytes::Cursor;
+use crate::digest::Digest;
+use crate::entry::EntryView;
+use crate::field::{Raw, items};
+use crate::frame::{self, HEADER, SALTS_MAGIC};
+use crate::log::Located;
+use crate::places::Places;
+use crate::salts::{self, Kept, RECORD};
+
+/// What events say about bodies, and the salts.
+#[derive(Debug, Default)]
+pub(super) struct Bodies {
+    named: HashMap<Digest, Named>,
+    /// By the index of the event that says so.
+    redacted: HashMap<Digest, u64>,
+    /// Events that prune: their own index, and the index before which bodies were dropped.
+    pruned: Vec<(u64, u64)>,
+    /// `None`: the file is not there.
+    salts: Option<Vec<u8>>,
+}
+
+/// A body as events name it.
+#[derive(Debug, Clone, Copy)]
+struct Named {
+    size: u64,
+    kept: bool,
+    last: u64,
+}
+
+/// Why a body may be absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Excuse {
+    Redacted,
+    Pruned,
+}
+
+const MAGIC: &[u8; 8] = b"BJBODY1\n";
+const PREFIX: usize = 48; // magic, commitment, size
+const MAX_PRUNES: usize = 100_000;
+/// zstd's own limit for what a decoder should be ready to keep.
+const WINDOW: u32 = 27;
+
+impl Bodies {
+    /// Remembers what the event says about bodies.
+    pub(super) fn take(&mut self, event: &Located<'_>, view: &EntryView<'_>) {
+        let own = view.run.is_empty();
+        let redacts = own && view.kind == "ledger.redacted";
+        let prunes = own && view.kind == "ledger.pruned";
+        view.walk(|name, value| match value {
+            Raw::Body(body) => {
+                let fresh = Named { size: body.size(), kept: false, last: 0 };
+                let named = self.named.entry(body.hash()).or_insert(fresh);
+                named.kept |= body.is_kept();
+                named.last = event.index;
+            }
+            Raw::List(list) if redacts && name == "bodies" => {
+                for hash in items(list).filter_map(|item| item.try_into().ok()) {
+                    self.redacted.entry(Digest::new(hash)).or_insert(event.index);
+                }
+            }
+            Raw::Number(before) if prunes && name == "before_index" => {
+                if self.pruned.len() < MAX_PRUNES {
+                    self.pruned.push((event.index, before));
+                }
+            }
+            Raw::Text(_)
+            | Raw::Bytes(_)
+            | Raw::Number(_)
+            | Raw::Truth(_)
+            | Raw::List(_)
+            | Raw::Hash(_) => {}
+        });
+    }
+
+    /// Reads the salts; nobody should append meanwhile.
+    pub(super) fn read_salts(&mut self, places: &Places) -> Result<(), VerifyError> {
+        let path = places.salts();
+        self.salts = anchor::absent(&path, fs::read(&path))?;
+        Ok(())
+    }
+
+    /// Looks at every body.
+    pub(super) fn judge(
+        mut self,
+        places: &Places,
+        signed: Option<u64>,
+        origin: Option<&str>,
+        found: &mut Findings,
+    ) -> Result<BodyCounts, VerifyError> {
+        let signed = signed.unwrap_or(u64::MAX);
+        self.redacted.retain(|_, index| *index < signed);
+        self.pruned.retain(|(index, _)| *index < signed);
+        let before = self.pruned.iter().map(|(_, before)| *before).max().unwrap_or(0);
+        let salts = self.judge_salts(&places.salts(), origin, found);
+        let mut counts = BodyCounts::default();
+        let mut hashes: Vec<(Digest, Named)> = self.named.iter().map(|(h, n)| (*h, *n)).collect();
+        hashes.sort_unstable_by_key(|(hash, _)| *hash);
+        for (hash, named) in &hashes {
+            let excuse = if self.redacted.contains_key(hash) {
+                Some(Excuse::Redacted)
+            } else {
+                (named.last < before).then_some(Excuse::Pruned)
+            };
+            let salt = salts.as_ref().map(|salts| salts.get(hash).copied());
+            let path = path_of(&places.bodies(), hash);
+            match excuse {
+                Some(excuse) => excused(&path, places, salt.flatten(), excuse, &mut counts, found)?,
+                None => present(&path, places, hash, *named, salt, &mut counts, found)?,
+            }
+        }
+        self.judge_strangers(places, salts.as_ref(), found)?;
+        Ok(counts)
+    }
+
+    /// Checks the file of salts; `None` when it cannot be used, which is reported once.
+    fn judge_salts(
+        &self,
+        path: &Path,
+        origin: Option<&str>,
+        found: &mut Findings,
+    ) -> Option<HashMap<Digest, Kept>> {
+        let at = || Place::File(path.to_owned());
+        let mut damage = |code, text: &str| {
+            found.add_since(Severity::Damage, code, at(), None, text.to_owned());
+        };
+        let Some(bytes) = &self.salts else {
+            damage(
+                Code::SaltsMissing,
+                "The salts are gone: no body can be shown to be the one that was recorded. Put them \
+                 back from a copy.",
+            );
+            return None;
+        };
+        match frame::parse_header(SALTS_MAGIC, bytes.get(..HEADER).unwrap_or_default()) {
+            Ok(id) if origin.is_none_or(|origin| id.origin() == origin) => {}
+            Ok(_) => {
+                damage(Code::SaltsDamaged, "These are the salts of another ledger.");
+                return None;
+            }
+            // The records may be whole all the same.
+            Err(error) => {
+                damage(Code::SaltsDamaged, &format!("The file of salts is damaged: {error}."));
+            }
+        }
+        let records = bytes.get(HEADER..).unwrap_or_default();
+        let rest = records.len() % RECORD;
+        if rest != 0 {
+            let place = Place::Byte { file: path.to_owned(), offset: (bytes.len() - rest) as u64 };
+            let text = "The file of salts ends within a record: an append was cut short. No event \
+                        needs it, and the next recording takes it away.";
+            found.warn(Code::SaltsUnfinished, place, text.to_owned());
+        }
+        let mut all = HashMap::with_capacity(records.len() / RECORD);
+        for (place, record) in (HEADER as u64..).step_by(RECORD).zip(records.chunks_exact(RECORD)) {
+            let Some((hash, kept)) = salts::parse(record) else { continue };
+            if kept == Kept::Damaged {
+                let offset = Place::Byte { file: path.to_owned(), offset: place };
+                let text = format!(
+                    "The salt of body {hash} is damaged, so that body cannot be shown to be the one \
+                     that was recorded. Put the file of salts back from a copy."
+                );
+                found.warn(Code::SaltDamaged, offset, text);
+            }
+            let known = all.entry(hash).or_insert(kept);
+            if matches!(kept, Kept::Salt(_)) {
+                *known = kept;
+            }
+        }
+        Some(all)
+    }
+
+    /// Counts what no event names.
+    fn judge_strangers(
+        &self,
+        places: &Places,
+        salts: Option<&HashMap<Digest, Kept>>,
+        found: &mut Findings,
+    ) -> Result<(), VerifyError> {
+        let strangers =
+            salts.into_iter().flatten().filter(|(hash, _)| !self.named.contains_key(hash));
+        let count = strangers.count();
+        if count > 0 {
+            let text = format!(
+                "{count} salt(s) belong to no event. An append that was cut short leaves such; they \
+                 do no harm."
+            );
+            found.note(Code::SaltUnnamed, Place::File(places.salts()), text);
+        }
+        let named: HashSet<PathBuf> =
+            self.named.keys().map(|hash| path_of(Path::new(""), hash)).collect();
+        let dir = places.bodies();
+        let mut count = 0;
+        for_each_file(&dir, &mut |path| {
+            let known = path.strip_prefix(&dir).is_ok_and(|path| named.contains(path));
+            count += u64::from(!known);
+        })?;
+        if count > 0 {
+            let text = format!(
+                "{count} file(s) here belong to no event: their recording was cut short or is under \
+                 way. They do no harm."
+            );
+            found.note(Code::BodyUnnamed, Place::File(dir), text);
+        }
+        Ok(())
+    }
+}
+
+/// Judges a body that may be absent.
+fn excused(
+    path: &Path,
+    places: &Places,
+    salt: Option<Kept>,
+    excuse: Excuse,
+    counts: &mut BodyCounts,
+    found: &mut Findings,
+) -> Result<(), VerifyError> {
+    match excuse {
+        Excuse::Redacted => counts.redacted += 1,
+        Excuse::Pruned => counts.pruned += 1,
+    }
+    let content = anchor::absent(path, fs::symlink_metadata(path))?.is_some();
+    if excuse == Excuse::Pruned && !content {
+        return Ok(());
+    }
+    if content {
+        let what = if excuse == Excuse::Redacted { "redacted" } else { "dropped for its age" };
+        let text = format!(
+            "The content of a body that was {what} is still there: it was not carried through. Do \
+             it again."
+        );
+        found.warn(Code::RedactionUnfinished, Place::File(path.to_owned()), text);
+    }
+    if excuse == Excuse::Redacted {
+        match salt {
+            Some(Kept::Erased) => {}
+            Some(Kept::Salt(_) | Kept::Damaged) => {
+                let text = "The salt of a body that was redacted is still there, so its content can \
+                            be guessed. Redact it again.";
+                found.warn(Code::RedactionUnfinished, Place::File(places.salts()), text.to_owned());
+            }
+            None => {
+                let text = "The erased salt of a redacted body has no record in the file of salts: \
+                            the file was changed or exchanged.";
+                found.warn(Code::SaltMissing, Place::File(places.salts()), text.to_owned());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Judges a body that nothing excuses. `salt` is `None` when the file of salts cannot be used.
+fn present(
+    path: &Path,
+    places: &Places,
+    hash: &Digest,
+    named: Named,
+    salt: Option<Option<Kept>>,
+    counts: &mut BodyCounts,
+    found: &mut Findings,
+) -> Result<(), VerifyError> {
+    let mut damage = |code, file: PathBuf, text: String| {
+        found.add_since(Severity::Damage, code, Place::File(file), None, text);
+    };
+    let index = named.last;
+    let usable = match salt {
+        Some(Some(Kept::Salt(salt))) => Some(salt),
+        // The file as a whole was reported.
+        None => None,
+        Some(Some(Kept::Erased)) => {
+            let text = format!(
+                "The salt of body {hash} of event {index} was erased, and no signed event says that \
+                 it was redacted. Put the file of salts back from a copy."
+            );
+            damage(Code::SaltMissing, places.salts(), text);
+            None
+        }
+        Some(None | Some(Kept::Damaged)) => {
+            let text = format!(
+                "Body {hash} of event {index} has no usable salt, so it cannot be shown to be what \
+                 was recorded. Put the file of salts back from a copy."
+            );
+            damage(Code::SaltMissing, places.salts(), text);
+            None
+        }
+    };
+    if !named.kept {
+        counts.hash_only += 1;
+        return Ok(());
+    }
+    match read_file(path, hash, named.size, usable, |_| {}) {
+        Ok(()) => counts.kept += 1,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let text = format!(
+                "Body {hash} of event {index} was kept, and is gone; no signed event says that it \
+                 was redacted or dropped. Put it back from a copy."
+            );
+            damage(Code::BodyMissing, path.to_owned(), text);
+        }
+        Err(error) if is_content(&error) => {
+            let text = format!("Body {hash} of event {index} is damaged: {error}.");
+            damage(Code::BodyDamaged, path.to_owned(), text);
+        }
+        Err(error) => return Err(VerifyError::reading(path)(error)),
+    }
+    Ok(())
+}
+
+/// Whether the content is to blame, and not the disk.
+fn is_content(error: &io::Error) -> bool {
+    // zstd's own errors are of the kind `Other`, and have no number of the system.
+    error.raw_os_error().is_none()
+}
+
+/// The content of a body that was kept; `None` when it is not there any more.
+pub(crate) fn read_body(
+    places: &Places,
+    hash: &Digest,
+    size: u64,
+    salt: Salt,
+) -> Result<Option<Vec<u8>>, (PathBuf, io::Error)> {
+    let path = path_of(&places.bodies(), hash);
+    let mut content = Vec::new();
+    match read_file(&path, hash, size, Some(salt), |part| content.extend_from_slice(part)) {
+        Ok(()) => Ok(Some(content)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err((path, error)),
+    }
+}
+
+/// Checks one file of content and shows what is in it. Without the salt only its outside is checked.
+fn read_file(
+    path: &Path,
+    hash: &Digest,
+    size: u64,
+    salt: Option<Salt>,
+    mut show: impl FnMut(&[u8]),
+) -> io::Result<()> {
+    let wrong = |text: &'static str| io::Error::new(io::ErrorKind::InvalidData, text);
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    let covered =
+        meta.len().checked_sub(Digest::LENGTH as u64).filter(|covered| *covered >= PREFIX as u64);
+    let covered =
+        covered.filter(|_| meta.is_file()).ok_or_else(|| wrong("it is no file of a body"))?;
+    let mut reader = BufReader::with_capacity(1 << 16, &file);
+    let mut state = Sha256::new();
+    let mut part = [0; 1 << 14];
+    let mut taken = (&mut reader).take(covered);
+    loop {
+        let count = taken.read(&mut part)?;
+        if count == 0 {
+            break;
+        }
+        state.update(part.get(..count).unwrap_or_default());
+    }
+    let mut check = [0; Digest::LENGTH];
+    reader.read_exact(&mut check)?;
+    if Digest::new(state.finalize().into()) != Digest::new(check) {
+        return Err(wrong("its bytes are not those that were written"));
+    }
+    let mut start = [0; PREFIX];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut start, 0)?;
+    let mut cursor = Cursor::new(&start);
+    let fits = cursor.array() == Some(*MAGIC)
+        && cursor.array() == Some(*hash.as_bytes())
+        && cursor.u64() == Some(size);
+    if !fits {
+        return Err(wrong("it is the content of another body"));
+    }
+    let Some(salt) = salt else { return Ok(()) };
+    let mut frame = File::open(path)?;
+    io::Seek::seek(&mut frame, io::SeekFrom::Start(PREFIX as u64))?;
+    let mut content = zstd::stream::read::Decoder::new(frame.take(covered - PREFIX as u64))?;
+    content.window_log_max(WINDOW)?;
+    let mut committing = Committing::new(salt);
+    let mut content = content.take(size.saturating_add(1));
+    loop {
+        let count = content.read(&mut part)?;
+        if count == 0 {
+            break;
+        }
+        let part = part.get(..count).unwrap_or_default();
+        committing.update(part);
+        show(part);
+    }
+    let body = committing.finish();
+    match body.hash() == *hash && body.size() == size {
+        true => Ok(()),
+        false => Err(wrong("its content is not the one that was recorded")),
+    }
+}
+
+/// Where the content of a body is kept.
+fn path_of(dir: &Path, hash: &Digest) -> PathBuf {
+    let digits = hash.to_string();
+    let (first, rest) = digits.split_at(2);
+    dir.join(first).join(rest)
+}
+
+/// Shows every file in the directories of `dir`.
+fn for_each_file(dir: &Path, show: &mut impl FnMut(&Path)) -> Result<(), VerifyError> {
+    let Some(parts) = anchor::absent(dir, fs::read_dir(dir))? else { return Ok(()) };
+    for part in parts {
+        let part = part.map_err(VerifyError::reading(dir))?.path();
+        match fs::read_dir(&part) {
+            Ok(files) => {
+                for file in files {
+                    show(&file.map_err(VerifyError::reading(&part))?.path());
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => show(&part),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(VerifyError::reading(&part)(error)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! Checks what single events say: their form, their place in their run, their cause, their clock.
+//!
+//! Keeps one small record per run. After a place where events could not be read, a gap in a run is
+//! no news and is not reported again.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use super::finding::{Code, Findings, Place};
+use crate::digest::Digest;
+use crate::entry::{EntryView, Moment};
+use crate::log::Located;
+
+/// Where every run is.
+#[derive(Debug)]
+pub(super) struct Chains {
+    log: PathBuf,
+    own: Option<Link>,
+    runs: HashMap<u128, Link>,
+    clock: Clock,
+    /// How many times events could not be read.
+    breaks: u32,
+}
+
+/// The last event of a run.
+#[derive(Debug)]
+struct Link {
+    next: u64,
+    leaf: Digest,
+    /// `Chains::breaks` when it was read.
+    breaks: u32,
+    missing: Option<Box<Missing>>,
+}
+
+/// A gap that may yet turn out to be a change of order.
+#[derive(Debug)]
+struct Missing {
+    from: u64,
+    to: u64,
+    finding: usize,
+}
+
+#[derive(Debug, Default)]
+struct Clock {
+    last: Option<Moment>,
+    /// How often it went back, and where first.
+    back: Option<(u64, Place)>,
+}
+
+/// How far clocks may seem to go back: events are stamped before they wait for their turn.
+const SLACK: u64 = 60 * 1_000_000_000;
+
+impl Chains {
+    pub(super) fn new(log: PathBuf) -> Self {
+        let (own, runs, clock) = (None, HashMap::new(), Clock::default());
+        Self { log, own, runs, clock, breaks: 0 }
+    }
+
+    /// Some events could not be read.
+    pub(super) const fn break_off(&mut self) {
+        self.breaks += 1;
+    }
+
+    pub(super) fn runs(&self) -> u64 {
+        self.runs.len() as u64
+    }
+
+    /// The ledger's own last event.
+    pub(super) fn own(&self) -> Option<(u64, Digest)> {
+        self.own.as_ref().map(|link| (link.next.wrapping_sub(1), link.leaf))
+    }
+
+    /// When the last event was recorded.
+    pub(super) fn time(&self) -> Option<u64> {
+        self.clock.last.map(|moment| moment.time)
+    }
+
+    pub(super) fn place(&self, event: &Located<'_>) -> Place {
+        Place::Event { index: event.index, log: self.log.clone(), offset: event.offset }
+    }
+
+    /// Checks one event; `None` when it cannot be read.
+    pub(super) fn check<'a>(
+        &mut self,
+        event: &Located<'a>,
+        found: &mut Findings,
+    ) -> Option<EntryView<'a>> {
+        let view = match EntryView::parse(event.bytes) {
+            Ok(view) => view,
+            Err(error) => {
+                let text = format!(
+                    "Event {} is not one that any Belljar of this version writes: {error}. \
+                     Somebody made the batch that it is in; do not rely on what follows.",
+                    event.index
+                );
+                found.damage(Code::EventMalformed, self.place(event), text);
+                self.break_off();
+                return None;
+            }
+        };
+        if let Some(cause) = view.cause.filter(|cause| *cause >= event.index) {
+            let text = format!(
+                "Event {} says that event {cause} caused it, which is not before it.",
+                event.index
+            );
+            found.damage(Code::CauseAfterEffect, self.place(event), text);
+        }
+        self.link(event, &view, found);
+        self.tick(event, view.moment);
+        found.saw(view.moment.time);
+        Some(view)
+    }
+
+    fn link(&mut self, event: &Located<'_>, view: &EntryView<'_>, found: &mut Findings) {
+        let breaks = self.breaks;
+        let fresh =
+            |leaf| Link { next: view.sequence.wrapping_add(1), leaf, breaks, missing: None };
+        let known = match run_key(view.run) {
+            None => self.own.as_mut(),
+            Some(key) => self.runs.get_mut(&key),
+        };
+        let Some(link) = known else {
+            if let Some(text) = wrong_start(event, view, breaks) {
+                found.damage(Code::RunWithoutStart, self.place(event), text);
+            }
+            match run_key(view.run) {
+                None => self.own = Some(fresh(event.leaf)),
+                Some(key) => drop(self.runs.insert(key, fresh(event.leaf))),
+            }
+            return;
+        };
+        if view.sequence == link.next && view.previous == link.leaf {
+            link.next = view.sequence.wrapping_add(1);
+            link.leaf = event.leaf;
+            link.breaks = breaks;
+            return;
+        }
+        let unread = link.breaks < breaks && view.sequence >= link.next;
+        if !unread {
+            let at =
+                Place::Event { index: event.index, log: self.log.clone(), offset: event.offset };
+            link.report(event, view, at, found);
+        }
+        if view.sequence >= link.next {
+            link.next = view.sequence.wrapping_add(1);
+            link.leaf = event.leaf;
+            link.breaks = breaks;
+        }
+    }
+
+    fn tick(&mut self, event: &Located<'_>, now: Moment) {
+        let is_back = self.clock.last.is_some_and(|last| {
+            let same_boot = last.boot == now.boot;
+            now.time.saturating_add(SLACK) < last.time
+                || same_boot && now.uptime.saturating_add(SLACK) < last.uptime
+        });
+        self.clock.last = Some(now);
+        if is_back {
+            let place = self.place(event);
+            self.clock.back.get_or_insert((0, place)).0 += 1;
+        }
+    }
+
+    /// Says what only the whole log shows.
+    pub(super) fn finish(&self, found: &mut Findings) {
+        if let Some((count, place)) = self.clock.back.clone() {
+            let text = format!(
+                "The host's clock went back {count} time(s), here first. The order of events is \
+                 that of their places, so nothing is wrong with it; only times are to be doubted."
+            );
+            found.note(Code::ClockWentBack, place, text);
+        }
+    }
+}
+
+impl Link {
+    fn report(
+        &mut self,
+        event: &Located<'_>,
+        view: &EntryView<'_>,
+        at: Place,
+        found: &mut Findings,
+    ) {
+        let (index, sequence, next) = (event.index, view.sequence, self.next);
+        let run = shown(view.run);
+        if sequence == next {
+            let text = format!(
+                "Event {index}, number {sequence} of {run}, names another event before it than the \
+                 one that is there: one of the two was exchanged."
+            );
+            found.damage(Code::EventUnchained, at, text);
+        } else if sequence > next {
+            let text = format!(
+                "Of {run} the events number {next} to {} are missing before event {index}.",
+                sequence - 1
+            );
+            let finding = found.damage(Code::EventMissing, at, text);
+            self.missing = Some(Box::new(Missing { from: next, to: sequence, finding }));
+        } else if let Some(missing) =
+            self.missing.as_ref().filter(|gap| (gap.from..gap.to).contains(&sequence))
+        {
+            let text = format!(
+                "The events of {run} are not in their order: number {sequence} comes behind number \
+                 {}, as event {index}.",
+                next.wrapping_sub(1)
+            );
+            found.turn_into(missing.finding, Code::EventReordered, text);
+        } else if sequence == 0 && view.kind == "run.created" {
+            let text = format!("The {run} begins a second time, with event {index}.");
+            found.damage(Code::RunRepeated, at, text);
+        } else {
+            let text = format!(
+                "Event {index} is number {sequence} of {run}, which was there before; number {next} \
+                 should follow."
+            );
+            found.damage(Code::EventRepeated, at, text);
+        }
+    }
+}
+
+/// What is wrong with this event as the first of its run.
+fn wrong_start(event: &Located<'_>, view: &EntryView<'_>, breaks: u32) -> Option<String> {
+    let (index, sequence, kind) = (event.index, view.sequence, view.kind);
+    let run = shown(view.run);
+    if sequence > 0 {
+        return (breaks == 0).then(|| {
+            format!("The first event of {run} is number {sequence}, event {index}: it has lost its beginning.")
+        });
+    }
+    // Beginning a ledger may have been cut short, so its own first event can be any.
+    (!view.run.is_empty() && kind != "run.created").then(|| {
+        format!("The {run} begins with `{kind}`, event {index}, and not with `run.created`.")
+    })
+}
+
+/// Sixteen characters are as good as a number; `None` for the ledger's own.
+fn run_key(run: &str) -> Option<u128> {
+    run.as_bytes().try_into().ok().map(u128::from_ne_bytes)
+}
+
+fn shown(run: &str) -> String {
+    if run.is_empty() { "ledger itself".to_owned() } else { format!("run {run}") }
+}

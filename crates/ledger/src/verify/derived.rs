@@ -1,0 +1,139 @@
+//! Holds the files that are made from the log against it: tiles and the published checkpoint.
+//!
+//! They prove nothing and may be deleted, so that what contradicts the log is a warning only.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+
+use super::finding::{Code, Findings, Place};
+use super::vouchers::Judge;
+use super::{VerifyError, anchor};
+use crate::digest::Digest;
+use crate::note::MAX_NOTE;
+use crate::places::Places;
+use crate::tile::tile_path;
+
+/// Compares the tiles with the leaves of the log as they pass by.
+#[derive(Debug)]
+pub(super) struct TileCheck {
+    dir: PathBuf,
+    /// For each level of tiles, how many are full, and the hashes of the one that is not.
+    levels: Vec<(u64, Vec<Digest>)>,
+    is_broken: bool,
+}
+
+const WIDTH: u16 = 256;
+
+impl TileCheck {
+    pub(super) fn new(places: &Places) -> Self {
+        let dir = places.tiles().to_owned();
+        // Without tiles there is nothing to compare.
+        let is_broken = !dir.join("tile").exists();
+        Self { dir, levels: Vec::new(), is_broken }
+    }
+
+    /// An event could not be read: nothing can be compared from here on.
+    pub(super) const fn break_off(&mut self) {
+        self.is_broken = true;
+    }
+
+    pub(super) fn push(&mut self, leaf: Digest, found: &mut Findings) {
+        let mut carried = (!self.is_broken).then_some(leaf);
+        let mut level = 0;
+        while let Some(hash) = carried.take() {
+            if self.levels.len() == level {
+                self.levels.push((0, Vec::with_capacity(WIDTH.into())));
+            }
+            let Some((full, hashes)) = self.levels.get_mut(level) else { return };
+            hashes.push(hash);
+            if hashes.len() == usize::from(WIDTH) {
+                let index = *full;
+                *full += 1;
+                let hashes = std::mem::take(hashes);
+                self.compare(level, index, WIDTH, &hashes, found);
+                carried = Some(root(hashes));
+            }
+            level += 1;
+        }
+    }
+
+    /// Compares the tiles at the edge of the tree.
+    pub(super) fn finish(self, found: &mut Findings) {
+        if self.is_broken {
+            return;
+        }
+        for (level, (index, hashes)) in self.levels.iter().enumerate() {
+            for (width, _) in (1_u16..WIDTH).zip(hashes) {
+                let part = hashes.get(..width.into()).unwrap_or_default();
+                self.compare(level, *index, width, part, found);
+            }
+            self.compare_beyond(level, *index, found);
+        }
+    }
+
+    /// A tile that is there must be made of these hashes.
+    fn compare(
+        &self,
+        level: usize,
+        index: u64,
+        width: u16,
+        hashes: &[Digest],
+        found: &mut Findings,
+    ) {
+        let Ok(level) = u8::try_from(level) else { return };
+        let path = self.dir.join(tile_path(level, index, width));
+        let Ok(file) = fs::File::open(&path) else { return };
+        let mut bytes = Vec::new();
+        let limit = u64::from(WIDTH) * Digest::LENGTH as u64 + 1;
+        let read = file.take(limit).read_to_end(&mut bytes);
+        let expected = hashes.iter().flat_map(Digest::as_bytes);
+        if read.is_err() || !bytes.iter().eq(expected) {
+            let text = "This file of hashes contradicts the log. It is derived: delete it, it is \
+                        made again.";
+            found.warn(Code::DerivedContradicts, Place::File(path), text.to_owned());
+        }
+    }
+
+    /// A full tile where the tree has none is that of a longer log.
+    fn compare_beyond(&self, level: usize, index: u64, found: &mut Findings) {
+        let Ok(level) = u8::try_from(level) else { return };
+        let path = self.dir.join(tile_path(level, index, WIDTH));
+        if path.exists() {
+            let text = "This file of hashes is that of a longer log. It is derived: delete it.";
+            found.warn(Code::DerivedContradicts, Place::File(path), text.to_owned());
+        }
+    }
+}
+
+fn root(mut hashes: Vec<Digest>) -> Digest {
+    while hashes.len() > 1 {
+        let (pairs, _) = hashes.as_chunks();
+        hashes = pairs.iter().map(|[left, right]| Digest::node(left, right)).collect();
+    }
+    hashes.first().copied().unwrap_or_else(crate::merkle::empty_root)
+}
+
+/// The checkpoint that was published beside the tiles.
+pub(super) fn read_checkpoint(places: &Places) -> Result<Option<String>, VerifyError> {
+    let path = places.checkpoint();
+    let Some(file) = anchor::absent(&path, fs::File::open(&path))? else { return Ok(None) };
+    let mut bytes = Vec::new();
+    match file.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes) {
+        Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(None),
+        Err(error) => Err(VerifyError::reading(&path)(error)),
+    }
+}
+
+pub(super) fn judge_checkpoint(
+    places: &Places,
+    text: Option<&str>,
+    judge: &Judge<'_>,
+    found: &mut Findings,
+) {
+    if let Some(objection) = text.and_then(|text| judge.objection(text)) {
+        let text = format!("{objection} This file is derived: delete it, it is made again.");
+        found.warn(Code::DerivedContradicts, Place::File(places.checkpoint()), text);
+    }
+}

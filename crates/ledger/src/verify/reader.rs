@@ -1,0 +1,255 @@
+//! Reads the log for the verifier: whole batches as fast as two threads can, and finds the way back
+//! behind a place that is damaged.
+//!
+//! One thread reads and hashes the events while the other looks at what they say. Nothing that is
+//! read can make this loop, or keep more than a few batches in memory.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread;
+
+use crate::digest::Digest;
+use crate::frame::{self, BATCH_HEAD, BatchError, BatchHead, MAGIC};
+use crate::log::{Located, read_at};
+
+/// Whole batches that lie one behind the other.
+#[derive(Debug, Default)]
+pub(super) struct Piece {
+    base: u64,
+    bytes: Vec<u8>,
+    used: usize,
+    batches: Vec<Whole>,
+    places: Vec<Range<usize>>,
+    leaves: Vec<Digest>,
+    /// Those of one batch, while it is opened.
+    opened: (Vec<Range<usize>>, Vec<Digest>),
+}
+
+/// One batch of a piece.
+#[derive(Debug, Clone)]
+pub(super) struct Whole {
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) first: u64,
+    /// Which of the piece's events are its own.
+    events: Range<usize>,
+}
+
+/// Why reading ended where it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// There is more.
+    More,
+    /// The file ends behind a whole batch.
+    File,
+    /// What follows is no batch.
+    Bad(BatchError),
+}
+
+/// What stands behind a damaged place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behind {
+    Batch {
+        offset: u64,
+        first: u64,
+    },
+    Nothing,
+    /// There is so much that looks like a batch and is none that looking was given up.
+    GaveUp,
+}
+
+const CHUNK: usize = 1 << 20;
+const IN_FLIGHT: usize = 3;
+/// How many bytes of would-be batches are hashed before looking for one is given up.
+const EFFORT: u64 = 256 << 20;
+
+impl Piece {
+    /// Reads whole batches from `offset` on.
+    pub(super) fn fill(&mut self, file: &File, offset: u64) -> io::Result<End> {
+        self.base = offset;
+        self.used = 0;
+        self.batches.clear();
+        self.places.clear();
+        self.leaves.clear();
+        self.bytes.resize(CHUNK, 0);
+        let read = read_at(file, &mut self.bytes, offset)?;
+        let mut at_end = read < CHUNK;
+        self.bytes.truncate(read);
+        loop {
+            let rest = self.bytes.get(self.used..).unwrap_or_default();
+            if rest.is_empty() {
+                return Ok(if at_end { End::File } else { End::More });
+            }
+            let head = match BatchHead::parse(rest) {
+                Err(BatchError::Short) if !at_end && self.used > 0 => return Ok(End::More),
+                Err(error) => return Ok(End::Bad(error)),
+                Ok(head) => head,
+            };
+            if rest.len() < head.length() {
+                if at_end {
+                    return Ok(End::Bad(BatchError::Short));
+                }
+                if self.used > 0 {
+                    return Ok(End::More);
+                }
+                at_end = self.lengthen(file, head.length())?;
+                continue;
+            }
+            if let Err(error) = self.take(&head) {
+                return Ok(End::Bad(error));
+            }
+        }
+    }
+
+    /// Reads on until `length` bytes are there; whether the file ends before or there.
+    fn lengthen(&mut self, file: &File, length: usize) -> io::Result<bool> {
+        let have = self.bytes.len();
+        self.bytes.resize(length, 0);
+        let room = self.bytes.get_mut(have..).unwrap_or_default();
+        let read = read_at(file, room, self.base + have as u64)?;
+        self.bytes.truncate(have + read);
+        Ok(have + read < length)
+    }
+
+    fn take(&mut self, head: &BatchHead) -> Result<(), BatchError> {
+        let end = self.used + head.length();
+        let bytes = self.bytes.get(self.used..end).ok_or(BatchError::Short)?;
+        let (places, leaves) = &mut self.opened;
+        frame::open_batch(head, bytes, places, leaves)?;
+        if head.first.checked_add(u64::from(head.count)).is_none() {
+            return Err(BatchError::Count);
+        }
+        let start = self.places.len();
+        let at = self.used;
+        self.places.extend(places.iter().map(|place| place.start + at..place.end + at));
+        self.leaves.extend_from_slice(leaves);
+        self.batches.push(Whole {
+            offset: self.base + at as u64,
+            length: head.length() as u64,
+            first: head.first,
+            events: start..self.places.len(),
+        });
+        self.used = end;
+        Ok(())
+    }
+
+    /// Where the next batch begins.
+    pub(super) const fn end(&self) -> u64 {
+        self.base + self.used as u64
+    }
+
+    pub(super) fn batches(&self) -> &[Whole] {
+        &self.batches
+    }
+
+    pub(super) fn events(&self, batch: &Whole) -> impl Iterator<Item = Located<'_>> {
+        let places = self.places.get(batch.events.clone()).unwrap_or_default();
+        let leaves = self.leaves.get(batch.events.clone()).unwrap_or_default();
+        (batch.first..).zip(places.iter().zip(leaves)).map(|(index, (place, leaf))| Located {
+            index,
+            offset: self.base + place.start as u64,
+            bytes: self.bytes.get(place.clone()).unwrap_or_default(),
+            leaf: *leaf,
+        })
+    }
+}
+
+impl Whole {
+    /// The index after its last event; checked not to overflow when it was read.
+    pub(super) const fn end(&self) -> u64 {
+        self.first.saturating_add(self.events.end as u64 - self.events.start as u64)
+    }
+}
+
+/// Shows every piece from `offset` on; where it ended and why.
+pub(super) fn each_piece(
+    file: &File,
+    offset: u64,
+    mut show: impl FnMut(&Piece),
+) -> io::Result<(u64, End)> {
+    let (full, pieces) = sync_channel(IN_FLIGHT);
+    let (empty, back) = channel();
+    thread::scope(|scope| {
+        scope.spawn(move || read_ahead(file, offset, &full, &back));
+        let mut last = (offset, End::File);
+        for piece in pieces {
+            let (piece, end) = piece?;
+            show(&piece);
+            last = (piece.end(), end);
+            empty.send(piece).ok(); // the reader may be done already
+        }
+        Ok(last)
+    })
+}
+
+fn read_ahead(
+    file: &File,
+    mut offset: u64,
+    full: &SyncSender<io::Result<(Piece, End)>>,
+    back: &Receiver<Piece>,
+) {
+    loop {
+        let mut piece = back.try_recv().unwrap_or_default();
+        let filled = piece.fill(file, offset);
+        offset = piece.end();
+        let more = matches!(filled, Ok(End::More));
+        let sent = full.send(filled.map(|end| (piece, end)));
+        if sent.is_err() || !more {
+            return;
+        }
+    }
+}
+
+/// Looks for a whole batch behind the one at `offset`, which is damaged.
+pub(super) fn behind(file: &File, offset: u64) -> io::Result<Behind> {
+    let mut piece = Piece::default();
+    let mut effort = EFFORT;
+    // Where the damaged one says that it ends is the best guess: its events may hold anything.
+    let mut head = [0; BATCH_HEAD];
+    let count = read_at(file, &mut head, offset)?;
+    if let Ok(head) = BatchHead::parse(head.get(..count).unwrap_or_default()) {
+        let next = offset + head.length() as u64;
+        if let Some(first) = piece.holds_batch(file, next)? {
+            return Ok(Behind::Batch { offset: next, first });
+        }
+    }
+    let mut window = vec![0; CHUNK];
+    let mut at = offset + 1;
+    loop {
+        let count = read_at(file, &mut window, at)?;
+        let found = window.get(..count).unwrap_or_default().windows(MAGIC.len());
+        for place in found.enumerate().filter(|(_, bytes)| bytes == MAGIC).map(|(place, _)| place) {
+            let start = at + place as u64;
+            match piece.holds_batch(file, start)? {
+                Some(first) => return Ok(Behind::Batch { offset: start, first }),
+                None => effort = effort.saturating_sub(piece.bytes.len() as u64),
+            }
+            if effort == 0 {
+                return Ok(Behind::GaveUp);
+            }
+        }
+        if count < CHUNK {
+            return Ok(Behind::Nothing);
+        }
+        at += (CHUNK - MAGIC.len() + 1) as u64;
+    }
+}
+
+impl Piece {
+    /// The index of the first event of the whole batch at `offset`, if there is one.
+    fn holds_batch(&mut self, file: &File, offset: u64) -> io::Result<Option<u64>> {
+        self.bytes.resize(BATCH_HEAD, 0);
+        let read = read_at(file, &mut self.bytes, offset)?;
+        self.bytes.truncate(read);
+        let Ok(head) = BatchHead::parse(&self.bytes) else { return Ok(None) };
+        self.base = offset;
+        if self.lengthen(file, head.length())? {
+            return Ok(None);
+        }
+        let (places, leaves) = &mut self.opened;
+        let opened = frame::open_batch(&head, &self.bytes, places, leaves);
+        Ok(opened.ok().map(|()| head.first))
+    }
+}
