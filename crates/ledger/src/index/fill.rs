@@ -30,6 +30,8 @@ struct Reached {
     offset: u64,
     /// The last event: where it is and what its hash is.
     tail: Option<(u64, usize, Digest)>,
+    /// Whether the events that are there are as many as that.
+    is_sound: bool,
 }
 
 /// What is known of a run while a transaction lasts.
@@ -154,14 +156,15 @@ fn stop(next: u64, source: LogError) -> Stop {
 
 impl Reached {
     fn read(connection: &Connection) -> rusqlite::Result<Self> {
-        let sql = "SELECT next, offset, tail_offset, tail_length, tail_leaf FROM meta WHERE id = 0";
+        let sql = "SELECT next, offset, tail_offset, tail_length, tail_leaf,
+            coalesce((SELECT max(idx) + 1 FROM event), 0) FROM meta WHERE id = 0";
         connection.query_row(sql, [], |row| {
             let next = place(row, 0)?;
             let tail = match next {
                 0 => None,
                 _ => Some((place(row, 2)?, row.get::<_, u16>(3)?.into(), digest(row, 4)?)),
             };
-            Ok(Self { next, offset: place(row, 1)?, tail })
+            Ok(Self { next, offset: place(row, 1)?, tail, is_sound: next == place(row, 5)? })
         })
     }
 
@@ -186,9 +189,10 @@ impl Reached {
     fn fits(&self, log: &Log) -> Result<bool, Stop> {
         let length = log.length().map_err(|error| stop(self.next, error))?;
         let Some((offset, size, leaf)) = self.tail else {
-            return Ok(self.offset == HEADER as u64);
+            return Ok(self.is_sound && self.offset == HEADER as u64);
         };
-        let is_there = length >= self.offset
+        let is_there = self.is_sound
+            && length >= self.offset
             && offset < self.offset
             && log.entry(offset, size).is_ok_and(|bytes| Digest::leaf(&bytes) == leaf);
         Ok(is_there)
@@ -201,7 +205,7 @@ fn clear(transaction: &Transaction<'_>) -> rusqlite::Result<Reached> {
         "DELETE FROM event; DELETE FROM name; DELETE FROM run; DELETE FROM span; DELETE FROM body;
          DELETE FROM open_intent;",
     )?;
-    let reached = Reached { next: 0, offset: HEADER as u64, tail: None };
+    let reached = Reached { next: 0, offset: HEADER as u64, tail: None, is_sound: true };
     reached.write(transaction)?;
     Ok(reached)
 }
