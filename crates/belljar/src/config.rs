@@ -12,27 +12,44 @@ const FILE: &str = "belljar.toml";
 /// Far above any real one.
 const MAX_BYTES: u64 = 1 << 20;
 
+/// A file that rules were read from.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) scope: &'static str,
+    pub(crate) file: PathBuf,
+    pub(crate) text: String,
+}
+
 /// The configuration in force for a workspace.
 pub(crate) fn load(cli: &Cli, workspace: Option<&Path>) -> Result<Config, Failure> {
-    let operator = operator(cli)?;
-    let Some(file) = project_file(workspace) else { return Ok(operator) };
+    load_with_sources(cli, workspace).map(|(config, _)| config)
+}
+
+/// The same, with the files that it comes from.
+pub(crate) fn load_with_sources(
+    cli: &Cli,
+    workspace: Option<&Path>,
+) -> Result<(Config, Vec<Source>), Failure> {
+    let mut sources = Vec::new();
+    let operator = operator(cli, &mut sources)?;
+    let Some(file) = project_file(workspace) else { return Ok((operator, sources)) };
     if same_file(&file, operator.file()) {
-        return Ok(operator);
+        return Ok((operator, sources));
     }
-    match read(&file, Scope::Project)? {
-        Some(project) => operator.tighten(&project).code(USAGE),
-        None => Ok(operator),
+    match read_into(&file, Scope::Project, &mut sources)? {
+        Some(project) => Ok((operator.tighten(&project).code(USAGE)?, sources)),
+        None => Ok((operator, sources)),
     }
 }
 
 /// The operator's configuration: `--config`, or the one in the XDG directory, or none.
-fn operator(cli: &Cli) -> Result<Config, Failure> {
+fn operator(cli: &Cli, sources: &mut Vec<Source>) -> Result<Config, Failure> {
     if let Some(file) = &cli.config {
         let missing = || anyhow::anyhow!("--config {}: there is no such file", file.display());
-        return read(file, Scope::Operator)?.ok_or_else(missing).code(USAGE);
+        return read_into(file, Scope::Operator, sources)?.ok_or_else(missing).code(USAGE);
     }
     let Some(file) = user_file() else { return Ok(Config::built_in()) };
-    Ok(read(&file, Scope::Operator)?.unwrap_or_else(Config::built_in))
+    Ok(read_into(&file, Scope::Operator, sources)?.unwrap_or_else(Config::built_in))
 }
 
 /// Where the operator's file would be.
@@ -53,12 +70,26 @@ pub(crate) fn home() -> Option<PathBuf> {
 
 /// Reads and checks one file; `None` when there is none.
 pub(crate) fn read(file: &Path, scope: Scope) -> Result<Option<Config>, Failure> {
+    read_into(file, scope, &mut Vec::new())
+}
+
+fn read_into(
+    file: &Path,
+    scope: Scope,
+    sources: &mut Vec<Source>,
+) -> Result<Option<Config>, Failure> {
     let text = match read_bounded(file, scope) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         read => read.with_context(|| format!("read {}", file.display())).code(USAGE)?,
     };
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    Config::parse(&text, &absolute, scope).map(Some).code(USAGE)
+    let config = Config::parse(&text, &absolute, scope).code(USAGE)?;
+    let scope = match scope {
+        Scope::Operator => "operator",
+        Scope::Project => "project",
+    };
+    sources.push(Source { scope, file: absolute, text });
+    Ok(Some(config))
 }
 
 fn read_bounded(file: &Path, scope: Scope) -> std::io::Result<String> {

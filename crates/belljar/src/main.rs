@@ -11,7 +11,9 @@ mod config;
 mod failure;
 mod guard;
 mod print;
+mod record;
 mod state;
+mod tape;
 mod terminal;
 
 use std::process::ExitCode;

@@ -86,7 +86,13 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::FSETID);
 
 /// Builds the box that `request` describes. The payload starts with [`Running::supervise`].
-pub fn start(request: &Request) -> Result<Running, StartError> {
+///
+/// `meanwhile` runs while init builds, which would otherwise be spent waiting. It is told the layers
+/// that hold the box: init makes them all hold, or this fails.
+pub fn start<T>(
+    request: &Request,
+    meanwhile: impl FnOnce(&[LayerState]) -> T,
+) -> Result<(Running, T), StartError> {
     let standing = Standing::of_this_process();
     if is_powerless_root(standing) {
         return Err(StartError::PowerlessRoot);
@@ -102,12 +108,13 @@ pub fn start(request: &Request) -> Result<Running, StartError> {
         None
     };
     let site = Site { request, standing, ids, cgroup: cgroup.as_ref(), janitor: janitor.as_ref() };
-    // On failure the janitor finds itself alone, and cleans up.
-    let (init, control, streams, landlock_abi) = site.start([&program, &null])?;
+    let landlock_abi = belljar_sys::landlock::abi().unwrap_or(0);
     let layers = layers(&request.template, landlock_abi, cgroup.as_ref());
+    // On failure the janitor finds itself alone, and cleans up.
+    let ((init, control, streams), done) = site.start([&program, &null], || meanwhile(&layers))?;
     let template = request.template.clone();
     let streams = Some(streams);
-    Ok(Running { init, control, cgroup, janitor, streams, template, layers })
+    Ok((Running { init, control, cgroup, janitor, streams, template, layers }, done))
 }
 
 /// A cgroup, where one can and should be had.
@@ -123,7 +130,7 @@ fn find_cgroup(request: &Request) -> Result<Option<Cgroup>, StartError> {
     Ok(found)
 }
 
-type Started = (Spawned, OwnedFd, Streams, u32);
+type Started = (Spawned, OwnedFd, Streams);
 
 /// Everything that the start of one box needs to know.
 struct Site<'a> {
@@ -136,7 +143,11 @@ struct Site<'a> {
 
 impl Site<'_> {
     /// Starts init while the janitor works, then brings both together in the plan.
-    fn start(&self, [program, null]: [&OwnedFd; 2]) -> Result<Started, StartError> {
+    fn start<T>(
+        &self,
+        [program, null]: [&OwnedFd; 2],
+        meanwhile: impl FnOnce() -> T,
+    ) -> Result<(Started, T), StartError> {
         let owner = self.ask().map_err(host("instruct the janitor"))?;
         let mut doors = Vec::new();
         let is_birthplace = self.cgroup.is_some_and(Cgroup::is_birthplace);
@@ -163,10 +174,10 @@ impl Site<'_> {
         let built = self.open_gate(&init, &opener).and_then(|()| {
             let doors = if is_birthplace { Vec::new() } else { self.doors()? };
             let Prepared { plan, trees } = self.prepare(owner, doors)?;
-            build(&control, plan, &trees)
+            build(&control, plan, &trees, meanwhile)
         });
         match built {
-            Ok((streams, abi)) => Ok((init, control, streams, abi)),
+            Ok((streams, done)) => Ok(((init, control, streams), done)),
             Err(error) => {
                 // Best effort: without its supervisor's socket init ends anyway.
                 rustix::process::pidfd_send_signal(&init.pidfd, Signal::KILL).ok();
@@ -225,11 +236,12 @@ impl Site<'_> {
 }
 
 /// Sends the plan and waits until the box stands.
-fn build(
+fn build<T>(
     control: &OwnedFd,
     plan: belljar_init::plan::Plan,
     trees: &[OwnedFd],
-) -> Result<(Streams, u32), StartError> {
+    meanwhile: impl FnOnce() -> T,
+) -> Result<(Streams, T), StartError> {
     let mut descriptors: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
     let terminal = matches!(plan.stdio, belljar_init::plan::Stdio::Terminal { .. });
     let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(host("make a pipe"));
@@ -243,6 +255,7 @@ fn build(
         return Err(early_failure(control)
             .unwrap_or(StartError::Host { doing: "send the plan to init", source }));
     }
+    let done = meanwhile();
     let mut buffer = [0; wire::MAX_WORD];
     let received =
         wire::receive_raw(control.as_fd(), &mut buffer).map_err(host("hear from init"))?;
@@ -253,13 +266,13 @@ fn build(
     }
     let event: Event = wire::decode(bytes).map_err(host("understand init"))?;
     match event {
-        Event::Built { landlock_abi } if terminal => match with.pop() {
-            Some(master) => Ok((Streams::Terminal(master), landlock_abi)),
+        Event::Built { .. } if terminal => match with.pop() {
+            Some(master) => Ok((Streams::Terminal(master), done)),
             None => Err(StartError::Silence),
         },
-        Event::Built { landlock_abi } => {
+        Event::Built { .. } => {
             let streams = Streams::Pipes { input: input.1, output: output.0, error: error.0 };
-            Ok((streams, landlock_abi))
+            Ok((streams, done))
         }
         Event::Failed { stage, what, errno } => {
             Err(StartError::Build { stage, what, source: io::Error::from_raw_os_error(errno) })

@@ -70,16 +70,27 @@ impl Running {
         let streams = self.streams.take();
         let outcome = watch(&self, streams, with);
         if outcome.is_err() {
-            kill(&self);
-            process::wait(self.init.pid, true).ok(); // reaped already, or now
+            self.abandon();
+        } else {
+            self.clean_up();
         }
+        outcome
+    }
+
+    /// Takes the box down; if the payload was not started, it never will be.
+    pub fn abandon(self) {
+        kill(&self);
+        process::wait(self.init.pid, true).ok(); // reaped already, or now
+        self.clean_up();
+    }
+
+    fn clean_up(self) {
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
         if let Some(janitor) = self.janitor {
             janitor.dismiss();
         }
-        outcome
     }
 }
 

@@ -241,9 +241,9 @@ fn sign(key: &SigningKey, origin: &str, size: u64, root: Digest) -> Option<Strin
 fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), AnchorError> {
     let new = path.with_extension("new");
     let write = || -> io::Result<()> {
-        fs::remove_file(&new).or_else(|error| match error.kind() {
-            io::ErrorKind::NotFound => Ok(()),
-            _ => Err(error),
+        fs::remove_file(&new).or_else(|error| {
+            let is_gone = error.kind() == io::ErrorKind::NotFound;
+            if is_gone { Ok(()) } else { Err(error) }
         })?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
         file.write_all(text.as_bytes())?;

@@ -212,14 +212,6 @@ impl Event {
     pub const fn begins_run(&self) -> bool {
         matches!(self, Self::RunCreated(_))
     }
-
-    /// Whether an effect follows whose outcome must be recorded.
-    pub fn is_intent(&self) -> bool {
-        match self {
-            Self::RequestDecided(request) => request.verdict == "allow",
-            other => opens(other.kind(), None),
-        }
-    }
 }
 
 /// Whether an event of this kind (and verdict) waits for an outcome.

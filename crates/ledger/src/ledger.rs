@@ -10,18 +10,24 @@ mod open;
 mod queue;
 mod tip;
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use belljar_model::RunId;
 
 use crate::anchor::{Anchor, AnchorError};
+use crate::bodies::{Bodies, BodyError};
+use crate::body::Body;
 use crate::digest::Digest;
 use crate::entry::{Actor, EntryError};
-use crate::event::{Event, KeyRotated};
+use crate::event::{Event, KeyRotated, LedgerPruned, LedgerRedacted};
 use crate::frame::LedgerId;
-use crate::log::LogError;
+use crate::index::{Index, IndexError, Query};
+use crate::log::{Log, LogError};
 use crate::note::VerifyingKey;
 use crate::places::Places;
+use crate::salts::{self, Reading};
 
 use queue::Queue;
 use tip::Tip;
@@ -68,18 +74,45 @@ pub enum RecordError {
     #[error("another process ({holder}) has held the ledger for more than {seconds} s")]
     Busy { holder: String, seconds: u64 },
     #[error("cannot {doing}")]
-    Io { doing: &'static str, source: std::sync::Arc<std::io::Error> },
+    Io { doing: &'static str, source: Arc<std::io::Error> },
     #[error("the ledger changed in a way that no append does: {0}")]
-    Changed(std::sync::Arc<LogError>),
+    Changed(Arc<LogError>),
     #[error("run {run} is not in the ledger")]
     NoRun { run: RunId },
+    #[error("look up the run")]
+    Index(#[source] Arc<IndexError>),
+    #[error("drop a body")]
+    Body(#[source] Arc<BodyError>),
     #[error("use the ledger's keys")]
-    Anchor(#[source] std::sync::Arc<AnchorError>),
+    Anchor(#[source] Arc<AnchorError>),
     #[error(
         "an earlier append failed in a way that leaves the disk's state unknown; open the ledger again"
     )]
     Broken,
 }
+
+/// Why a content was not kept.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("read {}", path.display())]
+    Salts { path: PathBuf, source: std::io::Error },
+}
+
+/// What was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dropped {
+    pub contents: u64,
+    pub salts: u64,
+}
+
+/// So many hashes fit into one event.
+const PER_EVENT: usize = 1000;
 
 impl Draft {
     /// An event of the ledger itself, by the operator; see the other methods.
@@ -176,6 +209,77 @@ impl Ledger {
         }
     }
 
+    /// Keeps a content, and gives the body that an event can name. The same content is kept once for
+    /// all that is recorded under the same `scope`, which is the hash of a policy.
+    pub fn keep(&self, scope: Digest, content: &mut dyn Read) -> Result<Body, KeepError> {
+        let log = Log::open(&self.places.log())?;
+        let index = Index::open(&self.places, &log)?;
+        let path = self.places.salts();
+        let salts = Reading::open(&path, self.id);
+        let salts = salts.map_err(|source| KeepError::Salts { path, source })?;
+        Ok(Bodies::open(&self.places).keep_once(&index, &salts, scope, content)?)
+    }
+
+    /// Drops bodies for good: their content and what it could be guessed with. That they were there,
+    /// and that and why they were dropped, stays on record.
+    pub fn redact(&self, hashes: &[Digest], reason: &str) -> Result<Dropped, RecordError> {
+        let events = hashes.chunks(PER_EVENT).map(|bodies| {
+            Draft::new(LedgerRedacted { bodies: bodies.to_vec(), reason: reason.to_owned() })
+        });
+        self.record_all(events.collect()).map(drop)?;
+        self.drop_bodies(hashes)
+    }
+
+    /// Drops the contents that only events before a time name. The time is in nanoseconds since 1970.
+    pub fn prune(&self, before: u64) -> Result<Dropped, RecordError> {
+        let (before_index, old) = self.old_bodies(before)?;
+        self.record(Draft::new(LedgerPruned { before_index, before_time: before })).map(drop)?;
+        self.drop_bodies(&old)
+    }
+
+    /// How many bodies [`Ledger::prune`] would drop.
+    pub fn would_prune(&self, before: u64) -> Result<u64, RecordError> {
+        Ok(self.old_bodies(before)?.1.len() as u64)
+    }
+
+    /// The first event that is not older, and the kept bodies that only events before it name.
+    fn old_bodies(&self, before: u64) -> Result<(u64, Vec<Digest>), RecordError> {
+        let log = Log::open(&self.places.log());
+        let log = log.map_err(|error| RecordError::Changed(Arc::new(error)))?;
+        let ask = || -> Result<(u64, Vec<Digest>), IndexError> {
+            let mut index = Index::open(&self.places, &log)?;
+            let size = index.catch_up(&log)?;
+            let query = Query { since: Some(before), limit: Some(1), ..Query::default() };
+            let first = index.events(&query)?.first().map_or(size, |row| row.index);
+            Ok((first, index.kept_before(first)?))
+        };
+        ask().map_err(|error| RecordError::Index(Arc::new(error)))
+    }
+
+    /// Drops what an event says was dropped. Done again, it finishes what was cut short.
+    fn drop_bodies(&self, hashes: &[Digest]) -> Result<Dropped, RecordError> {
+        self.tip().in_turn(|| {
+            let bodies = Bodies::open(&self.places);
+            let mut dropped = Dropped { contents: 0, salts: 0 };
+            for hash in hashes {
+                let removed = bodies.remove(*hash);
+                let removed = removed.map_err(|error| RecordError::Body(Arc::new(error)))?;
+                dropped.contents += u64::from(removed);
+            }
+            let erased = salts::erase(&self.places.salts(), hashes);
+            dropped.salts = erased.map_err(tip::doing("erase salts"))? as u64;
+            self.forget(hashes);
+            Ok(dropped)
+        })
+    }
+
+    /// Keeps the index from naming what is gone. Without it a content is kept once more, no worse.
+    fn forget(&self, hashes: &[Digest]) {
+        let Ok(log) = Log::open(&self.places.log()) else { return };
+        let Ok(index) = Index::open(&self.places, &log) else { return };
+        hashes.iter().for_each(|hash| index.forget_content(*hash).unwrap_or_default());
+    }
+
     /// Exchanges the signing key; the old one endorses the new one and is forgotten.
     pub fn rotate_key(&self) -> Result<VerifyingKey, RecordError> {
         let (old, key, endorsement) = {
@@ -196,7 +300,7 @@ impl Ledger {
 }
 
 fn anchor_error(error: AnchorError) -> RecordError {
-    RecordError::Anchor(std::sync::Arc::new(error))
+    RecordError::Anchor(Arc::new(error))
 }
 
 /// The anchor is used by the parts of this module.

@@ -21,6 +21,7 @@ mod merkle;
 mod note;
 mod places;
 mod random;
+mod reader;
 mod receipt;
 mod salts;
 mod tile;
@@ -36,7 +37,9 @@ pub use event::*;
 pub use field::{FieldError, Fields, Value};
 pub use frame::{BatchError, HeaderError, LedgerId};
 pub use index::{IndexError, Naming, Query, ReadError, Row, RunHead};
-pub use ledger::{Draft, Ledger, Mended, OpenError, Receipt, RecordError, Repair, mend};
+pub use ledger::{
+    Draft, Dropped, KeepError, Ledger, Mended, OpenError, Receipt, RecordError, Repair, mend,
+};
 pub use log::LogError;
 pub use merkle::{
     Frontier, Hashes, ProofError, consistency, empty_root, inclusion, root_of, verify_consistency,
@@ -44,6 +47,7 @@ pub use merkle::{
 };
 pub use note::{KeyError, MAX_NOTE, Note, NoteError, Signature, SigningKey, VerifyingKey};
 pub use places::Places;
+pub use reader::{Inclusion, Occupied, Reader, ReaderError};
 pub use receipt::{Disclose, MAX_RECEIPT, ReceiptError, RunReceipt, Verified, verify_receipt};
 pub use tile::{TileError, TilePath, Tiles, bundle, entries_path, parse_path, tile_path, unbundle};
 pub use verify::{Asked, BodyCounts, Code, Finding, Place, Report, Severity, VerifyError, verify};

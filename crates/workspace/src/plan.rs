@@ -170,6 +170,11 @@ impl<'c> Draft<'c> {
 }
 
 impl ApplyPlan<'_> {
+    /// How many things there are to do.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }

@@ -5,15 +5,17 @@ use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Context, anyhow};
+use belljar_ledger::{Ledger, WorkspaceApplied};
 use belljar_model::{Review, RunState, display};
 use belljar_workspace::{
-    Caps, Changes, Choice, Draft, Layers, Outcome as Applied, Pattern, Pick, Places, Taken,
-    Takeover, plan_apply,
+    ApplyPlan, Caps, Changes, Choice, Draft, Layers, Outcome as Applied, Pattern, Pick, Places,
+    Taken, Takeover, plan_apply,
 };
 
 use crate::cli::ApplyArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
 use crate::print;
+use crate::record::{self, Applying};
 use crate::state::{Run, State};
 
 pub(crate) fn run(args: &ApplyArgs) -> Outcome {
@@ -44,7 +46,8 @@ pub(crate) fn run(args: &ApplyArgs) -> Outcome {
             return Err(usage("nothing was applied; `--yes` answers the question"));
         }
     }
-    let applied = takeover.apply(plan, &mut |_| {}).code(FAILED)?;
+    let ledger = record::open(&state).code(FAILED)?;
+    let applied = take(&ledger, &run, &mut takeover, plan)?;
     run.record.review = review(&applied);
     run.save().code(FAILED)?;
     if args.json {
@@ -55,16 +58,46 @@ pub(crate) fn run(args: &ApplyArgs) -> Outcome {
     Ok(if failed(&applied) { FAILED } else { 0 })
 }
 
+/// Takes over what was planned, once that is on record, and records what came of it.
+fn take(
+    ledger: &Ledger,
+    run: &Run,
+    takeover: &mut Takeover<'_>,
+    plan: ApplyPlan<'_>,
+) -> Result<Applied, Failure> {
+    let applying = Applying::begin(ledger, run.id(), plan.len() as u64)?;
+    let recorded = match takeover.apply(plan, &mut |_| {}).code(FAILED) {
+        Ok(applied) => {
+            let count = |is: fn(&Taken) -> bool| {
+                applied.entries.iter().filter(|entry| is(&entry.taken)).count() as u64
+            };
+            let taken = count(|taken| matches!(taken, Taken::Applied | Taken::AlreadyThere));
+            let held_back = applied.entries.len() as u64 - taken;
+            (applying.done(WorkspaceApplied { taken, held_back, error: None }), Ok(applied))
+        }
+        Err(failure) => (applying.failed(&failure.error), Err(failure)),
+    };
+    if let (Err(error), _) = &recorded {
+        print::note("what came of it is not on record; `belljar runs` will show it:");
+        print::error(&anyhow::Error::msg(error.to_string()));
+    }
+    recorded.1
+}
+
 /// Takes over everything that nothing on the host executes and that only the box changed. Returns
 /// what that makes of the review, and what was held back and why.
-pub(crate) fn take_harmless(state: &State, run: &Run) -> Result<(Review, Vec<String>), Failure> {
+pub(crate) fn take_harmless(
+    state: &State,
+    run: &Run,
+    ledger: &Ledger,
+) -> Result<(Review, Vec<String>), Failure> {
     let (layers, changes) = layers_of(state, run)?;
     let mut takeover = Takeover::begin(&layers).code(FAILED)?;
     let observed = takeover.observe(&changes).code(FAILED)?;
     let choice = Choice { ours: Pick::All, ..Choice::everything() };
     let plan = plan_apply(&observed, &choice).settle();
     let plan = plan.map_err(|_| anyhow!("both sides changed")).code(FAILED)?;
-    let applied = takeover.apply(plan, &mut |_| {}).code(FAILED)?;
+    let applied = take(ledger, run, &mut takeover, plan)?;
     let mut held_back = Vec::new();
     for entry in &applied.entries {
         let path = display::safe(entry.path.as_bytes());

@@ -6,6 +6,7 @@ use belljar_model::{Review, RunState};
 use crate::cli::DiscardArgs;
 use crate::failure::{Code, FAILED, Outcome, usage};
 use crate::print;
+use crate::record;
 use crate::state::State;
 
 pub(crate) fn run(args: &DiscardArgs) -> Outcome {
@@ -22,6 +23,8 @@ pub(crate) fn run(args: &DiscardArgs) -> Outcome {
     if !args.yes && !print::confirm(&question).code(FAILED)? {
         return Err(usage("nothing was discarded; `--yes` answers the question"));
     }
+    let ledger = record::open(&state).code(FAILED)?;
+    record::discarded(&ledger, run.id()).map(drop).context("record the discard").code(FAILED)?;
     belljar_workspace::discard(&run.dir).context("discard the changes").code(FAILED)?;
     run.record.review = Review::Discarded;
     run.save().code(FAILED)?;

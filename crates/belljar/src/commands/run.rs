@@ -11,20 +11,23 @@ use anyhow::Context;
 use belljar_box::{
     Count, DiskUse, Finished, Request, Standing, Stream, Supervision, Workspace, view,
 };
+use belljar_ledger::{Body, Ledger};
 use belljar_model::{
-    Access, Clock, Mode, Net, Reason, Review, RunId, RunRecord, RunResult, RunState, Template,
-    WorkspaceAt,
+    Access, Clock, LayerState, Mode, Net, Reason, Review, RunId, RunRecord, RunResult, RunState,
+    Template, WorkspaceAt,
 };
 use belljar_workspace::{Caps, Layers, Places, UsageCap};
 use rustix::fs::{Mode as FileMode, OFlags};
 
 use crate::cli::{Cli, RunArgs};
 use crate::commands::apply;
-use crate::config;
+use crate::config::{self, Source};
 use crate::failure::{Code, FAILED, Failure, NO_BOX, Outcome, USAGE, usage};
 use crate::guard::Guard;
 use crate::print;
+use crate::record::{self, Journal, Plan};
 use crate::state::{Run, State, is_empty};
+use crate::tape::Tape;
 use crate::terminal::{self, Raw};
 
 pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
@@ -34,14 +37,15 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     let workspace = workspace(args, &state)?;
     let path = workspace.as_ref().map(|workspace| workspace.path.as_path());
     let interactive = wants_terminal(args);
-    let template = template(cli, args, path, interactive)?;
+    let (template, sources) = template(cli, args, path, interactive)?;
     for layer in &template.weaken {
         print::note(&format!("layer `{layer}` is off, as asked: {}", layer.doc()));
     }
     let (id, random) = new_id()?;
     let record = record(id, args, &template, workspace.as_ref()).code(FAILED)?;
     let (mut run, lock) = state.create(record).code(NO_BOX)?;
-    let outcome = execute(&mut run, args, &state, template, workspace, random, interactive, began);
+    let rules = (template, sources);
+    let outcome = execute(&mut run, args, &state, rules, workspace, random, interactive, began);
     drop(lock);
     outcome
 }
@@ -51,7 +55,7 @@ fn execute(
     run: &mut Run,
     args: &RunArgs,
     state: &State,
-    template: Template,
+    (template, sources): (Template, Vec<Source>),
     mut workspace: Option<Workspace>,
     random: u32,
     interactive: bool,
@@ -73,8 +77,8 @@ fn execute(
         template,
     };
     let layers = request.workspace.as_ref().and_then(|workspace| workspace.layers.clone());
-    let finished = in_box(&request, layers.as_deref(), interactive, began);
-    let (finished, setup) = match finished {
+    let finished = in_box(&request, run, &sources, state, began);
+    let (finished, outputs, journal, setup) = match finished {
         Ok(finished) => finished,
         Err(failure) => {
             settle(run, None, state);
@@ -83,11 +87,16 @@ fn execute(
     };
     let changed =
         layers.is_some().then(|| count_changes(run, state, request.template.limits.disk.as_u64()));
-    if request.template.mode == Mode::Direct && run.record.review.waits() {
-        take_over(run, state);
-    }
     let finished_line = finished.ended_in_newline;
     let result = result(run, &request.template, finished, setup, changed);
+    let changes = changed.filter(|changed| *changed > 0).and_then(|_| sealed_changes(run));
+    if let Err(error) = journal.ended(&result, outputs, changes) {
+        print::note("the end of the run is not on record; `belljar runs` will show it:");
+        print::error(&error.into());
+    }
+    if request.template.mode == Mode::Direct && run.record.review.waits() {
+        take_over(run, state, journal.ledger());
+    }
     settle(run, Some(result.clone()), state);
     say(&result, args);
     if args.json {
@@ -97,35 +106,74 @@ fn execute(
     Ok(result.exit_code())
 }
 
-/// Starts the box and sees it to its end. Also returns how long the start took.
+/// A program that ended, what it wrote, the record of it, and how long the start took.
+type Ended = (Finished, [Option<Body>; 2], Journal, u64);
+
+/// Starts the box, and the program once that is on record, and sees it to its end.
 fn in_box(
     request: &Request,
-    layers: Option<&Path>,
-    interactive: bool,
+    run: &Run,
+    sources: &[Source],
+    state: &State,
     began: Instant,
-) -> Result<(Finished, u64), Failure> {
-    let running = belljar_box::start(request).code(NO_BOX)?;
+) -> Result<Ended, Failure> {
+    let layers = request.workspace.as_ref().and_then(|workspace| workspace.layers.as_deref());
+    let interactive = request.terminal.is_some();
+    let (record, template) = (&run.record, &request.template);
+    let plan = Plan { record, template, sources, argv: &request.argv, env: &request.env };
+    let begin = |layers: &[LayerState]| Journal::begin(state, &plan, layers);
+    let mut begun = None;
+    let started = belljar_box::start(request, |layers| begun = Some(begin(layers)));
+    let (running, journal) = match (started.code(NO_BOX), begun) {
+        (Ok((running, ())), Some(Ok(journal))) => (running, journal),
+        (Ok((running, ())), refused) => {
+            running.abandon();
+            let unrecorded = || usage("the run is not on record");
+            return Err(refused.and_then(Result::err).unwrap_or_else(unrecorded));
+        }
+        (Err(failure), begun) => {
+            // Also a box that never came to be was asked for.
+            if let Ok(journal) = begun.unwrap_or_else(|| begin(&[])) {
+                journal.failed(&failure.error).ok(); // the failure itself is what matters now
+            }
+            return Err(failure);
+        }
+    };
     let setup = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     let (input, output, error) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let raw = (interactive && input.is_terminal()).then(|| Raw::enter(input.as_fd())).transpose();
     let raw = raw.context("put the terminal into raw mode").code(NO_BOX)?;
     let (mut output_guard, mut error_guard) = (Guard::default(), Guard::default());
     let (guard_output, guard_error) = (output.is_terminal(), error.is_terminal());
-    let mut guard = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| match stream {
-        Stream::Output if guard_output => output_guard.pass(chunk, kept),
-        Stream::Error if guard_error => error_guard.pass(chunk, kept),
-        Stream::Output | Stream::Error => kept.extend_from_slice(chunk),
+    let mut tape = Tape::new(template.record, &run.dir).code(NO_BOX)?;
+    let mut guard = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| {
+        tape.write(stream, chunk);
+        match stream {
+            Stream::Output if guard_output => output_guard.pass(chunk, kept),
+            Stream::Error if guard_error => error_guard.pass(chunk, kept),
+            Stream::Output | Stream::Error => kept.extend_from_slice(chunk),
+        }
     };
     let mut count = layers.map(counter).transpose().code(NO_BOX)?;
     let finished = running.supervise(Supervision {
         input: input.as_fd(),
         output: output.as_fd(),
         error: error.as_fd(),
-        guard: (guard_output || guard_error).then_some(&mut guard),
+        guard: Some(&mut guard),
         disk: layers.zip(count.as_mut().map(|count| count as &mut Count<'_>)),
     });
     drop(raw);
-    Ok((finished.code(NO_BOX)?, setup))
+    let finished = finished.code(NO_BOX).inspect_err(|failure| {
+        journal.failed(&failure.error).ok(); // see above
+    })?;
+    let outputs = tape.finish(journal.ledger(), record::policy(template)).code(FAILED)?;
+    Ok((finished, outputs, journal, setup))
+}
+
+/// The hash of the list of what the box changed.
+fn sealed_changes(run: &Run) -> Option<Body> {
+    let list = std::fs::read(run.dir.join("changes.json")).ok()?;
+    Body::hash_of(&list).ok()
 }
 
 /// Counts what a box has written to its overlay.
@@ -211,8 +259,8 @@ fn template(
     args: &RunArgs,
     workspace: Option<&Path>,
     interactive: bool,
-) -> Result<Template, Failure> {
-    let config = config::load(cli, workspace)?;
+) -> Result<(Template, Vec<Source>), Failure> {
+    let (config, sources) = config::load_with_sources(cli, workspace)?;
     let known = config.template(&args.template);
     let unknown = || {
         usage(format!(
@@ -236,7 +284,7 @@ fn template(
         )));
     }
     refuse_own_program(&template, workspace)?;
-    Ok(template)
+    Ok((template, sources))
 }
 
 /// The directories of the overlay, as the workspace's owner has them.
@@ -304,8 +352,8 @@ fn count_changes(run: &mut Run, state: &State, disk: u64) -> u64 {
 }
 
 /// Direct mode: takes over at once what is harmless; the rest waits, and is said.
-fn take_over(run: &mut Run, state: &State) {
-    match apply::take_harmless(state, run) {
+fn take_over(run: &mut Run, state: &State, ledger: &Ledger) {
+    match apply::take_harmless(state, run, ledger) {
         Ok((review, held_back)) => {
             run.record.review = review;
             for line in held_back {

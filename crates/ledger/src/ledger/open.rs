@@ -255,12 +255,12 @@ fn lock_file(places: &Places) -> Result<File, OpenError> {
             .mode(0o600)
             .open(&path)
     };
-    let opened = open().or_else(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            anchor::make_dir(places.ledger()).map_err(io::Error::other)?;
-            open()
+    let opened = open().or_else(|error| {
+        if error.kind() != io::ErrorKind::NotFound {
+            return Err(error);
         }
-        _ => Err(error),
+        anchor::make_dir(places.ledger()).map_err(io::Error::other)?;
+        open()
     });
     opened.map_err(|source| file_error(&path, source))
 }

@@ -18,6 +18,7 @@ use crate::digest::Digest;
 use crate::entry::{Entry, EntryView, Moment};
 use crate::frame::{self, MAX_PAYLOAD};
 use crate::head::Head;
+use crate::index::Index;
 use crate::log::{Located, Log, LogError};
 use crate::merkle::Frontier;
 use crate::note::SigningKey;
@@ -157,7 +158,7 @@ impl Tip {
         for (index, draft) in (first..).zip(pending.drafts) {
             let before = self.before(places, [&more, batch], &draft)?;
             let moment = Moment { boot: self.boot, ..pending.moment };
-            receipts.push(more.encode(index, before, moment, draft)?);
+            receipts.push(more.encode(index, before, moment, &draft)?);
         }
         if more.payload > MAX_PAYLOAD {
             return Err(RecordError::TooMany { count });
@@ -274,7 +275,7 @@ impl Batch {
         index: u64,
         before: Option<Link>,
         moment: Moment,
-        draft: Draft,
+        draft: &Draft,
     ) -> Result<Receipt, RecordError> {
         let sequence = before.map_or(0, |link| link.sequence + 1);
         let entry = Entry {
@@ -393,10 +394,13 @@ impl Adopted {
     }
 }
 
-fn look_up(_places: &Places, log: &Log, run: RunId) -> Result<Option<Link>, RecordError> {
-    let mut adopted = Adopted::default();
-    adopt(log, 64, &mut Frontier::default(), &mut adopted).map_err(|(_, error)| changed(error))?;
-    Ok(adopted.runs.get(&run).copied())
+fn look_up(places: &Places, log: &Log, run: RunId) -> Result<Option<Link>, RecordError> {
+    let found = Index::open(places, log).and_then(|mut index| {
+        index.catch_up(log)?;
+        index.run_head(run)
+    });
+    let head = found.map_err(|error| RecordError::Index(Arc::new(error)))?;
+    Ok(head.map(|head| Link { sequence: head.sequence, hash: head.hash }))
 }
 
 /// The time of recording. The boot id is put in when the event is written.

@@ -1,0 +1,254 @@
+//! What commands put on record, and the rule that nothing is done before it is there.
+//!
+//! A run is recorded as an intent before its program starts, and as an outcome when it is over. Taking
+//! changes over is, too. Whatever fails on the way to the ledger stops what it was about.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
+
+use anyhow::Context as _;
+use belljar_ledger::{
+    Actor, Body, Digest, Draft, Event, Ledger, OpenError, Places, PolicyLoaded, Receipt,
+    RecordError, RunCreated, RunEnded, RunExec, RunFailed, RunLayers, RunLimit, RunWeakened,
+    WorkspaceApplied, WorkspaceApplying, WorkspaceChanged, WorkspaceDiscarded,
+};
+use belljar_model::{
+    InForce, LayerState, Reason, Record, RunId, RunRecord, RunResult, Template, Timeout, display,
+};
+
+use crate::config::Source;
+use crate::failure::{Code, FAILED, Failure, NO_BOX};
+use crate::print;
+use crate::state::State;
+
+/// The record of one run, as long as it lasts.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    ledger: Ledger,
+    run: RunId,
+    created: Receipt,
+}
+
+/// What is known about a run before its program starts.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) record: &'a RunRecord,
+    pub(crate) template: &'a Template,
+    pub(crate) sources: &'a [Source],
+    pub(crate) argv: &'a [OsString],
+    pub(crate) env: &'a [(OsString, OsString)],
+}
+
+/// Opens the ledger of the state directory, and says what had to be put right.
+pub(crate) fn open(state: &State) -> anyhow::Result<Ledger> {
+    let ledger = Ledger::open(&Places::under(state.home()));
+    let ledger = ledger.map_err(|error| match advice(&error) {
+        Some(advice) => anyhow::Error::new(error).context(advice),
+        None => anyhow::Error::new(error).context("open the ledger; nothing is done without it"),
+    })?;
+    for repair in ledger.repairs() {
+        print::note(&format!(
+            "the ledger ended in an append that was cut short; {} bytes that nobody was told of are now in {}",
+            repair.bytes,
+            repair.kept.display()
+        ));
+    }
+    Ok(ledger)
+}
+
+/// What helps against a ledger that must not be written to.
+fn advice(error: &OpenError) -> Option<&'static str> {
+    match error {
+        OpenError::NoAnchor { .. }
+        | OpenError::Gone { .. }
+        | OpenError::Foreign { .. }
+        | OpenError::CutShort { .. }
+        | OpenError::Damaged(_)
+        | OpenError::Anchor(_) => Some(
+            "the ledger is not as it was left, so nothing is recorded and nothing is done; `belljar ledger verify` says more, and `belljar ledger mend` goes on knowingly",
+        ),
+        OpenError::File { .. } | OpenError::Record(_) => None,
+    }
+}
+
+impl Journal {
+    /// Records the intent to run. The program may start once this returned.
+    pub(crate) fn begin(
+        state: &State,
+        plan: &Plan<'_>,
+        layers: &[LayerState],
+    ) -> Result<Self, Failure> {
+        let ledger = open(state).code(NO_BOX)?;
+        let run = plan.record.id;
+        let mut drafts = vec![Draft::new(created(&ledger, plan).code(NO_BOX)?)];
+        drafts.extend(plan.sources.iter().map(|source| {
+            Draft::new(PolicyLoaded {
+                scope: source.scope.to_owned(),
+                file: source.file.as_os_str().as_bytes().to_vec(),
+                hash: Digest::of(&[source.text.as_bytes()]),
+            })
+        }));
+        let weakened = plan.template.weaken.iter();
+        drafts.extend(weakened.map(|layer| Draft::new(RunWeakened { layer: layer.to_string() })));
+        drafts.push(Draft::new(in_force(layers)));
+        let program = plan.argv.first().map(|word| word.as_bytes().to_vec()).unwrap_or_default();
+        drafts.push(Draft::new(RunExec { program }).by(Actor::Supervisor));
+        let drafts = drafts.into_iter().map(|draft| draft.of_run(run)).collect();
+        let receipts = ledger.record_all(drafts).context("record the run").code(NO_BOX)?;
+        let created = receipts.into_iter().next().ok_or(RecordError::Broken).code(NO_BOX)?;
+        Ok(Self { ledger, run, created })
+    }
+
+    pub(crate) const fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Records how the run ended.
+    pub(crate) fn ended(
+        &self,
+        result: &RunResult,
+        [stdout, stderr]: [Option<Body>; 2],
+        changes: Option<Body>,
+    ) -> Result<(), RecordError> {
+        let mut events: Vec<Event> = Vec::new();
+        if is_limit(result.reason) {
+            events.push(RunLimit { limit: result.reason.name().to_owned() }.into());
+        }
+        if let (Some(files), Some(changes)) = (result.changed_files, changes) {
+            events.push(WorkspaceChanged { files, changes }.into());
+        }
+        let cpu = result.cpu_micros;
+        events.push(
+            RunEnded {
+                reason: result.reason.name().to_owned(),
+                exit: result.exit.and_then(|exit| u64::try_from(exit).ok()),
+                signal: result.signal.and_then(|signal| u64::try_from(signal).ok()),
+                wall_micros: result.wall_micros,
+                cpu_micros: cpu.user.saturating_add(cpu.system),
+                peak_memory: result.peak_memory_bytes,
+                stdin_bytes: result.stdin_bytes,
+                stdout,
+                stderr,
+            }
+            .into(),
+        );
+        self.outcome(events)
+    }
+
+    /// Records that the program was never started.
+    pub(crate) fn failed(&self, error: &anyhow::Error) -> Result<(), RecordError> {
+        self.outcome(vec![RunFailed { error: said(error) }.into()])
+    }
+
+    fn outcome(&self, events: Vec<Event>) -> Result<(), RecordError> {
+        let draft = |event: Event| {
+            Draft::new(event).of_run(self.run).by(Actor::Supervisor).because_of(&self.created)
+        };
+        self.ledger.record_all(events.into_iter().map(draft).collect()).map(drop)
+    }
+}
+
+/// Proof that taking over changes was recorded before it was done.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Applying<'a> {
+    ledger: &'a Ledger,
+    run: RunId,
+    intent: Receipt,
+}
+
+impl<'a> Applying<'a> {
+    pub(crate) fn begin(ledger: &'a Ledger, run: RunId, files: u64) -> Result<Self, Failure> {
+        let draft = Draft::new(WorkspaceApplying { files }).of_run(run);
+        let intent = ledger.record(draft).context("record what is about to be applied");
+        Ok(Self { ledger, run, intent: intent.code(FAILED)? })
+    }
+
+    /// Records what came of it.
+    pub(crate) fn done(self, outcome: WorkspaceApplied) -> Result<(), RecordError> {
+        let draft = Draft::new(outcome).of_run(self.run).because_of(&self.intent);
+        self.ledger.record(draft).map(drop)
+    }
+
+    /// Records that it broke off.
+    pub(crate) fn failed(self, error: &anyhow::Error) -> Result<(), RecordError> {
+        self.done(WorkspaceApplied { taken: 0, held_back: 0, error: Some(said(error)) })
+    }
+}
+
+pub(crate) fn discarded(ledger: &Ledger, run: RunId) -> Result<Receipt, RecordError> {
+    ledger.record(Draft::new(WorkspaceDiscarded {}).of_run(run))
+}
+
+fn created(ledger: &Ledger, plan: &Plan<'_>) -> anyhow::Result<RunCreated> {
+    let Plan { record, template, argv, env, .. } = plan;
+    let command: Vec<&[u8]> = argv.iter().map(|word| word.as_bytes()).collect();
+    let command = command.join(&0);
+    let policy = policy(template);
+    let command = match template.record {
+        Record::Bodies => ledger.keep(policy, &mut command.as_slice())?,
+        Record::Hashes | Record::None => Body::hash_of(&command)?,
+    };
+    let at = record.workspace.as_ref();
+    Ok(RunCreated {
+        name: record.name.as_ref().map(|name| name.as_str().to_owned()),
+        template: template.name.clone(),
+        mode: template.mode.to_string(),
+        net: template.net.to_string(),
+        policy,
+        workspace: at.map(|at| at.path.as_os_str().as_bytes().to_vec()),
+        record: template.record.to_string(),
+        command,
+        environment: env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect(),
+        limits: limits(template),
+    })
+}
+
+/// The hash of everything that decides what the box may do. Values of variables are part of it; none
+/// can be read from it unless it is guessed whole.
+pub(crate) fn policy(template: &Template) -> Digest {
+    Digest::of(&[b"belljar policy 1\0", template.to_toml().as_bytes()])
+}
+
+fn limits(template: &Template) -> Vec<String> {
+    let limits = &template.limits;
+    vec![
+        format!("memory={}", limits.memory),
+        format!("cpus={}", limits.cpus),
+        format!("pids={}", limits.pids),
+        format!("disk={}", limits.disk),
+        format!("files={}", limits.files),
+        format!("output={}", limits.output),
+        format!("timeout={}", Timeout(limits.timeout)),
+    ]
+}
+
+fn in_force(layers: &[LayerState]) -> RunLayers {
+    let mut event = RunLayers { in_force: Vec::new(), missing: Vec::new() };
+    for LayerState { layer, state } in layers {
+        match state {
+            InForce::InForce { detail } if detail.is_empty() => {
+                event.in_force.push(layer.to_string());
+            }
+            InForce::InForce { detail } => event.in_force.push(format!("{layer} ({detail})")),
+            InForce::Weakened => event.missing.push(format!("{layer} (weakened)")),
+            InForce::StandIn { mechanism } => {
+                event.missing.push(format!("{layer} (stand-in: {mechanism})"));
+            }
+        }
+    }
+    event
+}
+
+const fn is_limit(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Timeout | Reason::Memory | Reason::Pids | Reason::Disk | Reason::Output
+    )
+}
+
+/// An error with its causes, safe to print.
+fn said(error: &anyhow::Error) -> String {
+    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+    display::safe_line(causes.join(": ")).to_string()
+}

@@ -1,0 +1,352 @@
+//! The ledger for those who only read it: questions, bodies and proofs.
+//!
+//! Needs no lock and disturbs no writer. What is derived (index, tiles) is brought up to date here, and
+//! what comes from it is checked against the log or against a signed root before it is given out.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use belljar_model::RunId;
+
+use crate::anchor::{AnchorError, public_keys};
+use crate::bodies::{Bodies, BodyError, Usage, Wanted};
+use crate::checkpoint::{self, Checkpoint, CheckpointError};
+use crate::digest::Digest;
+use crate::entry::Entry;
+use crate::frame::{HEADER, LedgerId};
+use crate::head;
+use crate::index::{self, Index, IndexError, Naming, Query, ReadError, Row};
+use crate::log::{Log, LogError};
+use crate::merkle;
+use crate::places::Places;
+use crate::receipt::{Disclose, ReceiptError, RunReceipt};
+use crate::salts::{Kept, Reading};
+use crate::tile::{TileError, Tiles, bundle, entries_path};
+
+/// The ledger, open for reading.
+#[derive(Debug)]
+pub struct Reader {
+    places: Places,
+    log: Log,
+    index: Index,
+    size: u64,
+}
+
+/// That an event is in the tree of a signed checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inclusion {
+    pub index: u64,
+    pub size: u64,
+    pub leaf: Digest,
+    pub proof: Vec<Digest>,
+    /// The signed checkpoint.
+    pub checkpoint: String,
+}
+
+/// What the ledger takes of the disk, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Occupied {
+    pub log: u64,
+    pub salts: u64,
+    pub bodies: Usage,
+    /// Index and tiles: may be deleted.
+    pub derived: u64,
+}
+
+/// Why something of the ledger cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReaderError {
+    #[error("there is no ledger yet in {}", path.display())]
+    None { path: PathBuf },
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    #[error(transparent)]
+    Event(#[from] ReadError),
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error(transparent)]
+    Tiles(#[from] TileError),
+    #[error(transparent)]
+    Anchor(#[from] AnchorError),
+    #[error(transparent)]
+    Receipt(#[from] ReceiptError),
+    #[error("read or write {}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("the newest checkpoint is not signed by a key of this ledger")]
+    Checkpoint(#[from] CheckpointError),
+    #[error("no checkpoint is whole in {}", path.display())]
+    NoHead { path: PathBuf },
+    #[error("no event names a body {hash}")]
+    NoBody { hash: Digest },
+    #[error("only the hash of body {hash} was recorded")]
+    HashOnly { hash: Digest },
+    #[error("body {hash} was dropped on purpose: `belljar ledger log --kind ledger` says why")]
+    Dropped { hash: Digest },
+    #[error("the salt of body {hash} is damaged or missing")]
+    NoSalt { hash: Digest },
+    #[error("there is no event {index}: the newest signed checkpoint has {size}")]
+    Beyond { index: u64, size: u64 },
+    #[error(
+        "no proof leads from a tree of {old} to one of {new}: the first must be the smaller, and both within {size}"
+    )]
+    Order { old: u64, new: u64, size: u64 },
+    #[error("the tiles do not fit the signed root; `belljar ledger verify` says what is wrong")]
+    Contradiction,
+}
+
+const LOOKS: u32 = 50;
+const BUNDLE: u64 = 256;
+/// So many rows of the index are in memory at once.
+const STRETCH: usize = 16_384;
+
+impl Reader {
+    pub fn open(places: &Places) -> Result<Self, ReaderError> {
+        if !places.log().exists() {
+            return Err(ReaderError::None { path: places.ledger().to_owned() });
+        }
+        let log = Log::open(&places.log())?;
+        let mut index = Index::open(places, &log)?;
+        let size = index.catch_up(&log)?;
+        Ok(Self { places: places.clone(), log, index, size })
+    }
+
+    /// Reads on; how many events there are now.
+    pub fn refresh(&mut self) -> Result<u64, ReaderError> {
+        self.size = self.index.catch_up(&self.log)?;
+        Ok(self.size)
+    }
+
+    pub const fn id(&self) -> LedgerId {
+        self.log.id()
+    }
+
+    /// How many events there were when the ledger was last read on.
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub fn events(&self, query: &Query) -> Result<Vec<Row>, ReaderError> {
+        Ok(self.index.events(query)?)
+    }
+
+    pub fn event(&self, index: u64) -> Result<Option<Row>, ReaderError> {
+        Ok(self.index.event(index)?)
+    }
+
+    pub fn find(&self, run: RunId, sequence: u64) -> Result<Option<Row>, ReaderError> {
+        Ok(self.index.find(run, sequence)?)
+    }
+
+    /// The events that this one caused.
+    pub fn effects_of(&self, index: u64) -> Result<Vec<Row>, ReaderError> {
+        Ok(self.index.effects_of(index)?)
+    }
+
+    /// Intents without an outcome: of one run, or all.
+    pub fn unsettled(&self, run: Option<RunId>) -> Result<Vec<Row>, ReaderError> {
+        Ok(self.index.unsettled(run)?)
+    }
+
+    /// Runs whose id begins so.
+    pub fn find_run(&self, prefix: &str) -> Result<Vec<RunId>, ReaderError> {
+        Ok(self.index.find_run(prefix)?)
+    }
+
+    /// The event itself, checked against its hash.
+    pub fn read(&self, row: &Row) -> Result<Entry, ReaderError> {
+        Ok(index::read(&self.log, row)?)
+    }
+
+    /// Bodies whose hash begins so, with the events that name them.
+    pub fn naming(&self, prefix: &str) -> Result<Vec<Naming>, ReaderError> {
+        Ok(self.index.naming(prefix)?)
+    }
+
+    /// Writes a body that was kept; nothing of it before all of it was checked. Returns its size.
+    pub fn body(&self, hash: Digest, out: &mut dyn Write) -> Result<u64, ReaderError> {
+        let named = self.index.naming(&hash.to_string())?;
+        let kept = named.iter().find(|naming| naming.is_kept);
+        let size = match (kept, named.is_empty()) {
+            (Some(naming), _) => naming.size,
+            (None, false) => return Err(ReaderError::HashOnly { hash }),
+            (None, true) => return Err(ReaderError::NoBody { hash }),
+        };
+        let path = self.places.salts();
+        let salts = Reading::open(&path, self.log.id());
+        let salts = salts.map_err(|source| ReaderError::File { path, source })?;
+        let salt = match self.index.salt(&salts, hash)? {
+            Some(Kept::Salt(salt)) => salt,
+            Some(Kept::Erased) => return Err(ReaderError::Dropped { hash }),
+            Some(Kept::Damaged) | None => return Err(ReaderError::NoSalt { hash }),
+        };
+        Bodies::open(&self.places).read(&Wanted { hash, size, salt }, out)?;
+        Ok(size)
+    }
+
+    /// The newest signed checkpoint, read and as it is written.
+    pub fn checkpoint(&self) -> Result<(Checkpoint, String), ReaderError> {
+        let path = self.places.head();
+        let file_error = |source| ReaderError::File { path: path.clone(), source };
+        let file = File::open(&path).map_err(file_error)?;
+        let keys = public_keys(&self.places)?;
+        for _ in 0..LOOKS {
+            let slots = head::read(&file).map_err(file_error)?;
+            if let Some(head) = head::newest(slots) {
+                let (checkpoint, _) = checkpoint::open(&head.note, &keys)?;
+                return Ok((checkpoint, head.note));
+            }
+            std::thread::yield_now(); // a writer was about to finish both slots
+        }
+        Err(ReaderError::NoHead { path })
+    }
+
+    /// Proves that an event is in the tree of the newest checkpoint.
+    pub fn inclusion(&self, index: u64) -> Result<Inclusion, ReaderError> {
+        let (checkpoint, note) = self.checkpoint()?;
+        let (size, root) = (checkpoint.size(), checkpoint.root());
+        let row = self.index.event(index)?.filter(|_| index < size);
+        let leaf = row.ok_or(ReaderError::Beyond { index, size })?.leaf;
+        let prove = |tiles: &Tiles| -> Result<Option<Vec<Digest>>, ReaderError> {
+            let Some(proof) = merkle::inclusion(tiles, index, size)? else { return Ok(None) };
+            let holds = merkle::verify_inclusion(&leaf, index, size, &proof, &root).is_ok();
+            Ok(holds.then_some(proof))
+        };
+        let proof = self.with_tiles(prove)?;
+        Ok(Inclusion { index, size, leaf, proof, checkpoint: note })
+    }
+
+    /// Proves that the tree of `new` events began as the tree of `old` events.
+    pub fn consistency(&self, old: u64, new: u64) -> Result<Vec<Digest>, ReaderError> {
+        let (checkpoint, _) = self.checkpoint()?;
+        let size = checkpoint.size();
+        if old > new || new > size {
+            return Err(ReaderError::Order { old, new, size });
+        }
+        self.with_tiles(|tiles| {
+            if merkle::root_of(tiles, size)? != checkpoint.root() {
+                return Ok(None);
+            }
+            Ok(merkle::consistency(tiles, old, new)?)
+        })
+    }
+
+    /// The root of the tree of the first `size` events.
+    pub fn root_at(&self, size: u64) -> Result<Digest, ReaderError> {
+        let (checkpoint, _) = self.checkpoint()?;
+        let all = checkpoint.size();
+        if size > all {
+            return Err(ReaderError::Beyond { index: size, size: all });
+        }
+        self.with_tiles(|tiles| {
+            let holds = merkle::root_of(tiles, all)? == checkpoint.root();
+            Ok(holds.then_some(merkle::root_of(tiles, size)?))
+        })
+    }
+
+    /// The receipt of a run, as the text of its file.
+    pub fn receipt(&self, run: RunId, disclose: Disclose) -> Result<String, ReaderError> {
+        Ok(RunReceipt::make(&self.places, run, disclose)?.to_text())
+    }
+
+    /// Writes the log as a static tiled log, for tools that read those.
+    pub fn export_tiles(&self, dir: &Path) -> Result<Checkpoint, ReaderError> {
+        let (checkpoint, note) = self.checkpoint()?;
+        let mut tiles = Tiles::open(dir)?;
+        let mut entries: Vec<Vec<u8>> = Vec::new();
+        let mut scan = self.log.scan(HEADER as u64, 0);
+        while let Some(batch) = scan.next()? {
+            for event in batch.events().filter(|event| event.index < checkpoint.size()) {
+                if event.index >= tiles.size() {
+                    tiles.push(event.leaf)?;
+                }
+                entries.push(event.bytes.to_vec());
+                if (event.index + 1) % BUNDLE == 0 || event.index + 1 == checkpoint.size() {
+                    write_bundle(dir, event.index / BUNDLE, &entries)?;
+                    entries.clear();
+                }
+            }
+        }
+        tiles.publish(checkpoint.size())?;
+        if merkle::root_of(&tiles, checkpoint.size())? != checkpoint.root() {
+            return Err(ReaderError::Contradiction);
+        }
+        write_file(&dir.join("checkpoint"), note.as_bytes())?;
+        Ok(checkpoint)
+    }
+
+    /// What the ledger takes of the disk.
+    pub fn occupied(&self) -> Result<Occupied, ReaderError> {
+        let length = |path: PathBuf| fs::metadata(path).map_or(0, |meta| meta.len());
+        Ok(Occupied {
+            log: self.log.length()?,
+            salts: length(self.places.salts()),
+            bodies: Bodies::open(&self.places).usage()?,
+            derived: length(self.places.index()) + tree_size(&self.places.tiles().join("tile")),
+        })
+    }
+
+    /// Asks the tiles; if what they say does not hold, makes them anew and asks once more.
+    fn with_tiles<T>(
+        &self,
+        ask: impl Fn(&Tiles) -> Result<Option<T>, ReaderError>,
+    ) -> Result<T, ReaderError> {
+        match self.tiles().and_then(|tiles| ask(&tiles)) {
+            Ok(Some(answer)) => return Ok(answer),
+            Ok(None) | Err(ReaderError::Tiles(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let path = self.places.tiles().join("tile");
+        match fs::remove_dir_all(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(ReaderError::File { path, source });
+            }
+            _ => {}
+        }
+        ask(&self.tiles()?)?.ok_or(ReaderError::Contradiction)
+    }
+
+    /// The tiles, up to the end of the log as it was last read.
+    fn tiles(&self) -> Result<Tiles, ReaderError> {
+        let mut tiles = Tiles::open(self.places.tiles())?;
+        loop {
+            let after = tiles.size().checked_sub(1);
+            let query = Query { after, limit: Some(STRETCH), ..Query::default() };
+            let rows = self.index.events(&query)?;
+            if rows.is_empty() {
+                return Ok(tiles);
+            }
+            tiles.extend(tiles.size(), rows.into_iter().map(|row| row.leaf))?;
+        }
+    }
+}
+
+fn write_bundle(dir: &Path, index: u64, entries: &[Vec<u8>]) -> Result<(), ReaderError> {
+    let width = u16::try_from(entries.len() % 256).unwrap_or(0);
+    let path = dir.join(entries_path(index, if width == 0 { 256 } else { width }));
+    let entries: Vec<&[u8]> = entries.iter().map(Vec::as_slice).collect();
+    write_file(&path, &bundle(&entries).unwrap_or_default())
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), ReaderError> {
+    let write = || -> io::Result<()> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, bytes)
+    };
+    write().map_err(|source| ReaderError::File { path: path.to_owned(), source })
+}
+
+/// The length of all files below a directory of ours.
+fn tree_size(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let size = |entry: fs::DirEntry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => tree_size(&entry.path()),
+        Ok(_) => entry.metadata().map_or(0, |meta| meta.len()),
+        Err(_) => 0,
+    };
+    entries.map(size).sum()
+}
