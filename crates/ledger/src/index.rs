@@ -17,15 +17,18 @@ use crate::entry::{Entry, EntryError};
 use crate::log::{Log, LogError};
 use crate::places::Places;
 
+mod ask;
 mod content;
 mod fill;
 mod query;
+mod reached;
 mod schema;
 
 #[cfg(test)]
 mod tests;
 
-pub use query::{Naming, Query, Row, RunHead};
+pub use ask::Query;
+pub use query::{Naming, Row, RunHead};
 use schema::{Identity, Trouble};
 
 /// The index of one ledger; each process has its own connection to it.
@@ -137,6 +140,12 @@ impl Index {
         if let Some(identity) = self.identity {
             schema::remove(&self.path, identity).ok(); // else the next who opens it does it
         }
+    }
+
+    /// For what SQLite itself does not find wrong.
+    fn damaged(&self) -> IndexError {
+        self.remove();
+        IndexError::Damaged { source: None }
     }
 
     /// What a failed question means to who asked it.

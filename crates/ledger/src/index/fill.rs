@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension as _, Statement, Transaction, TransactionBehavior};
 
 use super::IndexError;
-use super::query::{BLOCK, digest, number, ordered, place, sum};
+use super::ask::{BLOCK, family};
+use super::query::{number, ordered, place, sum};
+use super::reached::Reached;
 use crate::digest::Digest;
 use crate::entry::EntryView;
 use crate::event;
@@ -21,17 +23,6 @@ const CHUNK: u64 = 50_000;
 pub(super) enum Stop {
     Sqlite(rusqlite::Error),
     Index(IndexError),
-}
-
-/// How far the index is.
-#[derive(Debug, Clone, Copy)]
-struct Reached {
-    next: u64,
-    offset: u64,
-    /// The last event: where it is and what its hash is.
-    tail: Option<(u64, usize, Digest)>,
-    /// Whether the events that are there are as many as that.
-    is_sound: bool,
 }
 
 /// What is known of a run while a transaction lasts.
@@ -63,7 +54,7 @@ struct Filling<'t> {
 
 pub(super) fn catch_up(connection: &mut Connection, log: &Log) -> Result<(), Stop> {
     let reached = Reached::read(connection).map_err(Stop::Sqlite)?;
-    if reached.fits(log)?
+    if fits(&reached, log)?
         && log.length().map_err(|error| stop(reached.next, error))? == reached.offset
     {
         return Ok(());
@@ -74,7 +65,7 @@ pub(super) fn catch_up(connection: &mut Connection, log: &Log) -> Result<(), Sto
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(Stop::Sqlite)?;
         let mut reached = Reached::read(&transaction).map_err(Stop::Sqlite)?;
-        if !reached.fits(log)? {
+        if !fits(&reached, log)? {
             // The log was put back from a copy, or lost its end with the power.
             reached = clear(&transaction).map_err(Stop::Sqlite)?;
         }
@@ -150,53 +141,12 @@ fn is_damage<'l>(
     }
 }
 
-fn stop(next: u64, source: LogError) -> Stop {
-    Stop::Index(IndexError::Log { next, source })
+fn fits(reached: &Reached, log: &Log) -> Result<bool, Stop> {
+    reached.fits(log).map_err(|error| stop(reached.next, error))
 }
 
-impl Reached {
-    fn read(connection: &Connection) -> rusqlite::Result<Self> {
-        let sql = "SELECT next, offset, tail_offset, tail_length, tail_leaf,
-            coalesce((SELECT max(idx) + 1 FROM event), 0) FROM meta WHERE id = 0";
-        connection.query_row(sql, [], |row| {
-            let next = place(row, 0)?;
-            let tail = match next {
-                0 => None,
-                _ => Some((place(row, 2)?, row.get::<_, u16>(3)?.into(), digest(row, 4)?)),
-            };
-            Ok(Self { next, offset: place(row, 1)?, tail, is_sound: next == place(row, 5)? })
-        })
-    }
-
-    fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        let (offset, length, leaf) = match self.tail {
-            Some((offset, length, leaf)) => (offset, length, leaf.as_bytes().to_vec()),
-            None => (0, 0, Vec::new()),
-        };
-        let sql = "UPDATE meta SET next = ?1, offset = ?2, tail_offset = ?3, tail_length = ?4,
-            tail_leaf = ?5 WHERE id = 0";
-        let changed = transaction.execute(
-            sql,
-            (number(self.next), number(self.offset), number(offset), number(length as u64), leaf),
-        )?;
-        match changed {
-            1 => Ok(()),
-            _ => Err(rusqlite::Error::QueryReturnedNoRows),
-        }
-    }
-
-    /// Whether the log still has what was indexed: it is as long, and the last event is there.
-    fn fits(&self, log: &Log) -> Result<bool, Stop> {
-        let length = log.length().map_err(|error| stop(self.next, error))?;
-        let Some((offset, size, leaf)) = self.tail else {
-            return Ok(self.is_sound && self.offset == HEADER as u64);
-        };
-        let is_there = self.is_sound
-            && length >= self.offset
-            && offset < self.offset
-            && log.entry(offset, size).is_ok_and(|bytes| Digest::leaf(&bytes) == leaf);
-        Ok(is_there)
-    }
+fn stop(next: u64, source: LogError) -> Stop {
+    Stop::Index(IndexError::Log { next, source })
 }
 
 /// Forgets everything that came from the log.
@@ -261,8 +211,7 @@ impl<'t> Filling<'t> {
 
     fn add(&mut self, event: &Located<'_>, view: &EntryView<'_>) -> rusqlite::Result<()> {
         let run = self.run(event, view)?;
-        let family = view.kind.split('.').next().unwrap_or_default();
-        let (family, kind) = (self.name(family)?, self.name(view.kind)?);
+        let (family, kind) = (self.name(family(view.kind))?, self.name(view.kind)?);
         let actor = self.name(view.actor.name())?;
         let index = number(event.index);
         let numbers = [

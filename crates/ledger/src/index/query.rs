@@ -2,30 +2,12 @@
 //! is that of what is asked for, not that of the whole record.
 
 use belljar_model::RunId;
-use rusqlite::types::{FromSqlError, Type, Value};
+use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{OptionalExtension as _, params_from_iter};
 
-use super::{Index, IndexError};
+use super::{Index, IndexError, Query};
 use crate::digest::Digest;
 use crate::entry::Actor;
-
-/// Which events are asked for. Without any condition: all.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Query {
-    pub run: Option<RunId>,
-    /// A kind, such as `request.decided`, or a family of kinds, such as `request`.
-    pub kind: Option<String>,
-    /// Not before this time; nanoseconds since 1970.
-    pub since: Option<u64>,
-    /// Before this time.
-    pub until: Option<u64>,
-    /// Behind the event with this index.
-    pub after: Option<u64>,
-    /// Before the event with this index.
-    pub before: Option<u64>,
-    pub newest_first: bool,
-    pub limit: Option<usize>,
-}
 
 /// What the index knows of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,92 +44,10 @@ pub struct Naming {
     pub index: u64,
 }
 
-/// Events per row of `span`, which knows the earliest and the latest time among them.
-pub(super) const BLOCK: u64 = 1024;
-
-const ROW: &str = "SELECT e.idx, e.offset, e.length, e.leaf, r.run, e.sequence, k.text, a.text, \
+pub(super) const ROW: &str = "SELECT e.idx, e.offset, e.length, e.leaf, r.run, e.sequence, k.text, a.text, \
                    e.cause, e.time, e.run, e.family, e.kind, e.actor, e.sum";
-const NAMES: &str = "LEFT JOIN run AS r ON r.id = e.run LEFT JOIN name AS k ON k.id = e.kind \
+pub(super) const NAMES: &str = "LEFT JOIN run AS r ON r.id = e.run LEFT JOIN name AS k ON k.id = e.kind \
                      LEFT JOIN name AS a ON a.id = e.actor";
-
-/// A question in SQL with its values.
-#[derive(Debug, Default)]
-struct Asking {
-    conditions: Vec<&'static str>,
-    values: Vec<Value>,
-}
-
-impl Query {
-    pub(super) fn asking(&self) -> (String, Vec<Value>) {
-        let mut asking = Asking::default();
-        let mut from = match (self.run, &self.kind) {
-            (Some(_), _) => "event AS e INDEXED BY event_of_run",
-            (None, Some(kind)) if kind.contains('.') => "event AS e INDEXED BY event_of_kind",
-            (None, Some(_)) => "event AS e INDEXED BY event_of_family",
-            (None, None) => "event AS e",
-        };
-        let mut order = "e.idx";
-        if let Some(run) = self.run {
-            asking.ask("e.run = (SELECT id FROM run WHERE run = ?)", run.to_string());
-        }
-        if let Some(kind) = &self.kind {
-            let condition = match kind.contains('.') {
-                true => "e.kind = (SELECT id FROM name WHERE text = ?)",
-                false => "e.family = (SELECT id FROM name WHERE text = ?)",
-            };
-            asking.ask(condition, kind.clone());
-        }
-        if self.run.is_none() && self.kind.is_none() && (self.since, self.until) != (None, None) {
-            // Clocks go backwards, so times have no order of their own here: blocks of events that
-            // have none of the asked time are passed over.
-            from = "span AS s CROSS JOIN event AS e ON e.idx BETWEEN s.block * 1024 AND s.block * 1024 + 1023";
-            order = "s.block";
-            if let Some(since) = self.since {
-                asking.ask("s.latest >= ?", ordered(since));
-            }
-            if let Some(until) = self.until {
-                asking.ask("s.earliest < ?", ordered(until));
-            }
-            if let Some(after) = self.after {
-                asking.ask("s.block >= ?", number(after / BLOCK));
-            }
-            if let Some(before) = self.before {
-                asking.ask("s.block <= ?", number(before / BLOCK));
-            }
-        }
-        if let Some(since) = self.since {
-            asking.ask("e.time >= ?", ordered(since));
-        }
-        if let Some(until) = self.until {
-            asking.ask("e.time < ?", ordered(until));
-        }
-        if let Some(after) = self.after {
-            asking.ask("e.idx > ?", number(after));
-        }
-        if let Some(before) = self.before {
-            asking.ask("e.idx < ?", number(before));
-        }
-        let conditions = match asking.conditions.is_empty() {
-            true => "1".to_owned(),
-            false => asking.conditions.join(" AND "),
-        };
-        let direction = if self.newest_first { "DESC" } else { "ASC" };
-        let order = match order {
-            "e.idx" => format!("e.idx {direction}"),
-            block => format!("{block} {direction}, e.idx {direction}"),
-        };
-        asking.values.push(self.limit.map_or(-1, |limit| number(limit as u64)).into());
-        let sql = format!("{ROW} FROM {from} {NAMES} WHERE {conditions} ORDER BY {order} LIMIT ?");
-        (sql, asking.values)
-    }
-}
-
-impl Asking {
-    fn ask(&mut self, condition: &'static str, value: impl Into<Value>) {
-        self.conditions.push(condition);
-        self.values.push(value.into());
-    }
-}
 
 impl Index {
     /// How many events are indexed.
@@ -159,8 +59,12 @@ impl Index {
 
     /// The events that fit, in the order of their indices.
     pub(crate) fn events(&self, query: &Query) -> Result<Vec<Row>, IndexError> {
-        let (sql, values) = query.asking();
-        self.rows("look for events", &sql, params_from_iter(values))
+        let (sql, values) = query.sql();
+        let rows = self.rows("look for events", &sql, params_from_iter(values))?;
+        match rows.iter().all(|row| query.fits(row)) {
+            true => Ok(rows),
+            false => Err(self.damaged()),
+        }
     }
 
     pub(crate) fn event(&self, index: u64) -> Result<Option<Row>, IndexError> {
@@ -217,10 +121,7 @@ impl Index {
             .optional()
             .map_err(self.failed("look for the newest event of a run"))?;
         match found {
-            Some((head, newest)) if head != newest => {
-                self.remove();
-                Err(IndexError::Damaged { source: None })
-            }
+            Some((head, newest)) if head != newest => Err(self.damaged()),
             found => Ok(found.map(|(head, _)| head)),
         }
     }

@@ -571,7 +571,7 @@ fn every_question_is_answered_in_the_order_of_an_index() {
             limit: Some(3),
         };
         let has_condition = bits & 0b11_1011 != 0;
-        let (sql, values) = query.asking();
+        let (sql, values) = query.sql();
         let mut statement = index.connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
         let plan: Vec<String> = statement
             .query_map(rusqlite::params_from_iter(values), |row| row.get(3))
