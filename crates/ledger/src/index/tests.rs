@@ -426,7 +426,7 @@ fn where_no_file_can_be_made_the_index_is_in_memory() {
 }
 
 #[test]
-fn many_catch_up_at_once() {
+fn h06_many_catch_up_while_batches_are_half_written() {
     let mut made = Made::new();
     let places = made.places.clone();
     made.add(&[of(1, "run.created")]);
@@ -446,8 +446,12 @@ fn many_catch_up_at_once() {
                 })
             })
             .collect();
-        for _ in 0..100 {
-            made.add(&some_events(20));
+        for number in 0..100 {
+            let bytes = made.batch(&some_events(20));
+            let (start, rest) = bytes.split_at(number * bytes.len() / 100);
+            made.write(start);
+            std::thread::yield_now();
+            made.write(rest);
         }
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
