@@ -1,5 +1,7 @@
 //! What can be typed.
 
+pub(crate) mod ledger;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -37,6 +39,8 @@ pub(crate) enum Command {
     Runs(RunsArgs),
     /// Show what this machine can enforce
     Doctor(DoctorArgs),
+    /// Look at, check and hand on the record of everything that happened
+    Ledger(Box<ledger::LedgerArgs>),
     /// Look at the templates of belljar.toml
     Template(TemplateArgs),
     /// Print a completion script for a shell

@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod diff;
 pub(crate) mod discard;
 pub(crate) mod doctor;
+pub(crate) mod ledger;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod template;

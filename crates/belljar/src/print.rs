@@ -3,6 +3,7 @@
 #![expect(clippy::print_stderr, reason = "this is the module that prints")]
 
 use std::io::{self, IsTerminal, Write};
+use std::process::Child;
 
 use belljar_model::display;
 use serde::Serialize;
@@ -36,9 +37,14 @@ pub(crate) fn out(text: &str) -> io::Result<()> {
 
 /// One JSON value on a line, in ASCII: what a box chose could steer a terminal in it too.
 pub(crate) fn json<T: Serialize>(value: &T) -> io::Result<()> {
+    out(&json_line(value)?)
+}
+
+/// The same line, for whoever writes it elsewhere.
+pub(crate) fn json_line<T: Serialize>(value: &T) -> io::Result<String> {
     let mut text = ascii(&serde_json::to_string(value).map_err(io::Error::other)?);
     text.push('\n');
-    out(&text)
+    Ok(text)
 }
 
 /// The same JSON. Beyond ASCII there are only the insides of strings, where an escape means the same.
@@ -65,26 +71,110 @@ pub(crate) fn colour() -> bool {
 
 /// Long text through the operator's pager, if there is a terminal to page on.
 pub(crate) fn page(text: &str) -> io::Result<()> {
-    let lines = text.lines().count();
-    let rows =
-        rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_row));
-    if !io::stdout().is_terminal() || lines < rows {
-        return out(text);
+    let mut paged = Paged::new(true);
+    paged.write(text)?;
+    paged.finish()
+}
+
+/// Text that comes in pieces: to the operator's pager once it is more than a screen.
+#[derive(Debug)]
+pub(crate) struct Paged {
+    held: String,
+    sink: Sink,
+}
+
+#[derive(Debug)]
+enum Sink {
+    /// A terminal of so many rows; what came so far may still fit.
+    Screen(usize),
+    Out,
+    Pager(Child),
+    /// Whoever read it went away.
+    Gone,
+}
+
+/// What a pipe or a file gets at once.
+const HELD: usize = 64 << 10;
+
+impl Paged {
+    /// Text for a pager if there is a terminal and one is `wanted`.
+    pub(crate) fn new(wanted: bool) -> Self {
+        let rows =
+            rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_row));
+        let on_screen = wanted && io::stdout().is_terminal();
+        Self { held: String::new(), sink: if on_screen { Sink::Screen(rows) } else { Sink::Out } }
     }
+
+    /// Takes another piece; false when nobody wants more.
+    pub(crate) fn write(&mut self, text: &str) -> io::Result<bool> {
+        self.held.push_str(text);
+        match &self.sink {
+            Sink::Screen(rows) if self.held.lines().count() >= *rows => {
+                self.sink = pager().map_or(Sink::Out, Sink::Pager);
+                self.flush()?;
+            }
+            Sink::Screen(_) => {}
+            Sink::Out | Sink::Pager(_) if self.held.len() >= HELD => self.flush()?,
+            Sink::Out | Sink::Pager(_) | Sink::Gone => {}
+        }
+        Ok(!matches!(self.sink, Sink::Gone))
+    }
+
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.flush()?;
+        match self.sink {
+            Sink::Pager(mut child) => {
+                drop(child.stdin.take());
+                child.wait().map(drop)
+            }
+            Sink::Screen(_) | Sink::Out | Sink::Gone => Ok(()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let text = std::mem::take(&mut self.held);
+        let written = match &mut self.sink {
+            Sink::Gone => return Ok(()),
+            Sink::Screen(_) | Sink::Out => io::stdout().lock().write_all(text.as_bytes()),
+            Sink::Pager(child) => match &mut child.stdin {
+                Some(input) => input.write_all(text.as_bytes()),
+                None => Ok(()),
+            },
+        };
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                if let Sink::Pager(child) = &mut self.sink {
+                    child.wait()?; // the person left it
+                }
+                self.sink = Sink::Gone;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+/// Starts what the operator reads long texts with.
+fn pager() -> Option<Child> {
     let pager = std::env::var("BELLJAR_PAGER").or_else(|_| std::env::var("PAGER"));
     let pager = pager.unwrap_or_else(|_| "less -FRX".to_owned());
     let mut words = pager.split_whitespace();
-    let Some(program) = words.next() else { return out(text) };
-    let started = std::process::Command::new(program)
-        .args(words)
-        .env("LESSSECURE", "1")
-        .stdin(std::process::Stdio::piped())
-        .spawn();
-    let Ok(mut child) = started else { return out(text) };
-    if let Some(mut input) = child.stdin.take() {
-        finish(input.write_all(text.as_bytes()))?;
+    let mut command = std::process::Command::new(words.next()?);
+    command.args(words).env("LESSSECURE", "1").stdin(std::process::Stdio::piped());
+    command.spawn().ok()
+}
+
+/// How far a long work is, on one line of a terminal that is written over; nothing elsewhere.
+pub(crate) fn progress(text: &str) {
+    if io::stderr().is_terminal() {
+        eprint!("\r\x1b[K{}", display::safe_line(text));
     }
-    child.wait().map(drop)
+}
+
+/// Waits for the return key; false at the end of the input.
+pub(crate) fn pause() -> io::Result<bool> {
+    let mut line = String::new();
+    Ok(io::stdin().read_line(&mut line)? > 0)
 }
 
 /// Asks a question on the terminal. Without one the answer is no.

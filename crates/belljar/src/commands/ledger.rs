@@ -1,0 +1,285 @@
+//! `belljar ledger`: looking at the record, checking it, and handing it on.
+//!
+//! Commands that read make no ledger where none is, and take no lock.
+
+mod check;
+mod export;
+mod get;
+mod import;
+pub(crate) mod json;
+mod keys;
+mod log;
+mod mend;
+pub(crate) mod otel;
+pub(crate) mod otlp;
+mod proof;
+mod receipt;
+mod redact;
+mod replay;
+mod show;
+pub(crate) mod when;
+pub(crate) mod words;
+
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use belljar_ledger::{Event, Ledger, Places, Query, Reader, ReaderError, Row, VerifyingKey};
+use belljar_model::{RunId, display};
+
+use crate::cli::ledger::{LedgerArgs, LedgerCommand};
+use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
+use crate::print;
+use crate::record;
+use crate::state::State;
+
+/// So often it is looked again for a log that another process is about to begin.
+const LOOKS: u32 = 50;
+const NONE_YET: &str = "no ledger yet: `belljar run` begins one";
+
+pub(crate) fn run(args: &LedgerArgs) -> Outcome {
+    match &args.command {
+        LedgerCommand::Log(args) => log::run(args),
+        LedgerCommand::Show(args) => show::run(args),
+        LedgerCommand::Get(args) => get::run(args),
+        LedgerCommand::Replay(args) => replay::run(args),
+        LedgerCommand::Verify(args) => check::run(args),
+        LedgerCommand::Receipt(args) => receipt::make(args),
+        LedgerCommand::VerifyReceipt(args) => receipt::verify(args),
+        LedgerCommand::Checkpoint(args) => proof::checkpoint(args),
+        LedgerCommand::Prove(args) => proof::prove(args),
+        LedgerCommand::Consistency(args) => proof::consistency(args),
+        LedgerCommand::VerifyProof(args) => proof::verify(args),
+        LedgerCommand::Redact(args) => redact::redact(args),
+        LedgerCommand::Prune(args) => redact::prune(args),
+        LedgerCommand::Usage(args) => redact::show_usage(args),
+        LedgerCommand::Key(args) => keys::run(args),
+        LedgerCommand::Settle(args) => mend::settle(args),
+        LedgerCommand::Mend(args) => mend::mend(args),
+        LedgerCommand::Export(args) => export::run(args),
+        LedgerCommand::ImportTrace(args) => import::run(args),
+    }
+}
+
+/// The state directory, and where its ledger is.
+struct Home {
+    state: State,
+    places: Places,
+}
+
+impl Home {
+    fn open() -> Result<Self, Failure> {
+        let state = State::open()?;
+        let places = Places::under(state.home());
+        Ok(Self { state, places })
+    }
+
+    /// The ledger for reading; `None` when none was begun.
+    fn try_reader(&self) -> Result<Option<Reader>, Failure> {
+        let mut looks = 0;
+        loop {
+            match Reader::open(&self.places) {
+                Ok(reader) => return Ok(Some(reader)),
+                Err(ReaderError::None { .. }) if !self.places.anchor().exists() => return Ok(None),
+                // Keys without a log: it is just being begun, or it is gone.
+                Err(ReaderError::None { .. }) if looks < LOOKS => looks += 1,
+                Err(error) => return Err(damaged(&anyhow!(error).context("read the ledger"))),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn reader(&self) -> Result<Reader, Failure> {
+        self.try_reader()?.ok_or_else(|| usage(NONE_YET))
+    }
+
+    /// Whether there ever was a ledger here.
+    fn exists(&self) -> bool {
+        self.places.log().exists() || self.places.anchor().exists()
+    }
+
+    /// The ledger for recording, which must have been begun.
+    fn writer(&self) -> Result<Ledger, Failure> {
+        if !self.exists() {
+            return Err(usage(NONE_YET));
+        }
+        self.begin()
+    }
+
+    /// The ledger for recording; it is begun if there is none.
+    fn begin(&self) -> Result<Ledger, Failure> {
+        record::open(&self.state).code(FAILED)
+    }
+
+    /// The run of this id, beginning of an id, or name. The ledger remembers runs whose own
+    /// directory is long gone.
+    fn run(&self, reader: &Reader, flag: &str, name: &str) -> Result<RunId, Failure> {
+        let named: Vec<RunId> = self
+            .state
+            .runs()
+            .code(FAILED)?
+            .iter()
+            .filter(|run| run.record.name.as_ref().is_some_and(|own| own.as_str() == name))
+            .map(|run| run.id())
+            .collect();
+        let begun = if name.len() >= 4 { reader.find_run(name).code(FAILED)? } else { Vec::new() };
+        match (begun.as_slice(), named.iter().max()) {
+            ([run], None) => Ok(*run),
+            ([], Some(newest)) => in_ledger(reader, *newest),
+            ([], None) => named_in_ledger(reader, flag, name),
+            ([run], Some(_)) if run.to_string() == name => Ok(*run),
+            (many, _) => Err(usage(format!(
+                "{flag} {name:?}: this is the beginning of {} run ids or a name; write more of it",
+                many.len()
+            ))),
+        }
+    }
+
+    /// The event of this index, or of a run and its place there.
+    fn event(&self, reader: &Reader, id: &str) -> Result<Row, Failure> {
+        let none = || usage(format!("there is no event {id:?}; the ledger has {}", reader.size()));
+        let found = match id.rsplit_once('/') {
+            Some((run, sequence)) => {
+                let sequence = number(sequence).ok_or_else(|| not_an_id(id))?;
+                let run = self.run(reader, "ID", run)?;
+                reader.find(run, sequence).code(FAILED)?
+            }
+            None => reader.event(number(id).ok_or_else(|| not_an_id(id))?).code(FAILED)?,
+        };
+        found.ok_or_else(none)
+    }
+
+    /// The keys that `--key` names, or this machine's own. There may be none.
+    fn keys(&self, given: Option<&str>) -> Result<Vec<VerifyingKey>, Failure> {
+        match given {
+            Some(given) => given_keys(given),
+            None if !self.places.anchor().exists() => Ok(Vec::new()),
+            None => belljar_ledger::public_keys(&self.places).code(FAILED),
+        }
+    }
+}
+
+fn in_ledger(reader: &Reader, run: RunId) -> Result<RunId, Failure> {
+    match reader.find(run, 0).code(FAILED)? {
+        Some(_) => Ok(run),
+        None => Err(usage(format!("run {run} is not in the ledger; it is older"))),
+    }
+}
+
+/// The newest run of this name that the ledger knows.
+fn named_in_ledger(reader: &Reader, flag: &str, name: &str) -> Result<RunId, Failure> {
+    let mut query = Query { kind: Some("run.created".to_owned()), ..newest(CHUNK) };
+    loop {
+        let rows = reader.events(&query).code(FAILED)?;
+        for row in &rows {
+            let entry = reader.read(row).code(FAILED)?;
+            if let (Ok(Event::RunCreated(created)), Some(run)) =
+                (Event::read(&entry.kind, &entry.fields), row.run)
+                && created.name.as_deref() == Some(name)
+            {
+                return Ok(run);
+            }
+        }
+        let Some(last) = rows.last() else {
+            return Err(usage(format!(
+                "{flag} {name:?}: there is no such run; `belljar ledger log --kind run.created` lists them"
+            )));
+        };
+        query.before = Some(last.index);
+    }
+}
+
+/// So many events are asked for at once.
+const CHUNK: usize = 1024;
+
+fn newest(limit: usize) -> Query {
+    Query { newest_first: true, limit: Some(limit), ..Query::default() }
+}
+
+/// Shows every event that fits, in its order, without holding all of them.
+fn each(
+    reader: &Reader,
+    mut query: Query,
+    show: &mut dyn FnMut(&Row) -> Result<bool, Failure>,
+) -> Result<(), Failure> {
+    query.limit = Some(CHUNK);
+    loop {
+        let rows = reader.events(&query).code(FAILED)?;
+        for row in &rows {
+            if !show(row)? {
+                return Ok(());
+            }
+        }
+        let Some(last) = rows.last() else { return Ok(()) };
+        if query.newest_first {
+            query.before = Some(last.index);
+        } else {
+            query.after = Some(last.index);
+        }
+    }
+}
+
+fn not_an_id(id: &str) -> Failure {
+    usage(format!("ID {id:?}: neither the index of an event, such as 17, nor RUN/SEQUENCE"))
+}
+
+/// Digits and nothing else.
+fn number(text: &str) -> Option<u64> {
+    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| plain)
+}
+
+fn damaged(error: &anyhow::Error) -> Failure {
+    let error = anyhow!(
+        "{error:#}; `belljar ledger verify` says what is wrong, `belljar ledger mend` goes on after it"
+    );
+    Failure { code: FAILED, error }
+}
+
+/// A key as it was typed, or those of a file.
+fn given_keys(given: &str) -> Result<Vec<VerifyingKey>, Failure> {
+    const LONGEST: u64 = 1 << 20;
+    if let Ok(key) = given.parse() {
+        return Ok(vec![key]);
+    }
+    let text = read_input("--key", Path::new(given), LONGEST)?;
+    let text = String::from_utf8(text).unwrap_or_default();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let keys: Option<Vec<VerifyingKey>> = lines.map(|line| line.parse().ok()).collect();
+    let keys = keys.filter(|keys| !keys.is_empty());
+    keys.ok_or_else(|| {
+        usage(format!("--key {given:?}: neither a public key (NAME+ID+BASE64) nor a file of them"))
+    })
+}
+
+/// Reads a file that was named, or standard input for `-`.
+fn read_input(flag: &str, path: &Path, longest: u64) -> Result<Vec<u8>, Failure> {
+    let name = display::safe(path.as_os_str().as_bytes());
+    let read = || -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        if path == Path::new("-") {
+            io::stdin().lock().take(longest + 1).read_to_end(&mut bytes)?;
+        } else {
+            std::fs::File::open(path)?.take(longest + 1).read_to_end(&mut bytes)?;
+        }
+        Ok(bytes)
+    };
+    let bytes = read().with_context(|| format!("{flag} {name}")).code(USAGE)?;
+    if bytes.len() as u64 > longest {
+        return Err(usage(format!("{flag} {name}: larger than {}", words::size(longest))));
+    }
+    Ok(bytes)
+}
+
+/// Writes to the file of `-o`, or to standard output.
+fn write_output(output: Option<&Path>, text: &str) -> Result<(), Failure> {
+    match output {
+        Some(path) => {
+            let name = display::safe(path.as_os_str().as_bytes());
+            std::fs::write(path, text).with_context(|| format!("-o {name}")).code(FAILED)
+        }
+        None => print::out(text).code(FAILED),
+    }
+}

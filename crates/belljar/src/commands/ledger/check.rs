@@ -1,0 +1,187 @@
+//! `belljar ledger verify`: what is wrong, where, since when, and what to do.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use belljar_ledger::{Asked, Finding, MAX_NOTE, Place, Report, Severity, VerifyingKey, verify};
+use belljar_model::display;
+use serde_json::{Value as Json, json};
+
+use super::{Home, given_keys, read_input, when, words};
+use crate::cli::ledger::VerifyArgs;
+use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::print;
+
+pub(crate) fn run(args: &VerifyArgs) -> Outcome {
+    let home = Home::open()?;
+    if !home.exists() {
+        return Err(usage(super::NONE_YET));
+    }
+    let keys = args.key.as_deref().map(given_keys).transpose()?;
+    let checkpoints: Result<Vec<String>, Failure> =
+        args.checkpoints.iter().map(|path| checkpoint(path)).collect();
+    let checkpoints = checkpoints?;
+    let mut told = Told::default();
+    let report = verify(
+        &home.places,
+        Asked {
+            deep: args.deep,
+            key: keys.as_ref().and_then(|keys| keys.first()),
+            checkpoints: &checkpoints,
+            progress: Some(&mut |done, of| told.tell(done, of)),
+        },
+    );
+    told.clear();
+    let report = report.code(FAILED)?;
+    if args.json.json {
+        print::json(&as_json(&report)).code(FAILED)?;
+    } else {
+        print::out(&as_text(&report, args)).code(FAILED)?;
+    }
+    Ok(if report.is_sound() { 0 } else { FAILED })
+}
+
+/// The text of a checkpoint that was kept elsewhere.
+fn checkpoint(path: &Path) -> Result<String, Failure> {
+    let bytes = read_input("--checkpoint", path, MAX_NOTE as u64)?;
+    let name = display::safe_line(path.as_os_str().as_encoded_bytes());
+    String::from_utf8(bytes)
+        .map_err(|_| usage(format!("--checkpoint {name}: not a checkpoint; it is text")))
+}
+
+/// How far it is, now and then, when it takes long.
+#[derive(Debug)]
+struct Told {
+    next: Instant,
+    any: bool,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { next: Instant::now() + Duration::from_millis(500), any: false }
+    }
+}
+
+impl Told {
+    fn tell(&mut self, done: u64, of: u64) {
+        if Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + Duration::from_millis(100);
+        self.any = true;
+        let percent = u128::from(done) * 100 / u128::from(of.max(1));
+        print::progress(&format!("checked {percent} % of {}", words::size(of)));
+    }
+
+    fn clear(&self) {
+        if self.any {
+            print::progress("");
+        }
+    }
+}
+
+fn as_text(report: &Report, args: &VerifyArgs) -> String {
+    let mut text = String::new();
+    for finding in &report.findings {
+        let Finding { severity, code, at, since, text: what } = finding;
+        let at = display::safe_line(at.to_string());
+        writeln!(text, "{severity:<8} {code} at {at}").ok(); // a String takes everything
+        writeln!(text, "         {}", display::safe_line(what)).ok();
+        if let Some(since) = since {
+            let since = when::readable(*since);
+            writeln!(text, "         the last event that is certainly good is of {since}").ok();
+        }
+    }
+    if report.left_out > 0 {
+        writeln!(text, "and {} findings more", report.left_out).ok();
+    }
+    let verdict = if report.is_sound() { "sound" } else { "DAMAGED" };
+    let Report { events, runs, bytes, .. } = report;
+    let size = words::size(*bytes);
+    writeln!(text, "{verdict}: {events} events of {runs} runs, {size}").ok();
+    let root = report.root.map_or("unknown".to_owned(), |root| root.to_string());
+    writeln!(text, "root     {root}").ok();
+    writeln!(text, "key      {}", told_key(report.key.as_ref())).ok();
+    text.push_str(&vouched(report, args));
+    if let Some(bodies) = report.bodies {
+        writeln!(
+            text,
+            "bodies   {} kept, {} hash only, {} redacted, {} dropped for their age",
+            bodies.kept, bodies.hash_only, bodies.redacted, bodies.pruned
+        )
+        .ok();
+    }
+    text
+}
+
+fn told_key(key: Option<&VerifyingKey>) -> String {
+    key.map_or("none that can be trusted".to_owned(), |key| display::safe_line(key.to_string()))
+}
+
+/// Who vouches for which events.
+fn vouched(report: &Report, args: &VerifyArgs) -> String {
+    let here = "vouched for by this machine alone";
+    match report.anchored {
+        Some(anchored) if anchored >= report.events => {
+            "anchored all events, by a checkpoint from elsewhere\n".to_owned()
+        }
+        Some(anchored) if anchored > 0 => format!(
+            "anchored events 0 to {}, by a checkpoint from elsewhere; {anchored} to {} are {here}\n",
+            anchored - 1,
+            report.events.saturating_sub(1)
+        ),
+        _ if args.checkpoints.is_empty() => {
+            format!(
+                "anchored no event: all are {here}; `--checkpoint FILE` takes one that was kept elsewhere\n"
+            )
+        }
+        _ => format!("anchored no event: all are {here}\n"),
+    }
+}
+
+fn as_json(report: &Report) -> Json {
+    let bodies = report.bodies.map(|bodies| {
+        json!({
+            "kept": bodies.kept, "hash_only": bodies.hash_only,
+            "redacted": bodies.redacted, "pruned": bodies.pruned,
+        })
+    });
+    json!({
+        "sound": report.is_sound(),
+        "events": report.events,
+        "runs": report.runs,
+        "bytes": report.bytes,
+        "signed": report.signed,
+        "root": report.root,
+        "key": report.key.as_ref().map(ToString::to_string),
+        "anchored": report.anchored,
+        "bodies": bodies,
+        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+        "left_out": report.left_out,
+    })
+}
+
+fn finding(finding: &Finding) -> Json {
+    let Finding { severity, code, at, since, text } = finding;
+    let severity = match severity {
+        Severity::Note => "note",
+        Severity::Warning => "warning",
+        Severity::Damage => "damage",
+    };
+    let (event, offset) = match at {
+        Place::Event { index, offset, .. } => (Some(index), Some(offset)),
+        Place::Byte { offset, .. } => (None, Some(offset)),
+        Place::File(_) | Place::Checkpoint(_) | Place::Key => (None, None),
+    };
+    json!({
+        "severity": severity,
+        "code": code.name(),
+        "at": at.to_string(),
+        "event": event,
+        "offset": offset,
+        "file": at.file().map(|file| file.to_string_lossy()),
+        "since": since.map(when::rfc3339),
+        "text": text,
+    })
+}

@@ -1,0 +1,191 @@
+//! `belljar ledger receipt` and `verify-receipt`: one run that proves itself anywhere.
+
+use std::fmt::Write as _;
+
+use anyhow::anyhow;
+use belljar_ledger::{
+    Body, Disclose, Event, MAX_RECEIPT, ReceiptError, RunLayers, Verified, verify_receipt,
+};
+use belljar_model::display;
+use serde_json::{Value as Json, json};
+
+use super::{Home, json, read_input, when, words, write_output};
+use crate::cli::ledger::{ReceiptArgs, VerifyReceiptArgs};
+use crate::failure::{Code, FAILED, Failure, Outcome};
+use crate::print;
+
+/// So many requests and names are listed for people; `--json` has all.
+const LISTED: usize = 50;
+
+pub(crate) fn make(args: &ReceiptArgs) -> Outcome {
+    let home = Home::open()?;
+    let reader = home.reader()?;
+    let run = home.run(&reader, "RUN", &args.run)?;
+    let disclose = if args.with_bodies { Disclose::Bodies } else { Disclose::Nothing };
+    let text = reader.receipt(run, disclose).code(FAILED)?;
+    write_output(args.output.as_deref(), &text)?;
+    if args.output.is_some() {
+        print::note(&format!(
+            "receipt of run {run}: {}; who gets it also needs your public key, `belljar ledger key export`",
+            words::size(text.len() as u64)
+        ));
+    }
+    Ok(0)
+}
+
+pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
+    let bytes = read_input("FILE", &args.file, MAX_RECEIPT as u64)?;
+    let keys = match args.key.as_deref() {
+        Some(key) => super::given_keys(key)?,
+        None => Home::open()?.keys(None)?,
+    };
+    let verified = match String::from_utf8(bytes) {
+        Ok(text) => verify_receipt(&text, &keys).map_err(|error| {
+            let untrusted = matches!(error, ReceiptError::UntrustedKey { .. });
+            match untrusted && args.key.is_none() {
+                true => anyhow!(error).context("give the key that you trust with --key"),
+                false => anyhow!(error),
+            }
+        }),
+        Err(_) => Err(anyhow!("this is no receipt: it is not text")),
+    };
+    match verified {
+        Ok(verified) if args.json.json => {
+            print::json(&as_json(&verified)).code(FAILED)?;
+            Ok(0)
+        }
+        Ok(verified) => {
+            print::out(&as_text(&verified)).code(FAILED)?;
+            Ok(0)
+        }
+        Err(error) if args.json.json => {
+            let why = format!("{error:#}");
+            print::json(&json!({ "holds": false, "text": why })).code(FAILED)?;
+            Ok(FAILED)
+        }
+        Err(error) => {
+            Err(Failure { code: FAILED, error: error.context("the receipt is not to be believed") })
+        }
+    }
+}
+
+fn as_text(verified: &Verified) -> String {
+    let mut text = String::new();
+    let mut tell = |name: &str, what: &str| {
+        writeln!(text, "{name:<10} {what}").ok(); // a String takes everything
+    };
+    let name = verified.created().and_then(|created| created.name);
+    let name = name.map_or_else(String::new, |name| format!(", {}", display::safe(name)));
+    tell("run", &format!("{}{name}", verified.run()));
+    if let Some(created) = verified.created() {
+        let began = verified.events().first().map_or(0, |(_, entry)| entry.moment.time);
+        tell("began", &when::readable(began));
+        tell("ran", &command(verified, &created.command));
+        let workspace = created.workspace.map_or("none".to_owned(), display::safe);
+        tell("workspace", &format!("{workspace}, {}", display::safe(created.mode)));
+        tell("network", &display::safe(created.net));
+        tell("template", &display::safe(created.template));
+        tell("policy", &created.policy.to_string());
+    }
+    for layers in layers(verified) {
+        tell("layers", &display::safe_line(layers.in_force.join(", ")));
+        if !layers.missing.is_empty() {
+            tell("missing", &display::safe_line(layers.missing.join(", ")));
+        }
+    }
+    for (kind, title) in [
+        ("run.weakened", "weakened"),
+        ("policy.loaded", "rules"),
+        ("dns.decided", "name"),
+        ("request.decided", "request"),
+        ("approval.given", "approval"),
+        ("alarm.raised", "ALARM"),
+        ("run.limit", "limit"),
+    ] {
+        let all: Vec<String> = of_kind(verified, kind);
+        for told in all.iter().take(LISTED) {
+            tell(title, told);
+        }
+        if all.len() > LISTED {
+            tell(title, &format!("and {} more", all.len() - LISTED));
+        }
+    }
+    let secrets: Vec<String> = verified.secrets().into_iter().map(display::safe).collect();
+    tell("secrets", &if secrets.is_empty() { "none".to_owned() } else { secrets.join(", ") });
+    for changed in verified.changes() {
+        tell(
+            "changed",
+            &format!("{} files ({})", changed.files, words::brief(&changed.changes.hash())),
+        );
+    }
+    for kind in ["workspace.applied", "workspace.discarded"] {
+        for told in of_kind(verified, kind) {
+            tell("then", &told);
+        }
+    }
+    for (name, body) in verified.outputs() {
+        let disclosed = if verified.content(&body).is_some() { ", disclosed" } else { "" };
+        let size = words::size(body.size());
+        tell(name, &format!("{size} ({}{disclosed})", words::brief(&body.hash())));
+    }
+    let ends = [of_kind(verified, "run.ended"), of_kind(verified, "run.failed")].concat();
+    match ends.first() {
+        Some(end) => tell("ended", end),
+        None => tell("ended", "not yet, when this receipt was made"),
+    }
+    let checkpoint = verified.checkpoint();
+    let (events, size) = (verified.events().len(), checkpoint.size());
+    tell(
+        "proof",
+        &format!("{events} events, all in the ledger of {size}, root {}", checkpoint.root()),
+    );
+    tell("key", &display::safe_line(verified.key().to_string()));
+    tell("holds", "nothing was changed, left out or added");
+    text
+}
+
+/// What ran, if it was disclosed.
+fn command(verified: &Verified, body: &Body) -> String {
+    let Some(content) = verified.content(body) else {
+        let program = of_kind(verified, "run.exec");
+        let program = program.first().map_or("a command", String::as_str);
+        return format!("{program} (arguments not disclosed, {})", words::brief(&body.hash()));
+    };
+    let words: Vec<String> = content.split(|byte| *byte == 0).map(display::safe).collect();
+    words.join(" ")
+}
+
+fn layers(verified: &Verified) -> Vec<RunLayers> {
+    let read = |entry: &belljar_ledger::Entry| match Event::read(&entry.kind, &entry.fields) {
+        Ok(Event::RunLayers(layers)) => Some(layers),
+        _ => None,
+    };
+    verified.events().iter().filter_map(|(_, entry)| read(entry)).collect()
+}
+
+fn of_kind(verified: &Verified, kind: &str) -> Vec<String> {
+    let events = verified.events().iter().filter(|(_, entry)| entry.kind == kind);
+    events.map(|(_, entry)| words::words(entry)).collect()
+}
+
+fn as_json(verified: &Verified) -> Json {
+    let checkpoint = verified.checkpoint();
+    let events: Vec<Json> = verified
+        .events()
+        .iter()
+        .filter_map(|(index, entry)| {
+            let hash = belljar_ledger::Digest::leaf(&entry.encode().ok()?);
+            Some(json::event(*index, &hash, entry))
+        })
+        .collect();
+    json!({
+        "holds": true,
+        "run": verified.run().to_string(),
+        "ended": verified.ended(),
+        "policy": verified.policy(),
+        "secrets": verified.secrets(),
+        "checkpoint": { "origin": checkpoint.origin(), "size": checkpoint.size(), "root": checkpoint.root() },
+        "key": verified.key().to_string(),
+        "events": events,
+    })
+}
