@@ -1,1 +1,175 @@
+//! Receipts that hold, and every way in which a changed one does not.
 
+use tempfile::TempDir;
+
+use super::*;
+use crate::event::*;
+use crate::places::Places;
+use crate::verify::sample::{Sample, key, run};
+
+fn made(sample: &Sample, number: u32, disclose: Disclose) -> RunReceipt {
+    let home = TempDir::new().unwrap();
+    let places = sample.write(home.path());
+    RunReceipt::make(&places, run(number), disclose).unwrap()
+}
+
+#[test]
+fn a_receipt_tells_what_happened_without_the_ledger() {
+    let text = made(&Sample::small(), 1, Disclose::Bodies).to_text();
+    let verified = verify_receipt(&text, &[key(1).verifying()]).unwrap();
+    assert_eq!(verified.run(), run(1));
+    let kinds: Vec<_> = verified.events().iter().map(|(_, entry)| entry.kind.as_str()).collect();
+    assert_eq!(kinds, ["run.created", "run.exec", "run.ended"]);
+    assert!(verified.ended());
+    assert_eq!(verified.policy(), Some(Digest::of(&[b"policy"])));
+    assert_eq!(verified.checkpoint().size(), 9);
+    assert_eq!(verified.key(), &key(2).verifying());
+    let command = verified.created().unwrap().command;
+    assert_eq!(verified.content(&command), Some(format!("sh\0-c\0{}", run(1)).as_bytes()));
+    let [(name, stdout)] = verified.outputs()[..] else { panic!("one output") };
+    assert_eq!((name, verified.content(&stdout)), ("stdout", None));
+}
+
+#[test]
+fn a_receipt_discloses_no_body_unless_asked_to_and_none_that_was_redacted() {
+    assert_eq!(made(&Sample::small(), 1, Disclose::Nothing).bodies, []);
+    // The second run has a kept, a redacted and a hashed body.
+    let hashes: Vec<_> =
+        made(&Sample::small(), 2, Disclose::Bodies).bodies.iter().map(|body| body.hash).collect();
+    assert_eq!(hashes.len(), 2);
+    assert!(!hashes.contains(&Sample::small().erased[0]));
+}
+
+#[test]
+fn a_key_that_leads_to_the_signer_is_enough_and_another_is_told_apart() {
+    let text = made(&Sample::small(), 1, Disclose::Nothing).to_text();
+    for trusted in [1, 2] {
+        verify_receipt(&text, &[key(9).verifying(), key(trusted).verifying()]).unwrap();
+    }
+    for trusted in [&[][..], &[key(9).verifying()]] {
+        let error = verify_receipt(&text, trusted).unwrap_err();
+        assert!(
+            matches!(error, ReceiptError::UntrustedKey { key: signer } if *signer == key(2).verifying())
+        );
+    }
+}
+
+/// One run whose bodies all have content, so that everything in the receipt is checked.
+fn closed() -> Sample {
+    let mut sample = Sample::empty();
+    sample.batch(|it| it.add(None, LedgerCreated { version: "1".into(), reason: None }));
+    sample.batch(|it| it.begin(run(1)));
+    sample.rotate(2);
+    sample
+}
+
+#[test]
+fn h07_any_changed_byte_of_a_receipt_is_found() {
+    let text = made(&closed(), 1, Disclose::Bodies).to_text();
+    let trusted = [key(1).verifying(), key(2).verifying()];
+    verify_receipt(&text, &trusted).unwrap();
+    for place in 0..text.len() {
+        for bit in [1, 2, 4, 8, 16, 32, 64] {
+            let mut bytes = text.clone().into_bytes();
+            bytes[place] ^= bit;
+            // What is no text cannot be given at all.
+            let Ok(changed) = String::from_utf8(bytes) else { continue };
+            let answer = verify_receipt(&changed, &trusted);
+            assert!(answer.is_err(), "byte {place}, bit {bit}: {changed}");
+        }
+    }
+}
+
+#[test]
+fn h07_another_spelling_of_the_same_receipt_is_refused() {
+    let text = made(&closed(), 1, Disclose::Nothing).to_text();
+    let trusted = [key(1).verifying()];
+    let spaced = text.replacen("\"run\":", "\"run\": ", 1);
+    let escaped = text.replacen("belljar receipt", "bell\\u006aar receipt", 1);
+    let unended = text.trim_end().to_owned();
+    for other in [spaced, escaped, unended, format!("{text}\n"), format!(" {text}")] {
+        let error = verify_receipt(&other, &trusted).unwrap_err();
+        assert!(matches!(error, ReceiptError::Spelling), "{error:?}");
+    }
+    let twice = text.replacen("{\"format\"", "{\"run\":\"x\",\"format\"", 1);
+    assert!(matches!(verify_receipt(&twice, &trusted), Err(ReceiptError::Json(_))));
+}
+
+/// Changes the parts of a good receipt, which is then spelt well.
+#[track_caller]
+fn refused(change: impl FnOnce(&mut RunReceipt)) -> ReceiptError {
+    let mut receipt = made(&Sample::small(), 1, Disclose::Bodies);
+    change(&mut receipt);
+    verify_receipt(&receipt.to_text(), &[key(1).verifying()]).unwrap_err()
+}
+
+#[test]
+fn h02_events_left_out_or_exchanged_are_found() {
+    let error = refused(|receipt| drop(receipt.events.remove(1)));
+    assert!(matches!(error, ReceiptError::Chain { index: 5, .. }), "{error:?}");
+    let error = refused(|receipt| drop(receipt.events.remove(0)));
+    assert!(matches!(error, ReceiptError::Chain { .. }), "{error:?}");
+    let error = refused(|receipt| receipt.events.clear());
+    assert!(matches!(error, ReceiptError::NoEvents), "{error:?}");
+    let error = refused(|receipt| receipt.events.swap(1, 2));
+    assert!(matches!(error, ReceiptError::Chain { .. }), "{error:?}");
+    let error = refused(|receipt| receipt.events[2].index += 1);
+    assert!(matches!(error, ReceiptError::Proof { .. }), "{error:?}");
+    let error = refused(|receipt| drop(receipt.events[1].proof.pop()));
+    assert!(matches!(error, ReceiptError::Proof { .. }), "{error:?}");
+    let error = refused(|receipt| receipt.run = run(2));
+    assert!(matches!(error, ReceiptError::Chain { .. }), "{error:?}");
+}
+
+#[test]
+fn bodies_that_are_not_the_runs_own_are_refused() {
+    let error = refused(|receipt| receipt.bodies.reverse());
+    assert!(matches!(error, ReceiptError::BodyUnnamed { .. }), "{error:?}");
+    let error = refused(|receipt| receipt.bodies[0].hash = Digest::of(&[b"x"]));
+    assert!(matches!(error, ReceiptError::BodyUnnamed { .. }), "{error:?}");
+    let error = refused(|receipt| {
+        let body = receipt.bodies.iter_mut().find(|body| body.content.is_some()).unwrap();
+        body.content = Some(b"other".to_vec());
+    });
+    assert!(matches!(error, ReceiptError::BodyContent { .. }), "{error:?}");
+}
+
+#[test]
+fn keys_that_do_not_lead_to_the_signer_are_refused() {
+    let error = refused(|receipt| receipt.rotations[0].endorsement[5] ^= 1);
+    assert!(matches!(error, ReceiptError::Rotation), "{error:?}");
+    let error = refused(|receipt| receipt.rotations[0].old = key(9).verifying());
+    assert!(matches!(error, ReceiptError::Rotation), "{error:?}");
+    let error = refused(|receipt| receipt.rotations.clear());
+    assert!(matches!(error, ReceiptError::UntrustedKey { .. }), "{error:?}");
+}
+
+#[test]
+fn h04_a_receipt_of_a_forged_tree_is_refused() {
+    let error = refused(|receipt| {
+        receipt.checkpoint = receipt.checkpoint.replacen("\n9\n", "\n8\n", 1);
+    });
+    assert!(matches!(error, ReceiptError::Checkpoint(_)), "{error:?}");
+}
+
+#[test]
+fn there_is_no_receipt_of_a_run_that_is_not_signed_or_not_there() {
+    let home = TempDir::new().unwrap();
+    let places: Places = Sample::small().write(home.path());
+    let error = RunReceipt::make(&places, run(7), Disclose::Nothing).unwrap_err();
+    assert!(matches!(error, ReceiptError::NoRun { .. }), "{error:?}");
+    let mut longer = Sample::small();
+    longer.batch(|it| it.begin(run(7)));
+    std::fs::write(places.log(), longer.log()).unwrap();
+    let error = RunReceipt::make(&places, run(7), Disclose::Nothing).unwrap_err();
+    assert!(matches!(error, ReceiptError::NotSigned { .. }), "{error:?}");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_the_reader_of_receipts_panic(text in ".*", rest in "[\\[\\]{}\":,a-z0-9]*") {
+        for text in [text, format!("{{\"format\":\"belljar receipt 1\",{rest}")] {
+            proptest::prop_assert!(verify_receipt(&text, &[]).is_err());
+        }
+    }
+}

@@ -4,8 +4,6 @@ use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::thread;
-use std::time::Duration;
 
 use super::VerifyError;
 use super::finding::{Code, Findings, Place, Severity};
@@ -44,9 +42,6 @@ pub(super) enum Key {
     },
 }
 
-const LOOKS: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(3);
-
 impl Snapshot {
     pub(super) fn read(places: &Places) -> Result<Self, VerifyError> {
         Ok(Self { slots: slots(&places.head())?, keys: keys(places)?, key: key(places)? })
@@ -65,6 +60,14 @@ impl Snapshot {
             Slot::Whole(head) => Some(&**head),
             Slot::Blank | Slot::Damaged => None,
         })
+    }
+
+    /// Takes a damaged half of the head for one that is being written.
+    pub(super) fn pass_over_damage(&mut self) {
+        if self.heads().next().is_some() {
+            let slots = self.slots.iter_mut().flatten();
+            slots.filter(|slot| **slot == Slot::Damaged).for_each(|slot| *slot = Slot::Blank);
+        }
     }
 
     /// Judges the list of keys and the key; the head is judged with the log.
@@ -113,11 +116,13 @@ impl Snapshot {
         let introduced = rotations.keys();
         let mut rest = introduced.iter();
         if !listed.iter().all(|key| rest.any(|known| known == key)) {
-            damage(
-                Code::KeysContradict,
-                "The list of public keys has one that no earlier key endorsed, or not in the order of \
+            if rotations.are_certain() {
+                damage(
+                    Code::KeysContradict,
+                    "The list of public keys has one that no earlier key endorsed, or not in the order of \
                  the log. Somebody changed the list or the log.",
-            );
+                );
+            }
         } else if let Some(unused) = introduced.iter().find(|key| !listed.contains(key)) {
             let text = format!(
                 "The log says that the key was exchanged for {unused}, which is not in the list of \
@@ -156,7 +161,8 @@ impl Snapshot {
         if listed.last() == Some(key) {
             return;
         }
-        if rotations.keys().last() == Some(key) {
+        let is_newest = rotations.keys().last() == Some(key) && rotations.are_certain();
+        if is_newest && !listed.contains(key) {
             let text = "The newest signing key is not yet in the list of public keys: the exchange \
                         of keys was cut short. The next recording puts that right.";
             return found.warn(Code::RotationUnfinished, at, text.to_owned());
@@ -167,20 +173,13 @@ impl Snapshot {
     }
 }
 
-/// The slots of the head. One that is being written right now is looked at again.
-pub(super) fn slots(path: &Path) -> Result<Option<[Slot; 2]>, VerifyError> {
+/// The slots of the head. One that is being written right now is read as damaged.
+fn slots(path: &Path) -> Result<Option<[Slot; 2]>, VerifyError> {
     let Some(file) = absent(path, File::open(path))? else { return Ok(None) };
-    for look in 1.. {
-        let slots = head::read(&file).map_err(VerifyError::reading(path))?;
-        if look == LOOKS || !slots.contains(&Slot::Damaged) {
-            return Ok(Some(slots));
-        }
-        thread::sleep(PAUSE);
-    }
-    Ok(None)
+    head::read(&file).map(Some).map_err(VerifyError::reading(path))
 }
 
-pub(super) fn keys(places: &Places) -> Result<Keys, VerifyError> {
+fn keys(places: &Places) -> Result<Keys, VerifyError> {
     let path = places.keys();
     let Some(bytes) = absent(&path, fs::read(&path))? else { return Ok(Keys::Missing) };
     let text = str::from_utf8(&bytes).ok().and_then(|text| text.strip_suffix('\n'));

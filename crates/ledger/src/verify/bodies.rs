@@ -118,7 +118,7 @@ impl Bodies {
             let salt = salts.as_ref().map(|salts| salts.get(hash).copied());
             let path = path_of(&places.bodies(), hash);
             match excuse {
-                Some(excuse) => excused(&path, places, salt.flatten(), excuse, &mut counts, found)?,
+                Some(excuse) => excused(&path, places, salt, excuse, &mut counts, found)?,
                 None => present(&path, places, hash, *named, salt, &mut counts, found)?,
             }
         }
@@ -223,7 +223,7 @@ impl Bodies {
 fn excused(
     path: &Path,
     places: &Places,
-    salt: Option<Kept>,
+    salt: Option<Option<Kept>>,
     excuse: Excuse,
     counts: &mut BodyCounts,
     found: &mut Findings,
@@ -246,13 +246,13 @@ fn excused(
     }
     if excuse == Excuse::Redacted {
         match salt {
-            Some(Kept::Erased) => {}
-            Some(Kept::Salt(_) | Kept::Damaged) => {
+            None | Some(Some(Kept::Erased)) => {}
+            Some(Some(Kept::Salt(_) | Kept::Damaged)) => {
                 let text = "The salt of a body that was redacted is still there, so its content can \
                             be guessed. Redact it again.";
                 found.warn(Code::RedactionUnfinished, Place::File(places.salts()), text.to_owned());
             }
-            None => {
+            Some(None) => {
                 let text = "The erased salt of a redacted body has no record in the file of salts: \
                             the file was changed or exchanged.";
                 found.warn(Code::SaltMissing, Place::File(places.salts()), text.to_owned());

@@ -230,8 +230,13 @@ impl Pass {
         self.roots.keep(|root| At { root, end, own, time });
         let mut anchor = Snapshot::read(places)?;
         if is_busy {
-            // The head may be ahead of what was read by now.
+            // The head may be ahead of what was read by now, and one half of it half written.
             anchor.slots = before.slots;
+            anchor.pass_over_damage();
+        }
+        let claimed = anchor.heads().map(|head| head.frontier.size()).max();
+        if self.roots.is_broken() || claimed > self.next {
+            self.rotations.doubt();
         }
         Ok(Settled { anchor, rest, is_busy })
     }

@@ -12,6 +12,8 @@ pub(super) struct Rotations {
     keys: Vec<VerifyingKey>,
     /// For each exchange, how many events the log had after its batch.
     sizes: Vec<u64>,
+    /// Events are missing, and with them perhaps an exchange.
+    is_uncertain: bool,
 }
 
 const MAX: usize = 10_000;
@@ -19,7 +21,16 @@ const MAX: usize = 10_000;
 impl Rotations {
     /// The first key, if one is known from outside the log.
     pub(super) fn new(first: Option<VerifyingKey>) -> Self {
-        Self { keys: first.into_iter().collect(), sizes: Vec::new() }
+        Self { keys: first.into_iter().collect(), sizes: Vec::new(), is_uncertain: false }
+    }
+
+    /// Events are missing: a key that is not known here may be one of the ledger's all the same.
+    pub(super) const fn doubt(&mut self) {
+        self.is_uncertain = true;
+    }
+
+    pub(super) const fn are_certain(&self) -> bool {
+        !self.is_uncertain
     }
 
     pub(super) fn keys(&self) -> &[VerifyingKey] {

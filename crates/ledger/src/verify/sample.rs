@@ -86,6 +86,22 @@ impl Sample {
         sample
     }
 
+    /// One run with a kept, a hashed and a redacted body, in four batches.
+    pub(crate) fn tiny() -> Self {
+        let mut sample = Self::empty();
+        sample.batch(|it| it.begin(run(1)));
+        let gone = sample.body(b"hunter2", false);
+        sample.batch(|it| {
+            it.add(Some(run(1)), WorkspaceChanged { files: 1, changes: gone });
+            it.end(run(1));
+        });
+        sample.batch(|it| {
+            it.add(None, LedgerRedacted { bodies: vec![gone.hash()], reason: "r".into() });
+        });
+        sample.erased.push(gone.hash());
+        sample
+    }
+
     pub(crate) fn batch(&mut self, make: impl FnOnce(&mut Self)) {
         self.batches.push(Vec::new());
         make(self);

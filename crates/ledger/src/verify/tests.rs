@@ -1,38 +1,42 @@
 //! Every way of changing a ledger that we could think of, and that none goes unnoticed.
 
+mod attacks;
+mod files;
+mod hostile;
+
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::sample::{Sample, body_path, framed, key, run};
+use super::sample::{Sample, key};
 use super::*;
-use crate::entry::Entry;
-use crate::event::*;
-use crate::frame::{HEADER, LOG_MAGIC, header};
-
-fn report_of(places: &Places) -> Report {
-    verify(places, Asked { deep: true, ..Asked::default() }).unwrap()
-}
-
-fn codes(report: &Report) -> Vec<(Severity, Code)> {
-    report.findings.iter().map(|finding| (finding.severity, finding.code)).collect()
-}
 
 /// Writes the sample, lets `change` spoil the files and tells what is found then.
 fn spoilt(sample: &Sample, change: impl FnOnce(&Places)) -> Report {
+    spoilt_and_asked(sample, change, Asked { deep: true, ..Asked::default() })
+}
+
+fn spoilt_and_asked(sample: &Sample, change: impl FnOnce(&Places), asked: Asked<'_>) -> Report {
     let home = TempDir::new().unwrap();
     let places = sample.write(home.path());
     change(&places);
-    report_of(&places)
+    verify(&places, asked).unwrap()
 }
 
+/// Looks for exactly these codes, the worst first.
 #[track_caller]
 fn check(report: &Report, expected: &[(Severity, Code)]) {
-    let mut found = codes(report);
+    let mut found: Vec<_> =
+        report.findings.iter().map(|finding| (finding.severity, finding.code)).collect();
     found.dedup();
     assert_eq!(found, expected, "{:#?}", report.findings);
+}
+
+/// Looks for this code among others.
+#[track_caller]
+fn check_has(report: &Report, severity: Severity, code: Code) {
+    let has = report.findings.iter().any(|it| it.severity == severity && it.code == code);
+    assert!(has, "no {code} in {:#?}", report.findings);
 }
 
 #[test]
@@ -48,4 +52,85 @@ fn an_honest_ledger_has_no_finding() {
     assert_eq!(report.bodies, Some(counts));
     assert_eq!(report.key, Some(key(2).verifying()));
     assert_eq!(report.anchored, None);
+}
+
+#[test]
+fn names_of_codes_are_plain_and_different() {
+    let mut names: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
+    assert!(names.iter().all(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')));
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Code::ALL.len());
+}
+
+/// What the writer makes is what the verifier accepts, also while it is written.
+mod beside_the_writer {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::event::*;
+    use crate::ledger::{Draft, Ledger};
+
+    fn alarm(text: &str) -> Draft {
+        Draft::new(AlarmRaised { alarm: text.to_owned(), detail: "x".repeat(300) })
+    }
+
+    #[test]
+    fn what_the_writer_made_has_no_finding() {
+        let home = TempDir::new().unwrap();
+        let places = Places::under(home.path());
+        let ledger = Ledger::open(&places).unwrap();
+        for number in 0..20 {
+            drop(ledger.record(alarm(&number.to_string())).unwrap());
+        }
+        let first = crate::public_keys(&places).unwrap().remove(0);
+        ledger.rotate_key().unwrap();
+        drop(ledger.record(alarm("after")).unwrap());
+        let asked = Asked { deep: true, key: Some(&first), ..Asked::default() };
+        let report = verify(&places, asked).unwrap();
+        check(&report, &[]);
+        assert_eq!((report.events, report.signed), (23, Some(23)));
+    }
+
+    #[test]
+    fn h06_a_live_writer_causes_no_false_alarm() {
+        let home = TempDir::new().unwrap();
+        let places = Places::under(home.path());
+        let ledger = Ledger::open(&places).unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        drop(ledger.record(alarm("live")).unwrap());
+                    }
+                });
+            }
+            for _ in 0..20 {
+                let report = verify(&places, Asked { deep: true, ..Asked::default() });
+                let report = report.inspect_err(|_| done.store(true, Ordering::Relaxed)).unwrap();
+                if !report.findings.is_empty() {
+                    done.store(true, Ordering::Relaxed);
+                }
+                check(&report, &[]);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn h05_a_writer_refuses_what_the_verifier_calls_truncated() {
+        let home = TempDir::new().unwrap();
+        let places = Places::under(home.path());
+        let ledger = Ledger::open(&places).unwrap();
+        drop(ledger.record(alarm("one")).unwrap());
+        let length = fs::metadata(places.log()).unwrap().len();
+        drop(ledger.record(alarm("two")).unwrap());
+        drop(ledger);
+        let log = fs::OpenOptions::new().write(true).open(places.log()).unwrap();
+        log.set_len(length).unwrap();
+        let report = verify(&places, Asked::default()).unwrap();
+        check(&report, &[(Severity::Damage, Code::LogTruncated)]);
+        assert!(matches!(Ledger::open(&places), Err(crate::OpenError::CutShort { events: 3, .. })));
+    }
 }

@@ -78,10 +78,19 @@ impl Judge<'_> {
                 }
                 if let (Some(second), None) = (heads.get(1), older)
                     && let Err(wrong) = self.vouch_head(second)
+                    && self.rotations.are_certain()
                 {
                     self.tell(wrong, at(), None, found);
                 }
                 Some(newest.frontier.size())
+            }
+            // What is missing is reported, and may be what introduced that key.
+            Err(wrong) if wrong.code == Code::HeadUnknownKey && !self.rotations.are_certain() => {
+                let size = newest.frontier.size();
+                if self.events.is_some_and(|events| size > events) {
+                    self.tell(self.shorter(size), at(), None, found);
+                }
+                None
             }
             Err(wrong) => {
                 let since = older.map(|older| older.frontier.size());
@@ -251,26 +260,29 @@ impl Judge<'_> {
     }
 
     fn log_differs(&self, how: &Differs, checkpoint: &Checkpoint) -> Wrong {
-        let (size, events) = (checkpoint.size(), self.count());
-        let (code, text) = match how {
-            Differs::Shorter => (
-                Code::LogTruncated,
-                format!(
-                    "The head vouches for {size} events, and the log has {events}: the events from \
-                     {events} to {} are missing. Look for a copy of the log that has them.",
-                    size.saturating_sub(1)
-                ),
-            ),
-            Differs::Rewritten => (
-                Code::LogRewritten,
-                format!(
+        let size = checkpoint.size();
+        match how {
+            Differs::Shorter => self.shorter(size),
+            Differs::Rewritten => Wrong {
+                code: Code::LogRewritten,
+                text: format!(
                     "The log's {size} events are not those that were signed: some were changed, \
                      exchanged or put in another order, and the log was written anew around them. \
                      Compare it with a copy."
                 ),
-            ),
-        };
-        Wrong { code, text, is_log: true }
+                is_log: true,
+            },
+        }
+    }
+
+    fn shorter(&self, size: u64) -> Wrong {
+        let events = self.count();
+        let text = format!(
+            "The head vouches for {size} events, and the log has {events}: the events from {events} \
+             to {} are missing. Look for a copy of the log that has them.",
+            size.saturating_sub(1)
+        );
+        Wrong { code: Code::LogTruncated, text, is_log: true }
     }
 }
 

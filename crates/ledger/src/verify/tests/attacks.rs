@@ -1,0 +1,407 @@
+//! Somebody who can write every file of the ledger, and has no key, or not the right one.
+
+use super::super::sample::{SECOND, Sample, framed, key, run};
+use super::*;
+use crate::digest::Digest;
+use crate::entry::Entry;
+use crate::event::*;
+use crate::frame::{HEADER, LOG_MAGIC, header};
+
+const DAMAGE: Severity = Severity::Damage;
+
+/// A sample that is longer, with one event per batch.
+fn long() -> Sample {
+    let mut sample = Sample::empty();
+    sample.batch(|it| it.add(None, LedgerCreated { version: "1".into(), reason: None }));
+    for number in 1..4 {
+        sample.batch(|it| it.begin(run(number)));
+    }
+    for limit in ["a", "b", "c"] {
+        for number in 1..4 {
+            let event = RunLimit { limit: limit.into() };
+            sample.batch(|it| it.add(Some(run(number)), event));
+        }
+    }
+    sample
+}
+
+/// The same anchor, and a log of these batches with checks that fit.
+fn relaid(change: impl FnOnce(&mut Vec<Vec<Vec<u8>>>)) -> Report {
+    let sample = long();
+    let mut batches = sample.batches.clone();
+    change(&mut batches);
+    let relay = |places: &Places| {
+        let mut log = header(LOG_MAGIC, sample.id).to_vec();
+        let mut first = 0;
+        for batch in &batches {
+            log.extend(framed(first, batch));
+            first += batch.len() as u64;
+        }
+        fs::write(places.log(), log).unwrap();
+    };
+    spoilt_and_asked(&sample, relay, Asked::default())
+}
+
+/// The same with the batches as they were, numbers and all.
+fn reordered(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> Report {
+    let sample = long();
+    let mut batches: Vec<Vec<u8>> =
+        (0..).zip(&sample.batches).map(|(first, batch)| framed(first, batch)).collect();
+    change(&mut batches);
+    let log = [header(LOG_MAGIC, sample.id).to_vec(), batches.concat()].concat();
+    let relay = |places: &Places| fs::write(places.log(), log).unwrap();
+    spoilt_and_asked(&sample, relay, Asked::default())
+}
+
+#[test]
+fn h02_an_event_taken_out_is_missed() {
+    let report = relaid(|batches| drop(batches.remove(5)));
+    check(&report, &[(DAMAGE, Code::EventMissing), (DAMAGE, Code::LogTruncated)]);
+    let finding = &report.findings[0];
+    assert!(finding.text.contains(&run(2).to_string()), "{}", finding.text);
+    assert!(finding.text.contains("number 1 to 1"), "{}", finding.text);
+    assert_eq!(finding.since, Some((1_700_000_000 + 8) * SECOND));
+}
+
+#[test]
+fn h07_an_event_put_in_twice_is_found() {
+    let report = relaid(|batches| {
+        let copy = batches[5].clone();
+        batches.insert(6, copy);
+    });
+    check(&report, &[(DAMAGE, Code::EventRepeated), (DAMAGE, Code::LogRewritten)]);
+}
+
+#[test]
+fn h07_events_in_another_order_are_found() {
+    // Both of one run: their numbers show it.
+    let report = relaid(|batches| batches.swap(5, 8));
+    check_has(&report, DAMAGE, Code::EventReordered);
+    check_has(&report, DAMAGE, Code::LogRewritten);
+    // Of two runs: only the tree shows it.
+    let report = relaid(|batches| batches.swap(5, 6));
+    check(&report, &[(DAMAGE, Code::LogRewritten)]);
+}
+
+#[test]
+fn h07_an_event_exchanged_for_another_is_found() {
+    let change = |batches: &mut Vec<Vec<Vec<u8>>>| {
+        let mut entry = Entry::decode(&batches[5][0]).unwrap();
+        entry.fields.set("limit", crate::Value::Text("z".into()));
+        batches[5][0] = entry.encode().unwrap();
+    };
+    let report = relaid(change);
+    check(&report, &[(DAMAGE, Code::EventUnchained), (DAMAGE, Code::LogRewritten)]);
+    // The last of its run has none behind it that names it.
+    let report = relaid(|batches| {
+        let mut entry = Entry::decode(&batches[12][0]).unwrap();
+        entry.fields.set("limit", crate::Value::Text("z".into()));
+        batches[12][0] = entry.encode().unwrap();
+    });
+    check(&report, &[(DAMAGE, Code::LogRewritten)]);
+    assert_eq!(report.findings[0].since, Some((1_700_000_000 + 12) * SECOND));
+}
+
+#[test]
+fn h02_a_run_taken_out_whole_is_missed() {
+    let report = relaid(|batches| {
+        let name = run(2).to_string();
+        batches.retain(|batch| !batch[0].windows(name.len()).any(|bytes| bytes == name.as_bytes()));
+    });
+    check(&report, &[(DAMAGE, Code::LogTruncated)]);
+}
+
+#[test]
+fn h02_a_run_that_lost_its_beginning_or_begins_twice_is_found() {
+    let report = relaid(|batches| drop(batches.remove(2)));
+    check(&report, &[(DAMAGE, Code::RunWithoutStart), (DAMAGE, Code::LogTruncated)]);
+    let report = relaid(|batches| {
+        let copy = batches[2].clone();
+        batches.insert(9, copy);
+    });
+    check(&report, &[(DAMAGE, Code::RunRepeated), (DAMAGE, Code::LogRewritten)]);
+}
+
+#[test]
+fn h07_an_event_that_is_not_canonical_is_found() {
+    let report = relaid(|batches| batches[12][0].push(0));
+    check(&report, &[(DAMAGE, Code::EventMalformed), (DAMAGE, Code::LogRewritten)]);
+}
+
+#[test]
+fn a_cause_that_is_not_before_its_effect_is_found() {
+    let mut sample = Sample::empty();
+    sample.batch(|it| it.add(None, LedgerCreated { version: "1".into(), reason: None }));
+    sample.batch(|it| {
+        it.add_because(None, AlarmRaised { alarm: "a".into(), detail: "b".into() }, Some(1));
+    });
+    let report = spoilt(&sample, |_| {});
+    check(&report, &[(DAMAGE, Code::CauseAfterEffect)]);
+}
+
+#[test]
+fn h07_batches_taken_out_put_in_twice_or_swapped_are_told_apart() {
+    let report = reordered(|batches| drop(batches.remove(5)));
+    check(&report, &[(DAMAGE, Code::BatchMissing)]);
+    assert!(report.findings[0].text.contains("from 5 to 5"), "{}", report.findings[0].text);
+    let report = reordered(|batches| {
+        let copy = batches[5].clone();
+        batches.insert(7, copy);
+    });
+    check(&report, &[(DAMAGE, Code::BatchRepeated)]);
+    let report = reordered(|batches| batches.swap(5, 6));
+    check_has(&report, DAMAGE, Code::BatchReordered);
+    assert!(!report.findings.iter().any(|finding| finding.code == Code::BatchMissing));
+}
+
+#[test]
+fn damage_in_the_middle_does_not_hide_what_follows() {
+    let sample = long();
+    let spoil = |places: &Places| {
+        let mut log = fs::read(places.log()).unwrap();
+        let offset = |batch: usize| -> usize {
+            let before = &sample.batches[..batch];
+            HEADER + before.iter().map(|batch| framed(0, batch).len()).sum::<usize>()
+        };
+        for batch in [4, 9] {
+            log[offset(batch) + 60] ^= 1;
+        }
+        fs::write(places.log(), log).unwrap();
+    };
+    let report = spoilt_and_asked(&sample, spoil, Asked::default());
+    check(&report, &[(DAMAGE, Code::BatchDamaged)]);
+    let lost: Vec<_> = report.findings.iter().map(|finding| finding.text.as_str()).collect();
+    assert_eq!(lost.len(), 2);
+    assert!(lost[0].contains("from 4 to 4") && lost[1].contains("from 9 to 9"), "{lost:?}");
+    assert_eq!((report.events, report.root), (11, None));
+}
+
+#[test]
+fn h01_a_log_cut_at_any_length_is_missed() {
+    // With an exchange of keys among what is cut off, every seventh length is enough.
+    for (sample, step) in [(Sample::tiny(), 1), (Sample::small(), 7)] {
+        let home = TempDir::new().unwrap();
+        let places = sample.write(home.path());
+        let whole = fs::read(places.log()).unwrap();
+        for length in (0..whole.len()).step_by(step) {
+            fs::write(places.log(), &whole[..length]).unwrap();
+            let report = verify(&places, Asked::default()).unwrap();
+            let truncated = report.findings.iter().find(|it| it.code == Code::LogTruncated);
+            let truncated = truncated.unwrap_or_else(|| panic!("{length}: {:#?}", report.findings));
+            assert_eq!(truncated.severity, DAMAGE);
+            assert_eq!(truncated.at, Place::File(places.log()));
+            assert_eq!(truncated.since.is_some(), report.events > 0, "{length}");
+        }
+    }
+}
+
+#[test]
+fn h02_a_log_or_a_head_that_is_gone_is_missed() {
+    let sample = Sample::small();
+    let report = spoilt(&sample, |places| fs::remove_file(places.log()).unwrap());
+    check_has(&report, DAMAGE, Code::LogMissing);
+    let report = spoilt(&sample, |places| fs::remove_file(places.head()).unwrap());
+    check(&report, &[(DAMAGE, Code::HeadMissing)]);
+    let report = spoilt(&sample, |places| fs::write(places.head(), [0; 8192]).unwrap());
+    check(&report, &[(DAMAGE, Code::HeadMissing)]);
+    let report = spoilt(&sample, |places| fs::write(places.head(), [1; 8192]).unwrap());
+    check(&report, &[(DAMAGE, Code::HeadDamaged)]);
+}
+
+#[test]
+fn an_append_that_was_cut_short_is_no_damage() {
+    let sample = Sample::small();
+    let batch = framed(9, &[b"some event".to_vec()]);
+    for length in 1..batch.len() {
+        let report = spoilt(&sample, |places| {
+            let log = [sample.log(), batch[..length].to_vec()].concat();
+            fs::write(places.log(), log).unwrap();
+        });
+        check(&report, &[(Severity::Warning, Code::LogUnfinished)]);
+        assert!(report.is_sound());
+    }
+}
+
+#[test]
+fn events_behind_the_head_are_not_vouched_for() {
+    let sample = Sample::small();
+    let mut longer = Sample::small();
+    longer.batch(|it| it.begin(run(3)));
+    let report = spoilt(&sample, |places| {
+        fs::write(places.log(), longer.log()).unwrap();
+        fs::write(places.salts(), fs::read(places.salts()).unwrap()).unwrap();
+    });
+    check_has(&report, Severity::Warning, Code::LogUnsigned);
+    assert_eq!((report.events, report.signed), (10, Some(9)));
+}
+
+#[test]
+fn h03_a_ledger_written_anew_with_another_key_is_found_by_who_knows_the_old_one() {
+    let forged = {
+        let mut forged = Sample::small();
+        forged.key = key(9);
+        forged.keys = vec![key(9).verifying().to_string()];
+        forged.batches.truncate(5); // without the exchange of keys
+        forged.erased.clear();
+        forged
+    };
+    let asked = Asked::default();
+    let report = spoilt_and_asked(&forged, |_| {}, asked);
+    check(&report, &[]); // the control: nothing on the machine shows it
+    let trusted = key(1).verifying();
+    let asked = Asked { key: Some(&trusted), ..Asked::default() };
+    let report = spoilt_and_asked(&forged, |_| {}, asked);
+    check(&report, &[(DAMAGE, Code::KeyNotOfLedger), (DAMAGE, Code::HeadUnknownKey)]);
+    let kept = [Sample::small().checkpoint_after(4)];
+    let asked = Asked { checkpoints: &kept, ..Asked::default() };
+    let report = spoilt_and_asked(&forged, |_| {}, asked);
+    check(&report, &[(DAMAGE, Code::CheckpointUnknownKey)]);
+}
+
+#[test]
+fn h03_only_the_log_written_anew_does_not_fit_the_head() {
+    let report = relaid(|batches| {
+        *batches = {
+            let mut other = Sample::empty();
+            other.turn_clock_back(3600 * SECOND);
+            for batch in long().batches {
+                let entry = Entry::decode(&batch[0]).unwrap();
+                let event = Event::read(&entry.kind, &entry.fields).unwrap();
+                other.batch(|it| it.add(entry.run, event));
+            }
+            other.batches
+        };
+    });
+    check(&report, &[(DAMAGE, Code::LogRewritten)]);
+}
+
+#[test]
+fn h03_a_checkpoint_from_elsewhere_anchors_what_was_there_then() {
+    let sample = Sample::small();
+    for batches in 0..=sample.batches.len() {
+        let kept = [sample.checkpoint_after(batches)];
+        let events = sample.batches[..batches].iter().map(Vec::len).sum::<usize>();
+        let asked = Asked { checkpoints: &kept, ..Asked::default() };
+        let report = spoilt_and_asked(&sample, |_| {}, asked);
+        check(&report, &[]);
+        assert_eq!(report.anchored, Some(events as u64));
+    }
+}
+
+#[test]
+fn h04_an_older_copy_put_back_is_found_by_a_checkpoint() {
+    let kept = [Sample::small().checkpoint_after(8)];
+    let mut older = Sample::small();
+    older.batches.truncate(7);
+    let report = spoilt_and_asked(&older, |_| {}, Asked::default());
+    check(&report, &[]); // the control: an older copy of everything fits itself
+    let asked = Asked { checkpoints: &kept, ..Asked::default() };
+    let report = spoilt_and_asked(&older, |_| {}, asked);
+    check(&report, &[(DAMAGE, Code::CheckpointAhead)]);
+    assert_eq!(report.anchored, None);
+}
+
+#[test]
+fn h04_a_second_ledger_signed_by_the_same_key_is_found_by_a_checkpoint() {
+    let kept = [Sample::small().checkpoint_after(8)];
+    let mut fork = Sample::small();
+    fork.batches.truncate(7);
+    fork.batch(|it| it.add(Some(run(2)), RunLimit { limit: "memory".into() }));
+    let asked = Asked { checkpoints: &kept, ..Asked::default() };
+    let report = spoilt_and_asked(&fork, |_| {}, asked);
+    check_has(&report, DAMAGE, Code::CheckpointForked);
+}
+
+#[test]
+fn h04_checkpoints_that_are_none_of_this_ledger_are_told_apart() {
+    let sample = Sample::small();
+    let good = sample.checkpoint_after(8);
+    let mut other = Sample::small();
+    other.id = crate::LedgerId::new([8; 16]);
+    let forged = good.replacen("\n9\n", "\n8\n", 1);
+    for (text, code) in [
+        (other.checkpoint_after(8), Code::CheckpointOfAnotherLedger),
+        (forged, Code::CheckpointForged),
+        ("nonsense".to_owned(), Code::CheckpointMalformed),
+    ] {
+        let given = [good.clone(), text];
+        let asked = Asked { checkpoints: &given, ..Asked::default() };
+        let report = spoilt_and_asked(&sample, |_| {}, asked);
+        check(&report, &[(DAMAGE, code)]);
+        assert_eq!(report.findings[0].at, Place::Checkpoint(1));
+        assert_eq!(report.anchored, Some(9));
+    }
+}
+
+#[test]
+fn a_head_of_another_key_or_changed_under_its_signature_is_found() {
+    let sample = Sample::small();
+    let count = sample.batches.len();
+    let write = |places: &Places, head: &crate::head::Head| {
+        let file = fs::File::create(places.head()).unwrap();
+        file.set_len(8192).unwrap();
+        head.write(&file).unwrap();
+    };
+    let mut stranger = Sample::small();
+    stranger.key = key(9);
+    let report = spoilt(&sample, |places| write(places, &stranger.head(count, 4)));
+    check(&report, &[(DAMAGE, Code::HeadUnknownKey)]);
+    let mut head = sample.head(count, 4);
+    head.note = head.note.replacen("\n9\n", "\n7\n", 1);
+    let report = spoilt(&sample, |places| write(places, &head));
+    check(&report, &[(DAMAGE, Code::HeadForged)]);
+    let mut head = sample.head(count, 4);
+    head.end += 1;
+    let report = spoilt(&sample, |places| write(places, &head));
+    check(&report, &[(DAMAGE, Code::HeadContradicts)]);
+    let mut head = sample.head(count, 4);
+    head.own = Some((0, Digest::of(&[b"x"])));
+    let report = spoilt(&sample, |places| write(places, &head));
+    check(&report, &[(DAMAGE, Code::HeadContradicts)]);
+    let mut retired = Sample::small();
+    retired.key = key(1);
+    let report = spoilt(&sample, |places| write(places, &retired.head(count, 4)));
+    check(&report, &[(Severity::Warning, Code::HeadRetiredKey)]);
+}
+
+#[test]
+fn keys_that_do_not_fit_each_other_are_found() {
+    let sample = Sample::small();
+    let keys = |texts: &[String]| texts.join("\n") + "\n";
+    let stranger = key(9).verifying().to_string();
+    let added = keys(&[&sample.keys[..], &[stranger]].concat());
+    let report = spoilt(&sample, |places| fs::write(places.keys(), &added).unwrap());
+    check(&report, &[(DAMAGE, Code::KeysContradict), (DAMAGE, Code::KeyMismatch)]);
+    let first = keys(&sample.keys[..1]);
+    let report = spoilt(&sample, |places| fs::write(places.keys(), &first).unwrap());
+    check(&report, &[(Severity::Warning, Code::RotationUnfinished)]);
+    let report = spoilt(&sample, |places| {
+        fs::write(places.key(), key(9).to_text() + "\n").unwrap();
+    });
+    check(&report, &[(DAMAGE, Code::KeyMismatch)]);
+    let report = spoilt(&sample, |places| fs::remove_file(places.keys()).unwrap());
+    check_has(&report, DAMAGE, Code::KeysMissing);
+}
+
+#[test]
+fn an_exchange_of_keys_that_the_old_key_did_not_endorse_is_found() {
+    let mut sample = Sample::empty();
+    sample.batch(|it| it.add(None, LedgerCreated { version: "1".into(), reason: None }));
+    sample.rotate(2);
+    let mut entry = Entry::decode(&sample.batches[1][0]).unwrap();
+    entry.fields.set("endorsement", crate::Value::Bytes(vec![7; 64]));
+    sample.batches[1][0] = entry.encode().unwrap();
+    let report = spoilt(&sample, |_| {});
+    check_has(&report, DAMAGE, Code::RotationInvalid);
+    check_has(&report, DAMAGE, Code::HeadUnknownKey);
+}
+
+#[test]
+fn h13_a_clock_that_went_back_is_a_note_and_no_damage() {
+    let mut sample = Sample::small();
+    sample.turn_clock_back(3600 * SECOND);
+    sample.batch(|it| it.begin(run(3)));
+    let report = spoilt(&sample, |_| {});
+    check(&report, &[(Severity::Note, Code::ClockWentBack)]);
+    assert!(report.is_sound());
+}

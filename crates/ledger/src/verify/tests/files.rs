@@ -1,0 +1,212 @@
+//! Single bytes of every file, and the bodies.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use super::super::sample::{Sample, body_path, run};
+use super::*;
+use crate::digest::Digest;
+use crate::event::*;
+use crate::tile::Tiles;
+
+/// Flips bits of every byte of a file; each must be found in that file.
+fn flip_each_byte(sample: &Sample, file: impl Fn(&Places) -> std::path::PathBuf, least: Severity) {
+    let home = TempDir::new().unwrap();
+    let places = sample.write(home.path());
+    let path = file(&places);
+    let whole = fs::read(&path).unwrap();
+    for place in 0..whole.len() {
+        // Of long rests of zeros a few are enough.
+        if place % 97 != 0 && whole[place.saturating_sub(50)..place + 1] == [0; 51] {
+            continue;
+        }
+        let bit = 1_u8 << (place % 8);
+        let mut bytes = whole.clone();
+        bytes[place] ^= bit;
+        fs::write(&path, bytes).unwrap();
+        let report = verify(&places, Asked { deep: true, ..Asked::default() }).unwrap();
+        let named = report
+            .findings
+            .iter()
+            .any(|finding| finding.severity >= least && finding.at.file() == Some(path.as_path()));
+        assert!(named, "byte {place}, bit {bit}: {:#?}", report.findings);
+    }
+}
+
+#[test]
+fn h12_any_changed_byte_of_the_log_is_damage() {
+    flip_each_byte(&Sample::tiny(), Places::log, Severity::Damage);
+}
+
+#[test]
+fn h12_any_changed_byte_of_the_head_is_found() {
+    // Behind the content a slot has zeros up to its end; these count too.
+    flip_each_byte(&Sample::tiny(), Places::head, Severity::Warning);
+}
+
+#[test]
+fn h12_any_changed_byte_of_the_keys_is_found() {
+    flip_each_byte(&Sample::small(), Places::keys, Severity::Damage);
+    flip_each_byte(&Sample::small(), Places::key, Severity::Damage);
+}
+
+#[test]
+fn h12_any_changed_byte_of_the_salts_is_found() {
+    flip_each_byte(&Sample::tiny(), Places::salts, Severity::Warning);
+}
+
+#[test]
+fn h12_any_changed_byte_of_a_body_is_damage() {
+    let sample = Sample::tiny();
+    let hash = sample.bodies[0].0.hash();
+    flip_each_byte(&sample, |places| body_path(places, &hash), Severity::Damage);
+}
+
+#[test]
+fn bodies_deleted_without_an_event_are_missed() {
+    let sample = Sample::small();
+    let report = spoilt(&sample, |places| fs::remove_dir_all(places.bodies()).unwrap());
+    check(&report, &[(Severity::Damage, Code::BodyMissing)]);
+    assert_eq!(report.findings.len(), 2);
+    let report = spoilt(&sample, |places| fs::remove_file(places.salts()).unwrap());
+    check(&report, &[(Severity::Damage, Code::SaltsMissing)]);
+}
+
+#[test]
+fn an_excuse_that_nobody_signed_excuses_nothing() {
+    let sample = Sample::small();
+    let hashes: Vec<Digest> = sample.bodies.iter().map(|(body, _)| body.hash()).collect();
+    let mut longer = Sample::small();
+    longer.batch(|it| {
+        it.add(None, LedgerRedacted { bodies: hashes.clone(), reason: "none".into() });
+    });
+    let delete = |places: &Places| {
+        fs::remove_dir_all(places.bodies()).unwrap();
+        crate::salts::erase(&places.salts(), &hashes).unwrap();
+        fs::write(places.log(), longer.log()).unwrap();
+    };
+    let report = spoilt(&sample, delete);
+    check_has(&report, Severity::Damage, Code::BodyMissing);
+    check_has(&report, Severity::Damage, Code::SaltMissing);
+    let report = spoilt(&longer, delete);
+    check(&report, &[]);
+}
+
+#[test]
+fn h09_a_redaction_that_was_not_carried_through_is_told() {
+    let mut sample = Sample::small();
+    sample.erased.clear();
+    let report = spoilt(&sample, |_| {});
+    check(&report, &[(Severity::Warning, Code::RedactionUnfinished)]);
+    let mut sample = Sample::small();
+    let body = sample.body(b"still here", true);
+    sample.batch(|it| it.add(Some(run(1)), WorkspaceChanged { files: 1, changes: body }));
+    sample.erased.push(body.hash());
+    sample.batch(|it| {
+        it.add(None, LedgerRedacted { bodies: vec![body.hash()], reason: "r".into() });
+    });
+    let report = spoilt(&sample, |_| {});
+    check(&report, &[(Severity::Warning, Code::RedactionUnfinished)]);
+}
+
+#[test]
+fn bodies_dropped_for_their_age_are_counted_and_not_missed() {
+    let mut sample = Sample::small();
+    sample.batch(|it| it.add(None, LedgerPruned { before_index: 2, before_time: 0 }));
+    let dropped = sample.bodies.remove(0).0.hash();
+    sample.erased.push(dropped);
+    let report = spoilt(&sample, |_| {});
+    check(&report, &[]);
+    assert_eq!(report.bodies.unwrap().pruned, 1);
+    // The second run is named by an event that is not before that index.
+    let report = spoilt(&sample, |places| fs::remove_dir_all(places.bodies()).unwrap());
+    check(&report, &[(Severity::Damage, Code::BodyMissing)]);
+}
+
+#[test]
+fn what_no_event_names_is_a_note() {
+    let mut sample = Sample::small();
+    sample.body(b"nobody's", true);
+    let report = spoilt(&sample, |_| {});
+    check(&report, &[(Severity::Note, Code::SaltUnnamed), (Severity::Note, Code::BodyUnnamed)]);
+}
+
+#[test]
+fn a_body_in_the_place_of_another_is_damage() {
+    let sample = Sample::small();
+    let [first, second] = [0, 1].map(|place| sample.bodies[place].0.hash());
+    let report = spoilt(&sample, |places| {
+        fs::copy(body_path(places, &first), body_path(places, &second)).unwrap();
+    });
+    check(&report, &[(Severity::Damage, Code::BodyDamaged)]);
+}
+
+#[test]
+fn a_key_that_others_can_read_is_told() {
+    let report = spoilt(&Sample::small(), |places| {
+        fs::set_permissions(places.key(), fs::Permissions::from_mode(0o640)).unwrap();
+    });
+    check(&report, &[(Severity::Warning, Code::KeyExposed)]);
+    assert!(report.findings[0].text.contains("640"));
+}
+
+#[test]
+fn a_log_of_another_version_is_told() {
+    let sample = Sample::small();
+    let report = spoilt(&sample, |places| {
+        let mut log = fs::read(places.log()).unwrap();
+        log[15] = 2;
+        let check = Digest::of(&[&log[..32]]);
+        log[32..64].copy_from_slice(check.as_bytes());
+        fs::write(places.log(), log).unwrap();
+    });
+    check_has(&report, Severity::Damage, Code::LogNewer);
+    let report = spoilt(&sample, |places| fs::write(places.log(), [b'x'; 200]).unwrap());
+    check_has(&report, Severity::Damage, Code::LogForeign);
+}
+
+#[test]
+fn a_log_of_another_ledger_is_told() {
+    let sample = Sample::small();
+    let mut other = Sample::small();
+    other.id = crate::LedgerId::new([8; 16]);
+    let report = spoilt(&sample, |places| fs::write(places.log(), other.log()).unwrap());
+    check_has(&report, Severity::Damage, Code::LogOfAnotherLedger);
+}
+
+/// Six hundred events, and their tiles.
+fn with_tiles(change: impl FnOnce(&Path)) -> Report {
+    let mut sample = Sample::empty();
+    sample.batch(|it| {
+        for number in 0..600 {
+            let alarm = AlarmRaised { alarm: number.to_string(), detail: String::new() };
+            it.add(None, alarm);
+        }
+    });
+    spoilt(&sample, |places| {
+        let mut tiles = Tiles::open(places.tiles()).unwrap();
+        let leaves = sample.batches[0].iter().map(|entry| Digest::leaf(entry));
+        tiles.extend(0, leaves).unwrap();
+        tiles.publish(600).unwrap();
+        fs::write(places.checkpoint(), sample.checkpoint_after(1)).unwrap();
+        change(places.tiles());
+    })
+}
+
+#[test]
+fn derived_files_that_contradict_the_log_are_told() {
+    check(&with_tiles(|_| {}), &[]);
+    for name in ["tile/0/000", "tile/0/001", "tile/0/002.p/88", "tile/1/000.p/2", "checkpoint"] {
+        let report = with_tiles(|dir| {
+            let path = dir.join(name);
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[40] ^= 1;
+            fs::write(path, bytes).unwrap();
+        });
+        check(&report, &[(Severity::Warning, Code::DerivedContradicts)]);
+        assert!(report.findings[0].at.file().unwrap().ends_with(name));
+        assert!(report.is_sound());
+    }
+    let report = with_tiles(|dir| drop(fs::copy(dir.join("tile/0/000"), dir.join("tile/0/002"))));
+    check(&report, &[(Severity::Warning, Code::DerivedContradicts)]);
+}
