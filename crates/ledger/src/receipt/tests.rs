@@ -115,7 +115,7 @@ fn h02_events_left_out_or_exchanged_are_found() {
     assert!(matches!(error, ReceiptError::Chain { .. }), "{error:?}");
     let error = refused(|receipt| receipt.events[2].index += 1);
     assert!(matches!(error, ReceiptError::Proof { .. }), "{error:?}");
-    let error = refused(|receipt| drop(receipt.events[1].proof.pop()));
+    let error = refused(|receipt| receipt.events[1].proof.truncate(1));
     assert!(matches!(error, ReceiptError::Proof { .. }), "{error:?}");
     let error = refused(|receipt| receipt.run = run(2));
     assert!(matches!(error, ReceiptError::Chain { .. }), "{error:?}");
