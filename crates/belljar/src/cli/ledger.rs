@@ -68,10 +68,12 @@ pub(crate) struct Json {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-#[command(after_help = "Try:  belljar ledger log --run my-run
+const LOG_EXAMPLES: &str = "Try:  belljar ledger log --run my-run
       belljar ledger log --kind request --since 2h
-      belljar ledger log --follow --json", after_long_help = kinds_help())]
+      belljar ledger log --follow --json";
+
+#[derive(Debug, Args)]
+#[command(after_help = LOG_EXAMPLES, after_long_help = kinds_help())]
 pub(crate) struct LogArgs {
     /// Only this run: its id, the beginning of it, or its name
     #[arg(long, value_name = "RUN")]
@@ -237,6 +239,12 @@ pub(crate) struct VerifyProofArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "What runs under another template kept of the same content has another hash, and stays.
+
+Try:  belljar ledger show 17
+      belljar ledger redact 8cfac5c69ea9 --reason \"a customer's data\""
+)]
 pub(crate) struct RedactArgs {
     /// Hashes of bodies, or at least 8 digits of their beginning
     #[arg(value_name = "HASH", required = true)]
@@ -388,7 +396,7 @@ fn kinds() -> Vec<PossibleValue> {
 }
 
 fn kinds_help() -> String {
-    let mut text = "Kinds of events:\n".to_owned();
+    let mut text = format!("{LOG_EXAMPLES}\n\nKinds of events:\n");
     for (kind, about) in Event::KINDS {
         text.push_str(&format!("  {kind:<20} {}\n", about.trim()));
     }

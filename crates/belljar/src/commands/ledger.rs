@@ -26,7 +26,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use belljar_ledger::{Event, Ledger, Places, Query, Reader, ReaderError, Row, VerifyingKey};
+use belljar_ledger::{Entry, Event, Ledger, Places, Query, Reader, ReaderError, Row, VerifyingKey};
 use belljar_model::{RunId, display};
 
 use crate::cli::ledger::{LedgerArgs, LedgerCommand};
@@ -129,7 +129,7 @@ impl Home {
             ([run], None) => Ok(*run),
             ([], Some(newest)) => in_ledger(reader, *newest),
             ([], None) => named_in_ledger(reader, flag, name),
-            ([run], Some(_)) if run.to_string() == name => Ok(*run),
+            ([run], Some(newest)) if run == newest || run.to_string() == name => Ok(*run),
             (many, _) => Err(usage(format!(
                 "{flag} {name:?}: this is the beginning of {} run ids or a name; write more of it",
                 many.len()
@@ -151,12 +151,11 @@ impl Home {
         found.ok_or_else(none)
     }
 
-    /// The keys that `--key` names, or this machine's own. There may be none.
-    fn keys(&self, given: Option<&str>) -> Result<Vec<VerifyingKey>, Failure> {
-        match given {
-            Some(given) => given_keys(given),
-            None if !self.places.anchor().exists() => Ok(Vec::new()),
-            None => belljar_ledger::public_keys(&self.places).code(FAILED),
+    /// This machine's own keys. There may be none.
+    fn keys(&self) -> Result<Vec<VerifyingKey>, Failure> {
+        match self.places.anchor().exists() {
+            true => belljar_ledger::public_keys(&self.places).code(FAILED),
+            false => Ok(Vec::new()),
         }
     }
 }
@@ -174,7 +173,7 @@ fn named_in_ledger(reader: &Reader, flag: &str, name: &str) -> Result<RunId, Fai
     loop {
         let rows = reader.events(&query).code(FAILED)?;
         for row in &rows {
-            let entry = reader.read(row).code(FAILED)?;
+            let entry = read(reader, row)?;
             if let (Ok(Event::RunCreated(created)), Some(run)) =
                 (Event::read(&entry.kind, &entry.fields), row.run)
                 && created.name.as_deref() == Some(name)
@@ -219,6 +218,11 @@ fn each(
             query.after = Some(last.index);
         }
     }
+}
+
+/// The event of a row, checked.
+fn read(reader: &Reader, row: &Row) -> Result<Entry, Failure> {
+    reader.read(row).map_err(|error| damaged(&anyhow!(error)))
 }
 
 fn not_an_id(id: &str) -> Failure {

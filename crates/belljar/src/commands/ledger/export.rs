@@ -10,7 +10,7 @@ use belljar_ledger::{Query, Reader, Row};
 use belljar_model::{RunId, display};
 
 use super::otel::{self, Recorded};
-use super::{Home, each, json};
+use super::{Home, each, json, read};
 use crate::cli::ledger::ExportArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome};
 use crate::print;
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ExportArgs) -> Outcome {
         export_otel(&reader, run, &mut out)?;
     } else {
         each(&reader, Query { run, ..up_to_now(&reader) }, &mut |row| {
-            let entry = reader.read(row).code(FAILED)?;
+            let entry = read(&reader, row)?;
             out.write(&json::event(row.index, &row.leaf, &entry))
         })?;
     }
@@ -82,7 +82,7 @@ fn export_run(reader: &Reader, run: RunId, out: &mut Lines) -> Result<bool, Fail
 }
 
 fn recorded(reader: &Reader, row: &Row) -> Result<Recorded, Failure> {
-    let entry = reader.read(row).code(FAILED)?;
+    let entry = read(reader, row)?;
     Ok(Recorded { index: row.index, hash: row.leaf, entry })
 }
 

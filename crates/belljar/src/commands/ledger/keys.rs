@@ -15,7 +15,7 @@ pub(crate) fn run(args: &KeyArgs) -> Outcome {
     }
     match &args.command {
         KeyCommand::Show { json } => {
-            let keys: Vec<String> = home.keys(None)?.iter().map(ToString::to_string).collect();
+            let keys: Vec<String> = home.keys()?.iter().map(ToString::to_string).collect();
             if json.json {
                 print::json(&json!({ "keys": keys, "signs": keys.last() })).code(FAILED)?;
                 return Ok(0);
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &KeyArgs) -> Outcome {
             }
         }
         KeyCommand::Export { output } => {
-            let keys = home.keys(None)?;
+            let keys = home.keys()?;
             let text: String = keys.iter().map(|key| format!("{key}\n")).collect();
             write_output(output.as_deref(), &text)?;
         }

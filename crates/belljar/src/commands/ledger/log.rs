@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use belljar_ledger::{Entry, Query, Reader, Row};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::{Home, each, json, newest, when, words};
+use super::{Home, each, json, newest, read, when, words};
 use crate::cli::ledger::LogArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome};
 use crate::print::{self, Paged};
@@ -61,7 +61,7 @@ fn query(args: &LogArgs, home: &Home, reader: &Reader) -> Result<Query, Failure>
 
 fn show(args: &LogArgs, reader: &Reader, query: &Query, out: &mut Paged) -> Result<(), Failure> {
     let mut one = |row: &Row| -> Result<bool, Failure> {
-        out.write(&line(args, row, &reader.read(row).code(FAILED)?)?).code(FAILED)
+        out.write(&line(args, row, &read(reader, row)?)?).code(FAILED)
     };
     let limit = args.limit.or(args.follow.then_some(BEFORE_FOLLOWING));
     let Some(limit) = limit else { return each(reader, query.clone(), &mut one) };
@@ -93,7 +93,7 @@ fn follow(
         query.after = seen.checked_sub(1);
         query.before = Some(size);
         each(reader, query.clone(), &mut |row| {
-            print::out(&line(args, row, &reader.read(row).code(FAILED)?)?).code(FAILED)?;
+            print::out(&line(args, row, &read(reader, row)?)?).code(FAILED)?;
             Ok(true)
         })?;
         seen = size;

@@ -13,7 +13,7 @@ use belljar_model::display;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Home, log, number, read_input, write_output};
+use super::{Home, given_keys, log, number, read, read_input, write_output};
 use crate::cli::ledger::{CheckpointArgs, ConsistencyArgs, ProveArgs, VerifyProofArgs};
 use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
 use crate::print;
@@ -77,7 +77,7 @@ pub(crate) fn prove(args: &ProveArgs) -> Outcome {
     let home = Home::open()?;
     let reader = home.reader()?;
     let row = home.event(&reader, &args.id)?;
-    let entry = reader.read(&row).code(FAILED)?;
+    let entry = read(&reader, &row)?;
     let made = reader.inclusion(row.index).code(FAILED)?;
     let proof = Proof::Inclusion {
         index: made.index,
@@ -92,7 +92,7 @@ pub(crate) fn prove(args: &ProveArgs) -> Outcome {
 pub(crate) fn consistency(args: &ConsistencyArgs) -> Outcome {
     let home = Home::open()?;
     let reader = home.reader()?;
-    let keys = home.keys(None)?;
+    let keys = home.keys()?;
     let old = end(&reader, &keys, "A", &args.old)?;
     let new = end(&reader, &keys, "B", &args.new)?;
     if old.size > new.size {
@@ -173,7 +173,10 @@ pub(crate) fn verify(args: &VerifyProofArgs) -> Outcome {
     let proof: Proof = serde_json::from_slice(&bytes)
         .with_context(|| format!("FILE {name}: not a proof that `prove` or `consistency` wrote"))
         .code(USAGE)?;
-    let keys = Home::open()?.keys(args.key.as_deref())?;
+    let keys = match args.key.as_deref() {
+        Some(key) => given_keys(key)?,
+        None => Home::open()?.keys()?,
+    };
     let text = judge(&proof, &keys);
     if args.json.json {
         let holds = text.is_ok();

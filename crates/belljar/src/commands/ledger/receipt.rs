@@ -37,7 +37,7 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
     let bytes = read_input("FILE", &args.file, MAX_RECEIPT as u64)?;
     let keys = match args.key.as_deref() {
         Some(key) => super::given_keys(key)?,
-        None => Home::open()?.keys(None)?,
+        None => Home::open()?.keys()?,
     };
     let verified = match String::from_utf8(bytes) {
         Ok(text) => verify_receipt(&text, &keys).map_err(|error| {
@@ -112,11 +112,8 @@ fn as_text(verified: &Verified) -> String {
     }
     let secrets: Vec<String> = verified.secrets().into_iter().map(display::safe).collect();
     tell("secrets", &if secrets.is_empty() { "none".to_owned() } else { secrets.join(", ") });
-    for changed in verified.changes() {
-        tell(
-            "changed",
-            &format!("{} files ({})", changed.files, words::brief(&changed.changes.hash())),
-        );
+    for told in of_kind(verified, "workspace.changed") {
+        tell("changes", &told);
     }
     for kind in ["workspace.applied", "workspace.discarded"] {
         for told in of_kind(verified, kind) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use belljar_ledger::{Entry, Moment, Query, Row};
 
-use super::{Home, each, json, log, when, words};
+use super::{Home, each, json, log, read, when, words};
 use crate::cli::ledger::ReplayArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome, usage};
 use crate::print::{self, Paged};
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     let mut steps = Steps::default();
     let query = Query { run: Some(run), before: Some(reader.size()), ..Query::default() };
     each(&reader, query, &mut |row| {
-        let entry = reader.read(row).code(FAILED)?;
+        let entry = read(&reader, row)?;
         let step = steps.next(row, &entry);
         if let Some(speed) = args.speed {
             std::thread::sleep(Duration::from_nanos(step.waited).div_f64(speed));

@@ -8,7 +8,7 @@ use belljar_ledger::{Body, Digest, Entry, Event, Query, Reader, Row, Value};
 use belljar_model::display;
 use serde_json::json;
 
-use super::{Home, each, json, log, when, words};
+use super::{Home, each, json, log, read, when, words};
 use crate::cli::ledger::ShowArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome};
 use crate::print;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ShowArgs) -> Outcome {
     let home = Home::open()?;
     let reader = home.reader()?;
     let row = home.event(&reader, &args.id)?;
-    let entry = reader.read(&row).code(FAILED)?;
+    let entry = read(&reader, &row)?;
     let causes = causes(&reader, &entry)?;
     let effects = reader.effects_of(row.index).code(FAILED)?;
     let mut bodies = Vec::new();
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &ShowArgs) -> Outcome {
         };
         writeln!(text, "  {name:<14} {told}").ok(); // a String takes everything
     }
-    tell(&reader, &mut text, "led to by", &causes)?;
+    tell(&reader, &mut text, "caused by", &causes)?;
     let shown = effects.get(..effects.len().min(EFFECTS)).unwrap_or_default();
     tell(&reader, &mut text, "led to", shown)?;
     if effects.len() > EFFECTS {
@@ -116,7 +116,7 @@ fn tell(reader: &Reader, text: &mut String, title: &str, rows: &[Row]) -> Result
     }
     writeln!(text, "\n{title}").ok();
     for row in rows {
-        let entry = reader.read(row).code(FAILED)?;
+        let entry = read(reader, row)?;
         text.push_str(&log::one_line(row.index, &entry, print::colour()));
     }
     Ok(())
@@ -177,7 +177,7 @@ pub(super) fn standing_of(
 fn redacted_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, Failure> {
     let mut found = None;
     each(reader, of_kind("ledger.redacted"), &mut |row| {
-        let entry = reader.read(row).code(FAILED)?;
+        let entry = read(reader, row)?;
         if let Ok(Event::LedgerRedacted(redacted)) = Event::read(&entry.kind, &entry.fields)
             && redacted.bodies.contains(&hash)
         {
@@ -193,7 +193,7 @@ fn pruned_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, Failure> {
     let last = named.iter().map(|naming| naming.index).max().unwrap_or(0);
     let mut found = None;
     each(reader, of_kind("ledger.pruned"), &mut |row| {
-        let entry = reader.read(row).code(FAILED)?;
+        let entry = read(reader, row)?;
         if let Ok(Event::LedgerPruned(pruned)) = Event::read(&entry.kind, &entry.fields)
             && pruned.before_index > last
         {
