@@ -1,0 +1,369 @@
+//! Checking the record and handing it on: `verify`, receipts, proofs, keys, and what is dropped.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use belljar_testkit::{Signal, Terminal, eventually};
+use serde_json::json;
+
+use super::*;
+use crate::lab;
+
+/// The names of what `verify` finds wrong.
+#[track_caller]
+fn findings(program: Program, code: i32) -> Vec<String> {
+    let ended = program.arg("--json").run();
+    ended.expect(code);
+    let report = ended.result();
+    assert_eq!(report["sound"], code == 0, "{report}");
+    let damage = |finding: &&Value| finding["severity"] == "damage";
+    let found = report["findings"].as_array().expect("findings").iter().filter(damage);
+    found.map(|finding| finding["code"].as_str().expect("a code").to_owned()).collect()
+}
+
+#[test]
+fn a_sound_ledger_is_said_to_be_sound() {
+    let lab = lab();
+    keep_bodies(&lab);
+    run(&lab, &[], "echo x > f; echo out");
+    let text = ledger(&lab, ["verify", "--deep"]).succeed();
+    for part in
+        ["sound: ", "of 1 runs", "root     ", "key      belljar/", "anchored no event", "bodies   "]
+    {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let report = object(ledger(&lab, ["verify", "--json"]));
+    assert_eq!((&report["sound"], &report["runs"]), (&json!(true), &json!(1)));
+    assert_eq!(report["events"], report["signed"]);
+    assert_eq!(report["bodies"], Value::Null);
+    // All of it can be read while nobody can write.
+    assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
+}
+
+#[test]
+fn h12_a_changed_byte_is_found_and_named() {
+    let lab = lab();
+    run(&lab, &[], "true");
+    let log = lab.state().join("ledger/events.log");
+    let file = fs::File::options().read(true).write(true).open(&log).unwrap();
+    let at = file.metadata().unwrap().len() / 2;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    let ended = ledger(&lab, ["verify"]).run();
+    let text = ended.expect(1);
+    assert!(text.contains("DAMAGED") && text.contains("events.log"), "{text}");
+    assert!(!findings(ledger(&lab, ["verify"]), 1).is_empty());
+    file.write_all_at(&byte, at).unwrap();
+    assert_eq!(findings(ledger(&lab, ["verify"]), 0), [] as [String; 0]);
+}
+
+#[test]
+fn h01_an_older_copy_does_not_fit_a_checkpoint_from_elsewhere() {
+    let lab = lab();
+    run(&lab, &[], "true");
+    let (state, copy) = (lab.state(), lab.dir().join("copy"));
+    for part in ["ledger", "anchor"] {
+        copy_tree(&state.join(part), &copy.join(part));
+    }
+    run(&lab, &[], "true");
+    let kept = lab.dir().join("checkpoint");
+    let kept = kept.to_str().unwrap();
+    ledger(&lab, ["checkpoint", "-o", kept]).run().complains(0, "another machine");
+    let text = ledger(&lab, ["verify", "--checkpoint", kept]).succeed();
+    assert!(text.contains("anchored events 0 to "), "{text}");
+    for part in ["ledger", "anchor"] {
+        fs::remove_dir_all(state.join(part)).unwrap();
+        copy_tree(&copy.join(part), &state.join(part));
+    }
+    // In itself the copy is whole.
+    assert_eq!(findings(ledger(&lab, ["verify"]), 0), [] as [String; 0]);
+    let found = findings(ledger(&lab, ["verify", "--checkpoint", kept]), 1);
+    assert_eq!(found, ["checkpoint-ahead"]);
+}
+
+#[test]
+fn what_verify_is_given_is_looked_at_first() {
+    let (lab, other) = (lab(), lab());
+    run(&lab, &[], "true");
+    run(&other, &[], "true");
+    let foreign = ledger(&other, ["key", "export"]).succeed();
+    let found = findings(ledger(&lab, ["verify", "--key", &foreign]), 1);
+    assert!(found.contains(&"key-not-of-ledger".to_owned()), "{found:?}");
+    let own = lab.dir().join("key.pub");
+    ledger(&lab, ["key", "export", "-o", own.to_str().unwrap()]).succeed();
+    assert_eq!(findings(ledger(&lab, ["verify", "--key", own.to_str().unwrap()]), 0).len(), 0);
+    let rubbish = lab.write("rubbish", "no key\n");
+    let rubbish = rubbish.to_str().unwrap();
+    ledger(&lab, ["verify", "--key", rubbish]).run().complains(2, "--key");
+    ledger(&lab, ["verify", "--key", "/no/such/file"]).run().complains(2, "--key");
+    ledger(&lab, ["verify", "--checkpoint", "/no/such/file"]).run().complains(2, "--checkpoint");
+    ledger(&lab, ["verify", "--checkpoint", "/dev/zero"]).run().complains(2, "--checkpoint");
+    let found = findings(ledger(&lab, ["verify", "--checkpoint", rubbish]), 1);
+    assert_eq!(found, ["checkpoint-malformed"]);
+}
+
+#[test]
+fn h09_a_body_may_only_go_if_the_record_says_so() {
+    let lab = lab();
+    keep_bodies(&lab);
+    let (kept, private) = (run(&lab, &[], "echo kept"), run(&lab, &[], "echo private"));
+    let (kept, hash) = (stdout_of(&lab, &kept), stdout_of(&lab, &private));
+    let redact = |args: &[&str]| ledger(&lab, ["redact"]).args(args);
+    redact(&[&hash]).run().complains(2, "--reason");
+    redact(&[&hash, "--reason", " "]).run().complains(2, "--reason");
+    redact(&["--reason", "x"]).run().complains(2, "HASH");
+    redact(&["abc", "--reason", "x"]).run().complains(2, "HASH");
+    let asked = redact(&[&hash, "--reason", "x"]).run();
+    asked.complains(2, "nothing was redacted");
+    assert!(asked.out().contains(&format!("of run {private}")), "{}", asked.out());
+    assert_eq!(ledger(&lab, ["get", &hash]).succeed(), "private");
+    // At a terminal somebody can be asked.
+    let mut terminal = Terminal::start(redact(&[&hash, "--reason", "not ours"]), 24, 200);
+    terminal.sees("drop this for good? [y/N]");
+    terminal.types("y\r");
+    terminal.sees("still verifies");
+    assert_eq!(terminal.end().0.code(), Some(0));
+    assert!(!body_file(&lab, &hash).exists());
+    ledger(&lab, ["get", &hash]).run().complains(1, "redacted by event");
+    assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
+    let redacted = objects(ledger(&lab, ["log", "--json", "--kind", "ledger.redacted"]));
+    assert_eq!(redacted[0]["fields"], json!({ "bodies": [hash], "reason": "not ours" }));
+    let index = event(&lab, &private, "run.ended")["index"].to_string();
+    assert!(ledger(&lab, ["show", &index]).succeed().contains("redacted by event"));
+    // What nobody redacted is missed.
+    fs::remove_file(body_file(&lab, &kept)).unwrap();
+    assert_eq!(findings(ledger(&lab, ["verify"]), 0), [] as [String; 0]);
+    assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 1), ["body-missing"]);
+    let told = object(redact(&[&kept[..16], "--reason", "lost", "--yes", "--json"]));
+    assert_eq!(told["redacted"], json!([kept]));
+    assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
+}
+
+#[test]
+fn old_bodies_are_dropped_and_events_never() {
+    let lab = lab();
+    keep_bodies(&lab);
+    let id = run(&lab, &[], "head -c 100000 /dev/urandom");
+    let hash = stdout_of(&lab, &id);
+    let usage = || object(ledger(&lab, ["usage", "--json"]));
+    let before = usage();
+    assert!(before["bodies"]["disk_bytes"].as_u64().unwrap() >= 100_000, "{before}");
+    assert!(ledger(&lab, ["usage"]).succeed().contains("bodies"));
+    let prune = |args: &[&str]| ledger(&lab, ["prune"]).args(args);
+    prune(&["--before", "1d", "--yes"]).run().complains(0, "0 bodies");
+    prune(&["--before", "2100-01-01", "--dry-run"]).run().complains(0, "nothing was dropped");
+    let dry = object(prune(&["--before", "0s", "--dry-run", "--json"]));
+    assert!(dry["would_drop"].as_u64().unwrap() >= 1, "{dry}");
+    assert_eq!(usage()["bodies"], before["bodies"]);
+    prune(&[]).run().complains(2, "--before");
+    prune(&["--before", "soon"]).run().complains(2, "--before");
+    prune(&["--before", "0s"]).run().complains(2, "--yes");
+    let told = object(prune(&["--before", "0s", "--yes", "--json"]));
+    assert_eq!(told["usage_before"]["bodies"], before["bodies"]);
+    assert_eq!(told["usage"]["bodies"]["count"], 0);
+    assert_eq!(usage()["bodies"]["count"], 0);
+    ledger(&lab, ["get", &hash]).run().complains(1, "dropped for its age by event");
+    assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
+    assert_eq!(event(&lab, &id, "run.ended")["fields"]["stdout"]["hash"], hash.as_str());
+}
+
+#[test]
+fn a_receipt_holds_elsewhere_and_not_after_any_change() {
+    let (lab, elsewhere) = (lab(), lab());
+    keep_bodies(&lab);
+    let id = run(&lab, &["--name", "proved"], "echo x > f; echo out; exit 3");
+    run(&lab, &[], "true");
+    let plain = ledger(&lab, ["receipt", "proved"]).run();
+    let plain = plain.stdout;
+    let file = elsewhere.dir().join("receipt");
+    let name = file.to_str().unwrap();
+    ledger(&lab, ["receipt", &id, "--with-bodies", "-o", name]).run().complains(0, &id);
+    let key = ledger(&lab, ["key", "export"]).succeed();
+    let verify = |args: &[&str]| ledger(&elsewhere, ["verify-receipt"]).args(args);
+    let text = verify(&[name, "--key", &key]).succeed();
+    for part in [
+        "proved",
+        "bash -c echo x > f",
+        "policy ",
+        "layers ",
+        "secrets    none",
+        "1 file changed",
+        "stdout     4 B",
+        "exited with 3",
+        "holds ",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let told = object(verify(&[name, "--key", &key, "--json"]));
+    assert_eq!(
+        (&told["holds"], &told["run"], &told["ended"]),
+        (&json!(true), &json!(id), &json!(true))
+    );
+    let piped = verify(&["-", "--key", &key]).input(plain.clone()).run();
+    assert!(piped.expect(0).contains("arguments not disclosed"));
+    // Who made it trusts it; who knows no key does not, and no wrong one helps.
+    ledger(&lab, ["verify-receipt", name]).succeed();
+    verify(&[name]).run().complains(1, "--key");
+    assert!(!elsewhere.state().join("ledger").exists());
+    let foreign = {
+        run(&elsewhere, &[], "true");
+        ledger(&elsewhere, ["key", "export"]).succeed()
+    };
+    verify(&[name]).run().complains(1, "--key");
+    verify(&[name, "--key", &foreign]).run().complains(1, "not to be believed");
+    assert_eq!(object(verify(&[name, "--key", &foreign, "--json"]))["holds"], false);
+    let step = plain.len() / 24 + 1;
+    for at in (0..plain.len()).step_by(step).chain([plain.len() - 1]) {
+        let mut changed = plain.clone();
+        changed[at] ^= 1;
+        verify(&["-", "--key", &key]).input(changed).run().complains(1, "not to be believed");
+    }
+    for cut in [0, 1, plain.len() / 2, plain.len() - 1] {
+        let short = &plain[..cut];
+        verify(&["-", "--key", &key]).input(short).run().complains(1, "not to be believed");
+    }
+    verify(&["/no/such/file", "--key", &key]).run().complains(2, "FILE");
+    verify(&[name, "--key", "rubbish"]).run().complains(2, "--key");
+    ledger(&lab, ["receipt", "no-such-run"]).run().complains(2, "no such run");
+    ledger(&lab, ["receipt", &id, "-o", "/no/such/dir/x"]).run().complains(1, "-o");
+}
+
+#[test]
+fn a_new_key_is_vouched_for_by_the_old_one() {
+    let (lab, elsewhere) = (lab(), lab());
+    let id = run(&lab, &[], "true");
+    let old = ledger(&lab, ["key", "export"]).succeed();
+    ledger(&lab, ["key", "rotate"]).run().complains(2, "--yes");
+    let new = ledger(&lab, ["key", "rotate", "--yes"]).succeed();
+    assert_ne!(old, new);
+    assert_eq!(ledger(&lab, ["key", "export"]).succeed(), format!("{old}\n{new}"));
+    let shown = ledger(&lab, ["key", "show"]).succeed();
+    assert_eq!(shown, format!("former  {old}\nsigns   {new}"));
+    assert_eq!(object(ledger(&lab, ["key", "show", "--json"]))["signs"], new.as_str());
+    let third = object(ledger(&lab, ["key", "rotate", "--yes", "--json"]))["key"].clone();
+    assert_ne!(third, new.as_str());
+    assert_eq!(findings(ledger(&lab, ["verify", "--key", &old]), 0), [] as [String; 0]);
+    let receipt = ledger(&lab, ["receipt", &id]).run().stdout;
+    for key in [&old, &new, third.as_str().unwrap()] {
+        ledger(&elsewhere, ["verify-receipt", "-", "--key", key]).input(receipt.clone()).succeed();
+    }
+}
+
+#[test]
+fn proofs_are_made_and_checked() {
+    let (lab, elsewhere) = (lab(), lab());
+    let id = run(&lab, &[], "true");
+    let dir = elsewhere.dir().to_owned();
+    let at = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let key = ledger(&lab, ["key", "export"]).succeed();
+    let note = ledger(&lab, ["checkpoint"]).succeed();
+    assert!(note.starts_with("belljar/") && note.contains("\n\n\u{2014} belljar/"), "{note}");
+    let made = objects(ledger(&lab, ["log", "--json", "--kind", "ledger.checkpoint"]));
+    assert_eq!(made[0]["fields"]["size"].to_string(), note.lines().nth(1).unwrap());
+    let told = object(ledger(&lab, ["checkpoint", "--json"]));
+    assert_eq!(told["checkpoint"].as_str().unwrap().lines().next(), note.lines().next());
+    let verify = |file: &str| ledger(&elsewhere, ["verify-proof", file, "--key", &key]);
+    let last = format!("{id}/0");
+    ledger(&lab, ["prove", &last, "-o", &at("proof")]).succeed();
+    let text = verify(&at("proof")).succeed();
+    assert!(text.contains("run.created") && text.contains("holds: "), "{text}");
+    assert_eq!(object(verify(&at("proof")).arg("--json"))["holds"], true);
+    assert!(ledger(&lab, ["prove", "0"]).succeed().contains("checkpoint\nbelljar/"));
+    ledger(&lab, ["prove", "99999"]).run().complains(2, "no event");
+    // Consistency, by size and by checkpoint.
+    fs::write(at("old"), format!("{note}\n")).unwrap();
+    run(&lab, &[], "true");
+    ledger(&lab, ["checkpoint", "-o", &at("new")]).succeed();
+    ledger(&lab, ["consistency", &at("old"), &at("new"), "-o", &at("grown")]).succeed();
+    assert!(verify(&at("grown")).succeed().contains("begins with the one of"));
+    let text = ledger(&lab, ["consistency", "0", "3"]).succeed();
+    assert!(text.contains("from 0 events") && text.contains("to   3 events"), "{text}");
+    ledger(&lab, ["consistency", "1", "3", "-o", &at("sizes")]).succeed();
+    verify(&at("sizes")).run().complains(1, "nothing vouches");
+    ledger(&lab, ["consistency", "3", "1"]).run().complains(2, "the first is the smaller");
+    ledger(&lab, ["consistency", "1", "99999"]).run().complains(2, "B 99999");
+    ledger(&lab, ["consistency", "x", "1"]).run().complains(2, "A x");
+    ledger(&elsewhere, ["consistency", "0", "0"]).run().complains(2, "no ledger yet");
+    // Another key, a changed proof, and no proof at all.
+    let other = crate::lab();
+    run(&other, &[], "true");
+    ledger(&other, ["verify-proof", &at("proof")]).run().complains(1, "");
+    ledger(&elsewhere, ["verify-proof", &at("proof")]).run().complains(1, "--key");
+    for name in ["proof", "grown"] {
+        let text = fs::read_to_string(at(name)).unwrap();
+        let mut proof: Value = serde_json::from_str(&text).unwrap();
+        proof["proof"][0] = json!("00".repeat(32));
+        fs::write(at("changed"), proof.to_string()).unwrap();
+        verify(&at("changed")).run().complains(1, "");
+        proof["more"] = json!(1);
+        fs::write(at("changed"), proof.to_string()).unwrap();
+        verify(&at("changed")).run().complains(2, "not a proof");
+    }
+    verify("/dev/null").run().complains(2, "not a proof");
+    verify("/dev/zero").run().complains(2, "larger than");
+}
+
+#[test]
+fn h11_an_intent_without_outcome_is_settled_by_a_person() {
+    let lab = lab();
+    let live = lab.bash("echo rea''dy; sleep 1000").start();
+    live.says("ready");
+    let id = lab.run_dir().file_name().unwrap().to_str().unwrap().to_owned();
+    let intent = event(&lab, &id, "run.created")["index"].to_string();
+    let settle = |id: &str| ledger(&lab, ["settle", id, "--reason", "looked at it"]);
+    settle(&intent).run().complains(2, "still running");
+    live.signal(Signal::KILL);
+    live.wait();
+    eventually("the run is seen to be over", || settle(&intent).run().code() == 0);
+    let settled = event(&lab, &id, "attention.settled");
+    assert_eq!(settled["cause"].to_string(), intent);
+    assert_eq!(settled["fields"]["reason"], "looked at it");
+    settle(&intent).run().complains(2, "waits for no outcome");
+    settle("0").run().complains(2, "waits for no outcome");
+    ledger(&lab, ["settle", &intent]).run().complains(2, "--reason");
+    assert_eq!(findings(ledger(&lab, ["verify"]), 0), [] as [String; 0]);
+}
+
+#[test]
+fn a_damaged_ledger_goes_on_only_when_a_person_says_so() {
+    let lab = lab();
+    run(&lab, &[], "true");
+    let mend = |args: &[&str]| ledger(&lab, ["mend", "--reason", "the disk lost it"]).args(args);
+    assert_eq!(object(mend(&["--yes", "--json"]))["outcome"], "sound");
+    // Back to the state after its first batches: whole in itself, but something is missing.
+    let log = lab.state().join("ledger/events.log");
+    let whole = fs::read(&log).unwrap();
+    let batch = b"BJB1";
+    let second = whole.windows(4).enumerate().filter(|(_, four)| four == batch).nth(1).unwrap().0;
+    fs::write(&log, &whole[..second]).unwrap();
+    lab.bash("true").run().complains(125, "belljar ledger mend");
+    mend(&[]).run().complains(2, "--yes");
+    ledger(&lab, ["mend", "--yes"]).run().complains(2, "--reason");
+    let told = object(mend(&["--yes", "--json"]));
+    assert_eq!(told["outcome"], "continued", "{told}");
+    run(&lab, &[], "true");
+    let repaired = objects(ledger(&lab, ["log", "--json", "--kind", "ledger.repaired"]));
+    assert_eq!(repaired[0]["fields"]["reason"], "the disk lost it");
+    // And when nothing can be read any more.
+    fs::write(&log, "rubbish").unwrap();
+    assert_eq!(object(mend(&["--yes", "--json"]))["outcome"], "set_aside");
+    assert_eq!(findings(ledger(&lab, ["verify"]), 0), [] as [String; 0]);
+}
+
+#[test]
+fn h04_several_processes_at_once_keep_one_ledger() {
+    let lab = lab();
+    let runs: Vec<_> = (0..4).map(|_| lab.bash("echo x").start()).collect();
+    let checkpoints: Vec<_> = (0..4).map(|_| ledger(&lab, ["log"]).start()).collect();
+    runs.into_iter().for_each(|live| drop(live.wait().expect(0)));
+    checkpoints.into_iter().for_each(|live| drop(live.wait().expect(0)));
+    let mixed: Vec<_> = (0..3)
+        .flat_map(|_| [ledger(&lab, ["checkpoint"]), lab.bash("true"), ledger(&lab, ["verify"])])
+        .map(Program::start)
+        .collect();
+    mixed.into_iter().for_each(|live| drop(live.wait().expect(0)));
+    assert_eq!(objects(ledger(&lab, ["log", "--json", "--kind", "run.ended"])).len(), 7);
+    assert_eq!(objects(ledger(&lab, ["log", "--json", "--kind", "ledger.checkpoint"])).len(), 3);
+    assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
+}

@@ -1,0 +1,302 @@
+//! Looking at the record: `log`, `show`, `get`, `replay`.
+
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+
+use belljar_testkit::{Signal, Terminal};
+
+use super::*;
+use crate::lab;
+
+#[test]
+fn without_a_ledger_there_is_nothing_to_read_and_none_is_made() {
+    let lab = lab();
+    ledger(&lab, ["log"]).run().complains(0, "no ledger yet: `belljar run` begins one");
+    assert_eq!(ledger(&lab, ["log", "--json"]).succeed(), "");
+    let hash = "ab".repeat(32);
+    let commands: [&[&str]; 18] = [
+        &["show", "0"],
+        &["get", &hash],
+        &["replay", "some-run"],
+        &["verify"],
+        &["receipt", "some-run"],
+        &["checkpoint"],
+        &["prove", "0"],
+        &["consistency", "0", "0"],
+        &["redact", &hash, "--reason", "x", "--yes"],
+        &["prune", "--before", "1d", "--yes"],
+        &["usage"],
+        &["key", "show"],
+        &["key", "rotate", "--yes"],
+        &["key", "export"],
+        &["settle", "0", "--reason", "x"],
+        &["mend", "--reason", "x", "--yes"],
+        &["export"],
+        &["import-trace", "--run", "some-run", "/dev/null"],
+    ];
+    for command in commands {
+        let ended = ledger(&lab, command).run();
+        assert_eq!((ended.code(), ended.out().as_str()), (2, ""), "{command:?}: {}", ended.err());
+    }
+    assert!(!lab.state().join("ledger").exists() && !lab.state().join("anchor").exists());
+}
+
+#[test]
+fn the_log_lists_what_happened_and_can_be_narrowed() {
+    let lab = lab();
+    let first = run(&lab, &["--name", "first"], "exit 3");
+    let second = run(&lab, &[], "true");
+    let all = objects(ledger(&lab, ["log", "--json"]));
+    let indices: Vec<u64> = all.iter().map(|event| event["index"].as_u64().unwrap()).collect();
+    assert_eq!(indices, (0..all.len() as u64).collect::<Vec<_>>());
+    assert_eq!(all[0]["kind"], "ledger.created");
+    let text = ledger(&lab, ["log"]).succeed();
+    assert_eq!(text.lines().count(), all.len());
+    assert!(text.contains("exited with 3 after"), "{text}");
+    assert!(text.contains(&first) && text.contains("run.created"), "{text}");
+    let narrowed = |args: &[&str]| objects(ledger(&lab, ["log", "--json"]).args(args));
+    let of_first = narrowed(&["--run", &first]);
+    assert!(of_first.iter().all(|event| event["run"] == first.as_str()));
+    assert_eq!(of_first[0]["fields"]["name"], "first");
+    assert_eq!(narrowed(&["--run", "first"]), of_first);
+    assert_eq!(narrowed(&["--run", &first[..15]]), of_first);
+    assert_eq!(narrowed(&["--run", &first, "--kind", "run.ended"]).len(), 1);
+    assert_eq!(narrowed(&["--kind", "run.ended"]).len(), 2);
+    assert!(narrowed(&["--kind", "run"]).len() > 4);
+    assert_eq!(narrowed(&["--since", "1h"]), all);
+    assert_eq!(narrowed(&["--since", "2100-01-01"]), [] as [Value; 0]);
+    assert_eq!(narrowed(&["--until", "1h"]), [] as [Value; 0]);
+    assert_eq!(narrowed(&["--limit", "2"]), all[all.len() - 2..]);
+    assert_eq!(narrowed(&["--limit", "0"]), [] as [Value; 0]);
+    let mut reversed = all.clone();
+    reversed.reverse();
+    assert_eq!(narrowed(&["--reverse"]), reversed);
+    assert_eq!(narrowed(&["--reverse", "--limit", "2"]), reversed[..2]);
+    // A run whose directory is gone is still on record, under its id and its name.
+    fs::remove_dir_all(lab.state().join("runs").join(&first)).unwrap();
+    assert_eq!(narrowed(&["--run", &first]), of_first);
+    assert_eq!(narrowed(&["--run", "first"]), of_first);
+    let shared: String =
+        first.chars().zip(second.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a).collect();
+    let wrong: [(&[&str], &str); 8] = [
+        (&["--run", "no-such-run"], "--run"),
+        (&["--run", &shared], "write more of it"),
+        (&["--kind", "run.walked"], "--kind"),
+        (&["--since", "yesterday"], "--since"),
+        (&["--until", "2026-13-01"], "--until"),
+        (&["--limit=-1"], "--limit"),
+        (&["--limit", "many"], "--limit"),
+        (&["--follow", "--reverse"], "--reverse"),
+    ];
+    for (args, about) in wrong {
+        ledger(&lab, ["log"]).args(args).run().complains(2, about);
+    }
+}
+
+#[test]
+fn following_shows_what_is_recorded_from_now_on() {
+    let lab = lab();
+    // Also when there is nothing to follow yet.
+    let live = ledger(&lab, ["log", "--follow", "--json"]).start();
+    let id = run(&lab, &[], "true");
+    live.says("\"run.ended\"");
+    live.says(&id);
+    let second = run(&lab, &[], "exit 5");
+    live.says(&second);
+    live.signal(Signal::INT);
+    let ended = live.wait();
+    assert_eq!(ended.code(), 130);
+    let narrow = ledger(&lab, ["log", "--follow", "--kind", "run.ended", "--limit", "0"]).start();
+    let third = run(&lab, &[], "true");
+    narrow.says(&third);
+    narrow.signal(Signal::TERM);
+    let seen = narrow.wait().out();
+    assert!(!seen.contains(&second) && !seen.contains("run.created"), "{seen}");
+    // A reader that has seen enough ends it.
+    let script = "\"$BELLJAR\" ledger log --follow | head -n 1";
+    assert_eq!(lab.program("bash").args(["-c", script]).succeed().lines().count(), 1);
+}
+
+#[test]
+fn one_event_is_shown_with_causes_effects_and_bodies() {
+    let lab = lab();
+    keep_bodies(&lab);
+    let id = run(&lab, &[], "printf 'hello\\n'");
+    let (created, ended) = (event(&lab, &id, "run.created"), event(&lab, &id, "run.ended"));
+    let index = ended["index"].to_string();
+    let shown = object(ledger(&lab, ["show", "--json", &index]));
+    assert_eq!(shown["fields"], ended["fields"]);
+    assert_eq!(shown["hash"], ended["hash"]);
+    assert_eq!(shown["causes"][0], created["index"]);
+    let by_place = format!("{id}/{}", ended["sequence"]);
+    assert_eq!(object(ledger(&lab, ["show", "--json", &by_place])), shown);
+    let above = object(ledger(&lab, ["show", "--json", &format!("{id}/0")]));
+    assert!(above["effects"].as_array().unwrap().contains(&ended["index"]), "{above}");
+    let states: Vec<&Value> =
+        shown["bodies"].as_array().unwrap().iter().map(|body| &body["state"]).collect();
+    assert!(states.contains(&&"kept".into()), "{shown}");
+    let text = ledger(&lab, ["show", &index]).succeed();
+    for part in
+        ["run.ended", "caused by", "run.created", &stdout_of(&lab, &id), "6 B, kept", r"hello\n"]
+    {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    for wrong in ["999999", "", "x", "-1", "1/x", "no-such-run/0", &format!("{id}/999")] {
+        ledger(&lab, ["show", "--", wrong]).run().complains(2, "");
+    }
+}
+
+#[test]
+fn a_body_comes_out_as_it_went_in() {
+    let lab = lab();
+    keep_bodies(&lab);
+    let id = run(&lab, &[], &format!("printf '{PRINTF}'"));
+    let hash = stdout_of(&lab, &id);
+    let raw = |args: &[&str]| ledger(&lab, ["get"]).args(args).run();
+    let ended = raw(&[&hash]);
+    assert_eq!((ended.code(), ended.stdout.as_slice()), (0, HOSTILE));
+    assert_eq!(raw(&[&hash[..12]]).stdout, HOSTILE);
+    let file = lab.dir().join("body");
+    raw(&[&hash, "-o", file.to_str().unwrap()]).expect(0);
+    assert_eq!(fs::read(&file).unwrap(), HOSTILE);
+    let empty = stdout_of(&lab, &run(&lab, &[], "true"));
+    assert_eq!(raw(&[&empty]).stdout, b"");
+    raw(&[&empty, "-o", file.to_str().unwrap()]).expect(0);
+    assert_eq!(fs::read(&file).unwrap(), b"");
+    let large = run(&lab, &["--output-limit", "64MiB"], "head -c 20000000 /dev/zero");
+    let ended = raw(&[&stdout_of(&lab, &large)]);
+    assert!(ended.stdout.len() == 20_000_000 && ended.stdout.iter().all(|byte| *byte == 0));
+    for wrong in ["xyz", "AB", "abcdefg", &"0".repeat(64), &"0".repeat(65), "../../../etc/passwd"] {
+        raw(&[wrong]).complains(2, "HASH");
+    }
+    // A damaged body leaves nothing, not even an empty file.
+    fs::remove_file(&file).unwrap();
+    fs::write(body_file(&lab, &hash), "rubbish").unwrap();
+    let ended = raw(&[&hash, "-o", file.to_str().unwrap()]);
+    ended.complains(1, "damaged");
+    assert!(!file.exists());
+    assert_eq!(raw(&[&hash]).stdout, b"");
+}
+
+#[test]
+fn what_was_not_kept_is_said_to_be_so() {
+    let lab = lab();
+    let id = run(&lab, &[], "echo x");
+    let hash = stdout_of(&lab, &id);
+    ledger(&lab, ["get", &hash]).run().complains(1, "only its hash was kept");
+    let index = event(&lab, &id, "run.ended")["index"].to_string();
+    assert!(ledger(&lab, ["show", &index]).succeed().contains("only its hash was kept"));
+}
+
+#[test]
+fn f13_a_terminal_gets_only_what_draws() {
+    let lab = lab();
+    keep_bodies(&lab);
+    let text = run(&lab, &[], r"printf 'a\033]0;evil\007\302\23331m\342\200\256b\n\tc'");
+    let binary = run(&lab, &[], &format!("printf '{PRINTF}'"));
+    let on_screen = |args: &[&str]| {
+        let program = ledger(&lab, args).env("NO_COLOR", "1").env("BELLJAR_PAGER", "cat");
+        let (status, screen) = Terminal::start(program, 24, 200).end();
+        assert_eq!(status.code(), Some(0));
+        String::from_utf8(screen).expect("UTF-8").replace('\r', "")
+    };
+    let shown = on_screen(&["get", &stdout_of(&lab, &text)]);
+    assert_eq!(shown, "a\\x1b]0;evil\\x07\\u{9b}31m\\u{202e}b\n\tc\n");
+    let shown = on_screen(&["get", &stdout_of(&lab, &binary)]);
+    assert!(shown.contains("not text") && !shown.contains('\u{1b}'), "{shown:?}");
+    assert_draws(on_screen(&["log"]).as_bytes());
+}
+
+#[test]
+fn f13_what_a_box_chose_is_printed_safely_everywhere() {
+    let lab = lab();
+    keep_bodies(&lab);
+    // A NUL cannot be in a path or an argument; everything else can.
+    let name: Vec<u8> = HOSTILE.iter().copied().filter(|byte| !matches!(byte, 0 | b'/')).collect();
+    let odd = lab.dir().join(std::ffi::OsString::from_vec(name.clone()));
+    fs::create_dir(&odd).unwrap();
+    let argument = std::ffi::OsString::from_vec(name);
+    let program = lab.belljar(["run", "--json", "--", "echo"]).arg(argument).cwd(&odd);
+    let id = program.run().result()["run"].as_str().unwrap().to_owned();
+    let created = event(&lab, &id, "run.created");
+    assert!(created["fields"]["workspace"]["base64"].is_string(), "{created}");
+    let receipt = lab.dir().join("receipt");
+    let receipt = receipt.to_str().unwrap();
+    ledger(&lab, ["receipt", &id, "--with-bodies", "-o", receipt]).run().expect(0);
+    let index = created["index"].to_string();
+    let commands: [&[&str]; 11] = [
+        &["log"],
+        &["log", "--json"],
+        &["show", &index],
+        &["show", &index, "--json"],
+        &["replay", &id],
+        &["replay", &id, "--json"],
+        &["export"],
+        &["export", "--otel"],
+        &["verify-receipt", receipt],
+        &["verify-receipt", receipt, "--json"],
+        &["verify", "--deep"],
+    ];
+    for command in commands {
+        let ended = ledger(&lab, command).run();
+        ended.expect(0);
+        assert_draws(&ended.stdout);
+        if command.contains(&"--json") || command[0] == "export" {
+            assert!(ended.stdout.is_ascii(), "{command:?}");
+        }
+    }
+    assert!(ledger(&lab, ["log"]).succeed().contains(r"\x1b]0;evil\x07"));
+    for command in ["show", "get", "replay", "receipt", "prove"] {
+        let ended = ledger(&lab, [command, "\u{1b}]0;evil\u{7}\u{202e}"]).run();
+        ended.expect(2);
+        assert_draws(&ended.stderr);
+    }
+}
+
+#[test]
+fn a_run_is_replayed_step_by_step() {
+    let lab = lab();
+    let id = run(&lab, &["--name", "again"], "exit 4");
+    let text = ledger(&lab, ["replay", "again"]).succeed();
+    let first = text.lines().next().unwrap();
+    assert!(first.contains("+0 µs") && first.contains("run.created"), "{text}");
+    assert!(text.lines().last().unwrap().contains("exited with 4"), "{text}");
+    let steps = objects(ledger(&lab, ["replay", &id, "--json"]));
+    let offsets: Vec<u64> =
+        steps.iter().map(|step| step["offset_nano"].as_str().unwrap().parse().unwrap()).collect();
+    assert!(offsets.is_sorted() && offsets[0] == 0, "{offsets:?}");
+    assert_eq!(steps.len(), text.lines().count());
+    assert_eq!(ledger(&lab, ["replay", &id, "--speed", "1000"]).succeed(), text);
+    ledger(&lab, ["replay", &id, "--step"]).run().complains(2, "--step");
+    for speed in ["0", "-1", "inf", "NaN", "fast"] {
+        ledger(&lab, ["replay", &id, &format!("--speed={speed}")]).run().complains(2, "--speed");
+    }
+    ledger(&lab, ["replay", "no-such-run"]).run().complains(2, "no such run");
+    let program = ledger(&lab, ["replay", &id, "--step"]);
+    let mut terminal = Terminal::start(program, 24, 200);
+    terminal.sees("run.created");
+    for _ in &steps {
+        terminal.types("\r");
+    }
+    terminal.sees("exited with 4");
+    assert_eq!(terminal.end().0.code(), Some(0));
+}
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let lab = lab();
+    run(&lab, &[], "true");
+    let screen = |program: Program| {
+        let (_, screen) = Terminal::start(program.env("BELLJAR_PAGER", "cat"), 50, 250).end();
+        String::from_utf8_lossy(&screen).into_owned()
+    };
+    assert!(screen(ledger(&lab, ["log"])).contains("\u{1b}[32m"));
+    assert!(!screen(ledger(&lab, ["log"]).env("NO_COLOR", "1")).contains('\u{1b}'));
+    // More than a screen goes to the pager, and less does not.
+    let paged = |rows| {
+        let program = ledger(&lab, ["log"]).env("BELLJAR_PAGER", "sed s/^/PAGED:/");
+        let (_, screen) = Terminal::start(program, rows, 250).end();
+        String::from_utf8_lossy(&screen).contains("PAGED:")
+    };
+    assert!(paged(3) && !paged(200));
+}
