@@ -8,9 +8,10 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Context as _;
 use belljar_ledger::{
-    Actor, Body, Digest, Draft, Event, Ledger, OpenError, Places, PolicyLoaded, Receipt,
-    RecordError, RunCreated, RunEnded, RunExec, RunFailed, RunLayers, RunLimit, RunWeakened,
-    WorkspaceApplied, WorkspaceApplying, WorkspaceChanged, WorkspaceDiscarded,
+    Actor, AttentionSettled, Body, Digest, Draft, Event, Ledger, OpenError, Places, PolicyLoaded,
+    Reader, ReaderError, Receipt, RecordError, Row, RunCreated, RunEnded, RunExec, RunFailed,
+    RunLayers, RunLimit, RunWeakened, WorkspaceApplied, WorkspaceApplying, WorkspaceChanged,
+    WorkspaceDiscarded,
 };
 use belljar_model::{
     InForce, LayerState, Reason, Record, RunId, RunRecord, RunResult, Template, Timeout, display,
@@ -153,20 +154,23 @@ impl Journal {
 #[must_use]
 pub(crate) struct Applying<'a> {
     ledger: &'a Ledger,
-    run: RunId,
     intent: Receipt,
 }
 
 impl<'a> Applying<'a> {
     pub(crate) fn begin(ledger: &'a Ledger, run: RunId, files: u64) -> Result<Self, Failure> {
-        let draft = Draft::new(WorkspaceApplying { files }).of_run(run);
-        let intent = ledger.record(draft).context("record what is about to be applied");
-        Ok(Self { ledger, run, intent: intent.code(FAILED)? })
+        let intent = record_of(ledger, run, WorkspaceApplying { files });
+        let intent = intent.context("record what is about to be applied").code(FAILED)?;
+        Ok(Self { ledger, intent })
     }
 
     /// Records what came of it.
     pub(crate) fn done(self, outcome: WorkspaceApplied) -> Result<(), RecordError> {
-        let draft = Draft::new(outcome).of_run(self.run).because_of(&self.intent);
+        let draft = Draft::new(outcome).because_of(&self.intent);
+        let draft = match self.intent.run() {
+            Some(run) => draft.of_run(run),
+            None => draft,
+        };
         self.ledger.record(draft).map(drop)
     }
 
@@ -177,7 +181,46 @@ impl<'a> Applying<'a> {
 }
 
 pub(crate) fn discarded(ledger: &Ledger, run: RunId) -> Result<Receipt, RecordError> {
-    ledger.record(Draft::new(WorkspaceDiscarded {}).of_run(run))
+    record_of(ledger, run, WorkspaceDiscarded {})
+}
+
+/// Records an event of a run; of one that is older than the ledger, as the ledger's own.
+fn record_of(ledger: &Ledger, run: RunId, event: impl Into<Event>) -> Result<Receipt, RecordError> {
+    let draft = Draft::new(event);
+    match ledger.record(draft.clone().of_run(run)) {
+        Err(RecordError::NoRun { .. }) => ledger.record(draft),
+        recorded => recorded,
+    }
+}
+
+/// What nobody knows the outcome of: intents of runs that are not running any more.
+pub(crate) fn needs_attention(
+    state: &State,
+    is_running: impl Fn(RunId) -> bool,
+) -> Result<Vec<Row>, ReaderError> {
+    let reader = match Reader::open(&Places::under(state.home())) {
+        Err(ReaderError::None { .. }) => return Ok(Vec::new()),
+        opened => opened?,
+    };
+    let mut open = reader.unsettled(None)?;
+    open.retain(|row| row.run.is_none_or(|run| !is_running(run)));
+    Ok(open)
+}
+
+/// Records that the operator dealt with a run, whatever was unknown about it.
+pub(crate) fn settle(
+    ledger: &Ledger,
+    state: &State,
+    run: RunId,
+    reason: &str,
+) -> anyhow::Result<()> {
+    let open = Reader::open(&Places::under(state.home()))?.unsettled(Some(run))?;
+    let drafts = open.iter().map(|row| {
+        let event = AttentionSettled { reason: reason.to_owned() };
+        Draft::new(event).of_run(run).because_of_index(Some(row.index))
+    });
+    ledger.record_all(drafts.collect())?;
+    Ok(())
 }
 
 fn created(ledger: &Ledger, plan: &Plan<'_>) -> anyhow::Result<RunCreated> {

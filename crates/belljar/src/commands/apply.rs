@@ -50,6 +50,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Outcome {
     let applied = take(&ledger, &run, &mut takeover, plan)?;
     run.record.review = review(&applied);
     run.save().code(FAILED)?;
+    record::settle(&ledger, &state, run.id(), "the operator applied its changes").code(FAILED)?;
     if args.json {
         print::json(&applied).code(FAILED)?;
     } else {

@@ -28,6 +28,7 @@ pub(crate) fn run(args: &DiscardArgs) -> Outcome {
     belljar_workspace::discard(&run.dir).context("discard the changes").code(FAILED)?;
     run.record.review = Review::Discarded;
     run.save().code(FAILED)?;
+    record::settle(&ledger, &state, run.id(), "the operator discarded its changes").code(FAILED)?;
     print::note(&format!("discarded the changes of run {}", run.id()));
     Ok(0)
 }

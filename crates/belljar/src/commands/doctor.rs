@@ -8,12 +8,15 @@ use std::sync::Mutex;
 use anyhow::{Context, anyhow};
 use belljar_attacks::{ATTACKS, Attack, Lab, Verdict};
 use belljar_box::doctor::{Finding, Health, examine};
+use belljar_ledger::{Digest, DoctorChecked, Draft};
 use belljar_model::display;
 use serde::Serialize;
 
 use crate::cli::DoctorArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome, usage};
 use crate::print;
+use crate::record;
+use crate::state::State;
 
 pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     if let Some(file) = &args.write_probe {
@@ -24,14 +27,39 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     let proofs = if args.prove { Some(prove(args)?) } else { None };
     let healthy = findings.iter().all(|finding| finding.health != Health::Missing);
     let proved = proofs.iter().flatten().all(|proof| proof.kept);
+    let report = Report { healthy, findings, proofs };
+    let recorded = record(&report);
     if args.json {
-        print::json(&Report { healthy, findings, proofs }).code(FAILED)?;
+        print::json(&report).code(FAILED)?;
     } else {
-        for finding in &findings {
+        for finding in &report.findings {
             print::out(&line(finding)).code(FAILED)?;
         }
     }
+    if let Err(Failure { error, .. }) = recorded {
+        print::note("the result is not on record:");
+        print::error(&error);
+        return Ok(FAILED);
+    }
     Ok(if healthy && proved { 0 } else { FAILED })
+}
+
+/// Puts the result on record: what the machine could enforce when.
+fn record(report: &Report) -> Result<(), Failure> {
+    let state = State::open()?;
+    let text = serde_json::to_vec(report).code(FAILED)?;
+    let of_proofs = report.proofs.iter().flatten().map(|proof| proof.kept);
+    let of_findings = report.findings.iter().map(|finding| finding.health != Health::Missing);
+    let (passed, failed): (Vec<bool>, Vec<bool>) =
+        of_findings.chain(of_proofs).partition(|good| *good);
+    let ledger = record::open(&state).code(FAILED)?;
+    let event = DoctorChecked {
+        proved: report.proofs.is_some(),
+        passed: passed.len() as u64,
+        failed: failed.len() as u64,
+        report: ledger.keep(Digest::of(&[b"doctor"]), &mut text.as_slice()).code(FAILED)?,
+    };
+    ledger.record(Draft::new(event)).map(drop).code(FAILED)
 }
 
 #[derive(Serialize)]
