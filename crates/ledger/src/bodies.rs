@@ -149,6 +149,11 @@ impl Bodies {
         }
     }
 
+    /// Whether there is a content of this name, whatever is in it.
+    pub(crate) fn has(&self, hash: Digest) -> bool {
+        matches!(self.find(hash), Ok(Finding::Body(_)))
+    }
+
     /// Removes a content and waits for the disk; whether it was there.
     pub(crate) fn remove(&self, hash: Digest) -> Result<bool, BodyError> {
         let removed = self.shelf(hash).and_then(|shelf| {

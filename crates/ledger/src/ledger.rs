@@ -81,6 +81,8 @@ pub enum RecordError {
     NoRun { run: RunId },
     #[error("look up the run")]
     Index(#[source] Arc<IndexError>),
+    #[error("the kept content of {hash} was dropped meanwhile; keep it again")]
+    BodyGone { hash: Digest },
     #[error("drop a body")]
     Body(#[source] Arc<BodyError>),
     #[error("use the ledger's keys")]

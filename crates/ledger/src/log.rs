@@ -130,7 +130,15 @@ impl Log {
 
     /// Whether a whole batch stands somewhere behind `offset`: then what is damaged there is no
     /// append that was cut short.
+    ///
+    /// An event may hold bytes that look like a batch: a box can have chosen them. They do not count,
+    /// for no box knows the number of a writer, nor where an append will be cut short.
     pub(crate) fn has_batch_behind(&self, offset: u64) -> Result<bool, LogError> {
+        let mut head = [0; BATCH_HEAD];
+        let count =
+            read_at(&self.file, &mut head, offset).map_err(|source| self.read_error(source))?;
+        let torn = BatchHead::parse(head.get(..count).unwrap_or_default()).ok();
+        let writer = torn.map(|head| head.writer);
         let mut at = offset + 1;
         loop {
             let mut window = vec![0; CHUNK];
@@ -138,8 +146,7 @@ impl Log {
                 read_at(&self.file, &mut window, at).map_err(|source| self.read_error(source))?;
             window.truncate(count);
             for place in magics(&window) {
-                let start = at + place as u64;
-                if matches!(self.scan_any(start, None).next(), Ok(Some(_))) {
+                if self.is_batch(at + place as u64, writer)? {
                     return Ok(true);
                 }
             }
@@ -147,6 +154,21 @@ impl Log {
                 return Ok(false);
             }
             at += (CHUNK - MAGIC.len() + 1) as u64;
+        }
+    }
+
+    /// Whether a batch of this writer begins here, or batches that reach to the end of the file.
+    fn is_batch(&self, offset: u64, writer: Option<u64>) -> Result<bool, LogError> {
+        let length = self.length()?;
+        let mut scan = self.scan_any(offset, None);
+        loop {
+            match scan.next() {
+                Ok(Some(batch)) if Some(batch.writer) == writer => return Ok(true),
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(scan.offset() == length && scan.offset() > offset),
+                Err(error @ LogError::Read { .. }) => return Err(error),
+                Err(_) => return Ok(false),
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::queue::{Answer, Pending};
 use super::{Draft, Keys, Receipt, RecordError, anchor_error};
+use crate::bodies::Bodies;
 use crate::body::Salt;
 use crate::digest::Digest;
 use crate::entry::{Entry, EntryView, Moment};
@@ -60,6 +61,8 @@ struct Batch {
     leaves: Vec<Digest>,
     payload: usize,
     salts: Vec<(Digest, Salt)>,
+    /// Bodies that earlier events kept.
+    borrowed: Vec<Digest>,
     own: Option<Link>,
     runs: HashMap<RunId, Link>,
     answers: Vec<(u64, Vec<Receipt>)>,
@@ -159,6 +162,10 @@ impl Tip {
             let before = self.before(places, [&more, batch], &draft)?;
             let moment = Moment { boot: self.boot, ..pending.moment };
             receipts.push(more.encode(index, before, moment, &draft)?);
+        }
+        // A content that was kept before may have been dropped since: we have the turn, so now is now.
+        if let Some(hash) = more.borrowed.iter().find(|hash| !Bodies::open(places).has(**hash)) {
+            return Err(RecordError::BodyGone { hash: *hash });
         }
         if more.payload > MAX_PAYLOAD {
             return Err(RecordError::TooMany { count });
@@ -295,8 +302,13 @@ impl Batch {
             Some(run) => drop(self.runs.insert(run, link)),
             None => self.own = Some(link),
         }
-        let bodies = entry.fields.bodies();
-        self.salts.extend(bodies.filter_map(|body| Some((body.hash(), body.salt()?))));
+        for body in entry.fields.bodies() {
+            match body.salt() {
+                Some(salt) => self.salts.push((body.hash(), salt)),
+                None if body.is_kept() => self.borrowed.push(body.hash()),
+                None => {}
+            }
+        }
         self.payload += 2 + bytes.len();
         self.entries.push(bytes);
         self.leaves.push(hash);
