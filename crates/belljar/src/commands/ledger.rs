@@ -12,6 +12,7 @@ mod log;
 mod mend;
 pub(crate) mod otel;
 pub(crate) mod otlp;
+mod progress;
 mod proof;
 mod receipt;
 mod redact;

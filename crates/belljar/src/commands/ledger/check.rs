@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use belljar_ledger::{Asked, Finding, MAX_NOTE, Place, Report, Severity, VerifyingKey, verify};
 use belljar_model::display;
 use serde_json::{Value as Json, json};
 
+use super::progress::Progress;
 use super::{Home, given_keys, read_input, when, words};
 use crate::cli::ledger::VerifyArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome, usage};
@@ -22,17 +22,17 @@ pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     let checkpoints: Result<Vec<String>, Failure> =
         args.checkpoints.iter().map(|path| checkpoint(path)).collect();
     let checkpoints = checkpoints?;
-    let mut told = Told::default();
+    let mut progress = Progress::new("checked");
     let report = verify(
         &home.places,
         Asked {
             deep: args.deep,
             key: keys.as_ref().and_then(|keys| keys.first()),
             checkpoints: &checkpoints,
-            progress: Some(&mut |done, of| told.tell(done, of)),
+            progress: Some(&mut |done, of| progress.tell(done, of)),
         },
     );
-    told.clear();
+    progress.clear();
     let report = report.code(FAILED)?;
     if args.json.json {
         print::json(&as_json(&report)).code(FAILED)?;
@@ -48,37 +48,6 @@ fn checkpoint(path: &Path) -> Result<String, Failure> {
     let name = display::safe_line(path.as_os_str().as_encoded_bytes());
     String::from_utf8(bytes)
         .map_err(|_| usage(format!("--checkpoint {name}: not a checkpoint; it is text")))
-}
-
-/// How far it is, now and then, when it takes long.
-#[derive(Debug)]
-struct Told {
-    next: Instant,
-    any: bool,
-}
-
-impl Default for Told {
-    fn default() -> Self {
-        Self { next: Instant::now() + Duration::from_millis(500), any: false }
-    }
-}
-
-impl Told {
-    fn tell(&mut self, done: u64, of: u64) {
-        if Instant::now() < self.next {
-            return;
-        }
-        self.next = Instant::now() + Duration::from_millis(100);
-        self.any = true;
-        let percent = u128::from(done) * 100 / u128::from(of.max(1));
-        print::progress(&format!("checked {percent} % of {}", words::size(of)));
-    }
-
-    fn clear(&self) {
-        if self.any {
-            print::progress("");
-        }
-    }
 }
 
 fn as_text(report: &Report, args: &VerifyArgs) -> String {

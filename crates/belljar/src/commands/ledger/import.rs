@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use belljar_ledger::{Actor, Body, Digest, Draft, Ledger, TraceSpan};
 use belljar_model::{RunId, display};
 use serde_json::json;
 
 use super::otlp::{self, Span};
+use super::progress::Progress;
 use super::{Home, read_input};
 use crate::cli::ledger::ImportTraceArgs;
 use crate::failure::{Code, FAILED, Outcome, USAGE};
@@ -16,6 +17,7 @@ use crate::print;
 
 /// So many events at once: a name may have 4 KiB, and a batch 16 MiB.
 const AT_ONCE: usize = 1024;
+const KEPT_AT_ONCE: usize = 16;
 
 pub(crate) fn run(args: &ImportTraceArgs) -> Outcome {
     let text = read_input("FILE", &args.file, otlp::MAX_BYTES as u64)?;
@@ -29,14 +31,17 @@ pub(crate) fn run(args: &ImportTraceArgs) -> Outcome {
     };
     let ledger = home.begin()?;
     let into = Into { ledger: &ledger, run, keeps: args.bodies };
+    let mut progress = Progress::new("recorded");
     let mut places: HashMap<usize, u64> = HashMap::with_capacity(spans.len());
     for level in &levels {
         for some in level.chunks(AT_ONCE) {
             record(&into, &spans, some, &mut places)
                 .with_context(|| format!("{} of {} spans are recorded", places.len(), spans.len()))
                 .code(FAILED)?;
+            progress.tell(places.len() as u64, spans.len() as u64);
         }
     }
+    progress.clear();
     let (first, last) = (places.values().min(), places.values().max());
     if args.json.json {
         let told = json!({ "spans": spans.len(), "first": first, "last": last });
@@ -64,18 +69,37 @@ fn record(
     some: &[usize],
     places: &mut HashMap<usize, u64>,
 ) -> anyhow::Result<()> {
+    let some: Vec<(usize, &Span<'_>)> =
+        some.iter().filter_map(|place| Some((*place, spans.get(*place)?))).collect();
     let mut drafts = Vec::with_capacity(some.len());
-    for span in some.iter().filter_map(|place| spans.get(*place)) {
+    for ((_, span), event) in some.iter().zip(events(into, &some)?) {
         let cause = span.above.and_then(|above| places.get(&above)).copied();
-        let mut draft = Draft::new(event(into, span)?).by(Actor::Importer);
+        let mut draft = Draft::new(event).by(Actor::Importer);
         if let Some(run) = into.run {
             draft = draft.of_run(run);
         }
         drafts.push(draft.because_of_index(cause));
     }
     let receipts = into.ledger.record_all(drafts)?;
-    places.extend(some.iter().copied().zip(receipts.iter().map(|receipt| receipt.index())));
+    let indices = receipts.iter().map(|receipt| receipt.index());
+    places.extend(some.iter().map(|(place, _)| *place).zip(indices));
     Ok(())
+}
+
+/// The events of these spans, in order. Contents are kept several at a time: each waits for the disk.
+fn events(into: &Into<'_>, some: &[(usize, &Span<'_>)]) -> anyhow::Result<Vec<TraceSpan>> {
+    let share = some.len().div_ceil(if into.keeps { KEPT_AT_ONCE } else { 1 }).max(1);
+    let made: Vec<anyhow::Result<Vec<TraceSpan>>> = std::thread::scope(|scope| {
+        let make = |part: &[(usize, &Span<'_>)]| -> anyhow::Result<Vec<TraceSpan>> {
+            part.iter().map(|(_, span)| event(into, span)).collect()
+        };
+        let workers: Vec<_> =
+            some.chunks(share).map(|part| scope.spawn(move || make(part))).collect();
+        let failed = |_| Err(anyhow!("keeping the attributes broke off"));
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(failed)).collect()
+    });
+    let parts: anyhow::Result<Vec<Vec<TraceSpan>>> = made.into_iter().collect();
+    Ok(parts?.concat())
 }
 
 fn event(into: &Into<'_>, span: &Span<'_>) -> anyhow::Result<TraceSpan> {

@@ -3,6 +3,10 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 
+use belljar_ledger::{
+    Actor, AlarmRaised, Digest, DnsDecided, Draft, Ledger, Places, RequestDecided, RequestFinished,
+    SecretUsed,
+};
 use belljar_testkit::{Signal, Terminal, eventually};
 use serde_json::json;
 
@@ -227,6 +231,98 @@ fn a_receipt_holds_elsewhere_and_not_after_any_change() {
     verify(&[name, "--key", "rubbish"]).run().complains(2, "--key");
     ledger(&lab, ["receipt", "no-such-run"]).run().complains(2, "no such run");
     ledger(&lab, ["receipt", &id, "-o", "/no/such/dir/x"]).run().complains(1, "-o");
+}
+
+/// What the broker will record of a run, written through the crate that it will use.
+fn record_egress(lab: &Lab, run: &str, hostile: &str) {
+    let ledger = Ledger::open(&Places::under(&lab.state())).unwrap();
+    let run = run.parse().unwrap();
+    let body = |content: &[u8]| ledger.keep(Digest::of(&[b"policy"]), &mut &*content).unwrap();
+    let text = str::to_owned;
+    let record = |draft: Draft| ledger.record(draft.of_run(run).by(Actor::Broker)).unwrap();
+    let lookup = DnsDecided {
+        name: text("api.example.com"),
+        query: text("A"),
+        verdict: text("allow"),
+        rule: Some(text("api")),
+        reason: text("named"),
+    };
+    let denied =
+        DnsDecided { name: text(hostile), verdict: text("deny"), rule: None, ..lookup.clone() };
+    for lookup in [lookup, denied] {
+        let _index = record(Draft::new(lookup)).index();
+    }
+    let asked = record(Draft::new(RequestDecided {
+        method: text("POST"),
+        scheme: text("https"),
+        host: text("api.example.com"),
+        port: 443,
+        path: format!("/v1/{hostile}"),
+        verdict: text("allow"),
+        rule: Some(text("api")),
+        reason: text("named"),
+        secrets: vec![text("token")],
+        body: Some(body(hostile.as_bytes())),
+    }));
+    let used =
+        SecretUsed { name: text("token"), slot: text("bearer"), host: text("api.example.com") };
+    let _index = record(Draft::new(used).because_of(&asked)).index();
+    let answered = RequestFinished {
+        status: Some(200),
+        sent_bytes: 1,
+        received_bytes: 2,
+        micros: 3,
+        body: Some(body(b"")),
+        error: None,
+    };
+    let _index = record(Draft::new(answered).because_of(&asked)).index();
+    let alarm = AlarmRaised { alarm: text("canary"), detail: text(hostile) };
+    let _index = record(Draft::new(alarm)).index();
+}
+
+#[test]
+fn a_receipt_tells_of_network_secrets_and_changes() {
+    let (lab, elsewhere) = (lab(), lab());
+    keep_bodies(&lab);
+    let id = run(&lab, &[], "echo x > f; echo out");
+    let hostile = "\u{1b}]0;evil\u{7}\u{202e}\u{2028}\0";
+    record_egress(&lab, &id, hostile);
+    let key = ledger(&lab, ["key", "export"]).succeed();
+    let receipt = ledger(&lab, ["receipt", &id, "--with-bodies"]).run().stdout;
+    let verify = |args: &[&str]| {
+        let verify = ledger(&elsewhere, ["verify-receipt", "-", "--key", &key]).args(args);
+        verify.input(receipt.clone()).run()
+    };
+    let text = verify(&[]).expect(0);
+    for part in [
+        "name       allow A api.example.com",
+        r"name       deny A \x1b]0;evil\x07\u{202e}\u{2028}\x00",
+        "request    allow POST https://api.example.com:443/v1/",
+        "with secret token",
+        "secrets    token",
+        "ALARM      canary: ",
+        "1 file changed",
+        "exited with 0",
+    ] {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    assert_draws(text.as_bytes());
+    assert_eq!(verify(&["--json"]).result()["secrets"], json!(["token"]));
+    for command in ["log", "replay", "export"] {
+        let args: &[&str] = if command == "replay" { &[command, &id] } else { &[command] };
+        assert_draws(&ledger(&lab, args).run().stdout);
+    }
+    let trace = object(ledger(&lab, ["export", "--otel", "--run", &id]));
+    let spans = &trace["resourceSpans"][0]["scopeSpans"][0]["spans"];
+    assert_eq!(spans[1]["name"], "POST api.example.com");
+    assert_eq!(spans[1]["events"][0]["name"], "secret.used");
+    let asked = event(&lab, &id, "request.decided");
+    let hash = asked["fields"]["body"]["hash"].as_str().unwrap();
+    assert_eq!(ledger(&lab, ["get", hash]).run().stdout, hostile.as_bytes());
+    // Without the value of the secret or what was sent, it still holds.
+    ledger(&lab, ["redact", hash, "--reason", "private", "--yes"]).run().expect(0);
+    let redacted = ledger(&lab, ["receipt", &id, "--with-bodies"]).run().stdout;
+    ledger(&elsewhere, ["verify-receipt", "-", "--key", &key]).input(redacted).succeed();
 }
 
 #[test]
