@@ -25,6 +25,7 @@ mod list;
 mod tests;
 
 use file::{Unfit, Unwritten, WriteOut};
+#[cfg(test)]
 pub(crate) use list::Found;
 pub use list::Usage;
 

@@ -118,6 +118,7 @@ impl Index {
     }
 
     /// Whether the index is a file that others share.
+    #[cfg(test)]
     pub(crate) const fn is_on_disk(&self) -> bool {
         self.identity.is_some()
     }

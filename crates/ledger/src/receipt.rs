@@ -30,6 +30,7 @@ use crate::merkle::{ProofError, verify_inclusion};
 use crate::note::VerifyingKey;
 
 pub use make::Disclose;
+pub(crate) use make::Parts;
 pub use verified::Verified;
 
 /// A receipt in its parts. What it says is worth nothing before [`verify_receipt`].

@@ -126,12 +126,6 @@ impl Index {
         }
     }
 
-    /// The first event of a run.
-    pub(crate) fn run_start(&self, run: RunId) -> Result<Option<Row>, IndexError> {
-        let condition = "e.idx = (SELECT first FROM run WHERE run = ?1)";
-        self.row("look for the first event of a run", condition, [run.to_string()])
-    }
-
     /// The runs whose id begins with this text.
     pub(crate) fn find_run(&self, prefix: &str) -> Result<Vec<RunId>, IndexError> {
         let failed = self.failed("look for a run");

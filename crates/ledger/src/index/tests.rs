@@ -170,8 +170,6 @@ fn an_index_finds_what_the_log_has() {
     assert_eq!(index.event(u64::MAX).unwrap(), None);
     assert_eq!(indices(&index.effects_of(2).unwrap()), [3]);
     assert_eq!(index.effects_of(3).unwrap(), []);
-    assert_eq!(index.run_start(run(1)).unwrap().unwrap().index, 0);
-    assert_eq!(index.run_start(run(9)).unwrap(), None);
     assert_eq!(index.run_head(run(9)).unwrap(), None);
     let mode = fs::metadata(made.places.index()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);

@@ -1,7 +1,7 @@
-//! Makes receipts, from the log alone.
+//! Makes receipts: of parts that were found by way of the index and the tiles, or from the log alone,
+//! read from its beginning, if those cannot be had or do not hold.
 //!
-//! Reads the log once from its beginning, so that nothing that is only derived can spoil a proof, and
-//! checks the receipt as its reader will before giving it out.
+//! Whichever way, a receipt is checked as its reader will before it is given out.
 
 use std::fs::File;
 
@@ -32,11 +32,22 @@ pub enum Disclose {
     Bodies,
 }
 
+/// What a receipt is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// The signed checkpoint.
+    pub(crate) checkpoint: String,
+    /// The events of the run with their proofs, in order.
+    pub(crate) events: Vec<(u64, Vec<u8>, Vec<Digest>)>,
+    /// The events `key.rotated`, in order.
+    pub(crate) rotations: Vec<Vec<u8>>,
+}
+
 /// What one reading of the log gathers.
 struct Gathered {
     tree: Tree,
     events: Vec<(u64, Vec<u8>)>,
-    rotations: Vec<Rotation>,
+    rotations: Vec<Vec<u8>>,
 }
 
 /// All hashes of the tree: for each level those of its complete subtrees.
@@ -49,20 +60,35 @@ struct Incomplete;
 const LOOKS: u32 = 5;
 
 impl RunReceipt {
-    /// Makes the receipt of a run as far as it is signed.
+    /// Makes the receipt of a run as far as it is signed, from the log alone.
     pub fn make(places: &Places, run: RunId, disclose: Disclose) -> Result<Self, ReceiptError> {
-        let head = newest_head(places)?;
+        let checkpoint = newest_head(places)?.note;
         let keys = public_keys(places).map_err(ReceiptError::Anchor)?;
-        let (signed, key) =
-            checkpoint::open(&head.note, &keys).map_err(ReceiptError::Checkpoint)?;
+        let (signed, _) = checkpoint::open(&checkpoint, &keys).map_err(ReceiptError::Checkpoint)?;
         let log = Log::open(&places.log()).map_err(ReceiptError::Log)?;
-        let gathered = gather(&log, signed.size(), run)?;
+        let Gathered { tree, events, rotations } = gather(&log, signed.size(), run)?;
+        let events = prove(&tree, events, signed.size())?;
+        Self::of_parts(places, run, disclose, Parts { checkpoint, events, rotations })
+    }
+
+    /// Puts a receipt together, and checks it.
+    pub(crate) fn of_parts(
+        places: &Places,
+        run: RunId,
+        disclose: Disclose,
+        parts: Parts,
+    ) -> Result<Self, ReceiptError> {
+        let keys = public_keys(places).map_err(ReceiptError::Anchor)?;
+        let (_, key) =
+            checkpoint::open(&parts.checkpoint, &keys).map_err(ReceiptError::Checkpoint)?;
+        let rotations = parts.rotations.iter().filter_map(|bytes| rotation(bytes)).collect();
+        let proved = |(index, entry, proof)| Proved { index, entry, proof };
         let mut receipt = Self {
             run,
             key: key.clone(),
-            rotations: path_to(key, gathered.rotations),
-            checkpoint: head.note,
-            events: prove(&gathered.tree, gathered.events, signed.size())?,
+            rotations: path_to(key, rotations),
+            events: parts.events.into_iter().map(proved).collect(),
+            checkpoint: parts.checkpoint,
             bodies: Vec::new(),
         };
         if disclose == Disclose::Bodies {
@@ -153,7 +179,7 @@ impl Gathered {
             self.events.push((event.index, event.bytes.to_vec()));
         }
         if view.run.is_empty() && view.kind == "key.rotated" {
-            self.rotations.extend(rotation(event.bytes));
+            self.rotations.push(event.bytes.to_vec());
         }
     }
 }
@@ -182,10 +208,14 @@ fn path_to(key: &VerifyingKey, mut rotations: Vec<Rotation>) -> Vec<Rotation> {
     }
 }
 
-fn prove(tree: &Tree, events: Vec<(u64, Vec<u8>)>, size: u64) -> Result<Vec<Proved>, ReceiptError> {
+fn prove(
+    tree: &Tree,
+    events: Vec<(u64, Vec<u8>)>,
+    size: u64,
+) -> Result<Vec<(u64, Vec<u8>, Vec<Digest>)>, ReceiptError> {
     let proved = events.into_iter().map(|(index, entry)| {
         let proof = inclusion(tree, index, size).ok().flatten();
-        proof.map(|proof| Proved { index, entry, proof }).ok_or(ReceiptError::NoHead)
+        proof.map(|proof| (index, entry, proof)).ok_or(ReceiptError::NoHead)
     });
     proved.collect()
 }
