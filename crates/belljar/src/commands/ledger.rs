@@ -6,6 +6,7 @@ mod check;
 mod export;
 mod get;
 mod import;
+mod input;
 pub(crate) mod json;
 mod keys;
 mod log;
@@ -21,20 +22,18 @@ mod show;
 pub(crate) mod when;
 pub(crate) mod words;
 
-use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use belljar_ledger::{Entry, Event, Ledger, Places, Query, Reader, ReaderError, Row, VerifyingKey};
-use belljar_model::{RunId, display};
+use belljar_model::RunId;
 
 use crate::cli::ledger::{LedgerArgs, LedgerCommand};
-use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
+use crate::failure::{Code, FAILED, Failure, Outcome, usage};
 use crate::print;
 use crate::record;
 use crate::state::State;
+use input::{given_keys, number, read_input, write_output};
 
 /// So often it is looked again for a log that another process is about to begin.
 const LOOKS: u32 = 50;
@@ -80,16 +79,22 @@ impl Home {
     /// The ledger for reading; `None` when none was begun.
     fn try_reader(&self) -> Result<Option<Reader>, Failure> {
         let mut looks = 0;
-        loop {
+        let reader = loop {
             match Reader::open(&self.places) {
-                Ok(reader) => return Ok(Some(reader)),
+                Ok(reader) => break reader,
                 Err(ReaderError::None { .. }) if !self.places.anchor().exists() => return Ok(None),
                 // Keys without a log: it is just being begun, or it is gone.
                 Err(ReaderError::None { .. }) if looks < LOOKS => looks += 1,
+                Err(ReaderError::None { path }) => {
+                    let gone =
+                        anyhow!("the ledger is gone from {}; its keys are there", path.display());
+                    return Err(damaged(&gone));
+                }
                 Err(error) => return Err(damaged(&anyhow!(error).context("read the ledger"))),
             }
             std::thread::sleep(Duration::from_millis(20));
-        }
+        };
+        warn_if_short(reader).map(Some)
     }
 
     fn reader(&self) -> Result<Reader, Failure> {
@@ -161,10 +166,32 @@ impl Home {
     }
 }
 
+/// What was cut off is not seen by who only reads: it must be said.
+fn warn_if_short(mut reader: Reader) -> Result<Reader, Failure> {
+    let advice = "`belljar ledger verify` says more";
+    match reader.checkpoint() {
+        Ok((signed, _)) => {
+            // The log is read after the checkpoint, and only grows.
+            let size = reader.refresh().code(FAILED)?;
+            if size < signed.size() {
+                let events = signed.size();
+                print::note(&format!(
+                    "the ledger was cut short: it had {events} events, and has {size}; {advice}"
+                ));
+            }
+        }
+        Err(error) => {
+            let error = anyhow!(error);
+            print::note(&format!("nothing vouches for this ledger: {error:#}; {advice}"));
+        }
+    }
+    Ok(reader)
+}
+
 fn in_ledger(reader: &Reader, run: RunId) -> Result<RunId, Failure> {
     match reader.find(run, 0).code(FAILED)? {
         Some(_) => Ok(run),
-        None => Err(usage(format!("run {run} is not in the ledger; it is older"))),
+        None => Err(usage(format!("run {run} is not in the ledger"))),
     }
 }
 
@@ -230,61 +257,9 @@ fn not_an_id(id: &str) -> Failure {
     usage(format!("ID {id:?}: neither the index of an event, such as 17, nor RUN/SEQUENCE"))
 }
 
-/// Digits and nothing else.
-fn number(text: &str) -> Option<u64> {
-    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| plain)
-}
-
 fn damaged(error: &anyhow::Error) -> Failure {
     let error = anyhow!(
         "{error:#}; `belljar ledger verify` says what is wrong, `belljar ledger mend` goes on after it"
     );
     Failure { code: FAILED, error }
-}
-
-/// A key as it was typed, or those of a file.
-fn given_keys(given: &str) -> Result<Vec<VerifyingKey>, Failure> {
-    const LONGEST: u64 = 1 << 20;
-    if let Ok(key) = given.parse() {
-        return Ok(vec![key]);
-    }
-    let text = read_input("--key", Path::new(given), LONGEST)?;
-    let text = String::from_utf8(text).unwrap_or_default();
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let keys: Option<Vec<VerifyingKey>> = lines.map(|line| line.parse().ok()).collect();
-    let keys = keys.filter(|keys| !keys.is_empty());
-    keys.ok_or_else(|| {
-        usage(format!("--key {given:?}: neither a public key (NAME+ID+BASE64) nor a file of them"))
-    })
-}
-
-/// Reads a file that was named, or standard input for `-`.
-fn read_input(flag: &str, path: &Path, longest: u64) -> Result<Vec<u8>, Failure> {
-    let name = display::safe(path.as_os_str().as_bytes());
-    let read = || -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        if path == Path::new("-") {
-            io::stdin().lock().take(longest + 1).read_to_end(&mut bytes)?;
-        } else {
-            std::fs::File::open(path)?.take(longest + 1).read_to_end(&mut bytes)?;
-        }
-        Ok(bytes)
-    };
-    let bytes = read().with_context(|| format!("{flag} {name}")).code(USAGE)?;
-    if bytes.len() as u64 > longest {
-        return Err(usage(format!("{flag} {name}: larger than {}", words::size(longest))));
-    }
-    Ok(bytes)
-}
-
-/// Writes to the file of `-o`, or to standard output.
-fn write_output(output: Option<&Path>, text: &str) -> Result<(), Failure> {
-    match output {
-        Some(path) => {
-            let name = display::safe(path.as_os_str().as_bytes());
-            std::fs::write(path, text).with_context(|| format!("-o {name}")).code(FAILED)
-        }
-        None => print::out(text).code(FAILED),
-    }
 }

@@ -87,6 +87,32 @@ fn h01_an_older_copy_does_not_fit_a_checkpoint_from_elsewhere() {
 }
 
 #[test]
+fn h01_what_was_cut_off_is_missed_also_by_who_only_reads() {
+    let lab = lab();
+    run(&lab, &[], "true");
+    let log = lab.state().join("ledger/events.log");
+    let whole = fs::read(&log).unwrap();
+    let mut batches = whole.windows(4).enumerate().filter(|(_, four)| four == b"BJB1");
+    let last = batches.next_back().unwrap().0;
+    for command in [&["log"][..], &["log", "--json"], &["export"], &["show", "0"]] {
+        assert_eq!(ledger(&lab, command).run().err(), "", "an honest ledger raises no alarm");
+    }
+    fs::write(&log, &whole[..last]).unwrap();
+    for command in [&["log"][..], &["log", "--json"], &["export"], &["show", "0"]] {
+        ledger(&lab, command).run().complains(0, "the ledger was cut short");
+    }
+    assert_eq!(findings(ledger(&lab, ["verify"]), 1), ["log-truncated"]);
+    lab.bash("true").run().complains(125, "cut short");
+    fs::remove_file(&log).unwrap();
+    ledger(&lab, ["log"]).run().complains(1, "the ledger is gone");
+    assert_eq!(findings(ledger(&lab, ["verify"]), 1), ["log-missing"]);
+    fs::write(&log, &whole).unwrap();
+    fs::write(lab.state().join("anchor/head"), "").unwrap();
+    ledger(&lab, ["log"]).run().complains(0, "nothing vouches for this ledger");
+    assert_eq!(findings(ledger(&lab, ["verify"]), 1).len(), 1);
+}
+
+#[test]
 fn what_verify_is_given_is_looked_at_first() {
     let (lab, other) = (lab(), lab());
     run(&lab, &[], "true");

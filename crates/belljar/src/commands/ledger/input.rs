@@ -1,0 +1,65 @@
+//! What commands are given and what they give: files, keys, numbers.
+
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::Context;
+use belljar_ledger::VerifyingKey;
+use belljar_model::display;
+
+use super::words;
+use crate::failure::{Code, FAILED, Failure, USAGE, usage};
+use crate::print;
+
+/// Digits and nothing else.
+pub(super) fn number(text: &str) -> Option<u64> {
+    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| plain)
+}
+
+/// A key as it was typed, or those of a file.
+pub(super) fn given_keys(given: &str) -> Result<Vec<VerifyingKey>, Failure> {
+    const LONGEST: u64 = 1 << 20;
+    if let Ok(key) = given.parse() {
+        return Ok(vec![key]);
+    }
+    let text = read_input("--key", Path::new(given), LONGEST)?;
+    let text = String::from_utf8(text).unwrap_or_default();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let keys: Option<Vec<VerifyingKey>> = lines.map(|line| line.parse().ok()).collect();
+    let keys = keys.filter(|keys| !keys.is_empty());
+    keys.ok_or_else(|| {
+        usage(format!("--key {given:?}: neither a public key (NAME+ID+BASE64) nor a file of them"))
+    })
+}
+
+/// Reads a file that was named, or standard input for `-`.
+pub(super) fn read_input(flag: &str, path: &Path, longest: u64) -> Result<Vec<u8>, Failure> {
+    let name = display::safe(path.as_os_str().as_bytes());
+    let read = || -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        if path == Path::new("-") {
+            io::stdin().lock().take(longest + 1).read_to_end(&mut bytes)?;
+        } else {
+            std::fs::File::open(path)?.take(longest + 1).read_to_end(&mut bytes)?;
+        }
+        Ok(bytes)
+    };
+    let bytes = read().with_context(|| format!("{flag} {name}")).code(USAGE)?;
+    if bytes.len() as u64 > longest {
+        return Err(usage(format!("{flag} {name}: larger than {}", words::size(longest))));
+    }
+    Ok(bytes)
+}
+
+/// Writes to the file of `-o`, or to standard output.
+pub(super) fn write_output(output: Option<&Path>, text: &str) -> Result<(), Failure> {
+    match output {
+        Some(path) => {
+            let name = display::safe(path.as_os_str().as_bytes());
+            std::fs::write(path, text).with_context(|| format!("-o {name}")).code(FAILED)
+        }
+        None => print::out(text).code(FAILED),
+    }
+}
