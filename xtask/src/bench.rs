@@ -4,15 +4,19 @@
 //! promise is a ratio to the reference peer. A bench is one file that returns a [`report::Report`];
 //! the goals stand there as data, as in `docs/specification.md`.
 
+mod append;
 mod creates;
 mod density;
 mod lab;
+mod ledger;
 mod peers;
 mod procs;
 mod profile;
+mod reopen;
 mod report;
 mod start;
 mod stats;
+mod verify;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,8 +36,12 @@ Usage: cargo xtask bench [NAME…] [--bin FILE] [--seconds N] [--no-install] [--
                     start    one box for /bin/true, the whole process
                     creates  boxes per second on two cores, and that nothing is left behind
                     density  private memory of an idle box when there are 200
+                    append   durable appends to the ledger per second, 64 writers at once
+                    verify   verify, also deep, of a ledger of 1,000,000 events
+                    reopen   open a ledger of 1,000,000 events and append one
   --bin FILE      measure this belljar instead of building one
-  --seconds N     time budget of one bench (start: all rounds, 30; creates: one turn, 10)
+  --seconds N     time budget of one bench (start, verify, reopen: all rounds, 30;
+                  creates: one turn, 10; append: one turn, 5)
   --no-install    measure only against peers that are already here
   --profile start do not measure; show where the time of one start goes (needs strace)
 
@@ -50,6 +58,9 @@ const BENCHES: &[Bench] = &[
     Bench { name: "start", run: start::run },
     Bench { name: "creates", run: creates::run },
     Bench { name: "density", run: density::run },
+    Bench { name: "append", run: append::run },
+    Bench { name: "verify", run: verify::run },
+    Bench { name: "reopen", run: reopen::run },
 ];
 
 pub(crate) fn main(args: &[String]) -> Result<()> {
@@ -85,6 +96,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
         print!("{report}");
         reports.push(report);
     }
+    ledger::remove(&lab)?;
     println!("\n{}", report::save(&reports)?.display());
     let missed: Vec<&str> =
         reports.iter().filter(|it| !it.first_goal_met()).map(|it| it.bench).collect();
@@ -115,6 +127,9 @@ mod tests {
         assert_eq!(choose(&[]).unwrap().len(), BENCHES.len());
         assert_eq!(choose(&["density".to_owned()]).unwrap().len(), 1);
         let error = choose(&["stat".to_owned()]).err().unwrap().to_string();
-        assert_eq!(error, "no bench `stat`; there are start, creates, density");
+        assert_eq!(
+            error,
+            "no bench `stat`; there are start, creates, density, append, verify, reopen"
+        );
     }
 }

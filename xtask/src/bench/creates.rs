@@ -55,6 +55,7 @@ pub(super) fn run(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
         reference: Peer::Bwrap.name(),
         goal: Goal::AtLeast { first: 1.5, moonshot: 4.0 },
         rows: table.into_iter().map(|(peer, samples)| Row { name: peer.name(), samples }).collect(),
+        also: &[],
         notes: vec![
             format!(
                 "{made} boxes of ours were counted for processes, mounts and cgroups left behind"

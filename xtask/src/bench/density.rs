@@ -60,6 +60,7 @@ pub(super) fn run(lab: &Lab, _budget: Option<Duration>) -> Result<Report> {
         reference: Peer::Bwrap.name(),
         goal: Goal::AtMost { first: 2.0, moonshot: 1.0 },
         rows: table.into_iter().map(|(peer, samples)| Row { name: peer.name(), samples }).collect(),
+        also: &[],
         notes,
         broken: Vec::new(),
     })

@@ -56,6 +56,7 @@ pub(super) fn run(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
         reference: Peer::Bwrap.name(),
         goal: Goal::AtMost { first: 1.5, moonshot: 1.0 },
         rows: table.into_iter().map(|(peer, samples)| Row { name: peer.name(), samples }).collect(),
+        also: &[],
         notes: vec![
             format!(
                 "{} binds, {} of them of /etc",
