@@ -68,7 +68,7 @@ fn advice(error: &OpenError) -> Option<&'static str> {
         | OpenError::Anchor(_) => Some(
             "the ledger is not as it was left, so nothing is recorded and nothing is done; `belljar ledger verify` says more, and `belljar ledger mend` goes on knowingly",
         ),
-        OpenError::File { .. } | OpenError::Record(_) => None,
+        OpenError::File { .. } | OpenError::Rotation(_) | OpenError::Record(_) => None,
     }
 }
 

@@ -152,12 +152,14 @@ impl Anchor {
         sign(&self.key, &self.origin, frontier.size(), frontier.root())
     }
 
-    /// Draws a new key, not yet in use, and the old key's word for it.
-    pub(crate) fn successor(&self) -> Result<(SigningKey, Vec<u8>), AnchorError> {
+    /// Draws a new key, not yet in use, and the old key's word for it. It is kept aside before anybody
+    /// hears of it, so that the ledger never names a key that is lost.
+    pub(crate) fn successor(&self, places: &Places) -> Result<(SigningKey, Vec<u8>), AnchorError> {
         let bytes =
             random::bytes().map_err(|error| file_error(Path::new("random"), error.into()))?;
         let key = SigningKey::generate(&self.origin, bytes)
             .map_err(|_| AnchorError::Key { path: PathBuf::from("random") })?;
+        write_new(&places.next_key(), &format!("{}\n", key.to_text()), 0o600)?;
         let endorsement = self.key.sign_bytes(&endorsed(&key.verifying())).to_vec();
         Ok((key, endorsement))
     }
@@ -166,7 +168,29 @@ impl Anchor {
     pub(crate) fn replace(&mut self, places: &Places, key: SigningKey) -> Result<(), AnchorError> {
         write_new(&places.key(), &format!("{}\n", key.to_text()), 0o600)?;
         self.key = key;
-        self.list_key(places)
+        self.list_key(places)?;
+        self.forget_next(places)
+    }
+
+    /// The key that was kept aside by a rotation that did not come to its end.
+    pub(crate) fn next(&self, places: &Places) -> Option<SigningKey> {
+        read_key(&places.next_key()).ok()
+    }
+
+    /// Removes the key that was kept aside, once it is in use.
+    fn forget_next(&self, places: &Places) -> Result<(), AnchorError> {
+        let path = places.next_key();
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(file_error(&path, source))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the head is on disk.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.head.sync_all()
     }
 
     /// Adds our key to the public ones, unless it is there: a rotation may have been cut short.

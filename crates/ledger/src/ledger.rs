@@ -260,7 +260,10 @@ impl Ledger {
 
     /// Drops what an event says was dropped. Done again, it finishes what was cut short.
     fn drop_bodies(&self, hashes: &[Digest]) -> Result<Dropped, RecordError> {
-        self.tip().in_turn(|| {
+        let tip = self.tip();
+        // The head must say that they may be gone before they are.
+        tip.anchor().sync().map_err(tip::doing("put the head of the ledger on disk"))?;
+        tip.in_turn(|| {
             let bodies = Bodies::open(&self.places);
             let mut dropped = Dropped { contents: 0, salts: 0 };
             for hash in hashes {
@@ -286,13 +289,13 @@ impl Ledger {
     pub fn rotate_key(&self) -> Result<VerifyingKey, RecordError> {
         let (old, key, endorsement) = {
             let tip = self.tip();
-            let (key, endorsement) = tip.anchor().successor().map_err(anchor_error)?;
+            let (key, endorsement) = tip.anchor().successor(&self.places).map_err(anchor_error)?;
             (tip.anchor().verifying(), key, endorsement)
         };
         let new = key.verifying();
         let event = KeyRotated { old: old.to_string(), new: new.to_string(), endorsement };
-        let receipt = self.record(Draft::new(event))?;
-        self.tip().use_key(&self.places, key, &receipt)?;
+        self.record(Draft::new(event)).map(drop)?;
+        self.tip().use_key(&self.places, key)?;
         Ok(new)
     }
 

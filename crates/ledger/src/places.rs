@@ -60,6 +60,11 @@ impl Places {
         self.anchor.join("key")
     }
 
+    /// A key that is about to be used.
+    pub(crate) fn next_key(&self) -> PathBuf {
+        self.anchor.join("key-next")
+    }
+
     pub(crate) fn keys(&self) -> PathBuf {
         self.anchor.join("keys")
     }

@@ -21,13 +21,15 @@ use super::queue::Queue;
 use super::tip::{self, Adopted, Link, Tip};
 use super::{Draft, Ledger, RecordError};
 use crate::anchor::{self, Anchor, AnchorError};
-use crate::event::{LedgerCreated, LedgerRepaired};
+use crate::event::{Event, LedgerCreated, LedgerRepaired};
 use crate::frame::{self, HEADER, LOG_MAGIC};
 use crate::head::Head;
+use crate::index::Query;
 use crate::log::{Log, LogError};
 use crate::merkle::Frontier;
 use crate::places::Places;
 use crate::random;
+use crate::reader::{Reader, ReaderError};
 use crate::salts::Salts;
 
 /// Why the ledger cannot be used. Nothing may be done that it would have to record.
@@ -49,6 +51,8 @@ pub enum OpenError {
     CutShort { events: u64, vouched: u64, length: u64 },
     #[error("the log is damaged")]
     Damaged(#[source] LogError),
+    #[error("finish the exchange of the key")]
+    Rotation(#[source] Box<ReaderError>),
     #[error(transparent)]
     Record(#[from] RecordError),
 }
@@ -93,6 +97,7 @@ pub(super) fn open(places: &Places) -> Result<Ledger, OpenError> {
         committed: std::sync::Condvar::new(),
     };
     ledger.tell(is_new)?;
+    ledger.finish_rotation()?;
     Ok(ledger)
 }
 
@@ -113,6 +118,34 @@ impl Ledger {
             })
         }));
         self.record_all(drafts).map(drop)
+    }
+}
+
+impl Ledger {
+    /// Puts a new key in use that was recorded and then not put in place.
+    fn finish_rotation(&self) -> Result<(), OpenError> {
+        let mut tip = self.tip();
+        let Some(next) = tip.anchor().next(&self.places) else { return Ok(()) };
+        let query = Query {
+            kind: Some("key.rotated".to_owned()),
+            newest_first: true,
+            limit: Some(1),
+            ..Query::default()
+        };
+        let newest = Reader::open(&self.places).and_then(|reader| {
+            let row = reader.events(&query)?.into_iter().next();
+            row.map(|row| reader.read(&row)).transpose()
+        });
+        let entry = newest.map_err(|error| OpenError::Rotation(Box::new(error)))?;
+        let recorded = entry.and_then(|entry| match Event::read(&entry.kind, &entry.fields) {
+            Ok(Event::KeyRotated(event)) => Some(event.new),
+            _ => None,
+        });
+        // Not recorded: another process may be about to. It is overwritten by the next exchange.
+        if recorded == Some(next.verifying().to_string()) {
+            tip.use_key(&self.places, next)?;
+        }
+        Ok(())
     }
 }
 

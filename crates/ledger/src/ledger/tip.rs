@@ -252,12 +252,7 @@ impl Tip {
     }
 
     /// Signs with a new key from now on.
-    pub(super) fn use_key(
-        &mut self,
-        places: &Places,
-        key: SigningKey,
-        _recorded: &Receipt,
-    ) -> Result<(), RecordError> {
+    pub(super) fn use_key(&mut self, places: &Places, key: SigningKey) -> Result<(), RecordError> {
         let lock = self.lock.try_clone().map_err(doing("use the lock of the ledger"))?;
         let _turn = Turn::take(&lock)?;
         self.catch_up(places)?;

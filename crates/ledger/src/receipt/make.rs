@@ -32,13 +32,16 @@ pub enum Disclose {
     Bodies,
 }
 
+/// The index of an event, its bytes, and its proof.
+pub(crate) type WithProof = (u64, Vec<u8>, Vec<Digest>);
+
 /// What a receipt is made of.
 #[derive(Debug)]
 pub(crate) struct Parts {
     /// The signed checkpoint.
     pub(crate) checkpoint: String,
     /// The events of the run with their proofs, in order.
-    pub(crate) events: Vec<(u64, Vec<u8>, Vec<Digest>)>,
+    pub(crate) events: Vec<WithProof>,
     /// The events `key.rotated`, in order.
     pub(crate) rotations: Vec<Vec<u8>>,
 }
@@ -212,7 +215,7 @@ fn prove(
     tree: &Tree,
     events: Vec<(u64, Vec<u8>)>,
     size: u64,
-) -> Result<Vec<(u64, Vec<u8>, Vec<Digest>)>, ReceiptError> {
+) -> Result<Vec<WithProof>, ReceiptError> {
     let proved = events.into_iter().map(|(index, entry)| {
         let proof = inclusion(tree, index, size).ok().flatten();
         proof.map(|proof| (index, entry, proof)).ok_or(ReceiptError::NoHead)
