@@ -15,6 +15,7 @@ mod record;
 mod state;
 mod tape;
 mod terminal;
+mod when;
 
 use std::process::ExitCode;
 

@@ -138,15 +138,28 @@ impl Bodies {
 
     /// Reads a content through and tells how it stands with it.
     pub(crate) fn check(&self, wanted: &Wanted) -> Result<Condition, BodyError> {
-        let file = match self.find(wanted.hash)? {
+        self.judge(wanted.hash, |file| file::check(file, wanted).map(drop))
+    }
+
+    /// The same without the salt: whether the file is what was written, not whether that is the body.
+    pub(crate) fn check_outside(&self, hash: Digest, size: u64) -> Result<Condition, BodyError> {
+        self.judge(hash, |file| file::check_outside(file, hash, size).map(drop))
+    }
+
+    fn judge(
+        &self,
+        hash: Digest,
+        check: impl FnOnce(&File) -> Result<(), Unfit>,
+    ) -> Result<Condition, BodyError> {
+        let file = match self.find(hash)? {
             Finding::Body(file) => file,
             Finding::Missing => return Ok(Condition::Missing),
             Finding::Strange(why) => return Ok(Condition::Damaged { why }),
         };
-        match file::check(&file, wanted) {
-            Ok(_) => Ok(Condition::Whole),
+        match check(&file) {
+            Ok(()) => Ok(Condition::Whole),
             Err(Unfit::Damaged(why)) => Ok(Condition::Damaged { why }),
-            Err(Unfit::File(source)) => Err(self.failed("read", wanted.hash, source)),
+            Err(Unfit::File(source)) => Err(self.failed("read", hash, source)),
         }
     }
 

@@ -31,6 +31,8 @@ pub struct Reader {
     log: Log,
     index: Index,
     size: u64,
+    /// Why events behind `size` cannot be read, if there are any.
+    damage: Option<IndexError>,
 }
 
 /// That an event is in the tree of a signed checkpoint.
@@ -108,15 +110,28 @@ impl Reader {
             return Err(ReaderError::None { path: places.ledger().to_owned() });
         }
         let log = Log::open(&places.log())?;
-        let mut index = Index::open(places, &log)?;
-        let size = index.catch_up(&log)?;
-        Ok(Self { places: places.clone(), log, index, size })
+        let index = Index::open(places, &log)?;
+        let mut reader = Self { places: places.clone(), log, index, size: 0, damage: None };
+        reader.refresh()?;
+        Ok(reader)
     }
 
-    /// Reads on; how many events there are now.
+    /// Reads on; how many events there are now that can be read.
     pub fn refresh(&mut self) -> Result<u64, ReaderError> {
-        self.size = self.index.catch_up(&self.log)?;
+        (self.size, self.damage) = match self.index.catch_up(&self.log) {
+            Ok(size) => (size, None),
+            // What is before the damage can be read, and is all the more wanted.
+            Err(damage @ (IndexError::Log { .. } | IndexError::Event { .. })) => {
+                (self.index.size()?, Some(damage))
+            }
+            Err(error) => return Err(error.into()),
+        };
         Ok(self.size)
+    }
+
+    /// Why not all events can be read; those before the damage can.
+    pub const fn damage(&self) -> Option<&IndexError> {
+        self.damage.as_ref()
     }
 
     pub const fn id(&self) -> LedgerId {

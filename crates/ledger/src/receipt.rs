@@ -21,6 +21,7 @@ use belljar_model::RunId;
 use serde::{Deserialize, Serialize};
 
 use crate::anchor::{AnchorError, endorsed};
+use crate::bodies::BodyError;
 use crate::body::{Body, Committing, Salt};
 use crate::checkpoint::{self, Checkpoint, CheckpointError};
 use crate::digest::Digest;
@@ -68,6 +69,8 @@ struct Disclosed {
 /// Why there is no receipt, or why one is not to be believed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiptError {
+    #[error(transparent)]
+    Body(BodyError),
     #[error("the receipt is longer than {MAX_RECEIPT} bytes")]
     TooLong,
     #[error("this is no receipt")]

@@ -27,6 +27,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::bodies::BodyError;
 use crate::digest::Digest;
 use crate::note::VerifyingKey;
 use crate::places::Places;
@@ -37,7 +38,6 @@ use pass::Pass;
 use rotations::Rotations;
 use vouchers::Judge;
 
-pub(crate) use bodies::read_body;
 pub use finding::{Code, Finding, Place, Severity};
 
 /// What is to be checked.
@@ -92,6 +92,8 @@ pub struct BodyCounts {
 pub enum VerifyError {
     #[error("read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Body(BodyError),
 }
 
 impl Report {

@@ -19,7 +19,6 @@ mod receipt;
 mod redact;
 mod replay;
 mod show;
-pub(crate) mod when;
 pub(crate) mod words;
 
 use std::time::Duration;
@@ -169,6 +168,13 @@ impl Home {
 /// What was cut off is not seen by who only reads: it must be said.
 fn warn_if_short(mut reader: Reader) -> Result<Reader, Failure> {
     let advice = "`belljar ledger verify` says more";
+    if let Some(damage) = reader.damage() {
+        let size = reader.size();
+        print::note(&format!(
+            "the ledger is damaged behind its first {size} events: {damage}; {advice}"
+        ));
+        return Ok(reader);
+    }
     match reader.checkpoint() {
         Ok((signed, _)) => {
             // The log is read after the checkpoint, and only grows.

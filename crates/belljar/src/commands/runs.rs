@@ -12,6 +12,7 @@ use crate::failure::{Code, FAILED, Outcome};
 use crate::print;
 use crate::record;
 use crate::state::{Run, State};
+use crate::when;
 
 pub(crate) fn run(args: &RunsArgs) -> Outcome {
     let state = State::open()?;
@@ -111,37 +112,9 @@ fn line(record: &RunRecord, needs_attention: &[Intent]) -> String {
     let how = record.result.as_ref().map_or(record.state.name(), |result| result.reason.name());
     let review = if record.review.waits() { "waits for review" } else { record.review.name() };
     let argv: Vec<String> = record.argv.iter().map(display::safe).collect();
-    let when = moment(record.created);
+    let when = when::to_the_second(record.created.saturating_mul(1_000_000));
     let mut text =
         format!("{}  {when}  {name:<12}  {how:<12}  {review:<16}  {}\n", record.id, argv.join(" "));
     needs_attention.iter().for_each(|intent| text.push_str(&intent.line()));
     text
-}
-
-/// UTC, to the second. Days to date as in Howard Hinnant's `civil_from_days`.
-fn moment(millis: u64) -> String {
-    let seconds = millis / 1000;
-    let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest % 3600 / 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::moment;
-
-    #[test]
-    fn moments_read_as_dates() {
-        assert_eq!(moment(0), "1970-01-01 00:00:00Z");
-        assert_eq!(moment(951_782_400_000), "2000-02-29 00:00:00Z");
-        assert_eq!(moment(1_794_783_599_999), "2026-11-15 22:59:59Z");
-    }
 }

@@ -105,8 +105,9 @@ pub(super) fn size(file: &File) -> io::Result<Option<u64>> {
     Ok(size.filter(|_| is_body))
 }
 
-/// Reads everything, and holds it to what is wanted.
-pub(super) fn check<'f>(file: &'f File, wanted: &Wanted) -> Result<Checked<'f>, Unfit> {
+/// Holds a file to the body that it must be of, as far as that goes without its salt; how long it is
+/// without its check.
+pub(super) fn check_outside(file: &File, body: Digest, size: u64) -> Result<u64, Unfit> {
     let length = file.metadata().map_err(Unfit::File)?.len();
     let length = length
         .checked_sub(Digest::LENGTH as u64)
@@ -114,7 +115,7 @@ pub(super) fn check<'f>(file: &'f File, wanted: &Wanted) -> Result<Checked<'f>, 
         .ok_or(Unfit::Damaged("it is cut short"))?;
     let mut found = [0; HEAD];
     file.read_exact_at(&mut found, 0).map_err(Unfit::of)?;
-    if found != head(wanted.hash, wanted.size) {
+    if found != head(body, size) {
         return Err(Unfit::Damaged("it does not begin as the file of this body does"));
     }
     let mut end = [0; Digest::LENGTH];
@@ -122,6 +123,12 @@ pub(super) fn check<'f>(file: &'f File, wanted: &Wanted) -> Result<Checked<'f>, 
     if hash(file, length).map_err(Unfit::of)? != Digest::new(end) {
         return Err(Unfit::Damaged("it does not fit its check"));
     }
+    Ok(length)
+}
+
+/// Reads everything, and holds it to what is wanted.
+pub(super) fn check<'f>(file: &'f File, wanted: &Wanted) -> Result<Checked<'f>, Unfit> {
+    let length = check_outside(file, wanted.hash, wanted.size)?;
     let mut committing = Committing::new(wanted.salt);
     let mut pieces = Vec::new();
     decompress(file, length, wanted.size, |piece| {

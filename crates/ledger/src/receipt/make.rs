@@ -9,6 +9,7 @@ use belljar_model::RunId;
 
 use super::{Disclosed, MAX_RECEIPT, Proved, ReceiptError, Rotation, RunReceipt, verify_receipt};
 use crate::anchor::public_keys;
+use crate::bodies::{Bodies, BodyError, Wanted};
 use crate::body::Body;
 use crate::checkpoint;
 use crate::digest::Digest;
@@ -21,7 +22,6 @@ use crate::merkle::{Hashes, inclusion};
 use crate::note::VerifyingKey;
 use crate::places::Places;
 use crate::salts::{self, Kept};
-use crate::verify;
 
 /// What of the bodies a receipt lets its reader see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,14 +122,23 @@ impl RunReceipt {
             let content = match body.is_kept() {
                 true => {
                     room = room.checked_sub(body.size()).ok_or(ReceiptError::TooLong)?;
-                    verify::read_body(places, &hash, body.size(), salt)
-                        .map_err(|(path, source)| ReceiptError::Read { path, source })?
+                    content_of(places, &Wanted { hash, size: body.size(), salt })?
                 }
                 false => None,
             };
             disclosed.push(Disclosed { hash, salt, content });
         }
         Ok(disclosed)
+    }
+}
+
+/// A content that was kept; `None` when it is not there any more.
+fn content_of(places: &Places, wanted: &Wanted) -> Result<Option<Vec<u8>>, ReceiptError> {
+    let mut content = Vec::new();
+    match Bodies::open(places).read(wanted, &mut content) {
+        Ok(()) => Ok(Some(content)),
+        Err(BodyError::Missing { .. }) => Ok(None),
+        Err(error) => Err(ReceiptError::Body(error)),
     }
 }
 

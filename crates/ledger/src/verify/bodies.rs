@@ -3,16 +3,13 @@
 //! What excuses an absence must be signed: an event that somebody put behind the head excuses nothing.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, BufReader, Read as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-
-use sha2::{Digest as _, Sha256};
 
 use super::finding::{Code, Findings, Place, Severity};
 use super::{BodyCounts, VerifyError, anchor};
-use crate::body::{Committing, Salt};
-use crate::bytes::Cursor;
+use crate::bodies::{self, Condition, Wanted};
 use crate::digest::Digest;
 use crate::entry::EntryView;
 use crate::field::{Raw, items};
@@ -48,11 +45,7 @@ enum Excuse {
     Pruned,
 }
 
-const MAGIC: &[u8; 8] = b"BJBODY1\n";
-const PREFIX: usize = 48; // magic, commitment, size
 const MAX_PRUNES: usize = 100_000;
-/// zstd's own limit for what a decoder should be ready to keep.
-const WINDOW: u32 = 27;
 
 impl Bodies {
     /// Remembers what the event says about bodies.
@@ -301,107 +294,26 @@ fn present(
         counts.hash_only += 1;
         return Ok(());
     }
-    match read_file(path, hash, named.size, usable, |_| {}) {
-        Ok(()) => counts.kept += 1,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+    let kept = bodies::Bodies::open(places);
+    let condition = match usable {
+        Some(salt) => kept.check(&Wanted { hash: *hash, size: named.size, salt }),
+        None => kept.check_outside(*hash, named.size),
+    };
+    match condition.map_err(VerifyError::Body)? {
+        Condition::Whole => counts.kept += 1,
+        Condition::Missing => {
             let text = format!(
                 "Body {hash} of event {index} was kept, and is gone; no signed event says that it \
                  was redacted or dropped. Put it back from a copy."
             );
             damage(Code::BodyMissing, path.to_owned(), text);
         }
-        Err(error) if is_content(&error) => {
-            let text = format!("Body {hash} of event {index} is damaged: {error}.");
+        Condition::Damaged { why } => {
+            let text = format!("Body {hash} of event {index} is damaged: {why}.");
             damage(Code::BodyDamaged, path.to_owned(), text);
         }
-        Err(error) => return Err(VerifyError::reading(path)(error)),
     }
     Ok(())
-}
-
-/// Whether the content is to blame, and not the disk.
-fn is_content(error: &io::Error) -> bool {
-    // zstd's own errors are of the kind `Other`, and have no number of the system.
-    error.raw_os_error().is_none()
-}
-
-/// The content of a body that was kept; `None` when it is not there any more.
-pub(crate) fn read_body(
-    places: &Places,
-    hash: &Digest,
-    size: u64,
-    salt: Salt,
-) -> Result<Option<Vec<u8>>, (PathBuf, io::Error)> {
-    let path = path_of(&places.bodies(), hash);
-    let mut content = Vec::new();
-    match read_file(&path, hash, size, Some(salt), |part| content.extend_from_slice(part)) {
-        Ok(()) => Ok(Some(content)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err((path, error)),
-    }
-}
-
-/// Checks one file of content and shows what is in it. Without the salt only its outside is checked.
-fn read_file(
-    path: &Path,
-    hash: &Digest,
-    size: u64,
-    salt: Option<Salt>,
-    mut show: impl FnMut(&[u8]),
-) -> io::Result<()> {
-    let wrong = |text: &'static str| io::Error::new(io::ErrorKind::InvalidData, text);
-    let file = File::open(path)?;
-    let meta = file.metadata()?;
-    let covered =
-        meta.len().checked_sub(Digest::LENGTH as u64).filter(|covered| *covered >= PREFIX as u64);
-    let covered =
-        covered.filter(|_| meta.is_file()).ok_or_else(|| wrong("it is no file of a body"))?;
-    let mut reader = BufReader::with_capacity(1 << 16, &file);
-    let mut state = Sha256::new();
-    let mut part = [0; 1 << 14];
-    let mut taken = (&mut reader).take(covered);
-    loop {
-        let count = taken.read(&mut part)?;
-        if count == 0 {
-            break;
-        }
-        state.update(part.get(..count).unwrap_or_default());
-    }
-    let mut check = [0; Digest::LENGTH];
-    reader.read_exact(&mut check)?;
-    if Digest::new(state.finalize().into()) != Digest::new(check) {
-        return Err(wrong("its bytes are not those that were written"));
-    }
-    let mut start = [0; PREFIX];
-    std::os::unix::fs::FileExt::read_exact_at(&file, &mut start, 0)?;
-    let mut cursor = Cursor::new(&start);
-    let fits = cursor.array() == Some(*MAGIC)
-        && cursor.array() == Some(*hash.as_bytes())
-        && cursor.u64() == Some(size);
-    if !fits {
-        return Err(wrong("it is the content of another body"));
-    }
-    let Some(salt) = salt else { return Ok(()) };
-    let mut frame = File::open(path)?;
-    io::Seek::seek(&mut frame, io::SeekFrom::Start(PREFIX as u64))?;
-    let mut content = zstd::stream::read::Decoder::new(frame.take(covered - PREFIX as u64))?;
-    content.window_log_max(WINDOW)?;
-    let mut committing = Committing::new(salt);
-    let mut content = content.take(size.saturating_add(1));
-    loop {
-        let count = content.read(&mut part)?;
-        if count == 0 {
-            break;
-        }
-        let part = part.get(..count).unwrap_or_default();
-        committing.update(part);
-        show(part);
-    }
-    let body = committing.finish();
-    match body.hash() == *hash && body.size() == size {
-        true => Ok(()),
-        false => Err(wrong("its content is not the one that was recorded")),
-    }
 }
 
 /// Where the content of a body is kept.

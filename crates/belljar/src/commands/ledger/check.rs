@@ -8,10 +8,11 @@ use belljar_model::display;
 use serde_json::{Value as Json, json};
 
 use super::progress::Progress;
-use super::{Home, given_keys, read_input, when, words};
+use super::{Home, given_keys, read_input, words};
 use crate::cli::ledger::VerifyArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome, usage};
 use crate::print;
+use crate::when;
 
 pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     let home = Home::open()?;

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use belljar_ledger::{Body, Digest, Entry, Value};
 use serde_json::{Map, Value as Json, json};
 
-use super::when;
+use crate::when;
 
 /// One event, whole. Numbers that JavaScript would round are texts where they are moments.
 pub(crate) fn event(index: u64, hash: &Digest, entry: &Entry) -> Json {

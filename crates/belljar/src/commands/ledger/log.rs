@@ -6,10 +6,11 @@ use std::os::fd::AsFd;
 use belljar_ledger::{Entry, Query, Reader, Row};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::{Home, each, json, newest, read, when, words};
+use super::{Home, each, json, newest, read, words};
 use crate::cli::ledger::LogArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome};
 use crate::print::{self, Paged};
+use crate::when;
 
 /// So many events are shown before new ones are waited for.
 const BEFORE_FOLLOWING: usize = 10;

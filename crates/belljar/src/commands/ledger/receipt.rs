@@ -9,10 +9,11 @@ use belljar_ledger::{
 use belljar_model::display;
 use serde_json::{Value as Json, json};
 
-use super::{Home, json, read_input, when, words, write_output};
+use super::{Home, json, read_input, words, write_output};
 use crate::cli::ledger::{ReceiptArgs, VerifyReceiptArgs};
 use crate::failure::{Code, FAILED, Failure, Outcome};
 use crate::print;
+use crate::when;
 
 /// So many requests and names are listed for people; `--json` has all.
 const LISTED: usize = 50;

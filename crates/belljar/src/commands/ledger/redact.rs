@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use belljar_ledger::{Digest, Naming, Occupied, Reader};
 use serde_json::{Value as Json, json};
 
-use super::{Home, get, when, words};
+use super::{Home, get, words};
 use crate::cli::ledger::{PruneArgs, RedactArgs, UsageArgs};
 use crate::failure::{Code, FAILED, Failure, Outcome, usage};
 use crate::print;
+use crate::when;
 
 /// So many events are named when it is asked whether a body shall go.
 const NAMED: usize = 10;

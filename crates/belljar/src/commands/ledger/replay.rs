@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use belljar_ledger::{Entry, Moment, Query, Row};
 
-use super::{Home, each, json, log, read, when, words};
+use super::{Home, each, json, log, read, words};
 use crate::cli::ledger::ReplayArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome, usage};
 use crate::print::{self, Paged};
+use crate::when;
 
 pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     let home = Home::open()?;

@@ -8,10 +8,11 @@ use belljar_ledger::{Body, Digest, Entry, Event, Query, Reader, Row, Value};
 use belljar_model::display;
 use serde_json::json;
 
-use super::{Home, each, json, log, read, when, words};
+use super::{Home, each, json, log, read, words};
 use crate::cli::ledger::ShowArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome};
 use crate::print;
+use crate::when;
 
 /// How it stands with the content of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]

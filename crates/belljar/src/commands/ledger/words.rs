@@ -9,7 +9,7 @@ use belljar_ledger::{
 };
 use belljar_model::display;
 
-use super::when;
+use crate::when;
 
 /// The essence of an event. Its kind is said elsewhere on the line.
 pub(crate) fn words(entry: &Entry) -> String {

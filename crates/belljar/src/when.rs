@@ -44,6 +44,13 @@ pub(crate) fn readable(nanos: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
+/// `2026-11-16 12:00:00Z`, for short lines.
+pub(crate) fn to_the_second(nanos: u64) -> String {
+    let Civil { year, month, day } = civil(nanos / SECOND / DAY);
+    let (hour, minute, second) = time_of_day(nanos);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
+}
+
 /// `2026-11-16T12:00:00.123456789Z`, for machines.
 pub(crate) fn rfc3339(nanos: u64) -> String {
     let Civil { year, month, day } = civil(nanos / SECOND / DAY);
