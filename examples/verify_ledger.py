@@ -226,6 +226,7 @@ class Body(NamedTuple):
 
 
 TEXT, BYTES, NUMBER, TRUTH, LIST, HASH, BODY = range(1, 8)
+ACTORS = ("operator", "supervisor", "broker", "engine", "importer")
 
 
 def value_of(type: int, data: bytes) -> Any:
@@ -257,8 +258,9 @@ class Event:
     def parse(data: bytes) -> Event:
         rest, fields, before = Bytes(data), dict[str, tuple[int, Any]](), ""
         need(rest.number(1) == 1, "an event of another version")
-        kind, run, sequence, previous, _actor = rest.str8(), rest.str8(), rest.number(8), rest.take(32), rest.str8()
-        need(len(run) in (0, 16), "the name of a run has 16 characters")
+        kind, run, sequence, previous, actor = rest.str8(), rest.str8(), rest.number(8), rest.take(32), rest.str8()
+        need(re.fullmatch("[a-z0-9._]+", kind) and actor in ACTORS, "its kind or its actor")
+        need(re.fullmatch("([0-9a-hjkmnp-tv-z]{16})?", run), "the name of its run")
         cause = rest.number(8) if rest.truth() else None
         _time, _uptime, _boot = rest.number(8), rest.number(8), rest.take(16)
         for _ in range(rest.number(2)):
@@ -279,6 +281,7 @@ class Event:
         need(self.sequence == sequence, f"sequence {self.sequence} where {sequence} is due")
         need(self.previous == previous, "it does not name the hash of the event before it")
         need(self.cause is None or self.cause < index, "its cause is not before it")
+        need(last or not self.run or self.kind == "run.created", "the first event of a run is not run.created")
 
     def bodies(self) -> list[Body]:
         return [value for type, value in self.fields.values() if type == BODY]
@@ -330,16 +333,15 @@ class Head(NamedTuple):
         need(checkpoint == (origin, self.size, root_hash(leaves)), "its checkpoint is of another tree")
 
 
-def read_head(data: bytes, report: Report) -> Head | None:
+def read_heads(data: bytes, report: Report) -> list[Head]:
+    """The valid slots, the newest first."""
     heads = []
     for slot in (0, 1):
         try:
             heads.append(Head.parse(data[slot * 4096 : slot * 4096 + 4096]))
         except Bad as why:
             report.notes.append(f"slot {slot} of the head is not valid: {why}")
-    if not heads:
-        report.damage("head", "neither slot is valid")
-    return max(heads, key=lambda head: head.generation, default=None)
+    return sorted(heads, key=lambda head: -head.generation)
 
 
 def origin_of(data: bytes, magic: bytes) -> str:
@@ -363,13 +365,13 @@ def read_batch(log: bytes, at: int) -> tuple[int, list[bytes], int]:
     return first, events, rest.at
 
 
-def whole_batch_after(log: bytes, at: int) -> int | None:
-    while (at := log.find(b"BJB1", at + 1)) >= 0:
+def whole_batch_from(log: bytes, at: int) -> int | None:
+    while (at := log.find(b"BJB1", at)) >= 0:
         try:
             read_batch(log, at)
             return at
         except Bad:
-            continue
+            at += 1
     return None
 
 
@@ -384,8 +386,8 @@ def read_log(log: bytes, vouched: int, report: Report) -> tuple[list[bytes], dic
             ends[len(events)] = at = end
         need(vouched <= at, "the log ends here")
     except Bad as why:
-        if (later := whole_batch_after(log, at)) is not None:
-            report.damage(f"events.log byte {at}", f"{why}; a whole batch follows at byte {later}")
+        if (whole := whole_batch_from(log, at)) is not None:
+            report.damage(f"events.log byte {at}", f"{why}; there is a whole batch at byte {whole}")
         elif vouched > at:
             report.damage(f"events.log byte {at}", f"{why}; the head had vouched for {vouched} bytes")
         else:
@@ -400,26 +402,34 @@ def read(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-def trusted_keys(first: Key, events: list[Event]) -> list[Key]:
-    """That key and what it endorsed."""
-    keys = [first]
+def check_keys(text: str, origin: str, events: list[Event]) -> tuple[Key, list[tuple[Key, Key]]]:
+    """The first key of the list, and the rotations: who endorsed whom."""
+    *lines, rest = text.split("\n")
+    need(lines and not rest, "there is no list of keys, or its last line does not end")
+    listed = [Key.parse(line) for line in lines]
+    keys, rotations = [listed[0]], list[tuple[Key, Key]]()
     for index, event in enumerate(events):
-        if event.kind == "key.rotated":
-            old, new = Key.parse(event.get("old", TEXT)), event.get("new", TEXT)
+        if event.kind == "key.rotated" and not event.run:
             try:
-                old.check_endorsement(new, event.get("endorsement", BYTES))
+                old, new = Key.parse(event.get("old", TEXT)), Key.parse(event.get("new", TEXT))
+                need(old in keys and new not in keys, "from a key that was not in use, or to one that was")
+                old.check_endorsement(event.get("new", TEXT), event.get("endorsement", BYTES))
             except Bad as why:
                 raise Bad(f"the rotation at event {index}: {why}") from why
-            keys += [Key.parse(new)] if old in keys else []
-    return keys
+            keys.append(new)
+            rotations.append((old, new))
+    # The last may be missing from the list: an exchange that was cut short.
+    need(listed == [key for key in keys if key in listed], "the keys are not those of the rotations, in order")
+    need({key.name for key in keys} == {origin}, "a key of another ledger")
+    return listed[0], rotations
 
 
 def verify_ledger(args: argparse.Namespace, report: Report) -> None:
-    log, head = read(args.ledger / "events.log"), read_head(read(args.anchor / "head"), report)
-    where, events, keys, runs = "events.log byte 0", list[Event](), list[Key](), dict[str, tuple[int, bytes]]()
+    log, heads = read(args.ledger / "events.log"), read_heads(read(args.anchor / "head"), report)
+    where, events, runs, signed = "events.log byte 0", list[Event](), dict[str, tuple[int, bytes]](), 0
     try:
         origin = origin_of(log, b"belljar ledger\n")
-        entries, ends = read_log(log, head.length if head else 0, report)
+        entries, ends = read_log(log, max((head.length for head in heads), default=0), report)
         for index, entry in enumerate(entries):
             where = f"event {index}"
             event = Event.parse(entry)
@@ -427,16 +437,16 @@ def verify_ledger(args: argparse.Namespace, report: Report) -> None:
             runs[event.run] = event.sequence, event.leaf
             events.append(event)
         where, report.facts["events"] = "keys", len(events)
-        listed = [Key.parse(line) for line in utf8(read(args.anchor / "keys")).splitlines()]
-        need(listed, "no key is listed")
-        keys = trusted_keys(listed[0], events)
-        need(set(listed) <= set(keys), "a key that none before it endorsed")
-        keys = trusted_keys(Key.parse(args.key), events) if args.key else keys
-        need({key.name for key in keys + listed} == {origin}, "a key of another ledger")
+        first, rotations = check_keys(utf8(read(args.anchor / "keys")), origin, events)
+        known, keys = [first] + [new for _, new in rotations], [Key.parse(args.key) if args.key else first]
+        need(keys[0] in known, "the given key is none of this ledger's")
+        for old, new in rotations:
+            keys += [new] if old in keys else []
         where = "head"
-        if head and not report.findings:
-            head.check(events, ends, origin, keys)
-            report.facts["vouched_for"] = head.size
+        need(heads or not events, "neither slot is valid: nothing vouches for the events")
+        for place, head in enumerate(heads if not report.findings else []):
+            head.check(events, ends, origin, known if place else keys)
+        signed = report.facts["signed"] = heads[0].size if heads else 0
     except Bad as why:
         return report.damage(where, why)
     for path in args.checkpoint:
@@ -450,7 +460,7 @@ def verify_ledger(args: argparse.Namespace, report: Report) -> None:
         except Bad as why:
             report.damage(f"checkpoint {path}", why)
     if args.deep:
-        verify_bodies(args.ledger, origin, events, report)
+        verify_bodies(args.ledger, origin, events, signed, report)
 
 
 # ---- Bodies
@@ -479,8 +489,8 @@ def unzstd(data: bytes) -> bytes | None:
     return done.stdout
 
 
-def read_salts(data: bytes, origin: str, report: Report) -> dict[bytes, set[bytes]]:
-    salts: dict[bytes, set[bytes]] = {}
+def read_salts(data: bytes, origin: str, report: Report) -> dict[bytes, bytes]:
+    salts: dict[bytes, bytes] = {}
     try:
         need(origin_of(data, b"belljar salts \n") == origin, "the salts of another ledger")
     except Bad as why:
@@ -489,47 +499,48 @@ def read_salts(data: bytes, origin: str, report: Report) -> dict[bytes, set[byte
         record = data[at : at + 72]
         commitment, salt = record[:32], record[32:64]
         if H(b"belljar salt 1\0", commitment, salt)[:8] == record[64:]:
-            salts.setdefault(commitment, set()).add(salt)
+            salts[commitment] = salt
         elif any(record[32:]):
-            report.damage(f"salts byte {at}", "the check of a salt does not fit")
+            report.notes.append(f"the salt at byte {at} is damaged: its check does not fit")
     if len(data) > 64 and (cut := (len(data) - 64) % 72):
         report.notes.append(f"the last {cut} bytes of the salts are of an append that was cut short")
     return salts
 
 
-def verify_bodies(ledger: Path, origin: str, events: list[Event], report: Report) -> None:
+def verify_bodies(ledger: Path, origin: str, events: list[Event], signed: int, report: Report) -> None:
     salts, pruned, redacted = read_salts(read(ledger / "salts"), origin, report), 0, set[bytes]()
     named: dict[bytes, list[tuple[int, Body]]] = {}
     for index, event in enumerate(events):
         for body in event.bodies():
             named.setdefault(body.commitment, []).append((index, body))
-        if event.kind == "ledger.redacted":
-            redacted |= set(event.get("bodies", LIST))
-        if event.kind == "ledger.pruned":
-            pruned = max(pruned, event.get("before_index", NUMBER))
+        type, value = event.fields.get({"ledger.redacted": "bodies", "ledger.pruned": "before_index"}.get(event.kind, ""), (0, None))
+        if index < signed and not event.run:  # what nobody signed excuses nothing
+            redacted |= set(value) if type == LIST else set()
+            pruned = max(pruned, value) if type == NUMBER else pruned
     report.facts |= {"bodies": len(named), "contents_checked": 0, "contents_not_checked": 0}
-    for commitment in named.keys() - redacted:
-        (index, body), name = max(named[commitment]), commitment.hex()
+    for commitment, places in named.items():
+        (index, body), name = max(places), commitment.hex()
         path = ledger / "bodies" / name[:2] / name[2:]
+        if commitment in redacted or index < pruned:
+            continue
         try:
-            need(salts.get(commitment), "its salt is gone and no event says why")
-            need(all(other.size == body.size for _, other in named[commitment]), "it has two sizes")
-            if path.exists():
+            need(commitment in salts, "its salt is gone and no event says why")
+            need(all(other.size == body.size for _, other in places), "it has two sizes")
+            if any(other.kept for _, other in places):
+                need(path.exists(), "it is gone and no event says why")
                 check_body(path.read_bytes(), body, salts[commitment], report)
-            elif any(other.kept for _, other in named[commitment]):
-                need(index < pruned, "it is gone and no event says why")
         except Bad as why:
             report.damage(f"body {name} of event {index}", why)
 
 
-def check_body(data: bytes, body: Body, salts: set[bytes], report: Report) -> None:
+def check_body(data: bytes, body: Body, salt: bytes, report: Report) -> None:
     need(data[-32:] == H(data[:-32]), "the check of its file does not fit")
     need(data[:48] == b"BJBODY1\n" + body.commitment + body.size.to_bytes(8, "big"), "its file is of another body")
     content = unzstd(data[48:-32])
     if content is None:
         report.facts["contents_not_checked"] += 1
         return
-    need(any(commitment_of(salt, content) == body.commitment for salt in salts), "its content is another")
+    need(commitment_of(salt, content) == body.commitment, "its content is another")
     need(len(content) == body.size, "its content has another size")
     report.facts["contents_checked"] += 1
 
@@ -571,7 +582,6 @@ def verify_receipt(data: bytes, given: Key, report: Report) -> None:
         event = Event.parse(from_base64(entry))
         need(before < index < checkpoint.size, "indices that do not rise, or beyond the checkpoint")
         need(event.run == run and run, f"event {index} is of another run")
-        need(last or event.kind == "run.created", "the first event is not run.created")
         event.check_place(index, last)
         root = root_by_proof(event.leaf, index, checkpoint.size, [from_base64(node, 32) for node in proof])
         need(root == checkpoint.root, f"event {index} is not in the tree of the checkpoint")
