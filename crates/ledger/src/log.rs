@@ -139,6 +139,12 @@ impl Log {
             read_at(&self.file, &mut head, offset).map_err(|source| self.read_error(source))?;
         let torn = BatchHead::parse(head.get(..count).unwrap_or_default()).ok();
         let writer = torn.map(|head| head.writer);
+        // Where the damaged one says that it ends is no place that an event can choose.
+        if let Some(next) = torn.map(|head| offset + head.length() as u64)
+            && matches!(self.scan_any(next, None).next(), Ok(Some(_)))
+        {
+            return Ok(true);
+        }
         let mut at = offset + 1;
         loop {
             let mut window = vec![0; CHUNK];

@@ -1,7 +1,6 @@
 //! The receipt of one run: a file with which anybody can check what happened, without the ledger.
 //!
 //! There is one spelling of a receipt, so a changed byte is found even where nothing depends on it.
-//! Only the salt of a body whose content is not disclosed cannot be checked by what is in the file.
 //!
 //! **Invariant:** a [`Verified`] exists only for a receipt of which everything holds.
 
@@ -63,7 +62,7 @@ struct Proved {
 struct Disclosed {
     hash: Digest,
     salt: Salt,
-    content: Option<Vec<u8>>,
+    content: Vec<u8>,
 }
 
 /// Why there is no receipt, or why one is not to be believed.
@@ -152,7 +151,7 @@ struct RawEvent {
 struct RawBody {
     hash: String,
     salt: String,
-    content: Option<String>,
+    content: String,
 }
 
 /// Checks a receipt: that it holds in itself, and that one of the keys leads to the one it is signed by.
@@ -167,7 +166,7 @@ pub fn verify_receipt(text: &str, trusted: &[VerifyingKey]) -> Result<Verified, 
     if !receipt.keys().any(|key| trusted.contains(key)) {
         return Err(ReceiptError::UntrustedKey { key: Box::new(key) });
     }
-    let bodies = receipt.bodies.into_iter().filter_map(|body| Some((body.hash, body.content?)));
+    let bodies = receipt.bodies.into_iter().map(|body| (body.hash, body.content));
     Ok(Verified::new(receipt.run, events, checkpoint, key, bodies.collect()))
 }
 
@@ -283,7 +282,6 @@ impl RunReceipt {
             let body = named.get(&hash).filter(|_| last < Some(hash));
             let body = body.ok_or(ReceiptError::BodyUnnamed { hash })?;
             last = Some(hash);
-            let Some(content) = content else { continue };
             let mut committing = Committing::new(*salt);
             committing.update(content);
             let made = committing.finish();
@@ -334,16 +332,15 @@ impl Disclosed {
         RawBody {
             hash: self.hash.to_string(),
             salt: STANDARD.encode(self.salt.as_bytes()),
-            content: self.content.as_ref().map(|content| STANDARD.encode(content)),
+            content: STANDARD.encode(&self.content),
         }
     }
 
     fn from_raw(raw: &RawBody) -> Option<Self> {
-        let content = raw.content.as_ref().map(|content| STANDARD.decode(content)).transpose();
         Some(Self {
             hash: raw.hash.parse().ok()?,
             salt: Salt::new(array(&raw.salt)?),
-            content: content.ok()?,
+            content: STANDARD.decode(&raw.content).ok()?,
         })
     }
 }

@@ -175,7 +175,7 @@ fn trusted(
         found.add_since(Severity::Damage, Code::KeyNotOfLedger, Place::Key, None, text);
         return vec![key.clone()];
     }
-    trusted.to_vec()
+    trusted
 }
 
 /// Holds the log against the checkpoints from elsewhere; how many events they anchor.

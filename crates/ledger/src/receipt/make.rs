@@ -28,7 +28,7 @@ use crate::salts::{self, Kept};
 pub enum Disclose {
     /// Commitments only, from which nothing can be guessed.
     Nothing,
-    /// The salts, and the content where it was kept.
+    /// The contents that were kept, with their salts.
     Bodies,
 }
 
@@ -105,7 +105,7 @@ impl RunReceipt {
         Ok(receipt)
     }
 
-    /// The bodies whose salt is still there, by rising hash.
+    /// The bodies whose content is still there, by rising hash.
     fn disclosed(&self, places: &Places) -> Result<Vec<Disclosed>, ReceiptError> {
         let path = places.salts();
         let salts = salts::all(&path).map_err(|source| ReceiptError::Read { path, source })?;
@@ -114,18 +114,16 @@ impl RunReceipt {
             entries.flat_map(|entry| entry.fields.bodies().copied().collect::<Vec<_>>()).collect();
         named.sort_by_key(|body| (body.hash(), !body.is_kept()));
         named.dedup_by_key(|body| body.hash());
+        // A salt without the content would only help to guess it.
+        named.retain(Body::is_kept);
         let mut disclosed = Vec::new();
         let mut room = MAX_RECEIPT as u64 / 2; // base64, and the rest of the receipt
         for body in named {
             let hash = body.hash();
             let Some(Kept::Salt(salt)) = salts.get(&hash).copied() else { continue };
-            let content = match body.is_kept() {
-                true => {
-                    room = room.checked_sub(body.size()).ok_or(ReceiptError::TooLong)?;
-                    content_of(places, &Wanted { hash, size: body.size(), salt })?
-                }
-                false => None,
-            };
+            room = room.checked_sub(body.size()).ok_or(ReceiptError::TooLong)?;
+            let wanted = Wanted { hash, size: body.size(), salt };
+            let Some(content) = content_of(places, &wanted)? else { continue };
             disclosed.push(Disclosed { hash, salt, content });
         }
         Ok(disclosed)

@@ -31,12 +31,12 @@ fn a_receipt_tells_what_happened_without_the_ledger() {
 }
 
 #[test]
-fn a_receipt_discloses_no_body_unless_asked_to_and_none_that_was_redacted() {
+fn a_receipt_discloses_no_body_unless_asked_to_and_no_salt_without_its_content() {
     assert_eq!(made(&Sample::small(), 1, Disclose::Nothing).bodies, []);
     // The second run has a kept, a redacted and a hashed body.
     let hashes: Vec<_> =
         made(&Sample::small(), 2, Disclose::Bodies).bodies.iter().map(|body| body.hash).collect();
-    assert_eq!(hashes.len(), 2);
+    assert_eq!(hashes.len(), 1, "a salt alone would only help to guess");
     assert!(!hashes.contains(&Sample::small().erased[0]));
 }
 
@@ -123,13 +123,15 @@ fn h02_events_left_out_or_exchanged_are_found() {
 
 #[test]
 fn bodies_that_are_not_the_runs_own_are_refused() {
-    let error = refused(|receipt| receipt.bodies.reverse());
+    let error = refused(|receipt| {
+        let again = receipt.bodies[0].clone();
+        receipt.bodies.push(again);
+    });
     assert!(matches!(error, ReceiptError::BodyUnnamed { .. }), "{error:?}");
     let error = refused(|receipt| receipt.bodies[0].hash = Digest::of(&[b"x"]));
     assert!(matches!(error, ReceiptError::BodyUnnamed { .. }), "{error:?}");
     let error = refused(|receipt| {
-        let body = receipt.bodies.iter_mut().find(|body| body.content.is_some()).unwrap();
-        body.content = Some(b"other".to_vec());
+        receipt.bodies[0].content = b"other".to_vec();
     });
     assert!(matches!(error, ReceiptError::BodyContent { .. }), "{error:?}");
 }

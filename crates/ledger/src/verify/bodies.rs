@@ -36,6 +36,8 @@ struct Named {
     size: u64,
     kept: bool,
     last: u64,
+    /// An event that names it with another size.
+    contradicts: Option<u64>,
 }
 
 /// Why a body may be absent.
@@ -55,8 +57,11 @@ impl Bodies {
         let prunes = own && view.kind == "ledger.pruned";
         view.walk(|name, value| match value {
             Raw::Body(body) => {
-                let fresh = Named { size: body.size(), kept: false, last: 0 };
+                let fresh = Named { size: body.size(), kept: false, last: 0, contradicts: None };
                 let named = self.named.entry(body.hash()).or_insert(fresh);
+                if named.size != body.size() {
+                    named.contradicts.get_or_insert(event.index);
+                }
                 named.kept |= body.is_kept();
                 named.last = event.index;
             }
@@ -108,6 +113,12 @@ impl Bodies {
             } else {
                 (named.last < before).then_some(Excuse::Pruned)
             };
+            if let Some(index) = named.contradicts {
+                let text =
+                    format!("Event {index} says of body {hash} another size than one before it.");
+                let at = Place::File(places.log());
+                found.add_since(Severity::Damage, Code::BodyContradicts, at, None, text);
+            }
             let salt = salts.as_ref().map(|salts| salts.get(hash).copied());
             let path = path_of(&places.bodies(), hash);
             match excuse {

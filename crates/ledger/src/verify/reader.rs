@@ -202,19 +202,22 @@ fn read_ahead(
     }
 }
 
-/// Looks for a whole batch behind the one at `offset`, which is damaged.
+/// Looks for a whole batch behind the one at `offset`, which is damaged. What stands in an event and
+/// only looks like a batch does not count; see [`crate::log::Log::has_batch_behind`].
 pub(super) fn behind(file: &File, offset: u64) -> io::Result<Behind> {
     let mut piece = Piece::default();
     let mut effort = EFFORT;
     // Where the damaged one says that it ends is the best guess: its events may hold anything.
     let mut head = [0; BATCH_HEAD];
     let count = read_at(file, &mut head, offset)?;
-    if let Ok(head) = BatchHead::parse(head.get(..count).unwrap_or_default()) {
+    let torn = BatchHead::parse(head.get(..count).unwrap_or_default()).ok();
+    if let Some(head) = torn {
         let next = offset + head.length() as u64;
-        if let Some(first) = piece.holds_batch(file, next)? {
-            return Ok(Behind::Batch { offset: next, first });
+        if let Some(found) = piece.holds_batch(file, next)? {
+            return Ok(Behind::Batch { offset: next, first: found.first });
         }
     }
+    let writer = torn.map(|head| head.writer);
     let mut window = vec![0; CHUNK];
     let mut at = offset + 1;
     loop {
@@ -223,8 +226,10 @@ pub(super) fn behind(file: &File, offset: u64) -> io::Result<Behind> {
         for place in found.enumerate().filter(|(_, bytes)| bytes == MAGIC).map(|(place, _)| place) {
             let start = at + place as u64;
             match piece.holds_batch(file, start)? {
-                Some(first) => return Ok(Behind::Batch { offset: start, first }),
-                None => effort = effort.saturating_sub(piece.bytes.len() as u64),
+                Some(found) if Some(found.writer) == writer || piece.reach_end(file, start)? => {
+                    return Ok(Behind::Batch { offset: start, first: found.first });
+                }
+                Some(_) | None => effort = effort.saturating_sub(piece.bytes.len() as u64),
             }
             if effort == 0 {
                 return Ok(Behind::GaveUp);
@@ -238,8 +243,18 @@ pub(super) fn behind(file: &File, offset: u64) -> io::Result<Behind> {
 }
 
 impl Piece {
-    /// The index of the first event of the whole batch at `offset`, if there is one.
-    fn holds_batch(&mut self, file: &File, offset: u64) -> io::Result<Option<u64>> {
+    /// Whether whole batches stand from `offset` to the end of the file.
+    fn reach_end(&mut self, file: &File, mut offset: u64) -> io::Result<bool> {
+        let end = file.metadata()?.len();
+        while offset < end {
+            let Some(head) = self.holds_batch(file, offset)? else { return Ok(false) };
+            offset += head.length() as u64;
+        }
+        Ok(true)
+    }
+
+    /// The head of the whole batch at `offset`, if there is one.
+    fn holds_batch(&mut self, file: &File, offset: u64) -> io::Result<Option<BatchHead>> {
         self.bytes.resize(BATCH_HEAD, 0);
         let read = read_at(file, &mut self.bytes, offset)?;
         self.bytes.truncate(read);
@@ -250,6 +265,6 @@ impl Piece {
         }
         let (places, leaves) = &mut self.opened;
         let opened = frame::open_batch(&head, &self.bytes, places, leaves);
-        Ok(opened.ok().map(|()| head.first))
+        Ok(opened.ok().map(|()| head))
     }
 }

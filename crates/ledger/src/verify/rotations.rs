@@ -10,18 +10,26 @@ use crate::note::VerifyingKey;
 #[derive(Debug, Default)]
 pub(super) struct Rotations {
     keys: Vec<VerifyingKey>,
-    /// For each exchange, how many events the log had after its batch.
-    sizes: Vec<u64>,
+    exchanges: Vec<Exchange>,
     /// Events are missing, and with them perhaps an exchange.
     is_uncertain: bool,
 }
 
-const MAX: usize = 10_000;
+/// One key that endorsed another.
+#[derive(Debug)]
+struct Exchange {
+    old: VerifyingKey,
+    new: VerifyingKey,
+    /// How many events the log had after its batch.
+    size: u64,
+}
+
+const MAX: usize = 1000;
 
 impl Rotations {
     /// The first key, if one is known from outside the log.
     pub(super) fn new(first: Option<VerifyingKey>) -> Self {
-        Self { keys: first.into_iter().collect(), sizes: Vec::new(), is_uncertain: false }
+        Self { keys: first.into_iter().collect(), exchanges: Vec::new(), is_uncertain: false }
     }
 
     /// Events are missing: a key that is not known here may be one of the ledger's all the same.
@@ -37,16 +45,22 @@ impl Rotations {
         &self.keys
     }
 
-    /// The keys that this one leads to, itself first. Empty: it is none of this ledger's.
-    pub(super) fn from(&self, root: &VerifyingKey) -> &[VerifyingKey] {
-        let start = self.keys.iter().position(|key| key == root);
-        start.and_then(|start| self.keys.get(start..)).unwrap_or_default()
+    /// The keys that this one leads to by endorsement, itself first. Empty: it is none of this
+    /// ledger's. A key that only an older one endorsed is not among them: that one may be stolen.
+    pub(super) fn from(&self, root: &VerifyingKey) -> Vec<VerifyingKey> {
+        let mut trusted: Vec<VerifyingKey> =
+            self.keys.iter().filter(|key| *key == root).cloned().collect();
+        for Exchange { old, new, .. } in &self.exchanges {
+            if trusted.contains(old) {
+                trusted.push(new.clone());
+            }
+        }
+        trusted
     }
 
     /// Up to which size the log was still signed by this key; `None`: it is in use.
     pub(super) fn retired(&self, key: &VerifyingKey) -> Option<u64> {
-        let place = self.keys.iter().position(|known| known == key)?;
-        self.sizes.get(place).copied()
+        self.exchanges.iter().find(|exchange| exchange.old == *key).map(|exchange| exchange.size)
     }
 
     /// Takes over what a `key.rotated` says, if it is true.
@@ -59,11 +73,17 @@ impl Rotations {
     ) {
         match self.endorsed(view) {
             Ok((old, new)) => {
-                if self.keys.is_empty() {
-                    self.keys.push(old);
+                if self.retired(&old).is_some() {
+                    let text = "The signing key is exchanged here by one that had been exchanged \
+                                before. Unless two exchanges were under way at once, somebody uses \
+                                the old key.";
+                    found.warn(Code::RotationByRetiredKey, at(), text.to_owned());
                 }
-                self.keys.push(new);
-                self.sizes.push(size);
+                if self.keys.is_empty() {
+                    self.keys.push(old.clone());
+                }
+                self.keys.push(new.clone());
+                self.exchanges.push(Exchange { old, new, size });
             }
             Err(why) => {
                 let text = format!(
@@ -99,5 +119,50 @@ impl Rotations {
             return Err("the old key did not endorse the new one");
         }
         Ok((old, new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{Actor, Entry, Moment};
+    use crate::event::{Event, KeyRotated};
+    use crate::note::SigningKey;
+
+    fn rotate(rotations: &mut Rotations, old: &SigningKey, new: &SigningKey) -> usize {
+        let event = Event::from(KeyRotated {
+            old: old.verifying().to_string(),
+            new: new.verifying().to_string(),
+            endorsement: old.sign_bytes(&endorsed(&new.verifying())).to_vec(),
+        });
+        let entry = Entry {
+            kind: event.kind().to_owned(),
+            run: None,
+            sequence: 0,
+            previous: None,
+            actor: Actor::Operator,
+            cause: None,
+            moment: Moment { time: 1, uptime: 1, boot: [0; 16] },
+            fields: event.fields(),
+        };
+        let bytes = entry.encode().unwrap();
+        let mut found = Findings::default();
+        let view = EntryView::parse(&bytes).unwrap();
+        rotations.follow(&view, || Place::Key, 1, &mut found);
+        found.finish().0.len()
+    }
+
+    /// A key is exchanged because it was stolen. The thief endorses one of their own with it.
+    #[test]
+    fn h03_a_stolen_key_leads_nobody_to_another_who_trusts_its_successor() {
+        let key = |seed| SigningKey::generate("belljar/x", [seed; 32]).unwrap();
+        let (stolen, successor, of_thief) = (key(1), key(2), key(3));
+        let mut rotations = Rotations::new(Some(stolen.verifying()));
+        assert_eq!(rotate(&mut rotations, &stolen, &successor), 0);
+        assert_eq!(rotate(&mut rotations, &stolen, &of_thief), 1, "a retired key is told");
+        assert_eq!(rotations.from(&successor.verifying()), [successor.verifying()]);
+        let all = [stolen.verifying(), successor.verifying(), of_thief.verifying()];
+        assert_eq!(rotations.from(&stolen.verifying()), all, "who trusts the stolen key trusts it");
+        assert_eq!(rotations.from(&key(9).verifying()), []);
     }
 }

@@ -84,7 +84,9 @@ mod beside_the_writer {
             drop(ledger.record(alarm(&number.to_string())).unwrap());
         }
         let first = crate::public_keys(&places).unwrap().remove(0);
-        ledger.rotate_key().unwrap();
+        let second = ledger.rotate_key().unwrap();
+        // Half of the head is still by the first key, which the second does not lead to.
+        check(&verify(&places, Asked { key: Some(&second), ..Asked::default() }).unwrap(), &[]);
         drop(ledger.record(alarm("after")).unwrap());
         let asked = Asked { deep: true, key: Some(&first), ..Asked::default() };
         let report = verify(&places, asked).unwrap();

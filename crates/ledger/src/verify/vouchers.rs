@@ -68,8 +68,11 @@ impl Judge<'_> {
                         recording writes over it.";
             found.warn(Code::HeadSlotDamaged, at(), text.to_owned());
         }
-        let older = heads.get(1).filter(|older| self.vouch_head(older).is_ok());
-        match self.vouch_head(newest) {
+        // The older half may be by a key that the trusted one replaced.
+        let of_ledger = self.rotations.keys();
+        let vouch_older = |older| self.vouch_head(older, of_ledger);
+        let older = heads.get(1).filter(|older| vouch_older(older).is_ok());
+        match self.vouch_head(newest, self.trusted) {
             Ok(signer) => {
                 if self.is_retired(signer, newest.frontier.size()) {
                     let text = "The head is signed by a key that was exchanged before. Unless the \
@@ -77,7 +80,7 @@ impl Judge<'_> {
                     found.warn(Code::HeadRetiredKey, at(), text.to_owned());
                 }
                 if let (Some(second), None) = (heads.get(1), older)
-                    && let Err(wrong) = self.vouch_head(second)
+                    && let Err(wrong) = vouch_older(second)
                     && self.rotations.are_certain()
                 {
                     self.tell(wrong, at(), None, found);
@@ -149,9 +152,13 @@ impl Judge<'_> {
         self.rotations.retired(signer).is_some_and(|last| size > last)
     }
 
-    fn vouch_head(&self, head: &Head) -> Result<&VerifyingKey, Wrong> {
+    fn vouch_head<'k>(
+        &self,
+        head: &Head,
+        keys: &'k [VerifyingKey],
+    ) -> Result<&'k VerifyingKey, Wrong> {
         let wrong = |code, text: &str| Wrong { code, text: text.to_owned(), is_log: false };
-        let opened = checkpoint::open(&head.note, self.trusted);
+        let opened = checkpoint::open(&head.note, keys);
         let (checkpoint, signer) = opened.map_err(|error| match error {
             CheckpointError::Note(NoteError::NoKnownKey) => wrong(
                 Code::HeadUnknownKey,
