@@ -10,9 +10,11 @@ mod open;
 mod queue;
 mod tip;
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use belljar_model::RunId;
 
@@ -29,7 +31,7 @@ use crate::note::VerifyingKey;
 use crate::places::Places;
 use crate::salts::{self, Reading};
 
-use queue::Queue;
+use queue::{Answer, Pending, Queue, Seat, Word};
 use tip::Tip;
 
 pub use open::{Mended, OpenError, Repair, mend};
@@ -42,7 +44,8 @@ pub struct Ledger {
     repairs: Vec<Repair>,
     tip: Mutex<Tip>,
     queue: Mutex<Queue>,
-    committed: Condvar,
+    /// Tells the leader that all whom it waits for are there.
+    gathered: Condvar,
 }
 
 /// Something that is to be recorded.
@@ -192,23 +195,56 @@ impl Ledger {
         if drafts.is_empty() {
             return Ok(Vec::new());
         }
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let ticket = queue.push(drafts, tip::now());
+        let seat = Arc::new(Seat::new());
+        let mut queue = self.queue();
+        queue.push(&seat, drafts, tip::now());
+        if queue.is_awaited_last() {
+            self.gathered.notify_one();
+        }
+        if queue.begin_commit() {
+            self.commit(queue);
+        } else {
+            drop(queue);
+        }
         loop {
-            if let Some(result) = queue.result(ticket) {
-                return result;
-            }
-            if queue.begin_commit() {
-                let batch = queue.take();
-                drop(queue);
-                let results = self.tip().commit(&self.places, batch);
-                queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-                queue.finish_commit(results);
-                self.committed.notify_all();
-            } else {
-                queue = self.committed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            match seat.wait() {
+                Word::Answer(answer) => return answer,
+                Word::Lead => self.commit(self.queue()),
             }
         }
+    }
+
+    /// Commits for all who wait, tells each how it went, and one who came meanwhile to go on.
+    fn commit(&self, queue: MutexGuard<'_, Queue>) {
+        let batch = self.gather(queue);
+        let (seats, waiting): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|(seat, pending)| ((pending.ticket, seat), pending)).unzip();
+        let began = Instant::now();
+        let mut answers: HashMap<u64, Answer> =
+            self.tip().commit(&self.places, waiting).into_iter().collect();
+        let next = self.queue().finish_commit(seats.len(), began.elapsed());
+        for (ticket, seat) in seats {
+            let answer = answers.remove(&ticket).unwrap_or(Err(RecordError::Broken));
+            seat.tell(Word::Answer(answer));
+        }
+        if let Some(next) = next {
+            next.tell(Word::Lead);
+        }
+    }
+
+    /// Takes all who wait, after a moment for those who recorded just now and may do so again: without
+    /// it they would fall into two halves that wait for the disk in turn.
+    fn gather(&self, mut queue: MutexGuard<'_, Queue>) -> Vec<(Arc<Seat>, Pending)> {
+        let end = Instant::now() + queue.patience();
+        while !queue.is_complete() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.gathered.wait_timeout(queue, left);
+            (queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.take()
     }
 
     /// Keeps a content, and gives the body that an event can name. The same content is kept once for
@@ -299,7 +335,11 @@ impl Ledger {
         Ok(new)
     }
 
-    fn tip(&self) -> std::sync::MutexGuard<'_, Tip> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tip(&self) -> MutexGuard<'_, Tip> {
         self.tip.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -94,7 +94,7 @@ pub(super) fn open(places: &Places) -> Result<Ledger, OpenError> {
         repairs,
         tip: Mutex::new(tip),
         queue: Mutex::new(Queue::default()),
-        committed: std::sync::Condvar::new(),
+        gathered: std::sync::Condvar::new(),
     };
     ledger.tell(is_new)?;
     ledger.finish_rotation()?;
