@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use belljar_init::janitor::{Answer, Ask, Directory};
 use belljar_init::wire;
 use belljar_sys::clone::{self, Spawn};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 
-/// A janitor at work. It cleans up when this is dropped without [`Janitor::dismiss`].
+/// A janitor at work. It cleans up when it is told to, or when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Janitor {
     socket: OwnedFd,
@@ -50,9 +50,16 @@ impl Janitor {
         }
     }
 
-    /// Nothing is left to clean.
-    pub(crate) fn dismiss(self) {
-        wire::send(self.socket.as_fd(), &Ask::Done, &[]).ok(); // one that is gone needs no word
+    /// Nothing more will be asked: it removes what it made, and ends.
+    pub(crate) fn leave(&self) {
+        rustix::net::shutdown(&self.socket, Shutdown::Write).ok(); // one that is gone needs no word
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn wait(&self) {
+        while let Ok(Some((Answer::Here | Answer::Failed { .. }, _))) =
+            wire::receive(self.socket.as_fd(), wire::MAX_WORD)
+        {}
     }
 }
 

@@ -35,5 +35,5 @@ pub use prepare::{PrepareError, open};
 pub use request::{Request, Workspace};
 pub use standing::{Ids, Standing};
 pub use start::{Running, StartError, start};
-pub use supervise::{SuperviseError, Supervision};
+pub use supervise::{Remains, SuperviseError, Supervision};
 pub use verdict::Finished;

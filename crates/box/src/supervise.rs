@@ -19,6 +19,7 @@ use rustix::process::Signal;
 use crate::cgroup::{Cgroup, Counts};
 use crate::disk::{Count, DiskWatch};
 use crate::flow::{Filter, Flow, Guard, Stream};
+use crate::janitor::Janitor;
 use crate::standin;
 use crate::start::{Running, Streams};
 use crate::verdict::{self, Finished, Seen};
@@ -65,31 +66,54 @@ const FULL_TICKS: u32 = 10;
 const FORK_BOMB: u64 = 256;
 
 impl Running {
-    /// Starts the payload and sees it to its end.
-    pub fn supervise(mut self, with: Supervision<'_>) -> Result<Finished, SuperviseError> {
+    /// Starts the payload and sees it to its end. What is left of the box goes away while the caller
+    /// does something else, at the latest when [`Remains`] is dropped.
+    pub fn supervise(
+        mut self,
+        with: Supervision<'_>,
+    ) -> Result<(Finished, Remains), SuperviseError> {
         let streams = self.streams.take();
-        let outcome = watch(&self, streams, with);
-        if outcome.is_err() {
-            self.abandon();
-        } else {
-            self.clean_up();
+        match watch(&self, streams, with) {
+            Ok(finished) => Ok((finished, self.clean_up())),
+            Err(error) => {
+                self.abandon();
+                Err(error)
+            }
         }
-        outcome
     }
 
     /// Takes the box down; if the payload was not started, it never will be.
     pub fn abandon(self) {
         kill(&self);
         process::wait(self.init.pid, true).ok(); // reaped already, or now
-        self.clean_up();
+        drop(self.clean_up());
     }
 
-    fn clean_up(self) {
+    /// Lets the janitor remove the cgroups.
+    fn clean_up(self) -> Remains {
+        if let Some(janitor) = &self.janitor {
+            janitor.leave();
+        }
+        Remains { cgroup: self.cgroup, janitor: self.janitor }
+    }
+}
+
+/// What is left of a box that is over. Gone when this is.
+#[derive(Debug)]
+#[must_use]
+pub struct Remains {
+    cgroup: Option<Cgroup>,
+    janitor: Option<Janitor>,
+}
+
+impl Drop for Remains {
+    fn drop(&mut self) {
+        if let Some(janitor) = &self.janitor {
+            janitor.wait();
+        }
+        // There is nothing to do here, unless somebody killed the janitor.
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
-        }
-        if let Some(janitor) = self.janitor {
-            janitor.dismiss();
         }
     }
 }

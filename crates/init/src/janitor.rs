@@ -1,7 +1,7 @@
 //! Does, beside the supervisor, what outlives it or can be done meanwhile.
 //!
-//! It makes the cgroups of a box and removes them when the supervisor can no longer do it: a
-//! supervisor that is killed takes its box with it, but not those directories. Who makes them answers
+//! It makes the cgroups of a box and removes them when the supervisor is done, or can no longer do it:
+//! a supervisor that is killed takes its box with it, but not those directories. Who makes them answers
 //! for them, so that there is no moment in which nobody does. It also holds, for a moment, the user
 //! namespaces that id-mapped mounts are described by. While it works, the supervisor starts init.
 
@@ -22,15 +22,13 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Bytes;
 use crate::wire;
 
-/// What the supervisor asks for. Each but the last is answered by [`Answer`].
+/// What the supervisor asks for. Each is answered by [`Answer`].
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Ask {
     /// Make these cgroups; the descriptors of their doors come back.
     Cgroups(Vec<Directory>),
     /// Make a user namespace in which `owner` (of files on disk) is `outside`; it comes back.
     Namespace { owner: (u32, u32), outside: (u32, u32) },
-    /// Everything is clean already.
-    Done,
 }
 
 /// One cgroup.
@@ -57,7 +55,7 @@ pub enum Answer {
     Failed { errno: i32 },
 }
 
-/// Serves the supervisor until it is done or gone.
+/// Serves the supervisor until it is done or gone, and then removes what it made for it.
 pub fn run() -> ExitCode {
     let Ok(control) = belljar_sys::exec::adopt(CONTROL_FD) else { return ExitCode::from(2) };
     // Ctrl-C in the terminal is for the supervisor, and so is a hang-up.
@@ -65,7 +63,6 @@ pub fn run() -> ExitCode {
     let mut made = Vec::new();
     loop {
         match wire::receive::<Ask>(control.as_fd(), wire::MAX_WORD) {
-            Ok(Some((Ask::Done, _))) => return ExitCode::SUCCESS,
             Ok(Some((Ask::Cgroups(directories), _))) => {
                 let doors = make_all(&directories, &mut made);
                 answer(control.as_fd(), doors);

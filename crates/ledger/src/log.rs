@@ -71,8 +71,10 @@ pub(crate) struct Located<'a> {
     pub(crate) leaf: Digest,
 }
 
-/// How much is read at once; a batch that is longer is read alone.
+/// How much is read at once; a batch that is longer is read alone. The first look takes less: most
+/// who read on find little.
 const CHUNK: usize = 1 << 20;
+const FIRST: usize = 1 << 14;
 
 impl Log {
     pub(crate) fn open(path: &Path) -> Result<Self, LogError> {
@@ -231,7 +233,8 @@ impl Scan<'_> {
         self.buffer.drain(..self.used);
         self.base += self.used as u64;
         self.used = 0;
-        self.buffer.resize(count.max(CHUNK), 0);
+        let usual = if self.buffer.capacity() == 0 { FIRST } else { CHUNK };
+        self.buffer.resize(count.max(usual), 0);
         let room = self.buffer.get_mut(have..).unwrap_or_default();
         let read = read_at(&self.log.file, room, self.base + have as u64)
             .map_err(|source| self.log.read_error(source))?;

@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use belljar_box::{
-    Count, DiskUse, Finished, Request, Standing, Stream, Supervision, Workspace, view,
+    Count, DiskUse, Finished, Remains, Request, Standing, Stream, Supervision, Workspace, view,
 };
 use belljar_ledger::{Body, Ledger};
 use belljar_model::{
@@ -78,7 +78,7 @@ fn execute(
     };
     let layers = request.workspace.as_ref().and_then(|workspace| workspace.layers.clone());
     let finished = in_box(&request, run, &sources, state, began);
-    let (finished, outputs, journal, setup) = match finished {
+    let (finished, outputs, journal, remains, setup) = match finished {
         Ok(finished) => finished,
         Err(failure) => {
             settle(run, None, state);
@@ -98,6 +98,7 @@ fn execute(
         take_over(run, state, journal.ledger());
     }
     settle(run, Some(result.clone()), state);
+    drop(remains);
     say(&result, args);
     if args.json {
         print::out(if finished_line { "" } else { "\n" }).code(FAILED)?;
@@ -107,7 +108,7 @@ fn execute(
 }
 
 /// A program that ended, what it wrote, the record of it, and how long the start took.
-type Ended = (Finished, [Option<Body>; 2], Journal, u64);
+type Ended = (Finished, [Option<Body>; 2], Journal, Remains, u64);
 
 /// Starts the box, and the program once that is on record, and sees it to its end.
 fn in_box(
@@ -163,11 +164,11 @@ fn in_box(
         disk: layers.zip(count.as_mut().map(|count| count as &mut Count<'_>)),
     });
     drop(raw);
-    let finished = finished.code(NO_BOX).inspect_err(|failure| {
+    let (finished, remains) = finished.code(NO_BOX).inspect_err(|failure| {
         journal.failed(&failure.error).ok(); // see above
     })?;
     let outputs = tape.finish(journal.ledger(), record::policy(template)).code(FAILED)?;
-    Ok((finished, outputs, journal, setup))
+    Ok((finished, outputs, journal, remains, setup))
 }
 
 /// The hash of the list of what the box changed.
