@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Verifies a Belljar ledger, or the receipt of one run, and says what is wrong and where.
 
-Written from docs/ledger-format.md alone, with RFC 6962, RFC 8032 and C2SP signed-note and tlog-checkpoint;
+It does what docs/ledger-format.md says, with RFC 6962, RFC 8032 and C2SP signed-note and tlog-checkpoint;
 it shares no code with Belljar and needs only the standard library of Python 3.11. That has no zstd: the
 content of kept bodies is checked when `compression.zstd`, `zstandard` or the command `zstd` is there;
 otherwise only their files are, and the answer counts them as not checked. It writes nothing.
@@ -351,12 +351,19 @@ def origin_of(data: bytes, magic: bytes) -> str:
     return "belljar/" + data[16:32].hex()
 
 
-def read_batch(log: bytes, at: int) -> tuple[int, list[bytes], int]:
-    """The index of its first event, its events, and where it ends."""
+def batch_head(log: bytes, at: int) -> tuple[int, int, int, int]:
+    """The length of its payload, the index of its first event, their number, the writer."""
     rest = Bytes(log, at)
     need(rest.take(4) == b"BJB1", "no batch begins here")
-    length, first, count, _writer = rest.number(4), rest.number(8), rest.number(4), rest.number(8)
-    need(length <= 16 << 20 and count >= 1, "a batch that is too long or empty")
+    length, first, count, writer = rest.number(4), rest.number(8), rest.number(4), rest.number(8)
+    need(length <= 16 << 20 and 1 <= count <= length // 2, "a batch that is too long or has no events")
+    return length, first, count, writer
+
+
+def read_batch(log: bytes, at: int) -> tuple[int, list[bytes], int]:
+    """The index of its first event, its events, and where it ends."""
+    length, first, count, _ = batch_head(log, at)
+    rest = Bytes(log, at + 28)
     payload = Bytes(rest.take(length))
     events = [payload.take(payload.number(2)) for _ in range(count)]
     payload.end()
@@ -365,13 +372,23 @@ def read_batch(log: bytes, at: int) -> tuple[int, list[bytes], int]:
     return first, events, rest.at
 
 
-def whole_batch_from(log: bytes, at: int) -> int | None:
-    while (at := log.find(b"BJB1", at)) >= 0:
+def whole_batch_from(log: bytes, torn: int) -> int | None:
+    """A batch that shows that what is at `torn` is no append that was cut short.
+
+    An event may hold what looks like a batch; but whoever chose its bytes did not know the writer.
+    """
+    try:
+        length, _, _, writer = batch_head(log, torn)
+    except Bad:
+        length, writer = 0, -1
+    at = torn - 1
+    while (at := log.find(b"BJB1", at + 1)) >= 0:
         try:
-            read_batch(log, at)
-            return at
+            end = read_batch(log, at)[2]
         except Bad:
-            at += 1
+            continue
+        if at in (torn, torn + 28 + length + 32) or end == len(log) or batch_head(log, at)[3] == writer:
+            return at
     return None
 
 
@@ -470,9 +487,24 @@ def commitment_of(salt: bytes, content: bytes) -> bytes:
     return H(b"belljar body 1\0", salt, content)
 
 
+def check_frame(data: bytes) -> None:
+    """That this is one zstd frame and nothing else, by RFC 8878 section 3.1.1."""
+    rest = Bytes(data)
+    need(rest.take(4) == b"\x28\xb5\x2f\xfd", "its content is not a zstd frame")
+    flags = rest.number(1)
+    single = flags >> 5 & 1
+    rest.take(1 - single + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6])
+    last = 0
+    while not last:
+        block = int.from_bytes(rest.take(3), "little")
+        last, kind, size = block & 1, block >> 1 & 3, block >> 3
+        rest.take(1 if kind == 1 else size)
+    rest.take(4 * (flags >> 2 & 1))
+    rest.end()
+
+
 def unzstd(data: bytes) -> bytes | None:
     """The content of a zstd frame; None when nothing here can tell."""
-    need(data[:4] == b"\x28\xb5\x2f\xfd", "its content is not a zstd frame")
     for module in ("compression.zstd", "zstandard"):
         try:
             zstd = importlib.import_module(module)
@@ -513,10 +545,13 @@ def verify_bodies(ledger: Path, origin: str, events: list[Event], signed: int, r
     for index, event in enumerate(events):
         for body in event.bodies():
             named.setdefault(body.commitment, []).append((index, body))
-        type, value = event.fields.get({"ledger.redacted": "bodies", "ledger.pruned": "before_index"}.get(event.kind, ""), (0, None))
-        if index < signed and not event.run:  # what nobody signed excuses nothing
-            redacted |= set(value) if type == LIST else set()
-            pruned = max(pruned, value) if type == NUMBER else pruned
+        if event.run or index >= signed:
+            continue  # only the ledger's own events excuse an absence, and only when they are signed
+        (list_type, bodies), (type, before) = (event.fields.get(name, (0, None)) for name in ("bodies", "before_index"))
+        if event.kind == "ledger.redacted" and list_type == LIST:
+            redacted |= set(bodies)
+        if event.kind == "ledger.pruned" and type == NUMBER:
+            pruned = max(pruned, before)
     report.facts |= {"bodies": len(named), "contents_checked": 0, "contents_not_checked": 0}
     for commitment, places in named.items():
         (index, body), name = max(places), commitment.hex()
@@ -536,6 +571,7 @@ def verify_bodies(ledger: Path, origin: str, events: list[Event], signed: int, r
 def check_body(data: bytes, body: Body, salt: bytes, report: Report) -> None:
     need(data[-32:] == H(data[:-32]), "the check of its file does not fit")
     need(data[:48] == b"BJBODY1\n" + body.commitment + body.size.to_bytes(8, "big"), "its file is of another body")
+    check_frame(data[48:-32])
     content = unzstd(data[48:-32])
     if content is None:
         report.facts["contents_not_checked"] += 1
@@ -588,15 +624,14 @@ def verify_receipt(data: bytes, given: Key, report: Report) -> None:
         sizes |= {body.commitment: body.size for body in event.bodies()}
         last, before = (event.sequence, event.leaf), index
     need(listed, "a receipt without events")
-    names = [shaped(body, hash=str, salt=str, content=(str, type(None)))[0] for body in bodies]
+    names = [shaped(body, hash=str, salt=str, content=str)[0] for body in bodies]
     need(all(a < b for a, b in zip(names, names[1:])), "bodies that are not in order")
     for body in bodies:
         need(re.fullmatch("[0-9a-f]{64}", body["hash"]), "the hash of a body")
         commitment, salt = bytes.fromhex(body["hash"]), from_base64(body["salt"], 32)
         need(commitment in sizes, f"no event names body {body['hash']}")
-        if body["content"] is not None:
-            content = from_base64(body["content"], sizes[commitment])
-            need(commitment_of(salt, content) == commitment, f"body {body['hash']} does not fit its commitment")
+        content = from_base64(body["content"], sizes[commitment])
+        need(commitment_of(salt, content) == commitment, f"body {body['hash']} does not fit its commitment")
     report.facts |= {"events": len(listed), "bodies": len(bodies), "tree_size": checkpoint.size}
 
 

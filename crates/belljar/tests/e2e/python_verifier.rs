@@ -1,5 +1,5 @@
-//! `examples/verify_ledger.py`, which was written from `docs/ledger-format.md` alone, and Belljar come
-//! to the same answers about sound and about damaged ledgers and receipts.
+//! `examples/verify_ledger.py`, which follows `docs/ledger-format.md` and shares no code with us, and
+//! Belljar come to the same answers about sound and about damaged ledgers and receipts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -156,6 +156,8 @@ struct Made {
     lab: Lab,
     now: Files,
     early: Files,
+    /// When the key had just been exchanged.
+    rotated: Files,
     /// Of when it was `early`, and of `now`.
     checkpoints: [PathBuf; 2],
     keys: Vec<String>,
@@ -182,6 +184,7 @@ fn make() -> Made {
     let early = (read(&lab.state()), checkpoint("early"));
     lab.belljar(["apply", "--yes", &second]).succeed();
     ledger(&["key", "rotate", "--yes"]);
+    let rotated = read(&lab.state());
     let third = run(&kept, "echo secret; rm g");
     let log = ledger(&["log", "--json", "--run", &third, "--kind", "run.ended"]);
     let ended: serde_json::Value = serde_json::from_str(&log).unwrap();
@@ -194,7 +197,7 @@ fn make() -> Made {
         String::from_utf8(now[KEYS].clone()).unwrap().lines().map(str::to_owned).collect();
     assert_eq!(keys.len(), 2, "one rotation");
     let runs = vec![first, second, third, fourth];
-    Made { lab, now, early: early.0, checkpoints: [early.1, late], keys, runs }
+    Made { lab, now, early: early.0, rotated, checkpoints: [early.1, late], keys, runs }
 }
 
 impl Made {
@@ -296,6 +299,13 @@ fn python_and_belljar_agree_on_what_was_cut_and_moved() {
     let (header, last) = (&log[..64], batches[batches.len() - 1]);
     let of = |parts: &[&[u8]]| [&[header], parts].concat().concat();
     let behind = |bytes: &[u8]| [log.as_slice(), bytes].concat();
+    // The beginning of an append by this writer, which holds a whole batch; a box may have chosen it.
+    let holding = |writer: u64, rest: &[u8]| {
+        let (index, writer) = (1000_u64.to_be_bytes(), writer.to_be_bytes());
+        let head = [b"BJB1\0\x10\0\0", &index[..], b"\0\0\0\x01", &writer, b"\xff\xff"].concat();
+        [&head, last, rest].concat()
+    };
+    let writer = u64::from_be_bytes(last[20..28].try_into().unwrap());
     let mut cases = vec![
         made.with("junk behind", LOG, behind(b"junk"), true),
         made.with("zeros behind", LOG, behind(&[0; 100]), true),
@@ -303,6 +313,9 @@ fn python_and_belljar_agree_on_what_was_cut_and_moved() {
         made.with("the last batch again", LOG, behind(last), false),
         made.with("the first batch behind", LOG, behind(batches[0]), false),
         made.with("a batch behind junk", LOG, behind(&[b"junk", last].concat()), false),
+        made.with("half a batch with one in it", LOG, behind(&holding(9, b"rest")), true),
+        made.with("half a batch with its writer's", LOG, behind(&holding(writer, b"rest")), false),
+        made.with("half a batch, then a whole one", LOG, behind(&holding(9, b"")), false),
         made.without(LOG),
     ];
     let mut at = 64;
@@ -369,6 +382,8 @@ fn python_and_belljar_agree_on_the_anchor_and_what_is_from_elsewhere() {
         case.files.remove("anchor/key");
         case.sound = Some(true);
     }
+    let just = Made::mixed("the new key at once", &made.rotated, &made.rotated, true);
+    cases.push(Case { args: vec!["--key".to_owned(), new.clone()], ..just });
     // A slot that is damaged may be one that is being written: the other one counts.
     cases.extend(spread(0, 2 * SLOT, 24).map(|at| made.flip(HEAD, at, Some(true))));
     let used = |at: usize| [at, SLOT + at];
@@ -476,8 +491,9 @@ fn python_and_belljar_agree_on_receipts() {
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let proof = value["events"][1]["proof"][0].as_str().expect("a proof");
     cases.push(("another proof", text.replacen(proof, "", 1).into(), old, Some(false)));
-    // A salt without its content cannot be held against anything.
-    cases.extend(spread(0, full.len(), 160).map(|at| ("a bit", flipped(&full, at), old, None)));
+    cases.extend(
+        spread(0, full.len(), 160).map(|at| ("a bit", flipped(&full, at), old, Some(false))),
+    );
     let plain = receipt(&made.runs[0], &[]);
     cases.extend(
         spread(0, plain.len(), 60).map(|at| ("a bit", flipped(&plain, at), old, Some(false))),
