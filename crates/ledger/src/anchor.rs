@@ -140,7 +140,18 @@ impl Anchor {
 
     /// The generation of the newest head, whoever wrote it.
     pub(crate) fn generation(&self) -> Option<u64> {
-        head::newest(head::read(&self.head).ok()?).map(|head| head.generation)
+        self.newest().map(|head| head.generation)
+    }
+
+    /// The newest head that is whole, whoever wrote it.
+    pub(crate) fn newest(&self) -> Option<Head> {
+        head::newest(head::read(&self.head).ok()?)
+    }
+
+    /// How many events a head says there were, though its key is gone.
+    pub(crate) fn events_without_key(places: &Places) -> u64 {
+        let slots = File::open(places.head()).and_then(|file| head::read(&file));
+        slots.ok().and_then(head::newest).map_or(0, |head| head.frontier.size())
     }
 
     /// Signs what the ledger is now and writes it, without waiting for the disk.
@@ -204,7 +215,18 @@ impl Anchor {
         write_new(&path, &format!("{known}{own}\n"), 0o644)
     }
 
-    /// Reads the key again, after another process exchanged it.
+    /// Takes over the key that the log names as the newest, whoever exchanged it, and finishes the
+    /// exchange if that process died over it.
+    pub(crate) fn follow(&mut self, places: &Places, newest: &str) -> Result<(), AnchorError> {
+        self.reload(places)?;
+        let is_newest = |key: &SigningKey| key.verifying().to_string() == newest;
+        match self.next(places).filter(|_| !is_newest(&self.key)).filter(is_newest) {
+            Some(next) => self.replace(places, next),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the key again.
     pub(crate) fn reload(&mut self, places: &Places) -> Result<(), AnchorError> {
         self.key = read_key(&places.key())?;
         Ok(())

@@ -9,8 +9,12 @@
 mod open;
 mod queue;
 mod tip;
+mod turn;
 
-use std::collections::HashMap;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,7 +27,7 @@ use crate::bodies::{Bodies, BodyError};
 use crate::body::Body;
 use crate::digest::Digest;
 use crate::entry::{Actor, EntryError};
-use crate::event::{Event, KeyRotated, LedgerPruned, LedgerRedacted};
+use crate::event::{Event, LedgerPruned, LedgerRedacted};
 use crate::frame::LedgerId;
 use crate::index::{Index, IndexError, Query};
 use crate::log::{Log, LogError};
@@ -80,6 +84,8 @@ pub enum RecordError {
     Io { doing: &'static str, source: Arc<std::io::Error> },
     #[error("the ledger changed in a way that no append does: {0}")]
     Changed(Arc<LogError>),
+    #[error("event {cause} cannot be the cause of event {index}, which comes before it")]
+    Cause { cause: u64, index: u64 },
     #[error("run {run} is not in the ledger")]
     NoRun { run: RunId },
     #[error("look up the run")]
@@ -265,14 +271,18 @@ impl Ledger {
             Draft::new(LedgerRedacted { bodies: bodies.to_vec(), reason: reason.to_owned() })
         });
         self.record_all(events.collect()).map(drop)?;
-        self.drop_bodies(hashes)
+        self.drop_bodies(|| Ok(hashes.to_vec()))
     }
 
     /// Drops the contents that only events before a time name. The time is in nanoseconds since 1970.
     pub fn prune(&self, before: u64) -> Result<Dropped, RecordError> {
         let (before_index, old) = self.old_bodies(before)?;
         self.record(Draft::new(LedgerPruned { before_index, before_time: before })).map(drop)?;
-        self.drop_bodies(&old)
+        self.drop_bodies(|| {
+            // Somebody may have recorded another event that names one of them.
+            let still = self.kept_before(before_index)?;
+            Ok(old.iter().copied().filter(|hash| still.contains(hash)).collect())
+        })
     }
 
     /// How many bodies [`Ledger::prune`] would drop.
@@ -282,34 +292,48 @@ impl Ledger {
 
     /// The first event that is not older, and the kept bodies that only events before it name.
     fn old_bodies(&self, before: u64) -> Result<(u64, Vec<Digest>), RecordError> {
-        let log = Log::open(&self.places.log());
-        let log = log.map_err(|error| RecordError::Changed(Arc::new(error)))?;
-        let ask = || -> Result<(u64, Vec<Digest>), IndexError> {
-            let mut index = Index::open(&self.places, &log)?;
-            let size = index.catch_up(&log)?;
+        self.ask(|index, size| {
             let query = Query { since: Some(before), limit: Some(1), ..Query::default() };
             let first = index.events(&query)?.first().map_or(size, |row| row.index);
             Ok((first, index.kept_before(first)?))
-        };
-        ask().map_err(|error| RecordError::Index(Arc::new(error)))
+        })
+    }
+
+    fn kept_before(&self, first: u64) -> Result<HashSet<Digest>, RecordError> {
+        self.ask(|index, _| Ok(index.kept_before(first)?.into_iter().collect()))
+    }
+
+    /// Asks the index, which is up to date, and has so many events.
+    fn ask<T>(
+        &self,
+        question: impl FnOnce(&Index, u64) -> Result<T, IndexError>,
+    ) -> Result<T, RecordError> {
+        let log = Log::open(&self.places.log());
+        let log = log.map_err(|error| RecordError::Changed(Arc::new(error)))?;
+        let answer = Index::open(&self.places, &log).and_then(|mut index| {
+            let size = index.catch_up(&log)?;
+            question(&index, size)
+        });
+        answer.map_err(|error| RecordError::Index(Arc::new(error)))
     }
 
     /// Drops what an event says was dropped. Done again, it finishes what was cut short.
-    fn drop_bodies(&self, hashes: &[Digest]) -> Result<Dropped, RecordError> {
-        let tip = self.tip();
-        // The head must say that they may be gone before they are.
-        tip.anchor().sync().map_err(tip::doing("put the head of the ledger on disk"))?;
-        tip.in_turn(|| {
+    fn drop_bodies(
+        &self,
+        which: impl FnOnce() -> Result<Vec<Digest>, RecordError>,
+    ) -> Result<Dropped, RecordError> {
+        self.tip().in_turn(&self.places, || {
+            let hashes = which()?;
             let bodies = Bodies::open(&self.places);
             let mut dropped = Dropped { contents: 0, salts: 0 };
-            for hash in hashes {
+            for hash in &hashes {
                 let removed = bodies.remove(*hash);
                 let removed = removed.map_err(|error| RecordError::Body(Arc::new(error)))?;
                 dropped.contents += u64::from(removed);
             }
-            let erased = salts::erase(&self.places.salts(), hashes);
+            let erased = salts::erase(&self.places.salts(), &hashes);
             dropped.salts = erased.map_err(tip::doing("erase salts"))? as u64;
-            self.forget(hashes);
+            self.forget(&hashes);
             Ok(dropped)
         })
     }
@@ -323,16 +347,7 @@ impl Ledger {
 
     /// Exchanges the signing key; the old one endorses the new one and is forgotten.
     pub fn rotate_key(&self) -> Result<VerifyingKey, RecordError> {
-        let (old, key, endorsement) = {
-            let tip = self.tip();
-            let (key, endorsement) = tip.anchor().successor(&self.places).map_err(anchor_error)?;
-            (tip.anchor().verifying(), key, endorsement)
-        };
-        let new = key.verifying();
-        let event = KeyRotated { old: old.to_string(), new: new.to_string(), endorsement };
-        self.record(Draft::new(event)).map(drop)?;
-        self.tip().use_key(&self.places, key)?;
-        Ok(new)
+        self.tip().rotate_key(&self.places)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {

@@ -34,6 +34,10 @@ pub enum LogError {
         "the log is damaged at byte {offset}: its next event should be {expected}, and is {found}"
     )]
     Gap { offset: u64, expected: u64, found: u64 },
+    #[error("{} was removed, or another file put in its place", path.display())]
+    Exchanged { path: PathBuf },
+    #[error("the log had {expected} bytes and has only {found} now")]
+    Shrunk { expected: u64, found: u64 },
 }
 
 /// Batches, one after the other.

@@ -229,7 +229,7 @@ impl Reader {
             let holds = merkle::verify_inclusion(&leaf, index, size, &proof, &root).is_ok();
             Ok(holds.then_some(proof))
         };
-        let proof = self.with_tiles(prove)?;
+        let proof = self.with_tiles(size, prove)?;
         Ok(Inclusion { index, size, leaf, proof, checkpoint: note })
     }
 
@@ -240,7 +240,7 @@ impl Reader {
         if old > new || new > size {
             return Err(ReaderError::Order { old, new, size });
         }
-        self.with_tiles(|tiles| {
+        self.with_tiles(size, |tiles| {
             if merkle::root_of(tiles, size)? != checkpoint.root() {
                 return Ok(None);
             }
@@ -255,7 +255,7 @@ impl Reader {
         if size > all {
             return Err(ReaderError::Beyond { index: size, size: all });
         }
-        self.with_tiles(|tiles| {
+        self.with_tiles(all, |tiles| {
             let holds = merkle::root_of(tiles, all)? == checkpoint.root();
             Ok(holds.then_some(merkle::root_of(tiles, size)?))
         })
@@ -277,7 +277,7 @@ impl Reader {
     /// What the receipt of a run is made of, and whether its end is among it.
     fn parts_of(&self, run: RunId) -> Result<(Parts, bool), ReaderError> {
         let (signed, checkpoint) = self.checkpoint()?;
-        let tiles = self.tiles()?;
+        let tiles = self.tiles(signed.size())?;
         let of_run = Query { run: Some(run), ..Query::default() };
         let mut parts = Parts { checkpoint, events: Vec::new(), rotations: Vec::new() };
         let mut is_over = false;
@@ -334,9 +334,10 @@ impl Reader {
     /// Asks the tiles; if what they say does not hold, makes them anew and asks once more.
     fn with_tiles<T>(
         &self,
+        size: u64,
         ask: impl Fn(&Tiles) -> Result<Option<T>, ReaderError>,
     ) -> Result<T, ReaderError> {
-        match self.tiles().and_then(|tiles| ask(&tiles)) {
+        match self.tiles(size).and_then(|tiles| ask(&tiles)) {
             Ok(Some(answer)) => return Ok(answer),
             Ok(None) | Err(ReaderError::Tiles(_)) => {}
             Err(error) => return Err(error),
@@ -348,21 +349,33 @@ impl Reader {
             }
             _ => {}
         }
-        ask(&self.tiles()?)?.ok_or(ReaderError::Contradiction)
+        ask(&self.tiles(size)?)?.ok_or(ReaderError::Contradiction)
     }
 
-    /// The tiles, up to the end of the log as it was last read.
-    fn tiles(&self) -> Result<Tiles, ReaderError> {
+    /// The tiles, at least up to `size`.
+    fn tiles(&self, size: u64) -> Result<Tiles, ReaderError> {
         let mut tiles = Tiles::open(self.places.tiles())?;
-        loop {
-            let after = tiles.size().checked_sub(1);
-            let query = Query { after, limit: Some(STRETCH), ..Query::default() };
-            let rows = self.index.events(&query)?;
-            if rows.is_empty() {
-                return Ok(tiles);
-            }
-            tiles.extend(tiles.size(), rows.into_iter().map(|row| row.leaf))?;
+        extend(&mut tiles, &self.index)?;
+        if tiles.size() < size {
+            // More was signed since the log was last read on.
+            let mut index = Index::open(&self.places, &self.log)?;
+            index.catch_up(&self.log)?;
+            extend(&mut tiles, &index)?;
         }
+        Ok(tiles)
+    }
+}
+
+/// Adds to the tiles what the index has more.
+fn extend(tiles: &mut Tiles, index: &Index) -> Result<(), ReaderError> {
+    loop {
+        let after = tiles.size().checked_sub(1);
+        let query = Query { after, limit: Some(STRETCH), ..Query::default() };
+        let rows = index.events(&query)?;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        tiles.extend(tiles.size(), rows.into_iter().map(|row| row.leaf))?;
     }
 }
 

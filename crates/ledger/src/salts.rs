@@ -40,9 +40,17 @@ const CHUNK: usize = 8192 * RECORD;
 
 impl Salts {
     pub(crate) fn create(path: &Path, id: LedgerId) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        // Whole or not at all: a start that was cut short would be in the way for ever.
+        let new = path.with_extension("new");
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&frame::header(SALTS_MAGIC, id))?;
-        file.sync_all()
+        file.sync_all()?;
+        std::fs::rename(&new, path)
+    }
+
+    pub(crate) const fn file(&self) -> &File {
+        &self.file
     }
 
     pub(crate) fn open(path: &Path, id: LedgerId) -> io::Result<Self> {
@@ -54,7 +62,8 @@ impl Salts {
     /// Appends records and waits for the disk. The caller holds the ledger's lock.
     pub(crate) fn append(&self, salts: &[(Digest, Salt)]) -> io::Result<()> {
         let length = self.file.metadata()?.len();
-        let torn = (length - HEADER as u64) % RECORD as u64;
+        let records = length.checked_sub(HEADER as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let torn = records % RECORD as u64;
         if torn != 0 {
             self.file.set_len(length - torn)?; // an append that was cut short
         }

@@ -23,7 +23,7 @@ pub(crate) mod sample;
 mod tests;
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -87,6 +87,9 @@ pub struct BodyCounts {
     pub pruned: u64,
 }
 
+/// So often is a ledger looked at whose bodies go while it is looked at.
+const LOOKS: u32 = 5;
+
 /// Why nothing can be said about a ledger.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
@@ -110,8 +113,24 @@ impl VerifyError {
 }
 
 /// Checks the ledger.
-pub fn verify(places: &Places, asked: Asked<'_>) -> Result<Report, VerifyError> {
+pub fn verify(places: &Places, mut asked: Asked<'_>) -> Result<Report, VerifyError> {
+    for _ in 1..LOOKS {
+        let report = look(places, &mut asked)?;
+        // A body that is missing may have been dropped on purpose after the log was read.
+        let is_missing = report.findings.iter().any(|finding| {
+            matches!(finding.code, Code::BodyMissing | Code::BodyDamaged | Code::SaltMissing)
+        });
+        let has_grown = || fs::metadata(places.log()).is_ok_and(|log| log.len() > report.bytes);
+        if !is_missing || !has_grown() {
+            return Ok(report);
+        }
+    }
+    look(places, &mut asked)
+}
+
+fn look(places: &Places, asked: &mut Asked<'_>) -> Result<Report, VerifyError> {
     let Asked { deep, key, checkpoints, progress } = asked;
+    let (deep, key, checkpoints) = (*deep, *key, *checkpoints);
     let mut found = Findings::default();
     // The head first, then the log, which only grows: so the log is never behind the head.
     let before = Snapshot::read(places)?;
@@ -119,14 +138,21 @@ pub fn verify(places: &Places, asked: Asked<'_>) -> Result<Report, VerifyError> 
     let derived = derived::read_checkpoint(places)?;
     let path = places.log();
     let Some(log) = anchor::absent(&path, File::open(&path))? else {
-        return Ok(without_log(places, &before, found));
+        // Whoever has something to hold it against knows that it was begun.
+        let is_known = key.is_some() || !checkpoints.is_empty();
+        return Ok(without_log(places, &before, is_known, found));
     };
     let mut pass = Pass::new(places, log, Rotations::new(first));
     pass.want(&before, checkpoints.iter().map(String::as_str).chain(derived.as_deref()));
     if deep {
         pass.look_deep(places);
     }
-    let settled = pass.run(places, before, progress, &mut found)?;
+    let mut show = |read: u64, all: u64| {
+        if let Some(progress) = progress {
+            progress(read, all);
+        }
+    };
+    let settled = pass.run(places, before, Some(&mut show), &mut found)?;
     let Pass { rotations, roots, chains, next, events, length, origin, bodies, tiles, .. } = pass;
     chains.finish(&mut found);
     let trusted = trusted(key, &rotations, &mut found);
@@ -188,10 +214,20 @@ fn judge_given(judge: &Judge<'_>, checkpoints: &[String], found: &mut Findings) 
     anchored
 }
 
-fn without_log(places: &Places, before: &Snapshot, mut found: Findings) -> Report {
+fn without_log(places: &Places, before: &Snapshot, is_known: bool, mut found: Findings) -> Report {
+    let at = Place::File(places.log());
+    if before.was_not_begun() && !is_known {
+        let text = "There is no log: the ledger was never begun, or beginning it was cut short.";
+        found.warn(Code::LogMissing, at, text.to_owned());
+        return report_without_log(found);
+    }
     let text = "The log is gone, with everything that was recorded. Look for a copy of it.";
-    found.damage(Code::LogMissing, Place::File(places.log()), text.to_owned());
+    found.damage(Code::LogMissing, at, text.to_owned());
     before.judge(places, None, &Rotations::new(before.first_key()), &mut found);
+    report_without_log(found)
+}
+
+fn report_without_log(found: Findings) -> Report {
     let (findings, left_out) = found.finish();
     Report {
         events: 0,

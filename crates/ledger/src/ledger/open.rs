@@ -19,6 +19,7 @@ use std::sync::Mutex;
 
 use super::queue::Queue;
 use super::tip::{self, Adopted, Link, Tip};
+use super::turn::Lock;
 use super::{Draft, Ledger, RecordError};
 use crate::anchor::{self, Anchor, AnchorError};
 use crate::event::{Event, LedgerCreated, LedgerRepaired};
@@ -68,16 +69,16 @@ pub struct Repair {
     pub kept: PathBuf,
 }
 
-/// Where the log ends after a rest was cut off.
-pub(super) struct Cut {
-    pub(super) end: u64,
-    repair: Repair,
+/// Why a rest was not cut off.
+pub(super) enum Uncut {
+    Damaged(LogError),
+    File(io::Error),
 }
 
 pub(super) fn open(places: &Places) -> Result<Ledger, OpenError> {
-    let lock = lock_file(places)?;
-    let turn = tip::Turn::take(&lock)?;
-    let is_new = begin(places)?;
+    let mut lock = lock_file(places)?;
+    let turn = lock.take()?;
+    begin(places)?;
     let anchor = Anchor::open(places)?;
     let log = open_log(places, &anchor)?;
     let head = anchor.head(places)?;
@@ -86,78 +87,80 @@ pub(super) fn open(places: &Places) -> Result<Ledger, OpenError> {
         let events = head.frontier.size();
         return Err(OpenError::CutShort { events, vouched: head.end, length });
     }
-    let (tip, repairs) = read_on(places, lock_file(places)?, anchor, log, head)?;
+    let (mut tip, repairs) = read_on(places, lock, anchor, log, head)?;
+    tip.record(places, told(tip.frontier.size(), &repairs)).map(drop)?;
+    finish_rotation(&mut tip, places)?;
     drop(turn);
-    let ledger = Ledger {
+    Ok(Ledger {
         places: places.clone(),
         id: tip.log.id(),
         repairs,
         tip: Mutex::new(tip),
         queue: Mutex::new(Queue::default()),
         gathered: std::sync::Condvar::new(),
+    })
+}
+
+/// What is to be recorded of the opening itself.
+fn told(events: u64, repairs: &[Repair]) -> Vec<Draft> {
+    let version = || env!("CARGO_PKG_VERSION").to_owned();
+    let created =
+        (events == 0).then(|| Draft::new(LedgerCreated { version: version(), reason: None }));
+    created.into_iter().chain(repairs.iter().map(Repair::told)).collect()
+}
+
+impl Repair {
+    /// The event that tells of it.
+    pub(super) fn told(&self) -> Draft {
+        Draft::new(LedgerRepaired {
+            what: "an append that was cut short was taken away".to_owned(),
+            offset: self.offset,
+            bytes: self.bytes,
+            reason: None,
+        })
+    }
+}
+
+/// Puts a new key in use that was recorded and then not put in place. The caller has the turn.
+fn finish_rotation(tip: &mut Tip, places: &Places) -> Result<(), OpenError> {
+    if tip.anchor.next(places).is_none() {
+        return Ok(());
+    }
+    let query = Query {
+        kind: Some("key.rotated".to_owned()),
+        newest_first: true,
+        limit: Some(1),
+        ..Query::default()
     };
-    ledger.tell(is_new)?;
-    ledger.finish_rotation()?;
-    Ok(ledger)
-}
-
-impl Ledger {
-    /// Records what opening did.
-    fn tell(&self, is_new: bool) -> Result<(), RecordError> {
-        let mut drafts = Vec::new();
-        if is_new {
-            let version = env!("CARGO_PKG_VERSION").to_owned();
-            drafts.push(Draft::new(LedgerCreated { version, reason: None }));
-        }
-        drafts.extend(self.repairs.iter().map(|repair| {
-            Draft::new(LedgerRepaired {
-                what: "an append that was cut short was taken away".to_owned(),
-                offset: repair.offset,
-                bytes: repair.bytes,
-                reason: None,
-            })
-        }));
-        self.record_all(drafts).map(drop)
+    let newest = Reader::open(places).and_then(|reader| {
+        let row = reader.events(&query)?.into_iter().next();
+        row.map(|row| reader.read(&row)).transpose()
+    });
+    let entry = newest.map_err(|error| OpenError::Rotation(Box::new(error)))?;
+    let recorded = entry.and_then(|entry| match Event::read(&entry.kind, &entry.fields) {
+        Ok(Event::KeyRotated(event)) => Some(event.new),
+        _ => None,
+    });
+    // One that is not on record is overwritten by the next exchange.
+    if let Some(key) = recorded {
+        tip.anchor.follow(places, &key)?;
+        tip.write_head();
     }
+    Ok(())
 }
 
-impl Ledger {
-    /// Puts a new key in use that was recorded and then not put in place.
-    fn finish_rotation(&self) -> Result<(), OpenError> {
-        let mut tip = self.tip();
-        let Some(next) = tip.anchor().next(&self.places) else { return Ok(()) };
-        let query = Query {
-            kind: Some("key.rotated".to_owned()),
-            newest_first: true,
-            limit: Some(1),
-            ..Query::default()
-        };
-        let newest = Reader::open(&self.places).and_then(|reader| {
-            let row = reader.events(&query)?.into_iter().next();
-            row.map(|row| reader.read(&row)).transpose()
-        });
-        let entry = newest.map_err(|error| OpenError::Rotation(Box::new(error)))?;
-        let recorded = entry.and_then(|entry| match Event::read(&entry.kind, &entry.fields) {
-            Ok(Event::KeyRotated(event)) => Some(event.new),
-            _ => None,
-        });
-        // Not recorded: another process may be about to. It is overwritten by the next exchange.
-        if recorded == Some(next.verifying().to_string()) {
-            tip.use_key(&self.places, next)?;
-        }
-        Ok(())
-    }
-}
-
-/// Makes what is not there yet. Whether the ledger is new.
-fn begin(places: &Places) -> Result<bool, OpenError> {
+/// Makes what is not there yet.
+fn begin(places: &Places) -> Result<(), OpenError> {
     let log = places.log();
-    let is_new = !Anchor::exists(places);
-    if is_new {
+    if !Anchor::exists(places) {
         if log.exists() {
             return Err(OpenError::NoAnchor { log, anchor: places.anchor().to_owned() });
         }
-        anchor::make_dir(places.anchor())?;
+        let events = Anchor::events_without_key(places);
+        if events > 0 {
+            return Err(OpenError::Gone { path: log, events });
+        }
+        make_dir(places.anchor())?;
         Anchor::create(places)?;
     }
     if !log.exists() {
@@ -167,19 +170,34 @@ fn begin(places: &Places) -> Result<bool, OpenError> {
             return Err(OpenError::Gone { path: log, events: head.frontier.size() });
         }
         make_log(places, &anchor)?;
-        return Ok(true);
     }
-    Ok(is_new)
+    Ok(())
+}
+
+/// Makes a directory that stays: what is acknowledged in it must not go with its name.
+fn make_dir(path: &Path) -> Result<(), OpenError> {
+    anchor::make_dir(path).map_err(plain)?;
+    path.parent().map_or(Ok(()), |parent| anchor::sync_dir(parent).map_err(plain))
+}
+
+/// The error about a file, without speaking of keys.
+fn plain(error: AnchorError) -> OpenError {
+    match error {
+        AnchorError::File { path, source } => OpenError::File { path, source },
+        AnchorError::Key { .. }
+        | AnchorError::Keys { .. }
+        | AnchorError::NoHead { .. }
+        | AnchorError::Unsigned { .. } => OpenError::Anchor(error),
+    }
 }
 
 fn make_log(places: &Places, anchor: &Anchor) -> Result<(), OpenError> {
     let log = places.log();
     let id = anchor::ledger_of(anchor.origin())
         .ok_or_else(|| AnchorError::Key { path: places.key() })?;
+    // Nothing was recorded yet, so whatever an earlier try left here is of no use.
     let salts = places.salts();
-    if !salts.exists() {
-        Salts::create(&salts, id).map_err(|source| file_error(&salts, source))?;
-    }
+    Salts::create(&salts, id).map_err(|source| file_error(&salts, source))?;
     let new = log.with_extension("new");
     let write = || -> io::Result<()> {
         let file =
@@ -204,7 +222,7 @@ fn open_log(places: &Places, anchor: &Anchor) -> Result<Log, OpenError> {
 /// Reads what was appended after the head was written.
 fn read_on(
     places: &Places,
-    lock: File,
+    lock: Lock,
     anchor: Anchor,
     log: Log,
     head: Head,
@@ -221,9 +239,12 @@ fn read_on(
     let end = match tip::adopt(&log, head.end, &mut frontier, &mut adopted) {
         Ok(end) => end,
         Err((end, error)) => {
-            let cut = cut_torn_tail(places, &log, &file, end, error).map_err(OpenError::Damaged)?;
-            repairs.push(cut.repair);
-            cut.end
+            let cut = cut_torn_tail(places, &log, &file, end, error);
+            repairs.push(cut.map_err(|error| match error {
+                Uncut::Damaged(error) => OpenError::Damaged(error),
+                Uncut::File(source) => file_error(&path, source),
+            })?);
+            end
         }
     };
     let own = head.own.map(|(sequence, hash)| Link { sequence, hash });
@@ -257,14 +278,12 @@ pub(super) fn cut_torn_tail(
     file: &File,
     end: u64,
     error: LogError,
-) -> Result<Cut, LogError> {
+) -> Result<Repair, Uncut> {
     let is_torn = matches!(error, LogError::Batch { .. });
-    if !is_torn || log.has_batch_behind(end)? {
-        return Err(error);
+    if !is_torn || log.has_batch_behind(end).map_err(Uncut::Damaged)? {
+        return Err(Uncut::Damaged(error));
     }
-    let path = places.log();
-    let read = |source| LogError::Read { path: path.clone(), source };
-    let bytes = log.length()?.saturating_sub(end);
+    let bytes = log.length().map_err(Uncut::Damaged)?.saturating_sub(end);
     let kept = places.ledger().join(format!("torn-{end}"));
     let cut = || -> io::Result<()> {
         let mut rest = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
@@ -273,29 +292,15 @@ pub(super) fn cut_torn_tail(
         file.set_len(end)?;
         file.sync_all()
     };
-    cut().map_err(read)?;
-    Ok(Cut { end, repair: Repair { offset: end, bytes, kept } })
+    cut().map_err(Uncut::File)?;
+    Ok(Repair { offset: end, bytes, kept })
 }
 
-fn lock_file(places: &Places) -> Result<File, OpenError> {
-    let path = places.lock();
-    let open = || {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-    };
-    let opened = open().or_else(|error| {
-        if error.kind() != io::ErrorKind::NotFound {
-            return Err(error);
-        }
-        anchor::make_dir(places.ledger()).map_err(io::Error::other)?;
-        open()
-    });
-    opened.map_err(|source| file_error(&path, source))
+fn lock_file(places: &Places) -> Result<Lock, OpenError> {
+    if !places.ledger().exists() {
+        make_dir(places.ledger())?;
+    }
+    Lock::open(places).map_err(|source| file_error(&places.lock(), source))
 }
 
 /// The kernel's name for this boot; zeros where it does not tell.
@@ -325,7 +330,7 @@ pub enum Mended {
 pub fn mend(places: &Places, reason: &str) -> Result<Mended, OpenError> {
     let error = match open(places) {
         Ok(_) => return Ok(Mended::Sound),
-        Err(error @ (OpenError::Record(_) | OpenError::File { .. })) => return Err(error),
+        Err(error) if is_of_the_disk(&error) => return Err(error),
         Err(error) => error,
     };
     let what = describe(&error);
@@ -339,6 +344,22 @@ pub fn mend(places: &Places, reason: &str) -> Result<Mended, OpenError> {
     Ok(mended)
 }
 
+/// Whether nothing is wrong with the ledger, only with getting at it.
+fn is_of_the_disk(error: &OpenError) -> bool {
+    match error {
+        OpenError::Record(_) | OpenError::File { .. } | OpenError::Rotation(_) => true,
+        OpenError::Damaged(error) => matches!(error, LogError::Read { .. }),
+        OpenError::Anchor(AnchorError::File { source, .. }) => {
+            source.kind() != io::ErrorKind::NotFound
+        }
+        OpenError::Anchor(_)
+        | OpenError::NoAnchor { .. }
+        | OpenError::Gone { .. }
+        | OpenError::Foreign { .. }
+        | OpenError::CutShort { .. } => false,
+    }
+}
+
 fn describe(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -346,8 +367,8 @@ fn describe(error: &dyn std::error::Error) -> String {
 
 /// A new head for a log that can be read from end to end.
 fn continued(places: &Places) -> Result<Option<Mended>, OpenError> {
-    let lock = lock_file(places)?;
-    let _turn = tip::Turn::take(&lock)?;
+    let mut lock = lock_file(places)?;
+    let _turn = lock.take()?;
     let (Ok(log), Ok(mut anchor)) = (Log::open(&places.log()), Anchor::open_without_head(places))
     else {
         return Ok(None);

@@ -3,26 +3,27 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use belljar_model::RunId;
-use rustix::fs::FlockOperation;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::open::{self, Uncut};
 use super::queue::{Answer, Pending};
+use super::turn::{self, Lock};
 use super::{Draft, Keys, Receipt, RecordError, anchor_error};
 use crate::bodies::Bodies;
 use crate::body::Salt;
 use crate::digest::Digest;
 use crate::entry::{Entry, EntryView, Moment};
+use crate::event::KeyRotated;
+use crate::field::Raw;
 use crate::frame::{self, MAX_PAYLOAD};
 use crate::head::Head;
 use crate::index::Index;
 use crate::log::{Located, Log, LogError};
 use crate::merkle::Frontier;
-use crate::note::SigningKey;
+use crate::note::VerifyingKey;
 use crate::places::Places;
 use crate::salts::Salts;
 
@@ -32,7 +33,7 @@ pub(super) struct Tip {
     pub(super) log: Log,
     /// The same file, for appending.
     pub(super) file: File,
-    pub(super) lock: File,
+    pub(super) lock: Lock,
     pub(super) salts: Salts,
     pub(super) anchor: Keys,
     /// Drawn on opening, so that a batch tells who wrote it.
@@ -68,16 +69,7 @@ struct Batch {
     answers: Vec<(u64, Vec<Receipt>)>,
 }
 
-/// Held while the log may grow; given back when it is dropped.
-pub(super) struct Turn<'a>(&'a File);
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
 impl Tip {
-    pub(super) const fn anchor(&self) -> &Keys {
-        &self.anchor
-    }
-
     /// Writes everything that waits; one answer for each.
     pub(super) fn commit(&mut self, places: &Places, waiting: Vec<Pending>) -> Vec<(u64, Answer)> {
         let tickets: Vec<u64> = waiting.iter().map(|pending| pending.ticket).collect();
@@ -96,11 +88,7 @@ impl Tip {
         waiting: Vec<Pending>,
         answers: &mut Vec<(u64, Answer)>,
     ) -> Result<(), RecordError> {
-        if self.broken {
-            return Err(RecordError::Broken);
-        }
-        let lock = self.lock.try_clone().map_err(doing("use the lock of the ledger"))?;
-        let _turn = Turn::take(&lock)?;
+        let _turn = self.lock.take()?;
         self.catch_up(places)?;
         let mut batch = Batch::default();
         for pending in waiting {
@@ -117,11 +105,39 @@ impl Tip {
         self.write(batch, answers)
     }
 
+    /// Records events at once. The caller has the turn.
+    pub(super) fn record(
+        &mut self,
+        places: &Places,
+        drafts: Vec<Draft>,
+    ) -> Result<Vec<Receipt>, RecordError> {
+        if drafts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let pending = Pending { ticket: 0, drafts, moment: now() };
+        let batch = self.add(places, &Batch::default(), pending)?;
+        let mut answers = Vec::new();
+        self.write(batch, &mut answers)?;
+        answers.pop().map_or(Err(RecordError::Broken), |(_, answer)| answer)
+    }
+
     /// Reads what others appended since we last looked. The caller has the turn.
     fn catch_up(&mut self, places: &Places) -> Result<(), RecordError> {
+        if self.broken {
+            return Err(RecordError::Broken);
+        }
+        // Files that were moved away or removed would take everything that is appended with them.
+        for (file, path) in [(&self.file, places.log()), (self.salts.file(), places.salts())] {
+            if !turn::is_at(file, &path) {
+                return Err(changed(LogError::Exchanged { path }));
+            }
+        }
         let length = self.log.length().map_err(changed)?;
         if length == self.end {
             return Ok(());
+        }
+        if length < self.end {
+            return Err(changed(LogError::Shrunk { expected: self.end, found: length }));
         }
         let mut adopted = Adopted::default();
         let read = adopt(&self.log, self.end, &mut self.frontier, &mut adopted);
@@ -131,20 +147,29 @@ impl Tip {
                 self.runs.insert(run, link);
             }
         }
-        // A torn rest here was left by a process that died just now: taken away as on opening.
-        self.end = match read {
-            Ok(end) => end,
-            Err((end, error)) => {
-                super::open::cut_torn_tail(places, &self.log, &self.file, end, error)
-                    .map_err(changed)?
-                    .end
-            }
+        let (end, damage) = match read {
+            Ok(end) => (end, None),
+            Err((end, error)) => (end, Some(error)),
         };
-        if adopted.rotated {
-            self.anchor.reload(places).map_err(anchor_error)?;
+        self.end = end;
+        if let Some(key) = adopted.key {
+            self.anchor.follow(places, &key).map_err(anchor_error)?;
         }
         self.generation = self.anchor.generation().unwrap_or(0).max(self.generation);
-        Ok(())
+        match damage {
+            Some(error) => self.repair(places, error),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes away the rest that a process left which died just now, as on opening, and says so.
+    fn repair(&mut self, places: &Places, error: LogError) -> Result<(), RecordError> {
+        let cut = open::cut_torn_tail(places, &self.log, &self.file, self.end, error);
+        let repair = cut.map_err(|error| match error {
+            Uncut::Damaged(error) => changed(error),
+            Uncut::File(error) => doing("take away an append that was cut short")(error),
+        })?;
+        self.record(places, vec![repair.told()]).map(drop)
     }
 
     /// Encodes the events of one caller behind those of `batch`.
@@ -159,6 +184,9 @@ impl Tip {
         let count = pending.drafts.len();
         let mut receipts = Vec::with_capacity(count);
         for (index, draft) in (first..).zip(pending.drafts) {
+            if let Some(cause) = draft.cause.filter(|cause| *cause >= index) {
+                return Err(RecordError::Cause { cause, index });
+            }
             let before = self.before(places, [&more, batch], &draft)?;
             let moment = Moment { boot: self.boot, ..pending.moment };
             receipts.push(more.encode(index, before, moment, &draft)?);
@@ -251,22 +279,43 @@ impl Tip {
         self.anchor.write(&head).ok(); // see above
     }
 
-    /// Signs with a new key from now on.
-    pub(super) fn use_key(&mut self, places: &Places, key: SigningKey) -> Result<(), RecordError> {
-        let lock = self.lock.try_clone().map_err(doing("use the lock of the ledger"))?;
-        let _turn = Turn::take(&lock)?;
-        self.catch_up(places)?;
-        self.anchor.replace(places, key).map_err(anchor_error)?;
+    /// The same when something depends on it: then it must be on disk.
+    fn sign_durably(&mut self) -> Result<(), RecordError> {
         self.write_head();
-        Ok(())
+        let signs = |head: Head| head.generation == self.generation && head.end == self.end;
+        let is_signed = self.anchor.newest().is_some_and(signs);
+        let failed = || io::Error::other("the signed checkpoint was not written");
+        let synced = if is_signed { self.anchor.sync() } else { Err(failed()) };
+        synced.map_err(doing("sign the ledger"))
     }
 
-    /// Does something to the ledger's other files while nobody appends.
+    /// Exchanges the key, in one turn: nobody signs between the event and the exchange.
+    pub(super) fn rotate_key(&mut self, places: &Places) -> Result<VerifyingKey, RecordError> {
+        let _turn = self.lock.take()?;
+        self.catch_up(places)?;
+        let (key, endorsement) = self.anchor.successor(places).map_err(anchor_error)?;
+        let (old, new) = (self.anchor.verifying(), key.verifying());
+        let event = KeyRotated { old: old.to_string(), new: new.to_string(), endorsement };
+        self.record(places, vec![Draft::new(event)]).map(drop)?;
+        let replaced = self.anchor.replace(places, key);
+        if replaced.is_err() {
+            self.anchor.reload(places).ok(); // whichever of the two is on disk now
+        }
+        self.write_head();
+        replaced.map_err(anchor_error)?;
+        Ok(new)
+    }
+
+    /// Does something to the ledger's other files while nobody appends, when everything that is on
+    /// record is also signed.
     pub(super) fn in_turn<T>(
-        &self,
+        &mut self,
+        places: &Places,
         act: impl FnOnce() -> Result<T, RecordError>,
     ) -> Result<T, RecordError> {
-        let _turn = Turn::take(&self.lock)?;
+        let _turn = self.lock.take()?;
+        self.catch_up(places)?;
+        self.sign_durably()?;
         act()
     }
 }
@@ -321,48 +370,13 @@ impl Batch {
     }
 }
 
-impl<'a> Turn<'a> {
-    /// Waits for the lock, and says who has it when that takes too long.
-    pub(super) fn take(lock: &'a File) -> Result<Self, RecordError> {
-        let began = Instant::now();
-        let mut pause = Duration::from_micros(50);
-        loop {
-            match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {
-                    let name = format!("{:<10}", std::process::id());
-                    lock.write_all_at(name.as_bytes(), 0).ok(); // only for the message below
-                    return Ok(Self(lock));
-                }
-                Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < PATIENCE => {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(2));
-                }
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    let mut name = [0; 10];
-                    let count = lock.read_at(&mut name, 0).unwrap_or(0);
-                    let name = String::from_utf8_lossy(name.get(..count).unwrap_or_default());
-                    let holder = format!("pid {}", name.trim());
-                    return Err(RecordError::Busy { holder, seconds: PATIENCE.as_secs() });
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(doing("lock the ledger")(error.into())),
-            }
-        }
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        rustix::fs::flock(self.0, FlockOperation::Unlock).ok(); // closing it would do the same
-    }
-}
-
 /// What was found when reading on.
 #[derive(Debug, Default)]
 pub(super) struct Adopted {
     pub(super) own: Option<Link>,
     pub(super) runs: HashMap<RunId, Link>,
-    pub(super) rotated: bool,
+    /// The newest key that the log names.
+    pub(super) key: Option<String>,
     pub(super) events: u64,
 }
 
@@ -395,7 +409,13 @@ impl Adopted {
             Ok(run) => drop(self.runs.insert(run, link)),
             Err(_) => {
                 self.own = Some(link);
-                self.rotated |= view.kind == "key.rotated";
+                if view.kind == "key.rotated" {
+                    view.walk(|name, value| {
+                        if let ("new", Raw::Text(key)) = (name, value) {
+                            self.key = Some(key.to_owned());
+                        }
+                    });
+                }
             }
         }
     }

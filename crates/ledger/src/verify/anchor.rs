@@ -62,6 +62,14 @@ impl Snapshot {
         })
     }
 
+    /// Whether this is what beginning a ledger leaves before there is a log: the key comes last, and
+    /// no head has an event.
+    pub(super) fn was_not_begun(&self) -> bool {
+        let has_key = !matches!(self.key, Key::Missing);
+        let has_head = self.heads().next().is_some();
+        self.heads().all(|head| head.frontier.size() == 0) && (has_head || !has_key)
+    }
+
     /// Takes a damaged half of the head for one that is being written.
     pub(super) fn pass_over_damage(&mut self) {
         if self.heads().next().is_some() {

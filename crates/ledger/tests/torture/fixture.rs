@@ -1,0 +1,265 @@
+//! A ledger in a directory of its own, and a second reading of its log.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::{Path, PathBuf};
+
+use belljar_ledger::{
+    Asked, Body, Code, Digest, Draft, Entry, Ledger, Places, Report, RunCreated, RunExec, Severity,
+    verify,
+};
+use belljar_model::RunId;
+use tempfile::TempDir;
+
+/// A state directory.
+pub(crate) struct Home {
+    dir: TempDir,
+}
+
+/// Events that somebody was told are on disk.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Acknowledged {
+    pub(crate) events: BTreeMap<u64, Digest>,
+    /// Bodies that are gone for good.
+    pub(crate) redacted: Vec<Digest>,
+}
+
+pub(crate) const HEADER: usize = 64;
+
+impl Home {
+    /// In memory where that is possible: a kill or a fault is the same there, and sooner over.
+    pub(crate) fn new() -> Self {
+        let memory = Path::new("/dev/shm");
+        let dir = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
+        Self { dir: dir.unwrap() }
+    }
+
+    pub(crate) fn on_disk() -> Self {
+        Self { dir: TempDir::new().unwrap() }
+    }
+
+    /// One in which a few events are recorded.
+    pub(crate) fn with_events(count: u32) -> Self {
+        let home = Self::new();
+        let ledger = home.open();
+        for number in 0..count {
+            ledger.record(Draft::new(event(number))).map(drop).unwrap();
+        }
+        home
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn places(&self) -> Places {
+        Places::under(self.path())
+    }
+
+    #[track_caller]
+    pub(crate) fn open(&self) -> Ledger {
+        Ledger::open(&self.places()).unwrap()
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.places().log()
+    }
+
+    #[track_caller]
+    pub(crate) fn verify(&self) -> Report {
+        verify_deep(&self.places())
+    }
+
+    /// A copy of everything as it is now.
+    pub(crate) fn copy(&self) -> Self {
+        let copy = Self::new();
+        copy_tree(self.path(), copy.path());
+        copy
+    }
+
+    /// Everything that was acknowledged is there, nothing is damaged, and the ledger goes on.
+    #[track_caller]
+    pub(crate) fn check(&self, told: &Acknowledged) {
+        let places = self.places();
+        let before = verify_deep(&places);
+        assert!(before.is_sound(), "{:#?}", before.findings);
+        check_there(&self.log(), told);
+        let ledger = match Ledger::open(&places) {
+            Ok(ledger) => ledger,
+            Err(error) => panic!("{error:?}: {:#?}", before.findings),
+        };
+        let receipt = ledger.record(Draft::new(event(1))).unwrap();
+        drop(ledger);
+        let after = verify_deep(&places);
+        assert!(after.is_sound(), "{:#?}", after.findings);
+        assert_eq!(after.signed, Some(receipt.index() + 1), "{:#?}", after.findings);
+        let told_of = [
+            Code::RotationUnfinished,
+            Code::HeadRetiredKey,
+            Code::RedactionUnfinished,
+            Code::HeadSlotDamaged,
+        ];
+        for finding in &after.findings {
+            let fine = finding.severity == Severity::Note || told_of.contains(&finding.code);
+            assert!(fine, "{finding:?}");
+        }
+        check_there(&self.log(), told);
+        for hash in &told.redacted {
+            let digits = hash.to_string();
+            let (shelf, name) = digits.split_at(2);
+            assert!(!places.ledger().join("bodies").join(shelf).join(name).exists(), "{hash}");
+        }
+    }
+}
+
+#[track_caller]
+pub(crate) fn verify_deep(places: &Places) -> Report {
+    verify(places, Asked { deep: true, ..Asked::default() }).unwrap()
+}
+
+pub(crate) fn codes(report: &Report) -> Vec<(Severity, Code)> {
+    let mut codes: Vec<_> =
+        report.findings.iter().map(|finding| (finding.severity, finding.code)).collect();
+    codes.dedup();
+    codes
+}
+
+pub(crate) fn damages(report: &Report) -> Vec<Code> {
+    let mut found: Vec<Code> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Damage)
+        .map(|finding| finding.code)
+        .collect();
+    found.dedup();
+    found
+}
+
+pub(crate) fn copy_tree(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            fs::create_dir_all(&target).unwrap();
+            copy_tree(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), &target).unwrap();
+        }
+    }
+}
+
+#[track_caller]
+fn check_there(log: &Path, told: &Acknowledged) {
+    // A ledger that was never begun has no log.
+    let log = if log.exists() { fs::read(log).unwrap() } else { Vec::new() };
+    let leaves: Vec<Digest> = batches(&log).concat();
+    for (index, hash) in &told.events {
+        let found = leaves.get(usize::try_from(*index).unwrap());
+        assert_eq!(found, Some(hash), "event {index} of {} was acknowledged", leaves.len());
+    }
+}
+
+/// The leaf hashes of each whole batch, read as the page about the format says; ends at the first
+/// bytes that are no batch. Every event must be of its chain.
+#[track_caller]
+pub(crate) fn batches(log: &[u8]) -> Vec<Vec<Digest>> {
+    let mut all = Vec::new();
+    let mut chains: BTreeMap<String, (u64, Digest)> = BTreeMap::new();
+    let mut next = 0;
+    for (_, bytes) in spans(log) {
+        let mut rest = &bytes[28..bytes.len() - 32];
+        assert_eq!(number(&bytes[8..16]), next, "indices have no gap");
+        let mut leaves = Vec::new();
+        while !rest.is_empty() {
+            let length = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
+            let event = &rest[2..2 + length];
+            rest = &rest[2 + length..];
+            let leaf = Digest::leaf(event);
+            let entry = Entry::decode(event).unwrap();
+            let chain = entry.run.map(|run| run.to_string()).unwrap_or_default();
+            let before = chains.insert(chain, (entry.sequence, leaf));
+            assert_eq!(entry.sequence, before.map_or(0, |(sequence, _)| sequence + 1));
+            assert_eq!(entry.previous, before.map(|(_, hash)| hash));
+            leaves.push(leaf);
+        }
+        assert_eq!(number(&[&[0; 4], &bytes[16..20]].concat()), leaves.len() as u64);
+        next += leaves.len() as u64;
+        all.push(leaves);
+    }
+    all
+}
+
+/// Where each whole batch begins, and its bytes.
+pub(crate) fn spans(log: &[u8]) -> Vec<(usize, &[u8])> {
+    let mut spans = Vec::new();
+    let mut at = HEADER;
+    while let Some(head) = log.get(at..at + 28) {
+        let payload = usize::try_from(number(&[&[0; 4], &head[4..8]].concat())).unwrap();
+        let Some(bytes) = log.get(at..at + 28 + payload + 32).filter(|_| head.starts_with(b"BJB1"))
+        else {
+            break;
+        };
+        let mut leaves = Vec::new();
+        let mut rest = &bytes[28..28 + payload];
+        while let Some(length) = rest.get(..2).map(|two| u16::from_be_bytes([two[0], two[1]])) {
+            let Some(event) = rest.get(2..2 + usize::from(length)) else { break };
+            leaves.push(Digest::leaf(event));
+            rest = &rest[2 + event.len()..];
+        }
+        let mut parts: Vec<&[u8]> = vec![b"belljar batch 1\0", head];
+        parts.extend(leaves.iter().map(|leaf| leaf.as_bytes().as_slice()));
+        if !rest.is_empty() || Digest::of(&parts).as_bytes() != &bytes[28 + payload..] {
+            break;
+        }
+        spans.push((at, bytes));
+        at += bytes.len();
+    }
+    spans
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(bytes.try_into().unwrap())
+}
+
+pub(crate) fn event(number: u32) -> RunExec {
+    RunExec { program: format!("/bin/{number}").into_bytes() }
+}
+
+pub(crate) fn created() -> RunCreated {
+    created_with(Body::hash_of(b"sh\0-c\0true").unwrap())
+}
+
+pub(crate) fn created_with(command: Body) -> RunCreated {
+    RunCreated {
+        name: None,
+        template: "default".into(),
+        mode: "overlay".into(),
+        net: "none".into(),
+        policy: Digest::of(&[b"policy"]),
+        workspace: None,
+        record: "bodies".into(),
+        command,
+        environment: vec!["PATH".into()],
+        limits: vec!["memory=1".into()],
+    }
+}
+
+pub(crate) fn run_id() -> RunId {
+    RunId::new(random() >> 16, u32::try_from(random() >> 32).unwrap())
+}
+
+/// std's only source of randomness: every state is keyed anew.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+pub(crate) fn below(limit: u64) -> u64 {
+    random() % limit
+}
+
+/// How often to do what is done at random.
+pub(crate) fn times(count: u64) -> u64 {
+    let factor = std::env::var("BELLJAR_TORTURE").ok().and_then(|text| text.parse().ok());
+    count * factor.unwrap_or(1)
+}

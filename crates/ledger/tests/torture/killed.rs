@@ -1,0 +1,130 @@
+//! Processes that are killed at any moment: what they were told is there, and the next one goes on.
+
+use crate::child::Process;
+use crate::fixture::{Acknowledged, Home, below, times, verify_deep};
+
+/// Every call with which something is changed, locked or said.
+const CALLS: [&str; 9] = [
+    "write",
+    "pwrite64",
+    "ftruncate",
+    "fsync",
+    "fdatasync",
+    "rename",
+    "mkdir",
+    "unlinkat",
+    "flock",
+];
+
+impl Acknowledged {
+    fn add(&mut self, more: Self) {
+        for (index, hash) in more.events {
+            let before = self.events.insert(index, hash);
+            assert_eq!(before, None, "event {index} was acknowledged twice");
+        }
+        self.redacted.extend(more.redacted);
+    }
+}
+
+/// Several processes at once, each with several threads, all in one ledger.
+#[test]
+fn h04_h12_kills_during_concurrent_appends_lose_nothing() {
+    let home = Home::on_disk();
+    let start = || Process::start(&[], "mixed", home.path());
+    let mut told = Acknowledged::default();
+    let mut processes: Vec<Process> = (0..3).map(|_| start()).collect();
+    let kills = times(150);
+    for kill in 0..kills {
+        let place = usize::try_from(below(3)).unwrap();
+        let victim = std::mem::replace(&mut processes[place], start());
+        // Sometimes at once, so that it dies while it opens the ledger.
+        victim.wait_for(below(40));
+        let ended = victim.kill();
+        assert!(ended.was_killed(), "{ended:?}");
+        told.add(ended.told);
+        if kill % 25 == 0 {
+            let report = verify_deep(&home.places());
+            assert!(report.is_sound(), "{:#?}", report.findings);
+        }
+    }
+    for process in processes {
+        told.add(process.kill().told);
+    }
+    assert!(told.events.len() as u64 > kills, "only {} events", told.events.len());
+    home.check(&told);
+}
+
+/// The same with a new ledger each time, so that many die while it is begun.
+#[test]
+fn h12_kills_while_a_ledger_is_begun_lose_nothing() {
+    for round in 0..times(25) {
+        let home = Home::new();
+        let processes: Vec<Process> =
+            (0..2).map(|_| Process::start(&[], "mixed", home.path())).collect();
+        processes[0].wait_for(1 + round % 5);
+        let mut told = Acknowledged::default();
+        for process in processes {
+            told.add(process.kill().told);
+        }
+        home.check(&told);
+    }
+}
+
+/// Kills a process before its first, second, third … system call of each kind.
+#[track_caller]
+fn check_killed_at_every_call(act: &str, prepare: impl Fn() -> Home) {
+    let kills: u32 = CALLS.iter().map(|call| killed_at(call, act, &prepare)).sum();
+    assert!(kills > 20, "only {kills} kills");
+}
+
+#[track_caller]
+fn killed_at(call: &str, act: &str, prepare: impl Fn() -> Home) -> u32 {
+    for when in 1.. {
+        let home = prepare();
+        let (trace, inject) =
+            (format!("trace={call}"), format!("inject={call}:signal=KILL:when={when}"));
+        let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
+        let ended = Process::start(&strace, act, home.path()).end();
+        home.check(&ended.told);
+        if !ended.was_killed() {
+            assert!(ended.status.success() && !ended.said.contains("error"), "{ended:?}");
+            return when - 1;
+        }
+    }
+    0
+}
+
+#[test]
+fn h05_h12_killed_at_every_call_of_the_beginning() {
+    check_killed_at_every_call("open", Home::new);
+}
+
+#[test]
+fn h12_killed_at_every_call_of_recording() {
+    check_killed_at_every_call("record", || Home::with_events(2));
+}
+
+#[test]
+fn h12_killed_at_every_call_of_an_exchange_of_keys() {
+    check_killed_at_every_call("rotate", || Home::with_events(1));
+}
+
+#[test]
+fn h09_h12_killed_at_every_call_of_a_redaction() {
+    check_killed_at_every_call("redact", || Home::with_events(1));
+}
+
+#[test]
+fn h12_killed_at_every_call_of_pruning() {
+    check_killed_at_every_call("prune", || Home::with_events(1));
+}
+
+/// A tail that a killed process left is taken away by one that dies over it, too.
+#[test]
+fn h12_killed_at_every_call_of_a_repair() {
+    check_killed_at_every_call("record", || {
+        let home = Home::with_events(3);
+        crate::tails::leave_half_a_batch(&home);
+        home
+    });
+}

@@ -1,0 +1,284 @@
+//! Somebody changes, exchanges or removes files of a ledger. Each test first shows that the ledger
+//! was sound before.
+
+use std::fs;
+use std::path::Path;
+
+use belljar_ledger::{
+    AnchorError, Asked, Code, Digest, Draft, HeaderError, Ledger, LogError, Mended, OpenError,
+    Places, Reader, RecordError, Report, mend, open_checkpoint, public_keys, verify,
+    verify_consistency,
+};
+
+use crate::fixture::{
+    Acknowledged, Home, codes, copy_tree, created, damages, event, run_id, verify_deep,
+};
+
+fn sound(count: u32) -> Home {
+    let home = Home::with_events(count);
+    assert_eq!(codes(&home.verify()), []);
+    home
+}
+
+fn replace(from: &Path, to: &Path) {
+    fs::remove_dir_all(to).unwrap();
+    fs::create_dir(to).unwrap();
+    copy_tree(from, to);
+}
+
+fn checkpoint(home: &Home) -> String {
+    Reader::open(&home.places()).unwrap().checkpoint().unwrap().1
+}
+
+fn held_against(home: &Home, checkpoint: &str) -> Report {
+    let checkpoints = [checkpoint.to_owned()];
+    verify(&home.places(), Asked { checkpoints: &checkpoints, ..Asked::default() }).unwrap()
+}
+
+#[track_caller]
+fn check_refused(places: &Places, why: impl Fn(&OpenError) -> bool, code: Code) {
+    let error = Ledger::open(places).unwrap_err();
+    assert!(why(&error), "{error:?}");
+    let found = damages(&verify_deep(places));
+    assert!(found.contains(&code), "{found:?}");
+}
+
+#[test]
+fn h01_h02_an_older_copy_of_the_ledger_is_refused() {
+    let home = sound(3);
+    let old = home.copy();
+    home.open().record(Draft::new(event(1))).map(drop).unwrap();
+    replace(old.places().ledger(), home.places().ledger());
+    let why = |error: &OpenError| matches!(error, OpenError::CutShort { events: 5, .. });
+    check_refused(&home.places(), why, Code::LogTruncated);
+}
+
+#[test]
+fn h02_a_ledger_that_is_gone_is_not_begun_anew() {
+    let gone = |error: &OpenError| matches!(error, OpenError::Gone { events: 4, .. });
+    let home = sound(3);
+    fs::remove_dir_all(home.places().ledger()).unwrap();
+    check_refused(&home.places(), gone, Code::LogMissing);
+    // Nor when the signing key went with it: the head still says what there was.
+    fs::remove_file(home.places().anchor().join("key")).unwrap();
+    let head = fs::read(home.places().anchor().join("head")).unwrap();
+    check_refused(&home.places(), gone, Code::LogMissing);
+    assert_eq!(fs::read(home.places().anchor().join("head")).unwrap(), head);
+}
+
+/// With the machine's files all put back nothing here can tell; a checkpoint from elsewhere can.
+#[test]
+fn h01_h03_an_older_copy_of_everything_contradicts_a_checkpoint_from_elsewhere() {
+    let home = sound(3);
+    let old = home.copy();
+    home.open().record(Draft::new(event(1))).map(drop).unwrap();
+    let elsewhere = checkpoint(&home);
+    assert_eq!(held_against(&home, &elsewhere).anchored, Some(5));
+    assert_eq!(damages(&held_against(&home, &elsewhere)), []);
+    assert_eq!(codes(&old.verify()), [], "the copy alone is as good as the ledger was");
+    assert_eq!(damages(&held_against(&old, &elsewhere)), [Code::CheckpointAhead]);
+    old.open().record(Draft::new(event(2))).map(drop).unwrap();
+    assert_eq!(damages(&held_against(&old, &elsewhere)), [Code::CheckpointForked]);
+}
+
+/// Two continuations of one ledger: each is sound alone, and no proof leads from one to the other.
+#[test]
+fn h04_two_continuations_contradict_each_other() {
+    let home = sound(3);
+    let other = home.copy();
+    let mut notes = Vec::new();
+    for (number, home) in (7..).zip([&home, &other]) {
+        home.open()
+            .record_all(vec![Draft::new(event(number)), Draft::new(event(0))])
+            .map(drop)
+            .unwrap();
+        assert_eq!(codes(&home.verify()), []);
+        notes.push(checkpoint(home));
+    }
+    assert_eq!(damages(&held_against(&home, &notes[1])), [Code::CheckpointForked]);
+    assert_eq!(damages(&held_against(&other, &notes[0])), [Code::CheckpointForked]);
+    let keys = public_keys(&home.places()).unwrap();
+    let (theirs, _) = open_checkpoint(&notes[1], &keys).unwrap();
+    home.open().record(Draft::new(event(1))).map(drop).unwrap();
+    let reader = Reader::open(&home.places()).unwrap();
+    let (ours, _) = reader.checkpoint().unwrap();
+    let proof = reader.consistency(theirs.size(), ours.size()).unwrap();
+    let own = reader.root_at(theirs.size()).unwrap();
+    let prove =
+        |root: Digest| verify_consistency(theirs.size(), &root, ours.size(), &ours.root(), &proof);
+    prove(own).unwrap();
+    prove(theirs.root()).unwrap_err();
+}
+
+#[test]
+fn h03_a_ledger_made_anew_with_another_key_is_found_out() {
+    let home = sound(3);
+    let key = public_keys(&home.places()).unwrap().remove(0);
+    let elsewhere = checkpoint(&home);
+    let forged = sound(3);
+    // Only the log and its neighbours: the anchor knows better.
+    let both = home.copy();
+    replace(forged.places().ledger(), both.places().ledger());
+    let foreign = |error: &OpenError| matches!(error, OpenError::Foreign { .. });
+    check_refused(&both.places(), foreign, Code::LogOfAnotherLedger);
+    // The anchor too: whoever has a key or a checkpoint from before knows better.
+    replace(forged.places().anchor(), both.places().anchor());
+    assert_eq!(codes(&both.verify()), [], "alone it is a ledger like any other");
+    let asked = Asked { key: Some(&key), ..Asked::default() };
+    let found = damages(&verify(&both.places(), asked).unwrap());
+    assert!(found.contains(&Code::KeyNotOfLedger), "{found:?}");
+    let found = damages(&held_against(&both, &elsewhere));
+    assert_eq!(found, [Code::CheckpointOfAnotherLedger]);
+}
+
+#[test]
+fn h02_h03_without_its_anchor_a_ledger_is_not_continued() {
+    let no_anchor = |error: &OpenError| matches!(error, OpenError::NoAnchor { .. });
+    let home = sound(3);
+    fs::remove_dir_all(home.places().anchor()).unwrap();
+    check_refused(&home.places(), no_anchor, Code::HeadMissing);
+
+    let home = sound(3);
+    fs::remove_file(home.places().anchor().join("key")).unwrap();
+    assert!(no_anchor(&Ledger::open(&home.places()).unwrap_err()));
+    assert_eq!(damages(&home.verify()), [], "a copy without the key can be verified");
+
+    let home = sound(3);
+    fs::remove_file(home.places().anchor().join("head")).unwrap();
+    let no_head = |error: &OpenError| matches!(error, OpenError::Anchor(AnchorError::File { .. }));
+    check_refused(&home.places(), no_head, Code::HeadMissing);
+
+    let home = sound(3);
+    fs::write(home.places().anchor().join("head"), [0; 8192]).unwrap();
+    let no_head =
+        |error: &OpenError| matches!(error, OpenError::Anchor(AnchorError::NoHead { .. }));
+    check_refused(&home.places(), no_head, Code::HeadMissing);
+
+    let home = sound(3);
+    fs::remove_file(home.places().anchor().join("keys")).unwrap();
+    check_refused(&home.places(), |error| matches!(error, OpenError::Anchor(_)), Code::KeysMissing);
+
+    // What another key signed is no head of ours.
+    let (home, other) = (sound(3), sound(3));
+    let head = |home: &Home| home.places().anchor().join("head");
+    fs::copy(head(&other), head(&home)).unwrap();
+    let unsigned =
+        |error: &OpenError| matches!(error, OpenError::Anchor(AnchorError::Unsigned { .. }));
+    check_refused(&home.places(), unsigned, Code::HeadUnknownKey);
+}
+
+/// A log of a version to come, with a start that is whole, is not taken for damage.
+#[test]
+fn h08_h12_another_version_is_refused_by_name() {
+    for (version, is_whole) in [(0, true), (2, true), (255, true), (2, false)] {
+        let home = sound(2);
+        let mut log = fs::read(home.log()).unwrap();
+        log[15] = version;
+        if is_whole {
+            let check = Digest::of(&[&log[..32]]);
+            log[32..64].copy_from_slice(check.as_bytes());
+        }
+        fs::write(home.log(), &log).unwrap();
+        let named = if is_whole { HeaderError::Version(version) } else { HeaderError::Damaged };
+        let why = |error: &OpenError| matches!(error, OpenError::Damaged(LogError::Header { source, .. }) if *source == named);
+        let code = if is_whole { Code::LogNewer } else { Code::LogHeaderDamaged };
+        check_refused(&home.places(), why, code);
+        assert_eq!(fs::read(home.log()).unwrap(), log);
+    }
+}
+
+/// Whoever has the ledger open notices that its files were taken away or exchanged.
+#[test]
+fn h02_h05_an_open_ledger_notices_that_its_files_are_gone() {
+    let changed = |error: &RecordError| matches!(error, RecordError::Changed(_));
+    let home = sound(3);
+    let ledger = home.open();
+    fs::rename(home.log(), home.log().with_extension("away")).unwrap();
+    let error = ledger.record(Draft::new(event(1))).unwrap_err();
+    assert!(changed(&error), "{error:?}");
+    fs::rename(home.log().with_extension("away"), home.log()).unwrap();
+    ledger.record(Draft::new(event(1))).map(drop).unwrap();
+
+    // An older copy in its place, under it.
+    let home = sound(3);
+    let old = home.copy();
+    let ledger = home.open();
+    ledger.record(Draft::new(event(1))).map(drop).unwrap();
+    fs::remove_file(home.log()).unwrap();
+    fs::copy(old.log(), home.log()).unwrap();
+    let error = ledger.record(Draft::new(event(1))).unwrap_err();
+    assert!(changed(&error), "{error:?}");
+
+    // Cut short, under it.
+    let home = sound(3);
+    let ledger = home.open();
+    let log = fs::read(home.log()).unwrap();
+    fs::OpenOptions::new().write(true).open(home.log()).unwrap().set_len(100).unwrap();
+    let error = ledger.record(Draft::new(event(1))).unwrap_err();
+    assert!(changed(&error), "{error:?}");
+    assert_eq!(fs::read(home.log()).unwrap(), &log[..100], "nothing was written behind the cut");
+
+    // Nor does a second lock let two write at once.
+    let home = sound(3);
+    let (first, second) = (home.open(), home.open());
+    fs::remove_file(home.places().ledger().join("lock")).unwrap();
+    let third = home.open();
+    std::thread::scope(|scope| {
+        for ledger in [&first, &second, &third] {
+            scope.spawn(move || {
+                for number in 0..200 {
+                    ledger.record(Draft::new(event(number))).map(drop).ok();
+                }
+            });
+        }
+    });
+    assert_eq!(damages(&home.verify()), []);
+}
+
+#[test]
+fn the_operator_can_go_on_after_a_loss_and_the_record_says_so() {
+    // From the log, when only the head is lost.
+    let home = sound(3);
+    fs::remove_file(home.places().anchor().join("head")).unwrap();
+    assert_eq!(mend(&home.places(), "lost").unwrap(), Mended::Continued { events: 4, lost: 0 });
+    home.check(&Acknowledged::default());
+    // From what is left of it.
+    let home = sound(3);
+    let log = fs::read(home.log()).unwrap();
+    let last = crate::fixture::spans(&log).last().unwrap().0;
+    fs::write(home.log(), &log[..last]).unwrap();
+    assert_eq!(mend(&home.places(), "cut").unwrap(), Mended::Continued { events: 3, lost: 1 });
+    home.check(&Acknowledged::default());
+    // With a new one, and the old one kept.
+    let home = sound(3);
+    let mut log = fs::read(home.log()).unwrap();
+    log[40] ^= 1;
+    fs::write(home.log(), &log).unwrap();
+    let Mended::SetAside { ledger, .. } = mend(&home.places(), "rot").unwrap() else { panic!() };
+    assert_eq!(fs::read(ledger.join("events.log")).unwrap(), log);
+    home.check(&Acknowledged::default());
+    assert_eq!(mend(&home.places(), "nothing").unwrap(), Mended::Sound);
+}
+
+/// What the index says beyond the log is not built upon.
+#[test]
+fn h05_an_index_that_knows_more_than_the_log_seeds_nothing() {
+    let home = Home::new();
+    let run = run_id();
+    let ledger = home.open();
+    ledger.record(Draft::new(created()).of_run(run)).map(drop).unwrap();
+    drop(ledger);
+    let (before, head) = (fs::read(home.log()).unwrap(), home.places().anchor().join("head"));
+    let old_head = fs::read(&head).unwrap();
+    home.open().record(Draft::new(event(1)).of_run(run)).map(drop).unwrap();
+    assert_eq!(Reader::open(&home.places()).unwrap().size(), 3);
+    // The power fails: the index was on disk, the end of the log was not.
+    fs::write(home.log(), before).unwrap();
+    fs::write(head, old_head).unwrap();
+    let ledger = home.open();
+    let receipt = ledger.record(Draft::new(event(2)).of_run(run)).unwrap();
+    assert_eq!((receipt.index(), receipt.sequence()), (2, 1));
+    ledger.record(Draft::new(event(3)).of_run(run)).map(drop).unwrap();
+    drop(ledger);
+    assert_eq!(codes(&home.verify()), []);
+}

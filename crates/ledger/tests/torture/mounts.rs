@@ -1,0 +1,97 @@
+//! Disks that are really full or really read-only, in a mount namespace of their own.
+
+use std::error::Error;
+use std::fs;
+use std::process::Command;
+
+use belljar_ledger::{Digest, Draft, Ledger, OpenError, Places, Query, Reader, RecordError};
+
+use crate::child;
+use crate::fixture::{Home, created, event, run_id, verify_deep};
+
+/// Does `act` with a small disk of its own as state directory.
+#[track_caller]
+fn check_on_own_disk(act: &str) {
+    let home = Home::new();
+    let mount = "mount -t tmpfs -o size=256k none \"$0\" && exec \"$@\"";
+    let path = home.path().to_str().unwrap();
+    let before = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, path];
+    let output = child::command(&before, act, home.path()).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success() && !said.contains("error"), "{said}");
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn h12_a_full_disk_stops_recording_and_room_lets_it_go_on() {
+    check_on_own_disk("full");
+}
+
+#[test]
+fn h12_a_read_only_disk_is_refused_for_writing_and_fine_for_reading() {
+    check_on_own_disk("read-only");
+}
+
+/// Fills the disk with events, makes room and goes on.
+pub(crate) fn on_a_full_disk(places: &Places) -> Result<(), Box<dyn Error>> {
+    let ballast = places.ledger().parent().unwrap().join("ballast");
+    fs::write(&ballast, [1; 64 << 10])?;
+    let ledger = Ledger::open(places)?;
+    let run = run_id();
+    let mut told = vec![ledger.record(Draft::new(created()).of_run(run))?];
+    let failed = loop {
+        match ledger.record(Draft::new(event(1)).of_run(run)) {
+            Ok(receipt) => told.push(receipt),
+            Err(error) => break error,
+        }
+    };
+    assert!(told.len() > 100, "{}", told.len());
+    let RecordError::Io { source, .. } = &failed else { panic!("{failed:?}") };
+    assert_eq!(source.raw_os_error(), Some(28), "{failed:?}");
+    // Full is full: it fails again, and another content is not kept either.
+    ledger.record(Draft::new(created()).of_run(run_id())).unwrap_err();
+    let noise: Vec<u8> = (0..8000_u32)
+        .flat_map(|n| Digest::of(&[&n.to_be_bytes()]).as_bytes()[..16].to_vec())
+        .collect();
+    ledger.keep(Digest::of(&[b"policy"]), &mut noise.as_slice()).unwrap_err();
+    assert!(verify_deep(places).is_sound());
+    fs::remove_file(&ballast)?;
+    for _ in 0..10 {
+        told.push(ledger.record(Draft::new(event(2)).of_run(run))?);
+    }
+    drop(ledger);
+    let report = verify_deep(places);
+    assert!(report.is_sound(), "{report:?}");
+    let reader = Reader::open(places)?;
+    let rows = reader.events(&Query { run: Some(run), ..Query::default() })?;
+    assert_eq!(rows.len(), told.len());
+    for (row, receipt) in rows.iter().zip(&told) {
+        assert_eq!((row.index, row.leaf), (receipt.index(), receipt.hash()));
+    }
+    Ok(())
+}
+
+pub(crate) fn on_a_read_only_disk(places: &Places) -> Result<(), Box<dyn Error>> {
+    let home = places.ledger().parent().unwrap();
+    let remount = |how: &str| Command::new("mount").args(["-o", how]).arg(home).status();
+    let first = Ledger::open(places)?.record(Draft::new(event(1)))?;
+    assert!(remount("remount,ro")?.success());
+    let OpenError::File { source, .. } = Ledger::open(places).unwrap_err() else { panic!() };
+    assert_eq!(source.raw_os_error(), Some(30), "{source:?}");
+    assert!(verify_deep(places).is_sound());
+    let reader = Reader::open(places)?;
+    assert_eq!(reader.event(first.index())?.unwrap().leaf, first.hash());
+    assert_eq!(reader.inclusion(first.index())?.leaf, first.hash());
+    drop(reader);
+    assert!(remount("remount,rw")?.success());
+    Ledger::open(places)?.record(Draft::new(event(2))).map(drop)?;
+    assert!(verify_deep(places).is_sound());
+    // A disk that never had a ledger.
+    fs::remove_dir_all(places.ledger())?;
+    fs::remove_dir_all(places.anchor())?;
+    assert!(remount("remount,ro")?.success());
+    let OpenError::File { source, .. } = Ledger::open(places).unwrap_err() else { panic!() };
+    assert_eq!(source.raw_os_error(), Some(30), "{source:?}");
+    Ok(())
+}

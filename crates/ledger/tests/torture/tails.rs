@@ -1,0 +1,209 @@
+//! What may stand behind the last whole batch after a crash, and what may not.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+
+use belljar_ledger::{Code, Draft, Ledger, LogError, OpenError, Reader, Severity};
+use belljar_model::RunId;
+
+use crate::fixture::{
+    Acknowledged, Home, batches, codes, created, damages, event, run_id, spans, verify_deep,
+};
+
+/// The verifier looks at one in so many; it has tests of its own for every byte.
+const LOOK: usize = 16;
+
+/// A ledger whose head is two batches behind its log, as after a loss of power.
+struct Behind {
+    home: Home,
+    run: RunId,
+    log: Vec<u8>,
+    head: Vec<u8>,
+    /// The length that the head vouches for.
+    vouched: usize,
+}
+
+impl Behind {
+    fn new() -> Self {
+        let home = Home::new();
+        let ledger = home.open();
+        let run = run_id();
+        ledger.record(Draft::new(created()).of_run(run)).map(drop).unwrap();
+        ledger.record(Draft::new(event(1)).of_run(run)).map(drop).unwrap();
+        let head = fs::read(home.places().anchor().join("head")).unwrap();
+        let vouched = fs::read(home.log()).unwrap().len();
+        let both = vec![Draft::new(event(2)).of_run(run), Draft::new(event(3))];
+        ledger.record_all(both).map(drop).unwrap();
+        ledger.record(Draft::new(event(4)).of_run(run)).map(drop).unwrap();
+        drop(ledger);
+        // The index knows everything, also what is about to be lost.
+        assert_eq!(Reader::open(&home.places()).unwrap().size(), 6);
+        let log = fs::read(home.log()).unwrap();
+        Self { home, run, log, head, vouched }
+    }
+
+    /// Puts everything back but the log, which is this.
+    fn lay(&self, log: &[u8]) {
+        fs::write(self.home.log(), log).unwrap();
+        fs::write(self.home.places().anchor().join("head"), &self.head).unwrap();
+    }
+
+    fn ends(&self) -> Vec<usize> {
+        spans(&self.log).into_iter().map(|(at, bytes)| at + bytes.len()).collect()
+    }
+
+    /// Opens the log, which is this up to `whole`, and goes on with it.
+    #[track_caller]
+    fn check_repaired(&self, log: &[u8], whole: usize) {
+        self.lay(log);
+        let places = self.home.places();
+        let is_looked_at = log.len().is_multiple_of(LOOK) || log.len() - whole < 2;
+        if is_looked_at {
+            let report = verify_deep(&places);
+            assert!(report.is_sound(), "{:#?}", report.findings);
+            let unfinished = codes(&report).contains(&(Severity::Warning, Code::LogUnfinished));
+            assert_eq!(unfinished, log.len() > whole);
+        }
+        let ledger = Ledger::open(&places).unwrap();
+        match (ledger.repairs(), log.len() > whole) {
+            ([], false) => {}
+            ([repair], true) => {
+                assert_eq!(
+                    (repair.offset, repair.bytes),
+                    (whole as u64, (log.len() - whole) as u64)
+                );
+                assert_eq!(fs::read(&repair.kept).unwrap(), &log[whole..]);
+            }
+            (repairs, _) => panic!("{repairs:?}"),
+        }
+        ledger.record(Draft::new(event(9)).of_run(self.run)).map(drop).unwrap();
+        drop(ledger);
+        let after = fs::read(self.home.log()).unwrap();
+        assert_eq!(after.get(..whole), log.get(..whole));
+        let before = batches(&log[..whole]).concat().len();
+        let more = if log.len() > whole { 2 } else { 1 };
+        assert_eq!(batches(&after).concat().len(), before + more);
+        if is_looked_at {
+            assert_eq!(codes(&verify_deep(&places)), []);
+        }
+    }
+
+    #[track_caller]
+    fn check_refused(&self, log: &[u8], why: impl Fn(&OpenError) -> bool) {
+        self.lay(log);
+        let error = Ledger::open(&self.home.places()).unwrap_err();
+        assert!(why(&error), "{error:?}");
+        assert_eq!(fs::read(self.home.log()).unwrap(), log, "nothing was changed");
+    }
+
+    #[track_caller]
+    fn check_named(&self, codes: &[Code]) {
+        let found = damages(&verify_deep(&self.home.places()));
+        assert!(found.iter().any(|code| codes.contains(code)), "{found:?}");
+    }
+}
+
+/// Leaves what a process leaves that was killed in the middle of a write.
+pub(crate) fn leave_half_a_batch(home: &Home) {
+    let log = fs::read(home.log()).unwrap();
+    let (_, last) = *spans(&log).last().unwrap();
+    let file = OpenOptions::new().write(true).open(home.log()).unwrap();
+    file.write_all_at(&last[..last.len() / 2], log.len() as u64).unwrap();
+}
+
+#[test]
+fn h12_a_log_that_is_cut_at_any_byte_behind_its_head_is_repaired() {
+    let behind = Behind::new();
+    let ends = behind.ends();
+    for length in behind.vouched..=behind.log.len() {
+        let whole = ends.iter().copied().filter(|end| *end <= length).max().unwrap();
+        behind.check_repaired(&behind.log[..length], whole);
+    }
+}
+
+#[test]
+fn h01_h05_a_log_that_is_cut_at_any_byte_before_its_head_is_refused() {
+    let behind = Behind::new();
+    for length in 0..behind.vouched {
+        let lengths = (behind.vouched as u64, length as u64);
+        behind.check_refused(&behind.log[..length], |error| {
+            matches!(error, OpenError::CutShort { events: 3, vouched, length }
+                if (*vouched, *length) == lengths)
+                || length < 64 && matches!(error, OpenError::Damaged(LogError::Header { .. }))
+        });
+        if length.is_multiple_of(LOOK) {
+            behind.check_named(&[Code::LogTruncated, Code::BatchDamaged, Code::LogHeaderDamaged]);
+        }
+    }
+}
+
+#[test]
+fn h12_rubbish_behind_the_log_is_taken_away_and_kept() {
+    let behind = Behind::new();
+    let end = behind.log.len();
+    let last = spans(&behind.log).last().unwrap().1.to_vec();
+    let mut spoilt = last.clone();
+    spoilt[40] ^= 1;
+    let rests: [&[u8]; 9] = [
+        b"x",
+        b"BJB1",
+        b"BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1BJB1",
+        &[0; 1],
+        &[0; 4096],
+        &[0; 70_000],
+        &[0xff; 3000],
+        &last[..last.len() - 1],
+        &spoilt,
+    ];
+    for rest in rests {
+        behind.check_repaired(&[&behind.log, rest].concat(), end);
+    }
+}
+
+#[test]
+fn h12_a_damaged_middle_is_refused_and_never_cut() {
+    let behind = Behind::new();
+    let (first, last) = (behind.vouched, *behind.ends().last().unwrap());
+    let second = spans(&behind.log).last().unwrap().0;
+    let damaged = |error: &OpenError| matches!(error, OpenError::Damaged(LogError::Batch { .. }));
+    for at in first..second {
+        let mut log = behind.log.clone();
+        log[at] ^= 0x10;
+        behind.check_refused(&log, damaged);
+        if at.is_multiple_of(LOOK) {
+            behind.check_named(&[Code::BatchDamaged]);
+        }
+    }
+    // The last batch alone: nobody can tell it from an append that was cut short.
+    for at in second..last {
+        let mut log = behind.log.clone();
+        log[at] ^= 0x10;
+        behind.check_repaired(&log, second);
+    }
+    // A batch that repeats one, leaves one out or is of another place is no rest of an append.
+    let gap = |error: &OpenError| matches!(error, OpenError::Damaged(LogError::Gap { .. }));
+    let log = &behind.log;
+    behind.check_refused(&[log, &log[second..]].concat(), gap);
+    behind.check_named(&[Code::BatchRepeated]);
+    behind.check_refused(&[&log[..first], &log[second..]].concat(), gap);
+    behind.check_named(&[Code::BatchMissing]);
+    behind.check_refused(&[&log[..first], &log[second..], &log[first..second]].concat(), gap);
+    behind.check_named(&[Code::BatchReordered]);
+}
+
+/// The salts of a batch that was never written, in whole and in part, are in nobody's way.
+#[test]
+fn h12_torn_salts_are_repaired() {
+    let home = Home::new();
+    home.open();
+    let salts = home.places().ledger().join("salts");
+    for rest in 0..72 {
+        let file = OpenOptions::new().append(true).open(&salts).unwrap();
+        let length = file.metadata().unwrap().len();
+        file.write_all_at(&vec![7; rest], length).unwrap();
+        let ledger = home.open();
+        ledger.record(Draft::new(created()).of_run(run_id())).map(drop).unwrap();
+        drop(ledger);
+    }
+    home.check(&Acknowledged::default());
+}
