@@ -2,8 +2,8 @@
 
 use crate::trial::Attack;
 use crate::{
-    bombs, deputies, handoff, kernel, network, paths, processes, rootfs, secrets, sockets, state,
-    supervisor, surface,
+    bombs, deputies, handoff, kernel, ledger, network, paths, processes, record, rootfs, secrets,
+    sockets, state, supervisor, surface,
 };
 
 pub static ATTACKS: &[Attack] = &[
@@ -150,5 +150,43 @@ pub static ATTACKS: &[Attack] = &[
         id: "F15",
         title: "arguments, names and variables that steer programs",
         trial: surface::f15,
+    },
+    Attack { id: "H01", title: "the end of the record cut off", trial: ledger::h01 },
+    Attack {
+        id: "H02",
+        title: "the record, a run of it or its anchor removed",
+        trial: ledger::h02,
+    },
+    Attack {
+        id: "H03",
+        title: "the whole record written anew with another key",
+        trial: ledger::h03,
+    },
+    Attack {
+        id: "H04",
+        title: "two records of one ledger, and several writers at once",
+        trial: ledger::h04,
+    },
+    Attack {
+        id: "H05",
+        title: "a cut record continued as if nothing were missing",
+        trial: ledger::h05,
+    },
+    Attack { id: "H06", title: "false alarms beside live writers", trial: ledger::h06 },
+    Attack { id: "H07", title: "output and arguments that look like events", trial: record::h07 },
+    Attack { id: "H08", title: "names of bodies that lead elsewhere", trial: record::h08 },
+    Attack { id: "H09", title: "secrets that get into the record", trial: record::h09 },
+    Attack { id: "H10", title: "a box that reaches for the record", trial: record::h10 },
+    Attack {
+        id: "H11",
+        title: "a supervisor killed between intent and outcome",
+        trial: record::h11,
+    },
+    Attack { id: "H12", title: "bit rot, torn writes and no place to record", trial: ledger::h12 },
+    Attack { id: "H13", title: "clocks that are set back", trial: record::h13 },
+    Attack {
+        id: "H17",
+        title: "a kept body exchanged, or shared across policies",
+        trial: record::h17,
     },
 ];

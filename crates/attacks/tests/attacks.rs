@@ -325,4 +325,74 @@ mod attacks {
     fn f15_words_and_variables_do_not_steer() {
         check("F15");
     }
+
+    #[test]
+    fn h01_a_cut_record_is_found() {
+        check("H01");
+    }
+
+    #[test]
+    fn h02_a_missing_record_is_found() {
+        check("H02");
+    }
+
+    #[test]
+    fn h03_a_forged_record_is_found_from_elsewhere() {
+        check("H03");
+    }
+
+    #[test]
+    fn h04_one_ledger_for_all_who_write() {
+        check("H04");
+    }
+
+    #[test]
+    fn h05_a_cut_record_is_not_continued() {
+        check("H05");
+    }
+
+    #[test]
+    fn h06_honest_records_raise_no_alarm() {
+        check("H06");
+    }
+
+    #[test]
+    fn h07_nothing_said_becomes_an_event() {
+        check("H07");
+    }
+
+    #[test]
+    fn h08_names_of_bodies_lead_nowhere_else() {
+        check("H08");
+    }
+
+    #[test]
+    fn h09_secrets_stay_out_or_can_be_taken_out() {
+        check("H09");
+    }
+
+    #[test]
+    fn h10_no_box_writes_the_record() {
+        check("H10");
+    }
+
+    #[test]
+    fn h11_a_killed_run_needs_attention() {
+        check("H11");
+    }
+
+    #[test]
+    fn h12_damage_is_found_and_stops_runs() {
+        check("H12");
+    }
+
+    #[test]
+    fn h13_clocks_decide_no_order() {
+        check("H13");
+    }
+
+    #[test]
+    fn h17_bodies_are_shared_within_a_policy_and_checked() {
+        check("H17");
+    }
 }
