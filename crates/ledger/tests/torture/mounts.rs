@@ -76,7 +76,7 @@ pub(crate) fn on_a_read_only_disk(places: &Places) -> Result<(), Box<dyn Error>>
     let home = places.ledger().parent().unwrap();
     let remount = |how: &str| Command::new("mount").args(["-o", how]).arg(home).status();
     let first = Ledger::open(places)?.record(Draft::new(event(1)))?;
-    assert!(remount("remount,ro")?.success());
+    assert!(remount("remount,bind,ro")?.success());
     let OpenError::File { source, .. } = Ledger::open(places).unwrap_err() else { panic!() };
     assert_eq!(source.raw_os_error(), Some(30), "{source:?}");
     assert!(verify_deep(places).is_sound());
@@ -84,13 +84,13 @@ pub(crate) fn on_a_read_only_disk(places: &Places) -> Result<(), Box<dyn Error>>
     assert_eq!(reader.event(first.index())?.unwrap().leaf, first.hash());
     assert_eq!(reader.inclusion(first.index())?.leaf, first.hash());
     drop(reader);
-    assert!(remount("remount,rw")?.success());
+    assert!(remount("remount,bind,rw")?.success());
     Ledger::open(places)?.record(Draft::new(event(2))).map(drop)?;
     assert!(verify_deep(places).is_sound());
     // A disk that never had a ledger.
     fs::remove_dir_all(places.ledger())?;
     fs::remove_dir_all(places.anchor())?;
-    assert!(remount("remount,ro")?.success());
+    assert!(remount("remount,bind,ro")?.success());
     let OpenError::File { source, .. } = Ledger::open(places).unwrap_err() else { panic!() };
     assert_eq!(source.raw_os_error(), Some(30), "{source:?}");
     Ok(())
