@@ -47,6 +47,8 @@ pub struct Ledger {
     id: LedgerId,
     repairs: Vec<Repair>,
     tip: Mutex<Tip>,
+    /// Runs that were begun or looked up here.
+    known: Mutex<HashSet<RunId>>,
     queue: Mutex<Queue>,
     /// Tells the leader that all whom it waits for are there.
     gathered: Condvar,
@@ -201,6 +203,7 @@ impl Ledger {
         if drafts.is_empty() {
             return Ok(Vec::new());
         }
+        self.prepare(&drafts)?;
         let seat = Arc::new(Seat::new());
         let mut queue = self.queue();
         queue.push(&seat, drafts, tip::now());
@@ -218,6 +221,20 @@ impl Ledger {
                 Word::Lead => self.commit(self.queue()),
             }
         }
+    }
+
+    /// Brings the index up to date before anybody has to wait for it: to continue a run of another
+    /// process, its last event is looked up while the ledger is locked.
+    fn prepare(&self, drafts: &[Draft]) -> Result<(), RecordError> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for draft in drafts {
+            let Some(run) = draft.run.filter(|run| !known.contains(run)) else { continue };
+            if !draft.event.begins_run() {
+                self.ask(|_, _| Ok(()))?;
+            }
+            known.insert(run);
+        }
+        Ok(())
     }
 
     /// Commits for all who wait, tells each how it went, and one who came meanwhile to go on.

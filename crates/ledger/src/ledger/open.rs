@@ -96,6 +96,7 @@ pub(super) fn open(places: &Places) -> Result<Ledger, OpenError> {
         id: tip.log.id(),
         repairs,
         tip: Mutex::new(tip),
+        known: Mutex::default(),
         queue: Mutex::new(Queue::default()),
         gathered: std::sync::Condvar::new(),
     })
