@@ -206,10 +206,11 @@ impl Reader {
         let path = self.places.head();
         let file_error = |source| ReaderError::File { path: path.clone(), source };
         let file = File::open(&path).map_err(file_error)?;
-        let keys = public_keys(&self.places)?;
         for _ in 0..LOOKS {
             let slots = head::read(&file).map_err(file_error)?;
             if let Some(head) = head::newest(slots) {
+                // After the head: a key is listed before it signs.
+                let keys = public_keys(&self.places)?;
                 let (checkpoint, _) = checkpoint::open(&head.note, &keys)?;
                 return Ok((checkpoint, head.note));
             }
