@@ -91,7 +91,7 @@ impl Journal {
         }));
         let weakened = plan.template.weaken.iter();
         drafts.extend(weakened.map(|layer| Draft::new(RunWeakened { layer: layer.to_string() })));
-        drafts.push(Draft::new(in_force(layers)));
+        drafts.push(Draft::new(in_force(layers)).by(Actor::Supervisor));
         let program = plan.argv.first().map(|word| word.as_bytes().to_vec()).unwrap_or_default();
         drafts.push(Draft::new(RunExec { program }).by(Actor::Supervisor));
         let drafts = drafts.into_iter().map(|draft| draft.of_run(run)).collect();

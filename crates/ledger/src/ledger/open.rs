@@ -285,7 +285,11 @@ pub(super) fn cut_torn_tail(
         return Err(Uncut::Damaged(error));
     }
     let bytes = log.length().map_err(Uncut::Damaged)?.saturating_sub(end);
-    let kept = places.ledger().join(format!("torn-{end}"));
+    let mut kept = places.ledger().join(format!("torn-{end}"));
+    if kept.exists() {
+        // It was torn here before, and what was kept then stays.
+        kept.set_file_name(format!("torn-{end}-{}", tip::now().time));
+    }
     let cut = || -> io::Result<()> {
         let mut rest = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
         log.file().read_exact_at(&mut rest, end)?;
@@ -379,8 +383,15 @@ fn continued(places: &Places) -> Result<Option<Mended>, OpenError> {
     }
     let mut frontier = Frontier::default();
     let mut adopted = Adopted::default();
-    let Ok(end) = tip::adopt(&log, HEADER as u64, &mut frontier, &mut adopted) else {
-        return Ok(None);
+    let end = match tip::adopt(&log, HEADER as u64, &mut frontier, &mut adopted) {
+        Ok(end) => end,
+        // The rest of an append that was cut short is no reason to give the ledger up.
+        Err((end, LogError::Batch { .. }))
+            if !log.has_batch_behind(end).map_err(OpenError::Damaged)? =>
+        {
+            end
+        }
+        Err(_) => return Ok(None),
     };
     let own = adopted.own.map(|link| (link.sequence, link.hash));
     let events = frontier.size();
