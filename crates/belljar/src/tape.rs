@@ -74,9 +74,13 @@ impl Track {
     fn finish(self, ledger: &Ledger, policy: Digest) -> anyhow::Result<Option<Body>> {
         match self {
             Self::None => Ok(None),
-            Self::Hash(committing) => Ok(Some(committing.finish())),
+            // That nothing was written is no secret that would need a salt.
+            Self::Hash(committing) => Ok(Some(committing.finish()).filter(|body| body.size() > 0)),
             Self::Keep(mut file, written) => {
                 written.and_then(|()| file.rewind()).context("keep the program's output")?;
+                if file.metadata().is_ok_and(|meta| meta.len() == 0) {
+                    return Ok(None);
+                }
                 Ok(Some(ledger.keep(policy, &mut file).context("keep the program's output")?))
             }
         }

@@ -77,7 +77,9 @@ impl Drop for Turn {
 
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    options.read(true).write(true).mode(0o600);
+    // To be ready to make it, the file system locks the directory: only when it must.
+    options.open(path).or_else(|_| options.create(true).open(path))
 }
 
 /// Whether the open file is the one that the path leads to.
