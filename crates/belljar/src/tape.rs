@@ -78,9 +78,6 @@ impl Track {
             Self::Hash(committing) => Ok(Some(committing.finish()).filter(|body| body.size() > 0)),
             Self::Keep(mut file, written) => {
                 written.and_then(|()| file.rewind()).context("keep the program's output")?;
-                if file.metadata().is_ok_and(|meta| meta.len() == 0) {
-                    return Ok(None);
-                }
                 Ok(Some(ledger.keep(policy, &mut file).context("keep the program's output")?))
             }
         }

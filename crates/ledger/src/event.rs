@@ -116,7 +116,8 @@ events! {
         cpu_micros: u64,
         peak_memory: Option<u64>,
         stdin_bytes: u64,
-        /// What the program wrote; absent when that was nothing, or the template records nothing of it.
+        /// What the program wrote; absent when the template records nothing of it, or only hashes and
+        /// it wrote nothing.
         stdout: Option<Body>,
         stderr: Option<Body>,
     }
