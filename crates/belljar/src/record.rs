@@ -14,7 +14,7 @@ use belljar_ledger::{
     WorkspaceDiscarded,
 };
 use belljar_model::{
-    InForce, LayerState, Reason, Record, RunId, RunRecord, RunResult, Template, Timeout, display,
+    EnvVar, InForce, LayerState, Record, RunId, RunRecord, RunResult, Template, Timeout, display,
 };
 
 use crate::config::Source;
@@ -112,7 +112,7 @@ impl Journal {
         changes: Option<Body>,
     ) -> Result<(), RecordError> {
         let mut events: Vec<Event> = Vec::new();
-        if is_limit(result.reason) {
+        if result.reason.is_limit() {
             events.push(RunLimit { limit: result.reason.name().to_owned() }.into());
         }
         if let (Some(files), Some(changes)) = (result.changed_files, changes) {
@@ -247,9 +247,12 @@ fn created(ledger: &Ledger, plan: &Plan<'_>) -> anyhow::Result<RunCreated> {
     })
 }
 
-/// The hash of everything that decides what the box may do. Values of variables are part of it; none
-/// can be read from it unless it is guessed whole.
+/// The hash of everything that decides what the box may do. Of variables only the names are part of it:
+/// a hash that anybody may see would let them guess a short value.
 pub(crate) fn policy(template: &Template) -> Digest {
+    let named = |variable: &EnvVar| EnvVar::new(variable.name(), None).ok();
+    let env = template.env.iter().filter_map(named).collect();
+    let template = Template { env, ..template.clone() };
     Digest::of(&[b"belljar policy 1\0", template.to_toml().as_bytes()])
 }
 
@@ -283,15 +286,25 @@ fn in_force(layers: &[LayerState]) -> RunLayers {
     event
 }
 
-const fn is_limit(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::Timeout | Reason::Memory | Reason::Pids | Reason::Disk | Reason::Output
-    )
-}
-
 /// An error with its causes, safe to print.
 fn said(error: &anyhow::Error) -> String {
-    let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
-    display::safe_line(causes.join(": ")).to_string()
+    display::safe_line(format!("{error:#}")).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h09_a_policy_tells_nothing_of_the_values_of_variables() {
+        let with = |env: &[&str]| Template {
+            env: env.iter().map(|text| text.parse().unwrap()).collect(),
+            ..Template::default()
+        };
+        let policy = |env: &[&str]| policy(&with(env));
+        assert_eq!(policy(&["PIN=1234"]), policy(&["PIN=9999"]));
+        assert_ne!(policy(&["PIN=1234"]), policy(&["OTHER=1234"]), "the names count");
+        let user = Template { user: 0, ..with(&[]) };
+        assert_ne!(super::policy(&user), policy(&[]), "and so does all else");
+    }
 }

@@ -121,7 +121,7 @@ events! {
         stdout: Option<Body>,
         stderr: Option<Body>,
     }
-    /// The box could not be started.
+    /// The box could not be started, or not be watched to its end.
     RunFailed "run.failed" { error: String }
     /// What the run changed in its workspace; nothing of it has reached the host.
     WorkspaceChanged "workspace.changed" { files: u64, changes: Body }

@@ -114,6 +114,19 @@ impl Reason {
         }
     }
 
+    /// Whether a limit of the box was met, and Belljar or the kernel ended it for that.
+    pub const fn is_limit(self) -> bool {
+        match self {
+            Self::Timeout | Self::Memory | Self::Pids | Self::Disk | Self::Output => true,
+            Self::Exited
+            | Self::Signaled
+            | Self::Interrupted
+            | Self::NotFound
+            | Self::NotExecutable
+            | Self::CouldNotStart => false,
+        }
+    }
+
     /// What happened, for a person.
     pub const fn sentence(self) -> &'static str {
         match self {

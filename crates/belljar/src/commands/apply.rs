@@ -23,6 +23,8 @@ pub(crate) fn run(args: &ApplyArgs) -> Outcome {
     let mut run = state.find(args.which.run.as_deref())?;
     let (layers, changes) = open(&state, &run)?;
     let choice = choice(args).code(USAGE)?;
+    // Before anything is touched: to begin may finish what an earlier apply left.
+    let ledger = record::open(&state).code(FAILED)?;
     let mut takeover = Takeover::begin(&layers).code(FAILED)?;
     for recovered in takeover.recovered() {
         print::note(&format!("finished what an interrupted apply left: {recovered:?}"));
@@ -46,16 +48,15 @@ pub(crate) fn run(args: &ApplyArgs) -> Outcome {
             return Err(usage("nothing was applied; `--yes` answers the question"));
         }
     }
-    let ledger = record::open(&state).code(FAILED)?;
     let applied = take(&ledger, &run, &mut takeover, plan)?;
     run.record.review = review(&applied);
     run.save().code(FAILED)?;
-    record::settle(&ledger, &state, run.id(), "the operator applied its changes").code(FAILED)?;
     if args.json {
         print::json(&applied).code(FAILED)?;
     } else {
         report(&applied).code(FAILED)?;
     }
+    record::settle(&ledger, &state, run.id(), "the operator applied its changes").code(FAILED)?;
     Ok(if failed(&applied) { FAILED } else { 0 })
 }
 
@@ -80,7 +81,7 @@ fn take(
     };
     if let (Err(error), _) = &recorded {
         print::note("what came of it is not on record; `belljar runs` will show it:");
-        print::error(&anyhow::Error::msg(error.to_string()));
+        print::error(&error.clone().into());
     }
     recorded.1
 }

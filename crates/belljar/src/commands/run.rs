@@ -7,14 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use belljar_box::{
     Count, DiskUse, Finished, Remains, Request, Standing, Stream, Supervision, Workspace, view,
 };
 use belljar_ledger::{Body, Ledger};
 use belljar_model::{
-    Access, Clock, LayerState, Mode, Net, Reason, Review, RunId, RunRecord, RunResult, RunState,
-    Template, WorkspaceAt,
+    Access, Clock, LayerState, Mode, Net, Review, RunId, RunRecord, RunResult, RunState, Template,
+    WorkspaceAt,
 };
 use belljar_workspace::{Caps, Layers, Places, UsageCap};
 use rustix::fs::{Mode as FileMode, OFlags};
@@ -123,13 +123,17 @@ fn in_box(
     let (record, template) = (&run.record, &request.template);
     let plan = Plan { record, template, sources, argv: &request.argv, env: &request.env };
     let begin = |layers: &[LayerState]| Journal::begin(state, &plan, layers);
+    // What can fail does so before there is anything to take back.
+    let mut tape = Tape::new(template.record, &run.dir).code(NO_BOX)?;
+    let mut count = layers.map(counter).transpose().code(NO_BOX)?;
     let mut begun = None;
     let started = belljar_box::start(request, |layers| begun = Some(begin(layers)));
     let (running, journal) = match (started.code(NO_BOX), begun) {
         (Ok((running, ())), Some(Ok(journal))) => (running, journal),
         (Ok((running, ())), refused) => {
             running.abandon();
-            let unrecorded = || usage("the run is not on record");
+            let unrecorded =
+                || Failure { code: NO_BOX, error: anyhow!("the run is not on record") };
             return Err(refused.and_then(Result::err).unwrap_or_else(unrecorded));
         }
         (Err(failure), begun) => {
@@ -143,10 +147,16 @@ fn in_box(
     let setup = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     let (input, output, error) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let raw = (interactive && input.is_terminal()).then(|| Raw::enter(input.as_fd())).transpose();
-    let raw = raw.context("put the terminal into raw mode").code(NO_BOX)?;
+    let raw = match raw.context("put the terminal into raw mode").code(NO_BOX) {
+        Ok(raw) => raw,
+        Err(failure) => {
+            running.abandon();
+            journal.failed(&failure.error).ok(); // see above
+            return Err(failure);
+        }
+    };
     let (mut output_guard, mut error_guard) = (Guard::default(), Guard::default());
     let (guard_output, guard_error) = (output.is_terminal(), error.is_terminal());
-    let mut tape = Tape::new(template.record, &run.dir).code(NO_BOX)?;
     let mut guard = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| {
         tape.write(stream, chunk);
         match stream {
@@ -155,7 +165,6 @@ fn in_box(
             Stream::Output | Stream::Error => kept.extend_from_slice(chunk),
         }
     };
-    let mut count = layers.map(counter).transpose().code(NO_BOX)?;
     let finished = running.supervise(Supervision {
         input: input.as_fd(),
         output: output.as_fd(),
@@ -167,7 +176,11 @@ fn in_box(
     let (finished, remains) = finished.code(NO_BOX).inspect_err(|failure| {
         journal.failed(&failure.error).ok(); // see above
     })?;
-    let outputs = tape.finish(journal.ledger(), record::policy(template)).code(FAILED)?;
+    let outputs = tape.finish(journal.ledger(), record::policy(template)).unwrap_or_else(|error| {
+        print::note("what the program wrote is not on record; how it ended will be:");
+        print::error(&error);
+        [None, None]
+    });
     Ok((finished, outputs, journal, remains, setup))
 }
 
@@ -414,11 +427,7 @@ fn settle(run: &mut Run, result: Option<RunResult>, state: &State) {
 
 /// What the operator should know beyond the program's own output.
 fn say(result: &RunResult, args: &RunArgs) {
-    let by_us = matches!(
-        result.reason,
-        Reason::Timeout | Reason::Memory | Reason::Pids | Reason::Disk | Reason::Output
-    );
-    if by_us {
+    if result.reason.is_limit() {
         print::note(result.reason.sentence());
     }
     if let Some(changed) = result.changed_files.filter(|changed| *changed > 0)

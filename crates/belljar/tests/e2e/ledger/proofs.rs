@@ -489,3 +489,29 @@ fn h04_several_processes_at_once_keep_one_ledger() {
     assert_eq!(objects(ledger(&lab, ["log", "--json", "--kind", "ledger.checkpoint"])).len(), 3);
     assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [String; 0]);
 }
+
+#[test]
+fn h12_nothing_is_run_applied_or_discarded_that_cannot_be_recorded() {
+    let lab = lab();
+    let marks = lab.dir().join("marks");
+    fs::create_dir(&marks).unwrap();
+    let mount = format!("{}:/marks:rw", marks.display());
+    let mark = |name: &str| {
+        let script = format!("touch /marks/{name}; echo x > f");
+        lab.belljar(["run", "--mount", &mount, "--", "sh", "-c", &script]).run()
+    };
+    mark("control").expect(0);
+    assert!(marks.join("control").exists());
+    let lock = lab.state().join("ledger/lock");
+    fs::remove_file(&lock).unwrap();
+    fs::create_dir(&lock).unwrap();
+    mark("unrecorded").complains(125, "ledger");
+    assert!(!marks.join("unrecorded").exists());
+    lab.belljar(["apply", "--yes"]).run().complains(1, "ledger");
+    assert!(!lab.workspace().join("f").exists());
+    lab.belljar(["discard", "--yes"]).run().complains(1, "ledger");
+    fs::remove_dir(&lock).unwrap();
+    lab.belljar(["apply", "--yes"]).succeed();
+    assert!(lab.workspace().join("f").exists(), "nothing was lost");
+    assert_eq!(findings(ledger(&lab, ["verify", "--deep"]), 0), [] as [&str; 0]);
+}
