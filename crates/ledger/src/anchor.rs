@@ -46,7 +46,7 @@ impl Anchor {
     }
 
     /// Makes keys and an empty head. The key gets its name last: without it nothing was begun.
-    pub(crate) fn create(places: &Places) -> Result<LedgerId, AnchorError> {
+    pub(crate) fn create(places: &Places) -> Result<(), AnchorError> {
         let bytes = random::bytes().map_err(|error| file_error(&places.key(), error.into()))?;
         let id = LedgerId::new(bytes);
         let key = new_key(places, &id.origin())?;
@@ -65,8 +65,7 @@ impl Anchor {
         let file = made.map_err(|source| file_error(&path, source))?;
         let written = file.set_len(2 * head::SLOT as u64).and_then(|()| head.write(&file));
         written.and_then(|()| file.sync_all()).map_err(|source| file_error(&path, source))?;
-        write_new(&places.key(), &format!("{}\n", key.to_text()), 0o600)?;
-        Ok(id)
+        write_new(&places.key(), &format!("{}\n", key.to_text()), 0o600)
     }
 
     pub(crate) fn open(places: &Places) -> Result<Self, AnchorError> {
@@ -166,10 +165,7 @@ impl Anchor {
     /// Draws a new key, not yet in use, and the old key's word for it. It is kept aside before anybody
     /// hears of it, so that the ledger never names a key that is lost.
     pub(crate) fn successor(&self, places: &Places) -> Result<(SigningKey, Vec<u8>), AnchorError> {
-        let bytes =
-            random::bytes().map_err(|error| file_error(Path::new("random"), error.into()))?;
-        let key = SigningKey::generate(&self.origin, bytes)
-            .map_err(|_| AnchorError::Key { path: PathBuf::from("random") })?;
+        let key = new_key(places, &self.origin)?;
         write_new(&places.next_key(), &format!("{}\n", key.to_text()), 0o600)?;
         let endorsement = self.key.sign_bytes(&endorsed(&key.verifying())).to_vec();
         Ok((key, endorsement))

@@ -126,6 +126,18 @@ pub(crate) fn read(file: &File) -> io::Result<[Slot; 2]> {
     Ok([Slot::parse(first), Slot::parse(second)])
 }
 
+/// The newest head of a file that others may be writing: one that is not whole is looked at again.
+pub(crate) fn settled(file: &File) -> io::Result<Option<Head>> {
+    const LOOKS: u32 = 50;
+    for _ in 0..LOOKS {
+        if let Some(head) = newest(read(file)?) {
+            return Ok(Some(head));
+        }
+        std::thread::yield_now(); // a writer was about to finish both slots
+    }
+    Ok(None)
+}
+
 /// The newer of the valid slots.
 pub(crate) fn newest(slots: [Slot; 2]) -> Option<Head> {
     let heads = slots.into_iter().filter_map(|slot| match slot {

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use belljar_model::RunId;
 
-use crate::anchor::{Anchor, AnchorError};
+use crate::anchor::AnchorError;
 use crate::bodies::{Bodies, BodyError};
 use crate::body::Body;
 use crate::digest::Digest;
@@ -379,6 +379,3 @@ impl Ledger {
 fn anchor_error(error: AnchorError) -> RecordError {
     RecordError::Anchor(Arc::new(error))
 }
-
-/// The anchor is used by the parts of this module.
-type Keys = Anchor;

@@ -99,7 +99,6 @@ pub enum ReaderError {
     Contradiction,
 }
 
-const LOOKS: u32 = 50;
 const BUNDLE: u64 = 256;
 /// So many rows of the index are in memory at once.
 const STRETCH: usize = 16_384;
@@ -204,19 +203,13 @@ impl Reader {
     /// The newest signed checkpoint, read and as it is written.
     pub fn checkpoint(&self) -> Result<(Checkpoint, String), ReaderError> {
         let path = self.places.head();
+        let head = File::open(&path).and_then(|file| head::settled(&file));
         let file_error = |source| ReaderError::File { path: path.clone(), source };
-        let file = File::open(&path).map_err(file_error)?;
-        for _ in 0..LOOKS {
-            let slots = head::read(&file).map_err(file_error)?;
-            if let Some(head) = head::newest(slots) {
-                // After the head: a key is listed before it signs.
-                let keys = public_keys(&self.places)?;
-                let (checkpoint, _) = checkpoint::open(&head.note, &keys)?;
-                return Ok((checkpoint, head.note));
-            }
-            std::thread::yield_now(); // a writer was about to finish both slots
-        }
-        Err(ReaderError::NoHead { path })
+        let head = head.map_err(file_error)?.ok_or(ReaderError::NoHead { path })?;
+        // After the head: a key is listed before it signs.
+        let keys = public_keys(&self.places)?;
+        let (checkpoint, _) = checkpoint::open(&head.note, &keys)?;
+        Ok((checkpoint, head.note))
     }
 
     /// Proves that an event is in the tree of the newest checkpoint.

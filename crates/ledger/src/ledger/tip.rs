@@ -11,7 +11,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::open::{self, Uncut};
 use super::queue::{Answer, Pending};
 use super::turn::{self, Lock};
-use super::{Draft, Keys, Receipt, RecordError, anchor_error};
+use super::{Draft, Receipt, RecordError, anchor_error};
+use crate::anchor::Anchor;
 use crate::bodies::Bodies;
 use crate::body::Salt;
 use crate::digest::Digest;
@@ -35,7 +36,7 @@ pub(super) struct Tip {
     pub(super) file: File,
     pub(super) lock: Lock,
     pub(super) salts: Salts,
-    pub(super) anchor: Keys,
+    pub(super) anchor: Anchor,
     /// Drawn on opening, so that a batch tells who wrote it.
     pub(super) writer: u64,
     pub(super) generation: u64,

@@ -60,8 +60,6 @@ struct Tree(Vec<Vec<Digest>>);
 /// The tree has no such subtree.
 struct Incomplete;
 
-const LOOKS: u32 = 5;
-
 impl RunReceipt {
     /// Makes the receipt of a run as far as it is signed, from the log alone.
     pub fn make(places: &Places, run: RunId, disclose: Disclose) -> Result<Self, ReceiptError> {
@@ -140,18 +138,10 @@ fn content_of(places: &Places, wanted: &Wanted) -> Result<Option<Vec<u8>>, Recei
     }
 }
 
-/// The newest head; one that is being written right now is looked at again.
 fn newest_head(places: &Places) -> Result<Head, ReceiptError> {
     let path = places.head();
-    let read = |source| ReceiptError::Read { path: path.clone(), source };
-    let file = File::open(&path).map_err(read)?;
-    for _ in 0..LOOKS {
-        if let Some(head) = head::newest(head::read(&file).map_err(read)?) {
-            return Ok(head);
-        }
-        std::thread::yield_now();
-    }
-    Err(ReceiptError::NoHead)
+    let head = File::open(&path).and_then(|file| head::settled(&file));
+    head.map_err(|source| ReceiptError::Read { path, source })?.ok_or(ReceiptError::NoHead)
 }
 
 /// Reads the log up to `size`.
