@@ -166,11 +166,7 @@ impl<'a> Applying<'a> {
 
     /// Records what came of it.
     pub(crate) fn done(self, outcome: WorkspaceApplied) -> Result<(), RecordError> {
-        let draft = Draft::new(outcome).because_of(&self.intent);
-        let draft = match self.intent.run() {
-            Some(run) => draft.of_run(run),
-            None => draft,
-        };
+        let draft = Draft::new(outcome).of_run(self.intent.run()).because_of(&self.intent);
         self.ledger.record(draft).map(drop)
     }
 

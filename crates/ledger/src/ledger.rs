@@ -133,8 +133,9 @@ impl Draft {
         Self { run: None, actor: Actor::Operator, cause: None, event: event.into() }
     }
 
-    pub fn of_run(self, run: RunId) -> Self {
-        Self { run: Some(run), ..self }
+    /// An event of this run, or with `None` the ledger's own.
+    pub fn of_run(self, run: impl Into<Option<RunId>>) -> Self {
+        Self { run: run.into(), ..self }
     }
 
     pub fn by(self, actor: Actor) -> Self {

@@ -74,10 +74,7 @@ fn record(
     let mut drafts = Vec::with_capacity(some.len());
     for ((_, span), event) in some.iter().zip(events(into, &some)?) {
         let cause = span.above.and_then(|above| places.get(&above)).copied();
-        let mut draft = Draft::new(event).by(Actor::Importer);
-        if let Some(run) = into.run {
-            draft = draft.of_run(run);
-        }
+        let draft = Draft::new(event).of_run(into.run).by(Actor::Importer);
         drafts.push(draft.because_of_index(cause));
     }
     let receipts = into.ledger.record_all(drafts)?;

@@ -24,12 +24,10 @@ pub(crate) fn settle(args: &SettleArgs) -> Outcome {
     if let Some(run) = intent.run.filter(|run| is_running(&home, *run)) {
         return Err(usage(format!("run {run} is still running: its outcome is yet to come")));
     }
-    let mut draft = Draft::new(AttentionSettled { reason: args.reason.clone() });
-    if let Some(run) = intent.run {
-        draft = draft.of_run(run);
-    }
-    let recorded =
-        home.writer()?.record(draft.because_of_index(Some(intent.index))).code(FAILED)?;
+    let draft = Draft::new(AttentionSettled { reason: args.reason.clone() })
+        .of_run(intent.run)
+        .because_of_index(Some(intent.index));
+    let recorded = home.writer()?.record(draft).code(FAILED)?;
     if args.json.json {
         let told = json!({ "settled": intent.index, "by": recorded.index() });
         print::json(&told).code(FAILED)?;

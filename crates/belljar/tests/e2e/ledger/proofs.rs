@@ -7,6 +7,7 @@ use belljar_ledger::{
     Actor, AlarmRaised, Digest, DnsDecided, Draft, Ledger, Places, RequestDecided, RequestFinished,
     SecretUsed,
 };
+use belljar_model::RunId;
 use belljar_testkit::{Signal, Terminal, eventually};
 use serde_json::json;
 
@@ -262,7 +263,7 @@ fn a_receipt_holds_elsewhere_and_not_after_any_change() {
 /// What the broker will record of a run, written through the crate that it will use.
 fn record_egress(lab: &Lab, run: &str, hostile: &str) {
     let ledger = Ledger::open(&Places::under(&lab.state())).unwrap();
-    let run = run.parse().unwrap();
+    let run: RunId = run.parse().unwrap();
     let body = |content: &[u8]| ledger.keep(Digest::of(&[b"policy"]), &mut &*content).unwrap();
     let text = str::to_owned;
     let record = |draft: Draft| ledger.record(draft.of_run(run).by(Actor::Broker)).unwrap();
