@@ -48,10 +48,6 @@ impl Places {
         &self.ledger
     }
 
-    pub(crate) fn checkpoint(&self) -> PathBuf {
-        self.ledger.join("checkpoint")
-    }
-
     pub(crate) fn index(&self) -> PathBuf {
         self.ledger.join("index.db")
     }

@@ -135,7 +135,6 @@ fn look(places: &Places, asked: &mut Asked<'_>) -> Result<Report, VerifyError> {
     // The head first, then the log, which only grows: so the log is never behind the head.
     let before = Snapshot::read(places)?;
     let first = before.first_key().or_else(|| key.cloned());
-    let derived = derived::read_checkpoint(places)?;
     let path = places.log();
     let Some(log) = anchor::absent(&path, File::open(&path))? else {
         // Whoever has something to hold it against knows that it was begun.
@@ -143,7 +142,7 @@ fn look(places: &Places, asked: &mut Asked<'_>) -> Result<Report, VerifyError> {
         return Ok(without_log(places, &before, is_known, found));
     };
     let mut pass = Pass::new(places, log, Rotations::new(first));
-    pass.want(&before, checkpoints.iter().map(String::as_str).chain(derived.as_deref()));
+    pass.want(&before, checkpoints.iter().map(String::as_str));
     if deep {
         pass.look_deep(places);
     }
@@ -175,7 +174,6 @@ fn look(places: &Places, asked: &mut Asked<'_>) -> Result<Report, VerifyError> {
     };
     if let Some(tiles) = tiles {
         tiles.finish(&mut found);
-        derived::judge_checkpoint(places, derived.as_deref(), &judge, &mut found);
     }
     let root = (!roots.is_broken()).then(|| roots.root());
     let key = trusted.last().filter(|_| signed.is_some()).cloned();

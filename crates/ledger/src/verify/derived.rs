@@ -1,16 +1,13 @@
-//! Holds the files that are made from the log against it: tiles and the published checkpoint.
+//! Holds the tiles, which are made from the log, against it.
 //!
 //! They prove nothing and may be deleted, so that what contradicts the log is a warning only.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use super::finding::{Code, Findings, Place};
-use super::vouchers::Judge;
-use super::{VerifyError, anchor};
 use crate::digest::Digest;
-use crate::note::MAX_NOTE;
 use crate::places::Places;
 use crate::tile::tile_path;
 
@@ -112,28 +109,4 @@ fn root(mut hashes: Vec<Digest>) -> Digest {
         hashes = pairs.iter().map(|[left, right]| Digest::node(left, right)).collect();
     }
     hashes.first().copied().unwrap_or_else(crate::merkle::empty_root)
-}
-
-/// The checkpoint that was published beside the tiles.
-pub(super) fn read_checkpoint(places: &Places) -> Result<Option<String>, VerifyError> {
-    let path = places.checkpoint();
-    let Some(file) = anchor::absent(&path, fs::File::open(&path))? else { return Ok(None) };
-    let mut bytes = Vec::new();
-    match file.take(MAX_NOTE as u64 + 1).read_to_end(&mut bytes) {
-        Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(None),
-        Err(error) => Err(VerifyError::reading(&path)(error)),
-    }
-}
-
-pub(super) fn judge_checkpoint(
-    places: &Places,
-    text: Option<&str>,
-    judge: &Judge<'_>,
-    found: &mut Findings,
-) {
-    if let Some(objection) = text.and_then(|text| judge.objection(text)) {
-        let text = format!("{objection} This file is derived: delete it, it is made again.");
-        found.warn(Code::DerivedContradicts, Place::File(places.checkpoint()), text);
-    }
 }

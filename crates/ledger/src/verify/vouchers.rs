@@ -128,11 +128,6 @@ impl Judge<'_> {
         }
     }
 
-    /// Why a checkpoint does not hold, in one sentence.
-    pub(super) fn objection(&self, text: &str) -> Option<String> {
-        self.vouch(text).err().map(|wrong| wrong.text)
-    }
-
     fn tell(&self, wrong: Wrong, at: Place, since: Option<u64>, found: &mut Findings) {
         let at = if wrong.is_log { Place::File(self.log.clone()) } else { at };
         if wrong.code == Code::LogTruncated {
