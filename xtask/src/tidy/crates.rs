@@ -10,6 +10,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("belljar-model", &[]),
     ("belljar-sys", &[]),
     ("belljar-ledger", &["belljar-model"]),
+    ("belljar-broker", &["belljar-ledger", "belljar-model"]),
     ("belljar-workspace", &["belljar-model"]),
     ("belljar-init", &["belljar-model", "belljar-sys"]),
     ("belljar-box", &["belljar-init", "belljar-model", "belljar-sys"]),

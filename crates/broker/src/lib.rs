@@ -1,0 +1,3 @@
+//! The only way out of a box: rules decide, the vault puts credentials in, the proxy carries.
+
+#![forbid(unsafe_code)]
