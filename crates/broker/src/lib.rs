@@ -1,3 +1,4 @@
 //! The only way out of a box: rules decide, the vault puts credentials in, the proxy carries.
 
 #![forbid(unsafe_code)]
+pub mod record;

@@ -1,0 +1,241 @@
+//! What the broker puts on record. The ledger is the supervisor's; words about what happened go there
+//! over a socket, and for each that must be durable first an answer comes back.
+//!
+//! **Invariant:** a [`Recorded`] exists only for words that the ledger has on disk.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tokio::net::UnixDatagram;
+use tokio::sync::{mpsc, oneshot};
+
+/// Largest message in either direction.
+pub const MAX_MESSAGE: usize = 96 * 1024;
+
+/// Longest text in a word; what is longer is cut and says so.
+const MAX_TEXT: usize = 4096;
+
+/// One thing that happened, as the ledger will have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Word {
+    /// A name was asked for.
+    Dns { name: String, query: String, verdict: Verdict, rule: Option<String>, reason: String },
+    /// A request was decided.
+    Decided(Decided),
+    /// How an allowed request went; `cause` is the entry that allowed it.
+    Finished(Finished),
+    /// A secret goes into a request.
+    SecretUsed { name: String, slot: String, host: String },
+    /// Something that an attacker would do.
+    Alarm { alarm: String, detail: String },
+    /// Part of a budget is used up.
+    Spent { budget: String, unit: String, amount: u64, total: u64 },
+}
+
+/// What was decided about a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decided {
+    pub method: String,
+    pub scheme: String,
+    pub host: String,
+    pub port: u16,
+    /// Without what follows `?`.
+    pub path: String,
+    pub verdict: Verdict,
+    pub rule: Option<String>,
+    pub reason: String,
+    pub secrets: Vec<String>,
+}
+
+/// How an allowed request went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    pub cause: u64,
+    pub status: Option<u16>,
+    pub sent: u64,
+    pub received: u64,
+    pub micros: u64,
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    Allow,
+    Deny,
+}
+
+impl Verdict {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// Words on their way to the ledger. An answer is expected unless `id` is 0.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Saying {
+    pub id: u64,
+    pub words: Vec<Word>,
+}
+
+/// What the ledger says to a [`Saying`].
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Heard {
+    /// All of it is on disk; the first word has this index.
+    Recorded {
+        id: u64,
+        first: u64,
+    },
+    Refused {
+        id: u64,
+    },
+}
+
+/// Proof that words are on disk. Only a [`Clerk`] makes one.
+#[derive(Debug)]
+#[must_use]
+pub struct Recorded {
+    first: u64,
+}
+
+impl Recorded {
+    /// Where the ledger has the first word.
+    pub const fn index(&self) -> u64 {
+        self.first
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn for_test() -> Self {
+        Self { first: 0 }
+    }
+}
+
+/// Why words are not on record. Nothing that depends on them may be done.
+#[derive(Debug, thiserror::Error)]
+pub enum Unrecorded {
+    #[error("the ledger did not take it")]
+    Refused,
+    #[error("the supervisor is gone")]
+    Gone,
+}
+
+type Answers = Mutex<HashMap<u64, oneshot::Sender<Result<u64, Unrecorded>>>>;
+
+/// The broker's side of the record.
+#[derive(Debug)]
+pub struct Clerk {
+    queue: mpsc::UnboundedSender<Saying>,
+    answers: Arc<Answers>,
+    next: AtomicU64,
+}
+
+/// The tasks behind a [`Clerk`].
+#[derive(Debug)]
+pub struct Desk {
+    socket: Arc<UnixDatagram>,
+    queue: mpsc::UnboundedReceiver<Saying>,
+    answers: Arc<Answers>,
+}
+
+impl Clerk {
+    /// Speaks over a socket that keeps messages apart, and does not block.
+    pub fn new(socket: OwnedFd) -> io::Result<(Self, Desk)> {
+        // A SOCK_SEQPACKET in truth: messages stay whole as datagrams do, and the end shows.
+        let socket = std::os::unix::net::UnixDatagram::from(socket);
+        socket.set_nonblocking(true)?;
+        let socket = Arc::new(UnixDatagram::from_std(socket)?);
+        let (sender, queue) = mpsc::unbounded_channel();
+        let answers = Arc::new(Answers::default());
+        let clerk = Self { queue: sender, answers: Arc::clone(&answers), next: AtomicU64::new(1) };
+        Ok((clerk, Desk { socket, queue, answers }))
+    }
+
+    /// Waits until the words are on disk.
+    pub async fn record(&self, words: Vec<Word>) -> Result<Recorded, Unrecorded> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(id, answer);
+        self.queue.send(Saying { id, words }).map_err(|_| Unrecorded::Gone)?;
+        let first = answered.await.map_err(|_| Unrecorded::Gone)??;
+        Ok(Recorded { first })
+    }
+
+    /// Has the words recorded without waiting: nothing depends on them.
+    pub fn tell(&self, words: Vec<Word>) {
+        self.queue.send(Saying { id: 0, words }).ok(); // the broker ends with its supervisor
+    }
+}
+
+impl Desk {
+    /// Hears answers until the supervisor has no more to say.
+    pub async fn hear(socket: Arc<UnixDatagram>, answers: Arc<Answers>) -> io::Result<()> {
+        let mut buffer = vec![0; MAX_MESSAGE];
+        loop {
+            let length = match socket.recv(&mut buffer).await {
+                Ok(0) | Err(_) => return Ok(()),
+                Ok(length) => length,
+            };
+            let bytes = buffer.get(..length).unwrap_or_default();
+            let heard: Heard = postcard::from_bytes(bytes).map_err(io::Error::other)?;
+            let (id, answer) = match heard {
+                Heard::Recorded { id, first } => (id, Ok(first)),
+                Heard::Refused { id } => (id, Err(Unrecorded::Refused)),
+            };
+            let waiting = answers.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            if let Some(waiting) = waiting {
+                waiting.send(answer).ok(); // whoever asked may have given up
+            }
+        }
+    }
+
+    /// The two halves: hearing, and speaking until every clerk is gone.
+    pub fn split(
+        self,
+    ) -> (impl Future<Output = io::Result<()>> + Send, impl Future<Output = io::Result<()>> + Send)
+    {
+        let Self { socket, queue, answers } = self;
+        (Self::hear(Arc::clone(&socket), answers), Self::speak(socket, queue))
+    }
+
+    async fn speak(
+        socket: Arc<UnixDatagram>,
+        mut queue: mpsc::UnboundedReceiver<Saying>,
+    ) -> io::Result<()> {
+        while let Some(mut saying) = queue.recv().await {
+            saying.words.iter_mut().for_each(shorten);
+            let bytes = postcard::to_allocvec(&saying).map_err(io::Error::other)?;
+            socket.send(&bytes).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Cuts what a stranger made long.
+fn shorten(word: &mut Word) {
+    let cut = |text: &mut String| {
+        if text.len() > MAX_TEXT {
+            let end = (0..=MAX_TEXT).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            text.truncate(end);
+            text.push('…');
+        }
+    };
+    match word {
+        Word::Dns { name, query, rule, reason, .. } => {
+            [name, query, reason].into_iter().chain(rule).for_each(cut);
+        }
+        Word::Decided(Decided { method, scheme, host, path, rule, reason, secrets, .. }) => {
+            [method, scheme, host, path, reason].into_iter().chain(rule).for_each(cut);
+            secrets.iter_mut().for_each(cut);
+        }
+        Word::Finished(finished) => finished.error.iter_mut().for_each(cut),
+        Word::SecretUsed { name, slot, host } => [name, slot, host].into_iter().for_each(cut),
+        Word::Alarm { alarm, detail } => [alarm, detail].into_iter().for_each(cut),
+        Word::Spent { budget, unit, .. } => [budget, unit].into_iter().for_each(cut),
+    }
+}
