@@ -13,6 +13,7 @@ mod id;
 mod layer;
 mod limits;
 mod mount;
+pub mod net;
 pub mod outcome;
 mod record;
 pub mod risky;

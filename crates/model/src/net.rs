@@ -1,0 +1,55 @@
+//! What a box may reach, and with which credentials: names, rules, secrets and budgets.
+//!
+//! Everything here was text once and was parsed once. What decides works on these values only, and
+//! reading them back from a frame or a file parses them again.
+
+mod budget;
+mod host;
+mod pattern;
+mod policy;
+mod rate;
+mod rule;
+mod secret;
+mod shape;
+mod signer;
+mod slot;
+mod suffix;
+mod web;
+
+pub use budget::{Budget, MicroUsd, MoneyError};
+pub use host::{HOST_NAME, Hostname, HostnameError, Target, TargetError};
+pub use pattern::{HostPattern, HostPatternError, PathPattern, PathPatternError};
+pub use policy::{Policy, Proxy, ProxyError};
+pub use rate::{Rate, RateError, RuleLimits};
+pub use rule::{HttpRule, Rule, RuleError, TcpRule, What};
+pub use secret::{
+    Capture, CaptureError, CaptureFrom, SecretDecl, SecretDeclError, SecretName, SecretNameError,
+};
+pub use shape::{Shape, ShapeError, ShapePart};
+pub use signer::{
+    ClientAuth, Grant, HmacAlgorithm, HmacEncoding, Kind, Message, MessageError, MessagePart,
+    TokenUrl, TokenUrlError,
+};
+pub use slot::{Slot, SlotError, header_name, json_pointer};
+pub use web::{Method, MethodError, Scheme, Tls};
+
+/// Serde by the text of a type, both ways.
+macro_rules! by_text {
+    ($($name:ty),+ $(,)?) => {$(
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                crate::text::parse(deserializer)
+            }
+        }
+    )+};
+}
+use by_text;
+
+#[cfg(test)]
+mod tests;

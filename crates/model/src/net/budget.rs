@@ -1,0 +1,80 @@
+//! What may be spent.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::by_text;
+use crate::size::ByteSize;
+
+/// Millionths of a dollar; a single token costs some.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MicroUsd(pub u64);
+
+/// Why a text is not an amount of money.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MoneyError {
+    #[error("not an amount; write for example \"5 USD\" or \"$0.50\"")]
+    Malformed,
+    #[error("finer than a millionth of a dollar")]
+    TooFine,
+    #[error("more money than there is")]
+    TooMuch,
+}
+
+impl FromStr for MicroUsd {
+    type Err = MoneyError;
+
+    fn from_str(text: &str) -> Result<Self, MoneyError> {
+        let amount = match (text.strip_prefix('$'), text.strip_suffix("USD")) {
+            (Some(amount), None) => amount,
+            (None, Some(amount)) => amount.strip_suffix(' ').unwrap_or(amount),
+            (Some(_), Some(_)) | (None, None) => return Err(MoneyError::Malformed),
+        };
+        let (whole, fraction) = amount.split_once('.').unwrap_or((amount, "0"));
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        if !digits(whole) || !digits(fraction) {
+            return Err(MoneyError::Malformed);
+        }
+        let fraction = fraction.trim_end_matches('0');
+        if fraction.len() > 6 {
+            return Err(MoneyError::TooFine);
+        }
+        let micros = format!("{whole}{fraction:0<6}");
+        micros.parse().map(Self).map_err(|_| MoneyError::TooMuch)
+    }
+}
+
+impl fmt::Display for MicroUsd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, micros) = (self.0 / 1_000_000, self.0 % 1_000_000);
+        match micros {
+            0 => write!(f, "{whole} USD"),
+            micros => {
+                let fraction = format!("{micros:06}");
+                // At least cents, as prices are written.
+                let fraction = fraction.trim_end_matches('0');
+                write!(f, "{whole}.{fraction:0<2} USD")
+            }
+        }
+    }
+}
+
+by_text!(MicroUsd);
+
+/// What a run, or one secret in a run, may use in all; what is not said is not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Budget {
+    pub requests: Option<u64>,
+    pub bytes: Option<ByteSize>,
+    /// Of model APIs that tell how many they used.
+    pub tokens: Option<u64>,
+    pub money: Option<MicroUsd>,
+}
+
+impl Budget {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}

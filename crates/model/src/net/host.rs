@@ -1,0 +1,200 @@
+//! Names and addresses, in the one spelling that everything else compares.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use super::by_text;
+
+/// The name under which a box finds services of the user's own machine, if a rule opens a port.
+pub const HOST_NAME: &str = "host.belljar.internal";
+
+/// RFC 1035 §2.3.4, without the dot at the end.
+const MAX_NAME: usize = 253;
+/// RFC 1035 §2.3.4.
+const MAX_LABEL: usize = 63;
+
+/// A host name: letters, digits and hyphens in labels, lower case, no dot at the end.
+///
+/// Nothing else can be in one, so no resolver and no matcher can read it in two ways (A01, A08).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hostname(String);
+
+/// Why a text is not a host name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HostnameError {
+    #[error("a host name is missing")]
+    Empty,
+    #[error("longer than 253 characters, which no host name is")]
+    TooLong,
+    #[error("a dot at the end; write the name without it")]
+    TrailingDot,
+    #[error("two dots, or a dot at the beginning")]
+    EmptyLabel,
+    #[error("a part between dots is longer than 63 characters")]
+    LabelTooLong,
+    #[error("a part between dots begins or ends with a hyphen")]
+    Hyphen,
+    #[error("a letter beyond ASCII; write the name in its `xn--` form")]
+    NotAscii,
+    #[error("a character that no host name has; only letters, digits, hyphens and dots")]
+    Character,
+    #[error("ends like a number; an address is written in full, for example 192.0.2.1")]
+    Number,
+}
+
+impl Hostname {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The parts between the dots, from the left.
+    pub fn labels(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.0.split('.')
+    }
+
+    /// Whether this is `parent`, or lies somewhere below it. Compared label by label (A09).
+    pub fn is_within(&self, parent: &str) -> bool {
+        self.0 == parent || self.is_below(parent)
+    }
+
+    /// Whether this lies below `parent`, at any depth.
+    pub fn is_below(&self, parent: &str) -> bool {
+        self.0.strip_suffix(parent).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+    }
+}
+
+impl FromStr for Hostname {
+    type Err = HostnameError;
+
+    fn from_str(text: &str) -> Result<Self, HostnameError> {
+        if text.is_empty() {
+            return Err(HostnameError::Empty);
+        }
+        if text.len() > MAX_NAME {
+            return Err(HostnameError::TooLong);
+        }
+        if !text.is_ascii() {
+            return Err(HostnameError::NotAscii);
+        }
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+        if !text.bytes().all(legal) {
+            return Err(HostnameError::Character);
+        }
+        let before_end = text.strip_suffix('.');
+        if before_end.is_some_and(|rest| !rest.is_empty() && !rest.ends_with('.')) {
+            return Err(HostnameError::TrailingDot);
+        }
+        for label in text.split('.') {
+            match label {
+                "" => return Err(HostnameError::EmptyLabel),
+                label if label.len() > MAX_LABEL => return Err(HostnameError::LabelTooLong),
+                label if label.starts_with('-') || label.ends_with('-') => {
+                    return Err(HostnameError::Hyphen);
+                }
+                _ => {}
+            }
+        }
+        let lower = text.to_ascii_lowercase();
+        if lower.rsplit('.').next().is_some_and(ends_in_number) {
+            return Err(HostnameError::Number);
+        }
+        Ok(Self(lower))
+    }
+}
+
+/// Whether some resolver would take a name with this last label for an address: `1`, `0x7f`
+/// (WHATWG URL, "ends in a number"; inet_aton(3)).
+fn ends_in_number(label: &str) -> bool {
+    let digits = |text: &str, legal: fn(&u8) -> bool| text.as_bytes().iter().all(legal);
+    digits(label, u8::is_ascii_digit)
+        || label.strip_prefix("0x").is_some_and(|rest| digits(rest, u8::is_ascii_hexdigit))
+}
+
+impl fmt::Display for Hostname {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl AsRef<str> for Hostname {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Whom a request is for: a name, or an address written out.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    Name(Hostname),
+    Address(IpAddr),
+}
+
+/// Why a text is neither a name nor an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    #[error(transparent)]
+    Name(HostnameError),
+    #[error("not an address in its shortest spelling, for example 192.0.2.1 or [2001:db8::1]")]
+    Address,
+}
+
+impl Target {
+    /// The name, if it is one.
+    pub fn name(&self) -> Option<&Hostname> {
+        match self {
+            Self::Name(name) => Some(name),
+            Self::Address(_) => None,
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        if let Some(inside) = text.strip_prefix('[') {
+            let inside = inside.strip_suffix(']').ok_or(TargetError::Address)?;
+            return six(inside).map(Self::Address);
+        }
+        if text.contains(':') {
+            return six(text).map(Self::Address);
+        }
+        match text.parse::<Hostname>() {
+            Ok(name) => Ok(Self::Name(name)),
+            // The standard library takes four plain decimals without leading zeros and nothing else.
+            Err(HostnameError::Number) => match text.parse::<Ipv4Addr>() {
+                Ok(address) => Ok(Self::Address(address.into())),
+                Err(_) => Err(TargetError::Address),
+            },
+            Err(error) => Err(TargetError::Name(error)),
+        }
+    }
+}
+
+/// Exactly the spelling of RFC 5952, in either case: what has two spellings has two readings.
+fn six(text: &str) -> Result<IpAddr, TargetError> {
+    let address: Ipv6Addr = text.parse().map_err(|_| TargetError::Address)?;
+    if address.to_string() != text.to_ascii_lowercase() {
+        return Err(TargetError::Address);
+    }
+    Ok(address.into())
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.pad(name.as_str()),
+            Self::Address(IpAddr::V4(address)) => f.pad(&address.to_string()),
+            Self::Address(IpAddr::V6(address)) => f.pad(&format!("[{address}]")),
+        }
+    }
+}
+
+impl From<Hostname> for Target {
+    fn from(name: Hostname) -> Self {
+        Self::Name(name)
+    }
+}
+
+by_text!(Hostname, Target);

@@ -1,0 +1,69 @@
+//! Everything that decides about the network of one box.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::budget::Budget;
+use super::by_text;
+use super::host::{Target, TargetError};
+use super::rule::Rule;
+use super::secret::SecretDecl;
+use super::signer::split_port;
+use crate::choice::Net;
+
+/// The rules of one box, with presets spelled out and secrets looked up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    pub net: Net,
+    pub allow: Vec<Rule>,
+    /// Beat `allow`.
+    pub deny: Vec<Rule>,
+    /// Those that this box gets placeholders for.
+    pub secrets: Vec<SecretDecl>,
+    /// Of the whole run.
+    pub budget: Budget,
+    pub proxy: Option<Proxy>,
+}
+
+/// An HTTP proxy that upstream connections go through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proxy {
+    pub target: Target,
+    pub port: u16,
+}
+
+/// Why a text is not a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ProxyError {
+    #[error("write it as http://HOST:PORT")]
+    Malformed,
+    #[error("a proxy that wants a password is not supported; leave out what stands before `@`")]
+    Password,
+    #[error(transparent)]
+    Target(TargetError),
+}
+
+impl FromStr for Proxy {
+    type Err = ProxyError;
+
+    fn from_str(text: &str) -> Result<Self, ProxyError> {
+        let rest = text.strip_prefix("http://").ok_or(ProxyError::Malformed)?;
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        if rest.contains('@') {
+            return Err(ProxyError::Password);
+        }
+        let (target, port) = split_port(rest).map_err(|()| ProxyError::Malformed)?;
+        let port = port.ok_or(ProxyError::Malformed)?;
+        Ok(Self { target: target.parse().map_err(ProxyError::Target)?, port })
+    }
+}
+
+impl fmt::Display for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}:{}", self.target, self.port)
+    }
+}
+
+by_text!(Proxy);

@@ -1,0 +1,374 @@
+//! Rules: what is allowed and what is denied.
+//!
+//! On a command line a rule is a text: `api.github.com`, `*.example.com:8443`,
+//! `GET,POST https://api.github.com/repos/acme/**`, `http://deb.debian.org`,
+//! `tcp://db.internal:5432`, `host-port:5432`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::host::{HOST_NAME, Target, TargetError};
+use super::pattern::{HostPattern, HostPatternError, PathPattern, PathPatternError};
+use super::rate::RuleLimits;
+use super::secret::SecretName;
+use super::signer::split_port;
+use super::web::{Method, MethodError, Scheme, Tls};
+
+/// One rule, and how logs and refusals name it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    pub id: String,
+    pub what: What,
+}
+
+/// What a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    Http(HttpRule),
+    Tcp(TcpRule),
+    /// A port of the user's own machine, as `host.belljar.internal`.
+    HostPort(u16),
+}
+
+/// Requests to some hosts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HttpRule {
+    pub host: HostPattern,
+    /// In a rule that denies: none means all.
+    pub ports: Vec<u16>,
+    /// A rule that denies holds for both.
+    pub scheme: Scheme,
+    /// `None`: all, but those that no rule may allow.
+    pub methods: Option<BTreeSet<Method>>,
+    /// `None`: all.
+    pub paths: Option<Vec<PathPattern>>,
+    pub secrets: BTreeSet<SecretName>,
+    pub limits: RuleLimits,
+    pub tls: Tls,
+    pub websocket: bool,
+    /// Where the connection goes, whatever the name resolves to; only an operator can say so.
+    pub connect: Option<SocketAddr>,
+}
+
+/// Any bytes to one port of one target.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpRule {
+    pub target: Target,
+    pub port: u16,
+    pub connect: Option<SocketAddr>,
+}
+
+/// Why a rule is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    #[error(
+        "not a rule; write for example `api.github.com`, `GET https://api.github.com/repos/acme/**`, `tcp://db.internal:5432` or `host-port:5432`"
+    )]
+    Malformed,
+    #[error("`host`: {0}")]
+    Host(HostPatternError),
+    #[error("`tcp`: {0}")]
+    Tcp(TargetError),
+    #[error("`tcp` needs one target with its port, for example db.internal:5432")]
+    TcpPort,
+    #[error("not a port; there are 1 to 65535")]
+    Port,
+    #[error("`ports` is empty, so the rule matches nothing")]
+    NoPorts,
+    #[error("port 80 is plain HTTP and the others are not; write two rules, or `scheme`")]
+    MixedPorts,
+    #[error("`methods`: {0}")]
+    Method(MethodError),
+    #[error("`methods` is empty, so the rule matches nothing; leave it out to match all")]
+    NoMethods,
+    #[error("`methods`: no rule can allow {0}")]
+    ForbiddenMethod(Method),
+    #[error("`paths`: {0}")]
+    Path(PathPatternError),
+    #[error("`paths` is empty, so the rule matches nothing; leave it out to match all")]
+    NoPaths,
+    #[error("`secrets`: plain HTTP never carries a secret")]
+    SecretOverHttp,
+    #[error("`tls = \"passthrough\"` cannot be with `{0}`: nobody looks inside")]
+    Passthrough(&'static str),
+    #[error("`connect`: not an address that can be dialled")]
+    Connect,
+    #[error("this machine is reached by `host-port = PORT`, which the box finds at {HOST_NAME}")]
+    ThisMachine,
+    #[error("`{0}` has no meaning in a rule that denies")]
+    InDeny(&'static str),
+}
+
+impl Rule {
+    /// Parses a rule that allows.
+    pub fn allow(text: &str) -> Result<Self, RuleError> {
+        let what = What::parse(text, HostPattern::from_text_allow, Vec::from)?;
+        Self::allowing(None, what)
+    }
+
+    /// Parses a rule that denies: wildcards may be wide, and no port means all of them.
+    pub fn deny(text: &str) -> Result<Self, RuleError> {
+        let what = What::parse(text, HostPattern::for_deny, |_| Vec::new())?;
+        Self::denying(None, what)
+    }
+
+    /// A rule that allows, checked; named after what it says if it has no name.
+    pub fn allowing(name: Option<String>, what: What) -> Result<Self, RuleError> {
+        what.check_allow()?;
+        Ok(Self { id: name.unwrap_or_else(|| format!("allow {what}")), what })
+    }
+
+    /// The same for a rule that denies.
+    pub fn denying(name: Option<String>, what: What) -> Result<Self, RuleError> {
+        what.check_deny()?;
+        Ok(Self { id: name.unwrap_or_else(|| format!("deny {what}")), what })
+    }
+
+    /// The rule about requests in it, if it is one.
+    pub fn http(&self) -> Option<&HttpRule> {
+        match &self.what {
+            What::Http(http) => Some(http),
+            What::Tcp(_) | What::HostPort(_) => None,
+        }
+    }
+}
+
+impl HttpRule {
+    /// All requests over TLS to these hosts.
+    pub fn https(host: HostPattern) -> Self {
+        Self {
+            host,
+            ports: vec![Scheme::Https.port()],
+            scheme: Scheme::Https,
+            methods: None,
+            paths: None,
+            secrets: BTreeSet::new(),
+            limits: RuleLimits::default(),
+            tls: Tls::Intercept,
+            websocket: false,
+            connect: None,
+        }
+    }
+
+    pub fn allows_method(&self, method: &Method) -> bool {
+        self.methods.as_ref().is_none_or(|methods| methods.contains(method))
+    }
+
+    /// `path` is canonical.
+    pub fn allows_path(&self, path: &str) -> bool {
+        self.paths.as_ref().is_none_or(|paths| paths.iter().any(|it| it.matches(path)))
+    }
+
+    /// The scheme that ports mean when none is said.
+    pub fn scheme_of(ports: &[u16]) -> Result<Scheme, RuleError> {
+        match (ports.contains(&80), ports.iter().all(|port| *port == 80)) {
+            (true, true) => Ok(Scheme::Http),
+            (true, false) => Err(RuleError::MixedPorts),
+            (false, _) => Ok(Scheme::Https),
+        }
+    }
+
+    fn check(&self) -> Result<(), RuleError> {
+        if self.ports.contains(&0) {
+            return Err(RuleError::Port);
+        }
+        if self.methods.as_ref().is_some_and(BTreeSet::is_empty) {
+            return Err(RuleError::NoMethods);
+        }
+        if self.paths.as_ref().is_some_and(Vec::is_empty) {
+            return Err(RuleError::NoPaths);
+        }
+        Ok(())
+    }
+
+    fn check_allow(&self) -> Result<(), RuleError> {
+        self.check()?;
+        if self.ports.is_empty() {
+            return Err(RuleError::NoPorts);
+        }
+        if self.host.target().is_some_and(is_this_machine) {
+            return Err(RuleError::ThisMachine);
+        }
+        let forbidden = self.methods.iter().flatten().find(|method| method.is_forbidden());
+        if let Some(method) = forbidden {
+            return Err(RuleError::ForbiddenMethod(method.clone()));
+        }
+        if self.scheme == Scheme::Http && !self.secrets.is_empty() {
+            return Err(RuleError::SecretOverHttp);
+        }
+        if self.tls == Tls::Passthrough {
+            let blind = [
+                ("secrets", !self.secrets.is_empty()),
+                ("methods", self.methods.is_some()),
+                ("paths", self.paths.is_some()),
+                ("websocket", self.websocket),
+                ("scheme = \"http\"", self.scheme == Scheme::Http),
+            ];
+            if let Some((key, _)) = blind.into_iter().find(|(_, said)| *said) {
+                return Err(RuleError::Passthrough(key));
+            }
+        }
+        self.connect.map_or(Ok(()), check_connect)
+    }
+
+    fn check_deny(&self) -> Result<(), RuleError> {
+        self.check()?;
+        let meaningless = [
+            ("secrets", !self.secrets.is_empty()),
+            ("limits", !self.limits.is_empty()),
+            ("tls", self.tls != Tls::Intercept),
+            ("websocket", self.websocket),
+            ("connect", self.connect.is_some()),
+        ];
+        match meaningless.into_iter().find(|(_, said)| *said) {
+            Some((key, _)) => Err(RuleError::InDeny(key)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Loopback, by name or number, and the name that stands for this machine.
+fn is_this_machine(target: &Target) -> bool {
+    match target {
+        Target::Name(name) => name.as_str() == HOST_NAME || name.is_within("localhost"),
+        Target::Address(address) => address.is_loopback() || address.is_unspecified(),
+    }
+}
+
+fn check_connect(address: SocketAddr) -> Result<(), RuleError> {
+    let ip = address.ip();
+    if address.port() == 0 || ip.is_unspecified() || ip.is_multicast() {
+        return Err(RuleError::Connect);
+    }
+    Ok(())
+}
+
+impl What {
+    fn check_allow(&self) -> Result<(), RuleError> {
+        match self {
+            Self::Http(http) => http.check_allow(),
+            Self::Tcp(TcpRule { port: 0, .. }) | Self::HostPort(0) => Err(RuleError::Port),
+            Self::Tcp(tcp) if is_this_machine(&tcp.target) => Err(RuleError::ThisMachine),
+            Self::Tcp(tcp) => tcp.connect.map_or(Ok(()), check_connect),
+            Self::HostPort(_) => Ok(()),
+        }
+    }
+
+    fn check_deny(&self) -> Result<(), RuleError> {
+        match self {
+            Self::Http(http) => http.check_deny(),
+            Self::Tcp(TcpRule { port: 0, .. }) | Self::HostPort(0) => Err(RuleError::Port),
+            Self::Tcp(TcpRule { connect: Some(_), .. }) => Err(RuleError::InDeny("connect")),
+            Self::Tcp(_) | Self::HostPort(_) => Ok(()),
+        }
+    }
+
+    fn parse(
+        text: &str,
+        host: fn(&str) -> Result<HostPattern, HostPatternError>,
+        unsaid: fn([u16; 1]) -> Vec<u16>,
+    ) -> Result<Self, RuleError> {
+        if let Some(port) = text.strip_prefix("host-port:") {
+            return Ok(Self::HostPort(parse_port(port)?));
+        }
+        if let Some(target) = text.strip_prefix("tcp://") {
+            return TcpRule::parse(target).map(Self::Tcp);
+        }
+        let (methods, url) = match text.split_once(' ') {
+            Some((methods, url)) => (Some(parse_methods(methods)?), url),
+            None => (None, text),
+        };
+        let (said, rest) = match url.split_once("://") {
+            Some(("https", rest)) => (Some(Scheme::Https), rest),
+            Some(("http", rest)) => (Some(Scheme::Http), rest),
+            Some(_) => return Err(RuleError::Malformed),
+            None => (None, url),
+        };
+        if rest.is_empty() || rest.contains([' ', '@']) && !rest.contains('/') {
+            return Err(RuleError::Malformed);
+        }
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (name, port) = split_port(authority).map_err(|()| RuleError::Port)?;
+        let scheme = match (said, port) {
+            (Some(scheme), _) => scheme,
+            (None, Some(80)) => Scheme::Http,
+            (None, _) => Scheme::Https,
+        };
+        let ports = match (port, said) {
+            (Some(port), _) => vec![port],
+            (None, Some(scheme)) => vec![scheme.port()],
+            (None, None) => unsaid([scheme.port()]),
+        };
+        let paths = match path {
+            "" => None,
+            path => Some(vec![path.parse().map_err(RuleError::Path)?]),
+        };
+        let host = host(name).map_err(RuleError::Host)?;
+        Ok(Self::Http(HttpRule { ports, scheme, methods, paths, ..HttpRule::https(host) }))
+    }
+}
+
+impl HostPattern {
+    fn from_text_allow(text: &str) -> Result<Self, HostPatternError> {
+        text.parse()
+    }
+}
+
+impl TcpRule {
+    /// `db.internal:5432`, `10.0.0.5:5432` or `[2001:db8::1]:5432`.
+    pub fn parse(text: &str) -> Result<Self, RuleError> {
+        let (target, port) = split_port(text).map_err(|()| RuleError::Port)?;
+        let port = port.ok_or(RuleError::TcpPort)?;
+        if target.contains('*') {
+            return Err(RuleError::TcpPort);
+        }
+        let target = target.parse().map_err(RuleError::Tcp)?;
+        Ok(Self { target, port, connect: None })
+    }
+}
+
+fn parse_port(text: &str) -> Result<u16, RuleError> {
+    let plain = !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| plain).ok_or(RuleError::Port)
+}
+
+fn parse_methods(text: &str) -> Result<BTreeSet<Method>, RuleError> {
+    text.split(',').map(|method| method.parse().map_err(RuleError::Method)).collect()
+}
+
+/// As on a command line, where one rule has one path.
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(http) => http.fmt(f),
+            Self::Tcp(tcp) => write!(f, "tcp://{}:{}", tcp.target, tcp.port),
+            Self::HostPort(port) => write!(f, "host-port:{port}"),
+        }
+    }
+}
+
+impl fmt::Display for HttpRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(methods) = &self.methods {
+            let methods: Vec<&str> = methods.iter().map(Method::as_str).collect();
+            write!(f, "{} ", methods.join(","))?;
+        }
+        if self.scheme == Scheme::Http {
+            f.write_str("http://")?;
+        }
+        write!(f, "{}", self.host)?;
+        if !self.ports.is_empty() && self.ports != [self.scheme.port()] {
+            let ports: Vec<String> = self.ports.iter().map(u16::to_string).collect();
+            write!(f, ":{}", ports.join(","))?;
+        }
+        for (index, path) in self.paths.iter().flatten().enumerate() {
+            let gap = if index == 0 { "" } else { " " };
+            write!(f, "{gap}{path}")?;
+        }
+        Ok(())
+    }
+}

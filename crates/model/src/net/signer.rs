@@ -1,0 +1,261 @@
+//! Secrets that never travel: what the broker computes with them instead.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::by_text;
+use super::host::{Target, TargetError};
+use super::secret::SecretName;
+
+/// What kind of thing a secret is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A text that is put in the place of its placeholder.
+    #[default]
+    Token,
+    /// A pair of AWS keys, `ID:SECRET`, with which requests are signed anew.
+    SigV4 {
+        /// From the host name or the box's own signature, if not said.
+        region: Option<String>,
+        service: Option<String>,
+    },
+    /// A key with which a message authentication code over the request is made.
+    Hmac {
+        /// Where the code goes; in small letters.
+        header: String,
+        algorithm: HmacAlgorithm,
+        encoding: HmacEncoding,
+        /// Before the code in the header, for example `sha256=`.
+        prefix: String,
+        message: Message,
+        /// Where the time goes that `{timestamp}` stands for, in seconds; in small letters.
+        timestamp_header: Option<String>,
+    },
+    /// A refresh token or a client's secret, with which access tokens are fetched on the host.
+    OAuth2 {
+        token_url: TokenUrl,
+        grant: Grant,
+        client_id: Option<String>,
+        /// Another secret, for clients that need one to refresh.
+        client_secret: Option<SecretName>,
+        auth: ClientAuth,
+        scope: Option<String>,
+    },
+}
+
+impl Kind {
+    pub const NAMES: [&str; 4] = ["token", "sigv4", "hmac", "oauth2"];
+
+    /// The name in `belljar.toml`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::SigV4 { .. } => "sigv4",
+            Self::Hmac { .. } => "hmac",
+            Self::OAuth2 { .. } => "oauth2",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HmacAlgorithm {
+    Sha1,
+    #[default]
+    Sha256,
+    Sha512,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HmacEncoding {
+    #[default]
+    Hex,
+    Base64,
+}
+
+/// How an access token is asked for (RFC 6749 §6, §4.4).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Grant {
+    #[default]
+    RefreshToken,
+    ClientCredentials,
+}
+
+/// How a client shows itself to the token's server (RFC 6749 §2.3.1).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientAuth {
+    #[default]
+    Body,
+    Basic,
+}
+
+/// What a code is made over: `{timestamp}.{body}`, `{method}\n{path}\n{query}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message(Vec<MessagePart>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MessagePart {
+    Literal(String),
+    Method,
+    Host,
+    Path,
+    Query,
+    Timestamp,
+    Body,
+}
+
+/// Why a text does not describe a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    #[error("there are {{method}}, {{host}}, {{path}}, {{query}}, {{timestamp}} and {{body}}")]
+    Unknown,
+    #[error("a code over nothing of the request would fit every request")]
+    Nothing,
+}
+
+impl Message {
+    pub fn parts(&self) -> &[MessagePart] {
+        &self.0
+    }
+
+    pub fn has(&self, part: &MessagePart) -> bool {
+        self.0.contains(part)
+    }
+}
+
+const WORDS: [(&str, MessagePart); 6] = [
+    ("{method}", MessagePart::Method),
+    ("{host}", MessagePart::Host),
+    ("{path}", MessagePart::Path),
+    ("{query}", MessagePart::Query),
+    ("{timestamp}", MessagePart::Timestamp),
+    ("{body}", MessagePart::Body),
+];
+
+impl Default for Message {
+    fn default() -> Self {
+        Self(vec![MessagePart::Body])
+    }
+}
+
+impl FromStr for Message {
+    type Err = MessageError;
+
+    fn from_str(text: &str) -> Result<Self, MessageError> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let word = WORDS.iter().find(|(word, _)| rest.starts_with(word));
+            if let Some((word, part)) = word {
+                parts.push(part.clone());
+                rest = rest.get(word.len()..).unwrap_or_default();
+                continue;
+            }
+            let (literal, after) = rest.split_at(rest.find('{').unwrap_or(rest.len()));
+            if literal.is_empty() || literal.contains('}') {
+                return Err(MessageError::Unknown);
+            }
+            parts.push(MessagePart::Literal(literal.to_owned()));
+            rest = after;
+        }
+        let says = |part: &MessagePart| {
+            !matches!(part, MessagePart::Literal(_) | MessagePart::Timestamp | MessagePart::Host)
+        };
+        if !parts.iter().any(says) {
+            return Err(MessageError::Nothing);
+        }
+        Ok(Self(parts))
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|part| {
+            f.write_str(match part {
+                MessagePart::Literal(text) => text,
+                MessagePart::Method => "{method}",
+                MessagePart::Host => "{host}",
+                MessagePart::Path => "{path}",
+                MessagePart::Query => "{query}",
+                MessagePart::Timestamp => "{timestamp}",
+                MessagePart::Body => "{body}",
+            })
+        })
+    }
+}
+
+/// Where access tokens come from: always `https`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenUrl {
+    pub target: Target,
+    pub port: u16,
+    /// Begins with `/`.
+    pub path: String,
+}
+
+/// Why a text is not the URL of a token's server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenUrlError {
+    #[error("must begin with https://")]
+    Scheme,
+    #[error(transparent)]
+    Target(TargetError),
+    #[error("not a port")]
+    Port,
+    #[error("a path of plain characters, without query and fragment")]
+    Path,
+}
+
+impl FromStr for TokenUrl {
+    type Err = TokenUrlError;
+
+    fn from_str(text: &str) -> Result<Self, TokenUrlError> {
+        let rest = text.strip_prefix("https://").ok_or(TokenUrlError::Scheme)?;
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let path = if path.is_empty() { "/" } else { path };
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-._~!$&'()*+,=:@".contains(&b);
+        let dots = path.split('/').any(|segment| matches!(segment, "." | ".."));
+        if !path.bytes().all(plain) || dots {
+            return Err(TokenUrlError::Path);
+        }
+        let (target, port) = split_port(authority).map_err(|()| TokenUrlError::Port)?;
+        Ok(Self {
+            target: target.parse().map_err(TokenUrlError::Target)?,
+            port: port.unwrap_or(443),
+            path: path.to_owned(),
+        })
+    }
+}
+
+/// `host:port`, `[v6]:port` or without a port; an error when what stands there is no port.
+pub(super) fn split_port(authority: &str) -> Result<(&str, Option<u16>), ()> {
+    let colon = match authority.rfind(']') {
+        Some(end) => authority.get(end + 1..).filter(|rest| rest.starts_with(':')).map(|_| end + 1),
+        None => authority.rfind(':'),
+    };
+    let Some(colon) = colon else { return Ok((authority, None)) };
+    let (host, port) = authority.split_at(colon);
+    let port = port.strip_prefix(':').ok_or(())?;
+    let plain = !port.starts_with('0') && port.bytes().all(|byte| byte.is_ascii_digit());
+    if !plain {
+        return Err(());
+    }
+    port.parse().map(|port| (host, Some(port))).map_err(|_| ())
+}
+
+impl fmt::Display for TokenUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            443 => write!(f, "https://{}{}", self.target, self.path),
+            port => write!(f, "https://{}:{port}{}", self.target, self.path),
+        }
+    }
+}
+
+by_text!(Message, TokenUrl);

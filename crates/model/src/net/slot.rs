@@ -1,0 +1,124 @@
+//! Where in a request a secret may stand.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::by_text;
+
+/// One place in a request. A placeholder anywhere else stops the request.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Slot {
+    /// A header, in small letters. `authorization` also covers what stands in it behind `Bearer` or
+    /// `token`, and the password of Basic.
+    Header(String),
+    /// User or password of `Authorization: Basic`, and nothing else.
+    Basic,
+    /// The value of one parameter of the query.
+    Query(String),
+    /// One string of a JSON body, by RFC 6901.
+    Json(String),
+}
+
+/// Why a text is not a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SlotError {
+    #[error("not a slot; write `header:NAME`, `basic`, `query:NAME` or `json:/POINTER`")]
+    Malformed,
+    #[error("not the name of a header")]
+    Header,
+    #[error("servers store, forward or log this header; a secret may not stand in it")]
+    Sink,
+    #[error("not the name of a parameter: letters, digits, and - . _ ~")]
+    Query,
+    #[error("not a JSON pointer; write for example /auth/token")]
+    Pointer,
+}
+
+/// Headers that servers keep, pass on or act upon by themselves (B03).
+const SINKS: &[&str] = &[
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "cookie",
+    "expect",
+    "forwarded",
+    "from",
+    "host",
+    "keep-alive",
+    "origin",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "range",
+    "referer",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+    "via",
+];
+
+/// A header's name in small letters (RFC 9110 §5.1, a token).
+pub fn header_name(text: &str) -> Result<String, SlotError> {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if text.is_empty() || text.len() > 64 || !text.bytes().all(legal) {
+        return Err(SlotError::Header);
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+/// A JSON pointer that leads somewhere below the top (RFC 6901 §3).
+pub fn json_pointer(text: &str) -> Result<String, SlotError> {
+    let escapes = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+    if !text.starts_with('/') || text.len() > 256 || !escapes || text.chars().any(char::is_control)
+    {
+        return Err(SlotError::Pointer);
+    }
+    Ok(text.to_owned())
+}
+
+impl FromStr for Slot {
+    type Err = SlotError;
+
+    fn from_str(text: &str) -> Result<Self, SlotError> {
+        if text == "basic" {
+            return Ok(Self::Basic);
+        }
+        match text.split_once(':').ok_or(SlotError::Malformed)? {
+            ("header", name) => {
+                let name = header_name(name)?;
+                if SINKS.contains(&name.as_str()) || name.starts_with("x-forwarded-") {
+                    return Err(SlotError::Sink);
+                }
+                Ok(Self::Header(name))
+            }
+            ("query", name) => {
+                let legal = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+                if name.is_empty() || name.len() > 64 || !name.bytes().all(legal) {
+                    return Err(SlotError::Query);
+                }
+                Ok(Self::Query(name.to_owned()))
+            }
+            ("json", pointer) => json_pointer(pointer).map(Self::Json),
+            _ => Err(SlotError::Malformed),
+        }
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Basic => f.write_str("basic"),
+            Self::Query(name) => write!(f, "query:{name}"),
+            Self::Json(pointer) => write!(f, "json:{pointer}"),
+        }
+    }
+}
+
+by_text!(Slot);

@@ -1,0 +1,511 @@
+//! The texts of names, patterns, rules and secrets, and what becomes of them.
+
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::*;
+
+/// A text that is taken prints as `expect`, and survives printing, JSON and frames.
+#[track_caller]
+fn good<T>(text: &str, expect: &str)
+where
+    T: FromStr<Err: Display> + Display + Debug + PartialEq + Serialize + DeserializeOwned,
+{
+    let value: T = text.parse().unwrap_or_else(|error| panic!("{text:?}: {error}"));
+    assert_eq!(value.to_string(), expect);
+    assert_eq!(expect.parse::<T>().ok().as_ref(), Some(&value));
+    let json = serde_json::to_string(&value).unwrap();
+    assert_eq!(serde_json::from_str::<T>(&json).unwrap(), value);
+    let frame = postcard::to_allocvec(&value).unwrap();
+    assert_eq!(postcard::from_bytes::<T>(&frame).unwrap(), value);
+}
+
+/// A text that is refused, also when it comes in JSON or a frame.
+#[track_caller]
+fn bad<T: FromStr + DeserializeOwned + Debug>(text: &str) {
+    assert!(text.parse::<T>().is_err(), "{text:?} was taken");
+    let json = serde_json::to_string(text).unwrap();
+    assert!(serde_json::from_str::<T>(&json).is_err(), "{text:?} was taken from JSON");
+    let frame = postcard::to_allocvec(text).unwrap();
+    assert!(postcard::from_bytes::<T>(&frame).is_err(), "{text:?} was taken from a frame");
+}
+
+#[test]
+fn host_names_are_letters_digits_and_hyphens() {
+    good::<Hostname>("api.github.com", "api.github.com");
+    good::<Hostname>("API.GitHub.com", "api.github.com");
+    good::<Hostname>("xn--bcher-kva.example", "xn--bcher-kva.example");
+    good::<Hostname>("1password.com", "1password.com");
+    good::<Hostname>("a", "a");
+    good::<Hostname>(&format!("{}.com", "a".repeat(63)), &format!("{}.com", "a".repeat(63)));
+    for text in [
+        "",
+        ".",
+        "..",
+        "a.",
+        "a..b",
+        ".a",
+        "-a.com",
+        "a-.com",
+        "a b.com",
+        "a_b.com",
+        "a%2eb",
+        "bücher.example",
+        "a\0.com",
+        "*.com",
+        "user@host",
+        "host:1",
+        "host/",
+        "[::1]",
+        "a\n",
+        "１.com",
+        "a。com",
+    ] {
+        bad::<Hostname>(text);
+    }
+    bad::<Hostname>(&format!("{}.com", "a".repeat(64)));
+    bad::<Hostname>(&"a.".repeat(127).trim_end_matches('.').repeat(2));
+}
+
+#[test]
+fn a01_no_byte_but_letters_digits_hyphen_and_dot_is_in_a_host_name() {
+    let host = b"evil.allowed.com";
+    for at in 0..=host.len() {
+        for byte in 0..=u8::MAX {
+            let mut bytes = host.to_vec();
+            bytes.insert(at, byte);
+            let Ok(text) = std::str::from_utf8(&bytes) else { continue };
+            let parsed = text.parse::<Hostname>();
+            let legal = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+            assert!(legal || parsed.is_err(), "{text:?}");
+            // What is taken has the byte in it, and nothing was cut off or changed but its case.
+            if let Ok(name) = parsed {
+                assert_eq!(name.as_str(), text.to_ascii_lowercase());
+            }
+            assert!(legal || text.parse::<Target>().is_err() || byte == b':', "{text:?}");
+        }
+    }
+    // The control: the name itself is good.
+    good::<Hostname>("evil.allowed.com", "evil.allowed.com");
+}
+
+#[test]
+fn a08_only_canonical_addresses_are_addresses() {
+    good::<Target>("192.0.2.1", "192.0.2.1");
+    good::<Target>("[2001:db8::1]", "[2001:db8::1]");
+    good::<Target>("2001:DB8::1", "[2001:db8::1]");
+    good::<Target>("::1", "[::1]");
+    good::<Target>("localhost", "localhost");
+    for text in [
+        "0x7f.1",
+        "0x7f000001",
+        "2130706433",
+        "0177.0.0.1",
+        "127.1",
+        "127.0.1",
+        "127.0.0.01",
+        "127.0.0.1.",
+        "localhost.",
+        "fe80::1%eth0",
+        "[fe80::1%25eth0]",
+        "[::1",
+        "::1]",
+        "[127.0.0.1]",
+        "0:0:0:0:0:0:0:1",
+        "2001:db8:0:0::1",
+        "::ffff:7f00:1",
+        "1.2.3.4.5",
+        "256.1.1.1",
+        "1.2.3",
+        "127.0.0.0x1",
+        "0x",
+        "٣.٣.٣.٣",
+        "127。0。0。1",
+        "127.0.0.1:80",
+        "[]",
+        "[]:80",
+    ] {
+        bad::<Target>(text);
+    }
+}
+
+#[test]
+fn a09_wildcards_are_compared_label_by_label() {
+    let matches = |pattern: &str, name: &str| {
+        pattern.parse::<HostPattern>().unwrap().matches(&name.parse().unwrap())
+    };
+    assert!(matches("*.ex.com", "a.ex.com") && matches("*.ex.com", "a.b.ex.com"));
+    assert!(matches("*.EX.com", "A.ex.COM"));
+    for name in ["ex.com", "evil-ex.com", "evilex.com", "ex.com.evil.com", "a.ex.com.evil", "com"] {
+        assert!(!matches("*.ex.com", name), "{name}");
+    }
+    assert!(matches("ex.com", "ex.com") && !matches("ex.com", "a.ex.com"));
+    assert!(!matches("xn--ex-abc.com", "ex.com"));
+    assert!(matches("10.0.0.5", "10.0.0.5") && !matches("10.0.0.5", "10.0.0.50"));
+    for text in [
+        "*",
+        "*.",
+        "**.ex.com",
+        "*ex.com",
+        "a.*.com",
+        "a.*",
+        "*.*.com",
+        "*.10.0.0.1",
+        "*.[::1]",
+        "ex.com.",
+        "*.ex.com.",
+        "ex.c*m",
+        "éx.com",
+        "*.éx.com",
+    ] {
+        assert!(text.parse::<HostPattern>().is_err(), "{text}");
+        assert!(HostPattern::for_deny(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a09_wildcards_over_names_of_strangers_are_refused() {
+    for name in [
+        "com",
+        "co.uk",
+        "github.io",
+        "s3.amazonaws.com",
+        "s3.eu-west-1.amazonaws.com",
+        "ngrok.io",
+        "workers.dev",
+        "internal",
+        "googleapis.com",
+        "blob.core.windows.net",
+    ] {
+        let text = format!("*.{name}");
+        let error = text.parse::<HostPattern>().unwrap_err();
+        assert!(matches!(error, HostPatternError::Strangers(..)), "{text}: {error}");
+        assert!(Rule::allow(&text).is_err(), "{text}");
+        // The controls: what is below one's own name is fine, and denying can be wide.
+        assert!(format!("*.mine.{name}").parse::<HostPattern>().is_ok() || name.contains("amazon"));
+        assert!(Rule::deny(&text).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn paths_are_matched_segment_by_segment() {
+    let matches = |pattern: &str, path: &str| pattern.parse::<PathPattern>().unwrap().matches(path);
+    for (pattern, path, expect) in [
+        ("/", "/", true),
+        ("/", "/a", false),
+        ("/**", "/", true),
+        ("/**", "/a/b", true),
+        ("/repos/acme/**", "/repos/acme", true),
+        ("/repos/acme/**", "/repos/acme/", true),
+        ("/repos/acme/**", "/repos/acme/x/y", true),
+        ("/repos/acme/**", "/repos/acmex", false),
+        ("/repos/acme/**", "/repos", false),
+        ("/repos/*/issues", "/repos/a/issues", true),
+        ("/repos/*/issues", "/repos/a/b/issues", false),
+        ("/repos/*/issues", "/repos//issues", true),
+        ("/a/**/z", "/a/z", true),
+        ("/a/**/z", "/a/b/c/z", true),
+        ("/a/**/z", "/a/b/c/zz", false),
+        ("/*.tar.gz", "/x.tar.gz", true),
+        ("/*.tar.gz", "/x.tar.gzz", false),
+        ("/a*b*c", "/aXbYbZc", true),
+        ("/a*b*c", "/aXbY", false),
+        ("/A", "/a", false),
+        ("/%c3%a9", "/%C3%A9", true),
+    ] {
+        assert_eq!(matches(pattern, path), expect, "{pattern} {path}");
+    }
+    for text in [
+        "",
+        "a",
+        "a/b",
+        "//",
+        "/a//b",
+        "/./a",
+        "/..",
+        "/a/../b",
+        "/a?b",
+        "/a#b",
+        "/a***",
+        "/a**",
+        "/a b",
+        "/é",
+        "/a\\b",
+        "/a;b",
+        "/%41",
+        "/%2e%2e",
+        "/%",
+        "/%4",
+        "/%zz",
+        "/%00",
+        "/%+1",
+        "/**/**/**/**/**",
+    ] {
+        bad::<PathPattern>(text);
+    }
+    good::<PathPattern>("/a/%2f/@x:y/**", "/a/%2F/@x:y/**");
+}
+
+#[test]
+fn methods_rates_and_money() {
+    good::<Method>("GET", "GET");
+    good::<Method>("VERSION-CONTROL", "VERSION-CONTROL");
+    for text in ["", "get", "Get", "GET ", "G\0T", "-GET", "GET,POST", "ÄT", "*"] {
+        bad::<Method>(text);
+    }
+    good::<Rate>("60/min", "60/min");
+    good::<Rate>("60/m", "60/min");
+    good::<Rate>("5/s", "5/s");
+    good::<Rate>("10000/day", "10000/day");
+    good::<Rate>("3/10s", "3/10s");
+    assert_eq!("90/h".parse::<Rate>(), Ok(Rate { count: 90, per: Duration::from_secs(3600) }));
+    for text in ["", "60", "/min", "60/", "0/min", "60/0s", "-1/s", "1.5/s", "60/week", "60 /min"] {
+        bad::<Rate>(text);
+    }
+    good::<MicroUsd>("5 USD", "5 USD");
+    good::<MicroUsd>("$5", "5 USD");
+    good::<MicroUsd>("0.5USD", "0.50 USD");
+    good::<MicroUsd>("$0.000001", "0.000001 USD");
+    for text in ["", "5", "$", "$5 USD", "5 EUR", "-5 USD", "$0.0000001", "$1e3", "$1,5"] {
+        bad::<MicroUsd>(text);
+    }
+}
+
+#[test]
+fn slots_shapes_and_captures() {
+    good::<Slot>("header:Authorization", "header:authorization");
+    good::<Slot>("basic", "basic");
+    good::<Slot>("query:key", "query:key");
+    good::<Slot>("json:/auth/~1x", "json:/auth/~1x");
+    for text in [
+        "",
+        "header",
+        "header:",
+        "header:a b",
+        "header:Cookie",
+        "header:referer",
+        "header:host",
+        "header:x-forwarded-for",
+        "header:User-Agent",
+        "query:",
+        "query:a=b",
+        "json:",
+        "json:a",
+        "json:/~2",
+        "body",
+        "basic:",
+    ] {
+        bad::<Slot>(text);
+    }
+    good::<Shape>("ghp_{36}", "ghp_{36}");
+    good::<Shape>("sk-ant-api03-{93}AA", "sk-ant-api03-{93}AA");
+    good::<Shape>("{10}.{10}", "{10}.{10}");
+    assert_eq!("ghp_{36}".parse::<Shape>().unwrap().len(), 40);
+    assert_eq!(Shape::default().to_string(), "bj_{40}");
+    for text in [
+        "",
+        "abc",
+        "{}",
+        "{0}",
+        "{19}",
+        "ghp_{36",
+        "ghp_36}",
+        "{a}",
+        "{{20}}",
+        "{1025}",
+        "a b{20}",
+        "a\n{20}",
+        "a:b{20}",
+        "{99999999999999999999999}",
+        "{020}",
+        "é{20}",
+        "a\"{20}",
+        "{9}{9}",
+    ] {
+        bad::<Shape>(text);
+    }
+    good::<Capture>("/oauth/token json:/access_token", "/oauth/token json:/access_token");
+    good::<Capture>("/login header:X-Token", "/login header:x-token");
+    for text in ["", "/a", "/a ", "a json:/x", "/a json:x", "/a query:x", "/a basic"] {
+        bad::<Capture>(text);
+    }
+    good::<SecretName>("github", "github");
+    good::<SecretName>("1-a_b", "1-a_b");
+    for text in ["", "-a", "_a", "A", "a.b", "a/b", "a b", &"a".repeat(65), "é"] {
+        bad::<SecretName>(text);
+    }
+}
+
+#[test]
+fn signers_and_proxies() {
+    good::<Message>("{timestamp}.{body}", "{timestamp}.{body}");
+    good::<Message>("{method}\n{path}\n", "{method}\n{path}\n");
+    for text in ["", "x", "{timestamp}", "{host}", "{Body}", "{body", "body}", "{}"] {
+        bad::<Message>(text);
+    }
+    good::<TokenUrl>("https://oauth2.googleapis.com/token", "https://oauth2.googleapis.com/token");
+    good::<TokenUrl>("https://h.example:8443", "https://h.example:8443/");
+    for text in [
+        "",
+        "http://a/",
+        "https://",
+        "https://a/?b",
+        "https://u@a/",
+        "https://a:0/",
+        "https://a/../b",
+    ] {
+        bad::<TokenUrl>(text);
+    }
+    good::<Proxy>("http://proxy.corp:3128", "http://proxy.corp:3128");
+    good::<Proxy>("http://10.0.0.1:3128/", "http://10.0.0.1:3128");
+    good::<Proxy>("http://[::1]:1", "http://[::1]:1");
+    for text in ["", "proxy:1", "https://p:1", "http://p", "http://u:p@p:1", "http://p:99999"] {
+        bad::<Proxy>(text);
+    }
+}
+
+#[track_caller]
+fn allow(text: &str, expect: &str) {
+    let rule = Rule::allow(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    assert_eq!(rule.id, format!("allow {expect}"));
+    let frame = postcard::to_allocvec(&rule).unwrap();
+    assert_eq!(postcard::from_bytes::<Rule>(&frame).unwrap(), rule);
+    let json = serde_json::to_string(&rule).unwrap();
+    assert_eq!(serde_json::from_str::<Rule>(&json).unwrap(), rule);
+    assert_eq!(Rule::allow(expect).unwrap(), rule, "its name says the same");
+}
+
+#[test]
+fn rules_are_written_short() {
+    allow("api.github.com", "api.github.com");
+    allow("https://api.github.com:443", "api.github.com");
+    allow("*.example.com:8443", "*.example.com:8443");
+    allow("GET,POST https://api.github.com/repos/acme/**", "GET,POST api.github.com/repos/acme/**");
+    allow("POST,GET api.github.com", "GET,POST api.github.com");
+    allow("http://deb.debian.org", "http://deb.debian.org");
+    allow("deb.debian.org:80", "http://deb.debian.org");
+    allow("http://h.example:8080/x", "http://h.example:8080/x");
+    allow("tcp://db.internal:5432", "tcp://db.internal:5432");
+    allow("tcp://[2001:db8::1]:22", "tcp://[2001:db8::1]:22");
+    allow("host-port:5432", "host-port:5432");
+    allow("[2001:db8::1]:8443", "[2001:db8::1]:8443");
+    allow("registry.npmjs.org/@types/*", "registry.npmjs.org/@types/*");
+    for text in [
+        "",
+        " ",
+        "*",
+        "https://",
+        "ftp://a.com",
+        "a.com:0",
+        "a.com:99999",
+        "a.com:+1",
+        "a.com:",
+        "u@a.com",
+        "get a.com",
+        "GET a.com b.com",
+        "TRACE a.com",
+        "CONNECT a.com",
+        "a.com/../b",
+        "a.com?x",
+        "tcp://a.com",
+        "tcp://*.a.com:1",
+        "tcp://a.com:0",
+        "tcp://127.0.0.1:1",
+        "tcp://localhost:1",
+        "host-port:",
+        "host-port:0",
+        "host-port:65536",
+        "host-port:05",
+        "127.0.0.1",
+        "[::1]",
+        "localhost",
+        "x.localhost",
+        "host.belljar.internal",
+        "0.0.0.0",
+    ] {
+        assert!(Rule::allow(text).is_err(), "{text:?} was taken");
+    }
+    let deny = |text: &str| Rule::deny(text).unwrap();
+    assert!(deny("evil.com").http().unwrap().ports.is_empty());
+    assert_eq!(deny("http://evil.com").http().unwrap().ports, [80]);
+    assert_eq!(deny("evil.com:8443").http().unwrap().ports, [8443]);
+    assert_eq!(deny("*.github.io").id, "deny *.github.io");
+}
+
+#[test]
+fn rules_that_cannot_mean_anything_are_refused() {
+    let base = || HttpRule::https("a.example".parse().unwrap());
+    let secret = || std::collections::BTreeSet::from(["s".parse().unwrap()]);
+    let refused = |http: HttpRule, expect: RuleError| {
+        assert_eq!(Rule::allowing(None, What::Http(http)), Err(expect));
+    };
+    assert!(Rule::allowing(None, What::Http(HttpRule { secrets: secret(), ..base() })).is_ok());
+    refused(
+        HttpRule { scheme: Scheme::Http, secrets: secret(), ..base() },
+        RuleError::SecretOverHttp,
+    );
+    let blind = || HttpRule { tls: Tls::Passthrough, ..base() };
+    refused(HttpRule { secrets: secret(), ..blind() }, RuleError::Passthrough("secrets"));
+    refused(
+        HttpRule { paths: Some(vec!["/a".parse().unwrap()]), ..blind() },
+        RuleError::Passthrough("paths"),
+    );
+    refused(HttpRule { methods: Some([].into()), ..base() }, RuleError::NoMethods);
+    refused(HttpRule { paths: Some(vec![]), ..base() }, RuleError::NoPaths);
+    refused(HttpRule { ports: vec![], ..base() }, RuleError::NoPorts);
+    refused(HttpRule { connect: Some("0.0.0.0:1".parse().unwrap()), ..base() }, RuleError::Connect);
+    refused(HttpRule { connect: Some("1.2.3.4:0".parse().unwrap()), ..base() }, RuleError::Connect);
+    let deny = HttpRule { connect: Some("1.2.3.4:1".parse().unwrap()), ..base() };
+    assert_eq!(Rule::denying(None, What::Http(deny)), Err(RuleError::InDeny("connect")));
+    assert_eq!(HttpRule::scheme_of(&[80]), Ok(Scheme::Http));
+    assert_eq!(HttpRule::scheme_of(&[443, 8443]), Ok(Scheme::Https));
+    assert_eq!(HttpRule::scheme_of(&[80, 443]), Err(RuleError::MixedPorts));
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_a_parser_fall_over(text in "(\\PC|[\\x00-\\x20]|[a-z0-9.*:/%{}@-]){0,40}") {
+        if let Ok(name) = text.parse::<Hostname>() {
+            prop_assert_eq!(name.to_string().parse(), Ok(name));
+        }
+        if let Ok(target) = text.parse::<Target>() {
+            prop_assert_eq!(target.to_string().parse(), Ok(target));
+        }
+        if let Ok(pattern) = text.parse::<HostPattern>() {
+            prop_assert_eq!(pattern.to_string().parse(), Ok(pattern));
+        }
+        if let Ok(pattern) = text.parse::<PathPattern>() {
+            prop_assert_eq!(pattern.to_string().parse(), Ok(pattern));
+        }
+        if let Ok(shape) = text.parse::<Shape>() {
+            prop_assert_eq!(shape.to_string().parse(), Ok(shape));
+        }
+        if let Ok(rule) = Rule::allow(&text) {
+            prop_assert_eq!(Rule::allow(&rule.what.to_string()), Ok(rule));
+        }
+        Rule::deny(&text).ok();
+        text.parse::<Slot>().ok();
+        text.parse::<Capture>().ok();
+        text.parse::<Message>().ok();
+    }
+
+    #[test]
+    fn a09_a_wildcard_matches_what_ends_with_its_labels(
+        parent in "[a-z]{1,5}\\.[a-z]{1,5}\\.example",
+        left in "([a-z]{1,3}\\.){0,3}",
+        junk in "[a-z-]{0,3}",
+    ) {
+        let pattern = format!("*.{parent}").parse::<HostPattern>().unwrap();
+        let name = format!("{left}{junk}{parent}");
+        let Ok(target) = name.parse::<Target>() else { return Ok(()) };
+        let parent: Vec<&str> = parent.split('.').collect();
+        let labels: Vec<&str> = name.split('.').collect();
+        let expect = labels.len() > parent.len() && labels.ends_with(&parent);
+        prop_assert_eq!(pattern.matches(&target), expect);
+    }
+}
