@@ -8,15 +8,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_init::plan::{Access, Landlock, Limit, Plan, RootKind, Scratch, Source, Stdio, Step};
+use belljar_init::plan::{
+    Access, Landlock, Limit, MAX_PORTS, NetPlan, Plan, RootKind, Scratch, Source, Stdio, Step,
+};
 use belljar_model::{Access as MountAccess, Layer, Mode, Mount, Template};
 use rustix::fs::{FileType, Mode as FileMode, OFlags};
 
 use crate::git;
-use crate::request::{Request, Workspace};
+use crate::request::{NetRequest, Request, Workspace};
 use crate::seccomp::{self, Counted, Machine};
 use crate::sockets;
 use crate::standing::{Ids, MappedTrees, Standing};
+use crate::trust;
 use crate::view::{self, HOME, HOSTNAME, WORKSPACE};
 
 /// Why a box cannot be planned on this host.
@@ -35,6 +38,10 @@ pub enum PrepareError {
         std::env::consts::ARCH
     )]
     NoFilter,
+    #[error(
+        "the rules name {count} ports, and a box listens on at most {MAX_PORTS}: name fewer, or use `--net full`"
+    )]
+    TooManyPorts { count: usize },
 }
 
 /// A plan and the descriptors that go with it.
@@ -76,12 +83,17 @@ pub(crate) fn prepare(
         writable: ["/tmp", HOME, "/dev/shm"].map(|path| path.as_bytes().to_vec()).to_vec(),
     };
     let root = mounts.root(template)?;
+    let net = request.net.as_ref().map(net_plan).transpose()?;
     if matches!(root, RootKind::Empty) {
-        mounts.steps.extend(view::system_steps());
+        mounts.steps.extend(view::system_steps(net.is_some()));
     } else {
         mounts.writable.push(b"/".to_vec());
     }
     mounts.steps.extend(view::own_files(ids, cpus));
+    mounts.steps.push(view::resolver(net.is_some()));
+    if let Some(net) = &request.net {
+        mounts.steps.extend(trust::steps(&net.trust));
+    }
     let mask = strong(Layer::ProcMask).then(|| view::proc_mask(limits, cpus, request.now));
     mounts.steps.extend([Step::Proc { mask }, Step::Devices]);
     if let Some(workspace) = &request.workspace {
@@ -109,6 +121,7 @@ pub(crate) fn prepare(
     let workdir = if request.workspace.is_some() { WORKSPACE } else { HOME };
     let plan = Plan {
         hostname: HOSTNAME.into(),
+        net,
         doors,
         root,
         scratch: scratch(
@@ -117,11 +130,7 @@ pub(crate) fn prepare(
         steps,
         workdir: workdir.into(),
         argv: request.argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
-        env: request
-            .env
-            .iter()
-            .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
-            .collect(),
+        env: environment(request),
         limits: rlimits(template, cgroup),
         affinity: (!cgroup).then(|| limits.cpus.millis().div_ceil(1000)),
         own_clocks: strong(Layer::TimeNamespace),
@@ -134,6 +143,29 @@ pub(crate) fn prepare(
         self_test: strong(Layer::SelfTest),
     };
     Ok(Prepared { plan, trees })
+}
+
+/// Every port once, and not too many.
+fn net_plan(net: &NetRequest) -> Result<NetPlan, PrepareError> {
+    let mut ports = net.ports.clone();
+    ports.sort_unstable();
+    ports.dedup();
+    if ports.len() > MAX_PORTS {
+        return Err(PrepareError::TooManyPorts { count: ports.len() });
+    }
+    Ok(NetPlan { ports, any_port: net.any_port })
+}
+
+/// The payload's variables; what the caller says goes before what a network brings.
+fn environment(request: &Request) -> Vec<Vec<u8>> {
+    let given = |name: &str| request.env.iter().any(|(given, _)| given == name);
+    let trusted = request.net.iter().flat_map(|_| trust::variables());
+    let own =
+        request.env.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
+    let trusted = trusted
+        .filter(|(name, _)| !given(name))
+        .map(|(name, value)| format!("{name}={value}").into_bytes());
+    own.chain(trusted).collect()
 }
 
 /// One tmpfs for all that is writable and not the workspace; one inode per four KiB. Where no cgroup

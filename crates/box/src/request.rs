@@ -19,10 +19,31 @@ pub struct Request {
     pub workspace: Option<Workspace>,
     /// What must not be reachable from inside, whatever is mounted: the state directory.
     pub hidden: Vec<PathBuf>,
+    /// `None`: no network at all.
+    pub net: Option<NetRequest>,
     /// Rows and columns, when the payload gets a terminal.
     pub terminal: Option<(u16, u16)>,
     /// Seconds since the epoch, shown to the box as its time of boot.
     pub now: u64,
+}
+
+/// A network whose every address is the box's own, and whose sockets go to the caller.
+#[derive(Clone, Debug)]
+pub struct NetRequest {
+    /// TCP ports that get a socket of their own, beside the one of name servers.
+    pub ports: Vec<u16>,
+    /// Whether one more socket gets the connections to every other port.
+    pub any_port: bool,
+    pub trust: Trust,
+}
+
+/// Whom the programs of a box believe.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    /// Certificates in PEM, at least the one of the box's own authority. They replace the system's.
+    pub ca_pem: Vec<u8>,
+    /// The same as a key store of Java; its password is `changeit`, which is Java's default.
+    pub jks: Vec<u8>,
 }
 
 /// The user's directory, held open so that nobody can swap it.

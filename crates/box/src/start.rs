@@ -14,6 +14,7 @@ use rustix::thread::CapabilitySet;
 
 use crate::cgroup::Cgroup;
 use crate::janitor::{Janitor, socket_pair};
+use crate::listeners::{Collected, Sockets};
 use crate::prepare::{PrepareError, Prepared, prepare};
 use crate::request::Request;
 use crate::standing::{Ids, MappedTrees, Standing, is_powerless_root, write_maps};
@@ -53,8 +54,16 @@ pub struct Running {
     pub(crate) janitor: Option<Janitor>,
     /// Taken out when the run begins, so that closing an end reaches the payload.
     pub(crate) streams: Option<Streams>,
+    sockets: Option<Sockets>,
     pub(crate) template: Template,
     pub(crate) layers: Vec<LayerState>,
+}
+
+impl Running {
+    /// The sockets that listen inside the box, once; `None` for a box without a network.
+    pub fn take_sockets(&mut self) -> Option<Sockets> {
+        self.sockets.take()
+    }
 }
 
 /// Our side of the payload's streams.
@@ -111,10 +120,11 @@ pub fn start<T>(
     let landlock_abi = belljar_sys::landlock::abi().unwrap_or(0);
     let layers = layers(&request.template, landlock_abi, cgroup.as_ref());
     // On failure the janitor finds itself alone, and cleans up.
-    let ((init, control, streams), done) = site.start([&program, &null], || meanwhile(&layers))?;
+    let ((init, control, Built { streams, sockets }), done) =
+        site.start([&program, &null], || meanwhile(&layers))?;
     let template = request.template.clone();
     let streams = Some(streams);
-    Ok((Running { init, control, cgroup, janitor, streams, template, layers }, done))
+    Ok((Running { init, control, cgroup, janitor, streams, sockets, template, layers }, done))
 }
 
 /// A cgroup, where one can and should be had.
@@ -130,7 +140,13 @@ fn find_cgroup(request: &Request) -> Result<Option<Cgroup>, StartError> {
     Ok(found)
 }
 
-type Started = (Spawned, OwnedFd, Streams);
+type Started = (Spawned, OwnedFd, Built);
+
+/// What comes from a box that stands.
+struct Built {
+    streams: Streams,
+    sockets: Option<Sockets>,
+}
 
 /// Everything that the start of one box needs to know.
 struct Site<'a> {
@@ -162,7 +178,7 @@ impl Site<'_> {
             cgroup: doors.first().map(AsFd::as_fd),
             gate: Some(Gate { read: gate.as_fd(), write: opener.as_fd() }),
             ids: (self.standing == Standing::Root).then_some((self.ids.inside, self.ids.inside)),
-            ambient: NEEDED.bits(),
+            ambient: self.capabilities().bits(),
             program: program.as_fd(),
             role: c"belljar-init",
             control: theirs.as_fd(),
@@ -177,13 +193,20 @@ impl Site<'_> {
             build(&control, plan, &trees, meanwhile)
         });
         match built {
-            Ok((streams, done)) => Ok(((init, control, streams), done)),
+            Ok((built, done)) => Ok(((init, control, built), done)),
             Err(error) => {
                 // Best effort: without its supervisor's socket init ends anyway.
                 rustix::process::pidfd_send_signal(&init.pidfd, Signal::KILL).ok();
                 belljar_sys::process::wait(init.pid, true).ok();
                 Err(error)
             }
+        }
+    }
+
+    fn capabilities(&self) -> CapabilitySet {
+        match self.request.net {
+            Some(_) => NEEDED | CapabilitySet::NET_BIND_SERVICE,
+            None => NEEDED,
         }
     }
 
@@ -241,9 +264,10 @@ fn build<T>(
     plan: belljar_init::plan::Plan,
     trees: &[OwnedFd],
     meanwhile: impl FnOnce() -> T,
-) -> Result<(Streams, T), StartError> {
+) -> Result<(Built, T), StartError> {
     let mut descriptors: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
     let terminal = matches!(plan.stdio, belljar_init::plan::Stdio::Terminal { .. });
+    let has_net = plan.net.is_some();
     let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(host("make a pipe"));
     let (input, output, error) = (pipe()?, pipe()?, pipe()?);
     if !terminal {
@@ -256,28 +280,42 @@ fn build<T>(
             .unwrap_or(StartError::Host { doing: "send the plan to init", source }));
     }
     let done = meanwhile();
-    let mut buffer = [0; wire::MAX_WORD];
-    let received =
-        wire::receive_raw(control.as_fd(), &mut buffer).map_err(host("hear from init"))?;
-    let Some((length, mut with)) = received else { return Err(StartError::Silence) };
-    let bytes = buffer.get(..length).unwrap_or_default();
-    if let Some((step, source)) = Step::from_report(bytes) {
-        return Err(StartError::Init { step, source });
+    let (mut with, sockets) = wait_for_built(control)?;
+    let streams = if terminal {
+        Streams::Terminal(with.pop().ok_or(StartError::Silence)?)
+    } else {
+        Streams::Pipes { input: input.1, output: output.0, error: error.0 }
+    };
+    if has_net && sockets.is_none() {
+        return Err(StartError::Silence);
     }
-    let event: Event = wire::decode(bytes).map_err(host("understand init"))?;
-    match event {
-        Event::Built { .. } if terminal => match with.pop() {
-            Some(master) => Ok((Streams::Terminal(master), done)),
-            None => Err(StartError::Silence),
-        },
-        Event::Built { .. } => {
-            let streams = Streams::Pipes { input: input.1, output: output.0, error: error.0 };
-            Ok((streams, done))
+    Ok((Built { streams, sockets }, done))
+}
+
+/// Hears init out: sockets, then the descriptors of the box that stands.
+fn wait_for_built(control: &OwnedFd) -> Result<(Vec<OwnedFd>, Option<Sockets>), StartError> {
+    let mut sockets = Collected::default();
+    let mut buffer = [0; wire::MAX_WORD];
+    loop {
+        let received =
+            wire::receive_raw(control.as_fd(), &mut buffer).map_err(host("hear from init"))?;
+        let Some((length, with)) = received else { return Err(StartError::Silence) };
+        let bytes = buffer.get(..length).unwrap_or_default();
+        if let Some((step, source)) = Step::from_report(bytes) {
+            return Err(StartError::Init { step, source });
         }
-        Event::Failed { stage, what, errno } => {
-            Err(StartError::Build { stage, what, source: io::Error::from_raw_os_error(errno) })
+        let event: Event = wire::decode(bytes).map_err(host("understand init"))?;
+        match event {
+            Event::Sockets(names) => sockets.add(names, with),
+            Event::Built { .. } => return Ok((with, sockets.finish())),
+            Event::Failed { stage, what, errno } => {
+                let source = io::Error::from_raw_os_error(errno);
+                return Err(StartError::Build { stage, what, source });
+            }
+            Event::Started | Event::ExecFailed { .. } | Event::Ended { .. } => {
+                return Err(StartError::Silence);
+            }
         }
-        Event::Started | Event::ExecFailed { .. } | Event::Ended { .. } => Err(StartError::Silence),
     }
 }
 
@@ -342,7 +380,7 @@ fn layer_of(stage: Stage) -> Option<Layer> {
         Stage::NoNewPrivs => Some(Layer::NoNewPrivs),
         Stage::Rlimits => Some(Layer::Rlimits),
         Stage::SelfTest => Some(Layer::SelfTest),
-        Stage::Protocol | Stage::Workspace | Stage::Terminal => None,
+        Stage::Protocol | Stage::Net | Stage::Redirect | Stage::Workspace | Stage::Terminal => None,
     }
 }
 
@@ -351,6 +389,12 @@ fn of_layer(stage: Stage) -> String {
 }
 
 fn remedy(stage: Stage) -> String {
+    if stage == Stage::Redirect {
+        return "; the kernel needs nf_tables with tproxy for `--net full` and for rules with ports \
+                from 1024 up: `modprobe nf_tables nft_tproxy` as root, or stay with `--net \
+                restricted` and lower ports"
+            .to_owned();
+    }
     match layer_of(stage) {
         Some(layer) if layer.weakenable() => format!("; `--weaken {layer}` goes without"),
         _ => String::new(),

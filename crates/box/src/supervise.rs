@@ -290,7 +290,7 @@ impl<'a> Watch<'a> {
                 (self.seen.exit, self.seen.signal) = (exit, signal);
             }
             Some((Event::Failed { what, .. }, _)) => self.refused = Some(what),
-            Some((Event::Built { .. }, _)) => {}
+            Some((Event::Sockets(_) | Event::Built { .. }, _)) => {}
             None => self.silent = true,
         }
         Ok(())

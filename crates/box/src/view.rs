@@ -51,14 +51,21 @@ const ETC: [(&str, &str); 24] = [
     ("manpath.config", "the manual"),
 ];
 
+/// Of those, what a box with a network does not get: it believes an authority of its own.
+const AUTHORITIES: [&str; 4] =
+    ["ssl/certs", "pki/tls/certs", "pki/ca-trust", "ca-certificates/extracted"];
+
 /// The steps that furnish the system part of a box.
-pub(crate) fn system_steps() -> Vec<Step> {
+pub(crate) fn system_steps(net: bool) -> Vec<Step> {
     let mut steps: Vec<Step> = SYSTEM.iter().filter_map(|path| shown(Path::new(path))).collect();
     let etc = Path::new("/etc");
     let names: Vec<OsString> = std::fs::read_dir(etc)
         .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect())
         .unwrap_or_default();
     for (pattern, _) in ETC {
+        if net && AUTHORITIES.contains(&pattern) {
+            continue;
+        }
         match pattern.strip_suffix('*') {
             None => steps.extend(shown(&etc.join(pattern))),
             Some(start) => {
@@ -100,22 +107,31 @@ pub(crate) fn own_files(ids: Ids, cpus: usize) -> Vec<Step> {
     group.push_str("nogroup:x:65534:\n");
     let online = if cpus > 1 { format!("0-{}\n", cpus - 1) } else { "0\n".to_owned() };
     vec![
-        file("/etc/passwd", &passwd),
-        file("/etc/group", &group),
-        file("/etc/hosts", &format!("127.0.0.1 localhost {HOSTNAME}\n::1 localhost {HOSTNAME}\n")),
-        file("/etc/hostname", &format!("{HOSTNAME}\n")),
+        file("/etc/passwd", passwd),
+        file("/etc/group", group),
+        file("/etc/hosts", format!("127.0.0.1 localhost {HOSTNAME}\n::1 localhost {HOSTNAME}\n")),
+        file("/etc/hostname", format!("{HOSTNAME}\n")),
         file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
-        file("/etc/resolv.conf", "# this box has no name server\n"),
         // glibc, Go and the JVM count processors here.
-        file("/sys/devices/system/cpu/online", &online),
-        file("/sys/devices/system/cpu/possible", &online),
-        file("/sys/devices/system/cpu/present", &online),
+        file("/sys/devices/system/cpu/online", online.as_str()),
+        file("/sys/devices/system/cpu/possible", online.as_str()),
+        file("/sys/devices/system/cpu/present", online),
         directory("/run", 0o755),
         directory("/root", 0o700),
         directory("/mnt", 0o755),
         link("/var/tmp", "/tmp"),
         link("/var/run", "/run"),
     ]
+}
+
+/// Where names are asked: any address, since whatever it is, the same socket gets the question.
+pub(crate) fn resolver(net: bool) -> Step {
+    let text = if net {
+        "# whatever the address, Belljar answers\nnameserver 192.0.2.53\noptions timeout:5 attempts:2\n"
+    } else {
+        "# this box has no name server\n"
+    };
+    file("/etc/resolv.conf", text)
 }
 
 /// What the payload is called inside.
@@ -170,7 +186,7 @@ pub(crate) fn proc_mask(limits: &Limits, cpus: usize, boot: u64) -> ProcMask {
     }
 }
 
-fn file(path: &str, content: &str) -> Step {
+pub(crate) fn file(path: &str, content: impl Into<Vec<u8>>) -> Step {
     Step::File { path: path.into(), content: content.into() }
 }
 

@@ -97,6 +97,9 @@ impl<'a> Site<'a> {
             Step::File { path, content } => {
                 self.file(path, content).during(Stage::Root, || format!("write {}", show(path)))
             }
+            Step::Replace { path, target } => self
+                .replace(path, target)
+                .during(Stage::Root, || format!("put a link at {}", show(path))),
             Step::Bind { source, target, access, optional } => {
                 match self.bind(source, target, *access) {
                     Err(error) if *optional && error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -164,6 +167,36 @@ impl<'a> Site<'a> {
             Err(rustix::io::Errno::EXIST) | Ok(()) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// As [`Self::symlink`], where a tree from a stranger may have links and files in the way. Only
+    /// links and files make way: nothing that is mounted is touched.
+    fn replace(&self, path: &[u8], target: &[u8]) -> io::Result<()> {
+        let mut parent = place(&self.root, b"", OFlags::PATH | OFlags::DIRECTORY)?;
+        let mut names = components(path).peekable();
+        while let Some(name) = names.next() {
+            let found = match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => Some(FileType::from_raw_mode(stat.st_mode)),
+                Err(rustix::io::Errno::NOENT) => None,
+                Err(error) => return Err(error.into()),
+            };
+            let is_dir = found == Some(FileType::Directory);
+            if found.is_some() && !is_dir {
+                rustix::fs::unlinkat(&parent, name, AtFlags::empty())?;
+            }
+            if names.peek().is_none() {
+                if !is_dir {
+                    rustix::fs::symlinkat(target, &parent, name)?;
+                }
+                break;
+            }
+            if !is_dir {
+                rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
+            }
+            parent = place(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
+        }
+        self.last.take(); // it may be one that was replaced
+        Ok(())
     }
 
     fn file(&self, path: &[u8], content: &[u8]) -> io::Result<()> {

@@ -15,6 +15,7 @@ pub mod wire;
 mod build;
 mod limits;
 mod lockdown;
+mod net;
 mod payload;
 mod proc;
 mod reap;

@@ -22,6 +22,9 @@ pub enum Order {
 /// From init to the supervisor.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
+    /// Some of the sockets that [`NetPlan`] asks for, as descriptors in this order. All come before
+    /// [`Event::Built`].
+    Sockets(Vec<Socket>),
     /// The box stands. With the terminal's master and the box's `/proc` as descriptors, where asked.
     Built { landlock_abi: u32 },
     /// The box could not be built; nothing of the payload ran.
@@ -39,6 +42,10 @@ pub enum Event {
 pub enum Stage {
     Protocol,
     Namespaces,
+    /// Routes and sockets of the box's network.
+    Net,
+    /// What gives connections to any port to one socket.
+    Redirect,
     Cgroup,
     TimeNamespace,
     Root,
@@ -58,6 +65,8 @@ pub enum Stage {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub hostname: Bytes,
+    /// `None`: the box has a loopback and nothing else.
+    pub net: Option<NetPlan>,
     /// So many of the first descriptors are `tasks` files of cgroups (v1) to join. A thread that moves
     /// *itself* does not take the kernel's thread-group lock, which would cost an RCU grace period.
     pub doors: usize,
@@ -81,6 +90,31 @@ pub struct Plan {
     pub seccomp: Option<Vec<(u16, u8, u8, u32)>>,
     pub stdio: Stdio,
     pub self_test: bool,
+}
+
+/// The network of a box: every address is its own, and who listens there is the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetPlan {
+    /// TCP ports beside 53 that get a socket of their own. At most [`MAX_PORTS`].
+    pub ports: Vec<u16>,
+    /// Whether one more socket gets the connections to every other port.
+    pub any_port: bool,
+}
+
+/// Most ports that a box listens on one by one.
+pub const MAX_PORTS: usize = 200;
+
+/// The port of name servers.
+pub const DNS: u16 = 53;
+
+/// One socket that listens inside the box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Socket {
+    DnsUdp,
+    DnsTcp,
+    Tcp(u16),
+    /// Connections to every port that no other socket has.
+    Any,
 }
 
 /// How the new root begins.
@@ -124,6 +158,11 @@ pub enum Step {
     File {
         path: Bytes,
         content: Bytes,
+    },
+    /// A link in the place of whatever is there, also of links on the way.
+    Replace {
+        path: Bytes,
+        target: Bytes,
     },
     Bind {
         source: Source,

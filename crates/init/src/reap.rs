@@ -17,7 +17,7 @@ use rustix::process::{DumpableBehavior, Pid, Signal};
 
 use crate::payload::{self, Streams};
 use crate::plan::{Event, Order, Plan, Stage, Stdio};
-use crate::{During, Failure, build, lockdown, wire};
+use crate::{During, Failure, build, lockdown, net, wire};
 
 const SIGCHLD: i32 = 17;
 
@@ -38,7 +38,7 @@ fn live(control: BorrowedFd<'_>) -> Result<(), Failure> {
     let protocol = || "talk to the supervisor".to_owned();
     let received = wire::receive(control, wire::MAX_MESSAGE).during(Stage::Protocol, protocol)?;
     let Some((Order::Build(plan), mut trees)) = received else { return Ok(()) };
-    let streams = raise(&plan, &mut trees)?;
+    let streams = raise(&plan, control, &mut trees)?;
     drop(trees);
     let (streams, master) = streams;
     // From here on no process of the box can look into this one, not even with the same uid.
@@ -75,7 +75,11 @@ fn live(control: BorrowedFd<'_>) -> Result<(), Failure> {
 }
 
 /// The root, the network and the streams, while we still hold the rights to make them.
-fn raise(plan: &Plan, trees: &mut Vec<OwnedFd>) -> Result<(Streams, Option<OwnedFd>), Failure> {
+fn raise(
+    plan: &Plan,
+    control: BorrowedFd<'_>,
+    trees: &mut Vec<OwnedFd>,
+) -> Result<(Streams, Option<OwnedFd>), Failure> {
     for door in trees.drain(..plan.doors.min(trees.len())) {
         rustix::io::write(&door, b"0").during(Stage::Cgroup, || "join the cgroup".to_owned())?;
     }
@@ -86,6 +90,9 @@ fn raise(plan: &Plan, trees: &mut Vec<OwnedFd>) -> Result<(Streams, Option<Owned
         .during(Stage::Namespaces, || "set the host name".to_owned())?;
     belljar_sys::net::loopback_up()
         .during(Stage::Namespaces, || "bring the loopback up".to_owned())?;
+    if let Some(wanted) = &plan.net {
+        net::open(wanted, control)?;
+    }
     if plan.own_clocks {
         start_clocks().during(Stage::TimeNamespace, || "start clocks of its own".to_owned())?;
     }

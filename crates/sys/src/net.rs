@@ -1,11 +1,25 @@
-//! The loopback interface of a new network namespace. See netdevice(7).
+//! A network namespace that has nothing but its loopback. See netdevice(7), ip(7), ipv6(7).
+
+mod netlink;
+mod redirect;
+mod route;
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use crate::check;
+
+pub use redirect::{Redirects, redirect_tcp};
+pub use route::make_every_address_local;
+
+/// An internet protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
 
 /// Brings `lo` up; needs CAP_NET_ADMIN over the network namespace.
 pub fn loopback_up() -> io::Result<()> {
@@ -19,6 +33,23 @@ pub fn loopback_up() -> io::Result<()> {
     request.ifr_ifru.ifru_flags = libc::c_short::try_from(up).map_err(io::Error::other)?;
     // SAFETY: SIOCSIFFLAGS reads one ifreq, which lives across the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
+    check(result.into())?;
+    Ok(())
+}
+
+/// Lets a listening socket take connections to any address and port that are redirected to it; needs
+/// CAP_NET_ADMIN over the network namespace. A socket of IPv6 takes those of IPv4 too.
+pub fn set_transparent(socket: BorrowedFd<'_>, family: Family) -> io::Result<()> {
+    let (level, option) = match family {
+        Family::V4 => (libc::SOL_IP, libc::IP_TRANSPARENT),
+        Family::V6 => (libc::SOL_IPV6, libc::IPV6_TRANSPARENT),
+    };
+    let on: libc::c_int = 1;
+    let size = libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(io::Error::other)?;
+    // SAFETY: the kernel reads one int, of the size that is passed, that lives across the call.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const on).cast(), size)
+    };
     check(result.into())?;
     Ok(())
 }

@@ -72,6 +72,7 @@ fn execute(
         env: environment(&template, run.id(), interactive),
         workspace,
         hidden: vec![state.home().to_owned()],
+        net: None,
         terminal: interactive.then(|| terminal::size(std::io::stdin()).unwrap_or((24, 80))),
         now: now().as_secs(),
         template,

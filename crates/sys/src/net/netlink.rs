@@ -1,0 +1,181 @@
+//! Messages to the kernel over netlink: a header, a body, and attributes. See netlink(7).
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+/// `NLM_F_REQUEST`.
+const REQUEST: u16 = 1;
+/// `NLM_F_ACK`.
+const ACK: u16 = 4;
+/// `NLM_F_CREATE`.
+pub(super) const CREATE: u16 = 0x400;
+/// `NLM_F_APPEND`.
+pub(super) const APPEND: u16 = 0x800;
+/// `NLMSG_ERROR`, which also says that all went well, with the number 0.
+const ERROR: u16 = 2;
+const HEADER: usize = 16;
+/// `NLA_F_NESTED`.
+const NESTED: u16 = 0x8000;
+
+/// Several messages for one call.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    acknowledged: u32,
+    count: u32,
+}
+
+impl Batch {
+    /// A message that is answered, at least when it fails.
+    pub(super) fn message(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+        self.acknowledged += 1;
+        self.push(kind, flags | ACK, body)
+    }
+
+    /// One that is not.
+    pub(super) fn silent(&mut self, kind: u16, body: &[u8]) -> io::Result<()> {
+        self.push(kind, 0, body)
+    }
+
+    fn push(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+        self.count += 1;
+        let length = u32::try_from(HEADER + body.len()).map_err(io::Error::other)?;
+        self.bytes.extend(length.to_ne_bytes());
+        self.bytes.extend(kind.to_ne_bytes());
+        self.bytes.extend((flags | REQUEST).to_ne_bytes());
+        self.bytes.extend(self.count.to_ne_bytes());
+        self.bytes.extend(0_u32.to_ne_bytes());
+        self.bytes.extend(body);
+        pad(&mut self.bytes);
+        Ok(())
+    }
+
+    /// Sends all to one family, where none means routes, and waits until each that asked for it is answered. The first error ends it.
+    pub(super) fn send(self, protocol: Option<Protocol>) -> io::Result<()> {
+        let socket = open(protocol)?;
+        let kernel = SocketAddrNetlink::new(0, 0);
+        rustix::net::sendto(&socket, &self.bytes, SendFlags::empty(), &kernel)?;
+        let mut left = self.acknowledged;
+        let mut buffer = vec![0; 16 * 1024];
+        while left > 0 {
+            let (length, _) = rustix::net::recv(&socket, &mut buffer, RecvFlags::empty())?;
+            let mut rest = buffer.get(..length).unwrap_or_default();
+            while let Some((kind, body, next)) = split(rest) {
+                if kind == ERROR {
+                    answered(body)?;
+                    left = left.saturating_sub(1);
+                }
+                rest = next;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        protocol,
+    )?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+    // A kernel that does not answer must not hold up a box for ever.
+    let patience = Some(std::time::Duration::from_secs(10));
+    rustix::net::sockopt::set_socket_timeout(
+        &socket,
+        rustix::net::sockopt::Timeout::Recv,
+        patience,
+    )?;
+    Ok(socket)
+}
+
+/// The kind and body of the first message, and what comes behind it.
+fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = usize::try_from(u32::from_ne_bytes(*bytes.first_chunk()?)).ok()?;
+    let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
+    let body = bytes.get(HEADER..length)?;
+    let next = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((kind, body, next))
+}
+
+fn answered(body: &[u8]) -> io::Result<()> {
+    let errno = body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
+    match errno {
+        Some(0) => Ok(()),
+        Some(errno) => Err(io::Error::from_raw_os_error(-errno)),
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Attributes, one behind the other.
+#[derive(Debug, Default)]
+pub(super) struct Attributes(Vec<u8>);
+
+impl Attributes {
+    pub(super) fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
+        // A length beyond 16 bits is not made here: values are names, numbers and short lists.
+        let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+        self.0.extend(length.to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(value);
+        pad(&mut self.0);
+        self
+    }
+
+    pub(super) fn text(self, kind: u16, value: &str) -> Self {
+        self.bytes(kind, &[value.as_bytes(), &[0]].concat())
+    }
+
+    /// A number as nf_tables wants it.
+    pub(super) fn big_endian(self, kind: u16, value: u32) -> Self {
+        self.bytes(kind, &value.to_be_bytes())
+    }
+
+    pub(super) fn nested(self, kind: u16, inner: &Self) -> Self {
+        self.bytes(kind | NESTED, &inner.0)
+    }
+
+    pub(super) fn finish(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+fn pad(bytes: &mut Vec<u8>) {
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_padded_and_their_length_is_not() {
+        let bytes = Attributes::default().text(1, "ab").bytes(2, &[9]).finish();
+        assert_eq!(bytes.len(), 16);
+        assert_eq!(bytes[..2], 7_u16.to_ne_bytes());
+        assert_eq!(bytes[8..10], 5_u16.to_ne_bytes());
+    }
+
+    #[test]
+    fn an_answer_is_an_error_unless_it_is_zero() {
+        assert!(answered(&0_i32.to_ne_bytes()).is_ok());
+        let refused = answered(&(-1_i32).to_ne_bytes()).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(1));
+        assert!(answered(&[]).is_err());
+    }
+
+    #[test]
+    fn messages_are_split_and_a_short_one_is_none() {
+        let mut batch = Batch::default();
+        batch.message(7, 0, &[1, 2, 3]).unwrap();
+        batch.silent(8, &[]).unwrap();
+        let (kind, body, rest) = split(&batch.bytes).unwrap();
+        assert_eq!((kind, body), (7, &[1, 2, 3][..]));
+        assert_eq!(split(rest).map(|(kind, body, _)| (kind, body.len())), Some((8, 0)));
+        assert!(split(&batch.bytes[..10]).is_none());
+    }
+}
