@@ -15,6 +15,9 @@ pub(crate) const ACTS: &[Act] = &[
     Act { name: "socket", takes: "FAMILY TYPE PROTOCOL", run: socket },
     Act { name: "socketpair", takes: "FAMILY TYPE", run: socketpair },
     Act { name: "connect-tcp", takes: "ADDRESS:PORT", run: connect_tcp },
+    Act { name: "greet-tcp", takes: "ADDRESS:PORT", run: greet_tcp },
+    Act { name: "ask-udp", takes: "ADDRESS:PORT", run: ask_udp },
+    Act { name: "own-service", takes: "BOUND-TO:PORT DIALLED:PORT", run: own_service },
     Act { name: "send-udp", takes: "ADDRESS:PORT", run: send_udp },
     Act { name: "connect-path", takes: "PATH", run: connect_path },
     Act { name: "connect-abstract", takes: "NAME", run: connect_abstract },
@@ -111,6 +114,40 @@ fn address(words: &Words<'_>) -> Result<SocketAddr, Stop> {
 fn connect_tcp(words: &Words<'_>) -> Answer {
     TcpStream::connect_timeout(&address(words)?, PATIENCE)?;
     Ok(String::new())
+}
+
+/// Sends a word over a connection and tells all that comes back.
+fn greet_tcp(words: &Words<'_>) -> Answer {
+    let mut stream = TcpStream::connect_timeout(&address(words)?, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"belljar-probe\n")?;
+    stream.shutdown(std::net::Shutdown::Write)?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply)?;
+    Ok(reply.escape_debug().to_string())
+}
+
+/// Sends a datagram to exactly one and tells what that one answers.
+fn ask_udp(words: &Words<'_>) -> Answer {
+    let to = address(words)?;
+    let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
+    socket.connect(to)?;
+    socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+    socket.send(b"belljar-probe")?;
+    let mut reply = [0; 512];
+    let count = socket.recv(&mut reply)?;
+    Ok(reply.get(..count).unwrap_or_default().escape_ascii().to_string())
+}
+
+/// Listens on one address and dials another; tells whether it met itself, and where.
+fn own_service(words: &Words<'_>) -> Answer {
+    let listener = std::net::TcpListener::bind(words.number::<SocketAddr>(0)?)?;
+    let dialled: SocketAddr = words.number(1)?;
+    let dialling = TcpStream::connect_timeout(&dialled, PATIENCE)?;
+    listener.set_nonblocking(true)?; // the connection is there by now, or went elsewhere
+    let (accepted, from) = listener.accept()?;
+    let same = from.port() == dialling.local_addr()?.port();
+    Ok(format!("{same} {}", accepted.local_addr()?))
 }
 
 fn send_udp(words: &Words<'_>) -> Answer {

@@ -69,6 +69,8 @@ const NEW_CHAIN: u16 = (NF_TABLES << 8) | 3;
 const NEW_RULE: u16 = (NF_TABLES << 8) | 6;
 /// `NFPROTO_INET`: both families.
 const INET: u8 = 1;
+/// What `tproxy` wants for the same.
+const BOTH: u32 = 0;
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 const PREROUTING: u32 = 0;
@@ -174,7 +176,7 @@ impl Rule {
     fn redirect(self, port: u16) -> Self {
         let value = Attributes::default().bytes(1, &port.to_be_bytes());
         let load = Attributes::default().big_endian(1, REGISTER).nested(2, &value);
-        let to = Attributes::default().big_endian(1, INET.into()).big_endian(3, REGISTER);
+        let to = Attributes::default().big_endian(1, BOTH).big_endian(3, REGISTER);
         self.expression("immediate", &load).expression("tproxy", &to)
     }
 

@@ -1,0 +1,211 @@
+//! A box that runs the probe, and a broker that tells whom it was taken for.
+
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use belljar_box::{
+    NetRequest, Request, Running, Sockets, StartError, Supervision, Trust, embedded,
+};
+use belljar_model::{Access, Mount, RunId, Template};
+use tempfile::TempDir;
+
+/// Where the probe is, and what else boxes of one test share.
+pub(crate) struct Room {
+    dir: TempDir,
+    pub(crate) template: Template,
+    pub(crate) env: Vec<(String, String)>,
+}
+
+/// What a box said and how it ended.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) out: String,
+    pub(crate) exit: Option<i32>,
+}
+
+pub(crate) const CA: &str =
+    "-----BEGIN CERTIFICATE-----\nYmVsbGphcg==\n-----END CERTIFICATE-----\n";
+pub(crate) const JKS: &[u8] = b"\xfe\xed\xfe\xed key store";
+
+/// A network with these ports.
+pub(crate) fn net(ports: &[u16], any_port: bool) -> Option<NetRequest> {
+    let trust = Trust { ca_pem: CA.into(), jks: JKS.into() };
+    Some(NetRequest { ports: ports.to_vec(), any_port, trust })
+}
+
+impl Room {
+    #[expect(clippy::disallowed_methods, reason = "the runner says where labs are made")]
+    pub(crate) fn new() -> Self {
+        let parent =
+            std::env::var_os("BELLJAR_TEST_ROOT").map_or_else(std::env::temp_dir, PathBuf::from);
+        let dir = tempfile::Builder::new().prefix("belljar-net-").tempdir_in(parent).unwrap();
+        // Under root the payload has another uid.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let probe = dir.path().join("probe");
+        fs::write(&probe, embedded::PROBE).unwrap();
+        fs::set_permissions(&probe, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut template = Template::default();
+        template.mounts.push(Mount::new(probe, "/probe".into(), Access::ReadOnly).unwrap());
+        Self { dir, template, env: Vec::new() }
+    }
+
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
+    /// A box that is built and waits.
+    pub(crate) fn build(
+        &self,
+        net: Option<NetRequest>,
+        argv: &[&str],
+    ) -> Result<Running, StartError> {
+        let env = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into_iter();
+        let request = Request {
+            id: RunId::new(random().into(), random()),
+            random: random(),
+            template: self.template.clone(),
+            argv: argv.iter().map(Into::into).collect(),
+            env: env.chain(self.env.clone()).map(|(k, v)| (k.into(), v.into())).collect(),
+            workspace: None,
+            hidden: Vec::new(),
+            net,
+            terminal: None,
+            now: 1,
+        };
+        belljar_box::start(&request, |_| ()).map(|(running, ())| running)
+    }
+
+    /// Lets the payload of a box that waits run to its end.
+    pub(crate) fn run(&self, running: Running, input: &str) -> Said {
+        let path = |name: &str| self.dir.path().join(name);
+        fs::write(path("input"), input).unwrap();
+        let output = File::create(path("output")).unwrap();
+        let with = File::open(path("input")).unwrap();
+        let supervision = Supervision {
+            input: with.as_fd(),
+            output: output.as_fd(),
+            error: output.as_fd(),
+            guard: None,
+            disk: None,
+        };
+        let (finished, remains) = running.supervise(supervision).unwrap();
+        drop(remains);
+        let out = fs::read_to_string(path("output")).unwrap();
+        Said { out: out.trim_end().to_owned(), exit: finished.exit }
+    }
+
+    /// A box with a network that the test serves, and what the probe said to each act.
+    pub(crate) fn acts(&self, net: Option<NetRequest>, acts: &[&str]) -> Vec<String> {
+        let mut running = self.build(net, &["/probe", "batch"]).unwrap();
+        let broker = running.take_sockets().map(Broker::serve);
+        let said = self.run(running, &(acts.join("\n") + "\n"));
+        drop(broker);
+        answers(&said.out, acts)
+    }
+
+    /// The probe outside any box.
+    #[expect(clippy::disallowed_methods, reason = "the control is a program outside a box")]
+    pub(crate) fn outside(&self, act: &str) -> String {
+        let mut probe = std::process::Command::new(self.dir.path().join("probe"));
+        let output = probe.args(act.split_whitespace()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+}
+
+/// A number that nobody else picked: boxes of tests that run at once must not share a cgroup.
+fn random() -> u32 {
+    let hash = RandomState::new().hash_one(std::process::id());
+    u32::try_from(hash >> 32).unwrap()
+}
+
+fn answers(out: &str, acts: &[&str]) -> Vec<String> {
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), acts.len(), "{out}");
+    let told = lines.iter().zip(acts).map(|(line, act)| {
+        let answer = line.strip_prefix(&format!("{act} => "));
+        answer.unwrap_or_else(|| panic!("no answer to `{act}` in {out}")).to_owned()
+    });
+    told.collect()
+}
+
+/// Answers everybody with the socket that got it and the address that was dialled.
+pub(crate) struct Broker {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Broker {
+    pub(crate) fn serve(sockets: Sockets) -> Self {
+        let mut broker = Self { over: Arc::default(), threads: Vec::new() };
+        for (port, socket) in sockets.tcp {
+            broker.accept(format!("port {port}"), socket);
+        }
+        broker.accept("dns".to_owned(), sockets.dns_tcp);
+        if let Some(any) = sockets.any {
+            broker.accept("any".to_owned(), any);
+        }
+        let udp = UdpSocket::from(sockets.dns_udp);
+        let over = Arc::clone(&broker.over);
+        broker.threads.push(std::thread::spawn(move || {
+            let mut buffer = [0; 512];
+            while !over.load(Ordering::Relaxed) {
+                match udp.recv_from(&mut buffer) {
+                    Ok((count, peer)) => {
+                        let mut reply = b"dns got ".to_vec();
+                        reply.extend(&buffer[..count]);
+                        udp.send_to(&reply, peer).unwrap();
+                    }
+                    Err(error) => wait(&error),
+                }
+            }
+        }));
+        broker
+    }
+
+    fn accept(&mut self, name: String, socket: OwnedFd) {
+        let listener = TcpListener::from(socket);
+        let over = Arc::clone(&self.over);
+        self.threads.push(std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    Ok((mut stream, _)) => {
+                        stream.set_nonblocking(false).unwrap();
+                        // One that only dialled may be gone; the answers of the probe decide.
+                        stream.read_to_end(&mut Vec::new()).ok();
+                        let dialled = canonical(stream.local_addr().unwrap());
+                        write!(stream, "{name} for {dialled}").ok();
+                    }
+                    Err(error) => wait(&error),
+                }
+            }
+        }));
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn wait(error: &std::io::Error) {
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}");
+    std::thread::sleep(Duration::from_millis(2));
+}
+
+/// An address of IPv4 that a socket of IPv6 was reached by is one of IPv4.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
