@@ -13,6 +13,7 @@ mod lab;
 mod leftovers;
 mod program;
 mod terminal;
+mod upstream;
 
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ pub use leftovers::{
 pub use program::{Ended, Live, Program};
 pub use rustix::process::Signal;
 pub use terminal::Terminal;
+pub use upstream::{Authority, Received, Reply, Upstream};
 
 /// Enough for anything but a hang, also on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);

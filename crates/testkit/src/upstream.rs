@@ -1,0 +1,303 @@
+//! Servers of the world outside: real TLS on loopback, with an authority of the test's own. They keep
+//! what they were sent.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::{Frame, Incoming};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::ServerConfig;
+use rustls_pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+
+/// Who vouches for the servers of a test.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "the authority of a test");
+        let pem = params.self_signed(&key).expect("a certificate").pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    /// Its certificate, for `[tls] roots`.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// How a server of these names shows itself.
+    fn server(&self, hosts: &[&str]) -> Arc<ServerConfig> {
+        let names: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(names).expect("parameters");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .expect("a certificate with its key");
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Arc::new(config)
+    }
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One request as a server got it.
+#[derive(Debug, Clone)]
+pub struct Received {
+    pub method: String,
+    /// With what follows `?`.
+    pub path: String,
+    /// `HTTP/1.1` or `HTTP/2.0`.
+    pub version: String,
+    /// The name in the TLS hello.
+    pub sni: Option<String>,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    pub trailers: Vec<(String, String)>,
+}
+
+impl Received {
+    /// The first header of this name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// All of it, as an echo service would tell.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "method": self.method,
+            "path": self.path,
+            "version": self.version,
+            "headers": self.headers,
+            "body": String::from_utf8_lossy(&self.body),
+            "trailers": self.trailers,
+        })
+    }
+}
+
+/// What a server answers.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    /// Each is sent on its own, after the pause.
+    pub chunks: Vec<Vec<u8>>,
+    pub pause: Duration,
+    pub trailers: Vec<(String, String)>,
+}
+
+impl Reply {
+    pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            chunks: vec![body.into()],
+            pause: Duration::ZERO,
+            trailers: Vec::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+type Handler = dyn Fn(&Received) -> Reply + Send + Sync;
+
+/// A server on loopback. It serves for as long as the test lives.
+#[derive(Debug, Clone)]
+pub struct Upstream {
+    address: SocketAddr,
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+impl Upstream {
+    /// A server of these names that answers every request with what it was sent.
+    pub fn echo(authority: &Authority, hosts: &[&str]) -> Self {
+        Self::tls(authority, hosts, |received| {
+            Reply::new(200, received.to_json().to_string())
+                .header("content-type", "application/json")
+        })
+    }
+
+    pub fn tls<H>(authority: &Authority, hosts: &[&str], handler: H) -> Self
+    where
+        H: Fn(&Received) -> Reply + Send + Sync + 'static,
+    {
+        Self::start(Some(authority.server(hosts)), Arc::new(handler))
+    }
+
+    /// The same without TLS.
+    pub fn plain<H>(handler: H) -> Self
+    where
+        H: Fn(&Received) -> Reply + Send + Sync + 'static,
+    {
+        Self::start(None, Arc::new(handler))
+    }
+
+    /// Where it listens, for `connect =`.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it was sent so far.
+    pub fn received(&self) -> Vec<Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn start(tls: Option<Arc<ServerConfig>>, handler: Arc<Handler>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = listener.local_addr().expect("its address");
+        listener.set_nonblocking(true).expect("a socket that does not block");
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let server = Server { tls: tls.map(TlsAcceptor::from), handler, received };
+        let received = Arc::clone(&server.received);
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async move {
+                let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+                loop {
+                    if let Ok((stream, _)) = listener.accept().await {
+                        tokio::spawn(server.clone().accept(stream));
+                    }
+                }
+            });
+        });
+        Self { address, received }
+    }
+}
+
+#[derive(Clone)]
+struct Server {
+    tls: Option<TlsAcceptor>,
+    handler: Arc<Handler>,
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+impl Server {
+    async fn accept(self, stream: tokio::net::TcpStream) {
+        stream.set_nodelay(true).ok();
+        match self.tls.clone() {
+            None => self.serve(stream, false, None).await,
+            Some(tls) => {
+                let Ok(stream) = tls.accept(stream).await else { return };
+                let (_, session) = stream.get_ref();
+                let is_http2 = session.alpn_protocol() == Some(b"h2");
+                let sni = session.server_name().map(str::to_owned);
+                self.serve(stream, is_http2, sni).await;
+            }
+        }
+    }
+
+    async fn serve<S>(self, stream: S, is_http2: bool, sni: Option<String>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = service_fn(move |request| {
+            let (server, sni) = (self.clone(), sni.clone());
+            async move { Ok::<_, Infallible>(server.answer(request, sni).await) }
+        });
+        let stream = TokioIo::new(stream);
+        // A client that breaks off is the business of its test.
+        if is_http2 {
+            let builder = http2::Builder::new(TokioExecutor::new());
+            builder.serve_connection(stream, service).await.ok();
+        } else {
+            http1::Builder::new().serve_connection(stream, service).await.ok();
+        }
+    }
+
+    async fn answer(self, request: Request<Incoming>, sni: Option<String>) -> Response<Chunks> {
+        let (parts, body) = request.into_parts();
+        let collected = body.collect().await;
+        let trailers = collected.as_ref().ok().and_then(|body| body.trailers().cloned());
+        let received = Received {
+            method: parts.method.to_string(),
+            path: parts.uri.path_and_query().map_or_else(String::new, ToString::to_string),
+            version: format!("{:?}", parts.version),
+            sni,
+            headers: pairs(&parts.headers),
+            body: collected.map(|body| body.to_bytes().to_vec()).unwrap_or_default(),
+            trailers: trailers.as_ref().map(pairs).unwrap_or_default(),
+        };
+        self.received.lock().unwrap_or_else(PoisonError::into_inner).push(received.clone());
+        let reply = (self.handler)(&received);
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::from_u16(reply.status).expect("a status");
+        *response.headers_mut() = headers(&reply.headers);
+        let (sender, receiver) = tokio::sync::mpsc::channel::<Frame<Bytes>>(1);
+        tokio::spawn(async move {
+            for chunk in reply.chunks {
+                if sender.send(Frame::data(Bytes::from(chunk))).await.is_err() {
+                    return; // nobody wants the rest
+                }
+                tokio::time::sleep(reply.pause).await;
+            }
+            if !reply.trailers.is_empty() {
+                sender.send(Frame::trailers(headers(&reply.trailers))).await.ok(); // see above
+            }
+        });
+        response.map(|()| Chunks(receiver))
+    }
+}
+
+/// A body that comes as its sender wants.
+struct Chunks(tokio::sync::mpsc::Receiver<Frame<Bytes>>);
+
+impl hyper::body::Body for Chunks {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|frame| frame.map(Ok))
+    }
+}
+
+fn pairs(headers: &HeaderMap) -> Vec<(String, String)> {
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect()
+}
+
+fn headers(pairs: &[(String, String)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        let name = HeaderName::from_bytes(name.as_bytes()).expect("the name of a header");
+        headers.append(name, HeaderValue::from_str(value).expect("the value of a header"));
+    }
+    headers
+}
