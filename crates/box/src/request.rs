@@ -40,8 +40,10 @@ pub struct NetRequest {
 /// Whom the programs of a box believe.
 #[derive(Clone, Debug)]
 pub struct Trust {
-    /// Certificates in PEM, at least the one of the box's own authority. They replace the system's.
+    /// The certificate of the box's own authority, in PEM. It replaces those of the system.
     pub ca_pem: Vec<u8>,
+    /// Whether those of the host stay beside it: for connections that are passed on as they are.
+    pub and_the_hosts: bool,
     /// The same as a key store of Java; its password is `changeit`, which is Java's default.
     pub jks: Vec<u8>,
 }

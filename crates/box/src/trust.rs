@@ -4,6 +4,8 @@
 //! them, or what a variable of their own names; so the file is linked to from all of the first kind,
 //! and all of the others are set. Kept as data.
 
+use std::path::Path;
+
 use belljar_init::plan::Step;
 
 use crate::request::Trust;
@@ -61,7 +63,16 @@ const VARIABLES: [(&str, &str); 19] = [
 
 /// The files and the links to them.
 pub(crate) fn steps(trust: &Trust) -> Vec<Step> {
-    let mut steps = vec![file(BUNDLE, trust.ca_pem.clone()), file(KEY_STORE, trust.jks.clone())];
+    let hosts = BUNDLES.iter().map(|(path, _)| *path).find(|path| Path::new(path).is_file());
+    let bundle = match hosts.filter(|_| trust.and_the_hosts) {
+        Some(hosts) => Step::Joined {
+            path: BUNDLE.into(),
+            content: trust.ca_pem.clone(),
+            behind: hosts.into(),
+        },
+        None => file(BUNDLE, trust.ca_pem.clone()),
+    };
+    let mut steps = vec![bundle, file(KEY_STORE, trust.jks.clone())];
     let link =
         |path: &str, target: &str| Step::Replace { path: path.into(), target: target.into() };
     steps.extend(BUNDLES.iter().map(|(path, _)| link(path, BUNDLE)));

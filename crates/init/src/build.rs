@@ -13,7 +13,7 @@
 //! wait for the kernel instead of one per helper mount.
 
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
@@ -25,6 +25,9 @@ use rustix::mount::{
 
 use crate::plan::{Access, Bytes, Plan, RootKind, Scratch, Source, Stage, Step};
 use crate::{During, Failure, proc, show};
+
+/// So much of a file of the host is copied; the stage holds four times as much.
+const MAX_JOINED: u64 = 1 << 20;
 
 /// The new root while it is being furnished.
 pub(crate) struct Site<'a> {
@@ -97,6 +100,9 @@ impl<'a> Site<'a> {
             Step::File { path, content } => {
                 self.file(path, content).during(Stage::Root, || format!("write {}", show(path)))
             }
+            Step::Joined { path, content, behind } => self
+                .joined(path, content, behind)
+                .during(Stage::Root, || format!("write {}", show(path))),
             Step::Replace { path, target } => self
                 .replace(path, target)
                 .during(Stage::Root, || format!("put a link at {}", show(path))),
@@ -210,6 +216,14 @@ impl<'a> Site<'a> {
             rest = rest.get(wrote..).unwrap_or_default();
         }
         Ok(())
+    }
+
+    fn joined(&self, path: &[u8], content: &[u8], behind: &[u8]) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let behind = std::fs::File::from(rustix::fs::open(behind, flags, Mode::empty())?);
+        let mut all = content.to_vec();
+        behind.take(MAX_JOINED).read_to_end(&mut all)?;
+        self.file(path, &all)
     }
 
     fn bind(&self, source: &Source, target: &[u8], access: Access) -> io::Result<()> {

@@ -129,3 +129,17 @@ fn everywhere(family: Family, port: u16) -> SocketAddr {
         Family::V6 => (Ipv6Addr::UNSPECIFIED, port).into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_missing_protocol_is_done_without() {
+        let error = |errno: Errno| io::Error::from(errno);
+        assert!(is_off(&error(Errno::ACCESS)), "disable_ipv6 of the namespace");
+        assert!(is_off(&error(Errno::AFNOSUPPORT)) && is_off(&error(Errno::OPNOTSUPP)));
+        assert!(!is_off(&error(Errno::PERM)), "a right that is missing is an error");
+        assert!(!is_off(&error(Errno::NOMEM)) && !is_off(&io::ErrorKind::Other.into()));
+    }
+}

@@ -159,6 +159,12 @@ pub enum Step {
         path: Bytes,
         content: Bytes,
     },
+    /// A file with the content of one of the host's behind its own.
+    Joined {
+        path: Bytes,
+        content: Bytes,
+        behind: Bytes,
+    },
     /// A link in the place of whatever is there, also of links on the way.
     Replace {
         path: Bytes,

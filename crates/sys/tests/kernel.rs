@@ -239,6 +239,10 @@ fn namespaces() -> io::Result<()> {
             return net::loopback_up(); // up already: the call changes nothing
         }
         ensure(process::unshare_cgroup_namespace().is_err(), "unshared without the right")?;
-        ensure(net::loopback_up().is_err(), "changed an interface without the right")
+        ensure(net::loopback_up().is_err(), "changed an interface without the right")?;
+        let routed = net::make_every_address_local(net::Family::V4);
+        ensure(routed.is_err(), "made a route without the right")?;
+        let redirected = net::redirect_tcp(&net::Redirects::default());
+        ensure(redirected.is_err(), "redirected without the right")
     })
 }

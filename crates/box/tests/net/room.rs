@@ -38,7 +38,7 @@ pub(crate) const JKS: &[u8] = b"\xfe\xed\xfe\xed key store";
 
 /// A network with these ports.
 pub(crate) fn net(ports: &[u16], any_port: bool) -> Option<NetRequest> {
-    let trust = Trust { ca_pem: CA.into(), jks: JKS.into() };
+    let trust = Trust { ca_pem: CA.into(), and_the_hosts: false, jks: JKS.into() };
     Some(NetRequest { ports: ports.to_vec(), any_port, trust })
 }
 

@@ -26,6 +26,19 @@ fn one_bundle_is_found_in_every_distributions_place() {
 }
 
 #[test]
+fn authorities_of_the_host_stay_where_connections_are_passed_on() {
+    let room = Room::new();
+    let mut with = net(&[443], false).unwrap();
+    with.trust.and_the_hosts = true;
+    let script = "head -n 3 /etc/ssl/cert.pem; grep -c BEGIN /etc/ssl/cert.pem";
+    let running = room.build(Some(with), &["/bin/sh", "-c", script]).unwrap();
+    let said = room.run(running, "");
+    let count = said.out.strip_prefix(CA).expect("ours comes first");
+    let hosts = fs::read_to_string("/etc/ssl/certs/ca-certificates.crt").unwrap_or_default();
+    assert_eq!(count.parse(), Ok(1 + hosts.matches("BEGIN").count()));
+}
+
+#[test]
 fn a_variable_of_the_operators_wins() {
     let mut room = Room::new();
     let said = shell(&room, "echo $SSL_CERT_FILE $PIP_CERT $JAVA_TOOL_OPTIONS");
