@@ -17,8 +17,8 @@ mod suffix;
 mod web;
 
 pub use budget::{Budget, MicroUsd, MoneyError};
-pub use host::{HOST_NAME, Hostname, HostnameError, Target, TargetError};
-pub use pattern::{HostPattern, HostPatternError, PathPattern, PathPatternError};
+pub use host::{HOST_NAME, Hostname, HostnameError, Target, TargetError, authority};
+pub use pattern::{HostPattern, HostPatternError, PathPattern, PathPatternError, percent_decoded};
 pub use policy::{Policy, Proxy, ProxyError};
 pub use rate::{Rate, RateError, RuleLimits};
 pub use rule::{HttpRule, Rule, RuleError, TcpRule, What};

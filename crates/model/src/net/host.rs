@@ -137,6 +137,8 @@ pub enum TargetError {
     Name(HostnameError),
     #[error("not an address in its shortest spelling, for example 192.0.2.1 or [2001:db8::1]")]
     Address,
+    #[error("not a port; there are 1 to 65535")]
+    Port,
 }
 
 impl Target {
@@ -189,6 +191,33 @@ impl fmt::Display for Target {
             Self::Address(IpAddr::V6(address)) => f.pad(&format!("[{address}]")),
         }
     }
+}
+
+/// A target with its port, if one is given: what stands in `Host` and `:authority`. Nothing before an
+/// `@` is taken.
+pub fn authority(text: &str) -> Result<(Target, Option<u16>), TargetError> {
+    let (target, port) = split_port(text).map_err(|()| TargetError::Port)?;
+    // Without its brackets nobody could tell the address from the port.
+    if target.contains(':') && !target.starts_with('[') {
+        return Err(TargetError::Address);
+    }
+    Ok((target.parse()?, port))
+}
+
+/// `host:port`, `[v6]:port` or without a port; an error when what stands there is no port.
+pub(super) fn split_port(authority: &str) -> Result<(&str, Option<u16>), ()> {
+    let colon = match authority.rfind(']') {
+        Some(end) => authority.get(end + 1..).filter(|rest| rest.starts_with(':')).map(|_| end + 1),
+        None => authority.rfind(':'),
+    };
+    let Some(colon) = colon else { return Ok((authority, None)) };
+    let (host, port) = authority.split_at(colon);
+    let port = port.strip_prefix(':').ok_or(())?;
+    let plain = !port.starts_with('0') && port.bytes().all(|byte| byte.is_ascii_digit());
+    if !plain {
+        return Err(());
+    }
+    port.parse().map(|port| (host, Some(port))).map_err(|_| ())
 }
 
 impl From<Hostname> for Target {

@@ -159,6 +159,30 @@ impl PathPattern {
         let path: Vec<&str> = path.split('/').collect();
         segments(&pattern, &path)
     }
+
+    /// Whether it matches with all escapes undone on both sides, one character per byte: how the most
+    /// careless server would read them. For rules that deny.
+    pub fn matches_decoded(&self, decoded: &str) -> bool {
+        Self(percent_decoded(&self.0)).matches(decoded)
+    }
+}
+
+/// A text with its escapes undone, one character per byte. What is no escape stays.
+pub fn percent_decoded(text: &str) -> String {
+    let mut decoded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let escape = rest.strip_prefix('%').and_then(|after| after.get(..2));
+        let plain = |digits: &&str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let byte = escape.filter(plain).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match byte {
+            Some(byte) => decoded.push(char::from(byte)),
+            None => decoded.push(first),
+        }
+        let taken = if byte.is_some() { 3 } else { first.len_utf8() };
+        rest = rest.get(taken..).unwrap_or_default();
+    }
+    decoded
 }
 
 /// Few `**` are in a pattern and paths are bounded, so the number of ways to try is as well.

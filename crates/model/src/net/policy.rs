@@ -7,10 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::budget::Budget;
 use super::by_text;
-use super::host::{Target, TargetError};
+use super::host::{Target, TargetError, split_port};
 use super::rule::Rule;
 use super::secret::SecretDecl;
-use super::signer::split_port;
 use crate::choice::Net;
 
 /// The rules of one box, with presets spelled out and secrets looked up.

@@ -10,11 +10,10 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::host::{HOST_NAME, Target, TargetError};
+use super::host::{HOST_NAME, Target, TargetError, split_port};
 use super::pattern::{HostPattern, HostPatternError, PathPattern, PathPatternError};
 use super::rate::RuleLimits;
 use super::secret::SecretName;
-use super::signer::split_port;
 use super::web::{Method, MethodError, Scheme, Tls};
 
 /// One rule, and how logs and refusals name it.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::by_text;
-use super::host::{Target, TargetError};
+use super::host::{Target, TargetError, split_port};
 use super::secret::SecretName;
 
 /// What kind of thing a secret is.
@@ -231,22 +231,6 @@ impl FromStr for TokenUrl {
             path: path.to_owned(),
         })
     }
-}
-
-/// `host:port`, `[v6]:port` or without a port; an error when what stands there is no port.
-pub(super) fn split_port(authority: &str) -> Result<(&str, Option<u16>), ()> {
-    let colon = match authority.rfind(']') {
-        Some(end) => authority.get(end + 1..).filter(|rest| rest.starts_with(':')).map(|_| end + 1),
-        None => authority.rfind(':'),
-    };
-    let Some(colon) = colon else { return Ok((authority, None)) };
-    let (host, port) = authority.split_at(colon);
-    let port = port.strip_prefix(':').ok_or(())?;
-    let plain = !port.starts_with('0') && port.bytes().all(|byte| byte.is_ascii_digit());
-    if !plain {
-        return Err(());
-    }
-    port.parse().map(|port| (host, Some(port))).map_err(|_| ())
 }
 
 impl fmt::Display for TokenUrl {

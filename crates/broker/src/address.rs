@@ -1,0 +1,269 @@
+//! Which addresses may be dialled. Pure: the caller resolves, once, and dials what came out of here.
+//!
+//! The table is of ranges that are not the public internet (IANA's special-purpose registries), and
+//! every address that carries an IPv4 address inside is judged by that as well (A07).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use belljar_model::net::Hostname;
+
+/// An address of the public internet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Public(IpAddr);
+
+/// An address that is not, and the range that says so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{address} is {range}")]
+pub struct Private {
+    pub address: IpAddr,
+    pub range: Range,
+}
+
+/// What an address is, if it is not public.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Range {
+    /// Where clouds hand out credentials; no rule can allow it (A06).
+    Metadata,
+    /// A network of somebody's own; a rule that names it can allow it.
+    Local,
+    Loopback,
+    LinkLocal,
+    /// Of the machine that the broker runs on.
+    Own,
+    Multicast,
+    Unspecified,
+    /// For documentation, tests, tunnels and the like; also those that the box's own names get.
+    Reserved,
+}
+
+/// How far a permit reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// Public addresses.
+    Public,
+    /// Private networks too, since a rule names them.
+    Named,
+}
+
+/// An address that may be dialled under a permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Dialable(IpAddr);
+
+/// The judge of addresses on one machine.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    own: BTreeSet<IpAddr>,
+}
+
+impl Public {
+    pub fn check(address: IpAddr) -> Result<Self, Private> {
+        match range(address) {
+            None => Ok(Self(address)),
+            Some(range) => Err(Private { address, range }),
+        }
+    }
+
+    pub fn ip(self) -> IpAddr {
+        self.0
+    }
+}
+
+impl Dialable {
+    pub fn ip(self) -> IpAddr {
+        self.0
+    }
+}
+
+impl Filter {
+    /// `own`: the addresses of this machine, so that no name leads back to its services (A03, A28).
+    pub fn new(own: impl IntoIterator<Item = IpAddr>) -> Self {
+        Self { own: own.into_iter().collect() }
+    }
+
+    /// Judges what a name resolved to, or an address that a rule names.
+    pub fn check(&self, address: IpAddr, reach: Reach) -> Result<Dialable, Private> {
+        let refuse = |range| Err(Private { address, range });
+        match (range(address), reach) {
+            (None | Some(Range::Local), _) if self.is_own(address) => refuse(Range::Own),
+            (None, _) => Ok(Dialable(address)),
+            (Some(Range::Local), Reach::Named) if embedded(address).is_none() => {
+                Ok(Dialable(address))
+            }
+            (Some(range), _) => refuse(range),
+        }
+    }
+
+    /// Judges the `connect` of a rule: the operator wrote the address down, so only what hands out
+    /// credentials is refused.
+    pub fn fixed(&self, address: SocketAddr) -> Result<Dialable, Private> {
+        match range(address.ip()) {
+            Some(range @ (Range::Metadata | Range::Unspecified | Range::Multicast)) => {
+                Err(Private { address: address.ip(), range })
+            }
+            Some(
+                Range::Local | Range::Loopback | Range::LinkLocal | Range::Own | Range::Reserved,
+            )
+            | None => Ok(Dialable(address.ip())),
+        }
+    }
+
+    fn is_own(&self, address: IpAddr) -> bool {
+        self.own.contains(&address)
+            || embedded(address).is_some_and(|inside| self.own.contains(&inside.into()))
+    }
+}
+
+impl Range {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Metadata => "a metadata service, which no rule can allow",
+            Self::Local => "in a private network",
+            Self::Loopback => "the loopback of this machine",
+            Self::LinkLocal => "link-local",
+            Self::Own => "an address of this machine",
+            Self::Multicast => "a multicast address",
+            Self::Unspecified => "no address at all",
+            Self::Reserved => "reserved for special use",
+        }
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Where clouds answer with credentials of the machine.
+const METADATA: [IpAddr; 11] = [
+    v4(169, 254, 169, 254), // AWS, Google, Azure, DigitalOcean, OpenStack, …
+    v4(169, 254, 170, 2),   // AWS ECS
+    v4(169, 254, 170, 23),  // AWS EKS
+    v4(169, 254, 42, 42),   // Scaleway
+    v4(100, 100, 100, 200), // Alibaba
+    v4(192, 0, 0, 192),     // Oracle
+    v4(168, 63, 129, 16),   // Azure's wire server; looks public
+    v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254]), // AWS
+    v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23]), // AWS EKS
+    v6([0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254]), // Google
+    v6([0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42]), // Scaleway
+];
+
+/// Their names. What lies below one is the same.
+const METADATA_NAMES: [&str; 12] = [
+    "metadata",
+    "metadata.google.internal",
+    "metadata.goog",
+    "metadata.internal",
+    "metadata.azure.internal",
+    "metadata.azure.com",
+    "metadata.tencentyun.com",
+    "metadata.platformequinix.com",
+    "metadata.packet.net",
+    "instance-data",
+    "instance-data.ec2.internal",
+    "rancher-metadata",
+];
+
+/// Whether a name belongs to a metadata service.
+pub fn is_metadata_name(name: &Hostname) -> bool {
+    METADATA_NAMES.iter().any(|known| name.is_within(known))
+}
+
+const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+}
+
+const fn v6(s: [u16; 8]) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]))
+}
+
+/// What is special about an address; `None` for the public internet.
+pub fn range(address: IpAddr) -> Option<Range> {
+    if METADATA.contains(&address) {
+        return Some(Range::Metadata);
+    }
+    match address {
+        IpAddr::V4(address) => range_v4(address),
+        IpAddr::V6(address) => match embedded_v4(address) {
+            Some(inside) => range(inside.into()).or_else(|| around(address)),
+            None => range_v6(address),
+        },
+    }
+}
+
+/// The IPv4 address that an address stands for.
+fn embedded(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => embedded_v4(address),
+    }
+}
+
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let low = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        Ipv4Addr::new(a, b, c, d)
+    };
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None, // `::` and `::1` themselves
+        // Compatible (RFC 4291 §2.5.5.1), mapped (§2.5.5.2), translated (RFC 2765), NAT64 (RFC 6052).
+        [0, 0, 0, 0, 0, 0, a, b]
+        | [0, 0, 0, 0, 0, 0xffff, a, b]
+        | [0, 0, 0, 0, 0xffff, 0, a, b]
+        | [0x64, 0xff9b, 0, 0, 0, 0, a, b] => Some(low(a, b)),
+        // 6to4 (RFC 3056).
+        [0x2002, a, b, ..] => Some(low(a, b)),
+        // ISATAP (RFC 5214), under any prefix.
+        [_, _, _, _, 0 | 0x200, 0x5efe, a, b] => Some(low(a, b)),
+        _ => None,
+    }
+}
+
+/// What else an address is whose inner IPv4 address is public.
+fn around(address: Ipv6Addr) -> Option<Range> {
+    match address.segments() {
+        // Only NAT64 leads to the public internet. The rest are forms that a kernel or a tunnel
+        // turns into something else, and no public name has one.
+        [0x64, 0xff9b, ..] => None,
+        _ => Some(Range::Reserved),
+    }
+}
+
+fn range_v4(address: Ipv4Addr) -> Option<Range> {
+    Some(match address.octets() {
+        [0, 0, 0, 0] => Range::Unspecified,
+        [127, ..] => Range::Loopback,
+        [169, 254, ..] => Range::LinkLocal,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Range::Local,
+        [224..=239, ..] => Range::Multicast,
+        [0, ..]
+        | [192, 0, 0 | 2, _]
+        | [192, 88, 99, _]
+        | [198, 18..=19, ..]
+        | [198, 51, 100, _]
+        | [203, 0, 113, _]
+        | [240..=255, ..] => Range::Reserved,
+        _ => return None,
+    })
+}
+
+fn range_v6(address: Ipv6Addr) -> Option<Range> {
+    Some(match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0] => Range::Unspecified,
+        [0, 0, 0, 0, 0, 0, 0, 1] => Range::Loopback,
+        [0xfe80..=0xfebf, ..] => Range::LinkLocal,
+        [0xfc00..=0xfdff, ..] => Range::Local,
+        [0xff00..=0xffff, ..] => Range::Multicast,
+        // Teredo, benchmarks, ORCHID and the rest of the registry's block; documentation.
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Range::Reserved,
+        [0x2000..=0x3fff, ..] => return None,
+        // Nothing else has been given out as global unicast (RFC 4291 §2.4).
+        _ => Range::Reserved,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+//! A refusal: what was asked, why not, and how to allow it.
+
+use std::fmt;
+
+use belljar_model::net::{HOST_NAME, Rule, Scheme, Target};
+use serde::Serialize;
+
+use super::Ask;
+
+/// What was refused and why, for the box, the log and the person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{what}: {}{}", code.reason(), rule.as_ref().map_or(String::new(), |rule| format!(" ({rule})")))]
+pub struct Denial {
+    pub code: Code,
+    /// The rule that denies, or the one that nearly allows.
+    pub rule: Option<String>,
+    /// The request, without its query.
+    pub what: String,
+    /// How to allow it, if it can be.
+    pub hint: String,
+}
+
+/// Why, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Code {
+    NoNetwork,
+    NoRule,
+    DeniedByRule,
+    Metadata,
+    MethodForbidden,
+    PrivateName,
+    PrivateAddress,
+    HiddenDns,
+    Scheme,
+    Port,
+    Method,
+    Path,
+    Upgrade,
+}
+
+impl Code {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoNetwork => "no-network",
+            Self::NoRule => "no-rule",
+            Self::DeniedByRule => "denied-by-rule",
+            Self::Metadata => "metadata",
+            Self::MethodForbidden => "method-forbidden",
+            Self::PrivateName => "private-name",
+            Self::PrivateAddress => "private-address",
+            Self::HiddenDns => "hidden-dns",
+            Self::Scheme => "scheme",
+            Self::Port => "port",
+            Self::Method => "method",
+            Self::Path => "path",
+            Self::Upgrade => "upgrade",
+        }
+    }
+
+    /// Why, in a few words.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::NoNetwork => "the box has no network",
+            Self::NoRule => "no rule allows it",
+            Self::DeniedByRule => "a rule denies it",
+            Self::Metadata => "it is a metadata service, which no rule can allow",
+            Self::MethodForbidden => "no rule can allow this method",
+            Self::PrivateName => "it is a name of a private network, and no rule names it",
+            Self::PrivateAddress => "it is not a public address, and no rule names it",
+            Self::HiddenDns => "it would look up names unseen, and no rule names it",
+            Self::Scheme => "a rule allows the host, but not over this scheme",
+            Self::Port => "a rule allows the host, but not this port",
+            Self::Method => "a rule allows the host, but not this method",
+            Self::Path => "a rule allows the host, but not this path",
+            Self::Upgrade => "a rule allows it, but not as a WebSocket",
+        }
+    }
+
+    /// The status that tells it in HTTP.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::MethodForbidden => 405,
+            Self::NoNetwork
+            | Self::NoRule
+            | Self::DeniedByRule
+            | Self::Metadata
+            | Self::PrivateName
+            | Self::PrivateAddress
+            | Self::HiddenDns
+            | Self::Scheme
+            | Self::Port
+            | Self::Method
+            | Self::Path
+            | Self::Upgrade => 403,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What is being decided.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Act<'a> {
+    Request(&'a Ask),
+    Name(&'a Target),
+    Tcp(&'a Target, u16),
+    Tls(&'a Target, u16),
+}
+
+/// How near a rule came; later is nearer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Miss {
+    Nothing,
+    Scheme(String),
+    Port(String),
+    Method(String),
+    Path(String),
+    Upgrade(String),
+}
+
+impl Code {
+    pub(super) fn of(self, rule: &Rule) -> Miss {
+        let id = rule.id.clone();
+        match self {
+            Self::Scheme => Miss::Scheme(id),
+            Self::Port => Miss::Port(id),
+            Self::Method => Miss::Method(id),
+            Self::Path => Miss::Path(id),
+            Self::Upgrade => Miss::Upgrade(id),
+            Self::NoNetwork
+            | Self::NoRule
+            | Self::DeniedByRule
+            | Self::Metadata
+            | Self::MethodForbidden
+            | Self::PrivateName
+            | Self::PrivateAddress
+            | Self::HiddenDns => Miss::Nothing,
+        }
+    }
+}
+
+/// Longer paths are cut in what people read.
+const MAX_PATH: usize = 200; // characters; paths are ASCII
+
+impl<'a> Act<'a> {
+    pub(super) fn target(self) -> &'a Target {
+        match self {
+            Self::Request(ask) => &ask.target,
+            Self::Name(target) | Self::Tcp(target, _) | Self::Tls(target, _) => target,
+        }
+    }
+
+    pub(super) fn port(self) -> Option<u16> {
+        match self {
+            Self::Request(ask) => Some(ask.port),
+            Self::Name(_) => None,
+            Self::Tcp(_, port) | Self::Tls(_, port) => Some(port),
+        }
+    }
+
+    pub(super) fn denied(self, code: Code, rule: Option<&str>) -> Denial {
+        let rule = rule.map(str::to_owned);
+        Denial { code, hint: self.hint(code, rule.as_deref()), rule, what: self.what() }
+    }
+
+    pub(super) fn missed(self, nearest: Miss) -> Denial {
+        let (code, rule) = match nearest {
+            Miss::Nothing => (Code::NoRule, None),
+            Miss::Scheme(rule) => (Code::Scheme, Some(rule)),
+            Miss::Port(rule) => (Code::Port, Some(rule)),
+            Miss::Method(rule) => (Code::Method, Some(rule)),
+            Miss::Path(rule) => (Code::Path, Some(rule)),
+            Miss::Upgrade(rule) => (Code::Upgrade, Some(rule)),
+        };
+        self.denied(code, rule.as_deref())
+    }
+
+    fn what(self) -> String {
+        match self {
+            Self::Request(ask) => {
+                let path: String = ask.path.as_str().chars().take(MAX_PATH).collect();
+                let (method, scheme, host) = (&ask.method, ask.scheme, with_port(ask));
+                format!("{method} {scheme}://{host}{path}")
+            }
+            Self::Name(target) => format!("the name {target}"),
+            Self::Tcp(target, port) => format!("tcp://{target}:{port}"),
+            Self::Tls(target, port) => format!("TLS to {target}:{port}"),
+        }
+    }
+
+    fn hint(self, code: Code, rule: Option<&str>) -> String {
+        match code {
+            Code::NoNetwork => "belljar run --net restricted --allow RULE".to_owned(),
+            Code::DeniedByRule => {
+                format!("rules that deny win; take `{}` away", rule.unwrap_or("the rule"))
+            }
+            Code::Metadata | Code::MethodForbidden => "nothing can allow it".to_owned(),
+            Code::Upgrade => format!(
+                "add `websocket = true` to the rule `{}` in belljar.toml",
+                rule.unwrap_or("that allows it")
+            ),
+            Code::NoRule
+            | Code::PrivateName
+            | Code::PrivateAddress
+            | Code::HiddenDns
+            | Code::Scheme
+            | Code::Port
+            | Code::Method
+            | Code::Path => format!("belljar run --allow '{}'", self.rule_text()),
+        }
+    }
+
+    /// The narrowest rule that allows it, as on a command line.
+    fn rule_text(self) -> String {
+        match self {
+            Self::Request(ask) => {
+                let scheme = match ask.scheme {
+                    Scheme::Https => "",
+                    Scheme::Http => "http://",
+                };
+                let path: String = ask.path.as_str().chars().take(MAX_PATH).collect();
+                let cut = if path.len() < ask.path.as_str().len() { "*/**" } else { "" };
+                format!("{} {scheme}{}{path}{cut}", ask.method, with_port(ask))
+            }
+            Self::Name(target) => target.to_string(),
+            Self::Tcp(target, port)
+                if target.name().is_some_and(|name| name.as_str() == HOST_NAME) =>
+            {
+                format!("host-port:{port}")
+            }
+            Self::Tcp(target, port) => format!("tcp://{target}:{port}"),
+            Self::Tls(target, 443) => target.to_string(),
+            Self::Tls(target, port) => format!("{target}:{port}"),
+        }
+    }
+}
+
+fn with_port(ask: &Ask) -> String {
+    if ask.port == ask.scheme.port() {
+        ask.target.to_string()
+    } else {
+        format!("{}:{}", ask.target, ask.port)
+    }
+}

@@ -1,0 +1,143 @@
+//! Names and ports that are special to everybody, as data.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use belljar_model::net::Hostname;
+
+/// Ports of protocols that look up names: DNS, DNS over TLS and QUIC, multicast DNS, LLMNR (A17).
+pub(super) const NAME_PORTS: [u16; 4] = [53, 853, 5353, 5355];
+
+/// Top-level names that the public root will never have (RFC 6762, RFC 8375, ICANN's resolution on
+/// `.internal`, and those it refused to delegate for their use in private networks).
+const PRIVATE: [&str; 12] = [
+    "corp",
+    "home",
+    "home.arpa",
+    "internal",
+    "intranet",
+    "invalid",
+    "lan",
+    "local",
+    "localdomain",
+    "localhost",
+    "mail",
+    "private",
+];
+
+/// Whether only somebody's own network can have this name. One without a dot is none of the public's.
+pub(super) fn is_private_name(name: &Hostname) -> bool {
+    !name.as_str().contains('.') || PRIVATE.iter().any(|known| name.is_within(known))
+}
+
+/// Public resolvers that answer over HTTPS: who reaches one has names, and a way out, unseen (A17).
+const DOH: &[&str] = &[
+    "cloudflare-dns.com",
+    "one.one.one.one",
+    "1dot1dot1dot1.cloudflare-dns.com",
+    "cloudflare-gateway.com",
+    "dns.google",
+    "dns.google.com",
+    "dns64.dns.google",
+    "8888.google",
+    "quad9.net",
+    "dns.quad9.net",
+    "doh.opendns.com",
+    "dns.opendns.com",
+    "umbrella.com",
+    "dns.umbrella.com",
+    "nextdns.io",
+    "adguard-dns.com",
+    "adguard-dns.io",
+    "dns.adguard.com",
+    "cleanbrowsing.org",
+    "controld.com",
+    "mullvad.net",
+    "doh.mullvad.net",
+    "dns0.eu",
+    "dns4.eu",
+    "joindns4.eu",
+    "doh.pub",
+    "dns.pub",
+    "doh.360.cn",
+    "dns.alidns.com",
+    "alidns.com",
+    "dns.sb",
+    "doh.sb",
+    "doh.dns.sb",
+    "doh.li",
+    "doh.la",
+    "doh.tiar.app",
+    "doh.tiarap.org",
+    "dns.hostux.net",
+    "dns.switch.ch",
+    "dns.nextdns.io",
+    "dnsforge.de",
+    "dnsforfamily.com",
+    "dns.digitale-gesellschaft.ch",
+    "doh.appliedprivacy.net",
+    "doh.ffmuc.net",
+    "doh.libredns.gr",
+    "libredns.gr",
+    "doh.crypto.sx",
+    "odvr.nic.cz",
+    "blahdns.com",
+    "dns.twnic.tw",
+    "dns.njal.la",
+    "rubyfish.cn",
+    "rethinkdns.com",
+    "max.rethinkdns.com",
+    "sky.rethinkdns.com",
+    "doh.xfinity.com",
+    "doh.cox.net",
+    "doh.centraleu.pi-dns.com",
+    "pi-dns.com",
+    "uncensoreddns.org",
+    "public.dns.iij.jp",
+    "dns.aa.net.uk",
+    "wikimedia-dns.org",
+    "decloudus.com",
+    "freedns.controld.com",
+    "oszx.co",
+    "dns.oszx.co",
+    "ahadns.net",
+    "dns.belnet.be",
+    "dns.rabbitdns.org",
+    "kaitain.restena.lu",
+    "basic.rethinkdns.com",
+    "mozilla.cloudflare-dns.com",
+    "chrome.cloudflare-dns.com",
+    "firefox.dns.nextdns.io",
+];
+
+/// Whether a name, or one above it, is that of a public resolver.
+pub(super) fn is_doh(name: &Hostname) -> bool {
+    DOH.iter().any(|known| name.is_within(known))
+}
+
+/// Their best known addresses, for those who need no name.
+pub(super) const DOH_ADDRESSES: [IpAddr; 16] = [
+    v4(1, 1, 1, 1),
+    v4(1, 0, 0, 1),
+    v4(1, 1, 1, 2),
+    v4(1, 1, 1, 3),
+    v4(8, 8, 8, 8),
+    v4(8, 8, 4, 4),
+    v4(9, 9, 9, 9),
+    v4(9, 9, 9, 10),
+    v4(149, 112, 112, 112),
+    v4(208, 67, 222, 222),
+    v4(208, 67, 220, 220),
+    v4(94, 140, 14, 14),
+    v6(0x2606, 0x4700, 0x4700, 0x1111),
+    v6(0x2606, 0x4700, 0x4700, 0x1001),
+    v6(0x2001, 0x4860, 0x4860, 0x8888),
+    v6(0x2001, 0x4860, 0x4860, 0x8844),
+];
+
+const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+}
+
+const fn v6(a: u16, b: u16, c: u16, last: u16) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, last))
+}
