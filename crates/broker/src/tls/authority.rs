@@ -13,7 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::rand;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
-use belljar_model::net::{HostPattern, Hostname, Target};
+use belljar_model::Net;
+use belljar_model::net::{HostPattern, Hostname, HttpRule, Policy, Rule, Scheme, Target, Tls};
 use rcgen::{
     BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, Issuer, KeyUsagePurpose, NameConstraints,
@@ -200,6 +201,16 @@ impl Leafs {
 }
 
 impl Scope {
+    /// What the broker may have to show certificates for.
+    pub fn of(policy: &Policy) -> Self {
+        if policy.net == Net::Full {
+            return Self::Any;
+        }
+        let shown = |rule: &HttpRule| rule.scheme == Scheme::Https && rule.tls == Tls::Intercept;
+        let rules = policy.allow.iter().filter_map(Rule::http).filter(|rule| shown(rule));
+        Self::Only(rules.map(|rule| rule.host.clone()).collect())
+    }
+
     fn covers(&self, host: &Target) -> bool {
         match self {
             Self::Any => true,

@@ -1,0 +1,187 @@
+//! Asks the world's name servers, for the broker.
+//!
+//! Takes nothing but a [`Hostname`] and asks for it as it stands: no search domains, no aliases of the machine. Servers
+//! and the hosts file are read beforehand, since a jailed broker has no file system. What comes back is an opinion of a
+//! stranger: the caller judges each address before it dials one, and dials exactly the one it judged.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use belljar_model::net::Hostname;
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{
+    LookupIpStrategy, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::Name;
+use serde::{Deserialize, Serialize};
+
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+const HOSTS: &str = "/etc/hosts";
+const DNS_PORT: u16 = 53;
+/// As many servers as the C library asks.
+const MAX_SERVERS: usize = 3;
+const MAX_ADDRESSES: usize = 16;
+const MAX_HOSTS: usize = 10_000;
+/// One try at one server, and everything together.
+const TRY: Duration = Duration::from_secs(2);
+const DEADLINE: Duration = Duration::from_secs(6);
+/// An answer is believed for as long as its zone says, but no longer than this.
+const MAX_KEPT: Duration = Duration::from_secs(60);
+const MAX_CACHED: u64 = 256;
+
+/// Whom to ask, and what is known without asking.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolverConf {
+    servers: Vec<SocketAddr>,
+    hosts: HashMap<Hostname, Vec<IpAddr>>,
+}
+
+impl ResolverConf {
+    /// As this machine's own programs resolve names.
+    pub fn system() -> Self {
+        let text = |path| {
+            let bytes = std::fs::read(path).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        Self::new(servers(&text(RESOLV_CONF)), &text(HOSTS))
+    }
+
+    /// With these servers and a text in the form of `/etc/hosts`.
+    pub fn new(servers: Vec<SocketAddr>, hosts: &str) -> Self {
+        Self { servers, hosts: known(hosts) }
+    }
+}
+
+/// The servers of a `resolv.conf`; without any, the one on this machine, as resolv.conf(5) says.
+fn servers(text: &str) -> Vec<SocketAddr> {
+    let mut servers = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        if words.next() != Some("nameserver") {
+            continue;
+        }
+        let Some(word) = words.next() else { continue };
+        // A link-local server is named with its interface.
+        let address = word.split('%').next().unwrap_or(word);
+        servers.extend(address.parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT)));
+    }
+    servers.truncate(MAX_SERVERS);
+    if servers.is_empty() {
+        servers.push(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DNS_PORT));
+    }
+    servers
+}
+
+fn known(text: &str) -> HashMap<Hostname, Vec<IpAddr>> {
+    let mut hosts: HashMap<Hostname, Vec<IpAddr>> = HashMap::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let Some(Ok(address)) = words.next().map(str::parse::<IpAddr>) else { continue };
+        for name in words.filter_map(|word| word.parse::<Hostname>().ok()) {
+            if hosts.len() < MAX_HOSTS || hosts.contains_key(&name) {
+                let addresses = hosts.entry(name).or_default();
+                if addresses.len() < MAX_ADDRESSES && !addresses.contains(&address) {
+                    addresses.push(address);
+                }
+            }
+        }
+    }
+    hosts
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    #[error("set up the resolver: {0}")]
+    Setup(String),
+    #[error("`{0}` has no address")]
+    NoAddress(Hostname),
+    #[error("no name server answered for `{0}` in time")]
+    Timeout(Hostname),
+    #[error("resolve `{name}`: {why}")]
+    Failed { name: Hostname, why: String },
+}
+
+/// Names to addresses, by the world's name servers.
+pub struct Resolver {
+    hosts: HashMap<Hostname, Vec<IpAddr>>,
+    inner: TokioResolver,
+    deadline: Duration,
+}
+
+impl Resolver {
+    pub fn new(conf: ResolverConf) -> Result<Self, ResolveError> {
+        let servers = conf.servers.iter().map(name_server).collect();
+        let config = ResolverConfig::from_parts(None, Vec::new(), servers);
+        let mut builder =
+            TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        set(builder.options_mut());
+        let inner = builder.build().map_err(|error| ResolveError::Setup(error.to_string()))?;
+        Ok(Self { hosts: conf.hosts, inner, deadline: DEADLINE })
+    }
+
+    /// Asks once. Gives at most 16 addresses, IPv4 first, unjudged and never none.
+    pub async fn resolve(&self, name: &Hostname) -> Result<Vec<IpAddr>, ResolveError> {
+        if let Some(addresses) = self.hosts.get(name) {
+            return Ok(addresses.clone());
+        }
+        let failed = |why: String| ResolveError::Failed { name: name.clone(), why };
+        let mut absolute =
+            Name::from_ascii(name.as_str()).map_err(|error| failed(error.to_string()))?;
+        absolute.set_fqdn(true);
+        let found = match tokio::time::timeout(self.deadline, self.inner.lookup_ip(absolute)).await
+        {
+            Err(_) => return Err(ResolveError::Timeout(name.clone())),
+            Ok(Err(error)) if error.is_no_records_found() => {
+                return Err(ResolveError::NoAddress(name.clone()));
+            }
+            Ok(Err(hickory_resolver::net::NetError::Timeout)) => {
+                return Err(ResolveError::Timeout(name.clone()));
+            }
+            Ok(Err(error)) => return Err(failed(error.to_string())),
+            Ok(Ok(found)) => found,
+        };
+        let mut addresses = Vec::new();
+        for address in found.iter() {
+            if addresses.len() < MAX_ADDRESSES && !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        if addresses.is_empty() {
+            return Err(ResolveError::NoAddress(name.clone()));
+        }
+        Ok(addresses)
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").finish_non_exhaustive()
+    }
+}
+
+fn name_server(server: &SocketAddr) -> NameServerConfig {
+    let mut config = NameServerConfig::udp_and_tcp(server.ip());
+    for connection in &mut config.connections {
+        connection.port = server.port();
+    }
+    config
+}
+
+fn set(options: &mut ResolverOpts) {
+    options.ndots = 0;
+    options.timeout = TRY;
+    options.attempts = 1;
+    options.edns0 = true;
+    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    options.use_hosts_file = ResolveHosts::Never;
+    options.cache_size = MAX_CACHED;
+    options.positive_max_ttl = Some(MAX_KEPT);
+    options.negative_max_ttl = Some(MAX_KEPT / 6);
+}
+
+#[cfg(test)]
+mod tests;
