@@ -1,0 +1,476 @@
+//! Bodies that are looked through on their way: answers scrubbed, requests guarded.
+//!
+//! Both pass on what is certain as soon as it is there, count, and tell how it ended exactly
+//! once, also when nobody reads them to the end.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+
+use super::{Coding, DecodeError, Decoder, Finder, FinderStream, Scrubber, Stream};
+
+/// What a body's error may be.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a body was stopped by us.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// The content is not what its coding says.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// A placeholder stands where none may.
+    #[error("the placeholder of `{name}` stands in the body, where it may not be")]
+    Placeholder {
+        /// The secret.
+        name: String,
+    },
+    /// More was sent than the rule allows.
+    #[error("the body is longer than the {limit} bytes that the rule allows")]
+    TooLong {
+        /// The rule's limit.
+        limit: u64,
+    },
+}
+
+/// How a body ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Read to its end.
+    Complete,
+    /// By an error, of the other side or of ours; its text.
+    Failed(String),
+    /// Nobody read on.
+    Dropped,
+}
+
+/// What there is to tell about a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Bytes that came in, as they were on the wire.
+    pub received: u64,
+    /// Bytes that went on.
+    pub passed: u64,
+    /// Occurrences of secrets that were replaced, or the placeholder that ended it.
+    pub found: u64,
+    /// How it ended.
+    pub how: How,
+}
+
+/// Looks at bytes on their way, and may stop them.
+type Watch = Box<dyn FnMut(&[u8]) -> Result<(), BoxError> + Send>;
+type OnEnd = Box<dyn FnOnce(Ended) + Send>;
+
+/// Counts, and tells the end once.
+struct Tally {
+    ended: Ended,
+    on_end: Option<OnEnd>,
+}
+
+impl Tally {
+    /// `empty` is a body that nobody needs to read to know its end.
+    fn new(empty: bool) -> Self {
+        let how = if empty { How::Complete } else { How::Dropped };
+        Self { ended: Ended { received: 0, passed: 0, found: 0, how }, on_end: None }
+    }
+
+    fn tell(&mut self, how: How) {
+        self.ended.how = how;
+        if let Some(on_end) = self.on_end.take() {
+            on_end(self.ended.clone());
+        }
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.tell(self.ended.how.clone());
+    }
+}
+
+/// An answer's body without content coding and without the secrets.
+pub struct ScrubbedBody<B> {
+    inner: B,
+    decoder: Decoder,
+    input: Bytes,
+    stream: Stream,
+    scrubber: Scrubber,
+    part: Part,
+    watch: Option<Watch>,
+    tally: Tally,
+}
+
+enum Part {
+    Data,
+    /// All data was read; what is held goes out, and then these.
+    Last(Option<HeaderMap>),
+    Trailers(HeaderMap),
+    Done,
+}
+
+impl<B> fmt::Debug for ScrubbedBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScrubbedBody").field("so_far", &self.tally.ended).finish_non_exhaustive()
+    }
+}
+
+impl<B: Body> ScrubbedBody<B> {
+    /// For a body with these codings, in the order in which they were applied. The answer's
+    /// headers have to lose its codings and length, see [`super::reframe`].
+    pub fn new(inner: B, codings: &[Coding], scrubber: &Scrubber) -> Self {
+        let tally = Tally::new(inner.is_end_stream());
+        Self {
+            inner,
+            decoder: Decoder::new(codings),
+            input: Bytes::new(),
+            stream: scrubber.stream(),
+            scrubber: scrubber.clone(),
+            part: Part::Data,
+            watch: None,
+            tally,
+        }
+    }
+
+    /// Shows every piece that goes on to `watch`; its error ends the body.
+    #[must_use]
+    pub fn watch<F>(mut self, watch: F) -> Self
+    where
+        F: FnMut(&[u8]) -> Result<(), BoxError> + Send + 'static,
+    {
+        self.watch = Some(Box::new(watch));
+        self
+    }
+
+    /// Calls `on_end` once when the body ends, in whatever way.
+    #[must_use]
+    pub fn on_end(mut self, on_end: impl FnOnce(Ended) + Send + 'static) -> Self {
+        self.tally.on_end = Some(Box::new(on_end));
+        self
+    }
+
+    fn pass(&mut self, data: Bytes) -> Result<Frame<Bytes>, BoxError> {
+        if let Some(watch) = &mut self.watch {
+            watch(&data)?;
+        }
+        self.tally.ended.passed += len(&data);
+        Ok(Frame::data(data))
+    }
+
+    fn end(&mut self, how: How) {
+        self.part = Part::Done;
+        self.tally.tell(how);
+    }
+}
+
+impl<B> ScrubbedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, BoxError>> {
+        loop {
+            match &mut self.part {
+                Part::Data => {
+                    let content = self.decoder.step(&mut self.input).map_err(BodyError::Decode)?;
+                    if content.is_empty() {
+                        ready!(self.read(cx))?;
+                        continue;
+                    }
+                    let clean = self.stream.push_bytes(content);
+                    self.tally.ended.found = self.stream.found();
+                    if !clean.is_empty() {
+                        return Poll::Ready(self.pass(clean).map(Some));
+                    }
+                }
+                Part::Last(trailers) => {
+                    let trailers = trailers.take();
+                    self.decoder.finish().map_err(BodyError::Decode)?;
+                    let mut rest = Vec::new();
+                    self.stream.finish(&mut rest);
+                    self.tally.ended.found = self.stream.found();
+                    self.part = trailers.map_or(Part::Done, Part::Trailers);
+                    if !rest.is_empty() {
+                        return Poll::Ready(self.pass(rest.into()).map(Some));
+                    }
+                }
+                Part::Trailers(trailers) => {
+                    let trailers = self.scrubber.headers(trailers);
+                    self.part = Part::Done;
+                    return Poll::Ready(Ok(Some(Frame::trailers(trailers))));
+                }
+                Part::Done => {
+                    self.end(How::Complete);
+                    return Poll::Ready(Ok(None));
+                }
+            }
+        }
+    }
+
+    /// Takes the next piece in.
+    fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        let frame = match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+            Some(frame) => frame.map_err(Into::into)?,
+            None => {
+                self.part = Part::Last(None);
+                return Poll::Ready(Ok(()));
+            }
+        };
+        match frame.into_data() {
+            Ok(data) => {
+                self.tally.ended.received += len(&data);
+                self.input = data;
+            }
+            Err(frame) => self.part = Part::Last(frame.into_trailers().ok()),
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<B> Body for ScrubbedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        let result = ready!(this.poll(cx));
+        if let Err(error) = &result {
+            this.end(How::Failed(error.to_string()));
+        } else if matches!(this.part, Part::Done) {
+            // The reader may stop asking once `is_end_stream` says so.
+            this.end(How::Complete);
+        }
+        Poll::Ready(result.transpose())
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.part, Part::Done)
+            || matches!(self.part, Part::Data)
+                && self.tally.ended.received == 0
+                && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.decoder.is_identity() && self.scrubber.is_empty() {
+            return self.inner.size_hint();
+        }
+        SizeHint::default()
+    }
+}
+
+/// A request's body that ends in an error when a placeholder shows up, or when it is too long.
+pub struct GuardedBody<B> {
+    inner: B,
+    finder: FinderStream,
+    held: u64,
+    limit: Option<u64>,
+    part: Part,
+    watch: Option<Watch>,
+    tally: Tally,
+    /// Whether a placeholder may stand in the trailers: nowhere.
+    names: Finder,
+}
+
+impl<B> fmt::Debug for GuardedBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardedBody").field("so_far", &self.tally.ended).finish_non_exhaustive()
+    }
+}
+
+impl<B: Body> GuardedBody<B> {
+    /// Looks for these placeholders.
+    pub fn new(inner: B, finder: &Finder) -> Self {
+        let tally = Tally::new(inner.is_end_stream());
+        Self {
+            inner,
+            finder: finder.stream(),
+            held: 0,
+            limit: None,
+            part: Part::Data,
+            watch: None,
+            tally,
+            names: finder.clone(),
+        }
+    }
+
+    /// Lets no more than so many bytes through.
+    #[must_use]
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    /// Shows every piece that comes in to `watch`; its error ends the body.
+    #[must_use]
+    pub fn watch<F>(mut self, watch: F) -> Self
+    where
+        F: FnMut(&[u8]) -> Result<(), BoxError> + Send + 'static,
+    {
+        self.watch = Some(Box::new(watch));
+        self
+    }
+
+    /// Calls `on_end` once when the body ends, in whatever way.
+    #[must_use]
+    pub fn on_end(mut self, on_end: impl FnOnce(Ended) + Send + 'static) -> Self {
+        self.tally.on_end = Some(Box::new(on_end));
+        self
+    }
+
+    fn take(&mut self, data: Bytes) -> Result<Bytes, BoxError> {
+        let tally = &mut self.tally.ended;
+        tally.received += len(&data);
+        if let Some(limit) = self.limit.filter(|&limit| tally.received > limit) {
+            return Err(BodyError::TooLong { limit }.into());
+        }
+        if let Some(watch) = &mut self.watch {
+            watch(&data)?;
+        }
+        match self.finder.guard(data) {
+            Ok(clean) => {
+                tally.passed += len(&clean);
+                self.held = tally.received - tally.passed;
+                Ok(clean)
+            }
+            Err(name) => {
+                tally.found += 1;
+                Err(BodyError::Placeholder { name: name.to_owned() }.into())
+            }
+        }
+    }
+
+    fn take_last(&mut self) -> Result<Bytes, BoxError> {
+        let tally = &mut self.tally.ended;
+        match self.finder.finish() {
+            Ok(rest) => {
+                tally.passed += len(&rest);
+                self.held = 0;
+                Ok(rest)
+            }
+            Err(name) => {
+                tally.found += 1;
+                Err(BodyError::Placeholder { name: name.to_owned() }.into())
+            }
+        }
+    }
+
+    fn check_trailers(&mut self, trailers: &HeaderMap) -> Result<(), BoxError> {
+        let names = trailers.keys().map(|name| name.as_str().as_bytes());
+        let mut fields = names.chain(trailers.values().map(http::HeaderValue::as_bytes));
+        if let Some(name) = fields.find_map(|field| self.names.text(field)) {
+            self.tally.ended.found += 1;
+            return Err(BodyError::Placeholder { name: name.to_owned() }.into());
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, how: How) {
+        self.part = Part::Done;
+        self.tally.tell(how);
+    }
+}
+
+impl<B> GuardedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, BoxError>> {
+        loop {
+            match &mut self.part {
+                Part::Data => {
+                    let clean = match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+                        None => {
+                            self.part = Part::Last(None);
+                            continue;
+                        }
+                        Some(frame) => match frame.map_err(Into::into)?.into_data() {
+                            Ok(data) => self.take(data)?,
+                            Err(frame) => {
+                                self.part = Part::Last(frame.into_trailers().ok());
+                                continue;
+                            }
+                        },
+                    };
+                    // The last byte of a body of known length may be all the reader waits for.
+                    if self.inner.is_end_stream() && self.held == 0 {
+                        self.part = Part::Done;
+                    }
+                    if !clean.is_empty() {
+                        return Poll::Ready(Ok(Some(Frame::data(clean))));
+                    }
+                }
+                Part::Last(trailers) => {
+                    let trailers = trailers.take();
+                    let rest = self.take_last()?;
+                    self.part = trailers.map_or(Part::Done, Part::Trailers);
+                    if !rest.is_empty() {
+                        return Poll::Ready(Ok(Some(Frame::data(rest))));
+                    }
+                }
+                Part::Trailers(trailers) => {
+                    let trailers = std::mem::take(trailers);
+                    self.check_trailers(&trailers)?;
+                    self.part = Part::Done;
+                    return Poll::Ready(Ok(Some(Frame::trailers(trailers))));
+                }
+                Part::Done => return Poll::Ready(Ok(None)),
+            }
+        }
+    }
+}
+
+impl<B> Body for GuardedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        let result = ready!(this.poll(cx));
+        if let Err(error) = &result {
+            this.end(How::Failed(error.to_string()));
+        } else if matches!(this.part, Part::Done) {
+            this.end(How::Complete);
+        }
+        Poll::Ready(result.transpose())
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self.part {
+            Part::Done => true,
+            Part::Data => self.held == 0 && self.inner.is_end_stream(),
+            Part::Last(_) | Part::Trailers(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // Nothing is changed, so the length that the box announced stays true.
+        let mut hint = SizeHint::new();
+        let inner = self.inner.size_hint();
+        hint.set_lower(inner.lower() + self.held);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + self.held);
+        }
+        hint
+    }
+}
+
+fn len(bytes: &Bytes) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,324 @@
+//! How one character may be spelled: as it is, or by an escape of URLs, JSON and scripts, or HTML.
+//!
+//! Everything here looks at bytes from one place on and tells where the character would end. When
+//! the bytes stop in the middle of what could become an escape, that is told as well: the caller
+//! then waits for more before it decides.
+
+use super::forms::Unit;
+
+/// More backslashes than this before a letter are no escape; seven is JSON within JSON within JSON.
+const MAX_BACKSLASHES: usize = 8;
+
+/// Whether an escape can begin with this byte.
+pub(super) fn opens_escape(byte: u8) -> bool {
+    matches!(byte, b'%' | b'\\' | b'&')
+}
+
+/// Where a character ends in each of its possible readings.
+#[derive(Default)]
+pub(super) struct Ends {
+    at: [usize; 12],
+    len: usize,
+    /// The bytes stopped before it was clear whether there is one more reading.
+    pub(super) cut: bool,
+}
+
+impl Ends {
+    fn push(&mut self, end: usize) {
+        if self.as_slice().contains(&end) {
+            return;
+        }
+        // A unit has fewer readings than there is room: one raw, eight of backslashes, two of `%`.
+        if let Some(slot) = self.at.get_mut(self.len) {
+            *slot = end;
+            self.len += 1;
+        }
+    }
+
+    pub(super) fn as_slice(&self) -> &[usize] {
+        self.at.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// Reads `unit` at `pos`.
+pub(super) fn read(unit: Unit, text: &[u8], pos: usize) -> Ends {
+    let mut ends = Ends::default();
+    let Some(&byte) = text.get(pos) else {
+        ends.cut = true;
+        return ends;
+    };
+    if unit.accepts_raw(byte) {
+        ends.push(pos + 1);
+    }
+    if let Unit::Char(char) = unit {
+        read_bytes(char, text, pos, &mut ends);
+    }
+    if opens_escape(byte) {
+        let cut = escapes(text, pos, |code, end| {
+            if unit.accepts(code) {
+                ends.push(end);
+            }
+        });
+        ends.cut |= cut;
+    }
+    ends
+}
+
+/// Skips line breaks, raw or escaped, at `pos`; nothing is told if the bytes stop in one.
+pub(super) fn skip_breaks(text: &[u8], mut pos: usize) -> Option<usize> {
+    // Two raw characters, or escaped ones; more are no line break of an encoder.
+    for _ in 0..2 {
+        let &byte = text.get(pos)?;
+        if matches!(byte, b'\r' | b'\n') {
+            pos += 1;
+        } else if opens_escape(byte) {
+            let mut next = pos;
+            let cut = escapes(text, pos, |code, end| {
+                if code == 10 || code == 13 {
+                    next = end;
+                }
+            });
+            if next == pos {
+                return if cut { None } else { Some(pos) };
+            }
+            pos = next;
+        } else {
+            return Some(pos);
+        }
+    }
+    Some(pos)
+}
+
+/// A character beyond ASCII as its bytes, each of them raw or escaped.
+fn read_bytes(char: char, text: &[u8], mut pos: usize, ends: &mut Ends) {
+    for wanted in char.encode_utf8(&mut [0; 4]).bytes() {
+        let Some(&byte) = text.get(pos) else {
+            ends.cut = true;
+            return;
+        };
+        if byte == wanted {
+            pos += 1;
+            continue;
+        }
+        let mut next = pos;
+        if opens_escape(byte) {
+            let cut = escapes(text, pos, |code, end| {
+                if code == u32::from(wanted) {
+                    next = end;
+                }
+            });
+            ends.cut |= cut && next == pos;
+        }
+        if next == pos {
+            return;
+        }
+        pos = next;
+    }
+    ends.push(pos);
+}
+
+/// Calls `found` with every character that an escape at `pos` can stand for, and where the escape
+/// ends. True if the bytes stop before that is decided.
+pub(super) fn escapes(text: &[u8], pos: usize, mut found: impl FnMut(u32, usize)) -> bool {
+    match text.get(pos) {
+        Some(b'%') => percent(text, pos + 1, &mut found),
+        Some(b'\\') => backslash(text, pos, &mut found),
+        Some(b'&') => entity(text, pos + 1, &mut found),
+        _ => false,
+    }
+}
+
+/// `%41`, and `%2541` as it comes from encoding twice.
+fn percent(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
+    let once = hex_digits::<2>(text, pos);
+    if let Digits::Whole(code) = once {
+        found(code, pos + 2);
+        if code == u32::from(b'%') {
+            let twice = hex_digits::<2>(text, pos + 2);
+            if let Digits::Whole(code) = twice {
+                found(code, pos + 4);
+            }
+            return matches!(twice, Digits::Cut);
+        }
+    }
+    matches!(once, Digits::Cut)
+}
+
+/// `\n`, `\/`, `\x41`, `\u0041` and pairs of surrogates; the backslash may itself be escaped.
+fn backslash(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
+    let rest = text.get(pos..).unwrap_or_default();
+    let run = rest.iter().take(MAX_BACKSLASHES + 1).take_while(|&&b| b == b'\\').count();
+    for end in 2..=run.min(MAX_BACKSLASHES) {
+        found(u32::from(b'\\'), pos + end);
+    }
+    if run > MAX_BACKSLASHES {
+        return false;
+    }
+    let letter = pos + run;
+    let Some(&byte) = text.get(letter) else { return true };
+    let code = match byte {
+        b'u' => return unicode(text, letter + 1, found),
+        b'x' => {
+            let digits = hex_digits::<2>(text, letter + 1);
+            if let Digits::Whole(code) = digits {
+                found(code, letter + 3);
+            }
+            return matches!(digits, Digits::Cut);
+        }
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'b' => 8,
+        b'f' => 12,
+        _ if byte.is_ascii_punctuation() => byte,
+        _ => return false,
+    };
+    found(u32::from(code), letter + 1);
+    false
+}
+
+/// The four digits after `\u`, and the other half of a pair.
+fn unicode(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
+    let code = match hex_digits::<4>(text, pos) {
+        Digits::Whole(code) => code,
+        Digits::Cut => return true,
+        Digits::None => return false,
+    };
+    if !(0xd800..0xdc00).contains(&code) {
+        found(code, pos + 4);
+        return false;
+    }
+    let mut next = pos + 4;
+    while text.get(next) == Some(&b'\\') && next < pos + 4 + MAX_BACKSLASHES {
+        next += 1;
+    }
+    match text.get(next) {
+        None => true,
+        Some(b'u') if next > pos + 4 => match hex_digits::<4>(text, next + 1) {
+            Digits::Whole(low @ 0xdc00..0xe000) => {
+                found(0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00), next + 5);
+                false
+            }
+            Digits::Whole(_) | Digits::None => false,
+            Digits::Cut => true,
+        },
+        Some(_) => false,
+    }
+}
+
+/// `&#65;`, `&#x41;`, and the names of ASCII characters.
+fn entity(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
+    match text.get(pos) {
+        None => true,
+        Some(b'#') => match text.get(pos + 1) {
+            None => true,
+            Some(b'x' | b'X') => number(text, pos + 2, 16, found),
+            Some(_) => number(text, pos + 1, 10, found),
+        },
+        Some(_) => named(text, pos, found),
+    }
+}
+
+fn number(text: &[u8], pos: usize, radix: u32, found: &mut impl FnMut(u32, usize)) -> bool {
+    const MAX_DIGITS: usize = 8;
+    let mut code = 0_u32;
+    let mut end = pos;
+    while let Some(digit) = text.get(end).and_then(|&b| char::from(b).to_digit(radix)) {
+        code = code.saturating_mul(radix).saturating_add(digit);
+        end += 1;
+        if end > pos + MAX_DIGITS {
+            return false;
+        }
+    }
+    match text.get(end) {
+        None => {
+            if end > pos {
+                found(code, end);
+            }
+            true
+        }
+        Some(b';') if end > pos => {
+            found(code, end + 1);
+            false
+        }
+        // Browsers forgive the missing semicolon.
+        Some(_) if end > pos => {
+            found(code, end);
+            false
+        }
+        Some(_) => false,
+    }
+}
+
+fn named(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
+    let rest = text.get(pos..).unwrap_or_default();
+    let mut cut = false;
+    for (name, byte) in NAMES {
+        if rest.starts_with(name.as_bytes()) {
+            found(u32::from(*byte), pos + name.len());
+        } else if name.as_bytes().starts_with(rest) {
+            cut = true;
+        }
+    }
+    cut
+}
+
+enum Digits {
+    Whole(u32),
+    /// Hex digits so far, and then the bytes stop.
+    Cut,
+    None,
+}
+
+fn hex_digits<const N: usize>(text: &[u8], pos: usize) -> Digits {
+    let mut code = 0;
+    for index in 0..N {
+        match text.get(pos + index).map(|&b| char::from(b).to_digit(16)) {
+            Some(Some(digit)) => code = code << 4 | digit,
+            Some(None) => return Digits::None,
+            None => return Digits::Cut,
+        }
+    }
+    Digits::Whole(code)
+}
+
+/// The named entities of HTML for ASCII characters, in their usual spelling.
+const NAMES: &[(&str, u8)] = &[
+    ("Hat;", b'^'),
+    ("NewLine;", b'\n'),
+    ("Tab;", b'\t'),
+    ("amp;", b'&'),
+    ("apos;", b'\''),
+    ("ast;", b'*'),
+    ("bsol;", b'\\'),
+    ("colon;", b':'),
+    ("comma;", b','),
+    ("commat;", b'@'),
+    ("dollar;", b'$'),
+    ("equals;", b'='),
+    ("excl;", b'!'),
+    ("grave;", b'`'),
+    ("gt;", b'>'),
+    ("lbrace;", b'{'),
+    ("lbrack;", b'['),
+    ("lcub;", b'{'),
+    ("lowbar;", b'_'),
+    ("lpar;", b'('),
+    ("lsqb;", b'['),
+    ("lt;", b'<'),
+    ("num;", b'#'),
+    ("percnt;", b'%'),
+    ("period;", b'.'),
+    ("plus;", b'+'),
+    ("quest;", b'?'),
+    ("quot;", b'"'),
+    ("rbrace;", b'}'),
+    ("rbrack;", b']'),
+    ("rcub;", b'}'),
+    ("rpar;", b')'),
+    ("rsqb;", b']'),
+    ("semi;", b';'),
+    ("sol;", b'/'),
+    ("verbar;", b'|'),
+    ("vert;", b'|'),
+];

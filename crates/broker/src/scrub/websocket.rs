@@ -1,0 +1,367 @@
+//! WebSocket frames (RFC 6455) on their way: what a server sends is scrubbed, what a box sends is looked
+//! through for placeholders.
+//!
+//! Extensions are never negotiated, so a reserved bit is an error, as is everything else that the
+//! RFC forbids: two readers of the same bytes must not see different messages. Messages are not
+//! gathered; a piece goes on as a fragment of its own as soon as it is certain, and no buffer grows
+//! beyond [`MAX_PIECE`] and what the scrubber holds.
+
+use std::fmt;
+
+use super::{Finder, FinderStream, Scrubber, Stream};
+
+/// The longest fragment that is made.
+const MAX_PIECE: usize = 64 * 1024;
+const MAX_CONTROL: usize = 125;
+
+/// Bytes that are no WebSocket, or hold what they may not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The RFC forbids this.
+    #[error("not a valid WebSocket frame: {0}")]
+    Invalid(&'static str),
+    /// A placeholder stands in a message.
+    #[error("the placeholder of `{name}` stands in a WebSocket message, where it may not be")]
+    Placeholder {
+        /// The secret.
+        name: String,
+    },
+}
+
+/// Frames from a server to a box, without the secrets.
+pub struct FrameScrubber {
+    reader: Reader,
+    scrubber: Scrubber,
+    stream: Stream,
+    /// Clean bytes of the current message that were not sent yet.
+    piece: Vec<u8>,
+    /// The opcode of the next fragment of the current message: its own at first, then zero.
+    opcode: u8,
+    control: Vec<u8>,
+    found: u64,
+}
+
+impl fmt::Debug for FrameScrubber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameScrubber").field("found", &self.found()).finish_non_exhaustive()
+    }
+}
+
+impl FrameScrubber {
+    /// For what comes after the server's `101`.
+    pub fn new(scrubber: &Scrubber) -> Self {
+        Self {
+            reader: Reader::new(Side::Server),
+            scrubber: scrubber.clone(),
+            stream: scrubber.stream(),
+            piece: Vec::new(),
+            opcode: 0,
+            control: Vec::new(),
+            found: 0,
+        }
+    }
+
+    /// Adds to `out` the frames that are certain after `bytes`.
+    pub fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError> {
+        while let Some(event) = self.reader.next(&mut bytes)? {
+            match event {
+                Event::Begin(head) if head.is_data() && head.opcode != 0 => {
+                    self.opcode = head.opcode;
+                }
+                Event::Begin(_) => {}
+                Event::Payload(head, payload) if head.is_data() => {
+                    self.stream.push(&payload, &mut self.piece);
+                    if self.piece.len() >= MAX_PIECE {
+                        self.send(false, out);
+                    }
+                }
+                Event::Payload(_, payload) => self.control.extend_from_slice(&payload),
+                Event::End(head) if head.is_data() => self.end_data(head.fin, out),
+                Event::End(head) => self.end_control(head.opcode, out),
+            }
+        }
+        // A long frame that arrives slowly is not waited for.
+        if !self.piece.is_empty() && self.reader.in_long_frame() {
+            self.send(false, out);
+        }
+        Ok(())
+    }
+
+    /// How many occurrences were replaced so far.
+    pub fn found(&self) -> u64 {
+        self.found + self.stream.found()
+    }
+
+    fn end_data(&mut self, fin: bool, out: &mut Vec<u8>) {
+        if fin {
+            self.stream.finish(&mut self.piece);
+        }
+        if fin || !self.piece.is_empty() {
+            self.send(fin, out);
+        }
+    }
+
+    fn end_control(&mut self, opcode: u8, out: &mut Vec<u8>) {
+        let control = std::mem::take(&mut self.control);
+        // The two bytes of a close frame's code are no text.
+        let (code, text) = match opcode {
+            CLOSE => control.split_at(control.len().min(2)),
+            _ => control.split_at(0),
+        };
+        let clean = self.scrubber.text(text);
+        self.found += u64::from(matches!(clean, std::borrow::Cow::Owned(_)));
+        let mut payload = code.to_vec();
+        payload.extend_from_slice(shorten(&clean, MAX_CONTROL - code.len()));
+        frame(true, opcode, &payload, out);
+    }
+
+    fn send(&mut self, fin: bool, out: &mut Vec<u8>) {
+        frame(fin, self.opcode, &self.piece, out);
+        self.piece.clear();
+        self.opcode = 0;
+    }
+}
+
+/// Frames from a box to a server: unchanged, or an error when a placeholder is in one.
+pub struct FrameGuard {
+    reader: Reader,
+    finder: Finder,
+    stream: FinderStream,
+    control: Vec<u8>,
+}
+
+impl fmt::Debug for FrameGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameGuard").finish_non_exhaustive()
+    }
+}
+
+impl FrameGuard {
+    /// For what a box sends after its request for the upgrade.
+    pub fn new(finder: &Finder) -> Self {
+        Self {
+            reader: Reader::new(Side::Client),
+            finder: finder.clone(),
+            stream: finder.stream(),
+            control: Vec::new(),
+        }
+    }
+
+    /// Looks at the next bytes. They may go on, as they are, if this is no error.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), FrameError> {
+        while let Some(event) = self.reader.next(&mut bytes)? {
+            match event {
+                Event::Begin(_) => {}
+                Event::Payload(head, payload) if head.is_data() => {
+                    if let Some(name) = self.stream.push(&payload) {
+                        return Err(FrameError::Placeholder { name: name.to_owned() });
+                    }
+                }
+                Event::Payload(_, payload) => self.control.extend_from_slice(&payload),
+                Event::End(head) if head.is_data() => {
+                    if head.fin
+                        && let Err(name) = self.stream.finish()
+                    {
+                        return Err(FrameError::Placeholder { name: name.to_owned() });
+                    }
+                }
+                Event::End(_) => {
+                    let control = std::mem::take(&mut self.control);
+                    if let Some(name) = self.finder.text(&control) {
+                        return Err(FrameError::Placeholder { name: name.to_owned() });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+const CLOSE: u8 = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// Never masks.
+    Server,
+    /// Always masks.
+    Client,
+}
+
+#[derive(Clone, Copy)]
+struct Head {
+    fin: bool,
+    opcode: u8,
+}
+
+impl Head {
+    fn is_data(self) -> bool {
+        self.opcode < CLOSE
+    }
+}
+
+enum Event {
+    Begin(Head),
+    /// A part of the payload, unmasked.
+    Payload(Head, Vec<u8>),
+    End(Head),
+}
+
+/// Cuts bytes into frames.
+struct Reader {
+    side: Side,
+    head: Vec<u8>,
+    frame: Option<Open>,
+    /// A message was begun and its last fragment is to come.
+    in_message: bool,
+    closed: bool,
+}
+
+struct Open {
+    head: Head,
+    left: u64,
+    len: u64,
+    mask: [u8; 4],
+    at: usize,
+}
+
+impl Reader {
+    fn new(side: Side) -> Self {
+        Self { side, head: Vec::new(), frame: None, in_message: false, closed: false }
+    }
+
+    fn in_long_frame(&self) -> bool {
+        const LONG: u64 = 4 * 1024;
+        self.frame.as_ref().is_some_and(|open| open.head.is_data() && open.len > LONG)
+    }
+
+    /// Takes from `bytes` what is needed for the next event.
+    fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Event>, FrameError> {
+        let Some(open) = &mut self.frame else { return self.read_head(bytes) };
+        let head = open.head;
+        if open.left == 0 {
+            self.frame = None;
+            return Ok(Some(Event::End(head)));
+        }
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let len = usize::try_from(open.left).unwrap_or(usize::MAX).min(bytes.len()).min(MAX_PIECE);
+        let (now, later) = bytes.split_at(len);
+        *bytes = later;
+        open.left -= u64::try_from(len).unwrap_or(open.left);
+        let mask = open.mask.iter().cycle().skip(open.at % 4);
+        let payload = now.iter().zip(mask).map(|(byte, mask)| byte ^ mask).collect();
+        open.at = (open.at + len) % 4;
+        Ok(Some(Event::Payload(head, payload)))
+    }
+
+    fn read_head(&mut self, bytes: &mut &[u8]) -> Result<Option<Event>, FrameError> {
+        while let Some((&byte, rest)) = bytes.split_first() {
+            *bytes = rest;
+            self.head.push(byte);
+            if let Some(open) = parse(&self.head, self.side)? {
+                self.head.clear();
+                let head = open.head;
+                self.check(head)?;
+                self.frame = Some(open);
+                return Ok(Some(Event::Begin(head)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The order of frames.
+    fn check(&mut self, head: Head) -> Result<(), FrameError> {
+        if self.closed {
+            return Err(FrameError::Invalid("a frame after a close frame"));
+        }
+        if !head.is_data() {
+            self.closed = head.opcode == CLOSE;
+            return Ok(());
+        }
+        match (self.in_message, head.opcode) {
+            (false, 0) => return Err(FrameError::Invalid("a fragment of no message")),
+            (true, 1 | 2) => return Err(FrameError::Invalid("a message within a message")),
+            _ => {}
+        }
+        self.in_message = !head.fin;
+        Ok(())
+    }
+}
+
+/// The head of a frame, if it is there as a whole.
+fn parse(head: &[u8], side: Side) -> Result<Option<Open>, FrameError> {
+    let Some((&[first, second], rest)) = head.split_first_chunk() else { return Ok(None) };
+    let (fin, opcode) = (first & 0x80 != 0, first & 0x0f);
+    if first & 0x70 != 0 {
+        return Err(FrameError::Invalid("a reserved bit"));
+    }
+    if !matches!(opcode, 0..=2 | CLOSE..=10) {
+        return Err(FrameError::Invalid("a reserved opcode"));
+    }
+    let masked = second & 0x80 != 0;
+    if masked != (side == Side::Client) {
+        return Err(FrameError::Invalid("a client masks and a server does not"));
+    }
+    let Some((len, rest)) = length(second & 0x7f, rest)? else { return Ok(None) };
+    if opcode >= CLOSE && (!fin || second & 0x7f > 125) {
+        return Err(FrameError::Invalid("a control frame that is long or in fragments"));
+    }
+    if opcode == CLOSE && len == 1 {
+        return Err(FrameError::Invalid("half a close code"));
+    }
+    let mask = match (masked, rest.first_chunk::<4>()) {
+        (false, _) => [0; 4],
+        (true, Some(mask)) => *mask,
+        (true, None) => return Ok(None),
+    };
+    Ok(Some(Open { head: Head { fin, opcode }, left: len, len, mask, at: 0 }))
+}
+
+/// The length in its shortest form, and what follows it.
+fn length(short: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, FrameError> {
+    let (len, rest, least) = match short {
+        126 => match rest.split_first_chunk::<2>() {
+            Some((len, rest)) => (u64::from(u16::from_be_bytes(*len)), rest, 126),
+            None => return Ok(None),
+        },
+        127 => match rest.split_first_chunk::<8>() {
+            Some((len, rest)) => (u64::from_be_bytes(*len), rest, 1 << 16),
+            None => return Ok(None),
+        },
+        _ => (u64::from(short), rest, 0),
+    };
+    if len < least || len >> 63 != 0 {
+        return Err(FrameError::Invalid("a length that is not in its shortest form"));
+    }
+    Ok(Some((len, rest)))
+}
+
+/// Writes one frame as a server does.
+fn frame(fin: bool, opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
+    out.push(u8::from(fin) << 7 | opcode);
+    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
+        (Ok(len @ 0..=125), _) => out.push(len),
+        (_, Ok(len)) => {
+            out.push(126);
+            out.extend_from_slice(&len.to_be_bytes());
+        }
+        _ => {
+            out.push(127);
+            let len = u64::try_from(payload.len()).unwrap_or(u64::MAX);
+            out.extend_from_slice(&len.to_be_bytes());
+        }
+    }
+    out.extend_from_slice(payload);
+}
+
+/// At most `len` bytes, and no half of a character.
+fn shorten(text: &[u8], len: usize) -> &[u8] {
+    let Some(short) = text.get(..len) else { return text };
+    match std::str::from_utf8(short) {
+        Err(error) if error.error_len().is_none() => {
+            text.get(..error.valid_up_to()).unwrap_or_default()
+        }
+        _ => short,
+    }
+}
