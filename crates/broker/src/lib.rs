@@ -9,3 +9,4 @@ pub mod rules;
 pub mod scrub;
 pub mod target;
 pub mod tls;
+pub mod vault;

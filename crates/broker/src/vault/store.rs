@@ -1,0 +1,266 @@
+//! The vault on disk: a directory with a key and one sealed file per secret.
+//!
+//! ```text
+//! $BELLJAR_HOME/vault/           0700
+//!                     key        0600, 32 random bytes; none when the operator has a `key-command`
+//!                     NAME.sealed
+//! ```
+//!
+//! Write-only for people: nothing here gives a value back. A file is replaced whole or not at all, and
+//! only after it is on the disk. Who changes the vault holds a lock on its directory.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use belljar_model::net::SecretName;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::private::{self, NotPrivate};
+use super::sealed::{self, Key, KeyError, KeySource};
+use super::value::Value;
+
+const DIR: &str = "vault";
+const KEY: &str = "key";
+const NEW: &str = ".new";
+const SEALED: &str = ".sealed";
+/// As much of a file as a header can have.
+const HEAD: u64 = 512;
+
+/// The vault of a state directory.
+#[derive(Debug)]
+pub struct Store {
+    dir: OwnedFd,
+    path: PathBuf,
+}
+
+/// A secret that is in the vault. Nothing vouches for the time until it is unsealed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    pub name: SecretName,
+    /// Nanoseconds since 1970; `None` if the file is damaged.
+    pub set_at: Option<u64>,
+}
+
+/// What went wrong with the vault's files.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("{doing} {}", path.display())]
+    File { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("the directory {}", path.display())]
+    NotPrivate { path: PathBuf, source: NotPrivate },
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(
+        "the key {} is gone, and {} cannot be opened without it; put it back, or remove what it sealed with `belljar secret rm`",
+        path.display(), names.join(", ")
+    )]
+    KeyGone { path: PathBuf, names: Vec<String> },
+    #[error("the machine gave no random bytes")]
+    Random,
+}
+
+/// A sealed secret that is on the disk, but not yet in its place. Dropped, it leaves nothing.
+#[derive(Debug)]
+#[must_use]
+pub struct Prepared<'a> {
+    store: &'a Store,
+    _turn: Turn,
+    name: SecretName,
+    is_placed: bool,
+}
+
+/// The lock on the directory.
+#[derive(Debug)]
+struct Turn(#[expect(dead_code, reason = "closing it ends the turn")] OwnedFd);
+
+impl Store {
+    /// Opens the vault of a state directory; `None` when nothing was ever set.
+    pub fn open(home: &Path) -> Result<Option<Self>, StoreError> {
+        let path = home.join(DIR);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = match rustix::fs::open(&path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            opened => opened.map_err(|errno| file("open", &path, errno))?,
+        };
+        let stat = rustix::fs::fstat(&dir).map_err(|errno| file("look at", &path, errno))?;
+        private::judge(stat.st_uid, rustix::process::geteuid().as_raw(), stat.st_mode)
+            .map_err(|source| StoreError::NotPrivate { path: path.clone(), source })?;
+        Ok(Some(Self { dir, path }))
+    }
+
+    /// Opens the vault, making it if it is missing.
+    pub fn create(home: &Path) -> Result<Self, StoreError> {
+        let path = home.join(DIR);
+        match rustix::fs::mkdir(&path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(file("create", &path, errno)),
+        }
+        let gone = || file("open", &path, Errno::NOENT);
+        Self::open(home)?.ok_or_else(gone)
+    }
+
+    /// All secrets, by name.
+    pub fn list(&self) -> Result<Vec<Stored>, StoreError> {
+        let failed = |errno| file("list", &self.path, errno);
+        let mut stored = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_str().ok().and_then(|name| name.strip_suffix(SEALED));
+            let Some(Ok(name)) = name.map(str::parse::<SecretName>) else { continue };
+            let set_at = self.set_at(&name)?;
+            stored.push(Stored { name, set_at });
+        }
+        stored.sort_by(|left, right| left.name.cmp(&right.name));
+        Ok(stored)
+    }
+
+    fn set_at(&self, name: &SecretName) -> Result<Option<u64>, StoreError> {
+        let Some(opened) = self.file(name)? else { return Ok(None) };
+        let mut head = Vec::new();
+        let read = opened.take(HEAD).read_to_end(&mut head);
+        read.map_err(|error| self.failed("read", &file_of(name), error))?;
+        Ok(sealed::parse(name, &head).ok().map(|(header, _)| header.set_at))
+    }
+
+    /// The sealed file of a secret, for whoever has the key.
+    pub fn file(&self, name: &SecretName) -> Result<Option<File>, StoreError> {
+        self.read(&file_of(name))
+    }
+
+    /// The key file, if there is one.
+    pub fn key_file(&self) -> Result<Option<File>, StoreError> {
+        self.read(KEY)
+    }
+
+    /// The key of the key file, which is made if there is nothing yet that another one sealed.
+    pub fn key(&self) -> Result<Key, StoreError> {
+        let _turn = self.turn()?;
+        if let Some(found) = self.key_file()? {
+            return Ok(Key::read(KeySource::File, &found)?);
+        }
+        let sealed = self.list()?;
+        if !sealed.is_empty() {
+            let names = sealed.iter().map(|stored| stored.name.to_string()).collect();
+            return Err(StoreError::KeyGone { path: self.path.join(KEY), names });
+        }
+        let key = Key::generate()?;
+        self.write_new(KEY, key.bytes())?;
+        self.place(KEY)?;
+        Ok(key)
+    }
+
+    /// Seals a value and puts it on the disk, beside what is in force until it is placed.
+    pub fn prepare(
+        &self,
+        key: &Key,
+        name: &SecretName,
+        value: &Value,
+        now: u64,
+    ) -> Result<Prepared<'_>, StoreError> {
+        let turn = self.turn()?;
+        let bytes = sealed::seal(key, name, value, now).ok_or(StoreError::Random)?;
+        self.write_new(&file_of(name), &bytes)?;
+        Ok(Prepared { store: self, _turn: turn, name: name.clone(), is_placed: false })
+    }
+
+    /// Removes a secret; false when there is none.
+    pub fn remove(&self, name: &SecretName) -> Result<bool, StoreError> {
+        let _turn = self.turn()?;
+        match rustix::fs::unlinkat(&self.dir, file_of(name), AtFlags::empty()) {
+            Ok(()) => self.sync().map(|()| true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(self.failed("remove", &file_of(name), errno)),
+        }
+    }
+
+    fn read(&self, name: &str) -> Result<Option<File>, StoreError> {
+        // Neither a link nor a pipe in its place may lead elsewhere or wait.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.dir, name, flags, Mode::empty()) {
+            Ok(opened) => Ok(Some(File::from(opened))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.failed("open", name, errno)),
+        }
+    }
+
+    /// Waits until nobody else changes the vault.
+    fn turn(&self) -> Result<Turn, StoreError> {
+        // Opened anew, since a lock belongs to what was opened, and `self.dir` stays.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let locked = rustix::fs::openat(&self.dir, ".", flags, Mode::empty()).and_then(|dir| {
+            rustix::fs::flock(&dir, FlockOperation::LockExclusive)?;
+            Ok(Turn(dir))
+        });
+        locked.map_err(|errno| file("lock", &self.path, errno))
+    }
+
+    /// Writes `name.new` and waits until the disk has it. Needs the turn.
+    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        let new = format!("{name}{NEW}");
+        // Whoever was killed while writing may have left one.
+        self.remove_new(name);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let written = rustix::fs::openat(&self.dir, &new, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(io::Error::from)
+            .and_then(|opened| {
+                let mut opened = File::from(opened);
+                opened.write_all(bytes)?;
+                opened.sync_all()
+            });
+        written.map_err(|error| {
+            self.remove_new(name);
+            self.failed("write", &new, error)
+        })
+    }
+
+    fn remove_new(&self, name: &str) {
+        let new = format!("{name}{NEW}");
+        rustix::fs::unlinkat(&self.dir, new, AtFlags::empty()).ok(); // usually there is none
+    }
+
+    /// Puts `name.new` in the place of `name`.
+    fn place(&self, name: &str) -> Result<(), StoreError> {
+        rustix::fs::renameat(&self.dir, format!("{name}{NEW}"), &self.dir, name)
+            .map_err(|errno| self.failed("replace", name, errno))?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        rustix::fs::fsync(self.dir.as_fd()).map_err(|errno| file("sync", &self.path, errno))
+    }
+
+    fn failed(&self, doing: &'static str, name: &str, source: impl Into<io::Error>) -> StoreError {
+        file(doing, &self.path.join(name), source)
+    }
+}
+
+impl Prepared<'_> {
+    /// Puts the secret in force.
+    pub fn place(mut self) -> Result<(), StoreError> {
+        self.store.place(&file_of(&self.name))?;
+        self.is_placed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        if !self.is_placed {
+            self.store.remove_new(&file_of(&self.name));
+        }
+    }
+}
+
+fn file_of(name: &SecretName) -> String {
+    format!("{name}{SEALED}")
+}
+
+fn file(doing: &'static str, path: &Path, source: impl Into<io::Error>) -> StoreError {
+    StoreError::File { doing, path: path.to_owned(), source: source.into() }
+}
+
+#[cfg(test)]
+mod tests;

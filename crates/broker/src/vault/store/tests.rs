@@ -1,0 +1,159 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+use zeroize::Zeroizing;
+
+use super::*;
+use crate::vault::sealed::{UnsealError, unseal};
+
+fn name(text: &str) -> SecretName {
+    text.parse().unwrap()
+}
+
+fn value(text: &str) -> Value {
+    Value::new(Zeroizing::new(text.as_bytes().to_vec())).unwrap()
+}
+
+fn set(store: &Store, text: &str, content: &str, now: u64) {
+    let key = store.key().unwrap();
+    store.prepare(&key, &name(text), &value(content), now).unwrap().place().unwrap();
+}
+
+fn get(store: &Store, text: &str) -> Vec<u8> {
+    let key = store.key().unwrap();
+    let file = store.file(&name(text)).unwrap().unwrap();
+    unseal(&key, &name(text), &file).unwrap().value.expose().to_vec()
+}
+
+fn names(home: &Path) -> Vec<String> {
+    let entries = fs::read_dir(home.join("vault")).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn secrets_are_set_listed_replaced_and_removed() {
+    let home = tempfile::tempdir().unwrap();
+    assert!(Store::open(home.path()).unwrap().is_none(), "looking makes nothing");
+    let store = Store::create(home.path()).unwrap();
+    set(&store, "github", "canary-one", 1);
+    set(&store, "anthropic", "canary-two", 2);
+    set(&store, "github", "canary-three", 3);
+    assert_eq!(get(&store, "github"), b"canary-three");
+    assert_eq!(get(&store, "anthropic"), b"canary-two");
+    let listed = |store: &Store| store.list().unwrap();
+    let stored = |text, set_at| Stored { name: name(text), set_at: Some(set_at) };
+    assert_eq!(listed(&store), [stored("anthropic", 2), stored("github", 3)]);
+    assert!(store.remove(&name("anthropic")).unwrap());
+    assert!(!store.remove(&name("anthropic")).unwrap());
+    assert_eq!(listed(&store), [stored("github", 3)]);
+    assert_eq!(names(home.path()), ["github.sealed", "key"]);
+}
+
+#[test]
+fn b16_files_are_for_the_owner_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::create(home.path()).unwrap();
+    set(&store, "github", "canary-one", 1);
+    let mode = |path: &str| fs::metadata(home.path().join(path)).unwrap().mode() & 0o7777;
+    assert_eq!(mode("vault"), 0o700);
+    assert_eq!(mode("vault/key"), 0o600);
+    assert_eq!(mode("vault/github.sealed"), 0o600);
+    let open_to_all = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(home.path().join("vault"), open_to_all).unwrap();
+    assert!(matches!(Store::open(home.path()), Err(StoreError::NotPrivate { .. })));
+}
+
+#[test]
+fn what_is_not_placed_leaves_what_was_there() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::create(home.path()).unwrap();
+    set(&store, "github", "canary-one", 1);
+    let key = store.key().unwrap();
+    drop(store.prepare(&key, &name("github"), &value("canary-two"), 2).unwrap());
+    assert_eq!(get(&store, "github"), b"canary-one");
+    assert_eq!(names(home.path()), ["github.sealed", "key"]);
+}
+
+#[test]
+fn a_rest_of_who_was_killed_is_no_hindrance() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::create(home.path()).unwrap();
+    fs::write(home.path().join("vault/github.sealed.new"), b"half").unwrap();
+    fs::write(home.path().join("vault/key.new"), b"half").unwrap();
+    set(&store, "github", "canary-one", 1);
+    assert_eq!(get(&store, "github"), b"canary-one");
+    assert_eq!(names(home.path()), ["github.sealed", "key"]);
+}
+
+#[test]
+fn a_lost_key_is_not_replaced_while_it_is_needed() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::create(home.path()).unwrap();
+    set(&store, "github", "canary-one", 1);
+    fs::remove_file(home.path().join("vault/key")).unwrap();
+    let refused = store.key().unwrap_err();
+    assert!(refused.to_string().contains("github"), "{refused}");
+    assert!(store.remove(&name("github")).unwrap());
+    set(&store, "github", "canary-two", 2);
+    assert_eq!(get(&store, "github"), b"canary-two");
+}
+
+#[test]
+fn b16_files_that_were_swapped_do_not_open() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::create(home.path()).unwrap();
+    set(&store, "github", "canary-one", 1);
+    set(&store, "webhook", "canary-two", 1);
+    let at = |name: &str| home.path().join("vault").join(name);
+    fs::copy(at("github.sealed"), at("webhook.sealed")).unwrap();
+    let file = store.file(&name("webhook")).unwrap().unwrap();
+    let refused = unseal(&store.key().unwrap(), &name("webhook"), &file);
+    assert!(matches!(refused, Err(UnsealError::Swapped { .. })));
+}
+
+#[test]
+fn no_link_leads_elsewhere() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::create(home.path()).unwrap();
+    set(&store, "github", "canary-one", 1);
+    symlink("github.sealed", home.path().join("vault/other.sealed")).unwrap();
+    assert!(store.file(&name("other")).is_err());
+    let elsewhere = tempfile::tempdir().unwrap();
+    symlink(home.path().join("vault"), elsewhere.path().join("vault")).unwrap();
+    assert!(Store::open(elsewhere.path()).is_err());
+}
+
+#[test]
+fn damage_is_listed_without_a_time() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::create(home.path()).unwrap();
+    fs::write(home.path().join("vault/github.sealed"), b"rubbish").unwrap();
+    fs::write(home.path().join("vault/NOT A NAME.sealed"), b"rubbish").unwrap();
+    assert_eq!(store.list().unwrap(), [Stored { name: name("github"), set_at: None }]);
+}
+
+#[test]
+fn several_who_set_at_once_leave_one_key_and_whole_files() {
+    let home = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let home = home.path();
+            scope.spawn(move || {
+                for round in 0..8 {
+                    let store = Store::create(home).unwrap();
+                    set(&store, "shared", &format!("canary-{thread}-{round}"), 1);
+                    set(&store, &format!("own{thread}"), &format!("canary-{thread}-{round}"), 1);
+                }
+            });
+        }
+    });
+    let store = Store::open(home.path()).unwrap().unwrap();
+    assert!(get(&store, "shared").starts_with(b"canary-"));
+    for thread in 0..4 {
+        let expect = format!("canary-{thread}-7");
+        assert_eq!(get(&store, &format!("own{thread}")), expect.as_bytes());
+    }
+}
