@@ -5,6 +5,7 @@ pub(crate) mod ledger;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use belljar_model::net::{Allow, Budget, Rule, SecretName};
 use belljar_model::{
     ByteSize, Cpus, EnvVar, Layer, Mode, Mount, Net, Overrides, Record, Requirement, RunName,
     Timeout,
@@ -66,6 +67,15 @@ pub(crate) struct RunArgs {
     /// none (the only one so far), restricted, full
     #[arg(long, value_name = "NET")]
     pub(crate) net: Option<Net>,
+    /// Let the box reach a host (GET,POST https://HOST:PORT/path/**), tcp://HOST:PORT, host-port:PORT or a preset such as pypi
+    #[arg(long, value_name = "RULE")]
+    pub(crate) allow: Vec<Allow>,
+    /// Never let the box reach this, whatever else is allowed
+    #[arg(long, value_name = "RULE", value_parser = Rule::deny)]
+    pub(crate) deny: Vec<Rule>,
+    /// Let the box use a stored secret by a placeholder, toward the secret's own hosts
+    #[arg(long = "secret", value_name = "NAME")]
+    pub(crate) secrets: Vec<SecretName>,
     /// Show a file or directory of the host inside the box
     #[arg(long = "mount", value_name = "SRC:DST[:ro|rw]")]
     pub(crate) mounts: Vec<Mount>,
@@ -145,6 +155,10 @@ impl RunArgs {
             timeout: self.timeout,
             weaken: self.weaken.clone(),
             require: self.require.clone(),
+            allow: self.allow.clone(),
+            deny: self.deny.clone(),
+            secrets: self.secrets.clone(),
+            budget: Budget::default(),
         }
     }
 }

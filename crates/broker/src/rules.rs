@@ -84,7 +84,7 @@ pub enum Handling {
 }
 
 /// The name of what allows everything public.
-const FULL: &str = "net = \"full\"";
+const FULL: &str = "net full";
 
 impl Permit {
     /// How logs name the rule.
@@ -426,7 +426,7 @@ fn misses(http: &HttpRule, ask: &Ask) -> Option<Code> {
         return Some(Code::Path);
     }
     if ask.upgrade && !http.websocket {
-        return Some(Code::Upgrade);
+        return Some(Code::WebSocket);
     }
     None
 }

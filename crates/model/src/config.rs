@@ -17,7 +17,33 @@
 //! timeout = "10m"                   # or "none"
 //! weaken = ["time-namespace"]
 //! require = ["cgroup"]
+//! allow = ["pypi", "GET api.github.com/repos/acme/**"]
+//! deny = ["gist.github.com"]
+//! secrets = ["github"]
+//! budget = { requests = 1000, bytes = "1GB", tokens = 1000000, money = "5 USD" }
+//!
+//! [[template.forge.allow]]          # the same, at length
+//! host = "git.corp.example"
+//! methods = ["GET", "POST"]
+//! paths = ["/api/**"]
+//! secrets = ["forge"]
+//! limits = { requests = "60/min", upload = "10MB", total = "500MB" }
+//! connect = "10.1.2.3:443"
+//!
+//! [secret.forge]
+//! hosts = ["git.corp.example"]
+//!
+//! [tls]
+//! roots = ["corp.pem"]
+//!
+//! [proxy]
+//! url = "http://proxy.corp.example:3128"
+//!
+//! [vault]
+//! key-command = ["pass", "show", "belljar"]
 //! ```
+//!
+//! `allow` is given as a list or as tables, not as both: TOML has one of them per key.
 //!
 //! A template starts from the built-in default; what it does not say stays as it is there.
 
@@ -25,6 +51,10 @@ mod error;
 mod keys;
 mod nearest;
 mod parse;
+mod policy;
+mod rules;
+mod secrets;
+mod sections;
 mod tighten;
 mod write;
 
@@ -32,7 +62,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 pub use error::{ConfigError, Fault};
+pub use policy::PolicyError;
 
+use crate::mount::anchor;
+use crate::net::{PresetName, Proxy, SecretDecl, SecretName};
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
 
 /// Whose file it is.
@@ -50,6 +83,12 @@ pub struct Config {
     file: PathBuf,
     scope: Scope,
     templates: BTreeMap<String, Entry>,
+    secrets: BTreeMap<SecretName, SecretDecl>,
+    /// Those that presets declare.
+    bundled: BTreeMap<SecretName, SecretDecl>,
+    roots: Vec<PathBuf>,
+    proxy: Option<Proxy>,
+    key_command: Option<Vec<String>>,
 }
 
 /// One template: what it is, what the file said to make it so, and where.
@@ -80,7 +119,18 @@ impl Places {
 impl Config {
     /// What holds where there is no file: the built-in default and nothing else.
     pub fn built_in() -> Self {
-        Self { file: PathBuf::new(), scope: Scope::Operator, templates: BTreeMap::new() }
+        let presets = PresetName::all().into_iter().filter_map(PresetName::preset);
+        let bundled = presets.flat_map(|preset| preset.secrets);
+        Self {
+            file: PathBuf::new(),
+            scope: Scope::Operator,
+            templates: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            bundled: bundled.map(|secret| (secret.name.clone(), secret)).collect(),
+            roots: Vec::new(),
+            proxy: None,
+            key_command: None,
+        }
     }
 
     /// Reads a file's text. `file` is named in errors, and relative paths start from its directory.
@@ -114,6 +164,36 @@ impl Config {
             Scope::Operator => names.extend([DEFAULT_TEMPLATE]),
         }
         names.into_iter().collect()
+    }
+
+    /// The declaration of a secret: the file's own, or a preset's.
+    pub fn secret(&self, name: &SecretName) -> Option<&SecretDecl> {
+        self.secrets.get(name).or_else(|| self.bundled.get(name))
+    }
+
+    /// The secrets that the file itself declares.
+    pub fn declared_secrets(&self) -> impl Iterator<Item = &SecretName> {
+        self.secrets.keys()
+    }
+
+    /// The secrets that presets declare and the file does not.
+    pub fn bundled_secrets(&self) -> impl Iterator<Item = &SecretName> {
+        self.bundled.keys().filter(|name| !self.secrets.contains_key(*name))
+    }
+
+    /// Files with authorities that upstream servers may have beside the system's; a `~` is `home`.
+    pub fn roots(&self, home: Option<&Path>) -> Vec<PathBuf> {
+        self.roots.iter().map(|root| anchor(root, Path::new(""), home)).collect()
+    }
+
+    /// The proxy that upstream connections go through.
+    pub fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
+    }
+
+    /// The command that prints the key of the vault.
+    pub fn key_command(&self) -> Option<&[String]> {
+        self.key_command.as_deref()
     }
 
     /// The file it came from; empty for [`Config::built_in`].

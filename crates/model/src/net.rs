@@ -7,6 +7,7 @@ mod budget;
 mod host;
 mod pattern;
 mod policy;
+mod preset;
 mod rate;
 mod rule;
 mod secret;
@@ -20,18 +21,19 @@ pub use budget::{Budget, MicroUsd, MoneyError};
 pub use host::{HOST_NAME, Hostname, HostnameError, Target, TargetError, authority};
 pub use pattern::{HostPattern, HostPatternError, PathPattern, PathPatternError, percent_decoded};
 pub use policy::{Policy, Proxy, ProxyError};
+pub use preset::{Preset, PresetError, PresetName, preset};
 pub use rate::{Rate, RateError, RuleLimits};
-pub use rule::{HttpRule, Rule, RuleError, TcpRule, What};
+pub use rule::{Allow, AllowError, HttpRule, Rule, RuleError, TcpRule, What};
 pub use secret::{
     Capture, CaptureError, CaptureFrom, SecretDecl, SecretDeclError, SecretName, SecretNameError,
 };
 pub use shape::{Shape, ShapeError, ShapePart};
 pub use signer::{
-    ClientAuth, Grant, HmacAlgorithm, HmacEncoding, Kind, Message, MessageError, MessagePart,
-    TokenUrl, TokenUrlError,
+    ChoiceError, ClientAuth, Grant, HmacAlgorithm, HmacEncoding, Kind, Message, MessageError,
+    MessagePart, TokenUrl, TokenUrlError,
 };
 pub use slot::{Slot, SlotError, header_name, json_pointer};
-pub use web::{Method, MethodError, Scheme, Tls};
+pub use web::{Method, MethodError, Scheme, SchemeError, Tls, TlsError};
 
 /// Serde by the text of a type, both ways.
 macro_rules! by_text {

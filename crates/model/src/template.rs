@@ -11,6 +11,7 @@ use crate::env::EnvVar;
 use crate::layer::{Layer, Requirement};
 use crate::limits::{LimitError, Limits};
 use crate::mount::{Mount, anchor};
+use crate::net::{Allow, Budget, Rule, SecretName};
 use crate::size::ByteSize;
 use crate::time::Timeout;
 
@@ -33,6 +34,14 @@ pub struct Template {
     pub limits: Limits,
     pub weaken: BTreeSet<Layer>,
     pub require: BTreeSet<Requirement>,
+    /// What the network reaches; nothing is all that an empty list allows.
+    pub allow: Vec<Allow>,
+    /// Beats `allow`.
+    pub deny: Vec<Rule>,
+    /// Those that the box has placeholders for, on every rule that leads to their hosts.
+    pub secrets: BTreeSet<SecretName>,
+    /// What the whole run may use.
+    pub budget: Budget,
 }
 
 impl Default for Template {
@@ -49,6 +58,10 @@ impl Default for Template {
             limits: Limits::default(),
             weaken: BTreeSet::new(),
             require: BTreeSet::new(),
+            allow: Vec::new(),
+            deny: Vec::new(),
+            secrets: BTreeSet::new(),
+            budget: Budget::default(),
         }
     }
 }
@@ -72,6 +85,10 @@ pub struct Overrides {
     pub timeout: Option<Timeout>,
     pub weaken: Vec<Layer>,
     pub require: Vec<Requirement>,
+    pub allow: Vec<Allow>,
+    pub deny: Vec<Rule>,
+    pub secrets: Vec<SecretName>,
+    pub budget: Budget,
 }
 
 /// What makes a description impossible.
@@ -113,7 +130,8 @@ impl TemplateError {
 
 impl Template {
     /// This template with what was said on top. A mount replaces one on the same target, a variable
-    /// one of the same name; layers to weaken and requirements add up.
+    /// one of the same name; layers to weaken, requirements, rules and secrets add up. Where rules or
+    /// secrets are said and no network is, it is `restricted`.
     pub fn with(self, said: Overrides) -> Result<Self, TemplateError> {
         // Destructured without `..`, so that a new flag cannot be silently ignored.
         let Overrides {
@@ -133,7 +151,14 @@ impl Template {
             timeout,
             weaken,
             require,
+            allow,
+            deny,
+            secrets,
+            budget,
         } = said;
+        // Whoever opens a way wants a network.
+        let opened = !allow.is_empty() || !secrets.is_empty();
+        let base_net = if opened { self.net.max(Net::Restricted) } else { self.net };
         let old = self.limits;
         let limits = Limits {
             memory: memory.unwrap_or(old.memory),
@@ -147,7 +172,7 @@ impl Template {
         let template = Self {
             name: self.name,
             mode: mode.unwrap_or(self.mode),
-            net: net.unwrap_or(self.net),
+            net: net.unwrap_or(base_net),
             record: record.unwrap_or(self.record),
             mounts: replace(self.mounts, mounts, |old, new| old.target() == new.target()),
             rootfs: rootfs.or(self.rootfs),
@@ -156,6 +181,10 @@ impl Template {
             limits,
             weaken: self.weaken.into_iter().chain(weaken).collect(),
             require: self.require.into_iter().chain(require).collect(),
+            allow: self.allow.into_iter().chain(allow).collect(),
+            deny: self.deny.into_iter().chain(deny).collect(),
+            secrets: self.secrets.into_iter().chain(secrets).collect(),
+            budget: budget.or(self.budget),
         };
         template.check()?;
         Ok(template)
@@ -251,7 +280,12 @@ mod tests {
             limits,
             weaken,
             require,
+            allow,
+            deny,
+            secrets,
+            budget,
         } = Template::default();
+        assert!(allow.is_empty() && deny.is_empty() && secrets.is_empty() && budget.is_empty());
         assert_eq!((name.as_str(), mode, net, user), ("default", Mode::Overlay, Net::None, 1000));
         assert_eq!(record, Record::Hashes);
         assert!(mounts.is_empty() && env.is_empty() && weaken.is_empty() && require.is_empty());

@@ -36,7 +36,8 @@ pub enum Code {
     Port,
     Method,
     Path,
-    Upgrade,
+    #[serde(rename = "websocket")]
+    WebSocket,
 }
 
 impl Code {
@@ -54,7 +55,7 @@ impl Code {
             Self::Port => "port",
             Self::Method => "method",
             Self::Path => "path",
-            Self::Upgrade => "upgrade",
+            Self::WebSocket => "websocket",
         }
     }
 
@@ -73,7 +74,7 @@ impl Code {
             Self::Port => "a rule allows the host, but not this port",
             Self::Method => "a rule allows the host, but not this method",
             Self::Path => "a rule allows the host, but not this path",
-            Self::Upgrade => "a rule allows it, but not as a WebSocket",
+            Self::WebSocket => "a rule allows it, but not as a WebSocket",
         }
     }
 
@@ -92,7 +93,7 @@ impl Code {
             | Self::Port
             | Self::Method
             | Self::Path
-            | Self::Upgrade => 403,
+            | Self::WebSocket => 403,
         }
     }
 }
@@ -120,7 +121,7 @@ pub(super) enum Miss {
     Port(String),
     Method(String),
     Path(String),
-    Upgrade(String),
+    WebSocket(String),
 }
 
 impl Code {
@@ -131,7 +132,7 @@ impl Code {
             Self::Port => Miss::Port(id),
             Self::Method => Miss::Method(id),
             Self::Path => Miss::Path(id),
-            Self::Upgrade => Miss::Upgrade(id),
+            Self::WebSocket => Miss::WebSocket(id),
             Self::NoNetwork
             | Self::NoRule
             | Self::DeniedByRule
@@ -175,7 +176,7 @@ impl<'a> Act<'a> {
             Miss::Port(rule) => (Code::Port, Some(rule)),
             Miss::Method(rule) => (Code::Method, Some(rule)),
             Miss::Path(rule) => (Code::Path, Some(rule)),
-            Miss::Upgrade(rule) => (Code::Upgrade, Some(rule)),
+            Miss::WebSocket(rule) => (Code::WebSocket, Some(rule)),
         };
         self.denied(code, rule.as_deref())
     }
@@ -200,7 +201,7 @@ impl<'a> Act<'a> {
                 format!("rules that deny win; take `{}` away", rule.unwrap_or("the rule"))
             }
             Code::Metadata | Code::MethodForbidden => "nothing can allow it".to_owned(),
-            Code::Upgrade => format!(
+            Code::WebSocket => format!(
                 "add `websocket = true` to the rule `{}` in belljar.toml",
                 rule.unwrap_or("that allows it")
             ),

@@ -13,7 +13,9 @@ pub enum NotPrivate {
     NotAFile,
     #[error("belongs to user {owner} and not to you")]
     Owner { owner: u32 },
-    #[error("can be read or written by others (mode {mode:03o}); `chmod 600` it, and set what it held anew")]
+    #[error(
+        "can be read or written by others (mode {mode:03o}); `chmod 600` it, and set what it held anew"
+    )]
     Mode { mode: u32 },
 }
 

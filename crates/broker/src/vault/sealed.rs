@@ -59,7 +59,9 @@ pub enum KeyError {
     Read { source: io::Error },
     #[error("the key of the vault")]
     NotPrivate(#[from] NotPrivate),
-    #[error("the key file of the vault has not {KEY} bytes; it is damaged, put it back from a copy")]
+    #[error(
+        "the key file of the vault has not {KEY} bytes; it is damaged, put it back from a copy"
+    )]
     Length,
     #[error(
         "`key-command` wrote fewer than {MIN_COMMAND_KEY} bytes; let it write a random key, for example one made by `openssl rand -hex 32`"

@@ -48,6 +48,15 @@ pub enum Fault {
         name: String,
         what: String,
     },
+    /// A secret that is not declared as one can be.
+    Secret {
+        name: String,
+        what: String,
+    },
+    /// A section that a project's file cannot have.
+    OperatorOnly {
+        section: String,
+    },
     /// A project asks for more than the operator allows.
     Loosens {
         template: String,
@@ -82,6 +91,11 @@ impl fmt::Display for Fault {
                 write!(f, "`{key}` of template `{template}`: {what}")
             }
             Self::TemplateName { name, what } => write!(f, "template `{name}`: {what}"),
+            Self::Secret { name, what } => write!(f, "secret `{name}`: {what}"),
+            Self::OperatorOnly { section } => write!(
+                f,
+                "`[{section}]` is for the operator's own file; a project may only tighten"
+            ),
             Self::Loosens { template, key, project, operator } => write!(
                 f,
                 "`{key}` of template `{template}`: {project}, but the operator has {operator}; \

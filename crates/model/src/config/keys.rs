@@ -1,4 +1,6 @@
 //! The keys of a template and what each does with its value.
+//!
+//! What is the same for all tables of the file is here too.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -8,23 +10,42 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::rules;
+use crate::net::Budget;
 use crate::template::Overrides;
 
 /// A value of the file.
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
-/// Why a value, or one value of a list, is not taken.
+/// Why a value is not taken, and which part of it.
 #[derive(Debug)]
-pub(super) struct Wrong {
-    pub(super) what: String,
-    /// Where in the text, if it is one of a list.
-    pub(super) element: Option<Range<usize>>,
+pub(super) enum Wrong {
+    Here(String),
+    /// One value of a list; the key of the list where it is not the one that was asked for.
+    Element {
+        key: Option<&'static str>,
+        at: Range<usize>,
+        what: String,
+    },
+    /// The value of a key of a table inside.
+    Inside {
+        key: &'static str,
+        at: Range<usize>,
+        what: String,
+    },
+    /// A key of a table inside that is not known.
+    Unknown {
+        key: String,
+        at: Range<usize>,
+        known: Vec<&'static str>,
+    },
 }
 
-type Take = fn(&mut Overrides, &Value<'_>) -> Result<(), Wrong>;
+/// What a key does with its value.
+pub(super) type Take<T> = fn(&mut T, &Value<'_>) -> Result<(), Wrong>;
 
 /// Every key, once: what is not here is unknown.
-pub(super) const KEYS: [(&str, Take); 16] = [
+pub(super) const KEYS: [(&str, Take<Overrides>); 20] = [
     ("mode", |said, value| set(&mut said.mode, scalar(value))),
     ("net", |said, value| set(&mut said.net, scalar(value))),
     ("record", |said, value| set(&mut said.record, scalar(value))),
@@ -41,24 +62,59 @@ pub(super) const KEYS: [(&str, Take); 16] = [
     ("timeout", |said, value| set(&mut said.timeout, scalar(value))),
     ("weaken", |said, value| fill(&mut said.weaken, list(value))),
     ("require", |said, value| fill(&mut said.require, list(value))),
+    ("allow", |said, value| fill(&mut said.allow, rules::allow(value))),
+    ("deny", |said, value| fill(&mut said.deny, rules::deny(value))),
+    ("secrets", |said, value| fill(&mut said.secrets, list(value))),
+    ("budget", |said, value| table(&mut said.budget, &BUDGET, value)),
 ];
 
-fn set<T>(place: &mut Option<T>, value: Result<T, Wrong>) -> Result<(), Wrong> {
+/// The keys of a budget.
+pub(super) const BUDGET: [(&str, Take<Budget>); 4] = [
+    ("requests", |budget, value| set(&mut budget.requests, number(value))),
+    ("bytes", |budget, value| set(&mut budget.bytes, scalar(value))),
+    ("tokens", |budget, value| set(&mut budget.tokens, number(value))),
+    ("money", |budget, value| set(&mut budget.money, scalar(value))),
+];
+
+/// Reads a table inside: each key once, and none that is not known.
+pub(super) fn table<T>(
+    into: &mut T,
+    keys: &[(&'static str, Take<T>)],
+    value: &Value<'_>,
+) -> Result<(), Wrong> {
+    let DeValue::Table(table) = value.get_ref() else {
+        return Err(wrong("must be a table"));
+    };
+    for (key, value) in table {
+        let Some((known, take)) = keys.iter().find(|(known, _)| known == key.get_ref()) else {
+            let known = keys.iter().map(|(known, _)| *known).collect();
+            return Err(Wrong::Unknown { key: key.get_ref().to_string(), at: key.span(), known });
+        };
+        take(into, value).map_err(|wrong| match wrong {
+            Wrong::Here(what) => Wrong::Inside { key: known, at: value.span(), what },
+            Wrong::Element { key: None, at, what } => Wrong::Element { key: Some(known), at, what },
+            wrong @ (Wrong::Element { .. } | Wrong::Inside { .. } | Wrong::Unknown { .. }) => wrong,
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn set<T>(place: &mut Option<T>, value: Result<T, Wrong>) -> Result<(), Wrong> {
     *place = Some(value?);
     Ok(())
 }
 
-fn fill<T>(place: &mut Vec<T>, value: Result<Vec<T>, Wrong>) -> Result<(), Wrong> {
+pub(super) fn fill<T>(place: &mut Vec<T>, value: Result<Vec<T>, Wrong>) -> Result<(), Wrong> {
     *place = value?;
     Ok(())
 }
 
-fn wrong(what: impl Display) -> Wrong {
-    Wrong { what: what.to_string(), element: None }
+pub(super) fn wrong(what: impl Display) -> Wrong {
+    Wrong::Here(what.to_string())
 }
 
 /// A string, or a number by its digits: `cpus = 2` and `cpus = "2"` are the same.
-fn text(value: &Value<'_>) -> Result<String, Wrong> {
+pub(super) fn text(value: &Value<'_>) -> Result<String, Wrong> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),
         DeValue::Integer(number) => Ok(number.to_string()),
@@ -69,15 +125,15 @@ fn text(value: &Value<'_>) -> Result<String, Wrong> {
     }
 }
 
-fn scalar<T: FromStr<Err: Display>>(value: &Value<'_>) -> Result<T, Wrong> {
+pub(super) fn scalar<T: FromStr<Err: Display>>(value: &Value<'_>) -> Result<T, Wrong> {
     text(value)?.parse().map_err(wrong)
 }
 
-fn number<T: FromStr>(value: &Value<'_>) -> Result<T, Wrong> {
+pub(super) fn number<T: FromStr>(value: &Value<'_>) -> Result<T, Wrong> {
     text(value)?.parse().map_err(|_| wrong("not a whole number, or too large"))
 }
 
-fn path(value: &Value<'_>) -> Result<PathBuf, Wrong> {
+pub(super) fn path(value: &Value<'_>) -> Result<PathBuf, Wrong> {
     match value.get_ref() {
         DeValue::String(text) if text.is_empty() => Err(wrong("the path is empty")),
         DeValue::String(text) if text.contains('\0') => Err(wrong("the path has a NUL in it")),
@@ -91,12 +147,12 @@ fn path(value: &Value<'_>) -> Result<PathBuf, Wrong> {
     }
 }
 
-fn list<T: FromStr<Err: Display>>(value: &Value<'_>) -> Result<Vec<T>, Wrong> {
+pub(super) fn list<T: FromStr<Err: Display>>(value: &Value<'_>) -> Result<Vec<T>, Wrong> {
     let DeValue::Array(elements) = value.get_ref() else {
         return Err(wrong("must be a list of strings"));
     };
     let element = |value: &Value<'_>| {
-        let at = |what: String| Wrong { what, element: Some(value.span()) };
+        let at = |what: String| Wrong::Element { key: None, at: value.span(), what };
         let DeValue::String(text) = value.get_ref() else {
             return Err(at("must be a string".to_owned()));
         };

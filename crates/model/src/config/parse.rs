@@ -7,15 +7,16 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::keys::{KEYS, Value};
+use super::keys::{KEYS, Value, Wrong};
 use super::nearest::nearest;
-use super::{Config, ConfigError, Entry, Fault, Places, Scope};
+use super::{Config, ConfigError, Entry, Fault, Places, Scope, secrets, sections};
 use crate::id::{NameError, RunName};
 use crate::mount::anchor;
+use crate::net::{SecretDecl, SecretName, SecretNameError};
 use crate::template::{Overrides, Template, TemplateError};
 
 /// The sections of a file.
-const SECTIONS: [&str; 1] = ["template"];
+const SECTIONS: [&str; 5] = ["template", "secret", "tls", "proxy", "vault"];
 
 /// Longer quotes would hide what is said about them.
 const MAX_QUOTE: usize = 60; // characters
@@ -32,17 +33,36 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
         let what = error.message().replace('\n', ", ");
         source.error(error.span().unwrap_or_default().start, Fault::Syntax { what })
     })?;
-    let mut templates = BTreeMap::new();
+    let mut config = Config { file: file.to_owned(), scope, ..Config::built_in() };
     for (key, value) in root.get_ref() {
-        if key.get_ref() != "template" {
+        let section = key.get_ref().as_ref();
+        if !SECTIONS.contains(&section) {
             return Err(source.unknown(key, SECTIONS.to_vec()));
         }
-        for (name, value) in source.table(key.get_ref(), value)? {
-            let entry = source.template(name, value)?;
-            templates.insert(name.get_ref().to_string(), entry);
+        if scope == Scope::Project && section != "template" {
+            let fault = Fault::OperatorOnly { section: section.to_owned() };
+            return Err(source.error(key.span().start, fault));
+        }
+        match section {
+            "template" => {
+                for (name, value) in source.table(section, value)? {
+                    let entry = source.template(name, value)?;
+                    config.templates.insert(name.get_ref().to_string(), entry);
+                }
+            }
+            "secret" => {
+                for (name, value) in source.table(section, value)? {
+                    let secret = source.secret(name, value)?;
+                    config.secrets.insert(secret.name.clone(), secret);
+                }
+            }
+            _ => {
+                let wrong = |wrong| source.wrong(section, value, wrong);
+                sections::read(&mut config, section, value).map_err(wrong)?;
+            }
         }
     }
-    Ok(Config { file: file.to_owned(), scope, templates })
+    Ok(config)
 }
 
 impl Source<'_> {
@@ -63,17 +83,7 @@ impl Source<'_> {
             let Some((known, take)) = KEYS.iter().find(|(known, _)| known == key.get_ref()) else {
                 return Err(self.unknown(key, KEYS.map(|(known, _)| known).to_vec()));
             };
-            take(&mut said, value).map_err(|wrong| match wrong.element {
-                Some(span) => self.error(
-                    span.start,
-                    Fault::Element {
-                        key: (*known).to_owned(),
-                        quoted: self.quote(span),
-                        what: wrong.what,
-                    },
-                ),
-                None => self.wrong_value(known, value, wrong.what),
-            })?;
+            take(&mut said, value).map_err(|wrong| self.wrong(known, value, wrong))?;
             places.keys.insert(known, self.line(key.span().start));
         }
         let said = self.anchored(said);
@@ -83,6 +93,26 @@ impl Source<'_> {
             .with(said.clone())
             .map_err(|error| impossible(self.file, name, &places, &error))?;
         Ok(Entry { template, said, places })
+    }
+
+    fn secret(
+        &self,
+        name: &Spanned<DeString<'_>>,
+        value: &Value<'_>,
+    ) -> Result<SecretDecl, ConfigError> {
+        let at = name.span().start;
+        let fault = |what: String| Fault::Secret { name: name.get_ref().to_string(), what };
+        let bad_name = |error: SecretNameError| self.error(at, fault(error.to_string()));
+        let parsed: SecretName = name.get_ref().parse().map_err(bad_name)?;
+        let section = format!("secret.{parsed}");
+        self.table(&section, value)?;
+        secrets::read(parsed, value).map_err(|wrong| match wrong {
+            // About the declaration as a whole: the heading is the place.
+            Wrong::Here(what) => self.error(at, fault(what)),
+            wrong @ (Wrong::Element { .. } | Wrong::Inside { .. } | Wrong::Unknown { .. }) => {
+                self.wrong(&section, value, wrong)
+            }
+        })
     }
 
     /// Relative paths start from the directory of the file that names them.
@@ -110,7 +140,7 @@ impl Source<'_> {
             | DeValue::Array(_) => Err(self.wrong_value(
                 key,
                 value,
-                "must be a table; write `[template.NAME]`".to_owned(),
+                format!("must be a table; write `[{}.NAME]`", key.split('.').next().unwrap_or(key)),
             )),
         }
     }
@@ -120,6 +150,25 @@ impl Source<'_> {
         let fault =
             Fault::UnknownKey { key: name.to_string(), nearest: nearest(name, &known), known };
         self.error(key.span().start, fault)
+    }
+
+    /// What is wrong with the value of a key, at the place of the part that is.
+    fn wrong(&self, key: &str, value: &Value<'_>, wrong: Wrong) -> ConfigError {
+        match wrong {
+            Wrong::Here(what) => self.wrong_value(key, value, what),
+            Wrong::Element { key: inner, at, what } => {
+                let (key, quoted) = (inner.unwrap_or(key).to_owned(), self.quote(at.clone()));
+                self.error(at.start, Fault::Element { key, quoted, what })
+            }
+            Wrong::Inside { key, at, what } => {
+                let (key, quoted) = (key.to_owned(), self.quote(at.clone()));
+                self.error(at.start, Fault::Value { key, quoted, what })
+            }
+            Wrong::Unknown { key, at, known } => {
+                let nearest = nearest(&key, &known);
+                self.error(at.start, Fault::UnknownKey { key, nearest, known })
+            }
+        }
     }
 
     fn wrong_value(&self, key: &str, value: &Value<'_>, what: String) -> ConfigError {

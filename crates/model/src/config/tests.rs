@@ -136,7 +136,7 @@ fn unknown_keys_are_refused_with_what_was_meant() {
     line_refused(
         "sandbox = false",
         "unknown key `sandbox`; there are mode, net, record, mounts, rootfs, env, user, memory, cpus, pids, disk, \
-         files, output-limit, timeout, weaken, require",
+         files, output-limit, timeout, weaken, require, allow, deny, secrets, budget",
     );
     refused("[templates.a]\n", "belljar.toml:1: unknown key `templates`; did you mean `template`?");
     refused("x = 1\n", "belljar.toml:1: unknown key `x`; there are template");
@@ -455,13 +455,78 @@ fn lines(chance: f64) -> impl Strategy<Value = String> {
         number("output-limit", 1),
     )
         .prop_map(|(a, b, c, d, e, f, g)| [a, b, c, d, e, f, g].concat());
-    (choices, lists, numbers).prop_map(|(a, b, c)| format!("[template.default]\n{a}{b}{c}"))
+    let network = network_lines(chance);
+    (choices, lists, numbers, network)
+        .prop_map(|(a, b, c, d)| format!("[template.default]\n{a}{b}{c}{d}"))
+}
+
+/// Rules, secrets and budgets, short and at length.
+fn network_lines(chance: f64) -> impl Strategy<Value = String> {
+    let allow = vec![
+        "\"pypi\"",
+        "\"a.example\"",
+        "\"GET,POST a.example/x/**\"",
+        "\"tcp://10.0.0.1:5432\"",
+        "\"host-port:5432\"",
+        "{ host = \"b.example\", secrets = [\"s\"], connect = \"10.0.0.1:443\" }",
+        "{ host = \"b.example\", limits = { requests = \"6/min\", upload = \"1MB\" } }",
+        "{ host = \"*.c.example\", ports = [443, 8443], paths = [\"/a\", \"/b\"], websocket = true }",
+        "{ name = \"pinned\", host = \"d.example\", tls = \"passthrough\" }",
+        "{ preset = \"npm\" }",
+        "{ tcp = \"db.internal:1\", connect = \"10.0.0.1:1\" }",
+        "\"http://e.example\"",
+    ];
+    let deny = vec![
+        "\"*.github.io\"",
+        "\"POST a.example\"",
+        "\"tcp://10.0.0.1:22\"",
+        "{ host = \"a.example\", ports = [443, 80], methods = [\"PUT\"] }",
+        "{ name = \"no\", host = \"e.example\", scheme = \"https\" }",
+    ];
+    let secrets = vec!["\"github\"", "\"s\""];
+    let some = move |key: &'static str, values: Vec<&'static str>| {
+        let count = values.len();
+        let several = prop::sample::subsequence(values, 0..=count);
+        prop::option::weighted(chance, several).prop_map(move |values| {
+            values.map_or(String::new(), |values| format!("{key} = [{}]\n", values.join(", ")))
+        })
+    };
+    let budget = prop::option::weighted(chance, (1_u64..5, 1_u64..5)).prop_map(|budget| {
+        budget.map_or(String::new(), |(requests, money)| {
+            format!("budget = {{ requests = {requests}, money = \"{money} USD\" }}\n")
+        })
+    });
+    (some("allow", allow), some("deny", deny), some("secrets", secrets), budget)
+        .prop_map(|(a, b, c, d)| [a, b, c, d].concat())
 }
 
 /// Whether `new` allows nothing that `old` does not, said field by field and not as the code does.
 fn no_looser(new: &Template, old: &Template) -> Result<(), TestCaseError> {
-    let Template { name: _, mode, net, record, mounts, rootfs, env, user, limits, weaken, require } =
-        new;
+    let Template {
+        name: _,
+        mode,
+        net,
+        record,
+        mounts,
+        rootfs,
+        env,
+        user,
+        limits,
+        weaken,
+        require,
+        allow,
+        deny,
+        secrets,
+        budget,
+    } = new;
+    prop_assert!(allow.iter().all(|rule| old.allow.contains(rule)));
+    prop_assert!(old.deny.iter().all(|rule| deny.contains(rule)));
+    prop_assert!(secrets.is_subset(&old.secrets));
+    let below = |new: Option<u64>, old: Option<u64>| {
+        old.is_none_or(|old| new.is_some_and(|new| new <= old))
+    };
+    prop_assert!(below(budget.requests, old.budget.requests));
+    prop_assert!(below(budget.money.map(|it| it.0), old.budget.money.map(|it| it.0)));
     prop_assert!(*mode <= old.mode && *net <= old.net);
     // Neither less evidence nor contents that the operator did not ask for.
     prop_assert!(*record == old.record || (*record, old.record) == (Record::Hashes, Record::None));

@@ -4,8 +4,8 @@
 //! and choices may only go down. `mounts` may make a mount read-only, and adds or removes none: an
 //! operator's mount may be there to cover something. `env` may set variables that steer nothing
 //! (F15); `record` may go from nothing to hashes, never to less evidence nor to keeping contents;
-//! `require` adds up; `weaken` may only name fewer layers. A list that is empty asks for nothing
-//! and gets nothing (A02).
+//! `require` and `deny` add up; `weaken`, `allow` and `secrets` may only name fewer; a budget may only
+//! shrink. A list that is empty asks for nothing and gets nothing (A02).
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -17,6 +17,7 @@ use crate::env::EnvVar;
 use crate::layer::Layer;
 use crate::limits::Limits;
 use crate::mount::Mount;
+use crate::net::{Allow, Budget, Rule, SecretName};
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
 use crate::time::Timeout;
 
@@ -65,6 +66,10 @@ fn template(base: Template, said: &Overrides, places: &Places) -> Result<Templat
         timeout,
         weaken,
         require,
+        allow,
+        deny,
+        secrets,
+        budget,
     } = said;
     let old = base.limits;
     Ok(Template {
@@ -113,6 +118,14 @@ fn template(base: Template, said: &Overrides, places: &Places) -> Result<Templat
         },
         weaken: if places.says("weaken") { fewer(weaken, &base.weaken)? } else { base.weaken },
         require: base.require.into_iter().chain(require.iter().copied()).collect(),
+        allow: if places.says("allow") { fewer_rules(allow, &base.allow)? } else { base.allow },
+        deny: more_denied(base.deny, deny),
+        secrets: if places.says("secrets") {
+            fewer_secrets(secrets, &base.secrets)?
+        } else {
+            base.secrets
+        },
+        budget: lower_budget(budget, &base.budget)?,
     })
 }
 
@@ -170,5 +183,75 @@ fn fewer(asked: &[Layer], base: &BTreeSet<Layer>) -> Result<BTreeSet<Layer>, Loo
     match asked.iter().find(|layer| !base.contains(layer)) {
         Some(layer) => Err(looser("weaken", format!("{layer} is to be weakened"), "it in force")),
         None => Ok(asked.iter().copied().collect()),
+    }
+}
+
+/// Those rules of the operator that the project lists; it can say none of its own.
+fn fewer_rules(asked: &[Allow], base: &[Allow]) -> Result<Vec<Allow>, Looser> {
+    let mut kept = Vec::new();
+    for asked in asked {
+        let Some(rule) = base.iter().find(|rule| names_same(asked, rule)) else {
+            let asked = match asked {
+                Allow::Preset(name) => name.to_string(),
+                Allow::Rule(rule) => rule.what.to_string(),
+            };
+            return Err(looser("allow", asked, "no such rule"));
+        };
+        kept.push(rule.clone());
+    }
+    Ok(kept)
+}
+
+/// Whether a project means this rule of the operator: the same one, or its text without what the
+/// operator put to it.
+fn names_same(asked: &Allow, rule: &Allow) -> bool {
+    match (asked, rule) {
+        (Allow::Rule(asked), Allow::Rule(rule)) => {
+            let plain = Rule::allow(&rule.what.to_string());
+            asked.what == rule.what || plain.is_ok_and(|plain| plain.what == asked.what)
+        }
+        (asked, rule) => asked == rule,
+    }
+}
+
+fn more_denied(mut base: Vec<Rule>, asked: &[Rule]) -> Vec<Rule> {
+    for rule in asked {
+        if !base.contains(rule) {
+            base.push(rule.clone());
+        }
+    }
+    base
+}
+
+fn fewer_secrets(
+    asked: &[SecretName],
+    base: &BTreeSet<SecretName>,
+) -> Result<BTreeSet<SecretName>, Looser> {
+    match asked.iter().find(|name| !base.contains(name)) {
+        Some(name) => Err(looser("secrets", name, "it not given")),
+        None => Ok(asked.iter().cloned().collect()),
+    }
+}
+
+fn lower_budget(asked: &Budget, base: &Budget) -> Result<Budget, Looser> {
+    Ok(Budget {
+        requests: least("requests", asked.requests, base.requests)?,
+        bytes: least("bytes", asked.bytes, base.bytes)?,
+        tokens: least("tokens", asked.tokens, base.tokens)?,
+        money: least("money", asked.money, base.money)?,
+    })
+}
+
+fn least<T: Ord + Display + Copy>(
+    what: &str,
+    asked: Option<T>,
+    base: Option<T>,
+) -> Result<Option<T>, Looser> {
+    match (asked, base) {
+        (Some(asked), Some(base)) if asked > base => {
+            Err(looser("budget", format!("{what} = {asked}"), format!("{what} = {base}")))
+        }
+        (Some(asked), Some(_) | None) => Ok(Some(asked)),
+        (None, base) => Ok(base),
     }
 }

@@ -1,7 +1,8 @@
 //! A template as the text of a file that gives it again.
 
-use toml::Value;
+use toml::{Table, Value};
 
+use crate::net::{Allow, Budget, HttpRule, Rule, RuleLimits, TcpRule, Tls, What};
 use crate::template::Template;
 use crate::time::Timeout;
 
@@ -9,8 +10,23 @@ impl Template {
     /// The section of `belljar.toml` that describes this template, every key spelled out.
     pub fn to_toml(&self) -> String {
         // Destructured without `..`, so that a new field cannot be forgotten.
-        let Self { name, mode, net, record, mounts, rootfs, env, user, limits, weaken, require } =
-            self;
+        let Self {
+            name,
+            mode,
+            net,
+            record,
+            mounts,
+            rootfs,
+            env,
+            user,
+            limits,
+            weaken,
+            require,
+            allow,
+            deny,
+            secrets,
+            budget,
+        } = self;
         // Quoted, since a name may have a dot in it.
         let mut section = format!("[template.{}]\n", Value::String(name.clone()));
         let mut put = |key: &str, value: Value| section.push_str(&format!("{key} = {value}\n"));
@@ -36,8 +52,110 @@ impl Template {
         put("timeout", text(&Timeout(limits.timeout)));
         put("weaken", list(weaken));
         put("require", list(require));
+        put("allow", Value::Array(allow.iter().map(allowed).collect()));
+        put("deny", Value::Array(deny.iter().map(denied).collect()));
+        put("secrets", list(secrets));
+        if !budget.is_empty() {
+            put("budget", budget_table(budget));
+        }
         section
     }
+}
+
+fn allowed(allow: &Allow) -> Value {
+    match allow {
+        Allow::Preset(name) => text(name),
+        // Short where that says the same.
+        Allow::Rule(rule) => match Rule::allow(&rule.what.to_string()) {
+            Ok(same) if same == **rule => text(&rule.what),
+            Ok(_) | Err(_) => long(rule, "allow"),
+        },
+    }
+}
+
+fn denied(rule: &Rule) -> Value {
+    match Rule::deny(&rule.what.to_string()) {
+        Ok(same) if same == *rule => text(&rule.what),
+        Ok(_) | Err(_) => long(rule, "deny"),
+    }
+}
+
+/// A rule with each key that says something.
+fn long(rule: &Rule, verb: &str) -> Value {
+    let mut table = Table::new();
+    let mut put = |key: &str, value: Value| {
+        table.insert(key.to_owned(), value);
+    };
+    if rule.id != format!("{verb} {}", rule.what) {
+        put("name", text(&rule.id));
+    }
+    match &rule.what {
+        What::HostPort(port) => put("host-port", Value::Integer((*port).into())),
+        What::Tcp(TcpRule { target, port, connect }) => {
+            put("tcp", text(&format!("{target}:{port}")));
+            if let Some(connect) = connect {
+                put("connect", text(connect));
+            }
+        }
+        What::Http(http) => put_http(&mut put, http),
+    }
+    Value::Table(table)
+}
+
+fn put_http(put: &mut impl FnMut(&str, Value), http: &HttpRule) {
+    // Destructured without `..`, so that a new field cannot be forgotten.
+    let HttpRule { host, ports, scheme, methods, paths, secrets, limits, tls, websocket, connect } =
+        http;
+    put("host", text(host));
+    if !ports.is_empty() {
+        put(
+            "ports",
+            Value::Array(ports.iter().map(|port| Value::Integer((*port).into())).collect()),
+        );
+        put("scheme", text(scheme));
+    }
+    if let Some(methods) = methods {
+        put("methods", list(methods));
+    }
+    if let Some(paths) = paths {
+        put("paths", list(paths));
+    }
+    if !secrets.is_empty() {
+        put("secrets", list(secrets));
+    }
+    if !limits.is_empty() {
+        let RuleLimits { requests, upload, total } = limits;
+        let said = [
+            ("requests", requests.map(|it| text(&it))),
+            ("upload", upload.map(|it| text(&it))),
+            ("total", total.map(|it| text(&it))),
+        ];
+        put("limits", said_only(said));
+    }
+    if *tls != Tls::Intercept {
+        put("tls", text(tls));
+    }
+    if *websocket {
+        put("websocket", Value::Boolean(true));
+    }
+    if let Some(connect) = connect {
+        put("connect", text(connect));
+    }
+}
+
+fn budget_table(budget: &Budget) -> Value {
+    let Budget { requests, bytes, tokens, money } = budget;
+    said_only([
+        ("requests", requests.map(|it| text(&it))),
+        ("bytes", bytes.map(|it| text(&it))),
+        ("tokens", tokens.map(|it| text(&it))),
+        ("money", money.map(|it| text(&it))),
+    ])
+}
+
+fn said_only<const N: usize>(said: [(&str, Option<Value>); N]) -> Value {
+    let said = said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    Value::Table(said.collect())
 }
 
 fn text(value: &impl ToString) -> Value {

@@ -77,4 +77,15 @@ impl Budget {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// This, and what `base` says where this says nothing.
+    #[must_use]
+    pub fn or(self, base: Self) -> Self {
+        Self {
+            requests: self.requests.or(base.requests),
+            bytes: self.bytes.or(base.bytes),
+            tokens: self.tokens.or(base.tokens),
+            money: self.money.or(base.money),
+        }
+    }
 }

@@ -7,11 +7,13 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::host::{HOST_NAME, Target, TargetError, split_port};
 use super::pattern::{HostPattern, HostPatternError, PathPattern, PathPatternError};
+use super::preset::{PresetError, PresetName};
 use super::rate::RuleLimits;
 use super::secret::SecretName;
 use super::web::{Method, MethodError, Scheme, Tls};
@@ -21,6 +23,36 @@ use super::web::{Method, MethodError, Scheme, Tls};
 pub struct Rule {
     pub id: String,
     pub what: What,
+}
+
+/// What a template allows: a rule, or all those of a preset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Allow {
+    Preset(PresetName),
+    Rule(Box<Rule>),
+}
+
+/// Why a text says nothing that can be allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AllowError {
+    #[error(transparent)]
+    Preset(PresetError),
+    #[error(transparent)]
+    Rule(RuleError),
+}
+
+impl FromStr for Allow {
+    type Err = AllowError;
+
+    fn from_str(text: &str) -> Result<Self, AllowError> {
+        // A word alone is hardly ever a host.
+        let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        if !text.is_empty() && text.chars().all(word) {
+            return text.parse().map(Self::Preset).map_err(AllowError::Preset);
+        }
+        Rule::allow(text).map(|rule| Self::Rule(Box::new(rule))).map_err(AllowError::Rule)
+    }
 }
 
 /// What a rule is about.

@@ -95,6 +95,54 @@ pub enum ClientAuth {
     Basic,
 }
 
+/// Why a text names none of a few choices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("there are {}", .0.join(", "))]
+pub struct ChoiceError(&'static [&'static str]);
+
+/// Finds the choice of this name.
+fn choose<T: Copy>(
+    text: &str,
+    names: &'static [&'static str],
+    choices: &[T],
+) -> Result<T, ChoiceError> {
+    let place = names.iter().position(|name| *name == text);
+    place.and_then(|place| choices.get(place)).copied().ok_or(ChoiceError(names))
+}
+
+impl FromStr for HmacAlgorithm {
+    type Err = ChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
+        choose(text, &["sha1", "sha256", "sha512"], &[Self::Sha1, Self::Sha256, Self::Sha512])
+    }
+}
+
+impl FromStr for HmacEncoding {
+    type Err = ChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
+        choose(text, &["hex", "base64"], &[Self::Hex, Self::Base64])
+    }
+}
+
+impl FromStr for Grant {
+    type Err = ChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
+        let names = &["refresh-token", "client-credentials"];
+        choose(text, names, &[Self::RefreshToken, Self::ClientCredentials])
+    }
+}
+
+impl FromStr for ClientAuth {
+    type Err = ChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
+        choose(text, &["body", "basic"], &[Self::Body, Self::Basic])
+    }
+}
+
 /// What a code is made over: `{timestamp}.{body}`, `{method}\n{path}\n{query}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message(Vec<MessagePart>);

@@ -88,6 +88,19 @@ impl Scheme {
     }
 }
 
+/// Why a text is not a scheme.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no such scheme; write `https` or `http`")]
+pub struct SchemeError;
+
+impl FromStr for Scheme {
+    type Err = SchemeError;
+
+    fn from_str(text: &str) -> Result<Self, SchemeError> {
+        [Self::Https, Self::Http].into_iter().find(|it| it.name() == text).ok_or(SchemeError)
+    }
+}
+
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
@@ -102,4 +115,35 @@ pub enum Tls {
     Intercept,
     /// Carries it unseen, for clients that pin certificates; only the name is checked.
     Passthrough,
+}
+
+/// Why a text does not say what to do with TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no such handling of TLS; write `intercept` or `passthrough`")]
+pub struct TlsError;
+
+impl Tls {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Intercept => "intercept",
+            Self::Passthrough => "passthrough",
+        }
+    }
+}
+
+impl FromStr for Tls {
+    type Err = TlsError;
+
+    fn from_str(text: &str) -> Result<Self, TlsError> {
+        [Self::Intercept, Self::Passthrough]
+            .into_iter()
+            .find(|it| it.name() == text)
+            .ok_or(TlsError)
+    }
+}
+
+impl fmt::Display for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }

@@ -1,0 +1,119 @@
+//! From a template to the rules of a box: presets spelled out, secrets looked up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Config;
+use crate::choice::Net;
+use crate::net::{
+    Allow, HostPattern, HttpRule, Policy, PresetName, Rule, Scheme, SecretDecl, SecretName, Tls,
+    What,
+};
+use crate::template::Template;
+
+/// Why a template gives no policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    #[error(
+        "there is no secret `{name}`; declare it in the operator's belljar.toml:\n\n    [secret.{name}]\n    hosts = [\"HOST\"]\n\nand store it with `belljar secret set {name}`; {known}"
+    )]
+    UnknownSecret { name: SecretName, known: String },
+    #[error(
+        "secret `{name}` is for {hosts}, which no rule reaches; allow one of them, for example with --allow {first}"
+    )]
+    Unreachable { name: SecretName, hosts: String, first: HostPattern },
+    #[error("the secrets `{first}` and `{second}` both have `env = \"{env}\"`")]
+    SameVariable { env: String, first: SecretName, second: SecretName },
+    #[error("variable {env} is given by `env` and stands for the secret `{name}` as well")]
+    GivenToo { env: String, name: SecretName },
+    #[error("the preset `{0}` cannot be read")]
+    Preset(PresetName),
+}
+
+impl Template {
+    /// The rules of a box made from this template. Presets give their rules, and each secret its
+    /// declaration; a secret of the whole box goes to every rule that can lead to one of its hosts.
+    pub fn policy(&self, config: &Config) -> Result<Policy, PolicyError> {
+        let mut allow = Vec::new();
+        for item in &self.allow {
+            match item {
+                Allow::Rule(rule) => allow.push(Rule::clone(rule)),
+                Allow::Preset(name) => {
+                    let preset = name.preset().ok_or(PolicyError::Preset(*name))?;
+                    allow.extend(preset.rules);
+                }
+            }
+        }
+        let of_rules = allow.iter().filter_map(Rule::http).flat_map(|http| http.secrets.iter());
+        let names: BTreeSet<SecretName> = self.secrets.iter().chain(of_rules).cloned().collect();
+        let mut secrets = Vec::new();
+        for name in &names {
+            secrets.push(config.secret(name).ok_or_else(|| unknown(config, name))?.clone());
+        }
+        self.check_variables(&secrets)?;
+        for secret in secrets.iter().filter(|secret| self.secrets.contains(&secret.name)) {
+            if self.net == Net::Full {
+                allow.extend(secret.hosts.iter().map(|host| for_secret(secret, host)));
+            }
+            let mut reached = self.net == Net::None;
+            for rule in &mut allow {
+                reached |= give(rule, secret);
+            }
+            if let Some(first) = secret.hosts.first().filter(|_| !reached) {
+                let hosts: Vec<String> = secret.hosts.iter().map(ToString::to_string).collect();
+                let (name, hosts) = (secret.name.clone(), hosts.join(", "));
+                return Err(PolicyError::Unreachable { name, hosts, first: first.clone() });
+            }
+        }
+        Ok(Policy {
+            net: self.net,
+            allow,
+            deny: self.deny.clone(),
+            secrets,
+            budget: self.budget,
+            proxy: config.proxy.clone(),
+        })
+    }
+
+    /// One variable has one value.
+    fn check_variables(&self, secrets: &[SecretDecl]) -> Result<(), PolicyError> {
+        let mut taken: BTreeMap<&str, &SecretName> = BTreeMap::new();
+        for secret in secrets {
+            let Some(env) = secret.env.as_deref() else { continue };
+            if let Some(first) = taken.insert(env, &secret.name) {
+                let (first, second) = (first.clone(), secret.name.clone());
+                return Err(PolicyError::SameVariable { env: env.to_owned(), first, second });
+            }
+            if self.env.iter().any(|variable| variable.name() == env) {
+                let (env, name) = (env.to_owned(), secret.name.clone());
+                return Err(PolicyError::GivenToo { env, name });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rule by which a secret reaches its host where everything public is allowed anyway.
+fn for_secret(secret: &SecretDecl, host: &HostPattern) -> Rule {
+    let http = HttpRule { websocket: true, ..HttpRule::https(host.clone()) };
+    Rule { id: format!("secret {}: {host}", secret.name), what: What::Http(http) }
+}
+
+/// Lets a rule carry a secret, if it can lead to one of the secret's hosts and is looked into.
+fn give(rule: &mut Rule, secret: &SecretDecl) -> bool {
+    let What::Http(http) = &mut rule.what else { return false };
+    let looked_into = http.scheme == Scheme::Https && http.tls == Tls::Intercept;
+    let leads = secret.hosts.iter().any(|host| host.overlaps(&http.host));
+    if looked_into && leads {
+        http.secrets.insert(secret.name.clone());
+    }
+    looked_into && leads
+}
+
+fn unknown(config: &Config, name: &SecretName) -> PolicyError {
+    let known: Vec<&str> =
+        config.declared_secrets().chain(config.bundled_secrets()).map(SecretName::as_str).collect();
+    PolicyError::UnknownSecret {
+        name: name.clone(),
+        known: format!("there are {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,287 @@
+//! Rules in a file: short, as on a command line, or at length as a table.
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use toml::de::DeValue;
+
+use super::keys::{Take, Value, Wrong, fill, list, number, scalar, set, table, text, wrong};
+use crate::net::{
+    Allow, HostPattern, HttpRule, Method, PathPattern, PresetName, Rule, RuleError, RuleLimits,
+    Scheme, SecretName, TcpRule, Tls, What,
+};
+
+/// Far above any real file.
+const MAX_RULES: usize = 4096;
+
+/// One rule as the file has it.
+#[derive(Debug, Default)]
+struct Raw {
+    name: Option<String>,
+    preset: Option<PresetName>,
+    host: Option<HostPattern>,
+    ports: Option<Vec<u16>>,
+    scheme: Option<Scheme>,
+    methods: Option<Vec<Method>>,
+    paths: Option<Vec<PathPattern>>,
+    secrets: Vec<SecretName>,
+    limits: RuleLimits,
+    tls: Option<Tls>,
+    websocket: Option<bool>,
+    connect: Option<SocketAddr>,
+    tcp: Option<TcpRule>,
+    host_port: Option<u16>,
+}
+
+const KEYS: [(&str, Take<Raw>); 15] = [
+    ("name", |raw, value| set(&mut raw.name, name(value))),
+    ("preset", |raw, value| set(&mut raw.preset, scalar(value))),
+    ("host", |raw, value| set(&mut raw.host, host(value))),
+    ("port", |raw, value| set(&mut raw.ports, port(value).map(|port| vec![port]))),
+    ("ports", |raw, value| set(&mut raw.ports, ports(value))),
+    ("scheme", |raw, value| set(&mut raw.scheme, scalar(value))),
+    ("methods", |raw, value| set(&mut raw.methods, list(value))),
+    ("paths", |raw, value| set(&mut raw.paths, list(value))),
+    ("secrets", |raw, value| fill(&mut raw.secrets, list(value))),
+    ("limits", |raw, value| table(&mut raw.limits, &LIMITS, value)),
+    ("tls", |raw, value| set(&mut raw.tls, scalar(value))),
+    ("websocket", |raw, value| set(&mut raw.websocket, boolean(value))),
+    ("connect", |raw, value| set(&mut raw.connect, connect(value))),
+    ("tcp", |raw, value| set(&mut raw.tcp, tcp(value))),
+    ("host-port", |raw, value| set(&mut raw.host_port, port(value))),
+];
+
+const LIMITS: [(&str, Take<RuleLimits>); 3] = [
+    ("requests", |limits, value| set(&mut limits.requests, scalar(value))),
+    ("upload", |limits, value| set(&mut limits.upload, scalar(value))),
+    ("total", |limits, value| set(&mut limits.total, scalar(value))),
+];
+
+/// Reads what a template allows.
+pub(super) fn allow(value: &Value<'_>) -> Result<Vec<Allow>, Wrong> {
+    each(value, Allow::from_str, |raw| match raw.preset {
+        Some(preset) => raw.only_preset().map(|()| Allow::Preset(preset)),
+        None => {
+            let (name, what) = raw.what(Use::Allow)?;
+            Rule::allowing(name, what).map(|rule| Allow::Rule(Box::new(rule))).map_err(wrong)
+        }
+    })
+}
+
+/// Reads what a template denies.
+pub(super) fn deny(value: &Value<'_>) -> Result<Vec<Rule>, Wrong> {
+    each(value, Rule::deny, |raw| match raw.preset {
+        Some(_) => Err(wrong("`preset` has no meaning in a rule that denies")),
+        None => {
+            let (name, what) = raw.what(Use::Deny)?;
+            Rule::denying(name, what).map_err(wrong)
+        }
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Allow,
+    Deny,
+}
+
+fn each<T, E: std::fmt::Display>(
+    value: &Value<'_>,
+    short: fn(&str) -> Result<T, E>,
+    long: fn(Raw) -> Result<T, Wrong>,
+) -> Result<Vec<T>, Wrong> {
+    let DeValue::Array(elements) = value.get_ref() else {
+        return Err(wrong("must be a list of rules"));
+    };
+    if elements.len() > MAX_RULES {
+        return Err(wrong("more rules than any box needs"));
+    }
+    let element = |value: &Value<'_>| {
+        let at = |what: String| Wrong::Element { key: None, at: value.span(), what };
+        match value.get_ref() {
+            DeValue::String(text) => short(text).map_err(|error| at(error.to_string())),
+            DeValue::Table(_) => {
+                let mut raw = Raw::default();
+                table(&mut raw, &KEYS, value)?;
+                long(raw).map_err(|wrong| match wrong {
+                    Wrong::Here(what) => at(what),
+                    other @ (Wrong::Element { .. }
+                    | Wrong::Inside { .. }
+                    | Wrong::Unknown { .. }) => other,
+                })
+            }
+            DeValue::Integer(_)
+            | DeValue::Float(_)
+            | DeValue::Boolean(_)
+            | DeValue::Datetime(_)
+            | DeValue::Array(_) => Err(at("must be a string or a table".to_owned())),
+        }
+    };
+    elements.iter().map(element).collect()
+}
+
+impl Raw {
+    /// A preset is taken as it is.
+    fn only_preset(&self) -> Result<(), Wrong> {
+        // Destructured without `..`, so that a new key cannot be silently ignored.
+        let Self {
+            name,
+            preset: _,
+            host,
+            ports,
+            scheme,
+            methods,
+            paths,
+            secrets,
+            limits,
+            tls,
+            websocket,
+            connect,
+            tcp,
+            host_port,
+        } = self;
+        let alone = name.is_none()
+            && host.is_none()
+            && scheme.is_none()
+            && secrets.is_empty()
+            && limits.is_empty()
+            && tls.is_none()
+            && websocket.is_none()
+            && connect.is_none()
+            && tcp.is_none()
+            && host_port.is_none();
+        if alone && ports.is_none() && methods.is_none() && paths.is_none() {
+            return Ok(());
+        }
+        Err(wrong("`preset` stands alone; write its rules out to change them"))
+    }
+
+    fn what(self, purpose: Use) -> Result<(Option<String>, What), Wrong> {
+        let name = self.name.clone();
+        let what = match (&self.host, &self.tcp, self.host_port) {
+            (Some(_), None, None) => self.http(purpose).map_err(wrong)?,
+            (None, Some(tcp), None) => {
+                let tcp = TcpRule { connect: self.connect, ..tcp.clone() };
+                self.only_http("tcp")?;
+                What::Tcp(tcp)
+            }
+            (None, None, Some(port)) => {
+                self.only_http("host-port")?;
+                if self.connect.is_some() {
+                    return Err(wrong("`connect` has no meaning with `host-port`"));
+                }
+                What::HostPort(port)
+            }
+            _ => return Err(wrong("a rule has one of `host`, `tcp`, `host-port` and `preset`")),
+        };
+        Ok((name, what))
+    }
+
+    /// Refuses what only a rule with `host` can have.
+    fn only_http(&self, with: &str) -> Result<(), Wrong> {
+        let said = [
+            ("ports", self.ports.is_some()),
+            ("scheme", self.scheme.is_some()),
+            ("methods", self.methods.is_some()),
+            ("paths", self.paths.is_some()),
+            ("secrets", !self.secrets.is_empty()),
+            ("limits", !self.limits.is_empty()),
+            ("tls", self.tls.is_some()),
+            ("websocket", self.websocket.is_some()),
+        ];
+        match said.into_iter().find(|(_, said)| *said) {
+            Some((key, _)) => Err(wrong(format!("`{key}` has no meaning with `{with}`"))),
+            None => Ok(()),
+        }
+    }
+
+    fn http(self, purpose: Use) -> Result<What, RuleError> {
+        let host = self.host.ok_or(RuleError::Malformed)?;
+        // Read as one that denies, where wildcards may be wide.
+        let host = match purpose {
+            Use::Allow => host.to_string().parse().map_err(RuleError::Host)?,
+            Use::Deny => host,
+        };
+        let scheme = match (self.scheme, &self.ports) {
+            (Some(scheme), _) => scheme,
+            (None, Some(ports)) if purpose == Use::Allow => HttpRule::scheme_of(ports)?,
+            (None, Some(_) | None) => Scheme::Https,
+        };
+        let unsaid = match (purpose, self.scheme) {
+            (Use::Deny, None) => Vec::new(),
+            (Use::Allow, _) | (Use::Deny, Some(_)) => vec![scheme.port()],
+        };
+        let ports = match self.ports {
+            Some(ports) if ports.is_empty() => return Err(RuleError::NoPorts),
+            Some(ports) => ports,
+            None => unsaid,
+        };
+        Ok(What::Http(HttpRule {
+            host,
+            ports,
+            scheme,
+            methods: self.methods.map(|methods| methods.into_iter().collect()),
+            paths: self.paths,
+            secrets: self.secrets.into_iter().collect(),
+            limits: self.limits,
+            tls: self.tls.unwrap_or(Tls::Intercept),
+            websocket: self.websocket.unwrap_or(false),
+            connect: self.connect,
+        }))
+    }
+}
+
+/// How logs call a rule: one short line.
+fn name(value: &Value<'_>) -> Result<String, Wrong> {
+    let name = text(value)?;
+    let plain = name.chars().all(|c| matches!(c, ' '..='~'));
+    if name.trim().is_empty() || name.len() > 100 || !plain {
+        return Err(wrong("a name is one line of at most 100 plain characters"));
+    }
+    Ok(name)
+}
+
+fn host(value: &Value<'_>) -> Result<HostPattern, Wrong> {
+    HostPattern::for_deny(&text(value)?).map_err(wrong)
+}
+
+fn port(value: &Value<'_>) -> Result<u16, Wrong> {
+    number(value).and_then(|port| match port {
+        0 => Err(wrong(RuleError::Port)),
+        port => Ok(port),
+    })
+}
+
+fn ports(value: &Value<'_>) -> Result<Vec<u16>, Wrong> {
+    let DeValue::Array(elements) = value.get_ref() else {
+        return Err(wrong("must be a list of ports"));
+    };
+    let at = |element: &Value<'_>| Wrong::Element {
+        key: None,
+        at: element.span(),
+        what: RuleError::Port.to_string(),
+    };
+    elements.iter().map(|element| port(element).map_err(|_| at(element))).collect()
+}
+
+fn boolean(value: &Value<'_>) -> Result<bool, Wrong> {
+    match value.get_ref() {
+        DeValue::Boolean(said) => Ok(*said),
+        DeValue::String(_)
+        | DeValue::Integer(_)
+        | DeValue::Float(_)
+        | DeValue::Datetime(_)
+        | DeValue::Array(_)
+        | DeValue::Table(_) => Err(wrong("must be true or false")),
+    }
+}
+
+fn connect(value: &Value<'_>) -> Result<SocketAddr, Wrong> {
+    text(value)?
+        .parse()
+        .map_err(|_| wrong("not an address with its port; write for example \"10.1.2.3:443\""))
+}
+
+fn tcp(value: &Value<'_>) -> Result<TcpRule, Wrong> {
+    TcpRule::parse(&text(value)?).map_err(wrong)
+}

@@ -1,0 +1,153 @@
+//! `[secret.NAME]`: where a secret may go. Its value is never in a file of this kind.
+
+use super::keys::{BUDGET, Take, Value, Wrong, fill, list, scalar, set, table, text, wrong};
+use crate::net::{
+    Budget, Capture, ClientAuth, Grant, HmacAlgorithm, HmacEncoding, HostPattern, Kind, Message,
+    Method, PathPattern, SecretDecl, SecretName, Shape, Slot, TokenUrl, header_name,
+};
+
+/// A declaration as the file has it.
+#[derive(Debug, Default)]
+struct Raw {
+    hosts: Vec<HostPattern>,
+    slots: Option<Vec<Slot>>,
+    methods: Option<Vec<Method>>,
+    paths: Option<Vec<PathPattern>>,
+    shape: Option<Shape>,
+    env: Option<String>,
+    captures: Vec<Capture>,
+    budget: Budget,
+    kind: Option<String>,
+    region: Option<String>,
+    service: Option<String>,
+    header: Option<String>,
+    algorithm: Option<HmacAlgorithm>,
+    encoding: Option<HmacEncoding>,
+    prefix: Option<String>,
+    message: Option<Message>,
+    timestamp_header: Option<String>,
+    token_url: Option<TokenUrl>,
+    grant: Option<Grant>,
+    client_id: Option<String>,
+    client_secret: Option<SecretName>,
+    auth: Option<ClientAuth>,
+    scope: Option<String>,
+}
+
+const KEYS: [(&str, Take<Raw>); 23] = [
+    ("hosts", |raw, value| fill(&mut raw.hosts, list(value))),
+    ("slots", |raw, value| set(&mut raw.slots, list(value))),
+    ("methods", |raw, value| set(&mut raw.methods, list(value))),
+    ("paths", |raw, value| set(&mut raw.paths, list(value))),
+    ("shape", |raw, value| set(&mut raw.shape, scalar(value))),
+    ("env", |raw, value| set(&mut raw.env, text(value))),
+    ("captures", |raw, value| fill(&mut raw.captures, list(value))),
+    ("budget", |raw, value| table(&mut raw.budget, &BUDGET, value)),
+    ("kind", |raw, value| set(&mut raw.kind, kind(value))),
+    ("region", |raw, value| set(&mut raw.region, plain(value))),
+    ("service", |raw, value| set(&mut raw.service, plain(value))),
+    ("header", |raw, value| set(&mut raw.header, header(value))),
+    ("algorithm", |raw, value| set(&mut raw.algorithm, scalar(value))),
+    ("encoding", |raw, value| set(&mut raw.encoding, scalar(value))),
+    ("prefix", |raw, value| set(&mut raw.prefix, plain(value))),
+    ("message", |raw, value| set(&mut raw.message, scalar(value))),
+    ("timestamp-header", |raw, value| set(&mut raw.timestamp_header, header(value))),
+    ("token-url", |raw, value| set(&mut raw.token_url, scalar(value))),
+    ("grant", |raw, value| set(&mut raw.grant, scalar(value))),
+    ("client-id", |raw, value| set(&mut raw.client_id, plain(value))),
+    ("client-secret", |raw, value| set(&mut raw.client_secret, scalar(value))),
+    ("auth", |raw, value| set(&mut raw.auth, scalar(value))),
+    ("scope", |raw, value| set(&mut raw.scope, plain(value))),
+];
+
+/// Reads one declaration; what is wrong with it as a whole is `Wrong::Here`.
+pub(super) fn read(name: SecretName, value: &Value<'_>) -> Result<SecretDecl, Wrong> {
+    let mut raw = Raw::default();
+    table(&mut raw, &KEYS, value)?;
+    let kind = raw.kind()?;
+    let base = SecretDecl::token(name, raw.hosts);
+    let secret = SecretDecl {
+        slots: raw.slots.unwrap_or(base.slots),
+        methods: raw.methods.map(|methods| methods.into_iter().collect()),
+        paths: raw.paths,
+        shape: raw.shape.unwrap_or(base.shape),
+        env: raw.env,
+        kind,
+        captures: raw.captures,
+        budget: raw.budget,
+        ..SecretDecl { slots: Vec::new(), shape: Shape::default(), ..base }
+    };
+    secret.check().map_err(wrong)?;
+    Ok(secret)
+}
+
+impl Raw {
+    fn kind(&mut self) -> Result<Kind, Wrong> {
+        let kind = self.kind.clone().unwrap_or_else(|| "token".to_owned());
+        let keys = [
+            ("sigv4", "region", self.region.is_some()),
+            ("sigv4", "service", self.service.is_some()),
+            ("hmac", "header", self.header.is_some()),
+            ("hmac", "algorithm", self.algorithm.is_some()),
+            ("hmac", "encoding", self.encoding.is_some()),
+            ("hmac", "prefix", self.prefix.is_some()),
+            ("hmac", "message", self.message.is_some()),
+            ("hmac", "timestamp-header", self.timestamp_header.is_some()),
+            ("oauth2", "token-url", self.token_url.is_some()),
+            ("oauth2", "grant", self.grant.is_some()),
+            ("oauth2", "client-id", self.client_id.is_some()),
+            ("oauth2", "client-secret", self.client_secret.is_some()),
+            ("oauth2", "auth", self.auth.is_some()),
+            ("oauth2", "scope", self.scope.is_some()),
+        ];
+        let stray = keys.into_iter().find(|(of, _, said)| *said && *of != kind);
+        if let Some((of, key, _)) = stray {
+            return Err(wrong(format!("`{key}` is for `kind = \"{of}\"`")));
+        }
+        Ok(match kind.as_str() {
+            "sigv4" => Kind::SigV4 { region: self.region.take(), service: self.service.take() },
+            "hmac" => Kind::Hmac {
+                header: needed("header", self.header.take())?,
+                algorithm: self.algorithm.unwrap_or_default(),
+                encoding: self.encoding.unwrap_or_default(),
+                prefix: self.prefix.take().unwrap_or_default(),
+                message: self.message.take().unwrap_or_default(),
+                timestamp_header: self.timestamp_header.take(),
+            },
+            "oauth2" => Kind::OAuth2 {
+                token_url: needed("token-url", self.token_url.take())?,
+                grant: self.grant.unwrap_or_default(),
+                client_id: self.client_id.take(),
+                client_secret: self.client_secret.take(),
+                auth: self.auth.unwrap_or_default(),
+                scope: self.scope.take(),
+            },
+            _ => Kind::Token,
+        })
+    }
+}
+
+fn needed<T>(key: &str, value: Option<T>) -> Result<T, Wrong> {
+    value.ok_or_else(|| wrong(format!("`{key}` is missing")))
+}
+
+fn kind(value: &Value<'_>) -> Result<String, Wrong> {
+    let kind = text(value)?;
+    if Kind::NAMES.contains(&kind.as_str()) {
+        return Ok(kind);
+    }
+    Err(wrong(format!("there are {}", Kind::NAMES.join(", "))))
+}
+
+fn header(value: &Value<'_>) -> Result<String, Wrong> {
+    header_name(&text(value)?).map_err(wrong)
+}
+
+/// Text that goes into a header or a form as it is.
+fn plain(value: &Value<'_>) -> Result<String, Wrong> {
+    let text = text(value)?;
+    if text.len() > 256 || !text.chars().all(|c| matches!(c, ' '..='~')) {
+        return Err(wrong("must be one short line of plain characters"));
+    }
+    Ok(text)
+}

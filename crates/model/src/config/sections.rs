@@ -1,0 +1,58 @@
+//! The sections of an operator's file that are about the machine, not about a template.
+
+use std::path::{Path, PathBuf};
+
+use toml::de::DeValue;
+
+use super::Config;
+use super::keys::{Take, Value, Wrong, fill, list, scalar, set, table, wrong};
+use crate::mount::anchor;
+
+const TLS: [(&str, Take<Config>); 1] = [("roots", |config, value| {
+    let roots = list::<PathBuf>(value)?;
+    if roots.iter().any(|root| root.as_os_str().is_empty()) {
+        return Err(wrong("a path is empty"));
+    }
+    let base = config.file.parent().unwrap_or(Path::new("")).to_owned();
+    fill(&mut config.roots, Ok(roots.iter().map(|root| anchor(root, &base, None)).collect()))
+})];
+
+const PROXY: [(&str, Take<Config>); 1] =
+    [("url", |config, value| set(&mut config.proxy, scalar(value)))];
+
+const VAULT: [(&str, Take<Config>); 1] =
+    [("key-command", |config, value| set(&mut config.key_command, command(value)))];
+
+/// Reads `[tls]`, `[proxy]` or `[vault]`.
+pub(super) fn read(config: &mut Config, section: &str, value: &Value<'_>) -> Result<(), Wrong> {
+    match section {
+        "tls" => table(config, &TLS, value),
+        "proxy" => table(config, &PROXY, value),
+        "vault" => table(config, &VAULT, value),
+        _ => Err(wrong("no such section")),
+    }
+}
+
+/// A program and its arguments: a list, or a text without quotes, cut at white space.
+fn command(value: &Value<'_>) -> Result<Vec<String>, Wrong> {
+    let words: Vec<String> = match value.get_ref() {
+        DeValue::String(text) if text.contains(['"', '\'', '\\', '$', '`', '|', ';', '&']) => {
+            return Err(wrong(
+                "no shell reads this; write a list of the program and its arguments",
+            ));
+        }
+        DeValue::String(text) => text.split_whitespace().map(str::to_owned).collect(),
+        DeValue::Integer(_)
+        | DeValue::Float(_)
+        | DeValue::Boolean(_)
+        | DeValue::Datetime(_)
+        | DeValue::Array(_)
+        | DeValue::Table(_) => list(value)?,
+    };
+    match words.first() {
+        Some(program) if !program.is_empty() && !words.iter().any(|it| it.contains('\0')) => {
+            Ok(words)
+        }
+        Some(_) | None => Err(wrong("must name a program")),
+    }
+}
