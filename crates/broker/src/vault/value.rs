@@ -5,7 +5,10 @@
 
 use std::fmt;
 
+use belljar_model::net::Kind;
 use zeroize::Zeroizing;
+
+use super::sign::sigv4::Keys;
 
 /// Shorter ones could be guessed through the scrubber, and would be found in ordinary text.
 pub const MIN_VALUE: usize = 8;
@@ -32,6 +35,15 @@ pub enum ValueError {
     Blank,
 }
 
+/// Why a value does not fit what its secret is declared as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KindError {
+    #[error(
+        "`kind = \"sigv4\"` needs a pair of keys, written ID:SECRET or ID:SECRET:SESSION-TOKEN"
+    )]
+    SigV4,
+}
+
 impl Value {
     /// Takes what was read, without the line break that ends it.
     pub fn new(mut bytes: Zeroizing<Vec<u8>>) -> Result<Self, ValueError> {
@@ -49,6 +61,14 @@ impl Value {
             length if length < MIN_VALUE => Err(ValueError::TooShort),
             _ if is_blank(bytes.first()) || is_blank(bytes.last()) => Err(ValueError::Blank),
             _ => Ok(Self(bytes)),
+        }
+    }
+
+    /// Whether it can be what its secret is declared as.
+    pub fn check(&self, kind: &Kind) -> Result<(), KindError> {
+        match kind {
+            Kind::SigV4 { .. } if Keys::parse(self).is_none() => Err(KindError::SigV4),
+            Kind::SigV4 { .. } | Kind::Token | Kind::Hmac { .. } | Kind::OAuth2 { .. } => Ok(()),
         }
     }
 

@@ -1,0 +1,266 @@
+//! Puts the real values where their placeholders stand.
+//!
+//! **Invariant:** only [`Vault::inject`] lets a value out of the vault, and it takes a [`Permit`] for the
+//! request and a [`Recorded`] for its use.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use belljar_model::net::{Kind, Scheme, SecretName};
+use http::header::{CONTENT_LENGTH, HOST};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue};
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::held::Stands;
+use super::json;
+use super::plan::{Place, Plan, Use, Used, names};
+use super::sent::Lasting;
+use super::sign::sigv4::{self, Keys, SigV4Error};
+use super::sign::{Stamp, hmac};
+use super::spot::{self, Spot};
+use super::value::Value;
+use super::{Secret, Vault};
+use crate::record::Recorded;
+use crate::rules::Permit;
+use crate::scrub::Scrubber;
+
+/// What was put into a request.
+#[derive(Debug)]
+#[must_use]
+pub struct Injected {
+    pub used: Vec<Used>,
+    pub names: BTreeSet<SecretName>,
+    /// Takes all out of the response that was ever put into requests to this host.
+    pub scrubber: Scrubber,
+}
+
+/// Why a request could not be completed. It must not be sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InjectError {
+    #[error("the plan is for another request")]
+    OtherRequest,
+    #[error("the request changed after it was looked at, so that {name} has no place any more")]
+    Changed { name: SecretName },
+    #[error("the value of {name} cannot stand in {slot}")]
+    Unfit { name: SecretName, slot: String },
+    #[error("there is no access token for {name} yet")]
+    NoToken { name: SecretName },
+    #[error("the request cannot be signed with {name}")]
+    SigV4 { name: SecretName, source: SigV4Error },
+    #[error("the body was to be signed or filled for {name} and is not there")]
+    NoBody { name: SecretName },
+}
+
+impl Vault {
+    /// Completes a request that was permitted, planned and recorded.
+    pub fn inject(
+        &self,
+        permit: &Permit,
+        _recorded: &Recorded,
+        plan: Plan,
+        parts: &mut Parts,
+        mut body: Option<&mut Vec<u8>>,
+    ) -> Result<Injected, InjectError> {
+        if plan.target != *permit.target() || permit.scheme() != Scheme::Https && !plan.is_empty() {
+            return Err(InjectError::OtherRequest);
+        }
+        let used = plan.uses(self).collect();
+        // Signatures last: they are made over what the others put in.
+        let (slots, signed): (Vec<&Use>, Vec<&Use>) =
+            plan.uses.iter().partition(|used| matches!(used.place, Place::Slot(..)));
+        let mut out = Vec::new();
+        for used in slots.into_iter().chain(signed) {
+            let Some(secret) = self.secrets.get(used.secret) else {
+                return Err(InjectError::OtherRequest);
+            };
+            let step = Step { permit, plan: &plan, secret };
+            match &used.place {
+                Place::Slot(_, spot) => {
+                    let value = self.value_of(used, secret, plan.now)?;
+                    step.fill(spot, &value, parts, body.as_deref_mut())?;
+                    let lasts = match Arc::ptr_eq(&value, &secret.value) {
+                        true => Lasting::Secret,
+                        false => Lasting::Token,
+                    };
+                    out.push(secret.travelled(value, lasts));
+                }
+                Place::SigV4(scope) => {
+                    step.sigv4(scope, parts, body.as_deref().map(Vec::as_slice))?;
+                    out.extend(secret.travelling());
+                }
+                Place::Hmac => step.hmac(parts, body.as_deref().map(Vec::as_slice))?,
+            }
+        }
+        let names = names(self, plan.uses);
+        Ok(Injected { used, names, scrubber: self.remember(permit.target(), out) })
+    }
+
+    fn value_of(
+        &self,
+        used: &Use,
+        secret: &Secret,
+        now: std::time::SystemTime,
+    ) -> Result<Arc<Value>, InjectError> {
+        let name = || secret.decl.name.clone();
+        match (&used.stands, &secret.decl.kind) {
+            (Stands::Captured(value), _) => Ok(Arc::clone(value)),
+            (Stands::Own, Kind::Token) => Ok(Arc::clone(&secret.value)),
+            (Stands::Own, Kind::OAuth2 { .. }) => {
+                secret.token.current(now).ok_or_else(|| InjectError::NoToken { name: name() })
+            }
+            (Stands::Own, Kind::SigV4 { .. } | Kind::Hmac { .. })
+            | (Stands::AccessId | Stands::Key, _) => {
+                Err(InjectError::Unfit { name: name(), slot: "a slot".to_owned() })
+            }
+        }
+    }
+}
+
+/// One secret on its way into a request.
+struct Step<'a> {
+    permit: &'a Permit,
+    plan: &'a Plan,
+    secret: &'a Secret,
+}
+
+impl Step<'_> {
+    fn fill(
+        &self,
+        spot: &Spot,
+        value: &Value,
+        parts: &mut Parts,
+        body: Option<&mut Vec<u8>>,
+    ) -> Result<(), InjectError> {
+        match spot {
+            Spot::Header { name, form } => {
+                let known = |text: &str| self.plan.held.get(text).map(drop);
+                let now = parts.headers.get(name).and_then(|value| spot::in_header(value, known));
+                if now.is_none_or(|(now, ())| now != *form) {
+                    return Err(self.changed());
+                }
+                let header = form.fill(value.expose()).ok_or_else(|| self.unfit(name.as_str()))?;
+                parts.headers.insert(name, header);
+            }
+            Spot::Query { name } => {
+                let known = |(key, value): (&str, &str)| {
+                    key == name && self.plan.held.get(&spot::decoded(value)).is_some()
+                };
+                if !spot::parameters(&parts.uri).any(known) {
+                    return Err(self.changed());
+                }
+                let uri = spot::with_parameter(&parts.uri, name, value.expose());
+                parts.uri = uri.ok_or_else(|| self.unfit(name))?;
+            }
+            Spot::Json { pointer } => {
+                let body = body.ok_or_else(|| self.no_body())?;
+                self.fill_json(pointer, value, body)?;
+                if parts.headers.contains_key(CONTENT_LENGTH) {
+                    parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_json(
+        &self,
+        pointer: &str,
+        value: &Value,
+        body: &mut Vec<u8>,
+    ) -> Result<(), InjectError> {
+        let found = json::find(body, pointer).ok().flatten().ok_or_else(|| self.changed())?;
+        if self.plan.held.get(&found.text).is_none() {
+            return Err(self.changed());
+        }
+        let text = std::str::from_utf8(value.expose()).map_err(|_| self.unfit(pointer))?;
+        let filled = json::replace(body, &found.span, text).ok_or_else(|| self.unfit(pointer))?;
+        let mut old = std::mem::replace(body, filled);
+        old.zeroize(); // another slot may have been filled in it
+        Ok(())
+    }
+
+    fn sigv4(
+        &self,
+        scope: &sigv4::Scope,
+        parts: &mut Parts,
+        body: Option<&[u8]>,
+    ) -> Result<(), InjectError> {
+        let Some(keys) = Keys::parse(&self.secret.value) else {
+            return Err(self.unfit("authorization"));
+        };
+        let host = self.host();
+        if parts.headers.contains_key(HOST) {
+            let value = HeaderValue::from_str(&host).map_err(|_| self.unfit("host"))?;
+            parts.headers.insert(HOST, value);
+        }
+        let request = sigv4::Request {
+            method: parts.method.as_str(),
+            path: parts.uri.path(),
+            query: parts.uri.query().unwrap_or_default(),
+            host: &host,
+            body,
+        };
+        let stamp = Stamp::at(self.plan.now);
+        sigv4::sign(&keys, scope, &stamp, &request, &mut parts.headers)
+            .map_err(|source| InjectError::SigV4 { name: self.name(), source })
+    }
+
+    fn hmac(&self, parts: &mut Parts, body: Option<&[u8]>) -> Result<(), InjectError> {
+        let Kind::Hmac { header, algorithm, encoding, prefix, message, timestamp_header } =
+            &self.secret.decl.kind
+        else {
+            return Err(self.changed());
+        };
+        if self.secret.signs_body() && body.is_none() {
+            return Err(self.no_body());
+        }
+        let timestamp = hmac::timestamp(self.plan.now);
+        let host = self.host();
+        let request = hmac::Request {
+            method: parts.method.as_str(),
+            host: &host,
+            path: parts.uri.path(),
+            query: parts.uri.query().unwrap_or_default(),
+            body: body.unwrap_or_default(),
+            timestamp: &timestamp,
+        };
+        let code = hmac::code(&self.secret.value, *algorithm, *encoding, message, &request);
+        let code = Zeroizing::new(format!("{prefix}{code}"));
+        self.set(parts, header, &code)?;
+        timestamp_header.as_ref().map_or(Ok(()), |header| self.set(parts, header, &timestamp))
+    }
+
+    fn set(&self, parts: &mut Parts, name: &str, value: &str) -> Result<(), InjectError> {
+        let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| self.unfit(name))?;
+        let mut value = HeaderValue::from_str(value).map_err(|_| self.unfit(name))?;
+        value.set_sensitive(true);
+        parts.headers.insert(header, value);
+        Ok(())
+    }
+
+    /// What the request says in `Host`.
+    fn host(&self) -> String {
+        let target = self.permit.target();
+        match self.permit.port() {
+            port if port == self.permit.scheme().port() => target.to_string(),
+            port => format!("{target}:{port}"),
+        }
+    }
+
+    fn name(&self) -> SecretName {
+        self.secret.decl.name.clone()
+    }
+
+    fn changed(&self) -> InjectError {
+        InjectError::Changed { name: self.name() }
+    }
+
+    fn unfit(&self, slot: &str) -> InjectError {
+        InjectError::Unfit { name: self.name(), slot: slot.to_owned() }
+    }
+
+    fn no_body(&self) -> InjectError {
+        InjectError::NoBody { name: self.name() }
+    }
+}

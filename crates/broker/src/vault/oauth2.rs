@@ -1,0 +1,294 @@
+//! Access tokens that are fetched on the host with a refresh token or a client's secret (RFC 6749).
+//!
+//! The box has a placeholder for an access token and nothing to refresh. Here is what is asked and how
+//! the answer is read; whoever calls carries the one to the token's server and the other back.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use belljar_model::net::{ClientAuth, Grant, Kind, SecretName, TokenUrl};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use super::held::Stands;
+use super::percent::encode;
+use super::plan::{Place, Plan, Use};
+use super::value::{Value, ValueError};
+use super::{Secret, Vault};
+use crate::record::Recorded;
+
+/// The access token of one secret, as far as there is one.
+#[derive(Debug, Default)]
+pub(super) struct Token {
+    state: Mutex<State>,
+    /// Held by whoever fetches, so that many requests at once fetch one token.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    access: Option<(Arc<Value>, SystemTime)>,
+    /// The newest refresh token, if the server gave another than was sealed.
+    refresh: Option<Arc<Value>>,
+}
+
+/// What to ask a token's server: a `POST` over verified TLS, to nobody else. Redirects are not followed.
+pub struct TokenRequest {
+    pub name: SecretName,
+    pub url: TokenUrl,
+    pub headers: HeaderMap,
+    pub body: Zeroizing<Vec<u8>>,
+}
+
+/// What it answered.
+pub struct Fetched {
+    pub status: StatusCode,
+    pub body: Zeroizing<Vec<u8>>,
+}
+
+/// Why there is no access token.
+#[derive(Debug, thiserror::Error)]
+pub enum RefreshError {
+    #[error("ask for an access token of {name}")]
+    Fetch { name: SecretName, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the token's server refused {name}: {status}{reason}")]
+    Refused { name: SecretName, status: StatusCode, reason: Reason },
+    #[error("the token's server answered about {name} in another form than RFC 6749 has")]
+    Answer { name: SecretName },
+    #[error("the access token for {name} cannot be used")]
+    Value { name: SecretName, source: ValueError },
+    #[error("the request to the token's server cannot be made with {name}")]
+    Request { name: SecretName },
+}
+
+/// The error code of the server, if it gave one that is safe to repeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason(Option<String>);
+
+/// Fetched anew so long before its end, so that none expires on its way.
+const MARGIN: Duration = Duration::from_secs(60);
+/// How long a token is taken to last if the server does not say.
+const UNSAID: Duration = Duration::from_secs(300);
+/// No clock or server makes us keep one for longer.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+impl Vault {
+    /// Sees to it that every access token that a plan needs is there. `fetch` carries a request out.
+    pub async fn refresh<F, A, E>(
+        &self,
+        _recorded: &Recorded,
+        plan: &Plan,
+        fetch: F,
+    ) -> Result<(), RefreshError>
+    where
+        F: Fn(TokenRequest) -> A,
+        A: Future<Output = Result<Fetched, E>>,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        for secret in plan.uses.iter().filter_map(|used| self.fetched(used)) {
+            let _turn = secret.token.turn.lock().await;
+            if secret.token.current(plan.now).is_some() {
+                continue;
+            }
+            let name = || secret.decl.name.clone();
+            let request =
+                secret.token_request().ok_or_else(|| RefreshError::Request { name: name() })?;
+            let answer = fetch(request).await;
+            let answer = answer
+                .map_err(|source| RefreshError::Fetch { name: name(), source: source.into() })?;
+            secret.take(&answer, plan.now)?;
+        }
+        Ok(())
+    }
+
+    /// The secret of a use whose value is fetched.
+    fn fetched(&self, used: &Use) -> Option<&Secret> {
+        let secret = self.secrets.get(used.secret)?;
+        let is_own = matches!((&used.stands, &used.place), (Stands::Own, Place::Slot(..)));
+        (is_own && matches!(secret.decl.kind, Kind::OAuth2 { .. })).then_some(secret)
+    }
+}
+
+impl Token {
+    /// The access token, as long as it is good.
+    pub(super) fn current(&self, now: SystemTime) -> Option<Arc<Value>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (token, until) = state.access.as_ref()?;
+        (now < *until).then(|| Arc::clone(token))
+    }
+
+    fn refresh(&self) -> Option<Arc<Value>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).refresh.clone()
+    }
+
+    fn set(&self, access: Arc<Value>, until: SystemTime, refresh: Option<Arc<Value>>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.access = Some((access, until));
+        if refresh.is_some() {
+            state.refresh = refresh;
+        }
+    }
+}
+
+impl Secret {
+    /// The request for a new access token; `None` if this is no such secret or cannot be written.
+    pub(super) fn token_request(&self) -> Option<TokenRequest> {
+        let Kind::OAuth2 { token_url, grant, client_id, auth, scope, .. } = &self.decl.kind else {
+            return None;
+        };
+        let own = self.token.refresh().unwrap_or_else(|| Arc::clone(&self.value));
+        let mut form = Form::default();
+        let client_secret = match grant {
+            Grant::RefreshToken => {
+                form.add("grant_type", b"refresh_token");
+                form.add("refresh_token", own.expose());
+                self.client_secret.as_ref().map(|value| value.expose())
+            }
+            Grant::ClientCredentials => {
+                form.add("grant_type", b"client_credentials");
+                Some(self.value.expose())
+            }
+        };
+        if let Some(scope) = scope {
+            form.add("scope", scope.as_bytes());
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+        headers.insert(CONTENT_TYPE, kind);
+        match (auth, client_id, client_secret) {
+            (ClientAuth::Basic, Some(id), Some(secret)) => {
+                headers.insert(AUTHORIZATION, basic(id, secret)?);
+            }
+            (ClientAuth::Basic, None, _) | (ClientAuth::Basic, _, None) => return None,
+            (ClientAuth::Body, id, secret) => {
+                id.iter().for_each(|id| form.add("client_id", id.as_bytes()));
+                secret.iter().for_each(|secret| form.add("client_secret", secret));
+            }
+        }
+        let body = Zeroizing::new(form.0.as_bytes().to_vec());
+        Some(TokenRequest { name: self.decl.name.clone(), url: token_url.clone(), headers, body })
+    }
+
+    /// Reads the answer and keeps what it gives.
+    pub(super) fn take(&self, answer: &Fetched, now: SystemTime) -> Result<(), RefreshError> {
+        let name = || self.decl.name.clone();
+        if answer.status != StatusCode::OK {
+            let reason = Reason::of(&answer.body);
+            return Err(RefreshError::Refused { name: name(), status: answer.status, reason });
+        }
+        let read: Answer<'_> = serde_json::from_slice(&answer.body)
+            .map_err(|_| RefreshError::Answer { name: name() })?;
+        if read.token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+            return Err(RefreshError::Answer { name: name() });
+        }
+        let value = |text: &str| {
+            let value = Value::new(Zeroizing::new(text.as_bytes().to_vec())).map(Arc::new);
+            value.map_err(|source| RefreshError::Value { name: name(), source })
+        };
+        let access = value(read.access_token)?;
+        let refresh = read.refresh_token.map(value).transpose()?;
+        let lasts = read.expires_in.map_or(UNSAID, Seconds::duration);
+        let until = now + lasts.saturating_sub(MARGIN.min(lasts / 2));
+        self.token.set(access, until, refresh);
+        Ok(())
+    }
+}
+
+/// RFC 6749 §5.1. A token with an escape in it is none: they are visible ASCII (appendix A.12).
+#[derive(Deserialize)]
+struct Answer<'a> {
+    access_token: &'a str,
+    token_type: Option<&'a str>,
+    expires_in: Option<Seconds>,
+    refresh_token: Option<&'a str>,
+}
+
+/// A number, which some servers write as a text.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Seconds {
+    Number(u64),
+    Text(String),
+}
+
+impl Seconds {
+    fn duration(self) -> Duration {
+        let seconds = match self {
+            Self::Number(seconds) => Some(seconds),
+            Self::Text(text) => text.parse().ok(),
+        };
+        seconds.map_or(UNSAID, Duration::from_secs).min(LONGEST)
+    }
+}
+
+impl Reason {
+    fn of(body: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        struct Refusal {
+            error: String,
+        }
+        let code = serde_json::from_slice::<Refusal>(body).ok().map(|refusal| refusal.error);
+        let is_code = |text: &String| {
+            text.len() <= 40 && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+        };
+        Self(code.filter(is_code))
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |code| write!(f, ", {code}"))
+    }
+}
+
+impl fmt::Debug for TokenRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenRequest").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Fetched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetched").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+/// `application/x-www-form-urlencoded`, wiped when dropped.
+struct Form(Zeroizing<String>);
+
+impl Default for Form {
+    fn default() -> Self {
+        // All at once, so that growing leaves no copies behind.
+        Self(Zeroizing::new(String::with_capacity(3 * super::MAX_VALUE)))
+    }
+}
+
+impl Form {
+    fn add(&mut self, key: &str, value: &[u8]) {
+        if !self.0.is_empty() {
+            self.0.push('&');
+        }
+        self.0.push_str(key);
+        self.0.push('=');
+        encode(value, b"", &mut self.0);
+    }
+}
+
+/// RFC 6749 §2.3.1: both halves are encoded as in a form first.
+fn basic(id: &str, secret: &[u8]) -> Option<HeaderValue> {
+    let mut text = Zeroizing::new(String::new());
+    encode(id.as_bytes(), b"", &mut text);
+    text.push(':');
+    encode(secret, b"", &mut text);
+    let text = Zeroizing::new(format!("Basic {}", STANDARD.encode(text.as_bytes())));
+    let mut value = HeaderValue::from_str(&text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}

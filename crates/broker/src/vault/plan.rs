@@ -1,0 +1,555 @@
+//! Looks for placeholders in a request, and says which secrets go where, or what is wrong.
+//!
+//! Pure. A placeholder may stand in a declared slot of its secret, once, in a request that the rule and
+//! the declaration give the secret to, over TLS. Anywhere else, in any encoding, it stops the request;
+//! and where a secret of ours is used, nobody's own credential goes along or instead.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use belljar_model::net::{Kind, Method, Scheme, SecretDecl, SecretName, Slot, Target};
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::held::{Held, Stands};
+use super::json;
+use super::sign::sigv4;
+use super::spot::{self, Form, Spot};
+use super::{Secret, Vault};
+use crate::rules::Permit;
+
+/// A body that must be seen whole is at most this long.
+pub const MAX_BUFFERED: usize = 16 << 20;
+
+/// Which secrets go where in one request. Made by [`Vault::plan`], used up by [`Vault::inject`].
+#[derive(Debug)]
+#[must_use]
+pub struct Plan {
+    pub(super) target: Target,
+    pub(super) now: SystemTime,
+    pub(super) uses: Vec<Use>,
+    /// Slots in the body that were not looked at yet.
+    unseen: Vec<(usize, String)>,
+    body: BodyNeed,
+    /// The placeholders that it was made with; those of a later moment may be others.
+    pub(super) held: Arc<Held>,
+}
+
+/// What has to happen with the body of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyNeed {
+    /// Passed on while a guard looks for placeholders.
+    Guard,
+    /// Collected, at most [`MAX_BUFFERED`] bytes, shown to [`Vault::look`] and given to [`Vault::inject`].
+    Buffer,
+}
+
+/// One secret in one place.
+#[derive(Debug, Clone)]
+pub(super) struct Use {
+    pub(super) secret: usize,
+    pub(super) stands: Stands,
+    pub(super) place: Place,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Slot(Slot, Spot),
+    SigV4(sigv4::Scope),
+    Hmac,
+}
+
+/// A secret and where it goes, for the record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Used {
+    pub name: SecretName,
+    /// As in a declaration, or `sigv4`, or `hmac:HEADER`.
+    pub slot: String,
+}
+
+/// Why a request is stopped: an alarm, without a value or placeholder in it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
+pub struct Misuse {
+    pub kind: MisuseKind,
+    pub secret: SecretName,
+    pub detail: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MisuseKind {
+    /// A placeholder in the clear.
+    PlainHttp,
+    /// A placeholder toward a host that its secret is not bound to.
+    OtherHost,
+    /// A placeholder in a request that its secret does not go along with.
+    NotGranted,
+    /// A placeholder in a place that is no slot.
+    Elsewhere,
+    /// A placeholder more than once, or beside another credential.
+    Repeated,
+    /// Another credential where one of ours belongs.
+    OwnCredential,
+}
+
+impl MisuseKind {
+    /// How the record calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PlainHttp => "placeholder-in-clear",
+            Self::OtherHost => "placeholder-to-other-host",
+            Self::NotGranted => "placeholder-not-granted",
+            Self::Elsewhere => "placeholder-elsewhere",
+            Self::Repeated => "placeholder-repeated",
+            Self::OwnCredential => "foreign-credential",
+        }
+    }
+}
+
+/// Headers that carry credentials somewhere; where ours are used, no others go (A20).
+const CREDENTIALS: [&str; 9] = [
+    "api-key",
+    "authorization",
+    "job-token",
+    "private-token",
+    "x-access-token",
+    "x-amz-security-token",
+    "x-api-key",
+    "x-auth-token",
+    "x-goog-api-key",
+];
+/// Parameters of the query that do.
+const CREDENTIAL_PARAMETERS: [&str; 7] = [
+    "access_token",
+    "api_key",
+    "apikey",
+    "awsaccesskeyid",
+    "x-amz-credential",
+    "x-amz-security-token",
+    "x-amz-signature",
+];
+
+impl Plan {
+    /// The secrets that go along, for the record that comes first.
+    pub fn uses<'a>(&'a self, vault: &'a Vault) -> impl Iterator<Item = Used> + 'a {
+        self.uses.iter().filter_map(|used| {
+            let decl = &vault.secrets.get(used.secret)?.decl;
+            Some(Used { name: decl.name.clone(), slot: used.place.name(decl) })
+        })
+    }
+
+    pub const fn body(&self) -> BodyNeed {
+        self.body
+    }
+
+    /// Whether nothing is put in.
+    pub fn is_empty(&self) -> bool {
+        self.uses.is_empty()
+    }
+}
+
+impl Place {
+    fn name(&self, decl: &SecretDecl) -> String {
+        match (self, &decl.kind) {
+            (Self::Slot(slot, _), _) => slot.to_string(),
+            (Self::SigV4(_), _) => "sigv4".to_owned(),
+            (Self::Hmac, Kind::Hmac { header, .. }) => format!("hmac:{header}"),
+            (Self::Hmac, Kind::Token | Kind::SigV4 { .. } | Kind::OAuth2 { .. }) => {
+                "hmac".to_owned()
+            }
+        }
+    }
+}
+
+impl Vault {
+    /// Looks at the head of a permitted request.
+    pub fn plan(&self, permit: &Permit, parts: &Parts, now: SystemTime) -> Result<Plan, Misuse> {
+        let held = self.held();
+        let look = Look { vault: self, held: &held, permit, parts };
+        let mut uses = look.in_headers()?;
+        uses.extend(look.in_query()?);
+        look.elsewhere(&uses)?;
+        look.once(&uses)?;
+        look.own_credentials(&uses)?;
+        uses.extend(look.codes());
+        let unseen = look.body_slots();
+        let body = look.body_need(&uses, &unseen);
+        let target = permit.target().clone();
+        Ok(Plan { target, now, uses, unseen, body, held })
+    }
+
+    /// Looks at the body of a request whose plan wants it buffered.
+    pub fn look(
+        &self,
+        permit: &Permit,
+        parts: &Parts,
+        plan: &mut Plan,
+        body: &[u8],
+    ) -> Result<(), Misuse> {
+        let held = Arc::clone(&plan.held);
+        let look = Look { vault: self, held: &held, permit, parts };
+        let mut rest = body.to_vec();
+        for (secret, pointer) in std::mem::take(&mut plan.unseen) {
+            let Some(used) = look.in_body(secret, &pointer, body)? else { continue };
+            if let Ok(Some(found)) = json::find(&rest, &pointer) {
+                rest = json::cut(&rest, &found.span).unwrap_or_default();
+            }
+            // Two secrets may share a slot, and one of them has it.
+            let is_new =
+                |it: &Use| !matches!(&it.place, Place::Slot(Slot::Json(at), _) if *at == pointer);
+            if plan.uses.iter().all(is_new) {
+                plan.uses.push(used);
+            }
+        }
+        match held.finder().text(&rest) {
+            Some(name) => Err(look.found(name, "the body")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One request, while it is looked at.
+struct Look<'a> {
+    vault: &'a Vault,
+    held: &'a Held,
+    permit: &'a Permit,
+    parts: &'a Parts,
+}
+
+impl<'a> Look<'a> {
+    fn in_headers(&self) -> Result<Vec<Use>, Misuse> {
+        let mut uses = Vec::new();
+        for (name, value) in &self.parts.headers {
+            match self.in_header(name, value)? {
+                Some(used) => uses.push(used),
+                None => self.clean(value.as_bytes(), || format!("the header {name}"))?,
+            }
+        }
+        Ok(uses)
+    }
+
+    fn in_header(&self, name: &HeaderName, value: &HeaderValue) -> Result<Option<Use>, Misuse> {
+        if let Some(used) = self.aws(name, value)? {
+            return Ok(Some(used));
+        }
+        let Some((form, found)) = spot::in_header(value, |text| self.held.get(text)) else {
+            return Ok(None);
+        };
+        self.clean(form.rest().as_bytes(), || format!("the header {name}"))?;
+        let Some(secret) = self.vault.secrets.get(found.secret) else { return Ok(None) };
+        let slot = secret.decl.slots.iter().find(|slot| is_slot(slot, name, &form));
+        let Some(slot) = slot.filter(|_| found.stands.may_travel()) else {
+            return Err(self.elsewhere_of(secret, &format!("the header {name}")));
+        };
+        self.granted(secret)?;
+        let spot = Spot::Header { name: name.clone(), form };
+        let place = Place::Slot(slot.clone(), spot);
+        Ok(Some(Use { secret: found.secret, stands: found.stands.clone(), place }))
+    }
+
+    /// A signature of AWS that was made with a placeholder.
+    fn aws(&self, name: &HeaderName, value: &HeaderValue) -> Result<Option<Use>, Misuse> {
+        let claim = value.to_str().ok().and_then(sigv4::Claim::parse);
+        let Some(claim) = claim.filter(|_| name == AUTHORIZATION) else { return Ok(None) };
+        let Some(found) = self.held.get(&claim.id) else { return Ok(None) };
+        let Some(secret) = self.vault.secrets.get(found.secret) else { return Ok(None) };
+        let Kind::SigV4 { region, service } = &secret.decl.kind else { return Ok(None) };
+        self.granted(secret)?;
+        let place = Place::SigV4(claim.scope(region.as_deref(), service.as_deref()));
+        Ok(Some(Use { secret: found.secret, stands: found.stands.clone(), place }))
+    }
+
+    fn in_query(&self) -> Result<Vec<Use>, Misuse> {
+        let mut uses = Vec::new();
+        for (key, value) in spot::parameters(&self.parts.uri) {
+            let found = self.held.get(&spot::decoded(value));
+            let secret =
+                found.and_then(|found| Some((found, self.vault.secrets.get(found.secret)?)));
+            let Some((found, secret)) = secret else {
+                self.clean(value.as_bytes(), || "the query".to_owned())?;
+                self.clean(spot::decoded(value).as_bytes(), || "the query".to_owned())?;
+                continue;
+            };
+            let slot = Slot::Query(key.to_owned());
+            if !secret.decl.slots.contains(&slot) || !found.stands.may_travel() {
+                return Err(self.elsewhere_of(secret, "the query"));
+            }
+            self.granted(secret)?;
+            let place = Place::Slot(slot, Spot::Query { name: key.to_owned() });
+            uses.push(Use { secret: found.secret, stands: found.stands.clone(), place });
+        }
+        Ok(uses)
+    }
+
+    /// What the two above did not look at: path, names, and what only shows when all is joined.
+    fn elsewhere(&self, uses: &[Use]) -> Result<(), Misuse> {
+        let uri = &self.parts.uri;
+        self.clean(uri.path().as_bytes(), || "the path".to_owned())?;
+        self.clean(spot::decoded(uri.path()).as_bytes(), || "the path".to_owned())?;
+        for (key, _) in spot::parameters(uri) {
+            self.clean(key.as_bytes(), || "the query".to_owned())?;
+        }
+        for name in self.parts.headers.keys() {
+            self.clean(name.as_str().as_bytes(), || "the name of a header".to_owned())?;
+        }
+        let in_query =
+            uses.iter().any(|used| matches!(&used.place, Place::Slot(Slot::Query(_), _)));
+        if !in_query {
+            self.clean(uri.query().unwrap_or_default().as_bytes(), || "the query".to_owned())?;
+        }
+        Ok(())
+    }
+
+    /// Each slot holds one credential, and each secret stands in it once (B02).
+    fn once(&self, uses: &[Use]) -> Result<(), Misuse> {
+        for used in uses {
+            let Some(secret) = self.vault.secrets.get(used.secret) else { continue };
+            let (count, place) = match &used.place {
+                Place::Slot(_, Spot::Header { name, .. }) => {
+                    (self.parts.headers.get_all(name).iter().count(), name.as_str())
+                }
+                Place::Slot(_, Spot::Query { name }) => {
+                    let same = |(key, _): &(&str, &str)| spot::decoded(key) == *name;
+                    (spot::parameters(&self.parts.uri).filter(same).count(), name.as_str())
+                }
+                Place::SigV4(_) => {
+                    (self.parts.headers.get_all(AUTHORIZATION).iter().count(), "authorization")
+                }
+                Place::Slot(_, Spot::Json { .. }) | Place::Hmac => continue,
+            };
+            if count > 1 {
+                let name = &secret.decl.name;
+                let detail =
+                    format!("{place} is there {count} times beside the placeholder of {name}");
+                return Err(misuse(MisuseKind::Repeated, secret, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where secrets of ours go, no other credential does (A20): an agent with a key of its own could
+    /// carry anything to an account of its own.
+    fn own_credentials(&self, uses: &[Use]) -> Result<(), Misuse> {
+        let Some(first) = self.granted_secrets().next() else { return Ok(()) };
+        let is_used = |name: &str| {
+            uses.iter().any(|used| match &used.place {
+                Place::Slot(_, Spot::Header { name: used, .. }) => used == name,
+                Place::SigV4(_) => name == "authorization" || name == "x-amz-security-token",
+                Place::Slot(_, Spot::Query { .. } | Spot::Json { .. }) | Place::Hmac => false,
+            })
+        };
+        let own = |secret: &Secret, what: String| {
+            let detail = format!(
+                "{what} toward {} holds another credential than the placeholder of {}",
+                self.permit.target(),
+                secret.decl.name
+            );
+            Err(misuse(MisuseKind::OwnCredential, secret, detail))
+        };
+        for name in self.parts.headers.keys().map(HeaderName::as_str) {
+            if is_used(name) {
+                continue;
+            }
+            let of_slot = self.granted_secrets().find(|secret| {
+                let mut slots = secret.decl.slots.iter();
+                slots.any(|slot| matches!(slot, Slot::Header(slot) if slot == name))
+            });
+            let known = CREDENTIALS.contains(&name).then_some(first);
+            if let Some(secret) = of_slot.or(known) {
+                return own(secret, format!("the header {name}"));
+            }
+        }
+        for (key, _) in spot::parameters(&self.parts.uri) {
+            let key = spot::decoded(key);
+            let used = |it: &Use| matches!(&it.place, Place::Slot(_, Spot::Query { name }) if *name == key);
+            if uses.iter().any(used) {
+                continue;
+            }
+            let slot = Slot::Query(key.clone());
+            let of_slot = self.granted_secrets().find(|secret| secret.decl.slots.contains(&slot));
+            let is_known = CREDENTIAL_PARAMETERS.contains(&key.to_ascii_lowercase().as_str());
+            if let Some(secret) = of_slot.or(is_known.then_some(first)) {
+                return own(secret, "the query".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Codes that are made for every request which their secret covers.
+    fn codes(&self) -> Vec<Use> {
+        let indexed = self.vault.secrets.iter().enumerate();
+        let hmac = indexed.filter(|(_, secret)| {
+            matches!(secret.decl.kind, Kind::Hmac { .. }) && self.granted(secret).is_ok()
+        });
+        let used = |(at, _)| Use { secret: at, stands: Stands::Key, place: Place::Hmac };
+        hmac.map(used).collect()
+    }
+
+    /// Slots in the body of secrets that this request may carry.
+    fn body_slots(&self) -> Vec<(usize, String)> {
+        let mut slots = Vec::new();
+        for (at, secret) in self.vault.secrets.iter().enumerate() {
+            for slot in &secret.decl.slots {
+                if let Slot::Json(pointer) = slot
+                    && is_json(&self.parts.headers)
+                    && self.granted(secret).is_ok()
+                {
+                    slots.push((at, pointer.clone()));
+                }
+            }
+        }
+        slots
+    }
+
+    fn body_need(&self, uses: &[Use], unseen: &[(usize, String)]) -> BodyNeed {
+        let needs = |used: &Use| match &used.place {
+            Place::Slot(..) => false,
+            Place::SigV4(_) => sigv4::needs_body(&self.parts.headers),
+            Place::Hmac => self.vault.secrets.get(used.secret).is_some_and(Secret::signs_body),
+        };
+        if unseen.is_empty() && !uses.iter().any(needs) {
+            BodyNeed::Guard
+        } else {
+            BodyNeed::Buffer
+        }
+    }
+
+    /// A slot in a body that is at hand.
+    fn in_body(&self, at: usize, pointer: &str, body: &[u8]) -> Result<Option<Use>, Misuse> {
+        let Some(secret) = self.vault.secrets.get(at) else { return Ok(None) };
+        let found = match json::find(body, pointer) {
+            Ok(found) => found,
+            Err(json::JsonError::Malformed) => return Ok(None), // then it is guarded like any other
+            Err(error @ json::JsonError::Twice) => {
+                let detail = format!("the body {error} of {}", secret.decl.name);
+                return Err(misuse(MisuseKind::Repeated, secret, detail));
+            }
+        };
+        let Some(found) = found else { return Ok(None) };
+        let own = || {
+            let name = &secret.decl.name;
+            let detail = format!(
+                "{pointer} in the body holds another credential than the placeholder of {name}"
+            );
+            misuse(MisuseKind::OwnCredential, secret, detail)
+        };
+        let placeholder = self.held.get(&found.text).ok_or_else(own)?;
+        let of = self.vault.secrets.get(placeholder.secret).ok_or_else(own)?;
+        let slot = Slot::Json(pointer.to_owned());
+        if !of.decl.slots.contains(&slot) || !placeholder.stands.may_travel() {
+            return Err(self.elsewhere_of(of, "the body"));
+        }
+        self.granted(of)?;
+        let place = Place::Slot(slot, Spot::Json { pointer: pointer.to_owned() });
+        Ok(Some(Use { secret: placeholder.secret, stands: placeholder.stands.clone(), place }))
+    }
+
+    /// The secrets of the rule that are bound to this host.
+    fn granted_secrets(&self) -> impl Iterator<Item = &'a Secret> {
+        let (rule, target) = (self.permit.secrets(), self.permit.target());
+        let granted = move |it: &&Secret| rule.contains(&it.decl.name) && it.decl.is_for(target);
+        self.vault.secrets.iter().filter(granted)
+    }
+
+    /// Whether this request may carry a secret.
+    fn granted(&self, secret: &Secret) -> Result<(), Misuse> {
+        let decl = &secret.decl;
+        let (name, target) = (&decl.name, self.permit.target());
+        let refuse = |kind, why: fmt::Arguments<'_>| {
+            Err(misuse(kind, secret, format!("the placeholder of {name} {why}")))
+        };
+        if !decl.is_for(target) {
+            return refuse(
+                MisuseKind::OtherHost,
+                format_args!("toward {target}, which {name} is not bound to"),
+            );
+        }
+        if self.permit.scheme() != Scheme::Https {
+            return refuse(MisuseKind::PlainHttp, format_args!("toward {target} without TLS"));
+        }
+        if !self.permit.secrets().contains(name) {
+            let rule = self.permit.rule();
+            return refuse(
+                MisuseKind::NotGranted,
+                format_args!("in a request of the rule `{rule}`, which does not give it {name}"),
+            );
+        }
+        let method = self.parts.method.as_str().parse::<Method>();
+        let covers = |method: &Method| decl.covers(target, method, self.parts.uri.path());
+        if !method.as_ref().is_ok_and(covers) {
+            return refuse(
+                MisuseKind::NotGranted,
+                format_args!("with a method or path that {name} is not for"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Refuses bytes that tell a placeholder in any encoding.
+    fn clean(&self, bytes: &[u8], place: impl Fn() -> String) -> Result<(), Misuse> {
+        match self.held.finder().text(bytes) {
+            Some(name) => Err(self.found(name, &place())),
+            None => Ok(()),
+        }
+    }
+
+    /// What is wrong with a placeholder that was found outside of all slots.
+    fn found(&self, name: &str, place: &str) -> Misuse {
+        match self.vault.secrets.iter().find(|secret| secret.decl.name.as_str() == name) {
+            Some(secret) => self.elsewhere_of(secret, place),
+            None => unreachable!("only placeholders of secrets are looked for"),
+        }
+    }
+
+    fn elsewhere_of(&self, secret: &Secret, place: &str) -> Misuse {
+        let (name, target) = (&secret.decl.name, self.permit.target());
+        if !secret.decl.is_for(target) {
+            let detail = format!(
+                "the placeholder of {name} in {place} toward {target}, which {name} is not bound to"
+            );
+            return misuse(MisuseKind::OtherHost, secret, detail);
+        }
+        let detail = format!("the placeholder of {name} in {place}, which is no slot of {name}");
+        misuse(MisuseKind::Elsewhere, secret, detail)
+    }
+}
+
+impl Stands {
+    /// Whether a value takes its place in a request.
+    const fn may_travel(&self) -> bool {
+        match self {
+            Self::Own | Self::Captured(_) => true,
+            Self::AccessId | Self::Key => false,
+        }
+    }
+}
+
+fn misuse(kind: MisuseKind, secret: &Secret, detail: String) -> Misuse {
+    Misuse { kind, secret: secret.decl.name.clone(), detail }
+}
+
+/// Whether a header is this slot.
+fn is_slot(slot: &Slot, name: &HeaderName, form: &Form) -> bool {
+    match slot {
+        Slot::Header(slot) => slot == name.as_str() && (!form.is_basic() || *name == AUTHORIZATION),
+        Slot::Basic => *name == AUTHORIZATION && form.is_basic(),
+        Slot::Query(_) | Slot::Json(_) => false,
+    }
+}
+
+/// Whether the body is plain JSON. What is packed can have no slot, and is guarded as it is.
+fn is_json(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = text(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let packed = !matches!(text(CONTENT_ENCODING), "" | "identity");
+    (kind == "application/json" || kind.ends_with("+json")) && !packed
+}
+
+/// The names of the secrets that were used, for who limits what they cost.
+pub(super) fn names(vault: &Vault, uses: Vec<Use>) -> BTreeSet<SecretName> {
+    let of = |used: Use| Some(vault.secrets.get(used.secret)?.decl.name.clone());
+    uses.into_iter().filter_map(of).collect()
+}

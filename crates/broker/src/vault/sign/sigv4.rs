@@ -1,0 +1,300 @@
+//! AWS Signature Version 4: what the box signed with a placeholder is signed anew with the real key.
+//!
+//! Nothing of the old signature is believed or checked; only its scope and list of headers are read, as
+//! wishes. Time and scope are ours. Requests whose chunks are signed one by one, and URLs that carry
+//! their signature, are refused: those cannot be signed anew here.
+
+use aws_lc_rs::{digest, hmac};
+use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use zeroize::Zeroizing;
+
+use super::Stamp;
+use crate::vault::percent::{decode, encode, to_hex};
+use crate::vault::value::Value;
+
+pub(in crate::vault) const SCHEME: &str = "AWS4-HMAC-SHA256";
+const CONTENT_HASH: HeaderName = HeaderName::from_static("x-amz-content-sha256");
+const DATE: HeaderName = HeaderName::from_static("x-amz-date");
+const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
+/// Bodies that are not part of the signature.
+const UNSIGNED: [&str; 2] = ["UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"];
+/// Headers that the broker or a hop after it may set by itself; AWS does not ask for them.
+const UNSTABLE: [&str; 9] = [
+    "accept-encoding",
+    "authorization",
+    "connection",
+    "content-length",
+    "expect",
+    "te",
+    "transfer-encoding",
+    "user-agent",
+    "x-amzn-trace-id",
+];
+
+/// The keys of an account, out of `ID:SECRET` or `ID:SECRET:SESSION-TOKEN`.
+pub(in crate::vault) struct Keys<'a> {
+    pub(in crate::vault) id: &'a str,
+    secret: &'a [u8],
+    pub(in crate::vault) session: Option<&'a str>,
+}
+
+/// What the box's signature asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::vault) struct Claim {
+    /// The access key id that it was made with: a placeholder.
+    pub(in crate::vault) id: String,
+    region: String,
+    service: String,
+    headers: Vec<String>,
+}
+
+/// Which signature is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::vault) struct Scope {
+    region: String,
+    service: String,
+    headers: Vec<String>,
+}
+
+/// Why a request cannot be signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SigV4Error {
+    #[error(
+        "its chunks are signed one by one; let the client sign the whole body, or leave it unsigned"
+    )]
+    Chunked,
+    #[error("`x-amz-content-sha256` is no hash")]
+    Hash,
+    #[error("its body was to be hashed and is not there")]
+    NoBody,
+    #[error("it has no host to sign")]
+    NoHost,
+    #[error("a header that is to be signed holds bytes beyond ASCII")]
+    Header,
+}
+
+/// What is signed.
+pub(in crate::vault) struct Request<'a> {
+    pub(in crate::vault) method: &'a str,
+    /// As spelled in the request.
+    pub(in crate::vault) path: &'a str,
+    pub(in crate::vault) query: &'a str,
+    /// What the `Host` header says, or will say.
+    pub(in crate::vault) host: &'a str,
+    pub(in crate::vault) body: Option<&'a [u8]>,
+}
+
+impl<'a> Keys<'a> {
+    /// `None` if the value is not `ID:SECRET`.
+    pub(in crate::vault) fn parse(value: &'a Value) -> Option<Self> {
+        let mut parts = std::str::from_utf8(value.expose()).ok()?.splitn(3, ':');
+        let (id, secret, session) = (parts.next()?, parts.next()?, parts.next());
+        let is_id = (8..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric());
+        let is_secret = secret.len() >= 16 && secret.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_session = session.is_none_or(|text| {
+            text.len() >= 16 && text.bytes().all(|byte| byte.is_ascii_graphic())
+        });
+        (is_id && is_secret && is_session).then_some(Self {
+            id,
+            secret: secret.as_bytes(),
+            session,
+        })
+    }
+}
+
+impl Claim {
+    /// Reads `AWS4-HMAC-SHA256 Credential=ID/DATE/REGION/SERVICE/aws4_request, SignedHeaders=a;b, …`.
+    pub(in crate::vault) fn parse(authorization: &str) -> Option<Self> {
+        let rest = authorization.strip_prefix(SCHEME)?.strip_prefix(' ')?;
+        let field = |name: &str| {
+            let mut found = rest.split(',').filter_map(|part| part.trim().strip_prefix(name));
+            let only = found.next()?.strip_prefix('=');
+            if found.next().is_some() { None } else { only }
+        };
+        let mut scope = field("Credential")?.rsplitn(5, '/');
+        let (end, service, region) = (scope.next()?, scope.next()?, scope.next()?);
+        let (_date, id) = (scope.next()?, scope.next()?);
+        let headers = field("SignedHeaders")?.split(';').map(str::to_owned).collect();
+        let known = end == "aws4_request" && is_word(service) && is_word(region);
+        known.then(|| Self {
+            id: id.to_owned(),
+            region: region.to_owned(),
+            service: service.to_owned(),
+            headers,
+        })
+    }
+
+    /// What is signed for it; what the operator said goes first.
+    pub(in crate::vault) fn scope(self, region: Option<&str>, service: Option<&str>) -> Scope {
+        Scope {
+            region: region.map_or(self.region, str::to_owned),
+            service: service.map_or(self.service, str::to_owned),
+            headers: self.headers,
+        }
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=64).contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// Whether the body must be at hand to be signed.
+pub(in crate::vault) fn needs_body(headers: &HeaderMap) -> bool {
+    !headers.contains_key(CONTENT_HASH)
+}
+
+/// Signs a request: sets the time, the session's token and the signature.
+pub(in crate::vault) fn sign(
+    keys: &Keys<'_>,
+    scope: &Scope,
+    stamp: &Stamp,
+    request: &Request<'_>,
+    headers: &mut HeaderMap,
+) -> Result<(), SigV4Error> {
+    let payload = payload(headers, request.body)?;
+    headers.insert(DATE, ascii(&stamp.time)?);
+    headers.remove(TOKEN);
+    if let Some(session) = keys.session {
+        headers.insert(TOKEN, sensitive(session)?);
+    }
+    if scope.service == "s3" && !headers.contains_key(CONTENT_HASH) {
+        headers.insert(CONTENT_HASH, ascii(&payload)?);
+    }
+    let (names, lines) = signed_headers(scope, request.host, headers)?;
+    let path = canonical_path(request.path, &scope.service);
+    let query = canonical_query(request.query);
+    let canonical = [request.method, &path, &query, &lines, &names, &payload].join("\n");
+    let within = format!("{}/{}/{}/aws4_request", stamp.date(), scope.region, scope.service);
+    let text = format!("{SCHEME}\n{}\n{within}\n{}", stamp.time, sha256(canonical.as_bytes()));
+    let signature = to_hex(signing_key(keys, scope, stamp, text.as_bytes()).as_slice());
+    let authorization = format!(
+        "{SCHEME} Credential={}/{within}, SignedHeaders={names}, Signature={signature}",
+        keys.id
+    );
+    headers.insert(AUTHORIZATION, sensitive(&authorization)?);
+    Ok(())
+}
+
+/// The chain of keys, and at its end the code of the text.
+fn signing_key(keys: &Keys<'_>, scope: &Scope, stamp: &Stamp, text: &[u8]) -> Zeroizing<Vec<u8>> {
+    let first = Zeroizing::new([b"AWS4", keys.secret].concat());
+    let steps = [
+        stamp.date().as_bytes(),
+        scope.region.as_bytes(),
+        scope.service.as_bytes(),
+        b"aws4_request",
+    ];
+    let code = |key: &[u8], text: &[u8]| {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+        Zeroizing::new(hmac::sign(&key, text).as_ref().to_vec())
+    };
+    let last = steps.iter().fold(first, |key, step| code(&key, step));
+    code(&last, text)
+}
+
+fn payload(headers: &HeaderMap, body: Option<&[u8]>) -> Result<String, SigV4Error> {
+    let Some(claimed) = headers.get(CONTENT_HASH) else {
+        return body.map(sha256).ok_or(SigV4Error::NoBody);
+    };
+    let claimed = claimed.to_str().map_err(|_| SigV4Error::Hash)?;
+    let is_hash = claimed.len() == 64
+        && claimed.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    match claimed {
+        _ if is_hash || UNSIGNED.contains(&claimed) => Ok(claimed.to_owned()),
+        chunked if chunked.starts_with("STREAMING-") => Err(SigV4Error::Chunked),
+        _ => Err(SigV4Error::Hash),
+    }
+}
+
+/// The names and the lines of the headers that are signed: what the box signed and is still there,
+/// `host`, `content-type` and all of AWS's own.
+fn signed_headers(
+    scope: &Scope,
+    host: &str,
+    headers: &HeaderMap,
+) -> Result<(String, String), SigV4Error> {
+    if host.is_empty() {
+        return Err(SigV4Error::NoHost);
+    }
+    let is_signed = |name: &str| {
+        name == "content-type"
+            || name.starts_with("x-amz-")
+            || scope.headers.iter().any(|wished| wished == name)
+    };
+    let keys = headers.keys().map(HeaderName::as_str);
+    let mut names: Vec<&str> =
+        keys.filter(|name| is_signed(name) && !UNSTABLE.contains(name) && *name != HOST).collect();
+    names.push("host");
+    names.sort_unstable();
+    names.dedup();
+    let mut lines = String::new();
+    for name in &names {
+        lines.push_str(name);
+        lines.push(':');
+        if *name == "host" {
+            lines.push_str(host);
+        } else {
+            let values: Result<Vec<String>, _> =
+                headers.get_all(*name).iter().map(|value| value.to_str().map(trim_all)).collect();
+            lines.push_str(&values.map_err(|_| SigV4Error::Header)?.join(","));
+        }
+        lines.push('\n');
+    }
+    Ok((names.join(";"), lines))
+}
+
+/// One blank where there were several, none at the ends.
+fn trim_all(value: &str) -> String {
+    value.split_ascii_whitespace().collect::<Vec<&str>>().join(" ")
+}
+
+/// S3 takes the path as it is, all others encode once more.
+fn canonical_path(path: &str, service: &str) -> String {
+    let mut canonical = String::with_capacity(path.len());
+    if service == "s3" {
+        for (at, segment) in path.split('/').enumerate() {
+            if at > 0 {
+                canonical.push('/');
+            }
+            encode(&decode(segment.as_bytes()), b"", &mut canonical);
+        }
+    } else {
+        encode(path.as_bytes(), b"/", &mut canonical);
+    }
+    if canonical.is_empty() { "/".to_owned() } else { canonical }
+}
+
+fn canonical_query(query: &str) -> String {
+    let spelled = |text: &str| {
+        let mut spelled = String::new();
+        encode(&decode(text.as_bytes()), b"", &mut spelled);
+        spelled
+    };
+    let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (spelled(key), spelled(value))
+    });
+    let mut pairs: Vec<(String, String)> = pairs.collect();
+    pairs.sort_unstable();
+    let pairs: Vec<String> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    pairs.join("&")
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    to_hex(digest::digest(&digest::SHA256, bytes).as_ref())
+}
+
+fn ascii(text: &str) -> Result<HeaderValue, SigV4Error> {
+    HeaderValue::from_str(text).map_err(|_| SigV4Error::Header)
+}
+
+fn sensitive(text: &str) -> Result<HeaderValue, SigV4Error> {
+    let mut value = ascii(text)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests;

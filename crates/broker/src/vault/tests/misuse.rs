@@ -1,0 +1,218 @@
+//! What stops a request.
+
+use super::*;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use proptest::prelude::*;
+
+const URL: &str = "https://api.example.com/v1/items";
+
+#[test]
+fn b01_a_placeholder_outside_of_its_slots_stops_the_request() {
+    let vault = vault(&["header:authorization"]);
+    let p = placeholder(&vault);
+    for url in [
+        format!("{URL}?q={p}"),
+        format!("{URL}?{p}"),
+        format!("{URL}?{p}=1"),
+        format!("{URL}?q=before{p}after"),
+        format!("https://api.example.com/v1/{p}"),
+        format!("{URL}?q={}", STANDARD.encode(&p).replace('=', "%3D")),
+        format!("{URL}?q={}", URL_SAFE_NO_PAD.encode(format!("x{p}"))),
+        format!("{URL}?q={}", p.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>()),
+    ] {
+        misused(get(&vault, &url, &[]), MisuseKind::Elsewhere);
+    }
+    for header in ["x-note", "x-api-key", "accept", "if-match"] {
+        misused(get(&vault, URL, &[(header, &p)]), MisuseKind::Elsewhere);
+    }
+    for text in [
+        format!("{p} {p}"),
+        format!("Bearer {p}x"),
+        format!("Bearer x{p}"),
+        format!("Bearer {p}, Bearer {p}"),
+        format!("Basic {}", STANDARD.encode(format!("{p}:{p}"))),
+        format!("Basic {}", STANDARD.encode(format!("u:x{p}"))),
+        p.bytes().map(|byte| format!("{byte:02x}")).collect(),
+    ] {
+        misused(get(&vault, URL, &[("authorization", &text)]), MisuseKind::Elsewhere);
+    }
+}
+
+#[test]
+fn b01_a_placeholder_in_a_body_is_never_replaced() {
+    let vault = vault(&["header:authorization"]);
+    let permit = permit(&vault, URL, "POST");
+    let parts = head("POST", URL, &[("content-type", "application/json")]);
+    let plan = vault.plan(&permit, &parts, UNIX_EPOCH).unwrap();
+    assert_eq!(plan.body(), BodyNeed::Guard, "and the guard finds it");
+    let body = format!(r#"{{"text":"{}"}}"#, placeholder(&vault));
+    assert_eq!(vault.finder().text(body.as_bytes()), Some("s"));
+}
+
+#[test]
+fn b02_a_slot_in_the_body_is_one_place_and_no_other() {
+    let vault = vault(&["json:/auth/token"]);
+    let p = placeholder(&vault);
+    let post = |body: String| {
+        send(&vault, "POST", URL, &[("content-type", "application/json")], body.as_bytes())
+    };
+    assert!(post(format!(r#"{{"auth":{{"token":"{p}"}}}}"#)).is_ok(), "the control");
+    for body in [
+        format!(r#"{{"auth":{{"token":"{p}"}},"text":"{p}"}}"#),
+        format!(r#"{{"auth":{{"token":"{p}","also":"{p}"}}}}"#),
+        format!(r#"{{"text":"{p}"}}"#),
+        format!(r#"{{"auth":{{"{p}":1}}}}"#),
+        format!(r#"{{"auth":{{"token":["{p}"]}}}}"#),
+        format!(r#"not json at all: {p}"#),
+        format!(r#"{{"auth":{{"token":"{p}"}},"text":"{}"}}"#, STANDARD.encode(format!("xy{p}"))),
+    ] {
+        misused(post(body), MisuseKind::Elsewhere);
+    }
+    misused(post(format!(r#"{{"auth":{{"token":"x","token":"{p}"}}}}"#)), MisuseKind::Repeated);
+    misused(post(format!(r#"{{"auth":{{"token":"x{p}"}}}}"#)), MisuseKind::OwnCredential);
+    misused(post(r#"{"auth":{"token":"of my own"}}"#.to_owned()), MisuseKind::OwnCredential);
+}
+
+#[test]
+fn b02_a_credential_stands_once_in_its_slot() {
+    let vault = vault(&["header:authorization", "query:key"]);
+    let p = placeholder(&vault);
+    let bearer = format!("Bearer {p}");
+    for other in [bearer.as_str(), "Bearer of-my-own", "", "Basic YTpi"] {
+        for both in [
+            [("authorization", bearer.as_str()), ("authorization", other)],
+            [("authorization", other), ("authorization", bearer.as_str())],
+        ] {
+            misused(get(&vault, URL, &both), MisuseKind::Repeated);
+        }
+    }
+    for query in [format!("key={p}&key={p}"), format!("key={p}&key=x"), format!("k%65y=x&key={p}")]
+    {
+        misused(get(&vault, &format!("{URL}?{query}"), &[]), MisuseKind::Repeated);
+    }
+}
+
+#[test]
+fn b03_no_sink_takes_a_placeholder() {
+    let vault = vault(&["header:authorization"]);
+    let p = placeholder(&vault);
+    for sink in
+        ["cookie", "referer", "user-agent", "x-forwarded-for", "origin", "forwarded", "via", "from"]
+    {
+        for text in [p.clone(), format!("a=b; c={p}"), format!("Bearer {p}")] {
+            misused(get(&vault, URL, &[(sink, &text)]), MisuseKind::Elsewhere);
+        }
+    }
+}
+
+#[test]
+fn b12_b15_toward_another_host_a_placeholder_stops_everything() {
+    let vault = vault(&["header:authorization", "query:key"]);
+    let p = placeholder(&vault);
+    // The rule for evil.example.com gives the secret, and its declaration does not.
+    for host in ["evil.example.com", "bare.example.com"] {
+        let url = format!("https://{host}/");
+        let bearer = format!("Bearer {p}");
+        misused(get(&vault, &url, &[("authorization", &bearer)]), MisuseKind::OtherHost);
+        misused(get(&vault, &format!("{url}?key={p}"), &[]), MisuseKind::OtherHost);
+        misused(get(&vault, &format!("{url}{p}"), &[]), MisuseKind::OtherHost);
+        misused(get(&vault, &url, &[("x-note", &STANDARD.encode(&p))]), MisuseKind::OtherHost);
+        // What a Host header says is not asked at all.
+        let headers = [("host", "api.example.com"), ("authorization", bearer.as_str())];
+        misused(get(&vault, &url, &headers), MisuseKind::OtherHost);
+    }
+}
+
+#[test]
+fn b13_nothing_goes_in_the_clear() {
+    let vault = vault(&["header:authorization", "query:key"]);
+    let p = placeholder(&vault);
+    let url = "http://api.example.com/";
+    misused(get(&vault, url, &[("authorization", &p)]), MisuseKind::PlainHttp);
+    misused(get(&vault, &format!("{url}?key={p}"), &[]), MisuseKind::PlainHttp);
+    assert!(get(&vault, url, &[("accept", "*/*")]).is_ok(), "the control");
+}
+
+#[test]
+fn a_secret_goes_only_with_the_requests_it_is_for() {
+    let decl = SecretDecl {
+        methods: Some(["GET".parse().unwrap()].into()),
+        paths: Some(vec!["/v1/**".parse().unwrap()]),
+        ..token(&["header:authorization"])
+    };
+    let vault = of(vec![decl]);
+    let bearer = format!("Bearer {}", placeholder(&vault));
+    let headers = [("authorization", bearer.as_str())];
+    assert!(get(&vault, URL, &headers).is_ok());
+    misused(get(&vault, "https://api.example.com/v2", &headers), MisuseKind::NotGranted);
+    misused(send(&vault, "DELETE", URL, &headers, b""), MisuseKind::NotGranted);
+    // The declaration is for this host, and the rule gives the secret to nobody.
+    let decl = SecretDecl {
+        hosts: vec!["bare.example.com".parse().unwrap()],
+        ..token(&["header:authorization"])
+    };
+    let vault = of(vec![decl]);
+    let bearer = format!("Bearer {}", placeholder(&vault));
+    let refused = get(&vault, "https://bare.example.com/", &[("authorization", &bearer)]);
+    misused(refused, MisuseKind::NotGranted);
+}
+
+#[test]
+fn a20_a_key_of_the_agents_own_does_not_go_where_ours_is_used() {
+    let vault = vault(&["header:x-api-key", "query:key"]);
+    let p = placeholder(&vault);
+    for headers in [
+        [("x-api-key", "sk-of-the-attacker"), ("accept", "*/*")],
+        [("authorization", "Bearer sk-of-the-attacker"), ("accept", "*/*")],
+        [("authorization", "Basic YTpi"), ("x-api-key", p.as_str())],
+        [("x-goog-api-key", "of-the-attacker"), ("x-api-key", p.as_str())],
+        [("x-api-key", ""), ("accept", "*/*")],
+    ] {
+        misused(get(&vault, URL, &headers), MisuseKind::OwnCredential);
+    }
+    for query in ["key=own", "access_token=own", "API_KEY=own", "k%65y=own", "X-Amz-Signature=00"] {
+        misused(get(&vault, &format!("{URL}?{query}"), &[]), MisuseKind::OwnCredential);
+    }
+    // Where no secret of ours goes, credentials are the program's own business.
+    let bare = "https://bare.example.com/?key=own";
+    assert!(get(&vault, bare, &[("authorization", "Bearer own")]).is_ok());
+    assert!(get(&vault, URL, &[("x-api-key", &p)]).is_ok(), "the control");
+}
+
+#[test]
+fn an_alarm_names_the_secret_and_tells_no_value() {
+    let vault = vault(&["header:authorization"]);
+    let p = placeholder(&vault);
+    let misuse = get(&vault, URL, &[("x-note", &p)]).unwrap_err();
+    assert_eq!(misuse.kind.name(), "placeholder-elsewhere");
+    assert_eq!(misuse.secret, name("s"));
+    assert_eq!(misuse.detail, "the placeholder of s in the header x-note, which is no slot of s");
+    let misuse = get(&vault, &format!("{URL}?q={p}"), &[]).unwrap_err();
+    assert!(!misuse.to_string().contains(&p), "{misuse}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever a box writes around it: the value goes out in the whole slot or not at all.
+    #[test]
+    fn b01_no_text_around_a_placeholder_gets_the_value_out(
+        before in "[ -~]{0,12}", after in "[ -~]{0,12}", header in "[a-z][a-z-]{0,11}",
+    ) {
+        let vault = vault(&["header:authorization"]);
+        let text = format!("{before}{}{after}", placeholder(&vault));
+        let permit = permit(&vault, URL, "GET");
+        for name in [header.as_str(), "authorization"] {
+            let Ok(request) = http::Request::builder().uri(URL).header(name, &text).body(()) else { continue };
+            let mut parts = request.into_parts().0;
+            let Ok(plan) = vault.plan(&permit, &parts, UNIX_EPOCH) else { continue };
+            let injected = vault.inject(&permit, &Recorded::for_test(), plan, &mut parts, None);
+            prop_assert!(injected.is_ok());
+            prop_assert_eq!(name, "authorization");
+            let word = before.trim_end_matches(' ');
+            prop_assert!(after.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'));
+        }
+    }
+}

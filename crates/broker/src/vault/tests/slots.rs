@@ -1,0 +1,141 @@
+//! Where a secret goes when all is well.
+
+use super::*;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+}
+
+#[test]
+fn b11_every_form_of_authorization_is_filled() {
+    let vault = vault(&["header:authorization"]);
+    let p = placeholder(&vault);
+    for (box_says, upstream_sees) in [
+        (format!("Bearer {p}"), format!("Bearer {REAL}")),
+        (format!("token {p}"), format!("token {REAL}")),
+        (p.clone(), REAL.to_owned()),
+        (basic("x-access-token", &p), basic("x-access-token", REAL)),
+        (basic(&p, "x-oauth-basic"), basic(REAL, "x-oauth-basic")),
+    ] {
+        let headers = [("authorization", box_says.as_str()), ("accept", "*/*")];
+        let parts = get(&vault, "https://api.example.com/a?b=c", &headers).unwrap();
+        assert_eq!(parts.headers["authorization"], upstream_sees.as_str());
+        assert!(parts.headers["authorization"].is_sensitive());
+        assert_eq!(parts.headers["accept"], "*/*");
+        assert_eq!(parts.uri, "https://api.example.com/a?b=c");
+    }
+}
+
+#[test]
+fn b11_a_slot_for_basic_is_for_nothing_else() {
+    let vault = vault(&["basic"]);
+    let p = placeholder(&vault);
+    let parts = get(&vault, "https://api.example.com/", &[("authorization", &basic("u", &p))]);
+    assert_eq!(parts.unwrap().headers["authorization"], basic("u", REAL).as_str());
+    let bearer = format!("Bearer {p}");
+    let refused = get(&vault, "https://api.example.com/", &[("authorization", &bearer)]);
+    misused(refused, MisuseKind::Elsewhere);
+}
+
+#[test]
+fn other_headers_and_the_query_are_filled_when_declared() {
+    let vault = vault(&["header:x-api-key", "query:key"]);
+    let p = placeholder(&vault);
+    let parts = get(&vault, "https://api.example.com/", &[("x-api-key", &p)]).unwrap();
+    assert_eq!(parts.headers["x-api-key"], REAL);
+    let parts = get(&vault, &format!("https://api.example.com/v1?a=b&key={p}&c"), &[]).unwrap();
+    assert_eq!(parts.uri.query().unwrap(), format!("a=b&key={REAL}&c"));
+}
+
+#[test]
+fn a_value_in_a_query_is_encoded() {
+    let decl = token(&["query:key"]);
+    let vault = Vault::new(vec![decl], vec![(name("s"), value("a&b=c d/e+f"))]).unwrap();
+    let url = format!("https://api.example.com/v1?key={}", placeholder(&vault));
+    let parts = get(&vault, &url, &[]).unwrap();
+    assert_eq!(parts.uri.query().unwrap(), "key=a%26b%3Dc%20d%2Fe%2Bf");
+}
+
+#[test]
+fn one_string_of_a_body_is_filled() {
+    let vault = vault(&["json:/auth/token"]);
+    let p = placeholder(&vault);
+    let body = format!(r#"{{"n": 1.10, "auth": {{"token": "{p}"}}, "z": 12345678901234567890}}"#);
+    let length = body.len().to_string();
+    let headers =
+        [("content-type", "application/json; charset=utf-8"), ("content-length", &length)];
+    let (parts, sent, injected) =
+        send(&vault, "POST", "https://api.example.com/", &headers, body.as_bytes()).unwrap();
+    assert_eq!(String::from_utf8(sent.clone()).unwrap(), body.replace(&p, REAL));
+    assert_eq!(parts.headers["content-length"], sent.len().to_string().as_str());
+    assert_eq!(injected.used, [Used { name: name("s"), slot: "json:/auth/token".to_owned() }]);
+}
+
+#[test]
+fn a_request_without_placeholders_goes_as_it_is() {
+    let vault = vault(&["header:authorization", "json:/token"]);
+    let headers = [("accept", "text/html"), ("content-type", "application/json")];
+    let body = br#"{"token_count": 3}"#;
+    let (parts, sent, injected) =
+        send(&vault, "POST", "https://api.example.com/x?y=z", &headers, body).unwrap();
+    assert_eq!(sent, body);
+    assert_eq!(parts.headers.len(), 2);
+    assert!(injected.used.is_empty() && injected.names.is_empty());
+    assert!(injected.scrubber.is_empty(), "nothing went there, so nothing is taken out");
+}
+
+#[test]
+fn b04_what_went_to_a_host_is_taken_out_of_all_its_answers() {
+    let vault = vault(&["header:authorization"]);
+    let bearer = format!("Bearer {}", placeholder(&vault));
+    get(&vault, "https://api.example.com/", &[("authorization", &bearer)]).unwrap();
+    let host = "api.example.com".parse().unwrap();
+    let echo = format!("you said {REAL}");
+    assert_eq!(vault.scrubber(&host).text(echo.as_bytes()).as_ref(), b"you said [belljar:s]");
+    let other = "bare.example.com".parse().unwrap();
+    assert_eq!(vault.scrubber(&other).text(echo.as_bytes()).as_ref(), echo.as_bytes());
+}
+
+#[test]
+fn two_secrets_can_share_a_slot_and_a_request() {
+    let second = SecretDecl {
+        name: name("t"),
+        slots: vec!["header:authorization".parse().unwrap(), "query:key".parse().unwrap()],
+        ..token(&[])
+    };
+    let decls = vec![token(&["header:authorization"]), second];
+    let values = vec![(name("s"), value("value-of-s")), (name("t"), value("value-of-t"))];
+    let vault = Vault::new(decls, values).unwrap();
+    let texts: Vec<String> = vault.placeholders().into_iter().map(|(.., text)| text).collect();
+    let [s, t] = texts.try_into().unwrap();
+    let url = format!("https://api.example.com/?key={t}");
+    let parts = get(&vault, &url, &[("authorization", &format!("Bearer {s}"))]).unwrap();
+    assert_eq!(parts.headers["authorization"], "Bearer value-of-s");
+    assert_eq!(parts.uri.query().unwrap(), "key=value-of-t");
+    let parts = get(&vault, "https://api.example.com/", &[("authorization", &t)]).unwrap();
+    assert_eq!(parts.headers["authorization"], "value-of-t");
+    // The first has no slot in the query.
+    let url = format!("https://api.example.com/?key={s}");
+    misused(get(&vault, &url, &[]), MisuseKind::Elsewhere);
+}
+
+#[test]
+fn a_request_that_changed_since_it_was_planned_is_not_completed() {
+    let vault = vault(&["header:authorization"]);
+    let bearer = format!("Bearer {}", placeholder(&vault));
+    let url = "https://api.example.com/";
+    let permit = permit(&vault, url, "GET");
+    let plan = |parts: &Parts| vault.plan(&permit, parts, UNIX_EPOCH).unwrap();
+    let inject = |permit: &Permit, plan, mut parts| {
+        vault.inject(permit, &Recorded::for_test(), plan, &mut parts, None)
+    };
+    let parts = head("GET", url, &[("authorization", &bearer)]);
+    let changed = inject(&permit, plan(&parts), head("GET", url, &[("authorization", "Bearer x")]));
+    assert!(matches!(changed, Err(InjectError::Changed { .. })));
+    let other = super::permit(&vault, "https://bare.example.com/", "GET");
+    let planned = plan(&parts);
+    assert_eq!(inject(&other, planned, parts).unwrap_err(), InjectError::OtherRequest);
+}

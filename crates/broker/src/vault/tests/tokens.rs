@@ -1,0 +1,164 @@
+//! Access tokens that are fetched on the host.
+
+use super::*;
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use belljar_model::net::{ClientAuth, Grant};
+use http::StatusCode;
+
+const URL: &str = "https://api.example.com/me";
+
+fn oauth2(grant: Grant, auth: ClientAuth) -> Vault {
+    let kind = Kind::OAuth2 {
+        token_url: "https://login.example.com/token".parse().unwrap(),
+        grant,
+        client_id: Some("client id".to_owned()),
+        client_secret: (grant == Grant::RefreshToken).then(|| name("client")),
+        auth,
+        scope: Some("read write".to_owned()),
+    };
+    let decl = SecretDecl { kind, ..token(&["header:authorization"]) };
+    let values = vec![(name("s"), value(REAL)), (name("client"), value("client+secret"))];
+    Vault::new(vec![decl], values).unwrap()
+}
+
+fn block<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn fetched(status: StatusCode, body: &str) -> Fetched {
+    Fetched { status, body: Zeroizing::new(body.as_bytes().to_vec()) }
+}
+
+/// Refreshes at a moment and fills a request then; what the upstream sees.
+fn ask(
+    vault: &Vault,
+    second: u64,
+    answer: &str,
+    asked: &Cell<usize>,
+) -> Result<String, RefreshError> {
+    let bearer = format!("Bearer {}", placeholder(vault));
+    let permit = permit(vault, URL, "GET");
+    let mut parts = head("GET", URL, &[("authorization", &bearer)]);
+    let now = UNIX_EPOCH + Duration::from_secs(second);
+    let plan = vault.plan(&permit, &parts, now).unwrap();
+    let fetch = async |_: TokenRequest| {
+        asked.set(asked.get() + 1);
+        Ok::<_, Infallible>(fetched(StatusCode::OK, answer))
+    };
+    block(vault.refresh(&Recorded::for_test(), &plan, fetch))?;
+    let injected = vault.inject(&permit, &Recorded::for_test(), plan, &mut parts, None).unwrap();
+    assert_eq!(injected.scrubber.text(b"access-token-1").as_ref(), b"[belljar:s]");
+    Ok(parts.headers["authorization"].to_str().unwrap().to_owned())
+}
+
+#[test]
+fn b22_an_access_token_is_fetched_kept_and_fetched_anew() {
+    let vault = oauth2(Grant::RefreshToken, ClientAuth::Body);
+    let asked = Cell::new(0);
+    let first = r#"{"access_token":"access-token-1","token_type":"Bearer","expires_in":3600}"#;
+    let second = r#"{"access_token":"access-token-2","expires_in":"3600"}"#;
+    assert_eq!(ask(&vault, 0, first, &asked).unwrap(), "Bearer access-token-1");
+    assert_eq!(ask(&vault, 3539, second, &asked).unwrap(), "Bearer access-token-1");
+    assert_eq!(asked.get(), 1);
+    assert_eq!(ask(&vault, 3540, second, &asked).unwrap(), "Bearer access-token-2");
+    assert_eq!(asked.get(), 2);
+}
+
+#[test]
+fn without_a_token_nothing_is_sent() {
+    let vault = oauth2(Grant::RefreshToken, ClientAuth::Body);
+    let bearer = format!("Bearer {}", placeholder(&vault));
+    let permit = permit(&vault, URL, "GET");
+    let mut parts = head("GET", URL, &[("authorization", &bearer)]);
+    let plan = vault.plan(&permit, &parts, UNIX_EPOCH).unwrap();
+    let injected = vault.inject(&permit, &Recorded::for_test(), plan, &mut parts, None);
+    assert!(matches!(injected, Err(InjectError::NoToken { .. })));
+}
+
+/// What a token's server is asked, and what it is told the next time.
+fn requests(vault: &Vault, answer: &str) -> Vec<(Option<String>, String)> {
+    let secret = &vault.secrets[0];
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let request = secret.token_request().unwrap();
+        assert_eq!(request.url.to_string(), "https://login.example.com/token");
+        assert!(!format!("{request:?}").contains(REAL));
+        let header = request.headers.get("authorization");
+        let header = header.map(|value| value.to_str().unwrap().to_owned());
+        seen.push((header, String::from_utf8(request.body.to_vec()).unwrap()));
+        secret.take(&fetched(StatusCode::OK, answer), UNIX_EPOCH).unwrap();
+    }
+    seen
+}
+
+#[test]
+fn b22_what_is_asked_is_as_in_rfc_6749() {
+    let rotating = r#"{"access_token":"access-token","refresh_token":"rotated-token"}"#;
+    let vault = oauth2(Grant::RefreshToken, ClientAuth::Body);
+    let client = "scope=read%20write&client_id=client%20id&client_secret=client%2Bsecret";
+    let body = |token: &str| format!("grant_type=refresh_token&refresh_token={token}&{client}");
+    let expect = [(None, body(REAL)), (None, body("rotated-token"))];
+    assert_eq!(requests(&vault, rotating), expect);
+
+    let vault = oauth2(Grant::ClientCredentials, ClientAuth::Basic);
+    // printf 'client%%20id:real-value-of-the-secret' | base64
+    let basic = "Basic Y2xpZW50JTIwaWQ6cmVhbC12YWx1ZS1vZi10aGUtc2VjcmV0".to_owned();
+    let body = "grant_type=client_credentials&scope=read%20write".to_owned();
+    let expect = (Some(basic), body);
+    assert_eq!(requests(&vault, r#"{"access_token":"access-token"}"#), [expect.clone(), expect]);
+}
+
+#[test]
+fn refusals_and_strange_answers_give_no_token() {
+    let vault = oauth2(Grant::RefreshToken, ClientAuth::Body);
+    let take = |status, body: &str| {
+        let error = vault.secrets[0].take(&fetched(status, body), UNIX_EPOCH).unwrap_err();
+        assert!(vault.secrets[0].token.current(UNIX_EPOCH).is_none());
+        error.to_string()
+    };
+    let refused =
+        take(StatusCode::BAD_REQUEST, r#"{"error":"invalid_grant","error_description":"x"}"#);
+    assert!(refused.ends_with("400 Bad Request, invalid_grant"), "{refused}");
+    let hostile = take(StatusCode::BAD_REQUEST, r#"{"error":"\u001b[2J real"}"#);
+    assert!(hostile.ends_with("400 Bad Request"), "{hostile}");
+    for body in [
+        "",
+        "access_token=x",
+        r#"{"token_type":"bearer"}"#,
+        r#"{"access_token":"access-token","token_type":"mac"}"#,
+        r#"{"access_token":"access-token\n"}"#,
+    ] {
+        assert!(take(StatusCode::OK, body).contains("another form"), "{body}");
+    }
+    assert!(take(StatusCode::OK, r#"{"access_token":"short"}"#).contains("cannot be used"));
+    assert!(take(StatusCode::FOUND, "").contains("302"));
+}
+
+#[test]
+fn many_requests_at_once_fetch_one_token() {
+    let vault = oauth2(Grant::RefreshToken, ClientAuth::Body);
+    let bearer = format!("Bearer {}", placeholder(&vault));
+    let permit = permit(&vault, URL, "GET");
+    let parts = head("GET", URL, &[("authorization", &bearer)]);
+    let asked = Cell::new(0);
+    let fetch = async |_: TokenRequest| {
+        asked.set(asked.get() + 1);
+        tokio::task::yield_now().await;
+        Ok::<_, Infallible>(fetched(StatusCode::OK, r#"{"access_token":"access-token"}"#))
+    };
+    let plans: Vec<Plan> =
+        (0..3).map(|_| vault.plan(&permit, &parts, UNIX_EPOCH).unwrap()).collect();
+    let recorded = Recorded::for_test();
+    block(async {
+        let one = vault.refresh(&recorded, &plans[0], &fetch);
+        let two = vault.refresh(&recorded, &plans[1], &fetch);
+        let three = vault.refresh(&recorded, &plans[2], &fetch);
+        let (one, two, three) = tokio::join!(one, two, three);
+        assert!(one.is_ok() && two.is_ok() && three.is_ok());
+    });
+    assert_eq!(asked.get(), 1);
+}
