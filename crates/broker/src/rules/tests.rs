@@ -1,1 +1,514 @@
+//! Decisions: who is let out, and what the others are told.
 
+use belljar_model::net::{Allow, Budget, SecretDecl};
+use belljar_model::{Config, Overrides, Template};
+use proptest::prelude::*;
+
+use super::*;
+
+fn rules(net: Net, allow: &[&str], deny: &[&str]) -> Rules {
+    Rules::new(&Policy {
+        net,
+        allow: allow.iter().map(|text| Rule::allow(text).unwrap()).collect(),
+        deny: deny.iter().map(|text| Rule::deny(text).unwrap()).collect(),
+        secrets: Vec::<SecretDecl>::new(),
+        budget: Budget::default(),
+        proxy: None,
+    })
+}
+
+fn restricted(allow: &[&str]) -> Rules {
+    rules(Net::Restricted, allow, &[])
+}
+
+/// `GET https://a.example/x`, with a port if there is one.
+fn ask(text: &str) -> Ask {
+    let (method, url) = text.split_once(' ').unwrap();
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let scheme: Scheme = scheme.parse().unwrap();
+    let (target, port) = belljar_model::net::authority(authority).unwrap();
+    Ask {
+        scheme,
+        target,
+        port: port.unwrap_or(scheme.port()),
+        method: method.parse().unwrap(),
+        path: CanonicalPath::parse(if path.is_empty() { "/" } else { path }).unwrap().0,
+        upgrade: false,
+    }
+}
+
+/// The rule that allows, or why not.
+#[track_caller]
+fn check(rules: &Rules, text: &str, expect: &str) {
+    let got = match rules.check(&ask(text)) {
+        Ok(permit) => format!("by {}", permit.rule()),
+        Err(denial) => denial.code.to_string(),
+    };
+    assert_eq!(got, expect, "{text}");
+}
+
+fn name(text: &str) -> Hostname {
+    text.parse().unwrap()
+}
+
+fn target(text: &str) -> Target {
+    text.parse().unwrap()
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let rules = restricted(&["GET a.example/x/**", "a.example", "*.b.example:8443"]);
+    check(&rules, "GET https://a.example/x/y", "by allow GET a.example/x/**");
+    check(&rules, "POST https://a.example/x/y", "by allow a.example");
+    check(&rules, "GET https://c.b.example:8443/", "by allow *.b.example:8443");
+    check(&rules, "GET https://b.example:8443/", "no-rule");
+    let permit = rules.check(&ask("GET https://a.example/x")).unwrap();
+    assert_eq!((permit.index(), permit.port(), permit.scheme()), (Some(0), 443, Scheme::Https));
+    assert_eq!((permit.target(), permit.connect()), (&target("a.example"), None));
+    assert!(!permit.private_ok() && !permit.is_opaque() && permit.secrets().is_empty());
+}
+
+#[test]
+fn a02_without_a_rule_nothing_is_allowed() {
+    for net in [Net::None, Net::Restricted] {
+        let rules = rules(net, &[], &[]);
+        assert!(rules.check(&ask("GET https://a.example/")).is_err());
+        assert!(rules.name(&name("a.example")).is_err());
+        assert!(rules.tcp(&target("a.example"), 443).is_err());
+        assert!(matches!(rules.tls(&name("a.example"), 443), Handling::Refuse(_)));
+    }
+    assert_eq!(rules(Net::None, &["a.example"], &[]).ports(), BTreeSet::new());
+    check(&rules(Net::None, &["a.example"], &[]), "GET https://a.example/", "no-network");
+    // The control.
+    check(&restricted(&["a.example"]), "GET https://a.example/", "by allow a.example");
+}
+
+proptest! {
+    #[test]
+    fn a02_no_template_without_a_matching_rule_lets_anything_out(
+        net in prop::sample::select(vec![None, Some(Net::None), Some(Net::Restricted)]),
+        allow in prop::sample::subsequence(
+            vec!["pypi", "npm", "b.example", "*.c.example", "tcp://d.internal:1", "host-port:5432"], 0..=6),
+        deny in prop::sample::subsequence(vec!["b.example", "*.c.example", "GET a.example"], 0..=3),
+    ) {
+        let said = Overrides {
+            net,
+            allow: allow.iter().map(|text| text.parse::<Allow>().unwrap()).collect(),
+            deny: deny.iter().map(|text| Rule::deny(text).unwrap()).collect(),
+            ..Overrides::default()
+        };
+        let template = Template::default().with(said).unwrap();
+        let rules = Rules::new(&template.policy(&Config::built_in()).unwrap());
+        for port in [443, 80, 22, 5432] {
+            let asked = ask(&format!("GET https://a.example:{port}/"));
+            prop_assert!(rules.check(&asked).is_err());
+            prop_assert!(rules.tcp(&target("a.example"), port).is_err());
+            prop_assert!(matches!(rules.tls(&name("a.example"), port), Handling::Refuse(_)));
+        }
+        prop_assert!(rules.name(&name("a.example")).is_err());
+    }
+
+    #[test]
+    fn a09_only_names_below_the_wildcard_are_let_out(left in "[a-z-]{0,6}\\.?", right in "(\\.[a-z]{1,5})?") {
+        let rules = restricted(&["*.ex.example"]);
+        let text = format!("{left}ex.example{right}");
+        if let Ok(host) = text.parse::<Hostname>() {
+            let below = right.is_empty() && left.ends_with('.') && left.len() > 1;
+            prop_assert_eq!(rules.name(&host).is_ok(), below, "{}", text);
+            let asked = Ask { target: Target::Name(host), ..ask("GET https://a.example/") };
+            prop_assert_eq!(rules.check(&asked).is_ok(), below, "{}", text);
+        }
+    }
+
+    #[test]
+    fn deny_beats_allow_wherever_it_stands(
+        allow in prop::sample::subsequence(vec!["a.example", "GET a.example/x", "*.a.example", "pypi.org"], 0..=4),
+        method in prop::sample::select(vec!["GET", "POST"]),
+        full: bool,
+    ) {
+        let net = if full { Net::Full } else { Net::Restricted };
+        let with = rules(net, &allow, &["a.example"]);
+        let asked = ask(&format!("{method} https://a.example/x"));
+        prop_assert_eq!(with.check(&asked).unwrap_err().code, Code::DeniedByRule);
+        // The control: without the rule that denies it depends on the others.
+        let free = full || allow.contains(&"a.example") || (method == "GET" && allow.contains(&"GET a.example/x"));
+        prop_assert_eq!(rules(net, &allow, &[]).check(&asked).is_ok(), free);
+    }
+}
+
+#[test]
+fn a06_metadata_is_denied_even_when_a_rule_lists_it() {
+    let listed = [
+        "metadata.google.internal",
+        "169.254.169.254",
+        "[fd00:ec2::254]",
+        "100.100.100.200",
+        "192.0.0.192",
+        "168.63.129.16",
+        "instance-data",
+        "metadata.goog",
+    ];
+    let mut texts: Vec<String> = listed.iter().map(|host| format!("https://{host}")).collect();
+    texts.extend(listed.iter().map(|host| format!("http://{host}")));
+    texts.extend(listed.iter().map(|host| format!("tcp://{host}:80")));
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    for net in [Net::Restricted, Net::Full] {
+        let rules = rules(net, &texts, &[]);
+        for host in listed {
+            check(&rules, &format!("GET https://{host}/"), "metadata");
+            check(&rules, &format!("GET http://{host}/"), "metadata");
+            assert_eq!(rules.tcp(&target(host), 80).unwrap_err().code, Code::Metadata);
+            if let Target::Name(name) = target(host) {
+                assert_eq!(rules.name(&name).unwrap_err().code, Code::Metadata);
+                assert!(matches!(rules.tls(&name, 443), Handling::Refuse(_)));
+            }
+        }
+    }
+    // Nor does another name lead there.
+    let to = Some("169.254.169.254:80".parse().unwrap());
+    let http = HttpRule { connect: to, ..HttpRule::https("a.example".parse().unwrap()) };
+    let rule = Rule::allowing(None, What::Http(http)).unwrap();
+    let mut rules = restricted(&[]);
+    rules.allow.push(rule);
+    check(&rules, "GET https://a.example/", "metadata");
+    // The control: other addresses that a rule lists.
+    check(&restricted(&["10.0.0.1"]), "GET https://10.0.0.1/", "by allow 10.0.0.1");
+}
+
+#[test]
+fn a08_odd_addresses_reach_no_rule() {
+    // The only way to a target is its parser, and no rule could be written with one either.
+    for text in
+        ["0x7f.1", "2130706433", "0177.0.0.1", "127.1", "localhost.", "fe80::1%eth0", "0.0.0.0"]
+    {
+        assert!(text.parse::<Target>().is_err() || text == "0.0.0.0", "{text}");
+        assert!(Rule::allow(text).is_err(), "{text}");
+    }
+    let full = rules(Net::Full, &[], &[]);
+    for text in
+        ["0.0.0.0", "[::]", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "[fe80::1]", "10.0.0.1"]
+    {
+        check(&full, &format!("GET https://{text}/"), "private-address");
+    }
+    check(&full, "GET https://localhost/", "private-name");
+    check(&full, "GET https://8.8.4.5/", "by net full");
+}
+
+#[test]
+fn a11_a_rule_is_for_its_port_only() {
+    let rules = restricted(&["a.example", "b.example:8443", "http://c.example"]);
+    check(&rules, "GET https://a.example/", "by allow a.example");
+    for port in [22, 25, 80, 8080, 8443] {
+        check(&rules, &format!("GET https://a.example:{port}/"), "port");
+        assert_eq!(rules.tcp(&target("a.example"), port).unwrap_err().code, Code::NoRule);
+    }
+    check(&rules, "GET https://b.example/", "port");
+    check(&rules, "GET https://b.example:8443/", "by allow b.example:8443");
+    assert_eq!(rules.tcp(&target("a.example"), 443).unwrap_err().code, Code::NoRule, "not raw");
+    assert_eq!(rules.ports(), BTreeSet::from([80, 443, 8443]));
+}
+
+#[test]
+fn a12_plain_and_encrypted_requests_get_the_same_decision() {
+    for scheme in ["https", "http"] {
+        for (allowed, denied) in [("https", "http"), ("http", "https")] {
+            let rule = format!("GET {allowed}://a.example/x/**");
+            let rules = restricted(&[&rule]);
+            let here = scheme == allowed;
+            let expect = |yes: &str, no: &str| if here { yes.to_owned() } else { no.to_owned() };
+            let by = Rule::allow(&rule).unwrap().id;
+            check(
+                &rules,
+                &format!("GET {scheme}://a.example/x/y"),
+                &expect(&format!("by {by}"), "scheme"),
+            );
+            check(&rules, &format!("POST {scheme}://a.example/x/y"), &expect("method", "scheme"));
+            check(&rules, &format!("GET {scheme}://a.example/y"), &expect("path", "scheme"));
+            check(&rules, &format!("GET {denied}://b.example/x"), "no-rule");
+        }
+        // A rule that denies holds for both.
+        let with = rules(Net::Full, &["a.example", "http://a.example"], &["POST a.example"]);
+        check(&with, &format!("POST {scheme}://a.example/"), "denied-by-rule");
+        assert!(with.check(&ask(&format!("GET {scheme}://a.example/"))).is_ok());
+    }
+}
+
+#[test]
+fn a17_names_are_not_looked_up_unseen() {
+    let full = rules(Net::Full, &[], &[]);
+    for host in [
+        "dns.google",
+        "cloudflare-dns.com",
+        "mozilla.cloudflare-dns.com",
+        "dns.quad9.net",
+        "abc123.dns.nextdns.io",
+        "one.one.one.one",
+    ] {
+        check(&full, &format!("GET https://{host}/dns-query"), "hidden-dns");
+        assert_eq!(full.name(&name(host)).unwrap_err().code, Code::HiddenDns, "{host}");
+        assert!(matches!(full.tls(&name(host), 443), Handling::Refuse(_)));
+    }
+    for host in ["1.1.1.1", "8.8.8.8", "[2606:4700:4700::1111]"] {
+        check(&full, &format!("GET https://{host}/dns-query"), "hidden-dns");
+    }
+    for port in [53, 853, 5353, 5355] {
+        assert_eq!(full.tcp(&target("a.example"), port).unwrap_err().code, Code::HiddenDns);
+    }
+    // The controls: an ordinary name, and one that a rule lists.
+    check(&full, "GET https://a.example/dns-query", "by net full");
+    check(
+        &rules(Net::Full, &["dns.google"], &[]),
+        "GET https://dns.google/",
+        "by allow dns.google",
+    );
+}
+
+#[test]
+fn a20_presets_let_nothing_be_published() {
+    let said = Overrides {
+        allow: ["pypi", "npm", "crates", "debian", "git-https"]
+            .map(|it| it.parse().unwrap())
+            .to_vec(),
+        ..Overrides::default()
+    };
+    let template = Template::default().with(said).unwrap();
+    let rules = Rules::new(&template.policy(&Config::built_in()).unwrap());
+    for text in [
+        "GET https://pypi.org/simple/requests/",
+        "GET https://files.pythonhosted.org/packages/x.whl",
+        "GET https://registry.npmjs.org/@types%2fnode",
+        "GET https://index.crates.io/se/rd/serde",
+        "GET https://static.crates.io/crates/serde/serde-1.0.0.crate",
+        "GET http://deb.debian.org/debian/dists/stable/InRelease",
+        "GET https://github.com/acme/x.git/info/refs",
+        "POST https://github.com/acme/x.git/git-upload-pack",
+        "POST https://gitlab.com/a/b/c.git/git-upload-pack",
+    ] {
+        assert!(rules.check(&ask(text)).is_ok(), "{text}");
+    }
+    for text in [
+        "POST https://upload.pypi.org/legacy/",
+        "POST https://pypi.org/legacy/",
+        "PUT https://registry.npmjs.org/evil",
+        "POST https://registry.npmjs.org/-/npm/v1/security/advisories/bulk",
+        "PUT https://crates.io/api/v1/crates/new",
+        "POST http://deb.debian.org/",
+        "POST https://github.com/acme/x.git/git-receive-pack",
+        "GET https://github.com/login",
+    ] {
+        assert!(rules.check(&ask(text)).is_err(), "{text}");
+    }
+    let github = Overrides { allow: vec!["github".parse().unwrap()], ..Overrides::default() };
+    let template = Template::default().with(github).unwrap();
+    let rules = Rules::new(&template.policy(&Config::built_in()).unwrap());
+    for text in [
+        "POST https://api.github.com/repos/acme/x/issues",
+        "POST https://github.com/acme/x/git-receive-pack",
+    ] {
+        assert!(rules.check(&ask(text)).is_ok(), "{text}");
+    }
+    for text in [
+        "POST https://api.github.com/gists",
+        "POST https://gist.github.com/",
+        "POST https://github.com/acme/x",
+    ] {
+        assert!(rules.check(&ask(text)).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a26_methods_that_echo_or_tunnel_are_never_allowed() {
+    for net in [Net::Restricted, Net::Full] {
+        let rules = rules(net, &["a.example"], &[]);
+        for method in ["TRACE", "TRACK", "CONNECT", "DEBUG"] {
+            let denial = rules.check(&ask(&format!("{method} https://a.example/"))).unwrap_err();
+            assert_eq!((denial.code, denial.code.status()), (Code::MethodForbidden, 405));
+        }
+        assert!(rules.check(&ask("OPTIONS https://a.example/")).is_ok());
+    }
+}
+
+#[test]
+fn a27_a_web_socket_needs_a_rule_that_says_so() {
+    let upgrade = Ask { upgrade: true, ..ask("GET https://a.example/") };
+    let mut rules = restricted(&["a.example"]);
+    assert_eq!(rules.check(&upgrade).unwrap_err().code, Code::WebSocket);
+    if let What::Http(http) = &mut rules.allow[0].what {
+        http.websocket = true;
+    }
+    assert!(rules.check(&upgrade).is_ok());
+}
+
+#[test]
+fn b13_plain_or_unseen_connections_carry_no_secret() {
+    let with_secret = |scheme, tls| {
+        let http = HttpRule {
+            scheme,
+            tls,
+            ports: vec![443],
+            secrets: BTreeSet::from(["s".parse().unwrap()]),
+            ..HttpRule::https("a.example".parse().unwrap())
+        };
+        // Not by way of the parser, which refuses it already.
+        let mut rules = restricted(&[]);
+        rules.allow.push(Rule { id: "x".into(), what: What::Http(http) });
+        rules
+    };
+    let plain = with_secret(Scheme::Http, Tls::Intercept);
+    assert!(plain.check(&ask("GET http://a.example:443/")).unwrap().secrets().is_empty());
+    match with_secret(Scheme::Https, Tls::Passthrough).tls(&name("a.example"), 443) {
+        Handling::Passthrough(permit) => assert!(permit.secrets().is_empty() && permit.is_opaque()),
+        other @ (Handling::Intercept | Handling::Refuse(_)) => panic!("{other:?}"),
+    }
+    let seen = with_secret(Scheme::Https, Tls::Intercept);
+    assert_eq!(seen.check(&ask("GET https://a.example/")).unwrap().secrets().len(), 1);
+}
+
+#[test]
+fn names_exist_if_something_of_them_is_allowed() {
+    let rules = rules(
+        Net::Restricted,
+        &["GET a.example/x", "*.b.example", "tcp://db.internal:5432", "host-port:5432"],
+        &["c.b.example", "POST d.b.example", "e.b.example:80"],
+    );
+    for host in ["a.example", "x.b.example", "db.internal", HOST_NAME, "d.b.example", "e.b.example"]
+    {
+        assert!(rules.name(&name(host)).is_ok(), "{host}");
+    }
+    for host in ["b.example", "c.b.example", "x.example", "x.db.internal", "localhost"] {
+        assert!(rules.name(&name(host)).is_err(), "{host}");
+    }
+}
+
+#[test]
+fn raw_connections_need_a_rule_of_their_own() {
+    let rules = rules(
+        Net::Restricted,
+        &[
+            "tcp://db.internal:5432",
+            "tcp://10.0.0.5:22",
+            "tcp://pub.example:22",
+            "host-port:8080",
+            "a.example",
+        ],
+        &["tcp://10.0.0.5:23", "GET pub.example/x"],
+    );
+    let permit = rules.tcp(&target("db.internal"), 5432).unwrap();
+    assert_eq!((permit.reach(), permit.connect(), permit.by_rule()), (Reach::Named, None, true));
+    assert_eq!(rules.tcp(&target("10.0.0.5"), 22).unwrap().reach(), Reach::Named);
+    let host = rules.tcp(&target(HOST_NAME), 8080).unwrap();
+    assert_eq!(host.connect(), Some("127.0.0.1:8080".parse().unwrap()));
+    for (host, port) in [
+        ("db.internal", 5433),
+        ("10.0.0.6", 22),
+        ("a.example", 443),
+        (HOST_NAME, 8081),
+        ("localhost", 8080),
+    ] {
+        assert_eq!(rules.tcp(&target(host), port).unwrap_err().code, Code::NoRule, "{host}:{port}");
+    }
+    // What a rule denies in part is denied where nobody sees the parts.
+    assert_eq!(rules.tcp(&target("pub.example"), 22).unwrap_err().code, Code::DeniedByRule);
+    assert_eq!(rules.ports(), BTreeSet::from([22, 80, 443, 5432, 8080]));
+    let public = restricted(&["tcp://pub.example:22"]);
+    assert_eq!(public.tcp(&target("pub.example"), 22).unwrap().reach(), Reach::Public);
+}
+
+#[test]
+fn tls_is_looked_into_unless_a_rule_says_otherwise() {
+    let pinned =
+        HttpRule { tls: Tls::Passthrough, ..HttpRule::https("p.example".parse().unwrap()) };
+    let mut with = rules(Net::Restricted, &["a.example"], &["POST q.example"]);
+    with.allow.push(Rule::allowing(None, What::Http(pinned.clone())).unwrap());
+    let pinned = HttpRule { host: "q.example".parse().unwrap(), ..pinned };
+    with.allow.push(Rule::allowing(None, What::Http(pinned)).unwrap());
+    assert_eq!(with.tls(&name("a.example"), 443), Handling::Intercept);
+    assert!(matches!(with.tls(&name("a.example"), 8443), Handling::Refuse(_)));
+    match with.tls(&name("p.example"), 443) {
+        Handling::Passthrough(permit) => assert_eq!(permit.rule(), "allow p.example"),
+        other @ (Handling::Intercept | Handling::Refuse(_)) => panic!("{other:?}"),
+    }
+    // Nobody looks inside, so no request is allowed by that rule, and a partial ban bans it whole.
+    check(&with, "GET https://p.example/", "no-rule");
+    assert!(matches!(with.tls(&name("q.example"), 443), Handling::Refuse(_)));
+    let full = rules(Net::Full, &[], &["POST b.example"]);
+    assert_eq!(full.tls(&name("a.example"), 443), Handling::Intercept);
+    assert!(matches!(full.tls(&name("a.example"), 993), Handling::Passthrough(_)));
+    assert_eq!(full.tls(&name("b.example"), 993), Handling::Intercept);
+}
+
+#[test]
+fn full_is_everything_public_and_still_not_what_rules_deny() {
+    let full = rules(Net::Full, &["tcp://10.0.0.1:5432"], &["*.evil.example"]);
+    check(&full, "DELETE https://a.example:9999/x", "by net full");
+    check(&full, "GET http://a.example/", "by net full");
+    check(&full, "GET https://x.evil.example/", "denied-by-rule");
+    check(&full, "GET https://intranet/", "private-name");
+    check(&full, "GET https://wiki.corp.internal/", "private-name");
+    check(&full, "GET https://10.0.0.1/", "private-address");
+    assert!(full.tcp(&target("10.0.0.1"), 5432).is_ok());
+    assert_eq!(full.tcp(&target("10.0.0.1"), 5433).unwrap_err().code, Code::PrivateAddress);
+    let permit = full.tcp(&target("a.example"), 22).unwrap();
+    assert_eq!(
+        (permit.rule(), permit.by_rule(), permit.reach()),
+        ("net full", false, Reach::Public)
+    );
+}
+
+#[test]
+fn a_refusal_says_how_to_allow_it() {
+    let rules = restricted(&["GET a.example/x/**", "b.example"]);
+    let told = |text: &str| {
+        let denial = rules.check(&ask(text)).unwrap_err();
+        format!("{denial} | {}", denial.hint)
+    };
+    assert_eq!(
+        told("GET https://api.github.com/repos/x"),
+        "GET https://api.github.com/repos/x: no rule allows it | belljar run --allow 'GET api.github.com/repos/x'"
+    );
+    assert_eq!(
+        told("POST https://a.example/x"),
+        "POST https://a.example/x: a rule allows the host, but not this method (allow GET a.example/x/**) | belljar run --allow 'POST a.example/x'"
+    );
+    assert_eq!(
+        told("GET http://b.example:8080/"),
+        "GET http://b.example:8080/: a rule allows the host, but not over this scheme (allow b.example) | belljar run --allow 'GET http://b.example:8080/'"
+    );
+    for text in
+        ["GET https://c.example:8443/a%20b?q", "PUT http://c.example/", "GET https://10.0.0.1/"]
+    {
+        let denial = rules.check(&ask(text.split('?').next().unwrap())).unwrap_err();
+        let rule = denial.hint.split('\'').nth(1).unwrap();
+        let allowed = restricted(&[rule]);
+        assert!(allowed.check(&ask(text.split('?').next().unwrap())).is_ok(), "{}", denial.hint);
+    }
+    let long = format!("GET https://c.example/{}", "a".repeat(300));
+    let denial = rules.check(&ask(&long)).unwrap_err();
+    assert!(denial.hint.len() < 300);
+    let rule = denial.hint.split('\'').nth(1).unwrap();
+    assert!(restricted(&[rule]).check(&ask(&long)).is_ok(), "{}", denial.hint);
+    let hint = rules.tcp(&target("db.internal"), 5432).unwrap_err().hint;
+    assert_eq!(hint, "belljar run --allow 'tcp://db.internal:5432'");
+    let hint = rules.tcp(&target(HOST_NAME), 80).unwrap_err().hint;
+    assert_eq!(hint, "belljar run --allow 'host-port:80'");
+    assert_eq!(rules.name(&name("c.example")).unwrap_err().hint, "belljar run --allow 'c.example'");
+}
+
+#[test]
+fn secrets_of_all_rules_that_allow_a_request_may_go_along() {
+    let secret = |text: &str| BTreeSet::from([text.parse::<SecretName>().unwrap()]);
+    let mut rules = restricted(&["a.example", "GET a.example/x", "POST a.example"]);
+    for (rule, name) in rules.allow.iter_mut().zip(["one", "two", "three"]) {
+        if let What::Http(http) = &mut rule.what {
+            http.secrets = secret(name);
+        }
+    }
+    let names = |text: &str| {
+        let permit = rules.check(&ask(text)).unwrap();
+        permit.secrets().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names("GET https://a.example/x"), "one two");
+    assert_eq!(names("POST https://a.example/x"), "one three");
+    assert_eq!(names("GET https://a.example/y"), "one");
+}

@@ -139,7 +139,10 @@ fn unknown_keys_are_refused_with_what_was_meant() {
          files, output-limit, timeout, weaken, require, allow, deny, secrets, budget",
     );
     refused("[templates.a]\n", "belljar.toml:1: unknown key `templates`; did you mean `template`?");
-    refused("x = 1\n", "belljar.toml:1: unknown key `x`; there are template");
+    refused(
+        "x = 1\n",
+        "belljar.toml:1: unknown key `x`; there are template, secret, tls, proxy, vault",
+    );
 }
 
 #[test]
