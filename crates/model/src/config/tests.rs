@@ -1,3 +1,5 @@
+mod network;
+
 use std::path::Path;
 
 use proptest::prelude::*;

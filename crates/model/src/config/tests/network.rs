@@ -1,0 +1,446 @@
+//! Rules, secrets and the machine's own settings in a file.
+
+use super::*;
+use crate::net::{
+    Allow, HostPattern, HttpRule, Kind, MicroUsd, PresetName, Rule, Scheme, SecretName, Slot, Tls,
+    What, preset,
+};
+use crate::{EnvVar, Overrides, PolicyError};
+
+fn secret(text: &str) -> SecretName {
+    text.parse().unwrap()
+}
+
+/// The rules of a template as text, with what they carry.
+fn told(config: &Config, template: &str) -> Vec<String> {
+    let policy = config.template(template).unwrap().policy(config).unwrap();
+    let text = |rule: &Rule| {
+        let secrets = rule.http().map(|http| http.secrets.clone()).unwrap_or_default();
+        let secrets: Vec<&str> = secrets.iter().map(SecretName::as_str).collect();
+        format!("{} [{}]", rule.id, secrets.join(" "))
+    };
+    policy.allow.iter().map(text).collect()
+}
+
+#[test]
+fn a_file_says_everything_about_the_network() {
+    let config = operator(
+        r#"
+        [secret.github]
+        hosts = ["api.github.com"]
+        slots = ["header:authorization"]
+        shape = "ghp_{36}"
+        env = "GITHUB_TOKEN"
+        budget = { money = "$5" }
+
+        [[template.default.allow]]
+        host = "api.github.com"
+        methods = ["GET", "POST"]
+        paths = ["/repos/acme/**"]
+        secrets = ["github"]
+        limits = { requests = "60/min", upload = "10MB", total = "500MB" }
+
+        [[template.default.allow]]
+        preset = "pypi"
+
+        [[template.default.allow]]
+        name = "the forge"
+        host = "*.corp.example"
+        ports = [443, 8443]
+        connect = "10.1.2.3:443"
+        websocket = true
+
+        [[template.default.allow]]
+        tcp = "db.internal:5432"
+
+        [[template.default.allow]]
+        host-port = 5432
+
+        [[template.default.deny]]
+        host = "*.github.io"
+
+        [template.default.budget]
+        requests = 1000
+        bytes = "1GB"
+        tokens = 100000
+        money = "2.50 USD"
+
+        [template.short]
+        allow = ["npm", "GET api.github.com/repos/acme/**", "tcp://10.0.0.5:22", "host-port:80"]
+        deny = ["gist.github.com"]
+        secrets = ["github"]
+
+        [tls]
+        roots = ["corp.pem", "/etc/ssl/x.pem", "~/own.pem"]
+        [proxy]
+        url = "http://proxy.corp.example:3128"
+        [vault]
+        key-command = ["pass", "show", "belljar"]
+        "#,
+    );
+    let template = config.template("default").unwrap();
+    assert_eq!(template.net, Net::Restricted, "rules want a network");
+    assert_eq!(template.budget.money, Some(MicroUsd(2_500_000)));
+    let Allow::Rule(first) = &template.allow[0] else { panic!("{:?}", template.allow) };
+    let http = first.http().unwrap();
+    assert_eq!(first.id, "allow GET,POST api.github.com/repos/acme/**");
+    assert_eq!(
+        (http.scheme, http.tls, http.ports.as_slice()),
+        (Scheme::Https, Tls::Intercept, &[443][..])
+    );
+    assert_eq!(http.limits.requests.unwrap().to_string(), "60/min");
+    assert_eq!(template.allow[1], Allow::Preset("pypi".parse().unwrap()));
+    assert_eq!(template.deny[0].id, "deny *.github.io");
+    assert_eq!(
+        told(&config, "default"),
+        [
+            "allow GET,POST api.github.com/repos/acme/** [github]",
+            "preset pypi: GET,HEAD pypi.org []",
+            "preset pypi: GET,HEAD files.pythonhosted.org []",
+            "the forge []",
+            "allow tcp://db.internal:5432 []",
+            "allow host-port:5432 []",
+        ]
+    );
+    assert_eq!(
+        told(&config, "short"),
+        [
+            "preset npm: GET,HEAD registry.npmjs.org []",
+            "preset npm: GET,HEAD registry.yarnpkg.com []",
+            "allow GET api.github.com/repos/acme/** [github]",
+            "allow tcp://10.0.0.5:22 []",
+            "allow host-port:80 []",
+        ]
+    );
+    let declared = config.secret(&secret("github")).unwrap();
+    assert_eq!(
+        declared.hosts,
+        ["api.github.com".parse::<HostPattern>().unwrap()],
+        "not the preset's"
+    );
+    assert_eq!(declared.slots, [Slot::Header("authorization".into())]);
+    assert_eq!(declared.budget.money, Some(MicroUsd(5_000_000)));
+    assert!(config.secret(&secret("openai")).is_some(), "a preset declares it");
+    assert_eq!(config.declared_secrets().collect::<Vec<_>>(), [&secret("github")]);
+    let home = Some(Path::new("/h"));
+    assert_eq!(
+        config.roots(home),
+        ["/etc/corp.pem", "/etc/ssl/x.pem", "/h/own.pem"].map(std::path::PathBuf::from)
+    );
+    assert_eq!(config.proxy().unwrap().to_string(), "http://proxy.corp.example:3128");
+    assert_eq!(config.key_command().unwrap(), ["pass", "show", "belljar"]);
+    let policy = template.policy(&config).unwrap();
+    assert_eq!(policy.proxy.as_ref(), config.proxy());
+    assert_eq!(policy.secrets.len(), 1);
+}
+
+#[test]
+fn secrets_that_never_travel_say_how_they_are_used() {
+    let config = operator(
+        r#"
+        [secret.aws]
+        hosts = ["sts.eu-west-1.amazonaws.com"]
+        kind = "sigv4"
+        region = "eu-west-1"
+        [secret.hook]
+        hosts = ["hooks.example"]
+        kind = "hmac"
+        header = "X-Signature"
+        message = "{timestamp}.{body}"
+        timestamp-header = "X-Time"
+        prefix = "sha256="
+        [secret.google]
+        hosts = ["*.drive.example"]
+        kind = "oauth2"
+        token-url = "https://oauth2.googleapis.com/token"
+        client-id = "me"
+        client-secret = "hook"
+        captures = ["/login json:/token"]
+        "#,
+    );
+    let kind = |name: &str| config.secret(&secret(name)).unwrap().kind.clone();
+    assert_eq!(kind("aws"), Kind::SigV4 { region: Some("eu-west-1".into()), service: None });
+    assert!(
+        matches!(kind("hook"), Kind::Hmac { header, prefix, .. } if header == "x-signature" && prefix == "sha256=")
+    );
+    assert!(
+        matches!(kind("google"), Kind::OAuth2 { client_secret: Some(name), .. } if name == secret("hook"))
+    );
+}
+
+/// The refusal of a whole operator's file.
+#[track_caller]
+fn no(text: &str, expect: &str) {
+    let error = Config::parse(text, Path::new("belljar.toml"), Scope::Operator).unwrap_err();
+    assert_eq!(error.to_string(), format!("belljar.toml:{expect}"));
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_line() {
+    let rule = |line: &str| format!("[[template.x.allow]]\nhost = \"a.example\"\n{line}\n");
+    no(&rule("metods = [\"GET\"]"), "3: unknown key `metods`; did you mean `methods`?");
+    no(
+        &rule("methods = [\"GET\", \"get\"]"),
+        "3: `\"get\"` in `methods`: methods are written in capital letters, for example GET",
+    );
+    no(&rule("paths = [\"/a\", \"b\"]"), "3: `\"b\"` in `paths`: a path begins with `/`");
+    no(
+        &rule("limits = { requests = \"lots\" }"),
+        "3: `requests = \"lots\"`: not a rate; write for example \"60/min\", \"5/s\", \"1000/h\" or \"10000/day\"",
+    );
+    no(
+        &rule("limits = { upload = \"1MB\", speed = 1 }"),
+        "3: unknown key `speed`; there are requests, upload, total",
+    );
+    no(
+        &rule("connect = \"a.example:1\""),
+        "3: `connect = \"a.example:1\"`: not an address with its port; write for example \"10.1.2.3:443\"",
+    );
+    no(&rule("port = 70000"), "3: `port = 70000`: not a whole number, or too large");
+    no(&rule("websocket = 1"), "3: `websocket = 1`: must be true or false");
+    no(
+        &rule("preset = \"pypi\""),
+        "1: `[[template.x.allow]]` in `allow`: `preset` stands alone; write its rules out to change them",
+    );
+    no(
+        &rule("tcp = \"a.example:1\""),
+        "1: `[[template.x.allow]]` in `allow`: a rule has one of `host`, `tcp`, `host-port` and `preset`",
+    );
+    no(
+        &rule("scheme = \"http\"\nsecrets = [\"s\"]"),
+        "1: `[[template.x.allow]]` in `allow`: `secrets`: plain HTTP never carries a secret",
+    );
+    no(
+        "[template.x]\nallow = [\"a.example\",\n  \"*.github.io\"]",
+        "3: `\"*.github.io\"` in `allow`: `host`: *.github.io would match names of strangers: every customer of that service has a name there; name the hosts one by one",
+    );
+    no(
+        "[template.x]\nallow = [\"pipy\"]",
+        "2: `\"pipy\"` in `allow`: no such preset; there are anthropic, openai, gemini, github, pypi, npm, crates, debian, git-https",
+    );
+    no("[template.x]\nallow = \"pypi\"", "2: `allow = \"pypi\"`: must be a list of rules");
+    no(
+        "[template.x]\ndeny = [\"pypi\", { preset = \"npm\" }]",
+        "2: `{ preset = \"npm\" }` in `deny`: `preset` has no meaning in a rule that denies",
+    );
+    no(
+        "[template.x.budget]\nmoney = \"five\"",
+        "2: `money = \"five\"`: not an amount; write for example \"5 USD\" or \"$0.50\"",
+    );
+    no(
+        "[template.x]\nsecrets = [\"A\"]",
+        "2: `\"A\"` in `secrets`: a secret's name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter or digit",
+    );
+    no(
+        "[secret.A]\nhosts = []",
+        "1: secret `A`: a secret's name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter or digit",
+    );
+    no(
+        "\n[secret.a]\nenv = \"A\"",
+        "2: secret `a`: `hosts` is missing: a secret goes to the hosts that are named and no others",
+    );
+    no(
+        "[secret.a]\nhosts = [\"a.example\"]\nregion = \"x\"",
+        "1: secret `a`: `region` is for `kind = \"sigv4\"`",
+    );
+    no(
+        "[secret.a]\nhosts = [\"a.example\"]\nkind = \"hmac\"",
+        "1: secret `a`: `header` is missing",
+    );
+    no(
+        "[secret.a]\nhosts = [\"a.example\"]\nshape = \"x{3}\"",
+        "3: `shape = \"x{3}\"`: fewer than 20 random characters: somebody could guess it",
+    );
+    no(
+        "[secret.a]\nhosts = [\"a.example\"]\nslots = [\"header:cookie\"]",
+        "3: `\"header:cookie\"` in `slots`: servers store, forward or log this header; a secret may not stand in it",
+    );
+    no(
+        "[secret.a]\nvalue = \"hunter2\"",
+        "2: unknown key `value`; there are hosts, slots, methods, paths, shape, env, captures, budget, kind, region, service, header, algorithm, encoding, prefix, message, timestamp-header, token-url, grant, client-id, client-secret, auth, scope",
+    );
+    no(
+        "[proxy]\nurl = \"http://u:p@p:1\"",
+        "2: `url = \"http://u:p@p:1\"`: a proxy that wants a password is not supported; leave out what stands before `@`",
+    );
+    no(
+        "[vault]\nkey-command = \"echo $HOME\"",
+        "2: `key-command = \"echo $HOME\"`: no shell reads this; write a list of the program and its arguments",
+    );
+    no("[tls]\nroots = \"x\"", "2: `roots = \"x\"`: must be a list of strings");
+    no("tls = 1", "1: `tls = 1`: must be a table");
+}
+
+#[test]
+fn c08_a_project_says_nothing_about_secrets_roots_and_proxies() {
+    for (section, text) in [
+        ("secret", "[secret.github]\nhosts = [\"evil.example\"]"),
+        ("tls", "[tls]\nroots = [\"evil.pem\"]"),
+        ("proxy", "[proxy]\nurl = \"http://evil.example:1\""),
+        ("vault", "[vault]\nkey-command = [\"evil\"]"),
+    ] {
+        let parse = |scope| Config::parse(text, Path::new("belljar.toml"), scope);
+        assert!(parse(Scope::Operator).is_ok(), "the control");
+        let expect = format!(
+            "belljar.toml:1: `[{section}]` is for the operator's own file; a project may only tighten"
+        );
+        assert_eq!(parse(Scope::Project).unwrap_err().to_string(), expect);
+    }
+}
+
+#[test]
+fn c08_a_project_may_name_fewer_rules_and_deny_more() {
+    let operator = operator(
+        r#"
+        [template.default]
+        allow = ["pypi", "a.example", { host = "b.example", secrets = ["github"], connect = "10.0.0.1:443" }]
+        deny = ["x.example"]
+        secrets = ["github"]
+        budget = { requests = 10 }
+        "#,
+    );
+    let base = operator.template("default").unwrap();
+    let tightened = |text: &str| {
+        let text = format!("[template.default]\n{text}\n");
+        operator.tighten(&project(&text)).map(|config| config.template("default").unwrap())
+    };
+    let got = tightened("deny = [\"y.example\"]").unwrap();
+    assert_eq!((got.deny.len(), &got.allow), (2, &base.allow));
+    assert!(tightened("allow = []").unwrap().allow.is_empty(), "an empty list allows nothing");
+    assert!(tightened("secrets = []").unwrap().secrets.is_empty());
+    assert_eq!(
+        tightened("allow = [\"b.example\"]").unwrap().allow,
+        base.allow[2..],
+        "the operator's own"
+    );
+    assert_eq!(
+        tightened("budget = { requests = 5, tokens = 1 }").unwrap().budget.requests,
+        Some(5)
+    );
+    for text in [
+        "allow = [\"npm\"]",
+        "allow = [\"c.example\"]",
+        "allow = [\"http://a.example\"]",
+        "allow = [\"a.example:8443\"]",
+        "allow = [{ host = \"a.example\", secrets = [\"github\"] }]",
+        "allow = [{ host = \"a.example\", connect = \"10.0.0.2:443\" }]",
+        "allow = [{ host = \"b.example\", connect = \"10.0.0.2:443\" }]",
+        "allow = [{ host = \"a.example\", tls = \"passthrough\" }]",
+        "allow = [\"tcp://a.example:443\"]",
+        "allow = [\"host-port:22\"]",
+        "secrets = [\"openai\"]",
+        "budget = { requests = 11 }",
+        "net = \"full\"",
+    ] {
+        let error = tightened(text).unwrap_err();
+        assert!(matches!(error.fault, Fault::Loosens { .. }), "{text}: {error}");
+        assert_eq!(error.line, 2, "{text}");
+    }
+    // A project without anything of the operator's gets nothing.
+    let error = Config::built_in().tighten(&project("[template.default]\nallow = [\"pypi\"]\n"));
+    assert!(error.is_err());
+}
+
+#[test]
+fn flags_add_to_a_template_and_want_a_network() {
+    let said = |allow: &[&str], secrets: &[&str]| Overrides {
+        allow: allow.iter().map(|text| text.parse().unwrap()).collect(),
+        secrets: secrets.iter().map(|text| secret(text)).collect(),
+        ..Overrides::default()
+    };
+    let with = |said: Overrides| Template::default().with(said).unwrap();
+    assert_eq!(with(Overrides::default()).net, Net::None);
+    assert_eq!(with(said(&["pypi"], &[])).net, Net::Restricted);
+    assert_eq!(with(said(&[], &["github"])).net, Net::Restricted);
+    assert_eq!(with(Overrides { net: Some(Net::None), ..said(&["pypi"], &[]) }).net, Net::None);
+    let full = Template { net: Net::Full, ..Template::default() };
+    assert_eq!(full.with(said(&["pypi"], &[])).unwrap().net, Net::Full);
+    let twice = with(said(&["pypi"], &[])).with(said(&["a.example"], &[])).unwrap();
+    assert_eq!(twice.allow.len(), 2);
+}
+
+#[test]
+fn secrets_go_to_the_rules_that_lead_to_their_hosts() {
+    let config = Config::built_in();
+    let policy = |net: Option<Net>, allow: &[&str], secrets: &[&str]| {
+        let said = Overrides {
+            net,
+            allow: allow.iter().map(|text| text.parse().unwrap()).collect(),
+            secrets: secrets.iter().map(|text| secret(text)).collect(),
+            ..Overrides::default()
+        };
+        Template::default().with(said).unwrap().policy(&config)
+    };
+    let carries = |policy: &crate::net::Policy| -> Vec<String> {
+        let with = policy
+            .allow
+            .iter()
+            .filter(|rule| rule.http().is_some_and(|http| !http.secrets.is_empty()));
+        with.map(|rule| rule.id.clone()).collect()
+    };
+    let got = policy(None, &["api.github.com", "a.example", "http://api.github.com"], &["github"])
+        .unwrap();
+    assert_eq!(carries(&got), ["allow api.github.com"]);
+    assert_eq!(got.secrets.len(), 1);
+    let got = policy(None, &["*.github.com"], &["github"]).unwrap();
+    assert_eq!(carries(&got), ["allow *.github.com"]);
+    let got = policy(Some(Net::Full), &[], &["github"]).unwrap();
+    assert_eq!(carries(&got).len(), 3);
+    assert!(matches!(
+        policy(None, &["a.example"], &["github"]),
+        Err(PolicyError::Unreachable { .. })
+    ));
+    let error = policy(None, &["a.example"], &["nope"]).unwrap_err();
+    assert!(
+        error.to_string().contains("[secret.nope]") && error.to_string().contains("github"),
+        "{error}"
+    );
+    // Two that want one variable, or a variable that is given already.
+    let own = operator(
+        "[secret.a]\nhosts = [\"a.example\"]\nenv = \"T\"\n[secret.b]\nhosts = [\"a.example\"]\nenv = \"T\"\n\
+         [template.default]\nallow = [\"a.example\"]\nsecrets = [\"a\", \"b\"]\n",
+    );
+    let template = own.template("default").unwrap();
+    assert!(matches!(template.policy(&own), Err(PolicyError::SameVariable { .. })));
+    let template = Template {
+        secrets: [secret("a")].into(),
+        env: vec!["T=1".parse::<EnvVar>().unwrap()],
+        ..template
+    };
+    assert!(matches!(template.policy(&own), Err(PolicyError::GivenToo { .. })));
+}
+
+#[test]
+fn every_preset_is_whole() {
+    for name in PresetName::all() {
+        let preset = preset(name.as_str()).unwrap_or_else(|| panic!("{name} does not parse"));
+        assert!(!preset.rules.is_empty() && !preset.about.is_empty());
+        for rule in &preset.rules {
+            let http: &HttpRule = rule.http().unwrap();
+            assert!(rule.id.starts_with(&format!("preset {name}: ")), "{}", rule.id);
+            assert!(http.secrets.is_empty() && http.connect.is_none());
+            assert_eq!(
+                Rule::allowing(Some(rule.id.clone()), What::Http(http.clone())).as_ref(),
+                Ok(rule)
+            );
+        }
+        for secret in &preset.secrets {
+            secret.check().unwrap();
+            assert!(secret.env.is_some());
+            let leads = |host: &HostPattern| {
+                preset
+                    .rules
+                    .iter()
+                    .any(|rule| rule.http().is_some_and(|http| http.host.overlaps(host)))
+            };
+            assert!(secret.hosts.iter().all(leads), "{name}");
+        }
+    }
+    assert!(preset("nope").is_none());
+    for registry in ["pypi", "npm", "crates", "debian"] {
+        for rule in preset(registry).unwrap().rules {
+            let methods = rule.http().unwrap().methods.clone().unwrap();
+            assert!(methods.iter().all(crate::net::Method::is_safe), "{}", rule.id);
+        }
+    }
+}
