@@ -1,6 +1,7 @@
 //! What can be typed.
 
 pub(crate) mod ledger;
+pub(crate) mod net;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Look at, check and hand on the record of everything that happened
     Ledger(Box<ledger::LedgerArgs>),
+    /// See what boxes reach, and what they tried to
+    Net(net::NetArgs),
     /// Look at the templates of belljar.toml
     Template(TemplateArgs),
     /// Print a completion script for a shell

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Command::Runs(args) => commands::runs::run(args),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Ledger(args) => commands::ledger::run(args),
+        Command::Net(args) => commands::net::run(args),
         Command::Template(args) => commands::template::run(&cli, args),
         Command::Completions { shell } => commands::completions::run(*shell),
         Command::Man => commands::completions::man(),

@@ -9,7 +9,7 @@ mod import;
 mod input;
 pub(crate) mod json;
 mod keys;
-mod log;
+pub(crate) mod log;
 mod mend;
 pub(crate) mod otel;
 pub(crate) mod otlp;
@@ -63,13 +63,13 @@ pub(crate) fn run(args: &LedgerArgs) -> Outcome {
 }
 
 /// The state directory, and where its ledger is.
-struct Home {
+pub(crate) struct Home {
     state: State,
     places: Places,
 }
 
 impl Home {
-    fn open() -> Result<Self, Failure> {
+    pub(crate) fn open() -> Result<Self, Failure> {
         let state = State::open()?;
         let places = Places::under(state.home());
         Ok(Self { state, places })
@@ -96,7 +96,11 @@ impl Home {
         warn_if_short(reader).map(Some)
     }
 
-    fn reader(&self) -> Result<Reader, Failure> {
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(crate) fn reader(&self) -> Result<Reader, Failure> {
         self.try_reader()?.ok_or_else(|| usage(NONE_YET))
     }
 
@@ -120,7 +124,7 @@ impl Home {
 
     /// The run of this id, beginning of an id, or name. The ledger remembers runs whose own
     /// directory is long gone.
-    fn run(&self, reader: &Reader, flag: &str, name: &str) -> Result<RunId, Failure> {
+    pub(crate) fn run(&self, reader: &Reader, flag: &str, name: &str) -> Result<RunId, Failure> {
         let named: Vec<RunId> = self
             .state
             .runs()
@@ -227,12 +231,13 @@ fn named_in_ledger(reader: &Reader, flag: &str, name: &str) -> Result<RunId, Fai
 /// So many events are asked for at once.
 const CHUNK: usize = 1024;
 
-fn newest(limit: usize) -> Query {
+/// The newest events.
+pub(crate) fn newest(limit: usize) -> Query {
     Query { newest_first: true, limit: Some(limit), ..Query::default() }
 }
 
 /// Shows every event that fits, in its order, without holding all of them.
-fn each(
+pub(crate) fn each(
     reader: &Reader,
     mut query: Query,
     show: &mut dyn FnMut(&Row) -> Result<bool, Failure>,
@@ -255,7 +260,7 @@ fn each(
 }
 
 /// The event of a row, checked.
-fn read(reader: &Reader, row: &Row) -> Result<Entry, Failure> {
+pub(crate) fn read(reader: &Reader, row: &Row) -> Result<Entry, Failure> {
     reader.read(row).map_err(|error| damaged(&anyhow!(error)))
 }
 

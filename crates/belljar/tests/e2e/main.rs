@@ -15,6 +15,8 @@ mod ledger;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod net_cli;
+#[cfg(test)]
 mod python_verifier;
 #[cfg(test)]
 mod run;

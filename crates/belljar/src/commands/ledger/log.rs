@@ -103,7 +103,7 @@ fn follow(
 }
 
 /// Waits for a moment; whether the reader of our output is gone.
-fn nobody_reads() -> Result<bool, Failure> {
+pub(crate) fn nobody_reads() -> Result<bool, Failure> {
     let stdout = io::stdout();
     // Without any event that is asked for: what is left are an error and a closed pipe.
     let mut polled = [PollFd::from_borrowed_fd(stdout.as_fd(), PollFlags::empty())];

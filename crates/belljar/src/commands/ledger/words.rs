@@ -198,7 +198,8 @@ fn why(reason: &str, rule: Option<&str>) -> String {
     if reason.is_empty() { rule } else { format!(" ({}{rule})", short(reason)) }
 }
 
-fn list(items: &[String]) -> String {
+/// The first of many, safe.
+pub(crate) fn list(items: &[String]) -> String {
     const SHOWN: usize = 8;
     let mut told: Vec<String> = items.iter().take(SHOWN).map(short).collect();
     if items.len() > SHOWN {
@@ -215,7 +216,7 @@ fn files(number: u64) -> String {
 const SHORT: usize = 160;
 
 /// The beginning of a text, safe.
-fn short(text: impl AsRef<[u8]>) -> String {
+pub(crate) fn short(text: impl AsRef<[u8]>) -> String {
     let bytes = text.as_ref();
     // Cut first: an escape that was cut in two would be no escape any more.
     let Some(start) = bytes.get(..SHORT).filter(|start| start.len() < bytes.len()) else {

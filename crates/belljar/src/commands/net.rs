@@ -1,0 +1,28 @@
+//! `belljar net`: what boxes reach, and what they tried to.
+
+mod line;
+mod log;
+
+use belljar_ledger::{Query, Reader};
+use belljar_model::RunId;
+
+use super::ledger::{Home, newest};
+use crate::cli::net::{NetArgs, NetCommand};
+use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+
+pub(crate) fn run(args: &NetArgs) -> Outcome {
+    match &args.command {
+        NetCommand::Log(args) => log::run(args),
+    }
+}
+
+/// The run that is meant: the newest if none is named.
+fn which(home: &Home, reader: &Reader, named: Option<&str>) -> Result<RunId, Failure> {
+    if let Some(name) = named {
+        return home.run(reader, "RUN", name);
+    }
+    let query = Query { kind: Some("run.created".to_owned()), ..newest(1) };
+    let rows = reader.events(&query).code(FAILED)?;
+    let run = rows.first().and_then(|row| row.run);
+    run.ok_or_else(|| usage("there is no run yet: `belljar run` makes one"))
+}

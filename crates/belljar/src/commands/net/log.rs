@@ -1,0 +1,187 @@
+//! `belljar net log`: every request of a run.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use belljar_ledger::{Query, Reader, Row};
+use belljar_model::{RunId, RunState};
+
+use super::line::Line;
+use super::which;
+use crate::cli::net::LogArgs;
+use crate::commands::ledger::log::nobody_reads;
+use crate::commands::ledger::{Home, each, read};
+use crate::failure::{Code, FAILED, Failure, Outcome};
+use crate::print::{self, Paged};
+use crate::when;
+
+/// A request that takes longer is shown before it is finished.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// So often it is looked whether the followed run still lives.
+const LOOK_AT_RUN: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(args: &LogArgs) -> Outcome {
+    let home = Home::open()?;
+    let reader = home.reader()?;
+    let run = match args.all {
+        true => None,
+        false => Some(which(&home, &reader, args.run.as_deref())?),
+    };
+    let since = args.since.map(|since| since.nanos(when::now()));
+    let query = Query { run, since, ..Query::default() };
+    let mut shown = Shown::default();
+    let seen = reader.size();
+    let over = past(args, &reader, Query { before: Some(seen), ..query.clone() }, &mut shown)?;
+    if args.follow && !(over && run.is_some()) {
+        follow(args, &home, (reader, query), &mut shown)?;
+    }
+    if !args.json {
+        shown.sum_up(run);
+    }
+    Ok(0)
+}
+
+/// What was shown so far.
+#[derive(Debug, Default)]
+struct Shown {
+    lines: u64,
+    denied: u64,
+}
+
+impl Shown {
+    fn line(&mut self, args: &LogArgs, line: &Line) -> Result<String, Failure> {
+        if args.denied && !line.is_denied() {
+            return Ok(String::new());
+        }
+        self.lines += 1;
+        self.denied += u64::from(line.is_denied());
+        match args.json {
+            true => print::json_line(&line.json()).code(FAILED),
+            false => Ok(line.text(print::colour())),
+        }
+    }
+
+    fn sum_up(&self, run: Option<RunId>) {
+        match (self.lines, self.denied, run) {
+            (0, _, Some(run)) => print::note(&format!("nothing to show of run {run}")),
+            (0, _, None) => print::note("nothing to show"),
+            (_, 0, _) | (_, _, None) => {}
+            (_, denied, Some(run)) => print::note(&format!(
+                "{denied} denied; `belljar net learn {run}` shows rules that would allow it"
+            )),
+        }
+    }
+}
+
+/// Shows what happened already; whether the run is over.
+fn past(args: &LogArgs, reader: &Reader, query: Query, shown: &mut Shown) -> Result<bool, Failure> {
+    let mut out = Paged::new(!args.follow && !args.json);
+    let mut over = false;
+    each(reader, query, &mut |row| {
+        over |= ends_run(row);
+        match begun(reader, row)? {
+            Some(line) => {
+                let line = with_outcome(reader, line)?;
+                out.write(&shown.line(args, &line)?).code(FAILED)
+            }
+            None => Ok(true),
+        }
+    })?;
+    out.finish().code(FAILED)?;
+    Ok(over)
+}
+
+/// Shows what comes, until the run is over or nobody looks any more.
+fn follow(
+    args: &LogArgs,
+    home: &Home,
+    (mut reader, mut query): (Reader, Query),
+    shown: &mut Shown,
+) -> Result<(), Failure> {
+    let mut seen = reader.size();
+    let mut waiting: BTreeMap<u64, (Instant, Line)> = BTreeMap::new();
+    let mut looked = Instant::now();
+    while !nobody_reads()? {
+        let mut over = false;
+        // Before the ledger is read: what the run recorded last is then read, too.
+        if looked.elapsed() > LOOK_AT_RUN {
+            over = query.run.is_some_and(|run| !lives(home, run));
+            looked = Instant::now();
+        }
+        let size = reader.refresh().code(FAILED)?;
+        query.after = seen.checked_sub(1);
+        query.before = Some(size);
+        each(&reader, query.clone(), &mut |row| {
+            over |= query.run.is_some() && ends_run(row);
+            if let Some(line) = news(&reader, row, &mut waiting)? {
+                print::out(&shown.line(args, &line)?).code(FAILED)?;
+            }
+            Ok(true)
+        })?;
+        seen = size;
+        let late = |(since, line): &mut (Instant, Line)| {
+            let late = over || since.elapsed() > PATIENCE;
+            late.then(|| line.clone())
+        };
+        let open: Vec<Line> = waiting.values_mut().filter_map(late).collect();
+        for line in open {
+            waiting.remove(&line.index);
+            print::out(&shown.line(args, &line)?).code(FAILED)?;
+        }
+        if over {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// What a new event makes known. A request that goes on waits for its end.
+fn news(
+    reader: &Reader,
+    row: &Row,
+    waiting: &mut BTreeMap<u64, (Instant, Line)>,
+) -> Result<Option<Line>, Failure> {
+    if row.kind == "request.finished" {
+        let Some(cause) = row.cause else { return Ok(None) };
+        waiting.remove(&cause);
+        let Some(decided) = reader.event(cause).code(FAILED)? else { return Ok(None) };
+        let outcome = read(reader, row)?;
+        return Ok(begun(reader, &decided)?.map(|line| line.finished(&outcome)));
+    }
+    let Some(line) = begun(reader, row)? else { return Ok(None) };
+    if line.is_open() {
+        waiting.insert(line.index, (Instant::now(), line));
+        return Ok(None);
+    }
+    Ok(Some(line))
+}
+
+/// The line that an event begins. Only events that may have one are read.
+fn begun(reader: &Reader, row: &Row) -> Result<Option<Line>, Failure> {
+    let kinds = ["request.decided", "dns.decided", "alarm.raised", "budget.spent"];
+    if !kinds.contains(&row.kind.as_str()) {
+        return Ok(None);
+    }
+    Ok(Line::of(row.index, &read(reader, row)?))
+}
+
+/// With how it went, if that is known.
+fn with_outcome(reader: &Reader, line: Line) -> Result<Line, Failure> {
+    if !line.is_open() {
+        return Ok(line);
+    }
+    let effects = reader.effects_of(line.index).code(FAILED)?;
+    match effects.iter().find(|row| row.kind == "request.finished") {
+        Some(row) => Ok(line.finished(&read(reader, row)?)),
+        None => Ok(line),
+    }
+}
+
+fn ends_run(row: &Row) -> bool {
+    matches!(row.kind.as_str(), "run.ended" | "run.failed")
+}
+
+/// Whether somebody still watches over the run. One that was killed records no end.
+fn lives(home: &Home, run: RunId) -> bool {
+    home.state().find(Some(&run.to_string())).is_ok_and(|run| run.record.state == RunState::Running)
+}
