@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "the binary reads the environment and the clock")]
 
+mod broker;
 mod cli;
 mod commands;
 mod config;
@@ -25,6 +26,9 @@ use crate::cli::{Cli, Command};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
+    if std::env::args_os().next().is_some_and(|name| name == broker::ROLE) {
+        return broker::role::main();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(print::usage(&error)),

@@ -3,10 +3,20 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod broker;
+mod connection;
 pub mod dns;
+mod http;
 pub mod record;
 pub mod rules;
 pub mod scrub;
+pub mod serve;
+pub mod setup;
+mod stream;
 pub mod target;
+mod tcp;
 pub mod tls;
+mod upstream;
 pub mod vault;
+
+pub use broker::{Materials, PrepareError, Prepared, prepare};

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use belljar_model::Net;
 use belljar_model::net::{
     HOST_NAME, Hostname, HttpRule, Method, Policy, Rule, RuleLimits, Scheme, SecretName, Target,
-    TcpRule, Tls, What,
+    TcpRule, Tls, TokenUrl, What,
 };
 
 pub use denial::{Code, Denial};
@@ -294,6 +294,31 @@ impl Rules {
             }),
             Err(code) => Err(act.denied(code, None)),
         }
+    }
+
+    /// Leave for the broker's own request to the server of a token, which the declaration of a secret
+    /// names. A rule for that host only says where it is.
+    pub fn token(&self, url: &TokenUrl) -> Result<Permit, Denial> {
+        let TokenUrl { target, port, .. } = url;
+        let act = Act::Tls(target, *port);
+        self.never(act)?;
+        let of_host = |http: &&HttpRule| {
+            http.scheme == Scheme::Https && http.host.matches(target) && http.ports.contains(port)
+        };
+        let rule = self.allow.iter().filter_map(Rule::http).find(of_host);
+        let connect = rule.and_then(|http| http.connect);
+        Ok(Permit {
+            rule: "token-url".to_owned(),
+            index: None,
+            scheme: Scheme::Https,
+            target: target.clone(),
+            port: *port,
+            connect,
+            secrets: BTreeSet::new(),
+            limits: RuleLimits::default(),
+            reach: reach(target, connect).map_err(|code| act.denied(code, None))?,
+            opaque: false,
+        })
     }
 
     /// Decides what to do with a TLS connection for this name.

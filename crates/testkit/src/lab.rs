@@ -7,6 +7,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::program::Program;
+use crate::upstream::Authority;
 
 /// Temporary directories and the binary under test. Removed when dropped.
 #[derive(Debug)]
@@ -63,6 +64,22 @@ impl Lab {
         fs::create_dir_all(path.parent().expect("a file is in a directory")).expect("directories");
         fs::write(&path, content).expect("a file of the workspace");
         path
+    }
+
+    /// The operator's `belljar.toml`.
+    pub fn configure(&self, text: &str) -> PathBuf {
+        let dir = self.home().join(".config/belljar");
+        fs::create_dir_all(&dir).expect("a directory of the operator's");
+        let file = dir.join("belljar.toml");
+        fs::write(&file, text).expect("a file of the operator's");
+        file
+    }
+
+    /// The operator's `belljar.toml` with the roots of these servers, and `rules` behind them.
+    pub fn configure_for(&self, authority: &Authority, rules: &str) -> PathBuf {
+        let roots = self.home().join("roots.pem");
+        fs::write(&roots, authority.pem()).expect("a file of the operator's");
+        self.configure(&format!("[tls]\nroots = [{:?}]\n\n{rules}", roots.display().to_string()))
     }
 
     /// The binary with these arguments, in an environment of the lab's own.

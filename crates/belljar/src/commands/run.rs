@@ -1,5 +1,7 @@
 //! `belljar run`: one command in a fresh box.
 
+mod outlet;
+
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,12 +15,13 @@ use belljar_box::{
 };
 use belljar_ledger::{Body, Ledger};
 use belljar_model::{
-    Access, Clock, LayerState, Mode, Net, Review, RunId, RunRecord, RunResult, RunState, Template,
+    Access, Clock, LayerState, Mode, Review, RunId, RunRecord, RunResult, RunState, Template,
     WorkspaceAt,
 };
 use belljar_workspace::{Caps, Layers, Places, UsageCap};
 use rustix::fs::{Mode as FileMode, OFlags};
 
+use crate::broker::Account;
 use crate::cli::{Cli, RunArgs};
 use crate::commands::apply;
 use crate::config::{self, Source};
@@ -29,6 +32,7 @@ use crate::record::{self, Journal, Plan};
 use crate::state::{Run, State, is_empty};
 use crate::tape::Tape;
 use crate::terminal::{self, Raw};
+use outlet::{Outlet, Outside};
 
 pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     let began = Instant::now();
@@ -37,14 +41,14 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     let workspace = workspace(args, &state)?;
     let path = workspace.as_ref().map(|workspace| workspace.path.as_path());
     let interactive = wants_terminal(args);
-    let (template, sources) = template(cli, args, path, interactive)?;
+    let (template, sources, outlet) = template(cli, args, path, interactive, &state)?;
     for layer in &template.weaken {
         print::note(&format!("layer `{layer}` is off, as asked: {}", layer.doc()));
     }
     let (id, random) = new_id()?;
     let record = record(id, args, &template, workspace.as_ref()).code(FAILED)?;
     let (mut run, lock) = state.create(record).code(NO_BOX)?;
-    let rules = (template, sources);
+    let rules = (template, sources, outlet);
     let outcome = execute(&mut run, args, &state, rules, workspace, random, interactive, began);
     drop(lock);
     outcome
@@ -55,31 +59,35 @@ fn execute(
     run: &mut Run,
     args: &RunArgs,
     state: &State,
-    (template, sources): (Template, Vec<Source>),
+    (template, sources, outlet): (Template, Vec<Source>, Option<Outlet>),
     mut workspace: Option<Workspace>,
     random: u32,
     interactive: bool,
     began: Instant,
 ) -> Outcome {
+    let outside = outlet.map(Outlet::open).transpose().code(NO_BOX)?;
     let overlay = template.mode != Mode::ReadOnly;
     if let Some(workspace) = workspace.as_mut().filter(|_| overlay) {
         prepare_layers(run, workspace).code(NO_BOX)?;
     }
+    let mut env = environment(&template, run.id(), interactive);
+    let net = outside.as_ref().map(|outside| outside.request(&mut env)).transpose();
+    let net = net.inspect_err(|_| settle(run, None, state))?;
     let request = Request {
         id: run.id(),
         random,
         argv: args.command.clone(),
-        env: environment(&template, run.id(), interactive),
+        env,
         workspace,
         hidden: vec![state.home().to_owned()],
-        net: None,
+        net,
         terminal: interactive.then(|| terminal::size(std::io::stdin()).unwrap_or((24, 80))),
         now: now().as_secs(),
         template,
     };
     let layers = request.workspace.as_ref().and_then(|workspace| workspace.layers.clone());
-    let finished = in_box(&request, run, &sources, state, began);
-    let (finished, outputs, journal, remains, setup) = match finished {
+    let finished = in_box(&request, run, &sources, state, outside.as_ref(), began);
+    let Ended { finished, outputs, journal, remains, setup, account } = match finished {
         Ok(finished) => finished,
         Err(failure) => {
             settle(run, None, state);
@@ -101,6 +109,7 @@ fn execute(
     settle(run, Some(result.clone()), state);
     drop(remains);
     say(&result, args);
+    account.iter().for_each(outlet::say);
     if args.json {
         print::out(if finished_line { "" } else { "\n" }).code(FAILED)?;
         print::json(&result).code(FAILED)?;
@@ -108,8 +117,18 @@ fn execute(
     Ok(result.exit_code())
 }
 
-/// A program that ended, what it wrote, the record of it, and how long the start took.
-type Ended = (Finished, [Option<Body>; 2], Journal, Remains, u64);
+/// A program that ended.
+struct Ended {
+    finished: Finished,
+    /// What it wrote.
+    outputs: [Option<Body>; 2],
+    journal: Journal,
+    remains: Remains,
+    /// How long the start took, in microseconds.
+    setup: u64,
+    /// What became of its network.
+    account: Option<Account>,
+}
 
 /// Starts the box, and the program once that is on record, and sees it to its end.
 fn in_box(
@@ -117,6 +136,7 @@ fn in_box(
     run: &Run,
     sources: &[Source],
     state: &State,
+    outside: Option<&Outside>,
     began: Instant,
 ) -> Result<Ended, Failure> {
     let layers = request.workspace.as_ref().and_then(|workspace| workspace.layers.as_deref());
@@ -129,7 +149,7 @@ fn in_box(
     let mut count = layers.map(counter).transpose().code(NO_BOX)?;
     let mut begun = None;
     let started = belljar_box::start(request, |layers| begun = Some(begin(layers)));
-    let (running, journal) = match (started.code(NO_BOX), begun) {
+    let (mut running, journal) = match (started.code(NO_BOX), begun) {
         (Ok((running, ())), Some(Ok(journal))) => (running, journal),
         (Ok((running, ())), refused) => {
             running.abandon();
@@ -145,6 +165,12 @@ fn in_box(
             return Err(failure);
         }
     };
+    let opened = outside.map(|outside| outside.connect(&mut running)).transpose();
+    if let Err(failure) = opened.context("open the network of the box").code(NO_BOX) {
+        running.abandon();
+        journal.failed(&failure.error).ok(); // see above
+        return Err(failure);
+    }
     let setup = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     let (input, output, error) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let raw = (interactive && input.is_terminal()).then(|| Raw::enter(input.as_fd())).transpose();
@@ -166,13 +192,15 @@ fn in_box(
             Stream::Output | Stream::Error => kept.extend_from_slice(chunk),
         }
     };
-    let finished = running.supervise(Supervision {
+    let supervision = Supervision {
         input: input.as_fd(),
         output: output.as_fd(),
         error: error.as_fd(),
         guard: Some(&mut guard),
         disk: layers.zip(count.as_mut().map(|count| count as &mut Count<'_>)),
-    });
+    };
+    let (finished, account) =
+        outlet::during(outside, journal.ledger(), run.id(), || running.supervise(supervision));
     drop(raw);
     let (finished, remains) = finished.code(NO_BOX).inspect_err(|failure| {
         journal.failed(&failure.error).ok(); // see above
@@ -182,7 +210,7 @@ fn in_box(
         print::error(&error);
         [None, None]
     });
-    Ok((finished, outputs, journal, remains, setup))
+    Ok(Ended { finished, outputs, journal, remains, setup, account })
 }
 
 /// The hash of the list of what the box changed.
@@ -274,7 +302,8 @@ fn template(
     args: &RunArgs,
     workspace: Option<&Path>,
     interactive: bool,
-) -> Result<(Template, Vec<Source>), Failure> {
+    state: &State,
+) -> Result<(Template, Vec<Source>, Option<Outlet>), Failure> {
     let (config, sources) = config::load_with_sources(cli, workspace)?;
     let known = config.template(&args.template);
     let unknown = || {
@@ -292,14 +321,9 @@ fn template(
     if interactive && !has_timeout && template.limits == Template::default().limits {
         template.limits.timeout = None; // a person may think for longer than ten minutes
     }
-    if template.net != Net::None {
-        return Err(usage(format!(
-            "--net {}: not yet; only `none` is enforced so far",
-            template.net
-        )));
-    }
     refuse_own_program(&template, workspace)?;
-    Ok((template, sources))
+    let outlet = Outlet::of(&template, &config, state)?;
+    Ok((template, sources, outlet))
 }
 
 /// The directories of the overlay, as the workspace's owner has them.

@@ -14,6 +14,7 @@ mod crash;
 mod ledger;
 #[cfg(test)]
 mod limits;
+mod net;
 #[cfg(test)]
 mod net_cli;
 #[cfg(test)]

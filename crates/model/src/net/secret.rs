@@ -149,6 +149,15 @@ pub enum SecretDeclError {
 }
 
 impl SecretDecl {
+    /// The secrets whose values it is made of: its own, and what a client shows beside it.
+    pub fn needs(&self) -> impl Iterator<Item = &SecretName> {
+        let other = match &self.kind {
+            Kind::OAuth2 { client_secret, .. } => client_secret.as_ref(),
+            Kind::Token | Kind::SigV4 { .. } | Kind::Hmac { .. } => None,
+        };
+        std::iter::once(&self.name).chain(other)
+    }
+
     /// A token for these hosts, in the `Authorization` header.
     pub fn token(name: SecretName, hosts: Vec<HostPattern>) -> Self {
         Self {

@@ -1,0 +1,238 @@
+//! The supervisor's side of a broker: starts it, tells it what it may, and records what it says.
+//!
+//! Secrets go from their files to the broker by descriptor: no value is ever in the memory of this
+//! process.
+
+mod clerk;
+mod own;
+pub(crate) mod role;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail};
+use belljar_box::Sockets;
+use belljar_broker::setup::{Door, Hello, Reply, Setup};
+use belljar_broker::vault::sealed::KeySource;
+use belljar_broker::vault::store::Store;
+use belljar_init::wire;
+use belljar_model::net::{Policy, SecretDecl, SecretName};
+use belljar_sys::clone::{self, Spawn, Spawned};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
+use rustix::pipe::PipeFlags;
+use rustix::process::Signal;
+
+use crate::failure::{Code as _, Failure, NO_BOX, USAGE, usage};
+
+pub(crate) use clerk::{Account, Clerk};
+
+/// How the broker's process is called, and what tells our program to be one.
+pub(crate) const ROLE: &str = "belljar-broker";
+
+/// What a broker gets to say its last words.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// A broker at work. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Broker {
+    process: Spawned,
+    socket: OwnedFd,
+    /// Its end is no surprise any more.
+    dismissed: Arc<AtomicBool>,
+}
+
+/// The files of the vault that a broker is to open, by descriptor.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    source: KeySource,
+    key: OwnedFd,
+    secrets: Vec<(SecretName, OwnedFd)>,
+}
+
+impl Broker {
+    /// Starts a broker for this policy. It prepares itself while we do something else.
+    pub(crate) fn start(
+        policy: Policy,
+        roots: Vec<PathBuf>,
+        sealed: Option<&Sealed>,
+    ) -> anyhow::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let program = rustix::fs::open("/proc/self/exe", flags, Mode::empty())
+            .context("open our own program")?;
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+            .context("open /dev/null")?;
+        let (socket, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .context("make a socket pair")?;
+        let process = clone::spawn(&Spawn {
+            namespaces: 0,
+            cgroup: None,
+            gate: None,
+            ids: None,
+            ambient: 0,
+            program: program.as_fd(),
+            role: c"belljar-broker",
+            control: theirs.as_fd(),
+            null: null.as_fd(),
+            dies_with_parent: true,
+        })
+        .context("start the broker")?;
+        let broker = Self { process, socket, dismissed: Arc::default() };
+        let key = sealed.map_or(KeySource::File, |sealed| sealed.source);
+        let named = sealed.into_iter().flat_map(|sealed| &sealed.secrets);
+        let secrets = named.map(|(name, _)| name.clone()).collect();
+        let setup = Setup { policy, roots, key, secrets, own: own::addresses() };
+        let descriptors: Vec<BorrowedFd<'_>> = sealed
+            .into_iter()
+            .flat_map(|sealed| {
+                let files = sealed.secrets.iter().map(|(_, file)| file.as_fd());
+                std::iter::once(sealed.key.as_fd()).chain(files)
+            })
+            .collect();
+        wire::send(broker.socket.as_fd(), &setup, &descriptors).context("set up the broker")?;
+        Ok(broker)
+    }
+
+    /// Waits until the broker is prepared: what the box is to be given.
+    pub(crate) fn hello(&self) -> anyhow::Result<Hello> {
+        match self.reply()? {
+            Reply::Hello(hello) => Ok(hello),
+            Reply::Ready | Reply::Failed(_) => Err(anyhow!("the broker spoke out of turn")),
+        }
+    }
+
+    /// Hands over the sockets of the box, and waits until they are served.
+    pub(crate) fn open(&self, sockets: Sockets) -> anyhow::Result<()> {
+        let Sockets { tcp, dns_udp, dns_tcp, any } = sockets;
+        let send = |door: Door, socket: &OwnedFd| {
+            wire::send(self.socket.as_fd(), &door, &[socket.as_fd()])
+                .context("hand a socket to the broker")
+        };
+        for socket in tcp.iter().map(|(_, socket)| socket).chain(&any) {
+            send(Door::Tcp, socket)?;
+        }
+        send(Door::DnsDatagrams, &dns_udp)?;
+        send(Door::DnsStreams, &dns_tcp)?;
+        wire::send(self.socket.as_fd(), &Door::Open, &[]).context("open the broker")?;
+        match self.reply()? {
+            Reply::Ready => Ok(()),
+            Reply::Hello(_) | Reply::Failed(_) => Err(anyhow!("the broker spoke out of turn")),
+        }
+    }
+
+    /// The clerk for what this broker says from now on.
+    pub(crate) fn clerk(&self) -> anyhow::Result<Clerk> {
+        let socket = self.socket.try_clone().context("share the broker's socket")?;
+        Ok(Clerk::new(socket, Arc::clone(&self.dismissed)))
+    }
+
+    /// The box is over: the broker says its last words and ends.
+    pub(crate) fn dismiss(&self) {
+        self.dismissed.store(true, Ordering::Release);
+        rustix::net::shutdown(&self.socket, Shutdown::Write).ok(); // one that is gone needs no word
+        let until = Instant::now() + FAREWELL;
+        while !self.is_gone(until.saturating_duration_since(Instant::now())) {
+            if Instant::now() >= until {
+                rustix::process::pidfd_send_signal(&self.process.pidfd, Signal::KILL).ok(); // or it ended
+                return;
+            }
+        }
+    }
+
+    fn is_gone(&self, within: Duration) -> bool {
+        let mut polled = [PollFd::from_borrowed_fd(self.process.pidfd.as_fd(), PollFlags::IN)];
+        let within = rustix::time::Timespec {
+            tv_sec: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(within.subsec_nanos()),
+        };
+        rustix::event::poll(&mut polled, Some(&within)).is_ok_and(|ready| ready > 0)
+    }
+
+    fn reply(&self) -> anyhow::Result<Reply> {
+        let mut buffer = vec![0; wire::MAX_MESSAGE];
+        let received = wire::receive_raw(self.socket.as_fd(), &mut buffer);
+        let Some((length, _)) = received.context("hear from the broker")? else {
+            bail!("the broker ended without a word");
+        };
+        let bytes = buffer.get(..length).unwrap_or_default();
+        if let Some((step, source)) = clone::Step::from_report(bytes).filter(|_| length == 5) {
+            return Err(anyhow::Error::new(source).context(format!("start the broker: {step:?}")));
+        }
+        match wire::decode(bytes).context("understand the broker")? {
+            Reply::Failed(why) => Err(anyhow!(why)),
+            reply @ (Reply::Hello(_) | Reply::Ready) => Ok(reply),
+        }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        rustix::process::pidfd_send_signal(&self.process.pidfd, Signal::KILL).ok(); // or it ended
+        belljar_sys::process::wait(self.process.pid, true).ok(); // reaped, now or before
+    }
+}
+
+impl Sealed {
+    /// Opens the files of the secrets that a policy names, and the key; none if it names none.
+    pub(crate) fn open(
+        home: &Path,
+        policy: &Policy,
+        key_command: Option<&[String]>,
+    ) -> Result<Option<Self>, Failure> {
+        if policy.secrets.is_empty() {
+            return Ok(None);
+        }
+        let store = Store::open(home).code(USAGE)?;
+        let mut secrets = Vec::new();
+        for name in policy.secrets.iter().flat_map(SecretDecl::needs) {
+            let file = match &store {
+                Some(store) => store.file(name).code(USAGE)?,
+                None => None,
+            };
+            let file = file.ok_or_else(|| {
+                usage(format!("--secret {name}: not set; `belljar secret set {name}` does that"))
+            })?;
+            secrets.push((name.clone(), file.into()));
+        }
+        let gone = || usage("the key of the vault is gone: put it back, or set the secrets again");
+        let (source, key) = match key_command {
+            Some(command) => (KeySource::Command, run_for_key(command)?),
+            None => {
+                let file = store.as_ref().map(Store::key_file).transpose().code(USAGE)?.flatten();
+                (KeySource::File, file.ok_or_else(gone)?.into())
+            }
+        };
+        Ok(Some(Self { source, key, secrets }))
+    }
+}
+
+/// Starts the operator's command; what it says goes to the broker alone.
+fn run_for_key(command: &[String]) -> Result<OwnedFd, Failure> {
+    let (program, args) =
+        command.split_first().ok_or_else(|| usage("[vault] key-command: names no program"))?;
+    let (read, write) =
+        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("make a pipe").code(NO_BOX)?;
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(write)
+        .spawn()
+        .with_context(|| format!("[vault] key-command: start {program}"))
+        .code(USAGE)?;
+    // What it writes fits into the pipe, so its end can be waited for.
+    let ended = child.wait().context("[vault] key-command").code(USAGE)?;
+    if !ended.success() {
+        return Err(usage(format!("[vault] key-command: {program} ended with {ended}")));
+    }
+    Ok(read)
+}

@@ -1,0 +1,193 @@
+//! Takes what the broker says to the ledger, and gives it the proof.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use belljar_broker::record::{Heard, MAX_MESSAGE, Saying, Verdict, Word};
+use belljar_init::wire;
+use belljar_ledger::{
+    Actor, AlarmRaised, BudgetSpent, DnsDecided, Draft, Event, Ledger, Receipt, RecordError,
+    RequestDecided, RequestFinished, SecretUsed,
+};
+use belljar_model::{RunId, display};
+use belljar_sys::signal::SignalFd;
+use rustix::net::RecvFlags;
+
+/// Hears one broker until it is gone.
+#[derive(Debug)]
+pub(crate) struct Clerk {
+    socket: OwnedFd,
+    dismissed: Arc<AtomicBool>,
+}
+
+/// What a person should know of the box's network once the run is over.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    /// What was refused and how to allow it, each once.
+    pub(crate) denied: BTreeSet<String>,
+    /// How many refusals are not among these.
+    pub(crate) more: u64,
+    pub(crate) alarms: BTreeSet<String>,
+    /// The broker ended too early.
+    pub(crate) is_dark: bool,
+    /// The ledger did not take something.
+    pub(crate) unrecorded: Option<RecordError>,
+}
+
+/// So many different refusals are listed.
+const LISTED: usize = 20;
+/// So many sayings go to the disk together.
+const TOGETHER: usize = 64;
+/// Signals are the main thread's to read.
+const SIGNALS: [i32; 5] = [1, 2, 3, 15, 28];
+
+impl Clerk {
+    pub(crate) const fn new(socket: OwnedFd, dismissed: Arc<AtomicBool>) -> Self {
+        Self { socket, dismissed }
+    }
+
+    /// Records what comes until the broker ends.
+    pub(crate) fn work(self, ledger: &Ledger, run: RunId) -> Account {
+        let _signals = SignalFd::new(&SIGNALS); // without, one could end the run unheard
+        let mut account = Account::default();
+        let mut buffer = vec![0; MAX_MESSAGE];
+        while let Some(sayings) = self.gather(&mut buffer) {
+            account.note(&sayings);
+            self.record(ledger, run, &sayings, &mut account);
+        }
+        if !self.dismissed.load(Ordering::Acquire) {
+            account.is_dark = true;
+            let detail = "it ended before its box, which has no network from here on".to_owned();
+            let alarm = AlarmRaised { alarm: "broker-gone".to_owned(), detail };
+            let draft = Draft::new(alarm).of_run(run).by(Actor::Supervisor);
+            account.unrecorded = account.unrecorded.or(ledger.record(draft).err());
+        }
+        account
+    }
+
+    /// All that is there, at least one; none when the broker is gone.
+    fn gather(&self, buffer: &mut [u8]) -> Option<Vec<Saying>> {
+        let mut sayings = vec![self.hear(buffer, RecvFlags::empty())?];
+        while sayings.len() < TOGETHER
+            && let Some(saying) = self.hear(buffer, RecvFlags::DONTWAIT)
+        {
+            sayings.push(saying);
+        }
+        Some(sayings)
+    }
+
+    fn hear(&self, buffer: &mut [u8], flags: RecvFlags) -> Option<Saying> {
+        let length = loop {
+            match rustix::net::recv(&self.socket, &mut *buffer, flags) {
+                Err(rustix::io::Errno::INTR) => {}
+                Ok((length, _)) if length > 0 => break length,
+                Ok(_) | Err(_) => return None,
+            }
+        };
+        // A broker that cannot be understood is not one any more.
+        wire::decode(buffer.get(..length)?).ok()
+    }
+
+    fn record(&self, ledger: &Ledger, run: RunId, sayings: &[Saying], account: &mut Account) {
+        let drafts = sayings.iter().flat_map(|saying| &saying.words).map(|word| draft(word, run));
+        let recorded = ledger.record_all(drafts.collect());
+        let mut receipts = recorded.as_deref().unwrap_or_default().iter();
+        for saying in sayings {
+            let mut own = receipts.by_ref().take(saying.words.len());
+            let first = own.next().map(Receipt::index);
+            own.for_each(drop);
+            if saying.id == 0 {
+                continue;
+            }
+            let heard = match first {
+                Some(first) => Heard::Recorded { id: saying.id, first },
+                None => Heard::Refused { id: saying.id },
+            };
+            wire::send(self.socket.as_fd(), &heard, &[]).ok(); // a broker that is gone needs no answer
+        }
+        if let Err(error) = recorded {
+            account.unrecorded = Some(error);
+        }
+    }
+}
+
+impl Account {
+    fn note(&mut self, sayings: &[Saying]) {
+        for word in sayings.iter().flat_map(|saying| &saying.words) {
+            match word {
+                Word::Dns { name, verdict: Verdict::Deny, reason, .. } => {
+                    self.deny(format!("{name}: {reason}"));
+                }
+                Word::Decided(decided) if decided.verdict == Verdict::Deny => {
+                    let belljar_broker::record::Decided {
+                        method, scheme, host, path, reason, ..
+                    } = decided;
+                    self.deny(format!("{method} {scheme}://{host}{path}: {reason}"));
+                }
+                Word::Alarm { alarm, detail } if self.alarms.len() < LISTED => {
+                    let line = format!("{alarm}: {detail}");
+                    self.alarms.insert(display::safe_line(line).to_string());
+                }
+                Word::Dns { .. }
+                | Word::Decided(_)
+                | Word::Alarm { .. }
+                | Word::Finished(_)
+                | Word::SecretUsed { .. }
+                | Word::Spent { .. } => {}
+            }
+        }
+    }
+
+    fn deny(&mut self, line: String) {
+        let line = display::safe_line(line).to_string();
+        if self.denied.len() < LISTED {
+            self.denied.insert(line);
+        } else if !self.denied.contains(&line) {
+            self.more += 1;
+        }
+    }
+}
+
+/// What the ledger has of a word.
+fn draft(word: &Word, run: RunId) -> Draft {
+    let (event, cause): (Event, Option<u64>) = match word.clone() {
+        Word::Dns { name, query, verdict, rule, reason } => {
+            let verdict = verdict.name().to_owned();
+            (DnsDecided { name, query, verdict, rule, reason }.into(), None)
+        }
+        Word::Decided(decided) => {
+            let event = RequestDecided {
+                method: decided.method,
+                scheme: decided.scheme,
+                host: decided.host,
+                port: decided.port.into(),
+                path: decided.path,
+                verdict: decided.verdict.name().to_owned(),
+                rule: decided.rule,
+                reason: decided.reason,
+                secrets: decided.secrets,
+                body: None,
+            };
+            (event.into(), None)
+        }
+        Word::Finished(finished) => {
+            let event = RequestFinished {
+                status: finished.status.map(u64::from),
+                sent_bytes: finished.sent,
+                received_bytes: finished.received,
+                micros: finished.micros,
+                body: None,
+                error: finished.error,
+            };
+            (event.into(), Some(finished.cause))
+        }
+        Word::SecretUsed { name, slot, host } => (SecretUsed { name, slot, host }.into(), None),
+        Word::Alarm { alarm, detail } => (AlarmRaised { alarm, detail }.into(), None),
+        Word::Spent { budget, unit, amount, total } => {
+            (BudgetSpent { budget, unit, amount, total }.into(), None)
+        }
+    };
+    Draft::new(event).of_run(run).by(Actor::Broker).because_of_index(cause)
+}

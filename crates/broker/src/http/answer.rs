@@ -1,0 +1,117 @@
+//! What a program in the box is told when its request goes nowhere.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::json;
+
+use crate::record::Unrecorded;
+use crate::rules::Denial;
+use crate::upstream::{Body, UpstreamError};
+
+/// Why a request was not carried, for the program and for the record.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    /// A word that programs can act upon.
+    pub(crate) code: &'static str,
+    pub(crate) what: String,
+    /// What to do about it.
+    pub(crate) hint: String,
+    pub(crate) rule: Option<String>,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, code: &'static str, what: impl Into<String>) -> Self {
+        Self { status, code, what: what.into(), hint: String::new(), rule: None }
+    }
+
+    /// One line for the record, which begins with the word.
+    pub(crate) fn on_record(&self) -> String {
+        format!("{}: {}", self.code, self.reason())
+    }
+
+    /// What and how to allow it, for the program.
+    fn reason(&self) -> String {
+        match self.hint.as_str() {
+            "" => self.what.clone(),
+            hint => format!("{}; {hint}", self.what),
+        }
+    }
+
+    /// The answer, as JSON for who asks for it and as text for everybody else.
+    pub(crate) fn answer(&self, request: &HeaderMap) -> Response<Body> {
+        let wants_json =
+            request.get_all(http::header::ACCEPT).iter().chain(request.get_all(CONTENT_TYPE)).any(
+                |value| value.as_bytes().windows(4).any(|word| word.eq_ignore_ascii_case(b"json")),
+            );
+        let (kind, text) = if wants_json {
+            let error = json!({
+                "type": self.code,
+                "message": self.reason(),
+                "rule": self.rule,
+            });
+            ("application/json", format!("{}\n", json!({ "error": error, "by": "belljar" })))
+        } else {
+            ("text/plain; charset=utf-8", format!("belljar: {}\n", self.reason()))
+        };
+        let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
+        let mut answer = Response::new(body);
+        *answer.status_mut() = self.status;
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert("x-belljar", HeaderValue::from_static(self.code));
+        answer
+    }
+}
+
+impl From<Denial> for Refusal {
+    fn from(denial: Denial) -> Self {
+        Self {
+            status: StatusCode::from_u16(denial.code.status()).unwrap_or(StatusCode::FORBIDDEN),
+            code: denial.code.name(),
+            what: denial.to_string(),
+            hint: denial.hint,
+            rule: denial.rule,
+        }
+    }
+}
+
+impl From<UpstreamError> for Refusal {
+    fn from(error: UpstreamError) -> Self {
+        let (status, code) = match &error {
+            UpstreamError::Private { .. } => (StatusCode::FORBIDDEN, "private-address"),
+            UpstreamError::Late => (StatusCode::GATEWAY_TIMEOUT, "upstream-late"),
+            UpstreamError::Tls(_) => (StatusCode::BAD_GATEWAY, "upstream-tls"),
+            UpstreamError::Resolve(_)
+            | UpstreamError::Connect { .. }
+            | UpstreamError::Proxy(_)
+            | UpstreamError::Http(_) => (StatusCode::BAD_GATEWAY, "upstream"),
+        };
+        Self::new(status, code, chain(&error))
+    }
+}
+
+impl From<Unrecorded> for Refusal {
+    fn from(error: Unrecorded) -> Self {
+        let what = format!("the request is not on record, so it is not made: {error}");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unrecorded", what)
+    }
+}
+
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut said = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_said = cause.to_string();
+        if !said.contains(&cause_said) {
+            said.push_str(": ");
+            said.push_str(&cause_said);
+        }
+        next = cause.source();
+    }
+    said
+}

@@ -1,0 +1,494 @@
+//! One request and its answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+
+use super::answer::{Refusal, chain};
+use super::{Asked, token, websocket};
+use crate::broker::Broker;
+use crate::record::{Decided, Finished, Recorded, Verdict, Word};
+use crate::rules::{Ask, Permit};
+use crate::scrub::{self, BodyError, BoxError, Coding, Decoder, GuardedBody, How, ScrubbedBody};
+use crate::target::{self, CanonicalPath};
+use crate::upstream::{Body, UpstreamError};
+use crate::vault::{BodyNeed, Captures, MAX_BUFFERED, MAX_CAPTURED_BODY, Misuse, Plan, Used};
+
+/// Carries one request out and its answer back.
+pub(super) async fn handle(
+    broker: Arc<Broker>,
+    asked: Arc<Asked>,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let headers = accept_of(request.headers());
+    match Exchange::begin(broker, &asked, request) {
+        Ok((exchange, body)) => match exchange.carry(body).await {
+            Ok(answer) => answer,
+            Err(refusal) => refusal.answer(&headers),
+        },
+        Err(refusal) => refusal.answer(&headers),
+    }
+}
+
+/// The headers that say how a refusal should look.
+fn accept_of(headers: &HeaderMap) -> HeaderMap {
+    [header::ACCEPT, header::CONTENT_TYPE]
+        .into_iter()
+        .filter_map(|name| Some((name.clone(), headers.get(&name)?.clone())))
+        .collect()
+}
+
+/// The body of a request, read already or not.
+enum Outgoing {
+    Held(Vec<u8>),
+    Passing(Incoming),
+}
+
+/// A request that a rule permits.
+pub(super) struct Exchange {
+    pub(super) broker: Arc<Broker>,
+    began: Instant,
+    pub(super) permit: Permit,
+    path: CanonicalPath,
+    parts: Parts,
+    is_upgrade: bool,
+}
+
+impl Exchange {
+    /// Finds out what a request means and whether that is allowed.
+    fn begin(
+        broker: Arc<Broker>,
+        asked: &Asked,
+        request: Request<Incoming>,
+    ) -> Result<(Self, Incoming), Refusal> {
+        let (parts, body) = request.into_parts();
+        let decided = understand(asked, &parts).and_then(|ask| {
+            let permit = broker.rules.check(&ask).map_err(Refusal::from)?;
+            Ok((permit, ask))
+        });
+        match decided {
+            Ok((permit, ask)) => {
+                let (path, is_upgrade) = (ask.path, ask.upgrade);
+                let began = Instant::now();
+                Ok((Self { broker, began, permit, path, parts, is_upgrade }, body))
+            }
+            Err(refusal) => {
+                let path = parts.uri.path();
+                broker.deny(Decided {
+                    method: parts.method.to_string(),
+                    scheme: asked.scheme.to_string(),
+                    host: asked.name.to_string(),
+                    port: asked.port,
+                    path: path.to_owned(),
+                    verdict: Verdict::Deny,
+                    rule: refusal.rule.clone(),
+                    reason: refusal.on_record(),
+                    secrets: Vec::new(),
+                });
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn carry(mut self, body: Incoming) -> Result<Response<Body>, Refusal> {
+        let (plan, body) = self.plan(body).await?;
+        let way = match self.broker.upstream.find(&self.permit, self.is_upgrade).await {
+            Ok(way) => way,
+            Err(error) if error.is_refusal() => return Err(self.refused(error.into())),
+            Err(error) => return Err(self.unreached(&plan, error).await),
+        };
+        let recorded = self.record(&plan).await?;
+        let report = Report::new(&self.broker, &recorded, self.began);
+        let captures = self.broker.vault.captures(&self.permit, &self.parts);
+        let inner = websocket::take(&mut self.parts);
+        let outgoing = match self.outgoing(plan, &recorded, body, &report).await {
+            Ok(outgoing) => outgoing,
+            Err(refusal) => {
+                report.finish(Some(refusal.what.clone()));
+                return Err(refusal);
+            }
+        };
+        if self.is_upgrade {
+            return websocket::carry(self, inner, way, outgoing, report).await;
+        }
+        match (self.broker.upstream.send(&self.permit, way, outgoing).await, captures) {
+            (Ok(answer), None) => self.answer(answer, report),
+            (Ok(answer), Some(captures)) => self.capture(answer, &captures, report).await,
+            (Err(error), _) => {
+                let refusal = self.explain(error);
+                report.finish(Some(refusal.what.clone()));
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Which secrets go where. A body that one of them is in, or is signed over, is read first.
+    async fn plan(&self, body: Incoming) -> Result<(Plan, Outgoing), Refusal> {
+        let (vault, now) = (&self.broker.vault, (self.broker.clock)());
+        let mut plan =
+            vault.plan(&self.permit, &self.parts, now).map_err(|misuse| self.misused(&misuse))?;
+        match plan.body() {
+            BodyNeed::Guard => Ok((plan, Outgoing::Passing(body))),
+            BodyNeed::Buffer => {
+                let collected = Limited::new(body, MAX_BUFFERED).collect().await;
+                let held = collected.map_err(|error| {
+                    let code = StatusCode::PAYLOAD_TOO_LARGE;
+                    self.refused(Refusal::new(code, "body", format!("read the body: {error}")))
+                })?;
+                let held = held.to_bytes().to_vec();
+                vault
+                    .look(&self.permit, &self.parts, &mut plan, &held)
+                    .map_err(|misuse| self.misused(&misuse))?;
+                Ok((plan, Outgoing::Held(held)))
+            }
+        }
+    }
+
+    /// The request as the upstream gets it.
+    async fn outgoing(
+        &mut self,
+        plan: Plan,
+        recorded: &Recorded,
+        mut body: Outgoing,
+        report: &Report,
+    ) -> Result<Request<Body>, Refusal> {
+        let vault = &self.broker.vault;
+        let refuse = |error: &dyn std::error::Error| {
+            Refusal::new(StatusCode::BAD_GATEWAY, "secret", chain(error))
+        };
+        let fetch = |request| token::fetch(&self.broker, request);
+        vault.refresh(recorded, &plan, fetch).await.map_err(|error| refuse(&error))?;
+        let parts = &mut self.parts;
+        target::strip_hop_by_hop(&mut parts.headers);
+        target::strip_overrides(&mut parts.headers);
+        parts.headers.remove(header::EXPECT); // answered on this side
+        let held = match &mut body {
+            Outgoing::Held(held) => Some(held),
+            Outgoing::Passing(_) => None,
+        };
+        let injected = vault.inject(&self.permit, recorded, plan, parts, held);
+        let injected = injected.map_err(|error| refuse(&error))?;
+        if !injected.scrubber.is_empty() {
+            // What is searched must be whole and in clear.
+            for name in [header::RANGE, header::IF_RANGE] {
+                parts.headers.remove(name);
+            }
+            if parts.headers.contains_key(header::ACCEPT_ENCODING) {
+                let identity = HeaderValue::from_static("identity");
+                parts.headers.insert(header::ACCEPT_ENCODING, identity);
+            }
+        }
+        let mut request = Request::new(self.body(body, report));
+        *request.method_mut() = self.parts.method.clone();
+        let path = self.parts.uri.path_and_query().cloned();
+        *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
+        *request.headers_mut() = std::mem::take(&mut self.parts.headers);
+        Ok(request)
+    }
+
+    fn body(&mut self, body: Outgoing, report: &Report) -> Body {
+        let limit = self.permit.limits().upload;
+        match body {
+            Outgoing::Held(held) => {
+                self.parts.headers.remove(header::CONTENT_LENGTH);
+                report.sent(held.len());
+                Full::new(Bytes::from(held)).map_err(|never| match never {}).boxed_unsync()
+            }
+            Outgoing::Passing(body) => {
+                let count = Arc::clone(&report.sent);
+                let finder = self.broker.vault.finder();
+                let body = GuardedBody::new(body, &finder).watch(move |bytes| {
+                    count.fetch_add(u64::try_from(bytes.len())?, Ordering::Relaxed);
+                    Ok(())
+                });
+                match limit {
+                    Some(limit) => body.limit(limit.as_u64()).boxed_unsync(),
+                    None => body.boxed_unsync(),
+                }
+            }
+        }
+    }
+
+    /// An answer that gives out a token: the box gets a placeholder for it.
+    async fn capture(
+        self,
+        answer: Response<Incoming>,
+        captures: &Captures,
+        mut report: Report,
+    ) -> Result<Response<Body>, Refusal> {
+        let (mut parts, body) = answer.into_parts();
+        report.status(parts.status);
+        target::strip_hop_by_hop(&mut parts.headers);
+        let captured = async {
+            let codings = searchable(&parts)?;
+            let refuse = |error: String| Refusal::new(StatusCode::BAD_GATEWAY, "capture", error);
+            let body = Limited::new(body, MAX_CAPTURED_BODY).collect().await;
+            let body = body.map_err(|error| refuse(error.to_string()))?.to_bytes();
+            report.received(body.len());
+            let mut body = decoded(body, &codings).map_err(|error| refuse(chain(&*error)))?;
+            scrub::reframe(&mut parts.headers);
+            let vault = &self.broker.vault;
+            let (status, headers) = (parts.status, &mut parts.headers);
+            vault
+                .capture(captures, status, headers, Some(&mut body))
+                .map_err(|error| refuse(chain(&error)))?;
+            let scrubber = vault.scrubber(self.permit.target());
+            Ok::<_, Refusal>((scrubber.headers(headers), scrubber.text(&body).into_owned()))
+        };
+        match captured.await {
+            Ok((headers, body)) => {
+                report.finish(None);
+                let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
+                let mut answer = Response::new(body.boxed_unsync());
+                *answer.status_mut() = parts.status;
+                *answer.headers_mut() = headers;
+                Ok(answer)
+            }
+            Err(refusal) => {
+                report.finish(Some(refusal.what.clone()));
+                Err(refusal)
+            }
+        }
+    }
+
+    /// The answer as the box gets it.
+    pub(super) fn answer(
+        self,
+        answer: Response<Incoming>,
+        mut report: Report,
+    ) -> Result<Response<Body>, Refusal> {
+        let (mut parts, body) = answer.into_parts();
+        report.status(parts.status);
+        let scrubber = self.broker.vault.scrubber(self.permit.target());
+        target::strip_hop_by_hop(&mut parts.headers);
+        parts.headers.remove(header::ALT_SVC); // it would lead to a protocol that is not there
+        let mut codings = Vec::new();
+        if !scrubber.is_empty() {
+            codings = match searchable(&parts) {
+                Ok(codings) => codings,
+                Err(refusal) => {
+                    report.finish(Some(refusal.what.clone()));
+                    return Err(refusal);
+                }
+            };
+            scrub::reframe(&mut parts.headers);
+            parts.headers = scrubber.headers(&parts.headers);
+        }
+        let body = ScrubbedBody::new(body, &codings, &scrubber).on_end(move |ended| {
+            report.received(usize::try_from(ended.received).unwrap_or(usize::MAX));
+            report.finish(match ended.how {
+                How::Complete => None,
+                How::Failed(error) => Some(error),
+                How::Dropped => Some("nobody read on".to_owned()),
+            });
+        });
+        let mut answer = Response::new(body.boxed_unsync());
+        *answer.status_mut() = parts.status;
+        *answer.headers_mut() = parts.headers;
+        Ok(answer)
+    }
+
+    async fn record(&self, plan: &Plan) -> Result<Recorded, Refusal> {
+        let mut words = vec![Word::Decided(self.decided(Verdict::Allow, "a rule allows it"))];
+        let uses: Vec<Used> = plan.uses(&self.broker.vault).collect();
+        if let Some(Word::Decided(decided)) = words.first_mut() {
+            decided.secrets = uses.iter().map(|used| used.name.to_string()).collect();
+        }
+        words.extend(uses.into_iter().map(|Used { name, slot }| {
+            let host = self.permit.target().to_string();
+            Word::SecretUsed { name: name.to_string(), slot, host }
+        }));
+        Ok(self.broker.clerk.record(words).await?)
+    }
+
+    fn decided(&self, verdict: Verdict, reason: &str) -> Decided {
+        Decided {
+            method: self.parts.method.to_string(),
+            scheme: self.permit.scheme().to_string(),
+            host: self.permit.target().to_string(),
+            port: self.permit.port(),
+            path: self.path.as_str().to_owned(),
+            verdict,
+            rule: Some(self.permit.rule().to_owned()),
+            reason: reason.to_owned(),
+            secrets: Vec::new(),
+        }
+    }
+
+    /// A refusal after a rule had allowed the request.
+    fn refused(&self, refusal: Refusal) -> Refusal {
+        self.broker.deny(self.decided(Verdict::Deny, &refusal.on_record()));
+        refusal
+    }
+
+    /// A placeholder where none belongs.
+    fn misused(&self, misuse: &Misuse) -> Refusal {
+        let alarm = misuse.kind.name();
+        self.broker.alarm(alarm, misuse.to_string());
+        let refusal = Refusal::new(StatusCode::FORBIDDEN, alarm, misuse.to_string());
+        self.refused(refusal)
+    }
+
+    /// Allowed, and there is no way to it: both go on record.
+    async fn unreached(&self, plan: &Plan, error: UpstreamError) -> Refusal {
+        let refusal = Refusal::from(error);
+        if let Ok(recorded) = self.record(plan).await {
+            let report = Report::new(&self.broker, &recorded, self.began);
+            report.finish(Some(refusal.what.clone()));
+        }
+        refusal
+    }
+
+    /// What became of a request on its way: it may be the box's own body that failed.
+    fn explain(&self, error: UpstreamError) -> Refusal {
+        let (status, code) = match stopped(&error) {
+            Some(BodyError::Placeholder { .. }) => (StatusCode::FORBIDDEN, PLACEHOLDER_ELSEWHERE),
+            Some(BodyError::TooLong { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, "upload-limit"),
+            Some(BodyError::Decode(_)) | None => return error.into(),
+        };
+        let refusal = Refusal::new(status, code, chain(&error));
+        if code == PLACEHOLDER_ELSEWHERE {
+            self.broker.alarm(code, format!("to {}: {}", self.permit.target(), refusal.what));
+        }
+        refusal
+    }
+}
+
+/// The alarm for a placeholder where none may be.
+pub(super) const PLACEHOLDER_ELSEWHERE: &str = "placeholder-elsewhere";
+
+/// Whether a request failed because we stopped its body.
+fn stopped<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a BodyError> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(stopped) = error.downcast_ref() {
+            return Some(stopped);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// The one thing that a request asks for, or why there is none.
+fn understand(asked: &Asked, parts: &Parts) -> Result<Ask, Refusal> {
+    let bad = |code: &'static str| {
+        move |error: &dyn std::error::Error| {
+            Refusal::new(StatusCode::BAD_REQUEST, code, error.to_string())
+        }
+    };
+    if [Method::CONNECT, Method::TRACE].contains(&parts.method) || parts.method == "TRACK" {
+        let what = format!("{} is not carried", parts.method);
+        return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", what));
+    }
+    target::headers(&parts.headers).map_err(|error| bad("header")(&error))?;
+    let known = [&asked.name];
+    let target = target::authority(parts, asked.scheme, &known, asked.port).map_err(|error| {
+        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+        Refusal::new(status, "misdirected", error.to_string())
+    })?;
+    let raw = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let (path, query) = CanonicalPath::parse(raw).map_err(|error| bad("ambiguous-path")(&error))?;
+    let method = parts.method.as_str().parse().map_err(|error| bad("method")(&error))?;
+    target::query_override(&method, &path, query.as_deref())
+        .map_err(|error| bad("method-override")(&error))?;
+    let upgrade = parts.headers.contains_key(header::UPGRADE) && wants_websocket(parts);
+    Ok(Ask { scheme: asked.scheme, target, port: asked.port, method, path, upgrade })
+}
+
+/// Whether the request wants to become a WebSocket; other upgrades are not asked for on its behalf.
+fn wants_websocket(parts: &Parts) -> bool {
+    let upgrade = parts.headers.get(header::UPGRADE).map(HeaderValue::as_bytes);
+    parts.method == Method::GET
+        && parts.version == Version::HTTP_11
+        && upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case(b"websocket"))
+}
+
+/// How to decode an answer, if all of it can be searched for secrets.
+fn searchable(parts: &http::response::Parts) -> Result<Vec<Coding>, Refusal> {
+    let refuse = |what: String| Refusal::new(StatusCode::BAD_GATEWAY, "unsearchable", what);
+    if parts.status == StatusCode::PARTIAL_CONTENT {
+        return Err(refuse("part of an answer cannot be searched for secrets".to_owned()));
+    }
+    scrub::codings(&parts.headers)
+        .map_err(|error| refuse(format!("the answer cannot be searched for secrets: {error}")))
+}
+
+/// A whole body without its codings, within what is held in memory.
+fn decoded(mut body: Bytes, codings: &[Coding]) -> Result<Vec<u8>, BoxError> {
+    let mut decoder = Decoder::new(codings);
+    let mut out = Vec::new();
+    loop {
+        let piece = decoder.step(&mut body)?;
+        if piece.is_empty() {
+            decoder.finish()?;
+            return Ok(out);
+        }
+        out.extend_from_slice(&piece);
+        if out.len() > MAX_CAPTURED_BODY {
+            return Err("the answer is too long to look for a token in it".into());
+        }
+    }
+}
+
+pub(super) fn empty() -> Body {
+    http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Tells the record how a request went, once, whatever becomes of it.
+#[derive(Debug)]
+pub(super) struct Report {
+    broker: Arc<Broker>,
+    began: Instant,
+    sent: Arc<AtomicU64>,
+    finished: Option<Finished>,
+}
+
+impl Report {
+    fn new(broker: &Arc<Broker>, recorded: &Recorded, began: Instant) -> Self {
+        let cause = recorded.index();
+        let error = Some("broken off".to_owned());
+        let finished = Finished { cause, status: None, sent: 0, received: 0, micros: 0, error };
+        let broker = Arc::clone(broker);
+        Self { broker, began, sent: Arc::default(), finished: Some(finished) }
+    }
+
+    pub(super) fn status(&mut self, status: StatusCode) {
+        if let Some(finished) = &mut self.finished {
+            finished.status = Some(status.as_u16());
+        }
+    }
+
+    pub(super) fn sent(&self, bytes: usize) {
+        self.sent.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(super) fn received(&mut self, bytes: usize) {
+        if let Some(finished) = &mut self.finished {
+            finished.received += u64::try_from(bytes).unwrap_or(u64::MAX);
+        }
+    }
+
+    /// It is over, well or with an error.
+    pub(super) fn finish(mut self, error: Option<String>) {
+        if let Some(finished) = &mut self.finished {
+            finished.error = error;
+        }
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        if let Some(mut finished) = self.finished.take() {
+            finished.sent = self.sent.load(Ordering::Relaxed);
+            finished.micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.broker.clerk.tell(vec![Word::Finished(finished)]);
+        }
+    }
+}

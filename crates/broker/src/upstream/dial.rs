@@ -1,0 +1,73 @@
+//! The dialling itself, straight or through the proxy of a company.
+
+use std::net::SocketAddr;
+
+use belljar_model::net::Target;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::{DIAL, UpstreamError};
+
+/// The first of these addresses that answers.
+pub(super) async fn first(addresses: &[SocketAddr]) -> Result<TcpStream, UpstreamError> {
+    let mut last = UpstreamError::Late;
+    for address in addresses {
+        match timeout(DIAL, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                stream.set_nodelay(true).ok(); // slower, not wrong, without
+                return Ok(stream);
+            }
+            Ok(Err(source)) => last = UpstreamError::Connect { address: *address, source },
+            Err(_) => last = UpstreamError::Late,
+        }
+    }
+    Err(last)
+}
+
+/// An HTTP proxy that all connections go through.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
+/// Longest answer of a proxy to CONNECT.
+const ANSWER: usize = 8 * 1024;
+
+impl Proxy {
+    /// A tunnel to a target. The proxy resolves the name: which addresses it reaches is its decision.
+    pub(super) async fn tunnel(
+        &self,
+        target: &Target,
+        port: u16,
+    ) -> Result<TcpStream, UpstreamError> {
+        let mut stream = first(&self.addresses).await?;
+        let host = match target {
+            Target::Name(name) => format!("{name}:{port}"),
+            Target::Address(address) => SocketAddr::new(*address, port).to_string(),
+        };
+        let request = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let refused = |source: std::io::Error| UpstreamError::Proxy(source.to_string());
+        stream.write_all(request.as_bytes()).await.map_err(refused)?;
+        let answer = timeout(DIAL, head(&mut stream)).await.map_err(|_| UpstreamError::Late)?;
+        let answer = answer.map_err(refused)?;
+        let status = answer.split(' ').nth(1).unwrap_or_default();
+        if !answer.starts_with("HTTP/1.") || status != "200" {
+            let line = answer.lines().next().unwrap_or_default();
+            return Err(UpstreamError::Proxy(line.chars().take(200).collect()));
+        }
+        Ok(stream)
+    }
+}
+
+/// Reads to the empty line and not a byte further: what follows belongs to the tunnel.
+async fn head(stream: &mut TcpStream) -> std::io::Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() >= ANSWER {
+            return Err(std::io::ErrorKind::InvalidData.into());
+        }
+        head.push(stream.read_u8().await?);
+    }
+    String::from_utf8(head).map_err(std::io::Error::other)
+}
