@@ -252,6 +252,12 @@ pub(crate) struct DoctorArgs {
     /// Write the attacking program to a file and stop
     #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["prove", "json"])]
     pub(crate) write_probe: Option<PathBuf>,
+    /// Lock this process in as a broker, try what it must not, tell each answer and stop
+    #[arg(long, hide = true, conflicts_with_all = ["prove", "json", "write_probe"])]
+    pub(crate) try_jail: bool,
+    /// The same without the lock, to compare
+    #[arg(long, hide = true, requires = "try_jail")]
+    pub(crate) outside: bool,
 }
 
 #[derive(Debug, Args)]

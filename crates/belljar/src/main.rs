@@ -11,6 +11,7 @@ mod commands;
 mod config;
 mod failure;
 mod guard;
+mod jail;
 mod print;
 mod record;
 mod state;

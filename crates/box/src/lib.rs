@@ -36,6 +36,7 @@ pub use flow::{Guard, Stream};
 pub use listeners::Sockets;
 pub use prepare::{PrepareError, open};
 pub use request::{NetRequest, Request, Trust, Workspace};
+pub use seccomp::broker_filter;
 pub use standing::{Ids, Standing};
 pub use start::{Running, StartError, start};
 pub use supervise::{Remains, SuperviseError, Supervision};

@@ -5,10 +5,10 @@
 
 use std::io;
 
+use belljar_sys::capability;
 use belljar_sys::landlock::{self, Ruleset, fs, scope};
 use belljar_sys::seccomp::{self, Instruction};
 use rustix::fs::{CWD, Mode, OFlags};
-use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::plan::{Landlock, Plan, Stage};
 use crate::{During, Failure, limits, selftest, show};
@@ -92,25 +92,6 @@ fn restrict(rules: &Landlock) -> Result<u32, Failure> {
 }
 
 fn drop_capabilities() -> io::Result<()> {
-    for number in 0..64 {
-        let capability = CapabilitySet::from_bits_retain(1 << number);
-        match rustix::thread::remove_capability_from_bounding_set(capability) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::INVAL) => break, // past the last one of this kernel
-            Err(error) => return Err(error.into()),
-        }
-    }
-    // uid 0 inside means nothing, and no later exec can make it mean something.
-    let bits = CapabilitiesSecureBits::NO_ROOT
-        | CapabilitiesSecureBits::NO_ROOT_LOCKED
-        | CapabilitiesSecureBits::NO_SETUID_FIXUP
-        | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
-        | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
-        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
-        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
-    rustix::thread::set_capabilities_secure_bits(bits)?;
-    rustix::thread::clear_ambient_capability_set()?;
-    let none = CapabilitySet::empty();
-    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    Ok(rustix::thread::set_capabilities(None, none)?)
+    capability::forbid_regaining()?;
+    capability::clear()
 }

@@ -5,6 +5,7 @@
 
 #![expect(unsafe_code, reason = "raw system calls; every block is listed in docs/unsafe.md")]
 
+pub mod capability;
 pub mod clone;
 pub mod exec;
 pub mod landlock;

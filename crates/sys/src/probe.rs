@@ -1,8 +1,9 @@
 //! Hostile system calls, made where they can hurt nobody but the child that makes them.
 //!
-//! For `belljar-probe` only: it asks the kernel for things that a box must refuse, with any number and
+//! For `belljar-probe`: it asks the kernel for things that a box must refuse, with any number and
 //! any argument, which no typed wrapper would let through. Every such call happens in a forked child
 //! that makes nothing but system calls and leaves, so whatever a call does to memory, nobody sees it.
+//! The few that are made in this very process, for the trial of a broker's jail, do nothing there.
 //! No act is named here; the lists of calls are the probe's.
 
 #[cfg(target_arch = "x86_64")]
@@ -12,6 +13,8 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 
 use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::check;
 
 /// One argument of a [`Call`].
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +132,40 @@ pub fn fork_to(work: impl FnOnce() -> u8) -> io::Result<i32> {
         }
         child => Ok(child),
     }
+}
+
+/// Forks a child that leaves at once, and waits for it. Reads and changes nothing.
+pub fn fork_in_vain() -> io::Result<()> {
+    // SAFETY: fork(2) takes nothing; the child leaves at once and touches no memory.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => leave(0),
+        child => wait_for(child).map(drop),
+    }
+}
+
+/// Asks to trace a process that does not exist: `ESRCH`, where the question is allowed at all.
+pub fn trace_nobody() -> io::Result<()> {
+    let nobody = libc::c_long::from(i32::MAX);
+    // SAFETY: attaching takes integers only, and there is no process of this number.
+    check(unsafe { libc::syscall(libc::SYS_ptrace, libc::PTRACE_ATTACH, nobody, 0, 0) })?;
+    Ok(())
+}
+
+/// Maps a page that can be executed, and lets go of it.
+pub fn map_executable() -> io::Result<()> {
+    const PAGE: usize = 4096;
+    let protection = libc::PROT_READ | libc::PROT_EXEC;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new anonymous mapping at a place of the kernel's choice touches no memory of ours.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: exactly the mapping that was made above, which nothing refers to.
+    check(unsafe { libc::munmap(page, PAGE) }.into())?;
+    Ok(())
 }
 
 /// Ignores every signal that can be ignored, as a program does that does not want to be stopped.

@@ -50,6 +50,14 @@ pub fn trim_heap() {
     };
 }
 
+/// Keeps all pages of this process that are ever used in memory, off the swap.
+pub fn lock_memory() -> io::Result<()> {
+    let flags = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
+    // SAFETY: mlockall takes an integer only and changes no memory.
+    check(unsafe { libc::mlockall(flags) }.into())?;
+    Ok(())
+}
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {

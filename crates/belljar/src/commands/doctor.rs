@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::cli::DoctorArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::jail;
 use crate::print;
 use crate::record;
 use crate::state::State;
@@ -21,6 +22,16 @@ use crate::state::State;
 pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     if let Some(file) = &args.write_probe {
         write_probe(file).with_context(|| format!("write {}", file.display())).code(FAILED)?;
+        return Ok(0);
+    }
+    if args.try_jail {
+        if !args.outside {
+            jail::enter().context("lock this process in").code(FAILED)?;
+        }
+        for line in jail::trial::run() {
+            print::out(&line).code(FAILED)?;
+        }
+        io::copy(&mut io::stdin(), &mut io::sink()).code(FAILED)?; // stays for as long as it is looked at
         return Ok(0);
     }
     let findings = examine();

@@ -11,6 +11,8 @@ mod compat;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod jail;
+#[cfg(test)]
 mod ledger;
 #[cfg(test)]
 mod limits;

@@ -6,11 +6,12 @@
 
 use belljar_sys::seccomp::Instruction;
 
+use super::broker;
 use super::rule::{
-    AF_UNIX, CREATING, Call, EAFNOSUPPORT, EINVAL, ENOSYS, EPERM, FILTERS_ON_SOCKETS,
-    HARMLESS_NODES, INTERNET, NAMESPACES, NEW_LISTENER, NODE_TYPE, PERSONAS, PROTOCOLS,
-    RLIMIT_CORE, Rule, SET_ID_BITS, SMALL_SEGMENT, SOCKET_TYPE, SOL_SOCKET, SOL_TCP,
-    STREAM_OR_DATAGRAM, TCP_UPPER_LAYER, TERMINAL_TRICKS,
+    AF_UNIX, CREATING, Call, DESCRIPTOR_FLAGS, EAFNOSUPPORT, EINVAL, ENOSYS, EPERM,
+    FILTERS_ON_SOCKETS, HARMLESS_NODES, INTERNET, NAMESPACES, NEW_LISTENER, NODE_TYPE, PERSONAS,
+    PROT_EXEC, PROTOCOLS, READINESS, RLIMIT_CORE, Rule, SET_ID_BITS, SMALL_SEGMENT, SOCKET_TYPE,
+    SOL_SOCKET, SOL_TCP, STREAM_OR_DATAGRAM, TCP_UPPER_LAYER, TERMINAL_TRICKS,
 };
 use super::table::{CALLS, LAST_KNOWN};
 
@@ -56,13 +57,22 @@ pub(crate) enum Counted {
 
 /// The same program for every box of a kind.
 pub(crate) fn filter(machine: Machine, counted: Counted) -> Vec<Instruction> {
+    compile(machine, CALLS, counted)
+}
+
+/// The program of every broker. `None`: there is no table for this machine.
+pub fn broker_filter() -> Option<Vec<Instruction>> {
+    Some(compile(Machine::current()?, broker::CALLS, Counted::ByCgroup))
+}
+
+fn compile(machine: Machine, calls: &[Call], counted: Counted) -> Vec<Instruction> {
     let mut program = vec![load(ARCH), jump(EQUAL, machine.audit_number(), 1, 0), ret(KILL)];
     program.push(load(NUMBER));
     if machine == Machine::X86_64 {
         // x32 shares the architecture and is told apart by this bit.
         program.extend([jump(GREATER_EQUAL, 0x4000_0000, 0, 1), ret(KILL)]);
     }
-    program.extend(search(&ranges(machine), counted));
+    program.extend(search(&ranges(machine, calls), counted));
     program
 }
 
@@ -80,9 +90,9 @@ enum Verdict {
     By(Rule),
 }
 
-fn ranges(machine: Machine) -> Vec<Range> {
+fn ranges(machine: Machine, calls: &[Call]) -> Vec<Range> {
     let mut judged: Vec<(u32, Rule)> =
-        CALLS.iter().filter_map(|call| Some((machine.number_of(call)?, call.rule))).collect();
+        calls.iter().filter_map(|call| Some((machine.number_of(call)?, call.rule))).collect();
     judged.sort_unstable_by_key(|(number, _)| *number);
     let mut judged = judged.into_iter().peekable();
     let mut ranges: Vec<Range> = Vec::new();
@@ -151,6 +161,26 @@ fn judge(verdict: Verdict, counted: Counted) -> Vec<Instruction> {
             code
         }
         Rule::Socket => socket(),
+        Rule::InternetSocket => internet_socket(),
+        Rule::NotExecutable { arg } => no_bits(arg, PROT_EXEC),
+        Rule::Fcntl => {
+            let mut code = vec![load(argument(1))];
+            code.extend(one_of(&DESCRIPTOR_FLAGS, &[ret(ALLOW)], &[errno(EPERM)]));
+            code
+        }
+        Rule::Readiness => {
+            let mut code = vec![load(argument(1))];
+            code.extend(one_of(&READINESS, &[ret(ALLOW)], &[errno(EPERM)]));
+            code
+        }
+        Rule::AskLimit => vec![
+            load(argument(2)),
+            jump(EQUAL, 0, 0, 2),
+            load(argument(2) + 4),
+            jump(EQUAL, 0, 1, 0),
+            errno(EPERM),
+            ret(ALLOW),
+        ],
         Rule::LocalPair => {
             vec![load(argument(0)), jump(EQUAL, AF_UNIX, 0, 1), ret(ALLOW), errno(EAFNOSUPPORT)]
         }
@@ -200,12 +230,18 @@ fn socket_option() -> Vec<Instruction> {
 }
 
 fn socket() -> Vec<Instruction> {
+    let mut code = vec![load(argument(0)), jump(EQUAL, AF_UNIX, 0, 1), ret(ALLOW)];
+    code.extend(internet_socket());
+    code
+}
+
+fn internet_socket() -> Vec<Instruction> {
     let refuse = [errno(EAFNOSUPPORT)];
     let mut protocol = vec![load(argument(2))];
     protocol.extend(one_of(&PROTOCOLS, &[ret(ALLOW)], &refuse));
     let mut kind = vec![load(argument(1)), and(SOCKET_TYPE)];
     kind.extend(one_of(&STREAM_OR_DATAGRAM, &protocol, &refuse));
-    let mut code = vec![load(argument(0)), jump(EQUAL, AF_UNIX, 0, 1), ret(ALLOW)];
+    let mut code = vec![load(argument(0))];
     code.extend(one_of(&INTERNET, &kind, &refuse));
     code
 }
@@ -400,6 +436,64 @@ mod tests {
         assert_eq!(answer("shmget", [0, 65536, 0, 0, 0, 0]), ALLOW);
         assert_eq!(answer("shmget", [0, 65537, 0, 0, 0, 0]), REFUSED);
         assert_eq!(answer("shmget", [0, 1 << 32, 0, 0, 0, 0]), REFUSED);
+    }
+
+    fn broker(name: &str, machine: Machine, args: [u64; 6]) -> u32 {
+        let known = CALLS.iter().chain(broker::CALLS).find(|call| call.name == name).unwrap();
+        let program = compile(machine, broker::CALLS, Counted::ByCgroup);
+        run(&program, machine.audit_number(), machine.number_of(known).unwrap(), args)
+    }
+
+    #[test]
+    fn a33_a_broker_talks_and_does_nothing_else() {
+        for machine in BOTH {
+            let answer = |name: &str, args: [u64; 6]| broker(name, machine, args);
+            for name in ["read", "write", "accept4", "connect", "epoll_ctl", "futex", "close"] {
+                assert_eq!(answer(name, [0; 6]), ALLOW, "{name}");
+            }
+            let refused = "openat execve execveat clone socketpair kill tgkill memfd_create unlinkat \
+                 prctl setrlimit seccomp pipe2 listen statx readlinkat getdents64";
+            for name in refused.split_whitespace() {
+                assert_eq!(answer(name, [0; 6]), REFUSED, "{name}");
+            }
+            assert_eq!(answer("clone3", [0; 6]), ERRNO | ENOSYS);
+            assert_eq!(answer("socket", [2, 0x80801, 0, 0, 0, 0]), ALLOW);
+            assert_eq!(answer("socket", [10, 0x80802, 17, 0, 0, 0]), ALLOW);
+            for family in [0, 1, 16, 17, 38, 40] {
+                let socket = answer("socket", [family, 1, 0, 0, 0, 0]);
+                assert_eq!(socket, ERRNO | EAFNOSUPPORT, "{family}");
+            }
+            assert_eq!(answer("socket", [2, 3, 6, 0, 0, 0]), ERRNO | EAFNOSUPPORT);
+            for name in ["mmap", "mprotect"] {
+                assert_eq!(answer(name, [0, 4096, 3, 0, 0, 0]), ALLOW, "{name}");
+                assert_eq!(answer(name, [0, 4096, 5, 0, 0, 0]), REFUSED, "{name}");
+            }
+            assert_eq!(answer("fcntl", [3, 1030, 0, 0, 0, 0]), ALLOW);
+            assert_eq!(answer("fcntl", [3, 8, 1, 0, 0, 0]), REFUSED, "who is told by signals");
+            assert_eq!(answer("ioctl", [3, 0x5421, 0, 0, 0, 0]), ALLOW);
+            assert_eq!(answer("ioctl", [3, 0x5412, 0, 0, 0, 0]), REFUSED);
+            assert_eq!(answer("prlimit64", [0, 7, 0, 99, 0, 0]), ALLOW);
+            assert_eq!(answer("prlimit64", [0, 7, 1 << 40, 0, 0, 0]), REFUSED);
+        }
+    }
+
+    #[test]
+    fn every_row_of_the_brokers_has_a_reason_and_none_stands_twice() {
+        for machine in BOTH {
+            let mut numbers: Vec<u32> =
+                broker::CALLS.iter().filter_map(|call| machine.number_of(call)).collect();
+            let count = numbers.len();
+            numbers.sort_unstable();
+            numbers.dedup();
+            assert_eq!(numbers.len(), count);
+        }
+        for call in broker::CALLS {
+            assert!(call.why.len() > 3, "{} needs a reason", call.name);
+            // The same call has the same number in both tables.
+            let same = CALLS.iter().find(|known| known.name == call.name);
+            let numbers = |call: &Call| (call.x86_64, call.aarch64);
+            assert!(same.is_none_or(|same| numbers(same) == numbers(call)), "{}", call.name);
+        }
     }
 
     #[test]

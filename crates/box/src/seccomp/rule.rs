@@ -47,6 +47,18 @@ pub(crate) enum Rule {
     Persona,
     /// Local sockets, and TCP and UDP over IP.
     Socket,
+    /// TCP and UDP over IP, and nothing local.
+    InternetSocket,
+    /// Memory that is mapped or protected so cannot be executed.
+    NotExecutable {
+        arg: u8,
+    },
+    /// Flags and copies of descriptors; no locks, no signals.
+    Fcntl,
+    /// Whether a descriptor waits, and how much there is to read.
+    Readiness,
+    /// Asks for a limit and sets none.
+    AskLimit,
     /// Local pairs.
     LocalPair,
     /// No filter programs on sockets and no TLS in the kernel: doors of many exploits.
@@ -86,6 +98,11 @@ pub(crate) const STREAM_OR_DATAGRAM: [u32; 2] = [1, 2];
 /// Default, TCP, UDP.
 pub(crate) const PROTOCOLS: [u32; 3] = [0, 6, 17];
 pub(crate) const RLIMIT_CORE: u32 = 4;
+pub(crate) const PROT_EXEC: u32 = 4;
+/// `F_DUPFD`, `F_GETFD`, `F_SETFD`, `F_GETFL`, `F_SETFL`, `F_DUPFD_CLOEXEC`.
+pub(crate) const DESCRIPTOR_FLAGS: [u32; 6] = [0, 1, 2, 3, 4, 1030];
+/// `FIONBIO`, `FIONREAD`.
+pub(crate) const READINESS: [u32; 2] = [0x5421, 0x541b];
 pub(crate) const SOL_SOCKET: u32 = 1;
 /// `SO_ATTACH_FILTER`, `SO_ATTACH_BPF`, `SO_ATTACH_REUSEPORT_CBPF` and `_EBPF`.
 pub(crate) const FILTERS_ON_SOCKETS: [u32; 4] = [26, 50, 51, 52];
