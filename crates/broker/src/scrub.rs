@@ -6,7 +6,7 @@
 //! begun. Occurrences that overlap are taken out together.
 //!
 //! **What is found** (B05). A value stands plain, in base64 (both alphabets, each of three offsets, with
-//! lines broken after the eighth digit), or in hex of any case. Every character of any of these may be
+//! lines broken after the twelfth digit), or in hex of any case. Every character of any of these may be
 //! as it is or escaped, in any mix: `%41`, also encoded twice and `+` for a space; `\u0041`, `\x41`,
 //! `\/`, with backslashes escaped again up to eight; `&#65;`, `&#x41;` and the names of HTML.
 //! Text beyond ASCII is also found when it was taken for Latin-1. If bytes end within a value,
@@ -154,7 +154,14 @@ impl Stream {
     }
 
     /// As [`Self::push`], without copying what can go on as it is.
-    pub fn push_bytes(&mut self, bytes: Bytes) -> Bytes {
+    pub fn push_bytes(&mut self, mut bytes: Bytes) -> Bytes {
+        if self.held() > 0 && self.held.replaced == 0 {
+            let mut all = std::mem::take(&mut *self.held.bytes);
+            all.reserve_exact(bytes.len());
+            all.extend_from_slice(&bytes);
+            bytes = all.into();
+        }
+        let mut out = Vec::new();
         if self.held.bytes.is_empty() {
             match self.values.search.next(&bytes, 0, Rest::Open) {
                 Next::Clean => return bytes,
@@ -165,7 +172,6 @@ impl Stream {
                 Next::Found { .. } => {}
             }
         }
-        let mut out = Vec::with_capacity(bytes.len() + self.held());
         self.push(&bytes, &mut out);
         out.into()
     }

@@ -53,6 +53,11 @@ impl Unit {
         }
     }
 
+    /// Whether it is one byte when it is not escaped.
+    pub(super) fn is_one_byte(self) -> bool {
+        !matches!(self, Self::Char(_))
+    }
+
     /// Adds the bytes that this unit is when nothing is escaped: for each byte, all it can be.
     fn raw(self, out: &mut Vec<Vec<u8>>) {
         match self {

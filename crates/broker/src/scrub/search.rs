@@ -1,11 +1,13 @@
 //! Finds the forms of all values in bytes, fast where there are none.
 //!
-//! Every form has at least eight bytes when nothing in it is escaped. Of each window of eight bytes the
-//! last four are looked up in a small set of bits that holds all runs of four from the first eight bytes
-//! of any form; if they are not there, none of the five places that the run could belong to begins a
-//! form, and the search goes on five bytes further. Only around bytes that open an escape, at the
-//! end of the bytes, and where the set says "perhaps", a place is looked at by itself. The
+//! Every form has at least eight bytes when nothing in it is escaped. Of each window of so many bytes
+//! the last four are looked up in a small set of bits that holds all runs of four from the beginnings of
+//! the forms; if they are not there, none of the places that the run could belong to begins a form,
+//! and the search goes on behind them. A form with an escape in its window is found from the escape:
+//! only one that stands for a character in some form's window has the places before it looked at. The
 //! answers depend on [`verify`] alone: all else only skips places where it would say no.
+
+use std::ops::Range;
 
 use super::forms::{Form, Unit, forms, plain_form};
 use super::spell::{escapes, opens_escape, read, skip_breaks};
@@ -16,16 +18,16 @@ pub const MIN_VALUE: usize = 8;
 
 /// Line breaks are looked for only after so many units, else every line end that happens to follow the
 /// first letter of a form would be held back.
-const UNITS_BEFORE_BREAK: usize = 8;
+const UNITS_BEFORE_BREAK: usize = MAX_WINDOW;
 
 /// So many bytes of a value at the end of the bytes count as the value, although the rest is missing
 /// (B07). Fewer must not: that would let the box guess a value piece by piece (B09).
 const CUT_VALUE: usize = 16;
 
-const WINDOW: usize = MIN_VALUE;
+/// The longest window. A longer one skips more at once, but has more places before each escape.
+const MAX_WINDOW: usize = 12;
 const GRAM: usize = 4;
-const STEP: usize = WINDOW - GRAM + 1;
-/// How far to look for the next escape at once; a bound, because the search begins anew after each find.
+/// How far to look at once; a bound, because the search begins anew after each find.
 const BLOCK: usize = 8 * 1024;
 
 /// What follows after the bytes at hand.
@@ -52,10 +54,21 @@ pub(super) enum Next {
     Pending { at: usize },
 }
 
+impl Next {
+    fn place(&self) -> Option<usize> {
+        match self {
+            Self::Clean => None,
+            Self::Found { at, .. } | Self::Pending { at } => Some(*at),
+        }
+    }
+}
+
 /// All forms of some values, ready to be searched for.
 pub(super) struct Search {
     forms: Vec<Form>,
-    /// Runs of four bytes at any place of the first eight of a form.
+    /// So many bytes of each form are in `grams`.
+    window: usize,
+    /// Runs of four bytes at any place of a form's window.
     grams: Bits,
     /// The first four bytes of a form.
     starts: Bits,
@@ -65,6 +78,10 @@ pub(super) struct Search {
     by_first: Vec<Vec<usize>>,
     /// The forms whose first character is beyond ASCII.
     wide: Vec<usize>,
+    /// The ASCII characters in the window of any form.
+    early: Bits,
+    /// Whether any form has others there.
+    wide_early: bool,
 }
 
 impl Search {
@@ -80,13 +97,17 @@ impl Search {
     }
 
     fn of(forms: Vec<Form>) -> Self {
+        let raw = forms.iter().map(|form| form.raw_prefix(MAX_WINDOW).len());
         let size = (forms.len() * 1024).next_power_of_two().clamp(1 << 13, 1 << 20);
         let mut search = Self {
+            window: raw.min().unwrap_or(MAX_WINDOW),
             grams: Bits::new(size),
-            starts: Bits::new(size),
+            starts: Bits::new((size / 8).max(1 << 13)),
             pairs: Bits::new(1 << 16),
             by_first: vec![Vec::new(); 256],
             wide: Vec::new(),
+            early: Bits::new(128),
+            wide_early: false,
             forms: Vec::new(),
         };
         for (index, form) in forms.iter().enumerate() {
@@ -97,7 +118,7 @@ impl Search {
     }
 
     fn index(&mut self, index: usize, form: &Form) {
-        let raw = form.raw_prefix(WINDOW);
+        let raw = form.raw_prefix(self.window);
         for (offset, window) in raw.windows(GRAM).enumerate() {
             each(window, &mut |gram: [u8; GRAM]| {
                 self.grams.set(self.grams.hash(gram));
@@ -117,6 +138,10 @@ impl Search {
         if let Some(Unit::Char(_)) = form.units.first() {
             self.wide.push(index);
         }
+        for unit in form.units.iter().take(self.window) {
+            (0..128).filter(|&code| unit.accepts(code)).for_each(|code| self.early.set_code(code));
+            self.wide_early |= (128..256).any(|code| unit.accepts(code)) || !unit.is_one_byte();
+        }
     }
 
     /// The first place from `from` on at which a form begins, or may begin.
@@ -124,85 +149,145 @@ impl Search {
         if self.forms.is_empty() {
             return Next::Clean;
         }
+        // From here on there is no whole window.
+        let tail = text.len().saturating_sub(self.window - 1);
         let mut pos = from;
-        while pos < text.len() {
-            let block = text.get(pos..text.len().min(pos + BLOCK)).unwrap_or_default();
-            let escape = memchr::memchr3(b'%', b'\\', b'&', block).map(|index| pos + index);
-            let limit = escape.unwrap_or(pos + block.len());
-            // Windows without an escape.
-            while let Some(window) = text.get(pos..limit).and_then(<[u8]>::first_chunk::<WINDOW>) {
-                let [_, _, _, _, gram @ ..] = *window;
-                if self.grams.has(self.grams.hash(gram))
-                    && let Some(next) = self.near(text, pos, rest)
-                {
-                    return next;
-                }
-                pos += STEP;
+        while pos < tail {
+            let stop = tail.min(pos + BLOCK);
+            let escaped = self.by_escapes(text, pos..stop, rest);
+            let until = escaped.as_ref().and_then(Next::place).unwrap_or(stop);
+            if let Some(next) = self.by_windows(text, pos..until, rest).or(escaped) {
+                return next;
             }
-            // The places close before an escape and the escape itself, or before the end.
-            let until = match escape {
-                Some(escape) => escape + 1,
-                None if limit == text.len() => limit,
-                None => continue,
-            };
-            while pos < until {
-                if let Some(next) = self.close(text, pos, rest) {
+            pos = stop;
+        }
+        let mut tail = pos..text.len();
+        tail.find_map(|at| self.at(text, at, rest)).unwrap_or(Next::Clean)
+    }
+
+    /// The first of `places` where a form begins that has no escape in its window. Others may be told
+    /// as well, but none that is not one.
+    fn by_windows(&self, text: &[u8], places: Range<usize>, rest: Rest) -> Option<Next> {
+        let last = self.window - GRAM;
+        let mut pos = places.start;
+        while pos < places.end {
+            let gram = gram(text, pos + last)?;
+            let next = pos + last + 1;
+            if self.grams.has(self.grams.hash(gram)) {
+                // Any of the places to which the run of bytes can belong.
+                let mut near = pos..next.min(places.end);
+                let found = near.find_map(|at| {
+                    let starts = self.starts.has(self.starts.hash(self::gram(text, at)?));
+                    starts.then(|| self.at(text, at, rest)).flatten()
+                });
+                if found.is_some() {
+                    return found;
+                }
+            }
+            pos = next;
+        }
+        None
+    }
+
+    /// The first of `places` where a form begins that has an escape in its window.
+    fn by_escapes(&self, text: &[u8], places: Range<usize>, rest: Rest) -> Option<Next> {
+        let reach = self.window - 1;
+        let end = text.len().min(places.end + reach);
+        let mut pos = places.start;
+        for found in memchr::memchr3_iter(b'%', b'\\', b'&', text.get(pos..end)?) {
+            let escape = places.start + found;
+            if !self.is_early_escape(text, escape) {
+                continue;
+            }
+            pos = pos.max(escape.saturating_sub(reach));
+            while pos <= escape && pos < places.end {
+                let next = self.at(text, pos, rest);
+                if next.is_some() {
                     return next;
                 }
                 pos += 1;
             }
         }
-        Next::Clean
+        None
     }
 
-    /// Looks at the places to which the run of bytes in the set can belong.
-    fn near(&self, text: &[u8], pos: usize, rest: Rest) -> Option<Next> {
-        (pos..pos + STEP).find_map(|at| {
-            let &start = text.get(at..)?.first_chunk::<GRAM>()?;
-            let perhaps = self.starts.has(self.starts.hash(start));
-            perhaps.then(|| self.close(text, at, rest)).flatten()
-        })
+    /// Whether what the escape stands for, or may stand for, is in the window of some form.
+    fn is_early_escape(&self, text: &[u8], at: usize) -> bool {
+        let mut early = false;
+        let cut = escapes(text, at, |code, _| {
+            early |= match u8::try_from(code) {
+                Ok(byte) if byte.is_ascii() => self.early.has(byte.into()),
+                _ => self.wide_early,
+            };
+        });
+        early || cut
     }
 
     /// Looks at one place.
+    fn at(&self, text: &[u8], at: usize, rest: Rest) -> Option<Next> {
+        match text.get(at) {
+            Some(&byte) if opens_escape(byte) => self.escaped(text, at, rest),
+            _ => self.close(text, at, rest),
+        }
+    }
+
+    /// Looks at one place where no escape opens.
     fn close(&self, text: &[u8], at: usize, rest: Rest) -> Option<Next> {
         let &first = text.get(at)?;
-        let candidates = self.by_first.get(usize::from(first))?;
-        if opens_escape(first) {
-            return self.escaped(text, at, rest);
-        }
-        if candidates.is_empty() {
-            return None;
-        }
-        if let Some(&second) = text.get(at + 1)
-            && !opens_escape(second)
-            && !self.pairs.has(u16::from_le_bytes([first, second]).into())
-        {
+        if !self.may_begin(u32::from(first), text, at + 1) {
             return None;
         }
         let mut best = Best::default();
-        self.try_all(candidates, text, at, rest, &mut best);
+        self.try_all(self.beginning(first.into()), text, at, rest, &mut best);
         best.next(at, rest)
     }
 
     /// Looks at one place where an escape opens.
     fn escaped(&self, text: &[u8], at: usize, rest: Rest) -> Option<Next> {
+        let &first = text.get(at)?;
         let mut best = Best::default();
-        let of = |code: u32| {
-            let byte = usize::try_from(code).ok();
-            byte.and_then(|byte| self.by_first.get(byte)).unwrap_or(&self.wide)
-        };
-        if let Some(&first) = text.get(at) {
-            self.try_all(of(first.into()), text, at, rest, &mut best);
-        }
-        let cut = escapes(text, at, |code, _| {
-            self.try_all(of(code), text, at, rest, &mut best);
-            if (0x80..0x100).contains(&code) {
-                self.try_all(&self.wide, text, at, rest, &mut best);
+        let mut read = |code: u32, end: usize| {
+            if self.may_begin(code, text, end) {
+                self.try_all(self.beginning(code), text, at, rest, &mut best);
+                if (0x80..0x100).contains(&code) {
+                    self.try_all(&self.wide, text, at, rest, &mut best);
+                }
             }
-        });
+        };
+        read(first.into(), at + 1);
+        let cut = escapes(text, at, read);
         best.pending |= cut;
         best.next(at, rest)
+    }
+
+    /// The forms that begin with this character.
+    fn beginning(&self, code: u32) -> &[usize] {
+        let byte = usize::try_from(code).ok();
+        byte.and_then(|byte| self.by_first.get(byte)).unwrap_or(&self.wide)
+    }
+
+    /// Whether a form may begin with the character `code`, followed by what stands at `then`. Only says
+    /// no when that is sure, by the first two characters of all forms.
+    fn may_begin(&self, code: u32, text: &[u8], then: usize) -> bool {
+        let Some(first) = u8::try_from(code).ok().filter(u8::is_ascii) else {
+            // Beyond ASCII a character is not its first byte.
+            return self.wide_early;
+        };
+        let pair = |second: u8| self.pairs.has(u16::from_le_bytes([first, second]).into());
+        match text.get(then) {
+            None => !self.beginning(code).is_empty(),
+            Some(&second) if !opens_escape(second) => pair(second),
+            Some(&second) => {
+                let mut may = pair(second);
+                let cut = escapes(text, then, |code, _| {
+                    may |= match u8::try_from(code) {
+                        Ok(second) if second.is_ascii() => pair(second),
+                        _ => self.wide_early,
+                    };
+                });
+                may || cut && !self.beginning(code).is_empty()
+            }
+        }
     }
 
     fn try_all(&self, list: &[usize], text: &[u8], at: usize, rest: Rest, best: &mut Best) {
@@ -280,6 +365,16 @@ fn verify(form: &Form, text: &[u8], at: usize) -> Seen {
                 None => return Seen { end: None, cut: Some(index) },
             }
         }
+        match text.get(place) {
+            Some(&byte) if !opens_escape(byte) && unit.is_one_byte() => {
+                if !unit.accepts_raw(byte) {
+                    return seen;
+                }
+                place += 1;
+                continue;
+            }
+            _ => {}
+        }
         let ends = read(unit, text, place);
         if ends.cut {
             seen.cut = Some(index);
@@ -326,6 +421,10 @@ fn verify_all(
     Seen { end: places.last().copied(), cut }
 }
 
+fn gram(text: &[u8], at: usize) -> Option<[u8; GRAM]> {
+    text.get(at..)?.first_chunk().copied()
+}
+
 /// A set of small numbers.
 struct Bits {
     words: Vec<u64>,
@@ -346,6 +445,12 @@ impl Bits {
 
     fn has(&self, number: usize) -> bool {
         self.words.get(number / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
+    }
+
+    fn set_code(&mut self, code: u32) {
+        if let Ok(number) = usize::try_from(code) {
+            self.set(number);
+        }
     }
 
     fn set(&mut self, number: usize) {

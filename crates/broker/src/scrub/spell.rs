@@ -253,7 +253,12 @@ fn number(text: &[u8], pos: usize, radix: u32, found: &mut impl FnMut(u32, usize
 fn named(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
     let rest = text.get(pos..).unwrap_or_default();
     let mut cut = false;
+    let first = rest.first().copied().unwrap_or_default();
     for (name, byte) in NAMES {
+        // Most ampersands begin no name at all, and there are many.
+        if name.as_bytes().first() != Some(&first) {
+            continue;
+        }
         if rest.starts_with(name.as_bytes()) {
             found(u32::from(*byte), pos + name.len());
         } else if name.as_bytes().starts_with(rest) {
