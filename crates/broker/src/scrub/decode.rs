@@ -216,7 +216,11 @@ impl Stage {
         if self.buffer.is_empty() {
             self.buffer = vec![0; STEP];
         }
-        if self.ended && !self.input.is_empty() {
+        if self.ended {
+            if self.input.is_empty() {
+                self.full = false;
+                return Ok(Bytes::new());
+            }
             self.again()?;
         }
         let ran = self.codec.run(&self.input, &mut self.buffer);

@@ -167,6 +167,7 @@ impl Search {
 
     /// The first of `places` where a form begins that has no escape in its window. Others may be told
     /// as well, but none that is not one.
+    #[inline(never)]
     fn by_windows(&self, text: &[u8], places: Range<usize>, rest: Rest) -> Option<Next> {
         let last = self.window - GRAM;
         let mut pos = places.start;
@@ -190,6 +191,7 @@ impl Search {
     }
 
     /// The first of `places` where a form begins that has an escape in its window.
+    #[inline(never)]
     fn by_escapes(&self, text: &[u8], places: Range<usize>, rest: Rest) -> Option<Next> {
         let reach = self.window - 1;
         let end = text.len().min(places.end + reach);
@@ -224,6 +226,7 @@ impl Search {
     }
 
     /// Looks at one place.
+    #[inline(never)]
     fn at(&self, text: &[u8], at: usize, rest: Rest) -> Option<Next> {
         match text.get(at) {
             Some(&byte) if opens_escape(byte) => self.escaped(text, at, rest),

@@ -254,6 +254,9 @@ fn named(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
     let rest = text.get(pos..).unwrap_or_default();
     let mut cut = false;
     let first = rest.first().copied().unwrap_or_default();
+    if !first.is_ascii_alphabetic() {
+        return rest.is_empty();
+    }
     for (name, byte) in NAMES {
         // Most ampersands begin no name at all, and there are many.
         if name.as_bytes().first() != Some(&first) {

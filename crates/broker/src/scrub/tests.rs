@@ -1,5 +1,9 @@
 //! Every form, at every split point, against references that know nothing of how the search is fast.
 
+mod body;
+mod decode;
+mod frames;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;

@@ -1,0 +1,329 @@
+//! Bodies: what goes on, when it goes on, and what is told at the end.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+use http_body::{Body, Frame, SizeHint};
+
+use super::decode::{ALL, encode};
+use super::{NAME, VALUE, github};
+use crate::scrub::{
+    BodyError, BoxError, Coding, Ended, Finder, GuardedBody, How, ScrubbedBody, Scrubber, reframe,
+};
+
+/// Frames as they come from a network: some at once, some later.
+#[derive(Default)]
+struct Frames {
+    frames: VecDeque<Option<Result<Frame<Bytes>, BoxError>>>,
+    size: Option<u64>,
+}
+
+impl Frames {
+    fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.frames.push_back(Some(Ok(Frame::data(data.into().into()))));
+        self
+    }
+
+    fn later(mut self) -> Self {
+        self.frames.push_back(None);
+        self
+    }
+
+    fn error(mut self, error: &str) -> Self {
+        self.frames.push_back(Some(Err(error.into())));
+        self
+    }
+
+    fn trailer(mut self, name: &'static str, value: &str) -> Self {
+        let mut trailers = HeaderMap::new();
+        trailers.insert(name, HeaderValue::from_str(value).unwrap());
+        self.frames.push_back(Some(Ok(Frame::trailers(trailers))));
+        self
+    }
+}
+
+impl Body for Frames {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.frames.pop_front() {
+            None => Poll::Ready(None),
+            Some(None) => Poll::Pending,
+            Some(frame) => Poll::Ready(frame),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.size.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+fn poll<B>(body: &mut B) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>
+where
+    B: Body<Data = Bytes, Error = BoxError> + Unpin,
+{
+    Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Reads to the end: the data, the trailers, and the error if it ends in one.
+fn read<B>(body: &mut B) -> (Vec<u8>, HeaderMap, Option<BoxError>)
+where
+    B: Body<Data = Bytes, Error = BoxError> + Unpin,
+{
+    let (mut data, mut trailers) = (Vec::new(), HeaderMap::new());
+    loop {
+        match poll(body) {
+            Poll::Pending => {}
+            Poll::Ready(None) => return (data, trailers, None),
+            Poll::Ready(Some(Err(error))) => return (data, trailers, Some(error)),
+            Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                Ok(bytes) => data.extend_from_slice(&bytes),
+                Err(frame) => trailers = frame.into_trailers().unwrap(),
+            },
+        }
+    }
+}
+
+/// A place where the end is told, and how often.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<Ended>>>);
+
+impl Told {
+    fn tell(&self) -> impl FnOnce(Ended) + Send + 'static + use<> {
+        let told = self.0.clone();
+        move |ended| told.lock().unwrap().push(ended)
+    }
+
+    #[track_caller]
+    fn once(&self) -> Ended {
+        let told = self.0.lock().unwrap();
+        assert_eq!(told.len(), 1, "{told:?}");
+        told[0].clone()
+    }
+}
+
+fn finder() -> Finder {
+    Finder::new(&[("github".to_owned(), b"bj_placeholder_of_the_box")]).unwrap()
+}
+
+#[test]
+fn b05_a_body_is_scrubbed_under_every_coding() {
+    let content = format!("{{\"token\":\"{VALUE}\"}}").repeat(3);
+    let expected = format!("{{\"token\":\"{NAME}\"}}").repeat(3);
+    for coding in ALL {
+        for twice in [None, Some(Coding::Gzip)] {
+            let codings: Vec<Coding> = [coding].into_iter().chain(twice).collect();
+            let coded = codings.iter().fold(content.clone().into_bytes(), |c, &by| encode(by, &c));
+            let told = Told::default();
+            let frames =
+                coded.chunks(7).fold(Frames::default(), |frames, c| frames.data(c).later());
+            let mut body = ScrubbedBody::new(frames, &codings, &github()).on_end(told.tell());
+            let (data, _, error) = read(&mut body);
+            assert!(error.is_none());
+            assert_eq!(String::from_utf8(data).unwrap(), expected, "{codings:?}");
+            let ended = told.once();
+            assert_eq!((ended.found, ended.how), (3, How::Complete));
+            assert_eq!(ended.received, u64::try_from(coded.len()).unwrap());
+            assert_eq!(ended.passed, u64::try_from(expected.len()).unwrap());
+        }
+    }
+}
+
+#[test]
+fn b04_trailers_and_headers_are_scrubbed() {
+    let frames = Frames::default().data("x").trailer("x-echo", VALUE);
+    let (_, trailers, _) = read(&mut ScrubbedBody::new(frames, &[], &github()));
+    assert_eq!(trailers["x-echo"], NAME);
+
+    let mut headers = HeaderMap::new();
+    headers.append("location", HeaderValue::from_str(&format!("/?t={VALUE}")).unwrap());
+    headers.append("set-cookie", HeaderValue::from_static("a=1"));
+    headers.append("set-cookie", HeaderValue::from_str(VALUE).unwrap());
+    let clean = github().headers(&headers);
+    assert_eq!(clean["location"], format!("/?t={NAME}"));
+    let cookies: Vec<_> = clean.get_all("set-cookie").iter().collect();
+    assert_eq!(cookies, ["a=1", NAME]);
+
+    // A name of a header is in lower case, and tells the value all the same.
+    let secret = super::scrubber(&[("token", b"Secret-Token-123")]);
+    let mut headers = HeaderMap::new();
+    headers.insert("x-secret-token-123", HeaderValue::from_static("1"));
+    headers.insert("x-secret-token-12", HeaderValue::from_static("1"));
+    assert_eq!(secret.headers(&headers).keys().collect::<Vec<_>>(), ["x-secret-token-12"]);
+}
+
+#[test]
+fn b08_events_are_passed_on_at_once() {
+    let event = "data: {\"delta\":\"hello\"}\n\n";
+    let frames = Frames::default().data(event).later().data(event).later();
+    let mut body = ScrubbedBody::new(frames, &[], &github());
+    for _ in 0..2 {
+        let Poll::Ready(Some(Ok(frame))) = poll(&mut body) else { panic!("held back") };
+        assert_eq!(frame.into_data().unwrap(), event);
+        assert!(poll(&mut body).is_pending());
+    }
+    // Compressed events too, when the server flushes each.
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let mut flushed = Vec::new();
+    for _ in 0..2 {
+        use std::io::Write as _;
+        encoder.write_all(event.as_bytes()).unwrap();
+        encoder.flush().unwrap();
+        flushed.push(std::mem::take(encoder.get_mut()));
+    }
+    let frames = flushed.into_iter().fold(Frames::default(), |frames, f| frames.data(f).later());
+    let mut body = ScrubbedBody::new(frames, &[Coding::Gzip], &github());
+    for _ in 0..2 {
+        let Poll::Ready(Some(Ok(frame))) = poll(&mut body) else { panic!("held back") };
+        assert_eq!(frame.into_data().unwrap(), event);
+        assert!(poll(&mut body).is_pending());
+    }
+}
+
+#[test]
+fn b08_what_is_said_about_the_bytes_is_dropped() {
+    let mut headers = HeaderMap::new();
+    for (name, value) in [
+        ("content-length", "12"),
+        ("content-encoding", "gzip"),
+        ("content-md5", "x"),
+        ("digest", "sha-256=x"),
+        ("repr-digest", "sha-256=:x:"),
+        ("x-amz-checksum-crc32", "x"),
+        ("accept-ranges", "bytes"),
+        ("etag", "\"abc\""),
+        ("content-type", "text/plain"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    reframe(&mut headers);
+    let mut left: Vec<_> =
+        headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
+    left.sort();
+    assert_eq!(left, ["content-type: text/plain", "etag: W/\"abc\""]);
+    reframe(&mut headers);
+    assert_eq!(headers["etag"], "W/\"abc\"");
+
+    let sized = |codings: &[Coding], scrubber: &Scrubber| {
+        let frames = Frames { size: Some(5), ..Frames::default().data("12345") };
+        ScrubbedBody::new(frames, codings, scrubber).size_hint().exact()
+    };
+    assert_eq!(sized(&[], &github()), None, "the length may change");
+    assert_eq!(sized(&[Coding::Gzip], &super::scrubber(&[])), None);
+    assert_eq!(sized(&[], &super::scrubber(&[])), Some(5), "the control");
+}
+
+#[test]
+fn b05_a_body_that_cannot_be_decoded_is_an_error() {
+    let mut coded = encode(Coding::Gzip, b"content");
+    coded.truncate(coded.len() - 1);
+    let told = Told::default();
+    let frames = Frames::default().data(coded);
+    let mut body = ScrubbedBody::new(frames, &[Coding::Gzip], &github()).on_end(told.tell());
+    let (_, _, error) = read(&mut body);
+    assert!(matches!(error.unwrap().downcast_ref(), Some(BodyError::Decode(_))));
+    assert!(matches!(told.once().how, How::Failed(_)));
+}
+
+#[test]
+fn the_end_is_told_once_however_it_comes() {
+    let told = Told::default();
+    let frames = Frames::default().data("some").error("reset by the peer");
+    let mut body = ScrubbedBody::new(frames, &[], &github()).on_end(told.tell());
+    let (data, _, error) = read(&mut body);
+    assert_eq!(
+        (data.as_slice(), error.unwrap().to_string().as_str()),
+        (&b"some"[..], "reset by the peer")
+    );
+    drop(body);
+    assert_eq!(told.once().how, How::Failed("reset by the peer".to_owned()));
+
+    let told = Told::default();
+    let frames = Frames::default().data("some").data("more");
+    let mut body = ScrubbedBody::new(frames, &[], &github()).on_end(told.tell());
+    assert!(poll(&mut body).is_ready());
+    drop(body);
+    assert_eq!(told.once(), Ended { received: 4, passed: 4, found: 0, how: How::Dropped });
+
+    // Nobody reads a body that says it is empty.
+    let told = Told::default();
+    drop(ScrubbedBody::new(Frames::default(), &[], &github()).on_end(told.tell()));
+    assert_eq!(told.once().how, How::Complete);
+    let told = Told::default();
+    drop(GuardedBody::new(Frames::default(), &finder()).on_end(told.tell()));
+    assert_eq!(told.once().how, How::Complete);
+}
+
+#[test]
+fn a_watch_sees_what_goes_on_and_can_stop_it() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let copy = seen.clone();
+    let frames = Frames::default().data(format!("a {VALUE} b!")).data("stop!").data("never");
+    let mut body = ScrubbedBody::new(frames, &[], &github()).watch(move |bytes| {
+        copy.lock().unwrap().extend_from_slice(bytes);
+        if bytes == b"stop!" { Err("spent".into()) } else { Ok(()) }
+    });
+    let (data, _, error) = read(&mut body);
+    assert_eq!(error.unwrap().to_string(), "spent");
+    assert_eq!(String::from_utf8(data).unwrap(), format!("a {NAME} b!"));
+    assert_eq!(
+        String::from_utf8(seen.lock().unwrap().clone()).unwrap(),
+        format!("a {NAME} b!stop!")
+    );
+}
+
+#[test]
+fn b01_a_placeholder_in_a_body_stops_the_request() {
+    let text = "{\"title\":\"bj_placeholder_of_the_box\"}";
+    for at in 0..text.len() {
+        let (one, two) = text.split_at(at);
+        let told = Told::default();
+        let frames = Frames::default().data(one).later().data(two).data("and more");
+        let mut body = GuardedBody::new(frames, &finder()).on_end(told.tell());
+        let (data, _, error) = read(&mut body);
+        let error = error.expect("stopped");
+        assert!(
+            matches!(error.downcast_ref(), Some(BodyError::Placeholder { name }) if name == "github"),
+            "{error}"
+        );
+        assert!(text.as_bytes().starts_with(&data) && data.len() <= 10, "nothing of it went out");
+        assert_eq!(told.once().found, 1);
+    }
+    let frames = Frames::default().data("x").trailer("x-t", "bj_placeholder_of_the_box");
+    assert!(read(&mut GuardedBody::new(frames, &finder())).2.is_some());
+    // The control: a body without one goes on unchanged, with its length known.
+    let text = "{\"title\":\"bj_placeholder_of_the_bo\"} bj_placeh";
+    let size = u64::try_from(text.len()).unwrap();
+    let frames = Frames { size: Some(size), ..Frames::default().data(text) };
+    let told = Told::default();
+    let mut body = GuardedBody::new(frames, &finder()).on_end(told.tell());
+    assert_eq!(body.size_hint().exact(), Some(size));
+    let (data, _, error) = read(&mut body);
+    assert!(error.is_none());
+    assert_eq!(data, text.as_bytes());
+    assert_eq!(told.once(), Ended { received: size, passed: size, found: 0, how: How::Complete });
+}
+
+#[test]
+fn an_upload_stops_at_its_limit() {
+    let body = |size: usize| {
+        let frames = Frames::default().data(vec![b'x'; size / 2]).data(vec![b'x'; size - size / 2]);
+        read(&mut GuardedBody::new(frames, &finder()).limit(1000))
+    };
+    assert!(body(1000).2.is_none());
+    let (data, _, error) = body(1001);
+    assert!(matches!(error.unwrap().downcast_ref(), Some(BodyError::TooLong { limit: 1000 })));
+    assert!(data.len() <= 1000);
+}
