@@ -2,6 +2,7 @@
 
 pub(crate) mod ledger;
 pub(crate) mod net;
+pub(crate) mod secret;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Ledger(Box<ledger::LedgerArgs>),
     /// See what boxes reach, and what they tried to
     Net(net::NetArgs),
+    /// Keep credentials that boxes may use and never see
+    Secret(secret::SecretArgs),
     /// Look at the templates of belljar.toml
     Template(TemplateArgs),
     /// Print a completion script for a shell

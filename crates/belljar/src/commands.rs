@@ -9,4 +9,5 @@ pub(crate) mod ledger;
 pub(crate) mod net;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod secret;
 pub(crate) mod template;

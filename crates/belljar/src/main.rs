@@ -13,10 +13,12 @@ mod failure;
 mod guard;
 mod jail;
 mod print;
+mod prompt;
 mod record;
 mod state;
 mod tape;
 mod terminal;
+mod vault;
 mod when;
 
 use std::process::ExitCode;
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Ledger(args) => commands::ledger::run(args),
         Command::Net(args) => commands::net::run(args),
+        Command::Secret(args) => commands::secret::run(&cli, args),
         Command::Template(args) => commands::template::run(&cli, args),
         Command::Completions { shell } => commands::completions::run(*shell),
         Command::Man => commands::completions::man(),

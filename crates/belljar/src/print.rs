@@ -30,6 +30,11 @@ pub(crate) fn note(text: &str) {
     eprintln!("belljar: {}", display::safe_line(text));
 }
 
+/// A question at the terminal, without a line break after it.
+pub(crate) fn ask(question: &str) {
+    eprint!("{}", display::safe_multiline(question));
+}
+
 /// Result text on standard output; a reader that went away is not an error.
 pub(crate) fn out(text: &str) -> io::Result<()> {
     finish(io::stdout().lock().write_all(text.as_bytes()))

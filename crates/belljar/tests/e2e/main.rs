@@ -24,6 +24,8 @@ mod python_verifier;
 #[cfg(test)]
 mod run;
 #[cfg(test)]
+mod secret;
+#[cfg(test)]
 mod state;
 #[cfg(test)]
 mod terminal;

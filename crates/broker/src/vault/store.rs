@@ -14,6 +14,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use belljar_ledger::Receipt;
 use belljar_model::net::SecretName;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -166,8 +167,8 @@ impl Store {
         Ok(Prepared { store: self, _turn: turn, name: name.clone(), is_placed: false })
     }
 
-    /// Removes a secret; false when there is none.
-    pub fn remove(&self, name: &SecretName) -> Result<bool, StoreError> {
+    /// Removes a secret, once that is on record; false when there is none.
+    pub fn remove(&self, name: &SecretName, _recorded: &Receipt) -> Result<bool, StoreError> {
         let _turn = self.turn()?;
         match rustix::fs::unlinkat(&self.dir, file_of(name), AtFlags::empty()) {
             Ok(()) => self.sync().map(|()| true),
@@ -238,8 +239,8 @@ impl Store {
 }
 
 impl Prepared<'_> {
-    /// Puts the secret in force.
-    pub fn place(mut self) -> Result<(), StoreError> {
+    /// Puts the secret in force, once that is on record.
+    pub fn place(mut self, _recorded: &Receipt) -> Result<(), StoreError> {
         self.store.place(&file_of(&self.name))?;
         self.is_placed = true;
         Ok(())

@@ -1,10 +1,18 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
+use belljar_ledger::{Draft, Ledger, Places, SecretRemoved};
 use zeroize::Zeroizing;
 
 use super::*;
 use crate::vault::sealed::{UnsealError, unseal};
+
+/// What a command has after it put a change on record.
+fn receipt() -> Receipt {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = Ledger::open(&Places::under(home.path())).unwrap();
+    ledger.record(Draft::new(SecretRemoved { name: "s".to_owned() })).unwrap()
+}
 
 fn name(text: &str) -> SecretName {
     text.parse().unwrap()
@@ -16,7 +24,7 @@ fn value(text: &str) -> Value {
 
 fn set(store: &Store, text: &str, content: &str, now: u64) {
     let key = store.key().unwrap();
-    store.prepare(&key, &name(text), &value(content), now).unwrap().place().unwrap();
+    store.prepare(&key, &name(text), &value(content), now).unwrap().place(&receipt()).unwrap();
 }
 
 fn get(store: &Store, text: &str) -> Vec<u8> {
@@ -46,8 +54,8 @@ fn secrets_are_set_listed_replaced_and_removed() {
     let listed = |store: &Store| store.list().unwrap();
     let stored = |text, set_at| Stored { name: name(text), set_at: Some(set_at) };
     assert_eq!(listed(&store), [stored("anthropic", 2), stored("github", 3)]);
-    assert!(store.remove(&name("anthropic")).unwrap());
-    assert!(!store.remove(&name("anthropic")).unwrap());
+    assert!(store.remove(&name("anthropic"), &receipt()).unwrap());
+    assert!(!store.remove(&name("anthropic"), &receipt()).unwrap());
     assert_eq!(listed(&store), [stored("github", 3)]);
     assert_eq!(names(home.path()), ["github.sealed", "key"]);
 }
@@ -96,7 +104,7 @@ fn a_lost_key_is_not_replaced_while_it_is_needed() {
     fs::remove_file(home.path().join("vault/key")).unwrap();
     let refused = store.key().unwrap_err();
     assert!(refused.to_string().contains("github"), "{refused}");
-    assert!(store.remove(&name("github")).unwrap());
+    assert!(store.remove(&name("github"), &receipt()).unwrap());
     set(&store, "github", "canary-two", 2);
     assert_eq!(get(&store, "github"), b"canary-two");
 }

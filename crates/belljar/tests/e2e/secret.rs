@@ -1,0 +1,365 @@
+//! `belljar secret`: what is set can be used and never be seen again.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use belljar_testkit::{Lab, Program, Terminal};
+use serde_json::Value;
+
+use crate::lab;
+
+const CANARY: &str = "canary-4f1dB7-value-of-a-secret";
+
+const DECLARED: &str = r#"
+[secret.tracker]
+hosts = ["tracker.example.com", "*.tracker.example.com"]
+slots = ["header:x-tracker-key", "query:key"]
+env = "TRACKER_KEY"
+"#;
+
+fn secret(lab: &Lab, args: &[&str]) -> Program {
+    lab.belljar(["secret"]).args(args)
+}
+
+/// Writes the operator's belljar.toml.
+fn config(lab: &Lab, text: &str) {
+    let dir = lab.home().join(".config/belljar");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("belljar.toml"), text).unwrap();
+}
+
+fn set(lab: &Lab, name: &str, value: impl Into<Vec<u8>>) {
+    secret(lab, &["set", name]).input(value).succeed();
+}
+
+/// The objects of a command that writes one per line.
+fn objects(program: Program) -> Vec<Value> {
+    let out = program.succeed();
+    out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
+}
+
+fn events(lab: &Lab, kind: &str) -> Vec<Value> {
+    objects(lab.belljar(["ledger", "log", "--json", "--kind", kind]))
+}
+
+/// Every file of the state directory and of the home, by name and content.
+fn files(dir: &Path, all: &mut Vec<(String, Vec<u8>)>) {
+    for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => files(&entry.path(), all),
+            _ => all.push((entry.path().display().to_string(), fs::read(entry.path()).unwrap())),
+        }
+    }
+}
+
+/// Looks for the canary in everything that is kept.
+#[track_caller]
+fn assert_nowhere_in_clear(lab: &Lab) {
+    let hex: String = CANARY.bytes().map(|byte| format!("{byte:02x}")).collect();
+    // Without what depends on the bytes around it.
+    let base64 = STANDARD.encode(&CANARY[3..CANARY.len() - 4]);
+    let mut all = Vec::new();
+    files(&lab.state(), &mut all);
+    assert!(all.iter().any(|(name, _)| name.ends_with(".sealed")), "something is sealed");
+    for (name, content) in all {
+        for form in [CANARY, &hex, &base64, &CANARY[8..20]] {
+            let found = content.windows(form.len()).any(|window| window == form.as_bytes());
+            assert!(!found && !name.contains(form), "{name} tells {form}");
+        }
+    }
+}
+
+#[test]
+fn a_secret_is_set_listed_tested_and_removed() {
+    let lab = lab();
+    config(&lab, DECLARED);
+    let ended = secret(&lab, &["set", "tracker"]).input(format!("{CANARY}\n")).run();
+    assert_eq!(ended.status.code(), Some(0));
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(
+        said,
+        "belljar: tracker is set; bound to tracker.example.com, *.tracker.example.com in header:x-tracker-key, query:key, placeholder in $TRACKER_KEY\n"
+    );
+    assert!(ended.stdout.is_empty());
+    let line = secret(&lab, &["list"]).succeed();
+    assert!(line.starts_with("tracker              20") && line.contains("Z  bound to"), "{line}");
+    let listed = objects(secret(&lab, &["list", "--json"]));
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0]["name"], "tracker");
+    assert_eq!(listed[0]["hosts"][1], "*.tracker.example.com");
+    assert_eq!(listed[0]["slots"][0], "header:x-tracker-key");
+    assert_eq!(listed[0]["env"], "TRACKER_KEY");
+    assert!(listed[0]["set_at"].as_str().unwrap().ends_with('Z'));
+    let tested = secret(&lab, &["test", "tracker"]).succeed();
+    assert!(tested.starts_with("tracker opens; set 20"), "{tested}");
+    assert_eq!(objects(secret(&lab, &["test", "tracker", "--json"]))[0]["opens"], true);
+    assert_nowhere_in_clear(&lab);
+
+    secret(&lab, &["rm", "tracker"]).succeed();
+    let listed = objects(secret(&lab, &["list", "--json"]));
+    assert_eq!(listed[0]["is_set"], false, "what is declared is listed as not set");
+    for args in [["rm", "tracker"], ["test", "tracker"]] {
+        let ended = secret(&lab, &args).run();
+        assert_eq!(ended.status.code(), Some(2));
+    }
+}
+
+#[test]
+fn what_is_done_to_secrets_is_on_record() {
+    let lab = lab();
+    config(&lab, DECLARED);
+    set(&lab, "tracker", CANARY);
+    set(&lab, "other", CANARY);
+    secret(&lab, &["rm", "other"]).succeed();
+    let set = events(&lab, "secret.set");
+    assert_eq!(set.len(), 2);
+    assert_eq!(set[0]["fields"]["name"], "tracker");
+    assert_eq!(set[0]["fields"]["slots"][1], "query:key");
+    assert_eq!(set[1]["fields"]["hosts"].as_array().unwrap().len(), 0);
+    assert_eq!(events(&lab, "secret.removed")[0]["fields"]["name"], "other");
+    lab.belljar(["ledger", "verify"]).succeed();
+}
+
+#[test]
+fn a_value_comes_from_a_variable_a_file_or_a_command() {
+    let lab = lab();
+    let file = lab.dir().join("value");
+    fs::write(&file, format!("{CANARY}\r\n")).unwrap();
+    let file = file.to_str().unwrap();
+    secret(&lab, &["set", "one", "--from-env", "OWN"]).env("OWN", CANARY).succeed();
+    secret(&lab, &["set", "two", "--from-file", file]).succeed();
+    secret(&lab, &["set", "three", "--from-command", "cat", "-u", file]).succeed();
+    let listed = objects(secret(&lab, &["list", "--json"]));
+    assert!(listed.iter().all(|secret| secret["is_set"] == true) && listed.len() == 3);
+    assert_nowhere_in_clear(&lab);
+    for (args, says) in [
+        (["set", "s", "--from-env", "NO_SUCH"], "no such variable"),
+        (["set", "s", "--from-file", "/no/such"], "--from-file /no/such"),
+        (["set", "s", "--from-command", "false"], "exit status: 1"),
+        (["set", "s", "--from-command", "/no/such"], "start it"),
+        (["set", "s", "--from-command", "true"], "empty"),
+    ] {
+        let ended = secret(&lab, &args).run();
+        assert!(!ended.status.success());
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(said.contains(says), "{said}");
+    }
+    let both = secret(&lab, &["set", "s", "--from-env", "OWN", "--from-file", file]).run();
+    assert_eq!(both.status.code(), Some(2));
+    assert_eq!(objects(secret(&lab, &["list", "--json"])).len(), 3);
+}
+
+#[test]
+fn what_is_no_value_is_refused_and_not_repeated() {
+    let lab = lab();
+    for (value, says) in [
+        (Vec::new(), "is empty"),
+        (b"\n".to_vec(), "is empty"),
+        (b"short12".to_vec(), "fewer than 8 bytes"),
+        (b"canary-4f1d\nx: injected".to_vec(), "control character"),
+        (b"canary-4f1d\r\nx: injected\n".to_vec(), "control character"),
+        (b"canary-4f1d\0".to_vec(), "control character"),
+        (vec![b'a'; (64 << 10) + 1], "more than 64 KiB"),
+        (vec![b'a'; 1 << 20], "more than 64 KiB"),
+    ] {
+        let ended = secret(&lab, &["set", "s"]).input(value).run();
+        assert_eq!(ended.status.code(), Some(1));
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(said.contains(says) && !said.contains("canary"), "{said}");
+    }
+    assert!(objects(secret(&lab, &["list", "--json"])).is_empty());
+    assert!(!lab.state().join("vault/s.sealed").exists());
+    for name in ["", "Big", "../x", "a b", "-x", "x/y"] {
+        let ended = secret(&lab, &["set", name]).input(CANARY).run();
+        assert_eq!(ended.status.code(), Some(2), "{name:?}");
+    }
+}
+
+#[test]
+fn b19_no_command_gives_a_value_back() {
+    let lab = lab();
+    config(&lab, DECLARED);
+    set(&lab, "tracker", CANARY);
+    for verb in ["get", "show", "cat", "export", "print", "reveal"] {
+        assert_eq!(secret(&lab, &[verb, "tracker"]).run().status.code(), Some(2), "{verb}");
+    }
+    for args in [["list", "--json"].as_slice(), &["list"], &["test", "tracker"], &["rm", "tracker"]]
+    {
+        let ended = secret(&lab, args).run();
+        assert_eq!(ended.status.code(), Some(0));
+        let said = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
+        assert!(!said.contains(&CANARY[8..20]), "{args:?} says {said}");
+    }
+}
+
+#[test]
+fn b16_a_prompt_shows_nothing_and_gives_the_terminal_back() {
+    let lab = lab();
+    let script = r#""$BELLJAR" secret set s; echo "ended $?"; read"#;
+    let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 80);
+    let before = terminal.settings();
+    terminal.sees("Value of s (not shown): ");
+    assert_ne!(terminal.settings().local_modes, before.local_modes, "no echo");
+    // With a slip that is taken back.
+    terminal.types(&format!("x\x7fwrong\x15{CANARY}\r"));
+    terminal.sees("ended 0");
+    assert_eq!(terminal.settings().local_modes, before.local_modes);
+    assert_eq!(terminal.settings().input_modes, before.input_modes);
+    terminal.types("\r");
+    let (_, screen) = terminal.end();
+    let screen = String::from_utf8_lossy(&screen);
+    assert!(!screen.contains(&CANARY[..6]) && !screen.contains("wrong"), "{screen}");
+    secret(&lab, &["test", "s"]).run();
+    assert_nowhere_in_clear(&lab);
+}
+
+#[test]
+fn a_long_value_can_be_pasted_and_two_lines_cannot() {
+    let lab = lab();
+    let prompt = |typed: &str| {
+        let script =
+            r#""$BELLJAR" secret set s; echo "ended $?"; read -r rest; echo "left:$rest:""#;
+        let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 80);
+        terminal.sees("(not shown): ");
+        terminal.types(typed);
+        terminal.sees("ended ");
+        terminal.types("\r");
+        terminal.end();
+        terminal.text()
+    };
+    // The kernel's own line would end at 4095 bytes.
+    let screen = prompt(&format!("{}\r", "a".repeat(6000)));
+    assert!(screen.contains("ended 0"), "{screen}");
+    assert!(fs::metadata(lab.state().join("vault/s.sealed")).unwrap().len() > 6000);
+    let screen = prompt("first line\rsecond line\r");
+    assert!(screen.contains("more than one line") && screen.contains("ended 1"), "{screen}");
+    assert!(!screen.contains("second"), "nothing of it reaches the shell: {screen}");
+}
+
+#[test]
+fn a_signal_at_the_prompt_gives_the_terminal_back() {
+    let lab = lab();
+    for (keys, code) in [("\x03", 130), ("\x1c", 131)] {
+        let script = r#"trap : INT QUIT; "$BELLJAR" secret set s; echo "ended $?"; read"#;
+        let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 80);
+        let before = terminal.settings();
+        terminal.sees("(not shown): ");
+        terminal.types("half of a val");
+        terminal.types(keys);
+        terminal.sees(&format!("ended {code}"));
+        assert_eq!(terminal.settings().local_modes, before.local_modes);
+        terminal.types("\r");
+        let (_, screen) = terminal.end();
+        assert!(!String::from_utf8_lossy(&screen).contains("half"));
+    }
+    assert!(!lab.state().join("vault/s.sealed").exists());
+}
+
+#[test]
+fn b16_a_vault_that_others_can_read_is_not_used() {
+    let lab = lab();
+    config(&lab, DECLARED);
+    set(&lab, "tracker", CANARY);
+    let vault = lab.state().join("vault");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(&vault), 0o700);
+    for name in ["key", "tracker.sealed"] {
+        let path = vault.join(name);
+        assert_eq!(mode(&path), 0o600);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let ended = secret(&lab, &["test", "tracker"]).run();
+        assert_eq!(ended.status.code(), Some(1));
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(said.contains("mode 644"), "{said}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    secret(&lab, &["test", "tracker"]).succeed();
+}
+
+#[test]
+fn b16_a_changed_or_swapped_file_does_not_open() {
+    let lab = lab();
+    config(&lab, DECLARED);
+    set(&lab, "tracker", CANARY);
+    set(&lab, "other", "of-somebody-else");
+    let vault = lab.state().join("vault");
+    let sealed = fs::read(vault.join("tracker.sealed")).unwrap();
+    let refused = |says: &str| {
+        let ended = secret(&lab, &["test", "tracker"]).run();
+        assert_eq!(ended.status.code(), Some(1));
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(said.contains(says), "{said}");
+    };
+    fs::copy(vault.join("other.sealed"), vault.join("tracker.sealed")).unwrap();
+    refused("holds another secret");
+    let mut changed = sealed.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    fs::write(vault.join("tracker.sealed"), changed).unwrap();
+    refused("changed or is damaged");
+    fs::write(vault.join("tracker.sealed"), &sealed).unwrap();
+    secret(&lab, &["test", "tracker"]).succeed();
+    fs::write(vault.join("key"), [7; 32]).unwrap();
+    refused("another key");
+}
+
+#[test]
+fn the_key_can_come_from_a_command() {
+    let lab = lab();
+    let key = lab.dir().join("keyring");
+    fs::write(&key, "0123456789abcdef0123456789abcdef0123456789abcdef\n").unwrap();
+    let with = |path: &Path| {
+        config(
+            &lab,
+            &format!(
+                "[vault]\nkey-command = [\"cat\", {:?}]\n{DECLARED}",
+                path.display().to_string()
+            ),
+        );
+    };
+    with(&key);
+    set(&lab, "tracker", CANARY);
+    secret(&lab, &["test", "tracker"]).succeed();
+    assert!(!lab.state().join("vault/key").exists(), "no key lies beside what it seals");
+    for (content, says) in [("short", "fewer than 32 bytes"), (&"x".repeat(40), "another key")] {
+        fs::write(&key, content).unwrap();
+        let ended = secret(&lab, &["test", "tracker"]).run();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(!ended.status.success() && said.contains(says), "{said}");
+    }
+    with(Path::new("/no/such/file"));
+    let ended = secret(&lab, &["set", "tracker"]).input(CANARY).run();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success() && said.contains("`key-command` cat"), "{said}");
+}
+
+#[test]
+fn nothing_is_set_or_removed_that_cannot_be_recorded() {
+    let lab = lab();
+    set(&lab, "one", CANARY);
+    let log = lab.state().join("ledger/events.log");
+    let kept = fs::read(&log).unwrap();
+    fs::write(&log, &kept[..kept.len() / 2]).unwrap();
+    for (args, input) in [(["set", "two"], CANARY), (["rm", "one"], "")] {
+        let ended = secret(&lab, &args).input(input).run();
+        assert_eq!(ended.status.code(), Some(1));
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(said.contains("ledger"), "{said}");
+    }
+    let vault = lab.state().join("vault");
+    assert!(vault.join("one.sealed").exists() && !vault.join("two.sealed").exists());
+    fs::write(&log, &kept).unwrap();
+    set(&lab, "two", CANARY);
+}
+
+#[test]
+fn a_pair_of_keys_is_checked_when_it_is_set() {
+    let lab = lab();
+    config(&lab, "[secret.aws]\nkind = \"sigv4\"\nhosts = [\"bucket.s3.amazonaws.com\"]\n");
+    let ended = secret(&lab, &["set", "aws"]).input("AKIAIOSFODNN7EXAMPLE").run();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success() && said.contains("ID:SECRET"), "{said}");
+    set(&lab, "aws", "AKIAIOSFODNN7EXAMPLE:wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
+}
