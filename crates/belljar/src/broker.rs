@@ -7,6 +7,7 @@ mod clerk;
 mod own;
 pub(crate) mod role;
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -47,6 +48,13 @@ pub(crate) struct Broker {
     dismissed: Arc<AtomicBool>,
 }
 
+/// How the world beyond the box is found and known.
+#[derive(Debug)]
+pub(crate) struct Beyond {
+    pub(crate) roots: Vec<PathBuf>,
+    pub(crate) name_servers: Vec<SocketAddr>,
+}
+
 /// The files of the vault that a broker is to open, by descriptor.
 #[derive(Debug)]
 pub(crate) struct Sealed {
@@ -59,7 +67,7 @@ impl Broker {
     /// Starts a broker for this policy. It prepares itself while we do something else.
     pub(crate) fn start(
         policy: Policy,
-        roots: Vec<PathBuf>,
+        Beyond { roots, name_servers }: Beyond,
         sealed: Option<&Sealed>,
     ) -> anyhow::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -91,7 +99,7 @@ impl Broker {
         let key = sealed.map_or(KeySource::File, |sealed| sealed.source);
         let named = sealed.into_iter().flat_map(|sealed| &sealed.secrets);
         let secrets = named.map(|(name, _)| name.clone()).collect();
-        let setup = Setup { policy, roots, key, secrets, own: own::addresses() };
+        let setup = Setup { policy, roots, name_servers, key, secrets, own: own::addresses() };
         let descriptors: Vec<BorrowedFd<'_>> = sealed
             .into_iter()
             .flat_map(|sealed| {

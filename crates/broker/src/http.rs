@@ -35,8 +35,8 @@ pub(crate) struct Asked {
     pub(crate) port: u16,
 }
 
-/// How long a head may take to arrive.
-const HEAD: Duration = Duration::from_secs(15);
+/// How long a head may take to arrive, and a connection to wait for the next one.
+const HEAD: Duration = Duration::from_secs(30);
 /// Largest head.
 const HEAD_BYTES: u32 = 64 * 1024;
 /// Requests at once on one connection.

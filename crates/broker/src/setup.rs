@@ -7,7 +7,7 @@
 //!            ◀── Ready ──
 //! ```
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use belljar_model::net::{Policy, SecretName};
@@ -22,6 +22,8 @@ pub struct Setup {
     pub policy: Policy,
     /// Files with roots that upstreams may be signed by, beside the system's.
     pub roots: Vec<PathBuf>,
+    /// The name servers to ask instead of the system's; none for those.
+    pub name_servers: Vec<SocketAddr>,
     /// What the first descriptor is.
     pub key: KeySource,
     pub secrets: Vec<SecretName>,

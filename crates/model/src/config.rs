@@ -59,6 +59,7 @@ mod tighten;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 pub use error::{ConfigError, Fault};
@@ -87,6 +88,7 @@ pub struct Config {
     /// Those that presets declare.
     bundled: BTreeMap<SecretName, SecretDecl>,
     roots: Vec<PathBuf>,
+    dns: Vec<SocketAddr>,
     proxy: Option<Proxy>,
     key_command: Option<Vec<String>>,
 }
@@ -128,6 +130,7 @@ impl Config {
             secrets: BTreeMap::new(),
             bundled: bundled.map(|secret| (secret.name.clone(), secret)).collect(),
             roots: Vec::new(),
+            dns: Vec::new(),
             proxy: None,
             key_command: None,
         }
@@ -184,6 +187,11 @@ impl Config {
     /// Files with authorities that upstream servers may have beside the system's; a `~` is `home`.
     pub fn roots(&self, home: Option<&Path>) -> Vec<PathBuf> {
         self.roots.iter().map(|root| anchor(root, Path::new(""), home)).collect()
+    }
+
+    /// The name servers to ask instead of the system's; none for those.
+    pub fn name_servers(&self) -> &[SocketAddr] {
+        &self.dns
     }
 
     /// The proxy that upstream connections go through.

@@ -66,7 +66,11 @@ fn materials(setup: &Setup, descriptors: Vec<OwnedFd>) -> anyhow::Result<Materia
             .collect(),
         None => Vec::new(),
     };
-    let resolver = Resolver::new(ResolverConf::system())?;
+    let conf = match setup.name_servers.as_slice() {
+        [] => ResolverConf::system(),
+        servers => ResolverConf::new(servers.to_vec(), ""),
+    };
+    let resolver = Resolver::new(conf)?;
     Ok(Materials { roots, values, proxy, resolver, clock: SystemTime::now })
 }
 

@@ -16,7 +16,7 @@ use crate::net::{SecretDecl, SecretName, SecretNameError};
 use crate::template::{Overrides, Template, TemplateError};
 
 /// The sections of a file.
-const SECTIONS: [&str; 5] = ["template", "secret", "tls", "proxy", "vault"];
+const SECTIONS: [&str; 6] = ["template", "secret", "tls", "dns", "proxy", "vault"];
 
 /// Longer quotes would hide what is said about them.
 const MAX_QUOTE: usize = 60; // characters

@@ -1,6 +1,8 @@
 //! The sections of an operator's file that are about the machine, not about a template.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use toml::de::DeValue;
 
@@ -17,16 +19,37 @@ const TLS: [(&str, Take<Config>); 1] = [("roots", |config, value| {
     fill(&mut config.roots, Ok(roots.iter().map(|root| anchor(root, &base, None)).collect()))
 })];
 
+const DNS: [(&str, Take<Config>); 1] = [("servers", |config, value| {
+    let servers = list::<NameServer>(value)?;
+    if servers.is_empty() {
+        return Err(wrong("names no server"));
+    }
+    fill(&mut config.dns, Ok(servers.into_iter().map(|NameServer(address)| address).collect()))
+})];
+
+/// An address, with port 53 unless it says another.
+struct NameServer(SocketAddr);
+
+impl FromStr for NameServer {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let address = text.parse().or_else(|_| text.parse().map(|ip: IpAddr| (ip, 53).into()));
+        address.map(Self).map_err(|_| "not an address; write IP or IP:PORT")
+    }
+}
+
 const PROXY: [(&str, Take<Config>); 1] =
     [("url", |config, value| set(&mut config.proxy, scalar(value)))];
 
 const VAULT: [(&str, Take<Config>); 1] =
     [("key-command", |config, value| set(&mut config.key_command, command(value)))];
 
-/// Reads `[tls]`, `[proxy]` or `[vault]`.
+/// Reads `[tls]`, `[dns]`, `[proxy]` or `[vault]`.
 pub(super) fn read(config: &mut Config, section: &str, value: &Value<'_>) -> Result<(), Wrong> {
     match section {
         "tls" => table(config, &TLS, value),
+        "dns" => table(config, &DNS, value),
         "proxy" => table(config, &PROXY, value),
         "vault" => table(config, &VAULT, value),
         _ => Err(wrong("no such section")),

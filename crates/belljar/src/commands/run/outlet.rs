@@ -1,7 +1,6 @@
 //! The network of a run: which rules, which secrets, and what was said of it in the end.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use anyhow::Context as _;
 use belljar_box::{NetRequest, Running, Trust};
@@ -11,7 +10,7 @@ use belljar_ledger::Ledger;
 use belljar_model::net::{Policy, Tls};
 use belljar_model::{Config, Net, RunId, Template};
 
-use crate::broker::{Account, Broker, Sealed};
+use crate::broker::{Account, Beyond, Broker, Sealed};
 use crate::config;
 use crate::failure::{Code, Failure, NO_BOX, USAGE};
 use crate::print;
@@ -21,7 +20,7 @@ use crate::state::State;
 #[derive(Debug)]
 pub(super) struct Outlet {
     policy: Policy,
-    roots: Vec<PathBuf>,
+    beyond: Beyond,
     sealed: Option<Sealed>,
 }
 
@@ -52,17 +51,18 @@ impl Outlet {
                 .with_context(|| format!("[tls] roots: {}", path.display()))
                 .code(USAGE)?;
         }
-        Ok(Some(Self { policy, roots, sealed }))
+        let beyond = Beyond { roots, name_servers: config.name_servers().to_vec() };
+        Ok(Some(Self { policy, beyond, sealed }))
     }
 
     /// Starts the broker, which gets ready while the box is prepared.
     pub(super) fn open(self) -> anyhow::Result<Outside> {
-        let Self { policy, roots, sealed } = self;
+        let Self { policy, beyond, sealed } = self;
         let ports = Rules::new(&policy).ports().into_iter().collect();
         let any_port = policy.net == Net::Full;
         let passes = policy.allow.iter().filter_map(|rule| rule.http());
         let and_the_hosts = any_port || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
-        let broker = Broker::start(policy, roots, sealed.as_ref())?;
+        let broker = Broker::start(policy, beyond, sealed.as_ref())?;
         Ok(Outside { broker, ports, any_port, and_the_hosts })
     }
 }

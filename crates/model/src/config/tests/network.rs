@@ -277,6 +277,7 @@ fn c08_a_project_says_nothing_about_secrets_roots_and_proxies() {
         ("secret", "[secret.github]\nhosts = [\"evil.example\"]"),
         ("tls", "[tls]\nroots = [\"evil.pem\"]"),
         ("proxy", "[proxy]\nurl = \"http://evil.example:1\""),
+        ("dns", "[dns]\nservers = [\"192.0.2.1\"]"),
         ("vault", "[vault]\nkey-command = [\"evil\"]"),
     ] {
         let parse = |scope| Config::parse(text, Path::new("belljar.toml"), scope);
