@@ -15,6 +15,8 @@ use belljar_broker::vault::sealed::{Key, unseal};
 use belljar_broker::{Materials, prepare};
 use belljar_init::wire;
 
+use crate::jail;
+
 /// Where [`belljar_sys::clone::spawn`] puts the socket to the supervisor.
 const CONTROL: i32 = belljar_sys::clone::CONTROL_FD;
 
@@ -34,7 +36,8 @@ fn work(control: &OwnedFd) -> anyhow::Result<()> {
     let setup = wire::receive::<Setup>(control.as_fd(), wire::MAX_MESSAGE);
     let Some((setup, sealed)) = setup.context("hear from the supervisor")? else { return Ok(()) };
     let materials = materials(&setup, sealed)?;
-    let (prepared, hello) = prepare(setup, materials)?;
+    let (prepared, mut hello) = prepare(setup, materials)?;
+    hello.remarks = jail::enter().context("lock the broker in")?;
     wire::send(control.as_fd(), &Reply::Hello(hello), &[]).context("say hello")?;
     let Some(doors) = doors(control)? else { return Ok(()) };
     let own = control.try_clone().context("share the control socket")?;
