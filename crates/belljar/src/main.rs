@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Command::Runs(args) => commands::runs::run(args),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Ledger(args) => commands::ledger::run(args),
-        Command::Net(args) => commands::net::run(args),
+        Command::Net(args) => commands::net::run(&cli, args),
         Command::Secret(args) => commands::secret::run(&cli, args),
         Command::Template(args) => commands::template::run(&cli, args),
         Command::Completions { shell } => commands::completions::run(*shell),

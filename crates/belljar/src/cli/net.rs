@@ -1,5 +1,7 @@
 //! What can be typed after `belljar net`.
 
+pub(crate) mod explain;
+
 use clap::{Args, Subcommand};
 
 use crate::when::When;
@@ -16,6 +18,8 @@ pub(crate) struct NetArgs {
 pub(crate) enum NetCommand {
     /// List every request of a run, and what became of it
     Log(LogArgs),
+    /// Say which rule decides about a request, and why; nothing is sent
+    Explain(Box<explain::ExplainArgs>),
 }
 
 const LOG_HELP: &str =

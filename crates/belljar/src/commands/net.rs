@@ -1,5 +1,6 @@
 //! `belljar net`: what boxes reach, and what they tried to.
 
+mod explain;
 mod line;
 mod log;
 
@@ -7,12 +8,14 @@ use belljar_ledger::{Query, Reader};
 use belljar_model::RunId;
 
 use super::ledger::{Home, newest};
+use crate::cli::Cli;
 use crate::cli::net::{NetArgs, NetCommand};
 use crate::failure::{Code, FAILED, Failure, Outcome, usage};
 
-pub(crate) fn run(args: &NetArgs) -> Outcome {
+pub(crate) fn run(cli: &Cli, args: &NetArgs) -> Outcome {
     match &args.command {
         NetCommand::Log(args) => log::run(args),
+        NetCommand::Explain(args) => explain::run(cli, args),
     }
 }
 

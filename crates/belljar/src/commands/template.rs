@@ -1,11 +1,12 @@
 //! `belljar template`: what the configuration files mean.
 
+use anyhow::Context;
 use belljar_model::{Config, Scope, display};
 use serde::Serialize;
 
 use crate::cli::{Cli, TemplateArgs, TemplateCommand};
 use crate::config;
-use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
 use crate::print;
 
 pub(crate) fn run(cli: &Cli, args: &TemplateArgs) -> Outcome {
@@ -13,16 +14,27 @@ pub(crate) fn run(cli: &Cli, args: &TemplateArgs) -> Outcome {
         TemplateCommand::List { json } => list(&load(cli)?, *json),
         TemplateCommand::Show { name, json } => show(&load(cli)?, name, *json),
         TemplateCommand::Check { file: Some(file) } => {
-            let Some(_) = config::read(file, Scope::Operator)? else {
+            let Some(config) = config::read(file, Scope::Operator)? else {
                 return Err(usage(format!("{}: there is no such file", file.display())));
             };
+            check(&config)?;
             done(&format!("{}: good\n", display::safe(file.as_os_str().as_encoded_bytes())))
         }
         TemplateCommand::Check { file: None } => {
             let config = load(cli)?;
+            check(&config)?;
             done(&format!("good: {} templates\n", config.names().len()))
         }
     }
+}
+
+/// Whether each template gives rules: its secrets are declared and lead somewhere.
+fn check(config: &Config) -> Result<(), Failure> {
+    for name in config.names() {
+        let Some(template) = config.template(name) else { continue };
+        template.policy(config).with_context(|| format!("template {name}")).code(USAGE)?;
+    }
+    Ok(())
 }
 
 fn load(cli: &Cli) -> Result<Config, Failure> {

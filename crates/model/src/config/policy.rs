@@ -14,7 +14,7 @@ use crate::template::Template;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     #[error(
-        "there is no secret `{name}`; declare it in the operator's belljar.toml:\n\n    [secret.{name}]\n    hosts = [\"HOST\"]\n\nand store it with `belljar secret set {name}`; {known}"
+        "there is no secret `{name}`: write `[secret.{name}]` with its `hosts` into your own belljar.toml and store it by `belljar secret set {name}`; {known}"
     )]
     UnknownSecret { name: SecretName, known: String },
     #[error(
