@@ -7,10 +7,10 @@ mod clerk;
 mod own;
 pub(crate) mod role;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,15 +21,16 @@ use belljar_broker::setup::{Door, Hello, Reply, Setup};
 use belljar_broker::vault::sealed::KeySource;
 use belljar_broker::vault::store::Store;
 use belljar_init::wire;
+use belljar_model::Config;
 use belljar_model::net::{Policy, SecretDecl, SecretName};
 use belljar_sys::clone::{self, Spawn, Spawned};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
-use rustix::pipe::PipeFlags;
 use rustix::process::Signal;
 
-use crate::failure::{Code as _, Failure, NO_BOX, USAGE, usage};
+use crate::failure::{Code as _, Failure, USAGE, usage};
+use crate::vault;
 
 pub(crate) use clerk::{Account, Clerk};
 
@@ -195,52 +196,21 @@ impl Sealed {
     pub(crate) fn open(
         home: &Path,
         policy: &Policy,
-        key_command: Option<&[String]>,
+        config: &Config,
     ) -> Result<Option<Self>, Failure> {
-        if policy.secrets.is_empty() {
-            return Ok(None);
-        }
-        let store = Store::open(home).code(USAGE)?;
+        let names: BTreeSet<&SecretName> =
+            policy.secrets.iter().flat_map(SecretDecl::needs).collect();
+        let Some(first) = names.first() else { return Ok(None) };
+        let unset = |name: &SecretName| {
+            usage(format!("--secret {name}: not set; `belljar secret set {name}` does that"))
+        };
+        let store = Store::open(home).code(USAGE)?.ok_or_else(|| unset(first))?;
         let mut secrets = Vec::new();
-        for name in policy.secrets.iter().flat_map(SecretDecl::needs) {
-            let file = match &store {
-                Some(store) => store.file(name).code(USAGE)?,
-                None => None,
-            };
-            let file = file.ok_or_else(|| {
-                usage(format!("--secret {name}: not set; `belljar secret set {name}` does that"))
-            })?;
+        for name in names {
+            let file = store.file(name).code(USAGE)?.ok_or_else(|| unset(name))?;
             secrets.push((name.clone(), file.into()));
         }
-        let gone = || usage("the key of the vault is gone: put it back, or set the secrets again");
-        let (source, key) = match key_command {
-            Some(command) => (KeySource::Command, run_for_key(command)?),
-            None => {
-                let file = store.as_ref().map(Store::key_file).transpose().code(USAGE)?.flatten();
-                (KeySource::File, file.ok_or_else(gone)?.into())
-            }
-        };
-        Ok(Some(Self { source, key, secrets }))
+        let (source, key) = vault::key_descriptor(config, &store).code(USAGE)?;
+        Ok(Some(Self { source, key: key.into(), secrets }))
     }
-}
-
-/// Starts the operator's command; what it says goes to the broker alone.
-fn run_for_key(command: &[String]) -> Result<OwnedFd, Failure> {
-    let (program, args) =
-        command.split_first().ok_or_else(|| usage("[vault] key-command: names no program"))?;
-    let (read, write) =
-        rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("make a pipe").code(NO_BOX)?;
-    let mut child = Command::new(program)
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(write)
-        .spawn()
-        .with_context(|| format!("[vault] key-command: start {program}"))
-        .code(USAGE)?;
-    // What it writes fits into the pipe, so its end can be waited for.
-    let ended = child.wait().context("[vault] key-command").code(USAGE)?;
-    if !ended.success() {
-        return Err(usage(format!("[vault] key-command: {program} ended with {ended}")));
-    }
-    Ok(read)
 }

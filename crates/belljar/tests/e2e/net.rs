@@ -1,5 +1,8 @@
 //! The network of a box, with real programs inside and real servers outside.
 
+mod secrets;
+mod ways;
+
 use belljar_testkit::{Authority, Lab, Reply, Upstream};
 use serde_json::Value;
 

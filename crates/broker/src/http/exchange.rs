@@ -1,7 +1,7 @@
 //! One request and its answer.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use super::{Asked, token, websocket};
 use crate::broker::Broker;
 use crate::record::{Decided, Finished, Recorded, Verdict, Word};
 use crate::rules::{Ask, Permit};
-use crate::scrub::{self, BodyError, BoxError, Coding, Decoder, GuardedBody, How, ScrubbedBody};
+use crate::scrub::{self, BoxError, Coding, Decoder, GuardedBody, How, ScrubbedBody};
 use crate::target::{self, CanonicalPath};
 use crate::upstream::{Body, UpstreamError};
 use crate::vault::{BodyNeed, Captures, MAX_BUFFERED, MAX_CAPTURED_BODY, Misuse, Plan, Used};
@@ -122,7 +122,7 @@ impl Exchange {
             (Ok(answer), None) => self.answer(answer, report),
             (Ok(answer), Some(captures)) => self.capture(answer, &captures, report).await,
             (Err(error), _) => {
-                let refusal = self.explain(error);
+                let refusal = Self::explain(error, &report);
                 report.finish(Some(refusal.what.clone()));
                 Err(refusal)
             }
@@ -169,14 +169,8 @@ impl Exchange {
         target::strip_hop_by_hop(&mut parts.headers);
         target::strip_overrides(&mut parts.headers);
         parts.headers.remove(header::EXPECT); // answered on this side
-        let held = match &mut body {
-            Outgoing::Held(held) => Some(held),
-            Outgoing::Passing(_) => None,
-        };
-        let injected = vault.inject(&self.permit, recorded, plan, parts, held);
-        let injected = injected.map_err(|error| refuse(&error))?;
-        if !injected.scrubber.is_empty() {
-            // What is searched must be whole and in clear.
+        if !plan.is_empty() || !vault.scrubber(self.permit.target()).is_empty() {
+            // What is searched must be whole and in clear. Before signatures are made.
             for name in [header::RANGE, header::IF_RANGE] {
                 parts.headers.remove(name);
             }
@@ -185,6 +179,12 @@ impl Exchange {
                 parts.headers.insert(header::ACCEPT_ENCODING, identity);
             }
         }
+        let held = match &mut body {
+            Outgoing::Held(held) => Some(held),
+            Outgoing::Passing(_) => None,
+        };
+        let injected = vault.inject(&self.permit, recorded, plan, parts, held);
+        drop(injected.map_err(|error| refuse(&error))?);
         let mut request = Request::new(self.body(body, report));
         *request.method_mut() = self.parts.method.clone();
         let path = self.parts.uri.path_and_query().cloned();
@@ -204,10 +204,22 @@ impl Exchange {
             Outgoing::Passing(body) => {
                 let count = Arc::clone(&report.sent);
                 let finder = self.broker.vault.finder();
-                let body = GuardedBody::new(body, &finder).watch(move |bytes| {
-                    count.fetch_add(u64::try_from(bytes.len())?, Ordering::Relaxed);
-                    Ok(())
-                });
+                let (broker, target) = (Arc::clone(&self.broker), self.permit.target().clone());
+                let stopped = Arc::clone(&report.stopped);
+                let body = GuardedBody::new(body, &finder)
+                    .watch(move |bytes| {
+                        count.fetch_add(u64::try_from(bytes.len())?, Ordering::Relaxed);
+                        Ok(())
+                    })
+                    .on_end(move |ended| {
+                        let How::Failed(why) = ended.how else { return };
+                        let is_placeholder = ended.found > 0;
+                        if is_placeholder {
+                            let detail = format!("in the body of a request to {target}");
+                            broker.alarm(PLACEHOLDER_ELSEWHERE, detail);
+                        }
+                        stopped.set(Stopped { is_placeholder, why }).ok(); // a body ends once
+                    });
                 match limit {
                     Some(limit) => body.limit(limit.as_u64()).boxed_unsync(),
                     None => body.boxed_unsync(),
@@ -346,35 +358,29 @@ impl Exchange {
         refusal
     }
 
-    /// What became of a request on its way: it may be the box's own body that failed.
-    fn explain(&self, error: UpstreamError) -> Refusal {
-        let (status, code) = match stopped(&error) {
-            Some(BodyError::Placeholder { .. }) => (StatusCode::FORBIDDEN, PLACEHOLDER_ELSEWHERE),
-            Some(BodyError::TooLong { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, "upload-limit"),
-            Some(BodyError::Decode(_)) | None => return error.into(),
-        };
-        let refusal = Refusal::new(status, code, chain(&error));
-        if code == PLACEHOLDER_ELSEWHERE {
-            self.broker.alarm(code, format!("to {}: {}", self.permit.target(), refusal.what));
+    /// What became of a request on its way: it may be the box's own body that was stopped.
+    fn explain(error: UpstreamError, report: &Report) -> Refusal {
+        match report.stopped.get() {
+            Some(Stopped { is_placeholder: true, why }) => {
+                Refusal::new(StatusCode::FORBIDDEN, PLACEHOLDER_ELSEWHERE, why.as_str())
+            }
+            Some(Stopped { is_placeholder: false, why }) => {
+                Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body", why.as_str())
+            }
+            None => error.into(),
         }
-        refusal
     }
+}
+
+/// Why the body of a request did not go on.
+#[derive(Debug)]
+struct Stopped {
+    is_placeholder: bool,
+    why: String,
 }
 
 /// The alarm for a placeholder where none may be.
 pub(super) const PLACEHOLDER_ELSEWHERE: &str = "placeholder-elsewhere";
-
-/// Whether a request failed because we stopped its body.
-fn stopped<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a BodyError> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(stopped) = error.downcast_ref() {
-            return Some(stopped);
-        }
-        next = error.source();
-    }
-    None
-}
 
 /// The one thing that a request asks for, or why there is none.
 fn understand(asked: &Asked, parts: &Parts) -> Result<Ask, Refusal> {
@@ -447,6 +453,7 @@ pub(super) struct Report {
     broker: Arc<Broker>,
     began: Instant,
     sent: Arc<AtomicU64>,
+    stopped: Arc<OnceLock<Stopped>>,
     finished: Option<Finished>,
 }
 
@@ -456,7 +463,8 @@ impl Report {
         let error = Some("broken off".to_owned());
         let finished = Finished { cause, status: None, sent: 0, received: 0, micros: 0, error };
         let broker = Arc::clone(broker);
-        Self { broker, began, sent: Arc::default(), finished: Some(finished) }
+        let (sent, stopped) = (Arc::default(), Arc::default());
+        Self { broker, began, sent, stopped, finished: Some(finished) }
     }
 
     pub(super) fn status(&mut self, status: StatusCode) {

@@ -44,7 +44,7 @@ impl Outlet {
         if template.net == Net::None {
             return Ok(None);
         }
-        let sealed = Sealed::open(state.home(), &policy, config.key_command())?;
+        let sealed = Sealed::open(state.home(), &policy, config)?;
         let roots = config.roots(config::home().as_deref());
         for path in &roots {
             std::fs::metadata(path)

@@ -1,0 +1,89 @@
+//! Credentials that the box never sees.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::*;
+
+const REAL: &str = "ghp_thisIsTheRealValue0123456789abcdefAB";
+
+/// A site whose server has a secret, `token`, in the variable `TOKEN`.
+fn with_secret(slots: &str, upstream: &Upstream, authority: &Authority) -> Lab {
+    let lab = lab();
+    let rule = rule("api.example.com", upstream, "secrets = [\"token\"]");
+    let secret = format!(
+        "[secret.token]\nhosts = [\"api.example.com\"]\nslots = [{slots}]\nshape = \"ghp_{{36}}\"\nenv = \"TOKEN\"\n"
+    );
+    lab.configure_for(
+        authority,
+        &format!(
+            "[template.default]\nnet = \"restricted\"\nsecrets = [\"token\"]\n{rule}\n{secret}"
+        ),
+    );
+    lab.belljar(["secret", "set", "token"]).input(REAL).run().expect(0);
+    lab
+}
+
+fn echo_site(slots: &str) -> (Lab, Upstream) {
+    let authority = Authority::new();
+    let upstream = Upstream::echo(&authority, &["api.example.com"]);
+    (with_secret(slots, &upstream, &authority), upstream)
+}
+
+#[test]
+fn the_server_gets_the_secret_and_the_box_a_placeholder() {
+    let (lab, upstream) = echo_site("\"header:authorization\"");
+    let script =
+        "echo $TOKEN; curl -sS -H \"authorization: Bearer $TOKEN\" https://api.example.com/user";
+    let ended = lab.bash(script).run();
+    let out = ended.expect(0);
+    let placeholder = out.lines().next().unwrap();
+    assert!(placeholder.starts_with("ghp_") && placeholder.len() == 40, "{placeholder}");
+    assert_ne!(placeholder, REAL);
+    let received = upstream.received();
+    let expect = format!("Bearer {REAL}");
+    assert_eq!(received[0].header("authorization"), Some(expect.as_str()));
+    assert!(!out.contains(REAL), "the echo is scrubbed: {out}");
+    assert!(out.contains("[belljar:token]"), "{out}");
+    let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
+    assert!(log.contains("secret.used") && !log.contains(REAL), "{log}");
+}
+
+#[test]
+fn basic_credentials_are_rewritten() {
+    let (lab, upstream) = echo_site("\"basic\"");
+    let out = lab.bash("curl -sS -u user:$TOKEN https://api.example.com/").run().expect(0);
+    let received = upstream.received();
+    let basic = STANDARD.encode(format!("user:{REAL}"));
+    let expect = format!("Basic {basic}");
+    assert_eq!(received[0].header("authorization"), Some(expect.as_str()));
+    assert!(!out.contains(&basic) && !out.contains(REAL), "{out}");
+}
+
+#[test]
+fn a_placeholder_elsewhere_stops_the_request() {
+    let (lab, upstream) = echo_site("\"header:authorization\"");
+    for request in [
+        "-H \"x-other: $TOKEN\" https://api.example.com/",
+        "-d \"{\\\"a\\\": \\\"$TOKEN\\\"}\" https://api.example.com/",
+        "\"https://api.example.com/?t=$TOKEN\"",
+        "https://api.example.com/$TOKEN",
+        "-H \"user-agent: $(printf %s $TOKEN | base64 -w0)\" https://api.example.com/",
+    ] {
+        let script = format!("curl -sS -o /dev/null -w '%{{http_code}}' {request}");
+        let ended = lab.bash(&script).run();
+        assert_eq!(ended.expect(0), "403", "{request}");
+        assert!(ended.err().contains("alarm: placeholder"), "{request}: {}", ended.err());
+    }
+    let sent = upstream.received();
+    assert!(sent.iter().all(|request| request.path != "/user"), "{sent:?}");
+}
+
+#[test]
+fn a_secret_that_is_not_set_is_a_clear_error() {
+    let lab = lab();
+    lab.configure("[secret.token]\nhosts = [\"api.example.com\"]\n");
+    lab.belljar(["run", "--allow", "api.example.com", "--secret", "token", "--", "true"])
+        .run()
+        .complains(2, "belljar secret set token");
+}

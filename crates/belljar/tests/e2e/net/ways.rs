@@ -1,0 +1,118 @@
+//! Ways out that are not HTTPS requests: raw TCP, the host's own services, plain HTTP, TLS that is not
+//! opened, WebSockets, every port, a proxy.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+
+use super::*;
+
+/// A service that greets first and then says back what it hears, in upper case.
+fn greeter() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            stream.write_all(b"220 hello\n").unwrap();
+            let mut said = [0; 64];
+            while let Ok(length @ 1..) = stream.read(&mut said) {
+                stream.write_all(&said[..length].to_ascii_uppercase()).unwrap();
+            }
+        }
+    });
+    address
+}
+
+/// Talks to a greeter at this name and port with bash alone.
+fn talk(host: &str, port: u16) -> String {
+    format!(
+        "exec 3<>/dev/tcp/{host}/{port} || exit 7; read -r a <&3; echo ping >&3; read -r b <&3; echo \"$a $b\""
+    )
+}
+
+#[test]
+fn a_rule_for_raw_tcp_lets_that_port_of_that_name_through() {
+    let (lab, address) = (lab(), greeter());
+    let tcp = format!(
+        "[[template.default.allow]]\ntcp = \"db.internal:5432\"\nconnect = \"{address}\"\n"
+    );
+    lab.configure(&format!("[template.default]\nnet = \"restricted\"\n{tcp}"));
+    assert_eq!(lab.bash(&talk("db.internal", 5432)).run().expect(0).trim(), "220 hello PING");
+    lab.bash(&talk("db.internal", 5433)).run().expect(7);
+    let log = lab.belljar(["net", "log", "--json"]).run().expect(0);
+    assert!(!log.contains("PING"), "what is said there is nobody's business: {log}");
+}
+
+#[test]
+fn a_service_of_the_host_is_reached_only_when_a_rule_opens_its_port() {
+    let (lab, address) = (lab(), greeter());
+    let script = talk("host.belljar.internal", address.port());
+    let port = format!("host-port:{}", address.port());
+    let allowed = lab.belljar(["run", "--allow", &port, "--", "bash", "-c", &script]);
+    assert_eq!(allowed.run().expect(0).trim(), "220 hello PING");
+    let other = lab.belljar(["run", "--net", "restricted", "--", "bash", "-c", &script]);
+    other.run().expect(7);
+}
+
+#[test]
+fn plain_http_works_where_a_rule_says_so() {
+    let lab = lab();
+    let upstream = Upstream::plain(|received| Reply::new(200, received.path.clone()));
+    let rule = rule("plain.example.com", &upstream, "port = 80");
+    lab.configure(&format!("[template.default]\nnet = \"restricted\"\n{rule}"));
+    assert_eq!(lab.bash("curl -sS http://plain.example.com/x").run().expect(0), "/x");
+    let https = lab.bash("curl -sS https://plain.example.com/x").run();
+    assert_ne!(https.code(), 0, "the rule is for port 80");
+}
+
+#[test]
+fn tls_is_passed_on_unopened_where_a_rule_says_so() {
+    let (lab, authority) = (lab(), Authority::new());
+    let upstream = Upstream::echo(&authority, &["pinned.example.com"]);
+    let rule = rule("pinned.example.com", &upstream, "tls = \"passthrough\"");
+    lab.configure(&format!("[template.default]\nnet = \"restricted\"\n{rule}"));
+    lab.write("pin.pem", authority.pem());
+    let script = "curl -sS --cacert pin.pem https://pinned.example.com/deep";
+    let got = lab.bash(script).run().expect(0);
+    assert_eq!(json(&got)["path"], "/deep");
+    let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
+    assert!(log.contains("\"TLS\"") && !log.contains("/deep"), "{log}");
+}
+
+#[test]
+fn full_reaches_every_public_name_and_no_private_one() {
+    // 192.0.2.1 is nobody's: the dial fails, but it is not refused. A name server says where names are.
+    let lab = lab();
+    let script = "curl -sS -m 3 -o /dev/null -w '%{http_code}' https://127.0.0.1.example/; echo; \
+                  curl -sS -m 3 -o /dev/null -w '%{http_code}' http://10.0.0.1/; echo; \
+                  curl -sS -m 3 -o /dev/null -w '%{http_code}' http://169.254.169.254/; echo";
+    let ended = lab.belljar(["run", "--net", "full", "--", "bash", "-c", script]).run();
+    let out = ended.expect(0);
+    let codes: Vec<&str> = out.lines().collect();
+    assert_eq!(codes.get(1..), Some(&["403", "403"][..]), "{out} {}", ended.err());
+}
+
+#[test]
+fn a_broker_that_is_killed_leaves_the_box_in_the_dark() {
+    let (lab, _, upstream) = site("");
+    let script = "curl -sS -o /dev/null https://api.example.com/ && echo one; read -r; \
+                  curl -sS -m 5 -o /dev/null https://api.example.com/; echo $?";
+    let live = lab.bash(script).open_input().start();
+    live.says("one");
+    let broker = belljar_testkit::descendants(live.pid())
+        .into_iter()
+        .map(|(pid, _)| pid)
+        .find(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|name| name.starts_with("belljar-broker"))
+        })
+        .expect("a broker");
+    belljar_testkit::kill(broker);
+    let ended = live.wait();
+    let out = ended.out();
+    assert!(out.trim_end().ends_with('6') || out.trim_end().ends_with('7'), "{out}");
+    assert_eq!(upstream.received().len(), 1);
+    assert!(ended.err().contains("no network"), "{}", ended.err());
+    let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
+    assert!(log.contains("broker-gone"), "{log}");
+}
