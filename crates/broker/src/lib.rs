@@ -7,6 +7,7 @@ mod broker;
 mod connection;
 pub mod dns;
 mod http;
+pub mod meter;
 pub mod record;
 pub mod rules;
 pub mod scrub;

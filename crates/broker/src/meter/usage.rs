@@ -1,0 +1,184 @@
+//! What a model used, read out of its answer while that flows by.
+//!
+//! Answers tell it in fields of JSON, either one document or a stream of events. Within one answer the
+//! counts only grow, so the largest of each is the right one.
+
+use belljar_model::net::Target;
+
+use super::json::{Json, Scalar};
+
+/// Whose answers tell what they used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Provider {
+    /// `usage` of the Messages API.
+    Anthropic,
+    /// `usage` of chat completions, responses and embeddings.
+    OpenAi,
+    /// `usageMetadata` of `generateContent`.
+    Gemini,
+}
+
+impl Provider {
+    /// By the host that is asked.
+    pub fn of(target: &Target) -> Option<Self> {
+        match target.to_string().as_str() {
+            "api.anthropic.com" => Some(Self::Anthropic),
+            "api.openai.com" => Some(Self::OpenAi),
+            "generativelanguage.googleapis.com" => Some(Self::Gemini),
+            host if host.ends_with(".openai.azure.com") => Some(Self::OpenAi),
+            _ => None,
+        }
+    }
+}
+
+/// Tokens of one answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The model, as the answer names it.
+    pub model: Option<String>,
+    /// Read, and not from a cache.
+    pub input: u64,
+    /// Read from a cache.
+    pub cache_read: u64,
+    /// Written into a cache.
+    pub cache_write: u64,
+    /// Written, thoughts included.
+    pub output: u64,
+}
+
+impl Usage {
+    /// All tokens, of whatever kind.
+    pub fn tokens(&self) -> u64 {
+        let Self { model: _, input, cache_read, cache_write, output } = self;
+        [input, cache_read, cache_write, output]
+            .into_iter()
+            .fold(0, |sum, n| sum.saturating_add(*n))
+    }
+}
+
+/// Reads one answer.
+#[derive(Debug)]
+pub struct Observer {
+    provider: Provider,
+    json: Json,
+    events: Option<Line>,
+    fields: Fields,
+}
+
+/// Where in a line of an event stream the next byte is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    /// So many bytes of `data:` were seen.
+    Start(usize),
+    Data,
+    Other,
+}
+
+/// The counts as they are told.
+#[derive(Debug, Default)]
+struct Fields {
+    model: Option<String>,
+    input: u64,
+    cache_read: u64,
+    cache_write: u64,
+    output: u64,
+    thoughts: u64,
+    tools: u64,
+    told: bool,
+}
+
+const DATA: &[u8] = b"data:";
+
+impl Observer {
+    /// For an answer of this content type.
+    pub fn new(provider: Provider, content_type: Option<&[u8]>) -> Self {
+        const EVENTS: &[u8] = b"text/event-stream";
+        let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
+        let events = content_type.starts_with(EVENTS).then_some(Line::Start(0));
+        Self { provider, json: Json::default(), events, fields: Fields::default() }
+    }
+
+    /// Reads on.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let (provider, fields) = (self.provider, &mut self.fields);
+        let mut found = |path: &str, value: Scalar<'_>| fields.take(provider, path, value);
+        let Some(line) = &mut self.events else { return self.json.push(bytes, &mut found) };
+        for &byte in bytes {
+            match (*line, byte) {
+                (Line::Start(0), b'\n') => self.json.reset(),
+                (Line::Start(_) | Line::Data | Line::Other, b'\n') => {
+                    self.json.push(b"\n", &mut found);
+                    *line = Line::Start(0);
+                }
+                // Also ends lines that end in both.
+                (_, b'\r') => {}
+                (Line::Start(seen), byte) if DATA.get(seen) == Some(&byte) => {
+                    *line = if seen + 1 == DATA.len() { Line::Data } else { Line::Start(seen + 1) };
+                }
+                (Line::Start(_) | Line::Other, _) => *line = Line::Other,
+                (Line::Data, byte) => self.json.push(&[byte], &mut found),
+            }
+        }
+    }
+
+    /// What was used so far; none if the answer did not tell.
+    pub fn usage(&self) -> Option<Usage> {
+        let Fields { model, input, cache_read, cache_write, output, thoughts, tools, told } =
+            &self.fields;
+        // Anthropic tells what was read beside the cache, the others tell all that was read.
+        let input = match self.provider {
+            Provider::Anthropic => *input,
+            Provider::OpenAi | Provider::Gemini => input.saturating_sub(*cache_read),
+        };
+        told.then(|| Usage {
+            model: model.clone(),
+            input: input.saturating_add(*tools),
+            cache_read: *cache_read,
+            cache_write: *cache_write,
+            output: output.saturating_add(*thoughts),
+        })
+    }
+}
+
+impl Fields {
+    fn take(&mut self, provider: Provider, path: &str, value: Scalar<'_>) {
+        // Events wrap what a document has at its top.
+        let path = path.strip_prefix("message.").unwrap_or(path);
+        let path = path.strip_prefix("response.").unwrap_or(path);
+        let field = match (value, path) {
+            (Scalar::Text(model), "model" | "modelVersion") => {
+                self.model = Some(model.to_owned());
+                return;
+            }
+            (Scalar::Text(_), _) => return,
+            (Scalar::Number(number), path) => self.field(provider, path).map(|f| (f, number)),
+        };
+        if let Some((field, number)) = field {
+            *field = number.max(*field);
+            self.told = true;
+        }
+    }
+
+    fn field(&mut self, provider: Provider, path: &str) -> Option<&mut u64> {
+        Some(match (provider, path) {
+            (Provider::Anthropic, "usage.input_tokens")
+            | (Provider::OpenAi, "usage.prompt_tokens" | "usage.input_tokens")
+            | (Provider::Gemini, "usageMetadata.promptTokenCount") => &mut self.input,
+            (Provider::Anthropic, "usage.cache_read_input_tokens")
+            | (
+                Provider::OpenAi,
+                "usage.prompt_tokens_details.cached_tokens"
+                | "usage.input_tokens_details.cached_tokens",
+            )
+            | (Provider::Gemini, "usageMetadata.cachedContentTokenCount") => &mut self.cache_read,
+            (Provider::Anthropic, "usage.cache_creation_input_tokens") => &mut self.cache_write,
+            (Provider::Anthropic, "usage.output_tokens")
+            | (Provider::OpenAi, "usage.completion_tokens" | "usage.output_tokens")
+            | (Provider::Gemini, "usageMetadata.candidatesTokenCount") => &mut self.output,
+            (Provider::Gemini, "usageMetadata.thoughtsTokenCount") => &mut self.thoughts,
+            (Provider::Gemini, "usageMetadata.toolUsePromptTokenCount") => &mut self.tools,
+            _ => return None,
+        })
+    }
+}
