@@ -40,7 +40,7 @@ pub(super) struct Held {
 
 /// Captured tokens that are known at once, of one secret. An older one is forgotten, and then its
 /// placeholder is worth nothing.
-const MAX_CAPTURED: usize = 64;
+pub(super) const MAX_CAPTURED: usize = 16;
 
 impl Held {
     /// `names` are those of the secrets, for who asks what was found.

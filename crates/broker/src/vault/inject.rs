@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use belljar_model::net::{Kind, Scheme, SecretName};
-use http::header::{CONTENT_LENGTH, HOST};
+use http::header::{CONTENT_LENGTH, HOST, IF_RANGE, RANGE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use zeroize::{Zeroize as _, Zeroizing};
@@ -189,6 +189,11 @@ impl Step<'_> {
         let Some(keys) = Keys::parse(&self.secret.value) else {
             return Err(self.unfit("authorization"));
         };
+        if keys.session.is_some() {
+            // The answer will be searched for it and so must be whole; a range may not be signed then.
+            parts.headers.remove(RANGE);
+            parts.headers.remove(IF_RANGE);
+        }
         let host = self.host();
         if parts.headers.contains_key(HOST) {
             let value = HeaderValue::from_str(&host).map_err(|_| self.unfit("host"))?;

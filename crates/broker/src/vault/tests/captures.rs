@@ -123,8 +123,8 @@ fn captured_tokens_do_not_pile_up() {
             serde_json::from_str(&answer(&vault, StatusCode::OK, &[], &body).unwrap().1).unwrap();
         json["access_token"].as_str().unwrap().to_owned()
     };
-    let issued: Vec<String> = (0..70).map(issue).collect();
-    assert_eq!(vault.held().all().len(), 65);
+    let issued: Vec<String> = (0..held::MAX_CAPTURED + 2).map(issue).collect();
+    assert_eq!(vault.held().all().len(), held::MAX_CAPTURED + 1);
     let newest = issued.last().unwrap();
     assert!(get(&vault, URL, &[("authorization", newest)]).is_ok());
     let own = placeholder(&vault);
