@@ -184,7 +184,7 @@ impl<'a> Act<'a> {
     fn what(self) -> String {
         match self {
             Self::Request(ask) => {
-                let path: String = ask.path.as_str().chars().take(MAX_PATH).collect();
+                let (path, _) = short(ask.path.as_str());
                 let (method, scheme, host) = (&ask.method, ask.scheme, with_port(ask));
                 format!("{method} {scheme}://{host}{path}")
             }
@@ -212,7 +212,10 @@ impl<'a> Act<'a> {
             | Code::Scheme
             | Code::Port
             | Code::Method
-            | Code::Path => format!("belljar run --allow '{}'", self.rule_text()),
+            | Code::Path => {
+                // A path that a box chose may have a quote in it, and people paste this.
+                format!("belljar run --allow '{}'", self.rule_text().replace('\'', r"'\''"))
+            }
         }
     }
 
@@ -224,8 +227,8 @@ impl<'a> Act<'a> {
                     Scheme::Https => "",
                     Scheme::Http => "http://",
                 };
-                let path: String = ask.path.as_str().chars().take(MAX_PATH).collect();
-                let cut = if path.len() < ask.path.as_str().len() { "*/**" } else { "" };
+                let (path, cut) = short(ask.path.as_str());
+                let cut = if cut { "*/**" } else { "" };
                 format!("{} {scheme}{}{path}{cut}", ask.method, with_port(ask))
             }
             Self::Name(target) => target.to_string(),
@@ -239,6 +242,17 @@ impl<'a> Act<'a> {
             Self::Tls(target, port) => format!("{target}:{port}"),
         }
     }
+}
+
+/// The beginning of a path, with no escape cut in two, and whether there is more.
+fn short(path: &str) -> (&str, bool) {
+    let Some(mut beginning) = path.get(..MAX_PATH).filter(|_| path.len() > MAX_PATH) else {
+        return (path, false);
+    };
+    if let Some(escape) = beginning.rfind('%').filter(|at| at + 3 > MAX_PATH) {
+        beginning = beginning.get(..escape).unwrap_or(beginning);
+    }
+    (beginning, true)
 }
 
 fn with_port(ask: &Ask) -> String {

@@ -488,11 +488,32 @@ fn a_refusal_says_how_to_allow_it() {
     assert!(denial.hint.len() < 300);
     let rule = denial.hint.split('\'').nth(1).unwrap();
     assert!(restricted(&[rule]).check(&ask(&long)).is_ok(), "{}", denial.hint);
+    for at in 196..=202 {
+        let long = format!("GET https://c.example/{}%2F{}", "a".repeat(at), "b/".repeat(9));
+        let hint = rules.check(&ask(&long)).unwrap_err().hint;
+        let rule = hint.split('\'').nth(1).unwrap();
+        assert!(restricted(&[rule]).check(&ask(&long)).is_ok(), "{hint}");
+    }
     let hint = rules.tcp(&target("db.internal"), 5432).unwrap_err().hint;
     assert_eq!(hint, "belljar run --allow 'tcp://db.internal:5432'");
     let hint = rules.tcp(&target(HOST_NAME), 80).unwrap_err().hint;
     assert_eq!(hint, "belljar run --allow 'host-port:80'");
     assert_eq!(rules.name(&name("c.example")).unwrap_err().hint, "belljar run --allow 'c.example'");
+}
+
+#[test]
+fn g02_a_hint_made_from_a_path_of_the_box_is_one_word_and_no_wildcard() {
+    let rules = restricted(&[]);
+    let hint = |text: &str| rules.check(&ask(text)).unwrap_err().hint;
+    assert_eq!(
+        hint("GET https://c.example/a'&$(reboot)&'"),
+        r"belljar run --allow 'GET c.example/a'\''&$(reboot)&'\'''"
+    );
+    let wide = hint("GET https://c.example/**");
+    assert_eq!(wide, "belljar run --allow 'GET c.example/%2A%2A'");
+    let allowed = restricted(&["GET c.example/%2A%2A"]);
+    assert!(allowed.check(&ask("GET https://c.example/**")).is_ok());
+    assert!(allowed.check(&ask("GET https://c.example/other")).is_err());
 }
 
 #[test]

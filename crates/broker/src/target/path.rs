@@ -7,7 +7,7 @@ use belljar_model::net::{Method, PathPattern, percent_decoded};
 /// Longer ones are refused by many servers as well.
 const MAX: usize = 8 * 1024; // bytes, as nginx
 
-/// A path that no server can read in two ways, with its escapes in capital letters.
+/// A path that no server can read in two ways, with its escapes in capital letters and `*` as one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CanonicalPath {
     text: String,
@@ -88,7 +88,7 @@ impl CanonicalPath {
     /// Whether a pattern of a rule that allows matches, also if the server takes `%2F` for a slash.
     pub fn allowed_by(&self, pattern: &PathPattern) -> bool {
         pattern.matches(&self.text)
-            && self.slashed.as_ref().is_none_or(|slashed| pattern.matches(slashed))
+            && self.slashed.as_ref().is_none_or(|slashed| pattern.matches_slashed(slashed))
     }
 
     /// Whether a pattern of a rule that denies matches in any reading.
@@ -110,6 +110,11 @@ fn spell(path: &str) -> Result<String, Ambiguous> {
     let mut text = String::with_capacity(path.len());
     let mut bytes = path.as_bytes().iter().copied();
     while let Some(byte) = bytes.next() {
+        if byte == b'*' {
+            // Said with an escape, so that no rule made from a path that a box chose has a wildcard.
+            text.push_str("%2A");
+            continue;
+        }
         if byte != b'%' {
             plain(byte)?;
             text.push(char::from(byte));
@@ -147,8 +152,9 @@ fn is_unreserved(byte: u8) -> bool {
 /// What may stand in a path as it is (RFC 3986 §3.3), but `;`: servers cut a path there, or do not.
 fn plain(byte: u8) -> Result<(), Ambiguous> {
     match byte {
-        b'/' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'=' | b':'
-        | b'@' => Ok(()),
+        b'/' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'+' | b',' | b'=' | b':' | b'@' => {
+            Ok(())
+        }
         byte if is_unreserved(byte) => Ok(()),
         b'\\' => Err(Ambiguous::Backslash),
         b';' => Err(Ambiguous::Semicolon),

@@ -160,6 +160,11 @@ impl PathPattern {
         segments(&pattern, &path)
     }
 
+    /// Whether it matches with `%2F` taken for a slash on both sides, as some servers do.
+    pub fn matches_slashed(&self, slashed: &str) -> bool {
+        Self(self.0.replace("%2F", "/")).matches(slashed)
+    }
+
     /// Whether it matches with all escapes undone on both sides, one character per byte: how the most
     /// careless server would read them. For rules that deny.
     pub fn matches_decoded(&self, decoded: &str) -> bool {
