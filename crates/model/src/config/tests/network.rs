@@ -445,3 +445,31 @@ fn every_preset_is_whole() {
         }
     }
 }
+
+#[test]
+fn every_preset_is_documented_as_it_is() {
+    let page = include_str!("../../../../../docs/presets.md");
+    let (mut text, mut missing) = (String::new(), Vec::new());
+    for name in PresetName::all() {
+        let preset = name.preset().unwrap();
+        let mut lines = vec![format!("## {name}"), format!("For {}.", preset.about)];
+        for rule in &preset.rules {
+            lines.push(format!("- `{}`", rule.what));
+        }
+        for secret in &preset.secrets {
+            let slots: Vec<String> = secret.slots.iter().map(|slot| format!("`{slot}`")).collect();
+            let hosts: Vec<String> = secret.hosts.iter().map(|host| format!("`{host}`")).collect();
+            lines.push(format!(
+                "- secret `{}`: to {}, in {}; placeholder `{}` in `{}`",
+                secret.name,
+                hosts.join(", "),
+                slots.join(", "),
+                secret.shape,
+                secret.env.as_deref().unwrap_or_default(),
+            ));
+        }
+        missing.extend(lines.iter().filter(|line| !page.lines().any(|it| it == *line)).cloned());
+        text.push_str(&format!("{}\n\n", lines.join("\n")));
+    }
+    assert!(missing.is_empty(), "not in docs/presets.md: {missing:#?}\n{text}");
+}
