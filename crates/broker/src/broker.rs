@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use crate::address::Filter;
 use crate::dns::{self, Limiter, Note, Pool, Resolver};
 use crate::http::Refusal;
+use crate::meter::{Meter, Prices};
 use crate::record::{Clerk, Decided, Verdict, Word};
 use crate::rules::Rules;
 use crate::setup::{Hello, Placeholder, Setup};
@@ -35,6 +36,7 @@ pub struct Materials {
 pub struct Prepared {
     rules: Rules,
     vault: Vault,
+    meter: Meter,
     upstream: Upstream,
     authority: Authority,
     clock: fn() -> SystemTime,
@@ -69,7 +71,8 @@ pub fn prepare(setup: Setup, materials: Materials) -> Result<(Prepared, Hello), 
         remarks: Vec::new(),
     };
     let clock = materials.clock;
-    Ok((Prepared { rules: Rules::new(&policy), vault, upstream, authority, clock }, hello))
+    let (rules, meter) = (Rules::new(&policy), Meter::new(&policy, Prices::default()));
+    Ok((Prepared { rules, vault, meter, upstream, authority, clock }, hello))
 }
 
 /// The names that certificates of the box can be for.
@@ -89,6 +92,7 @@ fn scope(policy: &Policy) -> Scope {
 pub(crate) struct Broker {
     pub(crate) rules: Rules,
     pub(crate) vault: Vault,
+    meter: Mutex<Meter>,
     pub(crate) upstream: Upstream,
     pub(crate) authority: Authority,
     pub(crate) clock: fn() -> SystemTime,
@@ -116,11 +120,12 @@ const DENIALS: u32 = 10_000;
 
 impl Broker {
     pub(crate) fn new(prepared: Prepared, clerk: Clerk) -> Self {
-        let Prepared { rules, vault, upstream, authority, clock } = prepared;
+        let Prepared { rules, vault, meter, upstream, authority, clock } = prepared;
         let names = Names { pool: Pool::new(true), limiter: Limiter::new(Instant::now()) };
         Self {
             rules,
             vault,
+            meter: Mutex::new(meter),
             upstream,
             authority,
             clock,
@@ -180,6 +185,10 @@ impl Broker {
             Some(name) => Target::Name(name.clone()),
             None => Target::Address(address),
         }
+    }
+
+    pub(crate) fn meter(&self) -> MutexGuard<'_, Meter> {
+        lock(&self.meter)
     }
 
     /// Puts a refusal on record, up to a number.

@@ -1,5 +1,6 @@
 //! The network of a box, with real programs inside and real servers outside.
 
+mod limits;
 mod secrets;
 mod ways;
 

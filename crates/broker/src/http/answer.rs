@@ -1,11 +1,14 @@
 //! What a program in the box is told when its request goes nowhere.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::json;
 
+use crate::meter::Spent;
 use crate::record::Unrecorded;
 use crate::rules::Denial;
 use crate::upstream::{Body, UpstreamError};
@@ -20,11 +23,13 @@ pub(crate) struct Refusal {
     /// What to do about it.
     pub(crate) hint: String,
     pub(crate) rule: Option<String>,
+    /// When to try again, if that helps.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, code: &'static str, what: impl Into<String>) -> Self {
-        Self { status, code, what: what.into(), hint: String::new(), rule: None }
+        Self { status, code, what: what.into(), hint: String::new(), rule: None, retry_after: None }
     }
 
     /// One line for the record, which begins with the word.
@@ -62,6 +67,9 @@ impl Refusal {
         let headers = answer.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(wait) = self.retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs().saturating_add(1)));
+        }
         headers.insert("x-belljar", HeaderValue::from_static(self.code));
         answer
     }
@@ -75,7 +83,16 @@ impl From<Denial> for Refusal {
             what: denial.to_string(),
             hint: denial.hint,
             rule: denial.rule,
+            retry_after: None,
         }
+    }
+}
+
+impl From<Spent> for Refusal {
+    fn from(spent: Spent) -> Self {
+        let retry_after = spent.retry_after();
+        let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, spent.code(), spent.to_string());
+        Self { retry_after, ..refusal }
     }
 }
 

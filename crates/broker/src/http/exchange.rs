@@ -1,7 +1,7 @@
 //! One request and its answer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use super::answer::{Refusal, chain};
 use super::{Asked, token, websocket};
 use crate::broker::Broker;
+use crate::meter::{Charge, Charged, Observer, Provider, Usage};
 use crate::record::{Decided, Finished, Recorded, Verdict, Word};
 use crate::rules::{Ask, Permit};
 use crate::scrub::{self, BoxError, Coding, Decoder, GuardedBody, How, ScrubbedBody};
@@ -99,13 +100,14 @@ impl Exchange {
 
     async fn carry(mut self, body: Incoming) -> Result<Response<Body>, Refusal> {
         let (plan, body) = self.plan(body).await?;
+        let charge = self.charge(&plan)?;
         let way = match self.broker.upstream.find(&self.permit, self.is_upgrade).await {
             Ok(way) => way,
             Err(error) if error.is_refusal() => return Err(self.refused(error.into())),
             Err(error) => return Err(self.unreached(&plan, error).await),
         };
         let recorded = self.record(&plan).await?;
-        let report = Report::new(&self.broker, &recorded, self.began);
+        let report = Report::new(&self.broker, &recorded, self.began, Some(charge));
         let captures = self.broker.vault.captures(&self.permit, &self.parts);
         let inner = websocket::take(&mut self.parts);
         let outgoing = match self.outgoing(plan, &recorded, body, &report).await {
@@ -127,6 +129,14 @@ impl Exchange {
                 Err(refusal)
             }
         }
+    }
+
+    /// Counts the request, unless a limit or a budget is spent.
+    fn charge(&self, plan: &Plan) -> Result<Charge, Refusal> {
+        let uses: Vec<Used> = plan.uses(&self.broker.vault).collect();
+        let names = uses.iter().map(|used| &used.name);
+        let charged = self.broker.meter().request(&self.permit, names, Instant::now());
+        charged.map_err(|spent| self.refused(spent.into()))
     }
 
     /// Which secrets go where. A body that one of them is in, or is signed over, is read first.
@@ -198,19 +208,16 @@ impl Exchange {
         match body {
             Outgoing::Held(held) => {
                 self.parts.headers.remove(header::CONTENT_LENGTH);
-                report.sent(held.len());
+                report.counter().sent(held.len()).ok(); // it is all here: too late to stop it
                 Full::new(Bytes::from(held)).map_err(|never| match never {}).boxed_unsync()
             }
             Outgoing::Passing(body) => {
-                let count = Arc::clone(&report.sent);
+                let count = report.counter();
                 let finder = self.broker.vault.finder();
                 let (broker, target) = (Arc::clone(&self.broker), self.permit.target().clone());
                 let stopped = Arc::clone(&report.stopped);
                 let body = GuardedBody::new(body, &finder)
-                    .watch(move |bytes| {
-                        count.fetch_add(u64::try_from(bytes.len())?, Ordering::Relaxed);
-                        Ok(())
-                    })
+                    .watch(move |bytes| count.sent(bytes.len()))
                     .on_end(move |ended| {
                         let How::Failed(why) = ended.how else { return };
                         let is_placeholder = ended.found > 0;
@@ -281,26 +288,43 @@ impl Exchange {
         let scrubber = self.broker.vault.scrubber(self.permit.target());
         target::strip_hop_by_hop(&mut parts.headers);
         parts.headers.remove(header::ALT_SVC); // it would lead to a protocol that is not there
-        let mut codings = Vec::new();
-        if !scrubber.is_empty() {
-            codings = match searchable(&parts) {
-                Ok(codings) => codings,
-                Err(refusal) => {
-                    report.finish(Some(refusal.what.clone()));
-                    return Err(refusal);
+        let provider = Provider::of(self.permit.target());
+        let codings = match searchable(&parts) {
+            _ if scrubber.is_empty() && provider.is_none() => Vec::new(),
+            Ok(codings) => {
+                scrub::reframe(&mut parts.headers);
+                codings
+            }
+            Err(_) if scrubber.is_empty() => Vec::new(),
+            Err(refusal) => {
+                report.finish(Some(refusal.what.clone()));
+                return Err(refusal);
+            }
+        };
+        parts.headers = scrubber.headers(&parts.headers);
+        let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let observer = provider.map(|provider| Observer::new(provider, content_type));
+        let observer = Arc::new(Mutex::new(observer));
+        let (count, watching) = (report.counter(), Arc::clone(&observer));
+        let body = ScrubbedBody::new(body, &codings, &scrubber)
+            .watch(move |bytes| {
+                if let Some(observer) = &mut *lock(&watching) {
+                    observer.push(bytes);
                 }
-            };
-            scrub::reframe(&mut parts.headers);
-            parts.headers = scrubber.headers(&parts.headers);
-        }
-        let body = ScrubbedBody::new(body, &codings, &scrubber).on_end(move |ended| {
-            report.received(usize::try_from(ended.received).unwrap_or(usize::MAX));
-            report.finish(match ended.how {
-                How::Complete => None,
-                How::Failed(error) => Some(error),
-                How::Dropped => Some("nobody read on".to_owned()),
+                count.received(bytes.len())
+            })
+            .on_end(move |ended| {
+                let usage = lock(&observer).take().and_then(|observer| observer.usage());
+                if let (Some(provider), Some(usage)) = (provider, usage) {
+                    report.used(provider, &usage);
+                }
+                report.received(usize::try_from(ended.received).unwrap_or(usize::MAX));
+                report.finish(match ended.how {
+                    How::Complete => None,
+                    How::Failed(error) => Some(error),
+                    How::Dropped => Some("nobody read on".to_owned()),
+                });
             });
-        });
         let mut answer = Response::new(body.boxed_unsync());
         *answer.status_mut() = parts.status;
         *answer.headers_mut() = parts.headers;
@@ -352,7 +376,7 @@ impl Exchange {
     async fn unreached(&self, plan: &Plan, error: UpstreamError) -> Refusal {
         let refusal = Refusal::from(error);
         if let Ok(recorded) = self.record(plan).await {
-            let report = Report::new(&self.broker, &recorded, self.began);
+            let report = Report::new(&self.broker, &recorded, self.began, None);
             report.finish(Some(refusal.what.clone()));
         }
         refusal
@@ -453,18 +477,24 @@ pub(super) struct Report {
     broker: Arc<Broker>,
     began: Instant,
     sent: Arc<AtomicU64>,
+    charge: Option<Charge>,
     stopped: Arc<OnceLock<Stopped>>,
     finished: Option<Finished>,
 }
 
 impl Report {
-    fn new(broker: &Arc<Broker>, recorded: &Recorded, began: Instant) -> Self {
+    fn new(
+        broker: &Arc<Broker>,
+        recorded: &Recorded,
+        began: Instant,
+        charge: Option<Charge>,
+    ) -> Self {
         let cause = recorded.index();
         let error = Some("broken off".to_owned());
         let finished = Finished { cause, status: None, sent: 0, received: 0, micros: 0, error };
         let broker = Arc::clone(broker);
         let (sent, stopped) = (Arc::default(), Arc::default());
-        Self { broker, began, sent, stopped, finished: Some(finished) }
+        Self { broker, began, sent, charge, stopped, finished: Some(finished) }
     }
 
     pub(super) fn status(&mut self, status: StatusCode) {
@@ -473,8 +503,23 @@ impl Report {
         }
     }
 
-    pub(super) fn sent(&self, bytes: usize) {
-        self.sent.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
+    /// Counts the bytes of its bodies against what they are charged to.
+    pub(super) fn counter(&self) -> Counter {
+        let (broker, sent) = (Arc::clone(&self.broker), Arc::clone(&self.sent));
+        Counter { broker, sent, charge: self.charge.clone() }
+    }
+
+    /// Charges what a model used.
+    fn used(&self, provider: Provider, usage: &Usage) {
+        let Some(charge) = &self.charge else { return };
+        let charged = self.broker.meter().usage(charge, provider, usage);
+        let words = charged.into_iter().map(|Charged { owner, unit, amount, total }| Word::Spent {
+            budget: owner.to_string(),
+            unit: unit.to_owned(),
+            amount,
+            total,
+        });
+        self.broker.clerk.tell(words.collect());
     }
 
     pub(super) fn received(&mut self, bytes: usize) {
@@ -499,4 +544,31 @@ impl Drop for Report {
             self.broker.clerk.tell(vec![Word::Finished(finished)]);
         }
     }
+}
+
+/// Counts bytes as they pass.
+#[derive(Debug)]
+pub(super) struct Counter {
+    broker: Arc<Broker>,
+    sent: Arc<AtomicU64>,
+    charge: Option<Charge>,
+}
+
+impl Counter {
+    /// More than is left is an error, and ends the body.
+    pub(super) fn sent(&self, bytes: usize) -> Result<(), BoxError> {
+        self.sent.fetch_add(u64::try_from(bytes)?, Ordering::Relaxed);
+        self.received(bytes)
+    }
+
+    pub(super) fn received(&self, bytes: usize) -> Result<(), BoxError> {
+        match &self.charge {
+            Some(charge) => Ok(self.broker.meter().bytes(charge, u64::try_from(bytes)?)?),
+            None => Ok(()),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

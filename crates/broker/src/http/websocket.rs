@@ -98,6 +98,7 @@ impl Frames {
         let (mut from_world, mut to_world) = tokio::io::split(TokioIo::new(outer));
         let (mut said, mut heard) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
         let mut clean = Vec::new();
+        let count = self.report.counter();
         let (mut box_ended, mut world_ended) = (false, false);
         while !(box_ended && world_ended) {
             tokio::select! {
@@ -109,8 +110,8 @@ impl Frames {
                     } else {
                         let looked = self.guard.push(bytes);
                         self.hold(looked)?;
+                        count.sent(bytes.len()).map_err(io::Error::other)?;
                         to_world.write_all(bytes).await?;
-                        self.report.sent(bytes.len());
                     }
                 }
                 read = from_world.read(&mut heard), if !world_ended => {
@@ -120,6 +121,7 @@ impl Frames {
                         to_box.shutdown().await?;
                     } else {
                         self.report.received(bytes.len());
+                        count.received(bytes.len()).map_err(io::Error::other)?;
                         let looked = self.scrubber.push(bytes, &mut clean);
                         self.hold(looked)?;
                         to_box.write_all(&clean).await?;
