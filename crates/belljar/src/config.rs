@@ -73,6 +73,14 @@ pub(crate) fn read(file: &Path, scope: Scope) -> Result<Option<Config>, Failure>
     read_into(file, scope, &mut Vec::new())
 }
 
+/// The text of the operator's file; `None` when there is none.
+pub(crate) fn read_text(file: &Path) -> Result<Option<String>, Failure> {
+    match read_bounded(file, Scope::Operator) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).with_context(|| format!("read {}", file.display())).code(USAGE),
+    }
+}
+
 fn read_into(
     file: &Path,
     scope: Scope,
@@ -114,7 +122,7 @@ fn read_bounded(file: &Path, scope: Scope) -> std::io::Result<String> {
     Ok(text)
 }
 
-fn same_file(left: &Path, right: &Path) -> bool {
+pub(crate) fn same_file(left: &Path, right: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     match (left.metadata(), right.metadata()) {
         (Ok(left), Ok(right)) => (left.dev(), left.ino()) == (right.dev(), right.ino()),

@@ -51,6 +51,7 @@ mod error;
 mod keys;
 mod nearest;
 mod parse;
+mod place;
 mod policy;
 mod rules;
 mod secrets;
@@ -63,6 +64,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 pub use error::{ConfigError, Fault};
+pub use place::AllowList;
 pub use policy::PolicyError;
 
 use crate::mount::anchor;

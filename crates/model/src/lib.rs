@@ -24,7 +24,7 @@ mod time;
 mod unicode;
 
 pub use choice::{Access, AccessError, Mode, ModeError, Net, NetError, Record, RecordError};
-pub use config::{Config, ConfigError, Fault, PolicyError, Scope};
+pub use config::{AllowList, Config, ConfigError, Fault, PolicyError, Scope};
 pub use cpus::{Cpus, CpusError};
 pub use env::{EnvError, EnvVar};
 pub use id::{NameError, RunId, RunIdError, RunName};

@@ -8,7 +8,8 @@ use crate::when::When;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Try:  belljar net log --follow
-      belljar net log my-run --denied")]
+      belljar net log my-run --denied
+      belljar net learn my-run")]
 pub(crate) struct NetArgs {
     #[command(subcommand)]
     pub(crate) command: NetCommand,
@@ -20,6 +21,8 @@ pub(crate) enum NetCommand {
     Log(LogArgs),
     /// Say which rule decides about a request, and why; nothing is sent
     Explain(Box<explain::ExplainArgs>),
+    /// Turn what a run tried into the narrowest rules that allow it
+    Learn(LearnArgs),
 }
 
 const LOG_HELP: &str =
@@ -56,4 +59,25 @@ pub(crate) struct LogArgs {
     /// One JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Rules come from requests and names that were denied for want of a rule, and from what a run with
+`--net full` did. Methods are exact, and so are paths unless more than five differ below one
+directory. Hosts are never wildcards. A request that raised an alarm is never learnt from.
+
+Try:  belljar net learn
+      belljar net learn my-run --template build --write"
+)]
+pub(crate) struct LearnArgs {
+    /// Id (or its beginning) or name of a run [default: the newest]
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<String>,
+    /// The template of belljar.toml that gets the rules
+    #[arg(long, value_name = "NAME", default_value = belljar_model::DEFAULT_TEMPLATE)]
+    pub(crate) template: String,
+    /// Append the rules to your belljar.toml; a project's file is never written
+    #[arg(long)]
+    pub(crate) write: bool,
 }

@@ -1,8 +1,11 @@
 //! `belljar net`: what boxes reach, and what they tried to.
 
 mod explain;
+mod learn;
+mod lesson;
 mod line;
 mod log;
+mod render;
 
 use belljar_ledger::{Query, Reader};
 use belljar_model::RunId;
@@ -16,6 +19,7 @@ pub(crate) fn run(cli: &Cli, args: &NetArgs) -> Outcome {
     match &args.command {
         NetCommand::Log(args) => log::run(args),
         NetCommand::Explain(args) => explain::run(cli, args),
+        NetCommand::Learn(args) => learn::run(cli, args),
     }
 }
 

@@ -1,11 +1,14 @@
 //! `belljar net log` and `net learn`: what a run did on the network, from the record.
 
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
 use belljar_ledger::{
     Actor, AlarmRaised, BudgetSpent, DnsDecided, Draft, Event, Ledger, Places, Receipt,
     RequestDecided, RequestFinished, SecretUsed,
 };
 use belljar_model::RunId;
-use belljar_testkit::{Lab, Program, Signal};
+use belljar_testkit::{Authority, Lab, Program, Signal, Upstream};
 use serde_json::{Value, json};
 
 use crate::lab;
@@ -248,4 +251,235 @@ fn following_ends_when_the_run_was_killed() {
     box_.signal(Signal::KILL);
     let _code = box_.wait().code();
     assert_eq!(live.wait().expect(0), "");
+}
+
+/// The operator's own file.
+fn operators_file(lab: &Lab) -> std::path::PathBuf {
+    lab.home().join(".config/belljar/belljar.toml")
+}
+
+fn write_operators(lab: &Lab, text: &str) -> std::path::PathBuf {
+    let file = operators_file(lab);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, text).unwrap();
+    file
+}
+
+/// A run that wanted things and had them refused.
+fn record_wishes(books: &Books) {
+    let none = "no-rule: no rule allows it";
+    let _index = books.record(dns("api.example.com", "deny", none)).index();
+    let _index = books.record(dns("only-a-name.example", "deny", none)).index();
+    books.deny("GET", ("api.example.com", 443, "/repos/x"), none);
+    books.deny("POST", ("api.example.com", 443, "/repos/x"), "method: not this one");
+    for file in 0..6 {
+        books.deny("GET", ("files.example", 443, &format!("/pool/{file}.deb")), none);
+    }
+    books.deny("GET", ("10.1.2.3", 8443, "/"), none);
+    let alarm = AlarmRaised { alarm: "placeholder-elsewhere".to_owned(), detail: "x".to_owned() };
+    let _index = books.record(alarm).index();
+    books.deny("POST", ("evil.example", 443, "/steal"), "placeholder-elsewhere: not there");
+    books.deny("POST", ("bad.example", 443, "/"), "denied-by-rule: so said");
+}
+
+const LEARNT: &str = r#"
+# learnt from run ID of DAY
+[[template.default.allow]]
+host = "api.example.com"
+methods = ["GET", "POST"]
+paths = ["/repos/x"]
+
+# learnt from run ID of DAY
+[[template.default.allow]]
+host = "files.example"
+methods = ["GET"]
+paths = ["/pool/*"]
+
+# learnt from run ID of DAY
+# only its name was asked for, so reading is allowed; run and learn again to narrow it
+[[template.default.allow]]
+host = "only-a-name.example"
+methods = ["GET", "HEAD"]
+
+# learnt from run ID of DAY
+# PRIVATE: this opens a machine of your own network
+[[template.default.allow]]
+host = "10.1.2.3"
+ports = [8443]
+methods = ["GET"]
+paths = ["/"]
+"#;
+
+#[test]
+fn what_was_denied_becomes_the_narrowest_rules() {
+    let lab = lab();
+    let old = "# mine\n[template.default]\nuser = 1000 # as at home\n";
+    let file = write_operators(&lab, old);
+    let id = run(&lab, &[]);
+    record_wishes(&Books::of(&lab, &id));
+    let shown = net(&lab, ["learn"]).run();
+    let text = shown.expect(0);
+    assert_eq!(fs::read_to_string(&file).unwrap(), old, "it is only shown");
+    for part in [
+        "--allow 'GET,POST api.example.com/repos/x'",
+        "--allow 'GET files.example/pool/*'",
+        "--allow 'GET 10.1.2.3:8443/'",
+        "--allow 'GET,HEAD only-a-name.example'",
+    ] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    assert!(!text.contains("evil.example") && !text.contains("bad.example"), "{text}");
+    for part in ["ALARMS: 1", "evil.example:443/steal: it raised an ALARM", "`deny` rule"] {
+        assert!(shown.err().contains(part), "no {part} in {}", shown.err());
+    }
+    // The diff is one that `patch` takes, and gives what `--write` writes.
+    let copy = lab.write("copy.toml", old);
+    lab.program("patch").arg(&copy).input(text.clone()).succeed();
+    net(&lab, ["learn", "--write"]).succeed();
+    let written = fs::read_to_string(&file).unwrap();
+    assert_eq!(fs::read_to_string(&copy).unwrap(), written);
+    let learnt = written.strip_prefix(old).expect("everything else is kept");
+    let day = learnt.split(" of ").nth(1).unwrap().get(..10).unwrap();
+    assert_eq!(learnt, LEARNT.replace("ID", &id).replace("DAY", day));
+    lab.belljar(["template", "check"]).succeed();
+    // Once is enough.
+    let again = net(&lab, ["learn", "--write"]).run();
+    assert_eq!(again.expect(0), "");
+    assert!(again.err().contains("allowed by now"), "{}", again.err());
+    assert_eq!(fs::read_to_string(&file).unwrap(), written);
+    let left: Vec<_> = fs::read_dir(file.parent().unwrap()).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing is left beside it: {left:?}");
+}
+
+#[test]
+fn rules_go_where_the_operator_says() {
+    let lab = lab();
+    let id = run(&lab, &["--name", "wishes"]);
+    let books = Books::of(&lab, &id);
+    books.deny("GET", ("a.example", 443, "/x"), "no-rule: none");
+    drop(books);
+    // No file yet, and none is made without being asked.
+    assert!(net(&lab, ["learn", "wishes"]).succeed().starts_with("--- /dev/null"));
+    assert!(!operators_file(&lab).exists());
+    net(&lab, ["learn", "wishes", "--template", "my.box", "--write"]).succeed();
+    let text = fs::read_to_string(operators_file(&lab)).unwrap();
+    assert!(text.contains(r#"[[template."my.box".allow]]"#), "{text}");
+    // A list of rules gets more of them; a link stays a link, and keeps its mode.
+    let real = lab.dir().join("real.toml");
+    fs::write(&real, "[template.default]\nallow = [\n  \"pypi\", # for pip\n]\n").unwrap();
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
+    let link = lab.dir().join("link.toml");
+    symlink(&real, &link).unwrap();
+    let config = ["--config", link.to_str().unwrap()];
+    lab.belljar(config).args(["net", "learn", "--write"]).succeed();
+    let text = fs::read_to_string(&real).unwrap();
+    assert!(text.contains("\"pypi\",\n    # learnt") && text.contains("# for pip"), "{text}");
+    assert!(text.contains("    \"GET a.example/x\",\n"), "{text}");
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    assert_eq!(real.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    lab.belljar(config).args(["template", "check"]).succeed();
+}
+
+#[test]
+fn c08_a_projects_file_is_never_written() {
+    let lab = lab();
+    let id = run(&lab, &[]);
+    let books = Books::of(&lab, &id);
+    books.deny("GET", ("a.example", 443, "/x"), "no-rule: none");
+    drop(books);
+    let project = lab.write("belljar.toml", "[template.default]\n");
+    let config = ["--config", project.to_str().unwrap()];
+    let learn = lab.belljar(config).args(["net", "learn", "--write"]);
+    learn.run().complains(2, "a project's file");
+    // Nor from elsewhere: the run knows whose workspace it had.
+    let learn = lab.belljar(config).args(["net", "learn", "--write"]).cwd(lab.home());
+    learn.run().complains(2, "a project's file");
+    assert_eq!(fs::read_to_string(&project).unwrap(), "[template.default]\n");
+    // The operator's own file gets them, and the project's stays as it is.
+    net(&lab, ["learn", "--write"]).succeed();
+    assert!(operators_file(&lab).exists());
+    assert_eq!(fs::read_to_string(&project).unwrap(), "[template.default]\n");
+}
+
+#[test]
+fn what_a_full_run_did_becomes_rules() {
+    let lab = lab();
+    let id = run(&lab, &[]);
+    let books = Books::of(&lab, &id);
+    let full = |path: &str| decided("GET", ("a.example", 443, path), "allow", Some("net full"), "");
+    let good = books.record(full("/good"));
+    books.finish(&good, answered(200));
+    let cut = books.record(full("/cut"));
+    let error = Some("a placeholder in the body".to_owned());
+    books.finish(&cut, RequestFinished { status: None, error, ..answered(0) });
+    let ruled = decided("GET", ("b.example", 443, "/"), "allow", Some("allow b.example"), "");
+    let ruled = books.record(ruled);
+    books.finish(&ruled, answered(200));
+    drop(books);
+    let text = net(&lab, ["learn"]).succeed();
+    assert!(text.contains("--allow 'GET a.example/good'"), "{text}");
+    assert!(!text.contains("/cut") && !text.contains("b.example"), "{text}");
+}
+
+const TOKEN: &str = "tok-4f1dB7c0ffee4f1dB7c0ffee";
+
+#[test]
+fn a_real_run_is_logged_and_taught_from() {
+    let (lab, authority) = (lab(), Authority::new());
+    let upstream = Upstream::echo(&authority, &["api.example.com"]);
+    let connect = upstream.address();
+    lab.configure_for(
+        &authority,
+        &format!(
+            "[secret.demo]\nhosts = [\"api.example.com\"]\nenv = \"DEMO_TOKEN\"\n\n\
+             [[template.default.allow]]\nhost = \"api.example.com\"\nconnect = \"{connect}\"\n\
+             methods = [\"GET\"]\npaths = [\"/public/**\"]\nsecrets = [\"demo\"]\n"
+        ),
+    );
+    lab.belljar(["secret", "set", "demo"]).input(TOKEN).succeed();
+    let script = "get() { curl -sS -o /dev/null -w '%{http_code}\n' \"$@\"; }
+        get -H \"Authorization: Bearer $DEMO_TOKEN\" https://api.example.com/public/a
+        get https://api.example.com/private
+        get -X POST -d x https://api.example.com/public/b
+        get -H \"x-other: $DEMO_TOKEN\" https://api.example.com/public/alarm
+        get https://unknown.example/ || true";
+    let ended = lab.bash(script).run();
+    assert_eq!(ended.expect(0), "200\n403\n403\n403\n000", "{}", ended.err());
+    assert_eq!(upstream.received().len(), 1);
+    let told = objects(net(&lab, ["log", "--json"]));
+    let requests: Vec<String> = told
+        .iter()
+        .filter(|one| one["type"] == "request")
+        .map(|one| format!("{} {} {}", one["verdict"], one["path"], one["status"]).replace('"', ""))
+        .collect();
+    let expect = [
+        "allow /public/a 200",
+        "deny /private null",
+        "deny /public/b null",
+        "deny /public/alarm null",
+    ];
+    assert_eq!(requests, expect);
+    let first = told.iter().find(|one| one["type"] == "request").unwrap();
+    assert_eq!(first["secrets"], json!(["demo"]));
+    assert!(first["received_bytes"].as_u64() > Some(0) && first["micros"].as_u64() > Some(0));
+    let kinds = |kind: &str| told.iter().filter(|one| one["type"] == kind).count();
+    assert!(kinds("name") > 0 && kinds("alarm") == 1, "{told:?}");
+    let text = net(&lab, ["log"]).run().expect(0);
+    assert!(text.contains("secret demo") && !text.contains(TOKEN), "{text}");
+    // What it wanted is refused before the rules are learnt, and allowed with them.
+    let wishes =
+        [("GET", "https://api.example.com/private"), ("POST", "https://api.example.com/public/b")];
+    let allowed = |method: &str, url: &str| {
+        let explain = net(&lab, ["explain", url, "--method", method, "--json"]);
+        explain.run().result()["verdict"] == "allow"
+    };
+    assert!(wishes.iter().all(|(method, url)| !allowed(method, url)));
+    let learnt = net(&lab, ["learn", "--write"]).run();
+    assert!(learnt.err().contains("ALARMS: 1"), "{}", learnt.err());
+    assert!(!learnt.expect(0).contains("alarm"), "{}", learnt.out());
+    assert!(wishes.iter().all(|(method, url)| allowed(method, url)));
+    assert!(!allowed("DELETE", wishes[0].1) && !allowed("GET", "https://api.example.com/other"));
+    assert!(
+        allowed("GET", "https://unknown.example/") && !allowed("POST", "https://unknown.example/")
+    );
 }

@@ -157,7 +157,7 @@ fn news(
 }
 
 /// The line that an event begins. Only events that may have one are read.
-fn begun(reader: &Reader, row: &Row) -> Result<Option<Line>, Failure> {
+pub(super) fn begun(reader: &Reader, row: &Row) -> Result<Option<Line>, Failure> {
     let kinds = ["request.decided", "dns.decided", "alarm.raised", "budget.spent"];
     if !kinds.contains(&row.kind.as_str()) {
         return Ok(None);
@@ -166,7 +166,7 @@ fn begun(reader: &Reader, row: &Row) -> Result<Option<Line>, Failure> {
 }
 
 /// With how it went, if that is known.
-fn with_outcome(reader: &Reader, line: Line) -> Result<Line, Failure> {
+pub(super) fn with_outcome(reader: &Reader, line: Line) -> Result<Line, Failure> {
     if !line.is_open() {
         return Ok(line);
     }

@@ -1,0 +1,279 @@
+//! `belljar net learn`: what a run tried, as rules.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use belljar_ledger::{Event, Query, Reader};
+use belljar_model::net::Policy;
+use belljar_model::{Config, Net, RunId, Scope};
+
+use super::lesson::{self, Attempt, End, Lesson, Tried};
+use super::line::About;
+use super::{log, render, which};
+use crate::cli::Cli;
+use crate::cli::net::LearnArgs;
+use crate::commands::ledger::words::short;
+use crate::commands::ledger::{Home, each, read};
+use crate::config;
+use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
+use crate::print;
+use crate::when;
+
+/// So much of what no rule is made of is listed.
+const LISTED: usize = 20;
+
+pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
+    let home = Home::open()?;
+    let reader = home.reader()?;
+    let run = which(&home, &reader, args.run.as_deref())?;
+    let file = operators_file(cli)?;
+    let old = config::read_text(&file)?;
+    let config = match &old {
+        Some(text) => Config::parse(text, &file, Scope::Operator).code(USAGE)?,
+        None => Config::built_in(),
+    };
+    let past = past(&reader, run)?;
+    let lesson = lesson::learn(&past.attempts, &policy(&config, &args.template)?);
+    tell_rest(&lesson, &past);
+    if lesson.rules.is_empty() {
+        print::note(&format!("run {run} teaches no rule"));
+        return Ok(0);
+    }
+    let day: String = when::to_the_second(past.time).chars().take(10).collect();
+    let from = format!("run {run} of {day}");
+    let text = old.as_deref().unwrap_or_default();
+    let new = with_rules(&file, text, (&lesson, &args.template, &from))?;
+    let diff = render::diff(&file.display().to_string(), old.as_deref(), &new, print::colour());
+    print::out(&diff).code(FAILED)?;
+    if args.write {
+        not_a_projects(&file, &past)?;
+        write(&file, text, &new)?;
+        let count = lesson.rules.len();
+        print::note(&format!("rules written to {}: {count}", file.display()));
+        return Ok(0);
+    }
+    print::out(&as_flags(&lesson)).code(FAILED)?;
+    print::note("`belljar net learn --write` appends this to your file");
+    Ok(0)
+}
+
+/// The operator's own file, which need not exist.
+fn operators_file(cli: &Cli) -> Result<PathBuf, Failure> {
+    let file = cli.config.clone().or_else(config::user_file);
+    let file =
+        file.ok_or_else(|| usage("HOME is not set, so there is no place for belljar.toml"))?;
+    Ok(std::path::absolute(&file).unwrap_or(file))
+}
+
+/// What is known of a run.
+struct Past {
+    attempts: Vec<Attempt>,
+    /// Nanoseconds since 1970.
+    time: u64,
+    workspace: Option<PathBuf>,
+    alarms: u64,
+}
+
+/// Gathers what a run tried.
+fn past(reader: &Reader, run: RunId) -> Result<Past, Failure> {
+    let mut past = Past { attempts: Vec::new(), time: 0, workspace: None, alarms: 0 };
+    let query = Query { run: Some(run), before: Some(reader.size()), ..Query::default() };
+    each(reader, query, &mut |row| {
+        if row.kind == "run.created" {
+            let entry = read(reader, row)?;
+            past.time = entry.moment.time;
+            if let Ok(Event::RunCreated(created)) = Event::read(&entry.kind, &entry.fields) {
+                past.workspace = created.workspace.map(from_bytes);
+            }
+        }
+        if let Some(line) = log::begun(reader, row)? {
+            let line = log::with_outcome(reader, line)?;
+            past.alarms += u64::from(matches!(line.about, About::Alarm(_)));
+            past.attempts.extend(attempt(line.about));
+        }
+        Ok(true)
+    })?;
+    Ok(past)
+}
+
+fn from_bytes(bytes: Vec<u8>) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt as _;
+    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+}
+
+/// What somebody could learn from; nothing for what a rule allowed.
+fn attempt(about: About) -> Option<Attempt> {
+    let (request, end) = match about {
+        About::Name(dns) => {
+            let end = End::Denied(code(&dns.reason));
+            return Some(Attempt { what: Tried::Name(dns.name), end });
+        }
+        About::Denied(request) => {
+            let end = End::Denied(code(&request.reason));
+            (request, end)
+        }
+        // One that was cut off may have been by an alarm.
+        About::Finished(request, outcome) if outcome.error.is_none() => match &request.rule {
+            Some(rule) if rule == FULL => (request, End::Full),
+            Some(_) | None => return None,
+        },
+        About::Finished(..) | About::Open(_) | About::Alarm(_) | About::Budget(_) => return None,
+    };
+    let (method, scheme, host) = (request.method, request.scheme, request.host);
+    let what = Tried::Request { method, scheme, host, port: request.port, path: request.path };
+    Some(Attempt { what, end })
+}
+
+/// How the record names what allows everything.
+const FULL: &str = "net full";
+
+/// The word that a reason begins with; empty if it does not begin with one.
+fn code(reason: &str) -> String {
+    let is_code = |word: &&str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    let word = reason.split_once(": ").map(|(word, _)| word).filter(is_code);
+    word.unwrap_or_default().to_owned()
+}
+
+/// Says what no rule is made of, and why.
+fn tell_rest(lesson: &Lesson, past: &Past) {
+    if past.alarms > 0 {
+        let alarms = past.alarms;
+        print::note(&format!("ALARMS: {alarms}; nothing is learnt from what raised them"));
+    }
+    for (tried, why) in lesson.not.iter().take(LISTED) {
+        print::note(&format!("not learnt: {}: {why}", in_words(tried)));
+    }
+    if lesson.not.len() > LISTED {
+        print::note(&format!("not learnt: {} more", lesson.not.len() - LISTED));
+    }
+    if !lesson.known.is_empty() {
+        let count = lesson.known.len();
+        print::note(&format!("allowed by now: {count} of what was tried"));
+    }
+}
+
+fn in_words(tried: &Tried) -> String {
+    match tried {
+        Tried::Name(name) => format!("the name {}", short(name)),
+        Tried::Request { method, scheme, host, port, path } => {
+            let (method, scheme, host) = (short(method), short(scheme), short(host));
+            format!("{method} {scheme}://{host}:{port}{}", short(path))
+        }
+    }
+}
+
+fn as_flags(lesson: &Lesson) -> String {
+    let flags = render::flags(&lesson.rules);
+    if flags.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nThe same for one run:\n  belljar run".to_owned();
+    for flag in flags {
+        text.push_str(&format!(" \\\n    --allow {}", render::shell(&flag)));
+    }
+    text.push_str(" \\\n    -- COMMAND\n");
+    text
+}
+
+/// A project's file may come from a box: it gets nothing that opens anything.
+fn not_a_projects(file: &Path, past: &Past) -> Result<(), Failure> {
+    let here = std::env::current_dir().ok();
+    let projects = [here.as_deref(), past.workspace.as_deref()];
+    let is_projects = projects
+        .into_iter()
+        .filter_map(config::project_file)
+        .any(|project| config::same_file(&project, file));
+    match is_projects {
+        true => Err(usage(format!(
+            "--write: {} is a project's file, which may only tighten; name your own with --config",
+            file.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Replaces the file, whole or not at all, if nobody changed it since it was read.
+fn write(file: &Path, old: &str, new: &str) -> Result<(), Failure> {
+    let doing = || format!("write {}", file.display());
+    // A link stays one: what it leads to is replaced.
+    let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let dir = target.parent().ok_or_else(|| usage("the file is in no directory"))?;
+    fs::create_dir_all(dir).with_context(doing).code(FAILED)?;
+    let beside = dir.join(format!(".belljar.toml.{}.new", std::process::id()));
+    let replaced = fill(&beside, &target, new).and_then(|()| {
+        if config::read_text(&target).is_ok_and(|now| now.unwrap_or_default() == old) {
+            fs::rename(&beside, &target)?;
+            return fs::File::open(dir)?.sync_all();
+        }
+        Err(std::io::Error::other("somebody else changed it meanwhile; nothing was written"))
+    });
+    if replaced.is_err() {
+        fs::remove_file(&beside).ok(); // it may not have come to be
+    }
+    replaced.with_context(doing).code(FAILED)
+}
+
+/// Writes a new file as its predecessor was: of the same owner, for the same readers.
+fn fill(file: &Path, like: &Path, text: &str) -> std::io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+    let mut opened = fs::File::options().write(true).create_new(true).mode(0o600).open(file)?;
+    if let Ok(before) = fs::metadata(like) {
+        let own = opened.metadata()?;
+        if (own.uid(), own.gid()) != (before.uid(), before.gid()) {
+            std::os::unix::fs::fchown(&opened, Some(before.uid()), Some(before.gid()))?;
+        }
+        opened.set_permissions(before.permissions())?;
+    }
+    opened.write_all(text.as_bytes())?;
+    opened.sync_all()
+}
+
+/// What the template says by now about the network; nothing if it is not there yet.
+fn policy(config: &Config, template: &str) -> Result<Policy, Failure> {
+    match config.template(template) {
+        Some(template) => template.policy(config).code(USAGE),
+        None => Ok(lesson::no_rules()),
+    }
+}
+
+/// The file's text with the rules in it: as sections, or in the list that the template has. What is
+/// shown can be used, so it is read once more.
+fn with_rules(
+    file: &Path,
+    old: &str,
+    (lesson, template, from): (&Lesson, &str, &str),
+) -> Result<String, Failure> {
+    let new = match Config::allow_list(old, template) {
+        Some(list) => render::listed(old, &lesson.rules, list, from).ok_or_else(|| {
+            usage(format!(
+                "`allow` of template {template} is a list, which has no words for `websocket`; \
+                 write it as [[template.{template}.allow]] tables"
+            ))
+        })?,
+        None => render::appended(old, &render::sections(&lesson.rules, template, from)),
+    };
+    let with = "with the rules in it, the file would be wrong; write them in yourself";
+    let config = Config::parse(&new, file, Scope::Operator).context(with).code(FAILED)?;
+    let policy = policy(&config, template)?;
+    if policy.net == Net::None {
+        print::note(&format!(
+            "template {template} has `net = \"none\"`, so its boxes reach nothing still"
+        ));
+    }
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::code;
+
+    #[test]
+    fn a_reason_begins_with_its_code() {
+        assert_eq!(code("no-rule: GET https://a.example/: no rule allows it"), "no-rule");
+        for other in ["no rule allows it", "No-rule: x", "a b: c", "", "no-rule"] {
+            assert_eq!(code(other), "", "{other}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Rules as text: sections of `belljar.toml`, a unified diff that adds them, and flags.
+
+use std::fmt::Write as _;
+
+use belljar_model::net::{HttpRule, Method, PathPattern, Scheme, What};
+use belljar_model::{AllowList, display};
+
+use super::lesson::Learnt;
+
+/// The sections that give a template these rules.
+pub(crate) fn sections(rules: &[Learnt], template: &str, from: &str) -> String {
+    let mut text = String::new();
+    for (index, Learnt { what, remark }) in rules.iter().enumerate() {
+        if index > 0 {
+            text.push('\n');
+        }
+        line(&mut text, format_args!("# learnt from {from}"));
+        if let Some(remark) = remark {
+            line(&mut text, format_args!("# {remark}"));
+        }
+        line(&mut text, format_args!("[[template.{}.allow]]", key(template)));
+        match what {
+            What::Http(http) => http_keys(&mut text, http),
+            What::Tcp(tcp) => {
+                line(&mut text, format_args!("tcp = \"{}:{}\"", tcp.target, tcp.port));
+            }
+            What::HostPort(port) => line(&mut text, format_args!("host-port = {port}")),
+        }
+    }
+    text
+}
+
+fn http_keys(text: &mut String, http: &HttpRule) {
+    line(text, format_args!("host = \"{}\"", http.host));
+    if http.ports != [http.scheme.port()] {
+        let ports: Vec<String> = http.ports.iter().map(u16::to_string).collect();
+        line(text, format_args!("ports = [{}]", ports.join(", ")));
+    }
+    if http.scheme == Scheme::Http {
+        line(text, format_args!("scheme = \"http\""));
+    }
+    if let Some(methods) = &http.methods {
+        line(text, format_args!("methods = [{}]", quoted(methods.iter().map(Method::as_str))));
+    }
+    if let Some(paths) = &http.paths {
+        line(text, format_args!("paths = [{}]", quoted(paths.iter().map(PathPattern::as_str))));
+    }
+    if http.websocket {
+        line(text, format_args!("websocket = true"));
+    }
+}
+
+/// The same rules for one run, each as `--allow` takes it; a rule with many paths is many.
+pub(crate) fn flags(rules: &[Learnt]) -> Vec<String> {
+    let mut flags = Vec::new();
+    for Learnt { what, .. } in rules {
+        let http = match what {
+            // Flags cannot say it, and without it the rule would be useless.
+            What::Http(http) if http.websocket => continue,
+            What::Http(http) => http,
+            What::Tcp(_) | What::HostPort(_) => {
+                flags.push(what.to_string());
+                continue;
+            }
+        };
+        match &http.paths {
+            None => flags.push(what.to_string()),
+            Some(paths) => flags.extend(paths.iter().map(|path| {
+                let paths = Some(vec![path.clone()]);
+                What::Http(HttpRule { paths, ..http.clone() }).to_string()
+            })),
+        }
+    }
+    flags
+}
+
+/// A word that a shell takes as it is.
+pub(crate) fn shell(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// What a file's text becomes when sections are appended.
+pub(crate) fn appended(old: &str, sections: &str) -> String {
+    let end = if old.is_empty() || old.ends_with('\n') { "" } else { "\n" };
+    let gap = if old.trim_end().is_empty() { "" } else { "\n" };
+    format!("{old}{end}{gap}{sections}")
+}
+
+/// What it becomes when the rules are put into a list that is there; `None` if that is no list, or
+/// if a rule cannot be said in it.
+pub(crate) fn listed(old: &str, rules: &[Learnt], list: AllowList, from: &str) -> Option<String> {
+    let (before, after) = old.split_at_checked(list.at)?;
+    let mut text = before.to_owned();
+    text.push_str(if list.needs_comma { ",\n" } else { "\n" });
+    line(&mut text, format_args!("    # learnt from {from}"));
+    for rule in rules {
+        let said = flags(std::slice::from_ref(rule));
+        if said.is_empty() {
+            return None;
+        }
+        if let Some(remark) = rule.remark {
+            line(&mut text, format_args!("    # {remark}"));
+        }
+        said.iter().for_each(|rule| line(&mut text, format_args!("    \"{rule}\",")));
+    }
+    // What stood behind the last rule may be a comment, and then stays one.
+    let text = if after.starts_with('\n') { text.trim_end_matches('\n') } else { text.as_str() };
+    Some(format!("{text}{after}"))
+}
+
+/// How many unchanged lines a diff shows.
+const CONTEXT: usize = 3;
+
+/// A unified diff between texts that differ in one place.
+pub(crate) fn diff(file: &str, old: Option<&str>, new: &str, colour: bool) -> String {
+    // With their ends: a last line without one is another line.
+    let before: Vec<&str> = old.unwrap_or_default().split_inclusive('\n').collect();
+    let after: Vec<&str> = new.split_inclusive('\n').collect();
+    let same = |pair: &(&&str, &&str)| pair.0 == pair.1;
+    let head = before.iter().zip(&after).take_while(same).count();
+    let rest = before.len().min(after.len()) - head;
+    let tail = before.iter().rev().zip(after.iter().rev()).take(rest).take_while(same).count();
+    let first = head.saturating_sub(CONTEXT);
+    let last = (before.len() - tail + CONTEXT).min(before.len());
+    let (old_length, new_length) = (last - first, last + after.len() - before.len() - first);
+    // A side without lines is named by the line before it (POSIX diff).
+    let start = |length: usize| if length == 0 { first } else { first + 1 };
+    let file = display::safe_line(file);
+    let mut diff = String::new();
+    let mut put = |shade: &str, sign: &str, text: &str| {
+        let text = display::safe_multiline(text.strip_suffix('\n').unwrap_or(text));
+        match colour {
+            true => line(&mut diff, format_args!("{shade}{sign}{text}\x1b[0m")),
+            false => line(&mut diff, format_args!("{sign}{text}")),
+        }
+    };
+    put("\x1b[1m", "--- ", if old.is_some() { &file } else { "/dev/null" });
+    put("\x1b[1m", "+++ ", &file);
+    let (old_start, new_start) = (start(old_length), start(new_length));
+    let places = format!("@@ -{old_start},{old_length} +{new_start},{new_length} @@");
+    put("\x1b[36m", "", &places);
+    let mut lines = |shade: &str, sign: &str, lines: &[&str], from: usize, to: usize| {
+        for text in lines.iter().take(to).skip(from) {
+            put(shade, sign, text);
+            if !text.ends_with('\n') {
+                put("", "", "\\ No newline at end of file");
+            }
+        }
+    };
+    lines("", " ", &before, first, head);
+    lines("\x1b[31m", "-", &before, head, before.len() - tail);
+    lines("\x1b[32m", "+", &after, head, after.len() - tail);
+    lines("", " ", &before, before.len() - tail, last);
+    diff
+}
+
+fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    writeln!(text, "{content}").unwrap_or_default();
+}
+
+/// A list of texts none of which has a quote or a backslash: methods and paths.
+fn quoted<'a>(items: impl Iterator<Item = &'a str>) -> String {
+    items.map(|item| format!("\"{item}\"")).collect::<Vec<_>>().join(", ")
+}
+
+/// A key of TOML, in quotes unless it needs none.
+fn key(name: &str) -> String {
+    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    match !name.is_empty() && name.bytes().all(is_bare) {
+        true => name.to_owned(),
+        false => format!("\"{}\"", name.replace('\\', r"\\").replace('"', "\\\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+use std::path::Path;
+
+use belljar_model::net::{Rule, What};
+use belljar_model::{Config, Scope};
+
+use super::*;
+
+fn learnt(rule: &str) -> Learnt {
+    Learnt { what: Rule::allow(rule).unwrap().what, remark: None }
+}
+
+/// What a file allows, as flags would say it.
+#[track_caller]
+fn allowed(text: &str) -> Vec<What> {
+    let config = Config::parse(text, Path::new("/etc/x.toml"), Scope::Operator).unwrap();
+    let policy = config.template("x").unwrap().policy(&config).unwrap();
+    policy.allow.into_iter().map(|rule| rule.what).collect()
+}
+
+const RULES: [&str; 7] = [
+    "GET,POST api.example.com/repos/acme/x",
+    "GET api.example.com:8443/it's",
+    "GET,HEAD api.example.com",
+    "GET http://plain.example/",
+    "GET http://plain.example:8080/a/*",
+    "tcp://10.1.2.3:5432",
+    "GET [2001:db8::1]:8443/",
+];
+
+#[test]
+fn a_file_with_the_sections_has_the_rules() {
+    let rules: Vec<Learnt> = RULES.iter().map(|rule| learnt(rule)).collect();
+    let expect: Vec<What> = rules.iter().map(|rule| rule.what.clone()).collect();
+    let sections = sections(&rules, "x", "run 1");
+    for old in ["", "\n", "[template.x]\nuser = 7", "[template.x]\nuser = 7\n", "# only words\n"] {
+        let new = appended(old, &sections);
+        assert!(new.starts_with(old), "everything else is kept");
+        assert_eq!(allowed(&new), expect, "{new}");
+    }
+    let WebSocket { what, text } = websocket();
+    assert_eq!(allowed(&text), [what]);
+}
+
+struct WebSocket {
+    what: What,
+    text: String,
+}
+
+fn websocket() -> WebSocket {
+    let What::Http(http) = learnt("GET live.example/socket").what else { unreachable!() };
+    let what = What::Http(HttpRule { websocket: true, ..http });
+    let rule = Learnt { what: what.clone(), remark: Some("a remark") };
+    WebSocket { what, text: sections(&[rule], "x", "run 1") }
+}
+
+#[test]
+fn sections_read_well() {
+    let remark = Some("PRIVATE: look twice");
+    let rules = [
+        learnt("GET,POST api.example.com:8443/a"),
+        Learnt { remark, ..learnt("tcp://10.1.2.3:5432") },
+    ];
+    let expect = r#"# learnt from run 1
+[[template."my.box".allow]]
+host = "api.example.com"
+ports = [8443]
+methods = ["GET", "POST"]
+paths = ["/a"]
+
+# learnt from run 1
+# PRIVATE: look twice
+[[template."my.box".allow]]
+tcp = "10.1.2.3:5432"
+"#;
+    assert_eq!(sections(&rules, "my.box", "run 1"), expect);
+}
+
+#[test]
+fn a_list_that_is_there_gets_the_rules() {
+    let rules: Vec<Learnt> = RULES.iter().map(|rule| learnt(rule)).collect();
+    for list in ["[]", "['a.example']", "[\n  'a.example', # why\n]", "[\n  'a.example' # why\n]"] {
+        let old = format!("[template.x]\nallow = {list}\nuser = 7\n");
+        let before = allowed(&old);
+        let place = Config::allow_list(&old, "x").unwrap();
+        let new = listed(&old, &rules, place, "run 1").unwrap();
+        let expect: Vec<What> =
+            before.into_iter().chain(rules.iter().map(|rule| rule.what.clone())).collect();
+        assert_eq!(allowed(&new), expect, "{new}");
+        assert!(new.contains("user = 7") && (!old.contains("why") || new.contains("# why")));
+    }
+    let rule = Learnt { what: websocket().what, remark: None };
+    let place = AllowList { at: 0, needs_comma: false };
+    assert_eq!(listed("", &[rule], place, ""), None, "flags have no word for it");
+}
+
+#[test]
+fn flags_are_what_allow_takes() {
+    let rules: Vec<Learnt> = RULES.iter().map(|rule| learnt(rule)).collect();
+    assert_eq!(flags(&rules), RULES);
+    let What::Http(http) = learnt("GET a.example/1").what else { unreachable!() };
+    let paths = Some(vec!["/1".parse().unwrap(), "/2".parse().unwrap()]);
+    let many = Learnt { what: What::Http(HttpRule { paths, ..http }), remark: None };
+    assert_eq!(flags(&[many]), ["GET a.example/1", "GET a.example/2"]);
+    assert_eq!(shell("GET a.example/it's"), r"'GET a.example/it'\''s'");
+}
+
+#[track_caller]
+fn check(old: Option<&str>, new: &str, expect: &str) {
+    assert_eq!(diff("f", old, new, false), expect);
+}
+
+#[test]
+fn a_diff_shows_the_one_place() {
+    check(None, "a\nb\n", "--- /dev/null\n+++ f\n@@ -0,0 +1,2 @@\n+a\n+b\n");
+    check(Some(""), "a\n", "--- f\n+++ f\n@@ -0,0 +1,1 @@\n+a\n");
+    check(
+        Some("1\n2\n3\n4\n"),
+        "1\n2\n3\n4\n\n5\n",
+        "--- f\n+++ f\n@@ -2,3 +2,5 @@\n 2\n 3\n 4\n+\n+5\n",
+    );
+    check(
+        Some("1\n2"),
+        "1\n2\n3\n",
+        "--- f\n+++ f\n@@ -1,2 +1,3 @@\n 1\n-2\n\\ No newline at end of file\n+2\n+3\n",
+    );
+    check(
+        Some("1\n2\n3\n4\n5\n6\n7\n8\n9\n"),
+        "1\n2\n3\n4\nx\n5\n6\n7\n8\n9\n",
+        "--- f\n+++ f\n@@ -2,6 +2,7 @@\n 2\n 3\n 4\n+x\n 5\n 6\n 7\n",
+    );
+    check(
+        Some("a\nb"),
+        "x\nb",
+        "--- f\n+++ f\n@@ -1,2 +1,2 @@\n-a\n+x\n b\n\\ No newline at end of file\n",
+    );
+}

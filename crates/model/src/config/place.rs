@@ -1,0 +1,77 @@
+//! Where in the text of a file more can be written.
+
+use toml::de::{DeTable, DeValue};
+
+use super::Config;
+
+/// The end of the short list of what a template allows: `allow = [..]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllowList {
+    /// In bytes: behind the last rule and its comma, or behind the bracket if there is none.
+    pub at: usize,
+    /// Whether a comma must come before another rule.
+    pub needs_comma: bool,
+}
+
+impl Config {
+    /// The list of what a template allows, if its file has one; none for `[[template.NAME.allow]]`.
+    pub fn allow_list(text: &str, template: &str) -> Option<AllowList> {
+        let root = DeTable::parse(text).ok()?;
+        let templates = root.get_ref().get("template")?.get_ref().as_table()?;
+        let allow = templates.get(template)?.get_ref().as_table()?.get("allow")?;
+        let DeValue::Array(rules) = allow.get_ref() else { return None };
+        let list = text.get(allow.span())?;
+        if !list.starts_with('[') || !list.ends_with(']') || list.starts_with("[[template") {
+            return None;
+        }
+        let Some(last) = rules.iter().last() else {
+            return Some(AllowList { at: allow.span().start + 1, needs_comma: false });
+        };
+        let end = last.span().end;
+        let rest = text.get(end..)?;
+        match rest.find(|c: char| !c.is_whitespace()) {
+            Some(comma) if rest.get(comma..)?.starts_with(',') => {
+                Some(AllowList { at: end + comma + 1, needs_comma: false })
+            }
+            _ => Some(AllowList { at: end, needs_comma: true }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expect: Option<(&str, bool)>) {
+        let list = Config::allow_list(text, "x").map(|AllowList { at, needs_comma }| {
+            let (before, after) = text.split_at(at);
+            (format!("{before}^{after}"), needs_comma)
+        });
+        let expect = expect.map(|(text, comma)| (text.to_owned(), comma));
+        assert_eq!(list, expect);
+    }
+
+    #[test]
+    fn a_list_of_rules_has_a_place_for_another() {
+        let put = |list: &str| format!("[template.x]\nallow = {list}\nuser = 1\n");
+        let found = |list: &str, at: &str, comma| check(&put(list), Some((&put(at), comma)));
+        found(r#"["a.example"]"#, r#"["a.example"^]"#, true);
+        found(r#"["a.example",]"#, r#"["a.example",^]"#, false);
+        found(r#"["a.example" , ]"#, r#"["a.example" ,^ ]"#, false);
+        found("[]", "[^]", false);
+        found("[\n  'a.example', # ]\n]", "[\n  'a.example',^ # ]\n]", false);
+        found("[\n  'a.example' # ]\n]", "[\n  'a.example'^ # ]\n]", true);
+        found(r#"[{ host = "a]" }, "b"]"#, r#"[{ host = "a]" }, "b"^]"#, true);
+    }
+
+    #[test]
+    fn without_a_list_there_is_none() {
+        check("", None);
+        check("[template.x]\nuser = 1\n", None);
+        check("[template.y]\nallow = ['a']\n", None);
+        check("[[template.x.allow]]\nhost = 'a.example'\npaths = ['/']\n", None);
+        check("[template.x]\nallow = 3\n", None);
+        check("[template.x\n", None);
+    }
+}
