@@ -20,6 +20,9 @@ use rustix::thread::CapabilitySet;
 /// First of the user ids that root gives to its brokers: beside those of its boxes.
 const BROKER_IDS: u32 = 0x7100_0000;
 
+/// More than a broker can use: a few for each connection that it takes at once.
+const MAX_FILES: u64 = 4096;
+
 /// Locks this process in, for good. Returns what the operator should know about the result.
 ///
 /// The process must have one thread: what follows holds for a thread and those it starts.
@@ -32,6 +35,7 @@ pub(crate) fn enter() -> anyhow::Result<Vec<String>> {
     let abi = landlock::abi().context(no_landlock)?;
     let rules = no_files(abi).context(no_landlock)?;
     let remarks = lock_memory(&std::fs::read_to_string("/proc/swaps").unwrap_or_default());
+    allow_descriptors();
     become_nobody().context("give up every right")?;
     leave_no_image().context("forbid images of the memory")?;
     rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
@@ -67,6 +71,16 @@ fn lock_memory(swaps: &str) -> Vec<String> {
         "the broker's memory could not be locked, so secrets may reach the swap: raise `ulimit -l` to unlimited, or encrypt the swap"
             .to_owned(),
     ]
+}
+
+/// As many descriptors as there may be: a box could use up the usual thousand.
+fn allow_descriptors() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let most = limit.maximum.map_or(MAX_FILES, |most| most.min(MAX_FILES));
+    if limit.current.is_some_and(|current| current < most) {
+        let raised = Rlimit { current: Some(most), maximum: Some(most) };
+        rustix::process::setrlimit(Resource::Nofile, raised).ok(); // then fewer are served at once
+    }
 }
 
 /// Root becomes a user whom nobody else is; everybody loses capabilities.

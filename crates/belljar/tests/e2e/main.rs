@@ -20,6 +20,8 @@ mod net;
 #[cfg(test)]
 mod net_cli;
 #[cfg(test)]
+mod outage;
+#[cfg(test)]
 mod python_verifier;
 #[cfg(test)]
 mod run;

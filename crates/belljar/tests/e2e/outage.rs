@@ -1,0 +1,75 @@
+//! A broker that is gone or flooded: the box is dark, or waits, and nothing else opens.
+
+use belljar_testkit::{Authority, Lab, Upstream, descendants, kill};
+
+use crate::lab;
+
+/// A lab whose default template reaches one echoing server, `api.example.com`.
+fn site() -> (Lab, Upstream) {
+    let (lab, authority) = (lab(), Authority::new());
+    let upstream = Upstream::echo(&authority, &["api.example.com"]);
+    let rule = format!(
+        "[template.default]\nnet = \"restricted\"\n[[template.default.allow]]\n\
+         host = \"api.example.com\"\nconnect = \"{}\"\n",
+        upstream.address()
+    );
+    lab.configure_for(&authority, &rule);
+    (lab, upstream)
+}
+
+/// The broker beneath a supervisor, by the name that it runs under.
+fn broker_of(supervisor: i32) -> i32 {
+    let is_broker = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.starts_with(b"belljar-broker")
+    };
+    let mut found = descendants(supervisor).into_iter().map(|(pid, _)| pid).filter(is_broker);
+    found.next().expect("a broker")
+}
+
+#[test]
+fn a32_without_its_broker_a_box_is_dark() {
+    let (lab, upstream) = site();
+    let at = "--resolve api.example.com:443:203.0.113.1 https://api.example.com/";
+    // The same address all the time, so that the connection itself is what is refused.
+    let script = format!(
+        "open() {{ for port in 53 80 443; do (: < /dev/tcp/203.0.113.9/$port) 2> /dev/null && echo $port; done; }}; \
+         echo open $(open); \
+         while :; do curl -sS -m 20 -o /dev/null {at}; said=$?; [ $said = 0 ] || break; echo up; sleep 0.1; done; \
+         echo down $said; curl -sS -o /dev/null https://api.example.com/; echo name $?; echo open $(open)"
+    );
+    let live = lab.bash(&script).start();
+    live.says("up\nup\n");
+    kill(broker_of(live.pid()));
+    let ended = live.wait();
+    let out = ended.expect(0);
+    assert!(out.starts_with("open 53 80 443\nup\n"), "{out}");
+    // 7 is a refused connection; the one that was under way may have been broken off instead.
+    let down = out.lines().find(|line| line.starts_with("down")).expect("an end");
+    assert!(!down.ends_with(" 28"), "refused at once, not waited for: {out}");
+    assert!(out.ends_with("name 6\nopen"), "no name, no port: {out}");
+    assert!(ended.err().contains("had no network"), "{}", ended.err());
+    let before = upstream.received().len();
+    let again = lab.bash(&format!("curl -sS -o /dev/null {at}; echo $?")).run();
+    assert_eq!(again.expect(0), "0", "the next box has a broker of its own: {}", again.err());
+    assert_eq!(upstream.received().len(), before + 1);
+}
+
+#[test]
+fn a32_a_broker_without_descriptors_serves_again_when_it_has_some() {
+    let (lab, upstream) = site();
+    let script = "hold() { for i in $(seq 100); do exec {fd}<>/dev/tcp/203.0.113.1/443; done; sleep 5; }; \
+         hold & hold & hold & sleep 2; \
+         curl -sS -m 2 -o /dev/null https://api.example.com/flooded; echo flooded $?; \
+         curl -sS -m 2 -o /dev/null https://other.example.com/; echo other $?; \
+         wait; curl -sS -m 30 -o /dev/null https://api.example.com/after; echo after $?";
+    let options = ["run", "--files", "160", "--", "bash", "-c", script];
+    let program = lab.belljar(options).through(["prlimit", "--nofile=160:160"]);
+    let ended = program.run();
+    let out = ended.expect(0);
+    assert!(out.ends_with("after 0"), "{out} {}", ended.err());
+    assert!(!out.contains("flooded 0"), "it was not out of descriptors at all: {out}");
+    assert!(out.contains("other 6"), "what no rule names stays out: {out}");
+    let paths: Vec<String> = upstream.received().into_iter().map(|r| r.path).collect();
+    assert_eq!(paths, ["/after"]);
+}
