@@ -5,16 +5,20 @@
 //! the goals stand there as data, as in `docs/specification.md`.
 
 mod append;
+mod broker;
 mod creates;
 mod density;
+mod download;
 mod lab;
 mod ledger;
+mod net;
 mod peers;
 mod procs;
 mod profile;
 mod reopen;
 mod report;
 mod start;
+mod start_net;
 mod stats;
 mod verify;
 
@@ -33,15 +37,18 @@ Our numbers beside those of our peers, measured in one run; written to bench/<da
 Usage: cargo xtask bench [NAME…] [--bin FILE] [--seconds N] [--no-install] [--profile start]
 
   NAME            which benches; all of them if none is given
-                    start    one box for /bin/true, the whole process
-                    creates  boxes per second on two cores, and that nothing is left behind
-                    density  private memory of an idle box when there are 200
-                    append   durable appends to the ledger per second, 64 writers at once
-                    verify   verify, also deep, of a ledger of 1,000,000 events
-                    reopen   open a ledger of 1,000,000 events and append one
+                    start      one box for /bin/true, the whole process
+                    start-net  the same with a rule for the network, the broker ready
+                    creates    boxes per second on two cores, and that nothing is left behind
+                    density    private memory of an idle box when there are 200
+                    broker     HTTPS requests through the broker: processor time, latency, rate
+                    download   1 GiB through the broker, scrubbed for 20 secrets; memory meanwhile
+                    append     durable appends to the ledger per second, 64 writers at once
+                    verify     verify, also deep, of a ledger of 1,000,000 events
+                    reopen     open a ledger of 1,000,000 events and append one
   --bin FILE      measure this belljar instead of building one
-  --seconds N     time budget of one bench (start, verify, reopen: all rounds, 30;
-                  creates: one turn, 10; append: one turn, 5)
+  --seconds N     time budget of one bench (start, start-net, verify, reopen: all rounds,
+                  30; creates: one turn, 10; append, broker: one turn, 5)
   --no-install    measure only against peers that are already here
   --profile start do not measure; show where the time of one start goes (needs strace)
 
@@ -56,8 +63,11 @@ struct Bench {
 
 const BENCHES: &[Bench] = &[
     Bench { name: "start", run: start::run },
+    Bench { name: "start-net", run: start_net::run },
     Bench { name: "creates", run: creates::run },
     Bench { name: "density", run: density::run },
+    Bench { name: "broker", run: broker::run },
+    Bench { name: "download", run: download::run },
     Bench { name: "append", run: append::run },
     Bench { name: "verify", run: verify::run },
     Bench { name: "reopen", run: reopen::run },
@@ -129,7 +139,8 @@ mod tests {
         let error = choose(&["stat".to_owned()]).err().unwrap().to_string();
         assert_eq!(
             error,
-            "no bench `stat`; there are start, creates, density, append, verify, reopen"
+            "no bench `stat`; there are start, start-net, creates, density, broker, download, \
+             append, verify, reopen"
         );
     }
 }

@@ -80,8 +80,13 @@ impl Lab {
 
     /// Our own contender.
     pub(super) fn box_for(&self, payload: &[&str]) -> Command {
+        self.box_with(&["--net", "none"], payload)
+    }
+
+    /// The same with other options.
+    pub(super) fn box_with(&self, options: &[&str], payload: &[&str]) -> Command {
         let mut command = as_from_a_shell(&self.belljar);
-        command.args(["run", "--net", "none", "--"]).args(payload);
+        command.arg("run").args(options).arg("--").args(payload);
         command.env("BELLJAR_HOME", &self.state).current_dir(&self.workspace);
         command
     }

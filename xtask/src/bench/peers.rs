@@ -29,7 +29,13 @@ pub(super) enum Peer {
 }
 
 /// Pinned, so that two runs compare with the same thing.
-const NPM: [&str; 2] = ["@anthropic-ai/sandbox-runtime@0.0.78", "@openai/codex@0.166.0"];
+const NPM: [&str; 3] =
+    ["@anthropic-ai/sandbox-runtime@0.0.78", "@openai/codex@0.166.0", "node@22.23.3"];
+/// Newer than some distributions have; srt needs it.
+const NODE: &str = "node_modules/node/bin/node";
+/// The newest that runs on Python 3.11.
+const MITMPROXY: &str = "mitmproxy==11.0.2";
+const MITMDUMP: &str = "mitmproxy/bin/mitmdump";
 const SRT: &str = "node_modules/@anthropic-ai/sandbox-runtime/dist/cli.js";
 const CODEX: &str =
     "node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex";
@@ -38,7 +44,8 @@ const DEBIAN: &[Package] = &[
     Package { name: "bubblewrap", program: "bwrap", why: "the reference" },
     Package { name: "runc", program: "runc", why: "a peer" },
     Package { name: "firejail", program: "firejail", why: "a peer" },
-    Package { name: "nodejs", program: "node", why: "runs srt" },
+    Package { name: "nodejs", program: "node", why: "runs npm, which installs srt and codex" },
+    Package { name: "python3-venv", program: "python3", why: "holds mitmproxy" },
     Package { name: "socat", program: "socat", why: "srt asks for it" },
     Package { name: "ripgrep", program: "rg", why: "srt asks for it" },
     Package { name: "strace", program: "strace", why: "--profile" },
@@ -51,7 +58,10 @@ pub(super) fn install() -> Result<()> {
     }
     let dir = peers_dir()?;
     std::fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
-    if dir.join(SRT).exists() && dir.join(CODEX).exists() {
+    if let Err(error) = install_mitmproxy(&dir) {
+        println!("{error:#}");
+    }
+    if [SRT, CODEX, NODE].iter().all(|file| dir.join(file).exists()) {
         return Ok(());
     }
     if which("npm").is_none() {
@@ -66,6 +76,20 @@ pub(super) fn install() -> Result<()> {
         println!("{error:#}");
     }
     Ok(())
+}
+
+fn install_mitmproxy(dir: &Path) -> Result<()> {
+    if dir.join(MITMDUMP).exists() {
+        return Ok(());
+    }
+    let venv = dir.join("mitmproxy");
+    run(program("python3").args(["-m", "venv"]).arg(&venv))?;
+    run(program(venv.join("bin/pip")).args(["install", "--quiet", MITMPROXY]))
+}
+
+/// mitmproxy without a screen.
+pub(super) fn mitmdump(lab: &Lab) -> PathBuf {
+    lab.peers.join(MITMDUMP)
 }
 
 impl Peer {
@@ -83,14 +107,7 @@ impl Peer {
 
     /// Tries one box. The reason why it is absent is for a person to read.
     pub(super) fn try_out(self, lab: &Lab) -> Result<(), String> {
-        let mut command =
-            self.command(lab, &["/bin/true"]).map_err(|error| format!("{error:#}"))?;
-        let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&output.stderr);
-        Err(said.trim().lines().last().unwrap_or("it failed and said nothing").to_owned())
+        try_once(self.command(lab, &["/bin/true"]).map_err(|error| format!("{error:#}"))?)
     }
 
     /// The command for one box in which `payload` runs.
@@ -102,9 +119,19 @@ impl Peer {
             Self::Runc => runc(lab, payload),
             Self::Firejail => Ok(firejail(lab, payload)),
             Self::Codex => Ok(codex(lab, payload)),
-            Self::Srt => srt(lab, payload),
+            Self::Srt => srt(lab, payload, &[]),
         }
     }
+}
+
+/// Why a contender does not work here, if it does not.
+pub(super) fn try_once(mut command: Command) -> Result<(), String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(said.trim().lines().last().unwrap_or("it failed and said nothing").to_owned())
 }
 
 fn at(lab: &Lab, program: impl AsRef<std::ffi::OsStr>) -> Command {
@@ -166,16 +193,17 @@ fn codex(lab: &Lab, payload: &[&str]) -> Command {
     command
 }
 
-fn srt(lab: &Lab, payload: &[&str]) -> Result<Command> {
-    let settings = lab.scratch.join("srt.json");
+/// srt with a proxy for these domains, or with no network.
+pub(super) fn srt(lab: &Lab, payload: &[&str], domains: &[&str]) -> Result<Command> {
+    let settings = lab.scratch.join(format!("srt-{}.json", domains.len()));
     if !settings.exists() {
-        let nothing = json!({
-            "network": { "allowedDomains": [], "deniedDomains": [] },
+        let words = json!({
+            "network": { "allowedDomains": domains, "deniedDomains": [] },
             "filesystem": { "denyRead": [], "allowWrite": ["."], "denyWrite": [] },
         });
-        std::fs::write(&settings, nothing.to_string())?;
+        std::fs::write(&settings, words.to_string())?;
     }
-    let mut command = at(lab, "node");
+    let mut command = at(lab, lab.peers.join(NODE));
     command.arg(lab.peers.join(SRT)).arg("-s").arg(settings).args(payload);
     command.env("HOME", lab.peers.join("home"));
     Ok(command)
@@ -264,5 +292,6 @@ pub(super) fn versions() -> String {
         text.lines().next().map(str::to_owned)
     };
     let debian = ["bwrap", "runc", "firejail"].iter().filter_map(first_line);
-    debian.chain(NPM.map(str::to_owned)).collect::<Vec<_>>().join("; ")
+    let pinned = NPM.into_iter().chain([MITMPROXY]).map(str::to_owned);
+    debian.chain(pinned).collect::<Vec<_>>().join("; ")
 }

@@ -50,6 +50,32 @@ pub(super) fn below(all: &BTreeMap<u32, Process>, ancestor: u32) -> Vec<u32> {
     found
 }
 
+/// Processor time that a process has used, all its threads, in microseconds; nothing if it ended.
+pub(super) fn cpu_micros(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut times = rest.split_whitespace().skip(11).map(str::parse::<f64>);
+    let ticks = times.next()?.ok()? + times.next()?.ok()?;
+    Some(ticks * 1e6 / TICKS_PER_SECOND)
+}
+
+/// What `/proc` counts processor time in, on every Linux that there is.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Memory of a process that is in RAM, in KiB; nothing if it ended.
+pub(super) fn resident_kib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether a process is in no other pid namespace than we, so in no box.
+pub(super) fn shares_our_pids(pid: u32) -> bool {
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let ours = namespace("self");
+    ours.is_some() && ours == namespace(&pid.to_string())
+}
+
 /// Memory of a process in KiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Memory {
