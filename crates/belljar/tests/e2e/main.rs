@@ -16,6 +16,7 @@ mod jail;
 mod ledger;
 #[cfg(test)]
 mod limits;
+#[cfg(test)]
 mod net;
 #[cfg(test)]
 mod net_cli;
