@@ -70,7 +70,7 @@ pub(crate) struct RunArgs {
     /// overlay: hold changes back for review; direct: take over what is harmless at the end; read-only
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<Mode>,
-    /// none (the only one so far), restricted, full
+    /// none; restricted: what rules allow; full: everything public [default: none, or restricted with --allow or --secret]
     #[arg(long, value_name = "NET")]
     pub(crate) net: Option<Net>,
     /// Let the box reach a host (GET,POST https://HOST:PORT/path/**), tcp://HOST:PORT, host-port:PORT or a preset such as pypi

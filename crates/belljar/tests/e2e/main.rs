@@ -11,6 +11,8 @@ mod compat;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+mod guides;
+#[cfg(test)]
 mod jail;
 #[cfg(test)]
 mod ledger;

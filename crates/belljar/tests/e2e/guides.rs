@@ -1,0 +1,130 @@
+//! The guides of the network and of secrets, executed: each block of commands is run as it stands, and
+//! the block of text behind it says what comes out, line by line.
+//!
+//! `…` stands for anything within a line. A block of TOML that begins with the name of a file is that
+//! file. The guides' server is an echo on loopback.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use belljar_testkit::{Authority, Lab, Upstream};
+
+use crate::lab;
+
+/// Where the guides say that their server is.
+const SERVER: &str = "127.0.0.1:8443";
+/// The first line of a block that is the operator's file.
+const FILE: &str = "# ~/.config/belljar/belljar.toml\n";
+
+/// A piece of a guide.
+#[derive(Debug, PartialEq, Eq)]
+enum Block<'a> {
+    Commands(&'a str),
+    Output(&'a str),
+    File(&'a str),
+}
+
+fn blocks(guide: &str) -> Vec<Block<'_>> {
+    let mut blocks = Vec::new();
+    for (index, part) in guide.split("```").enumerate() {
+        let Some((language, text)) = part.split_once('\n') else { continue };
+        match (index % 2, language) {
+            (1, "sh") => blocks.push(Block::Commands(text)),
+            (1, "text") => blocks.push(Block::Output(text)),
+            (1, "toml") if text.starts_with(FILE) => blocks.push(Block::File(text)),
+            _ => {}
+        }
+    }
+    blocks
+}
+
+/// Whether a line begins with one piece, ends with another, and has the rest between, in order.
+fn fits(pattern: &str, line: &str) -> bool {
+    let pieces: Vec<&str> = pattern.split('…').collect();
+    let [first, middle @ .., last] = pieces.as_slice() else { return line == pattern };
+    let inside = line.strip_prefix(first).and_then(|rest| rest.strip_suffix(last));
+    let Some(mut rest) = inside else { return false };
+    middle.iter().all(|piece| match rest.split_once(piece) {
+        Some((_, behind)) => {
+            rest = behind;
+            true
+        }
+        None => false,
+    })
+}
+
+/// Each line of the pattern must come, in this order; others may come between.
+#[track_caller]
+fn assert_fits(commands: &str, patterns: &str, output: &str) {
+    let mut lines = output.lines();
+    for pattern in patterns.lines().filter(|pattern| !pattern.is_empty() && *pattern != "…") {
+        let found = lines.any(|line| fits(pattern, line));
+        assert!(found, "no {pattern:?} (in its place) of\n{commands}\nin\n{output}");
+    }
+}
+
+/// Runs a guide; how many blocks of commands it had.
+#[track_caller]
+fn execute(lab: &Lab, guide: &str) -> usize {
+    let authority = Authority::new();
+    let upstream = Upstream::echo(&authority, &["api.corp.example"]);
+    fs::write(lab.home().join("corp.pem"), authority.pem()).unwrap();
+    let bin = lab.dir().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let belljar = belljar_testkit::belljar(env!("CARGO_BIN_EXE_belljar"));
+    symlink(belljar, bin.join("belljar")).unwrap();
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display());
+    let (mut count, mut blocks) = (0, blocks(guide).into_iter().peekable());
+    while let Some(block) = blocks.next() {
+        match block {
+            Block::File(text) => {
+                assert!(text.contains(SERVER), "the guide's server");
+                lab.configure(&text.replace(SERVER, &upstream.address().to_string()));
+            }
+            Block::Output(text) => panic!("no commands stand before\n{text}"),
+            Block::Commands(commands) => {
+                count += 1;
+                let script = format!("exec 2>&1\n{commands}");
+                let bash = lab.program("bash").args(["-c", &script]).env("PATH", &path);
+                let ended = bash.run();
+                match blocks.next_if(|next| matches!(next, Block::Output(_))) {
+                    Some(Block::Output(patterns)) => {
+                        assert_fits(commands, patterns, &ended.out());
+                    }
+                    _ => {
+                        assert_eq!(ended.code(), 0, "{commands}\n{}", ended.out());
+                    }
+                }
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn the_guide_of_the_network_does_what_it_says() {
+    let count = execute(&lab(), include_str!("../../../../docs/guide/network.md"));
+    assert!(count >= 6, "{count} blocks");
+}
+
+#[test]
+fn the_guide_of_secrets_does_what_it_says() {
+    let lab = lab();
+    let count = execute(&lab, include_str!("../../../../docs/guide/secrets.md"));
+    assert!(count >= 6, "{count} blocks");
+}
+
+#[test]
+fn a_guide_that_is_wrong_is_found_out() {
+    assert!(fits("a…c", "abc") && fits("…", "") && fits("a…b…", "a b c") && fits("a", "a"));
+    assert!(!fits("a…c", "abcd") && !fits("a…b…d", "a d") && !fits("a", "ab"));
+    let guide = "x\n```sh\nbelljar --version\n```\n```text\nbelljar 0…\n```\n```toml\nx = 1\n```\n";
+    let expect = [Block::Commands("belljar --version\n"), Block::Output("belljar 0…\n")];
+    assert_eq!(blocks(guide), expect);
+    assert_eq!(execute(&lab(), guide), 1);
+    for wrong in [guide.replace("0…", "9…"), "```sh\nexit 3\n```\n".to_owned()] {
+        let lab = lab();
+        let run = std::panic::AssertUnwindSafe(|| execute(&lab, &wrong));
+        assert!(std::panic::catch_unwind(run).is_err(), "{wrong}");
+    }
+}
