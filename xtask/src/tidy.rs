@@ -72,6 +72,8 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let files = tree(root)?;
     let metadata = read(cargo().args(["metadata", "--format-version=1", "--locked"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo metadata")?;
+    let everything = ["tree", "--workspace", "--locked", "--edges=all", "--prefix=none"];
+    let built = read(cargo().args(everything)).context("list what is built")?;
     let deny = std::fs::read_to_string(root.join("deny.toml")).context("read deny.toml")?;
 
     let mut complaints = Vec::new();
@@ -80,7 +82,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     complaints.extend(threats::check(&files));
     complaints.extend(links::check(&files));
     complaints.extend(crates::check(&metadata)?);
-    complaints.extend(licences::check(&metadata, &deny)?);
+    complaints.extend(licences::check(&metadata, &deny, &built)?);
     if complaints.is_empty() {
         println!("tidy: {} files and their packages are in order", files.len());
         return Ok(());

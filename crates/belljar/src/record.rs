@@ -35,6 +35,8 @@ pub(crate) struct Journal {
 pub(crate) struct Plan<'a> {
     pub(crate) record: &'a RunRecord,
     pub(crate) template: &'a Template,
+    /// The hash of what its network may, with its secrets' declarations; see [`policy`].
+    pub(crate) network: Option<Digest>,
     pub(crate) sources: &'a [Source],
     pub(crate) argv: &'a [OsString],
     pub(crate) env: &'a [(OsString, OsString)],
@@ -220,10 +222,10 @@ pub(crate) fn settle(
 }
 
 fn created(ledger: &Ledger, plan: &Plan<'_>) -> anyhow::Result<RunCreated> {
-    let Plan { record, template, argv, env, .. } = plan;
+    let Plan { record, template, network, argv, env, .. } = plan;
     let command: Vec<&[u8]> = argv.iter().map(|word| word.as_bytes()).collect();
     let command = command.join(&0);
-    let policy = policy(template);
+    let policy = policy(template, *network);
     let command = match template.record {
         Record::Bodies => ledger.keep(policy, &mut command.as_slice())?,
         Record::Hashes | Record::None => Body::hash_of(&command)?,
@@ -245,11 +247,12 @@ fn created(ledger: &Ledger, plan: &Plan<'_>) -> anyhow::Result<RunCreated> {
 
 /// The hash of everything that decides what the box may do. Of variables only the names are part of it:
 /// a hash that anybody may see would let them guess a short value.
-pub(crate) fn policy(template: &Template) -> Digest {
+pub(crate) fn policy(template: &Template, network: Option<Digest>) -> Digest {
     let named = |variable: &EnvVar| EnvVar::new(variable.name(), None).ok();
     let env = template.env.iter().filter_map(named).collect();
     let template = Template { env, ..template.clone() };
-    Digest::of(&[b"belljar policy 1\0", template.to_toml().as_bytes()])
+    let network = network.map_or_else(Vec::new, |digest| digest.as_bytes().to_vec());
+    Digest::of(&[b"belljar policy 2\0", template.to_toml().as_bytes(), b"\0", &network])
 }
 
 fn limits(template: &Template) -> Vec<String> {
@@ -297,10 +300,12 @@ mod tests {
             env: env.iter().map(|text| text.parse().unwrap()).collect(),
             ..Template::default()
         };
-        let policy = |env: &[&str]| policy(&with(env));
+        let policy = |env: &[&str]| policy(&with(env), None);
         assert_eq!(policy(&["PIN=1234"]), policy(&["PIN=9999"]));
         assert_ne!(policy(&["PIN=1234"]), policy(&["OTHER=1234"]), "the names count");
         let user = Template { user: 0, ..with(&[]) };
-        assert_ne!(super::policy(&user), policy(&[]), "and so does all else");
+        assert_ne!(super::policy(&user, None), policy(&[]), "and so does all else");
+        let network = Some(Digest::of(&[b"rules"]));
+        assert_ne!(super::policy(&with(&[]), network), policy(&[]), "and the network");
     }
 }

@@ -1,6 +1,8 @@
 //! Servers of the world outside: real TLS on loopback, with an authority of the test's own. They keep
 //! what they were sent.
 
+mod websocket;
+
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
@@ -159,6 +161,21 @@ impl Upstream {
         Self::start(Some(authority.server(hosts)), Arc::new(handler))
     }
 
+    /// A WebSocket server of these names; see [`websocket`].
+    pub fn websocket(authority: &Authority, hosts: &[&str]) -> Self {
+        let mut config = (*authority.server(hosts)).clone();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Self::listen(move |stream, received| {
+            let (acceptor, received) = (acceptor.clone(), Arc::clone(received));
+            async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let keep = |it| received.lock().unwrap_or_else(PoisonError::into_inner).push(it);
+                websocket::serve(stream, keep).await.ok(); // a client that breaks off is its test's
+            }
+        })
+    }
+
     /// The same without TLS.
     pub fn plain<H>(handler: H) -> Self
     where
@@ -178,19 +195,31 @@ impl Upstream {
     }
 
     fn start(tls: Option<Arc<ServerConfig>>, handler: Arc<Handler>) -> Self {
+        let tls = tls.map(TlsAcceptor::from);
+        Self::listen(move |stream, received| {
+            let (tls, handler) = (tls.clone(), Arc::clone(&handler));
+            let server = Server { tls, handler, received: Arc::clone(received) };
+            server.accept(stream)
+        })
+    }
+
+    fn listen<F, S>(mut serve: S) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+        S: FnMut(tokio::net::TcpStream, &Arc<Mutex<Vec<Received>>>) -> F + Send + 'static,
+    {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let address = listener.local_addr().expect("its address");
         listener.set_nonblocking(true).expect("a socket that does not block");
         let received = Arc::new(Mutex::new(Vec::new()));
-        let server = Server { tls: tls.map(TlsAcceptor::from), handler, received };
-        let received = Arc::clone(&server.received);
+        let kept = Arc::clone(&received);
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async move {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
                 loop {
                     if let Ok((stream, _)) = listener.accept().await {
-                        tokio::spawn(server.clone().accept(stream));
+                        tokio::spawn(serve(stream, &kept));
                     }
                 }
             });

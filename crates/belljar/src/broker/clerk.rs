@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use belljar_broker::record::{Heard, MAX_MESSAGE, Saying, Verdict, Word};
+use belljar_broker::record::{Decided, Heard, MAX_MESSAGE, Saying, Verdict, Word};
 use belljar_init::wire;
 use belljar_ledger::{
     Actor, AlarmRaised, BudgetSpent, DnsDecided, Draft, Event, Ledger, Receipt, RecordError,
@@ -118,13 +118,12 @@ impl Account {
         for word in sayings.iter().flat_map(|saying| &saying.words) {
             match word {
                 Word::Dns { name, verdict: Verdict::Deny, reason, .. } => {
-                    self.deny(format!("{name}: {reason}"));
+                    self.deny(told(reason, name, name));
                 }
                 Word::Decided(decided) if decided.verdict == Verdict::Deny => {
-                    let belljar_broker::record::Decided {
-                        method, scheme, host, path, reason, ..
-                    } = decided;
-                    self.deny(format!("{method} {scheme}://{host}{path}: {reason}"));
+                    let Decided { method, scheme, host, path, reason, .. } = decided;
+                    let request = format!("{method} {scheme}://{host}{path}");
+                    self.deny(told(reason, host, &request));
                 }
                 Word::Alarm { alarm, detail } if self.alarms.len() < LISTED => {
                     let line = format!("{alarm}: {detail}");
@@ -148,6 +147,12 @@ impl Account {
             self.more += 1;
         }
     }
+}
+
+/// A reason without the word for programs, and with what it is about if it does not say that itself.
+fn told(reason: &str, about: &str, what: &str) -> String {
+    let reason = reason.split_once(": ").map_or(reason, |(_, told)| told);
+    if reason.contains(about) { reason.to_owned() } else { format!("{what}: {reason}") }
 }
 
 /// What the ledger has of a word.

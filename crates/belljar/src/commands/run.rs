@@ -142,7 +142,8 @@ fn in_box(
     let layers = request.workspace.as_ref().and_then(|workspace| workspace.layers.as_deref());
     let interactive = request.terminal.is_some();
     let (record, template) = (&run.record, &request.template);
-    let plan = Plan { record, template, sources, argv: &request.argv, env: &request.env };
+    let network = outside.map(Outside::policy);
+    let plan = Plan { record, template, network, sources, argv: &request.argv, env: &request.env };
     let begin = |layers: &[LayerState]| Journal::begin(state, &plan, layers);
     // What can fail does so before there is anything to take back.
     let mut tape = Tape::new(template.record, &run.dir).code(NO_BOX)?;
@@ -205,11 +206,12 @@ fn in_box(
     let (finished, remains) = finished.code(NO_BOX).inspect_err(|failure| {
         journal.failed(&failure.error).ok(); // see above
     })?;
-    let outputs = tape.finish(journal.ledger(), record::policy(template)).unwrap_or_else(|error| {
-        print::note("what the program wrote is not on record; how it ended will be:");
-        print::error(&error);
-        [None, None]
-    });
+    let outputs =
+        tape.finish(journal.ledger(), record::policy(template, network)).unwrap_or_else(|error| {
+            print::note("what the program wrote is not on record; how it ended will be:");
+            print::error(&error);
+            [None, None]
+        });
     Ok(Ended { finished, outputs, journal, remains, setup, account })
 }
 

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use belljar_box::{NetRequest, Running, Trust};
 use belljar_broker::rules::Rules;
 use belljar_broker::setup::Hello;
-use belljar_ledger::Ledger;
+use belljar_ledger::{Digest, Ledger};
 use belljar_model::net::{Policy, Tls};
 use belljar_model::{Config, Net, RunId, Template};
 
@@ -28,6 +28,7 @@ pub(super) struct Outlet {
 #[derive(Debug)]
 pub(super) struct Outside {
     broker: Broker,
+    policy: Digest,
     ports: Vec<u16>,
     any_port: bool,
     and_the_hosts: bool,
@@ -58,16 +59,23 @@ impl Outlet {
     /// Starts the broker, which gets ready while the box is prepared.
     pub(super) fn open(self) -> anyhow::Result<Outside> {
         let Self { policy, beyond, sealed } = self;
+        // The presets and declarations that the template only names are part of this.
+        let hash = Digest::of(&[&serde_json::to_vec(&policy)?]);
         let ports = Rules::new(&policy).ports().into_iter().collect();
         let any_port = policy.net == Net::Full;
         let passes = policy.allow.iter().filter_map(|rule| rule.http());
         let and_the_hosts = any_port || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
         let broker = Broker::start(policy, beyond, sealed.as_ref())?;
-        Ok(Outside { broker, ports, any_port, and_the_hosts })
+        Ok(Outside { broker, policy: hash, ports, any_port, and_the_hosts })
     }
 }
 
 impl Outside {
+    /// The hash of what it may.
+    pub(super) const fn policy(&self) -> Digest {
+        self.policy
+    }
+
     /// What the box is told, once the broker is ready; placeholders go into its environment.
     pub(super) fn request(
         &self,

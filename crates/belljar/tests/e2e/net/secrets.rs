@@ -87,3 +87,62 @@ fn a_secret_that_is_not_set_is_a_clear_error() {
         .run()
         .complains(2, "belljar secret set token");
 }
+
+/// A client of a WebSocket in plain Python: shows the token, prints what it hears, and says one message.
+const WEBSOCKET: &str = r#"
+import os, socket, ssl, sys
+def frame(text):
+    mask = os.urandom(4)
+    body = bytes(byte ^ mask[at % 4] for at, byte in enumerate(text))
+    return bytes([0x81, 0x80 | len(text)]) + mask + body
+def hear(stream):
+    text = b""
+    while True:
+        first, length = stream.read(2)
+        text += stream.read(length)
+        if first & 0x80:
+            return text.decode()
+raw = socket.create_connection(("api.example.com", 443))
+tls = ssl.create_default_context().wrap_socket(raw, server_hostname="api.example.com")
+tls.sendall((
+    "GET /live HTTP/1.1\r\nHost: api.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    "Authorization: Bearer " + os.environ["TOKEN"] + "\r\n\r\n").encode())
+stream = tls.makefile("rb")
+status = stream.readline().decode().split()[1]
+while stream.readline().strip():
+    pass
+print(status)
+if status == "101":
+    print(hear(stream))
+    tls.sendall(frame(sys.argv[1].encode().replace(b"TOKEN", os.environ["TOKEN"].encode())))
+    print(hear(stream))
+"#;
+
+#[test]
+fn a27_messages_of_a_websocket_are_looked_into_both_ways() {
+    let authority = Authority::new();
+    let upstream = Upstream::websocket(&authority, &["api.example.com"]);
+    let lab = with_secret("\"header:authorization\"", &upstream, &authority);
+    lab.write("client.py", WEBSOCKET);
+    let run = |message: &str| {
+        let script = format!("python3 client.py {message}");
+        lab.bash(&script).run()
+    };
+    // No rule speaks of WebSockets yet.
+    assert_eq!(run("hello").expect(0), "403");
+    let file = lab.home().join(".config/belljar/belljar.toml");
+    let rules = std::fs::read_to_string(&file).unwrap();
+    let rules =
+        rules.replace("secrets = [\"token\"]\n\n", "secrets = [\"token\"]\nwebsocket = true\n\n");
+    std::fs::write(&file, rules).unwrap();
+    assert_eq!(run("hello").expect(0), "101\nBearer [belljar:token]\nhello");
+    let shown = upstream.received();
+    assert_eq!(
+        shown.last().unwrap().header("authorization"),
+        Some(format!("Bearer {REAL}").as_str())
+    );
+    let stopped = run("say-TOKEN-aloud");
+    assert_ne!(stopped.code(), 0, "{}", stopped.out());
+    assert!(stopped.err().contains("alarm: placeholder-elsewhere"), "{}", stopped.err());
+}

@@ -1,0 +1,72 @@
+//! A WebSocket server that greets with the credentials it was shown, and then says back what it hears.
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use super::Received;
+
+/// Serves one connection: its head as a request, and the messages of the box, unmasked.
+pub(super) async fn serve<S>(mut stream: S, mut keep: impl FnMut(Received)) -> std::io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    let received = parse(&String::from_utf8_lossy(&head));
+    let shown = received.header("authorization").unwrap_or("nothing").to_owned();
+    keep(received);
+    stream
+        .write_all(
+            b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+              sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n",
+        )
+        .await?;
+    // In two fragments, so that what is looked for is not in one of them.
+    let (first, second) = shown.as_bytes().split_at(shown.len() / 2);
+    frame(&mut stream, 0x01, first).await?;
+    frame(&mut stream, 0x80, second).await?;
+    loop {
+        let message = unmasked(&mut stream).await?;
+        frame(&mut stream, 0x81, &message).await?;
+    }
+}
+
+async fn frame<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    first: u8,
+    text: &[u8],
+) -> std::io::Result<()> {
+    let length = u8::try_from(text.len()).ok().filter(|length| *length < 126);
+    let length = length.expect("a short message");
+    stream.write_all(&[&[first, length], text].concat()).await?;
+    stream.flush().await
+}
+
+async fn unmasked<S: AsyncRead + Unpin>(stream: &mut S) -> std::io::Result<Vec<u8>> {
+    let mut head = [0; 6];
+    stream.read_exact(&mut head).await?;
+    let [_, length, mask @ ..] = head;
+    assert!(length & 0x80 != 0, "a client masks");
+    let mut text = vec![0; usize::from(length & 0x7f)];
+    stream.read_exact(&mut text).await?;
+    text.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
+    Ok(text)
+}
+
+fn parse(head: &str) -> Received {
+    let mut lines = head.lines();
+    let mut first = lines.next().unwrap_or_default().split(' ').map(str::to_owned);
+    let headers = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()));
+    Received {
+        method: first.next().unwrap_or_default(),
+        path: first.next().unwrap_or_default(),
+        version: first.next().unwrap_or_default(),
+        sni: None,
+        headers: headers.collect(),
+        body: Vec::new(),
+        trailers: Vec::new(),
+    }
+}
