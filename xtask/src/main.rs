@@ -7,6 +7,7 @@
 
 mod attack;
 mod bench;
+mod clients;
 mod dist;
 mod fuzz;
 mod packages;

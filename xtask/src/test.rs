@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::shell::{Args, cargo, read, root, run, shown, succeeds, uid};
 use crate::steps::Steps;
-use crate::{packages, tidy, user};
+use crate::{clients, packages, tidy, user};
 
 const HELP: &str = "\
 Everything CI does: install, fmt, clippy, build, tests, tests as a plain user, doctests, docs, tidy.
@@ -40,6 +40,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 fn all(steps: &mut Steps, install: bool, filter: Option<&str>) -> Result<()> {
     if install {
         steps.step("install what tests need", || packages::install(packages::FOR_TESTS))?;
+        steps.step("install clients", clients::install)?;
     }
     if filter.is_none() {
         steps.step("fmt", || run(cargo().args(["fmt", "--all", "--check"])))?;

@@ -225,7 +225,7 @@ impl Rules {
         http: &HttpRule,
         ask: &Ask,
     ) -> Result<Permit, Denial> {
-        let permit = permit(index, rule, http, &ask.target, ask.port);
+        let permit = self.lead(index, rule, http, &ask.target, ask.port);
         let permit = permit.map_err(|code| act.denied(code, Some(&rule.id)))?;
         // A later rule that allows the same request may bring its secrets along.
         let matching =
@@ -235,6 +235,36 @@ impl Rules {
             Scheme::Http => BTreeSet::new(),
         };
         Ok(Permit { secrets, ..permit })
+    }
+
+    /// The permit of a rule without its secrets. Where a host is, one rule says for all that name it
+    /// alike: a preset says what may be done there, and the operator's own rule that it is in-house.
+    fn lead(
+        &self,
+        index: usize,
+        rule: &Rule,
+        http: &HttpRule,
+        target: &Target,
+        port: u16,
+    ) -> Result<Permit, Code> {
+        let alike = |it: &&HttpRule| {
+            it.host == http.host && it.scheme == http.scheme && it.ports.contains(&port)
+        };
+        let said =
+            || self.allow.iter().filter_map(Rule::http).filter(alike).find_map(|it| it.connect);
+        let connect = http.connect.or_else(said);
+        Ok(Permit {
+            rule: rule.id.clone(),
+            index: Some(index),
+            scheme: http.scheme,
+            target: target.clone(),
+            port,
+            connect,
+            secrets: BTreeSet::new(),
+            limits: http.limits,
+            reach: reach(target, connect)?,
+            opaque: false,
+        })
     }
 
     /// Decides whether the box learns an address for a name. Nothing is resolved for that.
@@ -350,7 +380,7 @@ impl Rules {
                 (Tls::Passthrough, Some(deny)) => {
                     Handling::Refuse(act.denied(Code::DeniedByRule, Some(&deny.id)))
                 }
-                (Tls::Passthrough, None) => match permit(index, rule, http, &target, port) {
+                (Tls::Passthrough, None) => match self.lead(index, rule, http, &target, port) {
                     Ok(permit) => Handling::Passthrough(Permit { opaque: true, ..permit }),
                     Err(code) => Handling::Refuse(act.denied(code, Some(&rule.id))),
                 },
@@ -454,27 +484,6 @@ fn misses(http: &HttpRule, ask: &Ask) -> Option<Code> {
         return Some(Code::WebSocket);
     }
     None
-}
-
-fn permit(
-    index: usize,
-    rule: &Rule,
-    http: &HttpRule,
-    target: &Target,
-    port: u16,
-) -> Result<Permit, Code> {
-    Ok(Permit {
-        rule: rule.id.clone(),
-        index: Some(index),
-        scheme: http.scheme,
-        target: target.clone(),
-        port,
-        connect: http.connect,
-        secrets: BTreeSet::new(),
-        limits: http.limits,
-        reach: reach(target, http.connect)?,
-        opaque: false,
-    })
 }
 
 /// How far a rule that names this target reaches. A name that only somebody's own network can have

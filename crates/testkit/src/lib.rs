@@ -9,6 +9,7 @@
     reason = "tests start programs and are told by their runner which binary to use"
 )]
 
+mod canary;
 mod lab;
 mod leftovers;
 mod program;
@@ -17,6 +18,7 @@ mod upstream;
 
 use std::time::{Duration, Instant};
 
+pub use canary::Canary;
 pub use lab::{Lab, belljar, is_root};
 pub use leftovers::{
     Born, Family, cgroups_of, descendants, is_alive, kill, mounts_naming, orphans,

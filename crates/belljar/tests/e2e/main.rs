@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
+mod clients;
+#[cfg(test)]
 mod compat;
 #[cfg(test)]
 mod crash;

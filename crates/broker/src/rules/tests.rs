@@ -70,6 +70,24 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
+fn one_rule_says_where_a_host_is_for_all_that_name_it_alike() {
+    let mut rules = restricted(&["GET a.example", "*.b.example", "GET http://a.example"]);
+    let place = "10.1.2.3:8443".parse().unwrap();
+    for host in ["a.example", "c.b.example"] {
+        let http = HttpRule { connect: Some(place), ..HttpRule::https(host.parse().unwrap()) };
+        rules.allow.push(Rule::allowing(None, What::Http(http)).unwrap());
+    }
+    let check = |text: &str, rule: &str, expect| {
+        let permit = rules.check(&ask(text)).unwrap();
+        assert_eq!((permit.rule(), permit.connect()), (rule, expect), "{text}");
+    };
+    check("GET https://a.example/", "allow GET a.example", Some(place));
+    check("POST https://a.example/", "allow a.example", Some(place));
+    check("GET http://a.example/", "allow GET http://a.example", None);
+    check("GET https://c.b.example/", "allow *.b.example", None);
+}
+
+#[test]
 fn a02_without_a_rule_nothing_is_allowed() {
     for net in [Net::None, Net::Restricted] {
         let rules = rules(net, &[], &[]);

@@ -1,0 +1,70 @@
+//! Clients that fetch a URL and send a token along. One more client is one more line.
+
+use belljar_testkit::Reply;
+
+use super::{NOBODY, Visit, declare, site, upstream};
+
+const HOST: &str = "api.example.com";
+
+/// The programs that some of them run, and what they are called in the workspace.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("fetch.py", include_str!("fetch.py")),
+    ("fetch.mjs", include_str!("fetch.mjs")),
+    ("Fetch.java", include_str!("Fetch.java")),
+    ("fetch.rb", include_str!("fetch.rb")),
+    ("fetch.pl", include_str!("fetch.pl")),
+];
+
+/// Each name is a test, each text the body of a function of bash that fetches `$1`.
+macro_rules! clients {
+    ($($name:ident: $fetch:expr,)*) => { $(
+        #[test]
+        fn $name() {
+            check($fetch);
+        }
+    )* };
+}
+
+clients! {
+    curl: r#"curl -sSfi -H "Authorization: Bearer $API_TOKEN" "$1""#,
+    curl_with_a_password: r#"curl -sSf --http1.1 -u "me:$API_TOKEN" "$1""#,
+    wget: r#"wget -qO- --header "Authorization: Bearer $API_TOKEN" "$1""#,
+    python_urllib: r#"python3 fetch.py urllib "$1""#,
+    python_requests: r#"PYTHONPATH=/opt/clients/python python3 fetch.py requests "$1""#,
+    python_httpx: r#"PYTHONPATH=/opt/clients/python python3 fetch.py httpx "$1""#,
+    python_aiohttp: r#"PYTHONPATH=/opt/clients/python python3 fetch.py aiohttp "$1""#,
+    node_fetch: r#"node fetch.mjs "$1""#,
+    deno: r#"DENO_NO_UPDATE_CHECK=1 /opt/clients/npm/node_modules/.bin/deno run -A fetch.mjs "$1""#,
+    java: r#"java Fetch.java "$1""#,
+    ruby: r#"ruby fetch.rb "$1""#,
+    perl_lwp: r#"perl fetch.pl "$1""#,
+    openssl_s_client: r#"host=${1#https://}; host=${host%%/*}
+        printf 'GET %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n' "/${1#https://*/}" "$host" "$API_TOKEN" |
+        openssl s_client -quiet -ign_eof -verify_return_error -connect "$host:443" -servername "$host""#,
+}
+
+#[track_caller]
+fn check(fetch: &str) {
+    let (lab, authority, canary) = site();
+    for (name, text) in PROGRAMS {
+        lab.write(name, text);
+    }
+    let answer = format!("got it: {}", canary.repeated());
+    let upstream = upstream(&authority, &[HOST], &[HOST], &canary, move |received| {
+        assert_eq!(received.path, "/v1/thing?x=1");
+        Reply::new(200, answer.clone())
+            .header("x-repeated", &answer)
+            .header("content-type", "text/plain")
+    });
+    let call = |host: &str| format!("fetch() {{ {fetch}\n}}\nfetch 'https://{host}/v1/thing?x=1'");
+    let visit = Visit {
+        secret: "api",
+        declared: &declare(&[HOST]),
+        presets: &[],
+        preset_hosts: &[],
+        own_hosts: &[HOST],
+        script: &call(HOST),
+        elsewhere: &call(NOBODY),
+    };
+    visit.check(&lab, &authority, &canary, &upstream);
+}

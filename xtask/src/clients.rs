@@ -1,0 +1,85 @@
+//! Clients that tests run inside a box and that no Debian package brings: installed by name, in fixed
+//! versions, into `clients` of the target directory. `crates/belljar/tests/e2e/clients.rs` mounts it.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use crate::packages::{self, Package};
+use crate::shell::{cargo, program, read, run, target_dir, which};
+
+const NPM_ITSELF: Package =
+    Package { name: "npm", program: "npm", why: "a client of a box's network; installs others" };
+
+/// Into `npm/`.
+const NPM: [&str; 1] = ["deno@2.9.6"];
+
+/// Into `python/`, for the Python of the system, which is the one that a box sees.
+const PYPI: [&str; 4] =
+    ["aiohttp==3.14.5", "httpx[http2]==0.28.1", "requests==2.34.2", "uv==0.13.7"];
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Installs what is missing.
+pub(crate) fn install() -> Result<()> {
+    let dir = target_dir()?.join("clients");
+    std::fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
+    // Some packages of Node bring npm along and conflict with the one of this name.
+    if which(NPM_ITSELF.program).is_none() {
+        packages::install(&[NPM_ITSELF])?;
+    }
+    once(&dir, "npm", &NPM.join(" "), |to| {
+        let quiet = ["--no-audit", "--no-fund", "--loglevel=error"];
+        run(program("npm").arg("install").args(quiet).arg("--prefix").arg(to).args(NPM))
+    })?;
+    once(&dir, "python", &PYPI.join(" "), |to| {
+        let quiet = ["--quiet", "--no-compile", "--root-user-action=ignore"];
+        run(program(PYTHON)
+            .args(["-m", "pip", "install"])
+            .args(quiet)
+            .arg("--target")
+            .arg(to)
+            .args(PYPI))
+    })?;
+    let version = read(cargo().arg("--version"))?;
+    once(&dir, "rust", version.trim(), rust)
+}
+
+/// Makes one directory afresh unless it holds `what` already. Its stamp is written last.
+fn once(dir: &Path, name: &str, what: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let (to, stamp) = (dir.join(name), dir.join(format!("{name}.stamp")));
+    if std::fs::read_to_string(&stamp).is_ok_and(|said| said == what) {
+        return Ok(());
+    }
+    println!("installing {what}");
+    if to.exists() {
+        std::fs::remove_dir_all(&to).with_context(|| format!("empty {}", to.display()))?;
+    }
+    std::fs::create_dir(&to).with_context(|| format!("make {}", to.display()))?;
+    make(&to)?;
+    std::fs::write(&stamp, what).with_context(|| format!("write {}", stamp.display()))
+}
+
+/// The cargo of this tree's toolchain with what it asks of a rustc. The toolchain itself often lies in
+/// a home that the plain user of the tests cannot read.
+fn rust(to: &Path) -> Result<()> {
+    let rustc = read(program("rustc").args(["--print", "sysroot"]))?;
+    let from = Path::new(rustc.trim());
+    let mut files = vec![from.join("bin/cargo"), from.join("bin/rustc")];
+    for entry in std::fs::read_dir(from.join("lib")).context("the libraries of rustc")? {
+        let path = entry?.path();
+        if path.is_file() {
+            files.push(path);
+        }
+    }
+    for file in files {
+        let inner = file.strip_prefix(from).context("a file of the toolchain")?;
+        let copy = to.join(inner);
+        std::fs::create_dir_all(copy.parent().context("a file is in a directory")?)?;
+        let linked = std::fs::hard_link(&file, &copy);
+        // Another file system, or a kernel that lets nobody link to files of others.
+        linked
+            .or_else(|_| std::fs::copy(&file, &copy).map(drop))
+            .with_context(|| format!("copy {}", file.display()))?;
+    }
+    Ok(())
+}
