@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use belljar_model::net::{Kind, Method, Scheme, SecretDecl, SecretName, Slot, Target};
+use belljar_model::net::{Kind, Method, PathPattern, Scheme, SecretDecl, SecretName, Slot, Target};
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -21,6 +21,7 @@ use super::sign::sigv4;
 use super::spot::{self, Form, Spot};
 use super::{Secret, Vault};
 use crate::rules::Permit;
+use crate::target::CanonicalPath;
 
 /// A body that must be seen whole is at most this long.
 pub const MAX_BUFFERED: usize = 16 << 20;
@@ -440,7 +441,13 @@ impl<'a> Look<'a> {
             );
         }
         let method = self.parts.method.as_str().parse::<Method>();
-        let covers = |method: &Method| decl.covers(target, method, self.parts.uri.path());
+        let path = CanonicalPath::parse(self.parts.uri.path());
+        let covers = |method: &Method| {
+            let is_path = |pattern: &PathPattern| {
+                path.as_ref().is_ok_and(|(path, _)| path.allowed_by(pattern))
+            };
+            decl.covers(target, method, is_path)
+        };
         if !method.as_ref().is_ok_and(covers) {
             return refuse(
                 MisuseKind::NotGranted,

@@ -179,11 +179,18 @@ impl SecretDecl {
         self.hosts.iter().any(|host| host.matches(target))
     }
 
-    /// Whether it may go along with this request; `path` is canonical.
-    pub fn covers(&self, target: &Target, method: &Method, path: &str) -> bool {
+    /// Whether it may go along with a request.
+    ///
+    /// `is_path` tells whether a pattern allows the request's path, in every way that a server may read it.
+    pub fn covers(
+        &self,
+        target: &Target,
+        method: &Method,
+        is_path: impl Fn(&PathPattern) -> bool,
+    ) -> bool {
         self.is_for(target)
             && self.methods.as_ref().is_none_or(|methods| methods.contains(method))
-            && self.paths.as_ref().is_none_or(|paths| paths.iter().any(|it| it.matches(path)))
+            && self.paths.as_ref().is_none_or(|paths| paths.iter().any(is_path))
     }
 
     /// Refuses what could never work.

@@ -191,7 +191,7 @@ fn request(rules: &Rules, policy: &Policy, ask: &Ask, blank: Answer) -> Answer {
         Ok(permit) => {
             let goes = |secret: &&SecretDecl| {
                 permit.secrets().contains(&secret.name)
-                    && secret.covers(&ask.target, &ask.method, ask.path.as_str())
+                    && secret.covers(&ask.target, &ask.method, |it| ask.path.allowed_by(it))
             };
             let secrets = policy.secrets.iter().filter(goes).map(Secret::of).collect();
             allowed(&permit, secrets, blank)

@@ -148,6 +148,14 @@ fn a_secret_goes_only_with_the_requests_it_is_for() {
     assert!(get(&vault, URL, &headers).is_ok());
     misused(get(&vault, "https://api.example.com/v2", &headers), MisuseKind::NotGranted);
     misused(send(&vault, "DELETE", URL, &headers, b""), MisuseKind::NotGranted);
+    // A server may read this as two segments, so both readings must be allowed.
+    let paths = Some(vec!["/v1/*".parse().unwrap()]);
+    let vault = of(vec![SecretDecl { paths, ..token(&["header:authorization"]) }]);
+    let bearer = format!("Bearer {}", placeholder(&vault));
+    let headers = [("authorization", bearer.as_str())];
+    assert!(get(&vault, "https://api.example.com/v1/a", &headers).is_ok(), "the control");
+    let slashed = get(&vault, "https://api.example.com/v1/a%2Fadmin", &headers);
+    misused(slashed, MisuseKind::NotGranted);
     // The declaration is for this host, and the rule gives the secret to nobody.
     let decl = SecretDecl {
         hosts: vec!["bare.example.com".parse().unwrap()],
