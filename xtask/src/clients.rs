@@ -12,7 +12,7 @@ const NPM_ITSELF: Package =
     Package { name: "npm", program: "npm", why: "a client of a box's network; installs others" };
 
 /// Into `npm/`.
-const NPM: [&str; 1] = ["deno@2.9.6"];
+const NPM: [&str; 3] = ["bun@1.4.4", "deno@2.9.6", "pnpm@12.18.0"];
 
 /// Into `python/`, for the Python of the system, which is the one that a box sees.
 const PYPI: [&str; 4] =

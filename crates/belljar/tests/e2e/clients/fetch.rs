@@ -35,6 +35,7 @@ clients! {
     python_aiohttp: r#"PYTHONPATH=/opt/clients/python python3 fetch.py aiohttp "$1""#,
     node_fetch: r#"node fetch.mjs "$1""#,
     deno: r#"DENO_NO_UPDATE_CHECK=1 /opt/clients/npm/node_modules/.bin/deno run -A fetch.mjs "$1""#,
+    bun: r#"/opt/clients/npm/node_modules/.bin/bun fetch.mjs "$1""#,
     java: r#"java Fetch.java "$1""#,
     ruby: r#"ruby fetch.rb "$1""#,
     perl_lwp: r#"perl fetch.pl "$1""#,

@@ -107,6 +107,23 @@ npm view demo description
     elsewhere: "npm install --fetch-retries 0 --registry https://nobody.example.net demo",
 };
 
+const PNPM: Registry = Registry {
+    script: r#"
+pnpm=/opt/clients/npm/node_modules/.bin/pnpm
+echo "//registry.npmjs.org/:_authToken=$API_TOKEN" > "$HOME/.npmrc"
+echo '{}' > package.json
+$pnpm add demo
+node -p 'require("demo")'
+$pnpm view demo description
+"#,
+    elsewhere: r#"
+export pnpm_config_fetch_retries=0
+echo '{}' > package.json
+/opt/clients/npm/node_modules/.bin/pnpm add --registry https://nobody.example.net demo
+"#,
+    ..NPM
+};
+
 /// A crate of the public registry and one of a registry that wants a token.
 const CARGO: Registry = Registry {
     preset: Some("crates"),
@@ -242,6 +259,11 @@ fn uv() {
 #[test]
 fn npm() {
     NPM.check();
+}
+
+#[test]
+fn pnpm() {
+    PNPM.check();
 }
 
 #[test]
