@@ -23,6 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::broker::Broker;
+use crate::record::{Decided, Verdict};
 
 pub(crate) use answer::Refusal;
 
@@ -48,6 +49,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let asked = Arc::new(asked);
+    let (own, meant) = (Arc::clone(&broker), Arc::clone(&asked));
     let tasks = broker.spawner();
     let service = service_fn(move |request| {
         let (broker, asked) = (Arc::clone(&broker), Arc::clone(&asked));
@@ -70,6 +72,26 @@ where
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD)
             .max_buf_size(HEAD_BYTES as usize);
-        builder.serve_connection(stream, service).with_upgrades().await.ok();
+        let served = builder.serve_connection(stream, service).with_upgrades().await;
+        if let Err(error) = served
+            && error.is_parse()
+        {
+            own.deny(unreadable(&meant, &error));
+        }
+    }
+}
+
+/// What goes on record about bytes that are no request: they were answered with 400, and went nowhere.
+fn unreadable(asked: &Asked, error: &hyper::Error) -> Decided {
+    Decided {
+        method: "HTTP".to_owned(),
+        scheme: asked.scheme.to_string(),
+        host: asked.name.to_string(),
+        port: asked.port,
+        path: String::new(),
+        verdict: Verdict::Deny,
+        rule: None,
+        reason: format!("malformed: no request that can be read one way only: {error}"),
+        secrets: Vec::new(),
     }
 }

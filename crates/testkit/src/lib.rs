@@ -12,9 +12,11 @@
 mod canary;
 mod lab;
 mod leftovers;
+mod names;
 mod program;
 mod terminal;
 mod upstream;
+mod wire;
 
 use std::time::{Duration, Instant};
 
@@ -23,10 +25,12 @@ pub use lab::{Lab, belljar, is_root};
 pub use leftovers::{
     Born, Family, cgroups_of, descendants, is_alive, kill, mounts_naming, orphans,
 };
+pub use names::{A, AAAA, NameServer};
 pub use program::{Ended, Live, Program};
 pub use rustix::process::Signal;
 pub use terminal::Terminal;
 pub use upstream::{Authority, Received, Reply, Upstream};
+pub use wire::Wire;
 
 /// Enough for anything but a hang, also on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);

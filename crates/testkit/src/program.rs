@@ -147,6 +147,11 @@ impl Live {
         assert!(said, "no {text:?} in {:?}, {:?}", self.stdout.text(), self.stderr.text());
     }
 
+    /// What it has written to stdout so far.
+    pub fn heard(&self) -> String {
+        self.stdout.text()
+    }
+
     pub fn ended(&mut self) -> bool {
         self.child.0.try_wait().expect("a child of ours").is_some()
     }

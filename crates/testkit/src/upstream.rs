@@ -48,7 +48,7 @@ impl Authority {
     }
 
     /// How a server of these names shows itself.
-    fn server(&self, hosts: &[&str]) -> Arc<ServerConfig> {
+    pub(crate) fn server(&self, hosts: &[&str]) -> Arc<ServerConfig> {
         let names: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(names).expect("parameters");

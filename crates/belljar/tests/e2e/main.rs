@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
+mod attacks;
+#[cfg(test)]
 mod clients;
 #[cfg(test)]
 mod compat;

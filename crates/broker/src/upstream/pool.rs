@@ -259,3 +259,6 @@ where
     tokio::spawn(connection.with_upgrades());
     Ok(Sender::One(sender))
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,7 +93,7 @@ fn full_reaches_every_public_name_and_no_private_one() {
 }
 
 #[test]
-fn a_broker_that_is_killed_leaves_the_box_in_the_dark() {
+fn a32_a_broker_that_is_killed_leaves_the_box_in_the_dark() {
     let (lab, _, upstream) = site("");
     let script = "curl -sS -o /dev/null https://api.example.com/ && echo one; read -r; \
                   curl -sS -m 5 -o /dev/null https://api.example.com/; echo $?";

@@ -1,0 +1,190 @@
+//! Requests that two readers cut differently. Whatever the box sends, the server gets whole requests
+//! that were allowed, and not a byte more.
+
+use std::collections::BTreeMap;
+
+use belljar_testkit::Wire;
+
+use super::*;
+
+/// What a request answers to its server: a short line.
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+/// Everything after this is what an attacker wants the server to take for a request.
+const CORPUS: &str = r#"
+HIDDEN = b"GET /admin HTTP/1.1\r\nhost: api.example.com\r\nx: y\r\n\r\n"
+
+def post(case, *headers, body=b"", line=b"\r\n"):
+    head = [b"POST /ok/" + case.encode() + b" HTTP/1.1", b"host: api.example.com", *headers]
+    return line.join(head) + line + line + body
+
+CHUNKED = b"transfer-encoding: chunked"
+SMALL = b"3\r\nabc\r\n0\r\n\r\n"
+length = lambda body: b"content-length: " + str(len(body)).encode()
+
+one = {
+    "control-length": post("control-length", b"content-length: 3", body=b"abc"),
+    "control-chunked": post("control-chunked", CHUNKED, body=SMALL),
+    "control-pipeline": post("control-pipeline", b"content-length: 3", body=b"abc") + post("control-second", CHUNKED, body=SMALL),
+    "length-then-coding": post("length-then-coding", b"content-length: 4", CHUNKED, body=b"0\r\n\r\n" + HIDDEN),
+    "coding-then-length": post("coding-then-length", CHUNKED, b"content-length: 4", body=b"0\r\n\r\n" + HIDDEN),
+    "length-covers-hidden": post("length-covers-hidden", length(b"0\r\n\r\n" + HIDDEN), CHUNKED, body=b"0\r\n\r\n" + HIDDEN),
+    "two-lengths": post("two-lengths", b"content-length: 0", length(HIDDEN), body=HIDDEN),
+    "two-lengths-turned": post("two-lengths-turned", length(HIDDEN), b"content-length: 0", body=HIDDEN),
+    "same-length-twice": post("same-length-twice", b"content-length: 3", b"content-length: 3", body=b"abc" + HIDDEN),
+    "length-list": post("length-list", b"content-length: 3, 3", body=b"abc" + HIDDEN),
+    "length-plus": post("length-plus", b"content-length: +3", body=b"abc" + HIDDEN),
+    "length-minus": post("length-minus", b"content-length: -3", body=b"abc" + HIDDEN),
+    "length-hex": post("length-hex", b"content-length: 0x3", body=b"abc" + HIDDEN),
+    "length-space": post("length-space", b"content-length : 3", body=b"abc" + HIDDEN),
+    "length-huge": post("length-huge", b"content-length: 18446744073709551619", body=b"abc" + HIDDEN),
+    "length-disguised": post("length-disguised", b"content_length: 3", body=b"abc" + HIDDEN),
+    "coding-x": post("coding-x", b"transfer-encoding: xchunked", body=SMALL + HIDDEN),
+    "coding-space": post("coding-space", b"transfer-encoding : chunked", body=SMALL + HIDDEN),
+    "coding-tab": post("coding-tab", b"transfer-encoding:\tchunked", body=SMALL + HIDDEN),
+    "coding-vertical": post("coding-vertical", b"transfer-encoding:\x0bchunked", body=SMALL + HIDDEN),
+    "coding-fold": post("coding-fold", b"transfer-encoding:\r\n chunked", body=SMALL + HIDDEN),
+    "coding-twice": post("coding-twice", CHUNKED, b"transfer-encoding: identity", body=SMALL + HIDDEN),
+    "coding-identity": post("coding-identity", b"transfer-encoding: identity", b"content-length: 3", body=b"abc" + HIDDEN),
+    "coding-list": post("coding-list", b"transfer-encoding: identity, chunked", body=SMALL + HIDDEN),
+    "coding-after": post("coding-after", b"transfer-encoding: chunked, identity", body=SMALL + HIDDEN),
+    "coding-quoted": post("coding-quoted", b'transfer-encoding: "chunked"', body=SMALL + HIDDEN),
+    "coding-nul": post("coding-nul", b"transfer-encoding: chunked\0", body=SMALL + HIDDEN),
+    "coding-leading": post("coding-leading", b" transfer-encoding: chunked", body=SMALL + HIDDEN),
+    "coding-in-value": post("coding-in-value", b"x: y\rtransfer-encoding: chunked", body=SMALL + HIDDEN),
+    "coding-old": (b"POST /ok/coding-old HTTP/1.0\r\nhost: api.example.com\r\n" + CHUNKED + b"\r\n\r\n" + SMALL + HIDDEN),
+    "bare-lf": post("bare-lf", b"content-length: 3", body=b"abc" + HIDDEN, line=b"\n"),
+    "lf-in-head": post("lf-in-head", b"x: y\ntransfer-encoding: chunked", b"content-length: 3", body=b"abc" + HIDDEN),
+    "chunk-negative": post("chunk-negative", CHUNKED, body=b"-3\r\nabc\r\n0\r\n\r\n" + HIDDEN),
+    "chunk-plus": post("chunk-plus", CHUNKED, body=b"+3\r\nabc\r\n0\r\n\r\n" + HIDDEN),
+    "chunk-prefix": post("chunk-prefix", CHUNKED, body=b"0x3\r\nabc\r\n0\r\n\r\n" + HIDDEN),
+    "chunk-huge": post("chunk-huge", CHUNKED, body=b"10000000000000003\r\nabc\r\n0\r\n\r\n" + HIDDEN),
+    "chunk-bare-lf": post("chunk-bare-lf", CHUNKED, body=b"3\nabc\n0\n\n" + HIDDEN),
+    "chunk-extension-lf": post("chunk-extension-lf", CHUNKED, body=b"3;x\nabc\r\n0\r\n\r\n" + HIDDEN),
+    "chunk-extension": post("chunk-extension", CHUNKED, body=b"3;a=b\r\nabc\r\n0\r\n\r\n" + HIDDEN),
+    "chunk-no-end": post("chunk-no-end", CHUNKED, body=b"3\r\nabcXX0\r\n\r\n" + HIDDEN),
+    "chunk-trailers": post("chunk-trailers", CHUNKED, body=b"3\r\nabc\r\n0\r\ncontent-length: 50\r\nhost: other.example.com\r\n\r\n" + HIDDEN),
+    "get-with-body": b"GET /ok/get-with-body HTTP/1.1\r\nhost: api.example.com\r\ncontent-length: 4\r\n\r\nGET " + HIDDEN,
+    "delete-chunked": b"DELETE /ok/delete-chunked HTTP/1.1\r\nhost: api.example.com\r\n" + CHUNKED + b"\r\n\r\n" + SMALL + HIDDEN,
+    "line-spaces": b"GET /ok/line-spaces HTTP/1.1 HTTP/1.1\r\nhost: api.example.com\r\n\r\n",
+    "line-crlf-first": b"\r\n" + post("line-crlf-first", b"content-length: 0"),
+    "version-nine": b"GET /ok/version-nine\r\n\r\n" + HIDDEN,
+    "version-next": b"GET /ok/version-next HTTP/1.2\r\nhost: api.example.com\r\n\r\n" + HIDDEN,
+    "upgrade-h2c": b"GET /ok/upgrade-h2c HTTP/1.1\r\nhost: api.example.com\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n" + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "expect": post("expect", b"expect: 100-continue", b"content-length: 3", body=b"abc" + HIDDEN),
+    "connection-length": post("connection-length", b"connection: content-length", b"content-length: 3", body=b"abc" + HIDDEN),
+}
+
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+def field(name, value):
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+def two(case, *fields, data=None, path=None, method=b"POST", authority=b"api.example.com"):
+    """One request over HTTP/2, by hand."""
+    head = b"".join(field(*it) for it in [(b":method", method), (b":scheme", b"https"), (b":authority", authority),
+                                          (b":path", path or b"/ok/" + case.encode()), *fields])
+    out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
+    out += frame(1, 4 if data is not None else 5, 1, head)
+    return out + (frame(0, 1, 1, data) if data is not None else b"")
+
+LENGTH = b"content-length"
+many = {
+    "h2-control": two("h2-control", (LENGTH, b"3"), data=b"abc"),
+    "h2-longer": two("h2-longer", (LENGTH, b"3"), data=b"abc" + HIDDEN),
+    "h2-shorter": two("h2-shorter", (LENGTH, b"90"), data=b"abc"),
+    "h2-zero": two("h2-zero", (LENGTH, b"0"), data=HIDDEN),
+    "h2-two-lengths": two("h2-two-lengths", (LENGTH, b"3"), (LENGTH, b"55"), data=b"abc"),
+    "h2-coding": two("h2-coding", (b"transfer-encoding", b"chunked"), data=b"0\r\n\r\n" + HIDDEN),
+    "h2-crlf-value": two("h2-crlf-value", (b"x", b"y\r\ntransfer-encoding: chunked"), data=b"0\r\n\r\n" + HIDDEN),
+    "h2-crlf-name": two("h2-crlf-name", (b"x: y\r\ntransfer-encoding", b"chunked"), data=b"0\r\n\r\n" + HIDDEN),
+    "h2-colon-name": two("h2-colon-name", (b"transfer-encoding: chunked", b""), data=b"0\r\n\r\n" + HIDDEN),
+    "h2-crlf-path": two("h2-crlf-path", path=b"/ok/x HTTP/1.1\r\nhost: api.example.com\r\n\r\nGET /admin", method=b"GET"),
+    "h2-space-path": two("h2-space-path", path=b"/ok/x HTTP/1.1", method=b"GET"),
+    "h2-crlf-method": two("h2-crlf-method", method=b"GET /admin HTTP/1.1\r\nx: "),
+    "h2-two-hosts": two("h2-two-hosts", (b"host", b"other.example.com"), method=b"GET"),
+    "h2-two-authorities": two("h2-two-authorities", (b":authority", b"other.example.com"), method=b"GET"),
+    "h2-connection": two("h2-connection", (b"connection", b"close"), method=b"GET"),
+    "h2-upper": two("h2-upper", (b"Transfer-Encoding", b"chunked"), data=b"0\r\n\r\n" + HIDDEN),
+}
+
+def send(case):
+    name, words = case
+    alpn = "h2" if name.startswith("h2-") else "http/1.1"
+    heard = say(tls("api.example.com", alpn=(alpn,)), words, quiet=3.0)
+    return name, statuses(heard)
+
+tell(dict(at_once(send, [*one.items(), *many.items()], most=70)))
+"#;
+
+/// How often a request of each case may arrive: exactly once, or never.
+const ONCE: [&str; 18] = [
+    "control-length",
+    "control-chunked",
+    "control-pipeline",
+    "control-second",
+    "h2-control",
+    "same-length-twice",
+    "coding-tab",
+    "chunk-extension",
+    "chunk-trailers",
+    "get-with-body",
+    "delete-chunked",
+    "line-crlf-first",
+    "upgrade-h2c",
+    "expect",
+    "bare-lf",
+    // Read as chunked, as RFC 9112 says, and written so: the length that was told beside it is gone.
+    "length-then-coding",
+    "coding-then-length",
+    "length-covers-hidden",
+];
+
+#[test]
+fn a23_no_request_hides_behind_another() {
+    let authority = Authority::new();
+    let wire = Wire::tls(&authority, &["api.example.com"], |_| OK.to_vec());
+    let lab = site(&authority, &[rule("api.example.com", wire.address(), "paths = [\"/ok/**\"]")]);
+    let told = told(&lab, CORPUS);
+    let told = told.as_object().unwrap();
+    assert!(told.len() > 60, "{told:?}");
+    assert_eq!(told["control-pipeline"], serde_json::json!([200, 200]));
+    let mut arrived: BTreeMap<String, usize> = BTreeMap::new();
+    for request in wire.requests() {
+        let line = request.lines().next().unwrap();
+        let case = line.split(' ').nth(1).unwrap().strip_prefix("/ok/");
+        let case = case.unwrap_or_else(|| panic!("{line} was never allowed: {request:?}"));
+        *arrived.entry(case.to_owned()).or_default() += 1;
+        let host = request.matches("\r\nhost: api.example.com\r\n").count();
+        assert_eq!(host, 1, "{request:?}");
+        let head = request.split("\r\n\r\n").next().unwrap().to_ascii_lowercase();
+        let cut =
+            head.matches("content-length:").count() + head.matches("transfer-encoding:").count();
+        assert!(cut <= 1, "told once how long it is: {request:?}");
+        assert!(!request.contains("/admin"), "{request:?}");
+    }
+    let expect: BTreeMap<String, usize> = ONCE.iter().map(|case| ((*case).to_owned(), 1)).collect();
+    assert_eq!(arrived, expect, "{told:#?}");
+    for rest in wire.rest() {
+        // A body that broke its word is broken off; its connection is not used again.
+        assert!(rest.starts_with("POST /ok/") && !rest.contains("/admin"), "{rest:?}");
+    }
+    for (case, got) in told {
+        let got: Vec<u64> = got.as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+        let fits = match case.as_str() {
+            case if case.starts_with("h2-") => got.is_empty(), // frames, which are no text
+            "control-pipeline" => got == [200, 200],
+            case if ONCE.contains(&case) => {
+                let got = got.strip_prefix(&[100]).unwrap_or(&got);
+                got == [200] || got == [200, 403]
+            }
+            _ => matches!(got.first(), Some(400 | 413)),
+        };
+        assert!(fits, "{case}: {got:?}");
+    }
+    on_record(&lab, "api.example.com", "malformed");
+    on_record(&lab, "api.example.com", "header");
+    // What was hidden and could be read as a request was judged as one.
+    on_record(&lab, "api.example.com", "path");
+}

@@ -1,0 +1,98 @@
+//! A name server of the test's own, which keeps what it was asked.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The kinds of records that it knows.
+pub const A: u16 = 1;
+pub const AAAA: u16 = 28;
+
+/// A name server on loopback, for `[dns] servers`. Nothing it says may be kept: its TTL is 0.
+#[derive(Debug, Clone)]
+pub struct NameServer {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<(String, u16)>>>,
+}
+
+impl NameServer {
+    /// `answer` says which addresses a name has when it is asked for the n-th time, from 0, by this
+    /// kind of query.
+    pub fn start<F>(answer: F) -> Self
+    where
+        F: Fn(&str, usize) -> Vec<IpAddr> + Send + 'static,
+    {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = socket.local_addr().expect("its address");
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            let mut query = [0; 1500];
+            while let Ok((length, from)) = socket.recv_from(&mut query) {
+                let Some((name, kind, end)) = question(query.get(..length).unwrap_or_default())
+                else {
+                    continue;
+                };
+                let before = {
+                    let mut asked = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    let before = asked.iter().filter(|known| **known == (name.clone(), kind));
+                    let before = before.count();
+                    asked.push((name.clone(), kind));
+                    before
+                };
+                let found = answer(&name, before);
+                let reply = reply(query.get(..end).unwrap_or_default(), kind, &found);
+                socket.send_to(&reply, from).ok(); // it asks again, or not
+            }
+        });
+        Self { address, asked }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The names and kinds of all queries so far.
+    pub fn asked(&self) -> Vec<(String, u16)> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The name and kind of a query, and where its question ends.
+fn question(query: &[u8]) -> Option<(String, u16, usize)> {
+    let (mut at, mut labels) = (12, Vec::new());
+    loop {
+        let length = usize::from(*query.get(at)?);
+        at += 1;
+        if length == 0 {
+            break;
+        }
+        labels.push(String::from_utf8_lossy(query.get(at..at + length)?).to_ascii_lowercase());
+        at += length;
+    }
+    let kind = u16::from_be_bytes([*query.get(at)?, *query.get(at + 1)?]);
+    Some((labels.join("."), kind, at + 4))
+}
+
+fn reply(query: &[u8], kind: u16, found: &[IpAddr]) -> Vec<u8> {
+    let fits = |address: &&IpAddr| match address {
+        IpAddr::V4(_) => kind == A,
+        IpAddr::V6(_) => kind == AAAA,
+    };
+    let found: Vec<&IpAddr> = found.iter().filter(fits).collect();
+    let mut reply = query.to_vec();
+    let count = u8::try_from(found.len()).expect("a few addresses");
+    // An answer, recursion available; one question, so many answers.
+    reply.splice(2..12, [0x81, 0x80, 0, 1, 0, count, 0, 0, 0, 0]);
+    for address in found {
+        let bytes = match address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        };
+        reply.extend([0xc0, 12]); // the name of the question
+        reply.extend(kind.to_be_bytes());
+        reply.extend([0, 1, 0, 0, 0, 0, 0]); // the internet, for no time; and the length's first byte
+        reply.push(u8::try_from(bytes.len()).expect("an address"));
+        reply.extend(bytes);
+    }
+    reply
+}

@@ -1,0 +1,164 @@
+//! A server that keeps every byte it was sent, and answers with bytes of the test's own. What it takes
+//! for a request is what the strictest reader would.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio_rustls::TlsAcceptor;
+
+use crate::Authority;
+
+type Answer = dyn Fn(&[u8]) -> Vec<u8> + Send + Sync;
+
+/// A server of HTTP/1.1 on loopback. It serves for as long as the test lives.
+#[derive(Debug, Clone)]
+pub struct Wire {
+    address: SocketAddr,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    connections: usize,
+    requests: Vec<Vec<u8>>,
+    rest: Vec<Vec<u8>>,
+}
+
+impl Wire {
+    /// A server of these names that answers each whole request with what `answer` makes of it.
+    pub fn tls<A>(authority: &Authority, hosts: &[&str], answer: A) -> Self
+    where
+        A: Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static,
+    {
+        let mut config = (*authority.server(hosts)).clone();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self::start(Some(TlsAcceptor::from(Arc::new(config))), Arc::new(answer))
+    }
+
+    /// The same without TLS.
+    pub fn plain<A>(answer: A) -> Self
+    where
+        A: Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static,
+    {
+        Self::start(None, Arc::new(answer))
+    }
+
+    /// Where it listens, for `connect =`.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many connections were made to it.
+    pub fn connections(&self) -> usize {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).connections
+    }
+
+    /// The whole requests it was sent, byte by byte.
+    pub fn requests(&self) -> Vec<String> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.requests.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
+    }
+
+    /// Bytes at the end of connections that were no whole request.
+    pub fn rest(&self) -> Vec<String> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.rest.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
+    }
+
+    fn start(tls: Option<TlsAcceptor>, answer: Arc<Answer>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let address = listener.local_addr().expect("its address");
+        listener.set_nonblocking(true).expect("a socket that does not block");
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let kept = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async move {
+                let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+                loop {
+                    let Ok((stream, _)) = listener.accept().await else { continue };
+                    let (tls, answer, seen) = (tls.clone(), Arc::clone(&answer), Arc::clone(&kept));
+                    seen.lock().unwrap_or_else(PoisonError::into_inner).connections += 1;
+                    tokio::spawn(async move {
+                        match tls {
+                            None => serve(stream, &*answer, &seen).await,
+                            Some(tls) => {
+                                let Ok(stream) = tls.accept(stream).await else { return };
+                                serve(stream, &*answer, &seen).await;
+                            }
+                        }
+                    });
+                }
+            });
+        });
+        Self { address, seen }
+    }
+}
+
+async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    answer: &Answer,
+    seen: &Mutex<Seen>,
+) {
+    let keep = |request: Vec<u8>| {
+        seen.lock().unwrap_or_else(PoisonError::into_inner).requests.push(request);
+    };
+    let mut bytes = Vec::new();
+    loop {
+        while let Some(length) = whole(&bytes) {
+            let rest = bytes.split_off(length);
+            let request = std::mem::replace(&mut bytes, rest);
+            let answer = answer(&request);
+            keep(request);
+            if stream.write_all(&answer).await.is_err() {
+                return;
+            }
+            stream.flush().await.ok(); // whoever asked may be gone
+        }
+        match stream.read_buf(&mut bytes).await {
+            Ok(1..) => {}
+            Ok(0) | Err(_) => break,
+        }
+    }
+    if !bytes.is_empty() {
+        seen.lock().unwrap_or_else(PoisonError::into_inner).rest.push(bytes);
+    }
+}
+
+/// How many bytes the first request takes, if all of it is there.
+fn whole(bytes: &[u8]) -> Option<usize> {
+    let head = find(bytes, b"\r\n\r\n")? + 4;
+    let text = String::from_utf8_lossy(bytes.get(..head)?).to_ascii_lowercase();
+    let value = |name: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(name));
+        found.map(|value| value.trim().to_owned())
+    };
+    if value("transfer-encoding:").is_some() {
+        return chunked(bytes, head);
+    }
+    let length = value("content-length:").map_or(0, |length| length.parse().expect("a length"));
+    (bytes.len() >= head + length).then_some(head + length)
+}
+
+/// Where a chunked body that begins at `at` ends.
+fn chunked(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        let line = find(bytes.get(at..)?, b"\r\n")?;
+        let size = String::from_utf8_lossy(bytes.get(at..at + line)?).into_owned();
+        let size = usize::from_str_radix(&size, 16).expect("the size of a chunk");
+        at += line + 2;
+        if size == 0 {
+            // Trailers, if there are any, then an empty line.
+            while find(bytes.get(at..)?, b"\r\n")? > 0 {
+                at += find(bytes.get(at..)?, b"\r\n")? + 2;
+            }
+            return Some(at + 2);
+        }
+        at += size + 2;
+    }
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
