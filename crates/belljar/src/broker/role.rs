@@ -22,6 +22,9 @@ const CONTROL: i32 = belljar_sys::clone::CONTROL_FD;
 
 pub(crate) fn main() -> ExitCode {
     let Ok(control) = belljar_sys::exec::adopt(CONTROL) else { return ExitCode::FAILURE };
+    // What a terminal or a shell sends to the supervisor's group is not for us: a program of the box
+    // that was asked to end may still have something to say. Refused only to a leader, who is alone.
+    rustix::process::setsid().ok();
     match work(&control) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

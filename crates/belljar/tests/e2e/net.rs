@@ -99,3 +99,22 @@ fn every_request_is_on_record_with_its_outcome() {
     let runs = lab.belljar(["runs"]).run();
     assert!(!runs.out().contains("attention"), "{}", runs.out());
 }
+
+#[test]
+fn a_signal_to_the_whole_group_leaves_the_network_to_the_end() {
+    let (lab, _, upstream) = site("");
+    lab.write(
+        "late.sh",
+        "trap 'curl -sS https://api.example.com/late; exit 7' TERM; echo ready; sleep 60 & wait",
+    );
+    let script = r#"trap : TERM
+"$BELLJAR" run -- bash late.sh > "$HOME/out" &
+until grep -q ready "$HOME/out"; do sleep 0.01; done
+kill -TERM 0
+wait $!"#;
+    let ended = lab.program("setsid").args(["--wait", "bash", "-c", script]).run();
+    ended.expect(7);
+    let paths: Vec<String> = upstream.received().into_iter().map(|it| it.path).collect();
+    assert_eq!(paths, ["/late"], "{}", ended.err());
+    assert!(!ended.err().contains("broker ended"), "{}", ended.err());
+}
