@@ -36,6 +36,9 @@
 //! [tls]
 //! roots = ["corp.pem"]
 //!
+//! [dns]
+//! servers = ["10.0.0.53"]           # IP or IP:PORT; otherwise as this machine resolves names
+//!
 //! [proxy]
 //! url = "http://proxy.corp.example:3128"
 //!
