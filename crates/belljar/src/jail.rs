@@ -23,6 +23,9 @@ const BROKER_IDS: u32 = 0x7100_0000;
 /// More than a broker can use: a few for each connection that it takes at once.
 const MAX_FILES: u64 = 4096;
 
+/// More than a broker needs: what is held, and what is under way on all connections at once.
+const MAX_MEMORY: u64 = 1 << 30; // bytes
+
 /// Locks this process in, for good. Returns what the operator should know about the result.
 ///
 /// The process must have one thread: what follows holds for a thread and those it starts.
@@ -38,6 +41,7 @@ pub(crate) fn enter() -> anyhow::Result<Vec<String>> {
     allow_descriptors();
     become_nobody().context("give up every right")?;
     leave_no_image().context("forbid images of the memory")?;
+    bound_memory().context("bound the memory")?;
     rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
     rules.restrict_self().context(no_landlock)?;
     seccomp::install(&filter).context("install the seccomp filter")?;
@@ -107,6 +111,13 @@ fn become_nobody() -> io::Result<()> {
         return Err(Errno::PERM.into());
     }
     Ok(())
+}
+
+/// Bounds the memory. Windows and buffers are bounded far below it; a broker that a box drives beyond
+/// falls over, and then that box is in the dark, not the machine out of memory.
+fn bound_memory() -> io::Result<()> {
+    let most = Rlimit { current: Some(MAX_MEMORY), maximum: Some(MAX_MEMORY) };
+    Ok(rustix::process::setrlimit(Resource::Data, most)?)
 }
 
 /// No core file, and no look into this memory by others of the same user.

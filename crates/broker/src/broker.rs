@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime};
 
 use belljar_model::Net;
 use belljar_model::net::{Policy, SecretName, Target, What};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::address::Filter;
@@ -100,6 +101,7 @@ pub(crate) struct Broker {
     names: Mutex<Names>,
     denied: Mutex<Denied>,
     tasks: Mutex<JoinSet<()>>,
+    held: Arc<Semaphore>,
 }
 
 /// What is known of the names that the box asked for.
@@ -118,6 +120,11 @@ struct Denied {
 /// After so many refusals only the count goes on: a box must not fill the record.
 const DENIALS: u32 = 10_000;
 
+/// Of bodies that are held in memory, so many pieces may be there at once: a box has thousands of
+/// requests to its broker's one memory.
+const HELD: usize = 64;
+const HELD_PIECE: usize = 1 << 20;
+
 impl Broker {
     pub(crate) fn new(prepared: Prepared, clerk: Clerk) -> Self {
         let Prepared { rules, vault, meter, upstream, authority, clock } = prepared;
@@ -133,6 +140,7 @@ impl Broker {
             names: Mutex::new(names),
             denied: Mutex::default(),
             tasks: Mutex::default(),
+            held: Arc::new(Semaphore::new(HELD)),
         }
     }
 
@@ -189,6 +197,12 @@ impl Broker {
 
     pub(crate) fn meter(&self) -> MutexGuard<'_, Meter> {
         lock(&self.meter)
+    }
+
+    /// Waits until there is room for a body that is read as a whole before it is sent.
+    pub(crate) async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let pieces = u32::try_from(bytes.div_ceil(HELD_PIECE).clamp(1, HELD)).ok()?;
+        Arc::clone(&self.held).acquire_many_owned(pieces).await.ok()
     }
 
     /// Puts a refusal on record, up to a number.

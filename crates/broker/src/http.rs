@@ -9,6 +9,7 @@
 
 mod answer;
 mod exchange;
+mod rest;
 mod token;
 mod websocket;
 

@@ -71,6 +71,17 @@ fn a_refusal_says_why_and_how_to_allow_it() {
 }
 
 #[test]
+fn a_refusal_is_heard_although_a_body_was_on_its_way() {
+    let (lab, _, upstream) = site("methods = [\"GET\"]");
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10; do for size in 2 20000; do \
+                  head -c $size /dev/zero | curl -sS -o /dev/null -w '%{http_version} %{http_code}\\n' \
+                  --data-binary @- https://api.example.com/x; done; done";
+    let ended = lab.bash(script).run();
+    assert_eq!(ended.expect(0), vec!["2 403"; 20].join("\n"), "{}", ended.err());
+    assert!(upstream.received().is_empty());
+}
+
+#[test]
 fn a_big_answer_comes_whole() {
     let (lab, authority) = (lab(), Authority::new());
     let body: Vec<u8> = (0..5_000_000_u32).map(|at| u8::try_from(at % 251).unwrap()).collect();

@@ -8,10 +8,12 @@ use bytes::Bytes;
 use http::header;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::{Refusal, chain};
+use super::rest::Wanted;
 use super::{Asked, token, websocket};
 use crate::broker::Broker;
 use crate::meter::{Charge, Charged, Observer, Provider, Usage};
@@ -29,6 +31,7 @@ pub(super) async fn handle(
     request: Request<Incoming>,
 ) -> Response<Body> {
     let headers = accept_of(request.headers());
+    let request = request.map(|body| Wanted::new(body, &broker));
     match Exchange::begin(broker, &asked, request) {
         Ok((exchange, body)) => match exchange.carry(body).await {
             Ok(answer) => answer,
@@ -48,8 +51,20 @@ fn accept_of(headers: &HeaderMap) -> HeaderMap {
 
 /// The body of a request, read already or not.
 enum Outgoing {
-    Held(Vec<u8>),
-    Passing(Incoming),
+    Held(Held),
+    Passing(Wanted),
+}
+
+/// A body in memory, with the room it takes there.
+struct Held {
+    bytes: Vec<u8>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// A request that a rule permits.
@@ -67,8 +82,8 @@ impl Exchange {
     fn begin(
         broker: Arc<Broker>,
         asked: &Asked,
-        request: Request<Incoming>,
-    ) -> Result<(Self, Incoming), Refusal> {
+        request: Request<Wanted>,
+    ) -> Result<(Self, Wanted), Refusal> {
         let (parts, body) = request.into_parts();
         let decided = understand(asked, &parts).and_then(|ask| {
             let permit = broker.rules.check(&ask).map_err(Refusal::from)?;
@@ -98,7 +113,7 @@ impl Exchange {
         }
     }
 
-    async fn carry(mut self, body: Incoming) -> Result<Response<Body>, Refusal> {
+    async fn carry(mut self, body: Wanted) -> Result<Response<Body>, Refusal> {
         let (plan, body) = self.plan(body).await?;
         let charge = self.charge(&plan)?;
         let way = match self.broker.upstream.find(&self.permit, self.is_upgrade).await {
@@ -140,21 +155,26 @@ impl Exchange {
     }
 
     /// Which secrets go where. A body that one of them is in, or is signed over, is read first.
-    async fn plan(&self, body: Incoming) -> Result<(Plan, Outgoing), Refusal> {
+    async fn plan(&self, body: Wanted) -> Result<(Plan, Outgoing), Refusal> {
         let (vault, now) = (&self.broker.vault, (self.broker.clock)());
         let mut plan =
             vault.plan(&self.permit, &self.parts, now).map_err(|misuse| self.misused(&misuse))?;
         match plan.body() {
             BodyNeed::Guard => Ok((plan, Outgoing::Passing(body))),
             BodyNeed::Buffer => {
+                let most = body.size_hint().upper().and_then(|most| usize::try_from(most).ok());
+                let room = self.broker.room(most.unwrap_or(MAX_BUFFERED).min(MAX_BUFFERED)).await;
                 let collected = Limited::new(body, MAX_BUFFERED).collect().await;
                 let held = collected.map_err(|error| {
-                    let code = StatusCode::PAYLOAD_TOO_LARGE;
+                    let code = match error.is::<LengthLimitError>() {
+                        true => StatusCode::PAYLOAD_TOO_LARGE,
+                        false => StatusCode::BAD_REQUEST,
+                    };
                     self.refused(Refusal::new(code, "body", format!("read the body: {error}")))
                 })?;
-                let held = held.to_bytes().to_vec();
+                let held = Held { bytes: held.to_bytes().to_vec(), _room: room };
                 vault
-                    .look(&self.permit, &self.parts, &mut plan, &held)
+                    .look(&self.permit, &self.parts, &mut plan, &held.bytes)
                     .map_err(|misuse| self.misused(&misuse))?;
                 Ok((plan, Outgoing::Held(held)))
             }
@@ -190,7 +210,7 @@ impl Exchange {
             }
         }
         let held = match &mut body {
-            Outgoing::Held(held) => Some(held),
+            Outgoing::Held(held) => Some(&mut held.bytes),
             Outgoing::Passing(_) => None,
         };
         let injected = vault.inject(&self.permit, recorded, plan, parts, held);
@@ -208,8 +228,8 @@ impl Exchange {
         match body {
             Outgoing::Held(held) => {
                 self.parts.headers.remove(header::CONTENT_LENGTH);
-                report.counter().sent(held.len()).ok(); // it is all here: too late to stop it
-                Full::new(Bytes::from(held)).map_err(|never| match never {}).boxed_unsync()
+                report.counter().sent(held.bytes.len()).ok(); // it is all here: too late to stop it
+                Full::new(Bytes::from_owner(held)).map_err(|never| match never {}).boxed_unsync()
             }
             Outgoing::Passing(body) => {
                 let count = report.counter();

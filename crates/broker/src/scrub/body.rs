@@ -28,6 +28,12 @@ pub enum BodyError {
         /// The secret.
         name: String,
     },
+    /// A field behind the body that belongs before it.
+    #[error("`{name}` may not stand behind a body")]
+    Trailer {
+        /// Its name.
+        name: http::HeaderName,
+    },
     /// More was sent than the rule allows.
     #[error("the body is longer than the {limit} bytes that the rule allows")]
     TooLong {
@@ -370,13 +376,36 @@ impl<B: Body> GuardedBody<B> {
             self.tally.ended.found += 1;
             return Err(BodyError::Placeholder { name: name.to_owned() }.into());
         }
-        Ok(())
+        match trailers.keys().find(|name| !is_for_trailers(name.as_str())) {
+            Some(name) => Err(BodyError::Trailer { name: name.clone() }.into()),
+            None => Ok(()),
+        }
     }
 
     fn end(&mut self, how: How) {
         self.part = Part::Done;
         self.tally.tell(how);
     }
+}
+
+/// Whether a field may stand behind a body: one that says whose, whither or how long may not (RFC 9110
+/// §6.5.1), since nobody looked at it before the body went out, and some servers add it to the head.
+fn is_for_trailers(name: &str) -> bool {
+    const NEVER: [&str; 10] = [
+        "cookie",
+        "expect",
+        "forwarded",
+        "host",
+        "range",
+        "te",
+        "trailer",
+        "upgrade",
+        "via",
+        "connection",
+    ];
+    const PARTS: [&str; 8] =
+        ["auth", "content-", "encoding", "key", "method", "override", "token", "x-forwarded"];
+    !NEVER.contains(&name) && !PARTS.iter().any(|part| name.contains(part))
 }
 
 impl<B> GuardedBody<B>

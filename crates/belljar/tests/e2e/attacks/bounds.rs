@@ -210,6 +210,46 @@ tell([before, during, took < 10, ask(), fetch("https://other.example.com/", dial
 }
 
 #[test]
+fn a32_bodies_that_must_be_read_first_do_not_fill_the_memory() {
+    let authority = Authority::new();
+    let api = Upstream::echo(&authority, &["api.example.com"]);
+    let rules = [rule("api.example.com", api.address(), "secrets = [\"token\"]")];
+    let declared = secret("\"api.example.com\"", "").replace("header:authorization", "json:/key");
+    let lab = with_secret(&authority, &rules, &declared);
+    let script = r#"
+kind = {"content-type": "application/json"}
+ask = lambda: fetch("https://api.example.com/", "POST", kind, json.dumps({"key": os.environ["TOKEN"]}))["status"]
+before = ask()
+def stall(_):
+    stream = tls("api.example.com")
+    stream.sendall(b"POST / HTTP/1.1\r\nhost: api.example.com\r\ncontent-type: application/json\r\ncontent-length: 16000000\r\n\r\n")
+    stream.settimeout(4)
+    try:
+        for _ in range(15):
+            stream.sendall(b" " * 1000000)
+    except OSError:
+        pass
+    return stream
+streams = at_once(stall, range(60), most=60)
+print("full", flush=True)
+sys.stdin.read()
+for stream in streams: stream.close()
+time.sleep(0.5)
+tell([before, ask()])
+"#;
+    let live = python(&lab, script).open_input().start();
+    live.says("full");
+    let status = fs::read_to_string(format!("/proc/{}/status", broker_of(live.pid()))).unwrap();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let most: u64 = most.trim().trim_end_matches(" kB").parse().unwrap();
+    let ended = live.wait();
+    assert!(ended.expect(0).ends_with("[200, 200]"), "{}", ended.out());
+    assert!(most < 400_000, "{most} kB for sixty bodies of 16 MB");
+    assert!(api.received().iter().all(|it| it.body.ends_with(format!("{REAL}\"}}").as_bytes())));
+    assert_eq!(record(&lab, "secret.used").len(), 2);
+}
+
+#[test]
 fn a36_what_leaves_is_bounded_and_seen() {
     let authority = Authority::new();
     let api = Upstream::tls(&authority, &["api.example.com"], |_| {
