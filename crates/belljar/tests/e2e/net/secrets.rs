@@ -146,3 +146,47 @@ fn a27_messages_of_a_websocket_are_looked_into_both_ways() {
     assert_ne!(stopped.code(), 0, "{}", stopped.out());
     assert!(stopped.err().contains("alarm: placeholder-elsewhere"), "{}", stopped.err());
 }
+
+#[test]
+fn b22_access_tokens_are_fetched_on_the_host_and_the_box_refreshes_nothing() {
+    let authority = Authority::new();
+    let upstream = Upstream::tls(&authority, &["api.example.com"], |received| {
+        if received.path == "/token" {
+            let answer = r#"{"access_token":"the-access-token-0123456789","expires_in":3600}"#;
+            return Reply::new(200, answer).header("content-type", "application/json");
+        }
+        Reply::new(200, received.header("authorization").unwrap_or("nothing"))
+    });
+    let lab = lab();
+    let rule = rule("api.example.com", &upstream, "paths = [\"/v1/**\"]\nsecrets = [\"login\"]");
+    let secret = "[secret.login]\nhosts = [\"api.example.com\"]\nenv = \"LOGIN\"\nkind = \"oauth2\"\n\
+                  token-url = \"https://api.example.com/token\"\nclient-id = \"me\"\n";
+    lab.configure_for(
+        &authority,
+        &format!(
+            "[template.default]\nnet = \"restricted\"\nsecrets = [\"login\"]\n{rule}\n{secret}"
+        ),
+    );
+    lab.belljar(["secret", "set", "login"]).input("the-refresh-token-9876543210").run().expect(0);
+    let get = "curl -sS -H \"authorization: Bearer $LOGIN\" https://api.example.com/v1/me; echo; ";
+    let script = format!(
+        "{get}{get}curl -sS -o /dev/null -w '%{{http_code}}' https://api.example.com/token"
+    );
+    let ended = lab.bash(&script).run();
+    assert_eq!(ended.expect(0), "Bearer [belljar:login]\nBearer [belljar:login]\n403");
+    let received = upstream.received();
+    let paths: Vec<&str> = received.iter().map(|request| request.path.as_str()).collect();
+    assert_eq!(paths, ["/token", "/v1/me", "/v1/me"], "one token for both, and none for the box");
+    let asked = String::from_utf8_lossy(&received[0].body);
+    assert!(
+        asked.contains("grant_type=refresh_token") && asked.contains("the-refresh-token"),
+        "{asked}"
+    );
+    let shown = received[1].header("authorization");
+    assert_eq!(shown, Some("Bearer the-access-token-0123456789"));
+    let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
+    assert!(
+        log.contains("/token") && !log.contains("the-access-token") && !log.contains("the-refresh"),
+        "{log}"
+    );
+}

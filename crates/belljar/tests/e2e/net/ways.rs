@@ -2,7 +2,8 @@
 //! opened, WebSockets, every port, a proxy.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 
 use super::*;
 
@@ -115,4 +116,50 @@ fn a32_a_broker_that_is_killed_leaves_the_box_in_the_dark() {
     assert!(ended.err().contains("no network"), "{}", ended.err());
     let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
     assert!(log.contains("broker-gone"), "{log}");
+}
+
+/// A proxy as companies have them: tunnels to one server whatever is asked for. Keeps who was asked for.
+fn proxy(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut inner = stream.unwrap();
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") {
+                inner.read_exact(&mut byte).unwrap();
+                head.extend(byte);
+            }
+            let head = String::from_utf8(head).unwrap();
+            kept.lock().unwrap().push(head.lines().next().unwrap().to_owned());
+            let mut outer = TcpStream::connect(to).unwrap();
+            inner.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            let (mut back, mut forth) = (outer.try_clone().unwrap(), inner.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut back, &mut forth));
+            std::thread::spawn(move || std::io::copy(&mut inner, &mut outer));
+        }
+    });
+    (address, asked)
+}
+
+#[test]
+fn everything_goes_through_the_proxy_that_the_operator_names() {
+    let (lab, authority) = (lab(), Authority::new());
+    let upstream = Upstream::echo(&authority, &["api.example.com"]);
+    let (proxy, asked) = proxy(upstream.address());
+    lab.configure_for(
+        &authority,
+        &format!(
+            "[proxy]\nurl = \"http://{proxy}\"\n[template.default]\nnet = \"restricted\"\nallow = [\"api.example.com\"]\n"
+        ),
+    );
+    let got = lab.bash("curl -sS https://api.example.com/through").run().expect(0);
+    assert_eq!(json(&got)["path"], "/through");
+    assert_eq!(*asked.lock().unwrap(), ["CONNECT api.example.com:443 HTTP/1.1"]);
+    let other = lab.bash("curl -sS https://other.example.com/").run();
+    assert_eq!(other.code(), 6, "no rule, no name: {}", other.err());
+    assert_eq!(asked.lock().unwrap().len(), 1);
 }
