@@ -12,7 +12,9 @@ fuzz_target!(|text: &str| {
     let (again, none) = CanonicalPath::parse(spelled).expect("its own spelling");
     assert!(again == path && none.is_none());
     let (before, after) = text.split_once('?').map_or((text, None), |(a, b)| (a, Some(b)));
-    assert!(spelled.eq_ignore_ascii_case(before) && query.as_deref() == after);
+    // A star is spelled so that no path becomes a pattern.
+    let expected = before.replace('*', "%2A");
+    assert!(spelled.eq_ignore_ascii_case(&expected) && query.as_deref() == after);
     // Some servers undo escapes before they look at segments, some twice.
     let once = decoded(spelled.as_bytes());
     for reading in [spelled.as_bytes().to_vec(), decoded(&once), once] {
