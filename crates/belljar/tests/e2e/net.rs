@@ -129,3 +129,13 @@ wait $!"#;
     assert_eq!(paths, ["/late"], "{}", ended.err());
     assert!(!ended.err().contains("broker ended"), "{}", ended.err());
 }
+
+#[test]
+fn an_answer_to_head_has_no_body_whatever_the_server_sends() {
+    // The server of this test sends what it would send for GET.
+    let (lab, _, upstream) = site("");
+    let head = "curl -sS -I -o /dev/null -w '%{http_code} ' --http2 https://api.example.com/; ";
+    let out = lab.bash(&head.repeat(20)).run().expect(0);
+    assert_eq!(out.split_whitespace().filter(|code| *code == "200").count(), 20, "{out}");
+    assert!(upstream.received().iter().all(|request| request.method == "HEAD"));
+}

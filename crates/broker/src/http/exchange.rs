@@ -322,6 +322,11 @@ impl Exchange {
             }
         };
         parts.headers = scrubber.headers(&parts.headers);
+        if self.parts.method == Method::HEAD {
+            // There is no body, whatever the server sends behind its head.
+            report.finish(None);
+            return Ok(Response::from_parts(head(parts), empty()));
+        }
         let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
         let observer = provider.map(|provider| Observer::new(provider, content_type));
         let observer = Arc::new(Mutex::new(observer));
@@ -345,10 +350,7 @@ impl Exchange {
                     How::Dropped => Some("nobody read on".to_owned()),
                 });
             });
-        let mut answer = Response::new(body.boxed_unsync());
-        *answer.status_mut() = parts.status;
-        *answer.headers_mut() = parts.headers;
-        Ok(answer)
+        Ok(Response::from_parts(head(parts), body.boxed_unsync()))
     }
 
     async fn record(&self, plan: &Plan) -> Result<Recorded, Refusal> {
@@ -468,6 +470,13 @@ fn searchable(parts: &http::response::Parts) -> Result<Vec<Coding>, Refusal> {
     }
     scrub::codings(&parts.headers)
         .map_err(|error| refuse(format!("the answer cannot be searched for secrets: {error}")))
+}
+
+/// A head with nothing but status and headers: a reason of the server's own words goes no further.
+fn head(parts: http::response::Parts) -> http::response::Parts {
+    let mut head = Response::new(()).into_parts().0;
+    (head.status, head.headers) = (parts.status, parts.headers);
+    head
 }
 
 /// A whole body without its codings, within what is held in memory.
