@@ -9,6 +9,7 @@
 
 mod answer;
 mod exchange;
+mod report;
 mod rest;
 mod token;
 mod websocket;

@@ -161,7 +161,7 @@ impl Upstream {
         Self::start(Some(authority.server(hosts)), Arc::new(handler))
     }
 
-    /// A WebSocket server of these names; see [`websocket`].
+    /// A WebSocket server of these names: greets with what it was shown, then says back what it hears.
     pub fn websocket(authority: &Authority, hosts: &[&str]) -> Self {
         let mut config = (*authority.server(hosts)).clone();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -11,7 +11,8 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::answer::{Refusal, chain};
-use super::exchange::{Exchange, PLACEHOLDER_ELSEWHERE, Report, empty};
+use super::exchange::{Exchange, PLACEHOLDER_ELSEWHERE, empty};
+use super::report::Report;
 use crate::scrub::{FrameError, FrameGuard, FrameScrubber};
 use crate::upstream::{Body, Way};
 
