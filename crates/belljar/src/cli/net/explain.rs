@@ -10,7 +10,7 @@ use clap::Args;
       belljar net explain tcp://db.internal:5432 --template build"
 )]
 pub(crate) struct ExplainArgs {
-    /// What a box would ask for: https://HOST[:PORT]/PATH, http://, wss://, tcp://HOST:PORT
+    /// What a box would ask for: https://HOST/PATH or https://HOST:PORT/PATH, http://, wss://, tcp://HOST:PORT
     #[arg(value_name = "URL")]
     pub(crate) url: String,
     /// The method of the request
