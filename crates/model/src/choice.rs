@@ -39,8 +39,8 @@ pub enum Access {
     ReadWrite,
 }
 
-/// What of the contents that pass (requests, responses, output) goes on record. That they passed always
-/// does.
+/// What of contents (a program's output, its command line) goes on record. That they were there always
+/// does; of requests it is who asked whom for what, never what was said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Record {
