@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use belljar_broker::record::{Decided, Heard, MAX_MESSAGE, Saying, Verdict, Word};
 use belljar_init::wire;
@@ -13,6 +14,7 @@ use belljar_ledger::{
 };
 use belljar_model::{RunId, display};
 use belljar_sys::signal::SignalFd;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
 
 /// Hears one broker until it is gone.
@@ -38,6 +40,8 @@ pub(crate) struct Account {
 
 /// So many different refusals are listed.
 const LISTED: usize = 20;
+/// So long may what nobody waits for stay off the disk.
+const PATIENCE: Duration = Duration::from_millis(20);
 /// So many sayings go to the disk together.
 const TOGETHER: usize = 64;
 /// Signals are the main thread's to read.
@@ -67,15 +71,29 @@ impl Clerk {
         account
     }
 
-    /// All that is there, at least one; none when the broker is gone.
+    /// All that is there, at least one; none when the broker is gone. While nobody waits for an answer,
+    /// a little more is waited for: how a request went goes to the disk with the next decision.
     fn gather(&self, buffer: &mut [u8]) -> Option<Vec<Saying>> {
         let mut sayings = vec![self.hear(buffer, RecvFlags::empty())?];
-        while sayings.len() < TOGETHER
-            && let Some(saying) = self.hear(buffer, RecvFlags::DONTWAIT)
-        {
-            sayings.push(saying);
+        let end = Instant::now() + PATIENCE;
+        while sayings.len() < TOGETHER {
+            match self.hear(buffer, RecvFlags::DONTWAIT) {
+                Some(saying) => sayings.push(saying),
+                None if sayings.iter().all(|saying| saying.id == 0) && self.comes_until(end) => {}
+                None => break,
+            }
         }
         Some(sayings)
+    }
+
+    /// Whether something can be heard before `end`. An end of the socket cannot.
+    fn comes_until(&self, end: Instant) -> bool {
+        let left = end.saturating_duration_since(Instant::now());
+        let Ok(left) = Timespec::try_from(left) else { return false };
+        let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
+        let ready = rustix::event::poll(&mut watched, Some(&left));
+        let [watched] = watched;
+        ready.is_ok_and(|count| count > 0) && !watched.revents().contains(PollFlags::HUP)
     }
 
     fn hear(&self, buffer: &mut [u8], flags: RecvFlags) -> Option<Saying> {
