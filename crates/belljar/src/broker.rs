@@ -83,19 +83,9 @@ impl Broker {
             None,
         )
         .context("make a socket pair")?;
-        let process = clone::spawn(&Spawn {
-            namespaces: 0,
-            cgroup: None,
-            gate: None,
-            ids: None,
-            ambient: 0,
-            program: program.as_fd(),
-            role: c"belljar-broker",
-            control: theirs.as_fd(),
-            null: null.as_fd(),
-            dies_with_parent: true,
-        })
-        .context("start the broker")?;
+        let beside =
+            Spawn::beside(program.as_fd(), c"belljar-broker", theirs.as_fd(), null.as_fd());
+        let process = clone::spawn(&beside).context("start the broker")?;
         let broker = Self { process, socket, dismissed: Arc::default() };
         let key = sealed.map_or(KeySource::File, |sealed| sealed.source);
         let named = sealed.into_iter().flat_map(|sealed| &sealed.secrets);

@@ -7,7 +7,7 @@ pub(crate) mod secret;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use belljar_model::net::{Allow, Budget, Rule, SecretName};
+use belljar_model::net::{Allow, Rule, SecretName};
 use belljar_model::{
     ByteSize, Cpus, EnvVar, Layer, Mode, Mount, Net, Overrides, Record, Requirement, RunName,
     Timeout,
@@ -70,18 +70,8 @@ pub(crate) struct RunArgs {
     /// overlay: hold changes back for review; direct: take over what is harmless at the end; read-only
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<Mode>,
-    /// none; restricted: what rules allow; full: everything public [default: none, or restricted with --allow or --secret]
-    #[arg(long, value_name = "NET")]
-    pub(crate) net: Option<Net>,
-    /// Let the box reach a host (GET,POST https://HOST:PORT/path/**), tcp://HOST:PORT, host-port:PORT or a preset such as pypi
-    #[arg(long, value_name = "RULE")]
-    pub(crate) allow: Vec<Allow>,
-    /// Never let the box reach this, whatever else is allowed
-    #[arg(long, value_name = "RULE", value_parser = Rule::deny)]
-    pub(crate) deny: Vec<Rule>,
-    /// Let the box use a stored secret by a placeholder, toward the secret's own hosts
-    #[arg(long = "secret", value_name = "NAME")]
-    pub(crate) secrets: Vec<SecretName>,
+    #[command(flatten)]
+    pub(crate) network: NetworkArgs,
     /// Show a file or directory of the host inside the box
     #[arg(long = "mount", value_name = "SRC:DST[:ro|rw]")]
     pub(crate) mounts: Vec<Mount>,
@@ -146,7 +136,6 @@ impl RunArgs {
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             mode: self.mode,
-            net: self.net,
             record: self.record,
             mounts: self.mounts.clone(),
             rootfs: self.rootfs.clone(),
@@ -161,10 +150,37 @@ impl RunArgs {
             timeout: self.timeout,
             weaken: self.weaken.clone(),
             require: self.require.clone(),
+            ..self.network.overrides()
+        }
+    }
+}
+
+/// What a box may reach.
+#[derive(Debug, Args)]
+pub(crate) struct NetworkArgs {
+    /// none; restricted: what rules allow; full: everything public [default: none, or restricted with --allow or --secret]
+    #[arg(long, value_name = "NET")]
+    pub(crate) net: Option<Net>,
+    /// Let the box reach a host (GET,POST https://HOST:PORT/path/**), tcp://HOST:PORT, host-port:PORT or a preset such as pypi
+    #[arg(long, value_name = "RULE")]
+    pub(crate) allow: Vec<Allow>,
+    /// Never let the box reach this, whatever else is allowed
+    #[arg(long, value_name = "RULE", value_parser = Rule::deny)]
+    pub(crate) deny: Vec<Rule>,
+    /// Let the box use a stored secret by a placeholder, toward the secret's own hosts
+    #[arg(long = "secret", value_name = "NAME")]
+    pub(crate) secrets: Vec<SecretName>,
+}
+
+impl NetworkArgs {
+    /// What the flags say about the network.
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides {
+            net: self.net,
             allow: self.allow.clone(),
             deny: self.deny.clone(),
             secrets: self.secrets.clone(),
-            budget: Budget::default(),
+            ..Overrides::default()
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use belljar_model::{Config, Scope};
+use belljar_model::{Config, Scope, Template};
 
 use crate::cli::Cli;
-use crate::failure::{Code, Failure, USAGE};
+use crate::failure::{Code, Failure, USAGE, usage};
 
 const FILE: &str = "belljar.toml";
 /// Far above any real one.
@@ -40,6 +40,14 @@ pub(crate) fn load_with_sources(
         Some(project) => Ok((operator.tighten(&project).code(USAGE)?, sources)),
         None => Ok((operator, sources)),
     }
+}
+
+/// The template that `--template` names.
+pub(crate) fn template(config: &Config, name: &str) -> Result<Template, Failure> {
+    let unknown = || {
+        usage(format!("--template: there is no {name:?}; there are {}", config.names().join(", ")))
+    };
+    config.template(name).ok_or_else(unknown)
 }
 
 /// The operator's configuration: `--config`, or the one in the XDG directory, or none.

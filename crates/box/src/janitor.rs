@@ -18,18 +18,9 @@ impl Janitor {
     /// Starts one from the program that is also init.
     pub(crate) fn hire(program: &OwnedFd, null: &OwnedFd) -> io::Result<Self> {
         let (socket, theirs) = socket_pair()?;
-        clone::spawn(&Spawn {
-            namespaces: 0,
-            cgroup: None,
-            gate: None,
-            ids: None,
-            ambient: 0,
-            program: program.as_fd(),
-            role: c"belljar-janitor",
-            control: theirs.as_fd(),
-            null: null.as_fd(),
-            dies_with_parent: false,
-        })?;
+        let beside =
+            Spawn::beside(program.as_fd(), c"belljar-janitor", theirs.as_fd(), null.as_fd());
+        clone::spawn(&Spawn { dies_with_parent: false, ..beside })?;
         Ok(Self { socket })
     }
 

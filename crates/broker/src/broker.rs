@@ -4,8 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use belljar_model::Net;
-use belljar_model::net::{Policy, SecretName, Target, What};
+use belljar_model::net::{SecretName, Target};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
@@ -57,7 +56,7 @@ pub enum PrepareError {
 /// Makes everything that a box will be given, and all that serves it.
 pub fn prepare(setup: Setup, materials: Materials) -> Result<(Prepared, Hello), PrepareError> {
     let Setup { policy, own, .. } = setup;
-    let authority = Authority::new(scope(&policy), (materials.clock)())?;
+    let authority = Authority::new(Scope::of(&policy), (materials.clock)())?;
     let tls = Tls::new(&materials.roots)?;
     let proxy = policy.proxy.as_ref().map(|_| Proxy { addresses: materials.proxy });
     let upstream = Upstream::new(tls, materials.resolver, Filter::new(own), proxy);
@@ -74,18 +73,6 @@ pub fn prepare(setup: Setup, materials: Materials) -> Result<(Prepared, Hello), 
     let clock = materials.clock;
     let (rules, meter) = (Rules::new(&policy), Meter::new(&policy, Prices::default()));
     Ok((Prepared { rules, vault, meter, upstream, authority, clock }, hello))
-}
-
-/// The names that certificates of the box can be for.
-fn scope(policy: &Policy) -> Scope {
-    if policy.net == Net::Full {
-        return Scope::Any;
-    }
-    let hosts = policy.allow.iter().filter_map(|rule| match &rule.what {
-        What::Http(http) => Some(http.host.clone()),
-        What::Tcp(_) | What::HostPort(_) => None,
-    });
-    Scope::Only(hosts.collect())
 }
 
 /// A broker that serves one box.

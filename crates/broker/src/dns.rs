@@ -110,14 +110,7 @@ fn address(kind: Kind, four: Ipv4Addr, six: Option<Ipv6Addr>) -> Said {
     }
 }
 
-/// The next whole message of a TCP stream (a length, then as many bytes), and how many bytes it took.
-pub fn take_frame(stream: &[u8]) -> Option<(&[u8], usize)> {
-    let (length, rest) = stream.split_first_chunk::<2>()?;
-    let length = usize::from(u16::from_be_bytes(*length));
-    Some((rest.get(..length)?, 2 + length))
-}
-
-/// A reply as it goes over TCP.
+/// A reply as it goes over TCP: its length, then itself.
 pub fn frame(reply: &[u8]) -> Vec<u8> {
     // No reply of ours is longer than a datagram.
     let length = u16::try_from(reply.len()).unwrap_or(u16::MAX);

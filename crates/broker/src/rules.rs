@@ -127,11 +127,6 @@ impl Permit {
         self.reach
     }
 
-    /// Whether private networks may be dialled.
-    pub fn private_ok(&self) -> bool {
-        self.reach == Reach::Named
-    }
-
     /// Whether the connection is carried unseen.
     pub fn is_opaque(&self) -> bool {
         self.opaque

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::broker::Broker;
 use crate::connection;
+use crate::dns;
 use crate::record::{Clerk, Desk};
 
 /// Connections at once; more wait in the kernel.
@@ -135,8 +136,7 @@ async fn answer_stream(broker: &Broker, mut stream: TcpStream) -> io::Result<()>
         let mut query = vec![0; length.into()];
         timeout(DNS_IDLE, stream.read_exact(&mut query)).await??;
         let Some(answer) = broker.answer(&query) else { return Ok(()) };
-        let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
-        stream.write_all(&[&length.to_be_bytes(), answer.as_slice()].concat()).await?;
+        stream.write_all(&dns::frame(&answer)).await?;
     }
     Ok(())
 }

@@ -52,6 +52,29 @@ pub struct Spawn<'a> {
     pub dies_with_parent: bool,
 }
 
+impl<'a> Spawn<'a> {
+    /// A program beside us: no namespaces, no other ids, and it ends with the thread that starts it.
+    pub const fn beside(
+        program: BorrowedFd<'a>,
+        role: &'a CStr,
+        control: BorrowedFd<'a>,
+        null: BorrowedFd<'a>,
+    ) -> Self {
+        Self {
+            namespaces: 0,
+            cgroup: None,
+            gate: None,
+            ids: None,
+            ambient: 0,
+            program,
+            role,
+            control,
+            null,
+            dies_with_parent: true,
+        }
+    }
+}
+
 /// A pipe through which the parent lets its child go on, or by its own end lets it end.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate<'a> {

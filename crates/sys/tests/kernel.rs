@@ -152,18 +152,7 @@ fn adopt() -> io::Result<()> {
 
 fn start(program: &OwnedFd, control: &OwnedFd) -> io::Result<clone::Spawned> {
     let null: OwnedFd = std::fs::File::options().read(true).write(true).open("/dev/null")?.into();
-    clone::spawn(&Spawn {
-        namespaces: 0,
-        cgroup: None,
-        gate: None,
-        ids: None,
-        ambient: 0,
-        program: program.as_fd(),
-        role: c"true",
-        control: control.as_fd(),
-        null: null.as_fd(),
-        dies_with_parent: true,
-    })
+    clone::spawn(&Spawn::beside(program.as_fd(), c"true", control.as_fd(), null.as_fd()))
 }
 
 fn spawn() -> io::Result<()> {

@@ -307,18 +307,11 @@ fn template(
     state: &State,
 ) -> Result<(Template, Vec<Source>, Option<Outlet>), Failure> {
     let (config, sources) = config::load_with_sources(cli, workspace)?;
-    let known = config.template(&args.template);
-    let unknown = || {
-        usage(format!(
-            "--template: there is no {:?}; there are {}",
-            args.template,
-            config.names().join(", ")
-        ))
-    };
+    let known = config::template(&config, &args.template)?;
     let said = args.overrides();
     let has_timeout = said.timeout.is_some();
     let here = std::env::current_dir().context("find the current directory").code(FAILED)?;
-    let mut template = known.ok_or_else(unknown)?.with(said).code(USAGE)?;
+    let mut template = known.with(said).code(USAGE)?;
     template = template.anchored(&here, config::home().as_deref());
     if interactive && !has_timeout && template.limits == Template::default().limits {
         template.limits.timeout = None; // a person may think for longer than ten minutes

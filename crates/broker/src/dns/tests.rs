@@ -9,7 +9,7 @@ use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode}
 use hickory_proto::rr::{DNSClass, Name, RecordType};
 use proptest::prelude::*;
 
-use super::{Decided, Kind, Limiter, Note, Pool, TTL, answer, frame, take_frame};
+use super::{Decided, Kind, Limiter, Note, Pool, TTL, answer, frame};
 use crate::rules::Rules;
 
 fn rules(net: Net, allow: &[&str]) -> Rules {
@@ -297,18 +297,9 @@ fn a16_a_box_asks_so_often_and_fills_no_record() {
 }
 
 #[test]
-fn messages_are_taken_from_a_stream_one_by_one() {
-    let stream = [frame(b"one"), frame(b""), frame(b"three")].concat();
-    let mut rest = stream.as_slice();
-    for expected in [&b"one"[..], b"", b"three"] {
-        let (message, taken) = take_frame(rest).unwrap();
-        assert_eq!(message, expected);
-        rest = &rest[taken..];
-    }
-    assert!(rest.is_empty());
-    for end in 0..5 {
-        assert_eq!(take_frame(&stream[..end]), None);
-    }
+fn a_reply_in_a_stream_begins_with_its_length() {
+    assert_eq!(frame(b"one"), b"\0\x03one");
+    assert_eq!(frame(b""), b"\0\0");
 }
 
 #[test]

@@ -66,7 +66,8 @@ fn the_first_rule_that_matches_decides() {
     let permit = rules.check(&ask("GET https://a.example/x")).unwrap();
     assert_eq!((permit.index(), permit.port(), permit.scheme()), (Some(0), 443, Scheme::Https));
     assert_eq!((permit.target(), permit.connect()), (&target("a.example"), None));
-    assert!(!permit.private_ok() && !permit.is_opaque() && permit.secrets().is_empty());
+    assert_eq!(permit.reach(), Reach::Public);
+    assert!(!permit.is_opaque() && permit.secrets().is_empty());
 }
 
 #[test]

@@ -117,6 +117,23 @@ enum Part {
     Done,
 }
 
+/// Tells how a body ended once it did. The reader may stop asking as soon as `is_end_stream` says so.
+fn settle(
+    result: Result<Option<Frame<Bytes>>, BoxError>,
+    part: &mut Part,
+    tally: &mut Tally,
+) -> Option<Result<Frame<Bytes>, BoxError>> {
+    match (&result, &part) {
+        (Err(error), _) => {
+            tally.tell(How::Failed(error.to_string()));
+            *part = Part::Done;
+        }
+        (Ok(_), Part::Done) => tally.tell(How::Complete),
+        (Ok(_), Part::Data | Part::Last(_) | Part::Trailers(_)) => {}
+    }
+    result.transpose()
+}
+
 impl<B> fmt::Debug for ScrubbedBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ScrubbedBody").field("so_far", &self.tally.ended).finish_non_exhaustive()
@@ -164,11 +181,6 @@ impl<B: Body> ScrubbedBody<B> {
         self.tally.ended.passed += len(&data);
         Ok(Frame::data(data))
     }
-
-    fn end(&mut self, how: How) {
-        self.part = Part::Done;
-        self.tally.tell(how);
-    }
 }
 
 impl<B> ScrubbedBody<B>
@@ -207,10 +219,7 @@ where
                     self.part = Part::Done;
                     return Poll::Ready(Ok(Some(Frame::trailers(trailers))));
                 }
-                Part::Done => {
-                    self.end(How::Complete);
-                    return Poll::Ready(Ok(None));
-                }
+                Part::Done => return Poll::Ready(Ok(None)),
             }
         }
     }
@@ -249,13 +258,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         let result = ready!(this.poll(cx));
-        if let Err(error) = &result {
-            this.end(How::Failed(error.to_string()));
-        } else if matches!(this.part, Part::Done) {
-            // The reader may stop asking once `is_end_stream` says so.
-            this.end(How::Complete);
-        }
-        Poll::Ready(result.transpose())
+        Poll::Ready(settle(result, &mut this.part, &mut this.tally))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -381,11 +384,6 @@ impl<B: Body> GuardedBody<B> {
             None => Ok(()),
         }
     }
-
-    fn end(&mut self, how: How) {
-        self.part = Part::Done;
-        self.tally.tell(how);
-    }
 }
 
 /// Whether a field may stand behind a body: one that says whose, whither or how long may not (RFC 9110
@@ -472,12 +470,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         let result = ready!(this.poll(cx));
-        if let Err(error) = &result {
-            this.end(How::Failed(error.to_string()));
-        } else if matches!(this.part, Part::Done) {
-            this.end(How::Complete);
-        }
-        Poll::Ready(result.transpose())
+        Poll::Ready(settle(result, &mut this.part, &mut this.tally))
     }
 
     fn is_end_stream(&self) -> bool {

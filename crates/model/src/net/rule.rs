@@ -189,11 +189,6 @@ impl HttpRule {
         self.methods.as_ref().is_none_or(|methods| methods.contains(method))
     }
 
-    /// `path` is canonical.
-    pub fn allows_path(&self, path: &str) -> bool {
-        self.paths.as_ref().is_none_or(|paths| paths.iter().any(|it| it.matches(path)))
-    }
-
     /// The scheme that ports mean when none is said.
     pub fn scheme_of(ports: &[u16]) -> Result<Scheme, RuleError> {
         match (ports.contains(&80), ports.iter().all(|port| *port == 80)) {

@@ -1,8 +1,9 @@
 //! What can be typed after `belljar net explain`.
 
-use belljar_model::Net;
-use belljar_model::net::{Allow, Method, Rule, SecretName};
+use belljar_model::net::Method;
 use clap::Args;
+
+use crate::cli::NetworkArgs;
 
 #[derive(Debug, Args)]
 #[command(
@@ -19,18 +20,8 @@ pub(crate) struct ExplainArgs {
     /// The template of belljar.toml whose rules are asked
     #[arg(long, value_name = "NAME", default_value = belljar_model::DEFAULT_TEMPLATE)]
     pub(crate) template: String,
-    /// As with `belljar run`
-    #[arg(long, value_name = "NET")]
-    pub(crate) net: Option<Net>,
-    /// As with `belljar run`
-    #[arg(long, value_name = "RULE")]
-    pub(crate) allow: Vec<Allow>,
-    /// As with `belljar run`
-    #[arg(long, value_name = "RULE", value_parser = Rule::deny)]
-    pub(crate) deny: Vec<Rule>,
-    /// As with `belljar run`
-    #[arg(long = "secret", value_name = "NAME")]
-    pub(crate) secrets: Vec<SecretName>,
+    #[command(flatten)]
+    pub(crate) network: NetworkArgs,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,

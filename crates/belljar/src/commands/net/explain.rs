@@ -6,7 +6,7 @@ use belljar_broker::address::Reach;
 use belljar_broker::rules::{Ask, Denial, Handling, Permit, Rules};
 use belljar_broker::target::{CanonicalPath, query_override};
 use belljar_model::net::{self, Method, Policy, RuleLimits, Scheme, SecretDecl, Target};
-use belljar_model::{Config, Overrides, Template, display};
+use belljar_model::{Config, Template, display};
 use serde::Serialize;
 
 use crate::cli::Cli;
@@ -18,18 +18,8 @@ use crate::print;
 pub(crate) fn run(cli: &Cli, args: &ExplainArgs) -> Outcome {
     let asked = Asked::parse(&args.url, &args.method)?;
     let config = config::load(cli, std::env::current_dir().ok().as_deref())?;
-    let Some(template) = config.template(&args.template) else {
-        let (name, names) = (&args.template, config.names().join(", "));
-        return Err(usage(format!("--template: there is no {name:?}; there are {names}")));
-    };
-    let said = Overrides {
-        net: args.net,
-        allow: args.allow.clone(),
-        deny: args.deny.clone(),
-        secrets: args.secrets.clone(),
-        ..Overrides::default()
-    };
-    let template = template.with(said).code(USAGE)?;
+    let template = config::template(&config, &args.template)?;
+    let template = template.with(args.network.overrides()).code(USAGE)?;
     let answer = explain(&config, &template, &asked, config::home().as_deref())?;
     if args.json {
         print::json(&answer).code(FAILED)?;
