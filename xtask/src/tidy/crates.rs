@@ -11,6 +11,8 @@ const TABLE: &[(&str, &[&str])] = &[
     ("belljar-sys", &[]),
     ("belljar-ledger", &["belljar-model"]),
     ("belljar-broker", &["belljar-ledger", "belljar-model"]),
+    ("belljar-code", &["belljar-model"]),
+    ("belljar-gateway", &["belljar-model"]),
     ("belljar-workspace", &["belljar-model"]),
     ("belljar-init", &["belljar-model", "belljar-sys"]),
     ("belljar-box", &["belljar-init", "belljar-model", "belljar-sys"]),

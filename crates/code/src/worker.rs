@@ -1,0 +1,5 @@
+//! The program inside a box that runs one job.
+
+#![forbid(unsafe_code)]
+
+fn main() {}
