@@ -6,4 +6,5 @@
 
 #![forbid(unsafe_code)]
 
+pub mod schema;
 pub mod wire;

@@ -15,6 +15,7 @@ mod limits;
 mod mount;
 pub mod net;
 pub mod outcome;
+pub mod plain;
 mod record;
 pub mod risky;
 mod size;

@@ -1,0 +1,372 @@
+//! Types of TypeScript from JSON Schemas, for a model to read.
+//!
+//! The schemas are a stranger's: of another server, or of a document that somebody published. What
+//! comes out is types and comments whatever goes in: a key or a value is an identifier or a string
+//! literal in ASCII, a description cannot end its comment, references lead nowhere outside the
+//! document, and depth, width and length are bounded.
+//!
+//! JSON Schema 2020-12 as far as TypeScript has words for it, with what OpenAPI 3.0 has beside it
+//! (`nullable`). What has no words is `unknown`, which is always true.
+
+mod text;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+pub use text::{comment, identifier, key, literal, type_name};
+
+/// Deeper is `unknown`.
+const MAX_DEPTH: usize = 24;
+/// Properties of one object, members of one union; the rest is told by a wider type.
+const MAX_WIDTH: usize = 256;
+/// Schemas that are looked at for one [`Names`], unless it was made with another number.
+const BUDGET: usize = 20_000;
+/// A description beside a property.
+const MAX_COMMENT: usize = 300;
+
+/// The named types of one set of declarations, and what may still be spent on them.
+#[derive(Debug)]
+pub struct Names<'a> {
+    /// The documents that references were met in; the last one is the current one.
+    roots: Vec<&'a Value>,
+    by_place: BTreeMap<(usize, String), String>,
+    taken: BTreeSet<String>,
+    /// Named and not yet written: name, document, schema.
+    waiting: Vec<(String, usize, &'a Value)>,
+    left: usize,
+}
+
+impl<'a> Names<'a> {
+    /// Within one document, in which references are looked up.
+    pub fn new(root: &'a Value) -> Self {
+        Self::with_budget(root, BUDGET)
+    }
+
+    /// The same, with another number of schemas to look at before the rest is `unknown`.
+    pub fn with_budget(root: &'a Value, schemas: usize) -> Self {
+        Self {
+            roots: vec![root],
+            by_place: BTreeMap::new(),
+            taken: BTreeSet::new(),
+            waiting: Vec::new(),
+            left: schemas,
+        }
+    }
+
+    /// Goes on with another document; the names so far stay taken.
+    pub fn enter(&mut self, root: &'a Value) {
+        self.roots.push(root);
+    }
+
+    /// A name of a type that nothing else has, close to what was wished for.
+    pub fn claim(&mut self, wish: &str) -> String {
+        let wish = type_name(wish);
+        let numbered = (2_usize..).map(|number| format!("{wish}{number}"));
+        let mut free = std::iter::once(wish.clone()).chain(numbered);
+        let name = free.find(|name| !self.taken.contains(name)).unwrap_or(wish);
+        self.taken.insert(name.clone());
+        name
+    }
+
+    /// `type NAME = …;` for everything that was referred to so far and not yet declared.
+    pub fn declarations(&mut self) -> String {
+        let mut out = String::new();
+        let current = self.roots.len();
+        while let Some((name, root, schema)) = self.waiting.pop() {
+            let kept = self.roots.split_off(root + 1);
+            let shape = shape_of(schema, self, 0);
+            self.roots.extend(kept);
+            if let Some(text) = described(schema) {
+                out.push_str(&text);
+                out.push('\n');
+            }
+            out.push_str(&format!("type {name} = {};\n", shape.text));
+        }
+        debug_assert_eq!(current, self.roots.len(), "every document is back in its place");
+        out
+    }
+
+    /// The name of what a reference leads to.
+    fn named(&mut self, reference: &str) -> Option<String> {
+        let root = self.roots.len().checked_sub(1)?;
+        if let Some(name) = self.by_place.get(&(root, reference.to_owned())) {
+            return Some(name.clone());
+        }
+        let schema = target(self.roots.get(root)?, reference)?;
+        let last = reference.rsplit(['/', '#']).find(|part| !part.is_empty()).unwrap_or("Root");
+        let name = self.claim(last);
+        self.by_place.insert((root, reference.to_owned()), name.clone());
+        self.waiting.push((name.clone(), root, schema));
+        Some(name)
+    }
+
+    fn spend(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left > 0
+    }
+}
+
+/// The type of what a schema admits, as an expression of TypeScript.
+pub fn type_of(schema: &Value, names: &mut Names<'_>) -> String {
+    shape_of(schema, names, 0).text
+}
+
+/// The comment that a schema's own words make, if it has any.
+pub fn described(schema: &Value) -> Option<String> {
+    let words = |key: &str| schema.get(key).and_then(Value::as_str);
+    comment(words("description").or_else(|| words("title"))?, MAX_COMMENT)
+}
+
+/// Where `#/a/b` leads within a document.
+fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+    let pointer = reference.strip_prefix('#')?;
+    root.pointer(&percent_decoded(pointer)?)
+}
+
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let (digits, after) = rest.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// A type, and whether it must stand in parentheses beside others.
+struct Shape {
+    text: String,
+    is_compound: bool,
+}
+
+impl Shape {
+    fn simple(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_compound: false }
+    }
+
+    fn unknown() -> Self {
+        Self::simple("unknown")
+    }
+
+    fn operand(&self) -> String {
+        if self.is_compound { format!("({})", self.text) } else { self.text.clone() }
+    }
+}
+
+/// The members, each once, between one operator.
+fn joined(shapes: Vec<Shape>, operator: &str) -> Shape {
+    let mut texts: Vec<String> = Vec::new();
+    for shape in &shapes {
+        let text = shape.operand();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    match texts.len() {
+        0 => Shape::unknown(),
+        1 => shapes.into_iter().next().unwrap_or_else(Shape::unknown),
+        _ => Shape { text: texts.join(operator), is_compound: true },
+    }
+}
+
+fn union(shapes: Vec<Shape>) -> Shape {
+    if shapes.iter().any(|shape| shape.text == "unknown") {
+        return Shape::unknown();
+    }
+    joined(shapes, " | ")
+}
+
+fn intersection(mut shapes: Vec<Shape>) -> Shape {
+    shapes.retain(|shape| shape.text != "unknown");
+    joined(shapes, " & ")
+}
+
+fn shape_of(schema: &Value, names: &mut Names<'_>, depth: usize) -> Shape {
+    if depth > MAX_DEPTH || !names.spend() {
+        return Shape::unknown();
+    }
+    let object = match schema {
+        Value::Bool(false) => return Shape::simple("never"),
+        Value::Object(object) => object,
+        Value::Null | Value::Bool(true) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            return Shape::unknown();
+        }
+    };
+    let shape = without_null(object, names, depth);
+    match object.get("nullable") {
+        Some(Value::Bool(true)) => union(vec![shape, Shape::simple("null")]),
+        _ => shape,
+    }
+}
+
+/// Everything that a schema says at once: all of it holds, so all of it is joined by `&`.
+fn without_null(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> Shape {
+    if let Some(value) = object.get("const") {
+        return constant(value);
+    }
+    if let Some(Value::Array(values)) = object.get("enum")
+        && values.len() <= MAX_WIDTH
+    {
+        return union(values.iter().map(constant).collect());
+    }
+    let mut parts = Vec::new();
+    if let Some(Value::String(reference)) = object.get("$ref") {
+        parts.push(names.named(reference).map_or_else(Shape::unknown, Shape::simple));
+    }
+    for key in ["anyOf", "oneOf"] {
+        if let Some(Value::Array(members)) = object.get(key)
+            && (1..=MAX_WIDTH).contains(&members.len())
+        {
+            parts.push(union(members.iter().map(|one| shape_of(one, names, depth + 1)).collect()));
+        }
+    }
+    if let Some(Value::Array(members)) = object.get("allOf")
+        && members.len() <= MAX_WIDTH
+    {
+        parts.extend(members.iter().map(|one| shape_of(one, names, depth + 1)));
+    }
+    parts.extend(by_type(object, names, depth));
+    intersection(parts)
+}
+
+/// What `type` says, or what the keywords beside it imply.
+fn by_type(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> Option<Shape> {
+    match object.get("type") {
+        Some(Value::String(name)) => Some(of_type(name, object, names, depth)),
+        Some(Value::Array(several)) => {
+            let several = several.iter().take(MAX_WIDTH).filter_map(Value::as_str);
+            Some(union(several.map(|name| of_type(name, object, names, depth)).collect()))
+        }
+        _ if has(object, &["properties", "additionalProperties", "patternProperties"]) => {
+            Some(of_type("object", object, names, depth))
+        }
+        _ if has(object, &["items", "prefixItems"]) => Some(of_type("array", object, names, depth)),
+        _ => None,
+    }
+}
+
+fn has(object: &Map<String, Value>, keys: &[&str]) -> bool {
+    keys.iter().any(|key| object.contains_key(*key))
+}
+
+fn of_type(name: &str, object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> Shape {
+    match name {
+        "string" => Shape::simple("string"),
+        "integer" | "number" => Shape::simple("number"),
+        "boolean" => Shape::simple("boolean"),
+        "null" => Shape::simple("null"),
+        "array" => list(object, names, depth),
+        "object" => record(object, names, depth),
+        _ => Shape::unknown(),
+    }
+}
+
+fn constant(value: &Value) -> Shape {
+    match value {
+        Value::String(text) => literal(text).map_or_else(|| Shape::simple("string"), Shape::simple),
+        Value::Number(number) => Shape::simple(number.to_string()),
+        Value::Bool(_) | Value::Null => Shape::simple(value.to_string()),
+        Value::Array(_) => Shape::simple("unknown[]"),
+        Value::Object(_) => Shape::simple("Record<string, unknown>"),
+    }
+}
+
+fn list(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> Shape {
+    // A tuple as of 2020-12, and as it was written before.
+    let tuple = object.get("prefixItems").or_else(|| object.get("items"));
+    if let Some(Value::Array(members)) = tuple
+        && members.len() <= MAX_WIDTH
+    {
+        let members: Vec<String> =
+            members.iter().map(|one| shape_of(one, names, depth + 1).text).collect();
+        let rest = match object.get("items") {
+            Some(Value::Bool(false)) => String::new(),
+            _ if members.is_empty() => "...unknown[]".to_owned(),
+            _ => ", ...unknown[]".to_owned(),
+        };
+        return Shape::simple(format!("[{}{rest}]", members.join(", ")));
+    }
+    let member = object.get("items").map(|items| shape_of(items, names, depth + 1));
+    let member = member.unwrap_or_else(Shape::unknown);
+    let is_short = !member.is_compound && !member.text.contains('\n');
+    match is_short {
+        true => Shape::simple(format!("{}[]", member.text)),
+        false => Shape::simple(format!("Array<{}>", member.text)),
+    }
+}
+
+fn record(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> Shape {
+    let none = Map::new();
+    let properties = object.get("properties").and_then(Value::as_object).unwrap_or(&none);
+    let required: BTreeSet<&str> = match object.get("required") {
+        Some(Value::Array(required)) => required.iter().filter_map(Value::as_str).collect(),
+        _ => BTreeSet::new(),
+    };
+    let mut lines = Vec::new();
+    for (name, schema) in properties.iter().take(MAX_WIDTH) {
+        let Some(key) = key(name) else { continue };
+        let optional = if required.contains(name.as_str()) { "" } else { "?" };
+        let shape = shape_of(schema, names, depth + 1);
+        let comment = described(schema).map_or_else(String::new, |text| format!("{text}\n"));
+        lines.push(format!("{comment}{key}{optional}: {};", shape.text));
+    }
+    for name in required.iter().filter(|name| !properties.contains_key(**name)).take(MAX_WIDTH) {
+        lines.extend(key(name).map(|key| format!("{key}: unknown;")));
+    }
+    let others = others(object, names, depth);
+    match (lines.is_empty(), others) {
+        (true, Others::None) => Shape::simple("{}"),
+        (true, Others::Any) => Shape::simple("Record<string, unknown>"),
+        (true, Others::Of(shape)) => Shape::simple(format!("Record<string, {}>", shape.text)),
+        (false, Others::Of(shape)) => intersection(vec![
+            Shape::simple(braced(&lines)),
+            Shape::simple(format!("Record<string, {}>", shape.text)),
+        ]),
+        // That more is allowed is the rule in JSON Schema, and says nothing to a reader.
+        (false, Others::None | Others::Any) => Shape::simple(braced(&lines)),
+    }
+}
+
+/// What an object may have beside its named properties.
+enum Others {
+    None,
+    Any,
+    Of(Shape),
+}
+
+fn others(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> Others {
+    let patterns = object.get("patternProperties").and_then(Value::as_object);
+    let mut shapes: Vec<Shape> = Vec::new();
+    for schema in patterns.iter().flat_map(|patterns| patterns.values()).take(MAX_WIDTH) {
+        shapes.push(shape_of(schema, names, depth + 1));
+    }
+    match object.get("additionalProperties") {
+        Some(Value::Bool(false)) => {}
+        Some(schema @ Value::Object(_)) => shapes.push(shape_of(schema, names, depth + 1)),
+        _ => shapes.push(Shape::unknown()),
+    }
+    if shapes.is_empty() {
+        return Others::None;
+    }
+    let shape = union(shapes);
+    if shape.text == "unknown" { Others::Any } else { Others::Of(shape) }
+}
+
+/// Members of an object, on one line if they are short.
+fn braced(lines: &[String]) -> String {
+    let length: usize = lines.iter().map(|line| line.len() + 1).sum();
+    if length <= 72 && !lines.iter().any(|line| line.contains('\n')) {
+        return format!("{{ {} }}", lines.join(" ").trim_end_matches(';'));
+    }
+    format!("{{\n  {}\n}}", lines.join("\n").replace('\n', "\n  "))
+}
+
+#[cfg(test)]
+mod tests;

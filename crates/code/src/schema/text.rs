@@ -1,0 +1,111 @@
+//! Words of a stranger's as tokens of TypeScript: nothing in them can become anything else.
+
+use belljar_model::plain;
+
+/// A longer string is no literal, a longer key no key.
+const MAX_LITERAL: usize = 200;
+
+/// A string literal in ASCII; none for one that is too long to be of use.
+pub fn literal(text: &str) -> Option<String> {
+    if text.len() > MAX_LITERAL {
+        return None;
+    }
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => out.extend(['\\', character]),
+            ' '..='~' => out.push(character),
+            other if plain::is_plain(other) => out.push(other),
+            other => {
+                for unit in other.encode_utf16(&mut [0; 2]) {
+                    out.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+        }
+    }
+    out.push('"');
+    Some(out)
+}
+
+/// A property's key: as it is if it is an identifier, else as a string.
+pub fn key(name: &str) -> Option<String> {
+    if is_identifier(name) && name.len() <= MAX_LITERAL {
+        Some(name.to_owned())
+    } else {
+        literal(name)
+    }
+}
+
+/// One comment that stands on lines of its own; none if nothing is left of the text.
+pub fn comment(text: &str, most: usize) -> Option<String> {
+    let text = plain::plain(text).text;
+    // Neither the end of this comment nor the begin of another; one line.
+    let text = text.replace("*/", "* /").replace("/*", "/ *");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let mut text = words.join(" ");
+    if let Some((at, _)) = text.char_indices().nth(most) {
+        text.truncate(at);
+        text.push('…');
+    }
+    (!text.trim().is_empty()).then(|| format!("/** {} */", text.trim()))
+}
+
+/// What an object has by itself, and what an `await` would call: a function of these names would be
+/// something else than it looks.
+const OWN: [&str; 9] = [
+    "__proto__",
+    "constructor",
+    "hasOwnProperty",
+    "prototype",
+    "then",
+    "toJSON",
+    "toLocaleString",
+    "toString",
+    "valueOf",
+];
+
+/// An identifier close to a name: what cannot stand in one becomes `_`.
+pub fn identifier(name: &str) -> String {
+    let fits =
+        |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '$');
+    let mut out: String = name.chars().take(64).map(|c| if fits(c) { c } else { '_' }).collect();
+    if out.is_empty() || out.starts_with(|first: char| first.is_ascii_digit()) {
+        out.insert(0, '_');
+    }
+    if OWN.contains(&out.as_str()) {
+        out.push('_');
+    }
+    out
+}
+
+/// The name of a type close to a name: words become one, each with a capital.
+pub fn type_name(name: &str) -> String {
+    let words = name.split(|character: char| !character.is_ascii_alphanumeric());
+    let mut out = String::new();
+    for word in words.filter(|word| !word.is_empty()) {
+        let mut letters = word.chars();
+        out.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        out.push_str(letters.as_str());
+    }
+    out.truncate(64);
+    match out.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        true if RESERVED.contains(&out.as_str()) => format!("{out}Type"),
+        true => out,
+        false => format!("Type{out}"),
+    }
+}
+
+/// Types that are there already.
+const RESERVED: [&str; 14] = [
+    "Array", "Boolean", "Date", "Error", "Function", "Map", "Number", "Object", "Promise",
+    "Record", "RegExp", "Set", "String", "Symbol",
+];
+
+fn is_identifier(name: &str) -> bool {
+    let mut letters = name.chars();
+    let starts = |first: char| first.is_ascii_alphabetic() || matches!(first, '_' | '$');
+    letters.next().is_some_and(starts)
+        && letters.all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '$'))
+        && name != "__proto__"
+}
