@@ -44,12 +44,40 @@
 //!
 //! [vault]
 //! key-command = ["pass", "show", "belljar"]
+//!
+//! [api.github]                      # a service that programs of models find as `apis.github`
+//! description = "GitHub REST"
+//! allow = ["GET,POST https://api.github.com/repos/acme/**"]
+//! hosts = ["uploads.github.com"]    # short for all requests over TLS; this or `allow` must be there
+//! secrets = ["github"]              # on the rules of this service and on no others
+//! restricted-methods = ["DELETE"]   # refused, unless `yolo = true`
+//! base-url = "https://api.github.com" # otherwise the first host
+//! reference = "https://docs.github.com/rest"
+//! openapi = "github.json"           # a typed client is made from it
+//! types = "github.d.ts"
+//! examples = ["await apis.github.get('/repos/acme/x')"]
+//!
+//! [mcp.files]                       # another server, whose tools are `tools.files`
+//! command = ["npx", "-y", "@x/files"] # or url = "https://…"
+//! env = ["K=V"]
+//! template = "files"                # of its box; allow and secrets add to it
+//! timeout = "30s"                   # of one call
+//!
+//! [code]
+//! template = "small"                # of the boxes of programs; otherwise one is built in
+//! warm = 2                          # boxes kept ready
+//! libraries = "libs"                # modules that programs import as lib:NAME
+//! yolo = false                      # true: every public host
+//! timeout = "30s"                   # of a program that says none
+//! max-timeout = "10m"               # the most that one can say
+//! output = "1MiB"
 //! ```
 //!
 //! `allow` is given as a list or as tables, not as both: TOML has one of them per key.
 //!
 //! A template starts from the built-in default; what it does not say stays as it is there.
 
+mod code;
 mod error;
 mod keys;
 mod nearest;
@@ -70,6 +98,7 @@ pub use error::{ConfigError, Fault};
 pub use place::AllowList;
 pub use policy::PolicyError;
 
+use crate::code::{Api, ApiName, CodeConfig, McpServer, ServerName};
 use crate::mount::anchor;
 use crate::net::{PresetName, Proxy, SecretDecl, SecretName};
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
@@ -96,6 +125,9 @@ pub struct Config {
     dns: Vec<SocketAddr>,
     proxy: Option<Proxy>,
     key_command: Option<Vec<String>>,
+    apis: BTreeMap<ApiName, Api>,
+    servers: BTreeMap<ServerName, McpServer>,
+    code: CodeConfig,
 }
 
 /// One template: what it is, what the file said to make it so, and where.
@@ -138,6 +170,9 @@ impl Config {
             dns: Vec::new(),
             proxy: None,
             key_command: None,
+            apis: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            code: CodeConfig::default(),
         }
     }
 

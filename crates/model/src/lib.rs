@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod choice;
+pub mod code;
 mod config;
 mod cpus;
 pub mod display;

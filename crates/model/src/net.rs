@@ -51,7 +51,7 @@ macro_rules! by_text {
         }
     )+};
 }
-use by_text;
+pub(crate) use by_text;
 
 #[cfg(test)]
 mod tests;

@@ -48,8 +48,9 @@ pub enum Fault {
         name: String,
         what: String,
     },
-    /// A secret that is not declared as one can be.
-    Secret {
+    /// A secret, a service or a server that is not declared as one can be.
+    Declared {
+        section: &'static str,
         name: String,
         what: String,
     },
@@ -91,7 +92,7 @@ impl fmt::Display for Fault {
                 write!(f, "`{key}` of template `{template}`: {what}")
             }
             Self::TemplateName { name, what } => write!(f, "template `{name}`: {what}"),
-            Self::Secret { name, what } => write!(f, "secret `{name}`: {what}"),
+            Self::Declared { section, name, what } => write!(f, "{section} `{name}`: {what}"),
             Self::OperatorOnly { section } => write!(
                 f,
                 "`[{section}]` is for the operator's own file; a project may only tighten"

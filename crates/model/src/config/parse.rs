@@ -1,22 +1,25 @@
 //! From the text of a file to templates that make sense.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::ops::Range;
 use std::path::Path;
+use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::keys::{KEYS, Value, Wrong};
 use super::nearest::nearest;
-use super::{Config, ConfigError, Entry, Fault, Places, Scope, secrets, sections};
+use super::{Config, ConfigError, Entry, Fault, Places, Scope, code, secrets, sections};
+use crate::code::{ApiName, ServerName};
 use crate::id::{NameError, RunName};
 use crate::mount::anchor;
-use crate::net::{SecretDecl, SecretName, SecretNameError};
 use crate::template::{Overrides, Template, TemplateError};
 
 /// The sections of a file.
-const SECTIONS: [&str; 6] = ["template", "secret", "tls", "dns", "proxy", "vault"];
+const SECTIONS: [&str; 9] =
+    ["template", "secret", "api", "mcp", "code", "tls", "dns", "proxy", "vault"];
 
 /// Longer quotes would hide what is said about them.
 const MAX_QUOTE: usize = 60; // characters
@@ -52,9 +55,41 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
             }
             "secret" => {
                 for (name, value) in source.table(section, value)? {
-                    let secret = source.secret(name, value)?;
+                    let secret = source.declared("secret", name, value, secrets::read)?;
                     config.secrets.insert(secret.name.clone(), secret);
                 }
+            }
+            "api" => {
+                for (name, value) in source.table(section, value)? {
+                    let read = |name, value: &Value<'_>| code::api(name, value, file);
+                    let api = source.declared("api", name, value, read)?;
+                    let same = |it: &ApiName| it.identifier() == api.name.identifier();
+                    if let Some(other) = config.apis.keys().find(|it| same(it)) {
+                        return Err(source.same("api", name, other.as_str()));
+                    }
+                    config.apis.insert(api.name.clone(), api);
+                }
+            }
+            "mcp" => {
+                for (name, value) in source.table(section, value)? {
+                    let server = source.declared("mcp", name, value, code::server)?;
+                    let same = |it: &ServerName| it.identifier() == server.name.identifier();
+                    if let Some(other) = config.servers.keys().find(|it| same(it)) {
+                        return Err(source.same("mcp", name, other.as_str()));
+                    }
+                    config.servers.insert(server.name.clone(), server);
+                }
+            }
+            "code" => {
+                source.table(section, value)?;
+                let whole =
+                    |what| Fault::Declared { section: "section", name: "code".into(), what };
+                config.code = code::code(value, file).map_err(|wrong| match wrong {
+                    Wrong::Here(what) => source.error(key.span().start, whole(what)),
+                    wrong @ (Wrong::Element { .. }
+                    | Wrong::Inside { .. }
+                    | Wrong::Unknown { .. }) => source.wrong(section, value, wrong),
+                })?;
             }
             _ => {
                 let wrong = |wrong| source.wrong(section, value, wrong);
@@ -95,24 +130,41 @@ impl Source<'_> {
         Ok(Entry { template, said, places })
     }
 
-    fn secret(
+    /// A table with a name of its own below a section that has many.
+    fn declared<N: FromStr<Err: Display>, T>(
         &self,
+        section: &'static str,
         name: &Spanned<DeString<'_>>,
         value: &Value<'_>,
-    ) -> Result<SecretDecl, ConfigError> {
+        read: impl FnOnce(N, &Value<'_>) -> Result<T, Wrong>,
+    ) -> Result<T, ConfigError> {
         let at = name.span().start;
-        let fault = |what: String| Fault::Secret { name: name.get_ref().to_string(), what };
-        let bad_name = |error: SecretNameError| self.error(at, fault(error.to_string()));
-        let parsed: SecretName = name.get_ref().parse().map_err(bad_name)?;
-        let section = format!("secret.{parsed}");
-        self.table(&section, value)?;
-        secrets::read(parsed, value).map_err(|wrong| match wrong {
+        let name = name.get_ref();
+        let bad = |what: String| {
+            self.error(at, Fault::Declared { section, name: name.to_string(), what })
+        };
+        let parsed: N = name.parse().map_err(|error: N::Err| bad(error.to_string()))?;
+        let key = format!("{section}.{name}");
+        self.table(&key, value)?;
+        read(parsed, value).map_err(|wrong| match wrong {
             // About the declaration as a whole: the heading is the place.
-            Wrong::Here(what) => self.error(at, fault(what)),
+            Wrong::Here(what) => bad(what),
             wrong @ (Wrong::Element { .. } | Wrong::Inside { .. } | Wrong::Unknown { .. }) => {
-                self.wrong(&section, value, wrong)
+                self.wrong(&key, value, wrong)
             }
         })
+    }
+
+    /// Two names that programs could not tell apart.
+    fn same(
+        &self,
+        section: &'static str,
+        name: &Spanned<DeString<'_>>,
+        other: &str,
+    ) -> ConfigError {
+        let what = format!("programs could not tell it from `{other}`");
+        let fault = Fault::Declared { section, name: name.get_ref().to_string(), what };
+        self.error(name.span().start, fault)
     }
 
     /// Relative paths start from the directory of the file that names them.

@@ -47,7 +47,7 @@ impl Template {
         let names: BTreeSet<SecretName> = self.secrets.iter().chain(of_rules).cloned().collect();
         let mut secrets = Vec::new();
         for name in &names {
-            secrets.push(config.secret(name).ok_or_else(|| unknown(config, name))?.clone());
+            secrets.push(config.wanted_secret(name)?.clone());
         }
         self.check_variables(&secrets)?;
         for secret in secrets.iter().filter(|secret| self.secrets.contains(&secret.name)) {
@@ -109,11 +109,14 @@ fn give(rule: &mut Rule, secret: &SecretDecl) -> bool {
     looked_into && leads
 }
 
-fn unknown(config: &Config, name: &SecretName) -> PolicyError {
-    let known: Vec<&str> =
-        config.declared_secrets().chain(config.bundled_secrets()).map(SecretName::as_str).collect();
-    PolicyError::UnknownSecret {
-        name: name.clone(),
-        known: format!("there are {}", known.join(", ")),
+impl Config {
+    /// The declaration of a secret that something needs.
+    pub(crate) fn wanted_secret(&self, name: &SecretName) -> Result<&SecretDecl, PolicyError> {
+        self.secret(name).ok_or_else(|| {
+            let known = self.declared_secrets().chain(self.bundled_secrets());
+            let known: Vec<&str> = known.map(SecretName::as_str).collect();
+            let known = format!("there are {}", known.join(", "));
+            PolicyError::UnknownSecret { name: name.clone(), known }
+        })
     }
 }

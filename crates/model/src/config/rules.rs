@@ -264,7 +264,7 @@ fn ports(value: &Value<'_>) -> Result<Vec<u16>, Wrong> {
     elements.iter().map(|element| port(element).map_err(|_| at(element))).collect()
 }
 
-fn boolean(value: &Value<'_>) -> Result<bool, Wrong> {
+pub(super) fn boolean(value: &Value<'_>) -> Result<bool, Wrong> {
     match value.get_ref() {
         DeValue::Boolean(said) => Ok(*said),
         DeValue::String(_)

@@ -57,7 +57,7 @@ pub(super) fn read(config: &mut Config, section: &str, value: &Value<'_>) -> Res
 }
 
 /// A program and its arguments: a list, or a text without quotes, cut at white space.
-fn command(value: &Value<'_>) -> Result<Vec<String>, Wrong> {
+pub(super) fn command(value: &Value<'_>) -> Result<Vec<String>, Wrong> {
     let words: Vec<String> = match value.get_ref() {
         DeValue::String(text) if text.contains(['"', '\'', '\\', '$', '`', '|', ';', '&']) => {
             return Err(wrong(

@@ -143,7 +143,7 @@ fn unknown_keys_are_refused_with_what_was_meant() {
     refused("[templates.a]\n", "belljar.toml:1: unknown key `templates`; did you mean `template`?");
     refused(
         "x = 1\n",
-        "belljar.toml:1: unknown key `x`; there are template, secret, tls, dns, proxy, vault",
+        "belljar.toml:1: unknown key `x`; there are template, secret, api, mcp, code, tls, dns, proxy, vault",
     );
 }
 

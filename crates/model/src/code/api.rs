@@ -1,0 +1,228 @@
+//! A declared service: where it is, what may be done there, and with which secrets.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use super::name::ApiName;
+use crate::mount::anchor;
+use crate::net::{
+    Allow, HostPattern, HttpRule, Method, Rule, RuleError, Scheme, SecretName, Target, TargetError,
+    Tls, What, authority, by_text,
+};
+
+/// One `[api.NAME]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Api {
+    pub name: ApiName,
+    /// What it is, in a sentence.
+    pub description: Option<String>,
+    /// What may be reached; never empty, and presets are spelled out.
+    pub allow: Vec<Rule>,
+    /// Those that requests of these rules, and only these, may carry.
+    pub secrets: BTreeSet<SecretName>,
+    /// Refused, unless `yolo`.
+    pub restricted: BTreeSet<Method>,
+    /// Lifts `restricted`.
+    pub yolo: bool,
+    /// Where people read about it.
+    pub reference: Option<String>,
+    /// As the file says it; see [`Api::base`].
+    pub base_url: Option<BaseUrl>,
+    pub examples: Vec<String>,
+    pub(crate) types: Option<PathBuf>,
+    pub(crate) openapi: Option<PathBuf>,
+}
+
+/// Why a declaration makes no service.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    #[error("`allow` or `hosts` must say what it reaches")]
+    ReachesNothing,
+    #[error("`hosts`: {0}")]
+    Rule(RuleError),
+    #[error("the preset in `allow` cannot be read")]
+    Preset,
+    #[error("`base-url`: no rule of this api leads to {0}")]
+    BaseElsewhere(BaseUrl),
+    #[error(
+        "`restricted-methods`: nobody sees the method of what `{0}` lets through; restrict a rule for requests"
+    )]
+    Unseen(String),
+    #[error("`secrets`: no rule of this api is looked into, so none can carry a secret")]
+    NoCarrier,
+}
+
+impl Api {
+    /// A service with rules for all of `hosts` behind those of `allow`.
+    pub(crate) fn new(
+        name: ApiName,
+        allow: Vec<Allow>,
+        hosts: Vec<HostPattern>,
+    ) -> Result<Self, ApiError> {
+        let mut rules = Vec::new();
+        for item in allow {
+            match item {
+                Allow::Rule(rule) => rules.push(*rule),
+                Allow::Preset(preset) => {
+                    rules.extend(preset.preset().ok_or(ApiError::Preset)?.rules);
+                }
+            }
+        }
+        for host in hosts {
+            let rule = Rule::allowing(None, What::Http(HttpRule::https(host)));
+            rules.push(rule.map_err(ApiError::Rule)?);
+        }
+        if rules.is_empty() {
+            return Err(ApiError::ReachesNothing);
+        }
+        Ok(Self {
+            name,
+            description: None,
+            allow: rules,
+            secrets: BTreeSet::new(),
+            restricted: BTreeSet::new(),
+            yolo: false,
+            reference: None,
+            base_url: None,
+            examples: Vec::new(),
+            types: None,
+            openapi: None,
+        })
+    }
+
+    /// Refuses what could never work.
+    pub(crate) fn check(&self) -> Result<(), ApiError> {
+        if let Some(base) = &self.base_url
+            && !self.allow.iter().any(|rule| base.is_led_to_by(rule))
+        {
+            return Err(ApiError::BaseElsewhere(base.clone()));
+        }
+        if !self.secrets.is_empty() && !self.allow.iter().any(carries) {
+            return Err(ApiError::NoCarrier);
+        }
+        let unseen = |rule: &&Rule| {
+            rule.http()
+                .is_none_or(|http| http.scheme == Scheme::Https && http.tls != Tls::Intercept)
+        };
+        match self.allow.iter().find(unseen) {
+            Some(rule) if !self.restricted.is_empty() => {
+                Err(ApiError::Unseen(rule.what.to_string()))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Where relative addresses start: as the file says, else the first host that is one.
+    pub fn base(&self) -> Option<BaseUrl> {
+        self.base_url.clone().or_else(|| self.allow.iter().find_map(BaseUrl::of_rule))
+    }
+
+    /// The file with its types; a `~` is `home`.
+    pub fn types(&self, home: Option<&Path>) -> Option<PathBuf> {
+        self.types.as_deref().map(|path| anchor(path, Path::new(""), home))
+    }
+
+    /// The file with its OpenAPI document; a `~` is `home`.
+    pub fn openapi(&self, home: Option<&Path>) -> Option<PathBuf> {
+        self.openapi.as_deref().map(|path| anchor(path, Path::new(""), home))
+    }
+}
+
+/// Whether a rule's requests can carry a secret: nobody else must see them, and the broker must.
+pub(super) fn carries(rule: &Rule) -> bool {
+    rule.http().is_some_and(|http| http.scheme == Scheme::Https && http.tls == Tls::Intercept)
+}
+
+/// Where the relative addresses of a service start: `https://api.github.com` or with a path. It never
+/// ends with a slash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseUrl {
+    scheme: Scheme,
+    target: Target,
+    port: u16,
+    path: String,
+}
+
+/// Why a text is not where a service begins.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BaseUrlError {
+    #[error("write it as https://HOST or https://HOST/PATH")]
+    Malformed,
+    #[error(transparent)]
+    Target(TargetError),
+    #[error("a path of plain characters, without `?` and `#`")]
+    Path,
+}
+
+impl BaseUrl {
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn of_rule(rule: &Rule) -> Option<Self> {
+        if let What::HostPort(port) = rule.what {
+            let target = crate::net::HOST_NAME.parse().ok()?;
+            return Some(Self { scheme: Scheme::Http, target, port, path: String::new() });
+        }
+        let http = rule.http()?;
+        let (target, port) = (http.host.target()?.clone(), *http.ports.first()?);
+        Some(Self { scheme: http.scheme, target, port, path: String::new() })
+    }
+
+    /// Whether a rule lets something through to this place.
+    pub fn is_led_to_by(&self, rule: &Rule) -> bool {
+        match &rule.what {
+            What::Http(http) => {
+                http.scheme == self.scheme
+                    && http.ports.contains(&self.port)
+                    && http.host.matches(&self.target)
+            }
+            What::Tcp(tcp) => tcp.target == self.target && tcp.port == self.port,
+            What::HostPort(port) => {
+                let here =
+                    self.target.name().is_some_and(|it| it.as_str() == crate::net::HOST_NAME);
+                here && *port == self.port
+            }
+        }
+    }
+}
+
+impl FromStr for BaseUrl {
+    type Err = BaseUrlError;
+
+    fn from_str(text: &str) -> Result<Self, BaseUrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or(BaseUrlError::Malformed)?;
+        let scheme: Scheme = scheme.parse().map_err(|_| BaseUrlError::Malformed)?;
+        let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        if host.contains('@') {
+            return Err(BaseUrlError::Malformed);
+        }
+        let (target, port) = authority(host).map_err(BaseUrlError::Target)?;
+        let legal = |byte: u8| {
+            byte.is_ascii_alphanumeric()
+                || matches!(byte, b'/' | b'-' | b'.' | b'_' | b'~' | b'%' | b'+' | b'@' | b':')
+        };
+        let steps = path.split('/').any(|segment| matches!(segment, "." | ".."));
+        if path.len() > 1024 || steps || !path.bytes().all(legal) {
+            return Err(BaseUrlError::Path);
+        }
+        let path = path.trim_end_matches('/').to_owned();
+        Ok(Self { scheme, target, port: port.unwrap_or(scheme.port()), path })
+    }
+}
+
+impl fmt::Display for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.scheme, self.target)?;
+        if self.port != self.scheme.port() {
+            write!(f, ":{}", self.port)?;
+        }
+        f.write_str(&self.path)
+    }
+}
+
+by_text!(BaseUrl);

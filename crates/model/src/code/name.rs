@@ -1,0 +1,87 @@
+//! Names that a program can say: of services, of other servers and of skills.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::net::by_text;
+
+/// Why a text is not a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CodeNameError {
+    #[error(
+        "a name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter, since programs say it"
+    )]
+    Form,
+    #[error("this word has a meaning of its own in every program; take another")]
+    Taken,
+}
+
+const MAX: usize = 64;
+
+/// What every object of a program has, or what would make one look like a promise.
+const TAKEN: [&str; 3] = ["constructor", "prototype", "then"];
+
+fn check(text: &str) -> Result<(), CodeNameError> {
+    let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+    let legal = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_')
+    };
+    if !first || text.len() > MAX || !text.bytes().all(legal) {
+        return Err(CodeNameError::Form);
+    }
+    if TAKEN.contains(&text) { Err(CodeNameError::Taken) } else { Ok(()) }
+}
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// As a program writes it: `my-api` is `my_api`.
+            pub fn identifier(&self) -> String {
+                self.0.replace('-', "_")
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = CodeNameError;
+
+            fn from_str(text: &str) -> Result<Self, CodeNameError> {
+                check(text).map(|()| Self(text.to_owned()))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        by_text!($name);
+    };
+}
+
+name! {
+    /// The name of a declared service: `github` in `[api.github]` and `apis.github`.
+    ApiName
+}
+name! {
+    /// The name of another server: `files` in `[mcp.files]` and `tools.files`.
+    ServerName
+}
+name! {
+    /// The name of a skill; it is also the name of a directory.
+    SkillName
+}

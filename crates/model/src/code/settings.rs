@@ -1,0 +1,242 @@
+//! The box that programs of models run in, and how services open it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::api::{Api, carries};
+use super::name::ApiName;
+use crate::choice::Net;
+use crate::config::{Config, PolicyError};
+use crate::limits::Limits;
+use crate::mount::anchor;
+use crate::net::{Allow, HttpRule, Method, Rule, RuleError, SecretDecl, SecretName, Tls, What};
+use crate::size::ByteSize;
+use crate::template::{Template, TemplateError};
+
+/// The template of code that needs no file.
+pub const CODE_TEMPLATE: &str = "code";
+
+/// `[code]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodeConfig {
+    /// A template of the operator's; none for the one that is built in.
+    pub template: Option<String>,
+    /// How many boxes are kept ready.
+    pub warm: usize,
+    /// Programs may reach every public host.
+    pub yolo: bool,
+    /// How long a program may take that does not say it.
+    pub timeout: Duration,
+    /// The most that one may say.
+    pub max_timeout: Duration,
+    /// What a program may write to its standard output and standard error.
+    pub output: ByteSize,
+    pub(crate) libraries: Option<PathBuf>,
+}
+
+/// Which of the declared services a program is given.
+#[derive(Debug, Clone, Copy)]
+pub enum Selection<'a> {
+    All,
+    Only(&'a BTreeSet<ApiName>),
+}
+
+/// What a box for a program is made from, and what a person should be told about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodeBox {
+    pub template: Template,
+    /// Each says that something is open which is not by itself. Shown and recorded.
+    pub remarks: Vec<String>,
+}
+
+/// Why there is no box for a program.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CodeError {
+    #[error("`[code] template`: there is no template `{name}`; there are {known}")]
+    NoTemplate { name: String, known: String },
+    #[error("there is no api `{name}`; {known}")]
+    NoApi { name: ApiName, known: String },
+    #[error("api `{api}`: {error}")]
+    Secret { api: ApiName, error: PolicyError },
+    #[error("api `{api}`: secret `{secret}` is for {hosts}, which no rule of it reaches")]
+    Unreachable { api: ApiName, secret: SecretName, hosts: String },
+    #[error("api `{api}`: {error}")]
+    Restricted { api: ApiName, error: RuleError },
+    #[error("`[code]`: {0}")]
+    Template(TemplateError),
+}
+
+impl Default for CodeConfig {
+    fn default() -> Self {
+        Self {
+            template: None,
+            warm: 2,
+            yolo: false,
+            timeout: Duration::from_secs(30),
+            max_timeout: Duration::from_secs(600),
+            output: ByteSize::mib(1),
+            libraries: None,
+        }
+    }
+}
+
+impl CodeConfig {
+    /// The most boxes that can be kept ready.
+    pub const MAX_WARM: usize = 64;
+    /// The longest that `max-timeout` can say.
+    pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+    /// The shortest that a program can be given.
+    pub const MIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// The directory of modules for `lib:NAME`; a `~` is `home`.
+    pub fn libraries(&self, home: Option<&Path>) -> Option<PathBuf> {
+        self.libraries.as_deref().map(|path| anchor(path, Path::new(""), home))
+    }
+
+    /// The box of a program that is given these services: their rules, denials for the methods that
+    /// they restrict, and their secrets on their own rules.
+    pub fn template(
+        &self,
+        config: &Config,
+        selection: Selection<'_>,
+    ) -> Result<CodeBox, CodeError> {
+        let mut remarks = Vec::new();
+        let mut template = self.base(config)?;
+        if self.yolo {
+            template.net = Net::Full;
+            remarks.push("code reaches every public host (`[code] yolo = true`)".to_owned());
+        }
+        for api in selection.of(config)? {
+            let secrets = secrets(api, config)?;
+            for rule in &api.allow {
+                template.allow.push(Allow::Rule(Box::new(carrying(api, rule, &secrets))));
+            }
+            if api.restricted.is_empty() {
+                continue;
+            }
+            let methods: Vec<&str> = api.restricted.iter().map(Method::as_str).collect();
+            if api.yolo {
+                let (name, methods) = (&api.name, methods.join(", "));
+                remarks.push(format!("api `{name}`: {methods} not restricted (`yolo = true`)"));
+                continue;
+            }
+            for http in api.allow.iter().filter_map(Rule::http) {
+                let rule = restricting(api, http, template.net);
+                let error = |error| CodeError::Restricted { api: api.name.clone(), error };
+                template.deny.push(rule.map_err(error)?);
+            }
+        }
+        if !template.allow.is_empty() {
+            template.net = template.net.max(Net::Restricted);
+        }
+        template.check().map_err(CodeError::Template)?;
+        Ok(CodeBox { template, remarks })
+    }
+
+    fn base(&self, config: &Config) -> Result<Template, CodeError> {
+        let Some(name) = &self.template else { return Ok(self.built_in()) };
+        config.template(name).ok_or_else(|| CodeError::NoTemplate {
+            name: name.clone(),
+            known: config.names().join(", "),
+        })
+    }
+
+    /// Small, since a box is for one program of a model.
+    fn built_in(&self) -> Template {
+        let limits = Limits {
+            memory: ByteSize::mib(512),
+            pids: 64,
+            disk: ByteSize::mib(256),
+            files: 1024,
+            // The cut for a program's output is made outside and keeps what came before; this one
+            // ends the box, so it must not come first.
+            output: ByteSize::new(self.output.as_u64().saturating_mul(4)).unwrap_or(self.output),
+            timeout: Some(self.timeout),
+            ..Limits::default()
+        };
+        Template { name: CODE_TEMPLATE.to_owned(), limits, ..Template::default() }
+    }
+}
+
+impl Selection<'_> {
+    /// The services themselves, by name.
+    pub fn of<'c>(&self, config: &'c Config) -> Result<Vec<&'c Api>, CodeError> {
+        match self {
+            Self::All => Ok(config.apis().values().collect()),
+            Self::Only(names) => {
+                names.iter().map(|name| config.api(name)).collect::<Result<_, _>>()
+            }
+        }
+    }
+}
+
+impl Config {
+    /// The service of this name; the error says which there are.
+    pub fn api(&self, name: &ApiName) -> Result<&Api, CodeError> {
+        self.apis().get(name).ok_or_else(|| {
+            let known: Vec<&str> = self.apis().keys().map(ApiName::as_str).collect();
+            let known = match known.is_empty() {
+                true => "none is declared; write `[api.NAME]` into your belljar.toml".to_owned(),
+                false => format!("there are {}", known.join(", ")),
+            };
+            CodeError::NoApi { name: name.clone(), known }
+        })
+    }
+}
+
+/// The declarations of a service's secrets, each of which some rule of it can carry.
+fn secrets<'c>(api: &Api, config: &'c Config) -> Result<Vec<&'c SecretDecl>, CodeError> {
+    let mut found = Vec::new();
+    for name in &api.secrets {
+        let unknown = |error| CodeError::Secret { api: api.name.clone(), error };
+        let secret = config.wanted_secret(name).map_err(unknown)?;
+        if !api.allow.iter().any(|rule| leads(rule, secret)) {
+            let hosts: Vec<String> = secret.hosts.iter().map(ToString::to_string).collect();
+            let (api, secret) = (api.name.clone(), name.clone());
+            return Err(CodeError::Unreachable { api, secret, hosts: hosts.join(", ") });
+        }
+        found.push(secret);
+    }
+    Ok(found)
+}
+
+fn leads(rule: &Rule, secret: &SecretDecl) -> bool {
+    let to = |http: &HttpRule| secret.hosts.iter().any(|host| host.overlaps(&http.host));
+    carries(rule) && rule.http().is_some_and(to)
+}
+
+/// A rule of a service, with those of its secrets that are for the rule's hosts. They are not secrets
+/// of the whole box: a rule of another service to the same host does not get them.
+fn carrying(api: &Api, rule: &Rule, secrets: &[&SecretDecl]) -> Rule {
+    let mut rule = rule.clone();
+    // What has no name of its own is told from the rules of the template and of other services.
+    if rule.id == format!("allow {}", rule.what) {
+        rule.id = format!("api {}: {}", api.name, rule.what);
+    }
+    let given: Vec<SecretName> =
+        secrets.iter().filter(|it| leads(&rule, it)).map(|it| it.name.clone()).collect();
+    if let What::Http(http) = &mut rule.what {
+        http.secrets.extend(given);
+    }
+    rule
+}
+
+/// The denial of what a service restricts. With a full network the paths of its rules are no bounds,
+/// so the whole host is meant.
+fn restricting(api: &Api, http: &HttpRule, net: Net) -> Result<Rule, RuleError> {
+    let denied = HttpRule {
+        ports: if net == Net::Full { Vec::new() } else { http.ports.clone() },
+        methods: Some(api.restricted.clone()),
+        paths: if net == Net::Full { None } else { http.paths.clone() },
+        secrets: BTreeSet::new(),
+        limits: crate::net::RuleLimits::default(),
+        tls: Tls::Intercept,
+        websocket: false,
+        connect: None,
+        ..http.clone()
+    };
+    let methods: Vec<&str> = api.restricted.iter().map(Method::as_str).collect();
+    let name = format!("api {}: {} restricted on {}", api.name, methods.join(","), http.host);
+    Rule::denying(Some(name), What::Http(denied))
+}

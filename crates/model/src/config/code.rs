@@ -1,0 +1,231 @@
+//! `[api.NAME]`, `[mcp.NAME]` and `[code]`: what programs of models are given.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Config;
+use super::keys::{Take, Value, Wrong, fill, list, number, path, scalar, set, table, text, wrong};
+use super::rules::{self, boolean};
+use super::sections::command;
+use crate::code::{
+    Api, ApiName, BaseUrl, CodeConfig, McpServer, ServerError, ServerName, Transport,
+};
+use crate::env::EnvVar;
+use crate::mount::anchor;
+use crate::net::{Allow, HostPattern, Method, SecretName};
+use crate::size::ByteSize;
+use crate::time::Timeout;
+
+const MAX_TEXT: usize = 2000; // characters of a description or an example
+const MAX_EXAMPLES: usize = 32;
+
+/// A service as the file has it.
+#[derive(Debug, Default)]
+struct RawApi {
+    description: Option<String>,
+    allow: Vec<Allow>,
+    hosts: Vec<HostPattern>,
+    secrets: Vec<SecretName>,
+    restricted: Vec<Method>,
+    yolo: Option<bool>,
+    reference: Option<String>,
+    base_url: Option<BaseUrl>,
+    types: Option<PathBuf>,
+    openapi: Option<PathBuf>,
+    examples: Vec<String>,
+}
+
+const API: [(&str, Take<RawApi>); 11] = [
+    ("description", |raw, value| set(&mut raw.description, prose(value))),
+    ("allow", |raw, value| fill(&mut raw.allow, rules::allow(value))),
+    ("hosts", |raw, value| fill(&mut raw.hosts, list(value))),
+    ("secrets", |raw, value| fill(&mut raw.secrets, list(value))),
+    ("restricted-methods", |raw, value| fill(&mut raw.restricted, list(value))),
+    ("yolo", |raw, value| set(&mut raw.yolo, boolean(value))),
+    ("reference", |raw, value| set(&mut raw.reference, prose(value))),
+    ("base-url", |raw, value| set(&mut raw.base_url, scalar(value))),
+    ("types", |raw, value| set(&mut raw.types, path(value))),
+    ("openapi", |raw, value| set(&mut raw.openapi, path(value))),
+    ("examples", |raw, value| fill(&mut raw.examples, examples(value))),
+];
+
+/// Reads one `[api.NAME]`; what is wrong with it as a whole is `Wrong::Here`.
+pub(super) fn api(name: ApiName, value: &Value<'_>, file: &Path) -> Result<Api, Wrong> {
+    let mut raw = RawApi::default();
+    table(&mut raw, &API, value)?;
+    // Destructured without `..`, so that a new key cannot be silently ignored.
+    let RawApi {
+        description,
+        allow,
+        hosts,
+        secrets,
+        restricted,
+        yolo,
+        reference,
+        base_url,
+        types,
+        openapi,
+        examples,
+    } = raw;
+    let base = file.parent().unwrap_or(Path::new(""));
+    let anchored = |path: PathBuf| anchor(&path, base, None);
+    let api = Api {
+        description,
+        secrets: secrets.into_iter().collect(),
+        restricted: restricted.into_iter().collect(),
+        yolo: yolo.unwrap_or(false),
+        reference,
+        base_url,
+        types: types.map(anchored),
+        openapi: openapi.map(anchored),
+        examples,
+        ..Api::new(name, allow, hosts).map_err(wrong)?
+    };
+    api.check().map_err(wrong)?;
+    Ok(api)
+}
+
+/// A server as the file has it.
+#[derive(Debug, Default)]
+struct RawServer {
+    command: Option<Vec<String>>,
+    url: Option<BaseUrl>,
+    env: Vec<EnvVar>,
+    template: Option<String>,
+    secrets: Vec<SecretName>,
+    allow: Vec<Allow>,
+    timeout: Option<Duration>,
+}
+
+const SERVER: [(&str, Take<RawServer>); 7] = [
+    ("command", |raw, value| set(&mut raw.command, command(value))),
+    ("url", |raw, value| set(&mut raw.url, scalar(value))),
+    ("env", |raw, value| fill(&mut raw.env, list(value))),
+    ("template", |raw, value| set(&mut raw.template, text(value))),
+    ("secrets", |raw, value| fill(&mut raw.secrets, list(value))),
+    ("allow", |raw, value| fill(&mut raw.allow, rules::allow(value))),
+    ("timeout", |raw, value| set(&mut raw.timeout, time(value))),
+];
+
+/// Reads one `[mcp.NAME]`; what is wrong with it as a whole is `Wrong::Here`.
+pub(super) fn server(name: ServerName, value: &Value<'_>) -> Result<McpServer, Wrong> {
+    let mut raw = RawServer::default();
+    table(&mut raw, &SERVER, value)?;
+    let RawServer { command, url, env, template, secrets, allow, timeout } = raw;
+    let transport = match (command, url) {
+        (Some(command), None) => Transport::Command(command),
+        (None, Some(url)) => Transport::Url(url),
+        (None, None) | (Some(_), Some(_)) => return Err(wrong(ServerError::OneTransport)),
+    };
+    let server = McpServer {
+        name,
+        transport,
+        env,
+        template,
+        secrets: secrets.into_iter().collect(),
+        allow,
+        timeout: timeout.unwrap_or(McpServer::TIMEOUT),
+    };
+    server.check().map_err(wrong)?;
+    Ok(server)
+}
+
+/// What `[code]` says.
+#[derive(Debug, Default)]
+struct RawCode {
+    template: Option<String>,
+    warm: Option<usize>,
+    libraries: Option<PathBuf>,
+    yolo: Option<bool>,
+    timeout: Option<Duration>,
+    max_timeout: Option<Duration>,
+    output: Option<ByteSize>,
+}
+
+const CODE: [(&str, Take<RawCode>); 7] = [
+    ("template", |raw, value| set(&mut raw.template, text(value))),
+    ("warm", |raw, value| set(&mut raw.warm, warm(value))),
+    ("libraries", |raw, value| set(&mut raw.libraries, path(value))),
+    ("yolo", |raw, value| set(&mut raw.yolo, boolean(value))),
+    ("timeout", |raw, value| set(&mut raw.timeout, time(value))),
+    ("max-timeout", |raw, value| set(&mut raw.max_timeout, time(value))),
+    ("output", |raw, value| set(&mut raw.output, scalar(value))),
+];
+
+/// Reads `[code]`.
+pub(super) fn code(value: &Value<'_>, file: &Path) -> Result<CodeConfig, Wrong> {
+    let mut raw = RawCode::default();
+    table(&mut raw, &CODE, value)?;
+    let RawCode { template, warm, libraries, yolo, timeout, max_timeout, output } = raw;
+    let base = CodeConfig::default();
+    let max_timeout = max_timeout.unwrap_or(base.max_timeout);
+    let timeout = timeout.unwrap_or(base.timeout.min(max_timeout));
+    if timeout > max_timeout {
+        let (timeout, most) = (Timeout(Some(timeout)), Timeout(Some(max_timeout)));
+        return Err(wrong(format!("`timeout` is {timeout}, but `max-timeout` is {most}")));
+    }
+    let from = file.parent().unwrap_or(Path::new(""));
+    Ok(CodeConfig {
+        template,
+        warm: warm.unwrap_or(base.warm),
+        yolo: yolo.unwrap_or(base.yolo),
+        timeout,
+        max_timeout,
+        output: output.unwrap_or(base.output),
+        libraries: libraries.map(|path| anchor(&path, from, None)),
+    })
+}
+
+impl Config {
+    /// The declared services.
+    pub fn apis(&self) -> &BTreeMap<ApiName, Api> {
+        &self.apis
+    }
+
+    /// The other servers whose tools programs may call.
+    pub fn servers(&self) -> &BTreeMap<ServerName, McpServer> {
+        &self.servers
+    }
+
+    /// How programs of models are run.
+    pub fn code(&self) -> &CodeConfig {
+        &self.code
+    }
+}
+
+/// Text for people and models; its lines are its own.
+fn prose(value: &Value<'_>) -> Result<String, Wrong> {
+    let text = text(value)?;
+    if text.chars().count() > MAX_TEXT {
+        return Err(wrong(format!("longer than {MAX_TEXT} characters")));
+    }
+    Ok(text)
+}
+
+fn examples(value: &Value<'_>) -> Result<Vec<String>, Wrong> {
+    let examples: Vec<String> = list(value)?;
+    if examples.len() > MAX_EXAMPLES {
+        return Err(wrong(format!("more than {MAX_EXAMPLES} examples")));
+    }
+    match examples.iter().any(|example| example.chars().count() > MAX_TEXT) {
+        true => Err(wrong(format!("an example is longer than {MAX_TEXT} characters"))),
+        false => Ok(examples),
+    }
+}
+
+fn time(value: &Value<'_>) -> Result<Duration, Wrong> {
+    let Timeout(time) = scalar(value)?;
+    let bounds = CodeConfig::MIN_TIMEOUT..=CodeConfig::MAX_TIMEOUT;
+    time.filter(|time| bounds.contains(time)).ok_or_else(|| {
+        let (least, most) = (Timeout(Some(*bounds.start())), Timeout(Some(*bounds.end())));
+        wrong(format!("must be {least} at least and {most} at most"))
+    })
+}
+
+fn warm(value: &Value<'_>) -> Result<usize, Wrong> {
+    match number(value)? {
+        warm if warm <= CodeConfig::MAX_WARM => Ok(warm),
+        _ => Err(wrong(format!("at most {} boxes are kept ready", CodeConfig::MAX_WARM))),
+    }
+}
