@@ -3,6 +3,8 @@
 //! The address that was dialled says nothing but which name was asked for: DNS is ours. It is never
 //! where we connect to.
 
+mod door;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use self::door::{DOOR, Named, named};
 use crate::broker::Broker;
 use crate::http::{self, Asked, Refusal};
 use crate::record::{Decided, Verdict};
@@ -45,7 +48,7 @@ pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream, dialled: Socke
             let mut stream = stream;
             match first_word(&mut stream, MAYBE_SILENT).await {
                 First::Tls(hello, seen) => tls(broker, stream, seen, hello, meant, port).await,
-                First::Http(seen) => plain(broker, stream, seen, meant, port).await,
+                First::Http(seen) => plain(broker, stream, seen, meant, dialled).await,
                 First::Other(seen) => tcp::relay(&broker, stream, seen, permit).await,
                 First::Nothing => tcp::relay(&broker, stream, Bytes::new(), permit).await,
             }
@@ -54,7 +57,7 @@ pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream, dialled: Socke
             let mut stream = stream;
             match first_word(&mut stream, FIRST_WORD).await {
                 First::Tls(hello, seen) => tls(broker, stream, seen, hello, meant, port).await,
-                First::Http(seen) => plain(broker, stream, seen, meant, port).await,
+                First::Http(seen) => plain(broker, stream, seen, meant, dialled).await,
                 First::Other(_) => refuse(&broker, "TCP", "tcp", &meant, port, on_record(&denial)),
                 First::Nothing => {}
             }
@@ -97,10 +100,34 @@ fn is_http(seen: &[u8]) -> bool {
     (1..=32).contains(&method) && seen.get(method).is_none_or(|byte| *byte == b' ')
 }
 
-async fn plain(broker: Arc<Broker>, stream: TcpStream, seen: Bytes, meant: Target, port: u16) {
-    // What was dialled by address is known by its `Host` only; rules judge that name.
-    let asked = Asked { scheme: Scheme::Http, name: meant, port };
-    http::serve(broker, Rewound::new(seen, stream), asked, false).await;
+async fn plain(
+    broker: Arc<Broker>,
+    mut stream: TcpStream,
+    seen: Bytes,
+    meant: Target,
+    dialled: SocketAddr,
+) {
+    let mut seen = BytesMut::from(seen);
+    let said = loop {
+        match named(&seen) {
+            Named::Unfinished if seen.len() < FIRST_WORDS => {
+                match timeout(FIRST_WORD, stream.read_buf(&mut seen)).await {
+                    Ok(Ok(1..)) => {}
+                    Ok(Ok(0) | Err(_)) | Err(_) => return, // it never said what it wants
+                }
+            }
+            Named::Absolute(scheme, name) => break Some((scheme, name)),
+            Named::Unfinished | Named::Dialled => break None,
+        }
+    };
+    let (scheme, name) = match said {
+        Some((scheme, name)) if dialled.ip() == DOOR => (scheme, name),
+        // Each request must still name whom a name server was asked for.
+        Some((scheme, _)) => (scheme, meant),
+        None => (Scheme::Http, meant),
+    };
+    let asked = Asked { scheme, name, port: dialled.port() };
+    http::serve(broker, Rewound::new(seen.freeze(), stream), asked, false).await;
 }
 
 async fn tls(

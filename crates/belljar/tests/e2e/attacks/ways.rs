@@ -118,21 +118,21 @@ def one(form, method, path, host):
         said = subprocess.run(words + [f"https://both.example.com{path}"], capture_output=True, text=True).stdout
         assert said.startswith("2 "), said
         return [int(said[2:])]
-    stream = tls("both.example.com") if form == "https" else tcp("both.example.com", 80)
-    target = f"http://{host}{path}" if form == "absolute" else path
+    stream = tls("both.example.com") if form == "https" else tcp("both.example.com", 443 if form == "clear" else 80)
+    target = {"absolute": f"http://{host}{path}", "clear": f"https://{host}{path}"}.get(form, path)
     return statuses(say(stream, f"{method} {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode()))
 
 cases = [("GET", "/public/x", "both.example.com"), ("GET", "/private", "both.example.com"), ("POST", "/public/x", "both.example.com"),
          ("GET", "/public/../private", "both.example.com"), ("GET", "/public/%2e%2e/private", "both.example.com"),
          ("GET", "/public/x", "other.example.com"), ("TRACE", "/public/x", "both.example.com")]
-tell({form: at_once(lambda case: one(form, *case)[0], cases) for form in ("https", "h2", "plain", "absolute")})
+tell({form: at_once(lambda case: one(form, *case)[0], cases) for form in ("https", "h2", "plain", "absolute", "clear")})
 "#;
     let expect = json!([200, 403, 403, 400, 400, 421, 405]);
     let told = told(&lab, script);
-    for form in ["https", "h2", "plain", "absolute"] {
+    for form in ["https", "h2", "plain", "absolute", "clear"] {
         assert_eq!(told[form], expect, "{form}: {told}");
     }
-    assert_eq!((wire.received().len(), plain.received().len()), (2, 2));
+    assert_eq!((wire.received().len(), plain.received().len()), (3, 2));
     let decided = record(&lab, "request.decided");
     for scheme in ["http", "https"] {
         for code in ["path:", "method:", "ambiguous-path:", "misdirected:"] {
@@ -142,6 +142,70 @@ tell({form: at_once(lambda case: one(form, *case)[0], cases) for form in ("https
             assert!(decided.iter().filter(is).count() >= 2, "{scheme} {code} {decided:#?}");
         }
     }
+}
+
+#[test]
+fn a12_what_leaves_tls_to_the_broker_is_judged_as_what_does_not() {
+    let authority = Authority::new();
+    let wire = Upstream::echo(&authority, &["api.example.com"]);
+    let plain = Upstream::plain(|_| Reply::new(200, "ok"));
+    let rules = [
+        rule("api.example.com", wire.address(), "paths = [\"/public/**\"]"),
+        rule("plain.example.com", plain.address(), "port = 80"),
+    ];
+    let lab = site(&authority, &rules);
+    let script = r#"
+def door(port, *lines):
+    head = lambda target, host: f"GET {target} HTTP/1.1\r\nhost: {host}\r\n"
+    requests = "\r\n".join(head(*line) for line in lines) + "connection: close\r\n\r\n"
+    return statuses(say(tcp("192.0.2.1", port), requests.encode()))
+
+api, plain = "api.example.com", "plain.example.com"
+tell({
+    "https": door(443, (f"https://{api}/public/a", api)),
+    "http": door(80, (f"http://{plain}/b", plain)),
+    "twice": door(443, (f"https://{api}/public/c", api), (f"https://{api}/public/d", api)),
+    "origin form afterwards": door(443, (f"https://{api}/public/e", api), ("/public/f", api)),
+    "no rule": door(443, ("https://other.example.com/", "other.example.com")),
+    "no path": door(443, (f"https://{api}/private", api)),
+    "no such scheme": door(80, (f"http://{api}/public/x", api)),
+    "another port": door(80, (f"https://{api}/public/x", api)),
+    "another port, said": door(443, (f"https://{api}:8443/public/x", f"{api}:8443")),
+    "two hosts": door(443, (f"https://{api}/public/x", plain)),
+    "an address": door(443, ("https://169.254.169.254/", "169.254.169.254")),
+    "another host afterwards": door(443, (f"https://{api}/public/g", api), (f"https://{plain}/", plain)),
+    "https after http": door(80, (f"http://{plain}/h", plain), (f"https://{plain}/", plain)),
+    "http after https": door(443, (f"https://{api}/public/i", api), (f"http://{api}/public/x", api)),
+    "origin form": door(443, ("/public/x", api)),
+    "elsewhere": statuses(say(tcp("203.0.113.1", 443), f"GET https://{api}/public/x HTTP/1.1\r\nhost: {api}\r\nconnection: close\r\n\r\n".encode())),
+})
+"#;
+    let expect = json!({
+        "https": [200],
+        "http": [200],
+        "twice": [200, 200],
+        "origin form afterwards": [200, 200],
+        "no rule": [403],
+        "no path": [403],
+        "no such scheme": [403],
+        "another port": [421],
+        "another port, said": [421],
+        "two hosts": [400],
+        "an address": [403],
+        "another host afterwards": [200, 421],
+        "https after http": [200, 400],
+        "http after https": [200, 400],
+        "origin form": [421],
+        "elsewhere": [421],
+    });
+    assert_eq!(told(&lab, script), expect);
+    let paths = |upstream: &Upstream| -> Vec<String> {
+        upstream.received().into_iter().map(|it| it.path).collect()
+    };
+    let reached: Vec<String> = "acdefgi".chars().map(|it| format!("/public/{it}")).collect();
+    assert_eq!((paths(&wire), paths(&plain)), (reached, vec!["/b".to_owned(), "/h".to_owned()]));
+    on_record(&lab, "other.example.com", "no-rule");
+    on_record(&lab, "api.example.com", "misdirected");
 }
 
 #[test]

@@ -50,6 +50,23 @@ fn the_server_gets_the_secret_and_the_box_a_placeholder() {
 }
 
 #[test]
+fn a_program_without_tls_leaves_it_to_the_broker() {
+    let (lab, upstream) = echo_site("\"header:authorization\"");
+    let script = r#"exec 3<>/dev/tcp/192.0.2.1/443
+printf 'GET https://api.example.com/user HTTP/1.1\r\nhost: api.example.com\r\nauthorization: Bearer %s\r\nconnection: close\r\n\r\n' "$TOKEN" >&3
+cat <&3"#;
+    let out = lab.bash(script).run().expect(0);
+    assert!(out.starts_with("HTTP/1.1 200 OK"), "{out}");
+    let [received] = &upstream.received()[..] else { panic!("one request") };
+    let expect = format!("Bearer {REAL}");
+    assert_eq!(received.header("authorization"), Some(expect.as_str()));
+    assert_eq!(received.sni.as_deref(), Some("api.example.com"));
+    assert!(!out.contains(REAL) && out.contains("[belljar:token]"), "the echo is scrubbed: {out}");
+    let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
+    assert!(log.contains("secret.used") && !log.contains(REAL), "{log}");
+}
+
+#[test]
 fn basic_credentials_are_rewritten() {
     let (lab, upstream) = echo_site("\"basic\"");
     let out = lab.bash("curl -sS -u user:$TOKEN https://api.example.com/").run().expect(0);
