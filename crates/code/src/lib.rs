@@ -6,5 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "engine")]
+pub mod engine;
 pub mod schema;
 pub mod wire;

@@ -1,0 +1,1 @@
+//! Passes lines of JSON-RPC on to a server that is reached by HTTP.

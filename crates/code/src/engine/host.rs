@@ -1,0 +1,39 @@
+//! What the functions of the engine share: the way out, and what the program left behind in it.
+
+use std::cell::RefCell;
+use std::io;
+
+use rquickjs::{Persistent, Value};
+
+use crate::wire::{self, Said, Stream};
+
+use super::alive::Alive;
+use super::timers::Timers;
+
+#[derive(Debug, Default)]
+pub(super) struct Host {
+    pub(super) alive: Alive,
+    pub(super) timers: RefCell<Timers>,
+    /// Promises that failed and that nobody has asked yet, and why.
+    pub(super) rejected: RefCell<Vec<(Kept, Kept)>>,
+}
+
+pub(super) type Kept = Persistent<Value<'static>>;
+
+impl Host {
+    pub(super) fn say(&self, said: &Said) -> io::Result<()> {
+        wire::write(&mut io::stdout().lock(), said)
+    }
+
+    /// Text of the program. Too much for one frame goes into several.
+    pub(super) fn output(&self, stream: Stream, text: &str) -> io::Result<()> {
+        const PART: usize = 1 << 20;
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (part, more) = rest.split_at(rest.floor_char_boundary(PART));
+            self.say(&Said::Output { stream, text: part.to_owned() })?;
+            rest = more;
+        }
+        Ok(())
+    }
+}

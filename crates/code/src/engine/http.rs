@@ -1,0 +1,1 @@
+//! HTTP to the broker of the box.
