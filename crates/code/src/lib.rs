@@ -9,4 +9,5 @@
 #[cfg(feature = "engine")]
 pub mod engine;
 pub mod schema;
+pub mod skill;
 pub mod wire;

@@ -1,0 +1,526 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use tempfile::TempDir;
+
+use super::*;
+
+fn model() -> Author {
+    Author::Caller("mcp".to_owned())
+}
+
+fn name(text: &str) -> SkillName {
+    text.parse().unwrap()
+}
+
+fn draft(code: &str) -> Draft {
+    Draft {
+        description: "adds".to_owned(),
+        code: code.to_owned(),
+        language: Dialect::Ts,
+        wants: Wants::default(),
+    }
+}
+
+fn hosts(hosts: &[&str]) -> Wants {
+    let hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();
+    Wants { hosts, ..Wants::default() }
+}
+
+/// A draft that wants these hosts.
+fn wanting(code: &str, wanted: &[&str]) -> Draft {
+    Draft { wants: hosts(wanted), ..draft(code) }
+}
+
+fn store() -> (TempDir, Skills) {
+    let home = tempfile::tempdir().unwrap();
+    let skills = Skills::open(home.path()).unwrap();
+    (home, skills)
+}
+
+fn waits(more: &[&str]) -> State {
+    State::Waits { more: more.iter().map(|it| (*it).to_owned()).collect() }
+}
+
+#[test]
+fn a_skill_is_kept_found_and_listed() {
+    let (home, skills) = store();
+    let add = name("add");
+    assert!(matches!(skills.get(&add), Err(SkillError::NotFound { .. })));
+    let saved = skills.save(&add, draft("export default 1"), &model()).unwrap();
+    assert_eq!(saved.state, State::Active);
+    let skill = Skills::open(home.path()).unwrap().get(&add).unwrap();
+    assert_eq!((skill.code.as_str(), &skill.version), ("export default 1", &saved.version));
+    let listed = skills.list().unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].standing, Standing::Active { skill, waiting: None });
+    let mode = fs::metadata(home.path().join("skills/add")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn a_version_is_its_content_and_nothing_else() {
+    let (_home, skills) = store();
+    let of =
+        |skill: &str, draft: Draft| skills.save(&name(skill), draft, &model()).unwrap().version;
+    let one = of("one", draft("1"));
+    assert_eq!(one, of("two", draft("1")));
+    assert_eq!(one, draft("1").version(&name("x")).unwrap().version);
+    assert_ne!(one, of("two", draft("2")));
+    assert_ne!(one, of("two", Draft { description: "other".into(), ..draft("1") }));
+    assert_ne!(one, of("two", Draft { language: Dialect::Js, ..draft("1") }));
+    assert_ne!(one, of("two", wanting("1", &["a.example"])));
+}
+
+#[test]
+fn every_version_stays_in_the_history() {
+    let (_home, skills) = store();
+    let add = name("add");
+    let first = skills.save(&add, draft("1"), &model()).unwrap().version;
+    let second = skills.save(&add, draft("2"), &Author::Operator).unwrap().version;
+    let past = skills.history(&add).unwrap();
+    let told: Vec<_> = past.iter().map(|it| (it.by.as_str(), it.step, it.is_active)).collect();
+    assert_eq!(told, [("caller mcp", Step::Saved, false), ("operator", Step::Saved, true)]);
+    assert_eq!(skills.version(&add, &first).unwrap().code, "1");
+    assert_eq!(skills.find(&add, &first.as_str()[..8]).unwrap(), first);
+    assert!(skills.find(&add, "").is_err(), "too short to mean one");
+    // Going back is an approval of the old one.
+    skills.approve(&add, &first).unwrap();
+    assert_eq!(skills.get(&add).unwrap().code, "1");
+    assert!(skills.version(&add, &second).is_ok());
+    // Saving what is there already adds nothing.
+    let before = skills.history(&add).unwrap().len();
+    skills.save(&add, draft("3"), &model()).unwrap();
+    skills.save(&add, draft("3"), &model()).unwrap();
+    assert_eq!(skills.history(&add).unwrap().len(), before + 1);
+}
+
+#[test]
+fn old_versions_go_first_and_never_the_one_in_force() {
+    let (home, skills) = store();
+    let add = name("add");
+    let active =
+        skills.save(&add, wanting("0", &["a.example"]), &Author::Operator).unwrap().version;
+    for number in 0..MAX_VERSIONS + 20 {
+        // Each waits, so the first stays in force.
+        let wide = wanting(&number.to_string(), &["a.example", "b.example"]);
+        assert_ne!(skills.save(&add, wide, &model()).unwrap().state, State::Active);
+    }
+    assert_eq!(skills.get(&add).unwrap().version, active);
+    let files = fs::read_dir(home.path().join("skills/add")).unwrap().count();
+    assert!(files <= MAX_VERSIONS + 2, "{files} files");
+}
+
+#[test]
+fn f10_a_version_that_wants_more_waits_while_the_old_one_stays() {
+    let (_home, skills) = store();
+    let add = name("add");
+    skills.save(&add, wanting("1", &["a.example"]), &Author::Operator).unwrap();
+    let wider = skills.save(&add, wanting("2", &["a.example", "b.example"]), &model()).unwrap();
+    assert_eq!(wider.state, waits(&["host b.example"]));
+    assert_eq!(skills.get(&add).unwrap().code, "1");
+    let Standing::Active { waiting: Some(waiting), .. } = skills.info(&add).unwrap().standing
+    else {
+        panic!("it waits");
+    };
+    assert_eq!((waiting.skill.code.as_str(), waiting.more), ("2", vec!["host b.example".into()]));
+    // The control: what wants as much or less is in force at once.
+    let same = skills.save(&add, wanting("3", &["a.example"]), &model()).unwrap();
+    assert_eq!((same.state, skills.get(&add).unwrap().code.as_str()), (State::Active, "3"));
+    let less = skills.save(&add, draft("4"), &model()).unwrap();
+    assert_eq!((less.state, skills.get(&add).unwrap().code.as_str()), (State::Active, "4"));
+    // And once it was approved, so is the wider one.
+    skills.approve(&add, &wider.version).unwrap();
+    assert_eq!(skills.get(&add).unwrap().code, "2");
+    let again = skills.save(&add, wanting("5", &["b.example", "a.example"]), &model()).unwrap();
+    assert_eq!(again.state, State::Active);
+}
+
+#[test]
+fn f10_a_first_version_that_wants_anything_waits_unless_an_operator_saved_it() {
+    let (_home, skills) = store();
+    let wants = [
+        hosts(&["a.example"]),
+        Wants { secrets: BTreeSet::from(["github".parse().unwrap()]), ..Wants::default() },
+        Wants { paths: BTreeSet::from(["/data".to_owned()]), ..Wants::default() },
+    ];
+    for (number, wants) in wants.into_iter().enumerate() {
+        let skill = name(&format!("s{number}"));
+        let wanted = Draft { wants: wants.clone(), ..draft("1") };
+        let saved = skills.save(&skill, wanted.clone(), &model()).unwrap();
+        assert_eq!(saved.state, State::Waits { more: wants.words() });
+        let refused = skills.get(&skill).unwrap_err();
+        assert!(matches!(refused, SkillError::Waits { .. }), "{refused}");
+        assert!(refused.to_string().contains("belljar skill approve"));
+        let saved = skills.save(&skill, wanted, &Author::Operator).unwrap();
+        assert_eq!(saved.state, State::Active, "the control");
+        skills.get(&skill).unwrap();
+    }
+}
+
+#[test]
+fn f10_deleting_and_saving_again_gains_nothing() {
+    let (_home, skills) = store();
+    let add = name("add");
+    skills.save(&add, wanting("1", &["a.example"]), &Author::Operator).unwrap();
+    skills.remove(&add).unwrap();
+    assert!(matches!(skills.get(&add), Err(SkillError::NotFound { .. })));
+    assert!(skills.list().unwrap().is_empty());
+    assert!(matches!(skills.remove(&add), Err(SkillError::NotFound { .. })));
+    let wider = skills.save(&add, wanting("2", &["b.example"]), &model()).unwrap();
+    assert_eq!(wider.state, waits(&["host b.example"]));
+    assert!(matches!(skills.get(&add), Err(SkillError::Waits { .. })), "the old one is deleted");
+    // The control: what was approved for this name still is.
+    let approved = skills.save(&add, wanting("3", &["a.example"]), &model()).unwrap();
+    assert_eq!(approved.state, State::Active);
+    // An operator who forgets a skill takes the approval back.
+    skills.forget(&add).unwrap();
+    let anew = skills.save(&add, wanting("3", &["a.example"]), &model()).unwrap();
+    assert_eq!(anew.state, waits(&["host a.example"]));
+    assert_eq!(skills.history(&add).unwrap().len(), 1);
+}
+
+#[test]
+fn f10_two_approvals_are_no_approval_of_both_at_once() {
+    let (_home, skills) = store();
+    let add = name("add");
+    skills.save(&add, wanting("1", &["a.example"]), &Author::Operator).unwrap();
+    skills.save(&add, wanting("2", &["b.example"]), &Author::Operator).unwrap();
+    let both = skills.save(&add, wanting("3", &["a.example", "b.example"]), &model()).unwrap();
+    assert!(matches!(both.state, State::Waits { ref more } if more.len() == 1));
+    for (code, host) in [("4", "a.example"), ("5", "b.example")] {
+        let one = skills.save(&add, wanting(code, &[host]), &model()).unwrap();
+        assert_eq!(one.state, State::Active, "the control");
+    }
+}
+
+#[test]
+fn f10_what_a_comment_wants_counts() {
+    let (_home, skills) = store();
+    let add = name("add");
+    let code = "/**\n * Adds.\n * @hosts a.example, *.b.example\n * @secrets github\n * @paths /data\n * @author somebody\n */\nexport default 1";
+    let saved = skills.save(&add, draft(code), &model()).unwrap();
+    let more = ["host a.example", "host *.b.example", "secret github", "path /data"];
+    let State::Waits { more: told } = saved.state else { panic!("it waits") };
+    let sorted = |list: &mut Vec<String>| list.sort();
+    let (mut told, mut more) = (told, more.map(str::to_owned).to_vec());
+    sorted(&mut told);
+    sorted(&mut more);
+    assert_eq!(told, more);
+    // The control: the same words elsewhere in the code want nothing.
+    let later = format!("1;\n{code}");
+    assert_eq!(skills.save(&add, draft(&later), &model()).unwrap().state, State::Active);
+}
+
+#[test]
+fn f10_an_edit_that_wants_more_waits() {
+    let (_home, skills) = store();
+    let add = name("add");
+    let code = "/** @hosts a.example */\nexport default 1";
+    skills.save(&add, draft(code), &Author::Operator).unwrap();
+    let edit = |search: &str, replace: &str| {
+        let edit = Edit { search: search.into(), replace: replace.into() };
+        skills.edit(&add, &[edit], &model()).unwrap().state
+    };
+    assert_eq!(edit("a.example", "a.example b.example"), waits(&["host b.example"]));
+    // Edits go on from what was edited last, also while it waits.
+    assert_eq!(edit("default 1", "default 2"), waits(&["host b.example"]));
+    assert_eq!(skills.get(&add).unwrap().code, code);
+    assert_eq!(edit(" b.example", ""), State::Active, "the control");
+    assert_eq!(skills.get(&add).unwrap().code, "/** @hosts a.example */\nexport default 2");
+    assert_eq!(edit("/** @hosts a.example */\n", ""), State::Active);
+    assert!(skills.get(&add).unwrap().wants.is_empty());
+}
+
+#[test]
+fn edits_are_made_all_or_none() {
+    let (_home, skills) = store();
+    let add = name("add");
+    skills.save(&add, draft("let a = 1; let b = 1;"), &model()).unwrap();
+    let version = skills.get(&add).unwrap().version;
+    let edit = |pairs: &[(&str, &str)]| {
+        let edits: Vec<Edit> = pairs
+            .iter()
+            .map(|(search, replace)| Edit {
+                search: (*search).to_owned(),
+                replace: (*replace).to_owned(),
+            })
+            .collect();
+        skills.edit(&add, &edits, &model()).map_err(|error| error.to_string())
+    };
+    for (pairs, expect) in [
+        (
+            vec![("a = 1", "a = 2"), ("c = 1", "")],
+            "edit 2: `search` is not in the code; nothing was changed",
+        ),
+        (
+            vec![("a = 1", "a = 2"), ("let", "")],
+            "edit 2: `search` is in the code 2 times, not once; nothing was changed",
+        ),
+        (
+            vec![("= 1", "= 2")],
+            "edit 1: `search` is in the code 2 times, not once; nothing was changed",
+        ),
+        (vec![("", "x")], "edit 1: `search` is empty"),
+        (vec![], "no edits"),
+        (vec![("let a = 1; let b = 1;", " ")], "a skill without code"),
+    ] {
+        assert_eq!(edit(&pairs).unwrap_err(), expect);
+        assert_eq!(skills.get(&add).unwrap().version, version);
+    }
+    // Overlapping places are two places.
+    let twice = skills.save(&name("o"), draft("aaa"), &model()).and_then(|_| {
+        let edit = Edit { search: "aa".into(), replace: "b".into() };
+        skills.edit(&name("o"), &[edit], &model())
+    });
+    assert!(matches!(twice, Err(SkillError::ManyMatches { count: 2, .. })));
+    edit(&[("a = 1", "a = 2"), ("a = 2; let b = 1", "c = 3")]).unwrap();
+    assert_eq!(skills.get(&add).unwrap().code, "let c = 3;", "each on what the one before left");
+    assert!(skills.edit(&name("none"), &[], &model()).is_err());
+}
+
+#[test]
+fn what_is_too_much_is_refused() {
+    let (_home, skills) = store();
+    let save =
+        |draft| skills.save(&name("big"), draft, &model()).map_err(|error| error.to_string());
+    let long = "x".repeat(MAX_CODE + 1);
+    assert!(save(draft(&long)).unwrap_err().contains("1048576 are the most"));
+    assert!(save(draft(&"é".repeat(MAX_DESCRIPTION + 1))).is_ok(), "the control");
+    let wordy = Draft { description: "é".repeat(MAX_DESCRIPTION + 1), ..draft("1") };
+    assert!(save(wordy).unwrap_err().contains("2000 characters"));
+    assert_eq!(save(draft(" \n")).unwrap_err(), "a skill without code");
+    let many: Vec<String> = (0..65).map(|number| format!("h{number}.example")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert!(save(wanting("1", &many)).unwrap_err().contains("more than 64"));
+    // A search that nearly matches everywhere costs no more than reading the code.
+    skills.save(&name("big"), draft(&"a".repeat(MAX_CODE)), &model()).unwrap();
+    let search = format!("{}b", "a".repeat(MAX_CODE / 2));
+    let edit = Edit { search, replace: String::new() };
+    assert!(matches!(
+        skills.edit(&name("big"), &[edit], &model()),
+        Err(SkillError::NoMatch { number: 1 })
+    ));
+    // The longest code there can be comes back, also where each byte is six in JSON.
+    skills
+        .save(&name("big"), draft(&format!("x{}", "\u{1}".repeat(MAX_CODE - 1))), &model())
+        .unwrap();
+    assert_eq!(skills.get(&name("big")).unwrap().code.len(), MAX_CODE);
+}
+
+#[test]
+fn there_is_an_end_to_names_and_deleted_ones_make_room() {
+    let (home, skills) = store();
+    for number in 0..MAX_SKILLS {
+        fs::create_dir(home.path().join(format!("skills/s{number}"))).unwrap();
+        let index = format!("{{\"active\":\"{}\"}}", "0".repeat(64));
+        fs::write(home.path().join(format!("skills/s{number}/index")), index).unwrap();
+    }
+    let one_more = |skill: &str| skills.save(&name(skill), draft("1"), &model());
+    assert!(matches!(one_more("new"), Err(SkillError::TooMany)));
+    assert!(one_more("s5").is_ok(), "one that is there can still be changed");
+    skills.remove(&name("s5")).unwrap();
+    assert!(one_more("new").is_ok(), "the control");
+    assert!(!home.path().join("skills/s5").exists());
+    // What an operator approved is no room to be had.
+    skills.save(&name("s6"), wanting("1", &["a.example"]), &Author::Operator).unwrap();
+    skills.remove(&name("s6")).unwrap();
+    assert!(matches!(one_more("newer"), Err(SkillError::TooMany)));
+}
+
+#[test]
+fn f15_no_name_leads_out_of_the_store() {
+    for bad in ["..", ".", "a/b", "/etc", "a/../b", "index.json", "Add", "a\0b", ""] {
+        assert!(bad.parse::<SkillName>().is_err(), "{bad:?}");
+    }
+    for bad in ["..", "../../etc/passwd", &"A".repeat(64), &"a".repeat(63)] {
+        assert!(bad.parse::<Version>().is_err(), "{bad:?}");
+    }
+    assert!("a".repeat(64).parse::<Version>().is_ok(), "the control");
+}
+
+#[test]
+fn f10_links_in_the_store_are_not_followed() {
+    let (home, skills) = store();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let add = name("add");
+    let version = skills.save(&add, draft("1"), &model()).unwrap().version;
+    let dir = home.path().join("skills/add");
+
+    // A directory that is a link.
+    fs::rename(&dir, elsewhere.path().join("add")).unwrap();
+    symlink(elsewhere.path().join("add"), &dir).unwrap();
+    assert!(matches!(skills.get(&add), Err(SkillError::Files(_))));
+    assert!(skills.save(&add, draft("2"), &model()).is_err());
+    assert!(skills.list().unwrap().is_empty());
+    fs::remove_file(&dir).unwrap();
+    fs::rename(elsewhere.path().join("add"), &dir).unwrap();
+    assert_eq!(skills.get(&add).unwrap().code, "1", "the control");
+
+    // A version that is a link, even to the right content.
+    let file = dir.join(version.as_str());
+    fs::rename(&file, elsewhere.path().join("version")).unwrap();
+    symlink(elsewhere.path().join("version"), &file).unwrap();
+    assert!(matches!(skills.get(&add), Err(SkillError::Files(_))));
+
+    // A link where the next file is written: it is replaced, and what it leads to is not touched.
+    fs::remove_file(&file).unwrap();
+    let target = elsewhere.path().join("target");
+    fs::write(&target, "mine").unwrap();
+    symlink(&target, dir.join("new")).unwrap();
+    skills.save(&add, draft("3"), &model()).unwrap();
+    assert_eq!(fs::read_to_string(&target).unwrap(), "mine");
+
+    // The store itself.
+    let other = tempfile::tempdir().unwrap();
+    symlink(home.path().join("skills"), other.path().join("skills")).unwrap();
+    assert!(Skills::open(other.path()).is_err());
+}
+
+#[test]
+fn a_store_that_others_may_write_to_is_refused() {
+    let (home, _skills) = store();
+    let dir = home.path().join("skills");
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o770)).unwrap();
+    assert!(matches!(
+        Skills::open(home.path()),
+        Err(SkillError::Files(FileError::NotPrivate { .. }))
+    ));
+}
+
+#[test]
+fn torn_and_changed_files_are_told_and_hide_nothing_else() {
+    let (home, skills) = store();
+    for skill in ["good", "torn", "changed", "begun"] {
+        skills.save(&name(skill), draft("1"), &model()).unwrap();
+    }
+    let dir = |skill: &str| home.path().join("skills").join(skill);
+    fs::write(dir("torn").join("index"), "{\"active\":").unwrap();
+    let version = skills.get(&name("changed")).unwrap().version;
+    let file = dir("changed").join(version.as_str());
+    let content = fs::read_to_string(&file).unwrap().replace("\"1\"", "\"2\"");
+    fs::write(&file, content).unwrap();
+    // Whoever saved this one was stopped before the index was there.
+    fs::remove_file(dir("begun").join("index")).unwrap();
+    fs::write(dir("begun").join("new"), "half").unwrap();
+
+    let listed = skills.list().unwrap();
+    let told: Vec<_> = listed
+        .iter()
+        .map(|it| (it.name.as_str(), matches!(it.standing, Standing::Damaged(_))))
+        .collect();
+    assert_eq!(told, [("changed", true), ("good", false), ("torn", true)]);
+    assert!(matches!(skills.get(&name("changed")), Err(SkillError::Damaged { .. })));
+    assert!(matches!(skills.get(&name("begun")), Err(SkillError::NotFound { .. })));
+    // Saving again repairs what can be, and a torn index can be forgotten.
+    skills.save(&name("changed"), draft("1"), &model()).unwrap();
+    assert_eq!(skills.get(&name("changed")).unwrap().code, "1");
+    skills.save(&name("begun"), draft("1"), &model()).unwrap();
+    assert!(skills.save(&name("torn"), draft("1"), &model()).is_err(), "nothing is lost silently");
+    skills.forget(&name("torn")).unwrap();
+    skills.save(&name("torn"), draft("1"), &model()).unwrap();
+}
+
+#[test]
+fn writers_at_the_same_time_lose_nothing() {
+    const EACH: usize = 8;
+    let (home, _skills) = store();
+    std::thread::scope(|scope| {
+        for writer in 0..6 {
+            let home = home.path();
+            scope.spawn(move || {
+                // Each opens its own, as each process would.
+                let skills = Skills::open(home).unwrap();
+                for number in 0..EACH {
+                    let code = format!("{writer} {number}");
+                    skills.save(&name("shared"), draft(&code), &model()).unwrap();
+                    skills.save(&name(&format!("own{writer}")), draft(&code), &model()).unwrap();
+                    skills.get(&name("shared")).unwrap();
+                    assert!(
+                        skills
+                            .list()
+                            .unwrap()
+                            .iter()
+                            .all(|it| { matches!(it.standing, Standing::Active { .. }) })
+                    );
+                }
+            });
+        }
+    });
+    let skills = Skills::open(home.path()).unwrap();
+    let versions: BTreeSet<_> =
+        skills.history(&name("shared")).unwrap().into_iter().map(|it| it.version).collect();
+    assert_eq!(versions.len(), 6 * EACH);
+    assert!(versions.iter().all(|version| skills.version(&name("shared"), version).is_ok()));
+    assert_eq!(skills.list().unwrap().len(), 7);
+}
+
+#[test]
+fn g02_who_saved_is_told_in_plain_letters_and_is_never_taken_for_the_operator() {
+    let (_home, skills) = store();
+    let add = name("add");
+    for (number, who) in
+        ["operator", "op\u{200b}erator\u{1b}[2J", "", "\u{202e}x"].iter().enumerate()
+    {
+        let by = Author::Caller((*who).to_owned());
+        skills.save(&add, draft(&number.to_string()), &by).unwrap();
+    }
+    skills.save(&add, draft("z"), &Author::Operator).unwrap();
+    let by: Vec<String> = skills.history(&add).unwrap().into_iter().map(|it| it.by).collect();
+    assert_eq!(by, ["caller operator", "caller operator[2J", "caller", "caller x", "operator"]);
+}
+
+#[test]
+fn what_is_wanted_is_compared_with_what_is_there() {
+    let wants = Wants {
+        hosts: hosts(&["api.a.example", "*.b.example"]).hosts,
+        secrets: BTreeSet::from(["github".parse().unwrap()]),
+        paths: BTreeSet::from(["/workspace/x".to_owned(), "/workspaces".to_owned()]),
+    };
+    let granted = Granted {
+        hosts: vec!["*.a.example".parse().unwrap(), "x.b.example".parse().unwrap()],
+        paths: vec!["/workspace".to_owned()],
+        ..Granted::default()
+    };
+    assert_eq!(wants.beyond(&granted), ["host *.b.example", "secret github", "path /workspaces"]);
+    let full = Granted { every_host: true, ..granted };
+    assert_eq!(wants.beyond(&full), ["secret github", "path /workspaces"]);
+    assert!(Wants::default().beyond(&Granted::default()).is_empty());
+}
+
+#[test]
+fn a_skill_is_given_the_services_that_lead_to_what_it_wants() {
+    let text = "[api.a]\nhosts = ['api.a.example']\nsecrets = ['github']\n[api.b]\nhosts = ['*.b.example']\n";
+    let text = format!("[secret.github]\nhosts = ['api.a.example']\n{text}");
+    let file = Path::new("belljar.toml");
+    let config = belljar_model::Config::parse(&text, file, belljar_model::Scope::Operator).unwrap();
+    let apis = |wanted: &[&str]| {
+        let names = hosts(wanted).apis(config.apis());
+        names.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(apis(&[]), Vec::<String>::new());
+    assert_eq!(apis(&["api.a.example"]), ["a"]);
+    assert_eq!(apis(&["x.b.example", "api.a.example", "c.example"]), ["a", "b"]);
+    let granted = Granted::of(config.apis().values());
+    assert_eq!(hosts(&["x.b.example", "c.example"]).beyond(&granted), ["host c.example"]);
+}
+
+#[test]
+fn comments_that_want_nonsense_are_refused() {
+    for (comment, expect) in [
+        ("/** @hosts http://x */", "`http://x` in `@hosts`: "),
+        ("/** @hosts *.com */", "`*.com` in `@hosts`: *.com would match"),
+        ("/** @secrets A */", "`A` in `@secrets`: a secret's name"),
+        ("/** @paths data */", "a path is absolute"),
+        ("/** @paths /a/../b */", "a path is absolute"),
+    ] {
+        let told = Wants::of_comment(comment).unwrap_err().to_string();
+        assert!(told.starts_with(expect), "{comment}: {told}");
+    }
+    for plain in ["", "1", "/* @hosts a.example */", "// @hosts a.example", "/** open @hosts a"] {
+        assert_eq!(Wants::of_comment(plain), Ok(Wants::default()), "{plain}");
+    }
+    let shell = "#!/usr/bin/env x\n/** @hosts a.example */";
+    assert_eq!(Wants::of_comment(shell), Ok(hosts(&["a.example"])));
+}
