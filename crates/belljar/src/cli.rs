@@ -1,6 +1,7 @@
 //! What can be typed.
 
 pub(crate) mod ledger;
+pub(crate) mod mcp;
 pub(crate) mod net;
 pub(crate) mod secret;
 
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// Look at, check and hand on the record of everything that happened
     Ledger(Box<ledger::LedgerArgs>),
+    /// Serve programs to MCP clients, and look after other servers' tools
+    Mcp(Box<mcp::McpArgs>),
     /// See what boxes reach, and what they tried to
     Net(net::NetArgs),
     /// Keep credentials that boxes may use and never see

@@ -6,6 +6,7 @@ pub(crate) mod diff;
 pub(crate) mod discard;
 pub(crate) mod doctor;
 pub(crate) mod ledger;
+pub(crate) mod mcp;
 pub(crate) mod net;
 pub(crate) mod run;
 pub(crate) mod runs;

@@ -12,9 +12,11 @@ mod config;
 mod failure;
 mod guard;
 mod jail;
+mod mcp;
 mod print;
 mod prompt;
 mod record;
+mod replace;
 mod state;
 mod tape;
 mod terminal;
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Command::Runs(args) => commands::runs::run(args),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Ledger(args) => commands::ledger::run(args),
+        Command::Mcp(args) => commands::mcp::run(&cli, args),
         Command::Net(args) => commands::net::run(&cli, args),
         Command::Secret(args) => commands::secret::run(&cli, args),
         Command::Template(args) => commands::template::run(&cli, args),

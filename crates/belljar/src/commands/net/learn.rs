@@ -1,7 +1,5 @@
 //! `belljar net learn`: what a run tried, as rules.
 
-use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -19,6 +17,7 @@ use crate::commands::ledger::{Home, each, read};
 use crate::config;
 use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
 use crate::print;
+use crate::replace::{self, Links};
 use crate::when;
 
 /// So much of what no rule is made of is listed.
@@ -196,38 +195,8 @@ fn not_a_projects(file: &Path, past: &Past) -> Result<(), Failure> {
 
 /// Replaces the file, whole or not at all, if nobody changed it since it was read.
 fn write(file: &Path, old: &str, new: &str) -> Result<(), Failure> {
-    let doing = || format!("write {}", file.display());
-    // A link stays one: what it leads to is replaced.
-    let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let dir = target.parent().ok_or_else(|| usage("the file is in no directory"))?;
-    fs::create_dir_all(dir).with_context(doing).code(FAILED)?;
-    let beside = dir.join(format!(".belljar.toml.{}.new", std::process::id()));
-    let replaced = fill(&beside, &target, new).and_then(|()| {
-        if config::read_text(&target).is_ok_and(|now| now.unwrap_or_default() == old) {
-            fs::rename(&beside, &target)?;
-            return fs::File::open(dir)?.sync_all();
-        }
-        Err(std::io::Error::other("somebody else changed it meanwhile; nothing was written"))
-    });
-    if replaced.is_err() {
-        fs::remove_file(&beside).ok(); // it may not have come to be
-    }
-    replaced.with_context(doing).code(FAILED)
-}
-
-/// Writes a new file as its predecessor was: of the same owner, for the same readers.
-fn fill(file: &Path, like: &Path, text: &str) -> std::io::Result<()> {
-    use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-    let mut opened = fs::File::options().write(true).create_new(true).mode(0o600).open(file)?;
-    if let Ok(before) = fs::metadata(like) {
-        let own = opened.metadata()?;
-        if (own.uid(), own.gid()) != (before.uid(), before.gid()) {
-            std::os::unix::fs::fchown(&opened, Some(before.uid()), Some(before.gid()))?;
-        }
-        opened.set_permissions(before.permissions())?;
-    }
-    opened.write_all(text.as_bytes())?;
-    opened.sync_all()
+    let replaced = replace::replace(file, old, new, Links::Follow);
+    replaced.with_context(|| format!("write {}", file.display())).code(FAILED)
 }
 
 /// What the template says by now about the network; nothing if it is not there yet.
