@@ -5,15 +5,31 @@
 #![forbid(unsafe_code)]
 
 mod caller;
+mod convert;
+mod error;
+mod handler;
+mod http;
 mod live;
+mod message;
+mod seat;
 mod service;
+mod streams;
+mod tls;
+mod token;
+mod token_file;
 
 pub use caller::{Caller, NoRandomness, SessionId};
+pub use error::ServeError;
+pub use http::{HttpOptions, Limits, http};
 pub use live::{Live, Progress};
 pub use service::{
     About, Annotations, CallError, Outcome, PromptArgument, PromptError, PromptSpec, PromptText,
     ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,
 };
+pub use streams::{stdio, streams};
+pub use tls::TlsFiles;
+pub use token::{BadToken, Token, Tokens};
+pub use token_file::{TokenFile, TokenFileError};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

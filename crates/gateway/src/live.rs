@@ -39,7 +39,6 @@ impl Progress {
         Self(None)
     }
 
-    #[expect(dead_code, reason = "the server that calls it comes next")]
     pub(crate) fn channel() -> (Self, mpsc::Receiver<Report>) {
         let (sender, receiver) = mpsc::channel(REPORTS);
         (Self(Some(sender)), receiver)

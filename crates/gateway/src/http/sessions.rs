@@ -1,0 +1,222 @@
+//! The sessions of one token.
+//!
+//! There is one of these for each token, so that the session of another is not refused but unknown: no
+//! code compares owners, and none can forget to. Ids are made here and are never a client's choice.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_core::Stream;
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::transport::streamable_http_server::session::local::{
+    LocalSessionManager, LocalSessionManagerError, SessionTransport,
+};
+use rmcp::transport::streamable_http_server::session::{
+    RestoreOutcome, ServerSseMessage, SessionId, SessionManager,
+};
+use tokio_util::task::TaskTracker;
+
+use crate::caller::NoRandomness;
+use crate::seat::{Busy, Seat, Shares};
+use crate::service::Service;
+
+/// How long what a session has under way may take to end.
+const LAST_CALLS: Duration = Duration::from_secs(5);
+
+/// Every session of one token, and the one that its stateless requests share.
+pub(super) struct Sessions<S> {
+    service: Arc<S>,
+    sdk: LocalSessionManager,
+    shares: Shares,
+    most: usize,
+    table: Mutex<Table>,
+    endings: TaskTracker,
+}
+
+#[derive(Default)]
+struct Table {
+    seats: HashMap<SessionId, Arc<Seat>>,
+    /// Sessions that are being made and not among the seats yet.
+    starting: usize,
+    stateless: Option<Arc<Seat>>,
+}
+
+/// A session that could not be made or used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SessionsError {
+    #[error(transparent)]
+    Random(#[from] NoRandomness),
+    #[error(transparent)]
+    Sdk(#[from] LocalSessionManagerError),
+    #[error("the id of this session is taken")]
+    Taken,
+}
+
+/// Room for a session that is about to be made.
+pub(super) struct Starting<'a, S: Service>(&'a Sessions<S>);
+
+impl<S: Service> Drop for Starting<'_, S> {
+    fn drop(&mut self) {
+        self.0.table().starting -= 1;
+    }
+}
+
+impl<S: Service> Sessions<S> {
+    pub(super) fn new(service: Arc<S>, shares: Shares, most: usize) -> Self {
+        let mut sdk = LocalSessionManager::default();
+        // We know better when a session is idle: a call that runs for long is not.
+        sdk.session_config.keep_alive = None;
+        let (table, endings) = (Mutex::default(), TaskTracker::new());
+        Self { service, sdk, shares, most, table, endings }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for one more session, if there is any.
+    pub(super) fn begin(&self) -> Option<Starting<'_, S>> {
+        let mut table = self.table();
+        let room = table.seats.len() + table.starting < self.most;
+        table.starting += usize::from(room);
+        room.then(|| Starting(self))
+    }
+
+    /// The session of this id, busy from now on, so that it cannot expire under a request.
+    pub(super) fn find(&self, id: &str) -> Option<(Arc<Seat>, Busy)> {
+        let table = self.table();
+        let seat = table.seats.get(id)?;
+        Some((Arc::clone(seat), seat.busy()))
+    }
+
+    /// The session of all requests that name none.
+    pub(super) fn stateless(&self) -> Result<(Arc<Seat>, Busy), NoRandomness> {
+        let mut table = self.table();
+        let seat = match &table.stateless {
+            Some(seat) => Arc::clone(seat),
+            None => Seat::new(self.shares)?,
+        };
+        table.stateless = Some(Arc::clone(&seat));
+        let busy = seat.busy();
+        Ok((seat, busy))
+    }
+
+    /// Ends what nothing has been heard of for so long.
+    pub(super) async fn expire(&self, after: Duration) {
+        let over = |seat: &Arc<Seat>| seat.idle().is_some_and(|idle| idle >= after);
+        let (ids, stateless) = {
+            let mut table = self.table();
+            let over_ids = table.seats.iter().filter(|(_, seat)| over(seat));
+            let ids: Vec<SessionId> = over_ids.map(|(id, _)| Arc::clone(id)).collect();
+            (ids, table.stateless.take_if(|seat| over(seat)))
+        };
+        stateless.into_iter().for_each(|seat| self.end(seat));
+        for id in ids {
+            // Looked at again under the lock: a request may have come since.
+            let seat = {
+                let mut table = self.table();
+                let still = table.seats.get(&id).is_some_and(over);
+                still.then(|| table.seats.remove(&id)).flatten()
+            };
+            self.close(&id, seat).await;
+        }
+    }
+
+    /// Ends everything, and waits for it.
+    pub(super) async fn close_all(&self) {
+        let (seats, stateless) = {
+            let mut table = self.table();
+            (std::mem::take(&mut table.seats), table.stateless.take())
+        };
+        stateless.into_iter().for_each(|seat| self.end(seat));
+        for (id, seat) in seats {
+            self.close(&id, Some(seat)).await;
+        }
+        self.endings.close();
+        self.endings.wait().await;
+    }
+
+    async fn close(&self, id: &SessionId, seat: Option<Arc<Seat>>) {
+        let Some(seat) = seat else { return };
+        self.end(seat);
+        // It fails for sessions that are gone, which is what we want.
+        drop(self.sdk.close_session(id).await);
+    }
+
+    /// Stops what the session does, and tells the service once it has stopped.
+    fn end(&self, seat: Arc<Seat>) {
+        let service = Arc::clone(&self.service);
+        self.endings.spawn(async move {
+            seat.ending.cancel();
+            drop(tokio::time::timeout(LAST_CALLS, seat.free()).await);
+            service.closed(&seat.caller);
+        });
+    }
+}
+
+impl<S: Service> SessionManager for Sessions<S> {
+    type Error = SessionsError;
+    type Transport = SessionTransport;
+
+    async fn create_session(&self) -> Result<(SessionId, SessionTransport), SessionsError> {
+        let seat = Seat::new(self.shares)?;
+        let id: SessionId = seat.caller.session.as_str().into();
+        // The only function of the SDK that takes an id of ours.
+        let restored = self.sdk.restore_session(Arc::clone(&id)).await?;
+        let RestoreOutcome::Restored(transport) = restored else {
+            return Err(SessionsError::Taken);
+        };
+        self.table().seats.insert(Arc::clone(&id), seat);
+        Ok((id, transport))
+    }
+
+    async fn initialize_session(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<ServerJsonRpcMessage, SessionsError> {
+        Ok(self.sdk.initialize_session(id, message).await?)
+    }
+
+    async fn has_session(&self, id: &SessionId) -> Result<bool, SessionsError> {
+        Ok(self.table().seats.contains_key(id))
+    }
+
+    async fn close_session(&self, id: &SessionId) -> Result<(), SessionsError> {
+        let seat = self.table().seats.remove(id);
+        self.close(id, seat).await;
+        Ok(())
+    }
+
+    async fn create_stream(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
+        Ok(self.sdk.create_stream(id, message).await?)
+    }
+
+    async fn accept_message(
+        &self,
+        id: &SessionId,
+        message: ClientJsonRpcMessage,
+    ) -> Result<(), SessionsError> {
+        Ok(self.sdk.accept_message(id, message).await?)
+    }
+
+    async fn create_standalone_stream(
+        &self,
+        id: &SessionId,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
+        Ok(self.sdk.create_standalone_stream(id).await?)
+    }
+
+    async fn resume(
+        &self,
+        id: &SessionId,
+        last_event_id: String,
+    ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionsError> {
+        Ok(self.sdk.resume(id, last_event_id).await?)
+    }
+}
