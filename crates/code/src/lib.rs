@@ -8,6 +8,7 @@
 
 #[cfg(feature = "engine")]
 pub mod engine;
+pub mod pin;
 pub mod schema;
 pub mod skill;
 pub mod wire;
