@@ -1,0 +1,1 @@
+(function(){ return {Intl:{}, toLocaleString(){return String(this)}, toLocaleDateString(){return String(this)}, toLocaleTimeString(){return String(this)}} })

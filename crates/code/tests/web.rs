@@ -1,0 +1,8 @@
+//! The web platform of the engine, against real servers on loopback.
+
+mod web {
+    pub(crate) mod page;
+
+    mod fetch;
+    mod platform;
+}
