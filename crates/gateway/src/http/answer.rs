@@ -23,8 +23,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) fn new(body: BoxBody<Bytes, Infallible>, busy: Busy) -> Self {
-        Self { body, busy: Some(busy) }
+    pub(super) fn new(body: BoxBody<Bytes, Infallible>, busy: Option<Busy>) -> Self {
+        Self { body, busy }
     }
 }
 

@@ -31,6 +31,7 @@ use crate::token::Tokens;
 const PATH: &str = "/mcp";
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVERYTHING: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
 /// The way in.
@@ -193,38 +194,44 @@ impl<S: Service> Room<S> {
             None if message.is_initialize() => Some(self.room_for_session()?),
             _ => None,
         };
-        let (seat, busy) = match named.and_then(|id| self.sessions.find(id)) {
-            Some(found) => found,
-            None => self.stateless()?,
+        let seat = match named.and_then(|id| self.sessions.find(id)) {
+            Some(found) => Some(found),
+            None if message.is_initialize() => None,
+            None => Some(self.stateless()?),
         };
         // Written anew, so that the protocol reads what was looked at here and no second meaning of it.
         let body = Full::new(Bytes::from(message.json.to_string()));
-        Ok(self.hand_on(parts, body, &seat, busy).await)
+        Ok(self.hand_on(parts, body, seat).await)
     }
 
     async fn other(&self, parts: http::request::Parts) -> Result<Response<Held>, Refused> {
-        let (seat, busy) = match only(&parts.headers, &SESSION)? {
-            None => self.stateless()?,
-            Some(id) => self.sessions.find(id).ok_or_else(unknown_session)?,
+        let seat = match only(&parts.headers, &SESSION)? {
+            None => None,
+            Some(id) => Some(self.sessions.find(id).ok_or_else(unknown_session)?),
         };
-        let busy = match parts.method {
-            Method::GET => seat.stream().ok_or_else(|| {
-                let words = "this session has as many streams open as it may: close one first";
-                no(StatusCode::TOO_MANY_REQUESTS, words)
-            })?,
-            _ => busy,
+        let seat = match seat {
+            Some((seat, _busy)) if parts.method == Method::GET => {
+                let stream = seat.stream().ok_or_else(|| {
+                    let words = "this session has as many streams open as it may: close one first";
+                    no(StatusCode::TOO_MANY_REQUESTS, words)
+                })?;
+                Some((seat, stream))
+            }
+            other => other,
         };
-        Ok(self.hand_on(parts, Full::default(), &seat, busy).await)
+        Ok(self.hand_on(parts, Full::default(), seat).await)
     }
 
     async fn hand_on(
         &self,
         mut parts: http::request::Parts,
         body: Full<Bytes>,
-        seat: &Arc<Seat>,
-        busy: Busy,
+        seat: Option<(Arc<Seat>, Busy)>,
     ) -> Response<Held> {
-        parts.extensions.insert(Arc::clone(seat));
+        let (seat, busy) = seat.unzip();
+        if let Some(seat) = seat {
+            parts.extensions.insert(seat);
+        }
         let response = self.protocol.handle(Request::from_parts(parts, body)).await;
         response.map(|body| Held::new(body, busy))
     }
@@ -265,6 +272,7 @@ fn check_kind(headers: &mut HeaderMap) -> Result<(), Refused> {
         let words = "send `Content-Type: application/json`";
         return Err(no(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
     }
+    headers.insert(CONTENT_TYPE, JSON);
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let accepted = accepted.collect::<Vec<_>>().join(",").to_ascii_lowercase();
     if accepted.is_empty() || accepted.contains("*/*") {

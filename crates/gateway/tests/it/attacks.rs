@@ -1,0 +1,423 @@
+//! Every attack on this surface, each with a control that shows that the same request without it works.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::client::{Answer, Ask, Web, call, initialize, request};
+
+/// The request that works, and works again after every attack.
+async fn control(web: &Web) {
+    let answer = web.post(&initialize("2025-11-25")).send().await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+/// Nothing in an answer lets a page of another origin read it.
+fn no_cors(answer: &Answer) {
+    assert!(!answer.head.to_ascii_lowercase().contains("access-control"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn f04_a_name_that_was_bent_to_this_machine_is_not_answered() {
+    let web = Web::with(|options| options.hosts = vec!["box.example".to_owned()]).await;
+    for host in
+        ["evil.example", "localhost.evil.example", "evil.example:80", "localhost@evil.example"]
+    {
+        let mut ask = web.post(&initialize("2025-11-25"));
+        ask.set("Host", host);
+        assert_eq!(ask.send().await.status, 403, "{host}");
+        // Nor does it help to hide the name in the target.
+        let mut ask = web.post(&initialize("2025-11-25"));
+        ask.start = format!("POST http://{host}/mcp HTTP/1.1");
+        assert!(matches!(ask.send().await.status, 400 | 403), "{host}");
+    }
+    let mut two = web.post(&initialize("2025-11-25"));
+    two.headers.push(("Host".to_owned(), "evil.example".to_owned()));
+    assert_eq!(two.send().await.status, 400);
+    let mut none = web.post(&initialize("2025-11-25"));
+    none.unset("Host");
+    assert_eq!(none.send().await.status, 400);
+    for host in ["box.example", "127.0.0.1", "[::1]:7"] {
+        let mut ask = web.post(&initialize("2025-11-25"));
+        ask.set("Host", host);
+        assert_eq!(ask.send().await.status, 200, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn f04_a_page_of_another_origin_is_refused_and_could_not_read_the_answer() {
+    let web = Web::with(|options| options.origins = vec!["https://app.example".to_owned()]).await;
+    for origin in ["https://evil.example", "null", "http://app.example", "https://app.example:444"]
+    {
+        let mut ask = web.post(&initialize("2025-11-25"));
+        ask.set("Origin", origin);
+        let answer = ask.send().await;
+        assert_eq!(answer.status, 403, "{origin}");
+        no_cors(&answer);
+        // What a browser asks before it sends anything of its own.
+        let mut ask = web.ask("OPTIONS", "");
+        ask.set("Origin", origin).set("Access-Control-Request-Method", "POST");
+        ask.unset("Authorization");
+        let answer = ask.send().await;
+        assert_eq!(answer.status, 403, "{origin}");
+        no_cors(&answer);
+    }
+    for origin in ["https://app.example", "http://localhost:3000"] {
+        let mut ask = web.post(&initialize("2025-11-25"));
+        ask.set("Origin", origin);
+        let answer = ask.send().await;
+        assert_eq!(answer.status, 200, "{origin}");
+        no_cors(&answer);
+    }
+    control(&web).await;
+}
+
+#[tokio::test]
+async fn f04_a_request_that_a_page_can_send_unasked_is_not_taken() {
+    let web = Web::start().await;
+    for kind in
+        ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "text/json", ""]
+    {
+        let mut ask = web.post(&initialize("2025-11-25"));
+        ask.set("Content-Type", kind);
+        assert_eq!(ask.send().await.status, 415, "{kind}");
+    }
+    let mut ask = web.post(&initialize("2025-11-25"));
+    ask.unset("Content-Type");
+    assert_eq!(ask.send().await.status, 415);
+    let mut ask = web.post(&initialize("2025-11-25"));
+    ask.set("Content-Type", "application/jsonp");
+    assert_eq!(ask.send().await.status, 415);
+    control(&web).await;
+}
+
+#[tokio::test]
+async fn f04_nobody_comes_in_without_a_token_also_not_from_this_machine() {
+    let web = Web::start().await;
+    let session = web.session(&web.tokens[0]).await;
+    for method in ["POST", "GET", "DELETE"] {
+        let mut ask = web.ask(method, initialize("2025-11-25").to_string());
+        ask.set("Content-Type", "application/json").set("Mcp-Session-Id", &session);
+        ask.unset("Authorization");
+        let answer = ask.send().await;
+        assert_eq!(answer.status, 401, "{method}");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer realm=\"belljar\""));
+        assert_eq!(answer.header("mcp-session-id"), None);
+    }
+    control(&web).await;
+}
+
+#[tokio::test]
+async fn f05_a_token_in_an_address_does_not_work_and_comes_back_nowhere() {
+    let web = Web::start().await;
+    let token = web.tokens[0].expose();
+    for query in ["token", "access_token", "api_key", "authorization"] {
+        for with_header in [false, true] {
+            let mut ask = web.post(&initialize("2025-11-25"));
+            ask.start = format!("POST /mcp?{query}={token} HTTP/1.1");
+            if !with_header {
+                ask.unset("Authorization");
+            }
+            let answer = ask.send().await;
+            assert_eq!(answer.status, 400, "{query}");
+            assert!(answer.body.contains("Authorization: Bearer"), "{answer:?}");
+            assert!(!format!("{answer:?}").contains(token), "{answer:?}");
+        }
+    }
+    // Nor in the path, a cookie, a user before the host, or another scheme.
+    let attempts: [&dyn Fn(&mut Ask); 4] = [
+        &|ask| ask.start = format!("POST /mcp/{token} HTTP/1.1"),
+        &|ask| {
+            ask.set("Cookie", &format!("token={token}"));
+        },
+        &|ask| {
+            ask.set("Authorization", &format!("Basic {token}"));
+        },
+        &|ask| {
+            ask.set("X-Api-Key", token);
+        },
+    ];
+    for attempt in attempts {
+        let mut ask = web.post(&initialize("2025-11-25"));
+        ask.unset("Authorization");
+        attempt(&mut ask);
+        let answer = ask.send().await;
+        assert!(matches!(answer.status, 401 | 404), "{answer:?}");
+        assert!(!format!("{answer:?}").contains(token), "{answer:?}");
+    }
+    control(&web).await;
+}
+
+#[tokio::test]
+async fn f11_the_service_never_sees_a_token_and_a_wrong_one_lets_nobody_in() {
+    let mut web = Web::start().await;
+    let token = web.tokens[0].expose().to_owned();
+    let foreign = belljar_gateway::Token::generate().unwrap();
+    let wrong = [
+        foreign.expose().to_owned(),
+        token.chars().rev().collect(),
+        token.to_uppercase(),
+        format!("{token}0"),
+        token.get(..token.len() - 1).unwrap().to_owned(),
+        format!("{token},{token}"),
+        String::new(),
+    ];
+    for shown in wrong {
+        let mut ask = web.post(&initialize("2025-11-25"));
+        ask.set("Authorization", &format!("Bearer {shown}"));
+        let answer = ask.send().await;
+        assert_eq!(answer.status, 401, "{shown}");
+        assert!(answer.header("www-authenticate").unwrap().starts_with("Bearer "));
+        assert!(!format!("{answer:?}").contains(&token));
+    }
+    let mut twice = web.post(&initialize("2025-11-25"));
+    twice.headers.push(("Authorization".to_owned(), format!("Bearer {}", foreign.expose())));
+    assert_eq!(twice.send().await.status, 400);
+
+    // The control, and all that the service was told of its caller.
+    let session = web.session(&web.tokens[0]).await;
+    assert_eq!(web.within(&session, &call(2, "whoami")).send().await.text(), session);
+    let whoami = web.stateless("tools/call", &json!({ "name": "whoami", "arguments": {} }));
+    whoami.send().await.text();
+    let callers = format!("{:?}", web.demo.callers.lock().unwrap());
+    assert!(callers.contains(&session) && !callers.contains(&token), "{callers}");
+    while let Ok(event) = web.events.try_recv() {
+        assert!(!event.contains(&token));
+    }
+}
+
+#[test]
+fn f08_no_token_reaches_a_session_of_another_in_any_order_of_requests() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let web = runtime.block_on(Web::start());
+    let sessions = runtime.block_on(async {
+        let mut all = Vec::new();
+        for owner in [0, 1, 0, 1] {
+            all.push((owner, web.session(&web.tokens[owner]).await));
+        }
+        all
+    });
+    let step = (0..2_usize, 0..4_usize, 0..4_usize);
+    let steps = proptest::collection::vec(step, 1..12);
+    proptest!(ProptestConfig::with_cases(24), |(steps in steps)| {
+        runtime.block_on(async {
+            for (token, session, method) in steps {
+                let (owner, id) = &sessions[session];
+                let own = *owner == token;
+                let mut ask = match method {
+                    0 => web.within(id, &call(2, "whoami")),
+                    1 => web.within(id, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })),
+                    2 => web.ask("GET", ""),
+                    // Nobody ends a session of their own here, so that all of them are there to try.
+                    _ if own => continue,
+                    _ => web.ask("DELETE", ""),
+                };
+                ask.set("Mcp-Session-Id", id).token(&web.tokens[token]);
+                let mut stream = ask.open().await;
+                let head = Answer::head(&mut stream).await;
+                assert_eq!(head.status != 404, own, "{token} {session} {method}: {head:?}");
+            }
+        });
+    });
+    // The control: every owner still has each of theirs, and is known there by its id.
+    runtime.block_on(async {
+        for (owner, id) in &sessions {
+            let mut ask = web.within(id, &call(3, "whoami"));
+            assert_eq!(ask.token(&web.tokens[*owner]).send().await.text(), *id);
+        }
+    });
+}
+
+#[tokio::test]
+async fn f08_another_token_cannot_cancel_a_call_by_its_number() {
+    let mut web = Web::start().await;
+    let (mine, theirs) = (web.session(&web.tokens[0]).await, web.session(&web.tokens[1]).await);
+    let held = web.within(&mine, &call(2, "wait")).open().await;
+    while web.events.recv().await.unwrap() != format!("called {mine} wait") {}
+    let cancel = json!({ "requestId": 2 });
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel });
+    let mut ask = web.within(&theirs, &cancel);
+    assert_eq!(ask.token(&web.tokens[1]).send().await.status, 202);
+    let mut ask = web.within(&mine, &cancel);
+    assert_eq!(ask.token(&web.tokens[1]).send().await.status, 404);
+    web.demo.open.send_replace(true);
+    assert_eq!(Answer::whole(held).await.text(), "waited");
+}
+
+#[tokio::test]
+async fn f17_an_id_that_a_client_chose_is_never_a_session() {
+    let web = Web::start().await;
+    let chosen = "00000000000000000000000000000000";
+    let mut ask = web.post(&initialize("2025-11-25"));
+    ask.set("Mcp-Session-Id", chosen);
+    let answer = ask.send().await;
+    assert_eq!(answer.status, 404, "{answer:?}");
+    assert_eq!(answer.header("mcp-session-id"), None);
+    assert_eq!(web.within(chosen, &call(2, "whoami")).send().await.status, 404);
+    let mut seen = BTreeSet::new();
+    for _ in 0..8 {
+        let id = web.session(&web.tokens[0]).await;
+        assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+        assert!(seen.insert(id));
+    }
+}
+
+#[tokio::test]
+async fn f14_bodies_that_are_too_large_too_deep_or_no_json_are_refused() {
+    let web = Web::start().await;
+    let post = |body: Vec<u8>| {
+        let mut ask = web.post(&json!({}));
+        ask.body = body;
+        ask
+    };
+    let huge = post(vec![b' '; 4 * 1024 * 1024 + 1]);
+    assert_eq!(huge.send().await.status, 413);
+    // A length that is a lie is not believed either way.
+    let mut stream = TcpStream::connect(web.addr).await.unwrap();
+    let head = format!("{}Content-Length: 99999999999\r\n\r\n", huge.head());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(Answer::head(&mut stream).await.status, 413);
+    let mut stream = TcpStream::connect(web.addr).await.unwrap();
+    let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", huge.head());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let chunk = format!("100000\r\n{}\r\n", " ".repeat(0x10_0000));
+    for _ in 0..5 {
+        drop(stream.write_all(chunk.as_bytes()).await);
+    }
+    assert_eq!(Answer::head(&mut stream).await.status, 413);
+
+    let nested = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let inside = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{nested}}}"#);
+    for body in [nested, inside, "{".to_owned(), String::new(), "\u{0}".to_owned()] {
+        let answer = post(body.into_bytes()).send().await;
+        assert_eq!((answer.status, answer.rpc()["error"]["code"].clone()), (400, json!(-32700)));
+    }
+    let batch = format!("[{},{}]", call(1, "whoami"), call(2, "whoami"));
+    let answer = post(batch.into_bytes()).send().await;
+    assert_eq!((answer.status, answer.rpc()["error"]["code"].clone()), (400, json!(-32600)));
+    control(&web).await;
+}
+
+#[tokio::test]
+async fn f14_whoever_sends_slowly_is_not_waited_for() {
+    let soon = Duration::from_millis(50);
+    let web = Web::with(|options| {
+        options.limits.read = soon;
+        options.limits.head = soon;
+    })
+    .await;
+    let ask = web.post(&initialize("2025-11-25"));
+    let mut body = TcpStream::connect(web.addr).await.unwrap();
+    let head = format!("{}Content-Length: 500\r\n\r\n{{", ask.head());
+    body.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(Answer::head(&mut body).await.status, 408);
+
+    let mut head = TcpStream::connect(web.addr).await.unwrap();
+    head.write_all(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
+    let mut rest = Vec::new();
+    drop(head.read_to_end(&mut rest).await);
+    assert!(!String::from_utf8_lossy(&rest).contains("200"), "{rest:?}");
+    control(&web).await;
+}
+
+#[tokio::test]
+async fn f14_connections_are_bounded_and_the_next_one_waits_its_turn() {
+    let web = Web::with(|options| options.limits.connections = 2).await;
+    let mut ask = web.stateless("tools/list", &json!({}));
+    ask.set("Connection", "keep-alive");
+    let whole = async |stream: &mut TcpStream| {
+        let head = Answer::head(stream).await;
+        assert_eq!(head.status, 200, "{head:?}");
+        let mut body = vec![0; head.header("content-length").unwrap().parse().unwrap()];
+        stream.read_exact(&mut body).await.unwrap();
+    };
+    // Two that were answered and are kept open.
+    let (mut first, mut second) = (ask.open().await, ask.open().await);
+    whole(&mut first).await;
+    whole(&mut second).await;
+    let mut third = ask.open().await;
+    // The others are served on and on while it waits.
+    for _ in 0..50 {
+        first.write_all(&ask.bytes()).await.unwrap();
+        whole(&mut first).await;
+    }
+    let silent = third.try_read(&mut [0]);
+    assert!(silent.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
+    drop(second);
+    whole(&mut third).await;
+}
+
+#[tokio::test]
+async fn f14_sessions_and_streams_and_calls_of_one_token_are_bounded() {
+    let mut web = Web::with(|options| {
+        options.limits.sessions = 2;
+        options.limits.streams = 1;
+        options.limits.calls = 1;
+    })
+    .await;
+    let (first, second) = (web.session(&web.tokens[0]).await, web.session(&web.tokens[0]).await);
+    let third = web.post(&initialize("2025-11-25")).send().await;
+    assert_eq!(third.status, 429);
+    assert!(third.body.contains("DELETE"), "{third:?}");
+    // Others have their own.
+    web.session(&web.tokens[1]).await;
+    let mut gone = web.ask("DELETE", "");
+    assert_eq!(gone.set("Mcp-Session-Id", &second).send().await.status, 202);
+    web.session(&web.tokens[0]).await;
+
+    let mut stream = web.ask("GET", "");
+    stream.set("Mcp-Session-Id", &first);
+    let mut open = stream.open().await;
+    assert_eq!(Answer::head(&mut open).await.status, 200);
+    assert_eq!(stream.send().await.status, 429);
+    drop(open);
+    loop {
+        let mut again = stream.open().await;
+        if Answer::head(&mut again).await.status == 200 {
+            break;
+        }
+    }
+
+    let held = web.within(&first, &call(2, "wait")).open().await;
+    while web.events.recv().await.unwrap() != format!("called {first} wait") {}
+    let refused = web.within(&first, &call(3, "wait")).send().await.rpc();
+    assert!(refused["error"]["message"].as_str().unwrap().contains("too many calls"), "{refused}");
+    web.demo.open.send_replace(true);
+    assert_eq!(Answer::whole(held).await.text(), "waited");
+}
+
+#[tokio::test]
+async fn f14_garbage_on_a_connection_hurts_that_connection_only() {
+    let web = Web::start().await;
+    let mut good = web.post(&initialize("2025-11-25"));
+    good.set("Connection", "keep-alive");
+    for garbage in [
+        b"\x16\x03\x01\x02\x00\x01\x00".to_vec(),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n bad: folded\r\n\r\n".to_vec(),
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"
+            .to_vec(),
+        b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n".to_vec(),
+        format!("GET /mcp HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(10_000)).into_bytes(),
+        format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(100_000)).into_bytes(),
+        vec![0; 100_000],
+    ] {
+        // Behind a good request, whose answer comes first.
+        let mut stream = TcpStream::connect(web.addr).await.unwrap();
+        stream.write_all(&good.bytes()).await.unwrap();
+        drop(stream.write_all(&garbage).await);
+        drop(stream.shutdown().await);
+        let mut all = Vec::new();
+        drop(stream.read_to_end(&mut all).await);
+        let all = String::from_utf8_lossy(&all);
+        assert_eq!(all.matches("HTTP/1.1 200").count(), 1, "{all}");
+    }
+    control(&web).await;
+    let session = web.session(&web.tokens[0]).await;
+    let ping = web.within(&session, &request(2, "ping", &json!({}))).send().await;
+    assert_eq!(ping.rpc()["result"], json!({}));
+}
