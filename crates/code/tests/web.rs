@@ -3,6 +3,7 @@
 mod web {
     pub(crate) mod page;
 
+    mod bridge;
     mod fetch;
     mod platform;
 }

@@ -1,0 +1,105 @@
+//! Server-sent events, cut out of bytes as they come.
+
+use std::time::Duration;
+
+use super::MESSAGE;
+
+/// How long to wait before a stream is asked for again, where the server does not say.
+const RETRY: Duration = Duration::from_secs(1);
+/// A server cannot make us wait longer.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A stream of events, across the connections that it takes.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    line: Vec<u8>,
+    data: String,
+    size: usize,
+    id: Option<String>,
+    retry: Option<Duration>,
+    is_after_return: bool,
+}
+
+impl Events {
+    /// The data of each event that these bytes complete.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
+        let mut done = Vec::new();
+        for byte in bytes {
+            let was_return = std::mem::replace(&mut self.is_after_return, *byte == b'\r');
+            match byte {
+                b'\n' if was_return => {}
+                b'\n' | b'\r' => done.extend(self.end_of_line()),
+                other => {
+                    self.size += 1;
+                    if self.size > MESSAGE {
+                        return Err(format!("an event of more than {MESSAGE} bytes"));
+                    }
+                    self.line.push(*other);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn end_of_line(&mut self) -> Option<String> {
+        let line = std::mem::take(&mut self.line);
+        if line.is_empty() {
+            self.size = 0;
+            let mut data = std::mem::take(&mut self.data);
+            data.pop(); // the break behind its last line
+            return Some(data).filter(|data| !data.trim().is_empty());
+        }
+        let line = String::from_utf8_lossy(&line);
+        let line = line.strip_prefix('\u{feff}').unwrap_or(&line);
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "data" => {
+                self.data.push_str(value);
+                self.data.push('\n');
+            }
+            "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
+            "retry" => {
+                let wait = value.parse().ok().map(Duration::from_millis);
+                self.retry = wait.map(|wait| wait.min(LONGEST)).or(self.retry);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// From where a stream can be resumed.
+    pub(super) fn last_id(&self) -> Option<&str> {
+        self.id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    pub(super) fn retry(&self) -> Duration {
+        self.retry.unwrap_or(RETRY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_out_wherever_the_bytes_are_cut() {
+        let text = b": hi\ndata: one\r\ndata:two\n\nid: 7\nretry: 5\ndata\n\nevent: x\rdata: {\"a\":1}\r\r";
+        for at in 0..=text.len() {
+            let mut events = Events::default();
+            let mut got = events.push(&text[..at]).unwrap();
+            got.extend(events.push(&text[at..]).unwrap());
+            assert_eq!(got, ["one\ntwo", "{\"a\":1}"], "cut at {at}");
+            assert_eq!(events.last_id(), Some("7"));
+            assert_eq!(events.retry(), Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn an_event_without_an_end_is_bounded() {
+        let mut events = Events::default();
+        let piece = [b'x'; 65536];
+        let told = (0..=MESSAGE / piece.len()).map(|_| events.push(&piece)).find(Result::is_err);
+        assert!(told.is_some());
+    }
+}
