@@ -14,6 +14,7 @@ mod lab;
 mod leftovers;
 mod names;
 mod program;
+mod shop;
 mod terminal;
 mod upstream;
 mod wire;
@@ -28,6 +29,7 @@ pub use leftovers::{
 pub use names::{A, AAAA, NameServer};
 pub use program::{Ended, Live, Program};
 pub use rustix::process::Signal;
+pub use shop::{SHOP_TOKEN, shop};
 pub use terminal::Terminal;
 pub use upstream::{Authority, Received, Reply, Upstream};
 pub use wire::Wire;

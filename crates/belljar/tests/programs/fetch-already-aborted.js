@@ -1,0 +1,3 @@
+// expect: "AbortError"
+const reason = await fetch("https://api.shop.test/users", { signal: AbortSignal.abort() }).catch((e) => e.name);
+reason;

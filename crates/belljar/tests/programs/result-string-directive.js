@@ -1,0 +1,4 @@
+// expect: "hi there"
+"use strict";
+const greeting = "hi";
+`${greeting} there`;
