@@ -12,6 +12,7 @@
 mod canary;
 mod lab;
 mod leftovers;
+mod mcp;
 mod names;
 mod program;
 mod shop;
@@ -26,6 +27,7 @@ pub use lab::{Lab, belljar, is_root};
 pub use leftovers::{
     Born, Family, cgroups_of, descendants, is_alive, kill, mounts_naming, orphans,
 };
+pub use mcp::{Mcp, McpHttp};
 pub use names::{A, AAAA, NameServer};
 pub use program::{Ended, Live, Program};
 pub use rustix::process::Signal;

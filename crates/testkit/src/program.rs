@@ -243,13 +243,13 @@ impl Ended {
 
 /// What a thread has read from a pipe so far.
 #[derive(Debug, Default)]
-struct Collected {
+pub(crate) struct Collected {
     state: Mutex<(Vec<u8>, bool)>,
     changed: Condvar,
 }
 
 impl Collected {
-    fn read(mut pipe: impl Read + Send + 'static) -> Arc<Self> {
+    pub(crate) fn read(mut pipe: impl Read + Send + 'static) -> Arc<Self> {
         let collected = Arc::new(Self::default());
         let ours = Arc::clone(&collected);
         std::thread::spawn(move || {
@@ -269,7 +269,7 @@ impl Collected {
     }
 
     /// Waits until `enough` holds or the pipe is closed; false when neither happened in time.
-    fn wait(&self, until: Instant, enough: impl Fn(&[u8]) -> bool) -> bool {
+    pub(crate) fn wait(&self, until: Instant, enough: impl Fn(&[u8]) -> bool) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if enough(&state.0) || state.1 {
@@ -284,11 +284,11 @@ impl Collected {
         }
     }
 
-    fn take(&self) -> Vec<u8> {
+    pub(crate) fn take(&self) -> Vec<u8> {
         std::mem::take(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&state.0).into_owned()
     }

@@ -4,7 +4,7 @@
 //! What it answers depends on the request alone, but for two routes that count how often their key
 //! was asked for, so a program with a key of its own gets the same answers every time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -192,13 +192,12 @@ impl<'a> Asked<'a> {
         let ours = |(name, _): &&(String, String)| {
             name.starts_with("x-") || matches!(name.as_str(), "accept" | "content-type")
         };
-        let headers: serde_json::Map<String, Value> = self
-            .received
-            .headers
-            .iter()
-            .filter(ours)
-            .map(|(name, value)| (name.clone(), json!(value)))
-            .collect();
+        let mut headers = BTreeMap::<&str, String>::new();
+        for (name, value) in self.received.headers.iter().filter(ours) {
+            let kept = headers.entry(name).or_default();
+            let gap = if kept.is_empty() { "" } else { ", " };
+            kept.extend([gap, value]);
+        }
         tell(
             200,
             &json!({
