@@ -6,8 +6,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod api;
 #[cfg(feature = "engine")]
 pub mod engine;
+pub mod openapi;
 pub mod pin;
 pub mod schema;
 pub mod skill;

@@ -1,0 +1,315 @@
+//! Declared services as programs find them: a client for each, and what is told about it.
+//!
+//! A client is one fixed program (`api/runtime.js`) with data: where the service is, which variables
+//! hold placeholders and where those go, and the operations of its OpenAPI document if it has one.
+//! The client is convenience. What it may reach and what it may carry is the broker's to decide.
+
+mod describe;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use belljar_model::Config;
+use belljar_model::code::{Api, BaseUrl};
+use belljar_model::net::{Kind, SecretDecl, Slot};
+use serde_json::{Value, json};
+
+pub use describe::Ask;
+
+use crate::openapi::{self, Document, DocumentError, MAX_DOCUMENT};
+
+/// The program that every client is.
+const RUNTIME: &str = include_str!("api/runtime.js");
+/// What the types of all clients build upon.
+const PRELUDE: &str = include_str!("api/prelude.d.ts");
+/// Of a file with types.
+const MAX_TYPES: usize = 1 << 20;
+
+/// A service with what its files say.
+#[derive(Clone, Debug)]
+pub struct Service {
+    api: Api,
+    base: Option<String>,
+    auth: Vec<Auth>,
+    types: Option<String>,
+    document: Option<Document>,
+    /// What a person should know: each is about something that does not work as one may think.
+    pub remarks: Vec<String>,
+}
+
+/// A client and its types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiClient {
+    /// A module whose default export is the client.
+    pub module: String,
+    /// TypeScript: an interface `Client` in a namespace of its own, which needs [`prelude`].
+    pub declarations: String,
+    pub operations: usize,
+}
+
+/// Where the placeholder of a secret goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Auth {
+    variable: String,
+    slot: &'static str,
+    name: String,
+    scheme: &'static str,
+}
+
+/// Why the files of a service cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    #[error("api `{api}`: read {}", path.display())]
+    Read { api: String, path: PathBuf, source: io::Error },
+    #[error("api `{api}`: {} has more than {most} bytes", path.display())]
+    TooLong { api: String, path: PathBuf, most: usize },
+    #[error("api `{api}`: {}: {source}", path.display())]
+    Document { api: String, path: PathBuf, source: DocumentError },
+    #[error("api `{api}`: {} is no UTF-8", path.display())]
+    NotText { api: String, path: PathBuf },
+    #[error("api `{api}` has no operation `{asked}`; {advice}")]
+    NoOperation { api: String, asked: String, advice: String },
+}
+
+impl Service {
+    /// Reads the files that a declaration names.
+    pub fn read(api: &Api, config: &Config, home: Option<&Path>) -> Result<Self, ServiceError> {
+        let document = match api.openapi(home) {
+            Some(path) => Some(read_document(api, &path)?),
+            None => None,
+        };
+        let types = match api.types(home) {
+            Some(path) => {
+                let text = String::from_utf8(bounded(api, &path, MAX_TYPES)?);
+                let not_text = |_| ServiceError::NotText { api: api.name.to_string(), path };
+                Some(text.map_err(not_text)?)
+            }
+            None => None,
+        };
+        Ok(Self::new(api, config, document, types))
+    }
+
+    /// A service with this document, without looking at any file.
+    pub fn new(
+        api: &Api,
+        config: &Config,
+        document: Option<Document>,
+        types: Option<String>,
+    ) -> Self {
+        let mut remarks = Vec::new();
+        let scheme = document.as_ref().and_then(Document::scheme).unwrap_or("Bearer");
+        let secrets = api.secrets.iter().filter_map(|name| config.secret(name));
+        let auth = secrets.filter_map(|secret| auth(secret, scheme, &mut remarks)).collect();
+        let base = base(api, document.as_ref());
+        if base.is_none() {
+            remarks.push(
+                "no `base-url`, and no rule names one host: programs give whole addresses"
+                    .to_owned(),
+            );
+        }
+        Self { api: api.clone(), base, auth, types, document, remarks }
+    }
+
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// Where relative addresses start.
+    pub fn base(&self) -> Option<&str> {
+        self.base.as_deref()
+    }
+
+    /// The client and its types.
+    pub fn client(&self) -> ApiClient {
+        let ApiSurface { groups, operations } = self.surface();
+        let auth: Vec<Value> =
+            self.auth.iter().map(|it| json!([it.variable, it.slot, it.name, it.scheme])).collect();
+        let settings = json!({
+            "name": self.api.name.identifier(),
+            "base": self.base,
+            "auth": auth,
+        });
+        let data = json!([settings, groups]);
+        let module = format!(
+            "{RUNTIME}\nexport default make(...JSON.parse({}));\n",
+            script_text(&data.to_string())
+        );
+        ApiClient { module, declarations: self.declarations(), operations }
+    }
+
+    fn surface(&self) -> ApiSurface {
+        let operations = self.document.as_ref().map(Document::operations).unwrap_or_default();
+        let mut groups: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+        for operation in &operations {
+            groups.entry(&operation.group).or_default().push(operation.data());
+        }
+        let groups = groups
+            .into_iter()
+            .map(|(group, data)| json!([group, Value::Array(data).to_string()]))
+            .collect();
+        ApiSurface { groups, operations: operations.len() }
+    }
+
+    fn declarations(&self) -> String {
+        let namespace = self.namespace();
+        let mut text = match &self.document {
+            Some(document) => {
+                let (text, left_out) = openapi::declarations(document, &namespace);
+                match left_out {
+                    0 => text,
+                    more => format!("{text}// … and {more} operations more\n"),
+                }
+            }
+            None => format!("declare namespace {namespace} {{\n  type Client = BelljarApi;\n}}\n"),
+        };
+        // The operator's own.
+        text.extend(self.types.iter().map(|types| format!("{}\n", types.trim_end())));
+        text
+    }
+
+    fn namespace(&self) -> String {
+        format!("api_{}", self.api.name.identifier())
+    }
+}
+
+struct ApiSurface {
+    /// Pairs of a group's name and the text of its operations.
+    groups: Vec<Value>,
+    operations: usize,
+}
+
+/// The client of a service, whose files are read.
+pub fn client(api: &Api, config: &Config, home: Option<&Path>) -> Result<ApiClient, ServiceError> {
+    Service::read(api, config, home).map(|service| service.client())
+}
+
+/// What a model is told about a service, or about those of its operations in which some words are; all
+/// about one operation if that is what they name.
+pub fn describe(
+    api: &Api,
+    config: &Config,
+    home: Option<&Path>,
+    search: Option<&str>,
+) -> Result<String, ServiceError> {
+    let service = Service::read(api, config, home)?;
+    let Some(words) = search else { return service.describe(&Ask::Overview) };
+    let whole = service.describe(&Ask::Operation(words.to_owned()));
+    whole.or_else(|_| service.describe(&Ask::Search(words.to_owned())))
+}
+
+/// What the declarations of all clients need once.
+pub fn prelude() -> &'static str {
+    PRELUDE
+}
+
+/// The types of a program's `apis`, whole: what a compiler needs beside the program.
+pub fn declarations<'a>(services: impl IntoIterator<Item = &'a Service>) -> String {
+    let mut text = PRELUDE.to_owned();
+    let mut members = String::new();
+    for service in services {
+        text.push_str(&service.declarations());
+        let (name, namespace) = (service.api.name.identifier(), service.namespace());
+        members.push_str(&format!("  readonly {name}: {namespace}.Client;\n"));
+    }
+    format!("{text}declare const apis: {{\n{members}}};\n")
+}
+
+/// A string literal in ASCII that is the same in JSON and in JavaScript.
+fn script_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    for character in Value::String(text.to_owned()).to_string().chars() {
+        if character.is_ascii() {
+            out.push(character);
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    out
+}
+
+/// The operator's word, else the document's first server if a rule leads there, else the first host.
+fn base(api: &Api, document: Option<&Document>) -> Option<String> {
+    if let Some(base) = &api.base_url {
+        return Some(base.to_string());
+    }
+    let first = api.base();
+    let Some(server) = document.and_then(Document::server) else {
+        return first.map(|base| base.to_string());
+    };
+    if server.starts_with('/') {
+        let joined: Option<BaseUrl> = first
+            .as_ref()?
+            .to_string()
+            .parse()
+            .ok()
+            .and_then(|base: BaseUrl| format!("{base}{server}").parse().ok());
+        return joined.or(first).map(|base| base.to_string());
+    }
+    let server = server.parse::<BaseUrl>().ok();
+    let reached = server.filter(|base| api.allow.iter().any(|rule| base.is_led_to_by(rule)));
+    reached.or(first).map(|base| base.to_string())
+}
+
+/// Where a secret's placeholder goes, if a client can put it there.
+fn auth(secret: &SecretDecl, scheme: &'static str, remarks: &mut Vec<String>) -> Option<Auth> {
+    let name = &secret.name;
+    let Some(variable) = secret.env.clone() else {
+        // These the broker makes by itself.
+        if matches!(secret.kind, Kind::Token) {
+            remarks.push(format!(
+                "secret `{name}` has no `env`, so programs do not find its placeholder"
+            ));
+        }
+        return None;
+    };
+    if matches!(secret.kind, Kind::SigV4 { .. } | Kind::Hmac { .. }) {
+        remarks.push(format!("secret `{name}` signs: programs use its placeholder themselves"));
+        return None;
+    }
+    let found = secret.slots.iter().find_map(|slot| match slot {
+        Slot::Header(header) if header == "authorization" => {
+            Some(("header", header.clone(), scheme))
+        }
+        Slot::Header(header) => Some(("header", header.clone(), "")),
+        Slot::Basic => Some(("header", "authorization".to_owned(), "Basic")),
+        Slot::Query(parameter) => Some(("query", parameter.clone(), "")),
+        Slot::Json(_) => None,
+    });
+    let Some((slot, name, scheme)) = found else {
+        remarks.push(format!("secret `{name}` stands in bodies: programs put it there themselves"));
+        return None;
+    };
+    Some(Auth { variable, slot, name, scheme })
+}
+
+fn read_document(api: &Api, path: &Path) -> Result<Document, ServiceError> {
+    let bytes = bounded(api, path, MAX_DOCUMENT)?;
+    Document::parse(&bytes).map_err(|source| ServiceError::Document {
+        api: api.name.to_string(),
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn bounded(api: &Api, path: &Path, most: usize) -> Result<Vec<u8>, ServiceError> {
+    let failed =
+        |source| ServiceError::Read { api: api.name.to_string(), path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+    File::open(path).map_err(failed)?.take(limit).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > most {
+        return Err(ServiceError::TooLong {
+            api: api.name.to_string(),
+            path: path.to_owned(),
+            most,
+        });
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;
