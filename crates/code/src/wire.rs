@@ -207,8 +207,13 @@ impl Cutter {
         self.kept.extend_from_slice(bytes);
     }
 
+    /// What came behind the last frame, when what follows is no frame any more.
+    pub fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.kept)
+    }
+
     /// The next frame, if all of it is there.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+    pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let Some((head, rest)) = self.kept.split_first_chunk::<4>() else { return Ok(None) };
         let length = bounded(*head)?;
         let Some(body) = rest.get(..length) else { return Ok(None) };
@@ -240,7 +245,7 @@ mod tests {
             let mut texts = Vec::new();
             for part in [&bytes[..at], &bytes[at..]] {
                 cutter.push(part);
-                while let Some(Said::Output { text, .. }) = cutter.next().unwrap() {
+                while let Some(Said::Output { text, .. }) = cutter.take().unwrap() {
                     texts.push(text);
                 }
             }
@@ -252,7 +257,7 @@ mod tests {
     fn a_length_that_nobody_may_say_is_refused_before_anything_is_kept() {
         let mut cutter = Cutter::default();
         cutter.push(&u32::MAX.to_le_bytes());
-        assert!(matches!(cutter.next::<Said>(), Err(FrameError::TooLong { .. })));
+        assert!(matches!(cutter.take::<Said>(), Err(FrameError::TooLong { .. })));
         assert!(matches!(
             read::<Said>(&mut &u32::MAX.to_le_bytes()[..]),
             Err(FrameError::TooLong { .. })
