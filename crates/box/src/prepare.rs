@@ -128,6 +128,7 @@ pub(crate) fn prepare(
             if cgroup { limits.disk } else { limits.disk.min(limits.memory) }.as_u64(),
         ),
         steps,
+        carried: request.program.is_some(),
         workdir: workdir.into(),
         argv: request.argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
         env: environment(request),
@@ -211,6 +212,13 @@ impl Mounts<'_> {
     fn workspace(&mut self, workspace: &Workspace, mode: Mode) -> Result<(), PrepareError> {
         let lower = self.source(&workspace.place, &workspace.path)?;
         let target = WORKSPACE.as_bytes().to_vec();
+        if workspace.scratch {
+            // What is in it was written by a box, so nothing in it is looked at, not even for a repository.
+            self.writable.push(target.clone());
+            let (source, access) = (lower, Access::ReadWrite);
+            self.steps.push(Step::Bind { source, target, access, optional: false });
+            return Ok(());
+        }
         match (mode, &workspace.layers) {
             // Direct means that nobody is asked, not that hostile code writes the user's files: the
             // caller takes over what is harmless when the program has ended.

@@ -14,6 +14,8 @@ pub struct Request {
     pub random: u32,
     pub template: Template,
     pub argv: Vec<OsString>,
+    /// The program itself, when it is nowhere in the box; `argv` then only says how it is called.
+    pub program: Option<OwnedFd>,
     /// Everything that reaches the payload, beside what every box has.
     pub env: Vec<(OsString, OsString)>,
     pub workspace: Option<Workspace>,
@@ -56,4 +58,7 @@ pub struct Workspace {
     pub path: PathBuf,
     /// For an overlay: the directory with `upper` and `work`.
     pub layers: Option<PathBuf>,
+    /// Nobody's work but that of earlier boxes: shown as it is, to be written to. Several boxes may have
+    /// it at once.
+    pub scratch: bool,
 }

@@ -52,6 +52,8 @@ pub struct Running {
     pub(crate) control: OwnedFd,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) janitor: Option<Janitor>,
+    /// Whether the payload was given the word already.
+    pub(crate) launched: bool,
     /// Taken out when the run begins, so that closing an end reaches the payload.
     pub(crate) streams: Option<Streams>,
     sockets: Option<Sockets>,
@@ -60,6 +62,23 @@ pub struct Running {
 }
 
 impl Running {
+    /// Starts the payload ahead of [`Self::supervise`]: one that does nothing before it is told to.
+    pub fn launch(&mut self) -> io::Result<()> {
+        wire::send(self.control.as_fd(), &Order::Go, &[])?;
+        self.launched = true;
+        Ok(())
+    }
+
+    /// Lets the payload run for so long, from the moment when it is supervised.
+    pub fn set_timeout(&mut self, timeout: Option<std::time::Duration>) {
+        self.template.limits.timeout = timeout;
+    }
+
+    /// The layers that hold it.
+    pub fn layers(&self) -> &[LayerState] {
+        &self.layers
+    }
+
     /// The sockets that listen inside the box, once; `None` for a box without a network.
     pub fn take_sockets(&mut self) -> Option<Sockets> {
         self.sockets.take()
@@ -124,7 +143,10 @@ pub fn start<T>(
         site.start([&program, &null], || meanwhile(&layers))?;
     let template = request.template.clone();
     let streams = Some(streams);
-    Ok((Running { init, control, cgroup, janitor, streams, sockets, template, layers }, done))
+    let launched = false;
+    let running =
+        Running { init, control, cgroup, janitor, launched, streams, sockets, template, layers };
+    Ok((running, done))
 }
 
 /// A cgroup, where one can and should be had.
@@ -190,7 +212,7 @@ impl Site<'_> {
         let built = self.open_gate(&init, &opener).and_then(|()| {
             let doors = if is_birthplace { Vec::new() } else { self.doors()? };
             let Prepared { plan, trees } = self.prepare(owner, doors)?;
-            build(&control, plan, &trees, meanwhile)
+            build(&control, plan, &trees, self.request.program.as_ref(), meanwhile)
         });
         match built {
             Ok((built, done)) => Ok(((init, control, built), done)),
@@ -263,6 +285,7 @@ fn build<T>(
     control: &OwnedFd,
     plan: belljar_init::plan::Plan,
     trees: &[OwnedFd],
+    program: Option<&OwnedFd>,
     meanwhile: impl FnOnce() -> T,
 ) -> Result<(Built, T), StartError> {
     let mut descriptors: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
@@ -273,6 +296,7 @@ fn build<T>(
     if !terminal {
         descriptors.extend([input.0.as_fd(), output.1.as_fd(), error.1.as_fd()]);
     }
+    descriptors.extend(program.map(AsFd::as_fd));
     let order = Order::Build(Box::new(plan));
     if let Err(source) = wire::send(control.as_fd(), &order, &descriptors) {
         // A child that failed before it could listen has left a report.

@@ -33,6 +33,8 @@ pub struct Supervision<'a> {
     pub guard: Option<&'a mut Guard<'a>>,
     /// Where the overlay's layers are and how to count them, if the box has an overlay.
     pub disk: Option<(&'a Path, &'a mut Count<'a>)>,
+    /// The box ends when this can be read from, or when its other end is gone.
+    pub stop: Option<BorrowedFd<'a>>,
 }
 
 impl std::fmt::Debug for Supervision<'_> {
@@ -146,7 +148,9 @@ fn watch(
         |doing: &'static str| move |source: io::Error| SuperviseError::Host { doing, source };
     let signals = SignalFd::new(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH])
         .map_err(host("watch for signals"))?;
-    wire::send(running.control.as_fd(), &Order::Go, &[]).map_err(host("give init the word"))?;
+    if !running.launched {
+        wire::send(running.control.as_fd(), &Order::Go, &[]).map_err(host("give init the word"))?;
+    }
     let host_streams = [with.input, with.output, with.error];
     let (mut flows, terminal) =
         flows(streams, host_streams).map_err(host("prepare the streams"))?;
@@ -155,11 +159,14 @@ fn watch(
     process::trim_heap();
     let mut state = Watch::new(running);
     while !(state.over && flows.iter().skip(1).all(Flow::is_over)) {
-        let ready = wait(&state, &signals, &flows).map_err(host("wait for the box"))?;
+        let ready = wait(&state, &signals, with.stop, &flows).map_err(host("wait for the box"))?;
         if ready.signal {
             while let Some(signal) = signals.read().map_err(host("read a signal"))? {
                 state.signal(signal, with.input, terminal.as_ref());
             }
+        }
+        if ready.stop {
+            state.kill(Reason::Interrupted);
         }
         if ready.control {
             state.hear().map_err(host("hear from init"))?;
@@ -212,10 +219,16 @@ struct Ready {
     control: bool,
     gone: bool,
     signal: bool,
+    stop: bool,
     flows: Vec<bool>,
 }
 
-fn wait(state: &Watch<'_>, signals: &SignalFd, flows: &[Flow<'_>]) -> io::Result<Ready> {
+fn wait(
+    state: &Watch<'_>,
+    signals: &SignalFd,
+    stop: Option<BorrowedFd<'_>>,
+    flows: &[Flow<'_>],
+) -> io::Result<Ready> {
     let mut polled = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
     if !state.over {
         polled.push(PollFd::from_borrowed_fd(state.running.init.pidfd.as_fd(), PollFlags::IN));
@@ -224,6 +237,8 @@ fn wait(state: &Watch<'_>, signals: &SignalFd, flows: &[Flow<'_>]) -> io::Result
         polled.push(PollFd::from_borrowed_fd(state.running.control.as_fd(), PollFlags::IN));
     }
     let fixed = polled.len();
+    let stop = stop.filter(|_| state.seen.killed.is_none() && !state.over);
+    polled.extend(stop.map(|stop| PollFd::from_borrowed_fd(stop, PollFlags::IN)));
     let interests: Vec<Option<PollFd<'_>>> = flows.iter().map(Flow::interest).collect();
     let present: Vec<bool> = interests.iter().map(Option::is_some).collect();
     polled.extend(interests.into_iter().flatten());
@@ -236,7 +251,7 @@ fn wait(state: &Watch<'_>, signals: &SignalFd, flows: &[Flow<'_>]) -> io::Result
         Err(error) => return Err(error.into()),
     }
     let is_ready = |index: usize| polled.get(index).is_some_and(|fd| !fd.revents().is_empty());
-    let mut next = fixed;
+    let mut next = fixed + usize::from(stop.is_some());
     let flows = present.into_iter().map(|present| {
         let ready = present && is_ready(next);
         next += usize::from(present);
@@ -247,6 +262,7 @@ fn wait(state: &Watch<'_>, signals: &SignalFd, flows: &[Flow<'_>]) -> io::Result
         signal: is_ready(0),
         gone: fixed > 1 && is_ready(1),
         control: fixed > 2 && is_ready(2),
+        stop: stop.is_some() && is_ready(fixed),
         flows,
     })
 }

@@ -18,12 +18,12 @@ pub(crate) enum Streams {
 }
 
 /// Becomes the program, or returns what to tell the supervisor.
-pub(crate) fn become_program(plan: &Plan, streams: &Streams) -> Event {
+pub(crate) fn become_program(plan: &Plan, streams: &Streams, carried: Option<&OwnedFd>) -> Event {
     let prepared = prepare(plan, streams)
         .and_then(|()| if plan.self_test { selftest::sealed(plan) } else { Ok(()) });
     match prepared {
         Ok(()) => {
-            let error = execute(&plan.argv, &plan.env);
+            let error = execute(&plan.argv, &plan.env, carried);
             Event::ExecFailed { errno: error.raw_os_error().unwrap_or(0) }
         }
         Err(Failure { stage, what, errno }) => Event::Failed { stage, what, errno },
@@ -53,13 +53,16 @@ fn prepare(plan: &Plan, streams: &Streams) -> Result<(), Failure> {
 }
 
 /// Looks for the program in PATH, as execvp(3), but never hands a file to a shell.
-fn execute(argv: &[Bytes], env: &[Bytes]) -> io::Error {
+fn execute(argv: &[Bytes], env: &[Bytes], carried: Option<&OwnedFd>) -> io::Error {
     let c_strings = |strings: &[Bytes]| -> Result<Vec<CString>, _> {
         strings.iter().map(|string| CString::new(string.clone())).collect()
     };
     let (Ok(argv), Ok(env)) = (c_strings(argv), c_strings(env)) else {
         return io::Error::from_raw_os_error(rustix::io::Errno::INVAL.raw_os_error());
     };
+    if let Some(program) = carried {
+        return exec::execute(program.as_fd(), &argv, &env);
+    }
     let Some(program) = argv.first() else {
         return io::Error::from_raw_os_error(rustix::io::Errno::NOENT.raw_os_error());
     };

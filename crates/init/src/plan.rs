@@ -74,6 +74,8 @@ pub struct Plan {
     pub scratch: Scratch,
     /// Furnishes the new root, in order.
     pub steps: Vec<Step>,
+    /// Whether the last descriptor is the program, which is then nowhere in the box.
+    pub carried: bool,
     /// Working directory inside the box.
     pub workdir: Bytes,
     pub argv: Vec<Bytes>,

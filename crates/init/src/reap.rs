@@ -38,6 +38,7 @@ fn live(control: BorrowedFd<'_>) -> Result<(), Failure> {
     let protocol = || "talk to the supervisor".to_owned();
     let received = wire::receive(control, wire::MAX_MESSAGE).during(Stage::Protocol, protocol)?;
     let Some((Order::Build(plan), mut trees)) = received else { return Ok(()) };
+    let carried = plan.carried.then(|| trees.pop()).flatten();
     let streams = raise(&plan, control, &mut trees)?;
     drop(trees);
     let (streams, master) = streams;
@@ -54,7 +55,7 @@ fn live(control: BorrowedFd<'_>) -> Result<(), Failure> {
     let Some((Order::Go, _)) = received else { return Ok(()) };
     let signals =
         SignalFd::new(&[SIGCHLD]).during(Stage::Namespaces, || "watch children".to_owned())?;
-    let child = match start(&plan, streams)? {
+    let child = match start(&plan, streams, carried.as_ref())? {
         Ok(child) => child,
         Err(event) => {
             return wire::send(control, &event, &[]).during(Stage::Protocol, protocol);
@@ -129,14 +130,18 @@ fn start_clocks() -> io::Result<()> {
 }
 
 /// Forks the payload and waits until it has executed its program, or has said why not.
-fn start(plan: &Plan, streams: Streams) -> Result<Result<i32, Event>, Failure> {
+fn start(
+    plan: &Plan,
+    streams: Streams,
+    carried: Option<&OwnedFd>,
+) -> Result<Result<i32, Event>, Failure> {
     let doing = || "start the payload".to_owned();
     let (answer, report) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).during(Stage::Protocol, doing)?;
     match process::fork().during(Stage::Protocol, doing)? {
         Fork::Child => {
             drop(answer);
-            let event = payload::become_program(plan, &streams);
+            let event = payload::become_program(plan, &streams, carried);
             let said = postcard::to_allocvec(&event).unwrap_or_default();
             rustix::io::write(&report, &said).ok();
             belljar_sys::exec::exit_now(125)

@@ -2,21 +2,41 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::check;
 
 /// Executes `program` with exactly these arguments and variables. Returns only on failure.
 pub fn execve(program: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
-    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
-        strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
-    };
-    let argv = pointers(argv);
-    let env = pointers(env);
+    let (argv, env) = (pointers(argv), pointers(env));
     // SAFETY: both arrays are null-terminated and point to C strings that outlive the call.
     unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
     io::Error::last_os_error()
+}
+
+/// The same with a program that is known by its descriptor only, which is closed by that.
+pub fn execute(program: BorrowedFd<'_>, argv: &[CString], env: &[CString]) -> io::Error {
+    let (argv, env) = (pointers(argv), pointers(env));
+    let empty = c"";
+    // SAFETY: both arrays are null-terminated and point to C strings that outlive the call, and so does
+    // the empty path; the descriptor is open for as long as it is borrowed.
+    unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            program.as_raw_fd(),
+            empty.as_ptr(),
+            argv.as_ptr(),
+            env.as_ptr(),
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    io::Error::last_os_error()
+}
+
+/// What the kernel calls an array of strings.
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
 /// Takes ownership of a descriptor that the parent promised to leave open, once per process.

@@ -74,6 +74,7 @@ impl Room {
             random: random(),
             template: self.template.clone(),
             argv: argv.iter().map(Into::into).collect(),
+            program: None,
             env: env.chain(self.env.clone()).map(|(k, v)| (k.into(), v.into())).collect(),
             workspace: None,
             hidden: Vec::new(),
@@ -96,6 +97,7 @@ impl Room {
             error: output.as_fd(),
             guard: None,
             disk: None,
+            stop: None,
         };
         let (finished, remains) = running.supervise(supervision).unwrap();
         drop(remains);
