@@ -32,7 +32,7 @@ use rustix::process::Signal;
 use crate::failure::{Code as _, Failure, USAGE, usage};
 use crate::vault;
 
-pub(crate) use clerk::{Account, Clerk};
+pub(crate) use clerk::{Account, Asked, Clerk};
 
 /// How the broker's process is called, and what tells our program to be one.
 pub(crate) const ROLE: &str = "belljar-broker";

@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub(crate) mod code;
 pub(crate) mod ledger;
 pub(crate) mod mcp;
 pub(crate) mod net;
@@ -33,6 +34,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run one command in a fresh box
     Run(Box<RunArgs>),
+    /// Run one program of a model in a fresh box, in milliseconds
+    Code(Box<code::CodeArgs>),
     /// Show what a box changed in the workspace
     Diff(DiffArgs),
     /// Take over what a box changed

@@ -30,8 +30,16 @@ pub(crate) fn load_with_sources(
     cli: &Cli,
     workspace: Option<&Path>,
 ) -> Result<(Config, Vec<Source>), Failure> {
+    load_from(cli.config.as_deref(), workspace)
+}
+
+/// The same, with the operator's file where `--config` says.
+pub(crate) fn load_from(
+    file: Option<&Path>,
+    workspace: Option<&Path>,
+) -> Result<(Config, Vec<Source>), Failure> {
     let mut sources = Vec::new();
-    let operator = operator(cli, &mut sources)?;
+    let operator = operator(file, &mut sources)?;
     let Some(file) = project_file(workspace) else { return Ok((operator, sources)) };
     if same_file(&file, operator.file()) {
         return Ok((operator, sources));
@@ -51,13 +59,29 @@ pub(crate) fn template(config: &Config, name: &str) -> Result<Template, Failure>
 }
 
 /// The operator's configuration: `--config`, or the one in the XDG directory, or none.
-fn operator(cli: &Cli, sources: &mut Vec<Source>) -> Result<Config, Failure> {
-    if let Some(file) = &cli.config {
+fn operator(file: Option<&Path>, sources: &mut Vec<Source>) -> Result<Config, Failure> {
+    if let Some(file) = file {
         let missing = || anyhow::anyhow!("--config {}: there is no such file", file.display());
         return read_into(file, Scope::Operator, sources)?.ok_or_else(missing).code(USAGE);
     }
     let Some(file) = user_file() else { return Ok(Config::built_in()) };
     Ok(read_into(&file, Scope::Operator, sources)?.unwrap_or_else(Config::built_in))
+}
+
+/// Tells whether the files that rules come from are still the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamp(Vec<Option<(u64, u64, i64, i64, u64)>>);
+
+impl Stamp {
+    pub(crate) fn of(file: Option<&Path>, workspace: Option<&Path>) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+        let operator = file.map(Path::to_owned).or_else(user_file);
+        let look = |path: Option<PathBuf>| {
+            let meta = path?.metadata().ok()?;
+            Some((meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
+        };
+        Self(vec![look(operator), look(project_file(workspace))])
+    }
 }
 
 /// Where the operator's file would be.

@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "the binary reads the environment and the clock")]
 
 mod broker;
+mod cell;
 mod cli;
 mod commands;
 mod config;
@@ -13,15 +14,18 @@ mod failure;
 mod guard;
 mod jail;
 mod mcp;
+mod outlet;
 mod print;
 mod prompt;
 mod record;
 mod replace;
+mod servers;
 mod state;
 mod tape;
 mod terminal;
 mod vault;
 mod when;
+mod workshop;
 
 use std::process::ExitCode;
 
@@ -34,12 +38,16 @@ fn main() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == broker::ROLE) {
         return broker::role::main();
     }
+    if std::env::args_os().next().is_some_and(|name| name == cell::ROLE) {
+        return cell::role::main();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(print::usage(&error)),
     };
     let outcome = match &cli.command {
         Command::Run(args) => commands::run::run(&cli, args),
+        Command::Code(args) => commands::code::run(&cli, args),
         Command::Diff(args) => commands::diff::run(args),
         Command::Apply(args) => commands::apply::run(args),
         Command::Discard(args) => commands::discard::run(args),

@@ -81,7 +81,15 @@ impl Journal {
         plan: &Plan<'_>,
         layers: &[LayerState],
     ) -> Result<Self, Failure> {
-        let ledger = open(state).code(NO_BOX)?;
+        Self::begin_in(open(state).code(NO_BOX)?, plan, layers)
+    }
+
+    /// The same in a ledger that is open already.
+    pub(crate) fn begin_in(
+        ledger: Ledger,
+        plan: &Plan<'_>,
+        layers: &[LayerState],
+    ) -> Result<Self, Failure> {
         let run = plan.record.id;
         let mut drafts = vec![Draft::new(created(&ledger, plan).code(NO_BOX)?)];
         drafts.extend(plan.sources.iter().map(|source| {

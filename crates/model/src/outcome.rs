@@ -164,13 +164,20 @@ const SIGINT: i32 = 2;
 impl RunResult {
     /// The exit code of `belljar run`: the program's own, or one that says why there is none.
     pub fn exit_code(&self) -> u8 {
-        if let Some(code) = self.reason.fixed_exit_code() {
+        self.reason.exit_code(self.exit, self.signal)
+    }
+}
+
+impl Reason {
+    /// The exit code for a program that ended for this reason, with what it returned or what ended it.
+    pub fn exit_code(self, exit: Option<i32>, signal: Option<i32>) -> u8 {
+        if let Some(code) = self.fixed_exit_code() {
             return code;
         }
-        match (self.exit, self.signal) {
+        match (exit, signal) {
             (_, Some(signal)) => of_signal(signal),
             (Some(exit), None) => of_exit(exit),
-            (None, None) if self.reason == Reason::Interrupted => of_signal(SIGINT),
+            (None, None) if self == Self::Interrupted => of_signal(SIGINT),
             // Nobody saw the program end, so nothing may pass for its success.
             (None, None) => COULD_NOT_START,
         }

@@ -1,6 +1,6 @@
 //! Takes what the broker says to the ledger, and gives it the proof.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,7 @@ use belljar_model::{RunId, display};
 use belljar_sys::signal::SignalFd;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
+use serde::{Deserialize, Serialize};
 
 /// Hears one broker until it is gone.
 #[derive(Debug)]
@@ -32,12 +33,32 @@ pub(crate) struct Account {
     /// How many refusals are not among these.
     pub(crate) more: u64,
     pub(crate) alarms: BTreeSet<String>,
+    /// The first of all requests, in order.
+    pub(crate) requests: Vec<Asked>,
+    /// How many are not among these.
+    pub(crate) more_requests: u64,
+    /// The places in the ledger of those whose answer is still to come.
+    open: BTreeMap<u64, usize>,
     /// The broker ended too early.
     pub(crate) is_dark: bool,
     /// The ledger did not take something.
     pub(crate) unrecorded: Option<RecordError>,
 }
 
+/// One request that a box made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) url: String,
+    pub(crate) allowed: bool,
+    /// What the upstream answered, if it did.
+    pub(crate) status: Option<u16>,
+    /// By name only.
+    pub(crate) secrets: Vec<String>,
+}
+
+/// So many requests are listed.
+const REQUESTS: usize = 100;
 /// So many different refusals are listed.
 const LISTED: usize = 20;
 /// So long may what nobody waits for stay off the disk.
@@ -111,7 +132,9 @@ impl Clerk {
     fn record(&self, ledger: &Ledger, run: RunId, sayings: &[Saying], account: &mut Account) {
         let drafts = sayings.iter().flat_map(|saying| &saying.words).map(|word| draft(word, run));
         let recorded = ledger.record_all(drafts.collect());
-        let mut receipts = recorded.as_deref().unwrap_or_default().iter();
+        let receipts = recorded.as_deref().unwrap_or_default();
+        account.list(sayings, receipts);
+        let mut receipts = receipts.iter();
         for saying in sayings {
             let mut own = receipts.by_ref().take(saying.words.len());
             let first = own.next().map(Receipt::index);
@@ -152,6 +175,40 @@ impl Account {
                 | Word::Alarm { .. }
                 | Word::Finished(_)
                 | Word::SecretUsed { .. }
+                | Word::Spent { .. } => {}
+            }
+        }
+    }
+
+    /// Lists requests, and what came of those that were listed before.
+    fn list(&mut self, sayings: &[Saying], receipts: &[Receipt]) {
+        let words = sayings.iter().flat_map(|saying| &saying.words);
+        for (word, receipt) in words.zip(receipts) {
+            match word {
+                Word::Decided(_) if self.requests.len() >= REQUESTS => self.more_requests += 1,
+                Word::Decided(decided) => {
+                    let Decided { method, scheme, host, port, path, secrets, .. } = decided;
+                    let usual = if scheme == "https" { 443 } else { 80 };
+                    let port = if *port == usual { String::new() } else { format!(":{port}") };
+                    let url = format!("{scheme}://{host}{port}{path}");
+                    self.open.insert(receipt.index(), self.requests.len());
+                    self.requests.push(Asked {
+                        method: method.clone(),
+                        url: display::safe_line(url).to_string(),
+                        allowed: decided.verdict != Verdict::Deny,
+                        status: None,
+                        secrets: secrets.clone(),
+                    });
+                }
+                Word::Finished(finished) => {
+                    let at = self.open.remove(&finished.cause);
+                    if let Some(asked) = at.and_then(|at| self.requests.get_mut(at)) {
+                        asked.status = finished.status;
+                    }
+                }
+                Word::Dns { .. }
+                | Word::SecretUsed { .. }
+                | Word::Alarm { .. }
                 | Word::Spent { .. } => {}
             }
         }

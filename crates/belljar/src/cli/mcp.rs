@@ -35,15 +35,18 @@ pub(crate) struct ServeArgs {
     /// The key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires_all = ["http", "tls_cert"], value_hint = ValueHint::FilePath)]
     pub(crate) tls_key: Option<PathBuf>,
+    /// A name of this server besides those of the loopback; may be repeated
+    #[arg(long, value_name = "HOST", requires = "http")]
+    pub(crate) allow_host: Vec<String>,
+    /// An origin whose pages may call it; may be repeated
+    #[arg(long, value_name = "ORIGIN", requires = "http")]
+    pub(crate) allow_origin: Vec<String>,
     /// The directory that programs see at /workspace [default: an empty one of each session]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
-    /// With --workspace: overlay, direct or read-only [default: overlay]
+    /// With --workspace: overlay or read-only [default: overlay]
     #[arg(long, value_name = "MODE", requires = "workspace")]
     pub(crate) mode: Option<Mode>,
-    /// The template of the boxes of programs [default: what `[code]` says]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) template: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

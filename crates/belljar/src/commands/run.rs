@@ -1,6 +1,6 @@
 //! `belljar run`: one command in a fresh box.
 
-mod outlet;
+pub(crate) mod session;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -27,12 +27,12 @@ use crate::commands::apply;
 use crate::config::{self, Source};
 use crate::failure::{Code, FAILED, Failure, NO_BOX, Outcome, USAGE, usage};
 use crate::guard::Guard;
+use crate::outlet::{self, Outlet, Outside};
 use crate::print;
 use crate::record::{self, Journal, Plan};
 use crate::state::{Run, State, is_empty};
 use crate::tape::Tape;
 use crate::terminal::{self, Raw};
-use outlet::{Outlet, Outside};
 
 pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     let began = Instant::now();
@@ -77,6 +77,7 @@ fn execute(
         id: run.id(),
         random,
         argv: args.command.clone(),
+        program: None,
         env,
         workspace,
         hidden: vec![state.home().to_owned()],
@@ -97,7 +98,10 @@ fn execute(
     let changed =
         layers.is_some().then(|| count_changes(run, state, request.template.limits.disk.as_u64()));
     let finished_line = finished.ended_in_newline;
-    let result = result(run, &request.template, finished, setup, changed);
+    if let Some(error) = &finished.exec_error {
+        print::note(&format!("{}: {error}", finished.reason.sentence()));
+    }
+    let result = result(&run.record, &request.template, finished, setup, changed);
     let changes = changed.filter(|changed| *changed > 0).and_then(|_| sealed_changes(run));
     if let Err(error) = journal.ended(&result, outputs, changes) {
         print::note("the end of the run is not on record; `belljar runs` will show it:");
@@ -199,6 +203,7 @@ fn in_box(
         error: error.as_fd(),
         guard: Some(&mut guard),
         disk: layers.zip(count.as_mut().map(|count| count as &mut Count<'_>)),
+        stop: None,
     };
     let (finished, account) =
         outlet::during(outside, journal.ledger(), run.id(), || running.supervise(supervision));
@@ -222,7 +227,9 @@ fn sealed_changes(run: &Run) -> Option<Body> {
 }
 
 /// Counts what a box has written to its overlay.
-fn counter(layers: &Path) -> anyhow::Result<impl FnMut(u64) -> std::io::Result<DiskUse>> {
+pub(crate) fn counter(
+    layers: &Path,
+) -> anyhow::Result<impl FnMut(u64) -> std::io::Result<DiskUse>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let upper = rustix::fs::open(layers.join("upper"), flags, FileMode::empty())
         .context("open the upper layer")?;
@@ -260,7 +267,7 @@ fn workspace(args: &RunArgs, state: &State) -> Result<Option<Workspace>, Failure
     if path.starts_with(state.home()) {
         return Err(usage(format!("--workspace {}: this is Belljar's own state", path.display())));
     }
-    Ok(Some(Workspace { place, path, layers: None }))
+    Ok(Some(Workspace { place, path, layers: None, scratch: false }))
 }
 
 /// A misspelt option must not become the name of a program.
@@ -337,13 +344,6 @@ fn record(
     template: &Template,
     workspace: Option<&Workspace>,
 ) -> anyhow::Result<RunRecord> {
-    let at = |workspace: &Workspace| -> anyhow::Result<WorkspaceAt> {
-        let stat = rustix::fs::fstat(&workspace.place).context("look at the workspace")?;
-        let coarse = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-        let clock =
-            Clock { secs: coarse.tv_sec, nanos: u32::try_from(coarse.tv_nsec).unwrap_or(0) };
-        Ok(WorkspaceAt { path: workspace.path.clone(), dev: stat.st_dev, ino: stat.st_ino, clock })
-    };
     Ok(RunRecord {
         id,
         name: args.name.clone(),
@@ -356,6 +356,14 @@ fn record(
         review: Review::None,
         result: None,
     })
+}
+
+/// Which workspace it is, and when it was looked at.
+pub(crate) fn at(workspace: &Workspace) -> anyhow::Result<WorkspaceAt> {
+    let stat = rustix::fs::fstat(&workspace.place).context("look at the workspace")?;
+    let coarse = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let clock = Clock { secs: coarse.tv_sec, nanos: u32::try_from(coarse.tv_nsec).unwrap_or(0) };
+    Ok(WorkspaceAt { path: workspace.path.clone(), dev: stat.st_dev, ino: stat.st_ino, clock })
 }
 
 /// Reads what the box changed and keeps the originals; how many files that are.
@@ -401,19 +409,16 @@ fn take_over(run: &mut Run, state: &State, ledger: &Ledger) {
     }
 }
 
-fn result(
-    run: &Run,
+pub(crate) fn result(
+    record: &RunRecord,
     template: &Template,
     finished: Finished,
     setup_micros: u64,
     changed_files: Option<u64>,
 ) -> RunResult {
-    if let Some(error) = &finished.exec_error {
-        print::note(&format!("{}: {error}", finished.reason.sentence()));
-    }
     RunResult {
-        run: run.id(),
-        name: run.record.name.clone(),
+        run: record.id,
+        name: record.name.clone(),
         exit: finished.exit,
         signal: finished.signal,
         reason: finished.reason,
@@ -465,7 +470,11 @@ fn say(result: &RunResult, args: &RunArgs) {
 }
 
 /// Everything that the payload finds in its environment.
-fn environment(template: &Template, id: RunId, interactive: bool) -> Vec<(OsString, OsString)> {
+pub(crate) fn environment(
+    template: &Template,
+    id: RunId,
+    interactive: bool,
+) -> Vec<(OsString, OsString)> {
     let user = if template.user == 0 { "root" } else { "user" };
     let mut env: Vec<(OsString, OsString)> = [
         ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
@@ -500,7 +509,7 @@ fn wants_terminal(args: &RunArgs) -> bool {
     is_terminal(std::io::stdin().as_fd()) && is_terminal(std::io::stdout().as_fd())
 }
 
-fn new_id() -> Result<(RunId, u32), Failure> {
+pub(crate) fn new_id() -> Result<(RunId, u32), Failure> {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
         .context("get random bytes")
@@ -510,6 +519,6 @@ fn new_id() -> Result<(RunId, u32), Failure> {
     Ok((RunId::new(millis, u32::from_ne_bytes([a, b, c, d])), u32::from_ne_bytes([e, f, g, h])))
 }
 
-fn now() -> std::time::Duration {
+pub(crate) fn now() -> std::time::Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

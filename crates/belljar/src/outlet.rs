@@ -18,7 +18,7 @@ use crate::state::State;
 
 /// What a broker is started with.
 #[derive(Debug)]
-pub(super) struct Outlet {
+pub(crate) struct Outlet {
     policy: Policy,
     beyond: Beyond,
     sealed: Option<Sealed>,
@@ -26,7 +26,7 @@ pub(super) struct Outlet {
 
 /// A broker that gets ready, and the box's side of it.
 #[derive(Debug)]
-pub(super) struct Outside {
+pub(crate) struct Outside {
     broker: Broker,
     policy: Digest,
     ports: Vec<u16>,
@@ -36,7 +36,7 @@ pub(super) struct Outside {
 
 impl Outlet {
     /// What the template asks for; none without a network.
-    pub(super) fn of(
+    pub(crate) fn of(
         template: &Template,
         config: &Config,
         state: &State,
@@ -57,7 +57,7 @@ impl Outlet {
     }
 
     /// Starts the broker, which gets ready while the box is prepared.
-    pub(super) fn open(self) -> anyhow::Result<Outside> {
+    pub(crate) fn open(self) -> anyhow::Result<Outside> {
         let Self { policy, beyond, sealed } = self;
         // The presets and declarations that the template only names are part of this.
         let hash = Digest::of(&[&serde_json::to_vec(&policy)?]);
@@ -72,12 +72,12 @@ impl Outlet {
 
 impl Outside {
     /// The hash of what it may.
-    pub(super) const fn policy(&self) -> Digest {
+    pub(crate) const fn policy(&self) -> Digest {
         self.policy
     }
 
     /// What the box is told, once the broker is ready; placeholders go into its environment.
-    pub(super) fn request(
+    pub(crate) fn request(
         &self,
         env: &mut Vec<(OsString, OsString)>,
     ) -> Result<NetRequest, Failure> {
@@ -98,14 +98,14 @@ impl Outside {
     }
 
     /// Hands the sockets of a box that stands to the broker.
-    pub(super) fn connect(&self, running: &mut Running) -> anyhow::Result<()> {
+    pub(crate) fn connect(&self, running: &mut Running) -> anyhow::Result<()> {
         let sockets = running.take_sockets().context("a box without its sockets")?;
         self.broker.open(sockets)
     }
 }
 
 /// Lets `work` happen while what the broker says goes on record.
-pub(super) fn during<T>(
+pub(crate) fn during<T>(
     outside: Option<&Outside>,
     ledger: &Ledger,
     run: RunId,
@@ -121,8 +121,8 @@ pub(super) fn during<T>(
 }
 
 /// Says what was refused, and how to allow it.
-pub(super) fn say(account: &Account) {
-    let Account { denied, more, alarms, is_dark, unrecorded } = account;
+pub(crate) fn say(account: &Account) {
+    let Account { denied, more, alarms, is_dark, unrecorded, .. } = account;
     for line in alarms {
         print::note(&format!("alarm: {line}"));
     }

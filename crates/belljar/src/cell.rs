@@ -1,0 +1,50 @@
+//! A process of its own for each box of code: it builds the box ahead, waits for one task, puts it on
+//! record, sees it to its end and is gone.
+//!
+//! The server that asks for it has threads and many callers; here is one thread that builds, one box
+//! and one caller. The two speak in frames over a socket.
+
+pub(crate) mod role;
+mod text;
+mod watch;
+pub(crate) mod word;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+
+/// How the process is called, and what tells our program to be one.
+pub(crate) const ROLE: &str = "belljar-cell";
+
+/// Starts a cell. It ends when its line does.
+pub(crate) fn start(worker: &OwnedFd) -> io::Result<(Child, UnixStream)> {
+    let (line, theirs) = UnixStream::pair()?;
+    let child = Command::new("/proc/self/exe")
+        .arg0(ROLE)
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::from(worker.try_clone()?))
+        .spawn()?;
+    Ok((child, line))
+}
+
+/// The worker in memory that nobody can change any more. All boxes share it.
+pub(crate) fn worker() -> io::Result<OwnedFd> {
+    const MFD_EXEC: u32 = 0x10;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Before 6.3 the kernel does not know the flag that says "will be executed".
+    let memory =
+        rustix::fs::memfd_create("belljar-worker", flags | MemfdFlags::from_bits_retain(MFD_EXEC))
+            .or_else(|_| rustix::fs::memfd_create("belljar-worker", flags))?;
+    let mut rest = belljar_code::WORKER;
+    while !rest.is_empty() {
+        let wrote = rustix::io::write(&memory, rest)?;
+        rest = rest.get(wrote..).unwrap_or_default();
+    }
+    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&memory, seals)?;
+    Ok(memory)
+}

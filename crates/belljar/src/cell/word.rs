@@ -1,0 +1,113 @@
+//! What a cell is told and what it says.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use belljar_code::wire::{Done, Job, Stream};
+use belljar_model::code::ApiName;
+use belljar_model::{Mode, Reason};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::broker::Asked;
+
+/// To a cell.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Build the box. The first word; answered by [`Report::Ready`].
+    Prepare(Prepare),
+    /// Do this. The second word, and the last of its kind.
+    Run(Box<Task>),
+    /// What came of a [`Report::Call`].
+    Answer { id: u64, value: Result<Box<RawValue>, String> },
+    /// Nobody wants it any more.
+    Cancel,
+}
+
+/// From a cell.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Report {
+    /// The box stands, under the id that its run will have.
+    Ready {
+        run: String,
+        remarks: Vec<String>,
+    },
+    Output {
+        stream: Stream,
+        text: String,
+    },
+    /// The program calls a function of another server.
+    Call {
+        id: u64,
+        server: String,
+        tool: String,
+        input: Box<RawValue>,
+    },
+    Ended(Box<Ending>),
+    /// There is no box, or its run is not on record. The user's own fault when `is_usage`.
+    Failed {
+        is_usage: bool,
+        message: String,
+    },
+}
+
+/// Which box.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Prepare {
+    /// The operator's file, if not the usual one.
+    pub(crate) config: Option<PathBuf>,
+    /// The services that it reaches; all that are declared if it does not say.
+    pub(crate) apis: Option<BTreeSet<ApiName>>,
+    pub(crate) room: Room,
+}
+
+/// What its workspace is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Room {
+    /// `upper` of this directory, to be written to.
+    Scratch { dir: PathBuf },
+    /// A directory of the user's, with layers in `dir` unless it is only read.
+    Project { path: PathBuf, mode: Mode, dir: PathBuf },
+}
+
+impl Room {
+    /// Where what belongs to it is kept.
+    pub(crate) fn dir(&self) -> &PathBuf {
+        match self {
+            Self::Scratch { dir } | Self::Project { dir, .. } => dir,
+        }
+    }
+}
+
+/// One program.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) job: Job,
+    /// What the ledger has as its command: who asked for what, in words.
+    pub(crate) command: Vec<String>,
+    pub(crate) timeout_millis: Option<u64>,
+    /// Most bytes of each stream that are passed on.
+    pub(crate) output: u64,
+}
+
+/// How it ended.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Ending {
+    pub(crate) reason: Reason,
+    pub(crate) exit: Option<i32>,
+    pub(crate) signal: Option<i32>,
+    pub(crate) wall_micros: u64,
+    pub(crate) cpu_micros: u64,
+    pub(crate) peak_memory: Option<u64>,
+    /// What the program gave or threw, if it ran in the engine and came to its end.
+    pub(crate) done: Option<Done>,
+    /// More was written than was passed on.
+    pub(crate) stdout_truncated: bool,
+    pub(crate) stderr_truncated: bool,
+    pub(crate) requests: Vec<Asked>,
+    pub(crate) more_requests: u64,
+    /// What was refused, and how to allow it.
+    pub(crate) denied: Vec<String>,
+    /// What a person should know.
+    pub(crate) notes: Vec<String>,
+}

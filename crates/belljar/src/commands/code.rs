@@ -1,0 +1,223 @@
+//! `belljar code`: one program of a model, from the shell.
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use belljar_code::wire::Stream;
+use belljar_model::{Mode, Reason, display};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::Cli;
+use crate::cli::code::CodeArgs;
+use crate::config;
+use crate::failure::{Code as _, FAILED, Failure, NO_BOX, Outcome, USAGE, usage};
+use crate::guard::Guard;
+use crate::mcp::Report;
+use crate::print;
+use crate::workshop::{Answer, Ground, Language, Listener, Program, RunError, Work, Workshop};
+
+/// Far above any program that somebody wrote.
+const MAX_CODE: u64 = 4 << 20;
+
+pub(crate) fn run(cli: &Cli, args: &CodeArgs) -> Outcome {
+    if args.languages {
+        return languages();
+    }
+    let ground = ground(args.workspace.as_deref(), args.mode)?;
+    let program = program(args)?;
+    let apis = match (&args.apis[..], args.no_apis) {
+        ([], false) => None,
+        (some, _) => Some(some.iter().cloned().collect()),
+    };
+    let timeout = args.timeout.map(Duration::from_secs);
+    let work = Work { program, apis, timeout };
+    let answer = execute(cli, ground, work, args.json)?;
+    told(&answer, args.json)
+}
+
+/// Runs one program in a workshop of its own. What it writes is shown as it comes, unless `is_quiet`.
+pub(crate) fn execute(
+    cli: &Cli,
+    ground: Option<Ground>,
+    work: Work,
+    is_quiet: bool,
+) -> Result<Answer, Failure> {
+    let workshop = Workshop::open(cli.config.clone(), ground, 0)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("start a runtime").code(FAILED)?;
+    let answer = runtime.block_on(async {
+        let room = workshop.room()?;
+        let cancelled = CancellationToken::new();
+        let mut shown = Shown::new(is_quiet);
+        let running = workshop.run(&room, work, &mut shown, &cancelled);
+        tokio::pin!(running);
+        let answer = loop {
+            tokio::select! {
+                answer = &mut running => break answer,
+                signal = tokio::signal::ctrl_c(), if !cancelled.is_cancelled() => {
+                    signal.context("watch for signals")?;
+                    cancelled.cancel();
+                }
+            }
+        };
+        workshop.servers.stop().await;
+        answer
+    });
+    answer.map_err(|error: RunError| match error {
+        RunError::Usage(message) => usage(message),
+        RunError::Broken(error) => Failure { code: NO_BOX, error },
+    })
+}
+
+/// The directory that programs are given.
+pub(crate) fn ground(path: Option<&Path>, mode: Option<Mode>) -> Result<Option<Ground>, Failure> {
+    let Some(asked) = path else { return Ok(None) };
+    let (_, path) = belljar_box::open(asked).context("--workspace").code(USAGE)?;
+    if !path.is_dir() {
+        return Err(usage(format!("--workspace {}: not a directory", asked.display())));
+    }
+    if path == Path::new("/") {
+        return Err(usage("--workspace: the root of the host cannot be a workspace"));
+    }
+    let mode = mode.unwrap_or(Mode::Overlay);
+    if mode == Mode::Direct {
+        return Err(usage(
+            "--mode direct: programs of models are reviewed; use overlay or read-only",
+        ));
+    }
+    if config::home().is_some_and(|home| home == path) {
+        return Err(usage(format!(
+            "--workspace {}: this is your home directory with all its keys; choose a project",
+            path.display()
+        )));
+    }
+    Ok(Some(Ground { path, mode }))
+}
+
+fn program(args: &CodeArgs) -> Result<Program, Failure> {
+    let file = args.file.as_deref().filter(|file| *file != Path::new("-"));
+    let language = args.lang.or_else(|| file.and_then(Language::of_file));
+    let language = language.unwrap_or(Language::TypeScript);
+    let mut code = String::new();
+    let read = match file {
+        Some(file) => std::fs::File::open(file)
+            .and_then(|file| file.take(MAX_CODE + 1).read_to_string(&mut code))
+            .with_context(|| format!("read {}", file.display())),
+        None => {
+            if std::io::stdin().is_terminal() {
+                print::note("reading the program from the terminal; end it with Ctrl-D");
+            }
+            std::io::stdin()
+                .take(MAX_CODE + 1)
+                .read_to_string(&mut code)
+                .context("read the program")
+        }
+    };
+    read.code(USAGE)?;
+    if code.len() as u64 > MAX_CODE {
+        return Err(usage(format!("the program has more than {MAX_CODE} bytes")));
+    }
+    if let Some(input) = &args.input {
+        serde_json::from_str::<serde::de::IgnoredAny>(input)
+            .context("--input: not JSON")
+            .code(USAGE)?;
+    }
+    Ok(Program::Code { code, language, input: args.input.clone() })
+}
+
+/// What is said of a program that is over.
+pub(crate) fn told(answer: &Answer, is_json: bool) -> Outcome {
+    let report = Report::of(answer);
+    if is_json {
+        print::json(&report).code(FAILED)?;
+        return Ok(exit_code(answer));
+    }
+    for line in answer.remarks.iter().chain(&answer.ending.notes) {
+        print::note(line);
+    }
+    for line in &answer.ending.denied {
+        print::note(&format!("denied: {line}"));
+    }
+    if answer.ending.reason != Reason::Exited {
+        print::note(answer.ending.reason.sentence());
+    }
+    let done = answer.ending.done.as_ref();
+    if let Some(trouble) = done.and_then(|done| done.trouble.as_ref()) {
+        let at = trouble
+            .line
+            .map(|line| format!(" (line {line}, column {})", trouble.column.unwrap_or(1)));
+        let message = format!("{}: {}{}", trouble.name, trouble.message, at.unwrap_or_default());
+        print::note(&display::safe_multiline(message));
+        if let Some(stack) = &trouble.stack {
+            print::ask(&format!("{}\n", stack.trim_end()));
+        }
+    }
+    if let Some(value) = done.and_then(|done| done.value.as_ref()) {
+        let value: serde_json::Value = serde_json::from_str(value.get()).code(FAILED)?;
+        let text = serde_json::to_string_pretty(&value).code(FAILED)?;
+        let text =
+            if std::io::stdout().is_terminal() { display::safe_multiline(text) } else { text };
+        print::out(&format!("{text}\n")).code(FAILED)?;
+    }
+    Ok(exit_code(answer))
+}
+
+fn exit_code(answer: &Answer) -> u8 {
+    let ending = &answer.ending;
+    let failed = ending.done.as_ref().is_some_and(|done| done.trouble.is_some());
+    match ending.reason {
+        Reason::Exited if failed => 1,
+        Reason::Exited => ending.exit.map_or(1, |exit| u8::try_from(exit).unwrap_or(u8::MAX)),
+        reason => reason.exit_code(ending.exit, ending.signal),
+    }
+}
+
+fn languages() -> Outcome {
+    for language in Language::ALL {
+        let state = if language.is_here() { "" } else { " (not here)" };
+        print::out(&format!("{:<5} {}{state}\n", language.name(), language.about()))
+            .code(FAILED)?;
+    }
+    Ok(0)
+}
+
+/// Passes output on as it comes; what goes to a terminal goes through the guard.
+struct Shown {
+    is_quiet: bool,
+    output: Option<Guard>,
+    error: Option<Guard>,
+}
+
+impl Shown {
+    fn new(is_quiet: bool) -> Self {
+        let guarded = |is_terminal: bool| is_terminal.then(Guard::default);
+        let output = guarded(std::io::stdout().is_terminal());
+        Self { is_quiet, output, error: guarded(std::io::stderr().is_terminal()) }
+    }
+}
+
+impl Listener for Shown {
+    fn output(&mut self, stream: Stream, text: &str) {
+        if self.is_quiet {
+            return;
+        }
+        let guard = match stream {
+            Stream::Stdout => &mut self.output,
+            Stream::Stderr => &mut self.error,
+        };
+        let mut kept = Vec::new();
+        match guard {
+            Some(guard) => guard.pass(text.as_bytes(), &mut kept),
+            None => kept.extend_from_slice(text.as_bytes()),
+        }
+        // A reader that went away does not end the program.
+        match stream {
+            Stream::Stdout => std::io::stdout().lock().write_all(&kept).ok(),
+            Stream::Stderr => std::io::stderr().lock().write_all(&kept).ok(),
+        };
+    }
+
+    fn still(&mut self, _: Duration, _: usize) {}
+}

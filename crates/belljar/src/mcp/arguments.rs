@@ -1,0 +1,164 @@
+//! What callers say with each tool. Anything else is told to them, by the name of the field.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use belljar_code::skill::Edit;
+use belljar_gateway::CallError;
+use belljar_model::code::{ApiName, SkillName};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::workshop::Language;
+
+/// Reads the arguments of a tool.
+pub(super) fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, CallError> {
+    serde_json::from_value(Value::Object(arguments))
+        .map_err(|error| CallError::InvalidArguments(error.to_string()))
+}
+
+/// The first thing that is wrong, as an answer to a model.
+pub(super) fn wrong(text: impl std::fmt::Display) -> CallError {
+    CallError::InvalidArguments(text.to_string())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExecuteCode {
+    pub(super) code: String,
+    #[serde(default)]
+    language: Option<String>,
+    #[serde(default)]
+    apis: Option<Vec<String>>,
+    #[serde(default)]
+    timeout: Option<f64>,
+    #[serde(default)]
+    pub(super) input: Option<Value>,
+}
+
+impl ExecuteCode {
+    pub(super) fn language(&self) -> Result<Language, CallError> {
+        self.language.as_deref().map_or(Ok(Language::TypeScript), str::parse).map_err(wrong)
+    }
+
+    pub(super) fn apis(&self) -> Result<Option<BTreeSet<ApiName>>, CallError> {
+        let Some(names) = &self.apis else { return Ok(None) };
+        let names = names.iter().map(|name| name.parse());
+        names.collect::<Result<_, _>>().map(Some).map_err(|error| wrong(format!("`apis`: {error}")))
+    }
+
+    pub(super) fn timeout(&self) -> Result<Option<Duration>, CallError> {
+        seconds(self.timeout)
+    }
+}
+
+/// Seconds as a model says them. Too few and too many are told apart later, with the operator's bounds.
+pub(super) fn seconds(said: Option<f64>) -> Result<Option<Duration>, CallError> {
+    let Some(seconds) = said else { return Ok(None) };
+    if !(1.0..=86_400.0).contains(&seconds) {
+        return Err(wrong("`timeout` is a number of seconds, from 1 to 600"));
+    }
+    Ok(Some(Duration::from_secs_f64(seconds)))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DescribeApi {
+    pub(super) api: String,
+    #[serde(default)]
+    pub(super) search: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SaveSkill {
+    pub(super) name: SkillName,
+    pub(super) description: String,
+    pub(super) code: String,
+    #[serde(default)]
+    pub(super) language: Option<String>,
+    #[serde(default)]
+    pub(super) hosts: Vec<String>,
+    #[serde(default)]
+    pub(super) secrets: Vec<String>,
+    #[serde(default)]
+    pub(super) paths: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RunSkill {
+    pub(super) name: SkillName,
+    #[serde(default)]
+    pub(super) input: Option<Value>,
+    #[serde(default)]
+    pub(super) timeout: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UpdateSkill {
+    pub(super) name: SkillName,
+    edits: Vec<Block>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Block {
+    search: String,
+    replace: String,
+}
+
+impl UpdateSkill {
+    pub(super) fn edits(&self) -> Vec<Edit> {
+        let edit =
+            |block: &Block| Edit { search: block.search.clone(), replace: block.replace.clone() };
+        self.edits.iter().map(edit).collect()
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeleteSkill {
+    pub(super) name: SkillName,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SearchTools {
+    pub(super) query: String,
+    #[serde(default)]
+    pub(super) limit: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RunCommand {
+    /// A line for the shell, or a program and its arguments.
+    command: Command,
+    #[serde(default)]
+    pub(super) stdin: Option<String>,
+    #[serde(default)]
+    pub(super) timeout: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Command {
+    Line(String),
+    Words(Vec<String>),
+}
+
+impl RunCommand {
+    pub(super) fn argv(&self) -> Vec<String> {
+        match &self.command {
+            Command::Line(line) => vec!["sh".to_owned(), "-c".to_owned(), line.clone()],
+            Command::Words(words) => words.clone(),
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What each tool asks of the workshop.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_code::skill::{Author, Draft, Saved, SkillError, SkillInfo, Standing, State, Wants};
+use belljar_code::wire::{Dialect, Stream};
+use belljar_gateway::{CallError, Caller, Live, Outcome};
+use belljar_model::code::ApiName;
+use serde_json::{Map, Value, json};
+
+use super::arguments::{
+    DeleteSkill, DescribeApi, ExecuteCode, Nothing, RunCommand, RunSkill, SaveSkill, SearchTools,
+    UpdateSkill, read, seconds, wrong,
+};
+use super::report::Report;
+use super::service::Desk;
+use super::{instructions, resources};
+use crate::workshop::{Language, Listener, Program, Room, RunError, Work};
+
+/// How many tools a search gives unless it says.
+const FOUND: usize = 20;
+
+impl Desk {
+    pub(super) async fn handle(
+        &self,
+        caller: &Caller,
+        name: &str,
+        arguments: Map<String, Value>,
+        live: &Live,
+    ) -> Result<Outcome, CallError> {
+        match name {
+            "execute_code" => self.execute_code(caller, read(arguments)?, live).await,
+            "run_command" => self.run_command(caller, read(arguments)?, live).await,
+            "run_skill" => self.run_skill(caller, read(arguments)?, live).await,
+            "list_apis" => read(arguments).and_then(|Nothing {}| self.list_apis()),
+            "describe_api" => self.describe_api(&read(arguments)?),
+            "get_instructions" => {
+                read(arguments).map(|Nothing {}| text(instructions::whole(&self.workshop)))
+            }
+            "save_skill" => self.save_skill(caller, read(arguments)?),
+            "update_skill" => self.update_skill(caller, &read(arguments)?),
+            "delete_skill" => self.delete_skill(&read(arguments)?),
+            "list_skills" => read(arguments).and_then(|Nothing {}| self.list_skills()),
+            "search_tools" => self.search_tools(&read(arguments)?).await,
+            _ => Err(CallError::UnknownTool),
+        }
+    }
+
+    async fn execute_code(
+        &self,
+        caller: &Caller,
+        asked: ExecuteCode,
+        live: &Live,
+    ) -> Result<Outcome, CallError> {
+        let (language, apis, timeout) = (asked.language()?, asked.apis()?, asked.timeout()?);
+        let input = asked.input.as_ref().map(Value::to_string);
+        let program = Program::Code { code: asked.code, language, input };
+        let report = self.run(caller, Work { program, apis, timeout }, live).await?;
+        Ok(account(&report))
+    }
+
+    async fn run_command(
+        &self,
+        caller: &Caller,
+        asked: RunCommand,
+        live: &Live,
+    ) -> Result<Outcome, CallError> {
+        let timeout = seconds(asked.timeout)?;
+        let program = Program::Command { argv: asked.argv(), stdin: asked.stdin };
+        let report = self.run(caller, Work { program, apis: None, timeout }, live).await?;
+        Ok(account(&report))
+    }
+
+    /// A skill gets what it declared and no more, whatever its caller may.
+    async fn run_skill(
+        &self,
+        caller: &Caller,
+        asked: RunSkill,
+        live: &Live,
+    ) -> Result<Outcome, CallError> {
+        let work = skill_work(self, &asked.name.to_string(), asked.input.as_ref())?;
+        let timeout = seconds(asked.timeout)?;
+        let report = self.run(caller, Work { timeout, ..work }, live).await?;
+        Ok(account(&report))
+    }
+
+    async fn run(&self, caller: &Caller, work: Work, live: &Live) -> Result<Report, CallError> {
+        let room = self.room(caller)?;
+        let mut told = Told { live };
+        let answer = self.workshop.run(&room, work, &mut told, &live.cancelled).await;
+        let answer = answer.map_err(|error| match error {
+            RunError::Usage(message) => CallError::InvalidArguments(message),
+            RunError::Broken(error) => CallError::Internal(format!("{error:#}")),
+        })?;
+        let report = Report::of(&answer);
+        keep(&room, &answer.run, &report);
+        Ok(report)
+    }
+
+    fn list_apis(&self) -> Result<Outcome, CallError> {
+        let config = self.workshop.config().map_err(wrong)?;
+        let apis: Vec<Value> = config.apis().values().map(resources::api_line).collect();
+        let languages = Language::here();
+        let value = json!({ "apis": apis, "languages": languages });
+        Ok(structured(value))
+    }
+
+    fn describe_api(&self, asked: &DescribeApi) -> Result<Outcome, CallError> {
+        let config = self.workshop.config().map_err(wrong)?;
+        let name: ApiName = asked.api.parse().map_err(|error| wrong(format!("`api`: {error}")))?;
+        let api = config.api(&name).map_err(wrong)?;
+        resources::describe(&self.workshop, api, asked.search.as_deref()).map(text).map_err(wrong)
+    }
+
+    fn save_skill(&self, caller: &Caller, asked: SaveSkill) -> Result<Outcome, CallError> {
+        let language = match asked.language.as_deref() {
+            None | Some("ts" | "typescript") => Dialect::Ts,
+            Some("js" | "javascript") => Dialect::Js,
+            Some(other) => {
+                return Err(wrong(format!("`language`: {other:?} is neither ts nor js")));
+            }
+        };
+        let wants = Wants {
+            hosts: parsed("hosts", &asked.hosts)?,
+            secrets: parsed("secrets", &asked.secrets)?,
+            paths: asked.paths.into_iter().collect(),
+        };
+        let draft = Draft { description: asked.description, code: asked.code, language, wants };
+        let saved = self.workshop.skills.save(&asked.name, draft, &author(caller));
+        let saved = saved.map_err(failed)?;
+        Ok(structured(saved_line(&asked.name.to_string(), &saved)))
+    }
+
+    fn update_skill(&self, caller: &Caller, asked: &UpdateSkill) -> Result<Outcome, CallError> {
+        let saved = self.workshop.skills.edit(&asked.name, &asked.edits(), &author(caller));
+        let saved = saved.map_err(failed)?;
+        Ok(structured(saved_line(&asked.name.to_string(), &saved)))
+    }
+
+    fn delete_skill(&self, asked: &DeleteSkill) -> Result<Outcome, CallError> {
+        self.workshop.skills.remove(&asked.name).map_err(failed)?;
+        Ok(text(format!("skill {} is deleted", asked.name)))
+    }
+
+    fn list_skills(&self) -> Result<Outcome, CallError> {
+        let skills = self.workshop.skills.list().map_err(failed)?;
+        let skills: Vec<Value> = skills.iter().map(skill_line).collect();
+        Ok(structured(json!({ "skills": skills })))
+    }
+
+    async fn search_tools(&self, asked: &SearchTools) -> Result<Outcome, CallError> {
+        let limit = asked.limit.unwrap_or(FOUND).clamp(1, 100);
+        let found = self.workshop.servers.search(&asked.query, limit).await;
+        let declarations = crate::servers::declarations(&found);
+        Ok(text(if found.is_empty() {
+            "nothing found: no accepted tool of another server matches".to_owned()
+        } else {
+            declarations
+        }))
+    }
+}
+
+/// What it takes to run a skill with an input.
+pub(crate) fn skill_work(
+    desk: &Desk,
+    name: &str,
+    input: Option<&Value>,
+) -> Result<Work, CallError> {
+    skill_program(&desk.workshop, name, input).map_err(wrong)
+}
+
+/// The same for whoever has a workshop.
+pub(crate) fn skill_program(
+    workshop: &Arc<crate::workshop::Workshop>,
+    name: &str,
+    input: Option<&Value>,
+) -> Result<Work, RunError> {
+    let usage = |error: &dyn std::fmt::Display| RunError::Usage(error.to_string());
+    let name = name.parse().map_err(|error| usage(&error))?;
+    let skill = workshop.skills.get(&name).map_err(|error| usage(&error))?;
+    let config = workshop.config()?;
+    let apis: BTreeSet<ApiName> = skill.wants.apis(config.apis());
+    let code = format!(
+        "import * as skill from \"skill:{name}\";\nconst run = skill.default ?? skill.main ?? skill.run;\nif (run === undefined) throw new TypeError(\"the skill exports no default, main or run\");\nexport default typeof run === \"function\" ? await run(input) : run;\n"
+    );
+    let program =
+        Program::Code { code, language: Language::JavaScript, input: input.map(Value::to_string) };
+    Ok(Work { program, apis: Some(apis), timeout: None })
+}
+
+/// Tells a client how far its program is.
+struct Told<'a> {
+    live: &'a Live,
+}
+
+impl Listener for Told<'_> {
+    fn output(&mut self, _: Stream, _: &str) {}
+
+    fn still(&mut self, since: Duration, written: usize) {
+        if self.live.progress.is_wanted() {
+            let message = format!("running for {} s, {written} bytes of output", since.as_secs());
+            self.live.progress.report(since.as_secs_f64(), None, message);
+        }
+    }
+}
+
+fn keep(room: &Room, run: &str, report: &Report) {
+    room.keep(run.to_owned(), report.json());
+}
+
+/// The whole account of a program.
+fn account(report: &Report) -> Outcome {
+    Outcome { text: report.text(), structured: Some(report.json()), is_error: !report.is_ok() }
+}
+
+fn text(text: impl Into<String>) -> Outcome {
+    Outcome { text: text.into(), structured: None, is_error: false }
+}
+
+fn structured(value: Value) -> Outcome {
+    let text = serde_json::to_string_pretty(&value).unwrap_or_default();
+    Outcome { text, structured: Some(value), is_error: false }
+}
+
+fn author(caller: &Caller) -> Author {
+    // Enough to tell sessions apart in a history, and too little to be one.
+    let session: String = caller.session.as_str().chars().take(8).collect();
+    Author::Caller(format!("mcp {session}"))
+}
+
+fn parsed<T: std::str::FromStr + Ord>(
+    field: &str,
+    texts: &[String],
+) -> Result<BTreeSet<T>, CallError>
+where
+    T::Err: std::fmt::Display,
+{
+    let parse = |text: &String| text.parse().map_err(|error| wrong(format!("`{field}`: {error}")));
+    texts.iter().map(parse).collect()
+}
+
+fn failed(error: SkillError) -> CallError {
+    wrong(error)
+}
+
+fn saved_line(name: &str, saved: &Saved) -> Value {
+    match &saved.state {
+        State::Active => {
+            json!({ "name": name, "version": saved.version.as_str(), "state": "active" })
+        }
+        State::Waits { more } => json!({
+            "name": name,
+            "version": saved.version.as_str(),
+            "state": "waits",
+            "more": more,
+            "approve": format!("the operator runs: belljar skill approve {name}"),
+        }),
+    }
+}
+
+fn skill_line(info: &SkillInfo) -> Value {
+    let name = info.name.as_str();
+    match &info.standing {
+        Standing::Active { skill, waiting } => json!({
+            "name": name,
+            "description": skill.description,
+            "version": skill.version.as_str(),
+            "state": if waiting.is_some() { "active; a newer version waits" } else { "active" },
+            "wants": skill.wants.words(),
+            "import": format!("skill:{name}"),
+        }),
+        Standing::Waiting(waiting) => json!({
+            "name": name,
+            "description": waiting.skill.description,
+            "version": waiting.skill.version.as_str(),
+            "state": "waits for approval",
+            "wants": waiting.skill.wants.words(),
+        }),
+        Standing::Damaged(why) => json!({ "name": name, "state": "damaged", "why": why }),
+    }
+}

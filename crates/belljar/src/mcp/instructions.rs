@@ -1,0 +1,62 @@
+//! What a model is told before it writes programs.
+
+use belljar_code::skill::Standing;
+
+use crate::workshop::{Language, Workshop};
+
+/// For the first answer that a client gets.
+pub(super) fn brief(workshop: &Workshop) -> String {
+    let apis = names(workshop);
+    let apis = if apis.is_empty() { "none".to_owned() } else { apis.join(", ") };
+    format!(
+        "Belljar runs programs in sealed boxes. Prefer one program with execute_code over many tool calls: it can loop, filter and combine, and only its result comes back. Declared services: {apis}. Call get_instructions once before the first program."
+    )
+}
+
+/// All of it.
+pub(super) fn whole(workshop: &Workshop) -> String {
+    let mut text = include_str!("instructions.md").to_owned();
+    text.push_str(&format!("\n## Languages here\n{}\n", Language::here().join(", ")));
+    if let Ok(config) = workshop.config() {
+        let code = config.code();
+        text.push_str(&format!(
+            "\n## Limits\nA program has {} s unless it says `timeout` (1 to {} s), and {} of output per stream.\n",
+            code.timeout.as_secs(),
+            code.max_timeout.as_secs(),
+            code.output
+        ));
+        text.push_str("\n## Services\n");
+        for api in config.apis().values() {
+            let about = api.description.as_deref().unwrap_or("(not described)");
+            text.push_str(&format!("- `apis.{}`: {about}\n", api.name.identifier()));
+        }
+        if config.apis().is_empty() {
+            text.push_str("None is declared, so programs reach no network.\n");
+        }
+        if !config.servers().is_empty() {
+            let servers: Vec<&str> = config.servers().keys().map(|name| name.as_str()).collect();
+            text.push_str(&format!(
+                "\n## Other servers\n{}: find their functions with search_tools.\n",
+                servers.join(", ")
+            ));
+        }
+    }
+    let skills = workshop.skills.list().unwrap_or_default();
+    if !skills.is_empty() {
+        text.push_str("\n## Skills\n");
+        for info in skills {
+            if let Standing::Active { skill, .. } = &info.standing {
+                text.push_str(&format!("- `skill:{}`: {}\n", info.name, skill.description));
+            }
+        }
+    }
+    text
+}
+
+fn names(workshop: &Workshop) -> Vec<String> {
+    let config = workshop.config();
+    config.map_or_else(
+        |_| Vec::new(),
+        |config| config.apis().keys().map(ToString::to_string).collect(),
+    )
+}

@@ -1,0 +1,116 @@
+//! What can be read: skills, declared services, and what earlier calls of the same session gave.
+
+use belljar_code::api::Ask;
+use belljar_code::skill::Standing;
+use belljar_gateway::{ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec};
+use belljar_model::code::{Api, ApiName, SkillName};
+use serde_json::{Value, json};
+
+use crate::workshop::{Room, Workshop};
+
+pub(super) fn list(workshop: &Workshop, room: Option<&Room>) -> Vec<ResourceSpec> {
+    let resource =
+        |uri: String, name: &str, description: Option<String>, mime: &str| ResourceSpec {
+            uri,
+            name: name.to_owned(),
+            title: None,
+            description,
+            mime_type: Some(mime.to_owned()),
+        };
+    let mut found = Vec::new();
+    for info in workshop.skills.list().unwrap_or_default() {
+        if let Standing::Active { skill, .. } = &info.standing {
+            let about = Some(skill.description.clone());
+            found.push(resource(format!("skill://{}", info.name), info.name.as_str(), about, CODE));
+        }
+    }
+    if let Ok(config) = workshop.config() {
+        for api in config.apis().values() {
+            let about = api.description.clone();
+            found.push(resource(format!("api://{}", api.name), api.name.as_str(), about, TEXT));
+        }
+    }
+    for id in room.map(Room::kept_ids).unwrap_or_default() {
+        found.push(resource(format!("run://{id}"), &id, None, JSON));
+    }
+    found
+}
+
+const CODE: &str = "text/x-typescript";
+const TEXT: &str = "text/markdown";
+const JSON: &str = "application/json";
+
+pub(super) fn templates() -> Vec<ResourceTemplateSpec> {
+    let template = |uri: &str, name: &str, about: &str, mime: &str| ResourceTemplateSpec {
+        uri_template: uri.to_owned(),
+        name: name.to_owned(),
+        title: None,
+        description: Some(about.to_owned()),
+        mime_type: Some(mime.to_owned()),
+    };
+    vec![
+        template("skill://{name}", "skill", "The code of a saved skill", CODE),
+        template("api://{name}", "api", "What a declared service offers", TEXT),
+        template("run://{id}", "run", "What an earlier call of this session gave", JSON),
+    ]
+}
+
+pub(super) fn read(
+    workshop: &Workshop,
+    room: Option<&Room>,
+    uri: &str,
+) -> Result<Vec<ResourceContents>, ReadError> {
+    let (mime, text) = if let Some(name) = uri.strip_prefix("skill://") {
+        let name: SkillName = name.parse().map_err(|_| ReadError::NotFound)?;
+        let skill = workshop.skills.get(&name).map_err(|_| ReadError::NotFound)?;
+        (CODE, skill.code)
+    } else if let Some(name) = uri.strip_prefix("api://") {
+        let name: ApiName = name.parse().map_err(|_| ReadError::NotFound)?;
+        let config = workshop.config().map_err(|error| ReadError::Internal(error.to_string()))?;
+        let api = config.api(&name).map_err(|_| ReadError::NotFound)?;
+        (TEXT, describe(workshop, api, None).map_err(ReadError::Internal)?)
+    } else if let Some(id) = uri.strip_prefix("run://") {
+        let value = room.and_then(|room| room.kept(id)).ok_or(ReadError::NotFound)?;
+        (JSON, value.to_string())
+    } else {
+        return Err(ReadError::NotFound);
+    };
+    Ok(vec![ResourceContents { uri: uri.to_owned(), mime_type: Some(mime.to_owned()), text }])
+}
+
+/// A service in one line of a list.
+pub(super) fn api_line(api: &Api) -> Value {
+    let rules: Vec<String> = api.allow.iter().map(|rule| rule.what.to_string()).collect();
+    let restricted: Vec<&str> = match api.yolo {
+        true => Vec::new(),
+        false => api.restricted.iter().map(|method| method.as_str()).collect(),
+    };
+    let secrets: Vec<String> = api.secrets.iter().map(ToString::to_string).collect();
+    json!({
+        "name": api.name.as_str(),
+        "use": format!("apis.{}", api.name.identifier()),
+        "description": api.description,
+        "allowed": rules,
+        "restricted_methods": restricted,
+        "secrets": secrets,
+        "reference": api.reference,
+    })
+}
+
+/// All that a model needs to use a service, or what matches a search.
+pub(super) fn describe(
+    workshop: &Workshop,
+    api: &Api,
+    search: Option<&str>,
+) -> Result<String, String> {
+    let config = workshop.config().map_err(|error| error.to_string())?;
+    let offer = workshop.offer(&config, api).map_err(|error| error.to_string())?;
+    let told = match search {
+        None => offer.service.describe(&Ask::Overview),
+        Some(words) => {
+            let whole = offer.service.describe(&Ask::Operation(words.to_owned()));
+            whole.or_else(|_| offer.service.describe(&Ask::Search(words.to_owned())))
+        }
+    };
+    told.map_err(|error| error.to_string())
+}

@@ -1,0 +1,146 @@
+//! The service behind the gateway: one workspace per session, one workshop for all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use belljar_gateway::{
+    About, CallError, Caller, Live, Outcome, PromptArgument, PromptError, PromptSpec, PromptText,
+    ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, SessionId, ToolSpec,
+};
+use belljar_model::code::SkillName;
+use serde_json::{Map, Value};
+
+use super::{instructions, resources, tools};
+use crate::workshop::{Room, Workshop};
+
+/// Where callers come to.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(super) workshop: Arc<Workshop>,
+    rooms: Mutex<HashMap<SessionId, Arc<Room>>>,
+}
+
+impl Desk {
+    pub(crate) fn new(workshop: Arc<Workshop>) -> Self {
+        Self { workshop, rooms: Mutex::default() }
+    }
+
+    /// The workspace of a session, made when it is first needed.
+    pub(super) fn room(&self, caller: &Caller) -> Result<Arc<Room>, CallError> {
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(room) = rooms.get(&caller.session) {
+            return Ok(Arc::clone(room));
+        }
+        let room = self.workshop.room();
+        let room = room.map_err(|error| CallError::Internal(format!("{error:#}")))?;
+        rooms.insert(caller.session.clone(), Arc::clone(&room));
+        Ok(room)
+    }
+
+    /// The same, if the session has one already.
+    pub(super) fn known(&self, caller: &Caller) -> Option<Arc<Room>> {
+        let rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        rooms.get(&caller.session).map(Arc::clone)
+    }
+
+    /// Ends all sessions, and waits until what they had is put away.
+    pub(crate) async fn close(&self) {
+        let rooms = std::mem::take(&mut *self.rooms.lock().unwrap_or_else(PoisonError::into_inner));
+        // Looking through a workspace reads files, which must not hold up who else is served.
+        tokio::task::spawn_blocking(move || drop(rooms)).await.ok(); // a panic there is said already
+    }
+}
+
+impl Service for Desk {
+    fn about(&self) -> About {
+        About {
+            name: "belljar".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            instructions: instructions::brief(&self.workshop),
+        }
+    }
+
+    async fn tools(&self, caller: &Caller) -> Vec<ToolSpec> {
+        // Whoever asks what there is will call it soon.
+        if let Ok(room) = self.room(caller) {
+            self.workshop.warm(&room);
+        }
+        tools::all(&self.workshop)
+    }
+
+    async fn call(
+        &self,
+        caller: &Caller,
+        name: &str,
+        arguments: Map<String, Value>,
+        live: Live,
+    ) -> Result<Outcome, CallError> {
+        self.handle(caller, name, arguments, &live).await
+    }
+
+    async fn resources(&self, caller: &Caller) -> Vec<ResourceSpec> {
+        resources::list(&self.workshop, self.known(caller).as_deref())
+    }
+
+    fn resource_templates(&self) -> Vec<ResourceTemplateSpec> {
+        resources::templates()
+    }
+
+    async fn read(&self, caller: &Caller, uri: &str) -> Result<Vec<ResourceContents>, ReadError> {
+        resources::read(&self.workshop, self.known(caller).as_deref(), uri)
+    }
+
+    async fn prompts(&self, _: &Caller) -> Vec<PromptSpec> {
+        let argument = |name: &str, description: &str, required| PromptArgument {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            required,
+        };
+        vec![PromptSpec {
+            name: "run_skill".to_owned(),
+            title: Some("Run a skill".to_owned()),
+            description: "Have a saved skill run, with an input".to_owned(),
+            arguments: vec![
+                argument("name", "The name of the skill", true),
+                argument("input", "JSON for it", false),
+            ],
+        }]
+    }
+
+    async fn prompt(
+        &self,
+        _: &Caller,
+        name: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<PromptText, PromptError> {
+        if name != "run_skill" {
+            return Err(PromptError::UnknownPrompt);
+        }
+        let text = |key: &str| arguments.get(key).and_then(Value::as_str);
+        let missing = || PromptError::InvalidArguments("`name` is missing".to_owned());
+        let skill: SkillName = text("name")
+            .ok_or_else(missing)?
+            .parse()
+            .map_err(|error| PromptError::InvalidArguments(format!("`name`: {error}")))?;
+        let found = self.workshop.skills.get(&skill);
+        let found = found.map_err(|error| PromptError::InvalidArguments(error.to_string()))?;
+        let input = text("input").map_or_else(String::new, |input| format!(" and input {input}"));
+        Ok(PromptText {
+            description: Some(found.description.clone()),
+            text: format!(
+                "Call the tool `run_skill` with name {skill:?}{input}, and tell me what it gives.\n\nThe skill: {}",
+                found.description
+            ),
+        })
+    }
+
+    fn closed(&self, caller: &Caller) {
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = rooms.remove(&caller.session);
+        drop(rooms);
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || drop(room))),
+            Err(_) => drop(room),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The workspace of one session: what its calls share and nobody else sees.
+//!
+//! ```text
+//! $BELLJAR_HOME/sessions/<id>/lock    held for as long as the session lives
+//!                            upper/   what its programs wrote, shown to them at /workspace
+//! ```
+//! With a directory of the user's the changes are held back for review instead, as for any run.
+
+use std::collections::VecDeque;
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Context as _;
+use belljar_box::Standing;
+use belljar_model::{Limits, Mode};
+use rustix::fs::FlockOperation;
+use serde_json::Value;
+
+use super::shelf::Shelf;
+use crate::cell::word::Room as Place;
+use crate::commands::run::{new_id, session};
+use crate::state::{Run, State};
+
+/// Files of scratch workspaces belong to nobody on the host, not even when root serves.
+const NOBODY: u32 = 65534;
+/// So many results are kept for `run://`.
+const KEPT: usize = 64;
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Room {
+    pub(super) place: Place,
+    pub(super) shelf: Shelf,
+    /// Held while a box has it, where two cannot have it at once.
+    pub(super) turn: Option<tokio::sync::Mutex<()>>,
+    kept: Mutex<VecDeque<(String, Value)>>,
+    project: Mutex<Option<Project>>,
+    /// Of a scratch workspace.
+    lock: Option<File>,
+}
+
+/// A run whose changes wait for review when the session is over.
+#[derive(Debug)]
+struct Project {
+    run: Run,
+    _lock: File,
+}
+
+/// What a user's directory is used for.
+#[derive(Clone, Debug)]
+pub(crate) struct Ground {
+    pub(crate) path: PathBuf,
+    pub(crate) mode: Mode,
+}
+
+impl Room {
+    /// A place that starts empty and is gone with the session.
+    pub(crate) fn scratch(state: &State) -> anyhow::Result<Self> {
+        let (id, _) = new_id().map_err(|failure| failure.error)?;
+        let dir = state.home().join("sessions").join(id.to_string());
+        let upper = dir.join("upper");
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir).context("make a session")?;
+        let lock = File::create(dir.join("lock")).context("make the lock of a session")?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .context("lock a session")?;
+        DirBuilder::new().mode(0o755).create(&upper).context("make the workspace of a session")?;
+        if Standing::of_this_process() == Standing::Root {
+            for path in [&dir, &upper] {
+                std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY))
+                    .context("give away the workspace of a session")?;
+            }
+        }
+        Ok(Self::new(Place::Scratch { dir }, None, None, Some(lock)))
+    }
+
+    /// The user's directory, with changes held back unless it is only read.
+    pub(crate) fn project(state: &State, ground: &Ground) -> anyhow::Result<Self> {
+        let (run, lock) = session::begin(state, &ground.path, ground.mode)?;
+        let Ground { path, mode } = ground.clone();
+        let place = Place::Project { path, mode, dir: run.dir.clone() };
+        let turn = (mode != Mode::ReadOnly).then(|| tokio::sync::Mutex::new(()));
+        Ok(Self::new(place, turn, Some(Project { run, _lock: lock }), None))
+    }
+
+    fn new(
+        place: Place,
+        turn: Option<tokio::sync::Mutex<()>>,
+        project: Option<Project>,
+        lock: Option<File>,
+    ) -> Self {
+        let (shelf, kept, project) = (Shelf::default(), Mutex::default(), Mutex::new(project));
+        Self { place, shelf, turn, kept, project, lock }
+    }
+
+    /// Keeps what a call gave.
+    pub(crate) fn keep(&self, run: String, value: Value) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back((run, value));
+        if kept.len() > KEPT {
+            kept.pop_front();
+        }
+    }
+
+    /// What a call of this session gave.
+    pub(crate) fn kept(&self, run: &str) -> Option<Value> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().find(|(id, _)| id == run).map(|(_, value)| value.clone())
+    }
+
+    /// The ids of what is kept, newest first.
+    pub(crate) fn kept_ids(&self) -> Vec<String> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().rev().map(|(id, _)| id.clone()).collect()
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.shelf.clear();
+        let project = self.project.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Project { mut run, _lock }) = project {
+            session::end(&mut run, Limits::default().disk.as_u64());
+        }
+        if self.lock.is_some() {
+            remove(self.place.dir());
+        }
+    }
+}
+
+/// Removes the sessions of servers that are gone.
+pub(crate) fn sweep(state: &State) {
+    let Ok(entries) = fs::read_dir(state.home().join("sessions")) else { return };
+    for dir in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let Ok(lock) = File::open(dir.join("lock")) else {
+            fs::remove_dir(&dir).ok(); // one that is just being made is not empty
+            continue;
+        };
+        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            remove(&dir);
+        }
+    }
+}
+
+/// A rest is swept by a later server.
+fn remove(dir: &Path) {
+    belljar_workspace::discard(dir).ok();
+    fs::remove_dir_all(dir).ok();
+}

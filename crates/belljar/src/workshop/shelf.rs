@@ -1,0 +1,108 @@
+//! Boxes that stand ready for the next call of one session.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use belljar_model::code::ApiName;
+
+use super::line::{self, Ready, Refusal};
+use super::room::Room;
+use crate::cell::word::Prepare;
+use crate::config::Stamp;
+
+/// A box that nobody needed for so long is made anew: its certificates and placeholders age.
+const STALE: Duration = Duration::from_secs(600);
+
+/// The boxes of one session.
+#[derive(Debug, Default)]
+pub(super) struct Shelf(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    ready: VecDeque<Standing>,
+    /// How many are being made.
+    coming: usize,
+    /// The session is over.
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Standing {
+    ready: Ready,
+    stamp: Stamp,
+    since: Instant,
+}
+
+/// What boxes of a session are made with.
+#[derive(Clone, Debug)]
+pub(super) struct Maker {
+    pub(super) worker: Arc<OwnedFd>,
+    pub(super) config: Option<std::path::PathBuf>,
+    pub(super) stamp: Stamp,
+    pub(super) warm: usize,
+}
+
+impl Shelf {
+    /// One that was made under the same rules.
+    pub(super) fn take(&self, stamp: &Stamp) -> Option<Ready> {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(standing) = inner.ready.pop_front() {
+            if standing.stamp == *stamp && standing.since.elapsed() < STALE {
+                return Some(standing.ready);
+            }
+        }
+        None
+    }
+
+    /// No more boxes, now and later.
+    pub(super) fn clear(&self) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.closed = true;
+        inner.ready.clear();
+    }
+
+    fn wants(&self, warm: usize) -> bool {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let wants = !inner.closed && inner.ready.len() + inner.coming < warm;
+        inner.coming += usize::from(wants);
+        wants
+    }
+
+    fn put(&self, made: Option<Standing>) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.coming -= 1;
+        if !inner.closed {
+            inner.ready.extend(made);
+        }
+    }
+}
+
+impl Maker {
+    /// A box for this session, now.
+    pub(super) async fn make(
+        &self,
+        room: &Room,
+        apis: Option<BTreeSet<ApiName>>,
+    ) -> Result<Ready, Refusal> {
+        let prepare = Prepare { config: self.config.clone(), apis, room: room.place.clone() };
+        line::prepare(&self.worker, prepare).await
+    }
+
+    /// Fills the shelf of a session while nobody waits.
+    pub(super) fn refill(&self, room: &Arc<Room>) {
+        // Where only one box can have the workspace, that is the one that stands ready.
+        let warm = if room.turn.is_some() { self.warm.min(1) } else { self.warm };
+        while room.shelf.wants(warm) {
+            let (maker, room) = (self.clone(), Arc::downgrade(room));
+            tokio::spawn(async move {
+                let Some(room) = room.upgrade() else { return };
+                // Why there is none is told to whoever asks for one.
+                let made = maker.make(&room, None).await.ok();
+                let (stamp, since) = (maker.stamp, Instant::now());
+                room.shelf.put(made.map(|ready| Standing { ready, stamp, since }));
+            });
+        }
+    }
+}

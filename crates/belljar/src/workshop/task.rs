@@ -1,0 +1,115 @@
+//! From what a caller asks for to what a box is told.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use belljar_code::wire::{Job, Program as Exec, Script};
+use belljar_model::Config;
+use belljar_model::code::{ApiName, CodeConfig, Selection};
+
+use super::language::Language;
+use super::{RunError, Workshop};
+use crate::cell::word::Task;
+
+/// What a caller asks for.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) program: Program,
+    /// The services that it is given; all that are declared if it does not say.
+    pub(crate) apis: Option<BTreeSet<ApiName>>,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// One program.
+#[derive(Debug)]
+pub(crate) enum Program {
+    /// As a model wrote it.
+    Code { code: String, language: Language, input: Option<String> },
+    /// A small script of our own, for a tool that works on files.
+    Tool { name: &'static str, script: Script },
+    /// A command line.
+    Command { argv: Vec<String>, stdin: Option<String> },
+}
+
+/// The heap of the engine, in parts of the box's memory: the rest is for what it is made of.
+const HEAP_PERCENT: u64 = 75;
+
+impl Workshop {
+    pub(super) async fn task(&self, config: &Config, work: Work) -> Result<Task, RunError> {
+        let code = config.code();
+        let timeout = timeout(code, work.timeout)?;
+        let selection = work.apis.as_ref().map_or(Selection::All, Selection::Only);
+        let apis = selection.of(config).map_err(|error| RunError::Usage(error.to_string()))?;
+        let memory = code.template(config, selection);
+        let memory = memory.map_err(|error| RunError::Usage(error.to_string()))?;
+        let memory = memory.template.limits.memory.as_u64() / 100 * HEAP_PERCENT;
+        let (job, command) = match work.program {
+            Program::Code { code, language, input } => {
+                let mut command = vec!["execute_code".to_owned(), language.name().to_owned()];
+                command.push(code.clone());
+                command.extend(input.clone());
+                let job = match language.dialect() {
+                    Some(dialect) => {
+                        let found = self.modules(config, &code, &apis).await?;
+                        Job::Script(Script {
+                            file: format!("main.{}", language.name()),
+                            code,
+                            language: dialect,
+                            input,
+                            modules: found.modules,
+                            apis: found.apis,
+                            tools: found.tools,
+                            memory,
+                        })
+                    }
+                    None => Job::Program(program(language, code, input)?),
+                };
+                (job, command)
+            }
+            Program::Tool { name, script } => {
+                let command = vec![name.to_owned(), script.input.clone().unwrap_or_default()];
+                (Job::Script(Script { memory, ..script }), command)
+            }
+            Program::Command { argv, stdin } => {
+                if argv.first().is_none_or(String::is_empty) {
+                    return Err(RunError::Usage("`command` must name a program".to_owned()));
+                }
+                if argv.iter().any(|word| word.contains('\0')) {
+                    return Err(RunError::Usage("`command` has a NUL in it".to_owned()));
+                }
+                let command = std::iter::once("run_command".to_owned()).chain(argv.clone());
+                let command = command.collect();
+                let (env, files, workdir) = (Vec::new(), Vec::new(), None);
+                (Job::Program(Exec { argv, env, files, workdir, stdin }), command)
+            }
+        };
+        let timeout = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let output = code.output.as_u64();
+        Ok(Task { job, command, timeout_millis: Some(timeout), output })
+    }
+}
+
+fn program(language: Language, code: String, input: Option<String>) -> Result<Exec, RunError> {
+    if !language.is_here() {
+        return Err(RunError::Usage(format!(
+            "boxes on this machine have no {}; there are {}",
+            language.name(),
+            Language::here().join(", ")
+        )));
+    }
+    language.program(code, input).ok_or_else(|| RunError::Usage("no such language".to_owned()))
+}
+
+/// How long it may take. Neither nothing nor for ever can be said.
+fn timeout(code: &CodeConfig, said: Option<Duration>) -> Result<Duration, RunError> {
+    let (least, most) = (CodeConfig::MIN_TIMEOUT, code.max_timeout);
+    match said {
+        None => Ok(code.timeout.min(most)),
+        Some(said) if said < least || said > most => Err(RunError::Usage(format!(
+            "`timeout` must be from {} to {} seconds",
+            least.as_secs(),
+            most.as_secs()
+        ))),
+        Some(said) => Ok(said),
+    }
+}
