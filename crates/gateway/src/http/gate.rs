@@ -219,7 +219,13 @@ impl<S: Service> Room<S> {
             }
             other => other,
         };
-        Ok(self.hand_on(parts, Full::default(), seat).await)
+        let delete = parts.method == Method::DELETE;
+        let mut response = self.hand_on(parts, Full::default(), seat).await;
+        if delete && response.status() == StatusCode::ACCEPTED {
+            // It is done, not only taken note of, and clients ask for one of the two words for that.
+            *response.status_mut() = StatusCode::NO_CONTENT;
+        }
+        Ok(response)
     }
 
     async fn hand_on(

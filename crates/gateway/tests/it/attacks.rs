@@ -366,7 +366,7 @@ async fn f14_sessions_and_streams_and_calls_of_one_token_are_bounded() {
     // Others have their own.
     web.session(&web.tokens[1]).await;
     let mut gone = web.ask("DELETE", "");
-    assert_eq!(gone.set("Mcp-Session-Id", &second).send().await.status, 202);
+    assert_eq!(gone.set("Mcp-Session-Id", &second).send().await.status, 204);
     web.session(&web.tokens[0]).await;
 
     let mut stream = web.ask("GET", "");

@@ -36,7 +36,7 @@ async fn a_client_of_2025_11_25_opens_a_session_uses_it_and_ends_it() {
 
     let mut gone = web.ask("DELETE", "");
     gone.set("Mcp-Session-Id", &session);
-    assert_eq!(gone.send().await.status, 202);
+    assert_eq!(gone.send().await.status, 204);
     assert_eq!(gone.send().await.status, 404);
     assert_eq!(web.within(&session, &call(7, "whoami")).send().await.status, 404);
     while web.events.recv().await.unwrap() != format!("closed {session}") {}
@@ -161,7 +161,7 @@ async fn cancelling_a_call_hanging_up_and_ending_the_session_all_reach_it() {
     while web.events.recv().await.unwrap() != waits {}
     let mut gone = web.ask("DELETE", "");
     gone.set("Mcp-Session-Id", &session);
-    assert_eq!(gone.send().await.status, 202);
+    assert_eq!(gone.send().await.status, 204);
     while web.events.recv().await.unwrap() != cancelled {}
     while web.events.recv().await.unwrap() != format!("closed {session}") {}
 

@@ -186,3 +186,55 @@ async fn f14_one_client_has_a_bounded_number_of_calls_under_way() {
     }
     assert_eq!(pipe.ask(&call(100, "wait")).await["id"], 100);
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(200))]
+    #[test]
+    fn f14_after_any_lines_a_ping_is_answered(lines in proptest::collection::vec(line(), 0..8)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut pipe = Pipe::start();
+            for line in &lines {
+                pipe.input.write_all(line).await.unwrap();
+                pipe.input.write_all(b"\n").await.unwrap();
+            }
+            pipe.say(&request(987_654, "ping", &json!({}))).await;
+            while pipe.hear().await["id"] != 987_654 {}
+        });
+    }
+}
+
+/// Bytes, or something that is nearly a message.
+fn line() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
+    use proptest::prelude::*;
+    let id =
+        prop_oneof![Just("1"), Just("\"a\""), Just("null"), Just("1.5"), Just("{}"), Just("[]")];
+    let method = prop_oneof![
+        Just("initialize"),
+        Just("tools/call"),
+        Just("tools/list"),
+        Just("server/discover"),
+        Just("notifications/cancelled"),
+        Just("notifications/initialized"),
+        Just("subscriptions/listen"),
+        Just("tasks/get"),
+        Just("completion/complete"),
+        Just("logging/setLevel"),
+    ];
+    let params = prop_oneof![
+        Just("{}"),
+        Just("[]"),
+        Just("null"),
+        Just("7"),
+        Just(r#"{"name":"count","_meta":{"progressToken":1}}"#),
+        Just(r#"{"name":"break","arguments":[]}"#),
+        Just(r#"{"requestId":1,"_meta":7}"#),
+        Just(r#"{"protocolVersion":"x","capabilities":{},"clientInfo":{"name":"","version":""}}"#),
+        Just(r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#),
+    ];
+    let nearly = (id, method, params).prop_map(|(id, method, params)| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+            .into_bytes()
+    });
+    prop_oneof![proptest::collection::vec(proptest::num::u8::ANY, 0..60), nearly]
+}
