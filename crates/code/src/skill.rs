@@ -11,6 +11,8 @@ mod index;
 mod version;
 mod wants;
 
+use std::error::Error;
+use std::fmt;
 use std::path::Path;
 
 use belljar_model::code::SkillName;
@@ -37,9 +39,36 @@ const MAX_TOTAL: u64 = 256 << 20;
 const MAX_EDITS: usize = 100;
 
 /// The skills of a state directory.
-#[derive(Debug)]
 pub struct Skills {
     files: Files,
+    witness: Option<Box<Witness>>,
+}
+
+/// Who is told of every change before it is made, and can stop it.
+pub type Witness = dyn Fn(&Deed<'_>) -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
+
+/// A change that is about to be made.
+#[derive(Clone, Copy, Debug)]
+pub enum Deed<'a> {
+    Save {
+        skill: &'a Skill,
+        state: &'a State,
+        by: &'a str,
+    },
+    Approve {
+        skill: &'a Skill,
+    },
+    /// With `is_forgotten`, what was approved for it goes too.
+    Remove {
+        name: &'a SkillName,
+        is_forgotten: bool,
+    },
+}
+
+impl fmt::Debug for Skills {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Skills").field("files", &self.files).finish_non_exhaustive()
+    }
 }
 
 /// What is to be saved.
@@ -177,6 +206,8 @@ pub enum SkillError {
     NoEdits,
     #[error("the files of skill `{name}` are damaged: {what}")]
     Damaged { name: SkillName, what: String },
+    #[error("nothing was changed, since it could not be recorded")]
+    Witness { source: Box<dyn Error + Send + Sync> },
     #[error(transparent)]
     Files(#[from] FileError),
 }
@@ -184,7 +215,20 @@ pub enum SkillError {
 impl Skills {
     /// Opens the skills of a state directory, which are made if there are none yet.
     pub fn open(home: &Path) -> Result<Self, SkillError> {
-        Ok(Self { files: Files::open(home)? })
+        Ok(Self { files: Files::open(home)?, witness: None })
+    }
+
+    /// The same, with somebody who is told of every change before it is made.
+    #[must_use]
+    pub fn witnessed(self, witness: Box<Witness>) -> Self {
+        Self { witness: Some(witness), ..self }
+    }
+
+    fn tell(&self, deed: &Deed<'_>) -> Result<(), SkillError> {
+        match &self.witness {
+            Some(witness) => witness(deed).map_err(|source| SkillError::Witness { source }),
+            None => Ok(()),
+        }
     }
 
     /// All skills by name, without the deleted ones. One that is damaged hides no other.
@@ -318,7 +362,9 @@ impl Skills {
             true => State::Active,
             false => State::Waits { more },
         };
-        let dropped = index.note(&version, by_text(by), Step::Saved);
+        let by = by_text(by);
+        self.tell(&Deed::Save { skill, state: &state, by: &by })?;
+        let dropped = index.note(&version, by, Step::Saved);
         turn.put_index(name, &index)?;
         turn.drop_versions(name, &dropped);
         Ok(Saved { version, state })
@@ -328,6 +374,7 @@ impl Skills {
     pub fn remove(&self, name: &SkillName) -> Result<(), SkillError> {
         let turn = self.files.turn()?;
         let mut index = live(&turn, name)?;
+        self.tell(&Deed::Remove { name, is_forgotten: false })?;
         let last = index.active.take().or(index.waiting.take());
         index.waiting = None;
         index.is_removed = true;
@@ -340,6 +387,10 @@ impl Skills {
     /// Deletes a skill with all its versions and with what was approved for it.
     pub fn forget(&self, name: &SkillName) -> Result<(), SkillError> {
         let turn = self.files.turn()?;
+        if !turn.names()?.contains(name) {
+            return Err(SkillError::NotFound { name: name.clone() });
+        }
+        self.tell(&Deed::Remove { name, is_forgotten: true })?;
         match turn.forget(name)? {
             true => Ok(()),
             false => Err(SkillError::NotFound { name: name.clone() }),
@@ -365,6 +416,7 @@ impl Skills {
         let turn = self.files.turn()?;
         let mut index = turn.index(name)?.ok_or(SkillError::NotFound { name: name.clone() })?;
         let skill = turn.version(name, version)?;
+        self.tell(&Deed::Approve { skill: &skill })?;
         index.approve(skill.wants.clone());
         index.active = Some(version.clone());
         index.waiting = None;

@@ -173,6 +173,23 @@ events! {
     SecretSet "secret.set" { name: String, hosts: Vec<String>, slots: Vec<String> }
     /// A secret was removed.
     SecretRemoved "secret.removed" { name: String }
+    /// A version of a skill is kept, and in force unless it waits for approval.
+    SkillSaved "skill.saved" {
+        name: String,
+        /// The hash of its content.
+        version: Digest,
+        /// `active` or `waits`.
+        state: String,
+        /// What it wants, in words: `host api.example.com`, `secret github`, `path /data`.
+        wants: Vec<String>,
+        by: String,
+    }
+    /// The operator put a version of a skill in force, with all that it wants.
+    SkillApproved "skill.approved" { name: String, version: Digest, wants: Vec<String> }
+    /// A skill was deleted; with `forgotten`, what was approved for it too.
+    SkillRemoved "skill.removed" { name: String, forgotten: bool }
+    /// A service was written into the operator's file.
+    ApiAdded "api.added" { name: String, allow: Vec<String>, secrets: Vec<String> }
     /// Something happened that an attacker would do.
     AlarmRaised "alarm.raised" { alarm: String, detail: String }
     /// Part of a budget is used up.

@@ -524,3 +524,37 @@ fn comments_that_want_nonsense_are_refused() {
     let shell = "#!/usr/bin/env x\n/** @hosts a.example */";
     assert_eq!(Wants::of_comment(shell), Ok(hosts(&["a.example"])));
 }
+
+#[test]
+fn every_change_is_told_before_it_is_made_and_can_be_stopped() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+    let (home, plain) = store();
+    let (told, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+    let (telling, stopping) = (Arc::clone(&told), Arc::clone(&stop));
+    let skills = Skills::open(home.path()).unwrap().witnessed(Box::new(move |deed| {
+        let text = match deed {
+            Deed::Save { skill, state, by } => format!("save {} {state:?} {by}", skill.name),
+            Deed::Approve { skill } => format!("approve {}", skill.name),
+            Deed::Remove { name, is_forgotten } => format!("remove {name} {is_forgotten}"),
+        };
+        telling.lock().unwrap().push(text);
+        if stopping.load(Ordering::SeqCst) { Err("the disk is full".into()) } else { Ok(()) }
+    }));
+    let add = name("add");
+    skills.save(&add, draft("1"), &model()).unwrap();
+    let wide = skills.save(&add, wanting("2", &["a.example"]), &model()).unwrap().version;
+    stop.store(true, Ordering::SeqCst);
+    assert!(matches!(skills.approve(&add, &wide), Err(SkillError::Witness { .. })));
+    assert!(skills.save(&add, draft("3"), &model()).is_err());
+    assert!(skills.remove(&add).is_err() && skills.forget(&add).is_err());
+    assert_eq!(plain.get(&add).unwrap().code, "1", "nothing was changed");
+    stop.store(false, Ordering::SeqCst);
+    skills.approve(&add, &wide).unwrap();
+    skills.remove(&add).unwrap();
+    skills.forget(&add).unwrap();
+    let told = told.lock().unwrap();
+    assert_eq!(told[0], "save add Active caller mcp");
+    assert_eq!(told[1], "save add Waits { more: [\"host a.example\"] } caller mcp");
+    assert_eq!(told[6..], ["approve add", "remove add false", "remove add true"]);
+}

@@ -91,6 +91,19 @@ fn known(event: &Event) -> String {
         }
         Event::SecretSet(secret) => format!("{} for {}", short(&secret.name), list(&secret.hosts)),
         Event::SecretRemoved(secret) => short(&secret.name),
+        Event::SkillSaved(skill) => {
+            let (name, state, by) = (short(&skill.name), short(&skill.state), short(&skill.by));
+            format!("{name} {} {state}, by {by}{}", brief(&skill.version), wants(&skill.wants))
+        }
+        Event::SkillApproved(skill) => {
+            let name = short(&skill.name);
+            format!("{name} {}{}", brief(&skill.version), wants(&skill.wants))
+        }
+        Event::SkillRemoved(skill) => match skill.forgotten {
+            true => format!("{} with its approvals", short(&skill.name)),
+            false => short(&skill.name),
+        },
+        Event::ApiAdded(api) => format!("{} for {}", short(&api.name), list(&api.allow)),
         Event::AlarmRaised(alarm) => format!("{}: {}", short(&alarm.alarm), short(&alarm.detail)),
         Event::BudgetSpent(budget) => {
             let (name, unit) = (short(&budget.budget), short(&budget.unit));
@@ -121,6 +134,10 @@ fn known(event: &Event) -> String {
             format!("{}, {}, {}", short(&span.name), when::span(micros), short(&span.status))
         }
     }
+}
+
+fn wants(wants: &[String]) -> String {
+    if wants.is_empty() { String::new() } else { format!(", wants {}", list(wants)) }
 }
 
 fn created(run: &RunCreated) -> String {
