@@ -56,6 +56,9 @@ pub(crate) enum Command {
     Secret(secret::SecretArgs),
     /// Look at the templates of belljar.toml
     Template(TemplateArgs),
+    /// Speak to a server of belljar.toml that is reached by HTTP, in lines
+    #[command(hide = true)]
+    Bridge { server: belljar_model::code::ServerName },
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
     /// Print the manual page

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod apply;
+pub(crate) mod bridge;
 pub(crate) mod code;
 pub(crate) mod completions;
 pub(crate) mod diff;

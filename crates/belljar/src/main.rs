@@ -47,6 +47,7 @@ fn main() -> ExitCode {
     };
     let outcome = match &cli.command {
         Command::Run(args) => commands::run::run(&cli, args),
+        Command::Bridge { server } => commands::bridge::run(&cli, server),
         Command::Code(args) => commands::code::run(&cli, args),
         Command::Diff(args) => commands::diff::run(args),
         Command::Apply(args) => commands::apply::run(args),

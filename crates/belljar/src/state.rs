@@ -91,6 +91,7 @@ impl State {
     /// Forgets the oldest runs that nobody waits for, and what was killed before it was one.
     pub(crate) fn prune(&self) -> anyhow::Result<()> {
         self.remove_stillborn()?;
+        self.remove_ended_calls();
         let idle = |run: &Run| run.record.state != RunState::Running && !run.record.review.waits();
         for run in self.runs()?.into_iter().filter(idle).skip(KEPT_RECORDS) {
             belljar_workspace::discard(&run.dir).ok(); // a rest is tried again next time
@@ -101,6 +102,32 @@ impl State {
 }
 
 impl State {
+    /// Marks a run that has no directory of its own as one that is under way.
+    pub(crate) fn mark_call(&self, id: RunId) -> anyhow::Result<CallMark> {
+        let dir = self.home.join("calls");
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir).context("mark a call")?;
+        let path = dir.join(id.to_string());
+        let file = File::create_new(&path).context("mark a call")?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .context("mark a call")?;
+        Ok(CallMark { path, _file: file })
+    }
+
+    /// Whether a call of this id is under way.
+    pub(crate) fn is_call(&self, id: RunId) -> bool {
+        is_held(&self.home.join("calls").join(id.to_string()))
+    }
+
+    /// Removes the marks of calls whose process was killed.
+    fn remove_ended_calls(&self) {
+        let Ok(entries) = fs::read_dir(self.home.join("calls")) else { return };
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            if is_old(&path) && !is_held(&path) {
+                fs::remove_file(&path).ok(); // tried again next time
+            }
+        }
+    }
+
     /// Removes directories of runs that ended before their record was written. They hold nothing.
     fn remove_stillborn(&self) -> anyhow::Result<()> {
         let entries = fs::read_dir(self.home.join("runs")).context("list the runs")?;
@@ -233,8 +260,25 @@ fn newest_here(runs: Vec<Run>) -> Result<Run, Failure> {
     })
 }
 
+/// Says that a call is under way, for as long as its process lives.
+#[derive(Debug)]
+pub(crate) struct CallMark {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Drop for CallMark {
+    fn drop(&mut self) {
+        fs::remove_file(&self.path).ok(); // what is left is removed by `State::prune`
+    }
+}
+
 fn is_locked(dir: &Path) -> bool {
-    let Ok(lock) = File::open(dir.join("lock")) else { return false };
+    is_held(&dir.join("lock"))
+}
+
+fn is_held(file: &Path) -> bool {
+    let Ok(lock) = File::open(file) else { return false };
     rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use language::Language;
-pub(crate) use room::{Ground, Room};
+pub(crate) use room::{Ground, Room, put_away};
 pub(crate) use task::{Program, Work};
 
 use crate::cell;

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -24,7 +23,7 @@ use crate::config::{self, Source};
 use crate::failure::{Code as _, FAILED, Failure, NO_BOX, USAGE};
 use crate::outlet::{self, Outlet, Outside};
 use crate::record::{self, Journal, Plan};
-use crate::state::State;
+use crate::state::{CallMark, State};
 use crate::tape::Tape;
 
 /// Runs as a cell. Descriptor 0 is the line to the server, descriptor 1 the worker's program.
@@ -68,7 +67,7 @@ struct Cell {
     id: RunId,
     room: Room,
     /// Says to others that a run of this id is under way.
-    _lock: CallLock,
+    _mark: CallMark,
     template: Template,
     sources: Vec<Source>,
     remarks: Vec<String>,
@@ -91,7 +90,7 @@ impl Cell {
         let outside = Outlet::of(&template, &config, &state)?.map(Outlet::open);
         let outside = outside.transpose().code(NO_BOX)?;
         let (id, random) = new_id()?;
-        let lock = CallLock::take(&state, id).code(NO_BOX)?;
+        let mark = state.mark_call(id).code(NO_BOX)?;
         let workspace = workspace(&prepare.room).code(NO_BOX)?;
         let at = (!workspace.scratch).then(|| at(&workspace)).transpose().code(NO_BOX)?;
         let mut env = environment(&template, id, false);
@@ -128,7 +127,7 @@ impl Cell {
         Ok(Self {
             id,
             room: prepare.room.clone(),
-            _lock: lock,
+            _mark: mark,
             template,
             sources,
             remarks,
@@ -326,30 +325,5 @@ fn ending(finished: &Finished, watch: &mut Watch, account: Account) -> Ending {
         more_requests,
         denied: denied.into_iter().collect(),
         notes,
-    }
-}
-
-/// Tells other processes that the run of this id is under way. Gone with the process.
-#[derive(Debug)]
-struct CallLock {
-    path: PathBuf,
-    _file: File,
-}
-
-impl CallLock {
-    fn take(state: &State, id: RunId) -> anyhow::Result<Self> {
-        let dir = state.home().join("calls");
-        std::fs::create_dir_all(&dir).context("make a place for calls")?;
-        let path = dir.join(id.to_string());
-        let file = File::create_new(&path).context("mark the call")?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-            .context("mark the call")?;
-        Ok(Self { path, _file: file })
-    }
-}
-
-impl Drop for CallLock {
-    fn drop(&mut self) {
-        std::fs::remove_file(&self.path).ok(); // `State::prune` takes what is left behind
     }
 }

@@ -88,8 +88,10 @@ impl Intent {
 
 /// All intents without an outcome whose process is gone. A ledger that cannot be read is said.
 fn open_intents(state: &State, runs: &[Run]) -> Vec<Intent> {
-    let is_running =
-        |id| runs.iter().any(|run| run.record.id == id && run.record.state == RunState::Running);
+    let is_running = |id| {
+        runs.iter().any(|run| run.record.id == id && run.record.state == RunState::Running)
+            || state.is_call(id)
+    };
     let rows = record::needs_attention(state, is_running).unwrap_or_else(|error| {
         print::note("what needs attention is not known, because the ledger cannot be read:");
         print::error(&error.into());

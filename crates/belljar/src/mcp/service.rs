@@ -11,7 +11,7 @@ use belljar_model::code::SkillName;
 use serde_json::{Map, Value};
 
 use super::{instructions, resources, tools};
-use crate::workshop::{Room, Workshop};
+use crate::workshop::{Room, Workshop, put_away};
 
 /// Where callers come to.
 #[derive(Debug)]
@@ -47,7 +47,8 @@ impl Desk {
     pub(crate) async fn close(&self) {
         let rooms = std::mem::take(&mut *self.rooms.lock().unwrap_or_else(PoisonError::into_inner));
         // Looking through a workspace reads files, which must not hold up who else is served.
-        tokio::task::spawn_blocking(move || drop(rooms)).await.ok(); // a panic there is said already
+        let all = move || rooms.into_values().for_each(put_away);
+        tokio::task::spawn_blocking(all).await.ok(); // a panic there is said already
     }
 }
 
@@ -136,11 +137,11 @@ impl Service for Desk {
 
     fn closed(&self, caller: &Caller) {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = rooms.remove(&caller.session);
+        let Some(room) = rooms.remove(&caller.session) else { return };
         drop(rooms);
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(move || drop(room))),
-            Err(_) => drop(room),
+            Ok(runtime) => drop(runtime.spawn_blocking(move || put_away(room))),
+            Err(_) => put_away(room),
         }
     }
 }

@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use belljar_box::Standing;
@@ -25,6 +26,8 @@ use crate::state::{Run, State};
 
 /// Files of scratch workspaces belong to nobody on the host, not even when root serves.
 const NOBODY: u32 = 65534;
+/// How long a session that is over waits for its boxes.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// So many results are kept for `run://`.
 const KEPT: usize = 64;
 
@@ -113,6 +116,15 @@ impl Room {
     pub(crate) fn kept_ids(&self) -> Vec<String> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().rev().map(|(id, _)| id.clone()).collect()
+    }
+}
+
+/// Puts a session away. Boxes of it that are just being made end first.
+pub(crate) fn put_away(room: Arc<Room>) {
+    room.shelf.clear();
+    let until = Instant::now() + FAREWELL;
+    while Arc::strong_count(&room) > 1 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

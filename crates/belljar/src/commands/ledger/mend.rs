@@ -40,6 +40,7 @@ pub(crate) fn settle(args: &SettleArgs) -> Outcome {
 fn is_running(home: &Home, run: RunId) -> bool {
     let runs = home.state.runs().unwrap_or_default();
     runs.iter().any(|known| known.id() == run && known.record.state == RunState::Running)
+        || home.state.is_call(run)
 }
 
 pub(crate) fn mend(args: &MendArgs) -> Outcome {
