@@ -14,6 +14,12 @@ const NPM_ITSELF: Package =
 /// Into `npm/`.
 const NPM: [&str; 3] = ["bun@1.4.4", "deno@2.9.6", "pnpm@12.18.0"];
 
+/// Into `agents/`: agents as people use them, which a scripted model drives.
+const AGENTS: [&str; 2] = ["@anthropic-ai/claude-code@2.1.325", "@openai/codex@0.166.0"];
+
+/// Into `servers/`: an MCP server that is not ours.
+const SERVERS: [&str; 1] = ["@modelcontextprotocol/server-everything@2026.8.31"];
+
 /// Into `python/`, for the Python of the system, which is the one that a box sees.
 const PYPI: [&str; 4] =
     ["aiohttp==3.14.5", "httpx[http2]==0.28.1", "requests==2.34.2", "uv==0.13.7"];
@@ -27,10 +33,12 @@ pub(crate) fn install() -> Result<()> {
     if which(NPM_ITSELF.program).is_none() {
         packages::install(&[NPM_ITSELF])?;
     }
-    once(&dir, "npm", &NPM.join(" "), |to| {
-        let quiet = ["--no-audit", "--no-fund", "--loglevel=error"];
-        run(program("npm").arg("install").args(quiet).arg("--prefix").arg(to).args(NPM))
-    })?;
+    for (name, packages) in [("npm", &NPM[..]), ("agents", &AGENTS), ("servers", &SERVERS)] {
+        once(&dir, name, &packages.join(" "), |to| {
+            let quiet = ["--no-audit", "--no-fund", "--loglevel=error"];
+            run(program("npm").arg("install").args(quiet).arg("--prefix").arg(to).args(packages))
+        })?;
+    }
     once(&dir, "python", &PYPI.join(" "), |to| {
         let quiet = ["--quiet", "--no-compile", "--root-user-action=ignore"];
         run(program(PYTHON)

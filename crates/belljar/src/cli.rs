@@ -135,6 +135,9 @@ pub(crate) struct RunArgs {
     /// Print one JSON object about the run as the last line of standard output
     #[arg(long)]
     pub(crate) json: bool,
+    /// Give the box what `[mcp.NAME]` declares beside the command: variables, rules and secrets
+    #[arg(long, value_name = "NAME", hide = true, requires = "no_workspace")]
+    pub(crate) of_server: Option<belljar_model::code::ServerName>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,

@@ -13,6 +13,7 @@ mod canary;
 mod lab;
 mod leftovers;
 mod mcp;
+mod model;
 mod names;
 mod program;
 mod shop;
@@ -28,6 +29,7 @@ pub use leftovers::{
     Born, Family, cgroups_of, descendants, is_alive, kill, mounts_naming, orphans,
 };
 pub use mcp::{Mcp, McpHttp};
+pub use model::Model;
 pub use names::{A, AAAA, NameServer};
 pub use program::{Ended, Live, Program};
 pub use rustix::process::Signal;

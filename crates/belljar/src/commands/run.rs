@@ -14,9 +14,10 @@ use belljar_box::{
     Count, DiskUse, Finished, Remains, Request, Standing, Stream, Supervision, Workspace, view,
 };
 use belljar_ledger::{Body, Ledger};
+use belljar_model::code::McpServer;
 use belljar_model::{
-    Access, Clock, LayerState, Mode, Review, RunId, RunRecord, RunResult, RunState, Template,
-    WorkspaceAt,
+    Access, Clock, LayerState, Mode, Overrides, Review, RunId, RunRecord, RunResult, RunState,
+    Template, WorkspaceAt,
 };
 use belljar_workspace::{Caps, Layers, Places, UsageCap};
 use rustix::fs::{Mode as FileMode, OFlags};
@@ -315,7 +316,12 @@ fn template(
 ) -> Result<(Template, Vec<Source>, Option<Outlet>), Failure> {
     let (config, sources) = config::load_with_sources(cli, workspace)?;
     let known = config::template(&config, &args.template)?;
-    let said = args.overrides();
+    let mut said = args.overrides();
+    if let Some(name) = &args.of_server {
+        let server = config.servers().get(name);
+        let none = || usage(format!("--of-server: there is no [mcp.{name}]"));
+        add_server(&mut said, server.ok_or_else(none)?);
+    }
     let has_timeout = said.timeout.is_some();
     let here = std::env::current_dir().context("find the current directory").code(FAILED)?;
     let mut template = known.with(said).code(USAGE)?;
@@ -326,6 +332,13 @@ fn template(
     refuse_own_program(&template, workspace)?;
     let outlet = Outlet::of(&template, &config, state)?;
     Ok((template, sources, outlet))
+}
+
+/// What another server is given beside its command.
+fn add_server(said: &mut Overrides, server: &McpServer) {
+    said.env.extend(server.env.iter().cloned());
+    said.allow.extend(server.allow.iter().cloned());
+    said.secrets.extend(server.secrets.iter().cloned());
 }
 
 /// The directories of the overlay, as the workspace's owner has them.

@@ -50,7 +50,7 @@ impl Workshop {
         if mentions("tools", &found) && !config.servers().is_empty() {
             let tools = self.servers.tools().await;
             found.tools.extend(tools.into_iter().map(|tool| ToolRef {
-                server: tool.server,
+                server: tool.namespace(),
                 function: tool.function,
                 tool: tool.name,
             }));

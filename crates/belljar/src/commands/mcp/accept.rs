@@ -1,0 +1,119 @@
+//! `belljar mcp accept`: agree to tools of another server as they are now.
+//!
+//! What is agreed to is shown in full first, and is on record before it is in force.
+
+use anyhow::Context as _;
+use belljar_code::pin::{Judged, Pin, Pins, Standing};
+use belljar_ledger::{ApprovalAsked, ApprovalGiven, Digest, Draft};
+use belljar_model::display;
+
+use super::with_servers;
+use crate::cli::Cli;
+use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::print;
+use crate::record;
+use crate::servers::{ForeignTool, declarations};
+use crate::state::State;
+
+pub(super) fn run(cli: &Cli, server: &str, tool: Option<&str>, yes: bool) -> Outcome {
+    with_servers(cli, async |servers, state| {
+        let none = || usage(format!("there is no [mcp.{server}] in belljar.toml"));
+        let found = servers.find(server).ok_or_else(none)?;
+        let (mut offered, mut gone) =
+            found.offer().await.map_err(anyhow::Error::msg).code(FAILED)?;
+        if let Some(tool) = tool {
+            offered.retain(|(judged, _)| judged.name == tool);
+            gone.retain(|name| name == tool);
+        }
+        if offered.is_empty() && gone.is_empty() {
+            return settled(&found.report().await.tools, server, tool);
+        }
+        print::out(&shown(found.name(), &offered, &gone)).code(FAILED)?;
+        if !yes && !print::confirm("let programs call these?").code(FAILED)? {
+            return Err(usage("nothing was accepted; `--yes` answers the question"));
+        }
+        agree(state, found.name(), &offered, &gone)?;
+        let count = offered.len();
+        print::note(&format!(
+            "{count} accepted; programs call them as tools.{}",
+            found.identifier()
+        ));
+        Ok(0)
+    })
+}
+
+/// Says why there is nothing to agree to.
+fn settled(tools: &[Judged], server: &str, tool: Option<&str>) -> Outcome {
+    let asked = |judged: &&Judged| tool.is_none_or(|tool| judged.name == tool);
+    let of_interest: Vec<&Judged> = tools.iter().filter(asked).collect();
+    if let (Some(tool), []) = (tool, of_interest.as_slice()) {
+        return Err(usage(format!("the server {server} has no tool {tool:?}")));
+    }
+    for judged in of_interest {
+        if let Standing::Refused { why } = &judged.standing {
+            print::note(&format!("{} is refused: {why}", judged.name));
+        }
+    }
+    print::note("nothing waits to be accepted");
+    Ok(0)
+}
+
+/// Records each agreement, bound to exactly what was shown, and puts it in force.
+fn agree(
+    state: &State,
+    server: &str,
+    offered: &[(Judged, Pin)],
+    gone: &[String],
+) -> Result<(), Failure> {
+    let ledger = record::open(state).code(FAILED)?;
+    let mut drafts = Vec::new();
+    for (judged, pin) in offered {
+        let bound_to = Digest::of(&[pin.whole.as_bytes()]);
+        let what = format!("call the tool {} of the server {server}", display::safe(&judged.name));
+        drafts.push(Draft::new(ApprovalAsked { what, bound_to }));
+        let (by, verdict) = ("operator".to_owned(), "allow".to_owned());
+        drafts.push(Draft::new(ApprovalGiven { by, verdict, bound_to }));
+    }
+    if !drafts.is_empty() {
+        ledger.record_all(drafts).context("record what is accepted").code(FAILED)?;
+    }
+    let pins: Vec<(String, Pin)> =
+        offered.iter().map(|(judged, pin)| (judged.name.clone(), pin.clone())).collect();
+    Pins::open(state.home()).and_then(|all| all.accept(server, &pins, gone)).code(FAILED)
+}
+
+/// Everything that a model gets to see of the tools, and what is to be known about it.
+fn shown(server: &str, offered: &[(Judged, Pin)], gone: &[String]) -> String {
+    let mut out = String::new();
+    let mut tools = Vec::new();
+    for (judged, _) in offered {
+        let name = display::safe(&judged.name);
+        let mut notes = Vec::new();
+        if let Standing::Changed { what } = &judged.standing {
+            notes.extend(what.iter().map(|part| format!("{part} changed")));
+        }
+        notes.extend(judged.oddities.iter().map(|oddity| format!("it has {oddity}")));
+        let notes =
+            if notes.is_empty() { String::new() } else { format!(": {}", notes.join(", ")) };
+        out.push_str(&format!("{} {name}{notes}\n", judged.standing.name()));
+        if let Some(shown) = &judged.shown {
+            let description = display::safe_multiline(&shown.description);
+            out.extend(description.lines().map(|line| format!("    {line}\n")));
+            tools.push(ForeignTool {
+                server: server.to_owned(),
+                function: judged.function.clone(),
+                name: judged.name.clone(),
+                description: String::new(),
+                input: shown.input.clone(),
+                output: shown.output.clone(),
+            });
+        }
+    }
+    for name in gone {
+        out.push_str(&format!("gone {}: it will be forgotten\n", display::safe(name)));
+    }
+    if !tools.is_empty() {
+        out.push_str(&format!("\n{}", display::safe_multiline(declarations(&tools))));
+    }
+    out
+}
