@@ -6,6 +6,7 @@
 
 mod append;
 mod broker;
+mod code;
 mod creates;
 mod density;
 mod download;
@@ -39,6 +40,8 @@ Usage: cargo xtask bench [NAME…] [--bin FILE] [--seconds N] [--no-install] [--
   NAME            which benches; all of them if none is given
                     start      one box for /bin/true, the whole process
                     start-net  the same with a rule for the network, the broker ready
+                    warm       one more box of a running server for /bin/true, the round trip
+                    code       a typed one-liner by `execute_code` over MCP, the round trip
                     creates    boxes per second on two cores, and that nothing is left behind
                     density    private memory of an idle box when there are 200
                     broker     HTTPS requests through the broker: processor time, latency, rate
@@ -64,6 +67,8 @@ struct Bench {
 const BENCHES: &[Bench] = &[
     Bench { name: "start", run: start::run },
     Bench { name: "start-net", run: start_net::run },
+    Bench { name: "warm", run: code::warm },
+    Bench { name: "code", run: code::code },
     Bench { name: "creates", run: creates::run },
     Bench { name: "density", run: density::run },
     Bench { name: "broker", run: broker::run },
@@ -139,8 +144,8 @@ mod tests {
         let error = choose(&["stat".to_owned()]).err().unwrap().to_string();
         assert_eq!(
             error,
-            "no bench `stat`; there are start, start-net, creates, density, broker, download, \
-             append, verify, reopen"
+            "no bench `stat`; there are start, start-net, warm, code, creates, density, broker, \
+             download, append, verify, reopen"
         );
     }
 }

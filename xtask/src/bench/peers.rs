@@ -29,14 +29,15 @@ pub(super) enum Peer {
 }
 
 /// Pinned, so that two runs compare with the same thing.
-const NPM: [&str; 3] =
-    ["@anthropic-ai/sandbox-runtime@0.0.78", "@openai/codex@0.166.0", "node@22.23.3"];
+const NPM: [&str; 4] =
+    ["@anthropic-ai/sandbox-runtime@0.0.78", "@openai/codex@0.166.0", "deno@2.9.6", "node@22.23.3"];
 /// Newer than some distributions have; srt needs it.
 const NODE: &str = "node_modules/node/bin/node";
 /// The newest that runs on Python 3.11.
 const MITMPROXY: &str = "mitmproxy==11.0.2";
 const MITMDUMP: &str = "mitmproxy/bin/mitmdump";
 const SRT: &str = "node_modules/@anthropic-ai/sandbox-runtime/dist/cli.js";
+const DENO: &str = "node_modules/.bin/deno";
 const CODEX: &str =
     "node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex";
 
@@ -61,7 +62,7 @@ pub(super) fn install() -> Result<()> {
     if let Err(error) = install_mitmproxy(&dir) {
         println!("{error:#}");
     }
-    if [SRT, CODEX, NODE].iter().all(|file| dir.join(file).exists()) {
+    if [SRT, CODEX, NODE, DENO].iter().all(|file| dir.join(file).exists()) {
         return Ok(());
     }
     if which("npm").is_none() {
