@@ -1,7 +1,7 @@
 //! The service behind the gateway: one workspace per session, one workshop for all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use belljar_gateway::{
     About, CallError, Caller, Live, Outcome, PromptArgument, PromptError, PromptSpec, PromptText,
@@ -9,6 +9,7 @@ use belljar_gateway::{
 };
 use belljar_model::code::SkillName;
 use serde_json::{Map, Value};
+use tokio::task::JoinSet;
 
 use super::{instructions, resources, tools};
 use crate::workshop::{Room, Workshop, put_away};
@@ -18,11 +19,13 @@ use crate::workshop::{Room, Workshop, put_away};
 pub(crate) struct Desk {
     pub(super) workshop: Arc<Workshop>,
     rooms: Mutex<HashMap<SessionId, Arc<Room>>>,
+    /// Sessions that are just being put away.
+    leaving: Mutex<JoinSet<()>>,
 }
 
 impl Desk {
     pub(crate) fn new(workshop: Arc<Workshop>) -> Self {
-        Self { workshop, rooms: Mutex::default() }
+        Self { workshop, rooms: Mutex::default(), leaving: Mutex::default() }
     }
 
     /// The workspace of a session, made when it is first needed.
@@ -46,9 +49,20 @@ impl Desk {
     /// Ends all sessions, and waits until what they had is put away.
     pub(crate) async fn close(&self) {
         let rooms = std::mem::take(&mut *self.rooms.lock().unwrap_or_else(PoisonError::into_inner));
-        // Looking through a workspace reads files, which must not hold up who else is served.
-        let all = move || rooms.into_values().for_each(put_away);
-        tokio::task::spawn_blocking(all).await.ok(); // a panic there is said already
+        rooms.into_values().for_each(|room| self.leave(room));
+        let leaving = std::mem::take(&mut *self.leaving());
+        leaving.join_all().await;
+    }
+
+    /// Puts a session away. That reads files, which must not hold up who else is served.
+    fn leave(&self, room: Arc<Room>) {
+        let mut leaving = self.leaving();
+        while leaving.try_join_next().is_some() {} // those that are done
+        leaving.spawn_blocking(move || put_away(room));
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,9 +153,6 @@ impl Service for Desk {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(room) = rooms.remove(&caller.session) else { return };
         drop(rooms);
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(move || put_away(room))),
-            Err(_) => put_away(room),
-        }
+        self.leave(room);
     }
 }
