@@ -6,21 +6,41 @@ use std::time::Duration;
 use belljar_code::skill::Edit;
 use belljar_gateway::CallError;
 use belljar_model::code::{ApiName, SkillName};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::workshop::Language;
 
 /// Reads the arguments of a tool.
 pub(super) fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, CallError> {
-    serde_json::from_value(Value::Object(arguments))
-        .map_err(|error| CallError::InvalidArguments(error.to_string()))
+    serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| {
+        let path = error.path().to_string();
+        match path.as_str() {
+            "." => wrong(error.inner()),
+            path => wrong(format!("`{path}`: {}", error.inner())),
+        }
+    })
 }
 
 /// The first thing that is wrong, as an answer to a model.
 pub(super) fn wrong(text: impl std::fmt::Display) -> CallError {
     CallError::InvalidArguments(text.to_string())
+}
+
+/// A number, also as models write it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number(f64);
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let number = match Value::deserialize(from)? {
+            Value::Number(number) => number.as_f64(),
+            Value::String(text) => text.trim().parse().ok(),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        };
+        number.map(Self).ok_or_else(|| serde::de::Error::custom("a number is expected"))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -32,7 +52,7 @@ pub(super) struct ExecuteCode {
     #[serde(default)]
     apis: Option<Vec<String>>,
     #[serde(default)]
-    timeout: Option<f64>,
+    timeout: Option<Number>,
     #[serde(default)]
     pub(super) input: Option<Value>,
 }
@@ -54,8 +74,8 @@ impl ExecuteCode {
 }
 
 /// Seconds as a model says them. Too few and too many are told apart later, with the operator's bounds.
-pub(super) fn seconds(said: Option<f64>) -> Result<Option<Duration>, CallError> {
-    let Some(seconds) = said else { return Ok(None) };
+pub(super) fn seconds(said: Option<Number>) -> Result<Option<Duration>, CallError> {
+    let Some(Number(seconds)) = said else { return Ok(None) };
     if !(1.0..=86_400.0).contains(&seconds) {
         return Err(wrong("`timeout` is a number of seconds, from 1 to 600"));
     }
@@ -97,7 +117,7 @@ pub(super) struct RunSkill {
     #[serde(default)]
     pub(super) input: Option<Value>,
     #[serde(default)]
-    pub(super) timeout: Option<f64>,
+    pub(super) timeout: Option<Number>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -144,7 +164,7 @@ pub(super) struct RunCommand {
     #[serde(default)]
     pub(super) stdin: Option<String>,
     #[serde(default)]
-    pub(super) timeout: Option<f64>,
+    pub(super) timeout: Option<Number>,
 }
 
 #[derive(Debug, Deserialize)]

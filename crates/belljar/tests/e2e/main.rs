@@ -31,6 +31,8 @@ mod outage;
 #[cfg(test)]
 mod python_verifier;
 #[cfg(test)]
+mod readme;
+#[cfg(test)]
 mod run;
 #[cfg(test)]
 mod secret;

@@ -1,0 +1,35 @@
+//! What the README tells people to paste works as it stands there.
+
+use std::path::Path;
+
+use belljar_testkit::{Mcp, belljar};
+use serde_json::Value;
+
+use crate::lab;
+
+/// The first block of this language behind a heading.
+fn block<'a>(text: &'a str, heading: &str, language: &str) -> &'a str {
+    let (_, after) = text.split_once(heading).expect("the heading");
+    let (_, block) = after.split_once(&format!("```{language}\n")).expect("a block");
+    block.split_once("```").expect("the end of the block").0
+}
+
+#[test]
+fn the_settings_for_mcp_clients_start_a_server_that_runs_programs() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let settings: Value = serde_json::from_str(block(&readme, "## Code mode", "json")).unwrap();
+    let server = &settings["mcpServers"]["belljar"];
+    let command = server["command"].as_str().unwrap();
+    let args = server["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
+    // As after `cargo install`: the name alone is found in PATH.
+    let lab = lab();
+    let bin = lab.dir().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    std::os::unix::fs::symlink(belljar(env!("CARGO_BIN_EXE_belljar")), bin.join("belljar"))
+        .unwrap();
+    let client = Mcp::start(lab.program(bin.join(command)).args(args));
+    let answer = client.run("const n: number = 6 * 7; n");
+    assert_eq!(answer["result"], 42, "{answer}");
+    client.end();
+}
