@@ -94,7 +94,7 @@ async fn pass(server: Rc<Server>, mut input: impl AsyncBufRead + Unpin) -> io::R
         while tasks.try_join_next().is_some() {}
         let message = match line {
             Ok(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
-            Ok(line) => Message::parse(line),
+            Ok(line) => Message::parse(&line),
             Err(TooLong) => Err("a message that is too long".to_owned()),
         };
         let message = match message {
@@ -219,7 +219,7 @@ impl Server {
     ) -> Result<(), String> {
         let status = answer.status;
         let body = whole(&mut answer, MESSAGE).await?;
-        match Message::parse(body) {
+        match Message::parse(&body) {
             Ok(told) if told.is_rpc() => {
                 self.heard(&told, open, is_initialize).await;
                 Ok(())
@@ -267,7 +267,7 @@ impl Server {
                 }
             };
             for data in events.push(&piece)? {
-                if let Ok(told) = Message::parse(data.into_bytes()) {
+                if let Ok(told) = Message::parse(data.as_bytes()) {
                     self.heard(&told, open, is_initialize).await;
                 }
             }

@@ -17,6 +17,7 @@ mod md5;
 mod native;
 mod text;
 mod urls;
+mod zones;
 
 use std::net::IpAddr;
 
@@ -41,6 +42,7 @@ pub fn install<'js>(ctx: &Ctx<'js>, options: &Options) -> Result<()> {
     let natives = native(ctx)?;
     fetch::natives(ctx, &natives, options)?;
     urls::natives(&natives)?;
+    zones::natives(&natives)?;
     natives.set("load", Function::new(ctx.clone(), part)?)?;
     let prelude: Function<'js> = evaluate(ctx, "prelude", include_str!("web/prelude.js"))?;
     prelude.call((natives, ctx.globals()))
@@ -71,6 +73,11 @@ fn part<'js>(ctx: Ctx<'js>, name: String) -> Result<Value<'js>> {
         "clone" => include_str!("web/clone.js"),
         "intl" => include_str!("web/intl.js"),
         "collate" => include_str!("web/collate.js"),
+        "locales" => include_str!("web/locales.js"),
+        "numbers" => include_str!("web/numbers.js"),
+        "dates" => include_str!("web/dates.js"),
+        "zones" => include_str!("web/zones.js"),
+        "words" => include_str!("web/words.js"),
         "misc" => include_str!("web/misc.js"),
         _ => return Ok(Value::new_undefined(ctx)),
     };

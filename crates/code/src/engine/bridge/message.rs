@@ -12,8 +12,8 @@ pub(super) struct Message {
 }
 
 impl Message {
-    pub(super) fn parse(bytes: Vec<u8>) -> Result<Self, String> {
-        let value = serde_json::from_slice(&bytes).map_err(|error| format!("not JSON: {error}"))?;
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
         let bytes = bytes.trim_ascii().to_vec();
         Ok(Self { bytes, value })
     }

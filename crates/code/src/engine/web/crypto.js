@@ -61,7 +61,7 @@
       return new CryptoKey(secret, {
         type: "secret",
         extractable: !!extractable,
-        algorithm: { name: "HMAC", hash: { name }, length: raw.length * 8 },
+        algorithm: { name: "HMAC", length: raw.length * 8, hash: { name } },
         usages: [...usages],
         bytes: raw,
       });
@@ -70,7 +70,7 @@
       if (!key.extractable) throw fail("Key is not extractable", "InvalidAccessError");
       if (format === "raw") return key[secret].slice().buffer;
       if (format !== "jwk") throw fail(`no such format of a key here: ${format}`, "NotSupportedError");
-      return { kty: "oct", k: base64url(key[secret]), alg: `HS${key.algorithm.hash.name.slice(4)}`, key_ops: key.usages, ext: true };
+      return { kty: "oct", alg: `HS${key.algorithm.hash.name.slice(4)}`, k: base64url(key[secret]), key_ops: key.usages, ext: true };
     }
     async sign(given, key, data) {
       isHmac(given);

@@ -1,6 +1,6 @@
 // fetch, with its requests and answers. The broker outside decides about every one of them.
 (function (native, part, global) {
-  const { Headers, flat, freeze, received } = part("headers");
+  const { Headers, freeze, received } = part("headers");
   const { Body, Content, extract, own } = part("body");
   const { URL } = part("url");
   const { AbortSignal } = part("events");
@@ -217,7 +217,7 @@
       const answer = await native.fetch(id, {
         method: request.method,
         url: request.url,
-        headers: flat(request.headers),
+        headers: [...request.headers].flat(),
         body: sent === null ? null : sent.stream !== null ? true : sent.bytes ?? sent.text,
         redirect: request.redirect,
       });

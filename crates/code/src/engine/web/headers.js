@@ -92,12 +92,9 @@
       made.#frozen = true;
       return made;
     }
-    // Names and values in turn.
-    static flat(headers) { return headers.#list.flat(); }
     static freeze(headers) { headers.#frozen = true; return headers; }
   }
-  const { flat, freeze } = Headers;
-  delete Headers.flat;
+  const { freeze } = Headers;
   delete Headers.freeze;
-  return { Headers, flat, freeze, received: (list) => Headers[immutable](list) };
+  return { Headers, freeze, received: (list) => Headers[immutable](list) };
 })

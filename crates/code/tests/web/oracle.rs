@@ -1,0 +1,58 @@
+//! The same expressions in Deno and in the engine: whoever wrote them for one finds the same in the
+//! other.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::page;
+
+/// Fewer would mean that the cases were not read.
+const CASES: usize = 770;
+
+#[test]
+fn deno_and_the_engine_agree() {
+    let cases = include_str!("cases.js");
+    let ours = page::give(&format!("{cases}\nreturn answers"));
+    let sources = page::give(&format!(
+        "{cases}\nreturn Object.fromEntries(Object.entries(groups).map(([name, list]) => [name, list.map(String)]))"
+    ));
+    let theirs = deno(cases);
+    let mut differ = String::new();
+    let mut count = 0;
+    for (group, theirs) in theirs.as_object().unwrap() {
+        for (at, theirs) in theirs.as_array().unwrap().iter().enumerate() {
+            count += 1;
+            let ours = &ours[group][at];
+            if ours != theirs {
+                differ += &format!(
+                    "{group} {at}: {}\n  deno {theirs}\n  ours {ours}\n",
+                    sources[group][at]
+                );
+            }
+        }
+    }
+    assert!(differ.is_empty(), "{differ}");
+    assert!(count >= CASES, "only {count} cases");
+}
+
+fn deno(cases: &str) -> Value {
+    let clients = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("clients");
+    let deno = clients.join("npm/node_modules/.bin/deno");
+    assert!(deno.exists(), "no {}: `cargo xtask test` installs it", deno.display());
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("cases.mjs");
+    std::fs::write(&script, format!("{cases}\nconsole.log(JSON.stringify(answers))")).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "the other engine")]
+    let ran = Command::new(deno)
+        .args(["run", "--quiet", "--no-config", "--no-lock"])
+        .arg(&script)
+        .envs([("LANG", "en_US.UTF-8"), ("DENO_NO_UPDATE_CHECK", "1")])
+        .env("DENO_DIR", dir.path().join("deno"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&ran.stdout);
+    let complaint = String::from_utf8_lossy(&ran.stderr);
+    serde_json::from_str(&told).unwrap_or_else(|error| panic!("{error}: {told}{complaint}"))
+}
