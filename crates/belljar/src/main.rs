@@ -12,6 +12,7 @@ mod commands;
 mod config;
 mod failure;
 mod guard;
+mod interrupt;
 mod jail;
 mod mcp;
 mod outlet;

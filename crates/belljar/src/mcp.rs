@@ -16,13 +16,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use belljar_gateway::{HttpOptions, TlsFiles, TokenFile};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Cli;
 use crate::cli::mcp::ServeArgs;
 use crate::commands::code::ground;
 use crate::failure::{Code as _, FAILED, Outcome};
+use crate::interrupt;
 use crate::print;
 use crate::state::State;
 use crate::workshop::Workshop;
@@ -34,12 +34,12 @@ pub(crate) fn serve(cli: &Cli, args: &ServeArgs) -> Outcome {
     let ground = ground(args.workspace.as_deref(), args.mode)?;
     let workshop = Arc::new(Workshop::open(cli.config.clone(), ground, usize::MAX)?);
     let desk = Arc::new(Desk::new(Arc::clone(&workshop)));
+    let stop = CancellationToken::new();
+    let signals = interrupt::watch(stop.clone()).code(FAILED)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.context("start a runtime").code(FAILED)?;
-    let stop = CancellationToken::new();
     let served = runtime.block_on(async {
-        let mut terminated = signal(SignalKind::terminate()).context("watch for signals")?;
         let serving = async {
             match args.http {
                 Some(_) => http(args, &desk, &stop).await,
@@ -47,20 +47,18 @@ pub(crate) fn serve(cli: &Cli, args: &ServeArgs) -> Outcome {
             }
         };
         tokio::pin!(serving);
-        let served = loop {
-            tokio::select! {
-                served = &mut serving => break served,
-                _ = terminated.recv() => stop.cancel(),
-                _ = tokio::signal::ctrl_c() => stop.cancel(),
-            }
-            if args.http.is_none() {
-                break Ok(());
-            }
+        let mut served = tokio::select! {
+            served = &mut serving => Some(served),
+            () = stop.cancelled() => None,
         };
+        if args.http.is_some() && served.is_none() {
+            served = Some(serving.await); // it stops by itself and says goodbye
+        }
         desk.close().await;
         workshop.servers.stop().await;
-        served
+        served.unwrap_or(Ok(()))
     });
+    drop(signals);
     drop(desk);
     drop(workshop);
     // The thread that reads standard input cannot be told to stop.

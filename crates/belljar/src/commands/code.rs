@@ -2,7 +2,6 @@
 
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -15,10 +14,11 @@ use crate::cli::code::CodeArgs;
 use crate::config;
 use crate::failure::{Code as _, FAILED, Failure, NO_BOX, Outcome, USAGE, usage};
 use crate::guard::Guard;
+use crate::interrupt;
 use crate::mcp::Report;
 use crate::print;
 use crate::workshop::{
-    Answer, Ground, Language, Listener, Program, Room, RunError, Work, Workshop, put_away,
+    Answer, Ground, Language, Listener, Program, RunError, Work, Workshop, put_away,
 };
 
 /// Far above any program that somebody wrote.
@@ -48,41 +48,23 @@ pub(crate) fn execute(
     is_quiet: bool,
 ) -> Result<Answer, Failure> {
     let workshop = Workshop::open(cli.config.clone(), ground, 0)?;
+    let cancelled = CancellationToken::new();
+    let signals = interrupt::watch(cancelled.clone()).code(FAILED)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("start a runtime").code(FAILED)?;
     let answer = runtime.block_on(async {
         let room = workshop.room()?;
-        let answer = interruptible(&workshop, &room, work, is_quiet).await;
+        let mut shown = Shown::new(is_quiet);
+        let answer = workshop.run(&room, work, &mut shown, &cancelled).await;
         workshop.servers.stop().await;
         tokio::task::spawn_blocking(move || put_away(room)).await.ok(); // a panic there is said already
         answer
     });
+    drop(signals);
     answer.map_err(|error: RunError| match error {
         RunError::Usage(message) => usage(message),
         RunError::Broken(error) => Failure { code: NO_BOX, error },
     })
-}
-
-/// Runs a program until it ends or Ctrl-C ends it.
-async fn interruptible(
-    workshop: &Workshop,
-    room: &Arc<Room>,
-    work: Work,
-    is_quiet: bool,
-) -> Result<Answer, RunError> {
-    let cancelled = CancellationToken::new();
-    let mut shown = Shown::new(is_quiet);
-    let running = workshop.run(room, work, &mut shown, &cancelled);
-    tokio::pin!(running);
-    loop {
-        tokio::select! {
-            answer = &mut running => return answer,
-            signal = tokio::signal::ctrl_c(), if !cancelled.is_cancelled() => {
-                signal.context("watch for signals")?;
-                cancelled.cancel();
-            }
-        }
-    }
 }
 
 /// The directory that programs are given.

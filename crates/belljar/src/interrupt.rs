@@ -1,0 +1,27 @@
+//! Tells whoever waits that the operator wants an end, by Ctrl-C or a signal.
+//!
+//! Not by tokio: its signals make a socket in every runtime, and the broker's is built where none can
+//! be made any more.
+
+use std::os::fd::AsFd as _;
+
+use anyhow::Context as _;
+use belljar_sys::signal::SignalFd;
+use rustix::event::{PollFd, PollFlags};
+use tokio_util::sync::CancellationToken;
+
+const SIGINT: i32 = 2;
+const SIGTERM: i32 = 15;
+
+/// Cancels `stop` at the first signal, for as long as what it returns is kept. To be called before other
+/// threads are started, which then leave the signals alone.
+pub(crate) fn watch(stop: CancellationToken) -> anyhow::Result<SignalFd> {
+    let signals = SignalFd::new(&[SIGINT, SIGTERM]).context("watch for signals")?;
+    let watched = signals.as_fd().try_clone_to_owned().context("watch for signals")?;
+    std::thread::spawn(move || {
+        let mut polled = [PollFd::new(&watched, PollFlags::IN)];
+        while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut polled, None) {}
+        stop.cancel();
+    });
+    Ok(signals)
+}
