@@ -17,6 +17,9 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
+/// The program that goes inside, as it was built with this one.
+static WORKER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-worker"));
+
 /// How the process is called, and what tells our program to be one.
 pub(crate) const ROLE: &str = "belljar-cell";
 
@@ -39,7 +42,7 @@ pub(crate) fn worker() -> io::Result<OwnedFd> {
     let memory =
         rustix::fs::memfd_create("belljar-worker", flags | MemfdFlags::from_bits_retain(MFD_EXEC))
             .or_else(|_| rustix::fs::memfd_create("belljar-worker", flags))?;
-    let mut rest = belljar_code::WORKER;
+    let mut rest = WORKER;
     while !rest.is_empty() {
         let wrote = rustix::io::write(&memory, rest)?;
         rest = rest.get(wrote..).unwrap_or_default();

@@ -14,7 +14,3 @@ pub mod pin;
 pub mod schema;
 pub mod skill;
 pub mod wire;
-
-/// The worker, as it was built with this: a static program.
-#[cfg(feature = "embed")]
-pub static WORKER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-worker"));

@@ -1,7 +1,7 @@
-//! Builds the worker, which is static, and leaves it where `lib.rs` takes it from.
+//! Builds the worker that goes inside boxes of code, and leaves it where `cell.rs` takes it from.
 //!
-//! It is this very crate with another feature, built by a cargo of its own: static whatever the rest is
-//! built for, and cargo has no stable way to say so in a manifest.
+//! It is a crate of this workspace, built by a cargo of its own: static whatever the rest is built for, and
+//! cargo has no stable way to say so in a manifest.
 
 #![expect(
     clippy::disallowed_methods,
@@ -15,12 +15,8 @@ const PROGRAM: &str = "belljar-worker";
 
 fn main() {
     let here = PathBuf::from(var("CARGO_MANIFEST_DIR"));
-    for source in ["src", "../model/src", "../../Cargo.lock"] {
+    for source in ["../code/src", "../code/Cargo.toml", "../model/src", "../../Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", here.join(source).display());
-    }
-    // The worker itself is built without the worker.
-    if std::env::var_os("CARGO_FEATURE_EMBED").is_none() {
-        return;
     }
     // Whoever packages Belljar may have built it elsewhere.
     println!("cargo::rerun-if-env-changed=BELLJAR_WORKER");
@@ -39,7 +35,6 @@ fn main() {
         .arg(here.join("../../Cargo.toml"))
         .arg("--target-dir")
         .arg(out.join("inside"))
-        .env_remove("CARGO_FEATURE_EMBED") // ours, which the worker's own script would take for its own
         .env_remove("RUSTC_WORKSPACE_WRAPPER") // clippy's, which builds nothing
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env("RUSTFLAGS", "-C target-feature=+crt-static -C relocation-model=static");
