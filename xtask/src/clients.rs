@@ -1,5 +1,6 @@
-//! Clients that tests run inside a box and that no Debian package brings: installed by name, in fixed
-//! versions, into `clients` of the target directory. `crates/belljar/tests/e2e/clients.rs` mounts it.
+//! Clients that tests run, in a box or before a server of ours, and that no Debian package brings: installed
+//! by name, in fixed versions, into `clients` of the target directory. The tests that use them are
+//! `crates/belljar/tests/e2e/clients.rs` and `mcp.rs`.
 
 use std::path::Path;
 
@@ -25,6 +26,16 @@ const PYPI: [&str; 4] =
     ["aiohttp==3.14.5", "httpx[http2]==0.28.1", "requests==2.34.2", "uv==0.13.7"];
 const PYTHON: &str = "/usr/bin/python3";
 
+/// Judges of MCP, into `mcp/npm/` with a Node that is new enough for them.
+const MCP_NPM: [&str; 3] = [
+    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
+    "@modelcontextprotocol/inspector@2.12.0",
+    "node@22.23.3",
+];
+
+/// Into `mcp/python/`.
+const MCP_PYPI: [&str; 1] = ["mcp==2.3.0"];
+
 /// Installs what is missing.
 pub(crate) fn install() -> Result<()> {
     let dir = target_dir()?.join("clients");
@@ -34,19 +45,12 @@ pub(crate) fn install() -> Result<()> {
         packages::install(&[NPM_ITSELF])?;
     }
     for (name, packages) in [("npm", &NPM[..]), ("agents", &AGENTS), ("servers", &SERVERS)] {
-        once(&dir, name, &packages.join(" "), |to| {
-            let quiet = ["--no-audit", "--no-fund", "--loglevel=error"];
-            run(program("npm").arg("install").args(quiet).arg("--prefix").arg(to).args(packages))
-        })?;
+        once(&dir, name, &packages.join(" "), |to| npm(to, packages))?;
     }
-    once(&dir, "python", &PYPI.join(" "), |to| {
-        let quiet = ["--quiet", "--no-compile", "--root-user-action=ignore"];
-        run(program(PYTHON)
-            .args(["-m", "pip", "install"])
-            .args(quiet)
-            .arg("--target")
-            .arg(to)
-            .args(PYPI))
+    once(&dir, "python", &PYPI.join(" "), |to| pip(to, &PYPI))?;
+    once(&dir, "mcp", &[MCP_NPM.join(" "), MCP_PYPI.join(" ")].join(" "), |to| {
+        npm(&to.join("npm"), &MCP_NPM)?;
+        pip(&to.join("python"), &MCP_PYPI)
     })?;
     let version = read(cargo().arg("--version"))?;
     once(&dir, "rust", version.trim(), rust)
@@ -65,6 +69,17 @@ fn once(dir: &Path, name: &str, what: &str, make: impl FnOnce(&Path) -> Result<(
     std::fs::create_dir(&to).with_context(|| format!("make {}", to.display()))?;
     make(&to)?;
     std::fs::write(&stamp, what).with_context(|| format!("write {}", stamp.display()))
+}
+
+fn npm(to: &Path, packages: &[&str]) -> Result<()> {
+    let quiet = ["--no-audit", "--no-fund", "--loglevel=error"];
+    run(program("npm").arg("install").args(quiet).arg("--prefix").arg(to).args(packages))
+}
+
+fn pip(to: &Path, packages: &[&str]) -> Result<()> {
+    let quiet = ["--quiet", "--no-compile", "--root-user-action=ignore"];
+    let install = ["-m", "pip", "install"];
+    run(program(PYTHON).args(install).args(quiet).arg("--target").arg(to).args(packages))
 }
 
 /// The cargo of this tree's toolchain with what it asks of a rustc. The toolchain itself often lies in

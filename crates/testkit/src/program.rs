@@ -147,6 +147,14 @@ impl Live {
         assert!(said, "no {text:?} in {:?}, {:?}", self.stdout.text(), self.stderr.text());
     }
 
+    /// Waits until the program has written `text` to stderr, and returns what it has written there.
+    #[track_caller]
+    pub fn notes(&self, text: &str) -> String {
+        let said = self.stderr.wait(self.until, |bytes| contains(bytes, text.as_bytes()));
+        assert!(said, "no {text:?} in {:?}, {:?}", self.stderr.text(), self.stdout.text());
+        self.stderr.text()
+    }
+
     /// What it has written to stdout so far.
     pub fn heard(&self) -> String {
         self.stdout.text()

@@ -23,6 +23,8 @@ mod ledger;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod mcp;
+#[cfg(test)]
 mod net;
 #[cfg(test)]
 mod net_cli;

@@ -1,0 +1,66 @@
+//! `belljar mcp` before judges that we did not write: the suite of the protocol, its inspector and its
+//! client for Python, over standard streams and over HTTP.
+//!
+//! They lie in `clients/mcp` of the target directory (`xtask/src/clients.rs`); a missing one is a failure. A
+//! judge that tried nothing would find nothing, so what each of them tried is counted.
+
+mod conformance;
+mod inspector;
+mod proxy;
+mod python;
+
+use std::path::{Path, PathBuf};
+
+use belljar_testkit::{Lab, Live};
+
+use crate::lab;
+
+/// `belljar mcp --http`, until it is dropped.
+struct Served {
+    lab: Lab,
+    token: String,
+    url: String,
+    #[expect(dead_code, reason = "held for its drop, which ends the server")]
+    server: Live,
+}
+
+impl Served {
+    #[track_caller]
+    fn start() -> Self {
+        Self::with("")
+    }
+
+    /// With an operator's file of this content.
+    #[track_caller]
+    fn with(config: &str) -> Self {
+        let lab = lab();
+        lab.configure(config);
+        let file = lab.home().join("token");
+        let args = ["mcp", "--http", "127.0.0.1:0", "--token-file"];
+        let server = lab.belljar(args).arg(&file).open_input().start();
+        let said = server.notes("/mcp\n");
+        let url = said.split_whitespace().find(|word| word.starts_with("http://"));
+        let url = url.expect("an address").to_owned();
+        let token = std::fs::read_to_string(&file).expect("a token").trim().to_owned();
+        Self { lab, token, url, server }
+    }
+
+    /// Host and port of the server.
+    fn address(&self) -> &str {
+        self.url.trim_start_matches("http://").trim_end_matches("/mcp")
+    }
+}
+
+/// Where the judges are.
+#[track_caller]
+fn judges() -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../clients/mcp");
+    assert!(dir.is_dir(), "{} is missing: `cargo xtask test` installs it", dir.display());
+    dir
+}
+
+/// A program of npm's, run by the Node that came with it.
+fn npm(name: &str) -> (PathBuf, PathBuf) {
+    let modules = judges().join("npm/node_modules");
+    (modules.join("node/bin/node"), modules.join(".bin").join(name))
+}

@@ -1,0 +1,58 @@
+"""What a client of the official package sees, as one JSON object.
+
+Usage: client.py auto|legacy stdio BELLJAR HOME, or client.py auto|legacy http URL TOKEN
+"""
+
+import asyncio
+import json
+import sys
+
+import httpx2
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+mode, way, target, rest = sys.argv[1:5]
+
+
+def server():
+    if way == "stdio":
+        return StdioServerParameters(command=target, args=["mcp"], env={"BELLJAR_HOME": rest})
+    headers = {"Authorization": f"Bearer {rest}"}
+    http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(50))
+    return streamable_http_client(target, http_client=http)
+
+
+async def code_of(asked):
+    try:
+        await asked
+    except MCPError as error:
+        return error.error.code
+    return None
+
+
+async def run(client, code):
+    return await client.call_tool("execute_code", {"code": code})
+
+
+async def main():
+    async with Client(server(), mode=mode) as client:
+        tools = await client.list_tools()
+        await client.list_resources()
+        await client.list_resource_templates()
+        await client.list_prompts()
+        answer = await run(client, "export default 6 * 7")
+        failed = await run(client, "throw new Error('no')")
+        together = await asyncio.gather(*(run(client, f"export default {n} * {n}") for n in range(4)))
+        print(json.dumps({
+            "version": client.protocol_version,
+            "server": client.server_info.name,
+            "tools": [tool.name for tool in tools.tools],
+            "sum": answer.structured_content["result"],
+            "failed": failed.is_error,
+            "together": [one.structured_content["result"] for one in together],
+            "unknown": await code_of(client.call_tool("nothing", {})),
+            "missing": await code_of(client.read_resource("skill://nothing")),
+        }))
+
+
+asyncio.run(main())

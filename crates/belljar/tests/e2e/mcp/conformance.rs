@@ -1,0 +1,108 @@
+//! The conformance suite of the protocol, for the newest revision and the one before it.
+//!
+//! Most of its scenarios call tools, resources and prompts that a server of its own has, so that they can
+//! judge no other. Those that judge any server are listed here, each with the number of checks that
+//! it makes and the few of them that want a tool of the suite's.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::proxy;
+use super::{Served, npm};
+
+/// One scenario: how many checks must have passed, and which cannot be tried on us.
+struct Scenario {
+    name: &'static str,
+    passes: usize,
+    untestable: &'static [&'static str],
+}
+
+const fn all(name: &'static str, passes: usize) -> Scenario {
+    Scenario { name, passes, untestable: &[] }
+}
+
+/// Runs a set of requirements and looks at every check of these scenarios.
+#[track_caller]
+fn judge(revision: &str, scenarios: &[Scenario]) {
+    // A service is a resource, so that there is one to read.
+    let served = Served::with("[api.weather]\nhosts = [\"api.example.com\"]\n");
+    let url = format!("http://{}/mcp", proxy::with_token(served.address(), &served.token));
+    let (node, conformance) = npm("conformance");
+    let out = served.lab.dir().join("checks");
+    let args = ["server", "--url", &url, "--requirements", revision, "-o"];
+    // It returns 1 for what it cannot judge here, so that only what it wrote counts.
+    let ended = served.lab.program(node).arg(conformance).args(args).arg(&out).run();
+    for scenario in scenarios {
+        let checks = checks(&out, scenario.name);
+        let checks = checks.unwrap_or_else(|| panic!("{} did not run: {ended:?}", scenario.name));
+        let with = |status: &str| {
+            checks.iter().filter(|check| check["status"] == status).collect::<Vec<_>>()
+        };
+        let untestable = |check: &&Value| {
+            let id = check["id"].as_str().unwrap_or_default();
+            check["details"]["untestable"] == true && scenario.untestable.contains(&id)
+        };
+        let failed: Vec<_> = with("FAILURE").into_iter().filter(|it| !untestable(it)).collect();
+        assert!(failed.is_empty(), "{revision} {}: {failed:#?}", scenario.name);
+        let passed = with("SUCCESS").len();
+        assert!(passed >= scenario.passes, "{}: {passed} of {}", scenario.name, scenario.passes);
+    }
+}
+
+/// What was checked in a scenario. Its directory is called `server-SCENARIO-TIME`.
+fn checks(out: &Path, scenario: &str) -> Option<Vec<Value>> {
+    let prefix = format!("server-{scenario}-20");
+    let found = fs::read_dir(out)
+        .ok()?
+        .flatten()
+        .find(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)))?;
+    let text = fs::read_to_string(found.path().join("checks.json")).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+#[test]
+fn the_conformance_suite_of_2026_07_28_passes() {
+    // Three tools of the suite's own server.
+    let untestable = &[
+        "sep-2575-server-rejects-undeclared-capability",
+        "sep-2575-missing-capability-http-400",
+        "sep-2575-http-server-no-independent-requests-on-stream",
+        "sep-2575-server-no-log-without-loglevel",
+    ];
+    judge(
+        "2026-07-28",
+        &[
+            Scenario { name: "server-stateless", passes: 21, untestable },
+            all("tools-list", 4),
+            all("resources-list", 2),
+            all("prompts-list", 2),
+            all("caching", 8),
+            all("http-header-validation", 14),
+            all("sep-2164-resource-not-found", 4),
+            all("dns-rebinding-protection", 2),
+            all("server-sse-multiple-streams", 1),
+            all("input-required-result-unsupported-methods", 2),
+            all("input-required-result-validate-input", 3),
+        ],
+    );
+}
+
+#[test]
+fn the_conformance_suite_of_2025_11_25_passes() {
+    judge(
+        "2025-11-25",
+        &[
+            all("server-initialize", 3),
+            all("ping", 2),
+            all("tools-list", 3),
+            all("resources-list", 2),
+            all("prompts-list", 2),
+            all("server-sse-multiple-streams", 2),
+            all("server-sse-polling", 2),
+            all("server-session-lifecycle", 3),
+            all("dns-rebinding-protection", 2),
+        ],
+    );
+}
