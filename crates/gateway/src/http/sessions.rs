@@ -140,8 +140,9 @@ impl<S: Service> Sessions<S> {
     async fn close(&self, id: &SessionId, seat: Option<Arc<Seat>>) {
         let Some(seat) = seat else { return };
         self.end(seat);
-        // It fails for sessions that are gone, which is what we want.
-        drop(self.sdk.close_session(id).await);
+        // It fails for sessions that are gone, which is what we want, and waits for a client that does not
+        // read, which must not hold up others: such a session ends with its connection.
+        drop(tokio::time::timeout(LAST_CALLS, self.sdk.close_session(id)).await);
     }
 
     /// Stops what the session does, and tells the service once it has stopped.
