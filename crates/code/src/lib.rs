@@ -13,4 +13,5 @@ pub mod openapi;
 pub mod pin;
 pub mod schema;
 pub mod skill;
+pub mod tools;
 pub mod wire;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use belljar_box::{Count, Finished, Request, Running, Supervision, Workspace};
+use belljar_box::{Count, Finished, Remains, Request, Running, Supervision, Workspace};
 use belljar_code::wire::{self, Job};
 use belljar_ledger::Ledger;
 use belljar_model::code::Selection;
@@ -52,8 +52,11 @@ fn live(line: &mut UnixStream, program: OwnedFd) -> Result<(), Failure> {
     wire::write(line, &ready).context("tell that the box stands").code(FAILED)?;
     match wire::read(line).code(FAILED)? {
         Some(Order::Run(task)) => {
-            let ending = cell.run(line, *task)?;
-            wire::write(line, &Report::Ended(Box::new(ending))).context("tell the end").code(FAILED)
+            let (ending, remains) = cell.run(line, *task)?;
+            let told = wire::write(line, &Report::Ended(Box::new(ending)));
+            // Nobody needs to wait until the cgroups are gone.
+            drop(remains);
+            told.context("tell the end").code(FAILED)
         }
         Some(Order::Prepare(_) | Order::Answer { .. } | Order::Cancel) | None => {
             cell.running.abandon();
@@ -139,7 +142,7 @@ impl Cell {
         })
     }
 
-    fn run(self, line: &UnixStream, task: Task) -> Result<Ending, Failure> {
+    fn run(self, line: &UnixStream, task: Task) -> Result<(Ending, Remains), Failure> {
         let Self { id, room, template, sources, outside, mut running, env, ledger, .. } = self;
         let asked = Instant::now();
         let record = RunRecord {
@@ -208,7 +211,7 @@ impl Cell {
             journal.failed(&failure.error).ok(); // the failure itself is what matters now
         })?;
         watch.finish();
-        let ending = ending(&finished, &mut watch, account.unwrap_or_default());
+        let mut ending = ending(&finished, &mut watch, account.unwrap_or_default());
         let outputs = watch.tape.finish(journal.ledger(), record::policy(&template, network));
         let mut notes = Vec::new();
         let outputs = outputs.unwrap_or_else(|error| {
@@ -219,10 +222,8 @@ impl Cell {
         if let Err(error) = journal.ended(&result, outputs, None) {
             notes.push(format!("the end of the run is not on record: {error}"));
         }
-        drop(remains);
-        let mut ending = ending;
         ending.notes.extend(notes);
-        Ok(ending)
+        Ok((ending, remains))
     }
 }
 

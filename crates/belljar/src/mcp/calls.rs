@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_code::skill::{Author, Draft, Saved, SkillError, SkillInfo, Standing, State, Wants};
-use belljar_code::wire::{Dialect, Stream};
+use belljar_code::tools as files;
+use belljar_code::wire::{Dialect, Script, Stream};
 use belljar_gateway::{CallError, Caller, Live, Outcome};
 use belljar_model::code::ApiName;
 use serde_json::{Map, Value, json};
@@ -34,6 +35,11 @@ impl Desk {
             "execute_code" => self.execute_code(caller, read(arguments)?, live).await,
             "run_command" => self.run_command(caller, read(arguments)?, live).await,
             "run_skill" => self.run_skill(caller, read(arguments)?, live).await,
+            "read_file" => self.file(caller, files::read_file(&read(arguments)?), live).await,
+            "write_file" => self.file(caller, files::write_file(&read(arguments)?), live).await,
+            "edit_file" => self.file(caller, files::edit_file(&read(arguments)?), live).await,
+            "glob" => self.file(caller, files::glob(&read(arguments)?), live).await,
+            "grep" => self.file(caller, files::grep(&read(arguments)?), live).await,
             "list_apis" => read(arguments).and_then(|Nothing {}| self.list_apis()),
             "describe_api" => self.describe_api(&read(arguments)?),
             "get_instructions" => {
@@ -84,6 +90,30 @@ impl Desk {
         let timeout = seconds(asked.timeout)?;
         let report = self.run(caller, Work { timeout, ..work }, live).await?;
         Ok(account(&report))
+    }
+
+    /// A tool that works on files: its answer is what its script gives.
+    async fn file(
+        &self,
+        caller: &Caller,
+        script: Script,
+        live: &Live,
+    ) -> Result<Outcome, CallError> {
+        let program = Program::Tool(script);
+        let work = Work { program, apis: None, timeout: None };
+        let report = self.run(caller, work, live).await?;
+        if let Some(why) = report.failure() {
+            return Ok(Outcome { text: why, structured: None, is_error: true });
+        }
+        let value = report.result().clone();
+        let text = match &value {
+            Value::String(text) => text.clone(),
+            Value::Object(map) if map.get("content").is_some_and(Value::is_string) => {
+                map.get("content").and_then(Value::as_str).unwrap_or_default().to_owned()
+            }
+            other => serde_json::to_string_pretty(other).unwrap_or_default(),
+        };
+        Ok(Outcome { text, structured: None, is_error: false })
     }
 
     async fn run(&self, caller: &Caller, work: Work, live: &Live) -> Result<Report, CallError> {

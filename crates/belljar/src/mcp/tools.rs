@@ -74,6 +74,46 @@ pub(super) fn all(workshop: &Workshop) -> Vec<ToolSpec> {
             &["command"],
             RUNS,
         ),
+        tool(
+            "read_file",
+            "Read a text file of the workspace.",
+            json!({"path": path(), "offset": count("The first line, from 1"), "limit": count("How many lines")}),
+            &["path"],
+            READS,
+        ),
+        tool(
+            "write_file",
+            "Write a file of the workspace, with the directories above it.",
+            json!({"path": path(), "content": text("All of it")}),
+            &["path", "content"],
+            CHANGES,
+        ),
+        tool(
+            "edit_file",
+            "Change a file of the workspace by search and replace. Each `search` must occur exactly once; either all are done or none.",
+            json!({"path": path(), "edits": edits()}),
+            &["path", "edits"],
+            CHANGES,
+        ),
+        tool(
+            "glob",
+            "List files of the workspace whose path matches a pattern such as `src/**/*.ts`.",
+            json!({"pattern": text("The pattern"), "path": text("Where to begin"), "limit": count("How many at the most")}),
+            &["pattern"],
+            READS,
+        ),
+        tool(
+            "grep",
+            "Search files of the workspace for a regular expression.",
+            json!({
+                "pattern": text("A regular expression of JavaScript"),
+                "path": text("Where to begin"),
+                "glob": text("Only files whose path matches"),
+                "limit": count("How many lines at the most"),
+            }),
+            &["pattern"],
+            READS,
+        ),
     ]
 }
 
@@ -200,6 +240,10 @@ fn count(description: &str) -> Value {
 
 fn any(description: &str) -> Value {
     json!({"description": description})
+}
+
+fn path() -> Value {
+    text("Relative to /workspace, or absolute")
 }
 
 fn timeout() -> Value {

@@ -26,7 +26,7 @@ pub(crate) enum Program {
     /// As a model wrote it.
     Code { code: String, language: Language, input: Option<String> },
     /// A small script of our own, for a tool that works on files.
-    Tool { name: &'static str, script: Script },
+    Tool(Script),
     /// A command line.
     Command { argv: Vec<String>, stdin: Option<String> },
 }
@@ -66,8 +66,8 @@ impl Workshop {
                 };
                 (job, command)
             }
-            Program::Tool { name, script } => {
-                let command = vec![name.to_owned(), script.input.clone().unwrap_or_default()];
+            Program::Tool(script) => {
+                let command = vec![script.file.clone(), script.input.clone().unwrap_or_default()];
                 (Job::Script(Script { memory, ..script }), command)
             }
             Program::Command { argv, stdin } => {
