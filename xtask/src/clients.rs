@@ -21,6 +21,9 @@ const AGENTS: [&str; 2] = ["@anthropic-ai/claude-code@2.1.325", "@openai/codex@0
 /// Into `servers/`: an MCP server that is not ours.
 const SERVERS: [&str; 1] = ["@modelcontextprotocol/server-everything@2026.8.31"];
 
+/// Into `typescript/`: what types mean is its word.
+const TYPESCRIPT: [&str; 1] = ["typescript@6.0.3"];
+
 /// Into `python/`, for the Python of the system, which is the one that a box sees.
 const PYPI: [&str; 4] =
     ["aiohttp==3.14.5", "httpx[http2]==0.28.1", "requests==2.34.2", "uv==0.13.7"];
@@ -44,7 +47,13 @@ pub(crate) fn install() -> Result<()> {
     if which(NPM_ITSELF.program).is_none() {
         packages::install(&[NPM_ITSELF])?;
     }
-    for (name, packages) in [("npm", &NPM[..]), ("agents", &AGENTS), ("servers", &SERVERS)] {
+    let by_npm = [
+        ("npm", &NPM[..]),
+        ("agents", &AGENTS),
+        ("servers", &SERVERS),
+        ("typescript", &TYPESCRIPT),
+    ];
+    for (name, packages) in by_npm {
         once(&dir, name, &packages.join(" "), |to| npm(to, packages))?;
     }
     once(&dir, "python", &PYPI.join(" "), |to| pip(to, &PYPI))?;

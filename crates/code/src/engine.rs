@@ -6,11 +6,20 @@
 pub mod alive;
 pub mod bridge;
 pub mod http;
+pub mod strip;
 pub mod web;
 
+mod builtin;
+mod calls;
 mod context;
+mod files;
+mod glob;
 mod host;
+mod modules;
+mod natives;
+mod program;
 mod run;
+mod streams;
 mod timers;
 mod trouble;
 
@@ -18,7 +27,7 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
-use crate::wire::{self, Done, Job, Said};
+use crate::wire::{self, Bridge, Done, Job, Said};
 
 use self::context::Engine;
 use self::host::Host;
@@ -27,26 +36,43 @@ use self::host::Host;
 const DOOR: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 /// What a worker does from its start to its end.
-pub fn work() -> io::Result<()> {
+pub fn work(env: Vec<(String, String)>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let host = Rc::new(Host::default());
+        let host = Rc::new(Host::new(env));
         let engine = Engine::new(Rc::clone(&host)).await.map_err(io::Error::other)?;
         host.say(&Said::Ready)?;
-        match wire::read::<Job>(&mut io::stdin().lock()).map_err(io::Error::other)? {
-            None => Ok(()),
+        // Not within the match, which would keep the input to itself.
+        let job = wire::read::<Job>(&mut io::stdin().lock()).map_err(io::Error::other)?;
+        match job {
+            None => quit(0),
             Some(Job::Script(script)) => {
                 let done = run::script(&engine, script).await;
                 leave(&host, done)
             }
-            Some(Job::Program(_) | Job::Bridge(_)) => Err(io::ErrorKind::Unsupported.into()),
+            Some(Job::Program(program)) => {
+                let (code, message) = program::become_it(&program);
+                writeln!(io::stderr(), "{message}")?;
+                quit(code)
+            }
+            Some(Job::Bridge(server)) => quit(if pass(&server).await.is_ok() { 0 } else { 70 }),
         }
     })
 }
 
-/// Says how it ended and is gone, without a walk through a heap that nobody needs any more.
-#[expect(clippy::exit, reason = "the process has one job, and its memory goes with it")]
+async fn pass(server: &Bridge) -> io::Result<()> {
+    let input = tokio::io::BufReader::new(streams::Input::start()?);
+    bridge::run(DOOR, server, input, streams::Output).await
+}
+
+/// Says how it ended and is gone.
 fn leave(host: &Host, done: Done) -> ! {
     let told = host.say(&Said::Done(done)).and_then(|()| io::stdout().flush());
-    std::process::exit(if told.is_ok() { 0 } else { 70 })
+    quit(if told.is_ok() { 0 } else { 70 })
+}
+
+/// Is gone, without a walk through a heap that nobody needs any more.
+#[expect(clippy::exit, reason = "the process has one job, and its memory goes with it")]
+fn quit(code: i32) -> ! {
+    std::process::exit(code)
 }

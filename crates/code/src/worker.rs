@@ -8,12 +8,18 @@ use std::process::ExitCode;
 /// what is used costs memory.
 const STACK: usize = 256 << 20;
 
+#[expect(clippy::disallowed_methods, reason = "the environment is read here and passed in")]
 fn main() -> ExitCode {
-    let worker = std::thread::Builder::new().stack_size(STACK).spawn(belljar_code::engine::work);
-    let Ok(worker) = worker else { return ExitCode::from(70) };
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let env = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+    let work = move || belljar_code::engine::work(env);
+    let Ok(worker) = std::thread::Builder::new().stack_size(STACK).spawn(work) else {
+        return ExitCode::from(70);
+    };
+    // It ends the process itself, unless the other side is gone or speaks another language; and then
+    // there is nobody to tell.
     match worker.join() {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        // The other side is gone, or speaks another language: there is nobody to tell.
         Ok(Err(_)) | Err(_) => ExitCode::from(70),
     }
 }

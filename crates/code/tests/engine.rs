@@ -3,5 +3,13 @@
 mod engine {
     pub(crate) mod worker;
 
+    mod console;
+    mod errors;
+    mod files;
+    mod modules;
+    mod node;
+    mod others;
     mod results;
+    mod timers;
+    mod tools;
 }

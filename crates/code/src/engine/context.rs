@@ -1,17 +1,15 @@
 //! Makes the one context in which a program runs.
 
 use std::rc::Rc;
-use std::time::Duration;
 
-use rquickjs::{AsyncContext, AsyncRuntime, Ctx, Function, Object, Persistent, Result};
-
-use crate::wire::Stream;
+use rquickjs::{AsyncContext, AsyncRuntime, Ctx, Object, Persistent, Result};
 
 use super::host::Host;
-use super::{DOOR, web};
+use super::modules::Modules;
+use super::{DOOR, builtin, natives, web};
 
-/// Of the stack of the thread; the rest is for what the engine calls.
-const STACK: usize = 64 << 20;
+/// Of the stack of the thread; the rest is for what the engine calls. More than this is taken for none.
+const STACK: usize = 16 << 20;
 
 pub(super) struct Engine {
     pub(super) runtime: AsyncRuntime,
@@ -25,6 +23,8 @@ impl Engine {
     pub(super) async fn new(host: Rc<Host>) -> Result<Self> {
         let runtime = AsyncRuntime::new()?;
         runtime.set_max_stack_size(STACK).await;
+        let modules = Modules(Rc::clone(&host));
+        runtime.set_loader(modules.clone(), modules).await;
         let shared = Rc::clone(&host);
         runtime
             .set_host_promise_rejection_tracker(Some(Box::new(
@@ -42,35 +42,14 @@ impl Engine {
         let context = AsyncContext::full(&runtime).await?;
         let shared = Rc::clone(&host);
         let prelude = context.with(|ctx| set_up(&ctx, &shared)).await?;
+        *host.prelude.borrow_mut() = Some(prelude.clone());
         Ok(Self { runtime, context, host, prelude })
     }
 }
 
 fn set_up(ctx: &Ctx<'_>, host: &Rc<Host>) -> Result<Persistent<Object<'static>>> {
     web::install(ctx, &web::Options { door: DOOR, alive: host.alive.clone() })?;
-    let make: Function<'_> = ctx.eval(include_str!("js/prelude.js"))?;
-    let prelude: Object<'_> = make.call((natives(ctx, host)?,))?;
+    let make = builtin::evaluate(ctx, "internal:prelude", include_str!("js/prelude.js"))?;
+    let prelude: Object<'_> = make.call((natives::natives(ctx, host)?,))?;
     Ok(Persistent::save(ctx, prelude))
-}
-
-fn natives<'js>(ctx: &Ctx<'js>, host: &Rc<Host>) -> Result<Object<'js>> {
-    let natives = web::native(ctx)?;
-    let shared = Rc::clone(host);
-    let write = move |error: bool, text: String| {
-        let stream = if error { Stream::Stderr } else { Stream::Stdout };
-        // Who does not listen is told nothing.
-        drop(shared.output(stream, &text));
-    };
-    natives.set("write", Function::new(ctx.clone(), write)?)?;
-    let shared = Rc::clone(host);
-    let start = move |id: u32, delay: f64| {
-        // What is not a number, or too large for one, is no delay at all, as everywhere.
-        let delay = Duration::try_from_secs_f64(delay / 1000.0).unwrap_or_default();
-        shared.timers.borrow_mut().start(id, delay);
-    };
-    natives.set("startTimer", Function::new(ctx.clone(), start)?)?;
-    let shared = Rc::clone(host);
-    let stop = move |id: u32| shared.timers.borrow_mut().stop(id);
-    natives.set("stopTimer", Function::new(ctx.clone(), stop)?)?;
-    Ok(natives)
 }

@@ -1,26 +1,40 @@
-//! What the functions of the engine share: the way out, and what the program left behind in it.
+//! What the functions of the engine share: the way out, and what is known of the program.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
 
-use rquickjs::{Persistent, Value};
+use rquickjs::{Object, Persistent, Value};
 
 use crate::wire::{self, Said, Stream};
 
 use super::alive::Alive;
+use super::modules::Sources;
+use super::strip::Places;
 use super::timers::Timers;
 
 #[derive(Debug, Default)]
 pub(super) struct Host {
     pub(super) alive: Alive,
     pub(super) timers: RefCell<Timers>,
+    pub(super) sources: RefCell<Sources>,
+    /// Of every text of the program and of what it imports: the way back to its lines.
+    pub(super) places: RefCell<HashMap<String, Places>>,
     /// Promises that failed and that nobody has asked yet, and why.
     pub(super) rejected: RefCell<Vec<(Kept, Kept)>>,
+    /// What the prelude gives.
+    pub(super) prelude: RefCell<Option<Persistent<Object<'static>>>>,
+    /// Of the process, for `process.env`.
+    pub(super) env: Vec<(String, String)>,
 }
 
 pub(super) type Kept = Persistent<Value<'static>>;
 
 impl Host {
+    pub(super) fn new(env: Vec<(String, String)>) -> Self {
+        Self { env, ..Self::default() }
+    }
+
     pub(super) fn say(&self, said: &Said) -> io::Result<()> {
         wire::write(&mut io::stdout().lock(), said)
     }

@@ -1,18 +1,20 @@
 //! Timers of a program: when which number is due. What it means is known to the prelude.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     due: BTreeMap<(Instant, u64), u32>,
     keys: HashMap<u32, (Instant, u64)>,
+    /// Those that do not keep a program alive.
+    weak: HashSet<u32>,
     started: u64,
 }
 
 impl Timers {
     pub(super) fn start(&mut self, id: u32, delay: Duration) {
-        self.stop(id);
+        self.forget(id);
         self.started += 1;
         let now = Instant::now();
         let key = (now.checked_add(delay).unwrap_or(now), self.started);
@@ -21,9 +23,31 @@ impl Timers {
     }
 
     pub(super) fn stop(&mut self, id: u32) {
+        self.forget(id);
+        self.weak.remove(&id);
+    }
+
+    fn forget(&mut self, id: u32) {
         if let Some(key) = self.keys.remove(&id) {
             self.due.remove(&key);
         }
+    }
+
+    pub(super) fn refer(&mut self, id: u32, holds: bool) {
+        if holds {
+            self.weak.remove(&id);
+        } else {
+            self.weak.insert(id);
+        }
+    }
+
+    pub(super) fn refers(&self, id: u32) -> bool {
+        self.keys.contains_key(&id) && !self.weak.contains(&id)
+    }
+
+    /// Whether one is running that keeps the program alive.
+    pub(super) fn hold(&self) -> bool {
+        self.keys.keys().any(|id| !self.weak.contains(id))
     }
 
     pub(super) fn next(&self) -> Option<Instant> {
@@ -54,5 +78,15 @@ mod tests {
         let order: Vec<u32> = std::iter::from_fn(|| timers.take_due(late)).collect();
         assert_eq!(order, [4, 2, 1]);
         assert!(timers.next().is_none());
+    }
+
+    #[test]
+    fn a_timer_that_was_told_so_keeps_nobody_alive() {
+        let mut timers = Timers::default();
+        timers.start(1, Duration::from_secs(60));
+        assert!(timers.hold());
+        timers.refer(1, false);
+        assert!(!timers.hold());
+        assert!(timers.next().is_some());
     }
 }

@@ -109,6 +109,11 @@ impl Worker {
         wire::write(self.input.as_mut().unwrap(), message).unwrap();
     }
 
+    /// Says nothing more.
+    pub(crate) fn hang_up(&mut self) {
+        drop(self.input.take());
+    }
+
     pub(crate) fn next(&mut self) -> Option<Said> {
         wire::read(&mut self.output).unwrap()
     }

@@ -1,0 +1,222 @@
+//! Patterns of paths: `*`, `?`, `[…]`, `{a,b}` within a name, `**` over directories.
+
+use std::path::Path;
+
+/// No search gives more.
+const MOST: usize = 100_000;
+
+/// The paths below a directory that fit a pattern, in order, as the pattern spells them: from the
+/// directory on, or from the root when the pattern begins there.
+pub(super) fn find(from: &Path, pattern: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for pattern in alternatives(pattern) {
+        let (start, shown, rest) = match pattern.strip_prefix('/') {
+            Some(rest) => (Path::new("/"), "/", rest),
+            None => (from, "", pattern.as_str()),
+        };
+        let parts: Vec<&str> =
+            rest.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        descend(start, shown, &parts, &mut found);
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Whether a path fits a pattern.
+pub(super) fn matches(pattern: &str, path: &str) -> bool {
+    let path: Vec<&str> = path.split('/').collect();
+    alternatives(pattern).iter().any(|pattern| {
+        let parts: Vec<&str> = pattern.split('/').collect();
+        fits(&parts, &path)
+    })
+}
+
+fn fits(parts: &[&str], path: &[&str]) -> bool {
+    match (parts.split_first(), path.split_first()) {
+        (None, None) => true,
+        (Some((&"**", rest)), _) => {
+            fits(rest, path) || path.split_first().is_some_and(|(_, below)| fits(parts, below))
+        }
+        (Some((part, rest)), Some((name, below))) => fits_name(part, name) && fits(rest, below),
+        _ => false,
+    }
+}
+
+fn descend(at: &Path, shown: &str, parts: &[&str], found: &mut Vec<String>) {
+    let Some((&part, rest)) = parts.split_first() else { return };
+    if found.len() >= MOST {
+        return;
+    }
+    if part == "**" && !rest.is_empty() {
+        descend(at, shown, rest, found);
+    }
+    if part == ".." {
+        descend(&at.join(".."), &format!("{shown}../"), rest, found);
+        return;
+    }
+    let Ok(entries) = std::fs::read_dir(at) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let fits = part == "**" || fits_name(part, &name);
+        // What begins with a dot is only found by name.
+        if !fits || (name.starts_with('.') && !part.starts_with('.')) || found.len() >= MOST {
+            continue;
+        }
+        let path = format!("{shown}{name}");
+        let kind = entry.file_type();
+        // Links are found, but nobody goes round in circles.
+        let is_dir = kind.as_ref().is_ok_and(std::fs::FileType::is_dir)
+            || (part != "**" && !rest.is_empty() && entry.path().is_dir());
+        if rest.is_empty() && (part != "**" || !is_dir) {
+            found.push(path.clone());
+        }
+        if is_dir {
+            let below = if part == "**" { parts } else { rest };
+            descend(&entry.path(), &format!("{path}/"), below, found);
+        }
+    }
+}
+
+/// A name against a pattern without slashes and braces.
+fn fits_name(pattern: &str, name: &str) -> bool {
+    let pattern: Vec<char> = pattern.chars().collect();
+    let name: Vec<char> = name.chars().collect();
+    // The last star, and how far it has reached: enough, because an earlier one never helps.
+    let (mut p, mut n, mut star) = (0, 0, None);
+    while n < name.len() {
+        let step = match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, n));
+                p += 1;
+                continue;
+            }
+            Some('?') => Some(1),
+            Some('[') => in_class(pattern.get(p..).unwrap_or_default(), name.get(n).copied()),
+            letter => (letter == name.get(n)).then_some(1),
+        };
+        match (step, star) {
+            (Some(width), _) => {
+                p += width;
+                n += 1;
+            }
+            (None, Some((at, reached))) => {
+                star = Some((at, reached + 1));
+                p = at + 1;
+                n = reached + 1;
+            }
+            (None, None) => return false,
+        }
+    }
+    pattern.get(p..).unwrap_or_default().iter().all(|letter| *letter == '*')
+}
+
+/// How many letters of the pattern a class takes, when the letter is in it.
+fn in_class(pattern: &[char], letter: Option<char>) -> Option<usize> {
+    let letter = letter?;
+    let end = pattern.iter().skip(2).position(|c| *c == ']').map(|at| at + 2)?;
+    let inner = pattern.get(1..end)?;
+    let (not, inner) = match inner.split_first() {
+        Some(('!' | '^', rest)) => (true, rest),
+        _ => (false, inner),
+    };
+    let mut is_in = false;
+    let mut at = 0;
+    while let Some(&low) = inner.get(at) {
+        match (inner.get(at + 1), inner.get(at + 2)) {
+            (Some('-'), Some(&high)) => {
+                is_in |= (low..=high).contains(&letter);
+                at += 3;
+            }
+            _ => {
+                is_in |= low == letter;
+                at += 1;
+            }
+        }
+    }
+    (is_in != not).then_some(end + 1)
+}
+
+/// The patterns that braces stand for. Too many are none.
+fn alternatives(pattern: &str) -> Vec<String> {
+    const MANY: usize = 256;
+    let mut done = Vec::new();
+    let mut open = vec![pattern.to_owned()];
+    while let Some(pattern) = open.pop() {
+        if done.len() + open.len() > MANY {
+            return Vec::new();
+        }
+        match brace(&pattern) {
+            Some((before, inner, after)) => {
+                open.extend(inner.into_iter().map(|part| format!("{before}{part}{after}")));
+            }
+            None => done.push(pattern),
+        }
+    }
+    done
+}
+
+/// The first pair of braces with a comma in it: what is before, its parts, and what is behind.
+fn brace(pattern: &str) -> Option<(&str, Vec<&str>, &str)> {
+    let start = pattern.find('{')?;
+    let (mut depth, mut cut, mut parts) = (0, start + 1, Vec::new());
+    for (at, letter) in pattern.char_indices().skip_while(|(at, _)| *at < start) {
+        match letter {
+            '{' => depth += 1,
+            ',' if depth == 1 => {
+                parts.push(pattern.get(cut..at)?);
+                cut = at + 1;
+            }
+            '}' => {
+                depth -= 1;
+                if depth == 0 {
+                    parts.push(pattern.get(cut..at)?);
+                    return Some((pattern.get(..start)?, parts, pattern.get(at + 1..)?));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_what_they_say() {
+        for (pattern, path) in [
+            ("*.ts", "a.ts"),
+            ("src/**/*.ts", "src/a.ts"),
+            ("src/**/*.ts", "src/b/c/a.ts"),
+            ("**/x", "x"),
+            ("{a,b/{c,d}}.js", "b/d.js"),
+            ("[a-c]?[!x]", "bzy"),
+            ("a*b*c", "aXbYbZc"),
+            ("**", "a/b"),
+        ] {
+            assert!(matches(pattern, path), "{pattern} {path}");
+        }
+        for (pattern, path) in
+            [("*.ts", "a/b.ts"), ("*.ts", "a.tsx"), ("[!a]", "a"), ("a?", "a"), ("{a,b}", "c")]
+        {
+            assert!(!matches(pattern, path), "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn files_are_found_below_a_directory_and_links_lead_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("src/deep")).unwrap();
+        for name in ["a.ts", "src/b.ts", "src/deep/c.ts", "src/.hidden.ts"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink(dir.path(), at("src/loop")).unwrap();
+        assert_eq!(find(dir.path(), "**/*.ts"), ["a.ts", "src/b.ts", "src/deep/c.ts"]);
+        assert_eq!(find(dir.path(), "src/*.ts"), ["src/b.ts"]);
+        assert_eq!(find(dir.path(), "src/.*.ts"), ["src/.hidden.ts"]);
+        assert_eq!(find(dir.path(), "s*/d*/*"), ["src/deep/c.ts"]);
+    }
+}

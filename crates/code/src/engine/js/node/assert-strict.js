@@ -1,0 +1,1 @@
+(load) => load("node:assert").strict

@@ -1,0 +1,1 @@
+(load) => load("internal:files").promises

@@ -1,0 +1,1 @@
+(load) => ({ ...load("internal:timers").globals, promises: load("node:timers/promises") })

@@ -1,0 +1,61 @@
+// Timers. When one is due is known outside; what it does is known here.
+(load, native) => {
+  "use strict";
+  const running = new Map();
+  let last = 0;
+
+  // What Node gives: an object that is also a number.
+  class Timeout {
+    #id;
+    constructor(id) { this.#id = id; }
+    ref() { native.refTimer(this.#id, true); return this; }
+    unref() { native.refTimer(this.#id, false); return this; }
+    hasRef() { return native.hasRefTimer(this.#id); }
+    refresh() {
+      const timer = running.get(this.#id);
+      if (timer) native.startTimer(this.#id, timer.delay);
+      return this;
+    }
+    close() { stop(this); return this; }
+    [Symbol.toPrimitive]() { return this.#id; }
+    [Symbol.dispose ?? Symbol.for("dispose")]() { stop(this); }
+  }
+
+  const start = (repeat, name) => {
+    const begin = (callback, delay = 0, ...args) => {
+      if (typeof callback !== "function") throw new TypeError(`${name} needs a function, not ${typeof callback}`);
+      const id = ++last;
+      const wait = Math.min(Math.max(Number(delay) || 0, repeat ? 1 : 0), 2 ** 31 - 1);
+      running.set(id, { callback, args, delay: wait, repeat });
+      native.startTimer(id, wait);
+      return new Timeout(id);
+    };
+    Object.defineProperty(begin, "name", { value: name });
+    return begin;
+  };
+  const stop = (timer) => {
+    if (timer === undefined || timer === null) return;
+    const id = Number(timer);
+    if (running.delete(id)) native.stopTimer(id);
+  };
+  const setTimeout = start(false, "setTimeout");
+  const later = (callback, ...args) => setTimeout(callback, 0, ...args);
+
+  return {
+    globals: {
+      setTimeout,
+      setInterval: start(true, "setInterval"),
+      setImmediate: function setImmediate(callback, ...args) { return later(callback, ...args); },
+      clearTimeout: function clearTimeout(timer) { stop(timer); },
+      clearInterval: function clearInterval(timer) { stop(timer); },
+      clearImmediate: function clearImmediate(timer) { stop(timer); },
+    },
+    fire(id) {
+      const timer = running.get(id);
+      if (!timer) return;
+      if (timer.repeat) native.startTimer(id, timer.delay);
+      else running.delete(id);
+      timer.callback.apply(undefined, timer.args);
+    },
+  };
+}
