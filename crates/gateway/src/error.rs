@@ -15,6 +15,10 @@ pub enum ServeError {
     Listen(#[source] std::io::Error),
     #[error("a server over HTTP needs a token at least")]
     NoToken,
+    #[error(
+        "{0} is reached from other machines, so tokens would cross the network in clear: give a certificate and its key, or listen on 127.0.0.1"
+    )]
+    InClear(std::net::SocketAddr),
     #[error("`{0}` is no name of a host")]
     BadHost(String),
     #[error("`{0}` is no origin, which is a scheme, a host and perhaps a port")]

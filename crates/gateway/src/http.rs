@@ -1,5 +1,6 @@
 //! Many clients over HTTP: who may connect, how many, and for how long.
 //!
+//! A server that other machines reach speaks TLS or does not start, since its callers send tokens.
 //! HTTP/1.1 only, which every client speaks: nothing of HTTP/2 can then be held against us. One permit for
 //! each connection is taken before it is accepted, so that a flood waits in the kernel and not here.
 
@@ -107,6 +108,10 @@ pub async fn http<S: Service>(
 ) -> Result<(), ServeError> {
     let gate = Arc::new(Gate::new(&service, &options, &stop)?);
     let tls = options.tls.as_ref().map(TlsFiles::acceptor).transpose()?;
+    let address = listener.local_addr().map_err(ServeError::Listen)?;
+    if tls.is_none() && !address.ip().to_canonical().is_loopback() {
+        return Err(ServeError::InClear(address));
+    }
     listener.set_nonblocking(true).map_err(ServeError::Listen)?;
     let listener = TcpListener::from_std(listener).map_err(ServeError::Listen)?;
     let server = Server { gate: Arc::clone(&gate), tls, limits: options.limits, stop };

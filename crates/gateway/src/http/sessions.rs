@@ -39,6 +39,8 @@ struct Table {
     seats: HashMap<SessionId, Arc<Seat>>,
     /// Sessions that are being made and not among the seats yet.
     starting: usize,
+    /// Sessions whose first answer is not there yet, which must not grow idle before it is.
+    opening: HashMap<SessionId, Busy>,
     stateless: Option<Arc<Seat>>,
 }
 
@@ -168,7 +170,10 @@ impl<S: Service> SessionManager for Sessions<S> {
         let RestoreOutcome::Restored(transport) = restored else {
             return Err(SessionsError::Taken);
         };
-        self.table().seats.insert(Arc::clone(&id), seat);
+        let mut table = self.table();
+        table.opening.insert(Arc::clone(&id), seat.busy());
+        table.seats.insert(Arc::clone(&id), seat);
+        drop(table);
         Ok((id, transport))
     }
 
@@ -177,7 +182,10 @@ impl<S: Service> SessionManager for Sessions<S> {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<ServerJsonRpcMessage, SessionsError> {
-        Ok(self.sdk.initialize_session(id, message).await?)
+        let busy = self.table().opening.remove(id);
+        let answer = self.sdk.initialize_session(id, message).await;
+        drop(busy);
+        Ok(answer?)
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, SessionsError> {

@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use belljar_gateway::{HttpOptions, Tokens};
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
 
 use crate::client::{Answer, Ask, Web, call, initialize, request};
+use crate::http::certificate;
 
 /// The request that works, and works again after every attack.
 async fn control(web: &Web) {
@@ -249,6 +252,25 @@ async fn f08_another_token_cannot_cancel_a_call_by_its_number() {
 }
 
 #[tokio::test]
+async fn f17_a_server_that_other_machines_reach_speaks_tls_or_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = async |address: &str, tls: bool| {
+        let token = belljar_gateway::Token::generate().unwrap();
+        let mut options = HttpOptions::new(Tokens::new([&token]));
+        options.tls = tls.then(|| certificate(dir.path()).1);
+        let listener = std::net::TcpListener::bind(address).unwrap();
+        // Told to stop before it begins: only whether it begins is asked here.
+        let stop = CancellationToken::new();
+        stop.cancel();
+        belljar_gateway::http(crate::server::Demo::new().0, listener, options, stop).await
+    };
+    let refused = serve("0.0.0.0:0", false).await.unwrap_err();
+    assert!(refused.to_string().contains("in clear"), "{refused}");
+    serve("0.0.0.0:0", true).await.unwrap();
+    serve("127.0.0.1:0", false).await.unwrap();
+}
+
+#[tokio::test]
 async fn f17_an_id_that_a_client_chose_is_never_a_session() {
     let web = Web::start().await;
     let chosen = "00000000000000000000000000000000";
@@ -296,6 +318,9 @@ async fn f14_bodies_that_are_too_large_too_deep_or_no_json_are_refused() {
         let answer = post(body.into_bytes()).send().await;
         assert_eq!((answer.status, answer.rpc()["error"]["code"].clone()), (400, json!(-32700)));
     }
+    // What is packed is not unpacked, whatever it would grow to.
+    let mut packed = post(b"\x1f\x8b\x08\x00\x00\x00\x00\x00".to_vec());
+    assert_eq!(packed.set("Content-Encoding", "gzip").send().await.status, 400);
     let batch = format!("[{},{}]", call(1, "whoami"), call(2, "whoami"));
     let answer = post(batch.into_bytes()).send().await;
     assert_eq!((answer.status, answer.rpc()["error"]["code"].clone()), (400, json!(-32600)));
@@ -304,7 +329,7 @@ async fn f14_bodies_that_are_too_large_too_deep_or_no_json_are_refused() {
 
 #[tokio::test]
 async fn f14_whoever_sends_slowly_is_not_waited_for() {
-    let soon = Duration::from_millis(50);
+    let soon = Duration::from_millis(200);
     let web = Web::with(|options| {
         options.limits.read = soon;
         options.limits.head = soon;

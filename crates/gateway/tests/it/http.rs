@@ -1,9 +1,10 @@
 //! Clients as they are in the field, over HTTP.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use base64::Engine as _;
-use belljar_gateway::TlsFiles;
+use belljar_gateway::{Limits, TlsFiles};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -199,7 +200,7 @@ async fn progress_is_told_to_those_who_asked_and_only_upwards() {
 }
 
 #[tokio::test]
-async fn a_session_that_nothing_is_heard_of_ends_and_one_with_an_open_stream_does_not() {
+async fn a_session_that_nothing_is_heard_of_ends_and_one_that_is_busy_does_not() {
     let mut web = Web::with(|options| options.limits.idle = std::time::Duration::ZERO).await;
     let session = web.session(&web.tokens[0]).await;
     while web.events.recv().await.unwrap() != format!("closed {session}") {}
@@ -215,6 +216,15 @@ async fn a_session_that_nothing_is_heard_of_ends_and_one_with_an_open_stream_doe
     while !web.events.recv().await.unwrap().ends_with("wait") {}
     web.demo.open.send_replace(true);
     assert_eq!(Answer::whole(long).await.text(), "waited");
+}
+
+#[test]
+fn the_limits_are_what_the_documentation_promises() {
+    let limits = Limits::default();
+    assert_eq!((limits.connections, limits.sessions), (256, 32));
+    assert_eq!((limits.calls, limits.streams, limits.body), (32, 4, 4 << 20));
+    assert_eq!((limits.head.as_secs(), limits.read.as_secs()), (30, 30));
+    assert_eq!(limits.idle.as_secs(), 30 * 60);
 }
 
 #[tokio::test]
@@ -254,6 +264,14 @@ async fn clients_that_say_little_about_what_they_read_are_served() {
     assert_eq!(picky.send().await.status, 406);
 }
 
+pub(crate) fn certificate(dir: &Path) -> (rcgen::CertifiedKey<rcgen::KeyPair>, TlsFiles) {
+    let (certificate, key) = (dir.join("cert.pem"), dir.join("key.pem"));
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(&certificate, pem("CERTIFICATE", made.cert.der())).unwrap();
+    std::fs::write(&key, pem("PRIVATE KEY", &made.signing_key.serialize_der())).unwrap();
+    (made, TlsFiles { certificate, key })
+}
+
 fn pem(label: &str, der: &[u8]) -> String {
     let text = base64::engine::general_purpose::STANDARD.encode(der);
     format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
@@ -262,11 +280,8 @@ fn pem(label: &str, der: &[u8]) -> String {
 #[tokio::test]
 async fn a_certificate_and_a_key_make_it_tls() {
     let dir = tempfile::tempdir().unwrap();
-    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    std::fs::write(&certificate, pem("CERTIFICATE", made.cert.der())).unwrap();
-    std::fs::write(&key, pem("PRIVATE KEY", &made.signing_key.serialize_der())).unwrap();
-    let web = Web::with(|options| options.tls = Some(TlsFiles { certificate, key })).await;
+    let (made, files) = certificate(dir.path());
+    let web = Web::with(|options| options.tls = Some(files)).await;
 
     let mut roots = rustls::RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
