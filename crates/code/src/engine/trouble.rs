@@ -6,13 +6,16 @@ use crate::wire::Trouble;
 
 use super::host::Host;
 
+/// Of a message, and of a stack.
+const LONGEST: usize = 64 << 10;
+
 /// Causes of causes that are told.
 const DEEPEST: usize = 5;
 
 /// A thrown value, whatever it is.
 pub(super) fn of<'js>(ctx: &Ctx<'js>, value: &Value<'js>, memory: u64) -> Trouble {
     let Some(error) = value.as_object().filter(|object| object.is_error()) else {
-        return thrown(ctx, value);
+        return thrown(ctx, value, memory);
     };
     let name = text(error, "name").unwrap_or_else(|| "Error".to_owned());
     let message = text(error, "message").unwrap_or_default();
@@ -30,7 +33,7 @@ pub(super) fn of<'js>(ctx: &Ctx<'js>, value: &Value<'js>, memory: u64) -> Troubl
         };
         let said = match inner.as_object().filter(|object| object.is_error()) {
             Some(error) => headline(error),
-            None => thrown(ctx, &inner).message,
+            None => shown(ctx, &inner),
         };
         whole.push_str(&format!(" (cause: {said})"));
         if let Some(error) = inner.as_object() {
@@ -39,13 +42,17 @@ pub(super) fn of<'js>(ctx: &Ctx<'js>, value: &Value<'js>, memory: u64) -> Troubl
             cause = error.get::<_, Option<Value<'js>>>("cause").ok().flatten();
         }
     }
-    Trouble {
-        name,
-        message: whole,
-        stack: (!frames.is_empty()).then(|| frames.join("\n")),
-        line,
-        column,
+    let stack = (!frames.is_empty()).then(|| cut(frames.join("\n")));
+    Trouble { name: cut(name), message: cut(whole), stack, line, column }
+}
+
+/// Not so long that it fits no frame.
+fn cut(mut text: String) -> String {
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        text.push('…');
     }
+    text
 }
 
 fn headline(error: &Object<'_>) -> String {
@@ -57,14 +64,29 @@ fn headline(error: &Object<'_>) -> String {
 }
 
 /// Something that is no error.
-fn thrown<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> Trouble {
+fn thrown<'js>(ctx: &Ctx<'js>, value: &Value<'js>, memory: u64) -> Trouble {
+    // Without memory there is no error to throw, and the engine throws nothing.
+    if value.is_null() && peak().is_some_and(|peak| peak > memory / 4 * 3) {
+        return out_of_memory(memory);
+    }
+    plain("Error", &format!("{} was thrown", shown(ctx, value)))
+}
+
+/// The most that the process ever had in memory, in bytes.
+fn peak() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_ascii_whitespace().next()?.parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
+}
+
+fn shown<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
     let json =
         || ctx.json_stringify(value.clone()).ok().flatten().and_then(|json| json.to_string().ok());
     let shown = if value.is_object() && !value.is_function() { json() } else { None };
     let shown = shown.or_else(|| value.get::<Coerced<String>>().ok().map(|text| text.0));
     // What could not be shown left another error behind.
     drop(ctx.catch());
-    plain("Error", &format!("{} was thrown", shown.unwrap_or_else(|| "something".to_owned())))
+    shown.unwrap_or_else(|| "something".to_owned())
 }
 
 fn out_of_memory(memory: u64) -> Trouble {
@@ -128,7 +150,7 @@ pub(super) fn place_of(file: &str, trouble: &Trouble) -> String {
 pub(super) fn plain(name: &str, message: &str) -> Trouble {
     Trouble {
         name: name.to_owned(),
-        message: message.to_owned(),
+        message: cut(message.to_owned()),
         stack: None,
         line: None,
         column: None,

@@ -64,7 +64,24 @@ fn whatever_is_thrown_is_told() {
 }
 
 #[test]
+fn an_error_of_a_class_of_its_own_points_at_where_it_was_made() {
+    let heard = run(
+        "class Own extends TypeError {\n  constructor(m: string) {\n    super(m)\n  }\n}\nclass More extends Own {}\nfunction f() {\n  throw new More('x')\n}\nf()",
+    );
+    assert_eq!(heard.trouble().line, Some(8), "{heard:?}");
+}
+
+#[test]
+fn an_error_that_is_longer_than_any_frame_is_cut() {
+    let heard = run("throw new Error('m'.repeat(40 << 20))");
+    assert!(heard.trouble().message.len() < 70_000);
+    assert!(run("throw 'm'.repeat(40 << 20)").trouble().message.len() < 70_000);
+}
+
+#[test]
 fn causes_are_told_too() {
+    let heard = run("throw new Error('outer', { cause: { code: 1 } })");
+    assert_eq!(heard.trouble().message, r#"outer (cause: {"code":1})"#);
     let heard = run("try { JSON.parse('{') } catch (e) { throw new Error('outer', { cause: e }) }");
     assert!(heard.trouble().message.starts_with("outer (cause: SyntaxError"), "{heard:?}");
     assert!(heard.trouble().stack.as_deref().unwrap().contains("[cause]"));
@@ -74,12 +91,15 @@ fn causes_are_told_too() {
 fn a_program_that_takes_too_much_memory_is_told_so() {
     let mut job =
         script("const all = []; for (;;) all.push(new Array(1000).fill('x' + all.length))");
-    job.memory = 16 << 20;
+    job.memory = 64 << 20;
     let heard = hear(job);
     assert!(
-        heard.trouble().message.contains("out of memory: the program may use 16 MiB"),
+        heard.trouble().message.contains("out of memory: the program may use 64 MiB"),
         "{heard:?}"
     );
+    let mut job = script("const a = []; for (;;) a.push({ a: [1, 2, 3] })");
+    job.memory = 64 << 20;
+    assert!(hear(job).trouble().message.contains("out of memory"));
 }
 
 #[test]

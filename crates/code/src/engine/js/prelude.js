@@ -33,13 +33,24 @@
 
   // The engine's own stack has frames only, of its own text. Programs read the message there too, and
   // the lines that they wrote.
+  // Without the constructors of the error's own class: it was made where they were called.
+  const below = (error, stack) => {
+    const makers = [];
+    for (let make = error.constructor; typeof make === "function" && make !== Error; make = Object.getPrototypeOf(make)) {
+      if (make.name) makers.push(`    at ${make.name} (`);
+    }
+    const frames = stack.split("\n");
+    const at = frames.findIndex((frame) => !makers.some((maker) => frame.startsWith(maker)));
+    if (at > 0 && frames[at]) frames.splice(0, at);
+    return frames.join("\n");
+  };
   const raw = Object.getOwnPropertyDescriptor(Error.prototype, "stack");
   Object.defineProperty(Error.prototype, "stack", {
     ...raw,
     get() {
       const stack = raw.get.call(this);
       if (typeof stack !== "string" || (stack !== "" && !stack.startsWith("    at "))) return stack;
-      return `${Error.prototype.toString.call(this)}\n${native.stack(stack)}`.trimEnd();
+      return `${Error.prototype.toString.call(this)}\n${below(this, native.stack(stack))}`.trimEnd();
     },
   });
 

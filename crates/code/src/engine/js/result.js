@@ -2,6 +2,13 @@
 (load, native) => {
   "use strict";
   const DEEPEST = 400;
+  // In characters; what is larger fits into no frame.
+  const LARGEST = 31 << 20;
+  let size = 0;
+  const grown = (by) => {
+    size += by;
+    if (size > LARGEST) throw new RangeError(`the result is larger than ${LARGEST} characters of JSON: write it to a file in /workspace`);
+  };
   const bytes = (view) => ({ type: "bytes", base64: new Uint8Array(view.buffer, view.byteOffset, view.byteLength).toBase64() });
   const named = (value) => {
     const make = value.constructor;
@@ -10,8 +17,8 @@
 
   const plain = (value, above) => {
     switch (typeof value) {
-      case "string": return value.toWellFormed();
-      case "number": case "boolean": return value;
+      case "string": grown(value.length + 3); return value.isWellFormed() ? value : value.toWellFormed();
+      case "number": case "boolean": grown(2); return value;
       case "bigint": return String(value);
       case "object": break;
       default: return undefined;
@@ -19,13 +26,15 @@
     if (value === null) return null;
     if (above.includes(value)) return "[Circular]";
     if (above.length >= DEEPEST) return "[Deeper than can be shown]";
+    grown(2);
     above.push(value);
     try { return object(value, above); } finally { above.pop(); }
   };
 
   const list = (values, above) => {
-    const out = [];
-    for (const value of values) out.push(plain(value, above) ?? null);
+    const all = Array.isArray(values) ? values : [...values];
+    const out = new Array(all.length);
+    for (let at = 0; at < all.length; at++) out[at] = plain(all[at], above) ?? null;
     return out;
   };
 
@@ -69,5 +78,8 @@
     return out;
   };
 
-  return (value) => JSON.stringify(plain(value, []));
+  return (value) => {
+    size = 0;
+    return JSON.stringify(plain(value, []));
+  };
 }
