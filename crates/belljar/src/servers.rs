@@ -6,6 +6,7 @@
 //! not come up, hangs or dies is told and hinders no other.
 
 mod declare;
+mod ear;
 mod launch;
 mod link;
 mod one;

@@ -21,6 +21,7 @@ use belljar_model::{
 };
 use belljar_workspace::{Caps, Layers, Places, UsageCap};
 use rustix::fs::{Mode as FileMode, OFlags};
+use rustix::process::Signal;
 
 use crate::broker::Account;
 use crate::cli::{Cli, RunArgs};
@@ -38,6 +39,9 @@ use crate::terminal::{self, Raw};
 pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     let began = Instant::now();
     refuse_unknown_option(args)?;
+    if args.of_server.is_some() {
+        end_with_parent()?;
+    }
     let state = State::open()?;
     let workspace = workspace(args, &state)?;
     let path = workspace.as_ref().map(|workspace| workspace.path.as_path());
@@ -332,6 +336,13 @@ fn template(
     refuse_own_program(&template, workspace)?;
     let outlet = Outlet::of(&template, &config, state)?;
     Ok((template, sources, outlet))
+}
+
+/// Whoever speaks to a server is all it is there for: one who is killed must not leave it behind, also
+/// if it does not care that nobody speaks to it any more.
+fn end_with_parent() -> Result<(), Failure> {
+    let set = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+    set.context("end with whoever started this").code(FAILED)
 }
 
 /// What another server is given beside its command.

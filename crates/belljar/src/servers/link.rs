@@ -4,17 +4,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::Child;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use belljar_code::pin::ToolDef;
 use belljar_model::display;
-use rmcp::handler::client::ClientHandler;
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ClientConfig, Implementation, PaginatedRequestParams,
-};
-use rmcp::service::{NotificationContext, RoleClient, RunningService, serve_client};
+use rmcp::model::{CallToolRequestParams, CallToolResponse, PaginatedRequestParams};
+use rmcp::service::{RoleClient, RunningService, serve_client};
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rustix::process::{Pid, Signal};
 use serde_json::{Map, Value};
@@ -23,6 +19,7 @@ use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::ear::{Caller, Heard, Stale};
 use super::launch::Launch;
 
 /// No message of a server is longer.
@@ -40,10 +37,10 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// A running server.
 #[derive(Debug)]
 pub(super) struct Link {
-    client: RunningService<RoleClient, Ear>,
+    client: RunningService<RoleClient, Caller>,
     process: Process,
     /// The server said that its tools are not what they were.
-    stale: Arc<AtomicBool>,
+    stale: Stale,
 }
 
 impl Link {
@@ -56,15 +53,15 @@ impl Link {
             return Err("it has no pipes".to_owned());
         };
         process.hear(OwnedFd::from(stderr)).map_err(|error| format!("hear it: {error}"))?;
-        let stale = Arc::new(AtomicBool::new(false));
-        let ear = Ear { stale: Arc::clone(&stale) };
+        let stale = Stale::default();
         let pipes = || -> io::Result<_> {
             let to = pipe::Sender::from_owned_fd(OwnedFd::from(stdin))?;
             let from = pipe::Receiver::from_owned_fd(OwnedFd::from(stdout))?;
-            Ok(AsyncRwTransport::new_client(from, to).with_max_line_length(MAX_MESSAGE))
+            let inner = AsyncRwTransport::new_client(from, to).with_max_line_length(MAX_MESSAGE);
+            Ok(Heard { inner, stale: stale.clone() })
         };
         let transport = pipes().map_err(|error| format!("speak to it: {error}"))?;
-        match serve_client(ear, transport).await {
+        match serve_client(Caller, transport).await {
             Ok(client) => Ok(Self { client, process, stale }),
             Err(error) => Err(process.last_words(&error.to_string()).await),
         }
@@ -76,13 +73,13 @@ impl Link {
 
     /// Whether the tools have to be listed anew before anything else.
     pub(super) fn is_stale(&self) -> bool {
-        self.stale.load(Ordering::Acquire)
+        self.stale.is_set()
     }
 
     /// All tools as the server tells of them.
     pub(super) async fn list(&self) -> Result<Vec<ToolDef>, String> {
         // Before asking: what changes from here on makes the answer stale again.
-        self.stale.store(false, Ordering::Release);
+        self.stale.clear();
         let mut tools = Vec::new();
         let mut cursor = None;
         for _ in 0..MAX_PAGES {
@@ -152,23 +149,6 @@ fn outcome(result: &Value) -> Result<Value, String> {
         0 => Ok(Value::Null),
         _ if texts.len() == blocks.len() => Ok(Value::String(texts.join("\n"))),
         _ => Ok(Value::Array(blocks.clone())),
-    }
-}
-
-/// Hears what a server says without being asked.
-#[derive(Clone, Debug)]
-pub(super) struct Ear {
-    stale: Arc<AtomicBool>,
-}
-
-impl ClientHandler for Ear {
-    fn get_info(&self) -> ClientConfig {
-        let version = env!("CARGO_PKG_VERSION");
-        ClientConfig::new(Default::default(), Implementation::new("belljar", version))
-    }
-
-    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.stale.store(true, Ordering::Release);
     }
 }
 

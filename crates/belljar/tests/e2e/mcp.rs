@@ -1,13 +1,17 @@
 //! `belljar mcp` before judges that we did not write: the suite of the protocol, its inspector and its
-//! client for Python, over standard streams and over HTTP.
+//! client for Python, over standard streams and over HTTP; agents that people have, their settings, and
+//! servers that are not ours.
 //!
 //! They lie in `clients/mcp` of the target directory (`xtask/src/clients.rs`); a missing one is a failure. A
 //! judge that tried nothing would find nothing, so what each of them tried is counted.
 
+mod agents;
 mod conformance;
 mod inspector;
+mod install;
 mod proxy;
 mod python;
+mod servers;
 
 use std::path::{Path, PathBuf};
 
@@ -63,4 +67,13 @@ fn judges() -> PathBuf {
 fn npm(name: &str) -> (PathBuf, PathBuf) {
     let modules = judges().join("npm/node_modules");
     (modules.join("node/bin/node"), modules.join(".bin").join(name))
+}
+
+/// Where `cargo xtask test` put what comes from npm.
+#[track_caller]
+fn installed(name: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a target directory");
+    let dir = target.join("clients").join(name);
+    assert!(dir.is_dir(), "no {}: `cargo xtask test` installs it", dir.display());
+    dir
 }

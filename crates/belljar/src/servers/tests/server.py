@@ -2,6 +2,7 @@
 import json
 import os
 import sys
+import time
 
 description = "Says it again."
 marks = sys.argv[1]
@@ -74,3 +75,5 @@ for line in sys.stdin:
         result = {}
     if result is not None:
         say({"id": message["id"], "result": result})
+while mode == "deaf":
+    time.sleep(1000)

@@ -1,0 +1,178 @@
+//! `belljar mcp install`: each client's settings get us, and nothing else changes.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use belljar_testkit::{Lab, Program, Terminal};
+use serde_json::{Value, json};
+
+use crate::lab;
+
+/// Installs into the settings of a client of this lab.
+fn install(lab: &Lab, args: &[&str]) -> Program {
+    lab.belljar(["mcp", "install"]).args(args)
+}
+
+fn program(lab: &Lab) -> String {
+    lab.belljar(["mcp", "install", "claude", "--print"])
+        .succeed()
+        .lines()
+        .find_map(|line| {
+            Some(line.trim().strip_prefix("\"command\": ")?.trim_end_matches(',').to_owned())
+        })
+        .map(|text| serde_json::from_str(&text).expect("a string"))
+        .expect("a command")
+}
+
+fn read(lab: &Lab, file: &str) -> Value {
+    let text = fs::read_to_string(lab.home().join(file)).expect("settings");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn each_client_gets_its_own_kind_of_entry() {
+    let lab = lab();
+    let own = program(&lab);
+    assert!(own.starts_with('/'), "{own}");
+    let env = json!({ "BELLJAR_HOME": lab.state() });
+    for client in ["claude", "codex", "gemini", "opencode"] {
+        install(&lab, &[client, "--yes"]).succeed();
+    }
+    install(&lab, &["vscode", "--yes"]).cwd(lab.workspace()).succeed();
+    let stdio = json!({ "type": "stdio", "command": own, "args": ["mcp"], "env": env });
+    assert_eq!(read(&lab, ".claude.json")["mcpServers"]["belljar"], stdio);
+    let gemini = json!({ "command": own, "args": ["mcp"], "env": env });
+    assert_eq!(read(&lab, ".gemini/settings.json")["mcpServers"]["belljar"], gemini);
+    let local =
+        json!({ "type": "local", "command": [own, "mcp"], "enabled": true, "environment": env });
+    assert_eq!(read(&lab, ".config/opencode/opencode.json")["mcp"]["belljar"], local);
+    let codex = fs::read_to_string(lab.home().join(".codex/config.toml")).unwrap();
+    assert!(codex.starts_with("[mcp_servers.belljar]\n"), "{codex}");
+    assert!(codex.contains("args = [\"mcp\"]\n") && codex.contains(&own), "{codex}");
+    let vscode = fs::read_to_string(lab.workspace().join(".vscode/mcp.json")).unwrap();
+    let vscode: Value = serde_json::from_str(&vscode).unwrap();
+    assert_eq!(vscode["servers"]["belljar"], stdio);
+}
+
+#[test]
+fn over_http_the_token_is_named_and_never_written() {
+    let lab = lab();
+    let url = "http://127.0.0.1:7070/mcp";
+    for (client, expect) in [
+        ("claude", "Bearer ${BELLJAR_TOKEN}"),
+        ("codex", "bearer_token_env_var = \"BELLJAR_TOKEN\""),
+        ("gemini", "\"httpUrl\": \"http://127.0.0.1:7070/mcp\""),
+        ("opencode", "Bearer {env:BELLJAR_TOKEN}"),
+        ("vscode", "${input:belljar-token}"),
+    ] {
+        let token = "token-that-is-nobodys-business";
+        let said = install(&lab, &[client, "--print", "--http", url])
+            .env("BELLJAR_TOKEN", token)
+            .succeed();
+        assert!(said.contains(expect) && said.contains(url), "{client}: {said}");
+        assert!(!said.contains(token), "{client}: {said}");
+    }
+    for url in ["127.0.0.1:7070", "file:///etc/passwd", "http://a b"] {
+        install(&lab, &["claude", "--print", "--http", url]).run().complains(2, "not a URL");
+    }
+}
+
+#[test]
+fn what_is_in_the_settings_already_stays_as_it_is() {
+    let lab = lab();
+    let file = lab.home().join(".claude.json");
+    let before = "{\n\t\"numStartups\": 1e2,\n\t\"mcpServers\": {\n\t\t\"other\": {\"command\":\"x\"}\n\t},\n\t\"last\": [1,\n2]\n}\n";
+    fs::write(&file, before).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let said = install(&lab, &["claude", "--yes"]).succeed();
+    assert!(
+        said.contains("+ \t\t\"belljar\": {") || said.contains("+ \\t\\t\"belljar\": {"),
+        "{said}"
+    );
+    let after = fs::read_to_string(&file).unwrap();
+    assert!(after.starts_with(&before[..before.find("\n\t},").unwrap()]), "{after}");
+    assert!(after.ends_with("\n\t},\n\t\"last\": [1,\n2]\n}\n"), "{after}");
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    let backup = lab.home().join(".claude.json.before-belljar");
+    assert_eq!(fs::read_to_string(&backup).unwrap(), before);
+    // Once more changes nothing, and neither does the backup.
+    install(&lab, &["claude"]).run().complains(0, "has it already");
+    assert_eq!(fs::read_to_string(&file).unwrap(), after);
+    let codex = lab.home().join(".codex/config.toml");
+    fs::create_dir_all(codex.parent().unwrap()).unwrap();
+    fs::write(&codex, "# mine\nmodel = 'x'\n[mcp_servers.other]\ncommand = 'y' # keep\n").unwrap();
+    install(&lab, &["codex", "--yes"]).succeed();
+    let text = fs::read_to_string(&codex).unwrap();
+    assert!(text.starts_with("# mine\nmodel = 'x'\n[mcp_servers.other]\ncommand = 'y' # keep\n\n[mcp_servers.belljar]\n"), "{text}");
+    install(&lab, &["codex"]).run().complains(0, "has it already");
+}
+
+#[test]
+fn nothing_is_written_without_a_yes_and_comments_are_not_lost() {
+    let lab = lab();
+    let file = lab.home().join(".gemini/settings.json");
+    install(&lab, &["gemini"]).run().complains(2, "nothing was written");
+    assert!(!file.exists());
+    install(&lab, &["gemini", "--print"]).succeed();
+    assert!(!file.exists());
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let text = "{\n  // mine\n  \"theme\": \"x\",\n}\n";
+    fs::write(&file, text).unwrap();
+    let ended = install(&lab, &["gemini", "--yes"]).run();
+    ended.complains(2, "not plain JSON");
+    assert!(ended.out().contains("\"belljar\""), "what belongs in is printed: {}", ended.out());
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    let script = r#""$BELLJAR" mcp install claude; echo "ended $?""#;
+    let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 200);
+    terminal.sees("write this? [y/N] ");
+    terminal.types("y\r");
+    terminal.sees("ended 0");
+    terminal.end();
+    assert!(lab.home().join(".claude.json").exists());
+}
+
+#[test]
+fn f15_paths_with_blanks_and_quotes_stay_one_word() {
+    let lab = lab();
+    let odd = lab.dir().join("it's \"odd\" $(touch x); dir");
+    fs::create_dir(&odd).unwrap();
+    let config = odd.join("belljar.toml");
+    fs::write(&config, "").unwrap();
+    let config = config.to_str().unwrap();
+    let args = ["mcp", "install", "--yes", "claude", "--", "--workspace", "a b; c"];
+    lab.belljar(["--config", config]).args(args).succeed();
+    let expect = json!(["--config", config, "mcp", "--workspace", "a b; c"]);
+    assert_eq!(read(&lab, ".claude.json")["mcpServers"]["belljar"]["args"], expect);
+    lab.belljar(["--config", config, "mcp", "install", "--yes", "codex"]).succeed();
+    let codex = fs::read_to_string(lab.home().join(".codex/config.toml")).unwrap();
+    let read = "import sys,tomllib,json; print(json.dumps(tomllib.load(sys.stdin.buffer)['mcp_servers']['belljar']['args']))";
+    let words = lab.program("/usr/bin/python3").args(["-c", read]).input(codex).succeed();
+    assert_eq!(serde_json::from_str::<Value>(&words).unwrap(), json!(["--config", config, "mcp"]));
+}
+
+#[test]
+fn f15_a_project_cannot_lead_the_settings_elsewhere() {
+    let lab = lab();
+    let elsewhere = lab.dir().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    symlink(&elsewhere, lab.workspace().join(".vscode")).unwrap();
+    let install = || install(&lab, &["vscode", "--yes"]).cwd(lab.workspace()).run();
+    install().complains(1, "is a link");
+    assert!(fs::read_dir(&elsewhere).unwrap().next().is_none());
+    fs::remove_file(lab.workspace().join(".vscode")).unwrap();
+    fs::create_dir(lab.workspace().join(".vscode")).unwrap();
+    let target = elsewhere.join("file");
+    fs::write(&target, "{}").unwrap();
+    symlink(&target, lab.workspace().join(".vscode/mcp.json")).unwrap();
+    assert_eq!(install().code(), 1);
+    assert_eq!(fs::read_to_string(&target).unwrap(), "{}");
+    fs::remove_file(lab.workspace().join(".vscode/mcp.json")).unwrap();
+    install().expect(0);
+    // In a home, where people keep their settings elsewhere themselves, a link stays one.
+    let own = elsewhere.join("claude.json");
+    fs::write(&own, "{}").unwrap();
+    symlink(&own, lab.home().join(".claude.json")).unwrap();
+    lab.belljar(["mcp", "install", "claude", "--yes"]).succeed();
+    assert!(fs::read_to_string(&own).unwrap().contains("belljar"));
+    assert!(lab.home().join(".claude.json").is_symlink());
+}
