@@ -6,6 +6,7 @@ mod web {
 
     mod bridge;
     mod fetch;
+    mod load;
     mod oracle;
     mod platform;
 }

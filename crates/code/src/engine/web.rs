@@ -48,6 +48,11 @@ pub fn install<'js>(ctx: &Ctx<'js>, options: &Options) -> Result<()> {
     prelude.call((natives, ctx.globals()))
 }
 
+/// Evaluates what programs use most, for a context that has nothing else to do yet.
+pub fn warm(ctx: &Ctx<'_>) -> Result<()> {
+    ctx.eval("void [fetch, URL, TextDecoder, AbortController, crypto]")
+}
+
 /// Functions for what else is written in JavaScript here: hashes, random bytes, encodings.
 pub fn native<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     let natives = Object::new(ctx.clone())?;

@@ -356,3 +356,56 @@ fn many_at_once_come_back_each_with_its_own() {
     ));
     assert_eq!(given, json!(true));
 }
+
+#[test]
+fn answers_that_nobody_reads_are_given_up() {
+    let wire = belljar_testkit::Wire::plain(|request| {
+        let is_last = request.starts_with(b"GET https://api.example.com:")
+            && request.windows(5).any(|it| it == b"/last");
+        let body = if is_last { "end" } else { &"x".repeat(100_000) };
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    });
+    let url = format!("https://api.example.com:{}", wire.address().port());
+    // More than the broker lets through at once.
+    let given = give(&format!(
+        "for (let i = 0; i < 700; i++) {{ const r = await fetch('{url}/' + i); if (!r.ok) return i; }} return await (await fetch('{url}/last')).text()"
+    ));
+    assert_eq!(given, json!("end"));
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(open < 200, "{open} descriptors");
+}
+
+#[test]
+fn nothing_is_sent_that_nobody_takes_and_nothing_read_that_nobody_wants() {
+    use std::io::{Read as _, Write as _};
+    let (_echo, elsewhere) = echo();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://api.example.com:{}", listener.local_addr().unwrap().port());
+    let server = std::thread::spawn(move || {
+        // Takes the head and no more, and answers.
+        let (mut first, _) = listener.accept().unwrap();
+        let mut head = [0; 64];
+        first.read_exact(&mut head).unwrap();
+        first.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+        // Sends as much as is taken.
+        let (mut second, _) = listener.accept().unwrap();
+        second.read_exact(&mut head).unwrap();
+        second.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        let mut sent = 0_usize;
+        while sent < 512 << 20 && second.write_all(&[b'x'; 65536]).is_ok() {
+            sent += 65536;
+        }
+        sent
+    });
+    let made = give(&format!(
+        "let made = 0; const body = new ReadableStream({{pull(c) {{ made++; c.enqueue(new Uint8Array(65536)) }}}}, {{highWaterMark: 0}}); \
+         const answer = await fetch('{url}/', {{method: 'POST', body}}); await answer.text(); \
+         const reader = (await fetch('{url}/')).body.getReader(); await reader.read(); \
+         for (let i = 0; i < 50; i++) await (await fetch('{elsewhere}/')).text(); \
+         await reader.cancel(); return made"
+    ));
+    let made = made.as_u64().unwrap();
+    assert!((1..2000).contains(&made), "{made} pieces were made");
+    let sent = server.join().unwrap();
+    assert!(sent < 64 << 20, "{sent} bytes were taken");
+}

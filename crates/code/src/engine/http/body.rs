@@ -2,6 +2,8 @@
 //! takes.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -17,9 +19,19 @@ pub enum Outgoing {
     None,
     Whole(Option<Bytes>),
     /// Comes from a [`Sender`].
-    Stream(mpsc::Receiver<Result<Bytes, Broken>>),
+    Stream(mpsc::Receiver<Result<Bytes, Broken>>, Sent),
     /// It was a stream, and is gone.
     Gone,
+}
+
+/// Whether a stream was sent to its end.
+#[derive(Debug, Clone, Default)]
+pub struct Sent(Arc<AtomicBool>);
+
+impl Sent {
+    pub(super) fn is_whole(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// The program broke its own body off.
@@ -33,7 +45,7 @@ pub type Sender = mpsc::Sender<Result<Bytes, Broken>>;
 /// A body that is written as it is taken: one piece waits at most.
 pub fn stream() -> (Sender, Outgoing) {
     let (sender, receiver) = mpsc::channel(1);
-    (sender, Outgoing::Stream(receiver))
+    (sender, Outgoing::Stream(receiver, Sent::default()))
 }
 
 impl Outgoing {
@@ -46,7 +58,7 @@ impl Outgoing {
         match self {
             Self::None => Self::None,
             Self::Whole(bytes) => Self::Whole(bytes.clone()),
-            Self::Stream(_) | Self::Gone => Self::Gone,
+            Self::Stream(..) | Self::Gone => Self::Gone,
         }
     }
 
@@ -55,7 +67,15 @@ impl Outgoing {
         match self {
             Self::None | Self::Gone => Some(0),
             Self::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Self::Stream(_) => None,
+            Self::Stream(..) => None,
+        }
+    }
+
+    /// None where it is sent at once.
+    pub(super) fn sent(&self) -> Option<Sent> {
+        match self {
+            Self::Stream(_, sent) => Some(sent.clone()),
+            Self::None | Self::Whole(_) | Self::Gone => None,
         }
     }
 }
@@ -71,8 +91,12 @@ impl Body for Outgoing {
         match &mut *self {
             Self::None | Self::Gone => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(Frame::data).map(Ok)),
-            Self::Stream(stream) => {
-                stream.poll_recv(context).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+            Self::Stream(stream, sent) => {
+                let piece = stream.poll_recv(context);
+                if matches!(piece, Poll::Ready(None)) {
+                    sent.0.store(true, Ordering::Relaxed);
+                }
+                piece.map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
         }
     }

@@ -13,10 +13,13 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use super::body::Sent;
 use super::{AskError, DOOR, Origin, Outgoing};
 
 /// Idle connections per origin; the broker has 512 for all that the box does.
 const IDLE: usize = 8;
+/// Turns of the runtime in which a kept connection must become ready.
+const TURNS: usize = 4;
 /// Head of an answer.
 const HEAD: usize = 256 * 1024;
 
@@ -50,12 +53,17 @@ impl Drop for Running {
 pub(super) struct Lease {
     connection: Connection,
     origin: Origin,
+    sent: Option<Sent>,
     idle: Weak<RefCell<Idle>>,
 }
 
 impl Lease {
-    /// Its answer was read to the end: somebody else can have it.
+    /// Its answer was read to the end: somebody else can have it, unless the request is still being
+    /// sent, which may never end.
     pub(super) fn give_back(self) {
+        if self.sent.is_some_and(|sent| !sent.is_whole()) {
+            return;
+        }
         let Some(idle) = self.idle.upgrade() else { return };
         let mut idle = idle.borrow_mut();
         let kept = idle.entry(self.origin).or_default();
@@ -78,12 +86,13 @@ impl Pool {
         make: impl Fn(Outgoing) -> Result<Request<Outgoing>, AskError>,
         body: Outgoing,
     ) -> Result<(Response<hyper::body::Incoming>, Lease), AskError> {
+        let sent = body.sent();
         let mut request = make(body)?;
         while let Some(mut connection) = self.take(origin).await {
             let again = request.body().again();
             let is_safe = request.method().is_idempotent() && !matches!(again, Outgoing::Gone);
             match connection.sender.try_send_request(request).await {
-                Ok(response) => return Ok((response, self.lease(connection, origin))),
+                Ok(response) => return Ok((response, self.lease(connection, origin, sent))),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => request = unsent,
                     None if is_safe => request = make(again)?,
@@ -94,15 +103,18 @@ impl Pool {
         let mut connection = self.connect(origin).await?;
         let response = connection.sender.send_request(request).await;
         let response = response.map_err(|source| broken(origin, source))?;
-        Ok((response, self.lease(connection, origin)))
+        Ok((response, self.lease(connection, origin, sent)))
     }
 
     /// A kept connection that is ready.
     async fn take(&self, origin: &Origin) -> Option<Connection> {
         loop {
-            let mut connection = self.idle.borrow_mut().get_mut(origin)?.pop()?;
-            if connection.sender.ready().await.is_ok() {
-                return Some(connection);
+            let connection = self.idle.borrow_mut().get_mut(origin)?.pop()?;
+            for _ in 0..TURNS {
+                if connection.sender.is_ready() {
+                    return Some(connection);
+                }
+                tokio::task::yield_now().await; // its task may have to see the end of the answer first
             }
         }
     }
@@ -124,8 +136,8 @@ impl Pool {
         Ok(Connection { sender, _task: Running(task.abort_handle()) })
     }
 
-    fn lease(&self, connection: Connection, origin: &Origin) -> Lease {
-        Lease { connection, origin: origin.clone(), idle: Rc::downgrade(&self.idle) }
+    fn lease(&self, connection: Connection, origin: &Origin, sent: Option<Sent>) -> Lease {
+        Lease { connection, origin: origin.clone(), sent, idle: Rc::downgrade(&self.idle) }
     }
 }
 
