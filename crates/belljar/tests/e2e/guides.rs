@@ -116,6 +116,13 @@ fn the_guide_of_secrets_does_what_it_says() {
 }
 
 #[test]
+fn the_guide_of_mcp_does_what_it_says() {
+    let lab = lab();
+    let count = execute(&lab, include_str!("../../../../docs/guide/mcp.md"));
+    assert!(count >= 4, "{count} blocks");
+}
+
+#[test]
 fn a_guide_that_is_wrong_is_found_out() {
     assert!(fits("a…c", "abc") && fits("…", "") && fits("a…b…", "a b c") && fits("a", "a"));
     assert!(!fits("a…c", "abcd") && !fits("a…b…d", "a d") && !fits("a", "ab"));

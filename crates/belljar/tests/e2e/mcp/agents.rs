@@ -10,7 +10,7 @@ use super::installed;
 use crate::lab;
 
 /// What the program computes nobody would guess.
-const CODE: &str = "const words = ['see', 'everything']; console.log('heard', words.length); export default { sum: 6 * 7, words: words.map((word) => word.toUpperCase()) };";
+const CODE: &str = "const words: string[] = ['see', 'everything']; console.log('heard', words.length); export default { sum: 6 * 7, words: words.map((word) => word.toUpperCase()) };";
 
 fn agent(lab: &Lab, name: &str) -> Program {
     lab.program(installed("agents").join("node_modules/.bin").join(name)).cwd(lab.workspace())

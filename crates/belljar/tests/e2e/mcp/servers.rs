@@ -1,8 +1,9 @@
 //! Servers that are not ours, each in a box of its own, and programs that call their tools.
 
-use belljar_testkit::{Lab, Mcp, descendants, eventually, is_alive, kill};
+use belljar_testkit::{Lab, Mcp, Program, descendants, eventually, is_alive, kill};
 use serde_json::{Value, json};
 
+use super::installed;
 use crate::lab;
 
 /// A server whose tools do what the test says.
@@ -20,6 +21,77 @@ fn odd_and(lab: &Lab, mode: &str) {
         "[template.odd]\nmounts = [\"{}:/opt/odd\"]\n\n[mcp.odd]\ncommand = [\"python3\", \"/opt/odd/server.py\", \"/tmp\", \"{mode}\"]\ntemplate = \"odd\"\n",
         dir.display()
     ));
+}
+
+fn objects(program: Program) -> Vec<Value> {
+    let out = program.run().out();
+    out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
+}
+
+fn serve(lab: &Lab) -> Mcp {
+    Mcp::start(lab.belljar(["mcp"]))
+}
+
+#[track_caller]
+fn value(answer: &Value) -> &Value {
+    assert_eq!(answer["ok"], json!(true), "{answer}");
+    &answer["result"]
+}
+
+#[test]
+fn a_server_is_listed_accepted_and_called_from_a_program() {
+    let lab = lab();
+    odd(&lab);
+    let listed = objects(lab.belljar(["mcp", "servers", "--json"]));
+    assert_eq!(
+        (&listed[0]["name"], &listed[0]["is_there"]),
+        (&json!("odd"), &json!(true)),
+        "{listed:?}"
+    );
+    let standings = |listed: &[Value]| -> Vec<String> {
+        let tools = listed[0]["tools"].as_array().unwrap().iter();
+        tools.map(|tool| tool["standing"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(standings(&listed), ["new"; 6]);
+    lab.belljar(["mcp", "accept", "odd"]).run().complains(2, "nothing was accepted");
+    let shown = lab.belljar(["mcp", "accept", "odd", "echo", "--yes"]).succeed();
+    assert!(
+        shown.contains("Says it again.")
+            && shown.contains("echo(input: { text?: string }): Promise<unknown>"),
+        "{shown}"
+    );
+    let listed = objects(lab.belljar(["mcp", "servers", "--json"]));
+    assert_eq!(standings(&listed).iter().filter(|standing| *standing == "accepted").count(), 1);
+    let log = lab.belljar(["ledger", "log", "--json", "--kind", "approval.given"]).succeed();
+    assert_eq!(log.lines().count(), 1, "{log}");
+
+    let mcp = serve(&lab);
+    let found = mcp.call("search_tools", &json!({ "query": "echo" }));
+    assert!(found.to_string().contains("echo(input:"), "{found}");
+    let answer = mcp.run("export default await tools.odd.echo({ text: 'hi' })");
+    assert_eq!(value(&answer), "hi");
+    let refused = mcp.run("export default await tools.odd.many({})");
+    assert_eq!(refused["ok"], json!(false), "{refused}");
+    mcp.end().expect(0);
+    lab.belljar(["ledger", "verify"]).succeed();
+}
+
+#[test]
+fn f09_a_rug_pull_while_programs_run_is_stopped() {
+    let lab = lab();
+    odd(&lab);
+    lab.belljar(["mcp", "accept", "odd", "--yes"]).succeed();
+    let mcp = serve(&lab);
+    let echo = "export default await tools.odd.echo({ text: 'hi' })";
+    assert_eq!(value(&mcp.run(echo)), "hi", "the control");
+    let within = "const before = await tools.odd.echo({ text: 'a' }); await tools.odd.shadow({}); export default await tools.odd.echo({ text: before }).catch((error) => error.message)";
+    let said = mcp.run(within);
+    assert!(value(&said).as_str().unwrap().contains("changed since it was accepted"), "{said}");
+    // It is not even there for the next one.
+    assert_eq!(mcp.run(echo)["ok"], json!(false));
+    let found = mcp.call("search_tools", &json!({ "query": "echo" }));
+    assert!(!found.to_string().contains("keys"), "what it says now is read by nobody: {found}");
+    mcp.end().expect(0);
 }
 
 #[test]
@@ -71,4 +143,21 @@ fn one_server_that_does_not_come_up_hinders_no_other() {
     assert_eq!(trouble("odd"), None);
     assert!(trouble("none").unwrap().contains("was not found in the box"), "{listed:?}");
     assert!(trouble("mute").unwrap().contains("did not answer within 1 s"), "{listed:?}");
+}
+
+#[test]
+fn a_server_of_others_works_as_it_is() {
+    let lab = lab();
+    let dir = installed("servers");
+    lab.configure(&format!(
+        "[template.everything]\nmounts = [\"{}:/opt/servers\"]\n\n[mcp.everything]\ncommand = [\"node\", \"/opt/servers/node_modules/@modelcontextprotocol/server-everything/dist/index.js\"]\ntemplate = \"everything\"\n",
+        dir.display()
+    ));
+    let shown = lab.belljar(["mcp", "accept", "everything", "--yes"]).succeed();
+    assert!(shown.contains("echo(input: {"), "{shown}");
+    let mcp = serve(&lab);
+    let answer = mcp.run("export default [await tools.everything.echo({ message: 'hi' }), await tools.everything.get_sum({ a: 2, b: 40 })]");
+    let text = value(&answer).to_string();
+    assert!(text.contains("hi") && text.contains("42"), "{text}");
+    mcp.end().expect(0);
 }
