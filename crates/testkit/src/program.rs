@@ -160,6 +160,11 @@ impl Live {
         self.stdout.text()
     }
 
+    /// What it has written to stderr so far.
+    pub fn complaints(&self) -> String {
+        self.stderr.text()
+    }
+
     pub fn ended(&mut self) -> bool {
         self.child.0.try_wait().expect("a child of ours").is_some()
     }

@@ -9,7 +9,11 @@
 #[cfg(test)]
 mod attacks;
 #[cfg(test)]
+mod callers;
+#[cfg(test)]
 mod clients;
+#[cfg(test)]
+mod code_attacks;
 #[cfg(test)]
 mod compat;
 #[cfg(test)]
@@ -30,6 +34,8 @@ mod net;
 mod net_cli;
 #[cfg(test)]
 mod outage;
+#[cfg(test)]
+mod programs;
 #[cfg(test)]
 mod python_verifier;
 #[cfg(test)]

@@ -1,8 +1,5 @@
 // expect: 12586269025
-// stdout: [
-// stdout:   0, 1,  1,  2,  3,
-// stdout:   5, 8, 13, 21, 34
-// stdout: ]
+// stdout: 0 1 1 2 3 5 8 13 21 34
 function* fibonacci(): Generator<number, void, unknown> {
   let [a, b] = [0, 1];
   while (true) {
@@ -14,6 +11,6 @@ function* take<T>(it: Iterable<T>, n: number) {
   let i = 0;
   for (const x of it) { if (i++ >= n) return; yield x; }
 }
-console.log([...take(fibonacci(), 10)]);
+console.log([...take(fibonacci(), 10)].join(" "));
 const big = fibonacci().drop(50).next().value;
 return big;

@@ -1,0 +1,110 @@
+//! Programs that would use up the machine, or never end.
+
+use belljar_testkit::{Family, cgroups_of, descendants, eventually};
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn d17_a_time_that_is_none_or_for_ever_is_refused() {
+    let lab = lab();
+    let mcp = Mcp::start(lab.belljar(["mcp"]));
+    for timeout in [
+        json!(0),
+        json!(-1),
+        json!(0.5),
+        json!(601),
+        json!(1e300),
+        json!("0"),
+        json!("soon"),
+        json!([1]),
+    ] {
+        let arguments = json!({ "code": "1", "timeout": timeout });
+        let answer = mcp.answer(mcp.begin("execute_code", &arguments));
+        let refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
+        assert!(refused, "{timeout}: {answer}");
+        assert!(answer["result"]["structuredContent"].get("run").is_none(), "{answer}");
+    }
+    let allowed = mcp.call("execute_code", &json!({ "code": "1", "timeout": 600 }));
+    assert_eq!(allowed["structuredContent"]["result"], 1, "control: {allowed}");
+}
+
+#[test]
+fn d16_a_program_that_takes_all_memory_ends_alone() {
+    let lab = lab();
+    let mcp = Mcp::start(lab.belljar(["mcp"]));
+    let bombs = [
+        ("ts", "const all = []; for (;;) all.push(new Uint8Array(1 << 20).fill(1));"),
+        ("ts", "let s = 'x'; for (;;) s += s;"),
+        ("ts", "const all = []; for (;;) all.push({ a: [1, 2, 3] });"),
+        ("ts", "const f = () => [f(), f()]; f();"),
+        ("ts", "new Array(2 ** 32 - 1).fill(1)"),
+        ("ts", "new ArrayBuffer(2 ** 40)"),
+        ("ts", "/(a+)+$/.test('a'.repeat(64) + 'b')"),
+        ("py", "x = []\nwhile True: x.append(bytearray(1 << 20))"),
+    ];
+    let asked: Vec<u64> = bombs
+        .iter()
+        .map(|(language, code)| {
+            mcp.begin("execute_code", &json!({ "code": code, "language": language, "timeout": 10 }))
+        })
+        .collect();
+    // Others are served meanwhile.
+    assert_eq!(result(&mcp, "'beside it'"), "beside it");
+    for ((_, code), id) in bombs.iter().zip(asked) {
+        let account = &mcp.answer(id)["result"]["structuredContent"];
+        assert_eq!(account["ok"], false, "{code}: {account:#}");
+    }
+    assert_eq!(result(&mcp, "'afterwards'"), "afterwards");
+}
+
+#[test]
+fn d16_a_fork_bomb_stays_in_its_box_and_leaves_nothing() {
+    let lab = lab();
+    let mcp = Mcp::start(lab.belljar(["mcp"]));
+    let before = command(&mcp, &["sh", "-c", "sleep 0.01 & wait; echo $?"]);
+    assert_eq!(before["stdout"], "0\n", "control: {before:#}");
+    let family = Family::watch(mcp.pid());
+    let bomb = "echo so far; f() { f | f & }; f; sleep 60";
+    let answer = mcp.call("execute_code", &json!({ "code": bomb, "language": "sh", "timeout": 2 }));
+    let account = &answer["structuredContent"];
+    assert_eq!(account["ok"], false, "{account:#}");
+    assert!(account["stdout"].as_str().unwrap().starts_with("so far"), "{account:#}");
+    assert_eq!(result(&mcp, "'afterwards'"), "afterwards");
+    mcp.end().expect(0);
+    assert!(family.is_gone() > 0);
+    assert_eq!(cgroups_of(&lab.runs()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn d17_a_call_that_is_taken_back_is_dead() {
+    let lab = lab();
+    let mcp = Mcp::start(lab.belljar(["mcp"]));
+    let endless = [
+        json!({ "code": "console.log('on'); for (;;);", "timeout": 600 }),
+        json!({ "code": "console.log('on'); while (true) await new Promise((r) => setTimeout(r, 0));", "timeout": 600 }),
+        json!({ "code": "trap '' TERM INT HUP; (setsid sleep 1000 &) ; echo on; sleep 1000", "language": "sh", "timeout": 600 }),
+    ];
+    for arguments in endless {
+        let id = mcp.begin("execute_code", &arguments);
+        eventually("it is at work", || any_busy(&mcp));
+        mcp.cancel(id);
+        assert_eq!(result(&mcp, "'next'"), "next");
+        // Boxes that stand ready for others sleep; only what was called off is at work.
+        eventually("nothing of it is left", || !any_busy(&mcp));
+        assert!(!mcp.is_answered(id) || mcp.answer(id).to_string().contains("cancel"));
+    }
+    let family = Family::watch(mcp.pid());
+    mcp.end().expect(0);
+    family.is_gone();
+    assert_eq!(cgroups_of(&lab.runs()), Vec::<PathBuf>::new());
+}
+
+/// Whether any process beneath the server runs, or is one of the sleepers of a script.
+fn any_busy(mcp: &Mcp) -> bool {
+    descendants(mcp.pid()).iter().any(|(pid, _)| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.starts_with(b"sleep") || stat.rsplit_once(") ").is_some_and(|it| it.1.starts_with('R'))
+    })
+}

@@ -1,0 +1,130 @@
+//! What a program says, and whoever must read it.
+
+use belljar_testkit::Terminal;
+use serde_json::json;
+
+use super::*;
+
+/// Above any answer with one MiB of output, which is in it twice and may be escaped sixfold.
+const MOST: usize = 16 << 20;
+
+#[test]
+fn d18_output_without_end_is_cut_and_what_came_first_is_kept() {
+    let lab = lab();
+    let mcp = Mcp::start(lab.belljar(["mcp"]));
+    let endless = [
+        json!({ "code": "console.log('first'); for (;;) console.log('x'.repeat(1000));", "timeout": 2 }),
+        json!({ "code": "console.error('first'); for (;;) console.error('y'.repeat(100000));", "timeout": 2 }),
+        json!({ "code": "process.stdout.write('first'); for (;;) process.stdout.write('z'.repeat(1 << 20));", "timeout": 2 }),
+    ];
+    for arguments in endless {
+        let answer = mcp.call("execute_code", &arguments);
+        let account = &answer["structuredContent"];
+        assert!(answer.to_string().len() < MOST, "{} bytes", answer.to_string().len());
+        assert_eq!(account["ok"], false, "{}", account["reason"]);
+        let (out, err) = (account["stdout"].as_str().unwrap(), account["stderr"].as_str().unwrap());
+        assert!(out.starts_with("first") || err.starts_with("first"), "{}", account["reason"]);
+        assert!(account["stdout_truncated"] == true || account["stderr_truncated"] == true);
+    }
+    // Ten GiB that nobody wants, out of a program that is none of ours.
+    let flood = json!({ "command": "echo first; head -c 10G /dev/zero", "timeout": 3 });
+    let answer = mcp.call("run_command", &flood);
+    assert!(answer.to_string().len() < MOST, "{} bytes", answer.to_string().len());
+    assert!(answer["structuredContent"]["stdout"].as_str().unwrap().starts_with("first\n"));
+    assert_eq!(answer["structuredContent"]["stdout_truncated"], true);
+    // Control: what fits is whole.
+    let whole = mcp.run("console.log('w'.repeat(500000))");
+    assert_eq!(whole["stdout"].as_str().unwrap().len(), 500_001);
+    assert_eq!(whole["stdout_truncated"], false);
+}
+
+#[test]
+fn d18_a_result_without_measure_is_no_answer_without_measure() {
+    let lab = lab();
+    let mcp = Mcp::start(lab.belljar(["mcp"]));
+    let huge = [
+        "'r'.repeat(50 << 20)",
+        "Array.from({ length: 1 << 20 }, () => 'r'.repeat(40))",
+        "throw new Error('m'.repeat(50 << 20))",
+    ];
+    for code in huge {
+        let answer = mcp.answer(mcp.begin("execute_code", &json!({ "code": code })));
+        assert!(answer.to_string().len() < MOST, "{code}: {} bytes", answer.to_string().len());
+    }
+    assert_eq!(result(&mcp, "'r'.repeat(5)"), "rrrrr", "control");
+}
+
+#[test]
+fn d18_a_time_out_keeps_what_was_said_until_then() {
+    let lab = lab();
+    let mcp = Mcp::start(lab.belljar(["mcp"]));
+    let waits = [
+        (
+            "ts",
+            "console.log('so far'); await new Promise((r) => setTimeout(r, 60000)); console.log('never')",
+        ),
+        ("ts", "console.log('so far'); for (;;);"),
+        ("js", "console.log('so far'); while (true) await null;"),
+        ("sh", "echo so far; sleep 60; echo never"),
+        ("py", "print('so far', flush=True)\nwhile True: pass"),
+    ];
+    for (language, code) in waits {
+        let arguments = json!({ "code": code, "language": language, "timeout": 1 });
+        let account = &mcp.call("execute_code", &arguments)["structuredContent"];
+        assert_eq!(account["reason"], "timeout", "{language}: {account:#}");
+        assert_eq!(account["stdout"], "so far\n", "{language}: {account:#}");
+        assert_eq!(account["ok"], false);
+    }
+    assert_eq!(result(&mcp, "'in time'"), "in time", "control");
+}
+
+const HOSTILE: &str =
+    "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x1b]0;title\x07\u{9b}31m\u{202e}reversed\x08\x08\r";
+
+#[test]
+fn f13_what_steers_a_terminal_is_escaped_on_the_wire_and_on_the_screen() {
+    let lab = lab();
+    let mcp = Mcp::start(lab.belljar(["mcp"]));
+    let code = format!(
+        "console.log({HOSTILE:?}); console.error({HOSTILE:?}); throw new Error({HOSTILE:?})"
+    );
+    let answer = mcp.answer(mcp.begin("execute_code", &json!({ "code": code, "language": "js" })));
+    // A line of JSON has no such byte, and carries what was said to whoever wants it.
+    let raw = answer.to_string();
+    assert!(!raw.bytes().any(|byte| byte < b' '), "{raw:?}");
+    assert!(
+        answer["result"]["structuredContent"]["stdout"].as_str().unwrap().contains("\x1b]52"),
+        "control"
+    );
+    // On a terminal it does nothing beyond the screen.
+    lab.write("hostile.js", format!("{code}\n"));
+    let program = lab.belljar(["code", "hostile.js"]).env("TERM", "xterm-256color");
+    let (status, screen) = Terminal::start(program, 30, 100).end();
+    let screen = String::from_utf8_lossy(&screen).into_owned();
+    assert!(!status.success());
+    assert!(screen.contains("reversed"), "control: {screen:?}");
+    for never in ["\x1b]52", "\u{9b}"] {
+        assert!(!screen.contains(never), "{never:?} in {screen:?}");
+    }
+    let error = screen.lines().filter(|line| line.contains("Error: "));
+    assert!(error.clone().count() > 0, "{screen:?}");
+    assert!(
+        error.clone().all(|line| !line.trim_end().contains(['\x1b', '\u{202e}'])),
+        "{screen:?}"
+    );
+    // What the record has of it is safe to print.
+    let log = lab.belljar(["ledger", "log"]).succeed();
+    assert!(!log.contains(['\x1b', '\u{9b}', '\u{202e}']), "{log:?}");
+}
+
+#[test]
+fn d18_bytes_that_are_no_text_come_as_text() {
+    let lab = lab();
+    let mcp = Mcp::start(lab.belljar(["mcp"]));
+    let account = command(&mcp, &["printf", r"ok \377\376 \303\244 \360\237\230"]);
+    assert_eq!(account["stdout"], "ok \u{fffd}\u{fffd} \u{e4} \u{fffd}", "{account:#}");
+    let lone = mcp.run("console.log('a\\uD800b'); '\\uDFFF'");
+    assert_eq!((&lone["ok"], &lone["stdout"]), (&json!(true), &json!("a\u{fffd}b\n")), "{lone:#}");
+    let nul = mcp.run("console.log('a\\u0000b')");
+    assert_eq!(nul["stdout"], "a\0b\n", "{nul:#}");
+}

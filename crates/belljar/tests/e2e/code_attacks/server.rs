@@ -1,0 +1,184 @@
+//! The server that runs programs, which none of them can reach, and its tools, which run where they do.
+
+use belljar_testkit::McpHttp;
+use serde_json::json;
+
+use super::*;
+
+/// A server on HTTP, where it is, and its token.
+fn serving(lab: &Lab) -> (belljar_testkit::Live, std::net::SocketAddr, String) {
+    let file = lab.home().join("token");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let live = lab
+        .belljar(["mcp", "--http", &address.to_string(), "--token-file"])
+        .arg(&file)
+        .env("CANARY_OF_THE_SERVER", "in its environment")
+        .open_input()
+        .start();
+    let mut token = String::new();
+    belljar_testkit::eventually("it serves", || {
+        token = token_in(&live.complaints());
+        !token.is_empty() && std::net::TcpStream::connect(address).is_ok()
+    });
+    (live, address, token)
+}
+
+fn token_in(said: &str) -> String {
+    let line = said.lines().find_map(|line| line.split_once("the token, shown only now: "));
+    line.map_or_else(String::new, |(_, token)| token.trim().to_owned())
+}
+
+#[test]
+fn f07_the_server_cannot_be_reached_from_what_it_runs() {
+    let lab = lab();
+    let (_live, address, token) = serving(&lab);
+    let session = McpHttp::start(address, &token);
+    assert_eq!(session.run("6 * 7")["result"], 42, "control: from outside");
+    let port = address.port();
+    let code = format!(
+        r#"
+const out = {{}};
+for (const host of ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "192.0.2.1", "host.docker.internal", "169.254.169.254"]) {{
+  for (const scheme of ["http", "https"]) {{
+    try {{ out[`${{scheme}} ${{host}}`] = (await fetch(`${{scheme}}://${{host}}:{port}/mcp`, {{ method: "POST", body: "{{}}", headers: {{ authorization: "Bearer {token}" }} }})).status; }} catch (error) {{ out[`${{scheme}} ${{host}}`] = error.name; }}
+  }}
+}}
+out;
+"#
+    );
+    let told = session.run(&code);
+    for (way, outcome) in told["result"].as_object().unwrap_or_else(|| panic!("{told:#}")) {
+        assert_eq!(outcome, "TypeError", "{way}: {told:#}");
+    }
+    let script = format!(
+        "for a in 127.0.0.1 ::1 192.0.2.1 $(hostname -i); do (exec 3<>/dev/tcp/$a/{port}) 2>/dev/null && \
+         printf 'POST /mcp HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 2 cat <&3; done; \
+         find / -xdev -type s 2>/dev/null; cat /proc/net/unix | tail -n +2 | grep -v '@$' ; \
+         grep -l {token} /proc/*/environ /proc/*/cmdline 2>/dev/null; cat {} 2>/dev/null; env; true",
+        lab.home().join("token").display()
+    );
+    let told = session.call("run_command", &json!({ "command": ["bash", "-c", script] }));
+    let out = told["structuredContent"]["stdout"].as_str().unwrap_or_default();
+    assert!(out.contains("PATH="), "control: {told:#}");
+    for never in [token.as_str(), "in its environment", "HTTP/1", "unauthorized", "belljar-cell"] {
+        assert!(!out.contains(never), "{never} in {out}");
+    }
+    assert_eq!(session.run("1")["result"], 1, "and it is still there");
+}
+
+#[test]
+fn f16_tools_on_files_run_in_the_box_and_not_beside_the_server() {
+    let lab = lab();
+    let (file, secret) = canary(&lab);
+    let mcp = Mcp::start(lab.belljar(["mcp"]).env("CANARY_OF_THE_SERVER", "in its environment"));
+    let path = file.display().to_string();
+    assert!(std::fs::read_to_string(&file).unwrap().contains(&secret), "control: it is there");
+    mcp.call("write_file", &json!({ "path": "/workspace/a.txt", "content": "needle in a file\n" }));
+    let read = mcp.call("read_file", &json!({ "path": "/workspace/a.txt" }));
+    assert!(read.to_string().contains("needle"), "control: {read}");
+    let found = mcp.call("grep", &json!({ "pattern": "needle", "path": "/workspace" }));
+    assert!(found.to_string().contains("a.txt"), "control: {found}");
+    command(&mcp, &["ln", "-s", &path, "/workspace/link"]);
+    command(&mcp, &["ln", "-s", lab.home().to_str().unwrap(), "/workspace/home"]);
+    let asks = [
+        ("read_file", json!({ "path": path })),
+        ("read_file", json!({ "path": "/workspace/link" })),
+        ("read_file", json!({ "path": "/workspace/home/canary.txt" })),
+        ("read_file", json!({ "path": format!("/workspace/../../..{path}") })),
+        ("read_file", json!({ "path": "/proc/1/environ" })),
+        ("read_file", json!({ "path": "/proc/self/environ" })),
+        ("grep", json!({ "pattern": "canary", "path": "/" })),
+        ("glob", json!({ "pattern": "/**/canary.txt" })),
+        ("glob", json!({ "pattern": "home/*" })),
+    ];
+    for (tool, arguments) in asks {
+        let answer = mcp.answer(mcp.begin(tool, &arguments)).to_string();
+        for never in [secret.as_str(), "in its environment"] {
+            assert!(!answer.contains(never), "{tool} {arguments}: {answer}");
+        }
+    }
+    for path in ["/workspace/link", &path, "/etc/passwd", "/usr/bin/evil"] {
+        mcp.answer(mcp.begin("write_file", &json!({ "path": path, "content": "evil" })));
+    }
+    mcp.answer(mcp.begin(
+        "edit_file",
+        &json!({ "path": "/workspace/link", "search": "canary", "replace": "evil" }),
+    ));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), secret, "as it was");
+    assert!(!std::fs::read_to_string("/etc/passwd").unwrap().contains("evil"));
+    assert!(!std::path::Path::new("/usr/bin/evil").exists());
+}
+
+#[test]
+fn f15_names_and_variables_steer_nothing() {
+    let lab = lab();
+    let mark = lab.home().join("mark");
+    let evil = format!("touch {}", mark.display());
+    let server = lab
+        .belljar(["mcp"])
+        .env("LD_PRELOAD", "/tmp/evil.so")
+        .env("NODE_OPTIONS", "--require /tmp/evil.js")
+        .env("BASH_ENV", "/tmp/evil.sh")
+        .env("PYTHONSTARTUP", "/tmp/evil.py")
+        .env("GIT_SSH_COMMAND", &evil)
+        .env("DENO_DIR", "/tmp/evil");
+    let mcp = Mcp::start(server);
+    let environment = command(&mcp, &["env"])["stdout"].as_str().unwrap_or_default().to_owned();
+    assert!(environment.contains("PATH="), "control: {environment}");
+    assert!(!environment.contains("evil"), "{environment}");
+    let seen = result(&mcp, "[Object.keys(process.env).length > 0, JSON.stringify(process.env)]");
+    assert!(seen[0] == true && !seen[1].as_str().unwrap().contains("evil"), "{seen}");
+    // One call exports; the next has nothing of it, whatever it left in its home and workspace.
+    let export = "export LD_PRELOAD=/workspace/evil.so NODE_OPTIONS=--bad BASH_ENV=/workspace/evil.sh; \
+                  echo 'echo steered' > /workspace/evil.sh; echo 'echo steered' | tee ~/.bashrc ~/.profile ~/.bash_profile >/dev/null; \
+                  mkdir -p /workspace/node_modules/fs; echo 'steered' > /workspace/node_modules/fs/index.js; bash -c 'echo $BASH_ENV'";
+    let account = mcp.call("execute_code", &json!({ "code": export, "language": "sh" }));
+    assert_eq!(
+        account["structuredContent"]["stdout"], "steered\n/workspace/evil.sh\n",
+        "control: {account:#}"
+    );
+    for (language, code) in [
+        ("sh", "echo clean"),
+        ("node", "console.log('clean')"),
+        ("py", "print('clean')"),
+        ("js", "console.log('clean')"),
+    ] {
+        let answer = mcp.call("execute_code", &json!({ "code": code, "language": language }));
+        assert_eq!(answer["structuredContent"]["stdout"], "clean\n", "{language}: {answer:#}");
+    }
+    // Names are names.
+    for name in [
+        format!("a; {evil}"),
+        format!("$({evil})"),
+        "../../x".to_owned(),
+        "a b".to_owned(),
+        "-rf".to_owned(),
+        "A\u{202e}".to_owned(),
+        String::new(),
+    ] {
+        let asks = [
+            ("save_skill", json!({ "name": name, "description": "d", "code": "1" })),
+            ("run_skill", json!({ "name": name })),
+            ("delete_skill", json!({ "name": name })),
+            ("describe_api", json!({ "api": name })),
+            ("execute_code", json!({ "code": "1", "apis": [name] })),
+            ("execute_code", json!({ "code": "1", "language": name })),
+        ];
+        for (tool, arguments) in asks {
+            let answer = mcp.answer(mcp.begin(tool, &arguments));
+            let refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
+            assert!(refused, "{tool} {arguments}: {answer}");
+        }
+    }
+    let saved = mcp.call(
+        "save_skill",
+        &json!({ "name": "a-name", "description": "d", "code": "export default () => 7" }),
+    );
+    assert_ne!(saved["isError"], true, "control: {saved}");
+    // Words of a command are words.
+    let words = command(&mcp, &["printf", "%s|", "$(id)", "; id", "`id`", "-n"]);
+    assert_eq!(words["stdout"], "$(id)|; id|`id`|-n|");
+    assert!(!mark.exists());
+}
