@@ -111,7 +111,7 @@ fn f02_deno_with_all_its_permissions_has_what_the_box_has() {
     let mut text = std::fs::read_to_string(&config).unwrap();
     text.push_str(&format!(
         "\n[code]\ntemplate = \"deno\"\n[template.deno]\nnet = \"restricted\"\nmounts = [\"{}:/opt/clients:ro\"]\n\
-         [template.deno.limits]\nmemory = \"2GiB\"\n",
+         memory = \"2GiB\"\n",
         clients().display()
     ));
     std::fs::write(&config, text).unwrap();
