@@ -27,6 +27,8 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+
 use crate::wire::{self, Bridge, Done, Job, Said};
 
 use self::context::Engine;
@@ -42,6 +44,10 @@ pub fn work(env: Vec<(String, String)>) -> io::Result<()> {
         let host = Rc::new(Host::new(env));
         let engine = Engine::new(Rc::clone(&host)).await.map_err(io::Error::other)?;
         host.say(&Said::Ready)?;
+        if nobody_waits() {
+            // What fails here fails again where it is used, and is told there.
+            drop(engine.context.with(|ctx| web::warm(&ctx)).await);
+        }
         // Not within the match, which would keep the input to itself.
         let job = wire::read::<Job>(&mut io::stdin().lock()).map_err(io::Error::other)?;
         match job {
@@ -58,6 +64,13 @@ pub fn work(env: Vec<(String, String)>) -> io::Result<()> {
             Some(Job::Bridge(server)) => quit(if pass(&server).await.is_ok() { 0 } else { 70 }),
         }
     })
+}
+
+/// Whether there is no job yet.
+fn nobody_waits() -> bool {
+    let input = io::stdin();
+    let mut waited = [PollFd::new(&input, PollFlags::IN)];
+    rustix::event::poll(&mut waited, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
 }
 
 async fn pass(server: &Bridge) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! Programs in the real worker, as its host speaks to it: frames in, frames out.
 
+#[cfg(test)]
 mod engine {
     pub(crate) mod worker;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use belljar_code::wire::{Script, ToolRef};
 use serde_json::{Value, json};
 
-use super::worker::{Heard, hear_with, script};
+use super::worker::{Heard, Tool, hear_with, script};
 
 fn job(code: &str) -> Script {
     let tool = |server: &str, function: &str, tool: &str| ToolRef {
@@ -19,7 +19,7 @@ fn job(code: &str) -> Script {
 }
 
 fn ask(code: &str) -> Heard {
-    let mut tools: HashMap<&str, fn(&Value) -> Result<Value, String>> = HashMap::new();
+    let mut tools: HashMap<&str, Tool> = HashMap::new();
     tools.insert("math/add-all", |input| {
         let numbers = input["numbers"].as_array().unwrap();
         Ok(json!({ "sum": numbers.iter().filter_map(Value::as_i64).sum::<i64>() }))

@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// What a tool of a test answers.
-type Tool = fn(&Value) -> Result<Value, String>;
+pub(crate) type Tool = fn(&Value) -> Result<Value, String>;
 
 #[derive(Debug)]
 pub(crate) struct Heard {
