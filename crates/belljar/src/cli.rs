@@ -1,10 +1,12 @@
 //! What can be typed.
 
+pub(crate) mod api;
 pub(crate) mod code;
 pub(crate) mod ledger;
 pub(crate) mod mcp;
 pub(crate) mod net;
 pub(crate) mod secret;
+pub(crate) mod skill;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,6 +38,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Run one program of a model in a fresh box, in milliseconds
     Code(Box<code::CodeArgs>),
+    /// Declare services that programs of models may use
+    Api(api::ApiArgs),
     /// Show what a box changed in the workspace
     Diff(DiffArgs),
     /// Take over what a box changed
@@ -54,6 +58,8 @@ pub(crate) enum Command {
     Net(net::NetArgs),
     /// Keep credentials that boxes may use and never see
     Secret(secret::SecretArgs),
+    /// Keep programs that were worth keeping, and decide what they may want
+    Skill(skill::SkillArgs),
     /// Look at the templates of belljar.toml
     Template(TemplateArgs),
     /// Speak to a server of belljar.toml that is reached by HTTP, in lines

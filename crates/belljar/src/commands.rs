@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod api;
 pub(crate) mod apply;
 pub(crate) mod bridge;
 pub(crate) mod code;
@@ -13,4 +14,5 @@ pub(crate) mod net;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod secret;
+pub(crate) mod skill;
 pub(crate) mod template;

@@ -21,6 +21,7 @@ mod prompt;
 mod record;
 mod replace;
 mod servers;
+mod skills;
 mod state;
 mod tape;
 mod terminal;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     };
     let outcome = match &cli.command {
         Command::Run(args) => commands::run::run(&cli, args),
+        Command::Api(args) => commands::api::run(&cli, args),
         Command::Bridge { server } => commands::bridge::run(&cli, server),
         Command::Code(args) => commands::code::run(&cli, args),
         Command::Diff(args) => commands::diff::run(args),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Mcp(args) => commands::mcp::run(&cli, args),
         Command::Net(args) => commands::net::run(&cli, args),
         Command::Secret(args) => commands::secret::run(&cli, args),
+        Command::Skill(args) => commands::skill::run(&cli, args),
         Command::Template(args) => commands::template::run(&cli, args),
         Command::Completions { shell } => commands::completions::run(*shell),
         Command::Man => commands::completions::man(),

@@ -32,6 +32,7 @@ use crate::cell::word::{Ending, Order, Report, Task};
 use crate::config::{self, Stamp};
 use crate::failure::{Code as _, FAILED, Failure};
 use crate::servers::Servers;
+use crate::skills;
 use crate::state::State;
 use line::{Ready, Refusal, say};
 use shelf::Maker;
@@ -120,7 +121,7 @@ impl Workshop {
         let state = State::open()?;
         room::sweep(&state);
         let rules = Rules::read(file.as_ref(), ground.as_ref())?;
-        let skills = Skills::open(state.home()).code(FAILED)?;
+        let skills = skills::open(&state)?;
         let servers = Arc::new(Servers::new(&rules.config, &state, file.as_deref())?);
         let worker = Arc::new(cell::worker().code(FAILED)?);
         let slots = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));

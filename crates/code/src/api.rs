@@ -139,6 +139,11 @@ impl Service {
         ApiClient { module, declarations: self.declarations(), operations }
     }
 
+    /// How many operations its document has.
+    pub fn operations(&self) -> usize {
+        self.document.as_ref().map_or(0, |document| document.operations().len())
+    }
+
     fn surface(&self) -> ApiSurface {
         let operations = self.document.as_ref().map(Document::operations).unwrap_or_default();
         let mut groups: BTreeMap<&str, Vec<Value>> = BTreeMap::new();

@@ -211,13 +211,7 @@ pub(crate) fn skill_program(
     let name = name.parse().map_err(|error| usage(&error))?;
     let skill = workshop.skills.get(&name).map_err(|error| usage(&error))?;
     let config = workshop.config()?;
-    let apis: BTreeSet<ApiName> = skill.wants.apis(config.apis());
-    let code = format!(
-        "import * as skill from \"skill:{name}\";\nconst run = skill.default ?? skill.main ?? skill.run;\nif (run === undefined) throw new TypeError(\"the skill exports no default, main or run\");\nexport default typeof run === \"function\" ? await run(input) : run;\n"
-    );
-    let program =
-        Program::Code { code, language: Language::JavaScript, input: input.map(Value::to_string) };
-    Ok(Work { program, apis: Some(apis), timeout: None })
+    Ok(Work::of_skill(&skill, &config, input.map(Value::to_string)))
 }
 
 /// Tells a client how far its program is.

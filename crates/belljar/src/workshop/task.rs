@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use belljar_code::skill::Skill;
 use belljar_code::wire::{Job, Program as Exec, Script};
 use belljar_model::Config;
 use belljar_model::code::{ApiName, CodeConfig, Selection};
@@ -33,6 +34,19 @@ pub(crate) enum Program {
 
 /// The heap of the engine, in parts of the box's memory: the rest is for what it is made of.
 const HEAP_PERCENT: u64 = 75;
+
+impl Work {
+    /// Calls a skill with an input. It gets the services that lead to what it wants and no others,
+    /// whatever its caller may.
+    pub(crate) fn of_skill(skill: &Skill, config: &Config, input: Option<String>) -> Self {
+        let code = format!(
+            "import * as skill from \"skill:{}\";\nconst run = skill.default ?? skill.main ?? skill.run;\nif (run === undefined) throw new TypeError(\"the skill exports no default, main or run\");\nexport default typeof run === \"function\" ? await run(input) : run;\n",
+            skill.name
+        );
+        let program = Program::Code { code, language: Language::JavaScript, input };
+        Self { program, apis: Some(skill.wants.apis(config.apis())), timeout: None }
+    }
+}
 
 impl Workshop {
     pub(super) async fn task(&self, config: &Config, work: Work) -> Result<Task, RunError> {

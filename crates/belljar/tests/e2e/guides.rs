@@ -1,4 +1,4 @@
-//! The guides of the network and of secrets, executed: each block of commands is run as it stands, and
+//! The guides of the network, of secrets, of code mode and of MCP, executed: each block of commands is run as it stands, and
 //! the block of text behind it says what comes out, line by line.
 //!
 //! `…` stands for anything within a line. A block of TOML that begins with the name of a file is that
@@ -120,6 +120,12 @@ fn the_guide_of_mcp_does_what_it_says() {
     let lab = lab();
     let count = execute(&lab, include_str!("../../../../docs/guide/mcp.md"));
     assert!(count >= 4, "{count} blocks");
+}
+
+#[test]
+fn the_guide_of_code_mode_does_what_it_says() {
+    let count = execute(&lab(), include_str!("../../../../docs/guide/code-mode.md"));
+    assert!(count >= 6, "{count} blocks");
 }
 
 #[test]

@@ -45,6 +45,8 @@ mod run;
 #[cfg(test)]
 mod secret;
 #[cfg(test)]
+mod skill;
+#[cfg(test)]
 mod state;
 #[cfg(test)]
 mod terminal;

@@ -1,0 +1,213 @@
+//! `belljar api add`: a section more in the operator's file. Nothing else in the file is touched, and
+//! what is written is shown first.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use belljar_code::api::Service;
+use belljar_code::openapi::Document;
+use belljar_ledger::{ApiAdded, Draft};
+use belljar_model::code::{BaseUrl, Selection};
+use belljar_model::display::{safe_line, safe_multiline};
+use belljar_model::net::HostPattern;
+use belljar_model::{Config, Scope};
+
+use crate::cli::Cli;
+use crate::cli::api::AddArgs;
+use crate::config;
+use crate::failure::{Code as _, FAILED, Failure, Outcome, USAGE, usage};
+use crate::print;
+use crate::record;
+use crate::replace::{self, Links};
+use crate::state::State;
+
+pub(super) fn run(cli: &Cli, config: &Config, args: &AddArgs) -> Outcome {
+    let name = &args.name;
+    let no_home =
+        || usage("there is no home directory for belljar.toml; name a file with --config");
+    let file = cli.config.clone().or_else(config::user_file).ok_or_else(no_home)?;
+    not_a_projects(&file)?;
+    if config.apis().contains_key(name) {
+        return Err(usage(format!("api {name} is in {} already; change it there", file.display())));
+    }
+    let section = section(args)?;
+    let old = config::read_text(&file)?.unwrap_or_default();
+    let new = appended(&old, &section);
+    let with = "with this section the file would be wrong";
+    let absolute = std::path::absolute(&file).unwrap_or_else(|_| file.clone());
+    let parsed = Config::parse(&new, &absolute, Scope::Operator).context(with).code(USAGE)?;
+    let api = parsed.api(name).code(FAILED)?;
+    let service = Service::read(api, &parsed, config::home().as_deref()).code(USAGE)?;
+    let only = [name.clone()].into_iter().collect();
+    if let Err(error) = parsed.code().template(&parsed, Selection::Only(&only)) {
+        return Err(usage(error.to_string()));
+    }
+    print::out(&safe_multiline(&section)).code(FAILED)?;
+    for remark in &service.remarks {
+        print::note(remark);
+    }
+    let question = format!("write this into {}?", file.display());
+    if !args.yes && !print::confirm(&question).code(FAILED)? {
+        return Err(usage("nothing was written; -y writes without asking"));
+    }
+    let ledger = record::open(&State::open()?).code(FAILED)?;
+    let event = ApiAdded {
+        name: name.to_string(),
+        allow: api.allow.iter().map(|rule| rule.what.to_string()).collect(),
+        secrets: api.secrets.iter().map(ToString::to_string).collect(),
+    };
+    let recorded = ledger.record(Draft::new(event)).map(drop);
+    recorded.context("record that a service is added").code(FAILED)?;
+    let written = replace::replace(&file, &old, &new, Links::Follow);
+    written.with_context(|| format!("write {}", file.display())).code(FAILED)?;
+    let operations = match service.operations() {
+        0 => String::new(),
+        count => format!(" with {count} operations"),
+    };
+    print::note(&format!("programs find it as apis.{}{operations}", name.identifier()));
+    Ok(0)
+}
+
+/// A project's file may come from a box: it gets nothing that opens anything.
+fn not_a_projects(file: &Path) -> Result<(), Failure> {
+    let here = std::env::current_dir().ok();
+    let project = config::project_file(here.as_deref());
+    match project.is_some_and(|project| config::same_file(&project, file)) {
+        true => Err(usage(format!(
+            "{} is a project's file, which declares no services; name your own with --config",
+            file.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+fn section(args: &AddArgs) -> Result<String, Failure> {
+    let mut text = format!("[api.{}]\n", args.name);
+    let mut put = |key: &str, value: String| text.push_str(&format!("{key} = {value}\n"));
+    if let Some(description) = &args.description {
+        put("description", quoted(description)?);
+    }
+    let (path, document) = match &args.openapi {
+        Some(path) => {
+            let (path, document) = document(path)?;
+            (Some(path), Some(document))
+        }
+        None => (None, None),
+    };
+    let mut hosts = args.hosts.clone();
+    if hosts.is_empty() && args.allow.is_empty() {
+        hosts.push(server(document.as_ref())?);
+    }
+    if !args.allow.is_empty() {
+        put("allow", list(&args.allow.iter().map(rule).collect::<Vec<_>>())?);
+    }
+    if !hosts.is_empty() {
+        put("hosts", list(&hosts)?);
+    }
+    if !args.secrets.is_empty() {
+        put("secrets", list(&args.secrets)?);
+    }
+    if !args.restricted.is_empty() {
+        put("restricted-methods", list(&args.restricted)?);
+    }
+    if let Some(base) = &args.base_url {
+        put("base-url", quoted(&base.to_string())?);
+    }
+    if let Some(reference) = &args.reference {
+        put("reference", quoted(reference)?);
+    }
+    if let Some(path) = path {
+        put("openapi", quoted(&path)?);
+    }
+    Ok(text)
+}
+
+/// A rule as it was typed; what it says is its text.
+fn rule(allow: &belljar_model::net::Allow) -> String {
+    match allow {
+        belljar_model::net::Allow::Preset(name) => name.to_string(),
+        belljar_model::net::Allow::Rule(rule) => rule.what.to_string(),
+    }
+}
+
+fn document(path: &Path) -> Result<(String, Document), Failure> {
+    let typed = path.to_string_lossy();
+    if typed.starts_with("https://") || typed.starts_with("http://") {
+        let typed = safe_line(typed.as_bytes());
+        return Err(usage(format!(
+            "--openapi takes a file; fetch it first: curl -fsSLo openapi.json {typed}"
+        )));
+    }
+    let absolute = std::path::absolute(path).context("--openapi").code(USAGE)?;
+    let bytes = std::fs::read(&absolute)
+        .with_context(|| format!("--openapi: read {}", path.display()))
+        .code(USAGE)?;
+    let parsed = Document::parse(&bytes)
+        .with_context(|| format!("--openapi: {}", path.display()))
+        .code(USAGE)?;
+    let text = absolute.to_str().context("--openapi: the path is no UTF-8").code(USAGE)?;
+    Ok((text.to_owned(), parsed))
+}
+
+/// The host of the document's first server.
+fn server(document: Option<&Document>) -> Result<HostPattern, Failure> {
+    let server = document.and_then(Document::server);
+    let base = server.and_then(|server| server.parse::<BaseUrl>().ok());
+    let told = "say what it reaches with --host or --allow; no document with a server says it";
+    let base = base.filter(|base| base.to_string().starts_with("https://"));
+    Ok(HostPattern::exact(base.ok_or_else(|| usage(told))?.target().clone()))
+}
+
+fn list<T: ToString>(values: &[T]) -> Result<String, Failure> {
+    let quoted: Result<Vec<String>, Failure> =
+        values.iter().map(|value| quoted(&value.to_string())).collect();
+    Ok(format!("[{}]", quoted?.join(", ")))
+}
+
+/// A string of TOML, on one line. JSON's escapes mean the same in it.
+fn quoted(text: &str) -> Result<String, Failure> {
+    let text = serde_json::to_string(text).code(FAILED)?;
+    Ok(text.replace('\u{7f}', "\\u007f"))
+}
+
+fn appended(old: &str, section: &str) -> String {
+    let gap = match old {
+        "" => "",
+        old if old.ends_with("\n\n") => "",
+        old if old.ends_with('\n') => "\n",
+        _ => "\n\n",
+    };
+    format!("{old}{gap}{section}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_is_put_behind_what_is_there() {
+        let section = "[api.a]\nhosts = [\"a.example\"]\n";
+        for (old, expect) in [
+            ("", ""),
+            ("# mine", "# mine\n\n"),
+            ("[code]\n", "[code]\n\n"),
+            ("[code]\n\n", "[code]\n\n"),
+        ] {
+            assert_eq!(appended(old, section), format!("{expect}{section}"));
+        }
+    }
+
+    #[test]
+    fn f15_what_was_typed_stays_within_its_quotes() {
+        for text in ["a\"\nb = 1", "\\", "\u{7f}\u{1b}", "é\u{2028}", "]\n[code]\nyolo = true"] {
+            let file = format!(
+                "[api.a]\nhosts = ['a.example']\ndescription = {}\n",
+                quoted(text).unwrap()
+            );
+            let config = Config::parse(&file, Path::new("x"), Scope::Operator).unwrap();
+            let api = config.apis().values().next().unwrap();
+            assert_eq!(api.description.as_deref(), Some(text));
+            assert!(!config.code().yolo);
+        }
+    }
+}
