@@ -15,17 +15,16 @@ mod servers;
 
 use std::path::{Path, PathBuf};
 
-use belljar_testkit::{Lab, Live};
+use belljar_testkit::{Lab, Live, Signal};
 
 use crate::lab;
 
-/// `belljar mcp --http`, until it is dropped.
+/// `belljar mcp --http`, which runs.
 struct Served {
+    server: Live,
     lab: Lab,
     token: String,
     url: String,
-    #[expect(dead_code, reason = "held for its drop, which ends the server")]
-    server: Live,
 }
 
 impl Served {
@@ -46,7 +45,15 @@ impl Served {
         let url = said.split_whitespace().find(|word| word.starts_with("http://"));
         let url = url.expect("an address").to_owned();
         let token = std::fs::read_to_string(&file).expect("a token").trim().to_owned();
-        Self { lab, token, url, server }
+        Self { server, lab, token, url }
+    }
+
+    /// Asks it to end. That it was asked by a signal may show.
+    #[track_caller]
+    fn end(self) {
+        self.server.signal(Signal::TERM);
+        let ended = self.server.wait();
+        assert!(matches!(ended.code(), 0 | 143), "{ended:?}");
     }
 
     /// Host and port of the server.

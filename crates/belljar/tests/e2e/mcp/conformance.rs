@@ -49,6 +49,7 @@ fn judge(revision: &str, scenarios: &[Scenario]) {
         let passed = with("SUCCESS").len();
         assert!(passed >= scenario.passes, "{}: {passed} of {}", scenario.name, scenario.passes);
     }
+    served.end();
 }
 
 /// What was checked in a scenario. Its directory is called `server-SCENARIO-TIME`.

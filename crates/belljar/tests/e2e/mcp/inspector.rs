@@ -53,4 +53,5 @@ fn the_inspector_finds_nothing_over_http() {
     let target = [&served.url, "--transport", "http", "--header", other];
     let refused = inspect(&served.lab, &target, &["--method", "tools/list", "--strict"]);
     refused.complains(3, "auth_required");
+    served.end();
 }

@@ -41,4 +41,5 @@ fn the_python_client_is_served_over_standard_streams() {
 fn the_python_client_is_served_over_http() {
     let served = Served::start();
     judge(&served.lab, &["http", &served.url, &served.token]);
+    served.end();
 }
