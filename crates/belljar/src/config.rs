@@ -70,7 +70,10 @@ fn operator(file: Option<&Path>, sources: &mut Vec<Source>) -> Result<Config, Fa
 
 /// Tells whether the files that rules come from are still the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stamp(Vec<Option<(u64, u64, i64, i64, u64)>>);
+pub(crate) struct Stamp([Option<Look>; 2]);
+
+/// Device, inode, time of the last change and length of a file.
+type Look = (u64, u64, i64, i64, u64);
 
 impl Stamp {
     pub(crate) fn of(file: Option<&Path>, workspace: Option<&Path>) -> Self {
@@ -80,7 +83,7 @@ impl Stamp {
             let meta = path?.metadata().ok()?;
             Some((meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
         };
-        Self(vec![look(operator), look(project_file(workspace))])
+        Self([look(operator), look(project_file(workspace))])
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) fn watch(stop: CancellationToken) -> anyhow::Result<SignalFd> {
     std::thread::spawn(move || {
         let mut polled = [PollFd::new(&watched, PollFlags::IN)];
         while let Err(rustix::io::Errno::INTR) = rustix::event::poll(&mut polled, None) {}
+        // One that is not taken would end the process once nobody holds it back any more.
+        rustix::io::read(&watched, &mut [0_u8; 128]).ok();
         stop.cancel();
     });
     Ok(signals)

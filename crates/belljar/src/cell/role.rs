@@ -169,7 +169,7 @@ impl Cell {
         };
         let began = (|| {
             let tape = Tape::new(template.record, room.dir()).code(NO_BOX)?;
-            let count = counter(room.dir()).code(NO_BOX)?;
+            let count = room.writes_to().map(|dir| counter(dir)).transpose().code(NO_BOX)?;
             let line = line.try_clone().context("share the line").code(NO_BOX)?;
             let ears = Ears::new(line).code(NO_BOX)?;
             let journal = Journal::begin_in(ledger, &plan, running.layers())?;
@@ -201,7 +201,7 @@ impl Cell {
             output: null.as_fd(),
             error: null.as_fd(),
             guard: Some(&mut guard),
-            disk: Some((room.dir(), &mut count as &mut Count<'_>)),
+            disk: room.writes_to().zip(count.as_mut().map(|count| count as &mut Count<'_>)),
             stop: Some(stop.as_fd()),
         };
         let (finished, account) = outlet::during(outside.as_ref(), journal.ledger(), id, || {

@@ -1,7 +1,7 @@
 //! What a cell is told and what it says.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use belljar_code::wire::{Done, Job, Stream};
 use belljar_model::code::ApiName;
@@ -71,6 +71,14 @@ pub(crate) enum Room {
 }
 
 impl Room {
+    /// The directory whose `upper` its box writes to, if it may.
+    pub(crate) fn writes_to(&self) -> Option<&Path> {
+        match self {
+            Self::Project { mode: Mode::ReadOnly, .. } => None,
+            Self::Scratch { dir } | Self::Project { dir, .. } => Some(dir),
+        }
+    }
+
     /// Where what belongs to it is kept.
     pub(crate) fn dir(&self) -> &PathBuf {
         match self {

@@ -163,11 +163,10 @@ pub(crate) fn told(answer: &Answer, is_json: bool) -> Outcome {
 fn exit_code(answer: &Answer) -> u8 {
     let ending = &answer.ending;
     let failed = ending.done.as_ref().is_some_and(|done| done.trouble.is_some());
-    match ending.reason {
-        Reason::Exited if failed => 1,
-        Reason::Exited => ending.exit.map_or(1, |exit| u8::try_from(exit).unwrap_or(u8::MAX)),
-        reason => reason.exit_code(ending.exit, ending.signal),
+    if ending.reason == Reason::Exited && failed {
+        return 1;
     }
+    ending.reason.exit_code(ending.exit, ending.signal)
 }
 
 fn languages() -> Outcome {

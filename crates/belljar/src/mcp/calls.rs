@@ -86,7 +86,7 @@ impl Desk {
         asked: RunSkill,
         live: &Live,
     ) -> Result<Outcome, CallError> {
-        let work = skill_work(self, &asked.name.to_string(), asked.input.as_ref())?;
+        let work = skill_work(self, asked.name.as_str(), asked.input.as_ref())?;
         let timeout = seconds(asked.timeout)?;
         let report = self.run(caller, Work { timeout, ..work }, live).await?;
         Ok(account(&report))
@@ -106,13 +106,8 @@ impl Desk {
             return Ok(Outcome { text: why, structured: None, is_error: true });
         }
         let value = report.result().clone();
-        let text = match &value {
-            Value::String(text) => text.clone(),
-            Value::Object(map) if map.get("content").is_some_and(Value::is_string) => {
-                map.get("content").and_then(Value::as_str).unwrap_or_default().to_owned()
-            }
-            other => serde_json::to_string_pretty(other).unwrap_or_default(),
-        };
+        let text = value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_owned);
+        let text = text.unwrap_or_else(|| serde_json::to_string_pretty(&value).unwrap_or_default());
         Ok(Outcome { text, structured: None, is_error: false })
     }
 
@@ -160,13 +155,13 @@ impl Desk {
         let draft = Draft { description: asked.description, code: asked.code, language, wants };
         let saved = self.workshop.skills.save(&asked.name, draft, &author(caller));
         let saved = saved.map_err(failed)?;
-        Ok(structured(saved_line(&asked.name.to_string(), &saved)))
+        Ok(structured(saved_line(asked.name.as_str(), &saved)))
     }
 
     fn update_skill(&self, caller: &Caller, asked: &UpdateSkill) -> Result<Outcome, CallError> {
         let saved = self.workshop.skills.edit(&asked.name, &asked.edits(), &author(caller));
         let saved = saved.map_err(failed)?;
-        Ok(structured(saved_line(&asked.name.to_string(), &saved)))
+        Ok(structured(saved_line(asked.name.as_str(), &saved)))
     }
 
     fn delete_skill(&self, asked: &DeleteSkill) -> Result<Outcome, CallError> {

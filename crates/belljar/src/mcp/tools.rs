@@ -218,12 +218,10 @@ fn listing(name: &str, description: &str, gives: Value) -> ToolSpec {
 }
 
 fn of(properties: Value, required: &[&str]) -> Map<String, Value> {
-    object(json!({
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    }))
+    let mut schema =
+        object(json!({ "type": "object", "required": required, "additionalProperties": false }));
+    schema.insert("properties".to_owned(), properties);
+    schema
 }
 
 fn text(description: &str) -> Value {

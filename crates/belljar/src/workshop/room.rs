@@ -126,6 +126,7 @@ pub(crate) fn put_away(room: Arc<Room>) {
     while Arc::strong_count(&room) > 1 && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(2));
     }
+    drop(room);
 }
 
 impl Drop for Room {

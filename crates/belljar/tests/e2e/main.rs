@@ -13,6 +13,8 @@ mod callers;
 #[cfg(test)]
 mod clients;
 #[cfg(test)]
+mod code;
+#[cfg(test)]
 mod code_attacks;
 #[cfg(test)]
 mod compat;

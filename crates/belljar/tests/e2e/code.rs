@@ -1,0 +1,157 @@
+//! Programs of models: `belljar code`, and what calls over MCP share and do not share.
+
+use std::fs;
+
+use belljar_testkit::{Mcp, eventually};
+use serde_json::{Value, json};
+
+use crate::lab;
+
+/// `belljar code --json` of this program: what it says, and its exit code.
+fn account(lab: &belljar_testkit::Lab, options: &[&str], code: &str) -> (Value, i32) {
+    let ended = lab.belljar(["code", "--json"]).args(options).input(code).run();
+    let value = serde_json::from_str(&ended.out()).unwrap_or_else(|_| panic!("{ended:?}"));
+    (value, ended.code())
+}
+
+#[test]
+fn a_program_gives_its_default_export_its_return_or_its_last_expression() {
+    let lab = lab();
+    for (code, expected) in [
+        ("export default { n: 6 * 7 };", json!({ "n": 42 })),
+        ("export default async (input: { n: number }) => input.n + 1;", json!(42)),
+        ("const n: number = 6;\nreturn n * 7;", json!(42)),
+        ("const n: number = 6;\nn * 7", json!(42)),
+        ("await Promise.resolve([1, 2])", json!([1, 2])),
+        ("const n = 1;", json!(null)),
+    ] {
+        let (account, exit) = account(&lab, &["--input", r#"{"n":41}"#], code);
+        assert_eq!((&account["result"], exit), (&expected, 0), "{code}: {account}");
+        assert_eq!(account["ok"], true, "{code}: {account}");
+    }
+}
+
+#[test]
+fn what_a_program_throws_is_told_with_its_line_and_exits_1() {
+    let lab = lab();
+    let code = "interface A { n: number }\nconst a: A = { n: 1 };\nconsole.log('before');\nthrow new RangeError(`bad ${a.n}`);\n";
+    let (account, exit) = account(&lab, &[], code);
+    assert_eq!(exit, 1);
+    assert_eq!(account["error"]["name"], "RangeError", "{account}");
+    assert_eq!(account["error"]["message"], "bad 1");
+    assert_eq!(account["error"]["line"], 4, "{account}");
+    assert_eq!(account["stdout"], "before\n", "what came before is there");
+    assert_eq!(account["ok"], false);
+}
+
+#[test]
+fn output_and_result_reach_the_shell_as_they_are() {
+    let lab = lab();
+    let ended = lab.belljar(["code"]).input("console.log('out'); console.error('err'); [1]").run();
+    assert_eq!((ended.out().as_str(), ended.code()), ("out\n[\n  1\n]", 0), "{ended:?}");
+    assert_eq!(ended.err(), "err");
+}
+
+#[test]
+fn a_file_says_by_its_name_what_it_is_written_in() {
+    let lab = lab();
+    let file = lab.write("sum.py", "import json, sys\nprint(sum(json.load(sys.stdin)))\n");
+    let ended = lab.belljar(["code", "--input", "[1, 2, 3]"]).args([&file]).run();
+    assert_eq!((ended.out().as_str(), ended.code()), ("6", 0), "{ended:?}");
+    let script = lab.write("both.sh", "echo out; echo err >&2; exit 3\n");
+    let ended = lab.belljar(["code"]).args([&script]).run();
+    assert_eq!((ended.out().as_str(), ended.err().as_str(), ended.code()), ("out", "err", 3));
+}
+
+#[test]
+fn bad_input_is_named_and_exits_2() {
+    let lab = lab();
+    for (options, named) in [
+        (&["--timeout", "0"][..], "timeout"),
+        (&["--timeout", "601"], "timeout"),
+        (&["--lang", "cobol"], "cobol"),
+        (&["--api", "nobody"], "nobody"),
+        (&["--input", "{"], "--input"),
+        (&["--workspace", "/nowhere"], "--workspace"),
+    ] {
+        let ended = lab.belljar(["code"]).args(options).input("1").run();
+        assert_eq!(ended.code(), 2, "{options:?}: {ended:?}");
+        assert!(ended.err().contains(named), "{options:?}: {}", ended.err());
+    }
+}
+
+#[test]
+fn a_program_that_never_ends_is_stopped_and_keeps_what_it_said() {
+    let lab = lab();
+    let (account, exit) = account(&lab, &["--timeout", "1"], "console.log('began'); for (;;) {}");
+    assert_eq!((&account["reason"], exit), (&json!("timeout"), 124), "{account}");
+    assert_eq!(account["stdout"], "began\n", "{account}");
+}
+
+#[test]
+fn without_a_service_there_is_no_network() {
+    let lab = lab();
+    let (account, exit) = account(&lab, &[], "await fetch('https://example.com/')");
+    assert_eq!((&account["error"]["name"], exit), (&json!("TypeError"), 1), "{account}");
+}
+
+#[test]
+fn every_call_is_on_record_and_nothing_is_left_open() {
+    let lab = lab();
+    let (account, _) = account(&lab, &[], "'proved'");
+    let run = account["run"].as_str().unwrap();
+    let shown = lab.belljar(["ledger", "log", "--run", run]).run();
+    assert!(shown.out().contains("run.created") && shown.out().contains("run.ended"), "{shown:?}");
+    assert_eq!(lab.belljar(["ledger", "verify"]).run().code(), 0);
+    let runs = lab.belljar(["runs", "--all"]).run();
+    assert!(!runs.out().contains("attention"), "{runs:?}");
+    let left = |name: &str| fs::read_dir(lab.state().join(name)).unwrap().count();
+    eventually("sessions and calls are put away", || (left("sessions"), left("calls")) == (0, 0));
+}
+
+#[test]
+fn calls_of_one_session_share_a_workspace_and_nothing_else() {
+    let lab = lab();
+    let client = Mcp::start(lab.belljar(["mcp"]));
+    client.run(
+        "import fs from 'node:fs/promises'; globalThis.kept = 1; await fs.writeFile('/workspace/a', 'A'); await fs.writeFile('/tmp/b', 'B');",
+    );
+    let seen = client.run(
+        "import fs from 'node:fs'; [fs.readFileSync('/workspace/a', 'utf8'), fs.existsSync('/tmp/b'), typeof (globalThis as any).kept]",
+    );
+    assert_eq!(seen["result"], json!(["A", false, "undefined"]), "{seen}");
+    let other = Mcp::start(lab.belljar(["mcp"]));
+    let seen = other.run("import fs from 'node:fs'; fs.existsSync('/workspace/a')");
+    assert_eq!(seen["result"], json!(false), "another session: {seen}");
+    client.end();
+    other.end();
+}
+
+#[test]
+fn changes_to_a_directory_of_the_users_wait_for_review() {
+    let lab = lab();
+    lab.write("kept.txt", "old\n");
+    let client = Mcp::start(lab.belljar(["mcp", "--workspace", "."]));
+    let wrote = client.run(
+        "import fs from 'node:fs'; fs.writeFileSync('kept.txt', 'new\\n'); fs.writeFileSync('more.txt', 'x'); fs.readFileSync('/workspace/kept.txt', 'utf8')",
+    );
+    assert_eq!(wrote["result"], "new\n", "{wrote}");
+    let seen = client.run("import fs from 'node:fs'; fs.readFileSync('more.txt', 'utf8')");
+    assert_eq!(seen["result"], "x", "the next call sees it: {seen}");
+    client.end();
+    assert_eq!(fs::read_to_string(lab.workspace().join("kept.txt")).unwrap(), "old\n");
+    let diff = lab.belljar(["diff", "--stat"]).run();
+    assert!(diff.out().contains("kept.txt") && diff.out().contains("more.txt"), "{diff:?}");
+    assert_eq!(lab.belljar(["apply", "--yes"]).run().code(), 0);
+    assert_eq!(fs::read_to_string(lab.workspace().join("kept.txt")).unwrap(), "new\n");
+}
+
+#[test]
+fn a_directory_that_is_only_read_stays_as_it_is() {
+    let lab = lab();
+    lab.write("kept.txt", "old\n");
+    let options = ["--workspace", ".", "--mode", "read-only"];
+    let code = "import fs from 'node:fs'; let error = ''; try { fs.writeFileSync('kept.txt', 'new'); } catch (e) { error = e.code; } [fs.readFileSync('kept.txt', 'utf8'), error]";
+    let (account, _) = account(&lab, &options, code);
+    assert_eq!(account["result"], json!(["old\n", "EROFS"]), "{account}");
+}
