@@ -3,6 +3,7 @@
 //! One for a server, however many callers it has; `belljar code` has one for a moment. Nothing here
 //! knows of a protocol.
 
+mod attend;
 mod language;
 mod line;
 mod modules;
@@ -13,14 +14,12 @@ mod task;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use belljar_code::skill::Skills;
-use belljar_code::wire::{Job, Stream};
+use belljar_code::wire::Stream;
 use belljar_model::Config;
 use belljar_model::code::ApiName;
-use serde_json::value::RawValue;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use language::Language;
@@ -28,19 +27,16 @@ pub(crate) use room::{Ground, Room, put_away};
 pub(crate) use task::{Program, Work};
 
 use crate::cell;
-use crate::cell::word::{Ending, Order, Report, Task};
+use crate::cell::word::{Ending, Order};
 use crate::config::{self, Stamp};
 use crate::failure::{Code as _, FAILED, Failure};
 use crate::servers::Servers;
 use crate::skills;
 use crate::state::State;
-use line::{Ready, Refusal, say};
+use attend::attend;
+use line::{Ready, Refusal};
 use shelf::Maker;
 
-/// A cell that was told to end gets so long, then it is killed.
-const GRACE: Duration = Duration::from_secs(3);
-/// How often a caller that asked for it hears how far its program is.
-const TICK: Duration = Duration::from_secs(1);
 /// So many programs run at once; others wait for their turn.
 const AT_ONCE: usize = 32;
 
@@ -166,17 +162,22 @@ impl Workshop {
         let config = self.config()?;
         let apis = work.apis.clone();
         let task = self.task(&config, work).await?;
-        let slot = self.slots.acquire();
-        let _slot = tokio::select! {
-            slot = slot => slot,
+        let waiting = async {
+            let slot = self.slots.acquire().await;
+            (slot, room.turn().await)
+        };
+        let (_slot, turn) = tokio::select! {
+            waited = waiting => waited,
             () = cancelled.cancelled() => return Err(RunError::Usage("cancelled".to_owned())),
         };
-        let turn = match &room.turn {
-            Some(turn) => Some(turn.lock().await),
-            None => None,
+        let ready = self.box_for(room, apis.clone()).await?;
+        let order = Order::Run(Box::new(task));
+        let begun = match ready.begin(&order).await {
+            Ok(begun) => begun,
+            // One that stood for a while may have been killed meanwhile; nothing has run in it.
+            Err(_) => self.maker().make(room, apis).await?.begin(&order).await?,
         };
-        let ready = self.box_for(room, apis).await?;
-        let answer = attend(ready, task, &self.servers, listener, cancelled).await;
+        let answer = attend(begun, &order, &self.servers, listener, cancelled).await;
         drop(turn);
         self.warm(room);
         answer
@@ -188,19 +189,24 @@ impl Workshop {
         apis: Option<BTreeSet<ApiName>>,
     ) -> Result<Ready, RunError> {
         let maker = self.maker();
-        if apis.is_none()
-            && let Some(ready) = room.shelf.take(&maker.stamp)
-        {
-            if room.turn.is_none() {
-                maker.refill(room);
+        let (fit, stale) = room.shelf.take(&maker.stamp, apis.is_none() || room.is_exclusive());
+        let (fit, unfit) = if apis.is_none() { (fit, None) } else { (None, fit) };
+        let gone = stale.into_iter().chain(unfit);
+        if room.is_exclusive() {
+            // They have the workspace for as long as they are there.
+            for ready in gone {
+                ready.dismiss().await;
             }
-            return Ok(ready);
         }
-        if room.turn.is_some() {
-            // One that stands ready under other rules has the workspace.
-            drop(room.shelf.take(&maker.stamp));
+        match fit {
+            Some(ready) => {
+                if !room.is_exclusive() {
+                    maker.refill(room);
+                }
+                Ok(ready)
+            }
+            None => Ok(maker.make(room, apis).await?),
         }
-        Ok(maker.make(room, apis).await?)
     }
 
     fn rules(&self) -> MutexGuard<'_, Rules> {
@@ -225,76 +231,5 @@ impl Rules {
         let stamp = Stamp::of(file, path);
         let (config, _) = config::load_from(file, path)?;
         Ok(Self { stamp, config: Arc::new(config), offers: BTreeMap::new() })
-    }
-}
-
-/// Gives a box its task and hears it out.
-async fn attend(
-    ready: Ready,
-    task: Task,
-    servers: &Arc<Servers>,
-    listener: &mut dyn Listener,
-    cancelled: &CancellationToken,
-) -> Result<Answer, RunError> {
-    let Ready { run, remarks, mut line } = ready;
-    // What comes out of a box may name anything: only what it was given can be called.
-    let given = match &task.job {
-        Job::Script(script) => script.tools.clone(),
-        Job::Program(_) | Job::Bridge(_) => Vec::new(),
-    };
-    say(&mut line.said, &Order::Run(Box::new(task))).await?;
-    let began = Instant::now();
-    let (mut stdout, mut stderr) = (String::new(), String::new());
-    let mut calls: JoinSet<(u64, Result<Box<RawValue>, String>)> = JoinSet::new();
-    let mut tick = tokio::time::interval(TICK);
-    tick.tick().await;
-    let mut killed_at: Option<tokio::time::Instant> = None;
-    loop {
-        let gone = async {
-            match killed_at {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            report = line.heard.next() => match report? {
-                Some(Report::Output { stream, text }) => {
-                    listener.output(stream, &text);
-                    match stream {
-                        Stream::Stdout => stdout.push_str(&text),
-                        Stream::Stderr => stderr.push_str(&text),
-                    }
-                }
-                Some(Report::Call { id, server, tool, .. })
-                    if !given.iter().any(|it| it.server == server && it.tool == tool) =>
-                {
-                    let value = Err(format!("this program was not given {server}.{tool}"));
-                    say(&mut line.said, &Order::Answer { id, value }).await.ok(); // or it is gone
-                }
-                Some(Report::Call { id, server, tool, input }) => {
-                    let (servers, cancelled) = (Arc::clone(servers), cancelled.clone());
-                    calls.spawn(async move {
-                        (id, servers.call(&server, &tool, input, cancelled).await)
-                    });
-                }
-                Some(Report::Ended(ending)) => {
-                    return Ok(Answer { run, ending: *ending, stdout, stderr, remarks });
-                }
-                Some(Report::Failed { is_usage: true, message }) => return Err(RunError::Usage(message)),
-                Some(Report::Failed { message, .. }) => return Err(anyhow::anyhow!(message).into()),
-                Some(Report::Ready { .. }) => return Err(anyhow::anyhow!("a cell spoke out of turn").into()),
-                None => return Err(anyhow::anyhow!("the process of the box ended without a word").into()),
-            },
-            Some(Ok((id, value))) = calls.join_next() => {
-                // A cell that is gone says so above.
-                say(&mut line.said, &Order::Answer { id, value }).await.ok();
-            }
-            () = cancelled.cancelled(), if killed_at.is_none() => {
-                killed_at = Some(tokio::time::Instant::now() + GRACE);
-                say(&mut line.said, &Order::Cancel).await.ok(); // or it is gone already
-            }
-            () = gone => return Err(anyhow::anyhow!("the box did not end when it was told to").into()),
-            _ = tick.tick() => listener.still(began.elapsed(), stdout.len() + stderr.len()),
-        }
     }
 }

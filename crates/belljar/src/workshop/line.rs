@@ -30,7 +30,7 @@ pub(super) struct Line {
     pub(super) heard: Heard,
     pub(super) said: OwnedWriteHalf,
     /// Ends the process when dropped.
-    _process: Process,
+    process: Process,
 }
 
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub(super) async fn prepare(worker: &OwnedFd, prepare: Prepare) -> Result<Ready,
     say(&mut said, &Order::Prepare(prepare)).await?;
     match heard.next().await? {
         Some(Report::Ready { run, remarks }) => {
-            Ok(Ready { run, remarks, line: Line { heard, said, _process: process } })
+            Ok(Ready { run, remarks, line: Line { heard, said, process } })
         }
         Some(Report::Failed { is_usage: true, message }) => Err(Refusal::Usage(message)),
         Some(Report::Failed { message, .. }) => Err(Refusal::Broken(anyhow::anyhow!(message))),
@@ -79,7 +79,23 @@ pub(super) async fn prepare(worker: &OwnedFd, prepare: Prepare) -> Result<Ready,
     }
 }
 
-pub(super) async fn say(said: &mut OwnedWriteHalf, order: &Order) -> anyhow::Result<()> {
+impl Ready {
+    /// Gives it its task.
+    pub(super) async fn begin(mut self, order: &Order) -> anyhow::Result<Self> {
+        say(&mut self.line.said, order).await?;
+        Ok(self)
+    }
+
+    /// Lets it go, and waits until it is gone.
+    pub(super) async fn dismiss(self) {
+        let Line { heard, said, mut process } = self.line;
+        drop((heard, said));
+        let Some(child) = process.0.take() else { return };
+        tokio::task::spawn_blocking(move || see_off(child)).await.ok(); // a panic there is said already
+    }
+}
+
+async fn say(said: &mut OwnedWriteHalf, order: &Order) -> anyhow::Result<()> {
     let bytes = wire::encode(order).context("speak to a cell")?;
     said.write_all(&bytes).await.context("speak to a cell")
 }
@@ -106,18 +122,21 @@ impl Heard {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let Some(mut child) = self.0.take() else { return };
-        // It ends by itself when its line is closed; one that does not is made to.
-        std::thread::spawn(move || {
-            let until = std::time::Instant::now() + FAREWELL;
-            while std::time::Instant::now() < until {
-                match child.try_wait() {
-                    Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-                    Ok(Some(_)) | Err(_) => return,
-                }
-            }
-            child.kill().ok(); // gone in between
-            child.wait().ok();
-        });
+        if let Some(child) = self.0.take() {
+            std::thread::spawn(move || see_off(child));
+        }
     }
+}
+
+/// Waits for the end of a cell, which comes by itself when its line is closed; or makes it come.
+fn see_off(mut child: Child) {
+    let until = std::time::Instant::now() + FAREWELL;
+    while std::time::Instant::now() < until {
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+            Ok(Some(_)) | Err(_) => return,
+        }
+    }
+    child.kill().ok(); // gone in between
+    child.wait().ok();
 }

@@ -37,7 +37,7 @@ pub(crate) struct Room {
     pub(super) place: Place,
     pub(super) shelf: Shelf,
     /// Held while a box has it, where two cannot have it at once.
-    pub(super) turn: Option<tokio::sync::Mutex<()>>,
+    turn: Option<tokio::sync::Mutex<()>>,
     kept: Mutex<VecDeque<(String, Value)>>,
     project: Mutex<Option<Project>>,
     /// Of a scratch workspace.
@@ -95,6 +95,19 @@ impl Room {
     ) -> Self {
         let (shelf, kept, project) = (Shelf::default(), Mutex::default(), Mutex::new(project));
         Self { place, shelf, turn, kept, project, lock }
+    }
+
+    /// Whether only one box at a time can have its workspace.
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// The right to have a box that has the workspace; at once where many can.
+    pub(super) async fn turn(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        match &self.turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        }
     }
 
     /// Keeps what a call gave.

@@ -45,15 +45,15 @@ pub(super) struct Maker {
 }
 
 impl Shelf {
-    /// One that was made under the same rules.
-    pub(super) fn take(&self, stamp: &Stamp) -> Option<Ready> {
+    /// One that was made under the same rules if it is `wanted`, and all that are of no use any more.
+    pub(super) fn take(&self, stamp: &Stamp, wanted: bool) -> (Option<Ready>, Vec<Ready>) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(standing) = inner.ready.pop_front() {
-            if standing.stamp == *stamp && standing.since.elapsed() < STALE {
-                return Some(standing.ready);
-            }
-        }
-        None
+        let is_fit = |it: &Standing| it.stamp == *stamp && it.since.elapsed() < STALE;
+        let (mut fit, stale): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut inner.ready).into_iter().partition(is_fit);
+        let taken = if wanted { fit.pop_front() } else { None };
+        inner.ready = fit;
+        (taken.map(|it| it.ready), stale.into_iter().map(|it| it.ready).collect())
     }
 
     /// No more boxes, now and later.
@@ -93,11 +93,12 @@ impl Maker {
     /// Fills the shelf of a session while nobody waits.
     pub(super) fn refill(&self, room: &Arc<Room>) {
         // Where only one box can have the workspace, that is the one that stands ready.
-        let warm = if room.turn.is_some() { self.warm.min(1) } else { self.warm };
+        let warm = if room.is_exclusive() { self.warm.min(1) } else { self.warm };
         while room.shelf.wants(warm) {
             let (maker, room) = (self.clone(), Arc::downgrade(room));
             tokio::spawn(async move {
                 let Some(room) = room.upgrade() else { return };
+                let _turn = room.turn().await;
                 // Why there is none is told to whoever asks for one.
                 let made = maker.make(&room, None).await.ok();
                 let (stamp, since) = (maker.stamp, Instant::now());

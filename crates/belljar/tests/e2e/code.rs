@@ -147,6 +147,27 @@ fn changes_to_a_directory_of_the_users_wait_for_review() {
 }
 
 #[test]
+fn calls_that_come_together_take_turns_on_a_directory_of_the_users() {
+    let lab = lab();
+    let client = Mcp::start(lab.belljar(["mcp", "--workspace", "."]));
+    let code = |n: u32| format!("import fs from 'node:fs'; fs.appendFileSync('log', '{n}')");
+    // Every other one wants a box of its own kind, which then has to wait for those that stand ready.
+    let arguments = |n: u32| match n % 2 {
+        0 => json!({ "code": code(n) }),
+        _ => json!({ "code": code(n), "apis": [] }),
+    };
+    let asked: Vec<u64> = (0..6).map(|n| client.begin("execute_code", &arguments(n))).collect();
+    for id in asked {
+        let answer = client.answer(id);
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+    }
+    let seen =
+        client.run("import fs from 'node:fs'; [...fs.readFileSync('log', 'utf8')].sort().join('')");
+    assert_eq!(seen["result"], "012345", "{seen}");
+    client.end();
+}
+
+#[test]
 fn a_directory_that_is_only_read_stays_as_it_is() {
     let lab = lab();
     lab.write("kept.txt", "old\n");
