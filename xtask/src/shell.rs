@@ -3,6 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -16,7 +17,17 @@ pub(crate) fn cargo() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root());
+    if let Some(worker) = WORKER.get() {
+        command.env("BELLJAR_WORKER", worker);
+    }
     command
+}
+
+static WORKER: OnceLock<PathBuf> = OnceLock::new();
+
+/// Has every cargo from here on embed this worker, instead of building a static one.
+pub(crate) fn embed_worker(file: PathBuf) {
+    WORKER.get_or_init(|| file);
 }
 
 /// A program found on `PATH`, started at the top of the tree.

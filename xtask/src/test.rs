@@ -10,7 +10,9 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::shell::{Args, cargo, read, root, run, shown, succeeds, uid};
+use crate::shell::{
+    Args, cargo, embed_worker, program, read, root, run, shown, succeeds, target_dir, uid,
+};
 use crate::steps::Steps;
 use crate::{clients, packages, tidy, user};
 
@@ -25,6 +27,9 @@ Usage: cargo xtask test [FILTER] [--no-install]
 
 /// The crate whose engine is built into the worker only, and tested by itself.
 const ENGINE: &str = "belljar-code";
+
+/// What judges a protocol or an agent and not a box is the same for every user.
+const NOT_OF_BOXES: &str = "not test(/^mcp::(conformance|inspector|python|agents)::/)";
 
 /// Packages whose integration tests run a second time as a plain user: those that build boxes or
 /// touch what a box left behind.
@@ -45,6 +50,7 @@ fn all(steps: &mut Steps, install: bool, filter: Option<&str>) -> Result<()> {
         steps.step("install what tests need", || packages::install(packages::FOR_TESTS))?;
         steps.step("install clients", clients::install)?;
     }
+    steps.step("engine", engine)?;
     if filter.is_none() {
         steps.step("fmt", || run(cargo().args(["fmt", "--all", "--check"])))?;
         steps.step("clippy", || {
@@ -114,6 +120,17 @@ impl Built {
         }
         Ok(packages)
     }
+}
+
+/// Builds the engine as its own tests need it, and has the worker made from that. What is shipped is
+/// static and optimised, and would have to be built a second time here only to be the same.
+fn engine() -> Result<()> {
+    run(cargo().args(["build", "--package", ENGINE, "--features", "engine", "--locked"]))?;
+    let built = target_dir()?.join("debug/belljar-worker");
+    let worker = built.with_extension("stripped");
+    run(program("strip").arg("-o").arg(&worker).arg(&built))?;
+    embed_worker(worker);
+    Ok(())
 }
 
 /// Builds programs and test binaries; cargo's own JSON says where they are.
@@ -200,6 +217,9 @@ impl Runner {
                 }
                 // `--test '*'` means integration tests only.
                 command.args(["--test", "*"]).env(runner_variable()?, &user.runner);
+                if let Self::Nextest = self {
+                    command.args(["--filterset", NOT_OF_BOXES]);
+                }
                 // A filter may well name a test that has no unprivileged twin.
                 if let (Self::Nextest, Some(_)) = (self, filter) {
                     command.arg("--no-tests=pass");
