@@ -237,8 +237,7 @@ impl Scan<'_> {
         self.buffer.drain(..self.used);
         self.base += self.used as u64;
         self.used = 0;
-        // Twice as much each time: who appends reads a little, who verifies reads all.
-        let usual = (2 * self.buffer.capacity()).clamp(FIRST, CHUNK);
+        let usual = if self.buffer.capacity() == 0 { FIRST } else { CHUNK };
         self.buffer.resize(count.max(usual), 0);
         let room = self.buffer.get_mut(have..).unwrap_or_default();
         let read = read_at(&self.log.file, room, self.base + have as u64)
