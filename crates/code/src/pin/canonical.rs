@@ -51,6 +51,11 @@ fn text_of(number: &Number) -> String {
     }
     let sign = if value < 0.0 { "-" } else { "" };
     let shortest = format!("{:e}", value.abs());
+    // Of two texts that are equally short and equally near, the one with the even digit (ECMA-262).
+    let length = shortest.bytes().take_while(|it| *it != b'e').filter(u8::is_ascii_digit).count();
+    let nearest = format!("{:.*e}", length.saturating_sub(1), value.abs());
+    let is_same = nearest.parse() == Ok(value.abs());
+    let shortest = if is_same { nearest } else { shortest };
     let (digits, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let digits = digits.replace('.', "");
