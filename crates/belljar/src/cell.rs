@@ -15,8 +15,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-use rustix::fs::{MemfdFlags, SealFlags};
-
 /// The program that goes inside, as it was built with this one.
 static WORKER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-worker"));
 
@@ -36,18 +34,5 @@ pub(crate) fn start(worker: &OwnedFd) -> io::Result<(Child, UnixStream)> {
 
 /// The worker in memory that nobody can change any more. All boxes share it.
 pub(crate) fn worker() -> io::Result<OwnedFd> {
-    const MFD_EXEC: u32 = 0x10;
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Before 6.3 the kernel does not know the flag that says "will be executed".
-    let memory =
-        rustix::fs::memfd_create("belljar-worker", flags | MemfdFlags::from_bits_retain(MFD_EXEC))
-            .or_else(|_| rustix::fs::memfd_create("belljar-worker", flags))?;
-    let mut rest = WORKER;
-    while !rest.is_empty() {
-        let wrote = rustix::io::write(&memory, rest)?;
-        rest = rest.get(wrote..).unwrap_or_default();
-    }
-    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&memory, seals)?;
-    Ok(memory)
+    belljar_box::embedded::sealed("belljar-worker", WORKER)
 }

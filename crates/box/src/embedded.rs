@@ -13,12 +13,16 @@ pub static PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-prob
 
 /// Init in memory that nobody can change any more, not even through `/proc/1/exe`.
 pub(crate) fn init() -> io::Result<OwnedFd> {
+    sealed("belljar-init", INIT)
+}
+
+/// A program in memory that nobody can change any more.
+pub fn sealed(name: &str, program: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Before 6.3 the kernel does not know the flag that says "will be executed".
-    let memory =
-        rustix::fs::memfd_create("belljar-init", flags | MemfdFlags::from_bits_retain(MFD_EXEC))
-            .or_else(|_| rustix::fs::memfd_create("belljar-init", flags))?;
-    let mut rest = INIT;
+    let memory = rustix::fs::memfd_create(name, flags | MemfdFlags::from_bits_retain(MFD_EXEC))
+        .or_else(|_| rustix::fs::memfd_create(name, flags))?;
+    let mut rest = program;
     while !rest.is_empty() {
         let wrote = rustix::io::write(&memory, rest)?;
         rest = rest.get(wrote..).unwrap_or_default();
