@@ -1,10 +1,9 @@
 //! What each tool asks of the workshop.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_code::skill::{Author, Draft, Saved, SkillError, SkillInfo, Standing, State, Wants};
+use belljar_code::skill::{Author, Draft, Saved, SkillInfo, Standing, State, Wants};
 use belljar_code::tools as files;
 use belljar_code::wire::{Dialect, Script, Stream};
 use belljar_gateway::{CallError, Caller, Live, Outcome};
@@ -18,7 +17,7 @@ use super::arguments::{
 use super::report::Report;
 use super::service::Desk;
 use super::{instructions, resources};
-use crate::workshop::{Language, Listener, Program, Room, RunError, Work};
+use crate::workshop::{Language, Listener, Program, RunError, Work};
 
 /// How many tools a search gives unless it says.
 const FOUND: usize = 20;
@@ -86,7 +85,9 @@ impl Desk {
         asked: RunSkill,
         live: &Live,
     ) -> Result<Outcome, CallError> {
-        let work = skill_work(self, asked.name.as_str(), asked.input.as_ref())?;
+        let skill = self.workshop.skills.get(&asked.name).map_err(wrong)?;
+        let config = self.workshop.config().map_err(wrong)?;
+        let work = Work::of_skill(&skill, &config, asked.input.as_ref().map(Value::to_string));
         let timeout = seconds(asked.timeout)?;
         let report = self.run(caller, Work { timeout, ..work }, live).await?;
         Ok(account(&report))
@@ -120,7 +121,7 @@ impl Desk {
             RunError::Broken(error) => CallError::Internal(format!("{error:#}")),
         })?;
         let report = Report::of(&answer);
-        keep(&room, &answer.run, &report);
+        room.keep(answer.run, report.json());
         Ok(report)
     }
 
@@ -154,23 +155,23 @@ impl Desk {
         };
         let draft = Draft { description: asked.description, code: asked.code, language, wants };
         let saved = self.workshop.skills.save(&asked.name, draft, &author(caller));
-        let saved = saved.map_err(failed)?;
+        let saved = saved.map_err(wrong)?;
         Ok(structured(saved_line(asked.name.as_str(), &saved)))
     }
 
     fn update_skill(&self, caller: &Caller, asked: &UpdateSkill) -> Result<Outcome, CallError> {
         let saved = self.workshop.skills.edit(&asked.name, &asked.edits(), &author(caller));
-        let saved = saved.map_err(failed)?;
+        let saved = saved.map_err(wrong)?;
         Ok(structured(saved_line(asked.name.as_str(), &saved)))
     }
 
     fn delete_skill(&self, asked: &DeleteSkill) -> Result<Outcome, CallError> {
-        self.workshop.skills.remove(&asked.name).map_err(failed)?;
+        self.workshop.skills.remove(&asked.name).map_err(wrong)?;
         Ok(text(format!("skill {} is deleted", asked.name)))
     }
 
     fn list_skills(&self) -> Result<Outcome, CallError> {
-        let skills = self.workshop.skills.list().map_err(failed)?;
+        let skills = self.workshop.skills.list().map_err(wrong)?;
         let skills: Vec<Value> = skills.iter().map(skill_line).collect();
         Ok(structured(json!({ "skills": skills })))
     }
@@ -187,28 +188,6 @@ impl Desk {
     }
 }
 
-/// What it takes to run a skill with an input.
-pub(crate) fn skill_work(
-    desk: &Desk,
-    name: &str,
-    input: Option<&Value>,
-) -> Result<Work, CallError> {
-    skill_program(&desk.workshop, name, input).map_err(wrong)
-}
-
-/// The same for whoever has a workshop.
-pub(crate) fn skill_program(
-    workshop: &Arc<crate::workshop::Workshop>,
-    name: &str,
-    input: Option<&Value>,
-) -> Result<Work, RunError> {
-    let usage = |error: &dyn std::fmt::Display| RunError::Usage(error.to_string());
-    let name = name.parse().map_err(|error| usage(&error))?;
-    let skill = workshop.skills.get(&name).map_err(|error| usage(&error))?;
-    let config = workshop.config()?;
-    Ok(Work::of_skill(&skill, &config, input.map(Value::to_string)))
-}
-
 /// Tells a client how far its program is.
 struct Told<'a> {
     live: &'a Live,
@@ -223,10 +202,6 @@ impl Listener for Told<'_> {
             self.live.progress.report(since.as_secs_f64(), None, message);
         }
     }
-}
-
-fn keep(room: &Room, run: &str, report: &Report) {
-    room.keep(run.to_owned(), report.json());
 }
 
 /// The whole account of a program.
@@ -258,10 +233,6 @@ where
 {
     let parse = |text: &String| text.parse().map_err(|error| wrong(format!("`{field}`: {error}")));
     texts.iter().map(parse).collect()
-}
-
-fn failed(error: SkillError) -> CallError {
-    wrong(error)
 }
 
 fn saved_line(name: &str, saved: &Saved) -> Value {

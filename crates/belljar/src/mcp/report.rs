@@ -23,7 +23,7 @@ pub(crate) struct Report {
     stderr_truncated: bool,
     duration_ms: f64,
     /// Why it is over.
-    reason: &'static str,
+    reason: Reason,
     error: Option<Trouble>,
     exit: Option<i32>,
     requests: Vec<Asked>,
@@ -49,7 +49,7 @@ impl Report {
             stdout_truncated: ending.stdout_truncated,
             stderr_truncated: ending.stderr_truncated,
             duration_ms: std::time::Duration::from_micros(ending.wall_micros).as_secs_f64() * 1e3,
-            reason: ending.reason.name(),
+            reason: ending.reason,
             error,
             exit: ending.exit,
             requests: ending.requests.clone(),
@@ -74,10 +74,10 @@ impl Report {
         }
         let why = match &self.error {
             Some(Trouble { name, message, .. }) => format!("{name}: {message}"),
-            None if self.reason == Reason::Exited.name() => {
+            None if self.reason == Reason::Exited => {
                 format!("the program returned {}", self.exit.unwrap_or(-1))
             }
-            None => sentence(self.reason).to_owned(),
+            None => self.reason.sentence().to_owned(),
         };
         Some(why)
     }
@@ -123,11 +123,6 @@ impl Report {
         text.push_str(&format!("({:.1} ms, run {})", self.duration_ms, self.run));
         text
     }
-}
-
-fn sentence(reason: &str) -> &'static str {
-    let known = Reason::ALL.into_iter().find(|known| known.name() == reason);
-    known.map_or("the program did not end by itself", Reason::sentence)
 }
 
 /// The JSON Schema of [`Report`].
