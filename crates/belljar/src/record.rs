@@ -40,6 +40,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) sources: &'a [Source],
     pub(crate) argv: &'a [OsString],
     pub(crate) env: &'a [(OsString, OsString)],
+    /// What is open beside what the template weakens: restrictions that the operator lifted.
+    pub(crate) remarks: &'a [String],
 }
 
 /// Opens the ledger of the state directory, and says what had to be put right.
@@ -100,7 +102,8 @@ impl Journal {
             })
         }));
         let weakened = plan.template.weaken.iter();
-        drafts.extend(weakened.map(|layer| Draft::new(RunWeakened { layer: layer.to_string() })));
+        let weakened = weakened.map(ToString::to_string).chain(plan.remarks.iter().cloned());
+        drafts.extend(weakened.map(|layer| Draft::new(RunWeakened { layer })));
         drafts.push(Draft::new(in_force(layers)).by(Actor::Supervisor));
         let program = plan.argv.first().map(|word| word.as_bytes().to_vec()).unwrap_or_default();
         drafts.push(Draft::new(RunExec { program }).by(Actor::Supervisor));

@@ -134,7 +134,8 @@ impl Workshop {
         Ok(Arc::new(room))
     }
 
-    /// The rules in force. A file that has become unreadable leaves those that were.
+    /// The rules in force, read again when their files have changed. Files that are wrong are an error until
+    /// they are mended: what was before is not taken for what the operator wants now.
     pub(crate) fn config(&self) -> Result<Arc<Config>, RunError> {
         let path = self.ground.as_ref().map(|ground| ground.path.as_path());
         let stamp = Stamp::of(self.file.as_deref(), path);

@@ -143,7 +143,9 @@ impl Cell {
     }
 
     fn run(self, line: &UnixStream, task: Task) -> Result<(Ending, Remains), Failure> {
-        let Self { id, room, template, sources, outside, mut running, env, ledger, .. } = self;
+        let Self {
+            id, room, template, sources, remarks, outside, mut running, env, ledger, ..
+        } = self;
         let asked = Instant::now();
         let record = RunRecord {
             id,
@@ -166,35 +168,31 @@ impl Cell {
             sources: &sources,
             argv: &argv,
             env: &env,
+            remarks: &remarks,
         };
+        let Task { job, output, timeout_millis, .. } = task;
+        // What can fail does so before there is anything to take back.
         let began = (|| {
             let tape = Tape::new(template.record, room.dir()).code(NO_BOX)?;
             let count = room.writes_to().map(|dir| counter(dir)).transpose().code(NO_BOX)?;
-            let line = line.try_clone().context("share the line").code(NO_BOX)?;
             let ears = Ears::new(line).code(NO_BOX)?;
+            let own = ears.share().code(NO_BOX)?;
+            let watch = Watch::new(own, &job, output, tape);
+            let null = null().code(NO_BOX)?;
             let journal = Journal::begin_in(ledger, &plan, running.layers())?;
-            Ok((tape, count, ears, journal))
+            Ok((watch, null, count, ears, journal))
         })();
-        let (tape, mut count, ears, journal) = match began {
+        let (mut watch, null, mut count, ears, journal) = match began {
             Ok(began) => began,
             Err(failure) => {
                 running.abandon();
                 return Err(failure);
             }
         };
-        running.set_timeout(task.timeout_millis.map(Duration::from_millis));
+        running.set_timeout(timeout_millis.map(Duration::from_millis));
         let setup = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let Task { job, output, .. } = task;
-        let mut watch = Watch::new(
-            ears.line.try_clone().code(NO_BOX)?,
-            ears.halt.try_clone().code(NO_BOX)?,
-            &job,
-            output,
-            tape,
-        );
         let Ears { line, input, feed, stop, halt } = ears;
-        std::thread::spawn(move || listen(line, &job, feed, halt));
-        let null = null().code(NO_BOX)?;
+        std::thread::spawn(move || listen(line, &job, feed, &halt));
         let mut guard = |pipe, chunk: &[u8], _: &mut Vec<u8>| watch.hear(pipe, chunk);
         let supervision = Supervision {
             input: input.as_fd(),
@@ -237,16 +235,22 @@ struct Ears {
 }
 
 impl Ears {
-    fn new(line: UnixStream) -> anyhow::Result<Self> {
+    fn new(line: &UnixStream) -> anyhow::Result<Self> {
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let ((input, feed), (stop, halt)) = (pipe()?, pipe()?);
+        let line = line.try_clone().context("share the line")?;
         Ok(Self { line, input, feed: feed.into(), stop, halt })
+    }
+
+    /// What the one who reads frames needs: the line to the server, and what ends the box.
+    fn share(&self) -> anyhow::Result<(UnixStream, OwnedFd)> {
+        Ok((self.line.try_clone()?, self.halt.try_clone()?))
     }
 }
 
-/// Feeds the worker its job and the answers to its calls, until there are none. Whoever hears no more
-/// from the server lets go of `halt`, and the box ends.
-fn listen(mut line: UnixStream, job: &Job, mut feed: File, halt: OwnedFd) {
+/// Feeds the worker its job and the answers to its calls, until the server takes the call back or is
+/// gone. Then the box ends.
+fn listen(mut line: UnixStream, job: &Job, mut feed: File, halt: &OwnedFd) {
     let _signals = belljar_sys::signal::SignalFd::new(&[1, 2, 3, 15, 28]); // the main thread's to read
     if wire::write(&mut feed, job).is_err() {
         return; // the worker is gone, which the main thread sees
@@ -265,7 +269,8 @@ fn listen(mut line: UnixStream, job: &Job, mut feed: File, halt: OwnedFd) {
             Order::Cancel | Order::Prepare(_) | Order::Run(_) => break,
         }
     }
-    drop(halt);
+    // A word, not the end of the pipe: whoever reads frames has an end of it too.
+    rustix::io::write(halt, b"1").ok(); // or the box is gone already
 }
 
 /// What the box is made from, and what a person should be told about it.

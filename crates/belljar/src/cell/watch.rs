@@ -36,7 +36,12 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(line: UnixStream, halt: OwnedFd, job: &Job, output: u64, tape: Tape) -> Self {
+    pub(super) fn new(
+        (line, halt): (UnixStream, OwnedFd),
+        job: &Job,
+        output: u64,
+        tape: Tape,
+    ) -> Self {
         let becomes_program = matches!(job, Job::Program(_) | Job::Bridge(_));
         let (stdout, stderr) = (Text::new(output), Text::new(output));
         let cutter = Cutter::default();

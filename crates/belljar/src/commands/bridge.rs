@@ -72,6 +72,7 @@ pub(crate) fn run(cli: &Cli, name: &ServerName) -> Outcome {
         sources: &sources,
         argv: &request.argv,
         env: &request.env,
+        remarks: &[],
     };
     let begin = |layers: &[_]| Journal::begin(&state, &plan, layers);
     let (mut running, journal) = belljar_box::start(&request, begin).code(NO_BOX)?;

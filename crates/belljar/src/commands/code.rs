@@ -11,12 +11,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::Cli;
 use crate::cli::code::CodeArgs;
+use crate::commands::run::open_workspace;
 use crate::config;
 use crate::failure::{Code as _, FAILED, Failure, NO_BOX, Outcome, USAGE, usage};
 use crate::guard::Guard;
 use crate::interrupt;
 use crate::mcp::Report;
 use crate::print;
+use crate::state::State;
 use crate::workshop::{
     Answer, Ground, Language, Listener, Program, RunError, Work, Workshop, put_away,
 };
@@ -70,13 +72,7 @@ pub(crate) fn execute(
 /// The directory that programs are given.
 pub(crate) fn ground(path: Option<&Path>, mode: Option<Mode>) -> Result<Option<Ground>, Failure> {
     let Some(asked) = path else { return Ok(None) };
-    let (_, path) = belljar_box::open(asked).context("--workspace").code(USAGE)?;
-    if !path.is_dir() {
-        return Err(usage(format!("--workspace {}: not a directory", asked.display())));
-    }
-    if path == Path::new("/") {
-        return Err(usage("--workspace: the root of the host cannot be a workspace"));
-    }
+    let path = open_workspace(asked, &State::open()?)?.path;
     let mode = mode.unwrap_or(Mode::Overlay);
     if mode == Mode::Direct {
         return Err(usage(

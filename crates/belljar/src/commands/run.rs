@@ -152,7 +152,8 @@ fn in_box(
     let interactive = request.terminal.is_some();
     let (record, template) = (&run.record, &request.template);
     let network = outside.map(Outside::policy);
-    let plan = Plan { record, template, network, sources, argv: &request.argv, env: &request.env };
+    let (argv, env) = (&request.argv, &request.env);
+    let plan = Plan { record, template, network, sources, argv, env, remarks: &[] };
     let begin = |layers: &[LayerState]| Journal::begin(state, &plan, layers);
     // What can fail does so before there is anything to take back.
     let mut tape = Tape::new(template.record, &run.dir).code(NO_BOX)?;
@@ -253,26 +254,32 @@ fn workspace(args: &RunArgs, state: &State) -> Result<Option<Workspace>, Failure
         return Ok(None);
     }
     let asked = args.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-    let (place, path) = belljar_box::open(&asked).context("--workspace").code(USAGE)?;
+    let workspace = open_workspace(&asked, state)?;
+    let whole_home = config::home().is_some_and(|home| home.starts_with(&workspace.path));
+    if whole_home && args.workspace.is_none() {
+        return Err(usage(format!(
+            "{} holds your home directory with all its keys: change into a project, or choose with --workspace DIR or --no-workspace",
+            workspace.path.display()
+        )));
+    }
+    Ok(Some(workspace))
+}
+
+/// Opens a directory that was named as a workspace.
+pub(crate) fn open_workspace(asked: &Path, state: &State) -> Result<Workspace, Failure> {
+    let (place, path) = belljar_box::open(asked).context("--workspace").code(USAGE)?;
     if !path.is_dir() {
         return Err(usage(format!("--workspace {}: not a directory", asked.display())));
     }
     if path == Path::new("/") {
         return Err(usage(
-            "the workspace cannot be the root of the host: choose a directory with --workspace, or --no-workspace",
+            "the workspace cannot be the root of the host: choose a directory with --workspace",
         ));
-    }
-    let whole_home = config::home().is_some_and(|home| home.starts_with(&path));
-    if whole_home && args.workspace.is_none() {
-        return Err(usage(format!(
-            "{} holds your home directory with all its keys: change into a project, or choose with --workspace DIR or --no-workspace",
-            path.display()
-        )));
     }
     if path.starts_with(state.home()) {
         return Err(usage(format!("--workspace {}: this is Belljar's own state", path.display())));
     }
-    Ok(Some(Workspace { place, path, layers: None, scratch: false }))
+    Ok(Workspace { place, path, layers: None, scratch: false })
 }
 
 /// A misspelt option must not become the name of a program.

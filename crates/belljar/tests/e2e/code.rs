@@ -66,6 +66,7 @@ fn a_file_says_by_its_name_what_it_is_written_in() {
 #[test]
 fn bad_input_is_named_and_exits_2() {
     let lab = lab();
+    let state = lab.state().display().to_string();
     for (options, named) in [
         (&["--timeout", "0"][..], "timeout"),
         (&["--timeout", "601"], "timeout"),
@@ -73,6 +74,8 @@ fn bad_input_is_named_and_exits_2() {
         (&["--api", "nobody"], "nobody"),
         (&["--input", "{"], "--input"),
         (&["--workspace", "/nowhere"], "--workspace"),
+        (&["--workspace", "/"], "root of the host"),
+        (&["--workspace", state.as_str()], "own state"),
     ] {
         let ended = lab.belljar(["code"]).args(options).input("1").run();
         assert_eq!(ended.code(), 2, "{options:?}: {ended:?}");
@@ -93,6 +96,33 @@ fn without_a_service_there_is_no_network() {
     let lab = lab();
     let (account, exit) = account(&lab, &[], "await fetch('https://example.com/')");
     assert_eq!((&account["error"]["name"], exit), (&json!("TypeError"), 1), "{account}");
+}
+
+#[test]
+fn a_restriction_that_is_lifted_is_shown_and_on_record() {
+    let lab = lab();
+    lab.configure("[code]\nyolo = true\n");
+    let (account, _) = account(&lab, &[], "1");
+    assert!(account["notes"].to_string().contains("every public host"), "{account}");
+    let run = account["run"].as_str().unwrap();
+    let log = lab.belljar(["ledger", "log", "--run", run]).run().expect(0);
+    assert!(log.contains("every public host"), "{log}");
+}
+
+#[test]
+fn what_a_call_gave_is_read_by_its_own_session_only() {
+    let lab = lab();
+    let (client, other) = (Mcp::start(lab.belljar(["mcp"])), Mcp::start(lab.belljar(["mcp"])));
+    let run = client.run("'mine'")["run"].as_str().unwrap().to_owned();
+    let read = |client: &Mcp| {
+        let asked = json!({ "uri": format!("run://{run}") });
+        client.answer(client.ask("resources/read", &asked)).to_string()
+    };
+    assert!(read(&client).contains("mine"), "control");
+    let refused = read(&other);
+    assert!(refused.contains("error") && !refused.contains("mine"), "{refused}");
+    client.end();
+    other.end();
 }
 
 #[test]

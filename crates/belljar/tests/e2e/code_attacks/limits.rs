@@ -94,10 +94,26 @@ fn d17_a_call_that_is_taken_back_is_dead() {
         eventually("nothing of it is left", || !any_busy(&mcp));
         assert!(!mcp.is_answered(id) || mcp.answer(id).to_string().contains("cancel"));
     }
+    // Ended by the one who watched it, who could still say so, and not by killing that one.
+    let log = lab.belljar(["ledger", "log"]).run().expect(0);
+    assert_eq!(log.matches("interrupted").count(), 3, "{log}");
     let family = Family::watch(mcp.pid());
     mcp.end().expect(0);
     family.is_gone();
     assert_eq!(cgroups_of(&lab.runs()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn d17_calls_end_with_a_server_that_is_killed() {
+    let lab = lab();
+    let mcp = Mcp::start(lab.belljar(["mcp"]));
+    mcp.begin("execute_code", &json!({ "code": "for (;;);", "timeout": 600 }));
+    eventually("it is at work", || any_busy(&mcp));
+    let family = Family::watch(mcp.pid());
+    belljar_testkit::kill(mcp.pid());
+    assert!(family.is_gone() > 0, "and long before its time is up");
+    let ended = || lab.belljar(["ledger", "log"]).run().out().contains("interrupted");
+    eventually("its end is on record", ended);
 }
 
 /// Whether any process beneath the server runs, or is one of the sleepers of a script.
