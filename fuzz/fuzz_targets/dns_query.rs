@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use belljar_broker::dns::{Decided, Pool, answer};
 use belljar_broker::rules::Rules;
-use belljar_model::Net;
+use belljar_model::{AskTimeout, Net};
 use belljar_model::net::{Budget, Policy, Rule};
 use hickory_proto::op::{Message, ResponseCode};
 use libfuzzer_sys::fuzz_target;
@@ -17,6 +17,8 @@ static RULES: LazyLock<Rules> = LazyLock::new(|| {
         net: Net::Restricted,
         allow: allow.iter().map(|text| Rule::allow(text).expect("a rule")).collect(),
         deny: Vec::new(),
+        ask: Vec::new(),
+        ask_timeout: AskTimeout::default(),
         secrets: Vec::new(),
         budget: Budget::default(),
         proxy: None,

@@ -176,7 +176,7 @@ impl RunArgs {
 /// What a box may reach.
 #[derive(Debug, Args)]
 pub(crate) struct NetworkArgs {
-    /// none; restricted: what rules allow; full: everything public [default: none, or restricted with --allow or --secret]
+    /// none; restricted: what rules allow; full: everything public [default: none, or restricted with --allow, --ask or --secret]
     #[arg(long, value_name = "NET")]
     pub(crate) net: Option<Net>,
     /// Let the box reach a host (GET,POST https://HOST:PORT/path/**), tcp://HOST:PORT, host-port:PORT or a preset such as pypi
@@ -185,6 +185,9 @@ pub(crate) struct NetworkArgs {
     /// Never let the box reach this, whatever else is allowed
     #[arg(long, value_name = "RULE", value_parser = Rule::deny)]
     pub(crate) deny: Vec<Rule>,
+    /// Ask the operator about each request to this, written as for --allow; see `belljar approve`
+    #[arg(long, value_name = "RULE", value_parser = Rule::ask)]
+    pub(crate) ask: Vec<Rule>,
     /// Let the box use a stored secret by a placeholder, toward the secret's own hosts
     #[arg(long = "secret", value_name = "NAME")]
     pub(crate) secrets: Vec<SecretName>,
@@ -197,6 +200,7 @@ impl NetworkArgs {
             net: self.net,
             allow: self.allow.clone(),
             deny: self.deny.clone(),
+            ask: self.ask.clone(),
             secrets: self.secrets.clone(),
             ..Overrides::default()
         }

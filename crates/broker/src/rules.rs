@@ -173,7 +173,9 @@ impl TcpPermit {
 
 impl Rules {
     pub fn new(policy: &Policy) -> Self {
-        Self { net: policy.net, allow: policy.allow.clone(), deny: policy.deny.clone() }
+        // Nobody can be asked yet, so what would have to be asked about is denied.
+        let deny = policy.deny.iter().chain(&policy.ask).cloned().collect();
+        Self { net: policy.net, allow: policy.allow.clone(), deny }
     }
 
     /// Decides about one request.

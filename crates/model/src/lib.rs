@@ -37,4 +37,4 @@ pub use outcome::{CpuTime, InForce, LayerState, OutputBytes, Reason, RunResult};
 pub use record::{Clock, Review, RunRecord, RunState, WorkspaceAt};
 pub use size::{ByteSize, SizeError};
 pub use template::{DEFAULT_TEMPLATE, Overrides, Template, TemplateError};
-pub use time::{Timeout, TimeoutError};
+pub use time::{AskTimeout, AskTimeoutError, Timeout, TimeoutError};

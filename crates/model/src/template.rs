@@ -13,7 +13,7 @@ use crate::limits::{LimitError, Limits};
 use crate::mount::{Mount, anchor};
 use crate::net::{Allow, Budget, Rule, SecretName};
 use crate::size::ByteSize;
-use crate::time::Timeout;
+use crate::time::{AskTimeout, Timeout};
 
 /// The template that needs no file.
 pub const DEFAULT_TEMPLATE: &str = "default";
@@ -36,8 +36,11 @@ pub struct Template {
     pub require: BTreeSet<Requirement>,
     /// What the network reaches; nothing is all that an empty list allows.
     pub allow: Vec<Allow>,
-    /// Beats `allow`.
+    /// Beats `allow` and `ask`.
     pub deny: Vec<Rule>,
+    /// What the operator is asked about, each time; beats `allow`.
+    pub ask: Vec<Rule>,
+    pub ask_timeout: AskTimeout,
     /// Those that the box has placeholders for, on every rule that leads to their hosts.
     pub secrets: BTreeSet<SecretName>,
     /// What the whole run may use.
@@ -60,6 +63,8 @@ impl Default for Template {
             require: BTreeSet::new(),
             allow: Vec::new(),
             deny: Vec::new(),
+            ask: Vec::new(),
+            ask_timeout: AskTimeout::default(),
             secrets: BTreeSet::new(),
             budget: Budget::default(),
         }
@@ -87,6 +92,8 @@ pub struct Overrides {
     pub require: Vec<Requirement>,
     pub allow: Vec<Allow>,
     pub deny: Vec<Rule>,
+    pub ask: Vec<Rule>,
+    pub ask_timeout: Option<AskTimeout>,
     pub secrets: Vec<SecretName>,
     pub budget: Budget,
 }
@@ -153,11 +160,13 @@ impl Template {
             require,
             allow,
             deny,
+            ask,
+            ask_timeout,
             secrets,
             budget,
         } = said;
         // Whoever opens a way wants a network.
-        let opened = !allow.is_empty() || !secrets.is_empty();
+        let opened = !allow.is_empty() || !ask.is_empty() || !secrets.is_empty();
         let base_net = if opened { self.net.max(Net::Restricted) } else { self.net };
         let old = self.limits;
         let limits = Limits {
@@ -183,6 +192,8 @@ impl Template {
             require: self.require.into_iter().chain(require).collect(),
             allow: self.allow.into_iter().chain(allow).collect(),
             deny: self.deny.into_iter().chain(deny).collect(),
+            ask: self.ask.into_iter().chain(ask).collect(),
+            ask_timeout: ask_timeout.unwrap_or(self.ask_timeout),
             secrets: self.secrets.into_iter().chain(secrets).collect(),
             budget: budget.or(self.budget),
         };
@@ -282,10 +293,13 @@ mod tests {
             require,
             allow,
             deny,
+            ask,
+            ask_timeout,
             secrets,
             budget,
         } = Template::default();
         assert!(allow.is_empty() && deny.is_empty() && secrets.is_empty() && budget.is_empty());
+        assert_eq!((ask, ask_timeout), (Vec::new(), AskTimeout::default()));
         assert_eq!((name.as_str(), mode, net, user), ("default", Mode::Overlay, Net::None, 1000));
         assert_eq!(record, Record::Hashes);
         assert!(mounts.is_empty() && env.is_empty() && weaken.is_empty() && require.is_empty());

@@ -101,6 +101,59 @@ impl fmt::Display for Timeout {
     }
 }
 
+/// How long a question to the operator stays open before it counts as a no. Written `5m` or `30s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AskTimeout(Duration);
+
+/// Why a text is not such a time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AskTimeoutError {
+    #[error(transparent)]
+    Time(TimeoutError),
+    #[error("a question must end by itself; write for example \"5m\"")]
+    None,
+    #[error("a question that is open for no time is a refusal; use `deny`")]
+    Zero,
+    #[error("longer than 1h, and a program waits for each question")]
+    TooLong,
+}
+
+impl AskTimeout {
+    const MAX: Duration = Duration::from_secs(60 * 60);
+
+    pub const fn duration(self) -> Duration {
+        self.0
+    }
+}
+
+impl Default for AskTimeout {
+    fn default() -> Self {
+        Self(Duration::from_secs(5 * 60))
+    }
+}
+
+impl FromStr for AskTimeout {
+    type Err = AskTimeoutError;
+
+    fn from_str(text: &str) -> Result<Self, AskTimeoutError> {
+        match text.parse() {
+            Ok(Timeout(None)) => Err(AskTimeoutError::None),
+            Ok(Timeout(Some(time))) if time > Self::MAX => Err(AskTimeoutError::TooLong),
+            Ok(Timeout(Some(time))) => Ok(Self(time)),
+            Err(TimeoutError::Zero) => Err(AskTimeoutError::Zero),
+            Err(error) => Err(AskTimeoutError::Time(error)),
+        }
+    }
+}
+
+impl fmt::Display for AskTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Timeout(Some(self.0)).fmt(f)
+    }
+}
+
+crate::net::by_text!(AskTimeout);
+
 /// Serde of a deadline kept as `Option<Duration>`, in the words of [`Timeout`].
 pub(crate) mod as_text {
     use std::time::Duration;
@@ -166,6 +219,20 @@ mod tests {
         assert!(none.is_longer_than(long) && long.is_longer_than(short));
         assert!(!long.is_longer_than(none) && !none.is_longer_than(none));
         assert!(!short.is_longer_than(short));
+    }
+
+    #[test]
+    fn a_question_ends_by_itself_within_an_hour() {
+        assert_eq!(AskTimeout::default().to_string(), "5m");
+        for text in ["1ms", "30s", "1h"] {
+            assert_eq!(text.parse::<AskTimeout>().map(|time| time.to_string()), Ok(text.into()));
+        }
+        let refused = |text: &str| text.parse::<AskTimeout>().unwrap_err();
+        assert_eq!(refused("0"), AskTimeoutError::Zero);
+        assert_eq!(refused("0s"), AskTimeoutError::Zero);
+        assert_eq!(refused("none"), AskTimeoutError::None);
+        assert_eq!(refused("1h1ms"), AskTimeoutError::TooLong);
+        assert_eq!(refused("5"), AskTimeoutError::Time(TimeoutError::NoUnit(5)));
     }
 
     proptest::proptest! {

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use belljar_model::Net;
 use belljar_model::net::{Budget, Hostname, Policy, Rule};
+use belljar_model::{AskTimeout, Net};
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RecordType};
 use proptest::prelude::*;
@@ -14,8 +14,16 @@ use crate::rules::Rules;
 
 fn rules(net: Net, allow: &[&str]) -> Rules {
     let allow = allow.iter().map(|text| Rule::allow(text).unwrap()).collect();
-    let budget = Budget::default();
-    Rules::new(&Policy { net, allow, deny: vec![], secrets: vec![], budget, proxy: None })
+    Rules::new(&Policy {
+        net,
+        allow,
+        deny: vec![],
+        ask: vec![],
+        ask_timeout: AskTimeout::default(),
+        secrets: vec![],
+        budget: Budget::default(),
+        proxy: None,
+    })
 }
 
 fn usual() -> Rules {

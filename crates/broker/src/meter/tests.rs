@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use belljar_model::Net;
 use belljar_model::net::{Budget, MicroUsd, Policy, Rule, SecretDecl, SecretName, What};
+use belljar_model::{AskTimeout, Net};
 use proptest::prelude::*;
 
 use super::*;
@@ -23,6 +23,8 @@ fn run(limits: RuleLimits, secret: Budget, run: Budget) -> (Meter, Permit, Secre
         net: Net::Restricted,
         allow: vec![rule],
         deny: Vec::new(),
+        ask: Vec::new(),
+        ask_timeout: AskTimeout::default(),
         secrets: vec![decl],
         budget: run,
         proxy: None,

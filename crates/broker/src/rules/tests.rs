@@ -1,7 +1,7 @@
 //! Decisions: who is let out, and what the others are told.
 
 use belljar_model::net::{Allow, Budget, SecretDecl};
-use belljar_model::{Config, Overrides, Template};
+use belljar_model::{AskTimeout, Config, Overrides, Template};
 use proptest::prelude::*;
 
 use super::*;
@@ -11,6 +11,8 @@ fn rules(net: Net, allow: &[&str], deny: &[&str]) -> Rules {
         net,
         allow: allow.iter().map(|text| Rule::allow(text).unwrap()).collect(),
         deny: deny.iter().map(|text| Rule::deny(text).unwrap()).collect(),
+        ask: Vec::new(),
+        ask_timeout: AskTimeout::default(),
         secrets: Vec::<SecretDecl>::new(),
         budget: Budget::default(),
         proxy: None,

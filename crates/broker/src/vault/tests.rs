@@ -1,7 +1,7 @@
 use std::time::UNIX_EPOCH;
 
-use belljar_model::Net;
 use belljar_model::net::{Budget, Policy, Rule, Scheme, What};
+use belljar_model::{AskTimeout, Net};
 use http::request::Parts;
 
 use super::*;
@@ -68,6 +68,8 @@ fn permit(vault: &Vault, url: &str, method: &str) -> Permit {
         net: Net::Restricted,
         allow,
         deny: Vec::new(),
+        ask: Vec::new(),
+        ask_timeout: AskTimeout::default(),
         secrets: Vec::new(),
         budget: Budget::default(),
         proxy: None,

@@ -45,7 +45,7 @@ pub(super) enum Wrong {
 pub(super) type Take<T> = fn(&mut T, &Value<'_>) -> Result<(), Wrong>;
 
 /// Every key, once: what is not here is unknown.
-pub(super) const KEYS: [(&str, Take<Overrides>); 20] = [
+pub(super) const KEYS: [(&str, Take<Overrides>); 22] = [
     ("mode", |said, value| set(&mut said.mode, scalar(value))),
     ("net", |said, value| set(&mut said.net, scalar(value))),
     ("record", |said, value| set(&mut said.record, scalar(value))),
@@ -64,6 +64,8 @@ pub(super) const KEYS: [(&str, Take<Overrides>); 20] = [
     ("require", |said, value| fill(&mut said.require, list(value))),
     ("allow", |said, value| fill(&mut said.allow, rules::allow(value))),
     ("deny", |said, value| fill(&mut said.deny, rules::deny(value))),
+    ("ask", |said, value| fill(&mut said.ask, rules::ask(value))),
+    ("ask-timeout", |said, value| set(&mut said.ask_timeout, scalar(value))),
     ("secrets", |said, value| fill(&mut said.secrets, list(value))),
     ("budget", |said, value| table(&mut said.budget, &BUDGET, value)),
 ];

@@ -43,7 +43,9 @@ impl Template {
                 }
             }
         }
-        let of_rules = allow.iter().filter_map(Rule::http).flat_map(|http| http.secrets.iter());
+        let mut ask = self.ask.clone();
+        let rules = allow.iter().chain(&ask).filter_map(Rule::http);
+        let of_rules = rules.flat_map(|http| http.secrets.iter());
         let names: BTreeSet<SecretName> = self.secrets.iter().chain(of_rules).cloned().collect();
         let mut secrets = Vec::new();
         for name in &names {
@@ -55,7 +57,7 @@ impl Template {
                 allow.extend(secret.hosts.iter().map(|host| for_secret(secret, host)));
             }
             let mut reached = self.net == Net::None;
-            for rule in &mut allow {
+            for rule in allow.iter_mut().chain(&mut ask) {
                 reached |= give(rule, secret);
             }
             if let Some(first) = secret.hosts.first().filter(|_| !reached) {
@@ -68,6 +70,8 @@ impl Template {
             net: self.net,
             allow,
             deny: self.deny.clone(),
+            ask,
+            ask_timeout: self.ask_timeout,
             secrets,
             budget: self.budget,
             proxy: config.proxy.clone(),

@@ -79,10 +79,22 @@ pub(super) fn deny(value: &Value<'_>) -> Result<Vec<Rule>, Wrong> {
     })
 }
 
+/// Reads what a template asks about.
+pub(super) fn ask(value: &Value<'_>) -> Result<Vec<Rule>, Wrong> {
+    each(value, Rule::ask, |raw| match raw.preset {
+        Some(_) => Err(wrong("`preset` has no meaning in a rule that asks")),
+        None => {
+            let (name, what) = raw.what(Use::Ask)?;
+            Rule::asking(name, what).map_err(wrong)
+        }
+    })
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Allow,
     Deny,
+    Ask,
 }
 
 fn each<T, E: std::fmt::Display>(
@@ -200,7 +212,7 @@ impl Raw {
         // Read as one that denies, where wildcards may be wide.
         let host = match purpose {
             Use::Allow => host.to_string().parse().map_err(RuleError::Host)?,
-            Use::Deny => host,
+            Use::Deny | Use::Ask => host,
         };
         let scheme = match (self.scheme, &self.ports) {
             (Some(scheme), _) => scheme,
@@ -208,8 +220,8 @@ impl Raw {
             (None, Some(_) | None) => Scheme::Https,
         };
         let unsaid = match (purpose, self.scheme) {
-            (Use::Deny, None) => Vec::new(),
-            (Use::Allow, _) | (Use::Deny, Some(_)) => vec![scheme.port()],
+            (Use::Deny | Use::Ask, None) => Vec::new(),
+            (Use::Allow, _) | (Use::Deny | Use::Ask, Some(_)) => vec![scheme.port()],
         };
         let ports = match self.ports {
             Some(ports) if ports.is_empty() => return Err(RuleError::NoPorts),

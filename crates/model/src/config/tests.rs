@@ -138,7 +138,8 @@ fn unknown_keys_are_refused_with_what_was_meant() {
     line_refused(
         "sandbox = false",
         "unknown key `sandbox`; there are mode, net, record, mounts, rootfs, env, user, memory, cpus, pids, disk, \
-         files, output-limit, timeout, weaken, require, allow, deny, secrets, budget",
+         files, output-limit, timeout, weaken, require, allow, deny, ask, ask-timeout, secrets, \
+         budget",
     );
     refused("[templates.a]\n", "belljar.toml:1: unknown key `templates`; did you mean `template`?");
     refused(
@@ -488,6 +489,13 @@ fn network_lines(chance: f64) -> impl Strategy<Value = String> {
         "{ host = \"a.example\", ports = [443, 80], methods = [\"PUT\"] }",
         "{ name = \"no\", host = \"e.example\", scheme = \"https\" }",
     ];
+    let ask = vec![
+        "\"DELETE a.example/**\"",
+        "\"*.github.io\"",
+        "\"tcp://10.0.0.1:5432\"",
+        "{ host = \"b.example\", secrets = [\"s\"], connect = \"10.0.0.1:443\" }",
+        "{ name = \"pinned\", host = \"d.example\", tls = \"passthrough\" }",
+    ];
     let secrets = vec!["\"github\"", "\"s\""];
     let some = move |key: &'static str, values: Vec<&'static str>| {
         let count = values.len();
@@ -501,8 +509,12 @@ fn network_lines(chance: f64) -> impl Strategy<Value = String> {
             format!("budget = {{ requests = {requests}, money = \"{money} USD\" }}\n")
         })
     });
-    (some("allow", allow), some("deny", deny), some("secrets", secrets), budget)
-        .prop_map(|(a, b, c, d)| [a, b, c, d].concat())
+    let asks =
+        (some("ask", ask), prop::option::weighted(chance, 1_u64..9)).prop_map(|(ask, time)| {
+            time.map_or(ask.clone(), |time| format!("{ask}ask-timeout = \"{time}m\"\n"))
+        });
+    (some("allow", allow), some("deny", deny), some("secrets", secrets), budget, asks)
+        .prop_map(|(a, b, c, d, e)| [a, b, c, d, e].concat())
 }
 
 /// Whether `new` allows nothing that `old` does not, said field by field and not as the code does.
@@ -521,9 +533,13 @@ fn no_looser(new: &Template, old: &Template) -> Result<(), TestCaseError> {
         require,
         allow,
         deny,
+        ask,
+        ask_timeout,
         secrets,
         budget,
     } = new;
+    prop_assert_eq!(ask, &old.ask);
+    prop_assert!(*ask_timeout <= old.ask_timeout);
     prop_assert!(allow.iter().all(|rule| old.allow.contains(rule)));
     prop_assert!(old.deny.iter().all(|rule| deny.contains(rule)));
     prop_assert!(secrets.is_subset(&old.secrets));

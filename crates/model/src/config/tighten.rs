@@ -4,8 +4,8 @@
 //! and choices may only go down. `mounts` may make a mount read-only, and adds or removes none: an
 //! operator's mount may be there to cover something. `env` may set variables that steer nothing
 //! (F15); `record` may go from nothing to hashes, never to less evidence nor to keeping contents;
-//! `require` and `deny` add up; `weaken`, `allow` and `secrets` may only name fewer; a budget may only
-//! shrink. A list that is empty asks for nothing and gets nothing (A02).
+//! `require` and `deny` add up; `weaken`, `allow` and `secrets` may only name fewer; what the operator
+//! wants to be asked about stays as it is; a budget may only shrink. A list that is empty asks for nothing and gets nothing (A02).
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -68,6 +68,8 @@ fn template(base: Template, said: &Overrides, places: &Places) -> Result<Templat
         require,
         allow,
         deny,
+        ask,
+        ask_timeout,
         secrets,
         budget,
     } = said;
@@ -120,6 +122,8 @@ fn template(base: Template, said: &Overrides, places: &Places) -> Result<Templat
         require: base.require.into_iter().chain(require.iter().copied()).collect(),
         allow: if places.says("allow") { fewer_rules(allow, &base.allow)? } else { base.allow },
         deny: more_denied(base.deny, deny),
+        ask: same_asked(ask, base.ask)?,
+        ask_timeout: lower("ask-timeout", *ask_timeout, base.ask_timeout)?,
         secrets: if places.says("secrets") {
             fewer_secrets(secrets, &base.secrets)?
         } else {
@@ -221,6 +225,15 @@ fn more_denied(mut base: Vec<Rule>, asked: &[Rule]) -> Vec<Rule> {
         }
     }
     base
+}
+
+/// The operator's rules that ask, all of them: one less would let through unasked what another rule
+/// allows, and one more would have the operator asked about what no rule of theirs names.
+fn same_asked(asked: &[Rule], base: Vec<Rule>) -> Result<Vec<Rule>, Looser> {
+    match asked.iter().find(|rule| !base.contains(rule)) {
+        Some(rule) => Err(looser("ask", &rule.what, "no such rule")),
+        None => Ok(base),
+    }
 }
 
 fn fewer_secrets(

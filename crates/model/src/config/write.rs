@@ -24,6 +24,8 @@ impl Template {
             require,
             allow,
             deny,
+            ask,
+            ask_timeout,
             secrets,
             budget,
         } = self;
@@ -54,6 +56,8 @@ impl Template {
         put("require", list(require));
         put("allow", Value::Array(allow.iter().map(allowed).collect()));
         put("deny", Value::Array(deny.iter().map(denied).collect()));
+        put("ask", Value::Array(ask.iter().map(asked).collect()));
+        put("ask-timeout", text(ask_timeout));
         put("secrets", list(secrets));
         if !budget.is_empty() {
             put("budget", budget_table(budget));
@@ -77,6 +81,13 @@ fn denied(rule: &Rule) -> Value {
     match Rule::deny(&rule.what.to_string()) {
         Ok(same) if same == *rule => text(&rule.what),
         Ok(_) | Err(_) => long(rule, "deny"),
+    }
+}
+
+fn asked(rule: &Rule) -> Value {
+    match Rule::ask(&rule.what.to_string()) {
+        Ok(same) if same == *rule => text(&rule.what),
+        Ok(_) | Err(_) => long(rule, "ask"),
     }
 }
 

@@ -11,14 +11,19 @@ use super::host::{Target, TargetError, split_port};
 use super::rule::Rule;
 use super::secret::SecretDecl;
 use crate::choice::Net;
+use crate::time::AskTimeout;
 
 /// The rules of one box, with presets spelled out and secrets looked up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     pub net: Net,
     pub allow: Vec<Rule>,
-    /// Beat `allow`.
+    /// Beat `allow` and `ask`.
     pub deny: Vec<Rule>,
+    /// What the operator is asked about, each time. Beat `allow`.
+    pub ask: Vec<Rule>,
+    /// How long a question stays open.
+    pub ask_timeout: AskTimeout,
     /// Those that this box gets placeholders for.
     pub secrets: Vec<SecretDecl>,
     /// Of the whole run.

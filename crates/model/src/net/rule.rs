@@ -69,9 +69,9 @@ pub enum What {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpRule {
     pub host: HostPattern,
-    /// In a rule that denies: none means all.
+    /// In a rule that denies or asks: none means all.
     pub ports: Vec<u16>,
-    /// A rule that denies holds for both.
+    /// A rule that denies or asks holds for both.
     pub scheme: Scheme,
     /// `None`: all, but those that no rule may allow.
     pub methods: Option<BTreeSet<Method>>,
@@ -132,6 +132,8 @@ pub enum RuleError {
     ThisMachine,
     #[error("`{0}` has no meaning in a rule that denies")]
     InDeny(&'static str),
+    #[error("`{0}` has no meaning in a rule that asks")]
+    InAsk(&'static str),
 }
 
 impl Rule {
@@ -147,6 +149,12 @@ impl Rule {
         Self::denying(None, what)
     }
 
+    /// Parses a rule that asks: as wide as one that denies, for it holds back what others allow.
+    pub fn ask(text: &str) -> Result<Self, RuleError> {
+        let what = What::parse(text, HostPattern::for_deny, |_| Vec::new())?;
+        Self::asking(None, what)
+    }
+
     /// A rule that allows, checked; named after what it says if it has no name.
     pub fn allowing(name: Option<String>, what: What) -> Result<Self, RuleError> {
         what.check_allow()?;
@@ -157,6 +165,12 @@ impl Rule {
     pub fn denying(name: Option<String>, what: What) -> Result<Self, RuleError> {
         what.check_deny()?;
         Ok(Self { id: name.unwrap_or_else(|| format!("deny {what}")), what })
+    }
+
+    /// The same for a rule that asks.
+    pub fn asking(name: Option<String>, what: What) -> Result<Self, RuleError> {
+        what.check_ask()?;
+        Ok(Self { id: name.unwrap_or_else(|| format!("ask {what}")), what })
     }
 
     /// The rule about requests in it, if it is one.
@@ -223,6 +237,11 @@ impl HttpRule {
         if let Some(method) = forbidden {
             return Err(RuleError::ForbiddenMethod(method.clone()));
         }
+        self.check_way()
+    }
+
+    /// What a rule must be that leads somewhere.
+    fn check_way(&self) -> Result<(), RuleError> {
         if self.scheme == Scheme::Http && !self.secrets.is_empty() {
             return Err(RuleError::SecretOverHttp);
         }
@@ -239,6 +258,19 @@ impl HttpRule {
             }
         }
         self.connect.map_or(Ok(()), check_connect)
+    }
+
+    fn check_ask(&self) -> Result<(), RuleError> {
+        self.check()?;
+        if self.host.target().is_some_and(is_this_machine) {
+            return Err(RuleError::ThisMachine);
+        }
+        // Whoever is asked is told that it is to be a WebSocket, and rules that allow have limits.
+        let meaningless = [("limits", !self.limits.is_empty()), ("websocket", self.websocket)];
+        if let Some((key, _)) = meaningless.into_iter().find(|(_, said)| *said) {
+            return Err(RuleError::InAsk(key));
+        }
+        self.check_way()
     }
 
     fn check_deny(&self) -> Result<(), RuleError> {
@@ -281,6 +313,13 @@ impl What {
             Self::Tcp(tcp) if is_this_machine(&tcp.target) => Err(RuleError::ThisMachine),
             Self::Tcp(tcp) => tcp.connect.map_or(Ok(()), check_connect),
             Self::HostPort(_) => Ok(()),
+        }
+    }
+
+    fn check_ask(&self) -> Result<(), RuleError> {
+        match self {
+            Self::Http(http) => http.check_ask(),
+            Self::Tcp(_) | Self::HostPort(_) => self.check_allow(),
         }
     }
 

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use belljar_broker::address::{self, Range};
 use belljar_broker::rules::{Ask, Code, Denial, Handling, Rules};
 use belljar_broker::target::CanonicalPath;
-use belljar_model::Net;
 use belljar_model::net::{
     Budget, HOST_NAME, HostPattern, Hostname, HttpRule, Method, PathPattern, Policy, Scheme,
     Target, TcpRule, What,
 };
+use belljar_model::{AskTimeout, Net};
 
 /// More paths than this below one directory, and all of its entries are meant.
 const DIFFERENT: usize = 5;
@@ -113,6 +113,8 @@ pub(crate) fn no_rules() -> Policy {
         net: Net::Restricted,
         allow: Vec::new(),
         deny: Vec::new(),
+        ask: Vec::new(),
+        ask_timeout: AskTimeout::default(),
         secrets: Vec::new(),
         budget: Budget::default(),
         proxy: None,

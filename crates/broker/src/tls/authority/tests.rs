@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use belljar_model::Net;
 use belljar_model::net::{Budget, Policy, Rule, Target};
+use belljar_model::{AskTimeout, Net};
 use rustls::{ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 
 use super::{Authority, AuthorityError, MAX_LEAFS, Scope};
@@ -91,6 +91,8 @@ fn a35_the_rules_bound_the_authority() {
             .map(|text| Rule::allow(text).unwrap())
             .collect(),
         deny: vec![],
+        ask: vec![],
+        ask_timeout: AskTimeout::default(),
         secrets: vec![],
         budget: Budget::default(),
         proxy: None,
