@@ -1,6 +1,7 @@
 //! What can be typed.
 
 pub(crate) mod api;
+pub(crate) mod boxes;
 pub(crate) mod code;
 pub(crate) mod ledger;
 pub(crate) mod mcp;
@@ -36,6 +37,18 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run one command in a fresh box
     Run(Box<RunArgs>),
+    /// Make a box that stays, and start it
+    Up(Box<boxes::UpArgs>),
+    /// List the boxes
+    List(boxes::ListArgs),
+    /// Show how a box is
+    Status(boxes::StatusArgs),
+    /// End what runs in a box; its home and its changes stay
+    Stop(boxes::StopArgs),
+    /// Start a box again
+    Start(boxes::StartArgs),
+    /// Take a box down
+    Down(boxes::DownArgs),
     /// Run one program of a model in a fresh box, in milliseconds
     Code(Box<code::CodeArgs>),
     /// Declare services that programs of models may use
@@ -82,6 +95,31 @@ pub(crate) struct RunArgs {
     /// Give the box no workspace
     #[arg(long, conflicts_with = "workspace")]
     pub(crate) no_workspace: bool,
+    #[command(flatten)]
+    pub(crate) furnish: BoxArgs,
+    /// Give the program a terminal of its own [default: when used interactively]
+    #[arg(long, overrides_with = "no_tty")]
+    pub(crate) tty: bool,
+    /// Give the program pipes, even when used interactively
+    #[arg(long, overrides_with = "tty")]
+    pub(crate) no_tty: bool,
+    /// A name for the run, to be used instead of its id
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<RunName>,
+    /// Print one JSON object about the run as the last line of standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Give the box what `[mcp.NAME]` declares beside the command: variables, rules and secrets
+    #[arg(long, value_name = "NAME", hide = true, requires = "no_workspace")]
+    pub(crate) of_server: Option<belljar_model::code::ServerName>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How a box is furnished, on top of its template.
+#[derive(Debug, Args)]
+pub(crate) struct BoxArgs {
     /// overlay: hold changes back for review; direct: take over what is harmless at the end; read-only
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<Mode>,
@@ -123,33 +161,15 @@ pub(crate) struct RunArgs {
     /// What of the program's output goes on record: hashes, bodies or none [default: hashes]
     #[arg(long, value_name = "WHAT")]
     pub(crate) record: Option<Record>,
-    /// Give the program a terminal of its own [default: when used interactively]
-    #[arg(long, overrides_with = "no_tty")]
-    pub(crate) tty: bool,
-    /// Give the program pipes, even when used interactively
-    #[arg(long, overrides_with = "tty")]
-    pub(crate) no_tty: bool,
     /// Go without a layer; shown and recorded
     #[arg(long, value_name = "LAYER")]
     pub(crate) weaken: Vec<Layer>,
     /// Refuse to start on a stand-in for this
     #[arg(long, value_name = "WHAT")]
     pub(crate) require: Vec<Requirement>,
-    /// A name for the run, to be used instead of its id
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<RunName>,
-    /// Print one JSON object about the run as the last line of standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Give the box what `[mcp.NAME]` declares beside the command: variables, rules and secrets
-    #[arg(long, value_name = "NAME", hide = true, requires = "no_workspace")]
-    pub(crate) of_server: Option<belljar_model::code::ServerName>,
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
-    pub(crate) command: Vec<OsString>,
 }
 
-impl RunArgs {
+impl BoxArgs {
     /// What the flags say about the box.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {

@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 pub(crate) mod apply;
+pub(crate) mod boxes;
 pub(crate) mod bridge;
 pub(crate) mod code;
 pub(crate) mod completions;
@@ -16,3 +17,4 @@ pub(crate) mod runs;
 pub(crate) mod secret;
 pub(crate) mod skill;
 pub(crate) mod template;
+pub(crate) mod up;

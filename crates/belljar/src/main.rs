@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "the binary reads the environment and the clock")]
 
+mod boxes;
 mod broker;
 mod cell;
 mod cli;
@@ -14,6 +15,7 @@ mod failure;
 mod guard;
 mod interrupt;
 mod jail;
+mod keeper;
 mod mcp;
 mod outlet;
 mod print;
@@ -43,12 +45,21 @@ fn main() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == cell::ROLE) {
         return cell::role::main();
     }
+    if std::env::args_os().next().is_some_and(|name| name == keeper::ROLE) {
+        return keeper::role::main();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(print::usage(&error)),
     };
     let outcome = match &cli.command {
         Command::Run(args) => commands::run::run(&cli, args),
+        Command::Up(args) => commands::up::run(&cli, args),
+        Command::List(args) => commands::boxes::list(args),
+        Command::Status(args) => commands::boxes::status(args),
+        Command::Stop(args) => commands::boxes::stop(args),
+        Command::Start(args) => commands::boxes::start(args),
+        Command::Down(args) => commands::boxes::down(args),
         Command::Api(args) => commands::api::run(&cli, args),
         Command::Bridge { server } => commands::bridge::run(&cli, server),
         Command::Code(args) => commands::code::run(&cli, args),

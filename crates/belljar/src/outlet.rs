@@ -22,6 +22,8 @@ pub(crate) struct Outlet {
     policy: Policy,
     beyond: Beyond,
     sealed: Option<Sealed>,
+    /// Whether the rules may change while the box runs.
+    changes: bool,
 }
 
 /// A broker that gets ready, and the box's side of it.
@@ -41,10 +43,29 @@ impl Outlet {
         config: &Config,
         state: &State,
     ) -> Result<Option<Self>, Failure> {
-        let policy = template.policy(config).code(USAGE)?;
         if template.net == Net::None {
+            template.policy(config).code(USAGE)?;
             return Ok(None);
         }
+        Self::new(template, config, state, false).map(Some)
+    }
+
+    /// What a named box has: always a broker, also one that knows no rule yet.
+    pub(crate) fn of_box(
+        template: &Template,
+        config: &Config,
+        state: &State,
+    ) -> Result<Self, Failure> {
+        Self::new(template, config, state, true)
+    }
+
+    fn new(
+        template: &Template,
+        config: &Config,
+        state: &State,
+        changes: bool,
+    ) -> Result<Self, Failure> {
+        let policy = template.policy(config).code(USAGE)?;
         let sealed = Sealed::open(state.home(), &policy, config)?;
         let roots = config.roots(config::home().as_deref());
         for path in &roots {
@@ -53,18 +74,19 @@ impl Outlet {
                 .code(USAGE)?;
         }
         let beyond = Beyond { roots, name_servers: config.name_servers().to_vec() };
-        Ok(Some(Self { policy, beyond, sealed }))
+        Ok(Self { policy, beyond, sealed, changes })
     }
 
     /// Starts the broker, which gets ready while the box is prepared.
     pub(crate) fn open(self) -> anyhow::Result<Outside> {
-        let Self { policy, beyond, sealed } = self;
+        let Self { policy, beyond, sealed, changes } = self;
         // The presets and declarations that the template only names are part of this.
         let hash = Digest::of(&[&serde_json::to_vec(&policy)?]);
         let ports = Rules::new(&policy).ports().into_iter().collect();
-        let any_port = policy.net == Net::Full;
+        let full = policy.net == Net::Full;
+        let any_port = full || changes;
         let passes = policy.allow.iter().filter_map(|rule| rule.http());
-        let and_the_hosts = any_port || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
+        let and_the_hosts = full || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
         let broker = Broker::start(policy, beyond, sealed.as_ref())?;
         Ok(Outside { broker, policy: hash, ports, any_port, and_the_hosts })
     }

@@ -30,6 +30,11 @@ pub(crate) fn note(text: &str) {
     eprintln!("belljar: {}", display::safe_line(text));
 }
 
+/// A line that another of our processes noted.
+pub(crate) fn pass_on(line: &str) {
+    eprintln!("{}", display::safe_line(line));
+}
+
 /// A question at the terminal, without a line break after it.
 pub(crate) fn ask(question: &str) {
     eprint!("{}", display::safe_multiline(question));

@@ -153,7 +153,7 @@ fn is_old(dir: &Path) -> bool {
 }
 
 impl Run {
-    fn load(dir: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn load(dir: &Path) -> anyhow::Result<Self> {
         let text = fs::read(dir.join("run.json"))?;
         let mut record: RunRecord = serde_json::from_slice(&text)?;
         if record.state == RunState::Running && !is_locked(dir) {
@@ -277,7 +277,7 @@ fn is_locked(dir: &Path) -> bool {
     is_held(&dir.join("lock"))
 }
 
-fn is_held(file: &Path) -> bool {
+pub(crate) fn is_held(file: &Path) -> bool {
     let Ok(lock) = File::open(file) else { return false };
     rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
 }

@@ -4,6 +4,7 @@
 //! else works on those values.
 #![forbid(unsafe_code)]
 
+pub mod boxes;
 mod choice;
 pub mod code;
 mod config;

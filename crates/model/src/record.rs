@@ -101,7 +101,7 @@ impl Review {
 }
 
 /// Serde of a path that need not be UTF-8: text where it can be, else a list of bytes.
-mod path_bytes {
+pub(crate) mod path_bytes {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     use std::path::{Path, PathBuf};
@@ -115,14 +115,14 @@ mod path_bytes {
         Bytes(Vec<u8>),
     }
 
-    pub(super) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
         match path.to_str() {
             Some(text) => serializer.serialize_str(text),
             None => path.as_os_str().as_bytes().serialize(serializer),
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<PathBuf, D::Error> {
         Ok(match Raw::deserialize(deserializer)? {

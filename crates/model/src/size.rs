@@ -31,6 +31,9 @@ const UNITS: [(&str, u64); 4] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 impl ByteSize {
+    /// More than there is: no limit.
+    pub const MAX: Self = Self(u64::MAX);
+
     /// `None` for zero.
     pub const fn new(bytes: u64) -> Option<Self> {
         if bytes == 0 { None } else { Some(Self(bytes)) }

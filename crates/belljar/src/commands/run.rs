@@ -227,7 +227,7 @@ fn in_box(
 }
 
 /// The hash of the list of what the box changed.
-fn sealed_changes(run: &Run) -> Option<Body> {
+pub(crate) fn sealed_changes(run: &Run) -> Option<Body> {
     let list = std::fs::read(run.dir.join("changes.json")).ok()?;
     Body::hash_of(&list).ok()
 }
@@ -297,7 +297,10 @@ fn refuse_unknown_option(args: &RunArgs) -> Result<(), Failure> {
 }
 
 /// A box that can write our own program could replace what confines the next one.
-fn refuse_own_program(template: &Template, workspace: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn refuse_own_program(
+    template: &Template,
+    workspace: Option<&Path>,
+) -> Result<(), Failure> {
     let own = std::env::current_exe().context("find our own program").code(FAILED)?;
     let writable = template.mounts.iter().filter(|mount| mount.access() == Access::ReadWrite);
     if let Some(workspace) = workspace.filter(|_| template.mode == Mode::Direct)
@@ -327,7 +330,7 @@ fn template(
 ) -> Result<(Template, Vec<Source>, Option<Outlet>), Failure> {
     let (config, sources) = config::load_with_sources(cli, workspace)?;
     let known = config::template(&config, &args.template)?;
-    let mut said = args.overrides();
+    let mut said = args.furnish.overrides();
     if let Some(name) = &args.of_server {
         let server = config.servers().get(name);
         let none = || usage(format!("--of-server: there is no [mcp.{name}]"));
@@ -360,7 +363,7 @@ fn add_server(said: &mut Overrides, server: &McpServer) {
 }
 
 /// The directories of the overlay, as the workspace's owner has them.
-fn prepare_layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
+pub(crate) fn prepare_layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
     let stat = rustix::fs::fstat(&workspace.place).context("look at the workspace")?;
     let as_root = Standing::of_this_process() == Standing::Root;
     run.make_layers(as_root.then_some((stat.st_uid, stat.st_gid)))?;
@@ -398,7 +401,7 @@ pub(crate) fn at(workspace: &Workspace) -> anyhow::Result<WorkspaceAt> {
 }
 
 /// Reads what the box changed and keeps the originals; how many files that are.
-fn count_changes(run: &mut Run, state: &State, disk: u64) -> u64 {
+pub(crate) fn count_changes(run: &mut Run, state: &State, disk: u64) -> u64 {
     if is_empty(&run.dir.join("upper")) {
         return 0;
     }
@@ -425,7 +428,7 @@ fn count_changes(run: &mut Run, state: &State, disk: u64) -> u64 {
 }
 
 /// Direct mode: takes over at once what is harmless; the rest waits, and is said.
-fn take_over(run: &mut Run, state: &State, ledger: &Ledger) {
+pub(crate) fn take_over(run: &mut Run, state: &State, ledger: &Ledger) {
     match apply::take_harmless(state, run, ledger) {
         Ok((review, held_back)) => {
             run.record.review = review;
@@ -466,7 +469,7 @@ pub(crate) fn result(
 }
 
 /// Records the end, and removes what nobody needs.
-fn settle(run: &mut Run, result: Option<RunResult>, state: &State) {
+pub(crate) fn settle(run: &mut Run, result: Option<RunResult>, state: &State) {
     run.record.state = RunState::Finished;
     run.record.result = result;
     if !run.record.review.waits() {

@@ -1,0 +1,187 @@
+//! Named boxes on disk: where each keeps what it is, its home and what it changed.
+//!
+//! ```text
+//! $BELLJAR_HOME/boxes/NAME/box.json   what was said when it was made
+//!                          turn       held by the command that changes it
+//!                          lock       held by its keeper for as long as that lives
+//!                          socket     where the keeper is spoken to
+//!                          run.json upper/ work/ …   the newest run, laid out as every run is
+//!                          home/      shown at the box's home
+//! ```
+//! A name that begins with a dot is a box that is being made, or was not finished.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use belljar_box::Standing;
+use belljar_model::RunState;
+use belljar_model::boxes::{BoxName, BoxRecord, BoxState};
+use rustix::fs::{CWD, FlockOperation, RenameFlags};
+
+use crate::commands::run::new_id;
+use crate::failure::{Code as _, FAILED, Failure, NO_BOX, usage};
+use crate::print;
+use crate::state::{Run, State, is_held};
+
+/// How long a command waits for another one that changes the same box.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Files of a box without a workspace belong to nobody on the host.
+const NOBODY: u32 = 65534;
+
+/// One box that was made.
+#[derive(Debug)]
+pub(crate) struct NamedBox {
+    pub(crate) dir: PathBuf,
+    pub(crate) record: BoxRecord,
+}
+
+/// The right to change a box, as long as it is held.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _file: File,
+}
+
+/// Where all boxes are.
+pub(crate) fn place(state: &State) -> PathBuf {
+    state.home().join("boxes")
+}
+
+impl NamedBox {
+    /// The box of this name.
+    pub(crate) fn find(state: &State, name: &BoxName) -> Result<Self, Failure> {
+        let dir = place(state).join(name.as_str());
+        if !dir.exists() {
+            return Err(usage(format!(
+                "there is no box {name}; `belljar list` shows those there are"
+            )));
+        }
+        Self::load(&dir).code(FAILED)
+    }
+
+    /// All boxes, by name. What cannot be read is said.
+    pub(crate) fn all(state: &State) -> Result<Vec<Self>, Failure> {
+        let entries = match fs::read_dir(place(state)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.context("list the boxes").code(FAILED)?,
+        };
+        let mut boxes = Vec::new();
+        for entry in entries.filter_map(Result::ok) {
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            match Self::load(&entry.path()) {
+                Ok(one) => boxes.push(one),
+                Err(error) => print::error(&error),
+            }
+        }
+        boxes.sort_by(|left, right| left.record.name.as_str().cmp(right.record.name.as_str()));
+        Ok(boxes)
+    }
+
+    fn load(dir: &Path) -> anyhow::Result<Self> {
+        let file = dir.join("box.json");
+        let text = fs::read(&file).with_context(|| format!("read {}", file.display()))?;
+        let record = serde_json::from_slice(&text);
+        let record = record.with_context(|| format!("understand {}", file.display()))?;
+        Ok(Self { dir: dir.to_owned(), record })
+    }
+
+    pub(crate) fn name(&self) -> &BoxName {
+        &self.record.name
+    }
+
+    /// Its newest run; none if it was never started.
+    pub(crate) fn run(&self) -> Option<Run> {
+        Run::load(&self.dir).ok()
+    }
+
+    /// How it is right now.
+    pub(crate) fn state(&self) -> BoxState {
+        let kept = is_held(&self.dir.join("lock"));
+        match self.run().map(|run| run.record.state) {
+            Some(RunState::Running) if kept => BoxState::Running,
+            _ if kept => BoxState::Changing,
+            None => BoxState::New,
+            Some(RunState::Finished) => BoxState::Stopped,
+            Some(RunState::Interrupted | RunState::Running) => BoxState::Interrupted,
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.state(), BoxState::Running | BoxState::Changing)
+    }
+
+    /// Waits for the right to change this box.
+    pub(crate) fn turn(&self) -> Result<Turn, Failure> {
+        let file = File::create(self.dir.join("turn")).context("open the turn of the box");
+        let file = file.code(FAILED)?;
+        let until = Instant::now() + PATIENCE;
+        while rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if Instant::now() > until {
+                let error = anyhow!("another command is at work on box {}", self.name());
+                return Err(Failure { code: FAILED, error });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Turn { _file: file })
+    }
+}
+
+/// Makes a box: all of it, or nothing. `fill` puts into its directory what it starts with.
+pub(crate) fn create(
+    state: &State,
+    record: BoxRecord,
+    owner: Option<(u32, u32)>,
+    fill: impl FnOnce(&Path) -> Result<(), Failure>,
+) -> Result<NamedBox, Failure> {
+    let place = place(state);
+    let dir = place.join(record.name.as_str());
+    let taken = || usage(format!("there is a box {} already", record.name));
+    if dir.symlink_metadata().is_ok() {
+        return Err(taken());
+    }
+    let (id, _) = new_id()?;
+    let new = place.join(format!(".new-{id}"));
+    let made = make(&new, &record, owner).with_context(|| format!("make {}", new.display()));
+    let made = made.code(NO_BOX).and_then(|()| fill(&new));
+    let made = made.and_then(|()| {
+        match rustix::fs::renameat_with(CWD, &new, CWD, &dir, RenameFlags::NOREPLACE) {
+            Err(rustix::io::Errno::EXIST) => Err(taken()),
+            renamed => renamed.context("give the box its name").code(NO_BOX),
+        }
+    });
+    if let Err(failure) = made {
+        fs::remove_dir_all(&new).ok(); // a rest is removed by `belljar gc`
+        return Err(failure);
+    }
+    Ok(NamedBox { dir, record })
+}
+
+fn make(dir: &Path, record: &BoxRecord, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let home = dir.join("home");
+    DirBuilder::new().mode(0o755).create(&home)?;
+    give(&[dir, &home], owner)?;
+    let text = serde_json::to_vec_pretty(record)?;
+    let file = File::create_new(dir.join("box.json"))?;
+    io::Write::write_all(&mut &file, &text)?;
+    file.sync_all()?;
+    Ok(())
+}
+
+/// Gives paths to whom the box's files belong on the host: when we are root, whoever owns the workspace.
+pub(crate) fn give(paths: &[&Path], owner: Option<(u32, u32)>) -> anyhow::Result<()> {
+    if Standing::of_this_process() != Standing::Root {
+        return Ok(());
+    }
+    let (uid, gid) = owner.unwrap_or((NOBODY, NOBODY));
+    for path in paths {
+        std::os::unix::fs::chown(path, Some(uid), Some(gid))
+            .with_context(|| format!("give {} to the box", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Named boxes: made once, started and stopped, kept until they are taken down.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use belljar_model::boxes::BoxName;
+use clap::{Args, ValueHint};
+
+use super::BoxArgs;
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// What the box is called; several names make several boxes of the same kind
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<BoxName>,
+    #[command(flatten)]
+    pub(crate) options: UpOptions,
+    /// The program and its arguments [default: a shell, or the agent]
+    #[arg(last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What is remembered of `up`, and read again at every start.
+#[derive(Debug, Args)]
+pub(crate) struct UpOptions {
+    /// Start from this template of belljar.toml
+    #[arg(long, value_name = "NAME", default_value = belljar_model::DEFAULT_TEMPLATE)]
+    pub(crate) template: String,
+    /// The directory that the box sees at /workspace [default: the current directory]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) workspace: Option<PathBuf>,
+    /// Give the box no workspace
+    #[arg(long, conflicts_with = "workspace")]
+    pub(crate) no_workspace: bool,
+    #[command(flatten)]
+    pub(crate) furnish: BoxArgs,
+    /// Give the program pipes instead of a terminal: nobody can attach then
+    #[arg(long)]
+    pub(crate) no_tty: bool,
+}
+
+/// Which box is meant.
+#[derive(Debug, Args)]
+pub(crate) struct OneBox {
+    /// The name of a box
+    #[arg(value_name = "NAME")]
+    pub(crate) name: BoxName,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) which: OneBox,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StopArgs {
+    /// The names of the boxes
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<BoxName>,
+    /// Do not wait for the program to end by itself
+    #[arg(long)]
+    pub(crate) now: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StartArgs {
+    /// The names of the boxes
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<BoxName>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DownArgs {
+    /// The names of the boxes
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<BoxName>,
+    /// Also if it holds work back that was not taken over
+    #[arg(long)]
+    pub(crate) discard_work: bool,
+}

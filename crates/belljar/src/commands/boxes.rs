@@ -1,0 +1,174 @@
+//! `belljar list`, `status`, `start`, `stop` and `down`: the life of named boxes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use belljar_model::boxes::{BoxName, BoxState, Ground};
+use belljar_model::{RunRecord, display};
+use serde::Serialize;
+
+use crate::boxes::NamedBox;
+use crate::cli::boxes::{DownArgs, ListArgs, StartArgs, StatusArgs, StopArgs};
+use crate::commands::up::start_all;
+use crate::failure::{Code as _, FAILED, Failure, Outcome, usage};
+use crate::keeper::{
+    self,
+    protocol::{Live, Reply, Request},
+};
+use crate::print;
+use crate::state::State;
+use crate::when;
+
+/// Longer than any program is waited for after it was asked to end.
+const ENDING: Duration = Duration::from_secs(60);
+
+pub(crate) fn list(args: &ListArgs) -> Outcome {
+    let state = State::open()?;
+    let boxes = NamedBox::all(&state)?;
+    for one in &boxes {
+        let seen = Seen::of(one);
+        if args.json {
+            print::json(&seen).code(FAILED)?;
+        } else {
+            print::out(&seen.line()).code(FAILED)?;
+        }
+    }
+    if boxes.is_empty() && !args.json {
+        print::note("no boxes; `belljar up NAME` makes one");
+    }
+    Ok(0)
+}
+
+pub(crate) fn status(args: &StatusArgs) -> Outcome {
+    let state = State::open()?;
+    let one = NamedBox::find(&state, &args.which.name)?;
+    let seen = Seen::of(&one);
+    if args.json {
+        print::json(&seen).code(FAILED)?;
+    } else {
+        print::out(&seen.page(&one)).code(FAILED)?;
+    }
+    Ok(0)
+}
+
+pub(crate) fn start(args: &StartArgs) -> Outcome {
+    let state = State::open()?;
+    let boxes: Result<Vec<NamedBox>, Failure> =
+        args.names.iter().map(|name| NamedBox::find(&state, name)).collect();
+    start_all(&boxes?)
+}
+
+pub(crate) fn stop(args: &StopArgs) -> Outcome {
+    let state = State::open()?;
+    for name in &args.names {
+        let one = NamedBox::find(&state, name)?;
+        let _turn = one.turn()?;
+        if one.is_up() {
+            halt(&one, args.now)?;
+            print::note(&format!("box {name} is stopped"));
+        } else {
+            print::note(&format!("box {name} is not running"));
+        }
+    }
+    Ok(0)
+}
+
+/// Ends a box and waits until it is.
+pub(crate) fn halt(one: &NamedBox, now: bool) -> Result<(), Failure> {
+    keeper::ask(one, &Request::Stop { now })?;
+    let until = Instant::now() + ENDING;
+    while one.is_up() {
+        if Instant::now() > until {
+            let error = anyhow!("box {} does not end; `--now` does not ask it", one.name());
+            return Err(Failure { code: FAILED, error });
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+pub(crate) fn down(args: &DownArgs) -> Outcome {
+    let state = State::open()?;
+    for name in &args.names {
+        let one = NamedBox::find(&state, name)?;
+        let _turn = one.turn()?;
+        if one.is_up() {
+            halt(&one, false)?;
+        }
+        let waits = one.run().is_some_and(|run| run.record.review.waits());
+        if waits && !args.discard_work {
+            return Err(usage(format!(
+                "box {name} holds changes back that were not taken over: look with `belljar diff {name}`, take them with `belljar apply {name}`, or say --discard-work"
+            )));
+        }
+        belljar_workspace::discard(&one.dir).context("remove the changes").code(FAILED)?;
+        std::fs::remove_dir_all(&one.dir).context("remove the box").code(FAILED)?;
+        print::note(&format!("box {name} is down"));
+    }
+    Ok(0)
+}
+
+/// How a box is, for people and programs.
+#[derive(Serialize)]
+struct Seen {
+    name: BoxName,
+    state: BoxState,
+    created: u64,
+    ground: Ground,
+    /// The newest run, if there was one.
+    run: Option<RunRecord>,
+    /// What its keeper says, while it has one.
+    live: Option<Live>,
+}
+
+impl Seen {
+    fn of(one: &NamedBox) -> Self {
+        let state = one.state();
+        let asked = (state == BoxState::Running).then(|| keeper::ask(one, &Request::Status));
+        let live = match asked {
+            Some(Ok(Reply::Status(live))) => Some(live),
+            _ => None,
+        };
+        Self {
+            name: one.name().clone(),
+            state,
+            created: one.record.created,
+            ground: one.record.ground.clone(),
+            run: one.run().map(|run| run.record),
+            live,
+        }
+    }
+
+    fn review(&self) -> &'static str {
+        let waits = self.run.as_ref().is_some_and(|run| run.review.waits());
+        if waits { "waits for review" } else { "-" }
+    }
+
+    fn line(&self) -> String {
+        let name = self.name.as_str();
+        let place = match &self.ground {
+            Ground::Nothing => "-".to_owned(),
+            Ground::Directory { path } => {
+                display::safe(path.as_os_str().as_encoded_bytes()).to_string()
+            }
+        };
+        format!("{name:<20}  {:<12}  {:<16}  {place}\n", self.state.name(), self.review())
+    }
+
+    fn page(&self, one: &NamedBox) -> String {
+        let mut text = format!("name       {}\nstate      {}\n", self.name, self.state.name());
+        let made = when::to_the_second(self.created.saturating_mul(1_000_000));
+        text.push_str(&format!("made       {made}\n"));
+        if let Some(run) = &self.run {
+            let argv: Vec<String> =
+                run.argv.iter().map(|word| display::safe(word).to_string()).collect();
+            text.push_str(&format!("program    {}\n", argv.join(" ")));
+            if let Some(result) = &run.result {
+                text.push_str(&format!("ended      {}\n", result.reason.sentence()));
+            }
+        }
+        text.push_str(&format!("review     {}\n", self.review()));
+        text.push_str(&format!("kept in    {}\n", one.dir.display()));
+        text
+    }
+}

@@ -1,0 +1,120 @@
+//! `belljar up`: makes boxes that stay, and starts them.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use belljar_model::boxes::{BoxName, BoxRecord, Ground};
+
+use crate::boxes::{self, NamedBox};
+use crate::cli::Cli;
+use crate::cli::boxes::{UpArgs, UpOptions};
+use crate::commands::run::{now, open_workspace};
+use crate::config;
+use crate::failure::{Code as _, FAILED, Failure, Outcome, usage};
+use crate::keeper::{self, setup::Setup};
+use crate::print;
+use crate::state::State;
+
+pub(crate) fn run(cli: &Cli, args: &UpArgs) -> Outcome {
+    let state = State::open()?;
+    let command = args.command.iter().map(|word| text("CMD", word)).collect::<Result<_, _>>()?;
+    let said = Said { options: typed()?, command, config: cli.config.clone() };
+    let ground = ground(&args.options, &state)?;
+    let mut made = Vec::new();
+    for name in &args.names {
+        made.push(make(&state, name, &said, &ground)?);
+    }
+    start_all(&made)
+}
+
+/// Starts boxes side by side; those that cannot be are said, and the others go on.
+pub(crate) fn start_all(boxes: &[NamedBox]) -> Outcome {
+    let mut worst = 0;
+    let mut starting = Vec::new();
+    for one in boxes {
+        let begun = one.turn().and_then(|turn| Ok((turn, keeper::start(one)?)));
+        starting.push((one, begun));
+    }
+    for (one, begun) in starting {
+        let name = one.name();
+        match begun.and_then(|(turn, starting)| starting.finish().map(|()| drop(turn))) {
+            Ok(()) => print::note(&format!("box {name} is up")),
+            Err(Failure { code, error }) => {
+                print::error(&error);
+                worst = worst.max(code);
+            }
+        }
+    }
+    Ok(worst)
+}
+
+/// What was typed, for every box alike.
+struct Said {
+    options: Vec<String>,
+    command: Vec<String>,
+    config: Option<PathBuf>,
+}
+
+/// Makes one box; what it cannot be started with is found before there is anything to keep.
+fn make(state: &State, name: &BoxName, said: &Said, ground: &Ground) -> Result<NamedBox, Failure> {
+    let typed_in = std::env::current_dir().context("find the current directory").code(FAILED)?;
+    let absolute = |path: &PathBuf| std::path::absolute(path).context("--config").code(FAILED);
+    let record = BoxRecord {
+        name: name.clone(),
+        created: u64::try_from(now().as_millis()).unwrap_or(u64::MAX),
+        options: said.options.clone(),
+        command: said.command.clone(),
+        typed_in,
+        config: said.config.as_ref().map(absolute).transpose()?,
+        ground: ground.clone(),
+    };
+    let trial = NamedBox { dir: boxes::place(state).join(name.as_str()), record };
+    Setup::of(&trial, state)?;
+    let owner = match ground {
+        Ground::Nothing => None,
+        Ground::Directory { path } => Some(owner(path)?),
+    };
+    boxes::create(state, trial.record, owner, |_| Ok(()))
+}
+
+fn owner(path: &Path) -> Result<(u32, u32), Failure> {
+    let meta = path.metadata().context("look at the workspace").code(FAILED)?;
+    Ok((meta.uid(), meta.gid()))
+}
+
+/// What the box is to work on.
+fn ground(options: &UpOptions, state: &State) -> Result<Ground, Failure> {
+    if options.no_workspace {
+        return Ok(Ground::Nothing);
+    }
+    let asked = options.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+    let path = open_workspace(&asked, state)?.path;
+    let whole_home = config::home().is_some_and(|home| home.starts_with(&path));
+    if whole_home && options.workspace.is_none() {
+        return Err(usage(format!(
+            "{} holds your home directory with all its keys: change into a project, or choose with --workspace DIR or --no-workspace",
+            path.display()
+        )));
+    }
+    Ok(Ground::Directory { path })
+}
+
+/// The words between `up` and `--`, as they were typed.
+fn typed() -> Result<Vec<String>, Failure> {
+    let mut words = std::env::args_os().skip(1);
+    while let Some(word) = words.next() {
+        if word == "--config" {
+            words.next();
+        } else if word == "up" {
+            break;
+        }
+    }
+    words.take_while(|word| word != "--").map(|word| text("an option", &word)).collect()
+}
+
+fn text(what: &str, word: &OsString) -> Result<String, Failure> {
+    let word = word.to_str().map(str::to_owned);
+    word.ok_or_else(|| usage(format!("{what} is not UTF-8, and could not be kept")))
+}

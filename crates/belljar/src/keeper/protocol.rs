@@ -1,0 +1,89 @@
+//! What is said over a keeper's socket, in frames with their length before them.
+
+use std::io::{self, Read, Write};
+
+use belljar_model::RunId;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Longest frame. Far above any real one.
+pub(crate) const MAX_FRAME: u32 = 1 << 20;
+
+/// From a command to a keeper: the first frame of a connection.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    Status,
+    /// End the program: by asking it, or at once.
+    Stop {
+        now: bool,
+    },
+}
+
+/// From a keeper to a command.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    Done,
+    Status(Live),
+    /// What was asked for cannot be, and why.
+    Refused(String),
+}
+
+/// What only the keeper knows of its box.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Live {
+    pub(crate) run: RunId,
+    /// The keeper's process.
+    pub(crate) pid: u32,
+    /// Milliseconds since the epoch: when it was started, and when it last wrote something.
+    pub(crate) since: u64,
+    pub(crate) last_output: Option<u64>,
+}
+
+/// From a keeper that starts to whoever started it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Word {
+    Up,
+    Failed { code: u8, message: String },
+}
+
+/// Sends one frame.
+pub(crate) fn send<T: Serialize>(mut to: impl Write, message: &T) -> io::Result<()> {
+    let text = serde_json::to_vec(message).map_err(io::Error::other)?;
+    let length = u32::try_from(text.len()).ok().filter(|length| *length <= MAX_FRAME);
+    let length = length.ok_or(io::ErrorKind::InvalidInput)?;
+    to.write_all(&[&length.to_be_bytes()[..], &text].concat())
+}
+
+/// Receives one frame. `None`: the other side is gone.
+pub(crate) fn receive<T: DeserializeOwned>(mut from: impl Read) -> io::Result<Option<T>> {
+    let mut length = [0; 4];
+    match from.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let length = u32::from_be_bytes(length);
+    if length > MAX_FRAME {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame that is too long"));
+    }
+    let mut text = vec![0; usize::try_from(length).unwrap_or(0)];
+    from.read_exact(&mut text)?;
+    serde_json::from_slice(&text).map(Some).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_back_and_long_ones_are_refused() {
+        let mut wire = Vec::new();
+        send(&mut wire, &Request::Stop { now: true }).unwrap();
+        let mut from = wire.as_slice();
+        let back: Option<Request> = receive(&mut from).unwrap();
+        assert!(matches!(back, Some(Request::Stop { now: true })));
+        assert!(receive::<Request>(&mut from).unwrap().is_none(), "the end is none");
+        assert!(receive::<Request>(&wire[..wire.len() - 1]).is_err(), "cut short");
+        assert!(receive::<Request>(&[0xff; 8][..]).is_err(), "too long");
+        assert!(send(io::sink(), &"x".repeat(MAX_FRAME as usize)).is_err());
+    }
+}

@@ -1,0 +1,316 @@
+//! The life of a keeper: take the box, start it, say so, watch it to its end, put its end on record.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, anyhow};
+use belljar_box::{Request, Running, Stream, Supervision, Workspace};
+use belljar_model::boxes::{BoxName, Ground};
+use belljar_model::{LayerState, Mode, Review, RunRecord, RunState, WorkspaceAt};
+use belljar_sys::signal::SignalFd;
+use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
+
+use super::history::History;
+use super::hub::Hub;
+use super::protocol::{self, Word};
+use super::serve;
+use super::setup::Setup;
+use crate::boxes::NamedBox;
+use crate::commands::run::{self, at, new_id, now};
+use crate::failure::{Code as _, FAILED, Failure, NO_BOX, usage};
+use crate::outlet::{self, Outside};
+use crate::print;
+use crate::record::{self, Journal, Plan};
+use crate::state::{Run, State, is_empty};
+use crate::tape::Tape;
+
+/// What the supervising thread reads; the others leave it alone.
+const SIGNALS: [i32; 5] = [1, 2, 3, 15, 28];
+
+/// Runs as a keeper. Descriptor 0 is the line to whoever started it.
+pub(crate) fn main() -> ExitCode {
+    // Whoever started us may log out: what their terminal sends then is not for us.
+    rustix::process::setsid().ok(); // refused only to a leader, who is alone already
+    let Ok(line) = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3) else {
+        return ExitCode::from(FAILED);
+    };
+    match keep(&UnixStream::from(line)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            print::error(&failure.error);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn keep(line: &UnixStream) -> Result<(), Failure> {
+    let told = |failure: Failure| {
+        let message = format!("{:#}", failure.error);
+        protocol::send(line, &Word::Failed { code: failure.code, message }).ok(); // or they are gone
+        failure
+    };
+    let _signals = SignalFd::new(&SIGNALS).context("watch for signals").code(NO_BOX)?;
+    let state = State::open().map_err(told)?;
+    let of = named(&state).map_err(told)?;
+    let lock = lock(&of).map_err(told)?;
+    let kept = Kept::start(&state, &of).map_err(told)?;
+    protocol::send(line, &Word::Up).ok(); // the box is up, whoever wanted it
+    line.shutdown(std::net::Shutdown::Both).ok(); // nobody waits for more
+    kept.watch(&state, &of);
+    drop(lock);
+    Ok(())
+}
+
+fn named(state: &State) -> Result<NamedBox, Failure> {
+    let name = std::env::args().nth(1).unwrap_or_default();
+    let name: BoxName = name.parse().context("the name of a box").code(FAILED)?;
+    NamedBox::find(state, &name)
+}
+
+/// Takes the box for as long as this process lives.
+fn lock(of: &NamedBox) -> Result<File, Failure> {
+    let file = File::create(of.dir.join("lock")).context("open the lock of the box");
+    let file = file.code(NO_BOX)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(_) => Err(usage("it is running already")),
+    }
+}
+
+/// A box whose program runs.
+struct Kept {
+    run: Run,
+    request: Request,
+    outside: Outside,
+    running: Running,
+    journal: Journal,
+    tape: Tape,
+    hub: Arc<Hub>,
+    /// Where the program's input comes from, and what ends the box at once.
+    input: std::os::fd::OwnedFd,
+    stop: std::os::fd::OwnedFd,
+    /// How long the start took, in microseconds.
+    setup: u64,
+}
+
+impl Kept {
+    fn start(state: &State, of: &NamedBox) -> Result<Self, Failure> {
+        let began = Instant::now();
+        let Setup { template, sources, outlet, argv, tty } = Setup::of(of, state)?;
+        for layer in &template.weaken {
+            print::note(&format!("layer `{layer}` is off, as asked: {}", layer.doc()));
+        }
+        let (id, random) = new_id()?;
+        let (mut workspace, at) = workspace(of)?;
+        let record = RunRecord {
+            id,
+            name: Some(of.name().clone()),
+            created: id.millis(),
+            workspace: at,
+            mode: template.mode,
+            argv: argv.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            template: template.name.clone(),
+            state: RunState::Running,
+            review: Review::None,
+            result: None,
+        };
+        let run = Run { dir: of.dir.clone(), record };
+        let outside = outlet.open().code(NO_BOX)?;
+        if let Some(workspace) = workspace.as_mut().filter(|_| template.mode != Mode::ReadOnly) {
+            layers(&run, workspace).code(NO_BOX)?;
+        }
+        let mut env = run::environment(&template, id, false);
+        if tty {
+            env.push(("TERM".into(), "xterm-256color".into()));
+        }
+        let net = Some(outside.request(&mut env)?);
+        let request = Request {
+            id,
+            random,
+            argv,
+            program: None,
+            env,
+            workspace,
+            hidden: vec![state.home().to_owned()],
+            net,
+            terminal: tty.then_some((24, 80)),
+            now: now().as_secs(),
+            template,
+        };
+        let history = History::open(&of.dir).context("open the log of the box").code(NO_BOX)?;
+        let tape = Tape::new(request.template.record, &of.dir).code(NO_BOX)?;
+        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
+        let ((input, feed), (stop, halt)) =
+            pipe().and_then(|input| Ok((input, pipe()?))).context("make pipes").code(NO_BOX)?;
+        let listener = serve::listen(&of.dir).context("listen for commands").code(NO_BOX)?;
+        run.save().code(NO_BOX)?;
+        let begun = begin(state, &run, &request, &sources, &outside);
+        let (running, journal) = begun.inspect_err(|_| give_up(&run))?;
+        let hub = Arc::new(Hub::new(id, history, halt, feed.into()));
+        let served = Arc::clone(&hub);
+        std::thread::spawn(move || serve::serve(&listener, &served));
+        let setup = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Ok(Self { run, request, outside, running, journal, tape, hub, input, stop, setup })
+    }
+
+    /// Sees the program to its end, and records it.
+    fn watch(self, state: &State, of: &NamedBox) {
+        let Self { mut run, request, outside, running, journal, mut tape, hub, .. } = self;
+        let (input, stop) = (self.input, self.stop);
+        let mut count = match super::setup::counter(of) {
+            Ok(count) => count,
+            Err(error) => {
+                print::error(&error);
+                running.abandon();
+                journal.failed(&error).ok(); // the failure itself is what matters now
+                return give_up(&run);
+            }
+        };
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
+        let Ok(null) = null else { return give_up(&run) };
+        let mut guard = |stream: Stream, chunk: &[u8], _: &mut Vec<u8>| {
+            tape.write(stream, chunk);
+            hub.heard(stream, chunk);
+        };
+        let supervision = Supervision {
+            input: input.as_fd(),
+            output: null.as_fd(),
+            error: null.as_fd(),
+            guard: Some(&mut guard),
+            disk: Some((of.dir.as_path(), &mut count)),
+            stop: Some(stop.as_fd()),
+        };
+        let (finished, account) =
+            outlet::during(Some(&outside), journal.ledger(), run.id(), || {
+                running.supervise(supervision)
+            });
+        let (finished, remains) = match finished {
+            Ok(finished) => finished,
+            Err(error) => {
+                let error = anyhow::Error::new(error);
+                print::error(&error);
+                journal.failed(&error).ok(); // see above
+                return give_up(&run);
+            }
+        };
+        let policy = record::policy(&request.template, Some(outside.policy()));
+        let outputs = tape.finish(journal.ledger(), policy).unwrap_or_else(|error| {
+            print::error(&error);
+            [None, None]
+        });
+        let overlay = request.workspace.as_ref().is_some_and(|it| it.layers.is_some());
+        let disk = request.template.limits.disk.as_u64();
+        let changed = overlay.then(|| run::count_changes(&mut run, state, disk));
+        if let Some(error) = &finished.exec_error {
+            print::note(&format!("{}: {error}", finished.reason.sentence()));
+        }
+        let result = run::result(&run.record, &request.template, finished, self.setup, changed);
+        let changes =
+            changed.filter(|changed| *changed > 0).and_then(|_| run::sealed_changes(&run));
+        if let Err(error) = journal.ended(&result, outputs, changes) {
+            print::note("the end of the run is not on record:");
+            print::error(&error.into());
+        }
+        if request.template.mode == Mode::Direct && run.record.review.waits() {
+            run::take_over(&mut run, state, journal.ledger());
+        }
+        run::settle(&mut run, Some(result), state);
+        drop(remains);
+        account.iter().for_each(outlet::say);
+    }
+}
+
+/// Starts the box once that is on record, and opens its network.
+fn begin(
+    state: &State,
+    run: &Run,
+    request: &Request,
+    sources: &[crate::config::Source],
+    outside: &Outside,
+) -> Result<(Running, Journal), Failure> {
+    let plan = Plan {
+        record: &run.record,
+        template: &request.template,
+        network: Some(outside.policy()),
+        sources,
+        argv: &request.argv,
+        env: &request.env,
+        remarks: &[],
+    };
+    let mut begun = None;
+    let begin = |layers: &[LayerState]| Journal::begin(state, &plan, layers);
+    let started = belljar_box::start(request, |layers| begun = Some(begin(layers)));
+    let (mut running, journal) = match (started.code(NO_BOX), begun) {
+        (Ok((running, ())), Some(Ok(journal))) => (running, journal),
+        (Ok((running, ())), refused) => {
+            running.abandon();
+            let unrecorded =
+                || Failure { code: NO_BOX, error: anyhow!("the run is not on record") };
+            return Err(refused.and_then(Result::err).unwrap_or_else(unrecorded));
+        }
+        (Err(failure), begun) => {
+            if let Ok(journal) = begun.unwrap_or_else(|| begin(&[])) {
+                journal.failed(&failure.error).ok(); // the failure itself is what matters now
+            }
+            return Err(failure);
+        }
+    };
+    if let Err(failure) = outside.connect(&mut running).code(NO_BOX) {
+        running.abandon();
+        journal.failed(&failure.error).ok(); // see above
+        return Err(failure);
+    }
+    Ok((running, journal))
+}
+
+/// The run is over before it was one.
+fn give_up(run: &Run) {
+    let mut run = Run { dir: run.dir.clone(), record: run.record.clone() };
+    run.record.state = RunState::Finished;
+    if !is_empty(&run.dir.join("upper")) {
+        run.record.review = Review::Pending;
+    }
+    if let Err(error) = run.save() {
+        print::error(&error);
+    }
+}
+
+/// Opens what the box works on. What it changed before is measured from when that began.
+fn workspace(of: &NamedBox) -> Result<(Option<Workspace>, Option<WorkspaceAt>), Failure> {
+    let path = match &of.record.ground {
+        Ground::Nothing => return Ok((None, None)),
+        Ground::Directory { path } => path,
+    };
+    let (place, real) = belljar_box::open(path).context("the workspace of the box").code(NO_BOX)?;
+    if real != *path {
+        let error = anyhow!("the workspace is not at {} any more", path.display());
+        return Err(Failure { code: NO_BOX, error });
+    }
+    let workspace = Workspace { place, path: real, layers: None, scratch: false };
+    let fresh = at(&workspace).code(NO_BOX)?;
+    let before = of.run().and_then(|run| run.record.workspace);
+    let before = before.filter(|_| !is_empty(&of.dir.join("upper")));
+    match before {
+        Some(before) if (before.dev, before.ino) != (fresh.dev, fresh.ino) => {
+            let error = anyhow!(
+                "{} is another directory than the one that the box worked on",
+                path.display()
+            );
+            Err(Failure { code: NO_BOX, error })
+        }
+        before => Ok((Some(workspace), Some(before.unwrap_or(fresh)))),
+    }
+}
+
+/// The directories of the overlay: those of the run before, or new ones.
+fn layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
+    if run.dir.join("upper").is_dir() && run.dir.join("work").is_dir() {
+        workspace.layers = Some(run.dir.clone());
+        return Ok(());
+    }
+    run::prepare_layers(run, workspace)
+}

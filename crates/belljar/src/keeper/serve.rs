@@ -1,0 +1,62 @@
+//! Answers whoever speaks to a keeper, each on a thread of their own.
+
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::hub::Hub;
+use super::protocol::{self, Reply, Request};
+
+/// So many are served at once; more are turned away.
+const CONNECTIONS: usize = 64;
+/// How long somebody may take to say what they want.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Listens in the directory of the box, where nobody does yet: we hold its lock.
+pub(super) fn listen(dir: &Path) -> io::Result<UnixListener> {
+    let place = super::directory(dir)?;
+    match rustix::fs::unlinkat(&place, "socket", rustix::fs::AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    UnixListener::bind(super::through(&place))
+}
+
+/// Serves until the process ends.
+pub(super) fn serve(listener: &UnixListener, hub: &Arc<Hub>) {
+    let busy = Arc::new(AtomicUsize::new(0));
+    for line in listener.incoming().filter_map(Result::ok) {
+        if !is_ours(&line) || busy.load(Ordering::Acquire) >= CONNECTIONS {
+            continue;
+        }
+        busy.fetch_add(1, Ordering::AcqRel);
+        let (hub, busy) = (Arc::clone(hub), Arc::clone(&busy));
+        std::thread::spawn(move || {
+            attend(&line, &hub).ok(); // whoever asked may be gone
+            busy.fetch_sub(1, Ordering::AcqRel);
+        });
+    }
+}
+
+/// Whether the one at the other end is our own user, or root.
+fn is_ours(line: &UnixStream) -> bool {
+    let own = rustix::process::geteuid();
+    rustix::net::sockopt::socket_peercred(line)
+        .is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
+}
+
+fn attend(line: &UnixStream, hub: &Hub) -> io::Result<()> {
+    line.set_read_timeout(Some(PATIENCE))?;
+    let Some(request) = protocol::receive::<Request>(line)? else { return Ok(()) };
+    let reply = match request {
+        Request::Status => Reply::Status(hub.live()),
+        Request::Stop { now } => {
+            hub.stop(now);
+            Reply::Done
+        }
+    };
+    protocol::send(line, &reply)
+}

@@ -1,0 +1,110 @@
+//! From what was said at `up`, and the configuration as it is now, to what a box is started with.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+use anyhow::Context as _;
+use belljar_box::DiskUse;
+use belljar_model::boxes::{BoxRecord, Ground};
+use belljar_model::{ByteSize, Limits, Template};
+use belljar_workspace::UsageCap;
+use clap::Parser as _;
+use rustix::fs::{Mode as FileMode, OFlags};
+
+use crate::boxes::NamedBox;
+use crate::cli::boxes::{UpArgs, UpOptions};
+use crate::cli::{Cli, Command};
+use crate::commands::run::refuse_own_program;
+use crate::config::{self, Source};
+use crate::failure::{Code as _, FAILED, Failure, USAGE, usage};
+use crate::outlet::Outlet;
+use crate::state::State;
+
+/// What a run of a box starts with.
+pub(crate) struct Setup {
+    pub(crate) template: Template,
+    pub(crate) sources: Vec<Source>,
+    pub(crate) outlet: Outlet,
+    pub(crate) argv: Vec<OsString>,
+    pub(crate) tty: bool,
+}
+
+impl Setup {
+    /// Reads the options of `up` again, with the files of rules as they are now.
+    pub(crate) fn of(of: &NamedBox, state: &State) -> Result<Self, Failure> {
+        let BoxRecord { command, typed_in, config, ground, .. } = &of.record;
+        let options = options(&of.record)?;
+        let workspace = match ground {
+            Ground::Nothing => None,
+            Ground::Directory { path } => Some(path.as_path()),
+        };
+        let (config, sources) = config::load_from(config.as_deref(), workspace)?;
+        let known = config::template(&config, &options.template)?;
+        let said = options.furnish.overrides();
+        let unbounded = [said.timeout.is_none(), said.output.is_none()];
+        let mut template = known.with(said).code(USAGE)?;
+        template = template.anchored(typed_in, config::home().as_deref());
+        unbind(&mut template, unbounded);
+        refuse_own_program(&template, workspace)?;
+        let outlet = Outlet::of_box(&template, &config, state)?;
+        let argv = match command.as_slice() {
+            [] => vec![OsString::from(shell())],
+            command => command.iter().map(OsString::from).collect(),
+        };
+        Ok(Self { template, sources, outlet, argv, tty: !options.no_tty })
+    }
+}
+
+/// The options of `up` as values.
+pub(crate) fn options(record: &BoxRecord) -> Result<UpOptions, Failure> {
+    let words = ["belljar", "up", record.name.as_str()].into_iter();
+    let words = words.chain(record.options.iter().map(String::as_str));
+    let cli = Cli::try_parse_from(words);
+    let cli = cli.context("understand what was said when the box was made").code(FAILED)?;
+    let Command::Up(args) = cli.command else {
+        return Err(usage("box.json does not hold the options of `up`"));
+    };
+    let UpArgs { options, .. } = *args;
+    Ok(options)
+}
+
+/// A box is there until it is stopped, and says as much as it likes: only what somebody said bounds it.
+fn unbind(template: &mut Template, [timeout, output]: [bool; 2]) {
+    let usual = Limits::default();
+    if timeout && template.limits.timeout == usual.timeout {
+        template.limits.timeout = None;
+    }
+    if output && template.limits.output == usual.output {
+        template.limits.output = ByteSize::MAX;
+    }
+}
+
+fn shell() -> &'static str {
+    if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" }
+}
+
+/// Counts what a box keeps on the host's disk: what it changed and its home.
+pub(super) fn counter(
+    of: &NamedBox,
+) -> anyhow::Result<impl FnMut(u64) -> std::io::Result<DiskUse>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut places: Vec<OwnedFd> = Vec::new();
+    for name in ["upper", "home"] {
+        match rustix::fs::open(of.dir.join(name), flags, FileMode::empty()) {
+            Err(rustix::io::Errno::NOENT) => {}
+            opened => places.push(opened.with_context(|| format!("open {name} of the box"))?),
+        }
+    }
+    Ok(move |cap: u64| {
+        let mut sum = DiskUse { bytes: 0, complete: true };
+        for place in &places {
+            let most = UsageCap { bytes: cap, inodes: cap / 4096 };
+            let usage = belljar_workspace::usage(place.as_fd(), most)?;
+            let bytes = if usage.inodes > cap / 4096 { u64::MAX } else { usage.bytes };
+            sum.bytes = sum.bytes.saturating_add(bytes);
+            sum.complete &= usage.unseen == 0;
+        }
+        Ok(sum)
+    })
+}

@@ -1,0 +1,93 @@
+//! What is kept about a named box for as long as it exists.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::RunName;
+use crate::record::path_bytes;
+
+/// The name of a box; its runs carry it too.
+pub type BoxName = RunName;
+
+/// The content of `box.json`: what was said when the box was made. How its runs went is in their own
+/// record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BoxRecord {
+    pub name: BoxName,
+    /// Milliseconds since the Unix epoch.
+    pub created: u64,
+    /// The options of `belljar up`, as they were typed. Every start reads them again, with the
+    /// configuration as it is then.
+    pub options: Vec<String>,
+    /// The program and its arguments, if they were said.
+    pub command: Vec<String>,
+    /// Where the options were typed: relative paths begin here.
+    #[serde(with = "path_bytes")]
+    pub typed_in: PathBuf,
+    /// The operator's file, if `--config` named one.
+    pub config: Option<PathBuf>,
+    pub ground: Ground,
+}
+
+/// What a box works on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Ground {
+    /// It has no workspace.
+    Nothing,
+    /// A directory of the user's, with every link resolved.
+    Directory {
+        #[serde(with = "path_bytes")]
+        path: PathBuf,
+    },
+}
+
+/// How a box is, as far as can be seen from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BoxState {
+    Running,
+    /// Its keeper is there, and the box not yet or not any more.
+    Changing,
+    /// Its keeper was killed, or the machine went down.
+    Interrupted,
+    Stopped,
+    /// It was never started.
+    New,
+}
+
+impl BoxState {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Changing => "changing",
+            Self::Interrupted => "interrupted",
+            Self::Stopped => "stopped",
+            Self::New => "new",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_survives_a_round_trip_and_knows_its_fields() {
+        let record = BoxRecord {
+            name: "task-1".parse().unwrap(),
+            created: 7,
+            options: vec!["--net".to_owned(), "none".to_owned()],
+            command: vec!["sh".to_owned()],
+            typed_in: "/work".into(),
+            config: None,
+            ground: Ground::Directory { path: "/work/project".into() },
+        };
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<BoxRecord>(&text).unwrap(), record);
+        let more = text.replacen('{', "{\"other\":1,", 1);
+        assert!(serde_json::from_str::<BoxRecord>(&more).is_err());
+    }
+}
