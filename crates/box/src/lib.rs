@@ -14,6 +14,7 @@ pub mod view;
 
 mod cgroup;
 mod disk;
+mod door;
 mod flow;
 mod git;
 mod hint;
@@ -32,10 +33,11 @@ mod trust;
 mod verdict;
 
 pub use disk::{Count, DiskUse};
+pub use door::{Door, Ends, ExecError, Guest, GuestEnded, Paused, Program};
 pub use flow::{Guard, Stream};
 pub use listeners::Sockets;
 pub use prepare::{PrepareError, open};
-pub use request::{NetRequest, Request, Trust, Workspace};
+pub use request::{Kept, MAX_FILES, Mask, MaskKind, NetRequest, Request, Trust, Workspace};
 pub use seccomp::broker_filter;
 pub use standing::{Ids, Standing};
 pub use start::{Running, StartError, start};

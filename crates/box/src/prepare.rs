@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use belljar_init::plan::{
     Access, Landlock, Limit, MAX_PORTS, NetPlan, Plan, RootKind, Scratch, Source, Stdio, Step,
@@ -15,7 +15,7 @@ use belljar_model::{Access as MountAccess, Layer, Mode, Mount, Template};
 use rustix::fs::{FileType, Mode as FileMode, OFlags};
 
 use crate::git;
-use crate::request::{NetRequest, Request, Workspace};
+use crate::request::{Kept, MAX_FILES, Mask, NetRequest, Request, Workspace};
 use crate::seccomp::{self, Counted, Machine};
 use crate::sockets;
 use crate::standing::{Ids, MappedTrees, Standing};
@@ -42,6 +42,12 @@ pub enum PrepareError {
         "the rules name {count} ports, and a box listens on at most {MAX_PORTS}: name fewer, or use `--net full`"
     )]
     TooManyPorts { count: usize },
+    #[error("a mask is a path beneath the workspace without `..`, and {} is none", path.display())]
+    Mask { path: PathBuf },
+    #[error("a file for a box needs an absolute path without `..`, and {} is none", path.display())]
+    File { path: PathBuf },
+    #[error("the files for a box are longer than {} KiB together", MAX_FILES / 1024)]
+    FilesTooLong,
 }
 
 /// A plan and the descriptors that go with it.
@@ -83,6 +89,9 @@ pub(crate) fn prepare(
         writable: ["/tmp", HOME, "/dev/shm"].map(|path| path.as_bytes().to_vec()).to_vec(),
     };
     let root = mounts.root(template)?;
+    if let Some(home) = &request.home {
+        mounts.home(home)?;
+    }
     let net = request.net.as_ref().map(net_plan).transpose()?;
     if matches!(root, RootKind::Empty) {
         mounts.steps.extend(view::system_steps(net.is_some()));
@@ -102,6 +111,8 @@ pub(crate) fn prepare(
     for mount in &template.mounts {
         mounts.mount(mount)?;
     }
+    mounts.masks(&request.masks)?;
+    mounts.files(&request.files)?;
     let seccomp = if strong(Layer::Seccomp) {
         let machine = Machine::current().ok_or(PrepareError::NoFilter)?;
         let counted = if cgroup { Counted::ByCgroup } else { Counted::ByStandIn };
@@ -126,9 +137,11 @@ pub(crate) fn prepare(
         root,
         scratch: scratch(
             if cgroup { limits.disk } else { limits.disk.min(limits.memory) }.as_u64(),
+            request.home.is_some(),
         ),
         steps,
         carried: request.program.is_some(),
+        line: request.door,
         workdir: workdir.into(),
         argv: request.argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
         env: environment(request),
@@ -158,7 +171,7 @@ fn net_plan(net: &NetRequest) -> Result<NetPlan, PrepareError> {
 }
 
 /// The payload's variables; what the caller says goes before what a network brings.
-fn environment(request: &Request) -> Vec<Vec<u8>> {
+pub(crate) fn environment(request: &Request) -> Vec<Vec<u8>> {
     let given = |name: &str| request.env.iter().any(|(given, _)| given == name);
     let trusted = request.net.iter().flat_map(|_| trust::variables());
     let own =
@@ -171,12 +184,13 @@ fn environment(request: &Request) -> Vec<Vec<u8>> {
 
 /// One tmpfs for all that is writable and not the workspace; one inode per four KiB. Where no cgroup
 /// counts its pages it may be no larger than the memory.
-fn scratch(bytes: u64) -> Scratch {
-    let at = [("tmp", "/tmp", 0o1777), ("home", HOME, 0o755), ("shm", "/dev/shm", 0o1777)];
+fn scratch(bytes: u64, keeps_home: bool) -> Scratch {
+    let at = [("tmp", "/tmp", 0o1777), ("shm", "/dev/shm", 0o1777), ("home", HOME, 0o755)];
+    let at = at.iter().filter(|(_, target, _)| !(keeps_home && *target == HOME));
     Scratch {
         bytes,
         inodes: (bytes / 4096).max(1024),
-        at: at.map(|(name, target, mode)| (name.into(), target.into(), mode)).to_vec(),
+        at: at.map(|(name, target, mode)| ((*name).into(), (*target).into(), *mode)).collect(),
     }
 }
 
@@ -207,6 +221,14 @@ impl Mounts<'_> {
         let Some(path) = &template.rootfs else { return Ok(RootKind::Empty) };
         let (place, real) = self.open(path)?;
         Ok(RootKind::Directory(self.source(&place, &real)?))
+    }
+
+    /// Comes before all that may be mounted beneath it.
+    fn home(&mut self, home: &Kept) -> Result<(), PrepareError> {
+        let source = self.source(&home.place, &home.path)?;
+        let (target, access) = (HOME.into(), Access::ReadWrite);
+        self.steps.push(Step::Bind { source, target, access, optional: false });
+        Ok(())
     }
 
     fn workspace(&mut self, workspace: &Workspace, mode: Mode) -> Result<(), PrepareError> {
@@ -251,6 +273,35 @@ impl Mounts<'_> {
             }
         }
         self.hide_state(&real, &mount.target().to_string_lossy());
+        Ok(())
+    }
+
+    /// After all that may be mounted in the workspace.
+    fn masks(&mut self, masks: &[Mask]) -> Result<(), PrepareError> {
+        for Mask { path, kind } in masks {
+            if !path.components().all(|part| matches!(part, Component::Normal(_))) {
+                return Err(PrepareError::Mask { path: path.clone() });
+            }
+            let (beneath, path) = (WORKSPACE.into(), path.as_os_str().as_bytes().to_vec());
+            self.steps.push(Step::Mask { beneath, path, kind: *kind });
+        }
+        Ok(())
+    }
+
+    /// Last of all, so that nothing is over them.
+    fn files(&mut self, files: &[(PathBuf, Vec<u8>)]) -> Result<(), PrepareError> {
+        if files.iter().map(|(_, content)| content.len()).sum::<usize>() > MAX_FILES {
+            return Err(PrepareError::FilesTooLong);
+        }
+        for (path, content) in files {
+            let mut parts = path.components();
+            let absolute = parts.next() == Some(Component::RootDir);
+            if !absolute || !parts.all(|part| matches!(part, Component::Normal(_))) {
+                return Err(PrepareError::File { path: path.clone() });
+            }
+            let path = path.as_os_str().as_bytes().to_vec();
+            self.steps.push(Step::Own { path, content: content.clone() });
+        }
         Ok(())
     }
 

@@ -4,7 +4,11 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+pub use belljar_init::plan::MaskKind;
 use belljar_model::{RunId, Template};
+
+/// So much all files of [`Request::files`] may have together; they travel in one message.
+pub const MAX_FILES: usize = 64 * 1024;
 
 /// One run, completely described. Paths and variables are resolved; nothing is looked up later.
 #[derive(Debug)]
@@ -19,6 +23,17 @@ pub struct Request {
     /// Everything that reaches the payload, beside what every box has.
     pub env: Vec<(OsString, OsString)>,
     pub workspace: Option<Workspace>,
+    /// Keeps the home beyond the run; none: it is in memory and ends with the box.
+    pub home: Option<Kept>,
+    /// Files of our own that nobody inside can change: absolute path inside, content; not more than
+    /// [`MAX_FILES`] bytes. Also beneath `/etc` and the home. In a kept home an empty file, and
+    /// the directories above it, stay behind; a link that was in the way is gone, and a directory that
+    /// had the name of the file has another (`.aside-0`).
+    pub files: Vec<(PathBuf, Vec<u8>)>,
+    /// What of the workspace is less than the rest.
+    pub masks: Vec<Mask>,
+    /// Whether programs can be started in it later.
+    pub door: bool,
     /// What must not be reachable from inside, whatever is mounted: the state directory.
     pub hidden: Vec<PathBuf>,
     /// `None`: no network at all.
@@ -61,4 +76,23 @@ pub struct Workspace {
     /// Nobody's work but that of earlier boxes: shown as it is, to be written to. Several boxes may have
     /// it at once.
     pub scratch: bool,
+}
+
+/// A directory of ours that is the home of a box, held open so that nobody can swap it.
+///
+/// What boxes write to it is on the host's disk: only [`crate::Supervision::disk`] limits it.
+#[derive(Debug)]
+pub struct Kept {
+    pub place: OwnedFd,
+    /// Where it really is, with every link resolved.
+    pub path: PathBuf,
+}
+
+/// One place of the workspace with less rights than the rest of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mask {
+    /// Relative to the workspace. What does not exist when the box starts is ignored. A link is
+    /// followed: what it leads to is masked, while the link itself can be replaced.
+    pub path: PathBuf,
+    pub kind: MaskKind,
 }

@@ -13,9 +13,10 @@ use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
 
 use crate::cgroup::Cgroup;
+use crate::door::Door;
 use crate::janitor::{Janitor, socket_pair};
 use crate::listeners::{Collected, Sockets};
-use crate::prepare::{PrepareError, Prepared, prepare};
+use crate::prepare::{PrepareError, Prepared, environment, prepare};
 use crate::request::Request;
 use crate::standing::{Ids, MappedTrees, Standing, is_powerless_root, write_maps};
 use crate::{embedded, hint};
@@ -57,6 +58,7 @@ pub struct Running {
     /// Taken out when the run begins, so that closing an end reaches the payload.
     pub(crate) streams: Option<Streams>,
     sockets: Option<Sockets>,
+    door: Option<Door>,
     pub(crate) template: Template,
     pub(crate) layers: Vec<LayerState>,
 }
@@ -77,6 +79,19 @@ impl Running {
     /// The layers that hold it.
     pub fn layers(&self) -> &[LayerState] {
         &self.layers
+    }
+
+    /// Another handle of the payload's terminal, if it has one: to read, to write, to resize.
+    pub fn terminal(&self) -> io::Result<Option<OwnedFd>> {
+        match &self.streams {
+            Some(Streams::Terminal(master)) => master.try_clone().map(Some),
+            Some(Streams::Pipes { .. }) | None => Ok(None),
+        }
+    }
+
+    /// The way to start more programs in it, once; `None` for a box that was made without.
+    pub fn door(&mut self) -> Option<Door> {
+        self.door.take()
     }
 
     /// The sockets that listen inside the box, once; `None` for a box without a network.
@@ -139,13 +154,24 @@ pub fn start<T>(
     let landlock_abi = belljar_sys::landlock::abi().unwrap_or(0);
     let layers = layers(&request.template, landlock_abi, cgroup.as_ref());
     // On failure the janitor finds itself alone, and cleans up.
-    let ((init, control, Built { streams, sockets }), done) =
+    let ((init, control, Built { streams, sockets, line }), done) =
         site.start([&program, &null], || meanwhile(&layers))?;
+    let door = line.map(|line| Door::new(line, init.pid, environment(request)));
     let template = request.template.clone();
     let streams = Some(streams);
     let launched = false;
-    let running =
-        Running { init, control, cgroup, janitor, launched, streams, sockets, template, layers };
+    let running = Running {
+        init,
+        control,
+        cgroup,
+        janitor,
+        launched,
+        streams,
+        sockets,
+        door,
+        template,
+        layers,
+    };
     Ok((running, done))
 }
 
@@ -168,6 +194,7 @@ type Started = (Spawned, OwnedFd, Built);
 struct Built {
     streams: Streams,
     sockets: Option<Sockets>,
+    line: Option<OwnedFd>,
 }
 
 /// Everything that the start of one box needs to know.
@@ -297,12 +324,16 @@ fn build<T>(
         descriptors.extend([input.0.as_fd(), output.1.as_fd(), error.1.as_fd()]);
     }
     descriptors.extend(program.map(AsFd::as_fd));
+    let line = plan.line.then(|| socket_pair().map_err(host("make a socket pair"))).transpose()?;
+    let (line, theirs) = line.unzip();
+    descriptors.extend(theirs.as_ref().map(AsFd::as_fd));
     let order = Order::Build(Box::new(plan));
     if let Err(source) = wire::send(control.as_fd(), &order, &descriptors) {
         // A child that failed before it could listen has left a report.
         return Err(early_failure(control)
             .unwrap_or(StartError::Host { doing: "send the plan to init", source }));
     }
+    drop(theirs);
     let done = meanwhile();
     let (mut with, sockets) = wait_for_built(control)?;
     let streams = if terminal {
@@ -313,7 +344,7 @@ fn build<T>(
     if has_net && sockets.is_none() {
         return Err(StartError::Silence);
     }
-    Ok((Built { streams, sockets }, done))
+    Ok((Built { streams, sockets, line }, done))
 }
 
 /// Hears init out: sockets, then the descriptors of the box that stands.

@@ -12,7 +12,7 @@
 //! `pivot_root` makes `root/` the root; detaching the old root takes the stage with it, which is one
 //! wait for the kernel instead of one per helper mount.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -33,7 +33,11 @@ const MAX_JOINED: u64 = 1 << 20;
 pub(crate) struct Site<'a> {
     pub(crate) stage: OwnedFd,
     pub(crate) root: OwnedFd,
+    /// Whether the root is read-only once it is furnished.
+    pub(crate) is_sealed: bool,
     trees: &'a [OwnedFd],
+    /// So many files of our own are there.
+    owned: Cell<usize>,
     /// The directory that was last written to; neighbours come one after the other.
     last: RefCell<Option<(Bytes, Rc<OwnedFd>)>>,
 }
@@ -44,7 +48,7 @@ pub(crate) fn build(plan: &Plan, trees: &[OwnedFd]) -> Result<(), Failure> {
     for step in &plan.steps {
         site.perform(step)?;
     }
-    if matches!(plan.root, RootKind::Empty) {
+    if site.is_sealed {
         mount::set_attributes_here(site.root.as_fd(), attr::READ_ONLY)
             .during(Stage::Root, || "make the root read-only".to_owned())?;
     }
@@ -79,7 +83,9 @@ impl<'a> Site<'a> {
                 }
             };
             attach_to(root.as_fd(), place(&stage, b"root", OFlags::PATH)?.as_fd())?;
-            let site = Self { stage, root, trees, last: RefCell::new(None) };
+            let is_sealed = matches!(plan.root, RootKind::Empty);
+            let (owned, last) = (Cell::new(0), RefCell::new(None));
+            let site = Self { stage, root, is_sealed, trees, owned, last };
             for (name, target, _) in &plan.scratch.at {
                 let tree = clone_beneath(&scratch, name)?;
                 site.attach(tree.as_fd(), target)?;
@@ -118,6 +124,12 @@ impl<'a> Site<'a> {
             Step::Hide { path } => {
                 self.hide(path).during(Stage::Root, || format!("hide {}", show(path)))
             }
+            Step::Mask { beneath, path, kind } => self
+                .mask(beneath, path, *kind)
+                .during(Stage::Workspace, || format!("mask {}", show(path))),
+            Step::Own { path, content } => self
+                .own(path, content, self.owned.replace(self.owned.get() + 1))
+                .during(Stage::Root, || format!("put a file at {}", show(path))),
             Step::Devices => self.devices().during(Stage::Root, || "furnish /dev".to_owned()),
             Step::Show { source, target } => {
                 self.show(source, target).during(Stage::Root, || format!("mount {}", show(target)))
@@ -167,6 +179,11 @@ impl<'a> Site<'a> {
         Ok((directory, name))
     }
 
+    /// Something was mounted or moved where we have written.
+    pub(crate) fn forget(&self) {
+        self.last.take();
+    }
+
     fn symlink(&self, path: &[u8], target: &[u8]) -> io::Result<()> {
         let (parent, name) = self.parent(path)?;
         match rustix::fs::symlinkat(target, &*parent, name.as_slice()) {
@@ -201,7 +218,7 @@ impl<'a> Site<'a> {
             }
             parent = place(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
         }
-        self.last.take(); // it may be one that was replaced
+        self.forget(); // it may be one that was replaced
         Ok(())
     }
 
@@ -258,20 +275,6 @@ impl<'a> Site<'a> {
         // What was mounted over, and all beneath it, is another directory from now on.
         self.last.borrow_mut().take_if(|(last, _)| last.starts_with(relative(target)));
         Ok(())
-    }
-
-    fn hide(&self, path: &[u8]) -> io::Result<()> {
-        let target = match place(&self.root, relative(path), OFlags::PATH) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            found => found?,
-        };
-        let stat = rustix::fs::fstat(&target)?;
-        let is_dir = FileType::from_raw_mode(stat.st_mode).is_dir();
-        let cover = if is_dir { proc::EMPTY_DIR } else { proc::EMPTY_FILE };
-        let covers = place(&self.stage, b"covers", OFlags::PATH | OFlags::DIRECTORY)?;
-        let cover = clone_beneath(&covers, cover)?;
-        mount::set_attributes(cover.as_fd(), attr::READ_ONLY)?;
-        attach_to(cover.as_fd(), target.as_fd())
     }
 
     fn devices(&self) -> io::Result<()> {
@@ -430,10 +433,10 @@ pub(crate) fn attach_to(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Res
 }
 
 /// The same path without the leading slash, as the *at calls want it.
-fn relative(path: &[u8]) -> &[u8] {
+pub(crate) fn relative(path: &[u8]) -> &[u8] {
     path.strip_prefix(b"/").unwrap_or(path)
 }
 
-fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }

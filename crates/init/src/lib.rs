@@ -13,6 +13,8 @@ pub mod plan;
 pub mod wire;
 
 mod build;
+mod fixed;
+mod guests;
 mod limits;
 mod lockdown;
 mod net;

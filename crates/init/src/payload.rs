@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use belljar_sys::{exec, signal};
 use rustix::fs::Mode;
 
-use crate::plan::{Bytes, Event, Plan, Stage};
+use crate::plan::{Bytes, Event, Guest, Plan, Stage, Word};
 use crate::{During, Failure, selftest, show};
 
 /// What the payload's 0, 1 and 2 will be.
@@ -19,7 +19,8 @@ pub(crate) enum Streams {
 
 /// Becomes the program, or returns what to tell the supervisor.
 pub(crate) fn become_program(plan: &Plan, streams: &Streams, carried: Option<&OwnedFd>) -> Event {
-    let prepared = prepare(plan, streams)
+    let prepared = prepare(streams)
+        .and_then(|()| enter(&plan.workdir))
         .and_then(|()| if plan.self_test { selftest::sealed(plan) } else { Ok(()) });
     match prepared {
         Ok(()) => {
@@ -30,7 +31,25 @@ pub(crate) fn become_program(plan: &Plan, streams: &Streams, carried: Option<&Ow
     }
 }
 
-fn prepare(plan: &Plan, streams: &Streams) -> Result<(), Failure> {
+/// The same for a program that joins later.
+pub(crate) fn become_guest(plan: &Plan, guest: &Guest, streams: &Streams) -> Word {
+    let prepared = prepare(streams)
+        .and_then(|()| if plan.self_test { selftest::sealed(plan) } else { Ok(()) });
+    if let Err(Failure { what, errno, .. }) = prepared {
+        return Word::Failed { what, errno };
+    }
+    // The first program may have made its own directory impossible to enter.
+    let own = enter(&plan.workdir);
+    let entered = guest.workdir.as_deref().map_or(own, enter);
+    if let Err(Failure { errno, .. }) = entered {
+        return Word::NoWorkdir { errno };
+    }
+    let error = execute(&guest.argv, &guest.env, None);
+    Word::ExecFailed { errno: error.raw_os_error().unwrap_or(0) }
+}
+
+/// A session of its own, with these streams and nothing that init has changed for itself.
+fn prepare(streams: &Streams) -> Result<(), Failure> {
     let session = || -> io::Result<()> {
         rustix::process::setsid()?;
         let [input, output, error] = match streams {
@@ -47,9 +66,11 @@ fn prepare(plan: &Plan, streams: &Streams) -> Result<(), Failure> {
     };
     session().during(Stage::Terminal, || "start a session".to_owned())?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    rustix::process::chdir(plan.workdir.as_slice())
-        .during(Stage::Root, || format!("enter {}", show(&plan.workdir)))?;
     signal::reset().during(Stage::Namespaces, || "reset the signals".to_owned())
+}
+
+fn enter(directory: &[u8]) -> Result<(), Failure> {
+    rustix::process::chdir(directory).during(Stage::Root, || format!("enter {}", show(directory)))
 }
 
 /// Looks for the program in PATH, as execvp(3), but never hands a file to a shell.
@@ -96,13 +117,26 @@ impl Streams {
     }
 }
 
+/// Where the box's own terminals are.
+pub(crate) fn terminals() -> Result<OwnedFd, Failure> {
+    use rustix::fs::OFlags;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/pts", flags, Mode::empty())
+        .during(Stage::Terminal, || "find the terminals".to_owned())
+}
+
 /// Opens a terminal of the box's own `devpts`: the supervisor's side and the payload's.
-pub(crate) fn open_terminal(rows: u16, columns: u16) -> Result<(OwnedFd, OwnedFd), Failure> {
+pub(crate) fn open_terminal(
+    terminals: &OwnedFd,
+    rows: u16,
+    columns: u16,
+) -> Result<(OwnedFd, OwnedFd), Failure> {
     use rustix::pty::OpenptFlags;
     let open = || -> io::Result<(OwnedFd, OwnedFd)> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = rustix::fs::open(
-            "/dev/pts/ptmx",
+        let master = rustix::fs::openat(
+            terminals,
+            "ptmx",
             rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC,
             Mode::empty(),
         )?;

@@ -37,6 +37,43 @@ pub enum Event {
     Ended { exit: Option<i32>, signal: Option<i32> },
 }
 
+/// From the supervisor to init over the line, with a socket that is for this wish alone.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Call {
+    /// Start one more program; its three streams come behind the socket, unless it gets a terminal.
+    /// Over the socket go [`Word`]s to the supervisor and [`Order::Signal`] to init.
+    Exec(Box<Guest>),
+    /// Stop every process until the other end of the socket is gone. Answered by [`Word::Stopped`].
+    Pause,
+}
+
+/// A program that joins the box.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Guest {
+    pub argv: Vec<Bytes>,
+    pub env: Vec<Bytes>,
+    /// Where it starts, if not where the first program did; relative to there.
+    pub workdir: Option<Bytes>,
+    pub stdio: Stdio,
+}
+
+/// What became of one [`Call`].
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Word {
+    /// The guest runs. With the terminal's master, if it has one.
+    Started,
+    /// It could not be started.
+    Failed { what: String, errno: i32 },
+    /// There is no such directory for it.
+    NoWorkdir { errno: i32 },
+    /// The program could not be executed.
+    ExecFailed { errno: i32 },
+    /// Its first process ended; others that it started may live on.
+    Ended { exit: Option<i32>, signal: Option<i32> },
+    /// Every process was told to stop.
+    Stopped,
+}
+
 /// Which part of the box could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
@@ -76,6 +113,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Whether the last descriptor is the program, which is then nowhere in the box.
     pub carried: bool,
+    /// Whether the descriptor behind all others is the line over which [`Call`]s come.
+    pub line: bool,
     /// Working directory inside the box.
     pub workdir: Bytes,
     pub argv: Vec<Bytes>,
@@ -187,6 +226,18 @@ pub enum Step {
     Hide {
         path: Bytes,
     },
+    /// Takes rights from `path`, which is relative to `beneath`, if it is there. Links are followed, and
+    /// neither what they lead to nor a directory above it can be renamed afterwards.
+    Mask {
+        beneath: Bytes,
+        path: Bytes,
+        kind: MaskKind,
+    },
+    /// A file of ours that nobody can change, remove or replace, whatever was there.
+    Own {
+        path: Bytes,
+        content: Bytes,
+    },
     /// A directory that can only be read, through an overlay: a socket that somebody serves in it
     /// cannot be connected to, which a read-only bind would allow.
     Show {
@@ -199,6 +250,15 @@ pub enum Step {
         layers: Source,
         target: Bytes,
     },
+}
+
+/// What a mask leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MaskKind {
+    /// Nothing: something empty is in its place.
+    Hidden,
+    /// It can be read and executed.
+    ReadOnly,
 }
 
 /// What remains visible of `/proc` beside the processes.

@@ -85,7 +85,7 @@ fn make_parents(dir: &OwnedFd, path: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn write(dir: &OwnedFd, path: &[u8], content: &[u8], mode: u32) -> io::Result<()> {
+pub(crate) fn write(dir: &OwnedFd, path: &[u8], content: &[u8], mode: u32) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, path, flags, Mode::from_raw_mode(mode))?;
     let wrote = rustix::io::write(&file, content)?;

@@ -12,9 +12,10 @@ use std::process::ExitCode;
 use belljar_sys::clone::CONTROL_FD;
 use belljar_sys::process::{self, Ended, Fork};
 use belljar_sys::signal::SignalFd;
-use rustix::event::{PollFd, PollFlags};
-use rustix::process::{DumpableBehavior, Pid, Signal};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::DumpableBehavior;
 
+use crate::guests::{self, Guests};
 use crate::payload::{self, Streams};
 use crate::plan::{Event, Order, Plan, Stage, Stdio};
 use crate::{During, Failure, build, lockdown, net, wire};
@@ -38,10 +39,11 @@ fn live(control: BorrowedFd<'_>) -> Result<(), Failure> {
     let protocol = || "talk to the supervisor".to_owned();
     let received = wire::receive(control, wire::MAX_MESSAGE).during(Stage::Protocol, protocol)?;
     let Some((Order::Build(plan), mut trees)) = received else { return Ok(()) };
+    let line = plan.line.then(|| trees.pop()).flatten();
     let carried = plan.carried.then(|| trees.pop()).flatten();
-    let streams = raise(&plan, control, &mut trees)?;
+    let (streams, master) = raise(&plan, control, &mut trees)?;
     drop(trees);
-    let (streams, master) = streams;
+    let mut guests = Guests::new(&plan, line, payload::terminals()?);
     // From here on no process of the box can look into this one, not even with the same uid.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .during(Stage::Namespaces, || "become undumpable".to_owned())?;
@@ -62,7 +64,7 @@ fn live(control: BorrowedFd<'_>) -> Result<(), Failure> {
         }
     };
     wire::send(control, &Event::Started, &[]).during(Stage::Protocol, protocol)?;
-    let ended = reap(control, &signals, child).during(Stage::Protocol, protocol)?;
+    let ended = reap(control, &signals, child, &mut guests).during(Stage::Protocol, protocol)?;
     match ended {
         Some(Ended::Exited(code)) => {
             wire::send(control, &Event::Ended { exit: Some(code), signal: None }, &[])
@@ -112,7 +114,8 @@ fn raise(
     build::build(plan, trees)?;
     match (pipes, plan.stdio) {
         (None, Stdio::Terminal { rows, columns }) => {
-            let (master, terminal) = payload::open_terminal(rows, columns)?;
+            let terminals = payload::terminals()?;
+            let (master, terminal) = payload::open_terminal(&terminals, rows, columns)?;
             Ok((Streams::Terminal(terminal), Some(master)))
         }
         (pipes, _) => Ok((pipes.expect("made above for every other kind"), None)),
@@ -167,44 +170,53 @@ fn start(
     }
 }
 
-/// Reaps whatever ends until the payload does. `None`: the supervisor is gone.
-fn reap(control: BorrowedFd<'_>, signals: &SignalFd, payload: i32) -> io::Result<Option<Ended>> {
+/// Reaps whatever ends until the payload does, and looks after the guests. `None`: the supervisor is
+/// gone.
+fn reap(
+    control: BorrowedFd<'_>,
+    signals: &SignalFd,
+    payload: i32,
+    guests: &mut Guests<'_>,
+) -> io::Result<Option<Ended>> {
     loop {
-        let mut ready = [
-            PollFd::from_borrowed_fd(control, PollFlags::IN),
-            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
-        ];
-        match rustix::event::poll(&mut ready, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let [ordered, _] = ready.map(|fd| !fd.revents().is_empty());
+        let (ordered, ready) = wait(control, signals, guests)?;
         while signals.read()?.is_some() {}
         while let Ok(Some((pid, ended, _))) = process::wait(-1, false) {
             if pid == payload {
                 return Ok(Some(ended));
             }
+            guests.ended(pid, ended);
         }
         if ordered {
             match wire::receive(control, wire::MAX_WORD)? {
-                Some((Order::Signal(number), _)) => deliver(payload, number),
+                Some((Order::Signal(number), _)) => guests::deliver(payload, number),
                 Some(_) => {}
                 None => return Ok(None),
             }
         }
+        guests.attend(&ready);
     }
 }
 
-/// What a terminal would send goes to the whole group, as a terminal would send it.
-fn deliver(payload: i32, number: i32) {
-    let (Some(pid), Some(signal)) = (Pid::from_raw(payload), Signal::from_named_raw(number)) else {
-        return;
-    };
-    let of_terminal = [Signal::INT, Signal::QUIT, Signal::HUP].contains(&signal);
-    let sent = if of_terminal {
-        rustix::process::kill_process_group(pid, signal)
-    } else {
-        rustix::process::kill_process(pid, signal)
-    };
-    sent.ok(); // it may be gone already
+/// Waits until something is to be done. First: whether there is an order.
+fn wait(
+    control: BorrowedFd<'_>,
+    signals: &SignalFd,
+    guests: &Guests<'_>,
+) -> io::Result<(bool, guests::Ready)> {
+    let mut polled = vec![
+        PollFd::from_borrowed_fd(control, PollFlags::IN),
+        PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+    ];
+    polled.extend(guests.interests());
+    let timeout = guests.sleep().map(|sleep| Timespec {
+        tv_sec: i64::try_from(sleep.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(sleep.subsec_nanos()),
+    });
+    match rustix::event::poll(&mut polled, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let is_ready = |index: usize| polled.get(index).is_some_and(|fd| !fd.revents().is_empty());
+    Ok((is_ready(0), guests::Ready { line: guests.listens() && is_ready(2) }))
 }
