@@ -63,6 +63,12 @@
 //! template = "files"                # of its box; allow and secrets add to it
 //! timeout = "30s"                   # of one call
 //!
+//! [permissions]                     # what agents may do; also as [template.NAME.permissions]
+//! deny = ["Read(.env)", "Edit(.github/**)", "Bash(rm -rf *)", "Net(gist.github.com)"]
+//! ask = ["Net(api.github.com)"]
+//! allow = ["Edit(src/**)", "Net(docs.rs)", "Tool(WebFetch)"]
+//! skip-all = true                   # the agent never asks; the box is the boundary
+//!
 //! [code]
 //! template = "small"                # of the boxes of programs; otherwise one is built in
 //! warm = 2                          # boxes kept ready
@@ -77,11 +83,13 @@
 //!
 //! A template starts from the built-in default; what it does not say stays as it is there.
 
+mod agent;
 mod code;
 mod error;
 mod keys;
 mod nearest;
 mod parse;
+mod permissions;
 mod place;
 mod policy;
 mod rules;
@@ -98,9 +106,11 @@ pub use error::{ConfigError, Fault};
 pub use place::AllowList;
 pub use policy::PolicyError;
 
+use crate::agent::{Agent, AgentName};
 use crate::code::{Api, ApiName, CodeConfig, McpServer, ServerName};
 use crate::mount::anchor;
 use crate::net::{PresetName, Proxy, SecretDecl, SecretName};
+use crate::permission::Permissions;
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
 
 /// Whose file it is.
@@ -128,6 +138,7 @@ pub struct Config {
     apis: BTreeMap<ApiName, Api>,
     servers: BTreeMap<ServerName, McpServer>,
     code: CodeConfig,
+    permissions: Permissions,
 }
 
 /// One template: what it is, what the file said to make it so, and where.
@@ -135,6 +146,7 @@ pub struct Config {
 struct Entry {
     template: Template,
     said: Overrides,
+    permissions: Permissions,
     places: Places,
 }
 
@@ -173,12 +185,31 @@ impl Config {
             apis: BTreeMap::new(),
             servers: BTreeMap::new(),
             code: CodeConfig::default(),
+            permissions: Permissions::default(),
         }
     }
 
     /// Reads a file's text. `file` is named in errors, and relative paths start from its directory.
     pub fn parse(text: &str, file: &Path, scope: Scope) -> Result<Self, ConfigError> {
         parse::config(text, file, scope)
+    }
+
+    /// Reads the file of an agent of this name.
+    pub fn agent(name: &AgentName, text: &str, file: &Path) -> Result<Agent, ConfigError> {
+        parse::agent(name, text, file)
+    }
+
+    /// What an agent may do in a box of this template: the rules of the whole file and the template's.
+    pub fn permissions(&self, template: &str) -> Permissions {
+        let own = self.templates.get(template).map(|entry| entry.permissions.clone());
+        self.permissions.clone().and(&own.unwrap_or_default())
+    }
+
+    /// The same configuration with secrets that an agent brings along; the file's own come first.
+    #[must_use]
+    pub fn with_secrets(mut self, secrets: impl IntoIterator<Item = SecretDecl>) -> Self {
+        self.bundled.extend(secrets.into_iter().map(|secret| (secret.name.clone(), secret)));
+        self
     }
 
     /// This operator's configuration, tightened by what a project's file says; an error that names the

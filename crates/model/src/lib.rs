@@ -4,6 +4,7 @@
 //! else works on those values.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod boxes;
 mod choice;
 pub mod code;
@@ -17,6 +18,7 @@ mod limits;
 mod mount;
 pub mod net;
 pub mod outcome;
+pub mod permission;
 pub mod plain;
 mod record;
 pub mod risky;

@@ -12,7 +12,8 @@ mod table;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use fold::{fold_component, matches_glob};
+pub(crate) use fold::fold_component;
+use fold::matches_glob;
 use table::GROUPS;
 
 /// One name to watch for.

@@ -65,6 +65,11 @@ pub enum Fault {
         project: String,
         operator: String,
     },
+    /// The same, of what an agent may do.
+    Permits {
+        key: &'static str,
+        asked: String,
+    },
 }
 
 impl std::error::Error for ConfigError {}
@@ -101,6 +106,10 @@ impl fmt::Display for Fault {
                 f,
                 "`{key}` of template `{template}`: {project}, but the operator has {operator}; \
                  a project may only tighten"
+            ),
+            Self::Permits { key, asked } => write!(
+                f,
+                "`{asked}` in `{key}` of `permissions`: a project may only deny, and have the agent ask"
             ),
         }
     }

@@ -11,15 +11,22 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use super::keys::{KEYS, Value, Wrong};
 use super::nearest::nearest;
-use super::{Config, ConfigError, Entry, Fault, Places, Scope, code, secrets, sections};
+use super::{
+    Config, ConfigError, Entry, Fault, Places, Scope, agent, code, permissions, secrets, sections,
+};
+use crate::agent::{Agent, AgentName};
 use crate::code::{ApiName, ServerName};
 use crate::id::{NameError, RunName};
 use crate::mount::anchor;
+use crate::permission::Permissions;
 use crate::template::{Overrides, Template, TemplateError};
 
 /// The sections of a file.
-const SECTIONS: [&str; 9] =
-    ["template", "secret", "api", "mcp", "code", "tls", "dns", "proxy", "vault"];
+const SECTIONS: [&str; 10] =
+    ["template", "permissions", "secret", "api", "mcp", "code", "tls", "dns", "proxy", "vault"];
+
+/// What is not said of the box, but of the agent in it.
+const PERMISSIONS: &str = "permissions";
 
 /// Longer quotes would hide what is said about them.
 const MAX_QUOTE: usize = 60; // characters
@@ -32,27 +39,25 @@ struct Source<'a> {
 
 pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, ConfigError> {
     let source = Source { text, file };
-    let root = DeTable::parse(text).map_err(|error| {
-        let what = error.message().replace('\n', ", ");
-        source.error(error.span().unwrap_or_default().start, Fault::Syntax { what })
-    })?;
+    let root = source.root()?;
     let mut config = Config { file: file.to_owned(), scope, ..Config::built_in() };
     for (key, value) in root.get_ref() {
         let section = key.get_ref().as_ref();
         if !SECTIONS.contains(&section) {
             return Err(source.unknown(key, SECTIONS.to_vec()));
         }
-        if scope == Scope::Project && section != "template" {
+        if scope == Scope::Project && !matches!(section, "template" | "permissions") {
             let fault = Fault::OperatorOnly { section: section.to_owned() };
             return Err(source.error(key.span().start, fault));
         }
         match section {
             "template" => {
                 for (name, value) in source.table(section, value)? {
-                    let entry = source.template(name, value)?;
+                    let entry = source.template(name, value, scope)?;
                     config.templates.insert(name.get_ref().to_string(), entry);
                 }
             }
+            "permissions" => config.permissions = source.permissions(value, scope)?,
             "secret" => {
                 for (name, value) in source.table(section, value)? {
                     let secret = source.declared("secret", name, value, secrets::read)?;
@@ -100,11 +105,44 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
     Ok(config)
 }
 
-impl Source<'_> {
+/// Reads the file of an agent.
+pub(super) fn agent(name: &AgentName, text: &str, file: &Path) -> Result<Agent, ConfigError> {
+    let source = Source { text, file };
+    let root = source.root()?;
+    let (mut raw, mut declared) = (agent::Raw::default(), Vec::new());
+    for (key, value) in root.get_ref() {
+        if key.get_ref() == "secret" {
+            for (name, value) in source.table("secret", value)? {
+                declared.push(source.declared("secret", name, value, secrets::read)?);
+            }
+            continue;
+        }
+        let Some((known, take)) = agent::KEYS.iter().find(|(known, _)| known == key.get_ref())
+        else {
+            let known = agent::KEYS.iter().map(|(known, _)| *known).chain(["secret"]);
+            return Err(source.unknown(key, known.collect()));
+        };
+        take(&mut raw, value).map_err(|wrong| source.wrong(known, value, wrong))?;
+    }
+    raw.agent(name.clone(), declared).map_err(|what| {
+        let (name, what) = (name.to_string(), what.to_owned());
+        source.error(0, Fault::Declared { section: "agent", name, what })
+    })
+}
+
+impl<'a> Source<'a> {
+    fn root(&self) -> Result<Spanned<DeTable<'a>>, ConfigError> {
+        DeTable::parse(self.text).map_err(|error| {
+            let what = error.message().replace('\n', ", ");
+            self.error(error.span().unwrap_or_default().start, Fault::Syntax { what })
+        })
+    }
+
     fn template(
         &self,
         name: &Spanned<DeString<'_>>,
         value: &Value<'_>,
+        scope: Scope,
     ) -> Result<Entry, ConfigError> {
         let heading = name.span().start;
         let name = name.get_ref().as_ref();
@@ -113,10 +151,16 @@ impl Source<'_> {
             self.error(heading, fault)
         })?;
         let mut said = Overrides::default();
+        let mut permissions = Permissions::default();
         let mut places = Places { heading: self.line(heading), keys: BTreeMap::new() };
         for (key, value) in self.table(&format!("template.{name}"), value)? {
+            if key.get_ref() == PERMISSIONS {
+                permissions = self.permissions(value, scope)?;
+                continue;
+            }
             let Some((known, take)) = KEYS.iter().find(|(known, _)| known == key.get_ref()) else {
-                return Err(self.unknown(key, KEYS.map(|(known, _)| known).to_vec()));
+                let known = KEYS.iter().map(|(known, _)| *known).chain([PERMISSIONS]);
+                return Err(self.unknown(key, known.collect()));
             };
             take(&mut said, value).map_err(|wrong| self.wrong(known, value, wrong))?;
             places.keys.insert(known, self.line(key.span().start));
@@ -127,7 +171,18 @@ impl Source<'_> {
         let template = base
             .with(said.clone())
             .map_err(|error| impossible(self.file, name, &places, &error))?;
-        Ok(Entry { template, said, places })
+        Ok(Entry { template, said, permissions, places })
+    }
+
+    fn permissions(&self, value: &Value<'_>, scope: Scope) -> Result<Permissions, ConfigError> {
+        let said =
+            permissions::read(value).map_err(|wrong| self.wrong(PERMISSIONS, value, wrong))?;
+        match (scope, permissions::loosens(&said)) {
+            (Scope::Project, Some((key, asked))) => {
+                Err(self.error(value.span().start, Fault::Permits { key, asked }))
+            }
+            (Scope::Project | Scope::Operator, _) => Ok(said),
+        }
     }
 
     /// A table with a name of its own below a section that has many.

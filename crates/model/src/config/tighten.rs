@@ -5,7 +5,8 @@
 //! operator's mount may be there to cover something. `env` may set variables that steer nothing
 //! (F15); `record` may go from nothing to hashes, never to less evidence nor to keeping contents;
 //! `require` and `deny` add up; `weaken`, `allow` and `secrets` may only name fewer; what the operator
-//! wants to be asked about stays as it is; a budget may only shrink. A list that is empty asks for nothing and gets nothing (A02).
+//! wants to be asked about stays as it is; a budget may only shrink; permissions may deny more and have
+//! the agent ask more. A list that is empty asks for nothing and gets nothing (A02).
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -18,6 +19,7 @@ use crate::layer::Layer;
 use crate::limits::Limits;
 use crate::mount::Mount;
 use crate::net::{Allow, Budget, Rule, SecretName};
+use crate::permission::Permissions;
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
 use crate::time::Timeout;
 
@@ -30,6 +32,8 @@ struct Looser {
 
 pub(super) fn config(operator: &Config, project: &Config) -> Result<Config, ConfigError> {
     let mut tightened = operator.clone();
+    // What a project's file may say at all only tightens; see `permissions::loosens`.
+    tightened.permissions = tightened.permissions.and(&project.permissions);
     for (name, entry) in &project.templates {
         let base = operator.template(name).or_else(|| operator.template(DEFAULT_TEMPLATE));
         let base = Template { name: name.clone(), ..base.unwrap_or_default() };
@@ -42,9 +46,18 @@ pub(super) fn config(operator: &Config, project: &Config) -> Result<Config, Conf
             }
         })?;
         template.check().map_err(|error| impossible(&project.file, name, &entry.places, &error))?;
-        tightened.templates.insert(name.clone(), Entry { template, ..entry.clone() });
+        let permissions = operator.permissions_of(name).and(&entry.permissions);
+        tightened.templates.insert(name.clone(), Entry { template, permissions, ..entry.clone() });
     }
     Ok(tightened)
+}
+
+impl Config {
+    /// What the template alone says, or the one that a project's of this name starts from.
+    fn permissions_of(&self, name: &str) -> Permissions {
+        let entry = self.templates.get(name).or_else(|| self.templates.get(DEFAULT_TEMPLATE));
+        entry.map(|entry| entry.permissions.clone()).unwrap_or_default()
+    }
 }
 
 fn template(base: Template, said: &Overrides, places: &Places) -> Result<Template, Looser> {

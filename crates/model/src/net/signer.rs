@@ -100,6 +100,13 @@ pub enum ClientAuth {
 #[error("there are {}", .0.join(", "))]
 pub struct ChoiceError(&'static [&'static str]);
 
+impl ChoiceError {
+    /// None of these.
+    pub(crate) const fn of(names: &'static [&'static str]) -> Self {
+        Self(names)
+    }
+}
+
 /// Finds the choice of this name.
 fn choose<T: Copy>(
     text: &str,

@@ -4,7 +4,7 @@ use crate::unicode::is_ignorable;
 
 /// A name in the form in which ext4 with `casefold`, HFS+, APFS, NTFS and FAT would find it: lower
 /// case, without characters drawn as nothing, without dots and spaces at its end or a stream after `:`.
-pub(super) fn fold_component(name: &[u8]) -> Vec<u8> {
+pub(crate) fn fold_component(name: &[u8]) -> Vec<u8> {
     let mut folded = if name.is_ascii() { name.to_ascii_lowercase() } else { fold_unicode(name) };
     let stream = folded.iter().skip(1).position(|byte| *byte == b':');
     folded.truncate(stream.map_or(folded.len(), |at| at + 1));

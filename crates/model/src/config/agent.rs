@@ -1,0 +1,208 @@
+//! The file of an agent; its form is in [`crate::agent`].
+
+use std::path::{Component, Path, PathBuf};
+
+use toml::de::DeValue;
+
+use super::keys::{Take, Value, Wrong, fill, list, path, scalar, set, table, text, wrong};
+use super::rules;
+use super::sections::command;
+use crate::agent::{Agent, AgentName, Given, Language, Login, Settings};
+use crate::env::EnvVar;
+use crate::net::{Allow, SecretDecl, SecretName, json_pointer};
+
+/// An agent as the file has it.
+#[derive(Debug, Default)]
+pub(super) struct Raw {
+    title: Option<String>,
+    program: Option<String>,
+    install: Option<String>,
+    start: Vec<String>,
+    again: Option<Vec<String>>,
+    skip_all: Vec<String>,
+    env: Vec<EnvVar>,
+    allow: Vec<Allow>,
+    secrets: Vec<SecretName>,
+    copy: Vec<PathBuf>,
+    settings: Option<Settings>,
+    home: Vec<Given>,
+    files: Vec<Given>,
+    login: Option<Login>,
+}
+
+/// Far above any real file.
+const MAX_FILES: usize = 64;
+
+/// All but `secret`, whose tables have names of their own.
+pub(super) const KEYS: [(&str, Take<Raw>); 14] = [
+    ("title", |raw, value| set(&mut raw.title, line(value))),
+    ("program", |raw, value| set(&mut raw.program, program(value))),
+    ("install", |raw, value| set(&mut raw.install, line(value))),
+    ("start", |raw, value| fill(&mut raw.start, list(value))),
+    ("again", |raw, value| set(&mut raw.again, list(value))),
+    ("skip-all", |raw, value| fill(&mut raw.skip_all, list(value))),
+    ("env", |raw, value| fill(&mut raw.env, list(value))),
+    ("allow", |raw, value| fill(&mut raw.allow, rules::allow(value))),
+    ("secrets", |raw, value| fill(&mut raw.secrets, list(value))),
+    ("copy", |raw, value| fill(&mut raw.copy, list(value).and_then(in_home))),
+    ("settings", |raw, value| set(&mut raw.settings, settings(value))),
+    ("home", |raw, value| fill(&mut raw.home, given(value, is_in_home))),
+    ("file", |raw, value| fill(&mut raw.files, given(value, is_inside))),
+    ("login", |raw, value| set(&mut raw.login, login(value))),
+];
+
+impl Raw {
+    pub(super) fn agent(
+        self,
+        name: AgentName,
+        declared: Vec<SecretDecl>,
+    ) -> Result<Agent, &'static str> {
+        let login_secret = self.login.as_ref().map(|login| &login.secret);
+        if login_secret.is_some_and(|name| !declared.iter().any(|it| it.name == *name)) {
+            return Err("`login.secret` must be declared in the same file, as `[secret.NAME]`");
+        }
+        Ok(Agent {
+            title: self.title.unwrap_or_else(|| name.to_string()),
+            name,
+            program: self.program.ok_or("`program` is missing")?,
+            install: self.install,
+            again: self.again.unwrap_or_else(|| self.start.clone()),
+            start: self.start,
+            skip_all: self.skip_all,
+            env: self.env,
+            allow: self.allow,
+            secrets: self.secrets,
+            copy: self.copy,
+            settings: self.settings,
+            home: self.home,
+            files: self.files,
+            login: self.login,
+            declared,
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+struct RawFile {
+    language: Option<Language>,
+    path: Option<PathBuf>,
+    content: Option<String>,
+    secret: Option<SecretName>,
+}
+
+const SETTINGS: [(&str, Take<RawFile>); 3] = [
+    ("language", |raw, value| set(&mut raw.language, scalar(value))),
+    ("path", |raw, value| set(&mut raw.path, path(value))),
+    ("content", |raw, value| set(&mut raw.content, text(value))),
+];
+
+const GIVEN: [(&str, Take<RawFile>); 3] = [
+    ("path", |raw, value| set(&mut raw.path, path(value))),
+    ("content", |raw, value| set(&mut raw.content, text(value))),
+    ("secret", |raw, value| set(&mut raw.secret, scalar(value))),
+];
+
+fn settings(value: &Value<'_>) -> Result<Settings, Wrong> {
+    let mut raw = RawFile::default();
+    table(&mut raw, &SETTINGS, value)?;
+    let path = raw.path.filter(|path| is_inside(path));
+    Ok(Settings {
+        language: raw.language.ok_or_else(|| wrong("`language` is missing"))?,
+        path: path.ok_or_else(|| wrong("`path` must be an absolute path inside the box"))?,
+        content: raw.content.unwrap_or_default(),
+    })
+}
+
+fn given(value: &Value<'_>, is_good: fn(&Path) -> bool) -> Result<Vec<Given>, Wrong> {
+    let DeValue::Array(tables) = value.get_ref() else {
+        return Err(wrong("must be tables; write `[[file]]` or `[[home]]`"));
+    };
+    if tables.len() > MAX_FILES {
+        return Err(wrong(format!("more than {MAX_FILES} files")));
+    }
+    let one = |value: &Value<'_>| {
+        let mut raw = RawFile::default();
+        table(&mut raw, &GIVEN, value)?;
+        let path = raw.path.filter(|path| is_good(path));
+        Ok(Given {
+            path: path.ok_or_else(|| {
+                wrong("`path` must be relative in `[[home]]`, absolute in `[[file]]`, and plain")
+            })?,
+            content: raw.content.unwrap_or_default(),
+            secret: raw.secret,
+        })
+    };
+    tables.iter().map(one).collect()
+}
+
+#[derive(Debug, Default)]
+struct RawLogin {
+    file: Option<PathBuf>,
+    secret: Option<SecretName>,
+    refresh: Option<String>,
+    access: Option<String>,
+    expires: Option<String>,
+    renewed: Option<String>,
+    identity: Vec<String>,
+}
+
+const LOGIN: [(&str, Take<RawLogin>); 7] = [
+    ("file", |raw, value| set(&mut raw.file, path(value))),
+    ("secret", |raw, value| set(&mut raw.secret, scalar(value))),
+    ("refresh", |raw, value| set(&mut raw.refresh, pointer(value))),
+    ("access", |raw, value| set(&mut raw.access, pointer(value))),
+    ("expires", |raw, value| set(&mut raw.expires, pointer(value))),
+    ("renewed", |raw, value| set(&mut raw.renewed, pointer(value))),
+    ("identity", |raw, value| fill(&mut raw.identity, list(value))),
+];
+
+fn login(value: &Value<'_>) -> Result<Login, Wrong> {
+    let mut raw = RawLogin::default();
+    table(&mut raw, &LOGIN, value)?;
+    let missing = |key: &str| wrong(format!("`{key}` is missing"));
+    let file = raw.file.filter(|path| is_in_home(path));
+    Ok(Login {
+        file: file.ok_or_else(|| wrong("`file` must be a path in the user's home"))?,
+        secret: raw.secret.ok_or_else(|| missing("secret"))?,
+        refresh: raw.refresh.ok_or_else(|| missing("refresh"))?,
+        access: raw.access.ok_or_else(|| missing("access"))?,
+        expires: raw.expires,
+        renewed: raw.renewed,
+        identity: raw.identity,
+    })
+}
+
+fn pointer(value: &Value<'_>) -> Result<String, Wrong> {
+    json_pointer(&text(value)?).map_err(wrong)
+}
+
+fn program(value: &Value<'_>) -> Result<String, Wrong> {
+    match <[String; 1]>::try_from(command(value)?) {
+        Ok([program]) if !program.contains('/') => Ok(program),
+        Ok(_) | Err(_) => Err(wrong("must be the name of one program, without a path")),
+    }
+}
+
+fn line(value: &Value<'_>) -> Result<String, Wrong> {
+    let text = text(value)?;
+    if text.is_empty() || text.len() > 256 || text.chars().any(char::is_control) {
+        return Err(wrong("must be one short line"));
+    }
+    Ok(text)
+}
+
+fn in_home(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, Wrong> {
+    match paths.iter().all(|path| is_in_home(path)) {
+        true => Ok(paths),
+        false => Err(wrong("must be plain paths in the user's home, without `~/` and `..`")),
+    }
+}
+
+fn is_in_home(path: &Path) -> bool {
+    let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    path.components().count() > 0 && path.components().all(plain) && !path.starts_with("~")
+}
+
+fn is_inside(path: &Path) -> bool {
+    path.strip_prefix("/").is_ok_and(is_in_home)
+}

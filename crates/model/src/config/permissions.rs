@@ -1,0 +1,104 @@
+//! `[permissions]` and `[template.NAME.permissions]`: what an agent may do.
+
+use super::keys::{Take, Value, Wrong, list, set, table, wrong};
+use super::rules::boolean;
+use crate::permission::{MAX_PERMISSIONS, Permission, Permissions, Verdict};
+
+const KEYS: [(&str, Take<Permissions>); 4] = [
+    ("allow", |said, value| fill(&mut said.allow, Verdict::Allow, value)),
+    ("deny", |said, value| fill(&mut said.deny, Verdict::Deny, value)),
+    ("ask", |said, value| fill(&mut said.ask, Verdict::Ask, value)),
+    ("skip-all", |said, value| set(&mut said.skip_all, boolean(value))),
+];
+
+/// Reads a table of permissions.
+pub(super) fn read(value: &Value<'_>) -> Result<Permissions, Wrong> {
+    let mut said = Permissions::default();
+    table(&mut said, &KEYS, value)?;
+    Ok(said)
+}
+
+/// What a project may not say in it: it may only tighten (threat C08). To ask about a host is to open it,
+/// once somebody says yes, so that is for the operator too.
+pub(super) fn loosens(said: &Permissions) -> Option<(&'static str, String)> {
+    let Permissions { allow, deny: _, ask, skip_all } = said;
+    let net = ask.iter().find(|it| matches!(it, Permission::Net(_)));
+    if let Some(permission) = allow.first() {
+        return Some(("allow", permission.to_string()));
+    }
+    if let Some(permission) = net {
+        return Some(("ask", permission.to_string()));
+    }
+    (*skip_all == Some(true)).then(|| ("skip-all", "true".to_owned()))
+}
+
+fn fill(place: &mut Vec<Permission>, verdict: Verdict, value: &Value<'_>) -> Result<(), Wrong> {
+    let permissions: Vec<Permission> = list(value)?;
+    if permissions.len() > MAX_PERMISSIONS {
+        return Err(wrong(format!("more than {MAX_PERMISSIONS} rules")));
+    }
+    for permission in &permissions {
+        permission.check(verdict).map_err(|error| wrong(format!("{permission}: {error}")))?;
+    }
+    *place = permissions;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::config::{Config, Scope};
+
+    fn parse(text: &str, scope: Scope) -> Result<Config, String> {
+        Config::parse(text, Path::new("belljar.toml"), scope).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn permissions_of_the_file_and_of_a_template_add_up() {
+        let text = "[permissions]\ndeny = ['Read(.env)']\n[template.x.permissions]\nask = ['Bash(git push:*)']\nallow = ['Net(docs.rs)']\n";
+        let config = parse(text, Scope::Operator).unwrap();
+        let (all, x) = (config.permissions("default"), config.permissions("x"));
+        assert_eq!((all.deny.len(), all.ask.len(), all.skips_all()), (1, 0, true));
+        assert_eq!((x.deny.len(), x.ask.len(), x.allow.len(), x.skips_all()), (1, 1, 1, false));
+    }
+
+    #[test]
+    fn what_is_no_permission_is_said_with_its_line() {
+        for (text, what) in [
+            ("[permissions]\ndeny = ['Write(x)']", "belljar.toml:2: `'Write(x)'` in `deny`: not a"),
+            ("[permissions]\nallow = ['Net(nonsense)']", "no such preset"),
+            ("[permissions]\nskip-all = 'yes'", "must be true or false"),
+            ("[permissions]\nskipall = true", "did you mean `skip-all`?"),
+            ("permissions = 3", "must be a table"),
+        ] {
+            let error = parse(text, Scope::Operator).unwrap_err();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn c08_a_project_may_deny_more_and_permit_nothing() {
+        let operator = "[permissions]\ndeny = ['Read(.env)']\nallow = ['Bash(make:*)']\nskip-all = true\n[template.x.permissions]\ndeny = ['Edit(/ci)']\n";
+        let operator = parse(operator, Scope::Operator).unwrap();
+        let project = "[permissions]\ndeny = ['Read(/keys)']\nask = ['Bash(git push:*)']\nskip-all = false\n[template.x.permissions]\ndeny = ['Edit(/docs)']\n";
+        let project = parse(project, Scope::Project).unwrap();
+        let got = operator.tighten(&project).unwrap().permissions("x");
+        let deny: Vec<String> = got.deny.iter().map(ToString::to_string).collect();
+        assert_eq!(deny, ["Read(.env)", "Read(/keys)", "Edit(/ci)", "Edit(/docs)"]);
+        assert!(!got.skips_all() && got.allow.len() == 1);
+        for text in [
+            "allow = ['Edit(src/**)']",
+            "allow = ['Net(evil.example)']",
+            "ask = ['Net(evil.example)']",
+            "skip-all = true",
+        ] {
+            for section in ["permissions", "template.x.permissions"] {
+                let text = format!("[{section}]\n{text}");
+                let error = parse(&text, Scope::Project).unwrap_err();
+                assert!(error.contains("a project may only deny"), "{error}");
+                parse(&text, Scope::Operator).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! What an agent may do, in the words that agents' users know: `Read(.env)`, `Edit(src/**)`,
+//! `Bash(rm -rf *)`, `Net(api.github.com)`, `Tool(WebSearch)`.
+//!
+//! Files and hosts are kept by the box, its broker and `apply`. A command line is a text that a shell
+//! takes apart, so no pattern on it is a boundary (threat G10): those rules, and all that only decide
+//! when a person is asked, go to the agent in its own settings and are advice.
+
+mod pattern;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+pub use pattern::{FilePattern, FilePatternError, FilePlace};
+
+use crate::net::{Allow, AllowError, Rule, RuleError, by_text};
+
+/// The rules of an agent. What is denied is denied, whatever else is said.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Permissions {
+    pub allow: Vec<Permission>,
+    pub deny: Vec<Permission>,
+    pub ask: Vec<Permission>,
+    /// Whether the agent works without ever asking; see [`Permissions::skips_all`].
+    pub skip_all: Option<bool>,
+}
+
+/// One thing that can be allowed, denied or asked about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Permission {
+    Read(FilePattern),
+    Edit(FilePattern),
+    /// A pattern on a command line, in the agent's own language.
+    Bash(String),
+    /// A rule as `--allow` and `--deny` take it.
+    Net(String),
+    /// A tool of the agent, by its own name for it.
+    Tool(String),
+}
+
+/// What a rule says of a permission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Deny,
+    Ask,
+    Allow,
+}
+
+/// Who keeps a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Enforcer {
+    /// The kernel: what is hidden or read-only in the box is so for every program in it.
+    Box,
+    /// The only way to the network.
+    Broker,
+    /// What is held back when work is taken over.
+    Apply,
+    /// The agent itself, as long as it does as it is told.
+    Advice,
+}
+
+/// One line of an explanation: who keeps a rule, and what that means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Kept {
+    pub by: Enforcer,
+    pub means: &'static str,
+}
+
+/// Why a text is no permission.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PermissionError {
+    #[error(
+        "not a permission; there are Read(path), Edit(path), Bash(command), Net(host) and Tool(name)"
+    )]
+    Malformed,
+    #[error(transparent)]
+    File(FilePatternError),
+    #[error("must be one line of 1 to {MAX_TEXT} visible characters")]
+    Text,
+    #[error("name a host, for example Net(api.github.com)")]
+    NoHost,
+    #[error(transparent)]
+    Allow(AllowError),
+    #[error(transparent)]
+    Rule(RuleError),
+}
+
+const MAX_TEXT: usize = 512;
+/// Far above any real file.
+pub(crate) const MAX_PERMISSIONS: usize = 1024;
+
+impl Permissions {
+    /// Whether the agent works without asking: if that is said, or if nothing is said and no rule wants
+    /// a person to be asked by the agent. The box is the boundary, not the question.
+    pub fn skips_all(&self) -> bool {
+        let asks = |it: &Permission| !matches!(it, Permission::Net(_));
+        self.skip_all.unwrap_or_else(|| !self.ask.iter().any(asks))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Every rule with what it says, those that win first.
+    pub fn iter(&self) -> impl Iterator<Item = (Verdict, &Permission)> {
+        let all =
+            [(Verdict::Deny, &self.deny), (Verdict::Ask, &self.ask), (Verdict::Allow, &self.allow)];
+        all.into_iter().flat_map(|(verdict, list)| list.iter().map(move |it| (verdict, it)))
+    }
+
+    /// These rules and others: all of them hold. What the others say of `skip_all` wins.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        let Self { allow, deny, ask, skip_all } = other;
+        let lists = [(&mut self.allow, allow), (&mut self.deny, deny), (&mut self.ask, ask)];
+        for (list, more) in lists {
+            for permission in more {
+                if !list.contains(permission) {
+                    list.push(permission.clone());
+                }
+            }
+        }
+        self.skip_all = skip_all.or(self.skip_all);
+        self
+    }
+
+    /// The rule by which a path of the workspace must not be changed.
+    pub fn denies_edit(&self, path: &[u8]) -> Option<&Permission> {
+        self.deny.iter().find(|it| matches!(it, Permission::Edit(files) if files.covers(path)))
+    }
+}
+
+impl Permission {
+    /// Checks what can only be checked knowing which list it is in.
+    pub(crate) fn check(&self, verdict: Verdict) -> Result<(), PermissionError> {
+        let Self::Net(_) = self else { return Ok(()) };
+        match verdict {
+            Verdict::Allow => self.net_allowed().map(drop),
+            Verdict::Ask => self.net_asked().map(drop),
+            Verdict::Deny => self.net_denied().map(drop),
+        }
+    }
+
+    /// What the broker lets through for it; none if it is about something else.
+    pub fn net_allowed(&self) -> Result<Option<Allow>, PermissionError> {
+        let Self::Net(text) = self else { return Ok(None) };
+        text.parse().map(Some).map_err(PermissionError::Allow)
+    }
+
+    /// What the broker asks about.
+    pub fn net_asked(&self) -> Result<Option<Rule>, PermissionError> {
+        let Self::Net(text) = self else { return Ok(None) };
+        Rule::ask(text).map(Some).map_err(PermissionError::Rule)
+    }
+
+    /// What the broker refuses.
+    pub fn net_denied(&self) -> Result<Option<Rule>, PermissionError> {
+        let Self::Net(text) = self else { return Ok(None) };
+        Rule::deny(text).map(Some).map_err(PermissionError::Rule)
+    }
+
+    /// Who keeps this rule, and what that means.
+    pub fn kept(&self, verdict: Verdict) -> Vec<Kept> {
+        let kept = |by, means| Kept { by, means };
+        match (self, verdict) {
+            (Self::Net(_), Verdict::Deny) => vec![kept(
+                Enforcer::Broker,
+                "no request goes there, whatever allows it; the box has no other way out",
+            )],
+            (Self::Net(_), Verdict::Ask) => vec![kept(
+                Enforcer::Broker,
+                "each request waits for `belljar approve`; without an answer it is refused",
+            )],
+            (Self::Net(_), Verdict::Allow) => {
+                vec![kept(Enforcer::Broker, "the box may reach it, and nothing that no rule names")]
+            }
+            (Self::Read(files), Verdict::Deny) if files.place() == FilePlace::Workspace => vec![
+                kept(
+                    Enforcer::Box,
+                    "what fits when the box starts is empty in it; what git keeps of it in its history can still be read",
+                ),
+                kept(Enforcer::Advice, "the agent is told as well"),
+            ],
+            (Self::Edit(files), Verdict::Deny) if files.place() == FilePlace::Workspace => vec![
+                kept(Enforcer::Box, "what fits when the box starts cannot be written in it"),
+                kept(
+                    Enforcer::Apply,
+                    "what fits is held back when work is taken over, also if it is new",
+                ),
+                kept(Enforcer::Advice, "the agent is told as well"),
+            ],
+            (Self::Read(_) | Self::Edit(_), Verdict::Deny) => vec![kept(
+                Enforcer::Advice,
+                "your own home is not in the box; in the box's home this is the agent's word",
+            )],
+            (Self::Bash(_), _) => vec![kept(
+                Enforcer::Advice,
+                "a shell has a thousand ways to say the same; what a command can do is what the box lets it",
+            )],
+            (Self::Tool(_), _) => {
+                vec![kept(Enforcer::Advice, "the agent's own tools are its own; it is told")]
+            }
+            (Self::Read(_) | Self::Edit(_), Verdict::Ask | Verdict::Allow) => {
+                vec![kept(Enforcer::Advice, "decides when the agent asks; the box is the boundary")]
+            }
+        }
+    }
+}
+
+impl Verdict {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Ask => "ask",
+            Self::Allow => "allow",
+        }
+    }
+}
+
+impl Enforcer {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Box => "box",
+            Self::Broker => "broker",
+            Self::Apply => "apply",
+            Self::Advice => "advice",
+        }
+    }
+}
+
+impl FromStr for Permission {
+    type Err = PermissionError;
+
+    fn from_str(text: &str) -> Result<Self, PermissionError> {
+        let text = text.trim();
+        let (word, inner) = match text.split_once('(') {
+            Some((word, rest)) => {
+                (word, Some(rest.strip_suffix(')').ok_or(PermissionError::Malformed)?))
+            }
+            None => (text, None),
+        };
+        let files = || inner.unwrap_or("**").parse().map_err(PermissionError::File);
+        match word {
+            "Read" => files().map(Self::Read),
+            "Edit" => files().map(Self::Edit),
+            "Bash" => line(inner.unwrap_or("*")).map(Self::Bash),
+            "Net" => line(inner.ok_or(PermissionError::NoHost)?).map(Self::Net),
+            "Tool" => line(inner.ok_or(PermissionError::Malformed)?).map(Self::Tool),
+            _ => Err(PermissionError::Malformed),
+        }
+    }
+}
+
+fn line(text: &str) -> Result<String, PermissionError> {
+    let visible = !text.trim().is_empty() && !text.chars().any(char::is_control);
+    if visible && text.len() <= MAX_TEXT { Ok(text.to_owned()) } else { Err(PermissionError::Text) }
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(files) => write!(f, "Read({files})"),
+            Self::Edit(files) => write!(f, "Edit({files})"),
+            Self::Bash(command) => write!(f, "Bash({command})"),
+            Self::Net(host) => write!(f, "Net({host})"),
+            Self::Tool(name) => write!(f, "Tool({name})"),
+        }
+    }
+}
+
+by_text!(Permission);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permission(text: &str) -> Permission {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn permissions_read_as_their_users_write_them() {
+        for text in [
+            "Read(.env)",
+            "Edit(src/**)",
+            "Bash(rm -rf *)",
+            "Bash(git commit:*)",
+            "Net(api.github.com)",
+            "Tool(mcp__files__write)",
+        ] {
+            assert_eq!(permission(text).to_string(), text);
+        }
+        assert_eq!(permission("Edit"), permission("Edit(**)"));
+        assert_eq!(permission("Bash"), permission("Bash(*)"));
+        assert_eq!(permission("Bash(f() { :; })").to_string(), "Bash(f() { :; })");
+        for text in
+            ["", "read(.env)", "Read(.env", "Write(x)", "Read()", "Net", "Tool()", "Bash(\n)"]
+        {
+            assert!(text.parse::<Permission>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn g10_no_rule_on_a_command_line_is_called_a_boundary() {
+        for verdict in [Verdict::Deny, Verdict::Ask, Verdict::Allow] {
+            let kept = permission("Bash(rm *)").kept(verdict);
+            assert!(kept.iter().all(|kept| kept.by == Enforcer::Advice), "{kept:?}");
+        }
+        let by = |text: &str, verdict| -> Vec<Enforcer> {
+            permission(text).kept(verdict).iter().map(|kept| kept.by).collect()
+        };
+        assert_eq!(by("Read(.env)", Verdict::Deny), [Enforcer::Box, Enforcer::Advice]);
+        assert_eq!(
+            by("Edit(.claude/**)", Verdict::Deny),
+            [Enforcer::Box, Enforcer::Apply, Enforcer::Advice]
+        );
+        assert_eq!(by("Edit(~/.npmrc)", Verdict::Deny), [Enforcer::Advice]);
+        assert_eq!(by("Edit(src/**)", Verdict::Allow), [Enforcer::Advice]);
+        assert_eq!(by("Net(x.example)", Verdict::Ask), [Enforcer::Broker]);
+    }
+
+    #[test]
+    fn rules_add_up_and_the_agent_asks_only_if_somebody_wants_it() {
+        let rules = |deny: &[&str], ask: &[&str]| Permissions {
+            deny: deny.iter().map(|text| permission(text)).collect(),
+            ask: ask.iter().map(|text| permission(text)).collect(),
+            ..Permissions::default()
+        };
+        let both = rules(&["Read(.env)"], &[]).and(&rules(&["Read(.env)", "Edit(/x)"], &[]));
+        assert_eq!(both.deny, [permission("Read(.env)"), permission("Edit(/x)")]);
+        assert!(rules(&["Bash(rm *)"], &["Net(x.example)"]).skips_all());
+        assert!(!rules(&[], &["Bash(git push:*)"]).skips_all());
+        let said = Permissions { skip_all: Some(true), ..rules(&[], &["Bash(x)"]) };
+        assert!(said.skips_all());
+        assert!(!said.and(&Permissions { skip_all: Some(false), ..rules(&[], &[]) }).skips_all());
+    }
+
+    #[test]
+    fn what_must_not_be_edited_is_found_by_name_whether_or_not_it_is_there() {
+        let rules =
+            Permissions { deny: vec![permission("Edit(.claude/**)")], ..Permissions::default() };
+        assert!(rules.denies_edit(b".claude/settings.json").is_some());
+        assert!(rules.denies_edit(b"src/main.rs").is_none());
+    }
+}
