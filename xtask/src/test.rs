@@ -227,6 +227,8 @@ impl Runner {
             }
         }
         command.args(filter);
+        // Of a test that fails the last lines are what is looked at: they are to say why.
+        command.env("RUST_BACKTRACE", "0");
         println!("{}", shown(&command));
         if let (Self::Nextest, Half::Own, None) = (self, half, filter) {
             refuse_ignored()?;

@@ -107,6 +107,15 @@ impl Lab {
             .cwd(self.workspace())
     }
 
+    /// The names of all boxes.
+    pub fn boxes(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.state().join("boxes")) else { return Vec::new() };
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+        names.sort();
+        names
+    }
+
     /// The directories of all runs, oldest first.
     pub fn runs(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(self.state().join("runs")) else { return Vec::new() };
@@ -126,6 +135,12 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
+        // Keepers live on without whoever started them, also without a test that failed.
+        for name in self.boxes() {
+            let mut stop = Command::new(&self.belljar);
+            stop.args(["stop", "--now", &name]).env("BELLJAR_HOME", self.state());
+            stop.stderr(std::process::Stdio::null()).status().ok(); // most are stopped already
+        }
         // Overlayfs leaves a directory of mode 0, which a plain user could not look into.
         let mut chmod = Command::new("chmod");
         chmod.args(["-R", "u+rwX"]).arg(self.dir()).stderr(std::process::Stdio::null());

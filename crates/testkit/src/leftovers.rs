@@ -156,6 +156,11 @@ pub fn mounts_naming(dir: &Path) -> Vec<String> {
 
 /// Kills a process that is not a child of ours.
 pub fn kill(pid: i32) {
+    signal(pid, Signal::KILL);
+}
+
+/// Sends a signal to a process that is not a child of ours.
+pub fn signal(pid: i32, signal: Signal) {
     let pid = Pid::from_raw(pid).expect("a pid");
-    rustix::process::kill_process(pid, Signal::KILL).expect("kill");
+    rustix::process::kill_process(pid, signal).expect("a process to signal");
 }

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 pub use canary::Canary;
 pub use lab::{Lab, belljar, is_root};
 pub use leftovers::{
-    Born, Family, cgroups_of, descendants, is_alive, kill, mounts_naming, orphans,
+    Born, Family, cgroups_of, descendants, is_alive, kill, mounts_naming, orphans, signal,
 };
 pub use mcp::{Mcp, McpHttp};
 pub use model::Model;

@@ -9,6 +9,8 @@
 #[cfg(test)]
 mod attacks;
 #[cfg(test)]
+mod boxes;
+#[cfg(test)]
 mod callers;
 #[cfg(test)]
 mod clients;

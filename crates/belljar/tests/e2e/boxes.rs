@@ -1,0 +1,144 @@
+//! Named boxes: they live without who started them, and tell the truth whatever is killed.
+
+mod killed;
+
+use std::fs;
+
+use belljar_testkit::{Lab, descendants, eventually, mounts_naming};
+use serde_json::Value;
+
+use crate::lab;
+
+/// What `belljar status --json` tells.
+#[track_caller]
+fn status(lab: &Lab, name: &str) -> Value {
+    let out = lab.belljar(["status", name, "--json"]).succeed();
+    serde_json::from_str(&out).expect("one object")
+}
+
+#[track_caller]
+fn state(lab: &Lab, name: &str) -> String {
+    status(lab, name)["state"].as_str().expect("a state").to_owned()
+}
+
+/// The process that keeps a box.
+#[track_caller]
+fn keeper(lab: &Lab, name: &str) -> i32 {
+    let pid = status(lab, name)["live"]["pid"].as_i64().expect("a box that is up");
+    i32::try_from(pid).expect("a process id")
+}
+
+/// The process beneath the keeper with this name.
+#[track_caller]
+fn beneath(keeper: i32, name: &str) -> i32 {
+    let found = descendants(keeper).into_iter().find(|(pid, _)| {
+        fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(name))
+    });
+    found.unwrap_or_else(|| panic!("no {name} beneath {keeper}")).0
+}
+
+/// Makes a box whose program says that it is there and stays.
+fn up(lab: &Lab, name: &str, script: &str) {
+    let script = format!("{script}; echo ready; exec sleep 1000");
+    lab.belljar(["up", name, "--", "sh", "-c", &script]).succeed();
+    let log = lab.state().join("boxes").join(name).join("output.log");
+    eventually("the program is at work", || {
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("ready"))
+    });
+}
+
+#[test]
+fn a_box_lives_without_who_started_it_and_goes_on_where_it_was() {
+    let lab = lab();
+    lab.write("theirs", "the user's own");
+    up(&lab, "task", "echo box > mine; rm theirs; echo kept > ~/note");
+    assert_eq!(state(&lab, "task"), "running");
+    let keeper = keeper(&lab, "task");
+    // A session of its own: no terminal's end reaches it.
+    let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    assert_eq!(fields[3], keeper.to_string(), "its own session: {stat}");
+    assert_eq!(fields[4], "0", "no terminal: {stat}");
+    lab.belljar(["stop", "task"]).succeed();
+    assert_eq!(state(&lab, "task"), "stopped");
+    assert!(lab.workspace().join("theirs").exists(), "changes are held back");
+    assert_eq!(mounts_naming(lab.dir()), Vec::<String>::new());
+
+    lab.belljar(["start", "task"]).succeed();
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    let listed = lab.belljar(["list"]).succeed();
+    assert!(listed.contains("task") && listed.contains("waits for review"), "{listed}");
+    let log = lab.belljar(["ledger", "log"]).succeed();
+    assert_eq!(log.matches("run.created").count(), 2, "each start is a run: {log}");
+    assert_eq!(log.matches("run.ended").count(), 2, "{log}");
+    lab.belljar(["ledger", "verify"]).succeed();
+}
+
+#[test]
+fn the_home_of_a_box_stays_and_is_nobody_elses() {
+    let lab = lab();
+    up(&lab, "one", "cat ~/note 2>/dev/null || true; echo first > ~/note");
+    lab.belljar(["stop", "one"]).succeed();
+    lab.belljar(["start", "one"]).succeed();
+    let log = lab.state().join("boxes/one/output.log");
+    eventually("what the first run wrote is there", || {
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("first"))
+    });
+    up(&lab, "two", "ls -A ~");
+    let log = fs::read_to_string(lab.state().join("boxes/two/output.log")).unwrap();
+    assert!(!log.contains("note"), "{log}");
+}
+
+#[test]
+fn several_boxes_are_made_at_once_and_each_has_its_own() {
+    let lab = lab();
+    let names = ["a", "b", "c"];
+    let made = lab.belljar(["up"]).args(names).args(["--", "sh", "-c"]);
+    let made = made.arg("echo $BELLJAR_RUN > mine; sleep 1000").run();
+    made.expect(0);
+    for name in names {
+        assert!(made.err().contains(&format!("box {name} is up")), "{}", made.err());
+        assert_eq!(state(&lab, name), "running");
+    }
+    lab.belljar(["stop", "--now"]).args(names).succeed();
+    lab.belljar(["down", "--discard-work"]).args(names).succeed();
+    assert_eq!(lab.boxes(), Vec::<String>::new());
+}
+
+#[test]
+fn what_cannot_be_is_said_before_anything_is_made() {
+    let lab = lab();
+    let complains = |args: &[&str], about: &str| lab.belljar(args).run().complains(2, about);
+    complains(&["up"], "NAME");
+    complains(&["up", "../x"], "NAME");
+    complains(&["up", "a", "--template", "none"], "--template");
+    complains(&["up", "a", "--workspace", "/"], "root of the host");
+    complains(&["up", "a", "--workspace", lab.state().to_str().unwrap()], "own state");
+    complains(&["up", "a", "--memory", "0"], "--memory");
+    complains(&["status", "a"], "there is no box a");
+    complains(&["stop", "a"], "there is no box a");
+    complains(&["start", "a"], "there is no box a");
+    complains(&["down", "a"], "there is no box a");
+    assert_eq!(lab.boxes(), Vec::<String>::new());
+    up(&lab, "a", "true");
+    complains(&["up", "a"], "there is a box a already");
+    complains(&["start", "a"], "running already");
+    assert_eq!(state(&lab, "a"), "running", "and it did no harm");
+}
+
+#[test]
+fn a_program_that_does_not_want_to_end_is_ended() {
+    let lab = lab();
+    up(&lab, "deaf", "trap '' HUP TERM INT");
+    lab.belljar(["stop", "--now", "deaf"]).succeed();
+    assert_eq!(state(&lab, "deaf"), "stopped");
+    assert_eq!(status(&lab, "deaf")["run"]["result"]["reason"], "interrupted");
+}
+
+#[test]
+fn a_program_that_cannot_be_started_leaves_a_box_that_says_so() {
+    let lab = lab();
+    lab.belljar(["up", "odd", "--", "no-such-program"]).run();
+    eventually("it is over", || state(&lab, "odd") == "stopped");
+    assert_eq!(status(&lab, "odd")["run"]["result"]["reason"], "not_found");
+}

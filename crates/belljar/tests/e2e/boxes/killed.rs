@@ -1,0 +1,134 @@
+//! Keeper, broker and program are killed, in every state a box can be in: nothing is lost, nothing is
+//! left, `status` tells the truth and `start` works.
+
+use std::fs;
+
+use belljar_testkit::{Family, Lab, Signal, cgroups_of, eventually, kill, mounts_naming};
+
+use super::{beneath, keeper, state, status, up};
+use crate::lab;
+
+/// A box at work that has changed something and has something in its home.
+fn at_work(lab: &Lab) -> i32 {
+    lab.write("theirs", "the user's own");
+    up(lab, "task", "echo box >> mine; echo kept >> ~/note");
+    keeper(lab, "task")
+}
+
+/// The keeper has put the end on record and is gone.
+#[track_caller]
+fn is_stopped(lab: &Lab) {
+    eventually("the end is on record", || state(lab, "task") == "stopped");
+}
+
+/// It can be started again, and what it had is there.
+#[track_caller]
+fn goes_on(lab: &Lab) {
+    lab.belljar(["start", "task"]).succeed();
+    let log = lab.state().join("boxes/task/output.log");
+    eventually("the program is at work again", || {
+        fs::read_to_string(&log).is_ok_and(|text| text.matches("ready").count() >= 2)
+    });
+    assert_eq!(state(lab, "task"), "running");
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    let upper = lab.state().join("boxes/task/upper/mine");
+    assert_eq!(fs::read_to_string(upper).unwrap(), "box\nbox\n", "both runs wrote to one layer");
+    assert_eq!(fs::read_to_string(lab.workspace().join("theirs")).unwrap(), "the user's own");
+    assert_eq!(mounts_naming(lab.dir()), Vec::<String>::new());
+    let run = status(lab, "task")["run"]["id"].as_str().unwrap().to_owned();
+    eventually("no cgroup is left", || cgroups_of(&[run.clone().into()]).is_empty());
+    lab.belljar(["ledger", "verify"]).succeed();
+}
+
+#[test]
+fn d17_a_killed_keeper_takes_its_box_along_and_loses_nothing() {
+    let lab = lab();
+    let keeper = at_work(&lab);
+    let family = Family::watch(keeper);
+    kill(keeper);
+    assert!(family.is_gone() > 1, "the keeper had a box");
+    let seen = status(&lab, "task");
+    assert_eq!(seen["state"], "interrupted", "{seen:#}");
+    assert_eq!(seen["run"]["review"], "pending", "{seen:#}");
+    goes_on(&lab);
+}
+
+#[test]
+fn a_killed_broker_leaves_the_box_dark_and_that_is_said() {
+    let lab = lab();
+    let keeper = at_work(&lab);
+    kill(beneath(keeper, "belljar-broker"));
+    assert_eq!(state(&lab, "task"), "running", "the program goes on");
+    lab.belljar(["stop", "task"]).succeed();
+    let log = lab.belljar(["ledger", "log"]).succeed();
+    assert!(log.contains("broker-gone"), "{log}");
+    goes_on(&lab);
+}
+
+#[test]
+fn a_killed_program_ends_its_box_in_order() {
+    let lab = lab();
+    let keeper = at_work(&lab);
+    let family = Family::watch(keeper);
+    kill(beneath(keeper, "sleep"));
+    family.is_gone();
+    is_stopped(&lab);
+    let seen = status(&lab, "task");
+    assert_eq!(seen["run"]["result"]["signal"], 9, "{seen:#}");
+    goes_on(&lab);
+}
+
+#[test]
+fn a_killed_init_ends_its_box_in_order() {
+    let lab = lab();
+    let keeper = at_work(&lab);
+    let family = Family::watch(keeper);
+    kill(beneath(keeper, "belljar-init"));
+    family.is_gone();
+    is_stopped(&lab);
+    goes_on(&lab);
+}
+
+#[test]
+fn a_keeper_that_is_asked_to_end_ends_its_box_in_order() {
+    let lab = lab();
+    let keeper = at_work(&lab);
+    let family = Family::watch(keeper);
+    belljar_testkit::signal(keeper, Signal::TERM);
+    family.is_gone();
+    is_stopped(&lab);
+    goes_on(&lab);
+}
+
+/// The keeper is killed at one system call after the other while it starts its box.
+#[test]
+fn d17_a_keeper_that_is_killed_while_it_starts_leaves_a_box_that_starts() {
+    let lab = lab();
+    at_work(&lab);
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    let calls = ["mkdir", "pipe2", "clone3", "sendmsg", "recvmsg", "rename", "bind", "fdatasync"];
+    for call in calls {
+        for when in [1, 2] {
+            let inject = format!("inject={call}:signal=KILL:when={when}");
+            let trace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e"];
+            let start = lab.belljar(["start", "task"]).through(trace.into_iter().chain([&*inject]));
+            start.run(); // whether it lives depends on the call
+            let seen = status(&lab, "task");
+            let state = seen["state"].as_str().unwrap_or_default().to_owned();
+            assert!(
+                ["running", "stopped", "interrupted", "changing"].contains(&state.as_str()),
+                "{call} {when}: {seen:#}"
+            );
+            eventually("it is what it says", || {
+                lab.belljar(["stop", "--now", "task"]).run();
+                !["running", "changing"].contains(&super::state(&lab, "task").as_str())
+            });
+            let upper = lab.state().join("boxes/task/upper/mine");
+            assert!(fs::read_to_string(upper).unwrap().starts_with("box\n"), "{call} {when}");
+        }
+    }
+    let log = lab.state().join("boxes/task/output.log");
+    fs::write(log, "ready").unwrap();
+    lab.belljar(["start", "task"]).succeed();
+    assert_eq!(state(&lab, "task"), "running");
+}
