@@ -5,13 +5,22 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use belljar_box::Stream;
+use belljar_box::{Door, Stream};
 use belljar_model::RunId;
 use rustix::process::Signal;
 
 use super::history::History;
 use super::protocol::Live;
 use crate::commands::run::now;
+
+/// The ways into a box beside its program's input.
+#[derive(Debug)]
+pub(super) struct Into {
+    /// Where more programs are started.
+    pub(super) door: Option<Door>,
+    /// The program's terminal, to change its size.
+    pub(super) terminal: Option<OwnedFd>,
+}
 
 #[derive(Debug)]
 pub(super) struct Hub {
@@ -21,15 +30,16 @@ pub(super) struct Hub {
     halt: OwnedFd,
     /// What is written here the program reads.
     _feed: Mutex<File>,
+    _into: Into,
     since: u64,
     last_output: AtomicU64,
 }
 
 impl Hub {
-    pub(super) fn new(run: RunId, history: History, halt: OwnedFd, feed: File) -> Self {
+    pub(super) fn new(run: RunId, history: History, halt: OwnedFd, feed: File, into: Into) -> Self {
         let (history, feed) = (Mutex::new(history), Mutex::new(feed));
         let last_output = AtomicU64::new(0);
-        Self { run, history, halt, _feed: feed, since: millis(), last_output }
+        Self { run, history, halt, _feed: feed, _into: into, since: millis(), last_output }
     }
 
     /// The box wrote something.

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow};
-use belljar_box::{Request, Running, Stream, Supervision, Workspace};
+use belljar_box::{Kept as KeptHome, Request, Running, Stream, Supervision, Workspace};
 use belljar_model::boxes::{BoxName, Ground};
 use belljar_model::{LayerState, Mode, Review, RunRecord, RunState, WorkspaceAt};
 use belljar_sys::signal::SignalFd;
 use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
 
 use super::history::History;
-use super::hub::Hub;
+use super::hub::{Hub, Into};
 use super::protocol::{self, Word};
 use super::serve;
 use super::setup::Setup;
@@ -135,10 +135,10 @@ impl Kept {
             program: None,
             env,
             workspace,
-            home: None,
+            home: Some(home(of)?),
             files: Vec::new(),
             masks: Vec::new(),
-            door: false,
+            door: true,
             hidden: vec![state.home().to_owned()],
             net,
             terminal: tty.then_some((24, 80)),
@@ -153,8 +153,9 @@ impl Kept {
         let listener = serve::listen(&of.dir).context("listen for commands").code(NO_BOX)?;
         run.save().code(NO_BOX)?;
         let begun = begin(state, &run, &request, &sources, &outside);
-        let (running, journal) = begun.inspect_err(|_| give_up(&run))?;
-        let hub = Arc::new(Hub::new(id, history, halt, feed.into()));
+        let (mut running, journal) = begun.inspect_err(|_| give_up(&run))?;
+        let into = Into { door: running.door(), terminal: running.terminal().ok().flatten() };
+        let hub = Arc::new(Hub::new(id, history, halt, feed.into(), into));
         let served = Arc::clone(&hub);
         std::thread::spawn(move || serve::serve(&listener, &served));
         let setup = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -308,6 +309,13 @@ fn workspace(of: &NamedBox) -> Result<(Option<Workspace>, Option<WorkspaceAt>), 
         }
         before => Ok((Some(workspace), Some(before.unwrap_or(fresh)))),
     }
+}
+
+/// The directory that stays when the box is stopped.
+fn home(of: &NamedBox) -> Result<KeptHome, Failure> {
+    let opened = belljar_box::open(&of.dir.join("home")).context("the home of the box");
+    let (place, path) = opened.code(NO_BOX)?;
+    Ok(KeptHome { place, path })
 }
 
 /// The directories of the overlay: those of the run before, or new ones.

@@ -84,13 +84,13 @@ fn shell() -> &'static str {
     if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" }
 }
 
-/// Counts what a box keeps on the host's disk: what it changed and its home.
+/// Counts what a box keeps on the host's disk: what it changed, its home and its clone.
 pub(super) fn counter(
     of: &NamedBox,
 ) -> anyhow::Result<impl FnMut(u64) -> std::io::Result<DiskUse>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut places: Vec<OwnedFd> = Vec::new();
-    for name in ["upper", "home"] {
+    for name in ["upper", "home", "repo"] {
         match rustix::fs::open(of.dir.join(name), flags, FileMode::empty()) {
             Err(rustix::io::Errno::NOENT) => {}
             opened => places.push(opened.with_context(|| format!("open {name} of the box"))?),
