@@ -49,6 +49,13 @@ impl State {
         Ok(Self { home: home.code(FAILED)? })
     }
 
+    /// One that is at a place of its own.
+    #[cfg(test)]
+    pub(crate) fn at(home: &Path) -> Self {
+        let (_, home) = belljar_box::open(home).unwrap();
+        Self { home }
+    }
+
     pub(crate) fn home(&self) -> &Path {
         &self.home
     }

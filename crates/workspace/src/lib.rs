@@ -47,6 +47,7 @@ pub use diff::{
 pub use discard::{DiscardError, Discarded, discard, empty_trash};
 pub use host::{ObserveError, Observed};
 pub use layers::{Layers, OpenError, Places};
+pub use links::leads_out;
 pub use lossless::BadEscape;
 pub use meta::{FileKind, Identity, Moment};
 pub use path::{MAX_PATH, PathError, RelPath};

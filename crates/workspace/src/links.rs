@@ -6,7 +6,7 @@ use crate::path::RelPath;
 ///
 /// The directories above `path` are real ones, so `..` at the start of the target is exact. After
 /// any name it is not: the name may be a link itself, and `..` then starts from where that leads.
-pub(crate) fn leads_out(path: &RelPath, target: &[u8]) -> bool {
+pub fn leads_out(path: &RelPath, target: &[u8]) -> bool {
     if target.starts_with(b"/") || target.is_empty() {
         return true;
     }

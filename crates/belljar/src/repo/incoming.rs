@@ -1,0 +1,76 @@
+//! Where objects from a box wait until they are found to be sound: a store beside the user's.
+//!
+//! ```text
+//! $BELLJAR_HOME/incoming/<id>/lock       held for as long as somebody looks at it
+//!                             answer     what the sealed box said
+//!                             objects/   checked, and reachable with the user's objects behind them
+//! ```
+
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use rustix::fs::FlockOperation;
+
+use super::clone::quoted;
+use super::git::Git;
+use crate::commands::run::new_id;
+use crate::state::State;
+
+/// One such store. Gone with its last reader.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    dir: PathBuf,
+    _lock: File,
+}
+
+impl Incoming {
+    pub(super) fn new(state: &State) -> anyhow::Result<Self> {
+        let all = state.home().join("incoming");
+        DirBuilder::new().recursive(true).mode(0o700).create(&all).context("make a place")?;
+        sweep(&all);
+        let (id, _) = new_id().map_err(|failure| failure.error)?;
+        let dir = all.join(id.to_string());
+        DirBuilder::new().mode(0o700).create(&dir).context("make a place for what comes")?;
+        let lock = File::create(dir.join("lock")).context("make a place for what comes")?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .context("lock a place")?;
+        for name in ["objects", "objects/pack", "objects/info"] {
+            fs::create_dir(dir.join(name)).context("make a place for what comes")?;
+        }
+        Ok(Self { dir, _lock: lock })
+    }
+
+    /// A file for what the sealed box says.
+    pub(super) fn answer(&self) -> anyhow::Result<File> {
+        let mut options = File::options();
+        options.read(true).write(true).create_new(true);
+        options.open(self.dir.join("answer")).context("make a file for what comes")
+    }
+
+    /// The user's git with these objects in front; what it writes stays here.
+    pub(super) fn git(&self, git_dir: &Path) -> anyhow::Result<Git> {
+        let git = Git::at(git_dir)?.bounded();
+        let git = git.var("GIT_OBJECT_DIRECTORY", self.dir.join("objects"));
+        Ok(git.var("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(&git_dir.join("objects"))))
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.dir).ok(); // a rest is swept by the next
+    }
+}
+
+/// Removes the places of processes that were killed.
+fn sweep(all: &Path) {
+    let Ok(entries) = fs::read_dir(all) else { return };
+    for dir in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        // One without a lock is just being made.
+        let Ok(lock) = File::open(dir.join("lock")) else { continue };
+        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            fs::remove_dir_all(&dir).ok(); // tried again next time
+        }
+    }
+}
