@@ -1,6 +1,7 @@
 //! The network of a run: which rules, which secrets, and what was said of it in the end.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use belljar_box::{NetRequest, Running, Trust};
@@ -10,6 +11,7 @@ use belljar_ledger::{Digest, Ledger};
 use belljar_model::net::{Policy, Tls};
 use belljar_model::{Config, Net, RunId, Template};
 
+use crate::agents;
 use crate::broker::{Account, Beyond, Broker, Sealed};
 use crate::config;
 use crate::failure::{Code, Failure, NO_BOX, USAGE};
@@ -103,11 +105,21 @@ impl Outside {
         &self,
         env: &mut Vec<(OsString, OsString)>,
     ) -> Result<NetRequest, Failure> {
+        self.request_with(env, &mut [])
+    }
+
+    /// The same, with files of the box that placeholders go into as well.
+    pub(crate) fn request_with(
+        &self,
+        env: &mut Vec<(OsString, OsString)>,
+        files: &mut [(PathBuf, Vec<u8>)],
+    ) -> Result<NetRequest, Failure> {
         let Hello { certificate, java, placeholders, remarks } =
             self.broker.hello().context("prepare the broker").code(NO_BOX)?;
         for remark in remarks {
             print::note(&remark);
         }
+        agents::fill(files, &placeholders);
         for placeholder in placeholders {
             if let Some(name) = placeholder.env {
                 env.retain(|(known, _)| *known != *name);

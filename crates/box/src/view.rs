@@ -16,6 +16,8 @@ use crate::standing::Ids;
 pub const HOME: &str = "/home/user";
 /// Where the workspace is inside.
 pub const WORKSPACE: &str = "/workspace";
+/// Where programs are looked for inside.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What the box calls itself.
 pub const HOSTNAME: &str = "belljar";
 

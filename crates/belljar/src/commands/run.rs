@@ -515,7 +515,7 @@ pub(crate) fn environment(
 ) -> Vec<(OsString, OsString)> {
     let user = if template.user == 0 { "root" } else { "user" };
     let mut env: Vec<(OsString, OsString)> = [
-        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("PATH", view::PATH),
         ("HOME", view::HOME),
         ("USER", user),
         ("LOGNAME", user),

@@ -1,0 +1,137 @@
+//! Where an agent's program is on this machine, and what of the machine it needs to run in a box.
+//!
+//! A box has the programs of the system. One that was installed elsewhere is shown at its own path,
+//! read-only: the directory that it was installed into, or the file alone where that directory is not
+//! its own.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use belljar_model::{Access, Mount};
+
+use crate::config;
+
+/// A program, and what must be shown for it.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// With every link resolved.
+    pub(crate) path: PathBuf,
+    /// What it is outside of the system's directories.
+    pub(crate) shown: Vec<PathBuf>,
+    /// Directories that its interpreter is looked for in.
+    pub(crate) search: Vec<PathBuf>,
+}
+
+/// What every box has.
+const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store"];
+
+/// Looks for a program where the operator's shell would.
+pub(crate) fn find(name: &str) -> Option<Found> {
+    let path = on_path(name)?.canonicalize().ok()?;
+    let mut found = Found { path: path.clone(), ..Found::default() };
+    found.show(&path);
+    if let Some(interpreter) = interpreter(&path) {
+        let real = interpreter.canonicalize().ok()?;
+        found.show(&real);
+        if !is_of_the_system(&interpreter) {
+            // One in a virtual environment is a link: both ends must be there.
+            found.show(&interpreter);
+            found.search.extend(interpreter.parent().map(Path::to_owned));
+        }
+    }
+    found.shown.sort();
+    found.shown.dedup();
+    let all = found.shown.clone();
+    let is_within = |path: &PathBuf| all.iter().any(|it| it != path && path.starts_with(it));
+    found.shown.retain(|path| !is_within(path));
+    Some(found)
+}
+
+impl Found {
+    fn show(&mut self, path: &Path) {
+        if !is_of_the_system(path) {
+            self.shown.push(prefix(path, config::home().as_deref()));
+        }
+    }
+
+    /// What to mount; a path that a mount cannot have is left out.
+    pub(crate) fn mounts(&self) -> impl Iterator<Item = Mount> {
+        let mount = |path: &PathBuf| Mount::new(path.clone(), path.clone(), Access::ReadOnly).ok();
+        self.shown.iter().filter_map(mount)
+    }
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let is_program = |file: &PathBuf| {
+        file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name))
+        .find(is_program)
+}
+
+fn is_of_the_system(path: &Path) -> bool {
+    SYSTEM.iter().any(|tree| path.starts_with(tree))
+}
+
+/// The program that a script names in its first line.
+fn interpreter(path: &Path) -> Option<PathBuf> {
+    let mut line = Vec::new();
+    let file = std::fs::File::open(path).ok()?;
+    BufReader::new(file).take(256).read_until(b'\n', &mut line).ok()?;
+    let line = std::str::from_utf8(&line).ok()?.trim_end().strip_prefix("#!")?;
+    let mut words = line.split_whitespace();
+    let program = words.next()?;
+    if Path::new(program).file_name()? != "env" {
+        return Some(PathBuf::from(program));
+    }
+    on_path(words.find(|word| !word.starts_with('-') && !word.contains('='))?)
+}
+
+/// The directory that a program was installed into, or its file if that directory holds other things.
+fn prefix(path: &Path, home: Option<&Path>) -> PathBuf {
+    let modules = |part: &Component<'_>| part.as_os_str() == "node_modules";
+    let whole = if path.components().any(|part| modules(&part)) {
+        // With what it depends on, which npm puts beside it.
+        let mut upto: PathBuf = path.components().take_while(|part| !modules(part)).collect();
+        upto.push("node_modules");
+        Some(upto)
+    } else {
+        let dir = path.parent();
+        let in_bin = dir.filter(|dir| dir.file_name().is_some_and(|name| name == "bin"));
+        in_bin.and_then(Path::parent).map(Path::to_owned)
+    };
+    let is_shared = |dir: &PathBuf| {
+        let homes = home.into_iter().flat_map(|home| [home.to_owned(), home.join(".local")]);
+        dir.components().count() < 3 || homes.into_iter().any(|it| it.starts_with(dir))
+    };
+    whole.filter(|dir| !is_shared(dir)).unwrap_or_else(|| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_the_installation_and_never_a_home() {
+        for (path, shown) in [
+            (
+                "/h/u/.npm-global/lib/node_modules/@x/y/bin/y.js",
+                "/h/u/.npm-global/lib/node_modules",
+            ),
+            ("/h/u/.nvm/versions/node/v22.1.0/bin/node", "/h/u/.nvm/versions/node/v22.1.0"),
+            ("/h/u/.local/share/pipx/venvs/aider/bin/aider", "/h/u/.local/share/pipx/venvs/aider"),
+            ("/h/u/.local/share/claude/versions/2.1.3", "/h/u/.local/share/claude/versions/2.1.3"),
+            ("/h/u/.local/bin/tool", "/h/u/.local/bin/tool"),
+            ("/h/u/bin/tool", "/h/u/bin/tool"),
+            ("/opt/tool/bin/tool", "/opt/tool"),
+            ("/opt/bin/tool", "/opt/bin/tool"),
+        ] {
+            let got = prefix(Path::new(path), Some(Path::new("/h/u")));
+            assert_eq!(got, Path::new(shown), "{path}");
+        }
+    }
+}
