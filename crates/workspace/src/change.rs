@@ -23,6 +23,27 @@ pub struct Changes {
     start: Clock,
     entries: Vec<Change>,
     too_long: Vec<TooLong>,
+    /// What the upper layer holds as the host has it: nothing to take over, but from then on the box
+    /// sees its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    same: Vec<Known>,
+    /// Directories of the upper layer through which nothing of the host's is seen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    opaque: Vec<RelPath>,
+}
+
+/// What the box started from at a path that its upper layer covers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Known {
+    pub path: RelPath,
+    /// None: there was nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub side: Option<Side>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Identity>,
 }
 
 /// One path that is not as it was.
@@ -151,6 +172,10 @@ struct Raw {
     start: Clock,
     entries: Vec<Change>,
     too_long: Vec<TooLong>,
+    #[serde(default)]
+    same: Vec<Known>,
+    #[serde(default)]
+    opaque: Vec<RelPath>,
 }
 
 /// Why a manifest makes no sense.
@@ -166,7 +191,20 @@ impl Changes {
     /// Puts entries in path order.
     pub(crate) fn new(start: Clock, mut entries: Vec<Change>, too_long: Vec<TooLong>) -> Self {
         entries.sort_by(|one, other| one.path.cmp(&other.path));
-        Self { version: VERSION, start, entries, too_long }
+        Self { version: VERSION, start, entries, too_long, same: Vec::new(), opaque: Vec::new() }
+    }
+
+    /// Remembers what the upper layer covers without changing it.
+    pub(crate) fn covering(self, same: Vec<Known>, opaque: Vec<RelPath>) -> Self {
+        Self { same, opaque, ..self }
+    }
+
+    pub(crate) fn same(&self) -> &[Known] {
+        &self.same
+    }
+
+    pub(crate) fn opaque(&self) -> &[RelPath] {
+        &self.opaque
     }
 
     pub fn entries(&self) -> &[Change] {
@@ -212,14 +250,14 @@ impl TryFrom<Raw> for Changes {
     type Error = ManifestError;
 
     fn try_from(raw: Raw) -> Result<Self, ManifestError> {
-        let Raw { version, start, entries, too_long } = raw;
+        let Raw { version, start, entries, too_long, same, opaque } = raw;
         if version != VERSION {
             return Err(ManifestError::Version { found: version });
         }
         if !entries.is_sorted_by(|one, other| one.path < other.path) {
             return Err(ManifestError::Order);
         }
-        Ok(Self { version, start, entries, too_long })
+        Ok(Self { version, start, entries, too_long, same, opaque })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::meta::FileKind;
 /// What is thrown away, and under which name it waits for it.
 const LAYERS: [(&str, &str); 3] =
     [("upper", "gone.upper"), ("work", "gone.work"), ("base", "gone.base")];
-const FILES: [&str; 2] = ["changes.json", "changes.json.new"];
+const FILES: [&str; 4] = ["changes.json", "changes.json.new", "earlier.json", "earlier.json.new"];
 const TRASH: (&str, &str) = ("trash", "gone.trash");
 
 /// How many names were deleted.

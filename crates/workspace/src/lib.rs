@@ -52,5 +52,5 @@ pub use lossless::BadEscape;
 pub use meta::{FileKind, Identity, Moment};
 pub use path::{MAX_PATH, PathError, RelPath};
 pub use plan::{ApplyPlan, Conflict, ConflictReason, Draft, LeftOut, plan_apply};
-pub use seal::{Caps, LoadError, SealError, seal};
+pub use seal::{Caps, LoadError, SealError, go_on, look, seal};
 pub use usage::{Usage, UsageCap, usage};

@@ -110,6 +110,11 @@ pub fn plan_apply<'c>(observed: &Observed<'c>, choice: &Choice) -> Draft<'c> {
     Draft { changes, verdicts, unmatched: unmatched(changes, choice) }
 }
 
+/// What would happen to each change if everything were chosen.
+pub(crate) fn verdicts(observed: &Observed<'_>) -> Vec<Verdict> {
+    decide::all(observed, &Choice::everything())
+}
+
 impl<'c> Draft<'c> {
     /// Where both sides changed and the choice does not say which is meant.
     pub fn conflicts(&self) -> impl Iterator<Item = Conflict<'_>> {

@@ -1,7 +1,7 @@
 //! Reads what a box left in the upper layer against the user's directory, once.
 //!
 //! The result is written to `changes.json`; from then on it is what is shown and taken over, and
-//! sealing again returns it. Nothing in the upper layer or in the user's directory is changed.
+//! sealing again returns it, until the run goes on ([`go_on`]). Nothing in the upper layer or in the user's directory is changed.
 
 use std::io;
 use std::path::Path;
@@ -15,10 +15,13 @@ use crate::path::RelPath;
 use crate::renames;
 
 mod doomed;
+mod earlier;
 mod manifest;
 mod sides;
 mod upper;
 
+use earlier::Earlier;
+pub use earlier::go_on;
 pub use manifest::LoadError;
 
 /// How much is looked at, so that a hostile box costs a bounded amount of time and memory.
@@ -80,13 +83,22 @@ pub fn seal(layers: &Layers, start: Clock, caps: &Caps) -> Result<Changes, SealE
     if let Some(sealed) = Changes::load(layers)? {
         return Ok(sealed);
     }
+    let changes = look(layers, start, caps)?;
+    changes.save(layers).map_err(|source| SealError::Write { source })?;
+    Ok(changes)
+}
+
+/// What the box changed so far, read anew and not written down: it may still be at work.
+pub fn look(layers: &Layers, start: Clock, caps: &Caps) -> Result<Changes, SealError> {
     let base = BaseStore::create(layers).map_err(|source| SealError::Write { source })?;
     let mut sealing = Sealing {
         layers,
         start,
         caps,
         base,
+        earlier: Earlier::load(layers)?,
         entries: Vec::new(),
+        same: Vec::new(),
         too_long: Vec::new(),
         path_bytes: 0,
         upper_bytes: 0,
@@ -94,11 +106,12 @@ pub fn seal(layers: &Layers, start: Clock, caps: &Caps) -> Result<Changes, SealE
         linked: std::collections::HashMap::new(),
         bare: Vec::new(),
         opaque: Vec::new(),
+        all_opaque: Vec::new(),
     };
     upper::read(&mut sealing)?;
-    let mut changes = Changes::new(start, sealing.entries, sealing.too_long);
+    let Sealing { entries, same, too_long, all_opaque, .. } = sealing;
+    let mut changes = Changes::new(start, entries, too_long).covering(same, all_opaque);
     renames::detect(&mut changes);
-    manifest::write(layers, &changes).map_err(|source| SealError::Write { source })?;
     Ok(changes)
 }
 
@@ -108,7 +121,9 @@ struct Sealing<'a> {
     start: Clock,
     caps: &'a Caps,
     base: BaseStore,
+    earlier: Earlier,
     entries: Vec<Change>,
+    same: Vec<crate::change::Known>,
     too_long: Vec<crate::change::TooLong>,
     path_bytes: u64,
     upper_bytes: u64,
@@ -117,6 +132,7 @@ struct Sealing<'a> {
     linked: std::collections::HashMap<(u64, u64), crate::content::Summary>,
     /// Opaque directories above the current one, and it itself if it is one.
     opaque: Vec<RelPath>,
+    all_opaque: Vec<RelPath>,
     /// Directories above the current one that git would take for a repository.
     bare: Vec<(RelPath, &'static belljar_model::risky::RiskyRule)>,
 }

@@ -59,7 +59,7 @@ fn leaf(
     path: RelPath,
     meta: Meta,
 ) -> Result<(), SealError> {
-    let old = sealing.old(dir, &path, meta, Keep::Copy)?;
+    let old = sealing.lost(dir, &path, meta, Keep::Copy)?;
     let change = sealing.change(path, Kind::Deleted, Some(old), None);
     sealing.push(change)
 }
@@ -115,7 +115,7 @@ impl Visit for Doomed<'_, '_> {
             },
         };
         let fd = fd.filter(|_| !self.sealing.layers.is_own(&path));
-        let old = self.sealing.old(parent, &path, meta, Keep::Hash)?;
+        let old = self.sealing.lost(parent, &path, meta, Keep::Hash)?;
         let mut change = self.sealing.change(path, Kind::Deleted, Some(old), None);
         change.unsupported = unsupported;
         self.sealing.push(change)?;

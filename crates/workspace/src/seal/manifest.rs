@@ -1,46 +1,68 @@
-//! `changes.json`: written whole or not at all.
+//! `changes.json` and `earlier.json`: written whole or not at all.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write as _};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::at;
 use crate::change::Changes;
 use crate::layers::Layers;
 
-const NAME: &[u8] = b"changes.json";
-const NEW: &[u8] = b"changes.json.new";
+const CHANGES: &str = "changes.json";
+pub(super) const EARLIER: &str = "earlier.json";
 
 /// Why a manifest that is there could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error("read changes.json of the run")]
-    Read { source: io::Error },
-    #[error("changes.json of the run is damaged")]
-    Damaged { source: serde_json::Error },
+    #[error("read {name} of the run")]
+    Read { name: &'static str, source: io::Error },
+    #[error("{name} of the run is damaged")]
+    Damaged { name: &'static str, source: serde_json::Error },
 }
 
 impl Changes {
     /// What an earlier seal wrote, if there was one.
     pub fn load(layers: &Layers) -> Result<Option<Self>, LoadError> {
-        match at::file(layers.run(), NAME) {
-            Ok((fd, _)) => serde_json::from_reader(BufReader::new(File::from(fd)))
-                .map(Some)
-                .map_err(|source| LoadError::Damaged { source }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(LoadError::Read { source }),
-        }
+        read(layers, CHANGES)
+    }
+
+    pub(super) fn save(&self, layers: &Layers) -> io::Result<()> {
+        write(layers, CHANGES, self)
     }
 }
 
-pub(super) fn write(layers: &Layers, changes: &Changes) -> io::Result<()> {
-    match at::unlink(layers.run(), NEW) {
+/// What the file of this name holds, if it is there.
+pub(super) fn read<T: DeserializeOwned>(
+    layers: &Layers,
+    name: &'static str,
+) -> Result<Option<T>, LoadError> {
+    match at::file(layers.run(), name.as_bytes()) {
+        Ok((fd, _)) => serde_json::from_reader(BufReader::new(File::from(fd)))
+            .map(Some)
+            .map_err(|source| LoadError::Damaged { name, source }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(LoadError::Read { name, source }),
+    }
+}
+
+pub(super) fn write(layers: &Layers, name: &str, value: &impl Serialize) -> io::Result<()> {
+    let new = format!("{name}.new");
+    match at::unlink(layers.run(), new.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    let mut file = BufWriter::new(File::from(at::create(layers.run(), NEW, 0o600)?));
-    serde_json::to_writer(&mut file, changes)?;
+    let mut file = BufWriter::new(File::from(at::create(layers.run(), new.as_bytes(), 0o600)?));
+    serde_json::to_writer(&mut file, value)?;
     file.flush()?;
     file.get_ref().sync_all()?;
-    at::rename(layers.run(), NEW, layers.run(), NAME)?;
+    at::rename(layers.run(), new.as_bytes(), layers.run(), name.as_bytes())?;
+    Ok(rustix::fs::fsync(layers.run())?)
+}
+
+/// Removes `changes.json`, so that what the box changed is read again.
+pub(super) fn remove(layers: &Layers) -> io::Result<()> {
+    at::unlink(layers.run(), CHANGES.as_bytes())?;
     Ok(rustix::fs::fsync(layers.run())?)
 }

@@ -9,10 +9,10 @@ use belljar_model::risky;
 use super::{SealError, Sealing};
 use crate::at;
 use crate::base::KEEP_LIMIT;
-use crate::change::{Base, Change, Kind, Risk, Side, Target, Unsupported};
+use crate::change::{Base, Change, Kind, Known, Risk, Side, Target, Unsupported};
 use crate::content::{self, Summary};
 use crate::links;
-use crate::meta::{FileKind, Meta};
+use crate::meta::{FileKind, Identity, Meta};
 use crate::overlay;
 use crate::path::RelPath;
 use crate::tree::UpperFile;
@@ -34,7 +34,24 @@ pub(super) struct New {
 pub(super) struct Old {
     pub side: Side,
     pub base: Option<Base>,
-    pub meta: Meta,
+    pub host: Option<Identity>,
+}
+
+impl Old {
+    /// What an earlier run of the box started from; none where it found nothing.
+    pub(super) fn from_known(known: Known) -> Option<Self> {
+        let Known { path: _, side, base, host } = known;
+        side.map(|side| Self { side, base, host })
+    }
+
+    /// What the box holds just as the host had it.
+    pub(super) fn into_same(self, path: RelPath) -> Known {
+        let Self { side, base, host } = self;
+        // Whenever the host wrote it: the box has the same.
+        let known = side.hash.is_some() || side.target.is_some();
+        let base = if known { Some(Base::HashOnly) } else { base };
+        Known { path, side: Some(side), base, host }
+    }
 }
 
 /// Whether the original is worth a copy.
@@ -127,7 +144,7 @@ impl Sealing<'_> {
         let mut fresh = ctime < (self.start.secs, self.start.nanos);
         let mut known = Base::IdentityOnly;
         match meta.kind {
-            FileKind::Directory => return Ok(Old { side, base: None, meta }),
+            FileKind::Directory => return Ok(Old { side, base: None, host: Some(meta.identity) }),
             FileKind::Symlink => {
                 if let Ok(target) = at::read_link(dir, path.name()) {
                     side.target = Some(Target(target));
@@ -147,7 +164,28 @@ impl Sealing<'_> {
         let after = at::stat(dir, path.name()).ok().flatten();
         fresh &= after.is_some_and(|after| after.identity == meta.identity);
         let base = Some(if fresh { known } else { Base::Unknown });
-        Ok(Old { side, base, meta })
+        Ok(Old { side, base, host: Some(meta.identity) })
+    }
+
+    /// What the box started from at a name that it deleted.
+    pub(super) fn lost(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        path: &RelPath,
+        meta: Meta,
+        keep: Keep,
+    ) -> Result<Old, SealError> {
+        let known = self.earlier.known(path).cloned();
+        if let Some(old) = known.clone().and_then(Old::from_known) {
+            return Ok(old);
+        }
+        let was_hidden = known.is_some() || self.earlier.hides(path);
+        let mut old = self.old(dir, path, meta, if was_hidden { Keep::Hash } else { keep })?;
+        // The host put it where the box could not see it any more.
+        if was_hidden && old.side.kind != FileKind::Directory {
+            old.base = Some(Base::Unknown);
+        }
+        Ok(old)
     }
 
     /// The user's own file; `None` when it cannot be read or would cost too much.
@@ -191,7 +229,7 @@ impl Sealing<'_> {
             None => (None, 0, None),
         };
         let (old, base, host) = match old {
-            Some(Old { side, base, meta }) => (Some(side), base, Some(meta.identity)),
+            Some(Old { side, base, host }) => (Some(side), base, host),
             None => (None, None, None),
         };
         Change {

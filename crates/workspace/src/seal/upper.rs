@@ -11,7 +11,7 @@ use super::doomed;
 use super::sides::{Keep, Left, New, Old, bare_side};
 use super::{SealError, Sealing};
 use crate::at::{self, Name};
-use crate::change::{Change, Kind, Unsupported};
+use crate::change::{Kind, Known, Side, Unsupported};
 use crate::meta::{FileKind, Meta};
 use crate::overlay::{self, Cover};
 use crate::path::RelPath;
@@ -99,27 +99,40 @@ impl Visit for Sealing<'_> {
 impl Sealing<'_> {
     /// Adds the entry of a directory, if it is one; `true` when what is in it does not count.
     fn directory(&mut self, path: RelPath, mut new: New) -> Result<bool, SealError> {
-        let old = match self.below(&path)? {
-            Below::Nothing => {
+        let known = self.earlier.known(&path).cloned();
+        let below = self.below(&path)?;
+        let nothing = match &known {
+            Some(known) => known.side.is_none(),
+            None => matches!(below, Below::Nothing) || self.earlier.hides(&path),
+        };
+        let old = match below {
+            Below::Nothing | Below::Is(_) if nothing => {
                 let stop = new.unsupported.is_some();
                 let change = self.change(path, Kind::Added, None, Some(new));
                 self.push(change)?;
                 return Ok(stop);
             }
+            Below::Nothing => None,
             Below::OtherMount => {
                 new.unsupported = Some(Unsupported::OtherFileSystem);
                 let change = self.change(path, Kind::Modified, None, Some(new));
                 self.push(change)?;
                 return Ok(true);
             }
-            Below::Is(meta) => meta,
+            Below::Is(meta) => Some(meta),
         };
-        let kind = if old.kind == FileKind::Directory {
-            if !self.can_look_into(&path) {
+        let was = known.as_ref().and_then(|known| known.side.as_ref());
+        let was = was.map(|side| (side.kind, side.mode)).or(old.map(|meta| (meta.kind, meta.mode)));
+        let kind = if let Some((FileKind::Directory, mode)) = was {
+            let is_there = old.is_some_and(|meta| meta.kind == FileKind::Directory);
+            if is_there && !self.can_look_into(&path) {
                 new.unsupported = Some(Unsupported::Unreadable);
             }
             // Setgid and sticky on a directory are the host's to keep.
-            if old.mode & 0o777 == new.side.mode && new.unsupported.is_none() {
+            if mode & 0o777 == new.side.mode && new.unsupported.is_none() {
+                let host = old.map(|meta| meta.identity);
+                let side = Side { mode, ..new.side };
+                self.same.push(Known { path, side: Some(side), base: None, host });
                 return Ok(false);
             }
             Kind::ModeChanged
@@ -127,10 +140,16 @@ impl Sealing<'_> {
             Kind::TypeChanged
         };
         let stop = new.unsupported.is_some();
-        let (parent, _) = path.split().unwrap_or((RelPath::root(), b""));
-        let Some(parent) = self.lower_dir(&parent)? else { return Ok(stop) };
-        let old = self.old(parent.as_fd(), &path, old, Keep::Copy)?;
-        let change = self.change(path, kind, Some(old), Some(new));
+        let old = match (known, old) {
+            (Some(known), _) => Old::from_known(known),
+            (None, Some(meta)) => {
+                let (parent, _) = path.split().unwrap_or((RelPath::root(), b""));
+                let Some(parent) = self.lower_dir(&parent)? else { return Ok(stop) };
+                Some(self.old(parent.as_fd(), &path, meta, Keep::Copy)?)
+            }
+            (None, None) => None,
+        };
+        let change = self.change(path, kind, old, Some(new));
         self.push(change)?;
         Ok(stop)
     }
@@ -156,8 +175,16 @@ impl Sealing<'_> {
                 .map(|meta| (dir, meta)),
             None => None,
         };
-        let new = match (self.left(upper, &path, &meta, cover)?, under) {
-            (Left::Whiteout, None) => return Ok(()),
+        let left = self.left(upper, &path, &meta, cover)?;
+        if let Some(known) = self.earlier.known(&path).cloned() {
+            return self.leaf_since(path, (meta, left), known, under);
+        }
+        let under = under.filter(|_| !self.earlier.hides(&path));
+        let new = match (left, under) {
+            (Left::Whiteout, None) => {
+                self.same.push(Known { path, side: None, base: None, host: None });
+                return Ok(());
+            }
             (Left::Whiteout, Some((dir, old))) => return doomed::delete(self, dir, path, old),
             (Left::Something(new), _) => new,
         };
@@ -168,36 +195,69 @@ impl Sealing<'_> {
         if old.kind == FileKind::Directory {
             doomed::delete_beneath(self, dir, &path)?;
         }
-        match self.compare(dir, path, (old, meta), new)? {
-            Some(change) => self.push(change),
-            None => Ok(()),
+        let may_be_equal = old.kind == new.side.kind && old.size() == new.side.size;
+        let keep = if may_be_equal { Keep::Hash } else { Keep::Copy };
+        let mut read = self.old(dir, &path, old, keep)?;
+        if may_be_equal && old.kind == FileKind::File && !is_same_content(&read, &new) {
+            read = self.old(dir, &path, old, Keep::Copy)?;
+        }
+        self.compare(path, read, (meta, new))
+    }
+
+    /// The same for a name that the upper layer held before the box was started again: what counts
+    /// is what the box started from then, whatever the host has made of it since.
+    fn leaf_since(
+        &mut self,
+        path: RelPath,
+        (meta, left): (Meta, Left),
+        known: Known,
+        under: Option<(BorrowedFd<'_>, Meta)>,
+    ) -> Result<(), SealError> {
+        match (left, Old::from_known(known.clone())) {
+            (Left::Whiteout, None) => {
+                self.same.push(known);
+                Ok(())
+            }
+            (Left::Whiteout, Some(old)) => match under {
+                Some((dir, meta)) => doomed::delete(self, dir, path, meta),
+                None => {
+                    let change = self.change(path, Kind::Deleted, Some(old), None);
+                    self.push(change)
+                }
+            },
+            (Left::Something(new), None) => {
+                let change = self.change(path, Kind::Added, None, Some(new));
+                self.push(change)
+            }
+            (Left::Something(new), Some(old)) => {
+                let is_dir = |kind| kind == FileKind::Directory;
+                let replaced = under.filter(|(_, meta)| is_dir(meta.kind) && is_dir(old.side.kind));
+                if let Some((dir, _)) = replaced {
+                    doomed::delete_beneath(self, dir, &path)?;
+                }
+                self.compare(path, old, (meta, new))
+            }
         }
     }
 
     fn compare(
         &mut self,
-        dir: BorrowedFd<'_>,
         path: RelPath,
-        (old, upper): (Meta, Meta),
-        new: New,
-    ) -> Result<Option<Change>, SealError> {
-        if old.kind != new.side.kind {
-            let old = self.old(dir, &path, old, Keep::Copy)?;
-            return Ok(Some(self.change(path, Kind::TypeChanged, Some(old), Some(new))));
-        }
-        let may_be_equal = old.size() == new.side.size;
-        let keep = if may_be_equal { Keep::Hash } else { Keep::Copy };
-        let mut read = self.old(dir, &path, old, keep)?;
-        if is_same_content(&read, &new) {
-            if old.mode == upper.mode || new.side.kind == FileKind::Symlink {
-                return Ok(None);
-            }
-            return Ok(Some(self.change(path, Kind::ModeChanged, Some(read), Some(new))));
-        }
-        if may_be_equal && old.kind == FileKind::File {
-            read = self.old(dir, &path, old, Keep::Copy)?;
-        }
-        Ok(Some(self.change(path, Kind::Modified, Some(read), Some(new))))
+        old: Old,
+        (upper, new): (Meta, New),
+    ) -> Result<(), SealError> {
+        let kind = if old.side.kind != new.side.kind {
+            Kind::TypeChanged
+        } else if !is_same_content(&old, &new) {
+            Kind::Modified
+        } else if old.side.mode == upper.mode || new.side.kind == FileKind::Symlink {
+            self.same.push(old.into_same(path));
+            return Ok(());
+        } else {
+            Kind::ModeChanged
+        };
+        let change = self.change(path, kind, Some(old), Some(new));
+        self.push(change)
     }
 
     /// Whether what is below the directory is gone. A directory that is made inside an opaque one
@@ -206,6 +266,7 @@ impl Sealing<'_> {
         self.opaque.retain(|top| path.is_within(top));
         if cover == Cover::Opaque {
             self.opaque.push(path.clone());
+            self.all_opaque.push(path.clone());
         }
         !self.opaque.is_empty()
     }

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use belljar_model::Clock;
 use belljar_workspace::{
     Caps, Changes, Choice, Draft, Layers, Outcome, Pattern, Pick, Places, RelPath, SealError,
-    Takeover, plan_apply, seal, trashed,
+    Takeover, go_on, plan_apply, seal, trashed,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -64,6 +64,13 @@ impl Run {
             }
             std::thread::yield_now();
         }
+    }
+
+    /// Starts the box again on what it left.
+    #[track_caller]
+    pub(crate) fn goes_on(self) -> Self {
+        go_on(&self.layers(), self.start, &Caps::default()).unwrap();
+        self.started_now()
     }
 
     pub(crate) fn lower(&self) -> PathBuf {

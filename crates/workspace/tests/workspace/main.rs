@@ -9,6 +9,8 @@
 )]
 
 #[cfg(test)]
+mod again;
+#[cfg(test)]
 mod apply;
 #[cfg(test)]
 mod conflict;
