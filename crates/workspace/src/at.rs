@@ -43,6 +43,16 @@ pub(crate) fn open_root(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
+/// The directory that holds what the caller names.
+pub(crate) fn open_parent_of(path: &Path) -> io::Result<OwnedFd> {
+    open_root(path.parent().ok_or(io::ErrorKind::InvalidInput)?)
+}
+
+/// The last part of a path that the caller names.
+pub(crate) fn last_name(path: &Path) -> io::Result<&[u8]> {
+    Ok(path.file_name().ok_or(io::ErrorKind::InvalidInput)?.as_bytes())
+}
+
 /// The directory at `path` beneath `root`.
 pub(crate) fn dir(root: impl AsFd, path: &RelPath) -> io::Result<OwnedFd> {
     let name = if path.is_root() { OsStr::new(".") } else { path.as_os_str() };

@@ -73,6 +73,15 @@ pub(crate) fn copy(from: &mut File, to: &mut File, limit: u64) -> io::Result<Sum
     Ok(summary)
 }
 
+/// Copies all of `from` into the empty file `to` without looking at it, where the file system can by
+/// sharing the blocks.
+pub(crate) fn clone_or_copy(from: &mut File, to: &mut File) -> io::Result<()> {
+    if rustix::fs::ioctl_ficlone(&*to, &*from).is_ok() {
+        return Ok(());
+    }
+    copy(from, to, u64::MAX).map(drop)
+}
+
 /// The whole file, or `None` when it is longer than `limit`.
 pub(crate) fn read_up_to(file: &mut File, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();

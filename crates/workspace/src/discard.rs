@@ -32,8 +32,12 @@ pub enum DiscardError {
     Run { path: PathBuf, source: io::Error },
     #[error("move `{name}` of the run aside")]
     Aside { name: &'static str, source: io::Error },
-    #[error("delete `{}` from `{tree}` of the run", belljar_model::display::safe(name))]
-    Delete { tree: &'static str, name: Vec<u8>, source: io::Error },
+    #[error(
+        "delete `{}` from `{}`",
+        belljar_model::display::safe(name),
+        belljar_model::display::safe(tree)
+    )]
+    Delete { tree: Vec<u8>, name: Vec<u8>, source: io::Error },
     #[error("write the run directory to disk")]
     Sync { source: io::Error },
 }
@@ -62,6 +66,15 @@ pub fn empty_trash(run_dir: &Path) -> Result<Discarded, DiscardError> {
     Ok(count)
 }
 
+/// Deletes a directory that a box wrote in, with all there is in it.
+pub fn remove_tree(dir: &Path) -> Result<Discarded, DiscardError> {
+    let fail = |source| DiscardError::Run { path: dir.to_owned(), source };
+    let above = at::open_parent_of(dir).map_err(fail)?;
+    let mut count = Discarded::default();
+    delete(&above, at::last_name(dir).map_err(fail)?, &mut count)?;
+    Ok(count)
+}
+
 fn open_run(run_dir: &Path) -> Result<OwnedFd, DiscardError> {
     at::open_root(run_dir).map_err(|source| DiscardError::Run { path: run_dir.to_owned(), source })
 }
@@ -77,22 +90,26 @@ fn throw_away(
     count: &mut Discarded,
 ) -> Result<(), DiscardError> {
     // What an interrupted discard left comes first: its place is needed.
-    delete(run, aside, count)?;
+    delete(run, aside.as_bytes(), count)?;
     if present(run, name)? {
         unlock(run.as_fd(), name.as_bytes())
             .and_then(|_| at::rename_new(run, name.as_bytes(), run, aside.as_bytes()))
             .map_err(|source| DiscardError::Aside { name, source })?;
         rustix::fs::fsync(run).map_err(|errno| DiscardError::Sync { source: errno.into() })?;
     }
-    delete(run, aside, count)
+    delete(run, aside.as_bytes(), count)
 }
 
-fn delete(run: &OwnedFd, tree: &'static str, count: &mut Discarded) -> Result<(), DiscardError> {
-    if !present(run, tree)? {
+fn delete(run: &OwnedFd, tree: &[u8], count: &mut Discarded) -> Result<(), DiscardError> {
+    let fail = |name: &[u8], source| DiscardError::Delete {
+        tree: tree.to_vec(),
+        name: name.to_vec(),
+        source,
+    };
+    if at::stat(run, tree).map_err(|source| fail(b".", source))?.is_none() {
         return Ok(());
     }
-    let fail = |name: &[u8], source| DiscardError::Delete { tree, name: name.to_vec(), source };
-    let root = unlock(run.as_fd(), tree.as_bytes()).map_err(|source| fail(b".", source))?;
+    let root = unlock(run.as_fd(), tree).map_err(|source| fail(b".", source))?;
     let mut next = 0;
     let mut inside = Discarded::default();
     each(&root, count, |name, kind| match kind {
@@ -105,7 +122,7 @@ fn delete(run: &OwnedFd, tree: &'static str, count: &mut Discarded) -> Result<()
     })
     .map_err(|(name, source)| fail(&name, source))?;
     count.entries += inside.entries;
-    at::rmdir(run, tree.as_bytes()).map_err(|source| fail(b".", source))
+    at::rmdir(run, tree).map_err(|source| fail(b".", source))
 }
 
 /// Empties the directory `name` of `root` by deleting its files and moving its directories up to

@@ -17,6 +17,7 @@ mod base;
 mod change;
 mod choice;
 mod content;
+mod copy;
 mod diff;
 mod discard;
 mod host;
@@ -41,16 +42,17 @@ pub use change::{
 };
 pub use choice::{Choice, Pattern, Pick};
 pub use content::{BadHash, Content, ContentHash};
+pub use copy::{Copied, CopyError, copy_tree};
 pub use diff::{
     Colour, Report, ReportEntry, report, stat, stat_with_lines, three_way, unified, write_unified,
 };
-pub use discard::{DiscardError, Discarded, discard, empty_trash};
+pub use discard::{DiscardError, Discarded, discard, empty_trash, remove_tree};
 pub use host::{ObserveError, Observed};
 pub use layers::{Layers, OpenError, Places};
 pub use links::leads_out;
 pub use lossless::BadEscape;
 pub use meta::{FileKind, Identity, Moment};
 pub use path::{MAX_PATH, PathError, RelPath};
-pub use plan::{ApplyPlan, Conflict, ConflictReason, Draft, LeftOut, plan_apply};
+pub use plan::{ApplyPlan, Conflict, ConflictReason, Draft, LeftOut, plan_apply, unapplied};
 pub use seal::{Caps, LoadError, SealError, go_on, look, seal};
 pub use usage::{Usage, UsageCap, usage};

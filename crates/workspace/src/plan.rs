@@ -7,7 +7,8 @@
 
 use crate::change::{Change, Changes, Kind};
 use crate::choice::{Choice, Pattern};
-use crate::host::{Here, Observed};
+use crate::host::{Here, ObserveError, Observed};
+use crate::layers::Layers;
 use crate::meta::FileKind;
 use crate::path::RelPath;
 
@@ -108,6 +109,17 @@ pub fn plan_apply<'c>(observed: &Observed<'c>, choice: &Choice) -> Draft<'c> {
     let verdicts = decide::all(observed, choice);
     let verdicts = depend::settle(changes, verdicts);
     Draft { changes, verdicts, unmatched: unmatched(changes, choice) }
+}
+
+/// What the host does not hold yet of what the box left.
+pub fn unapplied<'c>(
+    layers: &Layers,
+    changes: &'c Changes,
+) -> Result<Vec<&'c Change>, ObserveError> {
+    let observed = crate::host::observe(layers.lower(), changes)?;
+    let verdicts = verdicts(&observed);
+    let all = changes.entries().iter().zip(verdicts);
+    Ok(all.filter(|(_, verdict)| *verdict != Verdict::Done).map(|(change, _)| change).collect())
 }
 
 /// What would happen to each change if everything were chosen.
