@@ -10,6 +10,10 @@
 //! ```
 //! A name that begins with a dot is a box that is being made, or was not finished.
 
+pub(crate) mod parts;
+pub(crate) mod trash;
+pub(crate) mod work;
+
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -127,8 +131,57 @@ impl NamedBox {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        parts::finish(&self.dir)
+            .context("finish what an interrupted command began")
+            .code(FAILED)?;
         Ok(Turn { _file: file })
     }
+
+    /// The same, for what cannot be done to a box that is up.
+    pub(crate) fn turn_while_down(&self, wanted: &str) -> Result<Turn, Failure> {
+        let turn = self.turn()?;
+        if self.is_up() {
+            let name = self.name();
+            return Err(usage(format!(
+                "box {name} is running: {wanted} needs it stopped, `belljar stop {name}` does that"
+            )));
+        }
+        Ok(turn)
+    }
+}
+
+/// The box that a run is the newest of, if it is one's.
+pub(crate) fn of_run(state: &State, run: &Run) -> Option<NamedBox> {
+    (run.dir.parent() == Some(&place(state))).then(|| NamedBox::load(&run.dir).ok()).flatten()
+}
+
+/// The newest run of each box.
+pub(crate) fn runs(state: &State) -> Vec<Run> {
+    NamedBox::all(state)
+        .map_or_else(|_| Vec::new(), |all| all.iter().filter_map(NamedBox::run).collect())
+}
+
+/// The newest run of the box of this name, if there is such a box.
+pub(crate) fn run_named(state: &State, name: &str) -> Result<Option<Run>, Failure> {
+    let Ok(name) = name.parse::<BoxName>() else { return Ok(None) };
+    if !place(state).join(name.as_str()).exists() {
+        return Ok(None);
+    }
+    let never = || usage(format!("box {name} was never started; `belljar start {name}` starts it"));
+    NamedBox::find(state, &name)?.run().ok_or_else(never).map(Some)
+}
+
+/// Writes a file of a box, whole or not at all.
+pub(crate) fn write_whole(dir: &Path, name: &str, text: &[u8]) -> anyhow::Result<()> {
+    let new = dir.join(format!("{name}.new"));
+    let write = || -> io::Result<()> {
+        let file = File::create(&new)?;
+        io::Write::write_all(&mut &file, text)?;
+        file.sync_all()?;
+        fs::rename(&new, dir.join(name))?;
+        File::open(dir)?.sync_all()
+    };
+    write().with_context(|| format!("write {}", dir.join(name).display()))
 }
 
 /// Makes a box: all of it, or nothing. `fill` puts into its directory what it starts with.

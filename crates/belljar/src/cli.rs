@@ -47,8 +47,10 @@ pub(crate) enum Command {
     Stop(boxes::StopArgs),
     /// Start a box again
     Start(boxes::StartArgs),
-    /// Take a box down
+    /// Take a box down; it stays in the trash for 14 days
     Down(boxes::DownArgs),
+    /// Bring back what `down`, `reset`, `discard` and `gc` put into the trash
+    Restore(boxes::RestoreArgs),
     /// Run one program of a model in a fresh box, in milliseconds
     Code(Box<code::CodeArgs>),
     /// Declare services that programs of models may use
@@ -230,7 +232,7 @@ impl NetworkArgs {
 /// Which run is meant.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// Id (or its beginning) or name of a run [default: the newest of this workspace with changes]
+    /// Name of a box, or id (or its beginning) or name of a run [default: the newest of this workspace with changes]
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
@@ -284,6 +286,9 @@ pub(crate) struct DiscardArgs {
     /// Do not ask
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
+    /// Of a box: really throw away what nobody took over
+    #[arg(long)]
+    pub(crate) discard_work: bool,
 }
 
 #[derive(Debug, Args)]

@@ -12,6 +12,7 @@ pub(crate) mod doctor;
 pub(crate) mod ledger;
 pub(crate) mod mcp;
 pub(crate) mod net;
+pub(crate) mod restore;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod secret;

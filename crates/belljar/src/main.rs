@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Command::Stop(args) => commands::boxes::stop(args),
         Command::Start(args) => commands::boxes::start(args),
         Command::Down(args) => commands::boxes::down(args),
+        Command::Restore(args) => commands::restore::run(args),
         Command::Api(args) => commands::api::run(&cli, args),
         Command::Bridge { server } => commands::bridge::run(&cli, server),
         Command::Code(args) => commands::code::run(&cli, args),

@@ -193,6 +193,13 @@ pub(crate) fn discarded(ledger: &Ledger, run: RunId) -> Result<Receipt, RecordEr
     record_of(ledger, run, WorkspaceDiscarded {})
 }
 
+/// Records something that is about to be done, and that what is on disk then tells whether it was.
+pub(crate) fn fact(state: &State, event: impl Into<Event>) -> Result<(), Failure> {
+    let ledger = open(state).code(FAILED)?;
+    let recorded = ledger.record(Draft::new(event)).map(drop);
+    recorded.context("put on record what is about to be done").code(FAILED)
+}
+
 /// Records an event of a run; of one that is older than the ledger, as the ledger's own.
 fn record_of(ledger: &Ledger, run: RunId, event: impl Into<Event>) -> Result<Receipt, RecordError> {
     let draft = Draft::new(event);

@@ -16,6 +16,7 @@ use anyhow::{Context, anyhow};
 use belljar_model::{Review, RunId, RunRecord, RunState};
 use rustix::fs::FlockOperation;
 
+use crate::boxes;
 use crate::config;
 use crate::failure::{Code, FAILED, Failure, USAGE, usage};
 
@@ -86,9 +87,14 @@ impl State {
         Ok(runs)
     }
 
-    /// The run that was named, or the newest of this workspace whose changes wait.
+    /// What was named, first among the boxes, or the newest run of this workspace whose changes wait.
     pub(crate) fn find(&self, which: Option<&str>) -> Result<Run, Failure> {
-        let runs = self.runs().code(FAILED)?;
+        if let Some(run) = which.map(|name| boxes::run_named(self, name)).transpose()?.flatten() {
+            return Ok(run);
+        }
+        let mut runs = self.runs().code(FAILED)?;
+        runs.extend(boxes::runs(self));
+        runs.sort_by_key(|run| std::cmp::Reverse(run.record.id));
         match which {
             Some(name) => named(runs, name),
             None => newest_here(runs),
@@ -196,6 +202,18 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// Makes the directory that overlayfs works in, if a copy of the rest came without it.
+    pub(crate) fn make_work(&self) -> anyhow::Result<()> {
+        let (upper, work) = (self.dir.join("upper"), self.dir.join("work"));
+        if work.is_dir() {
+            return Ok(());
+        }
+        DirBuilder::new().mode(0o755).create(&work).context("make `work`")?;
+        let owner = fs::metadata(&upper).context("look at `upper`")?;
+        std::os::unix::fs::chown(&work, Some(owner.uid()), Some(owner.gid()))
+            .context("give `work` to the workspace's owner")
     }
 
     /// Removes an overlay that holds nothing. What is not empty stays and is pruned later.

@@ -188,6 +188,33 @@ events! {
     SkillApproved "skill.approved" { name: String, version: Digest, wants: Vec<String> }
     /// A skill was deleted; with `forgotten`, what was approved for it too.
     SkillRemoved "skill.removed" { name: String, forgotten: bool }
+    /// A box was taken down; all of it is in the trash.
+    BoxRemoved "box.removed" {
+        name: String,
+        /// Where it is in the trash.
+        trash: String,
+        /// What it held that was not taken over, in words.
+        unapplied: Option<String>,
+        /// What the operator typed, or `gc`.
+        by: String,
+    }
+    /// The changes of a box were thrown away; they are in the trash.
+    BoxDiscarded "box.discarded" { name: String, trash: String, unapplied: Option<String> }
+    /// Something came back from the trash: a `box`, or the `changes` or what a `reset` took from one.
+    BoxRestored "box.restored" { name: String, trash: String, what: String }
+    /// What a box holds was copied aside.
+    BoxSnapshot "box.snapshot" { name: String, tag: String }
+    /// A box was set back, to what it was when it was made or to a snapshot.
+    BoxReset "box.reset" {
+        name: String,
+        tag: Option<String>,
+        trash: String,
+        unapplied: Option<String>,
+    }
+    /// A box was made as a copy of another one, or of a snapshot of it.
+    BoxForked "box.forked" { name: String, from: String, tag: Option<String> }
+    /// The trash was emptied of these, for good.
+    TrashEmptied "trash.emptied" { trash: Vec<String> }
     /// A service was written into the operator's file.
     ApiAdded "api.added" { name: String, allow: Vec<String>, secrets: Vec<String> }
     /// Something happened that an attacker would do.

@@ -89,3 +89,16 @@ pub(crate) struct DownArgs {
     #[arg(long)]
     pub(crate) discard_work: bool,
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// The name of a box, or the id (or its beginning) of something in the trash [default: list it]
+    #[arg(value_name = "NAME|ID")]
+    pub(crate) which: Option<String>,
+    /// Give the box this name
+    #[arg(long = "as", value_name = "NEW", requires = "which")]
+    pub(crate) new: Option<BoxName>,
+    /// One JSON object per line
+    #[arg(long, conflicts_with = "which")]
+    pub(crate) json: bool,
+}

@@ -6,12 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Context, anyhow};
 use belljar_ledger::{Ledger, WorkspaceApplied};
-use belljar_model::{Review, RunState, display};
+use belljar_model::{Review, RunState, WorkspaceAt, display};
 use belljar_workspace::{
     ApplyPlan, Caps, Changes, Choice, Draft, Layers, Outcome as Applied, Pattern, Pick, Places,
     Taken, Takeover, plan_apply,
 };
 
+use crate::boxes::{self, NamedBox};
 use crate::cli::ApplyArgs;
 use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
 use crate::print;
@@ -21,6 +22,11 @@ use crate::state::{Run, State};
 pub(crate) fn run(args: &ApplyArgs) -> Outcome {
     let state = State::open()?;
     let mut run = state.find(args.which.run.as_deref())?;
+    let of = boxes::of_run(&state, &run);
+    let _turn = of.as_ref().map(|of| of.turn_while_down("apply")).transpose()?;
+    if let Some(run_now) = of.as_ref().and_then(NamedBox::run) {
+        run = run_now;
+    }
     let (layers, changes) = open(&state, &run)?;
     let choice = choice(args).code(USAGE)?;
     // Before anything is touched: to begin may finish what an earlier apply left.
@@ -57,6 +63,10 @@ pub(crate) fn run(args: &ApplyArgs) -> Outcome {
         report(&applied).code(FAILED)?;
     }
     record::settle(&ledger, &state, run.id(), "the operator applied its changes").code(FAILED)?;
+    if of.is_some() && run.record.review == Review::Applied {
+        // All of it is on the host: from here on the box works on that.
+        belljar_workspace::discard(&run.dir).context("begin anew").code(FAILED)?;
+    }
     Ok(if failed(&applied) { FAILED } else { 0 })
 }
 
@@ -124,7 +134,27 @@ pub(crate) fn open(state: &State, run: &Run) -> Result<(Layers, Changes), Failur
     layers_of(state, run)
 }
 
+/// What a run changed; of one that is at work what it changed so far.
+pub(crate) fn look(state: &State, run: &Run, is_up: bool) -> Result<(Layers, Changes), Failure> {
+    if !is_up {
+        return layers_of(state, run);
+    }
+    let (layers, at) = open_layers(state, run)?;
+    let changes = belljar_workspace::look(&layers, at.clock, &Caps::default())
+        .context("read what the box has changed so far")
+        .code(FAILED)?;
+    Ok((layers, changes))
+}
+
 fn layers_of(state: &State, run: &Run) -> Result<(Layers, Changes), Failure> {
+    let (layers, at) = open_layers(state, run)?;
+    let changes = belljar_workspace::seal(&layers, at.clock, &Caps::default())
+        .context("read what the box changed")
+        .code(FAILED)?;
+    Ok((layers, changes))
+}
+
+fn open_layers<'r>(state: &State, run: &'r Run) -> Result<(Layers, &'r WorkspaceAt), Failure> {
     let none = || anyhow!("run {} had no workspace", run.id());
     let at = run.record.workspace.as_ref().ok_or_else(none).code(USAGE)?;
     let places = Places { workspace: &at.path, state: state.home(), run: &run.dir };
@@ -136,10 +166,7 @@ fn layers_of(state: &State, run: &Run) -> Result<(Layers, Changes), Failure> {
             "{path} is another directory than the one that the box worked on"
         )));
     }
-    let changes = belljar_workspace::seal(&layers, at.clock, &Caps::default())
-        .context("read what the box changed")
-        .code(FAILED)?;
-    Ok((layers, changes))
+    Ok((layers, at))
 }
 
 /// Paths from the command line as the workspace crate wants them.

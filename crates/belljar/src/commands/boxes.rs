@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use belljar_model::boxes::{BoxName, BoxState, Ground};
 use belljar_model::{RunRecord, display};
 use serde::Serialize;
 
-use crate::boxes::NamedBox;
+use crate::boxes::{NamedBox, trash, work};
 use crate::cli::boxes::{DownArgs, ListArgs, StartArgs, StatusArgs, StopArgs};
 use crate::commands::up::start_all;
-use crate::failure::{Code as _, FAILED, Failure, Outcome, usage};
+use crate::failure::{Code as _, FAILED, Failure, Outcome};
 use crate::keeper::{
     self,
     protocol::{Live, Reply, Request},
@@ -92,19 +92,18 @@ pub(crate) fn down(args: &DownArgs) -> Outcome {
     for name in &args.names {
         let one = NamedBox::find(&state, name)?;
         let _turn = one.turn()?;
+        let mut unapplied = work::guard(&state, &one, "down", args.discard_work)?;
         if one.is_up() {
             halt(&one, false)?;
+            // It may have done more until it ended.
+            unapplied = work::guard(&state, &one, "down", args.discard_work)?;
         }
-        let waits = one.run().is_some_and(|run| run.record.review.waits());
-        if waits && !args.discard_work {
-            return Err(usage(format!(
-                "box {name} holds changes back that were not taken over: look with `belljar diff {name}`, take them with `belljar apply {name}`, or say --discard-work"
-            )));
-        }
-        belljar_workspace::discard(&one.dir).context("remove the changes").code(FAILED)?;
-        std::fs::remove_dir_all(&one.dir).context("remove the box").code(FAILED)?;
-        print::note(&format!("box {name} is down"));
+        trash::put(&state, &one, "down", unapplied)?;
+        print::note(&format!(
+            "box {name} is down; `belljar restore {name}` brings it back for 14 days"
+        ));
     }
+    trash::tidy(&state);
     Ok(0)
 }
 

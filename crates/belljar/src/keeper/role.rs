@@ -12,6 +12,7 @@ use belljar_box::{Kept as KeptHome, Request, Running, Stream, Supervision, Works
 use belljar_model::boxes::{BoxName, Ground};
 use belljar_model::{LayerState, Mode, Review, RunRecord, RunState, WorkspaceAt};
 use belljar_sys::signal::SignalFd;
+use belljar_workspace::{Caps, Layers, Places};
 use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
 
 use super::history::History;
@@ -105,7 +106,7 @@ impl Kept {
             print::note(&format!("layer `{layer}` is off, as asked: {}", layer.doc()));
         }
         let (id, random) = new_id()?;
-        let (mut workspace, at) = workspace(of)?;
+        let (mut workspace, at) = workspace(of, state)?;
         let record = RunRecord {
             id,
             name: Some(of.name().clone()),
@@ -284,8 +285,11 @@ fn give_up(run: &Run) {
     }
 }
 
-/// Opens what the box works on. What it changed before is measured from when that began.
-fn workspace(of: &NamedBox) -> Result<(Option<Workspace>, Option<WorkspaceAt>), Failure> {
+/// Opens what the box works on. What it covered before stays measured from when it did.
+fn workspace(
+    of: &NamedBox,
+    state: &State,
+) -> Result<(Option<Workspace>, Option<WorkspaceAt>), Failure> {
     let path = match &of.record.ground {
         Ground::Nothing => return Ok((None, None)),
         Ground::Directory { path } => path,
@@ -298,17 +302,33 @@ fn workspace(of: &NamedBox) -> Result<(Option<Workspace>, Option<WorkspaceAt>), 
     let workspace = Workspace { place, path: real, layers: None, scratch: false };
     let fresh = at(&workspace).code(NO_BOX)?;
     let before = of.run().and_then(|run| run.record.workspace);
-    let before = before.filter(|_| !is_empty(&of.dir.join("upper")));
-    match before {
-        Some(before) if (before.dev, before.ino) != (fresh.dev, fresh.ino) => {
-            let error = anyhow!(
-                "{} is another directory than the one that the box worked on",
-                path.display()
-            );
-            Err(Failure { code: NO_BOX, error })
-        }
-        before => Ok((Some(workspace), Some(before.unwrap_or(fresh)))),
+    go_on(of, state, before.as_ref(), &fresh)?;
+    Ok((Some(workspace), Some(fresh)))
+}
+
+/// Puts aside what is known of the changes so far, so that all are read again when the run is over.
+fn go_on(
+    of: &NamedBox,
+    state: &State,
+    before: Option<&WorkspaceAt>,
+    fresh: &WorkspaceAt,
+) -> Result<(), Failure> {
+    let Some(before) = before.filter(|_| !is_empty(&of.dir.join("upper"))) else {
+        return belljar_workspace::discard(&of.dir).map(drop).context("begin anew").code(NO_BOX);
+    };
+    // Only the inode: the number of its device may be another one after a restart of the machine.
+    if before.ino != fresh.ino {
+        let error = anyhow!(
+            "{} is another directory than the one that the box worked on",
+            fresh.path.display()
+        );
+        return Err(Failure { code: NO_BOX, error });
     }
+    let places = Places { workspace: &fresh.path, state: state.home(), run: &of.dir };
+    let layers = Layers::open(&places).code(NO_BOX)?;
+    belljar_workspace::go_on(&layers, before.clock, &Caps::default())
+        .context("read what the box changed so far")
+        .code(NO_BOX)
 }
 
 /// The directory that stays when the box is stopped.
@@ -320,9 +340,11 @@ fn home(of: &NamedBox) -> Result<KeptHome, Failure> {
 
 /// The directories of the overlay: those of the run before, or new ones.
 fn layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
-    if run.dir.join("upper").is_dir() && run.dir.join("work").is_dir() {
-        workspace.layers = Some(run.dir.clone());
-        return Ok(());
+    if is_empty(&run.dir.join("upper")) {
+        run.remove_layers();
+        return run::prepare_layers(run, workspace);
     }
-    run::prepare_layers(run, workspace)
+    run.make_work()?;
+    workspace.layers = Some(run.dir.clone());
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Named boxes: they live without who started them, and tell the truth whatever is killed.
 
 mod killed;
+mod work;
 
 use std::fs;
 

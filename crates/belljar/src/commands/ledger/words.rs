@@ -103,6 +103,20 @@ fn known(event: &Event) -> String {
             true => format!("{} with its approvals", short(&skill.name)),
             false => short(&skill.name),
         },
+        Event::BoxRemoved(it) => lost(&it.name, "removed", it.unapplied.as_deref()),
+        Event::BoxDiscarded(it) => lost(&it.name, "discarded", it.unapplied.as_deref()),
+        Event::BoxRestored(it) => format!("{} ({})", short(&it.name), short(&it.what)),
+        Event::BoxSnapshot(it) => format!("{}@{}", short(&it.name), short(&it.tag)),
+        Event::BoxReset(it) => {
+            let to =
+                it.tag.as_deref().map_or_else(String::new, |tag| format!(" to {}", short(tag)));
+            lost(&it.name, &format!("reset{to}"), it.unapplied.as_deref())
+        }
+        Event::BoxForked(it) => {
+            let tag = it.tag.as_deref().map_or_else(String::new, |tag| format!("@{}", short(tag)));
+            format!("{} from {}{tag}", short(&it.name), short(&it.from))
+        }
+        Event::TrashEmptied(it) => list(&it.trash),
         Event::ApiAdded(api) => format!("{} for {}", short(&api.name), list(&api.allow)),
         Event::AlarmRaised(alarm) => format!("{}: {}", short(&alarm.alarm), short(&alarm.detail)),
         Event::BudgetSpent(budget) => {
@@ -134,6 +148,11 @@ fn known(event: &Event) -> String {
             format!("{}, {}, {}", short(&span.name), when::span(micros), short(&span.status))
         }
     }
+}
+
+fn lost(name: &str, what: &str, unapplied: Option<&str>) -> String {
+    let held = unapplied.map_or_else(String::new, |held| format!(", with {}", short(held)));
+    format!("{} {what}{held}", short(name))
 }
 
 fn wants(wants: &[String]) -> String {

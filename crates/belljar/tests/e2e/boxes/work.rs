@@ -1,0 +1,214 @@
+//! Work is never lost: whoever would lose it refuses and says what, and what goes comes back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use belljar_testkit::Lab;
+use serde_json::Value;
+
+use super::{state, status, up};
+use crate::lab;
+
+/// Everything beneath a directory: what it is, to whom it belongs, what it holds.
+pub(super) fn contents(root: &Path) -> BTreeMap<String, String> {
+    let mut seen = BTreeMap::new();
+    let mut todo = vec![root.to_owned()];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let meta = fs::symlink_metadata(&path).unwrap();
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            let mut what = format!("{:o} {}:{}", meta.mode(), meta.uid(), meta.gid());
+            if meta.is_dir() {
+                // Overlayfs gives its own directory mode 0.
+                if fs::read_dir(&path).is_ok() && !name.starts_with("work/") {
+                    todo.push(path);
+                }
+            } else if meta.is_file() {
+                let text = fs::read(&path).unwrap();
+                what = format!("{what} {}", text.escape_ascii());
+            } else if meta.is_symlink() {
+                what = format!("{what} {}", fs::read_link(&path).unwrap().display());
+            }
+            seen.insert(name, what);
+        }
+    }
+    seen
+}
+
+/// What a box holds that counts: not the files that only a running keeper needs.
+pub(super) fn held(dir: &Path) -> BTreeMap<String, String> {
+    let mut all = contents(dir);
+    all.retain(|name, _| {
+        let first = name.split('/').next().unwrap_or_default();
+        ["home", "upper", "base", "snapshots"].contains(&first)
+    });
+    all
+}
+
+/// A stopped box that changed, added, deleted, and keeps things in its home.
+pub(super) fn stopped(lab: &Lab, name: &str) {
+    for path in ["changed", "removed", "dir/gone"] {
+        lab.write(path, "the user's own");
+    }
+    let script = "echo box >> changed; echo new > added; rm removed; rm -r dir; mkdir dir; \
+                  echo x > dir/other; ln -s /etc/passwd link; mkdir -p ~/deep/er; \
+                  echo kept > ~/deep/er/note; chmod 500 ~/deep";
+    up(lab, name, script);
+    lab.belljar(["stop", "--now", name]).succeed();
+}
+
+pub(super) fn dir(lab: &Lab, name: &str) -> std::path::PathBuf {
+    lab.state().join("boxes").join(name)
+}
+
+/// What is in the trash.
+#[track_caller]
+pub(super) fn trash(lab: &Lab) -> Vec<Value> {
+    let out = lab.belljar(["restore", "--json"]).succeed();
+    out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn down_refuses_to_lose_work_and_what_goes_comes_back_as_it_was() {
+    let lab = lab();
+    stopped(&lab, "task");
+    let before = held(&dir(&lab, "task"));
+    let diff = lab.belljar(["diff", "task"]).succeed();
+    let refused = lab.belljar(["down", "task"]).run();
+    refused.complains(2, "--discard-work");
+    for path in ["added", "changed", "belljar apply task", "belljar diff task"] {
+        assert!(refused.err().contains(path), "{}", refused.err());
+    }
+    assert_eq!(held(&dir(&lab, "task")), before, "a refusal changes nothing");
+
+    lab.belljar(["down", "--discard-work", "task"]).succeed();
+    assert_eq!(lab.boxes(), Vec::<String>::new());
+    lab.belljar(["diff", "task"]).run().complains(2, "task");
+    let kept = trash(&lab);
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert_eq!((&kept[0]["name"], &kept[0]["what"]), (&"task".into(), &"box".into()));
+    assert!(kept[0]["unapplied"].as_str().unwrap().contains("added"), "{kept:?}");
+
+    // While the name is taken by another box, the old one can come back beside it.
+    up(&lab, "task", "true");
+    lab.belljar(["restore", "task"]).run().complains(2, "--as");
+    lab.belljar(["restore", "task", "--as", "old"]).succeed();
+    assert_eq!(held(&dir(&lab, "old")), before, "byte by byte");
+    assert_eq!(lab.belljar(["diff", "old"]).succeed(), diff);
+    assert_eq!(status(&lab, "old")["name"], "old");
+    assert_eq!(trash(&lab), Vec::<Value>::new());
+    lab.belljar(["start", "old"]).succeed();
+    lab.belljar(["stop", "--now", "old"]).succeed();
+    lab.belljar(["apply", "old", "--yes", "--include-executable", "**"]).succeed();
+    assert_eq!(fs::read_to_string(lab.workspace().join("added")).unwrap(), "new\n");
+    let log = lab.belljar(["ledger", "log"]).succeed();
+    for kind in ["box.removed", "box.restored"] {
+        assert!(log.contains(kind), "{log}");
+    }
+}
+
+#[test]
+fn a_box_that_is_at_work_is_not_even_stopped_when_its_work_would_be_lost() {
+    let lab = lab();
+    up(&lab, "task", "echo new > added");
+    lab.belljar(["down", "task"]).run().complains(2, "added");
+    assert_eq!(state(&lab, "task"), "running");
+    let live = lab.belljar(["diff", "task"]).succeed();
+    assert!(live.contains("+new"), "what it does is seen while it does it: {live}");
+    lab.belljar(["apply", "task", "--yes"]).run().complains(2, "belljar stop task");
+    lab.belljar(["discard", "task", "--discard-work"]).run().complains(2, "belljar stop task");
+    lab.belljar(["down", "task", "--discard-work"]).succeed();
+    lab.belljar(["restore", "task"]).succeed();
+    assert_eq!(state(&lab, "task"), "stopped");
+    let diff = lab.belljar(["diff", "task"]).succeed();
+    assert!(diff.contains("+new"), "{diff}");
+}
+
+#[test]
+fn a_discard_is_refused_until_it_is_meant_and_can_be_taken_back() {
+    let lab = lab();
+    stopped(&lab, "task");
+    let before = held(&dir(&lab, "task"));
+    let diff = lab.belljar(["diff", "task"]).succeed();
+    lab.belljar(["discard", "task", "--yes"]).run().complains(2, "--discard-work");
+    assert_eq!(held(&dir(&lab, "task")), before);
+    lab.belljar(["discard", "task", "--discard-work"]).succeed();
+    let after = held(&dir(&lab, "task"));
+    assert!(after.keys().all(|name| name.starts_with("home")), "{after:?}");
+    assert_eq!(after["home/deep/er/note"], before["home/deep/er/note"], "the home stays");
+    assert_eq!(status(&lab, "task")["run"]["review"], "discarded");
+    lab.belljar(["down", "task"]).succeed();
+    lab.belljar(["restore", "task"]).succeed();
+    let id = trash(&lab)[0]["id"].as_str().unwrap().to_owned();
+    lab.belljar(["restore", &id]).succeed();
+    assert_eq!(held(&dir(&lab, "task")), before, "byte by byte");
+    assert_eq!(lab.belljar(["diff", "task"]).succeed(), diff);
+}
+
+#[test]
+fn after_all_is_taken_over_the_box_goes_on_from_the_host() {
+    let lab = lab();
+    lab.write("list", "one\n");
+    up(&lab, "task", "echo more >> list");
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    lab.belljar(["apply", "task", "--yes"]).succeed();
+    assert_eq!(fs::read_to_string(lab.workspace().join("list")).unwrap(), "one\nmore\n");
+    assert!(!dir(&lab, "task").join("upper").exists(), "it starts anew");
+    lab.write("list", "the host's\n");
+    lab.belljar(["start", "task"]).succeed();
+    lab.belljar(["stop", "task"]).succeed();
+    lab.belljar(["apply", "task", "--yes"]).succeed();
+    let list = fs::read_to_string(lab.workspace().join("list")).unwrap();
+    assert_eq!(list, "the host's\nmore\n", "no conflict: it started from what was there");
+    lab.belljar(["down", "task"]).succeed();
+}
+
+#[test]
+fn what_the_host_did_between_two_runs_is_never_replaced_unseen() {
+    let lab = lab();
+    lab.write("both", "one\n");
+    lab.write("later", "one\n");
+    up(&lab, "task", "echo more >> both; test ! -e go || echo more >> later");
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    lab.write("both", "the host's\n");
+    lab.write("later", "the host's\n");
+    lab.write("go", "");
+    lab.belljar(["start", "task"]).succeed();
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    let refused = lab.belljar(["apply", "task", "--yes"]).run();
+    refused.complains(1, "both");
+    assert!(!refused.err().contains("later"), "that one the box saw: {}", refused.err());
+    assert_eq!(fs::read_to_string(lab.workspace().join("both")).unwrap(), "the host's\n");
+    lab.belljar(["apply", "task", "--yes", "--ours", "both"]).succeed();
+    assert_eq!(fs::read_to_string(lab.workspace().join("later")).unwrap(), "the host's\nmore\n");
+}
+
+#[test]
+fn a_box_whose_directory_is_gone_is_not_taken_for_an_empty_one() {
+    let lab = lab();
+    up(&lab, "task", "echo new > added");
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    fs::rename(lab.workspace(), lab.dir().join("elsewhere")).unwrap();
+    fs::create_dir(lab.workspace()).unwrap();
+    lab.belljar(["down", "task"]).run().complains(2, "cannot be read");
+    lab.belljar(["start", "task"]).run().complains(125, "another directory");
+    fs::remove_dir(lab.workspace()).unwrap();
+    fs::rename(lab.dir().join("elsewhere"), lab.workspace()).unwrap();
+    lab.belljar(["apply", "task", "--yes"]).succeed();
+    assert!(lab.workspace().join("added").exists());
+}
+
+#[test]
+fn a_home_that_a_box_locked_is_moved_and_comes_back() {
+    let lab = lab();
+    up(&lab, "task", "echo kept > ~/note; chmod 500 ~; chmod 500 /workspace");
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    lab.belljar(["down", "task", "--discard-work"]).succeed();
+    lab.belljar(["restore", "task"]).succeed();
+    let home = dir(&lab, "task").join("home");
+    assert_eq!(fs::metadata(&home).unwrap().permissions().mode() & 0o777, 0o500);
+    assert_eq!(fs::read_to_string(home.join("note")).unwrap(), "kept\n");
+}
