@@ -3,6 +3,7 @@
 //! A keeper is the supervisor of its box. It has no terminal and no secret; what it is asked comes over a
 //! socket that only its own user can speak to.
 
+mod health;
 mod history;
 mod hub;
 pub(crate) mod protocol;

@@ -45,6 +45,8 @@ pub struct Template {
     pub secrets: BTreeSet<SecretName>,
     /// What the whole run may use.
     pub budget: Budget,
+    /// A line for the shell inside a named box, asked now and then whether the box is well.
+    pub health: Option<String>,
 }
 
 impl Default for Template {
@@ -67,6 +69,7 @@ impl Default for Template {
             ask_timeout: AskTimeout::default(),
             secrets: BTreeSet::new(),
             budget: Budget::default(),
+            health: None,
         }
     }
 }
@@ -96,6 +99,7 @@ pub struct Overrides {
     pub ask_timeout: Option<AskTimeout>,
     pub secrets: Vec<SecretName>,
     pub budget: Budget,
+    pub health: Option<String>,
 }
 
 /// What makes a description impossible.
@@ -164,6 +168,7 @@ impl Template {
             ask_timeout,
             secrets,
             budget,
+            health,
         } = said;
         // Whoever opens a way wants a network.
         let opened = !allow.is_empty() || !ask.is_empty() || !secrets.is_empty();
@@ -196,6 +201,7 @@ impl Template {
             ask_timeout: ask_timeout.unwrap_or(self.ask_timeout),
             secrets: self.secrets.into_iter().chain(secrets).collect(),
             budget: budget.or(self.budget),
+            health: health.or(self.health),
         };
         template.check()?;
         Ok(template)
@@ -297,7 +303,9 @@ mod tests {
             ask_timeout,
             secrets,
             budget,
+            health,
         } = Template::default();
+        assert_eq!(health, None);
         assert!(allow.is_empty() && deny.is_empty() && secrets.is_empty() && budget.is_empty());
         assert_eq!((ask, ask_timeout), (Vec::new(), AskTimeout::default()));
         assert_eq!((name.as_str(), mode, net, user), ("default", Mode::Overlay, Net::None, 1000));

@@ -34,6 +34,9 @@ pub(crate) struct UpOptions {
     pub(crate) no_workspace: bool,
     #[command(flatten)]
     pub(crate) furnish: BoxArgs,
+    /// A line for the shell inside, run every half minute: `status` tells whether it succeeds
+    #[arg(long, value_name = "CMD")]
+    pub(crate) health: Option<String>,
     /// Give the program pipes instead of a terminal: nobody can attach then
     #[arg(long)]
     pub(crate) no_tty: bool,

@@ -166,6 +166,9 @@ impl Seen {
                 text.push_str(&format!("ended      {}\n", result.reason.sentence()));
             }
         }
+        if let Some(health) = self.live.as_ref().and_then(|live| live.health) {
+            text.push_str(&format!("health     {}\n", health.name()));
+        }
         text.push_str(&format!("review     {}\n", self.review()));
         text.push_str(&format!("kept in    {}\n", one.dir.display()));
         text

@@ -10,7 +10,7 @@ use belljar_model::RunId;
 use rustix::process::Signal;
 
 use super::history::History;
-use super::protocol::Live;
+use super::protocol::{Health, Live};
 use crate::commands::run::now;
 
 /// The ways into a box beside its program's input.
@@ -33,13 +33,14 @@ pub(super) struct Hub {
     _into: Into,
     since: u64,
     last_output: AtomicU64,
+    health: Mutex<Option<Health>>,
 }
 
 impl Hub {
     pub(super) fn new(run: RunId, history: History, halt: OwnedFd, feed: File, into: Into) -> Self {
         let (history, feed) = (Mutex::new(history), Mutex::new(feed));
-        let last_output = AtomicU64::new(0);
-        Self { run, history, halt, _feed: feed, _into: into, since: millis(), last_output }
+        let (last_output, health) = (AtomicU64::new(0), Mutex::default());
+        Self { run, history, halt, _feed: feed, _into: into, since: millis(), last_output, health }
     }
 
     /// The box wrote something.
@@ -60,6 +61,15 @@ impl Hub {
         }
     }
 
+    /// The way in for one more program.
+    pub(super) fn door(&self) -> Option<&Door> {
+        self._into.door.as_ref()
+    }
+
+    pub(super) fn set_health(&self, health: Health) {
+        *self.health.lock().unwrap_or_else(PoisonError::into_inner) = Some(health);
+    }
+
     pub(super) fn live(&self) -> Live {
         let last = self.last_output.load(Ordering::Relaxed);
         Live {
@@ -67,6 +77,7 @@ impl Hub {
             pid: std::process::id(),
             since: self.since,
             last_output: (last > 0).then_some(last),
+            health: *self.health.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
 }

@@ -37,6 +37,28 @@ pub(crate) struct Live {
     /// Milliseconds since the epoch: when it was started, and when it last wrote something.
     pub(crate) since: u64,
     pub(crate) last_output: Option<u64>,
+    /// What the last check of its health gave, if there is one.
+    pub(crate) health: Option<Health>,
+}
+
+/// How a box is by its own account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Health {
+    /// It was not asked yet.
+    Starting,
+    Healthy,
+    Unhealthy,
+}
+
+impl Health {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Healthy => "healthy",
+            Self::Unhealthy => "unhealthy",
+        }
+    }
 }
 
 /// From a keeper that starts to whoever started it.

@@ -15,6 +15,7 @@ use belljar_sys::signal::SignalFd;
 use belljar_workspace::{Caps, Layers, Places};
 use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
 
+use super::health;
 use super::history::History;
 use super::hub::{Hub, Into};
 use super::protocol::{self, Word};
@@ -159,6 +160,10 @@ impl Kept {
         let hub = Arc::new(Hub::new(id, history, halt, feed.into(), into));
         let served = Arc::clone(&hub);
         std::thread::spawn(move || serve::serve(&listener, &served));
+        if let Some(line) = request.template.health.clone() {
+            let asked = Arc::clone(&hub);
+            std::thread::spawn(move || health::ask(&line, &asked));
+        }
         let setup = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         Ok(Self { run, request, outside, running, journal, tape, hub, input, stop, setup })
     }

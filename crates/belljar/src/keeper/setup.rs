@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use belljar_box::DiskUse;
 use belljar_model::boxes::{BoxRecord, Ground};
-use belljar_model::{ByteSize, Limits, Template};
+use belljar_model::{ByteSize, Limits, Overrides, Template};
 use belljar_workspace::UsageCap;
 use clap::Parser as _;
 use rustix::fs::{Mode as FileMode, OFlags};
@@ -41,7 +41,7 @@ impl Setup {
         };
         let (config, sources) = config::load_from(config.as_deref(), workspace)?;
         let known = config::template(&config, &options.template)?;
-        let said = options.furnish.overrides();
+        let said = Overrides { health: options.health, ..options.furnish.overrides() };
         let unbounded = [said.timeout.is_none(), said.output.is_none()];
         let mut template = known.with(said).code(USAGE)?;
         template = template.anchored(typed_in, config::home().as_deref());

@@ -143,3 +143,19 @@ fn a_program_that_cannot_be_started_leaves_a_box_that_says_so() {
     eventually("it is over", || state(&lab, "odd") == "stopped");
     assert_eq!(status(&lab, "odd")["run"]["result"]["reason"], "not_found");
 }
+
+#[test]
+fn a_box_is_asked_whether_it_is_well() {
+    let lab = lab();
+    let script = "echo ready; exec sleep 1000";
+    let args = ["up", "web", "--health", "test -e /tmp/well", "--", "sh", "-c", script];
+    lab.belljar(args).succeed();
+    let health = || status(&lab, "web")["live"]["health"].clone();
+    eventually("it is not well yet", || health() == "unhealthy");
+    assert!(lab.belljar(["status", "web"]).succeed().contains("unhealthy"));
+    lab.belljar(["stop", "--now", "web"]).succeed();
+    let args = ["up", "fit", "--health", "test -e /tmp/well", "--", "sh", "-c"];
+    lab.belljar(args).arg(format!("touch /tmp/well; {script}")).succeed();
+    let health = || status(&lab, "fit")["live"]["health"].clone();
+    eventually("it is well", || health() == "healthy");
+}

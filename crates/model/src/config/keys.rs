@@ -45,7 +45,7 @@ pub(super) enum Wrong {
 pub(super) type Take<T> = fn(&mut T, &Value<'_>) -> Result<(), Wrong>;
 
 /// Every key, once: what is not here is unknown.
-pub(super) const KEYS: [(&str, Take<Overrides>); 22] = [
+pub(super) const KEYS: [(&str, Take<Overrides>); 23] = [
     ("mode", |said, value| set(&mut said.mode, scalar(value))),
     ("net", |said, value| set(&mut said.net, scalar(value))),
     ("record", |said, value| set(&mut said.record, scalar(value))),
@@ -68,6 +68,7 @@ pub(super) const KEYS: [(&str, Take<Overrides>); 22] = [
     ("ask-timeout", |said, value| set(&mut said.ask_timeout, scalar(value))),
     ("secrets", |said, value| fill(&mut said.secrets, list(value))),
     ("budget", |said, value| table(&mut said.budget, &BUDGET, value)),
+    ("health", |said, value| set(&mut said.health, scalar(value))),
 ];
 
 /// The keys of a budget.

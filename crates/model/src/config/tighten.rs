@@ -85,6 +85,7 @@ fn template(base: Template, said: &Overrides, places: &Places) -> Result<Templat
         ask_timeout,
         secrets,
         budget,
+        health,
     } = said;
     let old = base.limits;
     Ok(Template {
@@ -143,6 +144,8 @@ fn template(base: Template, said: &Overrides, places: &Places) -> Result<Templat
             base.secrets
         },
         budget: lower_budget(budget, &base.budget)?,
+        // It runs inside, where the project can run what it likes anyway.
+        health: health.clone().or(base.health),
     })
 }
 

@@ -28,6 +28,7 @@ impl Template {
             ask_timeout,
             secrets,
             budget,
+            health,
         } = self;
         // Quoted, since a name may have a dot in it.
         let mut section = format!("[template.{}]\n", Value::String(name.clone()));
@@ -59,6 +60,9 @@ impl Template {
         put("ask", Value::Array(ask.iter().map(asked).collect()));
         put("ask-timeout", text(ask_timeout));
         put("secrets", list(secrets));
+        if let Some(health) = health {
+            put("health", text(health));
+        }
         if !budget.is_empty() {
             put("budget", budget_table(budget));
         }
