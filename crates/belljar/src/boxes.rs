@@ -189,19 +189,22 @@ pub(crate) fn create(
     state: &State,
     record: BoxRecord,
     owner: Option<(u32, u32)>,
-    fill: impl FnOnce(&Path) -> Result<(), Failure>,
+    fill: impl FnOnce(&Path, &mut BoxRecord) -> Result<(), Failure>,
 ) -> Result<NamedBox, Failure> {
+    let mut record = record;
     let place = place(state);
     let dir = place.join(record.name.as_str());
-    let taken = || usage(format!("there is a box {} already", record.name));
+    let name = record.name.clone();
+    let taken = || usage(format!("there is a box {name} already"));
     if dir.symlink_metadata().is_ok() {
         return Err(taken());
     }
     let (id, _) = new_id()?;
     let new = place.join(format!(".new-{id}"));
-    let made = make(&new, &record, owner).with_context(|| format!("make {}", new.display()));
-    let made = made.code(NO_BOX).and_then(|()| fill(&new));
+    let made = make(&new, owner).with_context(|| format!("make {}", new.display()));
+    let made = made.code(NO_BOX).and_then(|()| fill(&new, &mut record));
     let made = made.and_then(|()| {
+        write(&new, &record).context("write box.json").code(NO_BOX)?;
         match rustix::fs::renameat_with(CWD, &new, CWD, &dir, RenameFlags::NOREPLACE) {
             Err(rustix::io::Errno::EXIST) => Err(taken()),
             renamed => renamed.context("give the box its name").code(NO_BOX),
@@ -214,11 +217,14 @@ pub(crate) fn create(
     Ok(NamedBox { dir, record })
 }
 
-fn make(dir: &Path, record: &BoxRecord, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
+fn make(dir: &Path, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let home = dir.join("home");
     DirBuilder::new().mode(0o755).create(&home)?;
-    give(&[dir, &home], owner)?;
+    give(&[dir, &home], owner)
+}
+
+fn write(dir: &Path, record: &BoxRecord) -> anyhow::Result<()> {
     let text = serde_json::to_vec_pretty(record)?;
     let file = File::create_new(dir.join("box.json"))?;
     io::Write::write_all(&mut &file, &text)?;

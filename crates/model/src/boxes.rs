@@ -1,11 +1,12 @@
 //! What is kept about a named box for as long as it exists.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::RunName;
 use crate::record::path_bytes;
+use crate::repo::RepoAt;
 
 /// The name of a box; its runs carry it too.
 pub type BoxName = RunName;
@@ -42,6 +43,19 @@ pub enum Ground {
         #[serde(with = "path_bytes")]
         path: PathBuf,
     },
+    /// A clone of its own of a repository of the user's.
+    Repo(Box<RepoAt>),
+}
+
+impl Ground {
+    /// The directory of the user's that it is about.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Nothing => None,
+            Self::Directory { path } => Some(path),
+            Self::Repo(at) => Some(&at.path),
+        }
+    }
 }
 
 /// How a box is, as far as can be seen from outside.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use belljar_model::Identity;
 use belljar_model::boxes::BoxName;
 use clap::{Args, ValueHint};
 
@@ -32,6 +33,18 @@ pub(crate) struct UpOptions {
     /// Give the box no workspace
     #[arg(long, conflicts_with = "workspace")]
     pub(crate) no_workspace: bool,
+    /// A private clone of this git repository as the workspace; the work comes back on a branch
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["workspace", "no_workspace", "mode"], value_hint = ValueHint::DirPath)]
+    pub(crate) repo: Option<PathBuf>,
+    /// With --repo: this branch, tag or commit instead of the one that is checked out
+    #[arg(long, value_name = "B", requires = "repo")]
+    pub(crate) branch: Option<String>,
+    /// With --repo: take along what is not committed
+    #[arg(long, requires = "repo")]
+    pub(crate) uncommitted: bool,
+    /// Who commits in the box, as `NAME <EMAIL>` [default: as git is configured for you]
+    #[arg(long, value_name = "WHO")]
+    pub(crate) git_identity: Option<Identity>,
     #[command(flatten)]
     pub(crate) furnish: BoxArgs,
     /// A line for the shell inside, run every half minute: `status` tells whether it succeeds

@@ -145,12 +145,10 @@ impl Seen {
 
     fn line(&self) -> String {
         let name = self.name.as_str();
-        let place = match &self.ground {
-            Ground::Nothing => "-".to_owned(),
-            Ground::Directory { path } => {
-                display::safe(path.as_os_str().as_encoded_bytes()).to_string()
-            }
-        };
+        let place = self.ground.path().map_or_else(
+            || "-".to_owned(),
+            |path| display::safe(path.as_os_str().as_encoded_bytes()).to_string(),
+        );
         format!("{name:<20}  {:<12}  {:<16}  {place}\n", self.state.name(), self.review())
     }
 

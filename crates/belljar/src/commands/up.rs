@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use belljar_model::Identity;
 use belljar_model::boxes::{BoxName, BoxRecord, Ground};
 
 use crate::boxes::{self, NamedBox};
@@ -15,6 +16,7 @@ use crate::config;
 use crate::failure::{Code as _, FAILED, Failure, Outcome, usage};
 use crate::keeper::{self, setup::Setup};
 use crate::print;
+use crate::repo::{self, Cloned, Source, Wish};
 use crate::state::State;
 
 pub(crate) fn run(cli: &Cli, args: &UpArgs) -> Outcome {
@@ -22,9 +24,10 @@ pub(crate) fn run(cli: &Cli, args: &UpArgs) -> Outcome {
     let command = args.command.iter().map(|word| text("CMD", word)).collect::<Result<_, _>>()?;
     let said = Said { options: typed()?, command, config: cli.config.clone() };
     let ground = ground(&args.options, &state)?;
+    let source = args.options.repo.as_deref().map(repo::look).transpose()?;
     let mut made = Vec::new();
     for name in &args.names {
-        made.push(make(&state, name, &said, &ground)?);
+        made.push(make(&state, name, &said, &ground, (&args.options, source.as_ref()))?);
     }
     start_all(&made)
 }
@@ -58,7 +61,13 @@ struct Said {
 }
 
 /// Makes one box; what it cannot be started with is found before there is anything to keep.
-fn make(state: &State, name: &BoxName, said: &Said, ground: &Ground) -> Result<NamedBox, Failure> {
+fn make(
+    state: &State,
+    name: &BoxName,
+    said: &Said,
+    ground: &Ground,
+    (options, source): (&UpOptions, Option<&Source>),
+) -> Result<NamedBox, Failure> {
     let typed_in = std::env::current_dir().context("find the current directory").code(FAILED)?;
     let absolute = |path: &PathBuf| std::path::absolute(path).context("--config").code(FAILED);
     let record = BoxRecord {
@@ -72,11 +81,26 @@ fn make(state: &State, name: &BoxName, said: &Said, ground: &Ground) -> Result<N
     };
     let trial = NamedBox { dir: boxes::place(state).join(name.as_str()), record };
     Setup::of(&trial, state)?;
-    let owner = match ground {
-        Ground::Nothing => None,
-        Ground::Directory { path } => Some(owner(path)?),
-    };
-    boxes::create(state, trial.record, owner, |_| Ok(()))
+    let path = source.map_or(ground.path(), |source| Some(source.path()));
+    let owner = path.map(owner).transpose()?;
+    boxes::create(state, trial.record, owner, |dir, record| {
+        let Some(source) = source else { return Ok(()) };
+        let identity = match &options.git_identity {
+            Some(identity) => identity.clone(),
+            None => source.identity().map_or_else(|| nobody(name), Ok)?,
+        };
+        let branch = options.branch.as_deref();
+        let wish = Wish { branch, uncommitted: options.uncommitted, identity: &identity, name };
+        let Cloned { at, remarks } = repo::clone(source, &wish, &dir.join("repo"), owner)?;
+        remarks.iter().for_each(|remark| print::note(&format!("box {name}: {remark}")));
+        record.ground = Ground::Repo(Box::new(at));
+        Ok(())
+    })
+}
+
+/// Who commits where git knows nobody.
+fn nobody(name: &BoxName) -> Result<Identity, Failure> {
+    Identity::new(&format!("box {name}"), &format!("{name}@belljar.invalid")).code(FAILED)
 }
 
 fn owner(path: &Path) -> Result<(u32, u32), Failure> {
@@ -86,7 +110,7 @@ fn owner(path: &Path) -> Result<(u32, u32), Failure> {
 
 /// What the box is to work on.
 fn ground(options: &UpOptions, state: &State) -> Result<Ground, Failure> {
-    if options.no_workspace {
+    if options.no_workspace || options.repo.is_some() {
         return Ok(Ground::Nothing);
     }
     let asked = options.workspace.clone().unwrap_or_else(|| PathBuf::from("."));

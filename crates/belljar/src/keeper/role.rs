@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -122,7 +123,9 @@ impl Kept {
         };
         let run = Run { dir: of.dir.clone(), record };
         let outside = outlet.open().code(NO_BOX)?;
-        if let Some(workspace) = workspace.as_mut().filter(|_| template.mode != Mode::ReadOnly) {
+        let is_scratch = workspace.as_ref().is_some_and(|it| it.scratch);
+        let overlay = template.mode != Mode::ReadOnly && !is_scratch;
+        if let Some(workspace) = workspace.as_mut().filter(|_| overlay) {
             layers(&run, workspace).code(NO_BOX)?;
         }
         let mut env = run::environment(&template, id, false);
@@ -298,6 +301,7 @@ fn workspace(
     let path = match &of.record.ground {
         Ground::Nothing => return Ok((None, None)),
         Ground::Directory { path } => path,
+        Ground::Repo(repo) => return Ok((Some(clone_of(of)?), of_user(&repo.path))),
     };
     let (place, real) = belljar_box::open(path).context("the workspace of the box").code(NO_BOX)?;
     if real != *path {
@@ -334,6 +338,19 @@ fn go_on(
     belljar_workspace::go_on(&layers, before.clock, &Caps::default())
         .context("read what the box changed so far")
         .code(NO_BOX)
+}
+
+/// The box's own clone: nobody's work but its own, so it is shown as it is.
+fn clone_of(of: &NamedBox) -> Result<Workspace, Failure> {
+    let opened = belljar_box::open(&of.dir.join("repo")).context("the clone of the box");
+    let (place, path) = opened.code(NO_BOX)?;
+    Ok(Workspace { place, path, layers: None, scratch: true })
+}
+
+/// The user's directory that a clone is about, if it is still there.
+fn of_user(path: &Path) -> Option<WorkspaceAt> {
+    let (place, path) = belljar_box::open(path).ok()?;
+    at(&Workspace { place, path, layers: None, scratch: false }).ok()
 }
 
 /// The directory that stays when the box is stopped.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use belljar_box::DiskUse;
-use belljar_model::boxes::{BoxRecord, Ground};
+use belljar_model::boxes::BoxRecord;
 use belljar_model::{ByteSize, Limits, Overrides, Template};
 use belljar_workspace::UsageCap;
 use clap::Parser as _;
@@ -35,10 +35,7 @@ impl Setup {
     pub(crate) fn of(of: &NamedBox, state: &State) -> Result<Self, Failure> {
         let BoxRecord { command, typed_in, config, ground, .. } = &of.record;
         let options = options(&of.record)?;
-        let workspace = match ground {
-            Ground::Nothing => None,
-            Ground::Directory { path } => Some(path.as_path()),
-        };
+        let workspace = ground.path();
         let (config, sources) = config::load_from(config.as_deref(), workspace)?;
         let known = config::template(&config, &options.template)?;
         let said = Overrides { health: options.health, ..options.furnish.overrides() };

@@ -537,6 +537,7 @@ fn no_looser(new: &Template, old: &Template) -> Result<(), TestCaseError> {
         ask_timeout,
         secrets,
         budget,
+        health: _, // runs inside
     } = new;
     prop_assert_eq!(ask, &old.ask);
     prop_assert!(*ask_timeout <= old.ask_timeout);
