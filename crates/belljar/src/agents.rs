@@ -14,7 +14,6 @@ use belljar_model::Config;
 use belljar_model::agent::{Agent, AgentName};
 
 pub(crate) use outfit::{HomeFile, fill};
-#[expect(unused_imports, reason = "`belljar up` uses them next")]
 pub(crate) use outfit::{Occasion, Outfit, outfit};
 
 use crate::config;

@@ -16,7 +16,7 @@ pub(crate) mod work;
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ use belljar_model::RunState;
 use belljar_model::boxes::{BoxName, BoxRecord, BoxState};
 use rustix::fs::{CWD, FlockOperation, RenameFlags};
 
+use crate::agents::HomeFile;
 use crate::commands::run::new_id;
 use crate::failure::{Code as _, FAILED, Failure, NO_BOX, usage};
 use crate::print;
@@ -241,6 +242,32 @@ pub(crate) fn give(paths: &[&Path], owner: Option<(u32, u32)>) -> anyhow::Result
     for path in paths {
         std::os::unix::fs::chown(path, Some(uid), Some(gid))
             .with_context(|| format!("give {} to the box", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Puts into a new home what it begins with. Nothing is there yet that could lead elsewhere.
+pub(crate) fn furnish(
+    home: &Path,
+    files: &[HomeFile],
+    owner: Option<(u32, u32)>,
+) -> anyhow::Result<()> {
+    for HomeFile { path, content, mode } in files {
+        let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
+        above.pop(); // the home itself
+        for dir in above.into_iter().rev().map(|dir| home.join(dir)) {
+            match DirBuilder::new().mode(0o700).create(&dir) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                made => made.with_context(|| format!("make {}", dir.display()))?,
+            }
+            give(&[&dir], owner)?;
+        }
+        let file = home.join(path);
+        let mut options = File::options();
+        options.write(true).create_new(true).mode(*mode);
+        let mut opened = options.open(&file).with_context(|| format!("make {}", file.display()))?;
+        io::Write::write_all(&mut opened, content)?;
+        give(&[&file], owner)?;
     }
     Ok(())
 }

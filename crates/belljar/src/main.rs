@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "the binary reads the environment and the clock")]
 
-#[expect(dead_code, reason = "`belljar up` uses it next")]
 mod agents;
 mod boxes;
 mod broker;

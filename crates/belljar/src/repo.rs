@@ -22,7 +22,7 @@ mod work;
 pub(crate) use branch::{branch, default_branch};
 pub(crate) use changes::{FileChange, Kind};
 pub(crate) use clone::{Cloned, Wish, clone};
-pub(crate) use source::{Source, look};
+pub(crate) use source::{Source, identity, look};
 pub(crate) use work::{Commit, Style, Work, collect, diff, has_work, keep};
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use belljar_model::Identity;
+use belljar_model::agent::AgentName;
 use belljar_model::boxes::BoxName;
 use clap::{Args, ValueHint};
 
@@ -27,6 +28,9 @@ pub(crate) struct UpOptions {
     /// Start from this template of belljar.toml
     #[arg(long, value_name = "NAME", default_value = belljar_model::DEFAULT_TEMPLATE)]
     pub(crate) template: String,
+    /// Make it a home for this agent: its program, settings, rules and secrets (`belljar agent list`)
+    #[arg(long, value_name = "AGENT")]
+    pub(crate) agent: Option<AgentName>,
     /// The directory that the box sees at /workspace [default: the current directory]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,

@@ -13,7 +13,7 @@ use crate::cli::Cli;
 use crate::cli::boxes::{UpArgs, UpOptions};
 use crate::commands::run::{now, open_workspace};
 use crate::config;
-use crate::failure::{Code as _, FAILED, Failure, Outcome, usage};
+use crate::failure::{Code as _, FAILED, Failure, NO_BOX, Outcome, usage};
 use crate::keeper::{self, setup::Setup};
 use crate::print;
 use crate::repo::{self, Cloned, Source, Wish};
@@ -80,10 +80,11 @@ fn make(
         ground: ground.clone(),
     };
     let trial = NamedBox { dir: boxes::place(state).join(name.as_str()), record };
-    Setup::of(&trial, state)?;
+    let Setup { home, .. } = Setup::of(&trial, state)?;
     let path = source.map_or(ground.path(), |source| Some(source.path()));
     let owner = path.map(owner).transpose()?;
     boxes::create(state, trial.record, owner, |dir, record| {
+        boxes::furnish(&dir.join("home"), &home, owner).code(NO_BOX)?;
         let Some(source) = source else { return Ok(()) };
         let identity = match &options.git_identity {
             Some(identity) => identity.clone(),

@@ -103,7 +103,8 @@ struct Kept {
 impl Kept {
     fn start(state: &State, of: &NamedBox) -> Result<Self, Failure> {
         let began = Instant::now();
-        let Setup { template, sources, outlet, argv, tty } = Setup::of(of, state)?;
+        let Setup { template, sources, outlet, argv, tty, mut files, masks, .. } =
+            Setup::of(of, state)?;
         for layer in &template.weaken {
             print::note(&format!("layer `{layer}` is off, as asked: {}", layer.doc()));
         }
@@ -132,7 +133,7 @@ impl Kept {
         if tty {
             env.push(("TERM".into(), "xterm-256color".into()));
         }
-        let net = Some(outside.request(&mut env)?);
+        let net = Some(outside.request_with(&mut env, &mut files)?);
         let request = Request {
             id,
             random,
@@ -141,8 +142,8 @@ impl Kept {
             env,
             workspace,
             home: Some(home(of)?),
-            files: Vec::new(),
-            masks: Vec::new(),
+            files,
+            masks,
             door: true,
             hidden: vec![state.home().to_owned()],
             net,
