@@ -99,10 +99,8 @@ const MAX_BYTES: usize = wire::MAX_MESSAGE - 4096;
 /// More than the length of a string takes in a message.
 const LENGTH: usize = 8;
 const KILLED: i32 = 9;
-/// How long processes get to stop, and how often they are asked: one in the middle of vfork(2) does
-/// not stop before its child goes on.
-const TO_STOP: Duration = Duration::from_secs(1);
-const ATTEMPTS: usize = 3;
+/// How long processes get to stop. Only one that waits for the kernel needs any time.
+const TO_STOP: Duration = Duration::from_secs(10);
 
 impl Door {
     pub(crate) fn new(line: OwnedFd, init: i32, env: Vec<Vec<u8>>) -> Self {
@@ -138,26 +136,26 @@ impl Door {
     /// what is read meanwhile is not what honest programs left half done, and still may be hostile.
     /// Afterwards those go on, too, which had been stopped before.
     pub fn pause(&self) -> io::Result<Paused> {
-        for _ in 0..ATTEMPTS {
-            let (asked, theirs) = socket_pair()?;
-            wire::send(self.line.as_fd(), &Call::Pause, &[theirs.as_fd()])?;
-            drop(theirs);
-            let stopped = wire::receive(asked.as_fd(), wire::MAX_WORD)?;
-            let Some((Word::Stopped, _)) = stopped else {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            };
-            if self.stands_still() {
-                return Ok(Paused { _asked: asked });
-            }
+        let (asked, theirs) = socket_pair()?;
+        wire::send(self.line.as_fd(), &Call::Pause, &[theirs.as_fd()])?;
+        drop(theirs);
+        let stopped = wire::receive(asked.as_fd(), wire::MAX_WORD)?;
+        let Some((Word::Stopped, _)) = stopped else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        if self.stands_still() {
+            Ok(Paused { _asked: asked })
+        } else {
+            Err(io::ErrorKind::TimedOut.into())
         }
-        Err(io::ErrorKind::TimedOut.into())
     }
 
     /// Whether every thread has come to its stop, within a time.
     fn stands_still(&self) -> bool {
         let began = Instant::now();
         while began.elapsed() < TO_STOP {
-            if processes::stand_still_below(self.init) {
+            // Twice: a list that is made while processes come and go may lack one.
+            if (0..2).all(|_| processes::stand_still_below(self.init)) {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(1));

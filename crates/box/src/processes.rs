@@ -22,15 +22,32 @@ pub(crate) fn stand_still_below(root: i32) -> bool {
     descendants(root).into_iter().filter(|pid| *pid != root).all(|pid| {
         let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
         threads.flatten().all(|thread| {
-            fs::read_to_string(thread.path().join("stat")).map_or(true, |stat| is_still(&stat))
+            let read = |file: &str| fs::read_to_string(thread.path().join(file));
+            let Ok(stat) = read("stat") else { return true };
+            match state(&stat) {
+                Some('T' | 't' | 'Z' | 'X') | None => true,
+                Some('D') => read("syscall").is_ok_and(|call| is_fork(&call)),
+                Some(_) => false,
+            }
         })
     })
 }
 
 /// The state behind the name in proc_pid_stat(5); the name may contain anything.
-fn is_still(stat: &str) -> bool {
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    state.is_none_or(|state| matches!(state, 'T' | 't' | 'Z' | 'X'))
+fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+}
+
+/// Whether a thread that waits in this call, as proc_pid_syscall(5) tells it, waits for its child to
+/// execute a program: vfork(2). It cannot be stopped there, and does nothing until its child, which can
+/// be, goes on.
+fn is_fork(call: &str) -> bool {
+    let forks: &[&str] = match std::env::consts::ARCH {
+        "x86_64" => &["56", "57", "58", "435"],
+        "aarch64" => &["220", "435"],
+        _ => &[],
+    };
+    call.split_whitespace().next().is_some_and(|number| forks.contains(&number))
 }
 
 #[cfg(test)]
@@ -39,10 +56,9 @@ mod tests {
 
     #[test]
     fn the_state_of_a_process_is_read_behind_its_name() {
-        assert!(is_still("7 (sh) T 1 7"));
-        assert!(is_still("7 (a) R (b) Z 1 7"));
-        assert!(!is_still("7 (sh) S 1 7"));
-        assert!(!is_still("7 () T ) R 1 7"));
-        assert!(!is_still("7 (sh) D 1 7"));
+        assert_eq!(state("7 (sh) T 1 7"), Some('T'));
+        assert_eq!(state("7 (a) R (b) Z 1 7"), Some('Z'));
+        assert_eq!(state("7 () T ) R 1 7"), Some('R'));
+        assert_eq!(state(""), None);
     }
 }

@@ -27,8 +27,8 @@ pub struct Request {
     pub home: Option<Kept>,
     /// Files of our own that nobody inside can change: absolute path inside, content; not more than
     /// [`MAX_FILES`] bytes. Also beneath `/etc` and the home. In a kept home an empty file, and
-    /// the directories above it, stay behind; a link that was in the way is gone, and a directory that
-    /// had the name of the file has another (`.aside-0`).
+    /// the directories above it, stay behind; a link that was in the way is gone, and what else was
+    /// has another name (`.aside-0`). A directory above can be closed from inside (chmod), not moved.
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// What of the workspace is less than the rest.
     pub masks: Vec<Mask>,

@@ -147,13 +147,14 @@ impl Site<'_> {
 
 /// Sees to it that a directory, or something that a file can be mounted on, has this name.
 fn make_way(parent: &OwnedFd, name: &[u8], directory: bool) -> io::Result<()> {
-    let found = match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Some(FileType::from_raw_mode(stat.st_mode)),
+    let stat = match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => None,
-        Err(error) => return Err(error.into()),
+        stat => Some(stat?),
     };
-    match found {
-        Some(FileType::Directory) if directory => return Ok(()),
+    match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+        Some(FileType::Directory) if directory => {
+            return open_up(parent, name, stat.map_or(0, |stat| stat.st_mode));
+        }
         Some(FileType::Directory) => move_aside(parent, name)?,
         Some(FileType::Symlink) => rustix::fs::unlinkat(parent, name, AtFlags::empty())?,
         Some(_) if directory => move_aside(parent, name)?,
@@ -165,6 +166,16 @@ fn make_way(parent: &OwnedFd, name: &[u8], directory: bool) -> io::Result<()> {
     } else {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(parent, name, flags | OFlags::WRONLY, Mode::from_raw_mode(0o644))?;
+    }
+    Ok(())
+}
+
+/// Lets its owner look into a directory, or the file in it would be there for nobody.
+fn open_up(parent: &OwnedFd, name: &[u8], mode: u32) -> io::Result<()> {
+    const LOOK_INTO: u32 = 0o500;
+    if mode & LOOK_INTO != LOOK_INTO {
+        let mode = Mode::from_raw_mode((mode & 0o777) | LOOK_INTO);
+        rustix::fs::chmodat(parent, name, mode, AtFlags::empty())?;
     }
     Ok(())
 }

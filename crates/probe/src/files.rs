@@ -9,7 +9,7 @@ use std::os::unix::fs::{
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
+use rustix::fs::{CWD, FileType, Mode, RenameFlags, XattrFlags, makedev, mknodat, setxattr};
 
 use crate::acts::{Act, Words};
 use crate::answer::{Answer, Stop};
@@ -25,6 +25,7 @@ pub(crate) const ACTS: &[Act] = &[
     Act { name: "mkdir", takes: "PATH", run: mkdir },
     Act { name: "unlink", takes: "PATH", run: unlink },
     Act { name: "rename", takes: "FROM TO", run: rename },
+    Act { name: "exchange", takes: "ONE OTHER (at once)", run: exchange },
     Act { name: "link", takes: "FROM TO", run: link },
     Act { name: "symlink", takes: "TARGET PATH", run: make_symlink },
     Act { name: "chmod", takes: "PATH OCTAL", run: chmod },
@@ -112,6 +113,13 @@ fn unlink(words: &Words<'_>) -> Answer {
 
 fn rename(words: &Words<'_>) -> Answer {
     fs::rename(words.text(0)?, words.text(1)?)?;
+    Ok(String::new())
+}
+
+fn exchange(words: &Words<'_>) -> Answer {
+    let (one, other) = (words.text(0)?, words.text(1)?);
+    rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)
+        .map_err(io::Error::from)?;
     Ok(String::new())
 }
 

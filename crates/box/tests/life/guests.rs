@@ -128,3 +128,18 @@ fn a_paused_box_stands_still_until_the_pause_is_dropped() {
 fn with_home(argv: &[&str]) -> Program {
     Program { env: vec![("HOME".into(), HOME.into())], ..program(argv) }
 }
+
+#[test]
+fn a_box_that_forks_all_the_time_is_paused_too() {
+    let room = Room::new();
+    let standing = room.start(&room.request());
+    let busy = "while :; do /bin/true; done";
+    let busy: Vec<_> = (0..4).map(|_| standing.guest(&["sh", "-c", busy])).collect();
+    for _ in 0..20 {
+        drop(standing.door.pause().unwrap());
+    }
+    for guest in busy {
+        assert!(!guest.is_over());
+        guest.signal(9).unwrap();
+    }
+}

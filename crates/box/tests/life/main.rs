@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
+mod attacks;
+#[cfg(test)]
 mod fixed;
 #[cfg(test)]
 mod guests;

@@ -14,6 +14,7 @@ use belljar_box::{
     embedded,
 };
 use belljar_model::{Access, Mount, RunId, Template};
+use rustix::pipe::PipeFlags;
 use tempfile::TempDir;
 
 /// Where the probe is, and what the boxes of one test have.
@@ -107,6 +108,11 @@ impl Room {
         Some(Workspace { layers: Some(layers), scratch: false, ..self.scratch(name)? })
     }
 
+    /// What the first program of the last box has said so far.
+    pub(crate) fn output(&self) -> String {
+        fs::read_to_string(self.path("output")).unwrap()
+    }
+
     pub(crate) fn start(&self, request: &Request) -> Standing {
         self.try_start(request).unwrap()
     }
@@ -115,7 +121,7 @@ impl Room {
         let (mut running, ()) = belljar_box::start(request, |_| ())?;
         let door = running.door().expect("it was asked for");
         assert!(running.door().is_none(), "once");
-        let (theirs, input) = rustix::pipe::pipe().unwrap();
+        let (theirs, input) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
         let output = File::create(self.path("output")).unwrap();
         let watcher = std::thread::spawn(move || {
             let supervision = Supervision {
@@ -131,6 +137,16 @@ impl Room {
             finished
         });
         Ok(Standing { door, input: Some(input), watcher: Some(watcher) })
+    }
+
+    /// A shell outside any box.
+    #[expect(clippy::disallowed_methods, reason = "the control is a program outside a box")]
+    pub(crate) fn outside(&self, directory: &Path, script: &str) -> Said {
+        let mut shell = std::process::Command::new("sh");
+        let done = shell.args(["-c", script]).current_dir(directory).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let (out, err) = (text(done.stdout), text(done.stderr));
+        Said { out, err, exit: done.status.code(), signal: None }
     }
 }
 
