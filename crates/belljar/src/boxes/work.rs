@@ -1,12 +1,13 @@
 //! What would be lost if a box went: what it changed and nobody took over.
 
 use belljar_model::boxes::Ground;
-use belljar_model::display;
+use belljar_model::{RepoAt, display};
 use belljar_workspace::{Change, unapplied};
 
 use super::NamedBox;
 use crate::commands::apply;
 use crate::failure::{Code as _, FAILED, Failure, usage};
+use crate::repo;
 use crate::state::{State, is_empty};
 
 /// So many paths are named.
@@ -39,6 +40,7 @@ pub(crate) fn work(state: &State, of: &NamedBox) -> Result<Option<Unapplied>, Fa
     match &of.record.ground {
         Ground::Nothing => Ok(None),
         Ground::Directory { .. } => Ok(overlay(state, of)),
+        Ground::Repo(at) => Ok(cloned(state, of, at)),
     }
 }
 
@@ -72,6 +74,20 @@ fn overlay(state: &State, of: &NamedBox) -> Option<Unapplied> {
         let why = display::safe_line(format!("{:#}", failure.error)).to_string();
         Some(Unapplied { words: format!("changes that cannot be read ({why})") })
     })
+}
+
+/// Commits and files of a private clone that the user's repository does not have.
+fn cloned(state: &State, of: &NamedBox, at: &RepoAt) -> Option<Unapplied> {
+    match repo::has_work(state, of.name(), at, &of.dir.join("repo")) {
+        Ok(work) => work.filter(|work| !work.is_empty()).map(|work| {
+            let (commits, files) = (work.commits.len(), work.files.len());
+            Unapplied { words: format!("{commits} commits that change {files} files") }
+        }),
+        Err(failure) => {
+            let why = display::safe_line(format!("{:#}", failure.error)).to_string();
+            Some(Unapplied { words: format!("a clone that cannot be read ({why})") })
+        }
+    }
 }
 
 fn words(left: &[&Change], count: u64) -> String {
