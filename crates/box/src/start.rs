@@ -42,6 +42,11 @@ pub enum StartError {
         "this process is root without CAP_SYS_ADMIN, so the program would be root of the machine too: run belljar as a plain user"
     )]
     PowerlessRoot,
+    #[error(
+        "the command, the variables, the files and the masks of a box are longer than {} KiB together",
+        wire::MAX_MESSAGE / 1024
+    )]
+    TooLong,
     #[error("init ended without a word")]
     Silence,
 }
@@ -329,6 +334,9 @@ fn build<T>(
     descriptors.extend(theirs.as_ref().map(AsFd::as_fd));
     let order = Order::Build(Box::new(plan));
     if let Err(source) = wire::send(control.as_fd(), &order, &descriptors) {
+        if source.kind() == io::ErrorKind::InvalidInput {
+            return Err(StartError::TooLong);
+        }
         // A child that failed before it could listen has left a report.
         return Err(early_failure(control)
             .unwrap_or(StartError::Host { doing: "send the plan to init", source }));

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use belljar_box::view::HOME;
-use belljar_box::{Ends, Mask, MaskKind, Program, Request, Workspace};
+use belljar_box::{Ends, Mask, MaskKind, Program, Request, StartError, Workspace};
 
 use crate::room::{Room, Standing, line, program, write};
 
@@ -47,6 +47,13 @@ fn a_mask_hides_or_makes_read_only() {
             ok("codefree")
         );
     }
+    // Where nothing can be written, too.
+    let workspace = room.scratch("w").map(|place| Workspace { scratch: false, ..place });
+    let masks = masks(&[".env", "keys"], &["src"]);
+    let standing = room.start(&Request { workspace, masks, ..room.request() });
+    let (found, said) = standing.shell("grep -rs SECRET /workspace");
+    assert!(!found, "{said}");
+    assert_eq!(standing.shell("cat src/main.c"), ok("code"));
 }
 
 #[test]
@@ -215,6 +222,12 @@ fn a_mask_or_a_file_with_another_kind_of_path_is_refused() {
     let standing = room.start(&Request { files: long.clone(), ..room.request() });
     assert_eq!(standing.shell("wc -c < /etc/long"), ok("65536"));
     drop(standing);
+    let many: Vec<String> = (0..10_000).map(|number| format!("some/where/{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let error = room.try_start(&Request { masks: masks(&many, &[]), ..room.request() }).err();
+    assert!(matches!(error, Some(StartError::TooLong)), "{error:?}");
+    let some = masks(many.get(..500).unwrap(), &[]);
+    drop(room.start(&Request { masks: some, ..room.request() }));
     let longer = [long, vec![("/etc/more".into(), vec![b'x'])]].concat();
     assert!(room.try_start(&Request { files: longer, ..room.request() }).is_err());
 }

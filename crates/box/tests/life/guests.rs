@@ -143,3 +143,16 @@ fn a_box_that_forks_all_the_time_is_paused_too() {
         guest.signal(9).unwrap();
     }
 }
+
+#[test]
+fn there_is_room_for_so_many_guests_at_once() {
+    let room = Room::new();
+    let standing = room.start(&room.request());
+    let mut guests: Vec<_> = (0..64).map(|_| standing.guest(&["sleep", "1000"])).collect();
+    let refused = standing.door.exec(&program(&["true"])).unwrap_err();
+    assert!(matches!(refused, ExecError::Refused { .. }), "{refused}");
+    let leaving = guests.pop().unwrap();
+    leaving.signal(9).unwrap();
+    leaving.wait().unwrap();
+    assert_eq!(standing.run(&["true"]).exit, Some(0));
+}
