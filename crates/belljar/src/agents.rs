@@ -1,10 +1,11 @@
 //! Agents: those that come with Belljar and those of the user, and what a box is given for one.
 
 pub(crate) mod copy;
-mod masks;
+pub(crate) mod login;
+pub(crate) mod masks;
 mod outfit;
 pub(crate) mod program;
-mod settings;
+pub(crate) mod settings;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use belljar_model::Config;
 use belljar_model::agent::{Agent, AgentName};
 
 pub(crate) use outfit::{HomeFile, fill};
-pub(crate) use outfit::{Occasion, Outfit, outfit};
+pub(crate) use outfit::{Occasion, outfit};
 
 use crate::config;
 use crate::failure::{Code as _, FAILED, Failure, USAGE, usage};

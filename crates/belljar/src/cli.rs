@@ -1,5 +1,6 @@
 //! What can be typed.
 
+pub(crate) mod agent;
 pub(crate) mod api;
 pub(crate) mod boxes;
 pub(crate) mod code;
@@ -53,6 +54,10 @@ pub(crate) enum Command {
     Restore(boxes::RestoreArgs),
     /// Run one program of a model in a fresh box, in milliseconds
     Code(Box<code::CodeArgs>),
+    /// See which agents are known and what they need, and keep their logins
+    Agent(agent::AgentArgs),
+    /// See who keeps the rules of belljar.toml
+    Policy(agent::PolicyArgs),
     /// Declare services that programs of models may use
     Api(api::ApiArgs),
     /// Show what a box changed in the workspace

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod agent;
 pub(crate) mod api;
 pub(crate) mod apply;
 pub(crate) mod boxes;
@@ -12,6 +13,7 @@ pub(crate) mod doctor;
 pub(crate) mod ledger;
 pub(crate) mod mcp;
 pub(crate) mod net;
+pub(crate) mod policy;
 pub(crate) mod restore;
 pub(crate) mod run;
 pub(crate) mod runs;

@@ -65,6 +65,8 @@ fn main() -> ExitCode {
         Command::Start(args) => commands::boxes::start(args),
         Command::Down(args) => commands::boxes::down(args),
         Command::Restore(args) => commands::restore::run(args),
+        Command::Agent(args) => commands::agent::run(&cli, args),
+        Command::Policy(args) => commands::policy::run(&cli, args),
         Command::Api(args) => commands::api::run(&cli, args),
         Command::Bridge { server } => commands::bridge::run(&cli, server),
         Command::Code(args) => commands::code::run(&cli, args),

@@ -34,6 +34,7 @@
 //! refresh = "/refresh_token"                # JSON pointers
 //! access = "/access_token"
 //! expires = "/expires_at"
+//! keep = ["/account"]                      # what else of the file the box is shown
 //!
 //! [secret.some-login]                       # as in belljar.toml
 //! hosts = ["api.example.com"]
@@ -111,6 +112,8 @@ pub struct Login {
     pub renewed: Option<String>,
     /// Tokens that say who somebody is; they lose their signature.
     pub identity: Vec<String>,
+    /// What else of the file a box is shown.
+    pub keep: Vec<String>,
 }
 
 /// In which words an agent's settings speak of permissions.

@@ -30,7 +30,7 @@ pub use secret::{
 pub use shape::{Shape, ShapeError, ShapePart};
 pub use signer::{
     ChoiceError, ClientAuth, Grant, HmacAlgorithm, HmacEncoding, Kind, Message, MessageError,
-    MessagePart, TokenUrl, TokenUrlError,
+    MessagePart, TokenBody, TokenUrl, TokenUrlError,
 };
 pub use slot::{Slot, SlotError, header_name, json_pointer};
 pub use web::{Method, MethodError, Scheme, SchemeError, Tls, TlsError};

@@ -13,7 +13,7 @@ const MOST_BYTES: u64 = 16 << 20;
 const MOST_FILES: usize = 2000;
 
 /// The files of a home that a list names, and what was left out.
-pub(super) fn collect(home: &Path, list: &[PathBuf]) -> (Vec<HomeFile>, Vec<String>) {
+pub(crate) fn collect(home: &Path, list: &[PathBuf]) -> (Vec<HomeFile>, Vec<String>) {
     let mut copy = Copy { home, files: Vec::new(), remarks: Vec::new(), left: MOST_BYTES };
     for path in list {
         match path.to_str().and_then(|path| path.strip_suffix("/**")) {

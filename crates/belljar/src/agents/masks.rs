@@ -126,7 +126,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "x").unwrap();
         };
-        ["a/.env", ".env", "src/x", "src/deep/.env", "keys/k"].map(put);
+        ["a/.env", ".env", "src/x", "src/deep/.env", "keys/k"].into_iter().for_each(put);
         std::os::unix::fs::symlink("keys/k", dir.path().join("shown")).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join("out")).unwrap();
         let owned = |found: &[(&str, MaskKind)]| -> Vec<(String, MaskKind)> {

@@ -10,10 +10,10 @@ use belljar_broker::vault::store::Store;
 use belljar_model::agent::{Agent, Given};
 use belljar_model::net::{SecretDecl, SecretName};
 use belljar_model::permission::{Permission, Permissions};
-use belljar_model::{Config, EnvVar, Overrides};
+use belljar_model::{EnvVar, Overrides};
 
 use super::program::Found;
-use super::{copy, masks, program, settings};
+use super::{copy, login, masks, program, settings};
 use crate::config;
 use crate::failure::{Code as _, FAILED, Failure, USAGE, usage};
 use crate::state::State;
@@ -23,7 +23,6 @@ use crate::state::State;
 pub(crate) struct Occasion<'a> {
     pub(crate) agent: Option<&'a Agent>,
     pub(crate) permissions: &'a Permissions,
-    pub(crate) config: &'a Config,
     pub(crate) state: &'a State,
     /// As the box will have it.
     pub(crate) workspace: Option<&'a Path>,
@@ -48,8 +47,6 @@ pub(crate) struct Outfit {
     /// First contents of the home.
     pub(crate) home: Vec<HomeFile>,
     pub(crate) masks: Vec<Mask>,
-    /// What must not be taken over from the box.
-    pub(crate) held_back: Vec<Permission>,
     pub(crate) remarks: Vec<String>,
 }
 
@@ -92,9 +89,7 @@ fn permitted(occasion: &Occasion<'_>) -> Result<Outfit, Failure> {
         ..Overrides::default()
     };
     let masks = workspace.map(|workspace| masks::find(permissions, workspace)).transpose()?;
-    let is_edit = |it: &Permission| matches!(it, Permission::Edit(_));
-    let held_back = each(deny).filter(is_edit).collect();
-    Ok(Outfit { said, masks: masks.unwrap_or_default(), held_back, ..Outfit::default() })
+    Ok(Outfit { said, masks: masks.unwrap_or_default(), ..Outfit::default() })
 }
 
 impl Outfit {
@@ -158,6 +153,16 @@ impl Outfit {
         let stored = store.map(|store| store.list()).transpose().code(FAILED)?.unwrap_or_default();
         let is_set = |name: &&SecretName| stored.iter().any(|stored| stored.name == **name);
         let set: Vec<SecretName> = agent.secrets.iter().filter(is_set).cloned().collect();
+        let login = agent.login.as_ref().map(|login| &login.secret);
+        if let Some(login) = login.filter(|login| set.contains(login)) {
+            if set.len() > 1 {
+                self.remarks.push(format!(
+                    "{} is logged in, so it gets no other key; `belljar secret rm {login}` logs it out",
+                    agent.title
+                ));
+            }
+            return Ok(vec![login.clone()]);
+        }
         if set.is_empty() && !agent.secrets.is_empty() {
             let names: Vec<&str> = agent.secrets.iter().map(SecretName::as_str).collect();
             let login =
@@ -183,6 +188,12 @@ impl Outfit {
             self.remarks.extend(mute.iter().map(|rule| {
                 format!("{} has no words for `{rule}`, so it is not told", agent.title)
             }));
+        }
+        let login = agent.login.as_ref().filter(|login| self.has(Some(&login.secret)));
+        if let Some(login) = login {
+            let text = login::shown(occasion.state, agent);
+            let path = Path::new(view::HOME).join(&login.file);
+            self.files.extend(text.map(|text| (path, text)));
         }
         for file in &agent.files {
             if self.has(file.secret.as_ref()) {

@@ -19,8 +19,10 @@ pub(crate) struct Found {
     pub(crate) path: PathBuf,
     /// What it is outside of the system's directories.
     pub(crate) shown: Vec<PathBuf>,
-    /// Directories that its interpreter is looked for in.
+    /// Directories in which it and its interpreter are found.
     pub(crate) search: Vec<PathBuf>,
+    /// Where its file is shown as well, by the name that it is called by.
+    pub(crate) placed: Option<PathBuf>,
 }
 
 /// What every box has.
@@ -28,23 +30,23 @@ const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 
 /// Looks for a program where the operator's shell would.
 pub(crate) fn find(name: &str) -> Option<Found> {
-    let path = on_path(name)?.canonicalize().ok()?;
+    let called = on_path(name)?;
+    let path = called.canonicalize().ok()?;
     let mut found = Found { path: path.clone(), ..Found::default() };
     found.show(&path);
     if let Some(interpreter) = interpreter(&path) {
         let real = interpreter.canonicalize().ok()?;
         found.show(&real);
-        if !is_of_the_system(&interpreter) {
-            // One in a virtual environment is a link: both ends must be there.
-            found.show(&interpreter);
-            found.search.extend(interpreter.parent().map(Path::to_owned));
-        }
+        // One in a virtual environment is a link: both ends must be there.
+        found.show(&interpreter);
+        found.search(&interpreter);
     }
     found.shown.sort();
     found.shown.dedup();
     let all = found.shown.clone();
     let is_within = |path: &PathBuf| all.iter().any(|it| it != path && path.starts_with(it));
     found.shown.retain(|path| !is_within(path));
+    found.call(&called);
     Some(found)
 }
 
@@ -55,10 +57,37 @@ impl Found {
         }
     }
 
+    fn search(&mut self, program: &Path) {
+        if let Some(dir) = program.parent().filter(|dir| !is_of_the_system(dir)) {
+            self.search.push(dir.to_owned());
+        }
+    }
+
+    /// Sees to it that the program is found in the box by the name that it has here.
+    fn call(&mut self, called: &Path) {
+        if is_of_the_system(called) {
+            return;
+        }
+        self.search(called);
+        let dir = called.parent().unwrap_or(called);
+        let is_shown = self.shown.iter().any(|shown| called.starts_with(shown));
+        let of_links = dir.file_name().is_some_and(|name| name == "bin" || name == ".bin");
+        match is_shown {
+            true => {}
+            false if of_links && !is_shared(dir, config::home().as_deref()) => {
+                self.shown.push(dir.to_owned());
+            }
+            false => self.placed = Some(called.to_owned()),
+        }
+    }
+
     /// What to mount; a path that a mount cannot have is left out.
     pub(crate) fn mounts(&self) -> impl Iterator<Item = Mount> {
-        let mount = |path: &PathBuf| Mount::new(path.clone(), path.clone(), Access::ReadOnly).ok();
-        self.shown.iter().filter_map(mount)
+        let mount = |from: &PathBuf, to: &PathBuf| {
+            Mount::new(from.clone(), to.clone(), Access::ReadOnly).ok()
+        };
+        let shown = self.shown.iter().filter_map(move |path| mount(path, path));
+        shown.chain(self.placed.iter().filter_map(move |at| mount(&self.path, at)))
     }
 }
 
@@ -104,11 +133,14 @@ fn prefix(path: &Path, home: Option<&Path>) -> PathBuf {
         let in_bin = dir.filter(|dir| dir.file_name().is_some_and(|name| name == "bin"));
         in_bin.and_then(Path::parent).map(Path::to_owned)
     };
-    let is_shared = |dir: &PathBuf| {
-        let homes = home.into_iter().flat_map(|home| [home.to_owned(), home.join(".local")]);
-        dir.components().count() < 3 || homes.into_iter().any(|it| it.starts_with(dir))
-    };
-    whole.filter(|dir| !is_shared(dir)).unwrap_or_else(|| path.to_owned())
+    whole.filter(|dir| !is_shared(dir, home)).unwrap_or_else(|| path.to_owned())
+}
+
+/// Whether a directory holds more than one installation.
+fn is_shared(dir: &Path, home: Option<&Path>) -> bool {
+    let inner = [".", ".local", ".local/bin", "bin"];
+    let homes = home.into_iter().flat_map(|home| inner.map(|inner| home.join(inner)));
+    dir.components().count() < 3 || homes.into_iter().any(|it| it.starts_with(dir))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(super) fn write(
 }
 
 /// Whether the agent's settings have words for it. Hosts are never its business: the broker keeps them.
-fn speaks_of(language: Language, permission: &Permission) -> bool {
+pub(crate) fn speaks_of(language: Language, permission: &Permission) -> bool {
     match (language, permission) {
         (_, Permission::Net(_)) | (Language::Claude | Language::Opencode, _) => true,
         (Language::Gemini, it) => matches!(it, Permission::Bash(_) | Permission::Tool(_)),

@@ -58,7 +58,6 @@ impl Setup {
         let outfit = agents::outfit(&Occasion {
             agent: agent.as_ref(),
             permissions: &config.permissions(&options.template),
-            config: &config,
             state,
             workspace: inside.as_deref(),
             hosts_programs: said.rootfs.is_none() && known.rootfs.is_none(),

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use belljar_model::net::{ClientAuth, Grant, Kind, SecretName, TokenUrl};
+use belljar_model::net::{ClientAuth, Grant, Kind, SecretName, TokenBody, TokenUrl};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
@@ -139,11 +139,12 @@ impl Token {
 impl Secret {
     /// The request for a new access token; `None` if this is no such secret or cannot be written.
     pub(super) fn token_request(&self) -> Option<TokenRequest> {
-        let Kind::OAuth2 { token_url, grant, client_id, auth, scope, .. } = &self.decl.kind else {
+        let Kind::OAuth2 { token_url, grant, client_id, auth, body, scope, .. } = &self.decl.kind
+        else {
             return None;
         };
         let own = self.token.refresh().unwrap_or_else(|| Arc::clone(&self.value));
-        let mut form = Form::default();
+        let mut form = Form::new(*body);
         let client_secret = match grant {
             Grant::RefreshToken => {
                 form.add("grant_type", b"refresh_token");
@@ -160,7 +161,7 @@ impl Secret {
         }
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+        let kind = HeaderValue::from_static(form.kind());
         headers.insert(CONTENT_TYPE, kind);
         match (auth, client_id, client_secret) {
             (ClientAuth::Basic, Some(id), Some(secret)) => {
@@ -172,7 +173,7 @@ impl Secret {
                 secret.iter().for_each(|secret| form.add("client_secret", secret));
             }
         }
-        let body = Zeroizing::new(form.0.as_bytes().to_vec());
+        let body = form.finish();
         Some(TokenRequest { name: self.decl.name.clone(), url: token_url.clone(), headers, body })
     }
 
@@ -260,24 +261,60 @@ impl fmt::Debug for Fetched {
     }
 }
 
-/// `application/x-www-form-urlencoded`, wiped when dropped.
-struct Form(Zeroizing<String>);
-
-impl Default for Form {
-    fn default() -> Self {
-        // All at once, so that growing leaves no copies behind.
-        Self(Zeroizing::new(String::with_capacity(3 * super::MAX_VALUE)))
-    }
+/// What is asked, as a form or as a JSON object; wiped when dropped.
+struct Form {
+    text: Zeroizing<String>,
+    body: TokenBody,
 }
 
 impl Form {
-    fn add(&mut self, key: &str, value: &[u8]) {
-        if !self.0.is_empty() {
-            self.0.push('&');
+    fn new(body: TokenBody) -> Self {
+        // All at once, so that growing leaves no copies behind.
+        Self { text: Zeroizing::new(String::with_capacity(6 * super::MAX_VALUE)), body }
+    }
+
+    const fn kind(&self) -> &'static str {
+        match self.body {
+            TokenBody::Form => "application/x-www-form-urlencoded",
+            TokenBody::Json => "application/json",
         }
-        self.0.push_str(key);
-        self.0.push('=');
-        encode(value, b"", &mut self.0);
+    }
+
+    fn add(&mut self, key: &str, value: &[u8]) {
+        let is_first = self.text.is_empty();
+        match self.body {
+            TokenBody::Form => {
+                self.text.push_str(if is_first { "" } else { "&" });
+                self.text.push_str(key);
+                self.text.push('=');
+                encode(value, b"", &mut self.text);
+            }
+            TokenBody::Json => {
+                self.text.push_str(if is_first { "{\"" } else { ",\"" });
+                self.text.push_str(key);
+                self.text.push_str("\":\"");
+                self.add_json(value);
+                self.text.push('"');
+            }
+        }
+    }
+
+    /// The inside of a JSON string. A value is plain characters, or somebody else's to judge.
+    fn add_json(&mut self, value: &[u8]) {
+        for c in String::from_utf8_lossy(value).chars() {
+            match c {
+                '"' | '\\' => self.text.extend(['\\', c]),
+                c if c.is_control() => self.text.push_str(&format!("\\u{:04x}", u32::from(c))),
+                c => self.text.push(c),
+            }
+        }
+    }
+
+    fn finish(mut self) -> Zeroizing<Vec<u8>> {
+        if self.body == TokenBody::Json {
+            self.text.push('}');
+        }
+        Zeroizing::new(self.text.as_bytes().to_vec())
     }
 }
 

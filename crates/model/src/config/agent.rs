@@ -144,9 +144,10 @@ struct RawLogin {
     expires: Option<String>,
     renewed: Option<String>,
     identity: Vec<String>,
+    keep: Vec<String>,
 }
 
-const LOGIN: [(&str, Take<RawLogin>); 7] = [
+const LOGIN: [(&str, Take<RawLogin>); 8] = [
     ("file", |raw, value| set(&mut raw.file, path(value))),
     ("secret", |raw, value| set(&mut raw.secret, scalar(value))),
     ("refresh", |raw, value| set(&mut raw.refresh, pointer(value))),
@@ -154,6 +155,7 @@ const LOGIN: [(&str, Take<RawLogin>); 7] = [
     ("expires", |raw, value| set(&mut raw.expires, pointer(value))),
     ("renewed", |raw, value| set(&mut raw.renewed, pointer(value))),
     ("identity", |raw, value| fill(&mut raw.identity, list(value))),
+    ("keep", |raw, value| fill(&mut raw.keep, list(value))),
 ];
 
 fn login(value: &Value<'_>) -> Result<Login, Wrong> {
@@ -169,6 +171,7 @@ fn login(value: &Value<'_>) -> Result<Login, Wrong> {
         expires: raw.expires,
         renewed: raw.renewed,
         identity: raw.identity,
+        keep: raw.keep,
     })
 }
 

@@ -3,7 +3,7 @@
 use super::keys::{BUDGET, Take, Value, Wrong, fill, list, scalar, set, table, text, wrong};
 use crate::net::{
     Budget, Capture, ClientAuth, Grant, HmacAlgorithm, HmacEncoding, HostPattern, Kind, Message,
-    Method, PathPattern, SecretDecl, SecretName, Shape, Slot, TokenUrl, header_name,
+    Method, PathPattern, SecretDecl, SecretName, Shape, Slot, TokenBody, TokenUrl, header_name,
 };
 
 /// A declaration as the file has it.
@@ -31,10 +31,11 @@ struct Raw {
     client_id: Option<String>,
     client_secret: Option<SecretName>,
     auth: Option<ClientAuth>,
+    token_body: Option<TokenBody>,
     scope: Option<String>,
 }
 
-const KEYS: [(&str, Take<Raw>); 23] = [
+const KEYS: [(&str, Take<Raw>); 24] = [
     ("hosts", |raw, value| fill(&mut raw.hosts, list(value))),
     ("slots", |raw, value| set(&mut raw.slots, list(value))),
     ("methods", |raw, value| set(&mut raw.methods, list(value))),
@@ -57,6 +58,7 @@ const KEYS: [(&str, Take<Raw>); 23] = [
     ("client-id", |raw, value| set(&mut raw.client_id, plain(value))),
     ("client-secret", |raw, value| set(&mut raw.client_secret, scalar(value))),
     ("auth", |raw, value| set(&mut raw.auth, scalar(value))),
+    ("token-body", |raw, value| set(&mut raw.token_body, scalar(value))),
     ("scope", |raw, value| set(&mut raw.scope, plain(value))),
 ];
 
@@ -98,6 +100,7 @@ impl Raw {
             ("oauth2", "client-id", self.client_id.is_some()),
             ("oauth2", "client-secret", self.client_secret.is_some()),
             ("oauth2", "auth", self.auth.is_some()),
+            ("oauth2", "token-body", self.token_body.is_some()),
             ("oauth2", "scope", self.scope.is_some()),
         ];
         let stray = keys.into_iter().find(|(of, _, said)| *said && *of != kind);
@@ -120,6 +123,7 @@ impl Raw {
                 client_id: self.client_id.take(),
                 client_secret: self.client_secret.take(),
                 auth: self.auth.unwrap_or_default(),
+                body: self.token_body.unwrap_or_default(),
                 scope: self.scope.take(),
             },
             _ => Kind::Token,

@@ -42,6 +42,7 @@ pub enum Kind {
         /// Another secret, for clients that need one to refresh.
         client_secret: Option<SecretName>,
         auth: ClientAuth,
+        body: TokenBody,
         scope: Option<String>,
     },
 }
@@ -93,6 +94,15 @@ pub enum ClientAuth {
     #[default]
     Body,
     Basic,
+}
+
+/// In which form a token's server is asked. RFC 6749 has a form; some servers want JSON.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TokenBody {
+    #[default]
+    Form,
+    Json,
 }
 
 /// Why a text names none of a few choices.
@@ -147,6 +157,14 @@ impl FromStr for ClientAuth {
 
     fn from_str(text: &str) -> Result<Self, ChoiceError> {
         choose(text, &["body", "basic"], &[Self::Body, Self::Basic])
+    }
+}
+
+impl FromStr for TokenBody {
+    type Err = ChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
+        choose(text, &["form", "json"], &[Self::Form, Self::Json])
     }
 }
 

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use belljar_model::net::{ClientAuth, Grant};
+use belljar_model::net::{ClientAuth, Grant, TokenBody};
 use http::StatusCode;
 
 const URL: &str = "https://api.example.com/me";
@@ -18,6 +18,7 @@ fn oauth2(grant: Grant, auth: ClientAuth) -> Vault {
         client_id: Some("client id".to_owned()),
         client_secret: (grant == Grant::RefreshToken).then(|| name("client")),
         auth,
+        body: TokenBody::Form,
         scope: Some("read write".to_owned()),
     };
     let decl = SecretDecl { kind, ..token(&["header:authorization"]) };
@@ -161,4 +162,26 @@ fn many_requests_at_once_fetch_one_token() {
         assert!(one.is_ok() && two.is_ok() && three.is_ok());
     });
     assert_eq!(asked.get(), 1);
+}
+
+#[test]
+fn a_server_that_wants_json_is_asked_in_json() {
+    let kind = Kind::OAuth2 {
+        token_url: "https://login.example.com/token".parse().unwrap(),
+        grant: Grant::RefreshToken,
+        client_id: Some("a \"client\"".to_owned()),
+        client_secret: None,
+        auth: ClientAuth::Body,
+        body: TokenBody::Json,
+        scope: None,
+    };
+    let decl = SecretDecl { kind, ..token(&["header:authorization"]) };
+    let vault = Vault::new(vec![decl], vec![(name("s"), value(REAL))]).unwrap();
+    let request = vault.secrets[0].token_request().unwrap();
+    assert_eq!(request.headers["content-type"], "application/json");
+    let body: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
+    let expect = serde_json::json!({
+        "grant_type": "refresh_token", "refresh_token": REAL, "client_id": "a \"client\"",
+    });
+    assert_eq!(body, expect);
 }

@@ -1,0 +1,158 @@
+//! `belljar agent`: what is known of each agent, what is on this machine, and its logins.
+
+use std::path::{Path, PathBuf};
+
+use belljar_broker::vault::store::Store;
+use belljar_model::agent::{Agent, AgentName};
+use belljar_model::display;
+use belljar_model::net::SecretName;
+use serde::Serialize;
+
+use crate::agents::{self, Known, login, program};
+use crate::cli::Cli;
+use crate::cli::agent::{AgentArgs, AgentCommand};
+use crate::config;
+use crate::failure::{Code as _, FAILED, Failure, Outcome, usage};
+use crate::print;
+use crate::state::State;
+
+pub(crate) fn run(cli: &Cli, args: &AgentArgs) -> Outcome {
+    match &args.command {
+        AgentCommand::List { json } => list(*json),
+        AgentCommand::Show { name, json } => show(name, *json),
+        AgentCommand::Login { name, from } => {
+            login::run(cli, &agents::find(name)?, from.as_deref())
+        }
+    }
+}
+
+/// What was found of an agent. Never what is in its files.
+#[derive(Serialize)]
+struct Here {
+    program: Option<PathBuf>,
+    /// What a box is shown for it, beside the system's own directories.
+    shown: Vec<PathBuf>,
+    secrets: Vec<SecretHere>,
+    /// The agent's own token file, if it is there.
+    login: Option<PathBuf>,
+    /// What of the user's home goes into a new box.
+    copied: Vec<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct SecretHere {
+    name: SecretName,
+    is_set: bool,
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    agent: &'a Agent,
+    /// The user's file that describes it; none for those that come with Belljar.
+    described_in: Option<&'a Path>,
+    here: Here,
+}
+
+fn list(json: bool) -> Outcome {
+    for known in agents::all()?.values() {
+        let here = look(&known.agent)?;
+        if json {
+            print::json(&shown(known, here)).code(FAILED)?;
+            continue;
+        }
+        let Agent { name, title, .. } = &known.agent;
+        let program = here.program.map_or_else(
+            || "not found".to_owned(),
+            |path| display::safe(path.as_os_str().as_encoded_bytes()).to_string(),
+        );
+        let set: Vec<String> =
+            here.secrets.into_iter().filter(|it| it.is_set).map(|it| it.name.to_string()).collect();
+        let keys = if set.is_empty() { "no key".to_owned() } else { set.join(", ") };
+        print::out(&format!("{name:<12} {title:<14} {keys:<24} {program}\n")).code(FAILED)?;
+    }
+    Ok(0)
+}
+
+fn show(name: &AgentName, json: bool) -> Outcome {
+    let mut all = agents::all()?;
+    let names: Vec<String> = all.keys().map(ToString::to_string).collect();
+    let unknown = || usage(format!("there is no agent {name}; there are {}", names.join(", ")));
+    let known = all.remove(name).ok_or_else(unknown)?;
+    let here = look(&known.agent)?;
+    if json {
+        print::json(&shown(&known, here)).code(FAILED)?;
+        return Ok(0);
+    }
+    print::out(&display::safe_multiline(text(&known, &here)).to_string()).code(FAILED)?;
+    Ok(0)
+}
+
+fn shown(known: &Known, here: Here) -> Shown<'_> {
+    Shown { agent: &known.agent, described_in: known.file.as_deref(), here }
+}
+
+fn look(agent: &Agent) -> Result<Here, Failure> {
+    let state = State::open()?;
+    let store = Store::open(state.home()).code(FAILED)?;
+    let stored = store.map(|store| store.list()).transpose().code(FAILED)?.unwrap_or_default();
+    let secret = |name: &SecretName| SecretHere {
+        name: name.clone(),
+        is_set: stored.iter().any(|stored| stored.name == *name),
+    };
+    let home = config::home();
+    let login = agent.login.as_ref().zip(home.as_ref()).map(|(login, home)| home.join(&login.file));
+    let copied = home.as_ref().map(|home| agents::copy::collect(home, &agent.copy).0);
+    let found = program::find(&agent.program);
+    Ok(Here {
+        program: found.as_ref().map(|found| found.path.clone()),
+        shown: found.map(|found| found.shown).unwrap_or_default(),
+        secrets: agent.secrets.iter().map(secret).collect(),
+        login: login.filter(|file| file.is_file()),
+        copied: copied.into_iter().flatten().map(|file| file.path).collect(),
+    })
+}
+
+fn text(known: &Known, here: &Here) -> String {
+    let Known { agent, file } = known;
+    let mut lines = Vec::new();
+    let mut say = |what: &str, value: String| lines.push(format!("{what:<10} {value}"));
+    say("agent", format!("{} ({})", agent.title, agent.name));
+    if let Some(file) = file {
+        say("file", file.display().to_string());
+    }
+    match (&here.program, &agent.install) {
+        (Some(program), _) => say("program", program.display().to_string()),
+        (None, Some(install)) => say("program", format!("not found; for example: {install}")),
+        (None, None) => say("program", "not found".to_owned()),
+    }
+    here.shown.iter().for_each(|path| say("shown", format!("{} (read-only)", path.display())));
+    let allowed = |rule: &belljar_model::net::Allow| match rule {
+        belljar_model::net::Allow::Preset(name) => format!("{name} (preset)"),
+        belljar_model::net::Allow::Rule(rule) => rule.what.to_string(),
+    };
+    agent.allow.iter().for_each(|rule| say("allow", allowed(rule)));
+    for SecretHere { name, is_set } in &here.secrets {
+        let login = agent.login.as_ref().is_some_and(|login| login.secret == *name);
+        let how = match (is_set, login) {
+            (true, _) => "set".to_owned(),
+            (false, true) => format!("not set; belljar agent login {}", agent.name),
+            (false, false) => format!("not set; belljar secret set {name}"),
+        };
+        say("secret", format!("{name}: {how}"));
+    }
+    if let Some(login) = &here.login {
+        say("login", format!("{} is there", login.display()));
+    }
+    agent.env.iter().for_each(|variable| say("env", variable.to_string()));
+    if let Some(settings) = &agent.settings {
+        say("settings", format!("{} (read-only)", settings.path.display()));
+    }
+    agent
+        .files
+        .iter()
+        .for_each(|given| say("file", format!("{} (read-only)", given.path.display())));
+    agent.home.iter().for_each(|given| say("home", format!("~/{}", given.path.display())));
+    here.copied.iter().for_each(|path| say("copied", format!("~/{}", path.display())));
+    lines.join("\n") + "\n"
+}
