@@ -11,12 +11,13 @@
 //! A name that begins with a dot is a box that is being made, or was not finished.
 
 pub(crate) mod parts;
+pub(crate) mod snapshot;
 pub(crate) mod trash;
 pub(crate) mod work;
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ use crate::agents::HomeFile;
 use crate::commands::run::new_id;
 use crate::failure::{Code as _, FAILED, Failure, NO_BOX, usage};
 use crate::print;
-use crate::state::{Run, State, is_held};
+use crate::state::{Run, State, is_empty, is_held};
 
 /// How long a command waits for another one that changes the same box.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -204,6 +205,7 @@ pub(crate) fn create(
     let new = place.join(format!(".new-{id}"));
     let made = make(&new, owner).with_context(|| format!("make {}", new.display()));
     let made = made.code(NO_BOX).and_then(|()| fill(&new, &mut record));
+    let made = made.and_then(|()| keep_first(&new).context("keep the first home").code(NO_BOX));
     let made = made.and_then(|()| {
         write(&new, &record).context("write box.json").code(NO_BOX)?;
         match rustix::fs::renameat_with(CWD, &new, CWD, &dir, RenameFlags::NOREPLACE) {
@@ -212,7 +214,7 @@ pub(crate) fn create(
         }
     });
     if let Err(failure) = made {
-        fs::remove_dir_all(&new).ok(); // a rest is removed by `belljar gc`
+        belljar_workspace::remove_tree(&new).ok(); // a rest is removed by `belljar gc`
         return Err(failure);
     }
     Ok(NamedBox { dir, record })
@@ -231,6 +233,20 @@ fn write(dir: &Path, record: &BoxRecord) -> anyhow::Result<()> {
     io::Write::write_all(&mut &file, &text)?;
     file.sync_all()?;
     Ok(())
+}
+
+/// Keeps what a home begins with, to go back to and to compare with.
+fn keep_first(dir: &Path) -> anyhow::Result<()> {
+    let (home, first) = (dir.join("home"), dir.join("first"));
+    if !is_empty(&home) && !first.exists() {
+        belljar_workspace::copy_tree(&home, &first)?;
+    }
+    Ok(())
+}
+
+/// To whom a directory of a box belongs.
+pub(crate) fn owner_of(dir: &Path) -> Option<(u32, u32)> {
+    fs::symlink_metadata(dir).ok().map(|meta| (meta.uid(), meta.gid()))
 }
 
 /// Gives paths to whom the box's files belong on the host: when we are root, whoever owns the workspace.

@@ -50,6 +50,14 @@ pub(crate) enum Command {
     Start(boxes::StartArgs),
     /// Take a box down; it stays in the trash for 14 days
     Down(boxes::DownArgs),
+    /// Keep a copy of all that a box holds
+    Snapshot(boxes::SnapshotArgs),
+    /// Make boxes that hold what another one holds, or held
+    Fork(boxes::ForkArgs),
+    /// Set a box back to what it was when it was made, or to a snapshot
+    Reset(boxes::ResetArgs),
+    /// Remove old trash, and boxes that hold nothing and were not used for long
+    Gc(boxes::GcArgs),
     /// Bring back what `down`, `reset`, `discard` and `gc` put into the trash
     Restore(boxes::RestoreArgs),
     /// Run one program of a model in a fresh box, in milliseconds
@@ -255,6 +263,12 @@ pub(crate) struct DiffArgs {
     /// Only where host and box both changed: what each did
     #[arg(long, conflicts_with = "stat")]
     pub(crate) conflicts: bool,
+    /// What differs in the home of a box from what it began with
+    #[arg(long, conflicts_with_all = ["stat", "conflicts"], requires = "run")]
+    pub(crate) home: bool,
+    /// With --home: from what it was in this snapshot
+    #[arg(long, value_name = "TAG", requires = "home")]
+    pub(crate) since: Option<RunName>,
     /// One JSON object
     #[arg(long, conflicts_with_all = ["stat", "conflicts"])]
     pub(crate) json: bool,

@@ -16,6 +16,7 @@ mod at;
 mod base;
 mod change;
 mod choice;
+mod compare;
 mod content;
 mod copy;
 mod diff;
@@ -41,6 +42,7 @@ pub use change::{
     Base, Caution, Change, Changes, Kind, ManifestError, Risk, Side, Target, TooLong, Unsupported,
 };
 pub use choice::{Choice, Pattern, Pick};
+pub use compare::{Difference, compare};
 pub use content::{BadHash, Content, ContentHash};
 pub use copy::{Copied, CopyError, copy_tree};
 pub use diff::{

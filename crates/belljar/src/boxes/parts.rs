@@ -24,6 +24,10 @@ pub(crate) const CHANGES: [&str; 6] =
 pub(crate) const ALL: [&str; 8] =
     ["home", "repo", "upper", "work", "base", "changes.json", "earlier.json", "run.json"];
 
+/// What of it is worth a copy: overlayfs makes its `work` anew.
+pub(crate) const KEPT: [&str; 7] =
+    ["home", "repo", "upper", "base", "changes.json", "earlier.json", "run.json"];
+
 /// The content of `plan.json` in `next` and `ready`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Plan {
@@ -77,7 +81,11 @@ pub(super) fn finish(dir: &Path) -> anyhow::Result<()> {
             trash::shift(&new, &old)?;
         }
     }
-    belljar_workspace::remove_tree(&ready)?;
+    // First out of the way, in one step: half of it could not be finished again.
+    let next = dir.join("next");
+    belljar_workspace::remove_tree(&next)?;
+    fs::rename(&ready, &next)?;
+    belljar_workspace::remove_tree(&next)?;
     Ok(())
 }
 

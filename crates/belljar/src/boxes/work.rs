@@ -62,7 +62,7 @@ fn overlay(state: &State, of: &NamedBox) -> Option<Unapplied> {
         return None;
     }
     let read = || -> Result<Option<Unapplied>, Failure> {
-        let Some(run) = of.run() else { return Ok(None) };
+        let run = of.run().ok_or_else(|| usage("the record of its run is gone"))?;
         let (layers, changes) = apply::look(state, &run, of.is_up())?;
         let left = unapplied(&layers, &changes).code(FAILED)?;
         let too_long: u64 = changes.too_long().iter().map(|it| it.names).sum();

@@ -9,6 +9,7 @@ use belljar_model::boxes::BoxName;
 use clap::{Args, ValueHint};
 
 use super::BoxArgs;
+use crate::when::When;
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
@@ -121,4 +122,57 @@ pub(crate) struct RestoreArgs {
     /// One JSON object per line
     #[arg(long, conflicts_with = "which")]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotArgs {
+    #[command(flatten)]
+    pub(crate) which: OneBox,
+    /// What the snapshot is called [default: the time]
+    #[arg(value_name = "TAG", conflicts_with = "list")]
+    pub(crate) tag: Option<BoxName>,
+    /// List the snapshots of the box
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// With --list: one JSON object per line
+    #[arg(long, requires = "list")]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForkArgs {
+    /// The box as it is now, or one of its snapshots
+    #[arg(value_name = "NAME[@TAG]")]
+    pub(crate) from: String,
+    /// What the new boxes are called
+    #[arg(required = true, value_name = "NEW")]
+    pub(crate) names: Vec<BoxName>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResetArgs {
+    #[command(flatten)]
+    pub(crate) which: OneBox,
+    /// The snapshot to go back to [default: what it was when it was made]
+    #[arg(value_name = "TAG")]
+    pub(crate) tag: Option<BoxName>,
+    /// Only the home; what the box changed in its workspace stays
+    #[arg(long, conflicts_with = "discard_work")]
+    pub(crate) keep_work: bool,
+    /// Also if it holds work back that was not taken over
+    #[arg(long)]
+    pub(crate) discard_work: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GcArgs {
+    /// Only say what would be removed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How long something was not used, for example 30d
+    #[arg(long, value_name = "AGE", default_value = "14d")]
+    pub(crate) older_than: When,
+    /// Also boxes that hold work back that was not taken over
+    #[arg(long)]
+    pub(crate) discard_work: bool,
 }

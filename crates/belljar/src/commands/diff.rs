@@ -1,10 +1,13 @@
 //! `belljar diff`: shows what a box changed.
 
+use anyhow::Context as _;
+use belljar_model::display;
 use belljar_workspace::{
-    Choice, Colour, Pick, Takeover, plan_apply, report, stat_with_lines, three_way, unified,
+    Caps, Choice, Colour, Difference, FileKind, Kind, Pick, Takeover, compare, plan_apply, report,
+    stat_with_lines, three_way, unified,
 };
 
-use crate::boxes::{self, NamedBox};
+use crate::boxes::{self, NamedBox, snapshot};
 use crate::cli::DiffArgs;
 use crate::commands::apply::{look, open, pick};
 use crate::failure::{Code, FAILED, Outcome, USAGE};
@@ -13,6 +16,9 @@ use crate::state::State;
 
 pub(crate) fn run(args: &DiffArgs) -> Outcome {
     let state = State::open()?;
+    if args.home {
+        return home(&state, args);
+    }
     let mut run = state.find(args.which.run.as_deref())?;
     let of = boxes::of_run(&state, &run);
     let is_up = of.as_ref().is_some_and(NamedBox::is_up);
@@ -41,4 +47,42 @@ pub(crate) fn run(args: &DiffArgs) -> Outcome {
     };
     print::page(&text).code(FAILED)?;
     Ok(0)
+}
+
+/// What differs in the home of a box, which may be what a hostile program left for the next one.
+fn home(state: &State, args: &DiffArgs) -> Outcome {
+    let name = args.which.run.as_deref().unwrap_or_default();
+    let name = name.parse().context("--home is of a box").code(USAGE)?;
+    let one = NamedBox::find(state, &name)?;
+    let first = one.dir.join("first");
+    let from = match &args.since {
+        Some(tag) => Some(snapshot::find(&one, tag)?.join("home")),
+        None => Some(first).filter(|first| first.is_dir()),
+    };
+    let most = Caps::default().entries;
+    let found = compare(from.as_deref(), &one.dir.join("home"), most);
+    let found = found.with_context(|| format!("read the home of box {name}")).code(FAILED)?;
+    if args.json {
+        print::json(&found).code(FAILED)?;
+        return Ok(0);
+    }
+    let text: String = found.iter().map(line).collect();
+    print::page(&text).code(FAILED)?;
+    Ok(0)
+}
+
+fn line(found: &Difference) -> String {
+    let letter = match found.change {
+        Kind::Added | Kind::Renamed { .. } => 'A',
+        Kind::Modified => 'M',
+        Kind::Deleted => 'D',
+        Kind::ModeChanged => 'm',
+        Kind::TypeChanged => 'T',
+    };
+    let path = display::safe(found.path.as_bytes());
+    let end = if found.kind == FileKind::Directory { "/" } else { "" };
+    let program = found.executable.then_some("a program");
+    let marks: Vec<&str> = found.risky.as_deref().into_iter().chain(program).collect();
+    let marks = if marks.is_empty() { String::new() } else { format!("  ! {}", marks.join("; ")) };
+    format!("{letter} {path}{end}{marks}\n")
 }

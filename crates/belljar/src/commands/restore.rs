@@ -24,8 +24,7 @@ pub(crate) fn run(args: &RestoreArgs) -> Outcome {
         What::Changes | What::Reset if args.new.is_some() => Err(usage(
             "--as names a whole box, and this is only a part of one; restore it without --as",
         )),
-        What::Changes => part(&state, &entry, &parts::CHANGES),
-        What::Reset => part(&state, &entry, &parts::ALL),
+        What::Changes | What::Reset => part(&state, &entry, &taken(&entry)),
     }
 }
 
@@ -108,6 +107,14 @@ fn rename(entry: &Entry, name: &BoxName) -> anyhow::Result<()> {
         boxes::write_whole(&entry.dir, "run.json", &serde_json::to_vec_pretty(&run)?)?;
     }
     Ok(())
+}
+
+/// What was taken out of the box. Its changes are several files that only make sense together.
+fn taken(entry: &Entry) -> Vec<&'static str> {
+    let is_there = |part: &&str| entry.dir.join(part).symlink_metadata().is_ok();
+    let changes = parts::CHANGES.into_iter().any(|part| is_there(&part));
+    let changes = parts::CHANGES.into_iter().filter(|_| changes);
+    ["home", "repo"].into_iter().filter(is_there).chain(changes).collect()
 }
 
 /// Copies parts back into their box. What it has in their place goes to the trash, too.

@@ -13,6 +13,8 @@ pub(crate) const MAX_FRAME: u32 = 1 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     Status,
+    /// Keep every process of the box still until the line is closed.
+    Pause,
     /// End the program: by asking it, or at once.
     Stop {
         now: bool,

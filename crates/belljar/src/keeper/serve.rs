@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use belljar_box::Door;
+
 use super::hub::Hub;
 use super::protocol::{self, Reply, Request};
 
@@ -53,10 +55,27 @@ fn attend(line: &UnixStream, hub: &Hub) -> io::Result<()> {
     let Some(request) = protocol::receive::<Request>(line)? else { return Ok(()) };
     let reply = match request {
         Request::Status => Reply::Status(hub.live()),
+        Request::Pause => return pause(line, hub),
         Request::Stop { now } => {
             hub.stop(now);
             Reply::Done
         }
     };
     protocol::send(line, &reply)
+}
+
+/// Keeps the box still until whoever asked closes the line.
+fn pause(line: &UnixStream, hub: &Hub) -> io::Result<()> {
+    let none = || io::Error::other("it has no door");
+    let paused = match hub.door().ok_or_else(none).and_then(Door::pause) {
+        Ok(paused) => paused,
+        Err(error) => {
+            return protocol::send(line, &Reply::Refused(format!("it cannot be paused: {error}")));
+        }
+    };
+    protocol::send(line, &Reply::Done)?;
+    line.set_read_timeout(None)?;
+    io::Read::read(&mut &*line, &mut [0])?;
+    drop(paused);
+    Ok(())
 }

@@ -1,6 +1,8 @@
 //! Named boxes: they live without who started them, and tell the truth whatever is killed.
 
+mod broken;
 mod killed;
+mod lives;
 mod work;
 
 use std::fs;

@@ -1,0 +1,115 @@
+//! Copies of all that a box holds, kept beside it under a tag.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use belljar_ledger::BoxSnapshot;
+use belljar_model::boxes::BoxName;
+use serde::{Deserialize, Serialize};
+
+use super::{NamedBox, parts, trash};
+use crate::commands::run::{new_id, now};
+use crate::failure::{Code as _, FAILED, Failure, usage};
+use crate::keeper;
+use crate::keeper::protocol::{self, Reply, Request};
+use crate::record;
+use crate::state::State;
+
+/// What a snapshot is called.
+pub(crate) type Tag = BoxName;
+
+/// The content of `snapshot.json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Snapshot {
+    pub(crate) tag: Tag,
+    /// Milliseconds since the Unix epoch.
+    pub(crate) when: u64,
+    /// Whether the box was at work; it was stopped for the moment of the copy.
+    pub(crate) running: bool,
+}
+
+/// Where the snapshots of a box are.
+fn place(of: &NamedBox) -> PathBuf {
+    of.dir.join("snapshots")
+}
+
+/// The snapshot of this tag.
+pub(crate) fn find(of: &NamedBox, tag: &Tag) -> Result<PathBuf, Failure> {
+    let dir = place(of).join(tag.as_str());
+    if dir.is_dir() {
+        return Ok(dir);
+    }
+    let name = of.name();
+    Err(usage(format!(
+        "box {name} has no snapshot {tag}; `belljar snapshot {name} --list` shows those there are"
+    )))
+}
+
+/// All snapshots of a box, oldest first.
+pub(crate) fn all(of: &NamedBox) -> Result<Vec<Snapshot>, Failure> {
+    let entries = match fs::read_dir(place(of)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.context("list the snapshots").code(FAILED)?,
+    };
+    let load = |entry: io::Result<fs::DirEntry>| -> Option<Snapshot> {
+        let entry = entry.ok().filter(|entry| !is_unfinished(entry))?;
+        serde_json::from_slice(&fs::read(entry.path().join("snapshot.json")).ok()?).ok()
+    };
+    let mut all: Vec<Snapshot> = entries.filter_map(load).collect();
+    all.sort_by_key(|snapshot| snapshot.when);
+    Ok(all)
+}
+
+fn is_unfinished(entry: &fs::DirEntry) -> bool {
+    entry.file_name().as_encoded_bytes().starts_with(b".")
+}
+
+/// Copies all that a box holds. The caller has its turn.
+pub(crate) fn take(state: &State, of: &NamedBox, tag: &Tag) -> Result<(), Failure> {
+    let to = place(of).join(tag.as_str());
+    if to.exists() {
+        return Err(usage(format!("box {} has a snapshot {tag} already", of.name())));
+    }
+    let event = BoxSnapshot { name: of.name().to_string(), tag: tag.to_string() };
+    record::fact(state, event)?;
+    remove_unfinished(of);
+    let (id, _) = new_id()?;
+    let new = place(of).join(format!(".new-{id}"));
+    let paused = still(of)?;
+    let taken = || -> anyhow::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&new)?;
+        parts::copy(&of.dir, &parts::KEPT, &new)?;
+        let when = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
+        let note = Snapshot { tag: tag.clone(), when, running: paused.is_some() };
+        super::write_whole(&new, "snapshot.json", &serde_json::to_vec_pretty(&note)?)?;
+        trash::shift(&new, &to)
+    };
+    taken().with_context(|| format!("copy box {}", of.name())).code(FAILED)
+}
+
+/// Removes copies that broke off. The caller has the turn of the box.
+pub(crate) fn remove_unfinished(of: &NamedBox) {
+    let Ok(entries) = fs::read_dir(place(of)) else { return };
+    for entry in entries.filter_map(Result::ok).filter(is_unfinished) {
+        belljar_workspace::remove_tree(&entry.path()).ok(); // tried again next time
+    }
+}
+
+/// Keeps a box still for as long as the value is there, if it is at work.
+pub(crate) fn still(of: &NamedBox) -> Result<Option<UnixStream>, Failure> {
+    if !of.is_up() {
+        return Ok(None);
+    }
+    let line = keeper::call(of)?;
+    let asked = protocol::send(&line, &Request::Pause).and_then(|()| protocol::receive(&line));
+    let reply: Option<Reply> = asked.context("speak to the keeper").code(FAILED)?;
+    match reply {
+        Some(Reply::Done) => Ok(Some(line)),
+        Some(Reply::Refused(why)) => Err(usage(format!("box {}: {why}", of.name()))),
+        _ => Err(usage(format!("box {} cannot be paused; `belljar stop` it first", of.name()))),
+    }
+}

@@ -1,0 +1,206 @@
+//! Snapshots, forks, resets and the trash of boxes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use belljar_testkit::{Lab, eventually};
+use serde_json::Value;
+
+use super::work::{dir, held, stopped, trash};
+use super::{state, status, up};
+use crate::lab;
+
+fn output(lab: &Lab, name: &str) -> String {
+    fs::read_to_string(dir(lab, name).join("output.log")).unwrap_or_default()
+}
+
+/// Starts a box again and lets its program come to the end of its script.
+fn again(lab: &Lab, name: &str) {
+    let before = output(lab, name).matches("ready").count();
+    lab.belljar(["start", name]).succeed();
+    eventually("the program is at work again", || {
+        output(lab, name).matches("ready").count() > before
+    });
+    lab.belljar(["stop", "--now", name]).succeed();
+}
+
+#[test]
+fn a_box_goes_back_to_a_snapshot_and_what_it_had_comes_back() {
+    let lab = lab();
+    stopped(&lab, "task");
+    let first = held(&dir(&lab, "task"));
+    let diff = lab.belljar(["diff", "task"]).succeed();
+    lab.belljar(["snapshot", "task", "good"]).succeed();
+    lab.belljar(["snapshot", "task", "good"]).run().complains(2, "already");
+    let listed = lab.belljar(["snapshot", "task", "--list"]).succeed();
+    assert!(listed.contains("good"), "{listed}");
+    again(&lab, "task");
+    let mut second = held(&dir(&lab, "task"));
+    second.retain(|name, _| !name.starts_with("snapshots"));
+    assert_ne!(first, second, "it changed more");
+    let refused = lab.belljar(["reset", "task", "good"]).run();
+    refused.complains(2, "--discard-work");
+    assert!(refused.err().contains("changed"), "{}", refused.err());
+    lab.belljar(["reset", "task", "none"]).run().complains(2, "no snapshot none");
+
+    lab.belljar(["reset", "task", "good", "--discard-work"]).succeed();
+    let mut now = held(&dir(&lab, "task"));
+    now.retain(|name, _| !name.starts_with("snapshots"));
+    assert_eq!(now, first, "byte by byte");
+    assert_eq!(lab.belljar(["diff", "task"]).succeed(), diff);
+    assert_eq!(state(&lab, "task"), "stopped");
+    let id = trash(&lab)[0]["id"].as_str().unwrap().to_owned();
+    lab.belljar(["restore", &id]).run().complains(2, "apply or discard");
+    lab.belljar(["discard", "task", "--discard-work"]).succeed();
+    lab.belljar(["restore", &id]).succeed();
+    let mut now = held(&dir(&lab, "task"));
+    now.retain(|name, _| !name.starts_with("snapshots"));
+    assert_eq!(now, second, "what the reset took is back");
+    again(&lab, "task");
+    let log = lab.belljar(["ledger", "log"]).succeed();
+    for kind in ["box.snapshot", "box.reset", "box.discarded", "box.restored"] {
+        assert!(log.contains(kind), "{kind} in {log}");
+    }
+    lab.belljar(["ledger", "verify"]).succeed();
+}
+
+/// A hostile program leaves things in the home that the next program would run.
+#[test]
+fn c27_what_poisons_a_home_is_seen_and_gone_after_a_reset() {
+    let lab = lab();
+    let poison = "test -x ~/bin/tool && ~/bin/tool; mkdir -p ~/bin; \
+                  printf '#!/bin/sh\\necho POISONED\\n' > ~/bin/tool; chmod 755 ~/bin/tool; \
+                  echo 'alias ls=POISONED' > ~/.bashrc; echo new > added";
+    up(&lab, "task", poison);
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    assert!(!output(&lab, "task").contains("POISONED"), "nothing at first");
+    again(&lab, "task");
+    assert!(output(&lab, "task").contains("POISONED"), "the control: a home that stays keeps it");
+    let seen = lab.belljar(["diff", "task", "--home"]).succeed();
+    for line in ["A .bashrc", "A bin/tool  ! ", "a program"] {
+        assert!(seen.contains(line), "{line} in {seen}");
+    }
+    lab.belljar(["reset", "task"]).run().complains(2, "--discard-work");
+    lab.belljar(["reset", "task", "--keep-work"]).succeed();
+    assert_eq!(lab.belljar(["diff", "task", "--home"]).succeed(), "");
+    let before = output(&lab, "task").matches("POISONED").count();
+    again(&lab, "task");
+    let after = output(&lab, "task");
+    // The log of the runs before is bounded, so only what is new counts.
+    assert!(after.matches("POISONED").count() <= before, "{after}");
+    assert!(lab.belljar(["diff", "task"]).succeed().contains("+new"), "the work stayed");
+}
+
+/// What one box puts where programs are looked for is not there for another one, nor for the host.
+#[test]
+fn c07_the_tools_and_caches_of_one_box_are_not_anothers() {
+    let lab = lab();
+    let plant = "mkdir -p ~/.cargo/bin ~/.local/bin ~/.cache/pip; \
+                 for tool in ~/.cargo/bin/git ~/.local/bin/git; do \
+                 printf '#!/bin/sh\\necho REPLACED\\n' > $tool; chmod 755 $tool; done; \
+                 echo evil > ~/.cache/pip/wheel";
+    let look = "for tool in ~/.cargo/bin/git ~/.local/bin/git; do \
+                test ! -x $tool || $tool; done; cat ~/.cache/pip/wheel 2>/dev/null";
+    up(&lab, "evil", &format!("{look}; {plant}"));
+    lab.belljar(["stop", "--now", "evil"]).succeed();
+    again(&lab, "evil");
+    assert!(output(&lab, "evil").contains("REPLACED"), "the control: its own next run finds them");
+    up(&lab, "good", look);
+    let seen = output(&lab, "good");
+    assert!(!seen.contains("REPLACED") && !seen.contains("evil"), "{seen}");
+    for path in [".cargo", ".local/bin", ".cache/pip"] {
+        assert!(!lab.home().join(path).exists(), "{path} on the host");
+    }
+    let ran = lab.bash(look).run();
+    assert!(!ran.out().contains("REPLACED"), "{}", ran.out());
+}
+
+#[test]
+fn a_fork_has_all_of_it_and_goes_its_own_way() {
+    let lab = lab();
+    stopped(&lab, "task");
+    lab.belljar(["snapshot", "task", "start"]).succeed();
+    let before = held(&dir(&lab, "task"));
+    lab.belljar(["fork", "task", "one", "two"]).succeed();
+    lab.belljar(["fork", "task@start", "three"]).succeed();
+    let mut same = before.clone();
+    same.retain(|name, _| !name.starts_with("snapshots"));
+    for name in ["one", "two", "three"] {
+        assert_eq!(held(&dir(&lab, name)), same, "{name}");
+        assert_eq!(status(&lab, name)["name"], name);
+    }
+    again(&lab, "one");
+    assert_eq!(held(&dir(&lab, "task")), before, "the first one is as it was");
+    assert_eq!(held(&dir(&lab, "two")), same);
+    lab.belljar(["apply", "two", "--yes", "--include-executable", "**"]).succeed();
+    assert_eq!(fs::read_to_string(lab.workspace().join("added")).unwrap(), "new\n");
+    lab.belljar(["down", "two"]).succeed();
+    lab.belljar(["down", "three", "--discard-work"]).succeed();
+    lab.belljar(["fork", "task", "one"]).run().complains(2, "already");
+    lab.belljar(["fork", "task@never", "four"]).run().complains(2, "no snapshot never");
+    lab.belljar(["fork", "task@../..", "four"]).run().complains(2, "the snapshot");
+    assert_eq!(lab.boxes(), ["one", "task"]);
+}
+
+/// A box that is at work is kept still for the moment of a copy, and goes on after it.
+#[test]
+fn a_snapshot_of_a_box_at_work_is_of_one_moment() {
+    let lab = lab();
+    let script = "n=0; while :; do n=$((n+1)); echo $n > t; mv t a; echo $n > t; mv t b; \
+                  echo $n > ~/t; mv ~/t ~/c; test $n != 20 || echo ready; done";
+    lab.belljar(["up", "task", "--", "sh", "-c", script]).succeed();
+    eventually("it counts", || output(&lab, "task").contains("ready"));
+    for tag in ["one", "two"] {
+        lab.belljar(["snapshot", "task", tag]).succeed();
+    }
+    let count = |tag: &str, name: &str| -> u64 {
+        let text = fs::read_to_string(dir(&lab, "task").join("snapshots").join(tag).join(name));
+        text.unwrap().trim().parse().unwrap()
+    };
+    for tag in ["one", "two"] {
+        let (a, b, c) = (count(tag, "upper/a"), count(tag, "upper/b"), count(tag, "home/c"));
+        assert!(a >= b && b >= c && a - c <= 1, "{tag}: {a} {b} {c}");
+    }
+    assert!(count("two", "upper/a") > count("one", "upper/a"), "it went on in between");
+    assert_eq!(state(&lab, "task"), "running");
+    lab.belljar(["reset", "task", "one"]).run().complains(2, "belljar stop task");
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    lab.belljar(["reset", "task", "one", "--discard-work"]).succeed();
+    let diff = lab.belljar(["diff", "task"]).succeed();
+    assert!(diff.contains(&format!("+{}", count("one", "upper/a"))), "{diff}");
+}
+
+#[test]
+fn gc_removes_what_nobody_needs_and_never_work() {
+    let lab = lab();
+    for (name, script) in [("idle", "true"), ("busy", "true"), ("full", "echo new > added")] {
+        up(&lab, name, script);
+    }
+    lab.belljar(["stop", "--now", "idle", "full"]).succeed();
+    let left = lab.state().join("boxes/.new-left");
+    fs::create_dir_all(left.join("home/locked")).unwrap();
+    fs::set_permissions(left.join("home/locked"), fs::Permissions::from_mode(0)).unwrap();
+    lab.belljar(["gc"]).succeed();
+    assert_eq!(lab.boxes(), ["busy", "full", "idle"], "nothing is old");
+    assert!(left.exists(), "nor is a box that may just be made");
+    lab.program("touch").args(["-d", "2 hours ago"]).arg(&left).succeed();
+    let dry = lab.belljar(["gc", "--dry-run", "--older-than", "0s"]).run();
+    dry.expect(0);
+    assert!(dry.out().contains("would remove box idle"), "{}", dry.out());
+    assert!(dry.err().contains("added"), "work is said: {}", dry.err());
+    assert_eq!(lab.boxes(), ["busy", "full", "idle"], "it only said so");
+    assert!(left.exists());
+    lab.belljar(["gc", "--older-than", "0s"]).succeed();
+    assert_eq!(lab.boxes(), ["busy", "full"]);
+    assert!(!left.exists());
+    assert_eq!(trash(&lab)[0]["name"], "idle");
+    lab.belljar(["restore", "idle"]).succeed();
+    lab.belljar(["gc", "--older-than", "0s", "--discard-work"]).succeed();
+    assert_eq!(lab.boxes(), ["busy"]);
+    assert_eq!(trash(&lab).len(), 2, "two weeks to think again");
+    lab.belljar(["gc", "--older-than", "0s"]).succeed();
+    assert_eq!(trash(&lab), Vec::<Value>::new());
+    lab.belljar(["restore", "full"]).run().complains(2, "holds no");
+    let log = lab.belljar(["ledger", "log"]).succeed();
+    assert!(log.contains("trash.emptied") && log.contains("box.removed"), "{log}");
+}
