@@ -150,6 +150,21 @@ impl Room {
     }
 }
 
+impl Drop for Room {
+    fn drop(&mut self) {
+        open_up(self.dir.path());
+    }
+}
+
+/// Lets a plain user remove what overlayfs and boxes have closed.
+fn open_up(directory: &Path) {
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).ok();
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        open_up(&entry.path());
+    }
+}
+
 impl Standing {
     /// Starts a guest that must start.
     pub(crate) fn guest(&self, argv: &[&str]) -> Guest {
