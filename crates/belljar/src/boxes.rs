@@ -121,6 +121,16 @@ impl NamedBox {
         matches!(self.state(), BoxState::Running | BoxState::Changing)
     }
 
+    /// Puts what is known about it in the place of what was. Whoever does that has its turn.
+    pub(crate) fn save(&self) -> anyhow::Result<()> {
+        let (file, new) = (self.dir.join("box.json"), self.dir.join("box.json.new"));
+        let text = serde_json::to_vec_pretty(&self.record)?;
+        let written = File::create(&new)?;
+        io::Write::write_all(&mut &written, &text)?;
+        written.sync_all()?;
+        fs::rename(&new, &file).with_context(|| format!("replace {}", file.display()))
+    }
+
     /// Waits for the right to change this box.
     pub(crate) fn turn(&self) -> Result<Turn, Failure> {
         let file = File::create(self.dir.join("turn")).context("open the turn of the box");

@@ -4,6 +4,7 @@
 //! process.
 
 mod clerk;
+pub(crate) mod lever;
 mod own;
 pub(crate) mod role;
 
@@ -33,6 +34,7 @@ use crate::failure::{Code as _, Failure, USAGE, usage};
 use crate::vault;
 
 pub(crate) use clerk::{Account, Asked, Clerk};
+pub(crate) use lever::Lever;
 
 /// How the broker's process is called, and what tells our program to be one.
 pub(crate) const ROLE: &str = "belljar-broker";
@@ -47,6 +49,7 @@ pub(crate) struct Broker {
     socket: OwnedFd,
     /// Its end is no surprise any more.
     dismissed: Arc<AtomicBool>,
+    lever: Lever,
 }
 
 /// How the world beyond the box is found and known.
@@ -70,6 +73,7 @@ impl Broker {
         policy: Policy,
         Beyond { roots, name_servers }: Beyond,
         sealed: Option<&Sealed>,
+        changes: bool,
     ) -> anyhow::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let program = rustix::fs::open("/proc/self/exe", flags, Mode::empty())
@@ -86,11 +90,13 @@ impl Broker {
         let beside =
             Spawn::beside(program.as_fd(), c"belljar-broker", theirs.as_fd(), null.as_fd());
         let process = clone::spawn(&beside).context("start the broker")?;
-        let broker = Self { process, socket, dismissed: Arc::default() };
+        let lever = Lever::new(&policy).context("make a lever")?;
+        let broker = Self { process, socket, dismissed: Arc::default(), lever };
         let key = sealed.map_or(KeySource::File, |sealed| sealed.source);
         let named = sealed.into_iter().flat_map(|sealed| &sealed.secrets);
         let secrets = named.map(|(name, _)| name.clone()).collect();
-        let setup = Setup { policy, roots, name_servers, key, secrets, own: own::addresses() };
+        let own = own::addresses();
+        let setup = Setup { policy, roots, name_servers, key, secrets, own, changes };
         let descriptors: Vec<BorrowedFd<'_>> = sealed
             .into_iter()
             .flat_map(|sealed| {
@@ -132,7 +138,13 @@ impl Broker {
     /// The clerk for what this broker says from now on.
     pub(crate) fn clerk(&self) -> anyhow::Result<Clerk> {
         let socket = self.socket.try_clone().context("share the broker's socket")?;
-        Ok(Clerk::new(socket, Arc::clone(&self.dismissed)))
+        Ok(Clerk::new(socket, Arc::clone(&self.dismissed), self.lever.clone()))
+    }
+
+    /// What moves its rules. Whoever has it answers its questions.
+    pub(crate) fn lever(&self) -> Lever {
+        self.lever.attend();
+        self.lever.clone()
     }
 
     /// The box is over: the broker says its last words and ends.

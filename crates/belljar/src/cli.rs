@@ -7,6 +7,7 @@ pub(crate) mod code;
 pub(crate) mod ledger;
 pub(crate) mod mcp;
 pub(crate) mod net;
+pub(crate) mod network;
 pub(crate) mod secret;
 pub(crate) mod skill;
 
@@ -60,6 +61,10 @@ pub(crate) enum Command {
     Gc(boxes::GcArgs),
     /// Bring back what `down`, `reset`, `discard` and `gc` put into the trash
     Restore(boxes::RestoreArgs),
+    /// Change what a box reaches, at once if it is running
+    Network(network::NetworkChangeArgs),
+    /// Answer what boxes ask before they do it
+    Approve(network::ApproveArgs),
     /// Run one program of a model in a fresh box, in milliseconds
     Code(Box<code::CodeArgs>),
     /// See which agents are known and what they need, and keep their logins

@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod api;
 pub(crate) mod apply;
+pub(crate) mod approve;
 pub(crate) mod boxes;
 pub(crate) mod bridge;
 pub(crate) mod code;
@@ -15,6 +16,7 @@ pub(crate) mod ledger;
 pub(crate) mod lives;
 pub(crate) mod mcp;
 pub(crate) mod net;
+pub(crate) mod network;
 pub(crate) mod policy;
 pub(crate) mod restore;
 pub(crate) mod run;

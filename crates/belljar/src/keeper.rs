@@ -10,6 +10,7 @@ pub(crate) mod protocol;
 pub(crate) mod role;
 mod serve;
 pub(crate) mod setup;
+mod wires;
 
 use std::fs::File;
 use std::io;

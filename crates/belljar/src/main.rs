@@ -71,6 +71,8 @@ fn main() -> ExitCode {
         Command::Agent(args) => commands::agent::run(&cli, args),
         Command::Policy(args) => commands::policy::run(&cli, args),
         Command::Gc(args) => commands::gc::run(args),
+        Command::Network(args) => commands::network::run(args),
+        Command::Approve(args) => commands::approve::run(args),
         Command::Api(args) => commands::api::run(&cli, args),
         Command::Bridge { server } => commands::bridge::run(&cli, server),
         Command::Code(args) => commands::code::run(&cli, args),

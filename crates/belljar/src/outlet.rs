@@ -12,7 +12,7 @@ use belljar_model::net::{Policy, Tls};
 use belljar_model::{Config, Net, RunId, Template};
 
 use crate::agents;
-use crate::broker::{Account, Beyond, Broker, Sealed};
+use crate::broker::{Account, Beyond, Broker, Lever, Sealed};
 use crate::config;
 use crate::failure::{Code, Failure, NO_BOX, USAGE};
 use crate::print;
@@ -87,9 +87,9 @@ impl Outlet {
         let ports = Rules::new(&policy).ports().into_iter().collect();
         let full = policy.net == Net::Full;
         let any_port = full || changes;
-        let passes = policy.allow.iter().filter_map(|rule| rule.http());
-        let and_the_hosts = full || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
-        let broker = Broker::start(policy, beyond, sealed.as_ref())?;
+        let passes = policy.allow.iter().chain(&policy.ask).filter_map(|rule| rule.http());
+        let and_the_hosts = any_port || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
+        let broker = Broker::start(policy, beyond, sealed.as_ref(), changes)?;
         Ok(Outside { broker, policy: hash, ports, any_port, and_the_hosts })
     }
 }
@@ -129,6 +129,11 @@ impl Outside {
         let (ports, any_port) = (self.ports.clone(), self.any_port);
         let trust = Trust { ca_pem: certificate, and_the_hosts: self.and_the_hosts, jks: java };
         Ok(NetRequest { ports, any_port, trust })
+    }
+
+    /// What changes the rules and answers the questions of this box from now on.
+    pub(crate) fn lever(&self) -> Lever {
+        self.broker.lever()
     }
 
     /// Hands the sockets of a box that stands to the broker.

@@ -198,6 +198,13 @@ pub(crate) fn confirm(question: &str) -> io::Result<bool> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
+/// Reads a line that was typed; none at the end of the input.
+pub(crate) fn answer() -> io::Result<Option<String>> {
+    let mut answer = String::new();
+    let length = io::stdin().read_line(&mut answer)?;
+    Ok((length > 0).then(|| answer.trim().to_owned()))
+}
+
 fn finish(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use belljar_model::net::{SecretName, Target};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use belljar_model::net::{Policy, SecretName, Target};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::address::Filter;
@@ -16,6 +16,7 @@ use crate::record::{Clerk, Decided, Verdict, Word};
 use crate::rules::Rules;
 use crate::setup::{Hello, Placeholder, Setup};
 use crate::tls::{Authority, Roots, Scope, Upstream as Tls};
+use crate::underway::Underway;
 use crate::upstream::{Proxy, Upstream};
 use crate::vault::{Value, Vault, VaultError};
 
@@ -35,6 +36,7 @@ pub struct Materials {
 #[derive(Debug)]
 pub struct Prepared {
     rules: Rules,
+    ask_timeout: Duration,
     vault: Vault,
     meter: Meter,
     upstream: Upstream,
@@ -55,8 +57,10 @@ pub enum PrepareError {
 
 /// Makes everything that a box will be given, and all that serves it.
 pub fn prepare(setup: Setup, materials: Materials) -> Result<(Prepared, Hello), PrepareError> {
-    let Setup { policy, own, .. } = setup;
-    let authority = Authority::new(Scope::of(&policy), (materials.clock)())?;
+    let Setup { policy, own, changes, .. } = setup;
+    // What the box trusts cannot change once it stands.
+    let scope = if changes { Scope::Any } else { Scope::of(&policy) };
+    let authority = Authority::new(scope, (materials.clock)())?;
     let tls = Tls::new(&materials.roots)?;
     let proxy = policy.proxy.as_ref().map(|_| Proxy { addresses: materials.proxy });
     let upstream = Upstream::new(tls, materials.resolver, Filter::new(own), proxy);
@@ -72,13 +76,18 @@ pub fn prepare(setup: Setup, materials: Materials) -> Result<(Prepared, Hello), 
     };
     let clock = materials.clock;
     let (rules, meter) = (Rules::new(&policy), Meter::new(&policy, Prices::default()));
-    Ok((Prepared { rules, vault, meter, upstream, authority, clock }, hello))
+    let ask_timeout = policy.ask_timeout.duration();
+    Ok((Prepared { rules, ask_timeout, vault, meter, upstream, authority, clock }, hello))
 }
 
 /// A broker that serves one box.
 #[derive(Debug)]
 pub(crate) struct Broker {
-    pub(crate) rules: Rules,
+    rules: Mutex<Arc<Rules>>,
+    ask_timeout: Mutex<Duration>,
+    /// Counts how often the rules changed.
+    changes: watch::Sender<u64>,
+    pub(crate) underway: Arc<Underway>,
     pub(crate) vault: Vault,
     meter: Mutex<Meter>,
     pub(crate) upstream: Upstream,
@@ -114,10 +123,13 @@ const HELD_PIECE: usize = 1 << 20;
 
 impl Broker {
     pub(crate) fn new(prepared: Prepared, clerk: Clerk) -> Self {
-        let Prepared { rules, vault, meter, upstream, authority, clock } = prepared;
+        let Prepared { rules, ask_timeout, vault, meter, upstream, authority, clock } = prepared;
         let names = Names { pool: Pool::new(true), limiter: Limiter::new(Instant::now()) };
         Self {
-            rules,
+            rules: Mutex::new(Arc::new(rules)),
+            ask_timeout: Mutex::new(ask_timeout),
+            changes: watch::Sender::new(0),
+            underway: Arc::default(),
             vault,
             meter: Mutex::new(meter),
             upstream,
@@ -131,6 +143,31 @@ impl Broker {
         }
     }
 
+    /// The rules that are in force now.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&lock(&self.rules))
+    }
+
+    /// How long a question stays open.
+    pub(crate) fn ask_timeout(&self) -> Duration {
+        *lock(&self.ask_timeout)
+    }
+
+    /// Tells of each change of the rules from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Puts other rules into force, and cuts off what they do not allow. Secrets stay those that there
+    /// are, each for its own hosts; which rules carry them may change.
+    pub(crate) fn change(&self, policy: &Policy) {
+        let rules = Arc::new(self.rules().followed_by(policy));
+        *lock(&self.rules) = Arc::clone(&rules);
+        *lock(&self.ask_timeout) = policy.ask_timeout.duration();
+        self.underway.cut(&rules);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
     /// Answers a DNS query, or not.
     pub(crate) fn answer(&self, query: &[u8]) -> Option<Vec<u8>> {
         let now = Instant::now();
@@ -139,7 +176,7 @@ impl Broker {
         if !limiter.query(now) {
             return None;
         }
-        let answer = dns::answer(query, &self.rules, pool, now);
+        let answer = dns::answer(query, &self.rules(), pool, now);
         let words = match answer.decided {
             dns::Decided::Allowed { name, kind, rule } => {
                 let (name, query) = (name.to_string(), kind.to_string());

@@ -39,7 +39,8 @@ pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream, dialled: Socke
     let meant = broker.meant(dialled.ip());
     let port = dialled.port();
     stream.set_nodelay(true).ok(); // slower, not wrong, without
-    match broker.rules.tcp(&meant, port) {
+    let decided = broker.rules().tcp(&meant, port);
+    match decided {
         Ok(permit) if permit.by_rule() => {
             return tcp::relay(&broker, stream, Bytes::new(), permit).await;
         }
@@ -148,7 +149,7 @@ async fn tls(
         (None, meant) => meant,
     };
     let handling = match &name {
-        Target::Name(name) => broker.rules.tls(name, port),
+        Target::Name(name) => broker.rules().tls(name, port),
         Target::Address(_) => Handling::Intercept, // each request is decided; no rule, no certificate
     };
     match handling {

@@ -15,6 +15,7 @@ mod token;
 mod websocket;
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,7 @@ where
         async move { Ok::<_, Infallible>(exchange::handle(broker, asked, request).await) }
     });
     let stream = TokioIo::new(stream);
+    let unreachable = unreachable(Arc::clone(&own), Arc::clone(&meant));
     // How a connection ends is no news: its requests say how they went.
     if is_http2 {
         let mut builder = http2::Builder::new(tasks);
@@ -67,18 +69,48 @@ where
             .max_header_list_size(HEAD_BYTES)
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(2 << 20);
-        builder.serve_connection(stream, service).await.ok();
+        let mut connection = pin!(builder.serve_connection(stream, service));
+        tokio::select! {
+            served = connection.as_mut() => drop(served),
+            () = unreachable => {
+                connection.as_mut().graceful_shutdown();
+                connection.await.ok();
+            }
+        }
     } else {
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD)
             .max_buf_size(HEAD_BYTES as usize);
-        let served = builder.serve_connection(stream, service).with_upgrades().await;
+        let connection = builder.serve_connection(stream, service).with_upgrades();
+        let mut connection = pin!(connection);
+        let served = tokio::select! {
+            served = connection.as_mut() => served,
+            () = unreachable => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
         if let Err(error) = served
             && error.is_parse()
         {
             own.deny(unreadable(&meant, &error));
+        }
+    }
+}
+
+/// Waits until other rules do not know the host of a connection any more. Its requests are decided one
+/// by one, and cut off one by one.
+async fn unreachable(broker: Arc<Broker>, asked: Arc<Asked>) {
+    let mut changes = broker.changes();
+    while changes.changed().await.is_ok() {
+        let is_known = match &asked.name {
+            Target::Name(name) => broker.rules().name(name).is_ok(),
+            Target::Address(_) => false,
+        };
+        if !is_known {
+            return;
         }
     }
 }

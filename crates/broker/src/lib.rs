@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod ask;
 mod broker;
 mod connection;
 pub mod dns;
@@ -17,6 +18,7 @@ mod stream;
 pub mod target;
 mod tcp;
 pub mod tls;
+mod underway;
 mod upstream;
 pub mod vault;
 

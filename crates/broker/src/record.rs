@@ -4,17 +4,24 @@
 //! **Invariant:** a [`Recorded`] exists only for words that the ledger has on disk.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use belljar_model::net::Policy;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixDatagram;
 use tokio::sync::{mpsc, oneshot};
 
-/// Largest message in either direction.
+use crate::ask::Questions;
+
+/// Largest message of a broker.
 pub const MAX_MESSAGE: usize = 96 * 1024;
+
+/// Largest message to a broker, which may be its rules.
+const MAX_HEARD: usize = 160 * 1024;
 
 /// Longest text in a word; what is longer is cut and says so.
 const MAX_TEXT: usize = 4096;
@@ -34,6 +41,84 @@ pub enum Word {
     Alarm { alarm: String, detail: String },
     /// Part of a budget is used up.
     Spent { budget: String, unit: String, amount: u64, total: u64 },
+    /// The operator is asked about one thing, which waits.
+    Asked(Box<Question>),
+    /// Nobody waits for an answer any more.
+    Unasked { question: Box<Question>, why: Unasked },
+}
+
+/// One thing that waits for a yes. What follows `?` is told by its length only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    pub number: u64,
+    pub method: String,
+    pub scheme: String,
+    pub host: String,
+    pub port: u16,
+    pub path: String,
+    /// How many bytes follow `?`.
+    pub query: u64,
+    pub is_websocket: bool,
+    /// The secrets that would go along, by name.
+    pub secrets: Vec<String>,
+    /// The rule that asks.
+    pub rule: String,
+    /// How long it waits, in milliseconds.
+    pub wait: u64,
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { method, scheme, host, port, path, query, .. } = self;
+        write!(f, "{method} {scheme}://{host}")?;
+        let usual = [("https", 443), ("http", 80)];
+        if !usual.contains(&(scheme.as_str(), *port)) {
+            write!(f, ":{port}")?;
+        }
+        f.write_str(path)?;
+        if *query > 0 {
+            write!(f, "?({query} bytes)")?;
+        }
+        if self.is_websocket {
+            f.write_str(" as a WebSocket")?;
+        }
+        match self.secrets.as_slice() {
+            [] => Ok(()),
+            [one] => write!(f, " with the secret {one}"),
+            several => write!(f, " with the secrets {}", several.join(", ")),
+        }
+    }
+}
+
+/// Why a question is over without an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unasked {
+    Timeout,
+    /// The program gave up.
+    Gone,
+    /// The rules changed.
+    Rules,
+}
+
+impl Unasked {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Gone => "gone",
+            Self::Rules => "rules",
+        }
+    }
+}
+
+/// What the supervisor says to a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    Yes,
+    No,
+    /// There is nobody who could be asked.
+    Nobody,
+    /// The question is not on record.
+    Unrecorded,
 }
 
 /// What was decided about a request.
@@ -77,6 +162,14 @@ impl Verdict {
     }
 }
 
+/// What a broker says once it serves.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Said {
+    Words(Saying),
+    /// The rules of this change are in force.
+    Changed(u64),
+}
+
 /// Words on their way to the ledger. An answer is expected unless `id` is 0.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Saying {
@@ -84,7 +177,7 @@ pub struct Saying {
     pub words: Vec<Word>,
 }
 
-/// What the ledger says to a [`Saying`].
+/// What a broker hears: what the ledger says to a [`Saying`], and what the operator says.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Heard {
     /// All of it is on disk; the first word has this index.
@@ -95,6 +188,22 @@ pub enum Heard {
     Refused {
         id: u64,
     },
+    Answered {
+        question: u64,
+        answer: Answer,
+    },
+    /// Other rules, from now on.
+    Rules {
+        change: u64,
+        policy: Box<Policy>,
+    },
+}
+
+/// Rules that are to take the place of others.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) number: u64,
+    pub(crate) policy: Policy,
 }
 
 /// Proof that words are on disk. Only a [`Clerk`] makes one.
@@ -130,30 +239,57 @@ type Answers = Mutex<HashMap<u64, oneshot::Sender<Result<u64, Unrecorded>>>>;
 /// The broker's side of the record.
 #[derive(Debug)]
 pub struct Clerk {
-    queue: mpsc::UnboundedSender<Saying>,
+    queue: mpsc::UnboundedSender<Said>,
     answers: Arc<Answers>,
+    questions: Arc<Questions>,
     next: AtomicU64,
 }
 
 /// The tasks behind a [`Clerk`].
 #[derive(Debug)]
 pub struct Desk {
+    hearing: Hearing,
+    queue: mpsc::UnboundedReceiver<Said>,
+}
+
+/// Where what is heard goes to.
+#[derive(Debug)]
+struct Hearing {
     socket: Arc<UnixDatagram>,
-    queue: mpsc::UnboundedReceiver<Saying>,
     answers: Arc<Answers>,
+    questions: Arc<Questions>,
+    changes: mpsc::UnboundedSender<Change>,
 }
 
 impl Clerk {
     /// Speaks over a socket that keeps messages apart, and does not block.
-    pub fn new(socket: OwnedFd) -> io::Result<(Self, Desk)> {
+    pub(crate) fn new(
+        socket: OwnedFd,
+    ) -> io::Result<(Self, Desk, mpsc::UnboundedReceiver<Change>)> {
         // A SOCK_SEQPACKET in truth: messages stay whole as datagrams do, and the end shows.
         let socket = std::os::unix::net::UnixDatagram::from(socket);
         socket.set_nonblocking(true)?;
         let socket = Arc::new(UnixDatagram::from_std(socket)?);
         let (sender, queue) = mpsc::unbounded_channel();
-        let answers = Arc::new(Answers::default());
-        let clerk = Self { queue: sender, answers: Arc::clone(&answers), next: AtomicU64::new(1) };
-        Ok((clerk, Desk { socket, queue, answers }))
+        let (changes, changed) = mpsc::unbounded_channel();
+        let (answers, questions) = (Arc::<Answers>::default(), Arc::<Questions>::default());
+        let hearing = Hearing {
+            socket,
+            answers: Arc::clone(&answers),
+            questions: Arc::clone(&questions),
+            changes,
+        };
+        let clerk = Self { queue: sender, answers, questions, next: AtomicU64::new(1) };
+        Ok((clerk, Desk { hearing, queue }, changed))
+    }
+
+    pub(crate) const fn questions(&self) -> &Arc<Questions> {
+        &self.questions
+    }
+
+    /// Tells that other rules are in force.
+    pub(crate) fn changed(&self, number: u64) {
+        self.queue.send(Said::Changed(number)).ok(); // the broker ends with its supervisor
     }
 
     /// Waits until the words are on disk.
@@ -161,23 +297,23 @@ impl Clerk {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(id, answer);
-        self.queue.send(Saying { id, words }).map_err(|_| Unrecorded::Gone)?;
+        self.queue.send(Said::Words(Saying { id, words })).map_err(|_| Unrecorded::Gone)?;
         let first = answered.await.map_err(|_| Unrecorded::Gone)??;
         Ok(Recorded { first })
     }
 
     /// Has the words recorded without waiting: nothing depends on them.
     pub fn tell(&self, words: Vec<Word>) {
-        self.queue.send(Saying { id: 0, words }).ok(); // the broker ends with its supervisor
+        self.queue.send(Said::Words(Saying { id: 0, words })).ok(); // the broker ends with its supervisor
     }
 }
 
 impl Desk {
     /// Hears answers until the supervisor has no more to say.
-    pub async fn hear(socket: Arc<UnixDatagram>, answers: Arc<Answers>) -> io::Result<()> {
-        let mut buffer = vec![0; MAX_MESSAGE];
+    async fn hear(hearing: Hearing) -> io::Result<()> {
+        let mut buffer = vec![0; MAX_HEARD];
         loop {
-            let length = match socket.recv(&mut buffer).await {
+            let length = match hearing.socket.recv(&mut buffer).await {
                 Ok(0) | Err(_) => return Ok(()),
                 Ok(length) => length,
             };
@@ -186,8 +322,18 @@ impl Desk {
             let (id, answer) = match heard {
                 Heard::Recorded { id, first } => (id, Ok(first)),
                 Heard::Refused { id } => (id, Err(Unrecorded::Refused)),
+                Heard::Answered { question, answer } => {
+                    hearing.questions.answer(question, answer);
+                    continue;
+                }
+                Heard::Rules { change, policy } => {
+                    let change = Change { number: change, policy: *policy };
+                    hearing.changes.send(change).ok(); // a broker that ends needs no rules
+                    continue;
+                }
             };
-            let waiting = answers.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            let waiting =
+                hearing.answers.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
             if let Some(waiting) = waiting {
                 waiting.send(answer).ok(); // whoever asked may have given up
             }
@@ -199,17 +345,20 @@ impl Desk {
         self,
     ) -> (impl Future<Output = io::Result<()>> + Send, impl Future<Output = io::Result<()>> + Send)
     {
-        let Self { socket, queue, answers } = self;
-        (Self::hear(Arc::clone(&socket), answers), Self::speak(socket, queue))
+        let Self { hearing, queue } = self;
+        let socket = Arc::clone(&hearing.socket);
+        (Self::hear(hearing), Self::speak(socket, queue))
     }
 
     async fn speak(
         socket: Arc<UnixDatagram>,
-        mut queue: mpsc::UnboundedReceiver<Saying>,
+        mut queue: mpsc::UnboundedReceiver<Said>,
     ) -> io::Result<()> {
-        while let Some(mut saying) = queue.recv().await {
-            saying.words.iter_mut().for_each(shorten);
-            let bytes = postcard::to_allocvec(&saying).map_err(io::Error::other)?;
+        while let Some(mut said) = queue.recv().await {
+            if let Said::Words(saying) = &mut said {
+                saying.words.iter_mut().for_each(shorten);
+            }
+            let bytes = postcard::to_allocvec(&said).map_err(io::Error::other)?;
             socket.send(&bytes).await?;
         }
         Ok(())
@@ -237,5 +386,10 @@ fn shorten(word: &mut Word) {
         Word::SecretUsed { name, slot, host } => [name, slot, host].into_iter().for_each(cut),
         Word::Alarm { alarm, detail } => [alarm, detail].into_iter().for_each(cut),
         Word::Spent { budget, unit, .. } => [budget, unit].into_iter().for_each(cut),
+        Word::Asked(question) | Word::Unasked { question, .. } => {
+            let Question { method, scheme, host, path, secrets, rule, .. } = &mut **question;
+            [method, scheme, host, path, rule].into_iter().for_each(cut);
+            secrets.iter_mut().for_each(cut);
+        }
     }
 }

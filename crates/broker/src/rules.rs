@@ -1,8 +1,10 @@
 //! The one decision about every way out: pure, on values that were parsed before.
 //!
-//! `deny` beats `allow`, what nothing allows is denied, and what hands out credentials of a machine is
-//! denied whatever a rule says. A [`Permit`] can only come from here.
+//! `deny` beats `ask`, `ask` beats `allow`, what nothing names is denied, and what hands out credentials
+//! of a machine is denied whatever a rule says. A [`Permit`] can only come from here. One of a rule that
+//! asks leads nowhere until somebody said yes.
 
+mod ask;
 mod denial;
 mod known;
 
@@ -26,7 +28,12 @@ use denial::{Act, Miss};
 pub struct Rules {
     net: Net,
     allow: Vec<Rule>,
+    /// What each rule that allows is known by, also after others came and went.
+    numbers: Vec<usize>,
+    /// The number of the next one that is new.
+    next: usize,
     deny: Vec<Rule>,
+    ask: Vec<Rule>,
 }
 
 /// A request that wants to go out.
@@ -54,6 +61,7 @@ pub struct Permit {
     limits: RuleLimits,
     reach: Reach,
     opaque: bool,
+    asks: Option<String>,
 }
 
 /// Leave to tell the box an address for a name.
@@ -66,11 +74,11 @@ pub struct NamePermit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpPermit {
     rule: String,
-    index: Option<usize>,
     target: Target,
     port: u16,
     connect: Option<SocketAddr>,
     reach: Reach,
+    asks: Option<String>,
 }
 
 /// What to do with a TLS connection.
@@ -92,7 +100,7 @@ impl Permit {
         &self.rule
     }
 
-    /// Its place in the policy's `allow`; none for `net = "full"`.
+    /// What the rule is counted by; none for `net = "full"` and for rules that ask.
     pub fn index(&self) -> Option<usize> {
         self.index
     }
@@ -131,6 +139,11 @@ impl Permit {
     pub fn is_opaque(&self) -> bool {
         self.opaque
     }
+
+    /// The rule by which somebody must say yes first.
+    pub fn asks(&self) -> Option<&str> {
+        self.asks.as_deref()
+    }
 }
 
 impl NamePermit {
@@ -142,10 +155,6 @@ impl NamePermit {
 impl TcpPermit {
     pub fn rule(&self) -> &str {
         &self.rule
-    }
-
-    pub fn index(&self) -> Option<usize> {
-        self.index
     }
 
     pub fn target(&self) -> &Target {
@@ -167,15 +176,38 @@ impl TcpPermit {
     /// Whether a rule names this very port, and not only `net = "full"` allows it: then nobody needs
     /// to look what is spoken there.
     pub fn by_rule(&self) -> bool {
-        self.index.is_some()
+        self.rule != FULL
+    }
+
+    /// The rule by which somebody must say yes first.
+    pub fn asks(&self) -> Option<&str> {
+        self.asks.as_deref()
     }
 }
 
 impl Rules {
     pub fn new(policy: &Policy) -> Self {
-        // Nobody can be asked yet, so what would have to be asked about is denied.
-        let deny = policy.deny.iter().chain(&policy.ask).cloned().collect();
-        Self { net: policy.net, allow: policy.allow.clone(), deny }
+        let Policy { net, allow, deny, ask, .. } = policy.clone();
+        let next = allow.len();
+        Self { net, allow, numbers: (0..next).collect(), next, deny, ask }
+    }
+
+    /// Other rules in their place. One that stays is counted on, so that a change gives nothing back
+    /// that is used up.
+    #[must_use]
+    pub fn followed_by(&self, policy: &Policy) -> Self {
+        let mut next = self.next;
+        let mut old: Vec<(&Rule, usize)> =
+            self.allow.iter().zip(self.numbers.iter().copied()).collect();
+        let number = |rule: &Rule| match old.iter().position(|(known, _)| *known == rule) {
+            Some(at) => old.swap_remove(at).1,
+            None => {
+                next += 1;
+                next - 1
+            }
+        };
+        let numbers = policy.allow.iter().map(number).collect();
+        Self { numbers, next, ..Self::new(policy) }
     }
 
     /// Decides about one request.
@@ -188,6 +220,14 @@ impl Rules {
         if let Some(rule) = self.deny.iter().find(|rule| denies_request(rule, ask)) {
             return Err(act.denied(Code::DeniedByRule, Some(&rule.id)));
         }
+        match self.ask.iter().find(|rule| denies_request(rule, ask)) {
+            Some(rule) => self.ask_first(act, rule, ask, self.allowed(act, ask)),
+            None => self.allowed(act, ask),
+        }
+    }
+
+    /// What rules that allow say to a request.
+    fn allowed(&self, act: Act<'_>, ask: &Ask) -> Result<Permit, Denial> {
         let mut nearest = Miss::Nothing;
         for (index, rule) in self.allow.iter().enumerate() {
             let Some(http) = rule.http() else { continue };
@@ -208,6 +248,7 @@ impl Rules {
                 limits: RuleLimits::default(),
                 reach: Reach::Public,
                 opaque: false,
+                asks: None,
             }),
             Err(Code::NoRule) => Err(act.missed(nearest)),
             Err(code) => Err(act.denied(code, None)),
@@ -252,7 +293,7 @@ impl Rules {
         let connect = http.connect.or_else(said);
         Ok(Permit {
             rule: rule.id.clone(),
-            index: Some(index),
+            index: self.numbers.get(index).copied(),
             scheme: http.scheme,
             target: target.clone(),
             port,
@@ -261,6 +302,7 @@ impl Rules {
             limits: http.limits,
             reach: reach(target, connect)?,
             opaque: false,
+            asks: None,
         })
     }
 
@@ -281,7 +323,7 @@ impl Rules {
             What::Tcp(tcp) => tcp.target == target,
             What::HostPort(_) => name.as_str() == HOST_NAME,
         };
-        if let Some(rule) = self.allow.iter().find(names) {
+        if let Some(rule) = self.ask.iter().chain(&self.allow).find(names) {
             return Ok(NamePermit { rule: rule.id.clone() });
         }
         match self.full(act) {
@@ -298,7 +340,21 @@ impl Rules {
         if let Some(rule) = self.deny.iter().find(|rule| denies_port(rule, target, port)) {
             return Err(act.denied(Code::DeniedByRule, Some(&rule.id)));
         }
-        for (index, rule) in self.allow.iter().enumerate() {
+        match self.ask.iter().find(|rule| denies_port(rule, target, port)) {
+            Some(rule) => match self.allowed_tcp(&self.allow, target, port) {
+                // Of rules that ask, only one about bytes can lead them anywhere.
+                Err(_) => self.allowed_tcp(&self.ask, target, port),
+                allowed => allowed,
+            }
+            .map(|permit| TcpPermit { asks: Some(rule.id.clone()), ..permit }),
+            None => self.allowed_tcp(&self.allow, target, port),
+        }
+    }
+
+    /// What these rules say to a connection of any bytes.
+    fn allowed_tcp(&self, rules: &[Rule], target: &Target, port: u16) -> Result<TcpPermit, Denial> {
+        let act = Act::Tcp(target, port);
+        for rule in rules {
             let connect = match &rule.what {
                 What::Tcp(tcp) if tcp.target == *target && tcp.port == port => tcp.connect,
                 What::HostPort(open) if *open == port && is_host(target) => {
@@ -308,16 +364,16 @@ impl Rules {
             };
             let reach = reach(target, connect).map_err(|code| act.denied(code, Some(&rule.id)))?;
             let (rule, target) = (rule.id.clone(), target.clone());
-            return Ok(TcpPermit { rule, index: Some(index), target, port, connect, reach });
+            return Ok(TcpPermit { rule, target, port, connect, reach, asks: None });
         }
         match self.full(act) {
             Ok(()) => Ok(TcpPermit {
                 rule: FULL.to_owned(),
-                index: None,
                 target: target.clone(),
                 port,
                 connect: None,
                 reach: Reach::Public,
+                asks: None,
             }),
             Err(code) => Err(act.denied(code, None)),
         }
@@ -332,7 +388,7 @@ impl Rules {
         let of_host = |http: &&HttpRule| {
             http.scheme == Scheme::Https && http.host.matches(target) && http.ports.contains(port)
         };
-        let rule = self.allow.iter().filter_map(Rule::http).find(of_host);
+        let rule = self.allow.iter().chain(&self.ask).filter_map(Rule::http).find(of_host);
         let connect = rule.and_then(|http| http.connect);
         Ok(Permit {
             rule: "token-url".to_owned(),
@@ -345,6 +401,7 @@ impl Rules {
             limits: RuleLimits::default(),
             reach: reach(target, connect).map_err(|code| act.denied(code, None))?,
             opaque: false,
+            asks: None,
         })
     }
 
@@ -363,6 +420,8 @@ impl Rules {
             return Handling::Refuse(act.denied(Code::DeniedByRule, Some(&rule.id)));
         }
         let partly = self.deny.iter().find(denying);
+        // Nobody would see whether it is what the rule asks about, so the connection as a whole is.
+        let asks = self.ask.iter().find(denying).map(|rule| rule.id.clone());
         for (index, rule) in self.allow.iter().enumerate() {
             let Some(http) = rule.http() else { continue };
             if http.scheme != Scheme::Https
@@ -378,10 +437,13 @@ impl Rules {
                     Handling::Refuse(act.denied(Code::DeniedByRule, Some(&deny.id)))
                 }
                 (Tls::Passthrough, None) => match self.lead(index, rule, http, &target, port) {
-                    Ok(permit) => Handling::Passthrough(Permit { opaque: true, ..permit }),
+                    Ok(permit) => Handling::Passthrough(Permit { opaque: true, asks, ..permit }),
                     Err(code) => Handling::Refuse(act.denied(code, Some(&rule.id))),
                 },
             };
+        }
+        if let Some(rule) = self.ask.iter().find(denying) {
+            return self.ask_tls(act, rule, &target, port, partly);
         }
         match (self.full(act), partly) {
             (Ok(()), None) if port != Scheme::Https.port() => Handling::Passthrough(Permit {
@@ -395,6 +457,7 @@ impl Rules {
                 limits: RuleLimits::default(),
                 reach: Reach::Public,
                 opaque: true,
+                asks: None,
             }),
             (Ok(()), _) => Handling::Intercept,
             (Err(code), _) => Handling::Refuse(act.denied(code, None)),
@@ -408,7 +471,7 @@ impl Rules {
             return BTreeSet::new();
         }
         let mut ports = BTreeSet::from([80, 443]);
-        for rule in &self.allow {
+        for rule in self.allow.iter().chain(&self.ask) {
             match &rule.what {
                 What::Http(http) => ports.extend(&http.ports),
                 What::Tcp(tcp) => ports.extend([tcp.port]),

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::broker::Broker;
 use crate::connection;
 use crate::dns;
-use crate::record::{Clerk, Desk};
+use crate::record::{Change, Clerk, Desk};
 
 /// Connections at once; more wait in the kernel.
 const CONNECTIONS: usize = 512;
@@ -45,7 +45,7 @@ pub fn serve(
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async move {
-        let (clerk, desk) = Clerk::new(control)?;
+        let (clerk, desk, changes) = Clerk::new(control)?;
         let (hearing, speaking) = Desk::split(desk);
         let broker = Arc::new(Broker::new(prepared, clerk));
         let speaking = tokio::spawn(speaking);
@@ -59,6 +59,7 @@ pub fn serve(
         let datagrams = tokio::net::UdpSocket::from_std(doors.dns_datagrams)?;
         tasks.spawn(answer_datagrams(Arc::clone(&broker), datagrams));
         tasks.spawn(answer_streams(Arc::clone(&broker), listen(doors.dns_streams)?));
+        tasks.spawn(change(Arc::clone(&broker), changes));
         ready()?;
         hearing.await?;
         // Whatever is under way breaks off here, and says so as it is dropped.
@@ -68,6 +69,14 @@ pub fn serve(
         timeout(LAST_WORDS, speaking).await.ok(); // what it did not get out by then is lost
         Ok(())
     })
+}
+
+/// Puts other rules into force as they come, and says so.
+async fn change(broker: Arc<Broker>, mut changes: mpsc::UnboundedReceiver<Change>) {
+    while let Some(Change { number, policy }) = changes.recv().await {
+        broker.change(&policy);
+        broker.clerk.changed(number);
+    }
 }
 
 fn listen(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {

@@ -29,6 +29,8 @@ pub struct Setup {
     pub secrets: Vec<SecretName>,
     /// The addresses of this machine.
     pub own: Vec<IpAddr>,
+    /// Whether the rules may change while the box is there.
+    pub changes: bool,
 }
 
 /// What a broker says once it can serve.

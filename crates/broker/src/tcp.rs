@@ -12,10 +12,12 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::ask::Approved;
 use crate::broker::Broker;
-use crate::record::{Decided, Finished, Verdict, Word};
+use crate::record::{Decided, Finished, Question, Verdict, Word};
 use crate::rules::{Permit, TcpPermit};
 use crate::scrub::FinderStream;
+use crate::underway::{CUT, Carried};
 use crate::upstream::{Place, UpstreamError};
 
 /// How long a connection may be without a byte in either direction.
@@ -23,7 +25,6 @@ const SILENCE: Duration = Duration::from_secs(60 * 60);
 
 /// Carries a raw connection that a rule names.
 pub(crate) async fn relay(broker: &Broker, stream: TcpStream, seen: Bytes, permit: TcpPermit) {
-    let found = broker.upstream.addresses(&Place::from(&permit)).await;
     let way = Way {
         method: "TCP",
         scheme: "tcp",
@@ -31,12 +32,20 @@ pub(crate) async fn relay(broker: &Broker, stream: TcpStream, seen: Bytes, permi
         port: permit.port(),
         rule: permit.rule().to_owned(),
     };
-    carry(broker, stream, seen, way, found).await;
+    let carried = Carried::Tcp(way.target.clone(), way.port);
+    let permit = match permit.asks().map(|rule| way.question(rule)) {
+        Some(question) => match way.ask(broker, question).await {
+            Some(yes) => permit.approved(&yes),
+            None => return,
+        },
+        None => permit,
+    };
+    let found = broker.upstream.addresses(&Place::from(&permit)).await;
+    carry(broker, stream, seen, way, carried, found).await;
 }
 
 /// Carries TLS between the program and the server that its rule names, unopened.
 pub(crate) async fn pass_through(broker: &Broker, stream: TcpStream, seen: Bytes, permit: Permit) {
-    let found = broker.upstream.addresses(&Place::from(&permit)).await;
     let way = Way {
         method: "TLS",
         scheme: "https",
@@ -44,7 +53,17 @@ pub(crate) async fn pass_through(broker: &Broker, stream: TcpStream, seen: Bytes
         port: permit.port(),
         rule: permit.rule().to_owned(),
     };
-    carry(broker, stream, seen, way, found).await;
+    let Target::Name(name) = &way.target else { return }; // no rule carries an address unseen
+    let carried = Carried::Tls(name.clone(), way.port);
+    let permit = match permit.asks().map(|rule| way.question(rule)) {
+        Some(question) => match way.ask(broker, question).await {
+            Some(yes) => permit.approved(&yes),
+            None => return,
+        },
+        None => permit,
+    };
+    let found = broker.upstream.addresses(&Place::from(&permit)).await;
+    carry(broker, stream, seen, way, carried, found).await;
 }
 
 /// Where bytes go, and by which rule.
@@ -56,32 +75,70 @@ struct Way {
     rule: String,
 }
 
+impl Way {
+    /// Asks about the connection as a whole.
+    fn question(&self, rule: &str) -> Question {
+        Question {
+            number: 0,
+            method: self.method.to_owned(),
+            scheme: self.scheme.to_owned(),
+            host: self.target.to_string(),
+            port: self.port,
+            path: String::new(),
+            query: 0,
+            is_websocket: false,
+            secrets: Vec::new(),
+            rule: rule.to_owned(),
+            wait: 0,
+        }
+    }
+
+    /// Waits for somebody to say yes to it.
+    async fn ask(&self, broker: &Broker, question: Question) -> Option<Approved> {
+        match broker.ask(question).await {
+            Ok(yes) => Some(yes),
+            Err(refusal) => {
+                broker.deny(self.decided(Verdict::Deny, refusal.on_record()));
+                None
+            }
+        }
+    }
+
+    fn decided(&self, verdict: Verdict, reason: String) -> Decided {
+        Decided {
+            method: self.method.to_owned(),
+            scheme: self.scheme.to_owned(),
+            host: self.target.to_string(),
+            port: self.port,
+            path: String::new(),
+            verdict,
+            rule: Some(self.rule.clone()),
+            reason,
+            secrets: Vec::new(),
+        }
+    }
+}
+
 async fn carry(
     broker: &Broker,
     mut stream: TcpStream,
     seen: Bytes,
     way: Way,
+    carried: Carried,
     found: Result<Option<Vec<SocketAddr>>, UpstreamError>,
 ) {
-    let decided = |verdict, reason: String| Decided {
-        method: way.method.to_owned(),
-        scheme: way.scheme.to_owned(),
-        host: way.target.to_string(),
-        port: way.port,
-        path: String::new(),
-        verdict,
-        rule: Some(way.rule.clone()),
-        reason,
-        secrets: Vec::new(),
-    };
     let addresses = match found {
         Ok(addresses) => addresses,
         Err(error) => {
-            broker.deny(decided(Verdict::Deny, error.to_string()));
+            broker.deny(way.decided(Verdict::Deny, error.to_string()));
             return;
         }
     };
-    let allowed = decided(Verdict::Allow, "named by a rule".to_owned());
+    let Some(mut ticket) = broker.underway.still(carried, &broker.rules()) else {
+        broker.deny(way.decided(Verdict::Deny, format!("rules-changed: {CUT}")));
+        return;
+    };
+    let allowed = way.decided(Verdict::Allow, "named by a rule".to_owned());
     let Ok(recorded) = broker.clerk.record(vec![Word::Decided(allowed)]).await else { return };
     let began = Instant::now();
     let (mut sent, mut received) = (0, 0);
@@ -99,7 +156,11 @@ async fn carry(
         sent += u64::try_from(seen.len()).unwrap_or(u64::MAX);
         both(&mut stream, &mut out, guard, &mut sent, &mut received).await
     };
-    let error = done.await.err().map(|error| error.to_string());
+    let done = tokio::select! {
+        done = done => done,
+        () = &mut ticket => Err(io::Error::other(CUT)),
+    };
+    let error = done.err().map(|error| error.to_string());
     if error.as_deref() == Some(PLACEHOLDER) {
         let detail = format!("a placeholder in a raw connection to {}", way.target);
         broker.alarm("placeholder-elsewhere", detail);

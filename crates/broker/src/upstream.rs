@@ -40,6 +40,8 @@ pub(crate) enum UpstreamError {
     Resolve(#[source] ResolveError),
     #[error("{name} leads to where this rule does not: {private}")]
     Private { name: Target, private: Private },
+    #[error("nobody said yes to it")]
+    Unanswered,
     #[error("connect to {address}")]
     Connect { address: SocketAddr, source: io::Error },
     #[error("connect: no answer within {} s", DIAL.as_secs())]
@@ -53,9 +55,9 @@ pub(crate) enum UpstreamError {
 }
 
 impl UpstreamError {
-    /// Whether the address, not the network, is why.
+    /// Whether the address or the permit, not the network, is why.
     pub(crate) const fn is_refusal(&self) -> bool {
-        matches!(self, Self::Private { .. })
+        matches!(self, Self::Private { .. } | Self::Unanswered)
     }
 }
 
@@ -76,19 +78,20 @@ pub(crate) struct Place<'a> {
     port: u16,
     connect: Option<SocketAddr>,
     reach: Reach,
+    asks: bool,
 }
 
 impl<'a> From<&'a Permit> for Place<'a> {
     fn from(permit: &'a Permit) -> Self {
         let (port, connect, reach) = (permit.port(), permit.connect(), permit.reach());
-        Self { target: permit.target(), port, connect, reach }
+        Self { target: permit.target(), port, connect, reach, asks: permit.asks().is_some() }
     }
 }
 
 impl<'a> From<&'a TcpPermit> for Place<'a> {
     fn from(permit: &'a TcpPermit) -> Self {
         let (port, connect, reach) = (permit.port(), permit.connect(), permit.reach());
-        Self { target: permit.target(), port, connect, reach }
+        Self { target: permit.target(), port, connect, reach, asks: permit.asks().is_some() }
     }
 }
 
@@ -113,6 +116,9 @@ impl Upstream {
 
     /// Finds the way to where `permit` leads. Nothing of the box has left yet.
     pub(crate) async fn find(&self, permit: &Permit, fresh: bool) -> Result<Way, UpstreamError> {
+        if permit.asks().is_some() {
+            return Err(UpstreamError::Unanswered);
+        }
         let key = Key::of(permit);
         if !fresh && let Some(sender) = self.pool.take(&key) {
             return Ok(Way { key, by: By::Idle(sender) });
@@ -133,6 +139,9 @@ impl Upstream {
         &self,
         place: &Place<'_>,
     ) -> Result<Option<Vec<SocketAddr>>, UpstreamError> {
+        if place.asks {
+            return Err(UpstreamError::Unanswered);
+        }
         let refuse = |private| UpstreamError::Private { name: place.target.clone(), private };
         let socket = |address: Dialable| SocketAddr::new(address.ip(), place.port);
         if let Some(fixed) = place.connect {

@@ -225,6 +225,17 @@ events! {
     ApprovalAsked "approval.asked" { what: String, bound_to: Digest }
     /// Somebody allowed or refused exactly that thing.
     ApprovalGiven "approval.given" { by: String, verdict: String, bound_to: Digest }
+    /// Exactly that thing is not allowed: `operator`, `timeout`, `gone`, `rules` or `nobody` says why.
+    ApprovalRefused "approval.refused" { why: String, bound_to: Digest }
+    /// The operator changes what a running box may reach. These are all its rules from here on.
+    NetworkChanged "network.changed" {
+        net: String,
+        /// The hash of all that decides about its network.
+        policy: Digest,
+        allow: Vec<String>,
+        deny: Vec<String>,
+        ask: Vec<String>,
+    }
     /// The operator looked at an intent without outcome and settled it.
     AttentionSettled "attention.settled" { reason: String }
     /// The ledger begins.

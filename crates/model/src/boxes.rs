@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::choice::Net;
 use crate::id::RunName;
+use crate::net::{Allow, Rule};
 use crate::record::path_bytes;
 use crate::repo::RepoAt;
+use crate::template::Template;
 
 /// The name of a box; its runs carry it too.
 pub type BoxName = RunName;
@@ -30,6 +33,31 @@ pub struct BoxRecord {
     /// The operator's file, if `--config` named one.
     pub config: Option<PathBuf>,
     pub ground: Ground,
+    /// What was said about its network since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Rewired>,
+}
+
+/// What `belljar network` said last about a box: other words than those of `up`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rewired {
+    pub net: Net,
+    /// Beside what the template allows and denies.
+    pub allow: Vec<Allow>,
+    pub deny: Vec<Rule>,
+}
+
+impl Rewired {
+    /// The template with these words on top.
+    #[must_use]
+    pub fn onto(&self, mut template: Template) -> Template {
+        let Self { net, allow, deny } = self.clone();
+        template.net = net;
+        template.allow.extend(allow);
+        template.deny.extend(deny);
+        template
+    }
 }
 
 /// What a box works on.
@@ -98,6 +126,11 @@ mod tests {
             typed_in: "/work".into(),
             config: None,
             ground: Ground::Directory { path: "/work/project".into() },
+            network: Some(Rewired {
+                net: Net::Restricted,
+                allow: vec!["pypi".parse().unwrap(), "GET a.example/x".parse().unwrap()],
+                deny: vec![Rule::deny("*.example.com").unwrap()],
+            }),
         };
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<BoxRecord>(&text).unwrap(), record);

@@ -6,23 +6,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use belljar_broker::record::{Decided, Heard, MAX_MESSAGE, Saying, Verdict, Word};
+use belljar_broker::record::{
+    Answer, Decided, Heard, MAX_MESSAGE, Question as Asking, Said, Saying, Verdict, Word,
+};
 use belljar_init::wire;
 use belljar_ledger::{
-    Actor, AlarmRaised, BudgetSpent, DnsDecided, Draft, Event, Ledger, Receipt, RecordError,
-    RequestDecided, RequestFinished, SecretUsed,
+    Actor, AlarmRaised, ApprovalAsked, ApprovalGiven, ApprovalRefused, BudgetSpent, Digest,
+    DnsDecided, Draft, Event, Ledger, NetworkChanged, Receipt, RecordError, RequestDecided,
+    RequestFinished, SecretUsed,
 };
+use belljar_model::net::{Policy, Rule};
 use belljar_model::{RunId, display};
 use belljar_sys::signal::SignalFd;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
 use serde::{Deserialize, Serialize};
 
+use super::lever::{Lever, Order, Question};
+use crate::commands::run::now;
+
 /// Hears one broker until it is gone.
 #[derive(Debug)]
 pub(crate) struct Clerk {
     socket: OwnedFd,
     dismissed: Arc<AtomicBool>,
+    lever: Lever,
+    /// What each question was about, and where that is in the ledger.
+    asked: BTreeMap<u64, (Digest, u64)>,
 }
 
 /// What a person should know of the box's network once the run is over.
@@ -69,19 +79,29 @@ const TOGETHER: usize = 64;
 const SIGNALS: [i32; 5] = [1, 2, 3, 15, 28];
 
 impl Clerk {
-    pub(crate) const fn new(socket: OwnedFd, dismissed: Arc<AtomicBool>) -> Self {
-        Self { socket, dismissed }
+    pub(crate) const fn new(socket: OwnedFd, dismissed: Arc<AtomicBool>, lever: Lever) -> Self {
+        Self { socket, dismissed, lever, asked: BTreeMap::new() }
     }
 
     /// Records what comes until the broker ends.
-    pub(crate) fn work(self, ledger: &Ledger, run: RunId) -> Account {
+    pub(crate) fn work(mut self, ledger: &Ledger, run: RunId) -> Account {
         let _signals = SignalFd::new(&SIGNALS); // without, one could end the run unheard
         let mut account = Account::default();
         let mut buffer = vec![0; MAX_MESSAGE];
-        while let Some(sayings) = self.gather(&mut buffer) {
-            account.note(&sayings);
-            self.record(ledger, run, &sayings, &mut account);
+        loop {
+            if self.is_called() {
+                self.obey(ledger, run, &mut account);
+            }
+            match self.gather(&mut buffer) {
+                Some(sayings) if sayings.is_empty() => {}
+                Some(sayings) => {
+                    account.note(&sayings);
+                    self.record(ledger, run, &sayings, &mut account);
+                }
+                None => break,
+            }
         }
+        self.lever.go_dark();
         if !self.dismissed.load(Ordering::Acquire) {
             account.is_dark = true;
             let detail = "it ended before its box, which has no network from here on".to_owned();
@@ -92,16 +112,38 @@ impl Clerk {
         account
     }
 
-    /// All that is there, at least one; none when the broker is gone. While nobody waits for an answer,
+    /// Waits until there is something to hear or to do: whether there is something to do.
+    fn is_called(&self) -> bool {
+        let mut watched = [
+            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::new(self.lever.bell(), PollFlags::IN),
+        ];
+        while rustix::event::poll(&mut watched, None) == Err(rustix::io::Errno::INTR) {}
+        let [_, bell] = watched;
+        bell.revents().contains(PollFlags::IN)
+    }
+
+    /// All that is there; none when the broker is gone. While nobody waits for an answer,
     /// a little more is waited for: how a request went goes to the disk with the next decision.
     fn gather(&self, buffer: &mut [u8]) -> Option<Vec<Saying>> {
-        let mut sayings = vec![self.hear(buffer, RecvFlags::empty())?];
+        let mut sayings: Vec<Saying> = Vec::new();
         let end = Instant::now() + PATIENCE;
         while sayings.len() < TOGETHER {
-            match self.hear(buffer, RecvFlags::DONTWAIT) {
-                Some(saying) => sayings.push(saying),
-                None if sayings.iter().all(|saying| saying.id == 0) && self.comes_until(end) => {}
-                None => break,
+            match self.hear(buffer) {
+                Spoken::Words(saying) => {
+                    self.close(&saying);
+                    sayings.push(saying);
+                }
+                Spoken::Changed(number) => self.lever.changed(number, Ok(())),
+                Spoken::End if sayings.is_empty() => return None,
+                Spoken::End => break,
+                Spoken::Nothing if sayings.is_empty() => break,
+                Spoken::Nothing => {
+                    let nobody_waits = sayings.iter().all(|saying| saying.id == 0);
+                    if !(nobody_waits && self.comes_until(end)) {
+                        break;
+                    }
+                }
             }
         }
         Some(sayings)
@@ -117,23 +159,119 @@ impl Clerk {
         ready.is_ok_and(|count| count > 0) && !watched.revents().contains(PollFlags::HUP)
     }
 
-    fn hear(&self, buffer: &mut [u8], flags: RecvFlags) -> Option<Saying> {
+    fn hear(&self, buffer: &mut [u8]) -> Spoken {
         let length = loop {
-            match rustix::net::recv(&self.socket, &mut *buffer, flags) {
+            match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
                 Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Spoken::Nothing,
                 Ok((length, _)) if length > 0 => break length,
-                Ok(_) | Err(_) => return None,
+                Ok(_) | Err(_) => return Spoken::End,
             }
         };
-        // A broker that cannot be understood is not one any more.
-        wire::decode(buffer.get(..length)?).ok()
+        match wire::decode(buffer.get(..length).unwrap_or_default()) {
+            Ok(Said::Words(saying)) => Spoken::Words(saying),
+            Ok(Said::Changed(number)) => Spoken::Changed(number),
+            // A broker that cannot be understood is not one any more.
+            Err(_) => Spoken::End,
+        }
     }
 
-    fn record(&self, ledger: &Ledger, run: RunId, sayings: &[Saying], account: &mut Account) {
-        let drafts = sayings.iter().flat_map(|saying| &saying.words).map(|word| draft(word, run));
+    /// Does what the operator wants, once that is on record.
+    fn obey(&self, ledger: &Ledger, run: RunId, account: &mut Account) {
+        for order in self.lever.orders() {
+            match order {
+                Order::Answer { question, yes } => {
+                    let recorded = self.approve(ledger, run, question, yes);
+                    let answer = match &recorded {
+                        Ok(_) if yes => Answer::Yes,
+                        Ok(_) => Answer::No,
+                        Err(_) => Answer::Unrecorded,
+                    };
+                    account.keep(recorded);
+                    self.tell(&Heard::Answered { question, answer }).ok(); // one that is gone needs none
+                }
+                Order::Change { number, policy } => {
+                    let draft = Draft::new(changed(&policy)).of_run(run);
+                    let told = match ledger.record(draft) {
+                        Ok(_) => self
+                            .tell(&Heard::Rules { change: number, policy })
+                            .map_err(|error| format!("tell the broker: {error}")),
+                        Err(error) => Err(format!("put the change on record: {error}")),
+                    };
+                    if let Err(why) = told {
+                        self.lever.changed(number, Err(why));
+                    }
+                }
+            }
+        }
+    }
+
+    fn approve(
+        &self,
+        ledger: &Ledger,
+        run: RunId,
+        question: u64,
+        yes: bool,
+    ) -> Result<Receipt, RecordError> {
+        let asked = self.asked.get(&question);
+        let bound_to = asked.map_or_else(|| Digest::of(&[]), |(bound_to, _)| *bound_to);
+        let event: Event = match yes {
+            true => {
+                let (by, verdict) = ("operator".to_owned(), "allow".to_owned());
+                ApprovalGiven { by, verdict, bound_to }.into()
+            }
+            false => ApprovalRefused { why: "operator".to_owned(), bound_to }.into(),
+        };
+        let cause = asked.map(|(_, index)| *index);
+        ledger.record(Draft::new(event).of_run(run).because_of_index(cause))
+    }
+
+    /// Opens the questions among words that are on record now, and closes those that are over.
+    fn attend(&mut self, ledger: &Ledger, run: RunId, word: &Word, index: u64) {
+        match word {
+            Word::Asked(asking) => {
+                self.asked.insert(asking.number, (bound_to(asking, run), index));
+                if !self.lever.open(question(asking)) {
+                    let bound_to = bound_to(asking, run);
+                    let refused = ApprovalRefused { why: "nobody".to_owned(), bound_to };
+                    let draft = Draft::new(refused).of_run(run).by(Actor::Supervisor);
+                    ledger.record(draft.because_of_index(Some(index))).ok(); // a no either way
+                    let answer = Answer::Nobody;
+                    self.tell(&Heard::Answered { question: asking.number, answer }).ok();
+                }
+            }
+            Word::Unasked { question, .. } => self.lever.close(question.number),
+            Word::Dns { .. }
+            | Word::Decided(_)
+            | Word::Finished(_)
+            | Word::SecretUsed { .. }
+            | Word::Alarm { .. }
+            | Word::Spent { .. } => {}
+        }
+    }
+
+    /// Whoever answers a question that is over is told so at once, not when that is on record.
+    fn close(&self, saying: &Saying) {
+        for word in &saying.words {
+            if let Word::Unasked { question, .. } = word {
+                self.lever.close(question.number);
+            }
+        }
+    }
+
+    fn tell(&self, heard: &Heard) -> std::io::Result<()> {
+        wire::send(self.socket.as_fd(), heard, &[])
+    }
+
+    fn record(&mut self, ledger: &Ledger, run: RunId, sayings: &[Saying], account: &mut Account) {
+        let words = || sayings.iter().flat_map(|saying| &saying.words);
+        let drafts = words().map(|word| self.draft(word, run));
         let recorded = ledger.record_all(drafts.collect());
         let receipts = recorded.as_deref().unwrap_or_default();
         account.list(sayings, receipts);
+        for (word, receipt) in words().zip(receipts) {
+            self.attend(ledger, run, word, receipt.index());
+        }
         let mut receipts = receipts.iter();
         for saying in sayings {
             let mut own = receipts.by_ref().take(saying.words.len());
@@ -146,15 +284,76 @@ impl Clerk {
                 Some(first) => Heard::Recorded { id: saying.id, first },
                 None => Heard::Refused { id: saying.id },
             };
-            wire::send(self.socket.as_fd(), &heard, &[]).ok(); // a broker that is gone needs no answer
+            self.tell(&heard).ok(); // a broker that is gone needs no answer
         }
-        if let Err(error) = recorded {
-            account.unrecorded = Some(error);
+        if recorded.is_err() {
+            for word in words() {
+                if let Word::Asked(asking) = word {
+                    let (question, answer) = (asking.number, Answer::Unrecorded);
+                    self.tell(&Heard::Answered { question, answer }).ok(); // see above
+                }
+            }
         }
+        account.keep(recorded);
+    }
+}
+
+/// What was heard.
+enum Spoken {
+    Words(Saying),
+    /// Rules are in force.
+    Changed(u64),
+    /// Nothing is there now.
+    Nothing,
+    End,
+}
+
+/// One line about what is asked, with what the operator must know.
+fn question(asking: &Asking) -> Question {
+    let asked = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
+    let secret = (!asking.secrets.is_empty()).then(|| asking.secrets.join(", "));
+    Question {
+        id: asking.number,
+        asked,
+        until: asked.saturating_add(asking.wait),
+        text: display::safe_line(asking.to_string()).to_string(),
+        secret: secret.map(|secret| display::safe_line(secret).to_string()),
+    }
+}
+
+/// Exactly what an answer is about: this question of this run, and all that it says.
+fn bound_to(asking: &Asking, run: RunId) -> Digest {
+    let (number, run) = (asking.number.to_string(), run.to_string());
+    Digest::of(&[
+        b"belljar question 1\0",
+        run.as_bytes(),
+        b"\0",
+        number.as_bytes(),
+        b"\0",
+        asking.to_string().as_bytes(),
+    ])
+}
+
+/// What the record has of other rules.
+fn changed(policy: &Policy) -> NetworkChanged {
+    let ids = |rules: &[Rule]| rules.iter().map(|rule| rule.id.clone()).collect();
+    NetworkChanged {
+        net: policy.net.to_string(),
+        policy: Digest::of(&[&serde_json::to_vec(policy).unwrap_or_default()]),
+        allow: ids(&policy.allow),
+        deny: ids(&policy.deny),
+        ask: ids(&policy.ask),
     }
 }
 
 impl Account {
+    /// Remembers that something is not on record.
+    fn keep<T>(&mut self, recorded: Result<T, RecordError>) {
+        if let Err(error) = recorded {
+            self.unrecorded = Some(error);
+        }
+    }
+
     fn note(&mut self, sayings: &[Saying]) {
         for word in sayings.iter().flat_map(|saying| &saying.words) {
             match word {
@@ -175,7 +374,9 @@ impl Account {
                 | Word::Alarm { .. }
                 | Word::Finished(_)
                 | Word::SecretUsed { .. }
-                | Word::Spent { .. } => {}
+                | Word::Spent { .. }
+                | Word::Asked(_)
+                | Word::Unasked { .. } => {}
             }
         }
     }
@@ -209,7 +410,9 @@ impl Account {
                 Word::Dns { .. }
                 | Word::SecretUsed { .. }
                 | Word::Alarm { .. }
-                | Word::Spent { .. } => {}
+                | Word::Spent { .. }
+                | Word::Asked(_)
+                | Word::Unasked { .. } => {}
             }
         }
     }
@@ -230,7 +433,15 @@ fn told(reason: &str, about: &str, what: &str) -> String {
     if reason.contains(about) { reason.to_owned() } else { format!("{what}: {reason}") }
 }
 
-/// What the ledger has of a word.
+impl Clerk {
+    /// What the ledger has of a word.
+    fn draft(&self, word: &Word, run: RunId) -> Draft {
+        let draft = draft(word, run);
+        let Word::Unasked { question, .. } = word else { return draft };
+        draft.because_of_index(self.asked.get(&question.number).map(|(_, index)| *index))
+    }
+}
+
 fn draft(word: &Word, run: RunId) -> Draft {
     let (event, cause): (Event, Option<u64>) = match word.clone() {
         Word::Dns { name, query, verdict, rule, reason } => {
@@ -267,6 +478,15 @@ fn draft(word: &Word, run: RunId) -> Draft {
         Word::Alarm { alarm, detail } => (AlarmRaised { alarm, detail }.into(), None),
         Word::Spent { budget, unit, amount, total } => {
             (BudgetSpent { budget, unit, amount, total }.into(), None)
+        }
+        Word::Asked(asking) => {
+            let what = format!("{asking}, by the rule `{}`", asking.rule);
+            let bound_to = bound_to(&asking, run);
+            (ApprovalAsked { what, bound_to }.into(), None)
+        }
+        Word::Unasked { question, why } => {
+            let bound_to = bound_to(&question, run);
+            (ApprovalRefused { why: why.name().to_owned(), bound_to }.into(), None)
         }
     };
     Draft::new(event).of_run(run).by(Actor::Broker).because_of_index(cause)

@@ -78,6 +78,7 @@ fn make(
         typed_in,
         config: said.config.as_ref().map(absolute).transpose()?,
         ground: ground.clone(),
+        network: None,
     };
     let trial = NamedBox { dir: boxes::place(state).join(name.as_str()), record };
     let Setup { home, .. } = Setup::of(&trial, state)?;

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 
 use super::history::History;
 use super::protocol::{Health, Live};
+use super::wires::Wires;
 use crate::commands::run::now;
 
 /// The ways into a box beside its program's input.
@@ -31,16 +32,25 @@ pub(super) struct Hub {
     /// What is written here the program reads.
     _feed: Mutex<File>,
     _into: Into,
+    /// What moves its network.
+    pub(super) wires: Wires,
     since: u64,
     last_output: AtomicU64,
     health: Mutex<Option<Health>>,
 }
 
 impl Hub {
-    pub(super) fn new(run: RunId, history: History, halt: OwnedFd, feed: File, into: Into) -> Self {
+    pub(super) fn new(
+        run: RunId,
+        history: History,
+        halt: OwnedFd,
+        feed: File,
+        into: Into,
+        wires: Wires,
+    ) -> Self {
         let (history, feed) = (Mutex::new(history), Mutex::new(feed));
-        let (last_output, health) = (AtomicU64::new(0), Mutex::default());
-        Self { run, history, halt, _feed: feed, _into: into, since: millis(), last_output, health }
+        let (last_output, health, since) = (AtomicU64::new(0), Mutex::default(), millis());
+        Self { run, history, halt, _feed: feed, _into: into, wires, since, last_output, health }
     }
 
     /// The box wrote something.
@@ -78,6 +88,8 @@ impl Hub {
             since: self.since,
             last_output: (last > 0).then_some(last),
             health: *self.health.lock().unwrap_or_else(PoisonError::into_inner),
+            questions: self.wires.lever.questions().len(),
+            dark: self.wires.lever.is_dark(),
         }
     }
 }

@@ -3,8 +3,11 @@
 use std::io::{self, Read, Write};
 
 use belljar_model::RunId;
+use belljar_model::boxes::Rewired;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::broker::lever::Question;
 
 /// Longest frame. Far above any real one.
 pub(crate) const MAX_FRAME: u32 = 1 << 20;
@@ -19,6 +22,15 @@ pub(crate) enum Request {
     Stop {
         now: bool,
     },
+    /// Change what the box reaches.
+    Network(Rewired),
+    /// What waits for the operator.
+    Questions,
+    /// Answer one of these.
+    Answer {
+        id: u64,
+        yes: bool,
+    },
 }
 
 /// From a keeper to a command.
@@ -26,6 +38,7 @@ pub(crate) enum Request {
 pub(crate) enum Reply {
     Done,
     Status(Live),
+    Questions(Vec<Question>),
     /// What was asked for cannot be, and why.
     Refused(String),
 }
@@ -39,6 +52,10 @@ pub(crate) struct Live {
     /// Milliseconds since the epoch: when it was started, and when it last wrote something.
     pub(crate) since: u64,
     pub(crate) last_output: Option<u64>,
+    /// How many questions wait for the operator.
+    pub(crate) questions: usize,
+    /// Its broker is gone: it has no network at all.
+    pub(crate) dark: bool,
     /// What the last check of its health gave, if there is one.
     pub(crate) health: Option<Health>,
 }

@@ -22,6 +22,7 @@ use super::hub::{Hub, Into};
 use super::protocol::{self, Word};
 use super::serve;
 use super::setup::Setup;
+use super::wires::Wires;
 use crate::boxes::NamedBox;
 use crate::commands::run::{self, at, new_id, now};
 use crate::failure::{Code as _, FAILED, Failure, NO_BOX, usage};
@@ -103,7 +104,7 @@ struct Kept {
 impl Kept {
     fn start(state: &State, of: &NamedBox) -> Result<Self, Failure> {
         let began = Instant::now();
-        let Setup { template, sources, outlet, argv, tty, mut files, masks, .. } =
+        let Setup { template, base, config, sources, outlet, argv, tty, mut files, masks, .. } =
             Setup::of(of, state)?;
         for layer in &template.weaken {
             print::note(&format!("layer `{layer}` is off, as asked: {}", layer.doc()));
@@ -161,7 +162,8 @@ impl Kept {
         let begun = begin(state, &run, &request, &sources, &outside);
         let (mut running, journal) = begun.inspect_err(|_| give_up(&run))?;
         let into = Into { door: running.door(), terminal: running.terminal().ok().flatten() };
-        let hub = Arc::new(Hub::new(id, history, halt, feed.into(), into));
+        let wires = Wires { lever: outside.lever(), base, config };
+        let hub = Arc::new(Hub::new(id, history, halt, feed.into(), into, wires));
         let served = Arc::clone(&hub);
         std::thread::spawn(move || serve::serve(&listener, &served));
         if let Some(line) = request.template.health.clone() {

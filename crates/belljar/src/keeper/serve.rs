@@ -50,6 +50,10 @@ fn is_ours(line: &UnixStream) -> bool {
         .is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
 
+fn done(outcome: anyhow::Result<()>) -> Reply {
+    outcome.map_or_else(|error| Reply::Refused(format!("{error:#}")), |()| Reply::Done)
+}
+
 fn attend(line: &UnixStream, hub: &Hub) -> io::Result<()> {
     line.set_read_timeout(Some(PATIENCE))?;
     let Some(request) = protocol::receive::<Request>(line)? else { return Ok(()) };
@@ -60,6 +64,9 @@ fn attend(line: &UnixStream, hub: &Hub) -> io::Result<()> {
             hub.stop(now);
             Reply::Done
         }
+        Request::Network(said) => done(hub.wires.change(&said)),
+        Request::Questions => Reply::Questions(hub.wires.lever.questions()),
+        Request::Answer { id, yes } => done(hub.wires.lever.answer(id, yes).map_err(Into::into)),
     };
     protocol::send(line, &reply)
 }

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use belljar_box::{DiskUse, Mask};
 use belljar_model::boxes::{BoxRecord, Ground};
 use belljar_model::permission::Permissions;
-use belljar_model::{ByteSize, Identity, Limits, Overrides, Template};
+use belljar_model::{ByteSize, Config, Identity, Limits, Overrides, Template};
 use belljar_workspace::UsageCap;
 use clap::Parser as _;
 use rustix::fs::{Mode as FileMode, OFlags};
@@ -28,6 +28,9 @@ use crate::state::State;
 /// What a run of a box starts with.
 pub(crate) struct Setup {
     pub(crate) template: Template,
+    /// The same without what `belljar network` said.
+    pub(crate) base: Template,
+    pub(crate) config: Config,
     pub(crate) sources: Vec<Source>,
     pub(crate) outlet: Outlet,
     pub(crate) argv: Vec<OsString>,
@@ -42,7 +45,7 @@ pub(crate) struct Setup {
 impl Setup {
     /// Reads the options of `up` again, with the files of rules as they are now.
     pub(crate) fn of(of: &NamedBox, state: &State) -> Result<Self, Failure> {
-        let BoxRecord { command, typed_in, config, ground, .. } = &of.record;
+        let BoxRecord { command, typed_in, config, ground, network, .. } = &of.record;
         let options = options(&of.record)?;
         let workspace = ground.path();
         let (config, sources) = config::load_from(config.as_deref(), workspace)?;
@@ -66,9 +69,11 @@ impl Setup {
         outfit.remarks.iter().for_each(|remark| print::note(remark));
         let config = config.with_secrets(outfit.secrets);
         let unbounded = [said.timeout.is_none(), said.output.is_none()];
-        let mut template = known.with(outfit.said).and_then(|it| it.with(said)).code(USAGE)?;
-        template = template.anchored(typed_in, config::home().as_deref());
-        unbind(&mut template, unbounded);
+        let mut base = known.with(outfit.said).and_then(|it| it.with(said)).code(USAGE)?;
+        base = base.anchored(typed_in, config::home().as_deref());
+        unbind(&mut base, unbounded);
+        let template =
+            network.as_ref().map_or_else(|| base.clone(), |said| said.onto(base.clone()));
         refuse_own_program(&template, workspace)?;
         let outlet = Outlet::of_box(&template, &config, state)?;
         let own = if of.run().is_some() { outfit.again } else { outfit.argv };
@@ -79,7 +84,8 @@ impl Setup {
         };
         let files = outfit.files.into_iter().chain([identity]).collect();
         let (masks, home) = (outfit.masks, outfit.home);
-        Ok(Self { template, sources, outlet, argv, tty: !options.no_tty, files, masks, home })
+        let tty = !options.no_tty;
+        Ok(Self { template, base, config, sources, outlet, argv, tty, files, masks, home })
     }
 }
 

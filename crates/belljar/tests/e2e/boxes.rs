@@ -1,8 +1,10 @@
 //! Named boxes: they live without who started them, and tell the truth whatever is killed.
 
+mod asked;
 mod broken;
 mod killed;
 mod lives;
+mod reached;
 mod work;
 
 use std::fs;

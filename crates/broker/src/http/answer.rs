@@ -100,6 +100,7 @@ impl From<UpstreamError> for Refusal {
     fn from(error: UpstreamError) -> Self {
         let (status, code) = match &error {
             UpstreamError::Private { .. } => (StatusCode::FORBIDDEN, "private-address"),
+            UpstreamError::Unanswered => (StatusCode::FORBIDDEN, "ask-refused"),
             UpstreamError::Late => (StatusCode::GATEWAY_TIMEOUT, "upstream-late"),
             UpstreamError::Tls(_) => (StatusCode::BAD_GATEWAY, "upstream-tls"),
             UpstreamError::Resolve(_)

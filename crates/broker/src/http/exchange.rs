@@ -1,5 +1,6 @@
 //! One request and its answer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -17,10 +18,11 @@ use super::rest::Wanted;
 use super::{Asked, token, websocket};
 use crate::broker::Broker;
 use crate::meter::{Charge, Observer, Provider};
-use crate::record::{Decided, Recorded, Verdict, Word};
+use crate::record::{Decided, Question, Recorded, Verdict, Word};
 use crate::rules::{Ask, Permit};
 use crate::scrub::{self, BoxError, Coding, Decoder, GuardedBody, How, ScrubbedBody};
-use crate::target::{self, CanonicalPath};
+use crate::target;
+use crate::underway::{CUT, Carried, Cuttable, Ticket};
 use crate::upstream::{Body, UpstreamError};
 use crate::vault::{BodyNeed, Captures, MAX_BUFFERED, MAX_CAPTURED_BODY, Misuse, Plan, Used};
 
@@ -33,12 +35,23 @@ pub(super) async fn handle(
     let headers = accept_of(request.headers());
     let request = request.map(|body| Wanted::new(body, &broker));
     match Exchange::begin(broker, &asked, request) {
-        Ok((exchange, body)) => match exchange.carry(body).await {
-            Ok(answer) => answer,
-            Err(refusal) => refusal.answer(&headers),
-        },
+        Ok((exchange, body, mut ticket)) => {
+            let carried = tokio::select! {
+                carried = exchange.carry(body) => carried,
+                () = &mut ticket => Err(Refusal::new(StatusCode::FORBIDDEN, "rules-changed", CUT)),
+            };
+            match carried {
+                Ok(answer) => answer.map(|body| cuttable(body, ticket)),
+                Err(refusal) => refusal.answer(&headers),
+            }
+        }
         Err(refusal) => refusal.answer(&headers),
     }
+}
+
+/// A body that is still to come can still be cut off.
+fn cuttable(body: Body, ticket: Ticket) -> Body {
+    if body.is_end_stream() { body } else { Cuttable::new(body, ticket).boxed_unsync() }
 }
 
 /// The headers that say how a refusal should look.
@@ -72,9 +85,10 @@ pub(super) struct Exchange {
     pub(super) broker: Arc<Broker>,
     began: Instant,
     pub(super) permit: Permit,
-    path: CanonicalPath,
+    pub(super) ask: Arc<Ask>,
     parts: Parts,
-    is_upgrade: bool,
+    /// The rules do not allow it any more.
+    is_cut: Arc<AtomicBool>,
 }
 
 impl Exchange {
@@ -83,17 +97,18 @@ impl Exchange {
         broker: Arc<Broker>,
         asked: &Asked,
         request: Request<Wanted>,
-    ) -> Result<(Self, Wanted), Refusal> {
+    ) -> Result<(Self, Wanted, Ticket), Refusal> {
         let (parts, body) = request.into_parts();
         let decided = understand(asked, &parts).and_then(|ask| {
-            let permit = broker.rules.check(&ask).map_err(Refusal::from)?;
+            let permit = broker.rules().check(&ask).map_err(Refusal::from)?;
             Ok((permit, ask))
         });
         match decided {
             Ok((permit, ask)) => {
-                let (path, is_upgrade) = (ask.path, ask.upgrade);
-                let began = Instant::now();
-                Ok((Self { broker, began, permit, path, parts, is_upgrade }, body))
+                let (began, ask) = (Instant::now(), Arc::new(ask));
+                let ticket = broker.underway.begin(Carried::Request(Arc::clone(&ask)));
+                let is_cut = ticket.flag();
+                Ok((Self { broker, began, permit, ask, parts, is_cut }, body, ticket))
             }
             Err(refusal) => {
                 let path = parts.uri.path();
@@ -115,8 +130,9 @@ impl Exchange {
 
     async fn carry(mut self, body: Wanted) -> Result<Response<Body>, Refusal> {
         let (plan, body) = self.plan(body).await?;
+        self.ask(&plan).await?;
         let charge = self.charge(&plan)?;
-        let way = match self.broker.upstream.find(&self.permit, self.is_upgrade).await {
+        let way = match self.broker.upstream.find(&self.permit, self.ask.upgrade).await {
             Ok(way) => way,
             Err(error) if error.is_refusal() => return Err(self.refused(error.into())),
             Err(error) => return Err(self.unreached(&plan, error).await),
@@ -132,7 +148,7 @@ impl Exchange {
                 return Err(refusal);
             }
         };
-        if self.is_upgrade {
+        if self.ask.upgrade {
             return websocket::carry(self, inner, way, outgoing, report).await;
         }
         match (self.broker.upstream.send(&self.permit, way, outgoing).await, captures) {
@@ -143,6 +159,32 @@ impl Exchange {
                 report.finish(Some(refusal.what.clone()));
                 Err(refusal)
             }
+        }
+    }
+
+    /// Waits for somebody to say yes, if a rule wants that.
+    async fn ask(&mut self, plan: &Plan) -> Result<(), Refusal> {
+        let Some(rule) = self.permit.asks() else { return Ok(()) };
+        let query = self.parts.uri.query().unwrap_or_default().len();
+        let question = Question {
+            number: 0,
+            method: self.parts.method.to_string(),
+            scheme: self.permit.scheme().to_string(),
+            host: self.permit.target().to_string(),
+            port: self.permit.port(),
+            path: self.ask.path.as_str().to_owned(),
+            query: u64::try_from(query).unwrap_or(u64::MAX),
+            is_websocket: self.ask.upgrade,
+            secrets: plan.uses(&self.broker.vault).map(|used| used.name.to_string()).collect(),
+            rule: rule.to_owned(),
+            wait: 0,
+        };
+        match self.broker.ask(question).await {
+            Ok(yes) => {
+                self.permit = self.permit.clone().approved(&yes);
+                Ok(())
+            }
+            Err(refusal) => Err(self.refused(refusal)),
         }
     }
 
@@ -235,9 +277,12 @@ impl Exchange {
                 let count = report.counter();
                 let finder = self.broker.vault.finder();
                 let (broker, target) = (Arc::clone(&self.broker), self.permit.target().clone());
-                let stopped = Arc::clone(&report.stopped);
+                let (stopped, is_cut) = (Arc::clone(&report.stopped), Arc::clone(&self.is_cut));
                 let body = GuardedBody::new(body, &finder)
-                    .watch(move |bytes| count.sent(bytes.len()))
+                    .watch(move |bytes| match is_cut.load(Ordering::Acquire) {
+                        true => Err(CUT.into()),
+                        false => count.sent(bytes.len()),
+                    })
                     .on_end(move |ended| {
                         let How::Failed(why) = ended.how else { return };
                         let is_placeholder = ended.found > 0;
@@ -372,7 +417,7 @@ impl Exchange {
             scheme: self.permit.scheme().to_string(),
             host: self.permit.target().to_string(),
             port: self.permit.port(),
-            path: self.path.as_str().to_owned(),
+            path: self.ask.path.as_str().to_owned(),
             verdict,
             rule: Some(self.permit.rule().to_owned()),
             reason: reason.to_owned(),
@@ -439,7 +484,8 @@ fn understand(asked: &Asked, parts: &Parts) -> Result<Ask, Refusal> {
         Refusal::new(status, "misdirected", error.to_string())
     })?;
     let raw = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let (path, query) = CanonicalPath::parse(raw).map_err(|error| bad("ambiguous-path")(&error))?;
+    let (path, query) =
+        target::CanonicalPath::parse(raw).map_err(|error| bad("ambiguous-path")(&error))?;
     let method = parts.method.as_str().parse().map_err(|error| bad("method")(&error))?;
     target::query_override(&method, &path, query.as_deref())
         .map_err(|error| bad("method-override")(&error))?;

@@ -16,7 +16,7 @@ const ANSWER: usize = 64 * 1024;
 /// Asks the token's server. That is on record like every other way out.
 pub(super) async fn fetch(broker: &Broker, request: TokenRequest) -> Result<Fetched, BoxError> {
     let TokenRequest { name, url, headers, body } = request;
-    let permit = broker.rules.token(&url)?;
+    let permit = broker.rules().token(&url)?;
     let way = broker.upstream.find(&permit, false).await?;
     let decided = Decided {
         method: "POST".to_owned(),

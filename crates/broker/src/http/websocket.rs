@@ -14,6 +14,7 @@ use super::answer::{Refusal, chain};
 use super::exchange::{Exchange, PLACEHOLDER_ELSEWHERE, empty};
 use super::report::Report;
 use crate::scrub::{FrameError, FrameGuard, FrameScrubber};
+use crate::underway::{CUT, Carried};
 use crate::upstream::{Body, Way};
 
 /// What a server may say about the connection it agrees to.
@@ -67,10 +68,18 @@ pub(super) async fn carry(
     let guard = FrameGuard::new(&broker.vault.finder());
     let scrubber = FrameScrubber::new(&scrubber);
     let mut frames = Frames { report, guard, scrubber, stopped: None };
+    let carried = Carried::Request(Arc::clone(&exchange.ask));
+    let ticket = broker.underway.still(carried, &broker.rules());
     broker.spawn(async move {
         frames.report.status(StatusCode::SWITCHING_PROTOCOLS);
         let ended = match (inner.await, outer.await) {
-            (Ok(inner), Ok(outer)) => frames.carry(inner, outer).await,
+            (Ok(inner), Ok(outer)) => match ticket {
+                Some(mut ticket) => tokio::select! {
+                    ended = frames.carry(inner, outer) => ended,
+                    () = &mut ticket => Err(io::Error::other(CUT)),
+                },
+                None => Err(io::Error::other(CUT)),
+            },
             (Err(error), _) | (_, Err(error)) => Err(io::Error::other(error)),
         };
         let error = ended.err().map(|error| chain(&error));

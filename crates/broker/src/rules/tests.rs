@@ -554,3 +554,126 @@ fn secrets_of_all_rules_that_allow_a_request_may_go_along() {
     assert_eq!(names("POST https://a.example/x"), "one three");
     assert_eq!(names("GET https://a.example/y"), "one");
 }
+
+fn asking(net: Net, allow: &[&str], ask: &[&str], deny: &[&str]) -> Rules {
+    let mut rules = rules(net, allow, deny);
+    rules.ask = ask.iter().map(|text| Rule::ask(text).unwrap()).collect();
+    rules
+}
+
+/// Which rule allows and which one asks, or why not.
+#[track_caller]
+fn asks(rules: &Rules, text: &str, expect: &str) {
+    let got = match rules.check(&ask(text)) {
+        Ok(permit) => format!("by {} {:?}", permit.rule(), permit.asks()),
+        Err(denial) => denial.code.to_string(),
+    };
+    assert_eq!(got, expect, "{text}");
+}
+
+#[test]
+fn deny_comes_before_ask_and_ask_before_allow() {
+    let rules = asking(
+        Net::Restricted,
+        &["a.example", "b.example"],
+        &["POST,DELETE a.example", "c.example/x/**"],
+        &["DELETE a.example"],
+    );
+    asks(&rules, "GET https://a.example/", "by allow a.example None");
+    let asked = "by allow a.example Some(\"ask POST,DELETE a.example\")";
+    asks(&rules, "POST https://a.example/", asked);
+    asks(&rules, "DELETE https://a.example/", "denied-by-rule");
+    // It leads where nothing else does, after a yes; also where no port was said.
+    let asked = "by ask c.example/x/** Some(\"ask c.example/x/**\")";
+    asks(&rules, "GET https://c.example/x/y", asked);
+    asks(&rules, "GET http://c.example:8080/x/y", asked);
+    asks(&rules, "GET https://c.example/y", "no-rule");
+    assert!(rules.name(&name("c.example")).is_ok(), "its name is known");
+    let none = asking(Net::None, &[], &["c.example"], &[]);
+    asks(&none, "GET https://c.example/", "no-network");
+    let metadata = asking(Net::Restricted, &[], &["169.254.169.254"], &[]);
+    asks(&metadata, "GET http://169.254.169.254/", "metadata");
+}
+
+#[test]
+fn what_is_held_back_is_as_wide_as_what_is_denied() {
+    let rules = asking(Net::Full, &[], &["a.example/admin/**"], &[]);
+    for text in [
+        "GET https://a.example/admin/x",
+        "GET http://a.example/admin/x",
+        "GET https://a.example:8443/admin/x",
+        "GET https://a.example/ADMIN/x",
+    ] {
+        let permit = rules.check(&ask(text)).unwrap();
+        assert!(permit.asks().is_some(), "{text}");
+    }
+    assert_eq!(rules.check(&ask("GET https://a.example/x")).unwrap().asks(), None);
+    // Nobody would see what is asked about in bytes, or in TLS that is not opened.
+    assert!(rules.tcp(&target("a.example"), 8443).unwrap().asks().is_some());
+    assert!(rules.tcp(&target("b.example"), 8443).unwrap().asks().is_none());
+    assert_eq!(rules.tls(&name("a.example"), 8443), Handling::Intercept);
+}
+
+#[test]
+fn connections_that_are_carried_unseen_are_asked_about_as_a_whole() {
+    let tcp = asking(Net::Restricted, &[], &["tcp://db.internal:5432", "host-port:99"], &[]);
+    let permit = tcp.tcp(&target("db.internal"), 5432).unwrap();
+    assert_eq!((permit.asks(), permit.by_rule()), (Some("ask tcp://db.internal:5432"), true));
+    assert!(tcp.tcp(&target("db.internal"), 5433).is_err());
+    assert!(tcp.tcp(&target(HOST_NAME), 99).unwrap().asks().is_some());
+    let mut pinned = asking(Net::Restricted, &["a.example"], &["a.example", "b.example"], &[]);
+    for rule in pinned.allow.iter_mut().chain(&mut pinned.ask) {
+        if let What::Http(http) = &mut rule.what {
+            http.tls = Tls::Passthrough;
+        }
+    }
+    for host in ["a.example", "b.example"] {
+        let Handling::Passthrough(permit) = pinned.tls(&name(host), 443) else { panic!("{host}") };
+        assert!(permit.asks().is_some() && permit.is_opaque(), "{host}");
+    }
+}
+
+#[test]
+fn secrets_go_along_only_by_rules_that_carry_them() {
+    let mut rules = asking(Net::Restricted, &["a.example"], &["POST a.example", "b.example"], &[]);
+    let give = |rule: &mut Rule, secret: &str| {
+        let What::Http(http) = &mut rule.what else { panic!() };
+        http.secrets.insert(secret.parse().unwrap());
+    };
+    give(&mut rules.allow[0], "one");
+    give(&mut rules.ask[0], "two");
+    give(&mut rules.ask[1], "three");
+    let secrets = |text: &str| {
+        let permit = rules.check(&ask(text)).unwrap();
+        permit.secrets().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(secrets("GET https://a.example/"), "one");
+    assert_eq!(secrets("POST https://a.example/"), "one two");
+    assert_eq!(secrets("GET https://b.example/"), "three");
+    assert_eq!(secrets("GET http://b.example/"), "", "never in clear");
+}
+
+#[test]
+fn a_rule_that_stays_is_counted_on_and_a_new_one_anew() {
+    let policy = |allow: &[&str]| Policy {
+        net: Net::Restricted,
+        allow: allow.iter().map(|text| Rule::allow(text).unwrap()).collect(),
+        deny: Vec::new(),
+        ask: Vec::new(),
+        ask_timeout: AskTimeout::default(),
+        secrets: Vec::new(),
+        budget: Budget::default(),
+        proxy: None,
+    };
+    let index = |rules: &Rules, host: &str| {
+        rules.check(&ask(&format!("GET https://{host}/"))).ok().and_then(|permit| permit.index())
+    };
+    let first = Rules::new(&policy(&["a.example", "b.example", "c.example"]));
+    let second = first.followed_by(&policy(&["c.example", "a.example"]));
+    assert_eq!((index(&second, "a.example"), index(&second, "c.example")), (Some(0), Some(2)));
+    assert_eq!(index(&second, "b.example"), None);
+    let third = second.followed_by(&policy(&["d.example", "b.example"]));
+    assert_eq!((index(&third, "d.example"), index(&third, "b.example")), (Some(3), Some(4)));
+    let fourth = third.followed_by(&policy(&[])).followed_by(&policy(&["e.example"]));
+    assert_eq!(index(&fourth, "e.example"), Some(5), "no number is given twice");
+}

@@ -207,7 +207,12 @@ impl Scope {
             return Self::Any;
         }
         let shown = |rule: &HttpRule| rule.scheme == Scheme::Https && rule.tls == Tls::Intercept;
-        let rules = policy.allow.iter().filter_map(Rule::http).filter(|rule| shown(rule));
+        let rules = policy
+            .allow
+            .iter()
+            .chain(&policy.ask)
+            .filter_map(Rule::http)
+            .filter(|rule| shown(rule));
         Self::Only(rules.map(|rule| rule.host.clone()).collect())
     }
 

@@ -138,7 +138,9 @@ pub(super) fn shade(kind: &str) -> &'static str {
     match kind {
         "run.failed" | "run.limit" | "alarm.raised" => "\x1b[1;31m",
         "run.weakened" | "ledger.repaired" | "ledger.redacted" | "ledger.pruned" => "\x1b[33m",
-        "attention.settled" | "approval.asked" | "approval.given" => "\x1b[35m",
+        "attention.settled" | "approval.asked" | "approval.given" | "approval.refused" => {
+            "\x1b[35m"
+        }
         _ if kind.starts_with("run.") => "\x1b[32m",
         _ if kind.starts_with("workspace.") => "\x1b[36m",
         _ => "\x1b[34m",

@@ -99,7 +99,9 @@ fn as_text(verified: &Verified) -> String {
         ("policy.loaded", "rules"),
         ("dns.decided", "name"),
         ("request.decided", "request"),
+        ("network.changed", "network"),
         ("approval.given", "approval"),
+        ("approval.refused", "refusal"),
         ("alarm.raised", "ALARM"),
         ("run.limit", "limit"),
     ] {

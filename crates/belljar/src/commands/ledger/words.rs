@@ -125,6 +125,26 @@ fn known(event: &Event) -> String {
         }
         Event::ApprovalAsked(asked) => short(&asked.what),
         Event::ApprovalGiven(given) => format!("{} by {}", short(&given.verdict), short(&given.by)),
+        Event::ApprovalRefused(refused) => match refused.why.as_str() {
+            "operator" => "the operator said no".to_owned(),
+            "timeout" => "nobody answered in time".to_owned(),
+            "gone" => "whoever asked gave up".to_owned(),
+            "rules" => "the rules changed".to_owned(),
+            "nobody" => "nobody can be asked".to_owned(),
+            other => short(other),
+        },
+        Event::NetworkChanged(network) => {
+            let counts = [
+                (network.allow.len(), "allow"),
+                (network.deny.len(), "deny"),
+                (network.ask.len(), "ask"),
+            ];
+            let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+            let counts: Vec<String> =
+                counts.map(|(count, what)| format!("{count} to {what}")).collect();
+            let rules = if counts.is_empty() { "no rules".to_owned() } else { counts.join(", ") };
+            format!("{}, {rules} ({})", short(&network.net), brief(&network.policy))
+        }
         Event::AttentionSettled(settled) => short(&settled.reason),
         Event::LedgerCreated(created) => {
             format!("by version {}{}", short(&created.version), also(created.reason.as_deref()))

@@ -161,8 +161,8 @@ fn tcp(rules: &Rules, target: &Target, port: u16, blank: Answer) -> Answer {
     match rules.tcp(target, port) {
         Err(denial) => denied(denial, blank),
         Ok(permit) => Answer {
-            verdict: "allow",
-            rule: Some(permit.rule().to_owned()),
+            verdict: verdict(permit.asks()),
+            rule: Some(permit.asks().unwrap_or(permit.rule()).to_owned()),
             connect: permit.connect().map(|to| to.to_string()),
             addresses: Some(addresses(permit.reach())),
             ..blank
@@ -196,8 +196,8 @@ fn allowed(permit: &Permit, secrets: Vec<Secret>, blank: Answer) -> Answer {
         (Scheme::Https, true) => Some("carried unseen; methods and paths are not known"),
     };
     Answer {
-        verdict: "allow",
-        rule: Some(permit.rule().to_owned()),
+        verdict: verdict(permit.asks()),
+        rule: Some(permit.asks().unwrap_or(permit.rule()).to_owned()),
         tls,
         secrets,
         connect: permit.connect().map(|to| to.to_string()),
@@ -211,6 +211,11 @@ fn denied(denial: Denial, blank: Answer) -> Answer {
     let Denial { code, rule, what: _, hint } = denial;
     let reason = Some(code.reason().to_owned());
     Answer { rule, code: Some(code.to_string()), reason, hint: Some(hint), ..blank }
+}
+
+/// What becomes of what some rule leads to.
+const fn verdict(asks: Option<&str>) -> &'static str {
+    if asks.is_some() { "ask" } else { "allow" }
 }
 
 const fn addresses(reach: Reach) -> &'static str {
@@ -238,6 +243,10 @@ impl Answer {
         match (self.verdict, &self.rule) {
             ("allow", rule) => {
                 put("allowed", format!("by `{}`", rule.as_deref().unwrap_or_default()));
+            }
+            ("ask", rule) => {
+                let rule = rule.as_deref().unwrap_or_default();
+                put("asked", format!("first, each time, by `{rule}`; see `belljar approve`"));
             }
             (_, rule) => {
                 put("denied", self.reason.clone().unwrap_or_default());
@@ -267,10 +276,10 @@ impl Answer {
             (None, Some(addresses)) => put("addresses", addresses.to_owned()),
             (None, None) => {}
         }
-        for root in self.roots.iter().filter(|_| self.verdict == "allow") {
+        for root in self.roots.iter().filter(|_| self.verdict != "deny") {
             put("root", format!("{}, beside the system's", root.display()));
         }
-        if let Some(proxy) = self.proxy.as_ref().filter(|_| self.verdict == "allow") {
+        if let Some(proxy) = self.proxy.as_ref().filter(|_| self.verdict != "deny") {
             put("proxy", proxy.clone());
         }
         text

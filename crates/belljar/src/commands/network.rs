@@ -1,0 +1,60 @@
+//! `belljar network`: other rules for a box, at once and for its next starts.
+
+use anyhow::Context as _;
+use belljar_model::Net;
+use belljar_model::boxes::{BoxName, Rewired};
+use belljar_model::net::Allow;
+use serde::Serialize;
+
+use crate::boxes::NamedBox;
+use crate::cli::network::NetworkChangeArgs;
+use crate::failure::{Code as _, FAILED, Outcome};
+use crate::keeper::protocol::Request;
+use crate::keeper::{self, setup::Setup};
+use crate::print;
+use crate::state::State;
+
+/// What was changed, for programs.
+#[derive(Debug, Serialize)]
+struct Changed<'a> {
+    name: &'a BoxName,
+    net: Net,
+    allow: Vec<String>,
+    deny: Vec<String>,
+    /// Whether it is in force already.
+    running: bool,
+}
+
+pub(crate) fn run(args: &NetworkChangeArgs) -> Outcome {
+    let state = State::open()?;
+    let _turn = NamedBox::find(&state, &args.name)?.turn()?;
+    // Read again: who had the turn before may have changed it.
+    let mut one = NamedBox::find(&state, &args.name)?;
+    let (allow, deny) = (args.allow.clone(), args.deny.clone());
+    let said = Rewired { net: args.net, allow, deny };
+    one.record.network = Some(said.clone());
+    let running = one.is_up();
+    if running {
+        keeper::ask(&one, &Request::Network(said))?;
+    } else {
+        Setup::of(&one, &state)?; // what it could not be started with is not kept
+    }
+    one.save().context("keep the rules for the next start").code(FAILED)?;
+    if args.json {
+        print::json(&changed(args, running)).code(FAILED)?;
+    } else {
+        let when = if running { "now" } else { "from its next start on" };
+        print::note(&format!("box {}: net {} {when}", args.name, args.net));
+    }
+    Ok(0)
+}
+
+fn changed(args: &NetworkChangeArgs, running: bool) -> Changed<'_> {
+    let allow = args.allow.iter().map(|allow| match allow {
+        Allow::Preset(name) => name.to_string(),
+        Allow::Rule(rule) => rule.what.to_string(),
+    });
+    let deny = args.deny.iter().map(|rule| rule.what.to_string());
+    let (allow, deny) = (allow.collect(), deny.collect());
+    Changed { name: &args.name, net: args.net, allow, deny, running }
+}
