@@ -68,6 +68,9 @@ struct Entry {
 
 /// All that is different between two trees.
 pub(super) fn between(git: &Git, base: &str, tip: &str) -> anyhow::Result<Vec<FileChange>> {
+    // A few objects can stand for billions of files, which a comparison would hold in memory first.
+    git.bytes(&["ls-tree", "-r", "-z", "--name-only", tip])
+        .context("list the files of the work")?;
     let args = ["diff-tree", "-r", "-z", "--raw", "--full-index", "--no-renames", base, tip, "--"];
     let entries = entries(&git.bytes(&args).context("compare the work with what it began with")?)?;
     let targets = targets(git, &entries)?;

@@ -13,7 +13,11 @@ export GIT_OBJECT_DIRECTORY=/tmp/objects GIT_ALTERNATE_OBJECT_DIRECTORIES="$stor
 export GIT_INDEX_FILE=/tmp/index
 if [ -f "$index" ]; then cp -- "$index" /tmp/index || give_up "the index cannot be read"; fi
 
-head=$(git rev-parse -q --verify 'HEAD^{commit}') || head=
+if git rev-parse -q --verify HEAD >/dev/null; then
+    head=$(git rev-parse --verify 'HEAD^{commit}') || give_up "the commit that is checked out is not there"
+else
+    head=
+fi
 partial=0
 git add -A --ignore-errors -- . || partial=1
 ignored=$(git ls-files -o -i --exclude-standard --directory -z | tr -dc '\0' | wc -c)

@@ -1,5 +1,7 @@
 //! Real repositories, a real git, and real sealed boxes.
 
+mod attacks;
+mod hostile;
 mod kinds;
 
 use std::fs;
@@ -215,8 +217,11 @@ fn a_branch_is_made_or_moved_forward_and_never_pulled_from_under_anybody() {
     commit(&repo, "One");
     let work = collect(&bench.state, &boxed(), &at, &repo).unwrap().unwrap();
     let refused = |name: &str| format!("{:#}", branch(&at, &work, name).unwrap_err().error);
+    assert_eq!(bench.work(&at).unwrap().would_lose().unwrap(), "1 commit with changes to 1 file");
     branch(&at, &work, "belljar/box").unwrap();
     branch(&at, &work, "belljar/box").unwrap();
+    let taken = bench.work(&at).unwrap();
+    assert_eq!((taken.taken.as_deref(), taken.would_lose()), (Some("belljar/box"), None));
     assert_eq!(git(&user, &["rev-parse", "belljar/box"]), work.tip);
     assert!(refused("main").contains("checked out in"), "{}", refused("main"));
     git(&user, &["worktree", "add", "-q", "../other", "-b", "other"]);
@@ -348,6 +353,7 @@ fn what_stays_in_the_box_is_said() {
     git(&repo, &["checkout", "-q", "main"]);
     let work = bench.work(&at).unwrap();
     assert!(work.is_empty() && work.files.is_empty());
+    assert!(work.would_lose().unwrap().contains("not checked out"));
     assert!(work.remarks[0].starts_with("idea in the box has a commit"), "{:?}", work.remarks);
     keep(&at, &work, &boxed()).unwrap();
     write(&repo, ".gitignore", "out/\n");

@@ -28,6 +28,10 @@ pub(crate) struct Work {
     /// Whether the newest commit was made by us from what the box did not commit.
     pub(crate) uncommitted: bool,
     pub(crate) files: Vec<FileChange>,
+    /// The branch of the user's that has all of it already, if one has.
+    pub(crate) taken: Option<String>,
+    /// Whether commits on other branches in the box would be lost with it.
+    pub(crate) has_sides: bool,
     /// What is not part of it and stays in the box, one sentence each.
     pub(crate) remarks: Vec<String>,
     incoming: Incoming,
@@ -109,8 +113,14 @@ pub(crate) fn keep(at: &RepoAt, work: &Work, name: &BoxName) -> Result<(), Failu
 pub(crate) fn diff(at: &RepoAt, work: &Work, style: Style<'_>) -> Result<String, Failure> {
     let text = || {
         let git = work.incoming.git(&at.git_dir)?;
-        let mut args =
-            vec!["diff", "--no-color", "--no-ext-diff", "--no-textconv", "--find-renames"];
+        let mut args = vec![
+            "diff",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--find-renames",
+            "-l1000",
+        ];
         args.extend(["--src-prefix=a/", "--dst-prefix=b/", "--submodule=short"]);
         args.extend(["--ignore-submodules=none", "--no-relative", "-O/dev/null"]);
         args.extend(style.stat.then_some("--stat=100"));
@@ -129,7 +139,20 @@ impl Work {
         changes::deny(&mut self.files, rule);
     }
 
-    /// Whether there is more than what stays in the box anyway.
+    /// What would be lost with the box, for a sentence; none if a branch of the user's has it all.
+    pub(crate) fn would_lose(&self) -> Option<String> {
+        if !self.is_empty() && self.taken.is_none() {
+            let many = |count: u64, word: &str| match count {
+                1 => format!("1 {word}"),
+                count => format!("{count} {word}s"),
+            };
+            let (commits, files) = (many(self.commit_count, "commit"), self.files.len() as u64);
+            return Some(format!("{commits} with changes to {}", many(files, "file")));
+        }
+        self.has_sides.then(|| "commits on branches that are not checked out".to_owned())
+    }
+
+    /// Whether there is nothing but what stays in the box anyway.
     pub(crate) fn is_empty(&self) -> bool {
         self.base == self.tip
     }
@@ -166,7 +189,10 @@ pub(super) fn judge(
     let nothing = at.base == answer.tip;
     let tip = match &answer.tip {
         _ if nothing && answer.sides.is_empty() && !answer.partial => return Ok(None),
-        _ if nothing => return Ok(Some(empty(at, &user, remarks, incoming)?)),
+        _ if nothing => {
+            let has_sides = !answer.sides.is_empty();
+            return Ok(Some(Work { has_sides, ..empty(at, &user, remarks, incoming)? }));
+        }
         Some(tip) => tip.clone(),
         None => return Err(anyhow!("the box's repository has no commit any more")),
     };
@@ -178,8 +204,22 @@ pub(super) fn judge(
     let (commits, commit_count) = commits(&git, &base, &tip)?;
     let files = changes::between(&git, &base, &tip)?;
     let uncommitted = answer.head.as_ref() != Some(&tip);
-    let work = Work { base, tip, commits, commit_count, uncommitted, files, remarks, incoming };
-    Ok(Some(work))
+    let taken =
+        user.ask(&["for-each-ref", "--format=%(refname:short)", "--contains", &tip, "refs/heads"]);
+    let taken = taken.and_then(|names| Some(names.lines().next()?.to_owned()));
+    let has_sides = !answer.sides.is_empty();
+    Ok(Some(Work {
+        base,
+        tip,
+        commits,
+        commit_count,
+        uncommitted,
+        files,
+        taken,
+        has_sides,
+        remarks,
+        incoming,
+    }))
 }
 
 /// Nothing but remarks.
@@ -197,6 +237,8 @@ fn empty(
         commit_count: 0,
         uncommitted: false,
         files: Vec::new(),
+        taken: None,
+        has_sides: false,
         remarks,
         incoming,
     })
