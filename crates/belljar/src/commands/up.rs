@@ -24,7 +24,7 @@ pub(crate) fn run(cli: &Cli, args: &UpArgs) -> Outcome {
     let command = args.command.iter().map(|word| text("CMD", word)).collect::<Result<_, _>>()?;
     let said = Said { options: typed()?, command, config: cli.config.clone() };
     let ground = ground(&args.options, &state)?;
-    let source = args.options.repo.as_deref().map(repo::look).transpose()?;
+    let source = args.options.repo.as_deref().map(|dir| repo::look(&state, dir)).transpose()?;
     let mut made = Vec::new();
     for name in &args.names {
         made.push(make(&state, name, &said, &ground, (&args.options, source.as_ref()))?);

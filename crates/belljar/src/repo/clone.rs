@@ -46,7 +46,7 @@ struct Start {
     commit: Option<String>,
 }
 
-/// Makes a clone in `into`, which must not exist yet or be empty, and gives it to `owner`.
+/// Makes a clone in `into`, which must not exist yet or be empty. If we are root, it is `owner`'s then.
 pub(crate) fn clone(
     source: &Source,
     wish: &Wish<'_>,
@@ -68,7 +68,8 @@ pub(crate) fn clone(
     }
     let maker = Maker { source, wish, into, start: &start };
     let base = maker.make(is_head, &mut remarks).code(FAILED)?;
-    if let Some(owner) = owner {
+    let is_root = rustix::process::geteuid().is_root();
+    if let Some(owner) = owner.filter(|_| is_root) {
         give_away(into, owner).code(FAILED)?;
     }
     let at = RepoAt {
@@ -289,6 +290,8 @@ struct Compare {
     git: Git,
     clone: Git,
     own_files: Vec<PathBuf>,
+    /// Our own state, if it lies in the checkout.
+    hidden: Option<PathBuf>,
 }
 
 impl Compare {
@@ -307,6 +310,10 @@ impl Compare {
         fs::create_dir_all(git_dir.join("info")).context("make the clone")?;
         let exclude = git_dir.join("info/exclude");
         copy_if_there(&source.common.join("info/exclude"), &exclude)?;
+        let hidden = source.hidden.strip_prefix(checkout).ok().map(ToOwned::to_owned);
+        if let Some(hidden) = &hidden {
+            exclude_directory(&exclude, hidden)?;
+        }
         own_files.push(exclude);
         let clone = Git::at(git_dir)?;
         let mut git = clone
@@ -317,7 +324,7 @@ impl Compare {
         for (key, value) in source.file_settings()? {
             git = git.setting(&key, value);
         }
-        Ok(Self { git, clone, own_files })
+        Ok(Self { git, clone, own_files, hidden })
     }
 
     /// Every path that is not as in the commit; one that ends in `/` is a repository of its own.
@@ -332,7 +339,12 @@ impl Compare {
             "--ignore-submodules=all",
         ])?;
         let paths = said.split(|byte| *byte == 0).filter_map(|entry| entry.get(3..));
-        Ok(paths.map(<[u8]>::to_vec).collect())
+        let is_own = |path: &&[u8]| {
+            self.hidden
+                .as_ref()
+                .is_some_and(|own| Path::new(OsStr::from_bytes(path)).starts_with(own))
+        };
+        Ok(paths.filter(|path| !is_own(path)).map(<[u8]>::to_vec).collect())
     }
 
     fn commit(
@@ -370,6 +382,21 @@ impl Drop for Compare {
             fs::remove_file(file).ok(); // it says nothing that the checkout does not
         }
     }
+}
+
+/// Adds a directory to a file of patterns, so that git does not even go there.
+fn exclude_directory(file: &Path, directory: &Path) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let mut line = b"\n/".to_vec();
+    for byte in directory.as_os_str().as_bytes() {
+        if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\' | b' ' | b'#' | b'!') {
+            line.push(b'\\');
+        }
+        line.push(*byte);
+    }
+    line.extend(b"/\n");
+    let file = fs::File::options().create(true).append(true).open(file);
+    file.and_then(|mut file| file.write_all(&line)).context("exclude our own state")
 }
 
 fn copy_if_there(from: &Path, to: &Path) -> anyhow::Result<()> {

@@ -11,6 +11,7 @@ use belljar_model::Identity;
 
 use super::git::Git;
 use crate::failure::{Code as _, FAILED, Failure, USAGE, usage};
+use crate::state::State;
 
 /// The user's repository.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Source {
     pub(super) shallow: bool,
     /// It is jj's own store, which knows no `HEAD` that means anything.
     pub(super) jj_store: bool,
+    /// Our own state, of which nothing goes into a box even if it lies in the checkout.
+    pub(super) hidden: PathBuf,
     /// What the person should know.
     pub(super) remarks: Vec<String>,
 }
@@ -47,25 +50,38 @@ pub(super) enum Head {
     },
 }
 
-/// Finds the repository that a directory is, or lies in.
-pub(crate) fn look(dir: &Path) -> Result<Source, Failure> {
+/// Finds the repository that a directory is, or lies in. One in our own state is refused: a box wrote it.
+pub(crate) fn look(state: &State, dir: &Path) -> Result<Source, Failure> {
     let (_, dir) = belljar_box::open(dir).code(USAGE)?;
     if !dir.is_dir() {
         return Err(usage(format!("--repo: {} is not a directory", dir.display())));
     }
-    if let Some(store) = jj_store(&dir) {
-        return understand(&Git::at(&store).code(FAILED)?, None, &dir, true);
+    let own = |path: &Path| {
+        let text = format!("--repo: {} is part of Belljar's own state", path.display());
+        if path.starts_with(state.home()) { Err(usage(text)) } else { Ok(()) }
+    };
+    own(&dir)?;
+    let source = find(state, &dir)?;
+    own(&source.git_dir)?;
+    own(&source.common)?;
+    Ok(source)
+}
+
+fn find(state: &State, dir: &Path) -> Result<Source, Failure> {
+    let understand = |git: &Git, top, jj| understand(git, top, dir, jj, state.home());
+    if let Some(store) = jj_store(dir) {
+        return understand(&Git::at(&store).code(FAILED)?, None, true);
     }
-    let here = Git::in_dir(&dir).code(FAILED)?;
+    let here = Git::in_dir(dir).code(FAILED)?;
     if let Ok(top) = here.bytes(&["rev-parse", "--show-toplevel"]) {
         let top = path(top);
-        return understand(&here, Some(top), &dir, false);
+        return understand(&here, Some(top), false);
     }
     // One without a checkout is used only if it is the very directory that was named: one that was
     // planted somewhere above it is not.
-    let bare = Git::at(&dir).code(FAILED)?;
+    let bare = Git::at(dir).code(FAILED)?;
     if bare.agrees(&["rev-parse", "--git-dir"]) {
-        return understand(&bare, None, &dir, false);
+        return understand(&bare, None, false);
     }
     let text = format!(
         "--repo: {} is not in a git repository; `git init` makes one, `--workspace` needs none",
@@ -79,6 +95,7 @@ fn understand(
     checkout: Option<PathBuf>,
     named: &Path,
     jj_store: bool,
+    hidden: &Path,
 ) -> Result<Source, Failure> {
     let ask = |what: &str| git.bytes(&["rev-parse", "--path-format=absolute", what]);
     let git_dir = path(ask("--git-dir").code(FAILED)?);
@@ -96,7 +113,8 @@ fn understand(
         _ => {}
     }
     let head = head(&own).code(FAILED)?;
-    Ok(Source { checkout, git_dir, common, format, head, shallow, jj_store, remarks })
+    let hidden = hidden.to_owned();
+    Ok(Source { checkout, git_dir, common, format, head, shallow, jj_store, hidden, remarks })
 }
 
 fn head(git: &Git) -> anyhow::Result<Head> {

@@ -69,7 +69,7 @@ impl Bench {
     fn clone_as(&self, from: &Path, wish: &Wish<'_>) -> Result<Cloned, crate::failure::Failure> {
         // Root's boxes have the owner's files under an id of their own.
         let root = rustix::process::geteuid().is_root();
-        clone(&look(from)?, wish, &self.repo(), root.then_some((65534, 65534)))
+        clone(&look(&self.state, from)?, wish, &self.repo(), root.then_some((65534, 65534)))
     }
 
     fn work(&self, at: &RepoAt) -> Option<Work> {

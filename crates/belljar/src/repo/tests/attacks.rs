@@ -232,7 +232,7 @@ fn c02_c03_no_setting_or_hook_of_the_users_own_repository_is_started() {
     assert!(diff(&cloned.at, &work, Style::default()).unwrap().contains("+by the box"));
     branch(&cloned.at, &work, "belljar/box").unwrap();
     branch(&cloned.at, &work, "belljar/box").unwrap();
-    look(&user).unwrap().identity();
+    look(&bench.state, &user).unwrap().identity();
     assert_eq!(fired(&bench), Vec::<String>::new(), "programs of the repository were started");
     control(&bench, &user);
 }
@@ -467,4 +467,66 @@ fn c11_a_repository_that_is_swapped_all_the_time_shows_nothing_else() {
             std::panic::resume_unwind(panic);
         }
     });
+}
+
+#[test]
+fn c26_our_own_state_is_no_repository_and_never_comes_along() {
+    let bench = Bench::new();
+    let (user, repo) = (bench.user(), bench.repo());
+    let at = bench.clone(false).at;
+    assert!(git(&repo, &["status", "--porcelain"]).is_empty(), "plain git takes it for one");
+    let gitfile = bench.top.join("lure");
+    write(&gitfile, ".git", &format!("gitdir: {}\n", repo.join(".git").display()));
+    let link = bench.top.join("link");
+    symlink(&repo, &link).unwrap();
+    for dir in [&repo, &repo.join("src"), &repo.join(".git"), &gitfile, &link] {
+        let refused = look(&bench.state, dir).unwrap_err();
+        assert!(format!("{:#}", refused.error).contains("own state"), "{:#}", refused.error);
+    }
+    drop(at);
+    // A user who works in the home directory has our state among the files.
+    let own = user.join("odd *[x] #state");
+    write(&own, "vault/key", "secret\n");
+    write(&own, "boxes/other/repo/.git", "gitdir: /nowhere\n");
+    bench.write("mine", "x\n");
+    assert!(
+        git(&user, &["status", "--porcelain", "-uall"]).contains("vault/key"),
+        "plain git sees it"
+    );
+    let state = State::at(&own);
+    let (ada, name) = (ada(), boxed());
+    let into = own.join("boxes/box/repo");
+    let wish = Wish { branch: None, uncommitted: true, identity: &ada, name: &name };
+    let cloned = clone(&look(&state, &user).unwrap(), &wish, &into, None).unwrap();
+    assert_eq!(cloned.remarks.len(), 1, "{:?}", cloned.remarks);
+    assert!(cloned.remarks[0].starts_with("1 changed file is in the box"), "{:?}", cloned.remarks);
+    assert!(into.join("mine").exists());
+    assert!(picture(&into).iter().all(|(path, _)| !path.ends_with("key")));
+}
+
+/// As root, in a repository of somebody else: what is written there belongs to its owner.
+#[test]
+fn what_root_puts_into_a_repository_belongs_to_its_owner() {
+    use std::os::unix::fs::MetadataExt as _;
+    if !rustix::process::geteuid().is_root() {
+        return; // everything is ours then
+    }
+    let bench = Bench::new();
+    let (repo, user) = (bench.repo(), bench.user());
+    // Its owner can get there, but not to our state.
+    fs::set_permissions(&bench.top, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(bench.top.join("state"), fs::Permissions::from_mode(0o700)).unwrap();
+    let given = Command::new("chown").args(["-R", "4711:4712"]).arg(&user).status().unwrap();
+    assert!(given.success());
+    let at = bench.clone(false).at;
+    write(&repo, "a", "1\n");
+    let work = collect(&bench.state, &boxed(), &at, &repo).unwrap().unwrap();
+    branch(&at, &work, "belljar/box").unwrap();
+    for (path, _) in picture(&user) {
+        let meta = path.symlink_metadata().unwrap();
+        assert_eq!((meta.uid(), meta.gid()), (4711, 4712), "{}", path.display());
+    }
+    for dir in [".git/refs/belljar", ".git/refs/heads/belljar"] {
+        assert_eq!(user.join(dir).metadata().unwrap().uid(), 4711, "{dir}");
+    }
 }

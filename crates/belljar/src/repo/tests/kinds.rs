@@ -87,10 +87,10 @@ fn bare_repositories_worktrees_and_directories_within_are_understood() {
     git(&bench.top.join("bare.git"), &["update-ref", "-d", "refs/heads/belljar/box"]);
     round(&bench.top.join("bare.git"), &bench.top.join("bare.git"));
     // Beneath one that has no checkout there is none: somebody may have planted it.
-    assert_eq!(look(&bench.top.join("bare.git/refs")).unwrap_err().code, 2);
-    assert_eq!(look(&bench.top).unwrap_err().code, 2);
-    assert_eq!(look(&user.join("README.md")).unwrap_err().code, 2);
-    assert_eq!(look(&user.join("nowhere")).unwrap_err().code, 2);
+    assert_eq!(look(&bench.state, &bench.top.join("bare.git/refs")).unwrap_err().code, 2);
+    assert_eq!(look(&bench.state, &bench.top).unwrap_err().code, 2);
+    assert_eq!(look(&bench.state, &user.join("README.md")).unwrap_err().code, 2);
+    assert_eq!(look(&bench.state, &user.join("nowhere")).unwrap_err().code, 2);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn jj_beside_git_is_git_and_a_store_of_its_own_needs_a_bookmark() {
 fn two_boxes_on_one_repository_do_not_meet() {
     let bench = Bench::new();
     let (user, ada) = (bench.user(), (ada(), boxed()));
-    let source = look(&user).unwrap();
+    let source = look(&bench.state, &user).unwrap();
     let root = rustix::process::geteuid().is_root();
     let mut made = Vec::new();
     for name in ["one", "two"] {
@@ -196,7 +196,7 @@ fn who_the_user_is_comes_from_the_users_own_settings() {
     let bench = Bench::new();
     git(&bench.user(), &["config", "user.name", "Grace"]);
     git(&bench.user(), &["config", "user.email", "g@h"]);
-    let source = look(&bench.user()).unwrap();
+    let source = look(&bench.state, &bench.user()).unwrap();
     assert_eq!(source.identity().unwrap().to_string(), "Grace <g@h>");
     assert_eq!(source.path(), bench.user());
 }
