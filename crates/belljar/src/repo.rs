@@ -3,7 +3,7 @@
 //! ```text
 //! look ──▶ Source ──clone──▶ boxes/NAME/repo      the user's objects, none of the user's configuration
 //! boxes/NAME/repo ──git in a sealed box──▶ pack ──checked on the host──▶ Work
-//! Work ──keep──▶ refs/belljar/NAME ──branch──▶ refs/heads/…
+//! Work ──keep──▶ refs/belljar/work/NAME ──branch──▶ refs/heads/…
 //! ```
 //! **Invariant:** git never runs on the host in a repository that a box could write to. What is in one
 //! is read by a git in a sealed box, and what that says is a stream of bytes from a stranger: every

@@ -193,14 +193,15 @@ fn work_comes_back_as_commits_and_nothing_else_changes() {
     // The same again is the same commit.
     let kept = collect(&bench.state, &boxed(), &cloned.at, &repo).unwrap().unwrap();
     assert_eq!(kept.tip, work.tip);
-    assert_eq!(git(&user, &["rev-parse", "refs/belljar/box"]), work.tip);
+    assert_eq!(git(&user, &["rev-parse", "refs/belljar/work/box"]), work.tip);
     let news: Vec<PathBuf> = picture(&user)
         .into_iter()
         .filter(|file| !before.contains(file))
         .map(|(path, _)| path.strip_prefix(user.join(".git")).unwrap().to_owned())
         .collect();
-    let is_new =
-        |path: &PathBuf| path.starts_with("objects/pack") || path == Path::new("refs/belljar/box");
+    let is_new = |path: &PathBuf| {
+        path.starts_with("objects/pack") || path == Path::new("refs/belljar/work/box")
+    };
     assert!(news.iter().all(is_new) && !news.is_empty(), "{news:?}");
     assert!(git(&user, &["fsck", "--strict"]).is_empty());
     assert!(crate::state::is_empty(&bench.top.join("state/incoming/x")), "nothing is left");
@@ -221,6 +222,8 @@ fn a_branch_is_made_or_moved_forward_and_never_pulled_from_under_anybody() {
     branch(&at, &work, "belljar/box").unwrap();
     branch(&at, &work, "belljar/box").unwrap();
     let taken = bench.work(&at).unwrap();
+    let plain = git_command(&user, &["rev-parse", "belljar/box"]).output().unwrap();
+    assert!(plain.stderr.is_empty(), "the name means the branch alone: {plain:?}");
     assert_eq!((taken.taken.as_deref(), taken.would_lose()), (Some("belljar/box"), None));
     assert_eq!(git(&user, &["rev-parse", "belljar/box"]), work.tip);
     assert!(refused("main").contains("checked out in"), "{}", refused("main"));

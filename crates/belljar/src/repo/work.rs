@@ -54,6 +54,9 @@ pub(crate) struct Style<'a> {
     pub(crate) paths: &'a [&'a Path],
 }
 
+/// Where work is put. Not `refs/belljar/NAME`: to git that would be another, and the first, meaning of the
+/// branch `belljar/NAME`, and somebody would merge what was never looked at.
+const REF: &str = "refs/belljar/work";
 /// So many commits are listed.
 const SHOWN: usize = 1000;
 /// What a person is shown of a difference.
@@ -70,7 +73,7 @@ pub(crate) fn has_work(
     look(state, name, at, repo).code(FAILED)
 }
 
-/// The same, and puts it on `refs/belljar/NAME` in the user's repository, where nothing else changes.
+/// The same, and puts it on `refs/belljar/work/NAME` in the user's repository, where nothing else changes.
 pub(crate) fn collect(
     state: &State,
     name: &BoxName,
@@ -84,7 +87,7 @@ pub(crate) fn collect(
     Ok(work)
 }
 
-/// Puts the objects of `work` into the user's repository, on `refs/belljar/NAME`.
+/// Puts the objects of `work` into the user's repository, on `refs/belljar/work/NAME`.
 pub(crate) fn keep(at: &RepoAt, work: &Work, name: &BoxName) -> Result<(), Failure> {
     if work.is_empty() {
         return Ok(());
@@ -102,7 +105,7 @@ pub(crate) fn keep(at: &RepoAt, work: &Work, name: &BoxName) -> Result<(), Failu
             );
             theirs.send_pack(&revisions, &ours)?;
         }
-        let to = format!("refs/belljar/{}", part(name));
+        let to = format!("{REF}/{}", part(name));
         ours.bytes(&["update-ref", "--no-deref", "-m", "belljar: work of a box", &to, &work.tip])
     };
     kept().with_context(|| format!("put the work into {}", at.path.display())).code(FAILED)?;
@@ -204,8 +207,13 @@ pub(super) fn judge(
     let (commits, commit_count) = commits(&git, &base, &tip)?;
     let files = changes::between(&git, &base, &tip)?;
     let uncommitted = answer.head.as_ref() != Some(&tip);
-    let taken =
-        user.ask(&["for-each-ref", "--format=%(refname:short)", "--contains", &tip, "refs/heads"]);
+    let taken = user.ask(&[
+        "for-each-ref",
+        "--format=%(refname:lstrip=2)",
+        "--contains",
+        &tip,
+        "refs/heads",
+    ]);
     let taken = taken.and_then(|names| Some(names.lines().next()?.to_owned()));
     let has_sides = !answer.sides.is_empty();
     Ok(Some(Work {
