@@ -7,9 +7,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use belljar_testkit::{Authority, Lab, Upstream};
+use belljar_testkit::{Authority, Lab, Model, Upstream};
+use serde_json::json;
 
 use crate::lab;
+use crate::mcp::installed;
 
 /// Where the guides say that their server is.
 const SERVER: &str = "127.0.0.1:8443";
@@ -70,7 +72,7 @@ fn execute(lab: &Lab, guide: &str) -> usize {
     let upstream = Upstream::echo(&authority, &["api.corp.example"]);
     fs::write(lab.home().join("corp.pem"), authority.pem()).unwrap();
     let bin = lab.dir().join("bin");
-    fs::create_dir(&bin).unwrap();
+    fs::create_dir_all(&bin).unwrap();
     let belljar = belljar_testkit::belljar(env!("CARGO_BIN_EXE_belljar"));
     symlink(belljar, bin.join("belljar")).unwrap();
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display());
@@ -126,6 +128,32 @@ fn the_guide_of_mcp_does_what_it_says() {
 fn the_guide_of_code_mode_does_what_it_says() {
     let count = execute(&lab(), include_str!("../../../../docs/guide/code-mode.md"));
     assert!(count >= 6, "{count} blocks");
+}
+
+/// With the real Claude Code, and a model that answers for its vendor's host.
+#[test]
+fn the_guide_of_agents_does_what_it_says() {
+    let (lab, authority) = (lab(), Authority::new());
+    let write = json!({ "file_path": "/workspace/greeting.txt", "content": "hello from the box\n" });
+    let check = json!({ "command": "grep hello greeting.txt", "description": "check it" });
+    let calls = vec![("Write", write), ("Bash", check)];
+    let model = Model::answering(&authority, &["api.anthropic.com"], calls, "It is done.");
+    let (host, connect) = ("api.anthropic.com", model.address().to_string());
+    let rules = format!("[[template.default.allow]]\nhost = {host:?}\nconnect = {connect:?}\n");
+    lab.configure_for(&authority, &rules);
+    let git = |args: &[&str]| lab.program("git").args(args).succeed();
+    git(&["init", "--quiet", "--initial-branch=main"]);
+    git(&["config", "--global", "user.name", "Ada Lovelace"]);
+    git(&["config", "--global", "user.email", "ada@example.org"]);
+    lab.write("README.md", "a project\n");
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "-m", "begin"]);
+    let bin = lab.dir().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let claude = installed("agents").join("node_modules/.bin/claude");
+    symlink(claude, bin.join("claude")).unwrap();
+    let count = execute(&lab, include_str!("../../../../docs/guide/agents.md"));
+    assert!(count >= 10, "{count} blocks");
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn npm(name: &str) -> (PathBuf, PathBuf) {
 
 /// Where `cargo xtask test` put what comes from npm.
 #[track_caller]
-fn installed(name: &str) -> PathBuf {
+pub(crate) fn installed(name: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a target directory");
     let dir = target.join("clients").join(name);
     assert!(dir.is_dir(), "no {}: `cargo xtask test` installs it", dir.display());
