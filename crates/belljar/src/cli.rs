@@ -49,6 +49,14 @@ pub(crate) enum Command {
     Stop(boxes::StopArgs),
     /// Start a box again
     Start(boxes::StartArgs),
+    /// Look at the screen of a box, and type
+    Attach(boxes::terminals::AttachArgs),
+    /// Run one more program in a box
+    Exec(Box<boxes::terminals::ExecArgs>),
+    /// Show what a box wrote
+    Logs(boxes::terminals::LogsArgs),
+    /// See all boxes on one screen, with keys for everything
+    Ui,
     /// Take a box down; it stays in the trash for 14 days
     Down(boxes::DownArgs),
     /// Keep a copy of all that a box holds

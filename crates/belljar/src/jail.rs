@@ -1,6 +1,7 @@
-//! Locks the broker's process in before it meets a single byte of the box.
+//! Locks a process beside the box in before it meets a single byte of it: the broker, or the one that
+//! keeps the screen.
 //!
-//! It holds secrets and reads what hostile programs say, so whoever takes it over must find nothing:
+//! A broker holds secrets and reads what hostile programs say, so whoever takes it over must find nothing:
 //! no file, no program, no other process, no capability, no memory image. A process that cannot be
 //! locked in does not serve.
 
@@ -26,22 +27,41 @@ const MAX_FILES: u64 = 4096;
 /// More than a broker needs: what is held, and what is under way on all connections at once.
 const MAX_MEMORY: u64 = 1 << 30; // bytes
 
+/// More than a screen needs with all lines that scrolled away, however wide.
+const MAX_SCREEN: u64 = 512 << 20; // bytes
+
+/// Who is locked in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// Speaks to the world, and holds secrets.
+    Broker,
+    /// Speaks over the sockets that it is handed, and holds what a box wrote.
+    Screen,
+}
+
 /// Locks this process in, for good. Returns what the operator should know about the result.
 ///
 /// The process must have one thread: what follows holds for a thread and those it starts.
-pub(crate) fn enter() -> anyhow::Result<Vec<String>> {
+pub(crate) fn enter(whom: Whom) -> anyhow::Result<Vec<String>> {
     let threads = std::fs::read_dir("/proc/self/task").context("count the threads")?.count();
     ensure!(threads == 1, "there are {threads} threads, and only one would be locked in");
-    let filter = belljar_box::broker_filter()
+    let filter = match whom {
+        Whom::Broker => belljar_box::broker_filter(),
+        Whom::Screen => belljar_box::screen_filter(),
+    };
+    let filter = filter
         .with_context(|| format!("there is no seccomp table for {}", std::env::consts::ARCH))?;
     let no_landlock = "Landlock, without which a broker does not serve: boot with `lsm=landlock,…`, or use `--net none`";
     let abi = landlock::abi().context(no_landlock)?;
     let rules = no_files(abi).context(no_landlock)?;
-    let remarks = lock_memory(&std::fs::read_to_string("/proc/swaps").unwrap_or_default());
+    let remarks = match whom {
+        Whom::Broker => lock_memory(&std::fs::read_to_string("/proc/swaps").unwrap_or_default()),
+        Whom::Screen => Vec::new(),
+    };
     allow_descriptors();
     become_nobody().context("give up every right")?;
     leave_no_image().context("forbid images of the memory")?;
-    bound_memory().context("bound the memory")?;
+    bound_memory(whom).context("bound the memory")?;
     rustix::thread::set_no_new_privs(true).context("set no_new_privs")?;
     rules.restrict_self().context(no_landlock)?;
     seccomp::install(&filter).context("install the seccomp filter")?;
@@ -115,8 +135,12 @@ fn become_nobody() -> io::Result<()> {
 
 /// Bounds the memory. Windows and buffers are bounded far below it; a broker that a box drives beyond
 /// falls over, and then that box is in the dark, not the machine out of memory.
-fn bound_memory() -> io::Result<()> {
-    let most = Rlimit { current: Some(MAX_MEMORY), maximum: Some(MAX_MEMORY) };
+fn bound_memory(whom: Whom) -> io::Result<()> {
+    let most = match whom {
+        Whom::Broker => MAX_MEMORY,
+        Whom::Screen => MAX_SCREEN,
+    };
+    let most = Rlimit { current: Some(most), maximum: Some(most) };
     Ok(rustix::process::setrlimit(Resource::Data, most)?)
 }
 

@@ -3,6 +3,7 @@
 //! A keeper is the supervisor of its box. It has no terminal and no secret; what it is asked comes over a
 //! socket that only its own user can speak to.
 
+mod guests;
 mod health;
 mod history;
 mod hub;
@@ -10,6 +11,7 @@ pub(crate) mod protocol;
 pub(crate) mod role;
 mod serve;
 pub(crate) mod setup;
+mod viewers;
 mod wires;
 
 use std::fs::File;

@@ -26,6 +26,7 @@ mod replace;
 #[cfg_attr(not(test), expect(dead_code, reason = "the commands for boxes come one by one"))]
 #[expect(unused_imports, reason = "the commands for boxes come one by one")]
 mod repo;
+mod screen;
 mod servers;
 mod skills;
 mod state;
@@ -52,6 +53,9 @@ fn main() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == keeper::ROLE) {
         return keeper::role::main();
     }
+    if std::env::args_os().next().is_some_and(|name| name == screen::ROLE) {
+        return screen::role::main();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(print::usage(&error)),
@@ -63,6 +67,10 @@ fn main() -> ExitCode {
         Command::Status(args) => commands::boxes::status(args),
         Command::Stop(args) => commands::boxes::stop(args),
         Command::Start(args) => commands::boxes::start(args),
+        Command::Attach(args) => commands::attach::run(args),
+        Command::Exec(args) => commands::exec::run(args),
+        Command::Logs(args) => commands::logs::run(args),
+        Command::Ui => commands::ui::run(),
         Command::Down(args) => commands::boxes::down(args),
         Command::Snapshot(args) => commands::lives::snapshot(args),
         Command::Fork(args) => commands::lives::fork(args),

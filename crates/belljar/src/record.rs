@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Context as _;
 use belljar_ledger::{
-    Actor, AttentionSettled, Body, Digest, Draft, Event, Ledger, OpenError, Places, PolicyLoaded,
-    Reader, ReaderError, Receipt, RecordError, Row, RunCreated, RunEnded, RunExec, RunFailed,
-    RunLayers, RunLimit, RunWeakened, WorkspaceApplied, WorkspaceApplying, WorkspaceChanged,
-    WorkspaceDiscarded,
+    Actor, AttentionSettled, Body, BoxExec, Digest, Draft, Event, Ledger, OpenError, Places,
+    PolicyLoaded, Reader, ReaderError, Receipt, RecordError, Row, RunCreated, RunEnded, RunExec,
+    RunFailed, RunLayers, RunLimit, RunWeakened, WorkspaceApplied, WorkspaceApplying,
+    WorkspaceChanged, WorkspaceDiscarded,
 };
 use belljar_model::{
     EnvVar, InForce, LayerState, Record, RunId, RunRecord, RunResult, Template, Timeout, display,
@@ -160,6 +160,19 @@ impl Journal {
         };
         self.ledger.record_all(events.into_iter().map(draft).collect()).map(drop)
     }
+}
+
+/// Records that one more program is about to start in a box that runs.
+pub(crate) fn exec(
+    state: &State,
+    run: RunId,
+    argv: &[Vec<u8>],
+    event: impl FnOnce(Body) -> BoxExec,
+) -> Result<Receipt, Failure> {
+    let ledger = open(state).code(NO_BOX)?;
+    let command = Body::hash_of(&argv.join(&0)).code(NO_BOX)?;
+    let draft = Draft::new(event(command)).of_run(run);
+    ledger.record(draft).context("record the program").code(NO_BOX)
 }
 
 /// Proof that taking over changes was recorded before it was done.

@@ -38,7 +38,7 @@ pub use flow::{Guard, Stream};
 pub use listeners::Sockets;
 pub use prepare::{PrepareError, open};
 pub use request::{Kept, MAX_FILES, Mask, MaskKind, NetRequest, Request, Trust, Workspace};
-pub use seccomp::broker_filter;
+pub use seccomp::{broker_filter, screen_filter};
 pub use standing::{Ids, Standing};
 pub use start::{Running, StartError, start};
 pub use supervise::{Remains, SuperviseError, Supervision};

@@ -8,5 +8,5 @@ mod compile;
 mod rule;
 mod table;
 
-pub use compile::broker_filter;
 pub(crate) use compile::{Counted, Machine, filter};
+pub use compile::{broker_filter, screen_filter};

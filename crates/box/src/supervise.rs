@@ -208,6 +208,8 @@ fn flows(
             Ok((flows, None))
         }
         Streams::Terminal(master) => {
+            // A program that reads nothing would hold us up once its terminal is full.
+            rustix::io::ioctl_fionbio(&master, true)?;
             let (from_box, terminal) = (master.try_clone()?, master.try_clone()?);
             let flows = vec![Flow::inwards(input, master), Flow::outwards(from_box, output)];
             Ok((flows, Some(terminal)))

@@ -105,6 +105,18 @@ events! {
     RunWeakened "run.weakened" { layer: String }
     /// The program starts inside the box.
     RunExec "run.exec" { program: Vec<u8> }
+    /// One more program starts inside a box that runs.
+    BoxExec "box.exec" {
+        /// Who asked for it.
+        uid: u64,
+        program: Vec<u8>,
+        /// The program and its arguments, separated by NUL.
+        command: Body,
+        /// The names of the variables that were given; never their values.
+        environment: Vec<String>,
+        workdir: Option<Vec<u8>>,
+        terminal: bool,
+    }
     /// A limit ended the run.
     RunLimit "run.limit" { limit: String }
     /// The run is over.

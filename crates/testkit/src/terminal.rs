@@ -113,6 +113,13 @@ impl Terminal {
         (status, self.screen.clone())
     }
 
+    /// Everything that came so far, and what comes right now.
+    pub fn look(&mut self) -> &[u8] {
+        let mut pieces = 0..1000; // somebody may never stop
+        while pieces.next().is_some() && self.more(Instant::now() + Duration::from_millis(5)) {}
+        &self.screen
+    }
+
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.screen).into_owned()
     }

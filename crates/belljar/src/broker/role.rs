@@ -15,7 +15,7 @@ use belljar_broker::vault::sealed::{Key, unseal};
 use belljar_broker::{Materials, prepare};
 use belljar_init::wire;
 
-use crate::jail;
+use crate::jail::{self, Whom};
 
 /// Where [`belljar_sys::clone::spawn`] puts the socket to the supervisor.
 const CONTROL: i32 = belljar_sys::clone::CONTROL_FD;
@@ -40,7 +40,7 @@ fn work(control: &OwnedFd) -> anyhow::Result<()> {
     let Some((setup, sealed)) = setup.context("hear from the supervisor")? else { return Ok(()) };
     let materials = materials(&setup, sealed)?;
     let (prepared, mut hello) = prepare(setup, materials)?;
-    hello.remarks = jail::enter().context("lock the broker in")?;
+    hello.remarks = jail::enter(Whom::Broker).context("lock the broker in")?;
     wire::send(control.as_fd(), &Reply::Hello(hello), &[]).context("say hello")?;
     let Some(doors) = doors(control)? else { return Ok(()) };
     let own = control.try_clone().context("share the control socket")?;

@@ -1,5 +1,7 @@
 //! Named boxes: made once, started and stopped, kept until they are taken down.
 
+pub(crate) mod terminals;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 

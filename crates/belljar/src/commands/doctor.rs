@@ -26,7 +26,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     }
     if args.try_jail {
         if !args.outside {
-            jail::enter().context("lock this process in").code(FAILED)?;
+            jail::enter(jail::Whom::Broker).context("lock this process in").code(FAILED)?;
         }
         for line in jail::trial::run() {
             print::out(&line).code(FAILED)?;

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::broker::lever::Question;
+use crate::screen::word::Size;
 
 /// Longest frame. Far above any real one.
 pub(crate) const MAX_FRAME: u32 = 1 << 20;
@@ -31,6 +32,42 @@ pub(crate) enum Request {
         id: u64,
         yes: bool,
     },
+    /// Look at the screen of the box, and type. After `Done` come bytes for a terminal, and go words.
+    Attach {
+        size: Size,
+        read_only: bool,
+    },
+    /// Start one more program. After `Done` come the ends of its streams, then [`GuestSays`].
+    Exec(ExecWish),
+}
+
+/// A program that is to be started in a box.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ExecWish {
+    pub(crate) argv: Vec<Vec<u8>>,
+    /// Beside what the box's own program has, and before it.
+    pub(crate) env: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) workdir: Option<Vec<u8>>,
+    /// The size of its terminal; none: it gets pipes.
+    pub(crate) terminal: Option<Size>,
+}
+
+/// Between a keeper and whoever waits for a program, after [`Request::Exec`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum GuestSays {
+    /// To the program.
+    Signal(i32),
+    /// From the keeper, at last.
+    Ended { exit: Option<i32>, signal: Option<i32> },
+}
+
+/// From a viewer to a keeper, after [`Request::Attach`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ViewerSays {
+    Keys(Vec<u8>),
+    Size(Size),
+    /// Look back by so many lines; none: at what is there now.
+    Scroll(Option<i32>),
 }
 
 /// From a keeper to a command.
@@ -39,6 +76,11 @@ pub(crate) enum Reply {
     Done,
     Status(Live),
     Questions(Vec<Question>),
+    /// A program could not be started, and what to exit with.
+    NotStarted {
+        code: u8,
+        message: String,
+    },
     /// What was asked for cannot be, and why.
     Refused(String),
 }

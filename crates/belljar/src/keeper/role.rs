@@ -157,6 +157,8 @@ impl Kept {
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let ((input, feed), (stop, halt)) =
             pipe().and_then(|input| Ok((input, pipe()?))).context("make pipes").code(NO_BOX)?;
+        // A program that reads nothing must not hold up those who type.
+        rustix::io::ioctl_fionbio(&feed, true).context("make pipes").code(NO_BOX)?;
         let listener = serve::listen(&of.dir).context("listen for commands").code(NO_BOX)?;
         run.save().code(NO_BOX)?;
         let begun = begin(state, &run, &request, &sources, &outside);
@@ -164,6 +166,7 @@ impl Kept {
         let into = Into { door: running.door(), terminal: running.terminal().ok().flatten() };
         let wires = Wires { lever: outside.lever(), base, config };
         let hub = Arc::new(Hub::new(id, history, halt, feed.into(), into, wires));
+        hub.show();
         let served = Arc::clone(&hub);
         std::thread::spawn(move || serve::serve(&listener, &served));
         if let Some(line) = request.template.health.clone() {
@@ -205,6 +208,7 @@ impl Kept {
             outlet::during(Some(&outside), journal.ledger(), run.id(), || {
                 running.supervise(supervision)
             });
+        hub.close();
         let (finished, remains) = match finished {
             Ok(finished) => finished,
             Err(error) => {

@@ -11,6 +11,7 @@ use belljar_box::Door;
 
 use super::hub::Hub;
 use super::protocol::{self, Reply, Request};
+use super::{guests, viewers};
 
 /// So many are served at once; more are turned away.
 const CONNECTIONS: usize = 64;
@@ -67,6 +68,10 @@ fn attend(line: &UnixStream, hub: &Hub) -> io::Result<()> {
         Request::Network(said) => done(hub.wires.change(&said)),
         Request::Questions => Reply::Questions(hub.wires.lever.questions()),
         Request::Answer { id, yes } => done(hub.wires.lever.answer(id, yes).map_err(Into::into)),
+        Request::Attach { size, read_only } => {
+            return viewers::attend(line, hub, size, read_only);
+        }
+        Request::Exec(wish) => return guests::attend(line, hub, wish),
     };
     protocol::send(line, &reply)
 }

@@ -1,10 +1,14 @@
 //! Named boxes: they live without who started them, and tell the truth whatever is killed.
 
 mod asked;
+mod attach;
 mod broken;
+mod exec;
 mod killed;
 mod lives;
+mod logs;
 mod reached;
+mod ui;
 mod work;
 
 use std::fs;

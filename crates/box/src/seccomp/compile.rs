@@ -65,6 +65,14 @@ pub fn broker_filter() -> Option<Vec<Instruction>> {
     Some(compile(Machine::current()?, broker::CALLS, Counted::ByCgroup))
 }
 
+/// The program of every process that keeps a screen: a broker's without ways to the outside.
+pub fn screen_filter() -> Option<Vec<Instruction>> {
+    let opens = ["socket", "connect", "bind", "accept4"];
+    let calls: Vec<Call> =
+        broker::CALLS.iter().filter(|call| !opens.contains(&call.name)).copied().collect();
+    Some(compile(Machine::current()?, &calls, Counted::ByCgroup))
+}
+
 fn compile(machine: Machine, calls: &[Call], counted: Counted) -> Vec<Instruction> {
     let mut program = vec![load(ARCH), jump(EQUAL, machine.audit_number(), 1, 0), ret(KILL)];
     program.push(load(NUMBER));

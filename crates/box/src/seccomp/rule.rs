@@ -4,7 +4,7 @@
 //! the kernel too, which ignores the upper half (so `TIOCSTI | 1 << 32` is still `TIOCSTI`).
 
 /// One row of the table.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 #[cfg_attr(
     not(test),
     expect(dead_code, reason = "names and reasons are for the reader and the tests")

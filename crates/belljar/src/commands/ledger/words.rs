@@ -61,6 +61,7 @@ fn known(event: &Event) -> String {
         Event::RunLayers(layers) => in_force(layers),
         Event::RunWeakened(weakened) => format!("without {}", short(&weakened.layer)),
         Event::RunExec(exec) => short(&exec.program),
+        Event::BoxExec(exec) => format!("{} for user {}", short(&exec.program), exec.uid),
         Event::RunLimit(limit) => format!("over the limit of {}", short(&limit.limit)),
         Event::RunEnded(run) => ended(run),
         Event::RunFailed(failed) => short(&failed.error),

@@ -1,0 +1,71 @@
+//! What is seen of each box.
+
+use belljar_model::boxes::BoxState;
+use belljar_model::display;
+
+use crate::boxes::NamedBox;
+use crate::commands::run::now;
+use crate::keeper::{
+    self,
+    protocol::{Reply, Request},
+};
+use crate::state::State;
+
+/// One box on the page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) state: BoxState,
+    /// How long ago it wrote something, in milliseconds.
+    pub(super) quiet: Option<u64>,
+    pub(super) waits_for_review: bool,
+    /// What it waits for an answer to.
+    pub(super) questions: Vec<String>,
+    pub(super) program: String,
+    pub(super) place: String,
+    pub(super) ended: Option<String>,
+}
+
+/// All boxes: those that run first, then by name.
+pub(super) fn all(state: &State) -> Vec<Row> {
+    let boxes = NamedBox::all(state).unwrap_or_default();
+    let mut rows: Vec<Row> = boxes.iter().map(row).collect();
+    rows.sort_by(|left, right| (left.state, &left.name).cmp(&(right.state, &right.name)));
+    rows
+}
+
+fn row(of: &NamedBox) -> Row {
+    let state = of.state();
+    let run = of.run().map(|run| run.record);
+    let program = run.as_ref().map_or_else(Vec::new, |run| run.argv.clone());
+    let place = of.record.ground.path().map_or_else(
+        || "-".to_owned(),
+        |path| display::safe_line(path.as_os_str().as_encoded_bytes()),
+    );
+    let is_up = state == BoxState::Running;
+    Row {
+        name: of.name().as_str().to_owned(),
+        state,
+        quiet: is_up.then(|| quiet(of)).flatten(),
+        waits_for_review: run.as_ref().is_some_and(|run| run.review.waits()),
+        questions: if is_up { questions(of) } else { Vec::new() },
+        program: display::safe_line(program.join(" ")),
+        place,
+        ended: run.and_then(|run| run.result).map(|it| it.reason.sentence().to_owned()),
+    }
+}
+
+/// How long nothing came, as its keeper has it.
+fn quiet(of: &NamedBox) -> Option<u64> {
+    let Ok(Reply::Status(live)) = keeper::ask(of, &Request::Status) else { return None };
+    let now = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
+    live.last_output.map(|last| now.saturating_sub(last))
+}
+
+/// What it waits for an answer to, each in one line that is safe to show.
+fn questions(of: &NamedBox) -> Vec<String> {
+    let Ok(Reply::Questions(open)) = keeper::ask(of, &Request::Questions) else {
+        return Vec::new();
+    };
+    open.into_iter().map(|question| display::safe_line(question.text)).collect()
+}

@@ -1,0 +1,396 @@
+//! The screen of a box at real terminals: what is there is seen, by everybody, whatever they do.
+
+use std::fs;
+use std::num::NonZeroU16;
+
+use belljar_testkit::{Lab, Terminal, eventually};
+use rustix::process::{Pid, Signal};
+
+use super::{beneath, keeper, state, status};
+use crate::lab;
+
+const CTRL_C: &str = "\x03";
+const DETACH: &str = "\x1d";
+
+/// Somebody at a terminal of their own.
+struct Viewer {
+    terminal: Terminal,
+    rows: u16,
+    columns: u16,
+}
+
+impl Viewer {
+    fn attach(lab: &Lab, name: &str, rows: u16, columns: u16) -> Self {
+        Self::with(lab, &["attach", name], rows, columns)
+    }
+
+    fn with(lab: &Lab, args: &[&str], rows: u16, columns: u16) -> Self {
+        let program = lab.belljar(args).env("TERM", "xterm-256color");
+        Self { terminal: Terminal::start(program, rows, columns), rows, columns }
+    }
+
+    /// What their terminal shows.
+    fn screen(&mut self) -> vt100::Screen {
+        let size = |count| NonZeroU16::new(count).expect("a size");
+        let mut shown = vt100::Parser::new(size(self.rows), size(self.columns), 0);
+        shown.process(self.terminal.look());
+        shown.screen().clone()
+    }
+
+    #[track_caller]
+    fn shows(&mut self, text: &str) {
+        let mut last = String::new();
+        eventually(&format!("the screen shows {text:?}"), || {
+            last = self.screen().contents();
+            last.contains(text)
+        });
+    }
+
+    /// Types a command in the shell of the box, and sees its answer. Of what is typed the two single
+    /// quotes in the middle of a word are not part of the answer.
+    #[track_caller]
+    fn runs(&mut self, command: &str, answer: &str) {
+        self.terminal.types(&format!("{command}\r"));
+        self.shows(answer);
+    }
+
+    /// The terminal of the box comes to have this size.
+    #[track_caller]
+    fn fits(&mut self, size: &str) {
+        let wait = format!("clear; until [ \"$(stty size)\" = '{size}' ]; do sleep 0.1; done");
+        let answer = format!("it is {size}");
+        self.runs(&format!("{wait}; echo it i''s {size}"), &answer);
+    }
+
+    #[track_caller]
+    fn detaches(mut self) -> String {
+        self.terminal.types(DETACH);
+        let (status, all) = self.terminal.end();
+        let all = String::from_utf8_lossy(&all).into_owned();
+        assert_eq!(status.code(), Some(0), "{all:?}");
+        assert!(all.contains("comes back"), "{all:?}");
+        all
+    }
+}
+
+/// A box with a shell whose prompt no output looks like.
+fn shell(lab: &Lab, name: &str) {
+    lab.belljar(["up", name, "--", "bash", "--norc"]).succeed();
+}
+
+#[test]
+fn the_very_screen_comes_back_with_its_colours_and_its_cursor() {
+    let lab = lab();
+    shell(&lab, "task");
+    let mut first = Viewer::attach(&lab, "task", 24, 80);
+    first.runs("PS1='<pro''mpt>'", "<prompt>");
+    first.runs(r"printf '\e[2J\e[5;7H\e[1;31mred\e[0m and pla''in\e[10;3H'", "red and plain");
+    first.runs("echo la''st", "last");
+    let before = first.screen();
+    let said = first.detaches();
+    assert!(said.contains("detached from box task"), "{said:?}");
+    assert_eq!(state(&lab, "task"), "running");
+
+    let mut again = Viewer::attach(&lab, "task", 24, 80);
+    again.shows("last");
+    let after = again.screen();
+    assert_eq!(after.contents_formatted(), before.contents_formatted());
+    assert_eq!(after.cursor_position(), before.cursor_position());
+    assert_eq!(after.bracketed_paste(), before.bracketed_paste());
+    again.runs("echo still he''re", "still here");
+    again.detaches();
+}
+
+#[test]
+fn several_look_at_once_and_the_smallest_terminal_counts() {
+    let lab = lab();
+    shell(&lab, "task");
+    let mut large = Viewer::attach(&lab, "task", 30, 100);
+    large.runs("stty size", "30 100");
+    let mut small = Viewer::attach(&lab, "task", 20, 60);
+    small.runs("stty size", "20 60");
+    large.shows("20 60");
+    small.runs("echo from the sm''all one", "from the small one");
+    large.shows("from the small one");
+    large.runs("echo from the la''rge one", "from the large one");
+    small.shows("from the large one");
+    small.detaches();
+    large.fits("30 100");
+    // A window that is dragged smaller.
+    large.terminal.resize(10, 40);
+    (large.rows, large.columns) = (10, 40);
+    large.fits("10 40");
+    large.detaches();
+}
+
+#[test]
+fn who_only_looks_cannot_type() {
+    let lab = lab();
+    shell(&lab, "task");
+    let mut typist = Viewer::attach(&lab, "task", 24, 80);
+    let mut watcher = Viewer::with(&lab, &["attach", "task", "--read-only"], 24, 80);
+    typist.runs("echo se''en", "seen");
+    watcher.shows("seen");
+    watcher.terminal.types("echo ty''ped\r");
+    watcher.terminal.types(CTRL_C);
+    typist.runs("echo aft''er", "after");
+    watcher.shows("after");
+    assert!(!watcher.screen().contents().contains("typed"));
+    watcher.detaches();
+    typist.detaches();
+}
+
+#[test]
+fn keys_reach_the_program_and_other_keys_detach() {
+    let lab = lab();
+    shell(&lab, "task");
+    let keys = ["attach", "task", "--detach-keys", "ctrl-p,ctrl-q"];
+    let mut viewer = Viewer::with(&lab, &keys, 24, 80);
+    viewer.runs(r"PS1='<\#>'", "<2>");
+    viewer.runs("echo rea''dy; cat", "ready");
+    viewer.runs("there and ba''ck", "there and ba''ck\nthere and ba''ck"); // it has the keyboard
+    viewer.terminal.types(CTRL_C);
+    viewer.shows("<3>"); // what is typed before is thrown away
+    viewer.runs("echo sta''tus $?", "status 130");
+    // The usual key is the program's now; half of the keys is, too.
+    viewer.terminal.types("\x16\x1d\x10");
+    viewer.runs("", "^]");
+    viewer.terminal.types("\x10\x11");
+    assert_eq!(viewer.terminal.end().0.code(), Some(0));
+    lab.belljar(["attach", "task", "--detach-keys", "escape"]).run().complains(2, "detach-keys");
+}
+
+#[test]
+fn it_ends_with_the_box_says_how_and_gives_the_terminal_back() {
+    let lab = lab();
+    shell(&lab, "task");
+    let script = r#"stty -g; "$BELLJAR" attach task; echo "code $?"; stty -g; read"#;
+    let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 80);
+    let before = terminal.sees("\r\n");
+    terminal.sees("\x1b[?1049h");
+    terminal.types("exit 3\r");
+    terminal.sees("\x1b[?1049l");
+    terminal.sees("box task ended");
+    terminal.sees("code 3\r\n");
+    assert_eq!(terminal.sees("\r\n"), before, "the settings of the terminal");
+    terminal.types("\r");
+    terminal.end();
+    lab.belljar(["attach", "task"]).run().complains(2, "attach needs a terminal");
+    let refused = Viewer::attach(&lab, "task", 24, 80).terminal.end();
+    assert_eq!(refused.0.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.1).contains("belljar start task"));
+}
+
+#[test]
+fn a_box_without_a_terminal_says_so() {
+    let lab = lab();
+    lab.belljar(["up", "task", "--no-tty", "--", "sleep", "1000"]).succeed();
+    let (status, said) = Viewer::attach(&lab, "task", 24, 80).terminal.end();
+    assert_eq!(status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&said).contains("no terminal"));
+}
+
+#[test]
+fn d18_what_a_box_draws_reaches_nobody_but_as_cells() {
+    let lab = lab();
+    let hostile = r"printf 'a\e]52;c;ZXZpbA==\ab\e[21t\eP$q\e\\c\e]0;evil\a\x9b21t\e[6n\e[>c\e_G\e\\\e[?1004h'";
+    let script = format!("{hostile}; echo do''ne; exec sleep 1000");
+    lab.belljar(["up", "task", "--", "bash", "-c", &script]).succeed();
+    let mut viewer = Viewer::attach(&lab, "task", 24, 80);
+    viewer.shows("done");
+    let all = viewer.terminal.look().to_vec();
+    let has = |needle: &[u8]| all.windows(needle.len()).any(|window| window == needle);
+    for needle in [&b"\x1b]"[..], b"\x1bP", b"\x1b_", b"\x9b", b"[6n", b"[>c", b"[21t", b"1004"] {
+        assert!(
+            !has(needle),
+            "{:?} in {:?}",
+            needle.escape_ascii().to_string(),
+            all.escape_ascii().to_string()
+        );
+    }
+    viewer.detaches();
+    // The control: the box did write it.
+    let log = fs::read(lab.state().join("boxes/task/output.log")).unwrap();
+    assert!(log.windows(4).any(|window| window == b"]52;"), "the log has what it wrote");
+    let shown = lab.belljar(["logs", "task"]);
+    let (_, shown) = Terminal::start(shown, 24, 80).end();
+    assert!(!shown.windows(4).any(|window| window == b"]52;"), "and a terminal not");
+}
+
+#[test]
+fn a_program_is_answered_what_it_asks_its_terminal_though_nobody_looks() {
+    let lab = lab();
+    let script = r#"
+import os, sys, termios, tty
+tty.setraw(0)
+sys.stdout.write("\x1b[3;5H\x1b[6n\x1b[c"); sys.stdout.flush()
+got = b""
+while not (got.count(b"R") and got.endswith(b"c")): got += os.read(0, 100)
+print("answer", repr(got), flush=True)
+os.read(0, 1)
+"#;
+    lab.belljar(["up", "task", "--", "python3", "-c", script]).succeed();
+    let log = lab.state().join("boxes/task/output.log");
+    eventually("it got an answer", || {
+        fs::read_to_string(&log).is_ok_and(|text| text.contains(r"\x1b[3;5R"))
+    });
+}
+
+#[test]
+fn d16_a_viewer_who_stands_still_holds_nothing_up() {
+    let lab = lab();
+    let script = "read; yes 'some words that are repeated' | head -c 100000000; echo do''ne; exec sleep 1000";
+    lab.belljar(["up", "task", "--", "bash", "-c", script]).succeed();
+    let mut stopped = Viewer::attach(&lab, "task", 24, 80);
+    let mut awake = Viewer::attach(&lab, "task", 24, 80);
+    awake.terminal.types("x");
+    stopped.shows("x");
+    let pid = Pid::from_raw(stopped.terminal.pid()).unwrap();
+    rustix::process::kill_process(pid, Signal::STOP).unwrap();
+    awake.terminal.types("\r");
+    awake.shows("done");
+    assert_eq!(state(&lab, "task"), "running", "and commands are answered");
+    rustix::process::kill_process(pid, Signal::CONT).unwrap();
+    stopped.shows("done");
+    assert_eq!(stopped.screen().contents(), awake.screen().contents());
+    let kept: u64 = ["output.log", "output.log.1"]
+        .iter()
+        .filter_map(|name| fs::metadata(lab.state().join("boxes/task").join(name)).ok())
+        .map(|meta| meta.len())
+        .sum();
+    assert!(kept < 10 << 20, "the log is bounded: {kept}");
+}
+
+#[test]
+fn d16_a_program_that_reads_nothing_holds_nobody_up() {
+    let lab = lab();
+    let script = "stty raw -echo; echo rea''dy; exec sleep 1000";
+    lab.belljar(["up", "task", "--", "bash", "-c", script]).succeed();
+    let mut viewer = Viewer::attach(&lab, "task", 24, 80);
+    viewer.shows("ready");
+    for _ in 0..64 {
+        viewer.terminal.types(&"k".repeat(8192));
+    }
+    let mut other = Viewer::attach(&lab, "task", 24, 80);
+    other.shows("ready");
+    other.detaches();
+    viewer.detaches();
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    assert_eq!(state(&lab, "task"), "stopped");
+}
+
+#[test]
+fn a_viewer_that_is_killed_hurts_nobody() {
+    let lab = lab();
+    shell(&lab, "task");
+    let mut one = Viewer::attach(&lab, "task", 20, 60);
+    one.runs("echo he''re", "here");
+    let pid = Pid::from_raw(one.terminal.pid()).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    one.terminal.end();
+    let mut two = Viewer::attach(&lab, "task", 30, 100);
+    two.fits("30 100");
+    // A window that is closed is the same.
+    two.terminal.hang_up();
+    let mut three = Viewer::attach(&lab, "task", 25, 90);
+    three.fits("25 90");
+    three.detaches();
+}
+
+#[test]
+fn a_screen_that_is_killed_is_replaced_and_the_box_does_not_notice() {
+    let lab = lab();
+    shell(&lab, "task");
+    let mut viewer = Viewer::attach(&lab, "task", 24, 80);
+    viewer.runs("echo bef''ore", "before");
+    let screen = beneath(keeper(&lab, "task"), "belljar-screen");
+    rustix::process::kill_process(Pid::from_raw(screen).unwrap(), Signal::KILL).unwrap();
+    // What the box wrote in that very moment is lost with the screen, and only there.
+    eventually("there is a screen again", || {
+        viewer.terminal.types("echo aft''er\r");
+        viewer.screen().contents().contains("after")
+    });
+    assert_ne!(beneath(keeper(&lab, "task"), "belljar-screen"), screen);
+    viewer.detaches();
+}
+
+#[test]
+fn a33_the_process_that_keeps_a_screen_is_locked_in() {
+    let lab = lab();
+    shell(&lab, "task");
+    let mut viewer = Viewer::attach(&lab, "task", 24, 80);
+    viewer.runs("echo he''re", "here"); // it serves, so it is locked in by now
+    let screen = beneath(keeper(&lab, "task"), "belljar-screen");
+    let status = fs::read_to_string(format!("/proc/{screen}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+        line.trim_start_matches(':').split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert_eq!(field(set), ["0000000000000000"], "{set}");
+    }
+    assert_eq!(field("NoNewPrivs"), ["1"]);
+    assert_eq!(field("Seccomp"), ["2"]);
+    if belljar_testkit::is_root() {
+        assert!(field("Uid").iter().all(|uid| uid.parse::<u32>().unwrap() >> 24 == 0x71));
+    }
+    viewer.detaches();
+}
+
+#[test]
+fn lines_that_scrolled_away_can_be_looked_at() {
+    let lab = lab();
+    shell(&lab, "task");
+    let mut viewer = Viewer::attach(&lab, "task", 24, 80);
+    viewer.runs("seq -f 'line %''g' 200", "line 200");
+    assert!(!viewer.screen().contents().contains("line 150\n"));
+    for _ in 0..4 {
+        viewer.terminal.types("\x1b[5;3~"); // Alt and page up
+        viewer.shows("/"); // each is a page of its own
+    }
+    viewer.shows("line 150\n");
+    viewer.runs("echo ba''ck", "back");
+    assert!(!viewer.screen().contents().contains("line 150\n"));
+    viewer.detaches();
+}
+
+/// A person in tmux, a real terminal of another make.
+#[test]
+fn in_tmux_a_box_looks_like_any_program() {
+    let lab = lab();
+    shell(&lab, "task");
+    let socket = lab.dir().join("tmux");
+    let tmux = |args: &[&str]| {
+        lab.program("tmux").arg("-S").arg(&socket).args(["-f", "/dev/null"]).args(args)
+    };
+    let shown = || tmux(&["capture-pane", "-p", "-t", "s"]).succeed();
+    let sees = |text: &str| {
+        eventually(&format!("tmux shows {text:?}"), || shown().contains(text));
+    };
+    tmux(&["new-session", "-d", "-s", "s", "-x", "90", "-y", "30", "bash --norc"]).succeed();
+    let types = |keys: &str| drop(tmux(&["send-keys", "-t", "s", "-l", keys]).succeed());
+    let key = |name: &str| drop(tmux(&["send-keys", "-t", "s", name]).succeed());
+    types(r#"PS1='out''side>'; "$BELLJAR" attach task"#);
+    key("Enter");
+    sees("bash-");
+    types("PS1='ins''ide>'; stty size");
+    key("Enter");
+    sees("30 90\ninside>");
+    types(r"printf '\e[?1049h\e[2J\e[3;3H\e[44mfull scr''een\e[0m'; read; printf '\e[?1049l'");
+    key("Enter");
+    sees("\n\n  full screen");
+    key("C-]");
+    sees("detached from box task");
+    types(r#""$BELLJAR" attach task"#);
+    key("Enter");
+    sees("\n\n  full screen");
+    tmux(&["resize-window", "-t", "s", "-x", "70", "-y", "20"]).succeed();
+    key("Enter");
+    types("until [ \"$(stty size)\" = '20 70' ]; do sleep 0.1; done; echo it fi''ts");
+    key("Enter");
+    sees("it fits");
+    key("C-]");
+    sees("outside>");
+    tmux(&["kill-server"]).succeed();
+    assert_eq!(status(&lab, "task")["state"], "running");
+}

@@ -1,0 +1,128 @@
+//! More programs in a box: their streams, their ends, and what is on record of them.
+
+use std::fs;
+
+use belljar_testkit::{Terminal, eventually};
+use rustix::process::Signal;
+
+use super::{state, up};
+use crate::lab;
+
+#[test]
+fn a_program_joins_the_box_and_its_exit_is_ours() {
+    let lab = lab();
+    up(&lab, "task", "echo made > mine");
+    let exec = |args: &[&str]| lab.belljar(["exec", "task"]).args(args);
+    let sh = |script: &str| exec(&["--", "sh", "-c", script]);
+    assert_eq!(sh("cat mine; pwd; echo $BELLJAR_RUN | wc -w").succeed(), "made\n/workspace\n1");
+    assert_eq!(sh("exit 3").run().code(), 3);
+    assert_eq!(sh("kill -9 $$").run().code(), 137);
+    let both = sh("echo out; echo err >&2").run();
+    assert_eq!((both.out().as_str(), both.err().as_str()), ("out", "err"));
+    exec(&["--", "no-such-program"]).run().complains(127, "no-such-program");
+    exec(&["--", "/etc"]).run().complains(126, "/etc");
+    let there = exec(&["--workdir", "/tmp", "--env", "A=b", "--", "sh", "-c", "pwd; echo $A"]);
+    assert_eq!(there.succeed(), "/tmp\nb");
+    exec(&["--workdir", "/no-such", "--", "pwd"]).run().complains(2, "working directory");
+    exec(&[]).run().complains(2, "CMD");
+    lab.belljar(["exec", "none", "--", "true"]).run().complains(2, "there is no box none");
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    exec(&["--", "true"]).run().complains(2, "belljar start task");
+}
+
+#[test]
+fn bytes_pass_unchanged_however_many() {
+    let lab = lab();
+    up(&lab, "task", "true");
+    let bytes: Vec<u8> =
+        (0..20_000_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+    let back = lab.belljar(["exec", "task", "--", "cat"]).input(bytes.clone()).run();
+    assert_eq!(back.code(), 0, "{}", back.err());
+    assert!(back.stdout == bytes, "{} bytes came back", back.stdout.len());
+    // Who does not read is not waited for, and who stays behind neither.
+    let short = lab.belljar(["exec", "task", "--", "head", "-c", "3"]).input(bytes).run();
+    assert_eq!(short.stdout.len(), 3);
+    let left = lab.belljar(["exec", "task", "--", "sh", "-c", "sleep 1000 & echo done"]).run();
+    assert_eq!(left.expect(0), "done");
+}
+
+#[test]
+fn a_program_gets_a_terminal_of_its_own_where_we_have_one() {
+    let lab = lab();
+    up(&lab, "task", "true");
+    let program = lab.belljar(["exec", "task", "--", "bash", "--norc"]).env("TERM", "xterm");
+    let mut terminal = Terminal::start(program, 30, 100);
+    terminal.types("PS1='<pro''mpt>'\r");
+    terminal.sees("<prompt>");
+    terminal.types("tty; stty size; echo term=$TERM\r");
+    terminal.sees("/dev/pts/");
+    terminal.sees("30 100\r\nterm=xterm\r\n");
+    terminal.resize(20, 60);
+    terminal
+        .types("until [ \"$(stty size)\" = '20 60' ]; do sleep 0.1; done; echo it fi''ts; cat\r");
+    terminal.sees("it fits\r\n");
+    terminal.types("there and back\r");
+    terminal.sees("there and back\r\nthere and back\r\n"); // it has the keyboard
+    terminal.types("\x03");
+    terminal.sees("<prompt>"); // what is typed before is thrown away
+    terminal.types("echo code $?\r");
+    terminal.sees("code 130\r\n");
+    terminal.types("printf 'a\\e]52;c;ZXZpbA==\\ab\\n'; exit 5\r");
+    terminal.sees("ab\r\n");
+    let (status, all) = terminal.end();
+    assert_eq!(status.code(), Some(5));
+    assert!(!all.windows(4).any(|window| window == b"]52;"), "the guard is before the terminal");
+    let piped = lab.belljar(["exec", "task", "--tty", "--", "tty"]).succeed();
+    assert!(piped.starts_with("/dev/pts/"), "{piped}");
+    let declined = lab.belljar(["exec", "task", "--no-tty", "--", "tty"]);
+    assert_eq!(Terminal::start(declined, 24, 80).end().0.code(), Some(1));
+}
+
+#[test]
+fn a_program_ends_with_who_waits_for_it_and_with_the_box() {
+    let lab = lab();
+    up(&lab, "task", "true");
+    let waits = |name: &str| {
+        let script = format!(
+            "trap 'echo ended > {name}; exit' HUP TERM; echo up; exec >/dev/null 2>&1; while :; do sleep 0.1; done"
+        );
+        let live = lab.belljar(["exec", "task", "--", "bash", "-c", &script]).start();
+        live.says("up");
+        live
+    };
+    let has = |name: &str| lab.belljar(["exec", "task", "--", "cat", name]).run().code() == 0;
+    let killed = waits("killed");
+    killed.signal(Signal::KILL);
+    eventually("nobody waits for it any more", || has("killed"));
+    let asked = waits("asked");
+    asked.signal(Signal::TERM);
+    assert_eq!(asked.wait().code(), 0);
+    assert!(has("asked"));
+    let last = waits("last");
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    assert!([125, 137].contains(&last.wait().code()), "it is told that the box ended");
+    assert_eq!(state(&lab, "task"), "stopped");
+}
+
+#[test]
+fn b16_what_is_started_is_on_record_before_and_its_words_are_not() {
+    let lab = lab();
+    up(&lab, "task", "true");
+    let secret = "hunter2-in-an-argument";
+    let args = ["exec", "task", "--env", "TOKEN=hunter2-in-a-variable", "--", "echo", secret];
+    lab.belljar(args).succeed();
+    let log = lab.belljar(["ledger", "log", "--json"]).succeed();
+    let line = log.lines().find(|line| line.contains("box.exec")).expect("an entry");
+    assert!(line.contains("TOKEN"), "{line}");
+    assert!(!log.contains("hunter2"), "{log}");
+    lab.belljar(["ledger", "verify"]).succeed();
+    // Without a record nothing starts.
+    let ledger = lab.state().join("ledger");
+    let aside = lab.state().join("aside");
+    fs::rename(&ledger, &aside).unwrap();
+    let refused = lab.belljar(["exec", "task", "--", "touch", "started"]).run();
+    assert_eq!(refused.code(), 125, "{}", refused.err());
+    fs::remove_dir_all(&ledger).ok();
+    fs::rename(&aside, &ledger).unwrap();
+    assert_eq!(lab.belljar(["exec", "task", "--", "ls", "started"]).run().code(), 2);
+}

@@ -1,0 +1,34 @@
+//! What a box wrote, now and from now on.
+
+use super::up;
+use crate::lab;
+
+#[test]
+fn a_log_is_there_after_the_end_and_goes_on_with_the_next_run() {
+    let lab = lab();
+    up(&lab, "task", "echo one; echo two >&2");
+    let log = lab.belljar(["logs", "task"]).succeed();
+    assert_eq!(log, "one\r\ntwo\r\nready\r");
+    assert_eq!(lab.belljar(["logs", "task", "--tail", "2"]).succeed(), "two\r\nready\r");
+    assert_eq!(lab.belljar(["logs", "task", "--tail", "0"]).succeed(), "");
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    assert_eq!(lab.belljar(["logs", "task", "--follow"]).succeed(), log);
+    lab.belljar(["logs", "none"]).run().complains(2, "there is no box none");
+}
+
+#[test]
+fn who_follows_sees_everything_until_the_end() {
+    let lab = lab();
+    let script = "echo first; read; seq 200000; echo last";
+    lab.belljar(["up", "task", "--", "bash", "-c", script]).succeed();
+    let follower = lab.belljar(["logs", "task", "--follow"]).start();
+    follower.says("first");
+    // The program waits for a key: typed by somebody who attaches.
+    let mut typist = belljar_testkit::Terminal::start(lab.belljar(["attach", "task"]), 24, 80);
+    typist.types("\r");
+    let said = follower.wait();
+    let said = said.expect(0);
+    assert!(said.ends_with("199999\r\n200000\r\nlast\r"), "{}", &said[said.len() - 100..]);
+    assert_eq!(said.matches("\r\n123456\r\n").count(), 1);
+    typist.end();
+}
