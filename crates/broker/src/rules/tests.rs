@@ -580,7 +580,7 @@ fn deny_comes_before_ask_and_ask_before_allow() {
         &["DELETE a.example"],
     );
     asks(&rules, "GET https://a.example/", "by allow a.example None");
-    let asked = "by allow a.example Some(\"ask POST,DELETE a.example\")";
+    let asked = "by allow a.example Some(\"ask DELETE,POST a.example\")";
     asks(&rules, "POST https://a.example/", asked);
     asks(&rules, "DELETE https://a.example/", "denied-by-rule");
     // It leads where nothing else does, after a yes; also where no port was said.
@@ -602,7 +602,7 @@ fn what_is_held_back_is_as_wide_as_what_is_denied() {
         "GET https://a.example/admin/x",
         "GET http://a.example/admin/x",
         "GET https://a.example:8443/admin/x",
-        "GET https://a.example/ADMIN/x",
+        "GET https://a.example/admin%2Fx",
     ] {
         let permit = rules.check(&ask(text)).unwrap();
         assert!(permit.asks().is_some(), "{text}");
