@@ -123,9 +123,9 @@ mod tests {
             created: 7,
             options: vec!["--net".to_owned(), "none".to_owned()],
             command: vec!["sh".to_owned()],
-            typed_in: "/work".into(),
+            typed_in: "/home/ada".into(),
             config: None,
-            ground: Ground::Directory { path: "/work/project".into() },
+            ground: Ground::Directory { path: "/home/ada/project".into() },
             network: Some(Rewired {
                 net: Net::Restricted,
                 allow: vec!["pypi".parse().unwrap(), "GET a.example/x".parse().unwrap()],
