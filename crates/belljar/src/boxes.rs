@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use belljar_box::Standing;
 use belljar_model::RunState;
-use belljar_model::boxes::{BoxName, BoxRecord, BoxState};
+use belljar_model::boxes::{BoxName, BoxRecord, BoxState, Ground};
 use rustix::fs::{CWD, FlockOperation, RenameFlags};
 
 use crate::agents::HomeFile;
@@ -181,6 +181,16 @@ pub(crate) fn run_named(state: &State, name: &str) -> Result<Option<Run>, Failur
     }
     let never = || usage(format!("box {name} was never started; `belljar start {name}` starts it"));
     NamedBox::find(state, &name)?.run().ok_or_else(never).map(Some)
+}
+
+/// The box of this name, if it works on a clone of its own.
+pub(crate) fn with_clone(state: &State, name: Option<&str>) -> Result<Option<NamedBox>, Failure> {
+    let Some(name) = name.and_then(|name| name.parse::<BoxName>().ok()) else { return Ok(None) };
+    if !place(state).join(name.as_str()).exists() {
+        return Ok(None);
+    }
+    let one = NamedBox::find(state, &name)?;
+    Ok(matches!(one.record.ground, Ground::Repo(_)).then_some(one))
 }
 
 /// Writes a file of a box, whole or not at all.

@@ -297,6 +297,9 @@ pub(crate) struct ApplyArgs {
     /// Also take a file that something on the host would execute; `**` means all
     #[arg(long, value_name = "PATH")]
     pub(crate) include_executable: Vec<OsString>,
+    /// Of a box with a clone: put its work on this branch of your repository [default: belljar/NAME]
+    #[arg(long, value_name = "BRANCH", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["theirs", "ours"])]
+    pub(crate) branch: Option<String>,
     /// Where both sides changed this path, take the box's
     #[arg(long, value_name = "PATH")]
     pub(crate) theirs: Vec<OsString>,

@@ -7,6 +7,7 @@ pub(crate) mod approve;
 pub(crate) mod attach;
 pub(crate) mod boxes;
 pub(crate) mod bridge;
+pub(crate) mod clone;
 pub(crate) mod code;
 pub(crate) mod completions;
 pub(crate) mod diff;

@@ -23,8 +23,6 @@ mod print;
 mod prompt;
 mod record;
 mod replace;
-#[cfg_attr(not(test), expect(dead_code, reason = "the commands for boxes come one by one"))]
-#[expect(unused_imports, reason = "the commands for boxes come one by one")]
 mod repo;
 mod screen;
 mod servers;

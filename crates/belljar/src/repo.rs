@@ -20,10 +20,12 @@ mod source;
 mod work;
 
 pub(crate) use branch::{branch, default_branch};
-pub(crate) use changes::{FileChange, Kind};
+pub(crate) use changes::FileChange;
 pub(crate) use clone::{Cloned, Wish, clone};
 pub(crate) use source::{Source, identity, look};
-pub(crate) use work::{Commit, Style, Work, collect, diff, has_work, keep};
+#[cfg(test)]
+pub(crate) use work::collect;
+pub(crate) use work::{Commit, Style, Work, diff, has_work, keep};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! What the user chose to take over. Pure.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::path::{PathError, RelPath};
@@ -14,6 +15,8 @@ pub struct Choice {
     pub theirs: Pick,
     /// Where both sides changed: keep the host's. Wins over `theirs`.
     pub ours: Pick,
+    /// What a rule of the user's keeps as it is, whatever else is chosen.
+    pub denied: BTreeSet<RelPath>,
 }
 
 /// All, or what at least one pattern matches.
@@ -38,6 +41,7 @@ impl Choice {
             include_executable: Pick::none(),
             theirs: Pick::none(),
             ours: Pick::none(),
+            denied: BTreeSet::new(),
         }
     }
 }

@@ -239,7 +239,7 @@ impl Act {
 }
 
 fn unmatched(changes: &Changes, choice: &Choice) -> Vec<Pattern> {
-    let Choice { paths, include_executable, theirs, ours } = choice;
+    let Choice { paths, include_executable, theirs, ours, denied: _ } = choice;
     [paths, include_executable, theirs, ours]
         .into_iter()
         .flat_map(|pick| pick.patterns())

@@ -81,6 +81,11 @@ pub(super) fn finish(dir: &Path) -> anyhow::Result<()> {
             trash::shift(&new, &old)?;
         }
     }
+    // Never missing: without it there is no box that could be finished.
+    if exists(&ready.join("box.json")) {
+        super::write_whole(&kept, "box.json", &fs::read(dir.join("box.json"))?)?;
+        fs::rename(ready.join("box.json"), dir.join("box.json"))?;
+    }
     // First out of the way, in one step: half of it could not be finished again.
     let next = dir.join("next");
     belljar_workspace::remove_tree(&next)?;

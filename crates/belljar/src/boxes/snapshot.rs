@@ -4,11 +4,11 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use belljar_ledger::BoxSnapshot;
-use belljar_model::boxes::BoxName;
+use belljar_model::boxes::{BoxName, BoxRecord, Ground};
 use serde::{Deserialize, Serialize};
 
 use super::{NamedBox, parts, trash};
@@ -49,6 +49,12 @@ pub(crate) fn find(of: &NamedBox, tag: &Tag) -> Result<PathBuf, Failure> {
     )))
 }
 
+/// What the box worked on when the snapshot was taken: a clone may have been made anew since.
+pub(crate) fn ground(dir: &Path) -> Option<Ground> {
+    let text = fs::read(dir.join("box.json")).ok()?;
+    serde_json::from_slice::<BoxRecord>(&text).ok().map(|record| record.ground)
+}
+
 /// All snapshots of a box, oldest first.
 pub(crate) fn all(of: &NamedBox) -> Result<Vec<Snapshot>, Failure> {
     let entries = match fs::read_dir(place(of)) {
@@ -83,6 +89,7 @@ pub(crate) fn take(state: &State, of: &NamedBox, tag: &Tag) -> Result<(), Failur
     let taken = || -> anyhow::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&new)?;
         parts::copy(&of.dir, &parts::KEPT, &new)?;
+        parts::copy(&of.dir, &["box.json"], &new)?;
         let when = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
         let note = Snapshot { tag: tag.clone(), when, running: paused.is_some() };
         super::write_whole(&new, "snapshot.json", &serde_json::to_vec_pretty(&note)?)?;

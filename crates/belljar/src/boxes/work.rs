@@ -79,10 +79,7 @@ fn overlay(state: &State, of: &NamedBox) -> Option<Unapplied> {
 /// Commits and files of a private clone that the user's repository does not have.
 fn cloned(state: &State, of: &NamedBox, at: &RepoAt) -> Option<Unapplied> {
     match repo::has_work(state, of.name(), at, &of.dir.join("repo")) {
-        Ok(work) => work.filter(|work| !work.is_empty()).map(|work| {
-            let (commits, files) = (work.commits.len(), work.files.len());
-            Unapplied { words: format!("{commits} commits that change {files} files") }
-        }),
+        Ok(work) => work.and_then(|work| work.would_lose()).map(|words| Unapplied { words }),
         Err(failure) => {
             let why = display::safe_line(format!("{:#}", failure.error)).to_string();
             Some(Unapplied { words: format!("a clone that cannot be read ({why})") })

@@ -1,5 +1,6 @@
 //! `belljar apply`: takes over what a box changed, after showing what that is.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
@@ -9,18 +10,26 @@ use belljar_ledger::{Ledger, WorkspaceApplied};
 use belljar_model::{Review, RunState, WorkspaceAt, display};
 use belljar_workspace::{
     ApplyPlan, Caps, Changes, Choice, Draft, Layers, Outcome as Applied, Pattern, Pick, Places,
-    Taken, Takeover, plan_apply,
+    RelPath, Taken, Takeover, plan_apply,
 };
 
 use crate::boxes::{self, NamedBox};
 use crate::cli::ApplyArgs;
+use crate::commands::clone;
 use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
+use crate::keeper::setup;
 use crate::print;
 use crate::record::{self, Applying};
 use crate::state::{Run, State};
 
 pub(crate) fn run(args: &ApplyArgs) -> Outcome {
     let state = State::open()?;
+    if let Some(of) = boxes::with_clone(&state, args.which.run.as_deref())? {
+        return clone::apply(&state, &of, args);
+    }
+    if args.branch.is_some() {
+        return Err(usage("--branch is for boxes that were made with `up --repo`"));
+    }
     let mut run = state.find(args.which.run.as_deref())?;
     let of = boxes::of_run(&state, &run);
     let _turn = of.as_ref().map(|of| of.turn_while_down("apply")).transpose()?;
@@ -28,7 +37,8 @@ pub(crate) fn run(args: &ApplyArgs) -> Outcome {
         run = run_now;
     }
     let (layers, changes) = open(&state, &run)?;
-    let choice = choice(args).code(USAGE)?;
+    let mut choice = choice(args).code(USAGE)?;
+    choice.denied = denied(of.as_ref(), &changes)?;
     // Before anything is touched: to begin may finish what an earlier apply left.
     let ledger = record::open(&state).code(FAILED)?;
     let mut takeover = Takeover::begin(&layers).code(FAILED)?;
@@ -106,7 +116,8 @@ pub(crate) fn take_harmless(
     let (layers, changes) = layers_of(state, run)?;
     let mut takeover = Takeover::begin(&layers).code(FAILED)?;
     let observed = takeover.observe(&changes).code(FAILED)?;
-    let choice = Choice { ours: Pick::All, ..Choice::everything() };
+    let denied = denied(boxes::of_run(state, run).as_ref(), &changes)?;
+    let choice = Choice { ours: Pick::All, denied, ..Choice::everything() };
     let plan = plan_apply(&observed, &choice).settle();
     let plan = plan.map_err(|_| anyhow!("both sides changed")).code(FAILED)?;
     let applied = take(ledger, run, &mut takeover, plan)?;
@@ -169,6 +180,15 @@ fn open_layers<'r>(state: &State, run: &'r Run) -> Result<(Layers, &'r Workspace
     Ok((layers, at))
 }
 
+/// What the rules that are in force for a box now keep as it is, whether or not it was there (threat C01).
+fn denied(of: Option<&NamedBox>, changes: &Changes) -> Result<BTreeSet<RelPath>, Failure> {
+    let Some(of) = of else { return Ok(BTreeSet::new()) };
+    let permissions = setup::permissions(of)?;
+    let paths = changes.entries().iter().map(|change| &change.path);
+    let denied = paths.filter(|path| permissions.denies_edit(path.as_bytes()).is_some());
+    Ok(denied.cloned().collect())
+}
+
 /// Paths from the command line as the workspace crate wants them.
 pub(crate) fn pick(paths: &[OsString]) -> anyhow::Result<Pick> {
     let patterns: anyhow::Result<Vec<Pattern>> = paths
@@ -189,6 +209,7 @@ fn choice(args: &ApplyArgs) -> anyhow::Result<Choice> {
         include_executable: pick(&args.include_executable)?,
         theirs: pick(&args.theirs)?,
         ours: pick(&args.ours)?,
+        denied: BTreeSet::new(),
     })
 }
 

@@ -46,7 +46,11 @@ pub(crate) fn status(args: &StatusArgs) -> Outcome {
     if args.json {
         print::json(&seen).code(FAILED)?;
     } else {
-        print::out(&seen.page(&one)).code(FAILED)?;
+        let mut page = seen.page(&one);
+        if let Some(unapplied) = work::work(&state, &one)? {
+            page.push_str(&format!("holds      {}\n", unapplied.words()));
+        }
+        print::out(&page).code(FAILED)?;
     }
     Ok(0)
 }

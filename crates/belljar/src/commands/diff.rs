@@ -10,6 +10,7 @@ use belljar_workspace::{
 use crate::boxes::{self, NamedBox, snapshot};
 use crate::cli::DiffArgs;
 use crate::commands::apply::{look, open, pick};
+use crate::commands::clone;
 use crate::failure::{Code, FAILED, Outcome, USAGE};
 use crate::print;
 use crate::state::State;
@@ -18,6 +19,9 @@ pub(crate) fn run(args: &DiffArgs) -> Outcome {
     let state = State::open()?;
     if args.home {
         return home(&state, args);
+    }
+    if let Some(of) = boxes::with_clone(&state, args.which.run.as_deref())? {
+        return clone::diff(&state, &of, args);
     }
     let mut run = state.find(args.which.run.as_deref())?;
     let of = boxes::of_run(&state, &run);

@@ -7,6 +7,7 @@ use belljar_model::{Review, RunState};
 use crate::boxes::trash::{Note, What};
 use crate::boxes::{self, NamedBox, parts, work};
 use crate::cli::DiscardArgs;
+use crate::commands::clone;
 use crate::failure::{Code, FAILED, Outcome, usage};
 use crate::print;
 use crate::record;
@@ -14,6 +15,9 @@ use crate::state::{State, is_empty};
 
 pub(crate) fn run(args: &DiscardArgs) -> Outcome {
     let state = State::open()?;
+    if let Some(of) = boxes::with_clone(&state, args.which.run.as_deref())? {
+        return clone::discard(&state, &of, args);
+    }
     let mut run = state.find(args.which.run.as_deref())?;
     if let Some(of) = boxes::of_run(&state, &run) {
         return of_box(&state, &of, args);

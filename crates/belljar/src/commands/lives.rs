@@ -6,13 +6,14 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use belljar_ledger::{BoxForked, BoxReset};
-use belljar_model::boxes::{BoxName, BoxRecord};
+use belljar_model::boxes::{BoxName, BoxRecord, Ground};
 use belljar_model::{RunRecord, display};
 
 use crate::boxes::snapshot::{self, Tag};
 use crate::boxes::trash::{Note, What};
 use crate::boxes::{self, NamedBox, parts, work};
 use crate::cli::boxes::{ForkArgs, ResetArgs, SnapshotArgs};
+use crate::commands::clone;
 use crate::commands::run::{new_id, now};
 use crate::failure::{Code as _, FAILED, Failure, Outcome, usage};
 use crate::print;
@@ -105,7 +106,9 @@ fn copy(
 ) -> Result<NamedBox, Failure> {
     let source = tag.map(|tag| snapshot::find(from, tag)).transpose()?;
     let created = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
-    let record = BoxRecord { name: name.clone(), created, ..from.record.clone() };
+    let ground = source.as_deref().and_then(snapshot::ground);
+    let ground = ground.unwrap_or_else(|| from.record.ground.clone());
+    let record = BoxRecord { name: name.clone(), created, ground, ..from.record.clone() };
     let owner = boxes::owner_of(&from.dir.join("home"));
     boxes::create(state, record, owner, |new, _| {
         let _still = if tag.is_none() { snapshot::still(from)? } else { None };
@@ -146,6 +149,9 @@ pub(crate) fn reset(args: &ResetArgs) -> Outcome {
     let next = parts::prepare(&one)?;
     let made = make_ready(&one, source.as_deref(), args.keep_work, &next);
     made.with_context(|| format!("make box {name} as it was")).code(FAILED)?;
+    if let (Ground::Repo(at), None, false) = (&one.record.ground, &args.tag, args.keep_work) {
+        clone::clone_again(&state, &one, at, &next)?;
+    }
     let all = if args.keep_work { &["home"][..] } else { &parts::ALL[..] };
     parts::exchange(&one, all, note)?;
     let to =
@@ -166,10 +172,15 @@ fn make_ready(
     let which = if keep_work { &["home"][..] } else { &parts::KEPT[..] };
     if let Some(source) = source {
         parts::copy(source, which, next)?;
+        if let Some(ground) = snapshot::ground(source).filter(|_| !keep_work) {
+            let record = BoxRecord { ground, ..one.record.clone() };
+            boxes::write_whole(next, "box.json", &serde_json::to_vec_pretty(&record)?)?;
+        }
     } else {
         first_home(one, next)?;
     }
-    let run = run_in(next).or_else(|| run_in(&one.dir)).filter(|_| !keep_work);
+    // A box that is as it was made was never started.
+    let run = run_in(next).filter(|_| !keep_work);
     run.map_or(Ok(()), |run| parts::write_run(next, run))
 }
 

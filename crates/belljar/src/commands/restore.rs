@@ -131,6 +131,7 @@ fn part(state: &State, entry: &Entry, which: &[&str]) -> Outcome {
     on_record(state, &entry.note, name)?;
     let next = parts::prepare(&one)?;
     let copied = parts::copy(&entry.dir, which, &next).and_then(|()| {
+        parts::copy(&entry.dir, &["box.json"], &next)?;
         let Ok(text) = std::fs::read(entry.dir.join("run.json")) else { return Ok(()) };
         parts::write_run(&next, serde_json::from_slice(&text)?)
     });

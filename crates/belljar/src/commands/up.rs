@@ -87,17 +87,27 @@ fn make(
     boxes::create(state, trial.record, owner, |dir, record| {
         boxes::furnish(&dir.join("home"), &home, owner).code(NO_BOX)?;
         let Some(source) = source else { return Ok(()) };
-        let identity = match &options.git_identity {
-            Some(identity) => identity.clone(),
-            None => source.identity().map_or_else(|| nobody(name), Ok)?,
-        };
-        let branch = options.branch.as_deref();
-        let wish = Wish { branch, uncommitted: options.uncommitted, identity: &identity, name };
-        let Cloned { at, remarks } = repo::clone(source, &wish, &dir.join("repo"), owner)?;
-        remarks.iter().for_each(|remark| print::note(&format!("box {name}: {remark}")));
-        record.ground = Ground::Repo(Box::new(at));
+        record.ground = clone(source, options, name, (&dir.join("repo"), owner))?;
         Ok(())
     })
+}
+
+/// Makes the private clone of a box.
+pub(crate) fn clone(
+    source: &Source,
+    options: &UpOptions,
+    name: &BoxName,
+    (into, owner): (&Path, Option<(u32, u32)>),
+) -> Result<Ground, Failure> {
+    let identity = match &options.git_identity {
+        Some(identity) => identity.clone(),
+        None => source.identity().map_or_else(|| nobody(name), Ok)?,
+    };
+    let branch = options.branch.as_deref();
+    let wish = Wish { branch, uncommitted: options.uncommitted, identity: &identity, name };
+    let Cloned { at, remarks } = repo::clone(source, &wish, into, owner)?;
+    remarks.iter().for_each(|remark| print::note(&format!("box {name}: {remark}")));
+    Ok(Ground::Repo(Box::new(at)))
 }
 
 /// Who commits where git knows nobody.

@@ -74,6 +74,7 @@ pub(crate) fn has_work(
 }
 
 /// The same, and puts it on `refs/belljar/work/NAME` in the user's repository, where nothing else changes.
+#[cfg(test)]
 pub(crate) fn collect(
     state: &State,
     name: &BoxName,

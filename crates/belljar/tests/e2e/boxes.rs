@@ -3,6 +3,7 @@
 mod asked;
 mod attach;
 mod broken;
+mod clones;
 mod exec;
 mod killed;
 mod lives;

@@ -134,7 +134,8 @@ fn the_guide_of_code_mode_does_what_it_says() {
 #[test]
 fn the_guide_of_agents_does_what_it_says() {
     let (lab, authority) = (lab(), Authority::new());
-    let write = json!({ "file_path": "/workspace/greeting.txt", "content": "hello from the box\n" });
+    let write =
+        json!({ "file_path": "/workspace/greeting.txt", "content": "hello from the box\n" });
     let check = json!({ "command": "grep hello greeting.txt", "description": "check it" });
     let calls = vec![("Write", write), ("Bash", check)];
     let model = Model::answering(&authority, &["api.anthropic.com"], calls, "It is done.");

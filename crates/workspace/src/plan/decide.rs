@@ -82,6 +82,9 @@ fn one(
     if let Some(why) = change.unsupported {
         return Verdict::LeftOut(LeftOut::Unsupported(why));
     }
+    if choice.denied.contains(&change.path) {
+        return Verdict::LeftOut(LeftOut::Denied);
+    }
     let marked = change.cautions().next().is_some();
     let first = match place(seen, change, above) {
         Ok(seen) => first(change, &seen),

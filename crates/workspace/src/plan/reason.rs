@@ -9,6 +9,8 @@ use crate::path::RelPath;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeftOut {
+    /// A rule of the user's keeps it as it is.
+    Denied,
     /// It would run on the host, or lead out: it must be named.
     Marked {
         why: Vec<String>,
@@ -73,6 +75,7 @@ impl LeftOut {
             Self::Marked { why } => {
                 format!("{}: name it with --include-executable", why.join("; "))
             }
+            Self::Denied => "a rule of [permissions] keeps it as it is".to_owned(),
             Self::Unsupported(why) => why.words().to_owned(),
             Self::NeedsDirectory { directory } => {
                 format!("{} is left out, which it belongs into", show(directory))

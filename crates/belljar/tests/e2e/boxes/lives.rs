@@ -6,23 +6,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use belljar_testkit::{Lab, eventually};
 use serde_json::Value;
 
-use super::work::{dir, held, stopped, trash};
+use super::work::{again, dir, held, output, stopped, trash};
 use super::{state, status, up};
 use crate::lab;
-
-fn output(lab: &Lab, name: &str) -> String {
-    fs::read_to_string(dir(lab, name).join("output.log")).unwrap_or_default()
-}
-
-/// Starts a box again and lets its program come to the end of its script.
-fn again(lab: &Lab, name: &str) {
-    let before = output(lab, name).matches("ready").count();
-    lab.belljar(["start", name]).succeed();
-    eventually("the program is at work again", || {
-        output(lab, name).matches("ready").count() > before
-    });
-    lab.belljar(["stop", "--now", name]).succeed();
-}
 
 #[test]
 fn a_box_goes_back_to_a_snapshot_and_what_it_had_comes_back() {

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use belljar_testkit::Lab;
+use belljar_testkit::{Lab, eventually};
 use serde_json::Value;
 
 use super::{state, status, up};
@@ -62,6 +62,22 @@ pub(super) fn stopped(lab: &Lab, name: &str) {
 
 pub(super) fn dir(lab: &Lab, name: &str) -> std::path::PathBuf {
     lab.state().join("boxes").join(name)
+}
+
+/// What the box wrote.
+pub(super) fn output(lab: &Lab, name: &str) -> String {
+    fs::read_to_string(dir(lab, name).join("output.log")).unwrap_or_default()
+}
+
+/// Starts a box again and lets its program come to the end of its script.
+#[track_caller]
+pub(super) fn again(lab: &Lab, name: &str) {
+    let before = output(lab, name).matches("ready").count();
+    lab.belljar(["start", name]).succeed();
+    eventually("the program is at work again", || {
+        output(lab, name).matches("ready").count() > before
+    });
+    lab.belljar(["stop", "--now", name]).succeed();
 }
 
 /// What is in the trash.
@@ -158,8 +174,7 @@ fn after_all_is_taken_over_the_box_goes_on_from_the_host() {
     assert_eq!(fs::read_to_string(lab.workspace().join("list")).unwrap(), "one\nmore\n");
     assert!(!dir(&lab, "task").join("upper").exists(), "it starts anew");
     lab.write("list", "the host's\n");
-    lab.belljar(["start", "task"]).succeed();
-    lab.belljar(["stop", "task"]).succeed();
+    again(&lab, "task");
     lab.belljar(["apply", "task", "--yes"]).succeed();
     let list = fs::read_to_string(lab.workspace().join("list")).unwrap();
     assert_eq!(list, "the host's\nmore\n", "no conflict: it started from what was there");
@@ -176,8 +191,7 @@ fn what_the_host_did_between_two_runs_is_never_replaced_unseen() {
     lab.write("both", "the host's\n");
     lab.write("later", "the host's\n");
     lab.write("go", "");
-    lab.belljar(["start", "task"]).succeed();
-    lab.belljar(["stop", "--now", "task"]).succeed();
+    again(&lab, "task");
     let refused = lab.belljar(["apply", "task", "--yes"]).run();
     refused.complains(1, "both");
     assert!(!refused.err().contains("later"), "that one the box saw: {}", refused.err());

@@ -1,0 +1,142 @@
+//! Boxes that work on a private clone: their work comes back as commits on a branch, or not at all.
+
+use std::fs;
+
+use belljar_testkit::{Lab, eventually};
+
+use super::work::{dir, trash};
+use crate::lab;
+
+/// A repository of the user's with one commit.
+fn repository() -> Lab {
+    let lab = lab();
+    lab.write("file", "one\n");
+    git(&lab, &["init", "-q", "-b", "main"]);
+    git(&lab, &["add", "."]);
+    git(&lab, &["commit", "-q", "-m", "first"]);
+    lab
+}
+
+#[track_caller]
+fn git(lab: &Lab, args: &[&str]) -> String {
+    let who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"];
+    lab.program("git").args(who).args(args).succeed()
+}
+
+/// Makes a box with a clone, lets it work and stops it.
+#[track_caller]
+fn worked(lab: &Lab, name: &str, script: &str) {
+    let script = format!("{script}; echo ready; exec sleep 1000");
+    lab.belljar(["up", name, "--repo", ".", "--", "sh", "-c", &script]).succeed();
+    let log = dir(lab, name).join("output.log");
+    eventually("the program is at work", || {
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("ready"))
+    });
+    lab.belljar(["stop", "--now", name]).succeed();
+}
+
+const WORK: &str = "echo two >> file; git commit -qam second; echo new > added";
+
+#[test]
+fn the_work_of_a_clone_comes_back_as_a_branch_and_only_then_may_go() {
+    let lab = repository();
+    worked(&lab, "task", WORK);
+    let before = git(&lab, &["rev-parse", "HEAD"]);
+    let diff = lab.belljar(["diff", "task"]).succeed();
+    for line in ["+two", "+new", "second"] {
+        assert!(diff.contains(line), "{line} in {diff}");
+    }
+    lab.belljar(["down", "task"]).run().complains(2, "2 commits");
+    lab.belljar(["apply", "task", "--yes", "--branch"]).succeed();
+    assert_eq!(git(&lab, &["show", "belljar/task:file"]), "one\ntwo");
+    assert_eq!(git(&lab, &["show", "belljar/task:added"]), "new");
+    lab.belljar(["apply", "task", "--yes", "--branch", "other"]).succeed();
+    assert_eq!(git(&lab, &["show", "other:added"]), "new");
+    lab.belljar(["apply", "task", "--yes", "--branch", "main"]).run().complains(2, "checked out");
+    assert_eq!(git(&lab, &["rev-parse", "HEAD"]), before, "what is checked out stays");
+    assert_eq!(git(&lab, &["status", "--porcelain"]), "");
+    assert_eq!(fs::read_to_string(lab.workspace().join("file")).unwrap(), "one\n");
+    lab.belljar(["down", "task"]).succeed();
+    let log = lab.belljar(["ledger", "log"]).succeed();
+    for kind in ["workspace.applying", "workspace.applied", "box.removed"] {
+        assert!(log.contains(kind), "{kind} in {log}");
+    }
+}
+
+#[test]
+fn a_discarded_clone_is_made_anew_and_the_old_one_comes_back() {
+    let lab = repository();
+    worked(
+        &lab,
+        "task",
+        "test -e added || { echo two >> file; git commit -qam second; echo new > added; }",
+    );
+    let diff = lab.belljar(["diff", "task"]).succeed();
+    lab.belljar(["discard", "task", "--yes"]).run().complains(2, "--discard-work");
+    lab.belljar(["reset", "task"]).run().complains(2, "--discard-work");
+    lab.belljar(["discard", "task", "--discard-work"]).succeed();
+    assert_eq!(lab.belljar(["diff", "task"]).succeed(), "", "nothing is left");
+    assert_eq!(fs::read_to_string(dir(&lab, "task").join("repo/file")).unwrap(), "one\n");
+    lab.belljar(["restore", "task"]).succeed();
+    assert_eq!(lab.belljar(["diff", "task"]).succeed(), diff, "byte by byte");
+    lab.belljar(["reset", "task", "--discard-work"]).succeed();
+    assert_eq!(lab.belljar(["diff", "task"]).succeed(), "");
+    lab.belljar(["start", "task"]).succeed();
+    eventually("it works again", || lab.belljar(["diff", "task"]).run().out().contains("+new"));
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    let id = trash(&lab)[0]["id"].as_str().unwrap().to_owned();
+    lab.belljar(["restore", &id]).run().complains(2, "apply or discard");
+}
+
+#[test]
+fn a_clone_is_kept_forked_and_set_back_with_all_its_work() {
+    let lab = repository();
+    worked(&lab, "task", WORK);
+    let diff = lab.belljar(["diff", "task"]).succeed();
+    lab.belljar(["snapshot", "task", "good"]).succeed();
+    lab.belljar(["discard", "task", "--discard-work"]).succeed();
+    lab.belljar(["fork", "task@good", "copy"]).succeed();
+    let copied = lab.belljar(["diff", "copy"]).succeed();
+    assert!(copied.contains("+two") && copied.contains("+new"), "{copied}");
+    lab.belljar(["reset", "task", "good"]).succeed();
+    assert_eq!(lab.belljar(["diff", "task"]).succeed(), diff);
+    lab.belljar(["apply", "copy", "--yes", "--branch"]).succeed();
+    assert_eq!(git(&lab, &["show", "belljar/copy:added"]), "new");
+}
+
+#[test]
+fn c06_what_the_host_would_execute_is_on_no_branch_unless_it_is_named() {
+    let lab = repository();
+    worked(&lab, "task", "echo evil > .envrc; git add .envrc; git commit -qm evil");
+    let refused = lab.belljar(["apply", "task", "--yes", "--branch"]).run();
+    refused.complains(1, ".envrc");
+    let none = lab.program("git").args(["rev-parse", "-q", "--verify", "belljar/task"]).run();
+    assert_ne!(none.code(), 0, "no branch was made");
+    let named = ["apply", "task", "--yes", "--branch", "--include-executable", ".envrc"];
+    lab.belljar(named).succeed();
+    assert_eq!(git(&lab, &["show", "belljar/task:.envrc"]), "evil", "the control: it can come");
+}
+
+#[test]
+fn c01_what_a_rule_keeps_as_it_is_does_not_come_back() {
+    let lab = repository();
+    let rules = lab.configure("[permissions]\ndeny = [\"Edit(secret/**)\"]\n");
+    let rules = rules.to_str().unwrap();
+    let script =
+        "mkdir -p secret; echo evil > secret/new; echo fine > added; echo ready; exec sleep 1000";
+    for (name, ground) in [("over", "--workspace"), ("clone", "--repo")] {
+        let up = ["--config", rules, "up", name, ground, ".", "--", "sh", "-c", script];
+        lab.belljar(up).succeed();
+        let log = dir(&lab, name).join("output.log");
+        eventually("the program is at work", || {
+            fs::read_to_string(&log).is_ok_and(|text| text.contains("ready"))
+        });
+        lab.belljar(["stop", "--now", name]).succeed();
+    }
+    lab.belljar(["apply", "over", "--yes", "--include-executable", "**"]).run();
+    assert!(lab.workspace().join("added").exists(), "the control: the rest came");
+    assert!(!lab.workspace().join("secret/new").exists());
+    let refused =
+        lab.belljar(["apply", "clone", "--yes", "--branch", "--include-executable", "**"]);
+    refused.run().complains(1, "secret/new");
+}
