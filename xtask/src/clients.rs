@@ -1,6 +1,6 @@
 //! Clients that tests run, in a box or before a server of ours, and that no Debian package brings: installed
 //! by name, in fixed versions, into `clients` of the target directory. The tests that use them are
-//! `crates/belljar/tests/e2e/clients.rs` and `mcp.rs`.
+//! `crates/belljar/tests/e2e/clients.rs`, `mcp.rs` and `agents.rs`.
 
 use std::path::Path;
 
@@ -16,7 +16,8 @@ const NPM_ITSELF: Package =
 const NPM: [&str; 3] = ["bun@1.4.4", "deno@2.9.6", "pnpm@12.18.0"];
 
 /// Into `agents/`: agents as people use them, which a scripted model drives.
-const AGENTS: [&str; 2] = ["@anthropic-ai/claude-code@2.1.325", "@openai/codex@0.166.0"];
+const AGENTS: [&str; 3] =
+    ["@anthropic-ai/claude-code@2.1.325", "@google/gemini-cli@0.61.0", "@openai/codex@0.166.0"];
 
 /// Into `servers/`: an MCP server that is not ours.
 const SERVERS: [&str; 1] = ["@modelcontextprotocol/server-everything@2026.8.31"];

@@ -1,7 +1,7 @@
 //! A model that says what a test wrote down, for agents that are to be driven without one: Anthropic's
-//! messages and OpenAI's responses, as streams.
+//! messages, OpenAI's responses and Gemini's contents, as streams.
 //!
-//! It calls one tool with one input after the other, keeps what it is told that came of each, and then
+//! It calls one tool after the other, keeps what it is told that came of each, and then
 //! says its last words. What an agent asks beside that, such as a title for the conversation, gets the
 //! last words at once.
 
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use crate::{Received, Reply, Upstream};
+use crate::{Authority, Received, Reply, Upstream};
 
 /// A scripted model on loopback.
 #[derive(Debug)]
@@ -20,44 +20,85 @@ pub struct Model {
 
 /// What a model says in one turn.
 enum Turn<'a> {
-    Call { number: usize, input: &'a Value },
+    Call { number: usize, call: &'a Call },
     Text(&'a str),
+}
+
+/// One call of a tool.
+struct Call {
+    /// Of an MCP server; a tool of the agent's own is in none.
+    server: Option<String>,
+    tool: String,
+    input: Value,
+}
+
+/// Whose words are spoken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Api {
+    Messages,
+    Responses,
+    Contents,
 }
 
 impl Model {
     /// One that calls `tool` of the MCP server `server` with each of the inputs, and then ends.
     pub fn calling(server: &str, tool: &str, inputs: Vec<Value>, last_words: &str) -> Self {
+        let call = |input| Call { server: Some(server.to_owned()), tool: tool.to_owned(), input };
+        let (results, handler) = Self::script(inputs.into_iter().map(call).collect(), last_words);
+        Self { upstream: Upstream::plain(handler), results }
+    }
+
+    /// One that answers for these hosts, calls tools of the agent's own, and then ends.
+    pub fn answering(
+        authority: &Authority,
+        hosts: &[&str],
+        calls: Vec<(&str, Value)>,
+        last_words: &str,
+    ) -> Self {
+        let call =
+            |(tool, input): (&str, Value)| Call { server: None, tool: tool.to_owned(), input };
+        let (results, handler) = Self::script(calls.into_iter().map(call).collect(), last_words);
+        Self { upstream: Upstream::tls(authority, hosts, handler), results }
+    }
+
+    /// What comes of the calls, and what answers.
+    fn script(
+        calls: Vec<Call>,
+        last_words: &str,
+    ) -> (Arc<Mutex<Vec<String>>>, impl Fn(&Received) -> Reply + Send + Sync + 'static) {
         let results = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&results);
-        let (server, tool) = (server.to_owned(), tool.to_owned());
         let last_words = last_words.to_owned();
-        let upstream = Upstream::plain(move |received: &Received| {
+        let handler = move |received: &Received| {
             let Ok(asked) = serde_json::from_slice::<Value>(&received.body) else {
                 return Reply::new(404, "");
             };
-            let is_anthropic = received.path.starts_with("/v1/messages");
-            let told = if is_anthropic { told_messages(&asked) } else { told_responses(&asked) };
-            if received.path.contains("count_tokens") {
-                return Reply::new(200, r#"{"input_tokens":1}"#)
+            let path = &received.path;
+            if path.contains("count_tokens") || path.contains("countTokens") {
+                return Reply::new(200, r#"{"input_tokens":1,"totalTokens":1}"#)
                     .header("content-type", "application/json");
             }
+            let api = match path {
+                path if path.starts_with("/v1/messages") => Api::Messages,
+                path if path.contains("enerateContent") => Api::Contents,
+                _ => Api::Responses,
+            };
+            let told = api.told(&asked);
             let tools = asked.get("tools").map(Value::to_string).unwrap_or_default();
-            let has_tool =
-                ["\"", "__"].iter().any(|before| tools.contains(&format!("{before}{tool}\"")));
-            let turn = match inputs.get(told.len()).filter(|_| has_tool) {
-                Some(input) => Turn::Call { number: told.len(), input },
+            let has = |call: &Call| {
+                ["\"", "__"].iter().any(|it| tools.contains(&format!("{it}{}\"", call.tool)))
+            };
+            let has_tools = calls.iter().any(has);
+            let turn = match calls.get(told.len()).filter(|_| has_tools) {
+                Some(call) => Turn::Call { number: told.len(), call },
                 None => Turn::Text(&last_words),
             };
-            if has_tool {
+            if has_tools {
                 *kept.lock().unwrap_or_else(PoisonError::into_inner) = told;
             }
-            let events = match is_anthropic {
-                true => messages(&format!("mcp__{server}__{tool}"), &turn),
-                false => responses(&format!("mcp__{server}"), &tool, &turn),
-            };
-            Reply::new(200, stream(&events)).header("content-type", "text/event-stream")
-        });
-        Self { upstream, results }
+            Reply::new(200, api.says(&turn)).header("content-type", "text/event-stream")
+        };
+        (results, handler)
     }
 
     /// Where it is: `http://127.0.0.1:PORT`.
@@ -70,9 +111,32 @@ impl Model {
         self.results.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Where it listens, for `connect =`.
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.upstream.address()
+    }
+
     /// Every request, for a test that wonders.
     pub fn received(&self) -> Vec<Received> {
         self.upstream.received()
+    }
+}
+
+impl Api {
+    fn told(self, asked: &Value) -> Vec<String> {
+        match self {
+            Self::Messages => told_messages(asked),
+            Self::Responses => told_responses(asked),
+            Self::Contents => told_contents(asked),
+        }
+    }
+
+    fn says(self, turn: &Turn<'_>) -> String {
+        match self {
+            Self::Messages => stream(&messages(turn)),
+            Self::Responses => stream(&responses(turn)),
+            Self::Contents => format!("data: {}\n\n", contents(turn)),
+        }
     }
 }
 
@@ -108,10 +172,31 @@ fn told_responses(asked: &Value) -> Vec<String> {
     items(&asked["input"], "function_call_output").map(|item| text_of(&item["output"])).collect()
 }
 
-fn messages(tool: &str, turn: &Turn<'_>) -> Vec<Value> {
+fn told_contents(asked: &Value) -> Vec<String> {
+    let contents = asked["contents"].as_array().map_or(&[][..], Vec::as_slice).iter();
+    let parts = contents.filter_map(|content| content["parts"].as_array()).flatten();
+    parts.filter_map(|part| part.get("functionResponse")).map(Value::to_string).collect()
+}
+
+fn contents(turn: &Turn<'_>) -> Value {
+    let part = match turn {
+        Turn::Call { call, .. } => json!({"functionCall": {"name": call.tool, "args": call.input}}),
+        Turn::Text(words) => json!({"text": words}),
+    };
+    json!({
+        "candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}],
+        "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2},
+        "modelVersion": "scripted",
+    })
+}
+
+fn messages(turn: &Turn<'_>) -> Vec<Value> {
     let (block, delta, stop) = match turn {
-        Turn::Call { number, input } => (
-            json!({"type": "tool_use", "id": format!("toolu_{number}"), "name": tool, "input": {}}),
+        Turn::Call { number, call: Call { server, tool, input } } => (
+            json!({
+                "type": "tool_use", "id": format!("toolu_{number}"), "input": {},
+                "name": server.as_ref().map_or(tool.clone(), |it| format!("mcp__{it}__{tool}")),
+            }),
             json!({"type": "input_json_delta", "partial_json": input.to_string()}),
             "tool_use",
         ),
@@ -136,12 +221,19 @@ fn messages(tool: &str, turn: &Turn<'_>) -> Vec<Value> {
     ]
 }
 
-fn responses(namespace: &str, tool: &str, turn: &Turn<'_>) -> Vec<Value> {
+fn responses(turn: &Turn<'_>) -> Vec<Value> {
     let item = match turn {
-        Turn::Call { number, input } => json!({
-            "type": "function_call", "id": format!("fc_{number}"), "call_id": format!("call_{number}"),
-            "namespace": namespace, "name": tool, "arguments": input.to_string(), "status": "completed",
-        }),
+        Turn::Call { number, call: Call { server, tool, input } } => {
+            let mut item = json!({
+                "type": "function_call", "id": format!("fc_{number}"), "call_id": format!("call_{number}"),
+                "name": tool, "arguments": input.to_string(), "status": "completed",
+            });
+            let namespace = server.as_ref().map(|server| json!(format!("mcp__{server}")));
+            if let (Some(item), Some(namespace)) = (item.as_object_mut(), namespace) {
+                item.insert("namespace".to_owned(), namespace);
+            }
+            item
+        }
         Turn::Text(words) => json!({
             "type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
             "content": [{"type": "output_text", "text": words, "annotations": []}],

@@ -9,7 +9,7 @@ use belljar_broker::setup::Placeholder;
 use belljar_broker::vault::store::Store;
 use belljar_model::agent::{Agent, Given};
 use belljar_model::net::{SecretDecl, SecretName};
-use belljar_model::permission::{Permission, Permissions};
+use belljar_model::permission::Permissions;
 use belljar_model::{EnvVar, Overrides};
 
 use super::program::Found;
@@ -72,17 +72,19 @@ pub(crate) fn outfit(occasion: &Occasion<'_>) -> Result<Outfit, Failure> {
 fn permitted(occasion: &Occasion<'_>) -> Result<Outfit, Failure> {
     let Occasion { permissions, workspace, .. } = occasion;
     let Permissions { allow, deny, ask, .. } = permissions;
-    let each = |list: &[Permission]| list.to_vec().into_iter();
     let said = Overrides {
-        allow: each(allow)
+        allow: allow
+            .iter()
             .filter_map(|it| it.net_allowed().transpose())
             .collect::<Result<_, _>>()
             .code(USAGE)?,
-        ask: each(ask)
+        ask: ask
+            .iter()
             .filter_map(|it| it.net_asked().transpose())
             .collect::<Result<_, _>>()
             .code(USAGE)?,
-        deny: each(deny)
+        deny: deny
+            .iter()
             .filter_map(|it| it.net_denied().transpose())
             .collect::<Result<_, _>>()
             .code(USAGE)?,

@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
+mod agents;
+#[cfg(test)]
 mod attacks;
 #[cfg(test)]
 mod boxes;

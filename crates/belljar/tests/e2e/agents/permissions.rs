@@ -1,0 +1,120 @@
+//! Permissions: what the box keeps is kept against every program in it, and what it cannot is called advice.
+
+use std::fs;
+
+use belljar_testkit::{Lab, eventually};
+
+use super::{object, own_agent, path};
+use crate::lab;
+
+/// Runs a script as the program of a box that ends; what it wrote.
+#[track_caller]
+fn in_box(lab: &Lab, name: &str, script: &str) -> String {
+    let up = ["up", name, "--no-tty", "--", "sh", "-c", script];
+    lab.belljar(up).succeed();
+    eventually("the box has ended", || {
+        let status = lab.belljar(["status", name, "--json"]).succeed();
+        object(&status)["state"] == "stopped"
+    });
+    fs::read_to_string(lab.state().join("boxes").join(name).join("output.log")).unwrap()
+}
+
+#[test]
+fn b20_what_must_not_be_read_is_not_in_the_box() {
+    let lab = lab();
+    lab.write(".env", "KEY=hunter2");
+    lab.write("deep/er/.env", "KEY=hunter2");
+    lab.write("keys/one", "hunter2");
+    lab.write("plain", "seen");
+    let script = "cat .env deep/er/.env keys/one plain; ls keys; grep -rs hunter2 . && echo found; \
+                  rm -f .env; mv keys elsewhere; mv deep moved; cat moved/er/.env; echo end";
+    let without = in_box(&lab, "control", script);
+    assert!(without.contains("hunter2") && without.contains("found"), "{without}");
+    lab.configure("[permissions]\ndeny = [\"Read(.env)\", \"Read(/keys)\"]\n");
+    let with = in_box(&lab, "task", script);
+    assert!(!with.contains("hunter2") && with.contains("seen") && with.contains("end"), "{with}");
+    assert_eq!(fs::read_to_string(lab.workspace().join(".env")).unwrap(), "KEY=hunter2");
+}
+
+#[test]
+fn c01_what_must_not_be_edited_is_read_only_in_the_box() {
+    let lab = lab();
+    lab.write("ci/run.sh", "theirs");
+    lab.write("src/main", "theirs");
+    let script = "echo mine > ci/run.sh; echo mine > ci/new; mv ci away; rm -r ci; \
+                  echo mine > src/main; cat ci/run.sh src/main";
+    let without = in_box(&lab, "control", script);
+    assert!(!without.contains("theirs"), "{without}");
+    lab.configure("[permissions]\ndeny = [\"Edit(ci/**)\"]\n");
+    let with = in_box(&lab, "task", script);
+    assert!(with.contains("theirs") && with.contains("mine"), "{with}");
+}
+
+#[test]
+fn b21_the_agents_managed_settings_are_out_of_its_reach() {
+    let lab = lab();
+    own_agent(
+        &lab,
+        "[settings]\nlanguage = \"claude\"\npath = \"/etc/own/settings.json\"\ncontent = '{\"mark\": 7}'\n",
+    );
+    lab.configure("[permissions]\ndeny = [\"Bash(rm *)\"]\n");
+    let script = "f=/etc/own/settings.json; echo x > $f; rm -f $f; mv $f ~/; mv /etc/own /etc/gone; \
+                  chmod 666 $f; ln -sf /dev/null $f; umount $f; cat $f; echo end";
+    let up = ["up", "task", "--no-tty", "--agent", "own", "--", "sh", "-c", script];
+    lab.belljar(up).env("PATH", path(&lab)).succeed();
+    let log = || fs::read_to_string(lab.state().join("boxes/task/output.log")).unwrap_or_default();
+    eventually("the script has ended", || log().contains("end"));
+    assert!(log().contains("\"mark\": 7") && log().contains("Bash(rm *)"), "{}", log());
+}
+
+#[test]
+fn c08_a_project_cannot_let_the_agent_off() {
+    let lab = lab();
+    for text in
+        ["skip-all = true", "allow = [\"Net(evil.example)\"]", "ask = [\"Net(evil.example)\"]"]
+    {
+        lab.write("belljar.toml", format!("[permissions]\n{text}\n"));
+        let up = lab.belljar(["up", "task", "--", "true"]).run();
+        up.complains(2, "a project may only deny");
+    }
+    lab.write("belljar.toml", "[permissions]\ndeny = [\"Read(/secret)\"]\n");
+    lab.write("secret", "hunter2");
+    let said = in_box(&lab, "task", "cat secret; echo end");
+    assert!(!said.contains("hunter2") && said.contains("end"), "{said}");
+}
+
+#[test]
+fn g10_it_is_said_who_keeps_each_rule() {
+    let lab = lab();
+    lab.configure(
+        "[permissions]\ndeny = [\"Read(.env)\", \"Edit(ci/**)\", \"Bash(rm -rf *)\", \"Net(gist.github.com)\"]\n\
+         ask = [\"Net(api.github.com)\"]\nallow = [\"Tool(WebSearch)\"]\n",
+    );
+    lab.write(".env", "x");
+    let out = lab.belljar(["policy", "explain", "--agent", "codex", "--json"]).succeed();
+    let by = |permission: &str| -> Vec<String> {
+        let found = out.lines().map(object).find(|it| it["permission"] == permission);
+        let found = found.unwrap_or_else(|| panic!("{permission}: {out}"));
+        let kept = found["kept"].as_array().unwrap().clone();
+        kept.iter().map(|kept| kept["by"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(by("Read(.env)"), ["box", "advice"]);
+    assert_eq!(by("Edit(ci/**)"), ["box", "apply", "advice"]);
+    assert_eq!(by("Bash(rm -rf *)"), ["advice"]);
+    assert_eq!(by("Net(gist.github.com)"), ["broker"]);
+    assert_eq!(by("Net(api.github.com)"), ["broker"]);
+    assert_eq!(by("Tool(WebSearch)"), ["advice"]);
+    let text = lab.belljar(["policy", "explain", "--agent", "codex"]).succeed();
+    assert!(text.contains("fits 1 of this workspace now"), "{text}");
+    assert!(text.contains("it is not told"), "{text}");
+    lab.belljar(["policy", "explain", "--template", "x"]).run().complains(2, "there is no \"x\"");
+    // A rule on a command line keeps nobody from anything: the same act by another name.
+    lab.configure("[permissions]\ndeny = [\"Bash(rm *)\"]\n");
+    lab.write("victim", "x");
+    let said = in_box(&lab, "task", "find victim -delete; ls");
+    assert!(!said.contains("victim"), "{said}");
+    assert!(
+        lab.workspace().join("victim").exists(),
+        "what a command can do is what the box lets it"
+    );
+}
