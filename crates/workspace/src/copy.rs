@@ -306,7 +306,7 @@ mod tests {
         let e = at::child_dir(&fd, b"d").and_then(|d| at::child_dir(&d, b"e")).unwrap();
         rustix::fs::fsetxattr(&e, "user.overlay.opaque", b"y", XattrFlags::empty()).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(from.join("socket")).unwrap();
-        fs::set_permissions(from.join("d/e"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(from.join("d/e"), fs::Permissions::from_mode(0o0)).unwrap();
         fs::set_permissions(from.join("d"), fs::Permissions::from_mode(0o500)).unwrap();
 
         let copied = copy_tree(&from, &to).unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use belljar_testkit::{Lab, eventually};
+use belljar_testkit::eventually;
 use serde_json::Value;
 
 use super::work::{again, dir, held, output, stopped, trash};
@@ -165,7 +165,7 @@ fn gc_removes_what_nobody_needs_and_never_work() {
     lab.belljar(["stop", "--now", "idle", "full"]).succeed();
     let left = lab.state().join("boxes/.new-left");
     fs::create_dir_all(left.join("home/locked")).unwrap();
-    fs::set_permissions(left.join("home/locked"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(left.join("home/locked"), fs::Permissions::from_mode(0o0)).unwrap();
     lab.belljar(["gc"]).succeed();
     assert_eq!(lab.boxes(), ["busy", "full", "idle"], "nothing is old");
     assert!(left.exists(), "nor is a box that may just be made");
