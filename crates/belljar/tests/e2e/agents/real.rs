@@ -1,4 +1,4 @@
-//! Agents as people have them, unmodified, each in a box, against a model that is
+//! Agents as people have them, unmodified, each in a box with a private clone, against a model that is
 //! scripted and answers for the vendor's own host. The packages come from npm; `cargo xtask test`
 //! installs them.
 
@@ -101,7 +101,7 @@ fn drive(case: Case) {
     git(&lab, &["add", "."]);
     git(&lab, &["commit", "-q", "-m", "first"]);
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin().display());
-    let up = lab.belljar(["up", "task", "--agent", agent, "--no-tty", "--"]);
+    let up = lab.belljar(["up", "task", "--agent", agent, "--repo", ".", "--no-tty", "--"]);
     up.args(command).env("PATH", path).succeed();
     wait_for_the_end(&lab);
     // It did both, and the model heard of it.
@@ -125,13 +125,13 @@ fn drive(case: Case) {
         let spelling = canary.found_in(&fs::read(&file).unwrap());
         assert_eq!(spelling, None, "the key is in {}", file.display());
     }
-    // The change is looked at and taken over; until then nothing of the user's changed.
+    // The change is looked at and taken over as a branch; nothing else of the user's changed.
     let diff = lab.belljar(["diff", "task"]).succeed();
     assert!(diff.contains("by-command.txt") && diff.contains("by-edit.txt"), "{diff}");
+    lab.belljar(["apply", "task", "--branch", "--yes"]).succeed();
+    assert_eq!(git(&lab, &["show", "belljar/task:by-edit.txt"]).trim(), "edited");
+    assert_eq!(git(&lab, &["show", "belljar/task:by-command.txt"]).trim(), "ran");
     assert_eq!(git(&lab, &["status", "--porcelain"]), "");
-    lab.belljar(["apply", "task", "--yes"]).succeed();
-    let taken = |name: &str| fs::read_to_string(lab.workspace().join(name)).unwrap_or_default();
-    assert_eq!((taken("by-edit.txt").trim(), taken("by-command.txt").trim()), ("edited", "ran"));
     recorded(&lab, secret, &canary);
 }
 
