@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ExecArgs) -> Outcome {
     let ended = match <[OwnedFd; 3]>::try_from(ends) {
         Ok([input, output, error]) => with_pipes(&line, &signals, [input, output, error]),
         Err(mut ends) => match ends.pop() {
-            Some(terminal) => at_terminal(&line, &signals, terminal),
+            Some(terminal) => at_terminal(&line, &signals, &terminal),
             None => Ok(None),
         },
     };
@@ -130,14 +130,14 @@ fn with_pipes(
     Ok(ended)
 }
 
-fn at_terminal(line: &UnixStream, signals: &SignalFd, master: OwnedFd) -> io::Result<Ended> {
+fn at_terminal(line: &UnixStream, signals: &SignalFd, master: &OwnedFd) -> io::Result<Ended> {
     let own = io::stdin();
     let raw = own.is_terminal().then(|| Raw::enter(own.as_fd())).transpose()?;
     let (over, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let typed = master.try_clone()?;
     std::thread::spawn(move || feed(typed, Some(END_OF_INPUT)));
     let out = pass_on(master.try_clone()?, io::stdout(), over);
-    let ended = wait(line, signals, Some(&master))?;
+    let ended = wait(line, signals, Some(master))?;
     drop(tell);
     copied(out)?;
     drop(raw);

@@ -200,7 +200,7 @@ impl Stage {
             match item {
                 Item::Lost(which) if which == count => return Err(io::ErrorKind::BrokenPipe.into()),
                 Item::Lost(_) => {} // we know
-                item => self.pass(screen, item)?,
+                item @ (Item::Output(_) | Item::Word(_)) => self.pass(screen, item)?,
             }
         }
     }
