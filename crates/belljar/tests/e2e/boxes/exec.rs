@@ -71,7 +71,10 @@ fn a_program_gets_a_terminal_of_its_own_where_we_have_one() {
     terminal.sees("ab\r\n");
     let (status, all) = terminal.end();
     assert_eq!(status.code(), Some(5));
-    assert!(!all.windows(4).any(|window| window == b"]52;"), "the guard is before the terminal");
+    assert!(
+        !all.windows(5).any(|window| window == b"\x1b]52;"),
+        "the guard is before the terminal"
+    );
     let piped = lab.belljar(["exec", "task", "--tty", "--", "tty"]).succeed();
     assert!(piped.starts_with("/dev/pts/"), "{piped}");
     let declined = lab.belljar(["exec", "task", "--no-tty", "--", "tty"]);
