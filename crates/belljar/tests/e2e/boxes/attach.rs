@@ -368,7 +368,7 @@ fn in_tmux_a_box_looks_like_any_program() {
     let sees = |text: &str| {
         eventually(&format!("tmux shows {text:?}"), || shown().contains(text));
     };
-    tmux(&["new-session", "-d", "-s", "s", "-x", "90", "-y", "30", "bash --norc"]).succeed();
+    tmux(&["new-session", "-d", "-s", "s", "-x", "90", "-y", "30", "bash", "--norc"]).succeed();
     let types = |keys: &str| drop(tmux(&["send-keys", "-t", "s", "-l", keys]).succeed());
     let key = |name: &str| drop(tmux(&["send-keys", "-t", "s", name]).succeed());
     types(r#"PS1='out''side>'; "$BELLJAR" attach task"#);
