@@ -11,7 +11,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use belljar_box::{
-    Count, DiskUse, Finished, Remains, Request, Standing, Stream, Supervision, Workspace, view,
+    Count, DiskUse, Finished, Mask, Remains, Request, Standing, Stream, Supervision, Workspace,
+    view,
 };
 use belljar_ledger::{Body, Ledger};
 use belljar_model::code::McpServer;
@@ -23,6 +24,7 @@ use belljar_workspace::{Caps, Layers, Places, UsageCap};
 use rustix::fs::{Mode as FileMode, OFlags};
 use rustix::process::Signal;
 
+use crate::agents::{self, Occasion};
 use crate::broker::Account;
 use crate::cli::{Cli, RunArgs};
 use crate::commands::apply;
@@ -46,14 +48,14 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     let workspace = workspace(args, &state)?;
     let path = workspace.as_ref().map(|workspace| workspace.path.as_path());
     let interactive = wants_terminal(args);
-    let (template, sources, outlet) = template(cli, args, path, interactive, &state)?;
+    let (template, sources, outlet, masks) = template(cli, args, path, interactive, &state)?;
     for layer in &template.weaken {
         print::note(&format!("layer `{layer}` is off, as asked: {}", layer.doc()));
     }
     let (id, random) = new_id()?;
     let record = record(id, args, &template, workspace.as_ref()).code(FAILED)?;
     let (mut run, lock) = state.create(record).code(NO_BOX)?;
-    let rules = (template, sources, outlet);
+    let rules = (template, sources, outlet, masks);
     let outcome = execute(&mut run, args, &state, rules, workspace, random, interactive, began);
     drop(lock);
     outcome
@@ -64,7 +66,7 @@ fn execute(
     run: &mut Run,
     args: &RunArgs,
     state: &State,
-    (template, sources, outlet): (Template, Vec<Source>, Option<Outlet>),
+    (template, sources, outlet, masks): Rules,
     mut workspace: Option<Workspace>,
     random: u32,
     interactive: bool,
@@ -87,7 +89,7 @@ fn execute(
         workspace,
         home: None,
         files: Vec::new(),
-        masks: Vec::new(),
+        masks,
         door: false,
         hidden: vec![state.home().to_owned()],
         net,
@@ -324,6 +326,9 @@ pub(crate) fn refuse_own_program(
     Ok(())
 }
 
+/// What a run goes by: its template, where that comes from, its network, and what of the workspace is less.
+type Rules = (Template, Vec<Source>, Option<Outlet>, Vec<Mask>);
+
 /// The template that is asked for, with the flags on top.
 fn template(
     cli: &Cli,
@@ -331,7 +336,7 @@ fn template(
     workspace: Option<&Path>,
     interactive: bool,
     state: &State,
-) -> Result<(Template, Vec<Source>, Option<Outlet>), Failure> {
+) -> Result<Rules, Failure> {
     let (config, sources) = config::load_with_sources(cli, workspace)?;
     let known = config::template(&config, &args.template)?;
     let mut said = args.furnish.overrides();
@@ -342,14 +347,25 @@ fn template(
     }
     let has_timeout = said.timeout.is_some();
     let here = std::env::current_dir().context("find the current directory").code(FAILED)?;
-    let mut template = known.with(said).code(USAGE)?;
+    let permissions = config.permissions(&args.template);
+    let denied = agents::outfit(&Occasion {
+        agent: None,
+        permissions: &permissions,
+        state,
+        workspace,
+        hosts_programs: true,
+        runs_agent: false,
+    })?;
+    // What is allowed beyond the template is for agents, whose boxes stay.
+    let deny = Overrides { deny: denied.said.deny, ..Overrides::default() };
+    let mut template = known.with(deny).and_then(|it| it.with(said)).code(USAGE)?;
     template = template.anchored(&here, config::home().as_deref());
     if interactive && !has_timeout && template.limits == Template::default().limits {
         template.limits.timeout = None; // a person may think for longer than ten minutes
     }
     refuse_own_program(&template, workspace)?;
     let outlet = Outlet::of(&template, &config, state)?;
-    Ok((template, sources, outlet))
+    Ok((template, sources, outlet, denied.masks))
 }
 
 /// Whoever speaks to a server is all it is there for: one who is killed must not leave it behind, also

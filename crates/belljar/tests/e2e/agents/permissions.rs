@@ -34,6 +34,8 @@ fn b20_what_must_not_be_read_is_not_in_the_box() {
     let with = in_box(&lab, "task", script);
     assert!(!with.contains("hunter2") && with.contains("seen") && with.contains("end"), "{with}");
     assert_eq!(fs::read_to_string(lab.workspace().join(".env")).unwrap(), "KEY=hunter2");
+    let run = lab.bash(script).run();
+    assert!(!run.out().contains("hunter2") && run.out().contains("seen"), "{}", run.out());
 }
 
 #[test]
