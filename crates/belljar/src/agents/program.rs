@@ -68,16 +68,18 @@ impl Found {
         if is_of_the_system(called) {
             return;
         }
+        let is_shown = |step: &PathBuf| self.shown.iter().any(|shown| step.starts_with(shown));
+        let is_named = |step: &PathBuf| step.file_name() == called.file_name();
+        if let Some(step) = steps(called).into_iter().find(|it| is_named(it) && is_shown(it)) {
+            return self.search(&step);
+        }
         self.search(called);
         let dir = called.parent().unwrap_or(called);
-        let is_shown = self.shown.iter().any(|shown| called.starts_with(shown));
         let of_links = dir.file_name().is_some_and(|name| name == "bin" || name == ".bin");
-        match is_shown {
-            true => {}
-            false if of_links && !is_shared(dir, config::home().as_deref()) => {
-                self.shown.push(dir.to_owned());
-            }
-            false => self.placed = Some(called.to_owned()),
+        if of_links && !is_shared(dir, config::home().as_deref()) {
+            self.shown.push(dir.to_owned());
+        } else {
+            self.placed = Some(called.to_owned());
         }
     }
 
@@ -100,6 +102,14 @@ fn on_path(name: &str) -> Option<PathBuf> {
         .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(name))
         .find(is_program)
+}
+
+/// Where a program is, and where each link in its place leads, with no link on the way there.
+fn steps(called: &Path) -> Vec<PathBuf> {
+    const MOST: usize = 16;
+    let real = |path: &Path| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    let follow = |step: &PathBuf| real(&step.parent()?.join(step.read_link().ok()?));
+    std::iter::successors(real(called), follow).take(MOST).collect()
 }
 
 fn is_of_the_system(path: &Path) -> bool {
@@ -146,6 +156,29 @@ fn is_shared(dir: &Path, home: Option<&Path>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_behind_links_is_called_where_its_installation_is() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().canonicalize().unwrap();
+        let real = top.join("real/node_modules");
+        std::fs::create_dir_all(real.join(".bin")).unwrap();
+        std::fs::create_dir(real.join("agent")).unwrap();
+        std::fs::write(real.join("agent/cli.js"), "").unwrap();
+        symlink("../agent/cli.js", real.join(".bin/agent")).unwrap();
+        symlink(top.join("real"), top.join("linked")).unwrap();
+        std::fs::create_dir(top.join("bin")).unwrap();
+        symlink(top.join("linked/node_modules/.bin/agent"), top.join("bin/agent")).unwrap();
+        for called in
+            ["linked/node_modules/.bin/agent", "bin/agent", "real/node_modules/.bin/agent"]
+        {
+            let mut found = Found { shown: vec![real.clone()], ..Found::default() };
+            found.call(&top.join(called));
+            assert_eq!(found.search, [real.join(".bin")], "{called}");
+            assert_eq!((found.shown, found.placed), (vec![real.clone()], None), "{called}");
+        }
+    }
 
     #[test]
     fn what_is_shown_is_the_installation_and_never_a_home() {

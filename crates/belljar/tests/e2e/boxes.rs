@@ -8,6 +8,7 @@ mod exec;
 mod killed;
 mod lives;
 mod logs;
+mod many;
 mod reached;
 mod ui;
 mod work;

@@ -136,7 +136,9 @@ fn the_guide_of_agents_does_what_it_says() {
     let (lab, authority) = (lab(), Authority::new());
     let write =
         json!({ "file_path": "/workspace/greeting.txt", "content": "hello from the box\n" });
-    let check = json!({ "command": "grep hello greeting.txt", "description": "check it" });
+    // No two boxes do the same.
+    let line = "grep hello greeting.txt && echo \"in $BELLJAR_RUN\" >> greeting.txt";
+    let check = json!({ "command": line, "description": "check it" });
     let calls = vec![("Write", write), ("Bash", check)];
     let model = Model::answering(&authority, &["api.anthropic.com"], calls, "It is done.");
     let (host, connect) = ("api.anthropic.com", model.address().to_string());
