@@ -83,7 +83,7 @@ fn main() -> ExitCode {
         Command::Bridge { server } => commands::bridge::run(&cli, server),
         Command::Code(args) => commands::code::run(&cli, args),
         Command::Diff(args) => commands::diff::run(args),
-        Command::Apply(args) => commands::apply::run(args),
+        Command::Apply(args) => commands::apply::run(&cli, args),
         Command::Discard(args) => commands::discard::run(args),
         Command::Runs(args) => commands::runs::run(args),
         Command::Doctor(args) => commands::doctor::run(args),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use belljar_ledger::{Ledger, WorkspaceApplied};
@@ -14,15 +15,16 @@ use belljar_workspace::{
 };
 
 use crate::boxes::{self, NamedBox};
-use crate::cli::ApplyArgs;
+use crate::cli::{ApplyArgs, Cli};
 use crate::commands::clone;
+use crate::config;
 use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
 use crate::keeper::setup;
 use crate::print;
 use crate::record::{self, Applying};
 use crate::state::{Run, State};
 
-pub(crate) fn run(args: &ApplyArgs) -> Outcome {
+pub(crate) fn run(cli: &Cli, args: &ApplyArgs) -> Outcome {
     let state = State::open()?;
     if let Some(of) = boxes::with_clone(&state, args.which.run.as_deref())? {
         return clone::apply(&state, &of, args);
@@ -38,7 +40,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Outcome {
     }
     let (layers, changes) = open(&state, &run)?;
     let mut choice = choice(args).code(USAGE)?;
-    choice.denied = denied(of.as_ref(), &changes)?;
+    choice.denied = denied(of.as_ref(), &run, cli.config.as_deref(), &changes)?;
     // Before anything is touched: to begin may finish what an earlier apply left.
     let ledger = record::open(&state).code(FAILED)?;
     let mut takeover = Takeover::begin(&layers).code(FAILED)?;
@@ -112,11 +114,12 @@ pub(crate) fn take_harmless(
     state: &State,
     run: &Run,
     ledger: &Ledger,
+    config: Option<&Path>,
 ) -> Result<(Review, Vec<String>), Failure> {
     let (layers, changes) = layers_of(state, run)?;
     let mut takeover = Takeover::begin(&layers).code(FAILED)?;
     let observed = takeover.observe(&changes).code(FAILED)?;
-    let denied = denied(boxes::of_run(state, run).as_ref(), &changes)?;
+    let denied = denied(boxes::of_run(state, run).as_ref(), run, config, &changes)?;
     let choice = Choice { ours: Pick::All, denied, ..Choice::everything() };
     let plan = plan_apply(&observed, &choice).settle();
     let plan = plan.map_err(|_| anyhow!("both sides changed")).code(FAILED)?;
@@ -180,10 +183,20 @@ fn open_layers<'r>(state: &State, run: &'r Run) -> Result<(Layers, &'r Workspace
     Ok((layers, at))
 }
 
-/// What the rules that are in force for a box now keep as it is, whether or not it was there (threat C01).
-fn denied(of: Option<&NamedBox>, changes: &Changes) -> Result<BTreeSet<RelPath>, Failure> {
-    let Some(of) = of else { return Ok(BTreeSet::new()) };
-    let permissions = setup::permissions(of)?;
+/// What the rules that are in force now keep as it is, whether or not it was there (threat C01).
+fn denied(
+    of: Option<&NamedBox>,
+    run: &Run,
+    config: Option<&Path>,
+    changes: &Changes,
+) -> Result<BTreeSet<RelPath>, Failure> {
+    let permissions = match of {
+        Some(of) => setup::permissions(of)?,
+        None => {
+            let workspace = run.record.workspace.as_ref().map(|at| at.path.as_path());
+            config::load_from(config, workspace)?.0.permissions(&run.record.template)
+        }
+    };
     let paths = changes.entries().iter().map(|change| &change.path);
     let denied = paths.filter(|path| permissions.denies_edit(path.as_bytes()).is_some());
     Ok(denied.cloned().collect())

@@ -119,7 +119,8 @@ fn execute(
         print::error(&error.into());
     }
     if request.template.mode == Mode::Direct && run.record.review.waits() {
-        take_over(run, state, journal.ledger());
+        let file = sources.iter().find(|source| source.scope == "operator");
+        take_over(run, state, journal.ledger(), file.map(|source| source.file.as_path()));
     }
     settle(run, Some(result.clone()), state);
     drop(remains);
@@ -448,8 +449,8 @@ pub(crate) fn count_changes(run: &mut Run, state: &State, disk: u64) -> u64 {
 }
 
 /// Direct mode: takes over at once what is harmless; the rest waits, and is said.
-pub(crate) fn take_over(run: &mut Run, state: &State, ledger: &Ledger) {
-    match apply::take_harmless(state, run, ledger) {
+pub(crate) fn take_over(run: &mut Run, state: &State, ledger: &Ledger, config: Option<&Path>) {
+    match apply::take_harmless(state, run, ledger, config) {
         Ok((review, held_back)) => {
             run.record.review = review;
             for line in held_back {

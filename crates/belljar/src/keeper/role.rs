@@ -237,7 +237,7 @@ impl Kept {
             print::error(&error.into());
         }
         if request.template.mode == Mode::Direct && run.record.review.waits() {
-            run::take_over(&mut run, state, journal.ledger());
+            run::take_over(&mut run, state, journal.ledger(), of.record.config.as_deref());
         }
         run::settle(&mut run, Some(result), state);
         drop(remains);

@@ -120,3 +120,18 @@ fn g10_it_is_said_who_keeps_each_rule() {
         "what a command can do is what the box lets it"
     );
 }
+
+#[test]
+fn c01_what_a_rule_keeps_as_it_is_does_not_come_back_from_plain_runs() {
+    for mode in ["overlay", "direct"] {
+        let lab = lab();
+        let rules = lab.configure("[permissions]\ndeny = [\"Edit(secret/**)\"]\n");
+        let rules = rules.to_str().unwrap();
+        let script = "mkdir -p secret; echo evil > secret/new; echo fine > added";
+        let run = ["--config", rules, "run", "--mode", mode, "--", "sh", "-c", script];
+        lab.belljar(run).run();
+        lab.belljar(["--config", rules, "apply", "--yes", "--include-executable", "**"]).run();
+        assert!(lab.workspace().join("added").exists(), "the control: the rest came ({mode})");
+        assert!(!lab.workspace().join("secret/new").exists(), "{mode}");
+    }
+}
