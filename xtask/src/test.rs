@@ -63,6 +63,8 @@ fn all(steps: &mut Steps, install: bool, filter: Option<&str>) -> Result<()> {
         })?;
     }
     let built = steps.step("build", build)?;
+    // A ledger waits for the disk: gigabytes of a build on their way there would stand before it.
+    run(&mut Command::new("sync"))?;
     let runner = Runner::find();
     let whoami = if uid()? == 0 { "root" } else { "this user" };
     steps.step(&format!("tests as {whoami}"), || runner.run(&Half::Own, filter))?;
