@@ -6,6 +6,7 @@
 mod clerk;
 pub(crate) mod lever;
 mod own;
+mod renewals;
 pub(crate) mod role;
 
 use std::collections::BTreeSet;
@@ -35,6 +36,7 @@ use crate::vault;
 
 pub(crate) use clerk::{Account, Asked, Clerk};
 pub(crate) use lever::Lever;
+use renewals::Renewals;
 
 /// How the broker's process is called, and what tells our program to be one.
 pub(crate) const ROLE: &str = "belljar-broker";
@@ -50,6 +52,7 @@ pub(crate) struct Broker {
     /// Its end is no surprise any more.
     dismissed: Arc<AtomicBool>,
     lever: Lever,
+    renewals: Option<Arc<Renewals>>,
 }
 
 /// How the world beyond the box is found and known.
@@ -65,6 +68,7 @@ pub(crate) struct Sealed {
     source: KeySource,
     key: OwnedFd,
     secrets: Vec<(SecretName, OwnedFd)>,
+    renewals: Arc<Renewals>,
 }
 
 impl Broker {
@@ -91,7 +95,8 @@ impl Broker {
             Spawn::beside(program.as_fd(), c"belljar-broker", theirs.as_fd(), null.as_fd());
         let process = clone::spawn(&beside).context("start the broker")?;
         let lever = Lever::new(&policy).context("make a lever")?;
-        let broker = Self { process, socket, dismissed: Arc::default(), lever };
+        let renewals = sealed.map(|sealed| Arc::clone(&sealed.renewals));
+        let broker = Self { process, socket, dismissed: Arc::default(), lever, renewals };
         let key = sealed.map_or(KeySource::File, |sealed| sealed.source);
         let named = sealed.into_iter().flat_map(|sealed| &sealed.secrets);
         let secrets = named.map(|(name, _)| name.clone()).collect();
@@ -138,7 +143,8 @@ impl Broker {
     /// The clerk for what this broker says from now on.
     pub(crate) fn clerk(&self) -> anyhow::Result<Clerk> {
         let socket = self.socket.try_clone().context("share the broker's socket")?;
-        Ok(Clerk::new(socket, Arc::clone(&self.dismissed), self.lever.clone()))
+        let renewals = self.renewals.clone();
+        Ok(Clerk::new(socket, Arc::clone(&self.dismissed), self.lever.clone(), renewals))
     }
 
     /// What moves its rules. Whoever has it answers its questions.
@@ -213,6 +219,7 @@ impl Sealed {
             secrets.push((name.clone(), file.into()));
         }
         let (source, key) = vault::key_descriptor(config, &store).code(USAGE)?;
-        Ok(Some(Self { source, key: key.into(), secrets }))
+        let renewals = Arc::new(Renewals::new(store, policy));
+        Ok(Some(Self { source, key: key.into(), secrets, renewals }))
     }
 }

@@ -18,14 +18,17 @@ use crate::setup::{Hello, Placeholder, Setup};
 use crate::tls::{Authority, Roots, Scope, Upstream as Tls};
 use crate::underway::Underway;
 use crate::upstream::{Proxy, Upstream};
-use crate::vault::{Value, Vault, VaultError};
+use crate::vault::sealed::{Key, Unsealed};
+use crate::vault::{Vault, VaultError};
 
 /// What a broker needs from the file system, which it will not see.
 #[derive(Debug)]
 pub struct Materials {
     pub roots: Roots,
     pub resolver: Resolver,
-    pub values: Vec<(SecretName, Value)>,
+    pub values: Vec<(SecretName, Unsealed)>,
+    /// What they were sealed with.
+    pub key: Option<Key>,
     /// The addresses of the policy's proxy.
     pub proxy: Vec<SocketAddr>,
     /// What time it is.
@@ -64,7 +67,10 @@ pub fn prepare(setup: Setup, materials: Materials) -> Result<(Prepared, Hello), 
     let tls = Tls::new(&materials.roots)?;
     let proxy = policy.proxy.as_ref().map(|_| Proxy { addresses: materials.proxy });
     let upstream = Upstream::new(tls, materials.resolver, Filter::new(own), proxy);
-    let vault = Vault::new(policy.secrets.clone(), materials.values)?;
+    let set_at: Vec<(SecretName, u64)> =
+        materials.values.iter().map(|(name, it)| (name.clone(), it.set_at)).collect();
+    let values = materials.values.into_iter().map(|(name, it)| (name, it.value)).collect();
+    let vault = Vault::new(policy.secrets.clone(), values)?.renewing(materials.key, &set_at);
     let placeholders = vault.placeholders().into_iter();
     let placeholders =
         placeholders.map(|(secret, env, text)| Placeholder { secret, env, text }).collect();

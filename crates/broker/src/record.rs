@@ -10,12 +10,13 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use belljar_model::net::Policy;
+use belljar_model::net::{Policy, SecretName};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixDatagram;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::ask::Questions;
+use crate::vault::Renewal;
 
 /// Largest message of a broker.
 pub const MAX_MESSAGE: usize = 96 * 1024;
@@ -25,6 +26,16 @@ const MAX_HEARD: usize = 160 * 1024;
 
 /// Longest text in a word; what is longer is cut and says so.
 const MAX_TEXT: usize = 4096;
+
+/// The alarm when a new refresh token could not be stored: the one in the vault is used up.
+pub const NOT_KEPT: &str = "login-not-kept";
+
+/// What its detail says.
+pub fn not_kept(name: &SecretName, why: &str) -> String {
+    format!(
+        "the server of {name} gave a new refresh token, which is lost when this box ends ({why}); then log in again with `belljar agent login`, or store a new one with `belljar secret set {name}`"
+    )
+}
 
 /// One thing that happened, as the ledger will have it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,6 +179,18 @@ pub enum Said {
     Words(Saying),
     /// The rules of this change are in force.
     Changed(u64),
+    Renewed(Renewed),
+}
+
+/// A refresh token that its server gave in the place of another. An answer is expected.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Renewed {
+    pub id: u64,
+    pub name: SecretName,
+    /// The bytes of its file.
+    pub sealed: Vec<u8>,
+    /// When the one was set that it takes the place of.
+    pub replaces: u64,
 }
 
 /// Words on their way to the ledger. An answer is expected unless `id` is 0.
@@ -294,10 +317,20 @@ impl Clerk {
 
     /// Waits until the words are on disk.
     pub async fn record(&self, words: Vec<Word>) -> Result<Recorded, Unrecorded> {
+        self.say(|id| Said::Words(Saying { id, words })).await
+    }
+
+    /// Waits until a renewed secret is on record and in the vault.
+    pub async fn renew(&self, renewal: Renewal) -> Result<Recorded, Unrecorded> {
+        let Renewal { name, sealed, replaces } = renewal;
+        self.say(|id| Said::Renewed(Renewed { id, name, sealed, replaces })).await
+    }
+
+    async fn say(&self, said: impl FnOnce(u64) -> Said) -> Result<Recorded, Unrecorded> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(id, answer);
-        self.queue.send(Said::Words(Saying { id, words })).map_err(|_| Unrecorded::Gone)?;
+        self.queue.send(said(id)).map_err(|_| Unrecorded::Gone)?;
         let first = answered.await.map_err(|_| Unrecorded::Gone)??;
         Ok(Recorded { first })
     }

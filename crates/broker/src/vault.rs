@@ -26,7 +26,7 @@ mod value;
 pub use capture::{CaptureError, Captured, Captures, MAX_CAPTURED_BODY};
 pub use inject::{InjectError, Injected};
 pub use misuse::{Misuse, MisuseKind};
-pub use oauth2::{Fetched, RefreshError, TokenRequest};
+pub use oauth2::{Due, Fetched, RefreshError, Renewal, TokenRequest};
 pub use placeholder::NoRandom;
 pub use plan::{BodyNeed, MAX_BUFFERED, Plan, Used};
 pub use private::NotPrivate;
@@ -41,6 +41,7 @@ use zeroize::Zeroizing;
 use self::held::{Held, Placeholder, Stands};
 use self::oauth2::Token;
 use self::placeholder::Random;
+use self::sealed::Key;
 use self::sent::{Lasting, Sent, Travelled};
 use self::sign::sigv4::Keys;
 use crate::scrub::{Finder, Scrubber};
@@ -54,6 +55,8 @@ pub struct Vault {
     held: RwLock<Arc<Held>>,
     sent: Sent,
     random: Random,
+    /// What seals a refresh token that took the place of another.
+    key: Option<Key>,
 }
 
 /// One secret, with what it may be used for.
@@ -132,7 +135,18 @@ impl Vault {
             }
         }
         let held = RwLock::new(Arc::new(held));
-        Ok(Self { secrets, names, held, sent: Sent::default(), random })
+        Ok(Self { secrets, names, held, sent: Sent::default(), random, key: None })
+    }
+
+    /// Lets refresh tokens be sealed anew, by what is known of when they were set. Where there is
+    /// none, the key is wiped.
+    pub fn renewing(mut self, key: Option<Key>, set_at: &[(SecretName, u64)]) -> Self {
+        for secret in self.secrets.iter().filter(|secret| secret.is_renewed()) {
+            let own = set_at.iter().find(|(name, _)| *name == secret.decl.name);
+            own.iter().for_each(|(_, at)| secret.token.set_at(*at));
+        }
+        self.key = key.filter(|_| self.secrets.iter().any(Secret::is_renewed));
+        self
     }
 
     /// What the box gets: the secret, the variable that it is found in, and the placeholder.

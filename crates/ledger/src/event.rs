@@ -183,6 +183,8 @@ events! {
     SecretUsed "secret.used" { name: String, slot: String, host: String }
     /// A secret was stored or replaced. Its value is nowhere in the ledger.
     SecretSet "secret.set" { name: String, hosts: Vec<String>, slots: Vec<String> }
+    /// A refresh token's server gave another in its place, which the broker sealed and is stored.
+    SecretRenewed "secret.renewed" { name: String }
     /// A secret was removed.
     SecretRemoved "secret.removed" { name: String }
     /// A version of a skill is kept, and in force unless it waits for approval.

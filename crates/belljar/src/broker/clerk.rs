@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_broker::record::{
-    Answer, Decided, Heard, MAX_MESSAGE, Question as Asking, Said, Saying, Verdict, Word,
+    Answer, Decided, Heard, MAX_MESSAGE, NOT_KEPT, Question as Asking, Renewed, Said, Saying,
+    Verdict, Word, not_kept,
 };
 use belljar_init::wire;
 use belljar_ledger::{
@@ -23,6 +24,7 @@ use rustix::net::RecvFlags;
 use serde::{Deserialize, Serialize};
 
 use super::lever::{Lever, Order, Question};
+use super::renewals::Renewals;
 use crate::commands::run::now;
 
 /// Hears one broker until it is gone.
@@ -33,6 +35,10 @@ pub(crate) struct Clerk {
     lever: Lever,
     /// What each question was about, and where that is in the ledger.
     asked: BTreeMap<u64, (Digest, u64)>,
+    /// Where renewed secrets go; none if the broker has no secret.
+    renewals: Option<Arc<Renewals>>,
+    /// The one that came and is not stored yet.
+    renewed: Option<Renewed>,
 }
 
 /// What a person should know of the box's network once the run is over.
@@ -79,8 +85,13 @@ const TOGETHER: usize = 64;
 const SIGNALS: [i32; 5] = [1, 2, 3, 15, 28];
 
 impl Clerk {
-    pub(crate) const fn new(socket: OwnedFd, dismissed: Arc<AtomicBool>, lever: Lever) -> Self {
-        Self { socket, dismissed, lever, asked: BTreeMap::new() }
+    pub(super) const fn new(
+        socket: OwnedFd,
+        dismissed: Arc<AtomicBool>,
+        lever: Lever,
+        renewals: Option<Arc<Renewals>>,
+    ) -> Self {
+        Self { socket, dismissed, lever, asked: BTreeMap::new(), renewals, renewed: None }
     }
 
     /// Records what comes until the broker ends.
@@ -92,13 +103,13 @@ impl Clerk {
             if self.is_called() {
                 self.obey(ledger, run, &mut account);
             }
-            match self.gather(&mut buffer) {
-                Some(sayings) if sayings.is_empty() => {}
-                Some(sayings) => {
-                    account.note(&sayings);
-                    self.record(ledger, run, &sayings, &mut account);
-                }
-                None => break,
+            let Some(sayings) = self.gather(&mut buffer) else { break };
+            if !sayings.is_empty() {
+                account.note(&sayings);
+                self.record(ledger, run, &sayings, &mut account);
+            }
+            if let Some(renewed) = self.renewed.take() {
+                self.renew(ledger, run, &renewed, &mut account);
             }
         }
         self.lever.go_dark();
@@ -125,7 +136,7 @@ impl Clerk {
 
     /// All that is there; none when the broker is gone. While nobody waits for an answer,
     /// a little more is waited for: how a request went goes to the disk with the next decision.
-    fn gather(&self, buffer: &mut [u8]) -> Option<Vec<Saying>> {
+    fn gather(&mut self, buffer: &mut [u8]) -> Option<Vec<Saying>> {
         let mut sayings: Vec<Saying> = Vec::new();
         let end = Instant::now() + PATIENCE;
         while sayings.len() < TOGETHER {
@@ -135,6 +146,10 @@ impl Clerk {
                     sayings.push(saying);
                 }
                 Spoken::Changed(number) => self.lever.changed(number, Ok(())),
+                Spoken::Renewed(renewed) => {
+                    self.renewed = Some(renewed);
+                    break;
+                }
                 Spoken::End if sayings.is_empty() => return None,
                 Spoken::End => break,
                 Spoken::Nothing if sayings.is_empty() => break,
@@ -171,6 +186,7 @@ impl Clerk {
         match wire::decode(buffer.get(..length).unwrap_or_default()) {
             Ok(Said::Words(saying)) => Spoken::Words(saying),
             Ok(Said::Changed(number)) => Spoken::Changed(number),
+            Ok(Said::Renewed(renewed)) => Spoken::Renewed(renewed),
             // A broker that cannot be understood is not one any more.
             Err(_) => Spoken::End,
         }
@@ -259,6 +275,26 @@ impl Clerk {
         }
     }
 
+    /// Has a renewed secret stored. What cannot be is an alarm, and the broker goes on without.
+    fn renew(&self, ledger: &Ledger, run: RunId, renewed: &Renewed, account: &mut Account) {
+        let stored = match &self.renewals {
+            Some(renewals) => renewals.store(ledger, run, renewed),
+            None => Err(anyhow::anyhow!("this box has no secret")),
+        };
+        let heard = match stored {
+            Ok(first) => Heard::Recorded { id: renewed.id, first },
+            Err(error) => {
+                let detail = not_kept(&renewed.name, &format!("{error:#}"));
+                account.alarm(NOT_KEPT, &detail);
+                let alarm = AlarmRaised { alarm: NOT_KEPT.to_owned(), detail };
+                let draft = Draft::new(alarm).of_run(run).by(Actor::Supervisor);
+                account.keep(ledger.record(draft));
+                Heard::Refused { id: renewed.id }
+            }
+        };
+        self.tell(&heard).ok(); // a broker that is gone needs no answer
+    }
+
     fn tell(&self, heard: &Heard) -> std::io::Result<()> {
         wire::send(self.socket.as_fd(), heard, &[])
     }
@@ -303,6 +339,8 @@ enum Spoken {
     Words(Saying),
     /// Rules are in force.
     Changed(u64),
+    /// A secret is sealed anew.
+    Renewed(Renewed),
     /// Nothing is there now.
     Nothing,
     End,
@@ -365,13 +403,9 @@ impl Account {
                     let request = format!("{method} {scheme}://{host}{path}");
                     self.deny(told(reason, host, &request));
                 }
-                Word::Alarm { alarm, detail } if self.alarms.len() < LISTED => {
-                    let line = format!("{alarm}: {detail}");
-                    self.alarms.insert(display::safe_line(line).to_string());
-                }
+                Word::Alarm { alarm, detail } => self.alarm(alarm, detail),
                 Word::Dns { .. }
                 | Word::Decided(_)
-                | Word::Alarm { .. }
                 | Word::Finished(_)
                 | Word::SecretUsed { .. }
                 | Word::Spent { .. }
@@ -414,6 +448,13 @@ impl Account {
                 | Word::Asked(_)
                 | Word::Unasked { .. } => {}
             }
+        }
+    }
+
+    fn alarm(&mut self, alarm: &str, detail: &str) {
+        if self.alarms.len() < LISTED {
+            let line = format!("{alarm}: {detail}");
+            self.alarms.insert(display::safe_line(line).to_string());
         }
     }
 

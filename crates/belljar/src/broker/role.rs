@@ -57,12 +57,12 @@ fn materials(setup: &Setup, descriptors: Vec<OwnedFd>) -> anyhow::Result<Materia
         roots.add_pem(&pem, &path.display().to_string())?;
     }
     let mut files = descriptors.into_iter().map(File::from);
-    let mut values = Vec::new();
-    if let Some(key) = files.next() {
-        let key = Key::read(setup.key, &key)?;
+    let (mut values, mut key) = (Vec::new(), None);
+    if let Some(file) = files.next() {
+        let key = key.insert(Key::read(setup.key, &file)?);
         for (name, file) in setup.secrets.iter().zip(files) {
-            let sealed = unseal(&key, name, &file).with_context(|| format!("secret {name}"))?;
-            values.push((name.clone(), sealed.value));
+            let sealed = unseal(key, name, &file).with_context(|| format!("secret {name}"))?;
+            values.push((name.clone(), sealed));
         }
     }
     let proxy = match &setup.policy.proxy {
@@ -77,7 +77,7 @@ fn materials(setup: &Setup, descriptors: Vec<OwnedFd>) -> anyhow::Result<Materia
         servers => ResolverConf::new(servers.to_vec(), ""),
     };
     let resolver = Resolver::new(conf)?;
-    Ok(Materials { roots, values, proxy, resolver, clock: SystemTime::now })
+    Ok(Materials { roots, values, key, proxy, resolver, clock: SystemTime::now })
 }
 
 /// The sockets of the box; none if there will be no box.

@@ -235,7 +235,7 @@ impl Exchange {
         let refuse = |error: &dyn std::error::Error| {
             Refusal::new(StatusCode::BAD_GATEWAY, "secret", chain(error))
         };
-        let fetch = |request| token::fetch(&self.broker, request);
+        let fetch = |due| token::refresh(&self.broker, due);
         vault.refresh(recorded, &plan, fetch).await.map_err(|error| refuse(&error))?;
         let parts = &mut self.parts;
         target::strip_hop_by_hop(&mut parts.headers);

@@ -1,20 +1,61 @@
 //! Access tokens: fetched by the broker for the operator, never by the box.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use belljar_model::net::SecretName;
 use bytes::Bytes;
 use http::{Method, Request, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use crate::broker::Broker;
-use crate::record::{Decided, Finished, Verdict, Word};
+use crate::record::{Decided, Finished, NOT_KEPT, Unrecorded, Verdict, Word, not_kept};
 use crate::scrub::BoxError;
-use crate::vault::{Fetched, TokenRequest};
+use crate::vault::{Due, Fetched, RefreshError, Renewal, TokenRequest};
 
 /// Longest answer of a token's server.
 const ANSWER: usize = 64 * 1024;
 
+/// How long a request waits until a new refresh token is stored.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Fetches a token that is due. That goes on when the request is given up: its server may have
+/// exchanged the refresh token by then, and the new one must not be lost.
+pub(super) async fn refresh(broker: &Arc<Broker>, due: Due) -> Result<(), RefreshError> {
+    let (tell, told) = oneshot::channel();
+    let (own, name) = (Arc::clone(broker), due.name().clone());
+    broker.spawn(async move {
+        let fetch = |request| fetch(&own, request);
+        let keep = |name, renewal| keep(&own, name, renewal);
+        tell.send(own.vault.fetch(due, fetch, keep).await).ok(); // see above
+    });
+    let ended =
+        |source: oneshot::error::RecvError| RefreshError::Fetch { name, source: source.into() };
+    told.await.map_err(ended)?
+}
+
+/// Has a new refresh token stored. If that fails the access token is still good, and whoever has to
+/// log in again is told so.
+async fn keep(broker: &Broker, name: SecretName, renewal: Option<Renewal>) -> bool {
+    let why = match renewal {
+        None => "it could not be sealed",
+        Some(renewal) => match timeout(PATIENCE, broker.clerk.renew(renewal)).await {
+            Ok(Ok(_)) => return true,
+            // The supervisor raised the alarm, which knows why.
+            Ok(Err(Unrecorded::Refused)) => return false,
+            Ok(Err(Unrecorded::Gone)) => "the supervisor is gone",
+            Err(_) => "the supervisor did not answer",
+        },
+    };
+    broker.alarm(NOT_KEPT, not_kept(&name, why));
+    false
+}
+
 /// Asks the token's server. That is on record like every other way out.
-pub(super) async fn fetch(broker: &Broker, request: TokenRequest) -> Result<Fetched, BoxError> {
+async fn fetch(broker: &Broker, request: TokenRequest) -> Result<Fetched, BoxError> {
     let TokenRequest { name, url, headers, body } = request;
     let permit = broker.rules().token(&url)?;
     let way = broker.upstream.find(&permit, false).await?;

@@ -5,8 +5,8 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,13 +14,14 @@ use belljar_model::net::{ClientAuth, Grant, Kind, SecretName, TokenBody, TokenUr
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
+use tokio::sync::OwnedMutexGuard;
 use zeroize::Zeroizing;
 
 use super::held::Stands;
 use super::percent::encode;
 use super::plan::{Place, Plan, Use};
 use super::value::{Value, ValueError};
-use super::{Secret, Vault};
+use super::{Secret, Vault, sealed};
 use crate::record::Recorded;
 
 /// The access token of one secret, as far as there is one.
@@ -28,7 +29,7 @@ use crate::record::Recorded;
 pub(super) struct Token {
     state: Mutex<State>,
     /// Held by whoever fetches, so that many requests at once fetch one token.
-    turn: tokio::sync::Mutex<()>,
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -36,6 +37,37 @@ struct State {
     access: Option<(Arc<Value>, SystemTime)>,
     /// The newest refresh token, if the server gave another than was sealed.
     refresh: Option<Arc<Value>>,
+    /// When the one was set that is in the vault, nanoseconds since 1970.
+    set_at: u64,
+}
+
+/// An access token that a request on record needs and nobody else fetches now.
+#[derive(Debug)]
+#[must_use]
+pub struct Due {
+    secret: usize,
+    name: SecretName,
+    now: SystemTime,
+    _turn: OwnedMutexGuard<()>,
+}
+
+/// A refresh token that took the place of another, sealed under the same name.
+#[derive(Debug)]
+pub struct Renewal {
+    pub name: SecretName,
+    /// The bytes of its file.
+    pub sealed: Vec<u8>,
+    /// When the one was set that is in the vault.
+    pub replaces: u64,
+}
+
+/// What a server gave.
+#[derive(Debug)]
+pub(super) struct Given {
+    access: Arc<Value>,
+    until: SystemTime,
+    /// A refresh token that is not the one it was asked with.
+    pub(super) refresh: Option<Arc<Value>>,
 }
 
 /// What to ask a token's server: a `POST` over verified TLS, to nobody else. Redirects are not followed.
@@ -59,6 +91,10 @@ pub enum RefreshError {
     Fetch { name: SecretName, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("the token's server refused {name}: {status}{reason}")]
     Refused { name: SecretName, status: StatusCode, reason: Reason },
+    #[error(
+        "the token's server takes the refresh token of {name} no more (invalid_grant); if another box had it renewed, start this box again, and if not, log in again with `belljar agent login` or store a new one with `belljar secret set {name}`"
+    )]
+    Spent { name: SecretName },
     #[error("the token's server answered about {name} in another form than RFC 6749 has")]
     Answer { name: SecretName },
     #[error("the access token for {name} cannot be used")]
@@ -79,32 +115,72 @@ const UNSAID: Duration = Duration::from_secs(300);
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl Vault {
-    /// Sees to it that every access token that a plan needs is there. `fetch` carries a request out.
-    pub async fn refresh<F, A, E>(
+    /// Sees to it that every access token that a plan needs is there. `fetch` has one fetched that is
+    /// not, by [`Vault::fetch`].
+    pub async fn refresh<F, A>(
         &self,
         _recorded: &Recorded,
         plan: &Plan,
         fetch: F,
     ) -> Result<(), RefreshError>
     where
+        F: Fn(Due) -> A,
+        A: Future<Output = Result<(), RefreshError>>,
+    {
+        for used in &plan.uses {
+            let Some(secret) = self.fetched(used) else { continue };
+            let turn = Arc::clone(&secret.token.turn).lock_owned().await;
+            if secret.token.current(plan.now).is_none() {
+                let name = secret.decl.name.clone();
+                fetch(Due { secret: used.secret, name, now: plan.now, _turn: turn }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches an access token. `fetch` carries a request out; `keep` stores a refresh token that the
+    /// server gave in the place of ours, if it could be sealed, and says whether it is. Only then is
+    /// the access token there to be used.
+    pub async fn fetch<F, A, E, K, B>(
+        &self,
+        due: Due,
+        fetch: F,
+        keep: K,
+    ) -> Result<(), RefreshError>
+    where
         F: Fn(TokenRequest) -> A,
         A: Future<Output = Result<Fetched, E>>,
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
+        K: Fn(SecretName, Option<Renewal>) -> B,
+        B: Future<Output = bool>,
     {
-        for secret in plan.uses.iter().filter_map(|used| self.fetched(used)) {
-            let _turn = secret.token.turn.lock().await;
-            if secret.token.current(plan.now).is_some() {
-                continue;
+        let Some(secret) = self.secrets.get(due.secret) else { return Ok(()) };
+        let name = || due.name.clone();
+        let request =
+            secret.token_request().ok_or_else(|| RefreshError::Request { name: name() })?;
+        let answer = fetch(request).await;
+        let answer =
+            answer.map_err(|source| RefreshError::Fetch { name: name(), source: source.into() })?;
+        let given = secret.take(&answer, due.now)?;
+        if let Some(refresh) = &given.refresh {
+            let (set_at, renewal) = self.seal(secret, refresh, due.now).unzip();
+            if keep(name(), renewal).await {
+                set_at.iter().for_each(|at| secret.token.set_at(*at));
             }
-            let name = || secret.decl.name.clone();
-            let request =
-                secret.token_request().ok_or_else(|| RefreshError::Request { name: name() })?;
-            let answer = fetch(request).await;
-            let answer = answer
-                .map_err(|source| RefreshError::Fetch { name: name(), source: source.into() })?;
-            secret.take(&answer, plan.now)?;
         }
+        secret.token.set(given.access, given.until);
         Ok(())
+    }
+
+    /// Seals a refresh token to take the place of the one in the vault, and when it is set.
+    fn seal(&self, secret: &Secret, value: &Value, now: SystemTime) -> Option<(u64, Renewal)> {
+        let name = secret.decl.name.clone();
+        let replaces = secret.token.state().set_at;
+        let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        // A clock that was put back makes nothing older than what it replaces.
+        let set_at = u64::try_from(now).ok()?.max(replaces.checked_add(1)?);
+        let sealed = sealed::seal(self.key.as_ref()?, &name, value, set_at)?;
+        Some((set_at, Renewal { name, sealed, replaces }))
     }
 
     /// The secret of a use whose value is fetched.
@@ -118,32 +194,49 @@ impl Vault {
 impl Token {
     /// The access token, as long as it is good.
     pub(super) fn current(&self, now: SystemTime) -> Option<Arc<Value>> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         let (token, until) = state.access.as_ref()?;
         (now < *until).then(|| Arc::clone(token))
     }
 
-    fn refresh(&self) -> Option<Arc<Value>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).refresh.clone()
+    /// Notes when the refresh token in the vault was set.
+    pub(super) fn set_at(&self, at: u64) {
+        self.state().set_at = at;
     }
 
-    fn set(&self, access: Arc<Value>, until: SystemTime, refresh: Option<Arc<Value>>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.access = Some((access, until));
-        if refresh.is_some() {
-            state.refresh = refresh;
-        }
+    fn set(&self, access: Arc<Value>, until: SystemTime) {
+        self.state().access = Some((access, until));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Due {
+    pub const fn name(&self) -> &SecretName {
+        &self.name
     }
 }
 
 impl Secret {
+    /// Whether its server may give another in its place.
+    pub(super) fn is_renewed(&self) -> bool {
+        matches!(self.decl.kind, Kind::OAuth2 { grant: Grant::RefreshToken, .. })
+    }
+
+    /// The newest refresh token that is known.
+    fn newest(&self) -> Arc<Value> {
+        self.token.state().refresh.clone().unwrap_or_else(|| Arc::clone(&self.value))
+    }
+
     /// The request for a new access token; `None` if this is no such secret or cannot be written.
     pub(super) fn token_request(&self) -> Option<TokenRequest> {
         let Kind::OAuth2 { token_url, grant, client_id, auth, body, scope, .. } = &self.decl.kind
         else {
             return None;
         };
-        let own = self.token.refresh().unwrap_or_else(|| Arc::clone(&self.value));
+        let own = self.newest();
         let mut form = Form::new(*body);
         let client_secret = match grant {
             Grant::RefreshToken => {
@@ -177,11 +270,14 @@ impl Secret {
         Some(TokenRequest { name: self.decl.name.clone(), url: token_url.clone(), headers, body })
     }
 
-    /// Reads the answer and keeps what it gives.
-    pub(super) fn take(&self, answer: &Fetched, now: SystemTime) -> Result<(), RefreshError> {
+    /// Reads the answer. A new refresh token is the one to ask with from now on.
+    pub(super) fn take(&self, answer: &Fetched, now: SystemTime) -> Result<Given, RefreshError> {
         let name = || self.decl.name.clone();
         if answer.status != StatusCode::OK {
             let reason = Reason::of(&answer.body);
+            if self.is_renewed() && reason.0.as_deref() == Some("invalid_grant") {
+                return Err(RefreshError::Spent { name: name() });
+            }
             return Err(RefreshError::Refused { name: name(), status: answer.status, reason });
         }
         let read: Answer<'_> = serde_json::from_slice(&answer.body)
@@ -194,11 +290,14 @@ impl Secret {
             value.map_err(|source| RefreshError::Value { name: name(), source })
         };
         let access = value(read.access_token)?;
-        let refresh = read.refresh_token.map(value).transpose()?;
+        let refresh = read.refresh_token.filter(|_| self.is_renewed()).map(value).transpose()?;
+        let refresh = refresh.filter(|new| new.expose() != self.newest().expose());
         let lasts = read.expires_in.map_or(UNSAID, Seconds::duration);
         let until = now + lasts.saturating_sub(MARGIN.min(lasts / 2));
-        self.token.set(access, until, refresh);
-        Ok(())
+        if let Some(refresh) = &refresh {
+            self.token.state().refresh = Some(Arc::clone(refresh));
+        }
+        Ok(Given { access, until, refresh })
     }
 }
 

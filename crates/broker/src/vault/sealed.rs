@@ -32,7 +32,7 @@ const TAG: usize = 16;
 const KEY: usize = 32;
 const KEY_ID: usize = 8;
 /// The longest file there can be.
-const MAX_FILE: u64 = (MAX_VALUE as u64) + 1024;
+pub(super) const MAX_FILE: u64 = (MAX_VALUE as u64) + 1024;
 /// A shorter answer of a command is a slip, or could be guessed.
 const MIN_COMMAND_KEY: usize = 32;
 const MAX_COMMAND_KEY: usize = 4096;
@@ -111,6 +111,13 @@ pub struct Unsealed {
     pub value: Value,
     /// Nanoseconds since 1970.
     pub set_at: u64,
+}
+
+impl Header {
+    /// Whether this could be the same secret as that one, sealed later with the same key.
+    pub(super) fn follows(&self, old: &Self) -> bool {
+        self.name == old.name && self.key == old.key && self.set_at > old.set_at
+    }
 }
 
 impl Key {

@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::private::{self, NotPrivate};
-use super::sealed::{self, Key, KeyError, KeySource};
+use super::sealed::{self, Header, Key, KeyError, KeySource, MAX_FILE};
 use super::value::Value;
 
 const DIR: &str = "vault";
@@ -61,6 +61,10 @@ pub enum StoreError {
     KeyGone { path: PathBuf, names: Vec<String> },
     #[error("the machine gave no random bytes")]
     Random,
+    #[error("{name} was set again or removed since")]
+    Overtaken { name: SecretName },
+    #[error("what was sealed is no successor of {name}")]
+    NoSuccessor { name: SecretName },
 }
 
 /// A sealed secret that is on the disk, but not yet in its place. Dropped, it leaves nothing.
@@ -119,11 +123,16 @@ impl Store {
     }
 
     fn set_at(&self, name: &SecretName) -> Result<Option<u64>, StoreError> {
+        Ok(self.header(name)?.map(|header| header.set_at))
+    }
+
+    /// What the file of a secret says; `None` if there is none or it is damaged.
+    fn header(&self, name: &SecretName) -> Result<Option<Header>, StoreError> {
         let Some(opened) = self.file(name)? else { return Ok(None) };
         let mut head = Vec::new();
         let read = opened.take(HEAD).read_to_end(&mut head);
         read.map_err(|error| self.failed("read", &file_of(name), error))?;
-        Ok(sealed::parse(name, &head).ok().map(|(header, _)| header.set_at))
+        Ok(sealed::parse(name, &head).ok().map(|(header, _)| header))
     }
 
     /// The sealed file of a secret, for whoever has the key.
@@ -164,6 +173,28 @@ impl Store {
         let turn = self.turn()?;
         let bytes = sealed::seal(key, name, value, now).ok_or(StoreError::Random)?;
         self.write_new(&file_of(name), &bytes)?;
+        Ok(Prepared { store: self, _turn: turn, name: name.clone(), is_placed: false })
+    }
+
+    /// Puts on the disk what somebody else sealed, to take the place of what was set at `replaces`.
+    ///
+    /// Whoever sealed it saw the old value. What the operator set or removed since is not undone, and
+    /// nothing that another key sealed takes the place of what this one did.
+    pub fn prepare_sealed(
+        &self,
+        name: &SecretName,
+        file: &[u8],
+        replaces: u64,
+    ) -> Result<Prepared<'_>, StoreError> {
+        let turn = self.turn()?;
+        let old = self.header(name)?.filter(|old| old.set_at == replaces);
+        let old = old.ok_or_else(|| StoreError::Overtaken { name: name.clone() })?;
+        let is_short = u64::try_from(file.len()).is_ok_and(|length| length <= MAX_FILE);
+        let is_next = sealed::parse(name, file).is_ok_and(|(new, _)| new.follows(&old));
+        if !(is_short && is_next) {
+            return Err(StoreError::NoSuccessor { name: name.clone() });
+        }
+        self.write_new(&file_of(name), file)?;
         Ok(Prepared { store: self, _turn: turn, name: name.clone(), is_placed: false })
     }
 

@@ -91,6 +91,7 @@ fn known(event: &Event) -> String {
             )
         }
         Event::SecretSet(secret) => format!("{} for {}", short(&secret.name), list(&secret.hosts)),
+        Event::SecretRenewed(secret) => short(&secret.name),
         Event::SecretRemoved(secret) => short(&secret.name),
         Event::SkillSaved(skill) => {
             let (name, state, by) = (short(&skill.name), short(&skill.state), short(&skill.by));

@@ -1,8 +1,10 @@
 //! Logins: the tokens stay on the host, and a box works with placeholders for them.
 
 use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use belljar_testkit::{Authority, Canary, Received, Reply, Upstream, eventually};
+use belljar_testkit::{Authority, Canary, Lab, Received, Reply, Upstream, eventually};
 use serde_json::json;
 
 use super::{own_agent, path};
@@ -84,4 +86,89 @@ fn b20_a_login_is_used_by_a_box_that_never_has_it() {
     let ledger = lab.belljar(["ledger", "log", "--json"]).succeed();
     assert!(ledger.contains("secret.set") && refresh.found_in(ledger.as_bytes()).is_none());
     lab.belljar(["agent", "login", "gemini"]).run().complains(2, "no login that Belljar knows");
+}
+
+/// A server that takes each refresh token once, and gives the next for it.
+fn exchanging(authority: &Authority, tokens: &[Canary], access: &Canary) -> Upstream {
+    let tokens: Vec<String> = tokens.iter().map(|it| it.value().to_owned()).collect();
+    let (access, next) = (access.value().to_owned(), AtomicUsize::new(0));
+    Upstream::tls(authority, &["api.example.com"], move |received: &Received| {
+        if received.path != "/token" {
+            return Reply::new(200, "welcome");
+        }
+        let said: serde_json::Value = serde_json::from_slice(&received.body).unwrap();
+        let at = next.load(Ordering::SeqCst);
+        let (status, answer) = match said["refresh_token"] == tokens[at] {
+            true => {
+                next.store(at + 1, Ordering::SeqCst);
+                (200, json!({"access_token": access, "refresh_token": tokens[at + 1]}))
+            }
+            false => (400, json!({"error": "invalid_grant"})),
+        };
+        Reply::new(status, answer.to_string()).header("content-type", "application/json")
+    })
+}
+
+/// What a box that uses the login once wrote.
+fn use_login(lab: &Lab, name: &str) -> String {
+    let script = "t=$(sed -n 's/.*\"access\": \"\\(.*\\)\".*/\\1/p' ~/.own/token.json); \
+                  curl -sS -H \"authorization: Bearer $t\" https://api.example.com/me; echo; echo end";
+    let up = ["up", name, "--no-tty", "--agent", "own", "--", "sh", "-c", script];
+    lab.belljar(up).env("PATH", path(lab)).succeed();
+    let file = lab.state().join("boxes").join(name).join("output.log");
+    let log = || fs::read_to_string(&file).unwrap_or_default();
+    eventually("the script has ended", || log().ends_with("end\n"));
+    lab.belljar(["stop", "--now", name]).run();
+    log()
+}
+
+/// All files below, with what is in them.
+fn files(dir: &Path, found: &mut Vec<(String, Vec<u8>)>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            files(&entry.path(), found);
+        } else if kind.is_file() {
+            let content = fs::read(entry.path()).unwrap_or_default();
+            found.push((entry.path().display().to_string(), content));
+        }
+    }
+}
+
+#[test]
+fn b22_a_login_that_its_server_exchanges_lasts_from_box_to_box() {
+    let (lab, authority) = (lab(), Authority::new());
+    let (tokens, access) = ([Canary::new(), Canary::new(), Canary::new()], Canary::new());
+    let upstream = exchanging(&authority, &tokens, &access);
+    let connect = upstream.address();
+    let rule = "[[template.default.allow]]\nhost = \"api.example.com\"";
+    lab.configure_for(&authority, &format!("{rule}\nconnect = \"{connect}\"\n"));
+    own_agent(&lab, AGENT);
+    fs::create_dir(lab.home().join(".own")).unwrap();
+    let file = json!({"tokens": {"refresh": tokens[0].value(), "access": access.value()}});
+    let token_file = lab.home().join(".own/token.json");
+    fs::write(&token_file, file.to_string()).unwrap();
+    lab.belljar(["agent", "login", "own"]).run().expect(0);
+    fs::remove_file(&token_file).unwrap();
+    for (at, name) in ["first", "second"].into_iter().enumerate() {
+        let log = use_login(&lab, name);
+        assert!(log.contains("welcome"), "{log}");
+        let asked = upstream.received();
+        assert_eq!(asked.len(), 2 * (at + 1));
+        let said: serde_json::Value = serde_json::from_slice(&asked[2 * at].body).unwrap();
+        assert_eq!(said["refresh_token"], tokens[at].value(), "{name}");
+    }
+    let ledger = lab.belljar(["ledger", "log", "--json", "--limit", "1000"]).succeed();
+    assert_eq!(ledger.matches("secret.renewed").count(), 2, "{ledger}");
+    let mut all = vec![("ledger log".to_owned(), ledger.into_bytes())];
+    files(lab.dir(), &mut all);
+    assert!(all.iter().any(|(name, _)| name.ends_with("own-login.sealed")));
+    for (name, content) in &all {
+        let is_in = tokens.iter().chain([&access]).any(|it| it.found_in(content).is_some());
+        assert!(!is_in, "{name}");
+    }
+    // Control: the server takes an old one no more, and the box is told what to do.
+    lab.belljar(["secret", "set", "own-login"]).input(tokens[0].value()).run().expect(0);
+    let log = use_login(&lab, "third");
+    assert!(!log.contains("welcome") && log.contains("belljar agent login"), "{log}");
 }

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-use belljar_testkit::{Upstream, descendants, is_root};
+use belljar_testkit::{Reply, Upstream, descendants, is_root};
+use serde_json::json;
 
 use super::*;
 
@@ -137,4 +138,48 @@ sys.stdin.read()
     // Control: what the box wrote is among the files that were looked at.
     let answer = lab.belljar(["diff"]).run();
     assert!(answer.out().contains("[belljar:token]"), "{}", answer.out());
+}
+
+#[test]
+fn b22_a_new_refresh_token_is_in_no_memory_but_the_brokers_and_in_no_file() {
+    let authority = Authority::new();
+    let api = Upstream::tls(&authority, &["api.example.com"], |received| {
+        let answer = json!({"access_token": "an-access-token", "refresh_token": REAL});
+        let answer = if received.path == "/token" { answer.to_string() } else { String::new() };
+        Reply::new(200, answer).header("content-type", "application/json")
+    });
+    let rules = [rule("api.example.com", api.address(), "secrets = [\"token\"]")];
+    let kind =
+        "kind = \"oauth2\"\ntoken-url = \"https://api.example.com/token\"\nclient-id = \"me\"";
+    let lab = with_secret(&authority, &rules, &secret("\"api.example.com\"", kind));
+    let set = lab.belljar(["secret", "set", "token"]).input("the-refresh-token-9876543210");
+    set.run().expect(0);
+    let old = fs::read(lab.state().join("vault/token.sealed")).unwrap();
+    lab.write("kit.py", KIT);
+    let script = r#"from kit import *
+ours = {"authorization": "Bearer " + os.environ["TOKEN"]}
+print("got", fetch("https://api.example.com/me", headers=ours)["status"], flush=True)
+sys.stdin.read()
+"#;
+    let run = lab.belljar(["run", "--", "/usr/bin/python3", "-c", script]);
+    let live = run.open_input().start();
+    live.says("got 200");
+    assert_ne!(fs::read(lab.state().join("vault/token.sealed")).unwrap(), old);
+    let broker = broker_of(live.pid());
+    let family: Vec<i32> = descendants(live.pid()).into_iter().map(|(pid, _)| pid).collect();
+    for pid in family.into_iter().chain([live.pid()]) {
+        let Some(pieces) = memory(pid) else {
+            assert!(!is_root(), "root can look into {pid}");
+            continue;
+        };
+        // Control: where it must be, it is found.
+        assert_eq!(pieces.iter().any(|piece| tells(piece)), pid == broker, "process {pid}");
+    }
+    let ended = live.wait();
+    ended.expect(0);
+    assert!(!tells(&ended.stdout) && !tells(&ended.stderr), "{} {}", ended.out(), ended.err());
+    let (mut seen, mut found) = (0, BTreeSet::new());
+    telling(lab.dir(), &mut seen, &mut found);
+    assert!(found.is_empty() && seen > 8, "{seen} files, of which tell it: {found:?}");
+    assert_eq!(record(&lab, "secret.renewed").len(), 1);
 }

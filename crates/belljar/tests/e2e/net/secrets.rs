@@ -207,3 +207,68 @@ fn b22_access_tokens_are_fetched_on_the_host_and_the_box_refreshes_nothing() {
         "{log}"
     );
 }
+
+#[test]
+fn b22_a_new_refresh_token_that_cannot_be_stored_is_an_alarm_and_undoes_nothing() {
+    let (lab, authority) = (lab(), Authority::new());
+    let file = lab.state().join("vault/login.sealed");
+    let stored = file.clone();
+    let upstream = Upstream::tls(&authority, &["api.example.com"], move |received| {
+        if received.path == "/token" {
+            // Just then the operator removes it.
+            std::fs::remove_file(&stored).unwrap();
+            let answer = r#"{"access_token":"an-access-token","refresh_token":"another-refresh"}"#;
+            return Reply::new(200, answer).header("content-type", "application/json");
+        }
+        Reply::new(200, "welcome")
+    });
+    let rule = rule("api.example.com", &upstream, "secrets = [\"login\"]");
+    let secret = "[secret.login]\nhosts = [\"api.example.com\"]\nenv = \"LOGIN\"\nkind = \"oauth2\"\n\
+                  token-url = \"https://api.example.com/token\"\nclient-id = \"me\"\n";
+    let template = "[template.default]\nnet = \"restricted\"\nsecrets = [\"login\"]";
+    lab.configure_for(&authority, &format!("{template}\n{rule}\n{secret}"));
+    lab.belljar(["secret", "set", "login"]).input("the-refresh-token-9876543210").run().expect(0);
+    let get = "curl -sS -H \"authorization: Bearer $LOGIN\" https://api.example.com/me";
+    let ended = lab.bash(get).run();
+    assert_eq!(ended.expect(0), "welcome");
+    assert!(ended.err().contains("alarm: login-not-kept"), "{}", ended.err());
+    assert!(ended.err().contains("set again or removed since"), "{}", ended.err());
+    assert!(!file.exists());
+    let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
+    assert!(log.contains("login-not-kept") && !log.contains("secret.renewed"), "{log}");
+    assert!(!log.contains("another-refresh"), "{log}");
+}
+
+#[test]
+fn b22_a_new_refresh_token_is_kept_though_the_request_was_given_up() {
+    let (lab, authority) = (lab(), Authority::new());
+    let (given_up, is_given_up) = std::sync::mpsc::channel();
+    let is_given_up = std::sync::Mutex::new(is_given_up);
+    let other = Upstream::tls(&authority, &["other.example.com"], move |_| {
+        given_up.send(()).unwrap();
+        Reply::new(200, "")
+    });
+    let upstream = Upstream::tls(&authority, &["api.example.com"], move |received| {
+        if received.path != "/token" {
+            return Reply::new(200, "welcome");
+        }
+        is_given_up.lock().unwrap().recv().unwrap();
+        let answer = r#"{"access_token":"an-access-token","refresh_token":"another-refresh"}"#;
+        Reply::new(200, answer).header("content-type", "application/json")
+    });
+    let rule = rule("api.example.com", &upstream, "secrets = [\"login\"]");
+    let secret = "[secret.login]\nhosts = [\"api.example.com\"]\nenv = \"LOGIN\"\nkind = \"oauth2\"\n\
+                  token-url = \"https://api.example.com/token\"\nclient-id = \"me\"\n";
+    let other = self::rule("other.example.com", &other, "");
+    let template = "[template.default]\nnet = \"restricted\"\nsecrets = [\"login\"]";
+    lab.configure_for(&authority, &format!("{template}\n{rule}\n{other}\n{secret}"));
+    lab.belljar(["secret", "set", "login"]).input("the-refresh-token-9876543210").run().expect(0);
+    let script = "get() { curl -sS -H \"authorization: Bearer $LOGIN\" \"$@\" https://api.example.com/me; }; \
+         get -m 1 2> /dev/null; echo $?; curl -sS -o /dev/null https://other.example.com; get";
+    assert_eq!(lab.bash(script).run().expect(0), "28\nwelcome");
+    let received = upstream.received();
+    let asked = received.iter().filter(|request| request.path == "/token").count();
+    assert_eq!(asked, 1, "what the first request had fetched serves the second");
+    let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
+    assert_eq!(log.matches("secret.renewed").count(), 1, "{log}");
+}

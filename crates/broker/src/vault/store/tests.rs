@@ -165,3 +165,38 @@ fn several_who_set_at_once_leave_one_key_and_whole_files() {
         assert_eq!(get(&store, &format!("own{thread}")), expect.as_bytes());
     }
 }
+
+#[test]
+fn b22_what_was_sealed_elsewhere_takes_the_place_of_its_predecessor_only() {
+    let home = tempfile::tempdir().unwrap();
+    let store = Store::create(home.path()).unwrap();
+    set(&store, "login", "canary-one", 5);
+    set(&store, "other", "canary-two", 5);
+    let (key, login, other) = (store.key().unwrap(), name("login"), name("other"));
+    let sealed = |key: &Key, name: &SecretName, at| {
+        sealed::seal(key, name, &value("canary-new"), at).unwrap()
+    };
+    let next = sealed(&key, &login, 6);
+    drop(store.prepare_sealed(&login, &next, 5).unwrap());
+    assert_eq!(get(&store, "login"), b"canary-one", "not before it is on record");
+    let refused = |name: &SecretName, file: &[u8], replaces| {
+        store.prepare_sealed(name, file, replaces).unwrap_err()
+    };
+    let foreign = sealed(&Key::generate().unwrap(), &login, 6);
+    let huge = [next.clone(), vec![0; 70 << 10]].concat();
+    for bad in
+        [&foreign[..], &huge, b"", b"BJSECRET", &sealed(&key, &login, 5), &sealed(&key, &other, 6)]
+    {
+        assert!(matches!(refused(&login, bad, 5), StoreError::NoSuccessor { .. }));
+    }
+    assert!(matches!(refused(&login, &next, 4), StoreError::Overtaken { .. }));
+    let gone = sealed(&key, &name("gone"), 6);
+    assert!(matches!(refused(&name("gone"), &gone, 5), StoreError::Overtaken { .. }));
+    assert_eq!(names(home.path()), ["key", "login.sealed", "other.sealed"]);
+    store.prepare_sealed(&login, &next, 5).unwrap().place(&receipt()).unwrap();
+    assert_eq!(
+        (get(&store, "login"), get(&store, "other")),
+        (b"canary-new".into(), b"canary-two".into())
+    );
+    assert!(matches!(refused(&login, &next, 5), StoreError::Overtaken { .. }));
+}

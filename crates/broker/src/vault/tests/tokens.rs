@@ -34,6 +34,11 @@ fn fetched(status: StatusCode, body: &str) -> Fetched {
     Fetched { status, body: Zeroizing::new(body.as_bytes().to_vec()) }
 }
 
+/// Where no refresh token is exchanged.
+async fn unasked(_: SecretName, _: Option<Renewal>) -> bool {
+    panic!("there is nothing to keep")
+}
+
 /// Refreshes at a moment and fills a request then; what the upstream sees.
 fn ask(
     vault: &Vault,
@@ -50,6 +55,7 @@ fn ask(
         asked.set(asked.get() + 1);
         Ok::<_, Infallible>(fetched(StatusCode::OK, answer))
     };
+    let fetch = |due| vault.fetch(due, &fetch, unasked);
     block(vault.refresh(&Recorded::for_test(), &plan, fetch))?;
     let injected = vault.inject(&permit, &Recorded::for_test(), plan, &mut parts, None).unwrap();
     assert_eq!(injected.scrubber.text(b"access-token-1").as_ref(), b"[belljar:s]");
@@ -123,7 +129,9 @@ fn refusals_and_strange_answers_give_no_token() {
     };
     let refused =
         take(StatusCode::BAD_REQUEST, r#"{"error":"invalid_grant","error_description":"x"}"#);
-    assert!(refused.ends_with("400 Bad Request, invalid_grant"), "{refused}");
+    assert!(refused.contains("belljar agent login"), "{refused}");
+    let refused = take(StatusCode::UNAUTHORIZED, r#"{"error":"invalid_client"}"#);
+    assert!(refused.ends_with("401 Unauthorized, invalid_client"), "{refused}");
     let hostile = take(StatusCode::BAD_REQUEST, r#"{"error":"\u001b[2J real"}"#);
     assert!(hostile.ends_with("400 Bad Request"), "{hostile}");
     for body in [
@@ -155,6 +163,7 @@ fn many_requests_at_once_fetch_one_token() {
         (0..3).map(|_| vault.plan(&permit, &parts, UNIX_EPOCH).unwrap()).collect();
     let recorded = Recorded::for_test();
     block(async {
+        let fetch = |due| vault.fetch(due, &fetch, unasked);
         let one = vault.refresh(&recorded, &plans[0], &fetch);
         let two = vault.refresh(&recorded, &plans[1], &fetch);
         let three = vault.refresh(&recorded, &plans[2], &fetch);
@@ -162,6 +171,78 @@ fn many_requests_at_once_fetch_one_token() {
         assert!(one.is_ok() && two.is_ok() && three.is_ok());
     });
     assert_eq!(asked.get(), 1);
+}
+
+/// A vault whose file of `s` was set at 7, and its key.
+fn renewing(grant: Grant) -> (tempfile::TempDir, store::Store, Vault) {
+    let home = tempfile::tempdir().unwrap();
+    let store = store::Store::create(home.path()).unwrap();
+    let vault = oauth2(grant, ClientAuth::Body);
+    let vault = vault.renewing(Some(store.key().unwrap()), &[(name("s"), 7)]);
+    (home, store, vault)
+}
+
+/// Refreshes at a moment, and what was to be kept; each time, whether there was an access token then.
+fn renew(vault: &Vault, second: u64, answer: &str, stored: bool) -> Vec<(Option<Renewal>, bool)> {
+    let bearer = format!("Bearer {}", placeholder(vault));
+    let parts = head("GET", URL, &[("authorization", &bearer)]);
+    let now = UNIX_EPOCH + Duration::from_secs(second);
+    let plan = vault.plan(&permit(vault, URL, "GET"), &parts, now).unwrap();
+    let fetch = async |_: TokenRequest| Ok::<_, Infallible>(fetched(StatusCode::OK, answer));
+    let kept = std::cell::RefCell::new(Vec::new());
+    let keep = async |_: SecretName, renewal: Option<Renewal>| {
+        tokio::task::yield_now().await;
+        kept.borrow_mut().push((renewal, vault.secrets[0].token.current(now).is_some()));
+        stored
+    };
+    let fetch = |due| vault.fetch(due, &fetch, &keep);
+    block(vault.refresh(&Recorded::for_test(), &plan, fetch)).unwrap();
+    assert!(vault.secrets[0].token.current(now).is_some(), "the access token is good either way");
+    kept.into_inner()
+}
+
+#[test]
+fn b22_a_new_refresh_token_is_sealed_and_kept_before_its_access_token_is_used() {
+    let (_home, store, vault) = renewing(Grant::RefreshToken);
+    let answer = |count| {
+        format!(
+            r#"{{"access_token":"access-{count}","refresh_token":"rotated-{count}","expires_in":10}}"#
+        )
+    };
+    let sealed = |second, count: u32, stored| {
+        let mut kept = renew(&vault, second, &answer(count), stored);
+        let Some((Some(renewal), false)) = kept.pop() else { panic!("{kept:?}") };
+        let Renewal { name: own, mut sealed, replaces } = renewal;
+        let rotated = format!("rotated-{count}");
+        assert!(!sealed.windows(rotated.len()).any(|window| window == rotated.as_bytes()));
+        let open = sealed::open(&store.key().unwrap(), &own, &mut sealed).unwrap();
+        assert_eq!(open.value.expose(), rotated.as_bytes());
+        (own.to_string(), replaces, open.set_at)
+    };
+    let own = || "s".to_owned();
+    let nanos = 1_000_000_000;
+    assert_eq!(sealed(100, 1, true), (own(), 7, 100 * nanos));
+    // One that could not be stored is not what the next one takes the place of.
+    assert_eq!(sealed(200, 2, false), (own(), 100 * nanos, 200 * nanos));
+    assert_eq!(sealed(300, 3, true), (own(), 100 * nanos, 300 * nanos));
+    let body = vault.secrets[0].token_request().unwrap().body;
+    assert!(String::from_utf8(body.to_vec()).unwrap().contains("refresh_token=rotated-3&"));
+    assert!(renew(&vault, 400, &answer(3), true).is_empty(), "the same again is not new");
+}
+
+#[test]
+fn the_key_stays_only_where_a_refresh_token_may_be_exchanged() {
+    let (_home, _store, vault) = renewing(Grant::RefreshToken);
+    assert!(vault.key.is_some());
+    let (_home, store, vault) = renewing(Grant::ClientCredentials);
+    assert!(vault.key.is_none());
+    let rotating = r#"{"access_token":"access-token","refresh_token":"rotated-token"}"#;
+    assert!(renew(&vault, 0, rotating, true).is_empty());
+    let other = of(vec![token(&["basic"])]).renewing(Some(store.key().unwrap()), &[]);
+    assert!(other.key.is_none());
+    // Without a key there is nothing to store, and whoever keeps is told that.
+    let unsealed = oauth2(Grant::RefreshToken, ClientAuth::Body);
+    assert!(matches!(renew(&unsealed, 0, rotating, false)[..], [(None, false)]));
 }
 
 #[test]
