@@ -257,7 +257,7 @@ fn what_is_wrong_is_told_with_its_line() {
     );
     no(
         "[secret.a]\nvalue = \"hunter2\"",
-        "2: unknown key `value`; there are hosts, slots, methods, paths, shape, env, captures, budget, kind, region, service, header, algorithm, encoding, prefix, message, timestamp-header, token-url, grant, client-id, client-secret, auth, scope",
+        "2: unknown key `value`; there are hosts, slots, methods, paths, shape, env, captures, budget, kind, region, service, header, algorithm, encoding, prefix, message, timestamp-header, token-url, grant, client-id, client-secret, auth, token-body, scope",
     );
     no(
         "[proxy]\nurl = \"http://u:p@p:1\"",
