@@ -139,7 +139,7 @@ fn unknown_keys_are_refused_with_what_was_meant() {
         "sandbox = false",
         "unknown key `sandbox`; there are mode, net, record, mounts, rootfs, env, user, memory, cpus, pids, disk, \
          files, output-limit, timeout, weaken, require, allow, deny, ask, ask-timeout, secrets, \
-         budget, permissions",
+         budget, health, permissions",
     );
     refused("[templates.a]\n", "belljar.toml:1: unknown key `templates`; did you mean `template`?");
     refused(

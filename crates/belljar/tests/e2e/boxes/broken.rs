@@ -44,6 +44,8 @@ impl Attempts {
         fs::create_dir(&kept).unwrap();
         for name in ["boxes", "trash"] {
             if lab.state().join(name).exists() {
+                // Overlayfs leaves a directory of mode 0, which a plain user could not copy.
+                lab.program("chmod").args(["-R", "u+rwX"]).arg(lab.state().join(name)).succeed();
                 lab.program("cp").arg("-a").arg(lab.state().join(name)).arg(&kept).succeed();
             }
         }
