@@ -45,7 +45,9 @@ impl Attempts {
         for name in ["boxes", "trash"] {
             if lab.state().join(name).exists() {
                 // Overlayfs leaves a directory of mode 0, which a plain user could not copy.
-                lab.program("chmod").args(["-R", "u+rwX"]).arg(lab.state().join(name)).succeed();
+                let open =
+                    ["-type", "d", "-perm", "0", "-prune", "-exec", "chmod", "700", "{}", "+"];
+                lab.program("find").arg(lab.state().join(name)).args(open).succeed();
                 lab.program("cp").arg("-a").arg(lab.state().join(name)).arg(&kept).succeed();
             }
         }
