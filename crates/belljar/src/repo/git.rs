@@ -2,7 +2,7 @@
 //!
 //! The user's own settings are still read where git insists on it (the format of a repository), so
 //! everything in them that names a program is overruled. Commands that would obey filters or external
-//! diffs are not used on a repository's own directory at all, see [`super::clone`].
+//! diffs are not used on a repository's own directory at all, see [`mod@super::clone`].
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
