@@ -1,7 +1,8 @@
-//! What is said over a keeper's socket, in frames with their length before them.
+//! What is said over a keeper's socket, in the frames of [`belljar_code::wire`].
 
 use std::io::{self, Read, Write};
 
+use belljar_code::wire::{self, FrameError};
 use belljar_model::RunId;
 use belljar_model::boxes::Rewired;
 use serde::de::DeserializeOwned;
@@ -9,9 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::broker::lever::Question;
 use crate::screen::word::Size;
-
-/// Longest frame. Far above any real one.
-pub(crate) const MAX_FRAME: u32 = 1 << 20;
 
 /// From a command to a keeper: the first frame of a connection.
 #[derive(Debug, Serialize, Deserialize)]
@@ -131,42 +129,15 @@ pub(crate) enum Word {
 
 /// Sends one frame.
 pub(crate) fn send<T: Serialize>(mut to: impl Write, message: &T) -> io::Result<()> {
-    let text = serde_json::to_vec(message).map_err(io::Error::other)?;
-    let length = u32::try_from(text.len()).ok().filter(|length| *length <= MAX_FRAME);
-    let length = length.ok_or(io::ErrorKind::InvalidInput)?;
-    to.write_all(&[&length.to_be_bytes()[..], &text].concat())
+    wire::write(&mut to, message)
 }
 
 /// Receives one frame. `None`: the other side is gone.
 pub(crate) fn receive<T: DeserializeOwned>(mut from: impl Read) -> io::Result<Option<T>> {
-    let mut length = [0; 4];
-    match from.read_exact(&mut length) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        read => read?,
-    }
-    let length = u32::from_be_bytes(length);
-    if length > MAX_FRAME {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame that is too long"));
-    }
-    let mut text = vec![0; usize::try_from(length).unwrap_or(0)];
-    from.read_exact(&mut text)?;
-    serde_json::from_slice(&text).map(Some).map_err(io::Error::other)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_come_back_and_long_ones_are_refused() {
-        let mut wire = Vec::new();
-        send(&mut wire, &Request::Stop { now: true }).unwrap();
-        let mut from = wire.as_slice();
-        let back: Option<Request> = receive(&mut from).unwrap();
-        assert!(matches!(back, Some(Request::Stop { now: true })));
-        assert!(receive::<Request>(&mut from).unwrap().is_none(), "the end is none");
-        assert!(receive::<Request>(&wire[..wire.len() - 1]).is_err(), "cut short");
-        assert!(receive::<Request>(&[0xff; 8][..]).is_err(), "too long");
-        assert!(send(io::sink(), &"x".repeat(MAX_FRAME as usize)).is_err());
-    }
+    wire::read(&mut from).map_err(|error| match error {
+        FrameError::Read { source } => source,
+        error @ (FrameError::TooLong { .. } | FrameError::Malformed { .. }) => {
+            io::Error::other(error)
+        }
+    })
 }

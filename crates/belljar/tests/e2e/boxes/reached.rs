@@ -133,7 +133,7 @@ import socket, struct, sys
 line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 try:
     line.connect(sys.argv[1])
-    line.sendall(struct.pack(">I", 8) + b'"Status"')
+    line.sendall(struct.pack("<I", 8) + b'"Status"')
     print("answered" if line.recv(4) else "turned away")
 except (ConnectionResetError, BrokenPipeError):
     print("turned away")
