@@ -123,12 +123,7 @@ impl NamedBox {
 
     /// Puts what is known about it in the place of what was. Whoever does that has its turn.
     pub(crate) fn save(&self) -> anyhow::Result<()> {
-        let (file, new) = (self.dir.join("box.json"), self.dir.join("box.json.new"));
-        let text = serde_json::to_vec_pretty(&self.record)?;
-        let written = File::create(&new)?;
-        io::Write::write_all(&mut &written, &text)?;
-        written.sync_all()?;
-        fs::rename(&new, &file).with_context(|| format!("replace {}", file.display()))
+        write_whole(&self.dir, "box.json", &serde_json::to_vec_pretty(&self.record)?)
     }
 
     /// Waits for the right to change this box.
@@ -226,8 +221,9 @@ pub(crate) fn create(
     let made = make(&new, owner).with_context(|| format!("make {}", new.display()));
     let made = made.code(NO_BOX).and_then(|()| fill(&new, &mut record));
     let made = made.and_then(|()| keep_first(&new).context("keep the first home").code(NO_BOX));
+    let mut one = NamedBox { dir: new.clone(), record };
     let made = made.and_then(|()| {
-        write(&new, &record).context("write box.json").code(NO_BOX)?;
+        one.save().code(NO_BOX)?;
         match rustix::fs::renameat_with(CWD, &new, CWD, &dir, RenameFlags::NOREPLACE) {
             Err(rustix::io::Errno::EXIST) => Err(taken()),
             renamed => renamed.context("give the box its name").code(NO_BOX),
@@ -237,7 +233,8 @@ pub(crate) fn create(
         belljar_workspace::remove_tree(&new).ok(); // a rest is removed by `belljar gc`
         return Err(failure);
     }
-    Ok(NamedBox { dir, record })
+    one.dir = dir;
+    Ok(one)
 }
 
 fn make(dir: &Path, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
@@ -245,14 +242,6 @@ fn make(dir: &Path, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
     let home = dir.join("home");
     DirBuilder::new().mode(0o755).create(&home)?;
     give(&[dir, &home], owner)
-}
-
-fn write(dir: &Path, record: &BoxRecord) -> anyhow::Result<()> {
-    let text = serde_json::to_vec_pretty(record)?;
-    let file = File::create_new(dir.join("box.json"))?;
-    io::Write::write_all(&mut &file, &text)?;
-    file.sync_all()?;
-    Ok(())
 }
 
 /// Keeps what a home begins with, to go back to and to compare with.

@@ -14,18 +14,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use belljar_box::Standing;
 use belljar_model::{Limits, Mode};
 use rustix::fs::FlockOperation;
 use serde_json::Value;
 
 use super::shelf::Shelf;
+use crate::boxes::give;
 use crate::cell::word::Room as Place;
 use crate::commands::run::{new_id, session};
 use crate::state::{Run, State};
 
-/// Files of scratch workspaces belong to nobody on the host, not even when root serves.
-const NOBODY: u32 = 65534;
 /// How long a session that is over waits for its boxes.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// So many results are kept for `run://`.
@@ -69,12 +67,7 @@ impl Room {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .context("lock a session")?;
         DirBuilder::new().mode(0o755).create(&upper).context("make the workspace of a session")?;
-        if Standing::of_this_process() == Standing::Root {
-            for path in [&dir, &upper] {
-                std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY))
-                    .context("give away the workspace of a session")?;
-            }
-        }
+        give(&[&dir, &upper], None)?;
         Ok(Self::new(Place::Scratch { dir }, None, None, Some(lock)))
     }
 
