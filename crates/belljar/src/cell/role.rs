@@ -178,7 +178,11 @@ impl Cell {
         // What can fail does so before there is anything to take back.
         let began = (|| {
             let tape = Tape::new(template.record, room.dir()).code(NO_BOX)?;
-            let count = room.writes_to().map(|dir| counter(dir)).transpose().code(NO_BOX)?;
+            let count = room
+                .writes_to()
+                .map(|dir| counter(&[dir.join("upper")]))
+                .transpose()
+                .code(NO_BOX)?;
             let ears = Ears::new(line).code(NO_BOX)?;
             let own = ears.share().code(NO_BOX)?;
             let watch = Watch::new(own, &job, output, tape);

@@ -17,11 +17,11 @@ use belljar_model::{Config, Net, Review, RunRecord, RunState, Template};
 
 use crate::cell;
 use crate::cli::Cli;
-use crate::commands::run::{environment, new_id, now, result};
+use crate::commands::run::{begin, environment, new_id, now, result};
 use crate::config;
 use crate::failure::{Code as _, FAILED, Failure, NO_BOX, Outcome, USAGE, usage};
 use crate::outlet::{self, Outlet};
-use crate::record::{Journal, Plan};
+use crate::record::Plan;
 use crate::state::State;
 
 pub(crate) fn run(cli: &Cli, name: &ServerName) -> Outcome {
@@ -78,19 +78,8 @@ pub(crate) fn run(cli: &Cli, name: &ServerName) -> Outcome {
         env: &request.env,
         remarks: &[],
     };
-    let begin = |layers: &[_]| Journal::begin(&state, &plan, layers);
-    let (mut running, journal) = belljar_box::start(&request, begin).code(NO_BOX)?;
-    let opened = journal.and_then(|journal| {
-        outside.connect(&mut running).code(NO_BOX)?;
-        Ok((journal, feed(Job::Bridge(Bridge { url: url.to_string(), headers })).code(NO_BOX)?))
-    });
-    let (journal, input) = match opened {
-        Ok(opened) => opened,
-        Err(failure) => {
-            running.abandon();
-            return Err(failure);
-        }
-    };
+    let input = feed(Job::Bridge(Bridge { url: url.to_string(), headers })).code(NO_BOX)?;
+    let (running, journal) = begin(&state, &plan, &request, Some(&outside))?;
     let (output, error) = (io::stdout(), io::stderr());
     let mut unframed = Unframed::default();
     let mut guard = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| match stream {

@@ -4,15 +4,15 @@ pub(crate) mod session;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use belljar_box::{
-    Count, DiskUse, Finished, Mask, Remains, Request, Standing, Stream, Supervision, Workspace,
-    view,
+    Count, DiskUse, Finished, Mask, Remains, Request, Running, Standing, Stream, Supervision,
+    Workspace, view,
 };
 use belljar_ledger::{Body, Ledger};
 use belljar_model::code::McpServer;
@@ -161,34 +161,11 @@ fn in_box(
     let network = outside.map(Outside::policy);
     let (argv, env) = (&request.argv, &request.env);
     let plan = Plan { record, template, network, sources, argv, env, remarks: &[] };
-    let begin = |layers: &[LayerState]| Journal::begin(state, &plan, layers);
     // What can fail does so before there is anything to take back.
     let mut tape = Tape::new(template.record, &run.dir).code(NO_BOX)?;
-    let mut count = layers.map(counter).transpose().code(NO_BOX)?;
-    let mut begun = None;
-    let started = belljar_box::start(request, |layers| begun = Some(begin(layers)));
-    let (mut running, journal) = match (started.code(NO_BOX), begun) {
-        (Ok((running, ())), Some(Ok(journal))) => (running, journal),
-        (Ok((running, ())), refused) => {
-            running.abandon();
-            let unrecorded =
-                || Failure { code: NO_BOX, error: anyhow!("the run is not on record") };
-            return Err(refused.and_then(Result::err).unwrap_or_else(unrecorded));
-        }
-        (Err(failure), begun) => {
-            // Also a box that never came to be was asked for.
-            if let Ok(journal) = begun.unwrap_or_else(|| begin(&[])) {
-                journal.failed(&failure.error).ok(); // the failure itself is what matters now
-            }
-            return Err(failure);
-        }
-    };
-    let opened = outside.map(|outside| outside.connect(&mut running)).transpose();
-    if let Err(failure) = opened.context("open the network of the box").code(NO_BOX) {
-        running.abandon();
-        journal.failed(&failure.error).ok(); // see above
-        return Err(failure);
-    }
+    let upper = layers.map(|layers| [layers.join("upper")]);
+    let mut count = upper.map(|upper| counter(&upper)).transpose().code(NO_BOX)?;
+    let (running, journal) = begin(state, &plan, request, outside)?;
     let setup = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     let (input, output, error) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let raw = (interactive && input.is_terminal()).then(|| Raw::enter(input.as_fd())).transpose();
@@ -196,7 +173,7 @@ fn in_box(
         Ok(raw) => raw,
         Err(failure) => {
             running.abandon();
-            journal.failed(&failure.error).ok(); // see above
+            journal.failed(&failure.error).ok(); // the failure itself is what matters now
             return Err(failure);
         }
     };
@@ -233,25 +210,67 @@ fn in_box(
     Ok(Ended { finished, outputs, journal, remains, setup, account })
 }
 
+/// Starts a box once that is on record, and opens its network. Its program still waits for the word.
+pub(crate) fn begin(
+    state: &State,
+    plan: &Plan<'_>,
+    request: &Request,
+    outside: Option<&Outside>,
+) -> Result<(Running, Journal), Failure> {
+    let begin = |layers: &[LayerState]| Journal::begin(state, plan, layers);
+    let mut begun = None;
+    let started = belljar_box::start(request, |layers| begun = Some(begin(layers)));
+    let (mut running, journal) = match (started.code(NO_BOX), begun) {
+        (Ok((running, ())), Some(Ok(journal))) => (running, journal),
+        (Ok((running, ())), refused) => {
+            running.abandon();
+            let unrecorded =
+                || Failure { code: NO_BOX, error: anyhow!("the run is not on record") };
+            return Err(refused.and_then(Result::err).unwrap_or_else(unrecorded));
+        }
+        (Err(failure), begun) => {
+            // Also a box that never came to be was asked for.
+            if let Ok(journal) = begun.unwrap_or_else(|| begin(&[])) {
+                journal.failed(&failure.error).ok(); // the failure itself is what matters now
+            }
+            return Err(failure);
+        }
+    };
+    let opened = outside.map(|outside| outside.connect(&mut running)).transpose();
+    if let Err(failure) = opened.context("open the network of the box").code(NO_BOX) {
+        running.abandon();
+        journal.failed(&failure.error).ok(); // see above
+        return Err(failure);
+    }
+    Ok((running, journal))
+}
+
 /// The hash of the list of what the box changed.
 pub(crate) fn sealed_changes(run: &Run) -> Option<Body> {
     let list = std::fs::read(run.dir.join("changes.json")).ok()?;
     Body::hash_of(&list).ok()
 }
 
-/// Counts what a box has written to its overlay.
+/// Counts what a box has written to directories of the host, such as the upper layer of its overlay.
 pub(crate) fn counter(
-    layers: &Path,
-) -> anyhow::Result<impl FnMut(u64) -> std::io::Result<DiskUse>> {
+    dirs: &[PathBuf],
+) -> anyhow::Result<impl FnMut(u64) -> std::io::Result<DiskUse> + use<>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let upper = rustix::fs::open(layers.join("upper"), flags, FileMode::empty())
-        .context("open the upper layer")?;
+    let open = |dir: &PathBuf| {
+        let opened = rustix::fs::open(dir, flags, FileMode::empty());
+        opened.with_context(|| format!("open {}", dir.display()))
+    };
+    let places: Vec<OwnedFd> = dirs.iter().map(open).collect::<Result<_, _>>()?;
     Ok(move |cap: u64| {
-        let usage =
-            belljar_workspace::usage(upper.as_fd(), UsageCap { bytes: cap, inodes: cap / 4096 })?;
-        let exceeded = usage.inodes > cap / 4096;
-        let bytes = if exceeded { u64::MAX } else { usage.bytes };
-        Ok(DiskUse { bytes, complete: usage.unseen == 0 })
+        let mut sum = DiskUse { bytes: 0, complete: true };
+        for place in &places {
+            let most = UsageCap { bytes: cap, inodes: cap / 4096 };
+            let usage = belljar_workspace::usage(place.as_fd(), most)?;
+            let exceeded = usage.inodes > cap / 4096;
+            sum.bytes = sum.bytes.saturating_add(if exceeded { u64::MAX } else { usage.bytes });
+            sum.complete &= usage.unseen == 0;
+        }
+        Ok(sum)
     })
 }
 
@@ -260,16 +279,20 @@ fn workspace(args: &RunArgs, state: &State) -> Result<Option<Workspace>, Failure
     if args.no_workspace {
         return Ok(None);
     }
-    let asked = args.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-    let workspace = open_workspace(&asked, state)?;
+    choose_workspace(args.workspace.as_deref(), state).map(Some)
+}
+
+/// The directory that was named, or else the one we are in, unless that would give away a whole home.
+pub(crate) fn choose_workspace(asked: Option<&Path>, state: &State) -> Result<Workspace, Failure> {
+    let workspace = open_workspace(asked.unwrap_or(Path::new(".")), state)?;
     let whole_home = config::home().is_some_and(|home| home.starts_with(&workspace.path));
-    if whole_home && args.workspace.is_none() {
+    if whole_home && asked.is_none() {
         return Err(usage(format!(
             "{} holds your home directory with all its keys: change into a project, or choose with --workspace DIR or --no-workspace",
             workspace.path.display()
         )));
     }
-    Ok(Some(workspace))
+    Ok(workspace)
 }
 
 /// Opens a directory that was named as a workspace.

@@ -11,8 +11,7 @@ use belljar_model::boxes::{BoxName, BoxRecord, Ground};
 use crate::boxes::{self, NamedBox};
 use crate::cli::Cli;
 use crate::cli::boxes::{UpArgs, UpOptions};
-use crate::commands::run::{now, open_workspace};
-use crate::config;
+use crate::commands::run::{choose_workspace, now};
 use crate::failure::{Code as _, FAILED, Failure, NO_BOX, Outcome, usage};
 use crate::keeper::{self, setup::Setup};
 use crate::print;
@@ -125,15 +124,7 @@ fn ground(options: &UpOptions, state: &State) -> Result<Ground, Failure> {
     if options.no_workspace || options.repo.is_some() {
         return Ok(Ground::Nothing);
     }
-    let asked = options.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-    let path = open_workspace(&asked, state)?.path;
-    let whole_home = config::home().is_some_and(|home| home.starts_with(&path));
-    if whole_home && options.workspace.is_none() {
-        return Err(usage(format!(
-            "{} holds your home directory with all its keys: change into a project, or choose with --workspace DIR or --no-workspace",
-            path.display()
-        )));
-    }
+    let path = choose_workspace(options.workspace.as_deref(), state)?.path;
     Ok(Ground::Directory { path })
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use belljar_box::{Door, Stream};
+use belljar_box::Door;
 use belljar_model::RunId;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
@@ -139,7 +139,7 @@ impl Hub {
     }
 
     /// The box wrote something.
-    pub(super) fn heard(&self, _stream: Stream, chunk: &[u8]) {
+    pub(super) fn heard(&self, chunk: &[u8]) {
         self.last_output.store(millis(), Ordering::Relaxed);
         self.history.lock().unwrap_or_else(PoisonError::into_inner).write(chunk);
         if let Some(stage) = self.stage() {

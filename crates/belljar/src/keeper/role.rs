@@ -1,17 +1,17 @@
 //! The life of a keeper: take the box, start it, say so, watch it to its end, put its end on record.
 
 use std::fs::File;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, anyhow};
-use belljar_box::{Kept as KeptHome, Request, Running, Stream, Supervision, Workspace};
+use belljar_box::{Count, Kept as KeptHome, Request, Running, Stream, Supervision, Workspace};
 use belljar_model::boxes::{BoxName, Ground};
-use belljar_model::{LayerState, Mode, Review, RunRecord, RunState, WorkspaceAt};
+use belljar_model::{Mode, Review, RunRecord, RunState, WorkspaceAt};
 use belljar_sys::signal::SignalFd;
 use belljar_workspace::{Caps, Layers, Places};
 use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
@@ -93,10 +93,13 @@ struct Kept {
     running: Running,
     journal: Journal,
     tape: Tape,
+    count: Box<Count<'static>>,
     hub: Arc<Hub>,
     /// Where the program's input comes from, and what ends the box at once.
-    input: std::os::fd::OwnedFd,
-    stop: std::os::fd::OwnedFd,
+    input: OwnedFd,
+    stop: OwnedFd,
+    /// Where what the program wrote goes once it was heard.
+    null: OwnedFd,
     /// How long the start took, in microseconds.
     setup: u64,
 }
@@ -160,8 +163,22 @@ impl Kept {
         // A program that reads nothing must not hold up those who type.
         rustix::io::ioctl_fionbio(&feed, true).context("make pipes").code(NO_BOX)?;
         let listener = serve::listen(&of.dir).context("listen for commands").code(NO_BOX)?;
+        let dirs = ["upper", "home", "repo"].map(|name| of.dir.join(name));
+        let dirs: Vec<PathBuf> = dirs.into_iter().filter(|dir| dir.is_dir()).collect();
+        let count = Box::new(run::counter(&dirs).code(NO_BOX)?);
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
+        let null = null.context("open /dev/null").code(NO_BOX)?;
         run.save().code(NO_BOX)?;
-        let begun = begin(state, &run, &request, &sources, &outside);
+        let plan = Plan {
+            record: &run.record,
+            template: &request.template,
+            network: Some(outside.policy()),
+            sources: &sources,
+            argv: &request.argv,
+            env: &request.env,
+            remarks: &[],
+        };
+        let begun = run::begin(state, &plan, &request, Some(&outside));
         let (mut running, journal) = begun.inspect_err(|_| give_up(&run))?;
         let into = Into { door: running.door(), terminal: running.terminal().ok().flatten() };
         let wires = Wires { lever: outside.lever(), base, config };
@@ -174,34 +191,37 @@ impl Kept {
             std::thread::spawn(move || health::ask(&line, &asked));
         }
         let setup = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        Ok(Self { run, request, outside, running, journal, tape, hub, input, stop, setup })
+        Ok(Self {
+            run,
+            request,
+            outside,
+            running,
+            journal,
+            tape,
+            count,
+            hub,
+            input,
+            stop,
+            null,
+            setup,
+        })
     }
 
     /// Sees the program to its end, and records it.
     fn watch(self, state: &State, of: &NamedBox) {
-        let Self { mut run, request, outside, running, journal, mut tape, hub, .. } = self;
-        let (input, stop) = (self.input, self.stop);
-        let mut count = match super::setup::counter(of) {
-            Ok(count) => count,
-            Err(error) => {
-                print::error(&error);
-                running.abandon();
-                journal.failed(&error).ok(); // the failure itself is what matters now
-                return give_up(&run);
-            }
-        };
-        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
-        let Ok(null) = null else { return give_up(&run) };
+        let Self { mut run, request, outside, running, journal, mut tape, mut count, hub, .. } =
+            self;
+        let (input, stop, null) = (self.input, self.stop, self.null);
         let mut guard = |stream: Stream, chunk: &[u8], _: &mut Vec<u8>| {
             tape.write(stream, chunk);
-            hub.heard(stream, chunk);
+            hub.heard(chunk);
         };
         let supervision = Supervision {
             input: input.as_fd(),
             output: null.as_fd(),
             error: null.as_fd(),
             guard: Some(&mut guard),
-            disk: Some((of.dir.as_path(), &mut count)),
+            disk: Some((of.dir.as_path(), &mut *count)),
             stop: Some(stop.as_fd()),
         };
         let (finished, account) =
@@ -214,7 +234,7 @@ impl Kept {
             Err(error) => {
                 let error = anyhow::Error::new(error);
                 print::error(&error);
-                journal.failed(&error).ok(); // see above
+                journal.failed(&error).ok(); // the failure itself is what matters now
                 return give_up(&run);
             }
         };
@@ -243,49 +263,6 @@ impl Kept {
         drop(remains);
         account.iter().for_each(outlet::say);
     }
-}
-
-/// Starts the box once that is on record, and opens its network.
-fn begin(
-    state: &State,
-    run: &Run,
-    request: &Request,
-    sources: &[crate::config::Source],
-    outside: &Outside,
-) -> Result<(Running, Journal), Failure> {
-    let plan = Plan {
-        record: &run.record,
-        template: &request.template,
-        network: Some(outside.policy()),
-        sources,
-        argv: &request.argv,
-        env: &request.env,
-        remarks: &[],
-    };
-    let mut begun = None;
-    let begin = |layers: &[LayerState]| Journal::begin(state, &plan, layers);
-    let started = belljar_box::start(request, |layers| begun = Some(begin(layers)));
-    let (mut running, journal) = match (started.code(NO_BOX), begun) {
-        (Ok((running, ())), Some(Ok(journal))) => (running, journal),
-        (Ok((running, ())), refused) => {
-            running.abandon();
-            let unrecorded =
-                || Failure { code: NO_BOX, error: anyhow!("the run is not on record") };
-            return Err(refused.and_then(Result::err).unwrap_or_else(unrecorded));
-        }
-        (Err(failure), begun) => {
-            if let Ok(journal) = begun.unwrap_or_else(|| begin(&[])) {
-                journal.failed(&failure.error).ok(); // the failure itself is what matters now
-            }
-            return Err(failure);
-        }
-    };
-    if let Err(failure) = outside.connect(&mut running).code(NO_BOX) {
-        running.abandon();
-        journal.failed(&failure.error).ok(); // see above
-        return Err(failure);
-    }
-    Ok((running, journal))
 }
 
 /// The run is over before it was one.

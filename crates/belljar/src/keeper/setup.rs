@@ -1,17 +1,14 @@
 //! From what was said at `up`, and the configuration as it is now, to what a box is started with.
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use belljar_box::{DiskUse, Mask};
+use belljar_box::Mask;
 use belljar_model::boxes::{BoxRecord, Ground};
 use belljar_model::permission::Permissions;
 use belljar_model::{ByteSize, Config, Identity, Limits, Overrides, Template};
-use belljar_workspace::UsageCap;
 use clap::Parser as _;
-use rustix::fs::{Mode as FileMode, OFlags};
 
 use crate::agents::{self, HomeFile, Occasion};
 use crate::boxes::NamedBox;
@@ -135,29 +132,4 @@ fn unbind(template: &mut Template, [timeout, output]: [bool; 2]) {
 
 fn shell() -> &'static str {
     if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" }
-}
-
-/// Counts what a box keeps on the host's disk: what it changed, its home and its clone.
-pub(super) fn counter(
-    of: &NamedBox,
-) -> anyhow::Result<impl FnMut(u64) -> std::io::Result<DiskUse>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut places: Vec<OwnedFd> = Vec::new();
-    for name in ["upper", "home", "repo"] {
-        match rustix::fs::open(of.dir.join(name), flags, FileMode::empty()) {
-            Err(rustix::io::Errno::NOENT) => {}
-            opened => places.push(opened.with_context(|| format!("open {name} of the box"))?),
-        }
-    }
-    Ok(move |cap: u64| {
-        let mut sum = DiskUse { bytes: 0, complete: true };
-        for place in &places {
-            let most = UsageCap { bytes: cap, inodes: cap / 4096 };
-            let usage = belljar_workspace::usage(place.as_fd(), most)?;
-            let bytes = if usage.inodes > cap / 4096 { u64::MAX } else { usage.bytes };
-            sum.bytes = sum.bytes.saturating_add(bytes);
-            sum.complete &= usage.unseen == 0;
-        }
-        Ok(sum)
-    })
 }
