@@ -44,6 +44,8 @@ pub(crate) struct Here {
     pub kind: FileKind,
     pub mode: u32,
     pub identity: Identity,
+    /// It has other names too, here or anywhere on its file system.
+    pub shared: bool,
     /// Known when it could matter: when this may be what the box started from, or what it left.
     pub hash: Option<ContentHash>,
     pub target: Option<Target>,
@@ -109,6 +111,7 @@ fn look(dir: &OwnedFd, name: &[u8], change: &Change) -> io::Result<Seen> {
         kind: meta.kind,
         mode: meta.mode,
         identity: meta.identity,
+        shared: meta.is_shared(),
         hash: None,
         target: None,
     };

@@ -75,6 +75,11 @@ impl Meta {
         self.identity.size
     }
 
+    /// Whether the file has other names, which a change to it would reach.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.kind != FileKind::Directory && self.nlink > 1
+    }
+
     pub(crate) const fn inode(&self) -> (u64, u64) {
         (self.identity.dev, self.identity.ino)
     }

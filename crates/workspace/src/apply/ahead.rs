@@ -120,7 +120,7 @@ impl Work<'_, '_> {
         let directory = at::meta(&parent).map_err(StepError::io("look at the directory"))?;
         let name = change.path.name();
         let meta = match was {
-            Some(was) => Some(was.still(parent.as_fd(), name)?),
+            Some(was) => Some(self.expect(was, parent.as_fd(), name)?),
             None => None,
         };
         let owner =

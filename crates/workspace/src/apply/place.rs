@@ -104,7 +104,7 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
         } else {
             meta.identity.same_content(&was.identity)
         };
-        if meta.kind != was.kind || !same || meta.mode != was.mode {
+        if meta.kind != was.kind || !same || meta.mode != was.mode || meta.is_shared() {
             return Err(MEANWHILE);
         }
         // The host's own setgid and sticky bits stay on a directory, and nothing special on a file.
@@ -193,7 +193,7 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
 
     /// Whether the user still has what the plan saw.
     fn expect(&self, was: &Here) -> Result<Meta, StepError> {
-        was.still(self.parent, self.name)
+        self.work.expect(was, self.parent, self.name)
     }
 
     fn stat(&self) -> Result<Option<Meta>, StepError> {

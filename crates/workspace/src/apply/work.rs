@@ -1,6 +1,6 @@
 //! The steps of an apply, one at a time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -11,7 +11,7 @@ use super::{ApplyError, Step, Taken, Takeover, recover};
 use crate::at;
 use crate::change::{Change, Changes};
 use crate::host::{self, Blocked, Here, Seen};
-use crate::meta::Meta;
+use crate::meta::{Identity, Meta};
 use crate::path::RelPath;
 use crate::plan::{Act, ConflictReason, LeftOut, PlannedStep};
 
@@ -31,6 +31,9 @@ pub(super) struct Work<'w, 'l> {
     /// Directories whose names changed since they were last written to disk.
     touched: BTreeSet<RelPath>,
     opened: Vec<Opened>,
+    /// Files that had one of their names taken away by us, and how they are since: that alone moves
+    /// their `ctime`, under every other name too.
+    parted: HashMap<(u64, u64), Identity>,
     pub(super) ahead: Ahead,
 }
 
@@ -45,6 +48,7 @@ impl<'w, 'l> Work<'w, 'l> {
             steps: 0,
             touched: BTreeSet::new(),
             opened: Vec::new(),
+            parted: HashMap::new(),
             ahead: Ahead::default(),
         }
     }
@@ -106,6 +110,8 @@ impl<'w, 'l> Work<'w, 'l> {
     fn at_place(&mut self, change: &Change, act: &Act, number: u64) -> Result<(), StepError> {
         let parent = self.parent(change)?;
         let directory = at::meta(&parent).map_err(StepError::io("look at the directory"))?;
+        let shared = act.was().filter(|was| was.shared);
+        let shared = shared.and_then(|_| at::handle(parent.as_fd(), change.path.name()).ok());
         let place = Place::new(self, change, number, (parent.as_fd(), &directory));
         match act {
             Act::MakeDir => place.make_dir(),
@@ -118,7 +124,28 @@ impl<'w, 'l> Work<'w, 'l> {
             Act::Remove(was) => place.remove(was),
             Act::RemoveDir => place.remove_dir(),
             Act::ReplaceDir => place.replace_dir(),
+        }?;
+        if let Some(meta) = shared.and_then(|(handle, _)| at::meta(&handle).ok()) {
+            self.parted.insert(meta.inode(), meta.identity);
         }
+        Ok(())
+    }
+
+    /// What is at `name` now, if that is still what the plan saw.
+    pub(super) fn expect(
+        &self,
+        was: &Here,
+        parent: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> Result<Meta, StepError> {
+        let meta = at::stat(parent, name).map_err(StepError::io("look at the file"))?;
+        let still = |now: &Meta| {
+            now.identity == was.identity
+                || now.identity.same_content(&was.identity)
+                    && self.parted.get(&now.inode()) == Some(&now.identity)
+        };
+        meta.filter(|now| now.kind == was.kind && still(now))
+            .ok_or(StepError::Conflict(ConflictReason::ChangedMeanwhile))
     }
 
     /// Told before each change to a file system.
@@ -212,16 +239,6 @@ impl<'w, 'l> Work<'w, 'l> {
 impl StepError {
     pub(super) fn io(doing: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::Io { doing, source }
-    }
-}
-
-impl Here {
-    /// What is at `name` now, if that is still what the plan saw.
-    pub(super) fn still(&self, parent: BorrowedFd<'_>, name: &[u8]) -> Result<Meta, StepError> {
-        match at::stat(parent, name).map_err(StepError::io("look at the file"))? {
-            Some(meta) if meta.identity == self.identity && meta.kind == self.kind => Ok(meta),
-            Some(_) | None => Err(StepError::Conflict(ConflictReason::ChangedMeanwhile)),
-        }
     }
 }
 

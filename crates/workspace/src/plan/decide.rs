@@ -229,15 +229,14 @@ fn leaf(change: &Change, new: &Side, seen: &Seen) -> First {
     }
     match (merged_mode(change, new, here), &change.kind) {
         (None, Kind::ModeChanged) => {
-            let act = Act::SetMode { was: here.clone(), mode: new.mode };
-            First::Conflict(ConflictReason::HostChanged, Some(act))
+            First::Conflict(ConflictReason::HostChanged, Some(set_mode(here, new.mode)))
         }
         (None, _) => First::Conflict(ConflictReason::HostChanged, Some(replace(new.mode))),
         // A mode that only differs in bits that are never taken over is there already.
         (Some(mode), Kind::ModeChanged) if mode == here.mode & 0o777 && here.mode <= 0o777 => {
             First::Done
         }
-        (Some(mode), Kind::ModeChanged) => First::Do(Act::SetMode { was: here.clone(), mode }),
+        (Some(mode), Kind::ModeChanged) => First::Do(set_mode(here, mode)),
         (Some(mode), _) => First::Do(replace(mode)),
     }
 }
@@ -257,13 +256,19 @@ fn same_content(change: &Change, new: &Side, here: &Here) -> First {
     if new.kind != FileKind::File || here.mode & 0o777 == new.mode {
         return First::Done;
     }
-    let act = Act::SetMode { was: here.clone(), mode: new.mode };
+    let act = set_mode(here, new.mode);
     let untouched = change.old.as_ref().is_some_and(|old| old.mode & 0o777 == here.mode & 0o777);
     match change.old {
         _ if untouched => First::Do(act),
         Some(_) => First::Conflict(ConflictReason::HostChanged, Some(act)),
         None => First::Conflict(ConflictReason::AddedOnBoth, Some(act)),
     }
+}
+
+/// A file with other names is replaced: they keep their mode, as they did in the box.
+fn set_mode(here: &Here, mode: u32) -> Act {
+    let was = here.clone();
+    if here.shared { Act::Replace { was, mode } } else { Act::SetMode { was, mode } }
 }
 
 /// The mode that both sides agree on: who did not change it follows the other.

@@ -11,14 +11,19 @@ use crate::fixture::{Run, all, path, snapshot, these};
 #[track_caller]
 fn check_whole(host: &str, in_box: &str) -> Run {
     let run = Run::new(host);
+    check_taken(&run, in_box);
+    run
+}
+
+#[track_caller]
+fn check_taken(run: &Run, in_box: &str) {
     run.in_box(in_box);
     let view = run.box_view();
     let outcome = run.apply(&all());
-    assert!(outcome.is_complete(), "{outcome:?}");
-    assert_eq!(snapshot(&run.lower()), view);
+    assert!(outcome.is_complete(), "{in_box}: {outcome:?}");
+    assert_eq!(snapshot(&run.lower()), view, "{in_box}");
     let again = run.apply(&all());
     assert!(again.entries.iter().all(|entry| entry.taken == Taken::AlreadyThere), "{again:?}");
-    run
 }
 
 #[test]
@@ -36,6 +41,31 @@ fn everything_arrives_and_what_it_replaced_is_in_the_trash() {
     assert_eq!(kept("l"), Some("link a"));
     assert_eq!(kept("t"), Some("file 644 t\\n"));
     assert_eq!(trash.len(), 5);
+}
+
+/// Two names of one file, and everything that a box can do to each of them. In the box they part as
+/// soon as one is touched; taking the change over parts them on the host too.
+#[test]
+fn c17_every_name_of_a_file_gets_what_the_box_did_to_it() {
+    let acts = [
+        "true",
+        "echo new > NAME",
+        "rm NAME",
+        "[ -L NAME ] || chmod 600 NAME",
+        "ln -sfn elsewhere NAME",
+        "rm NAME; mkdir NAME; echo x > NAME/x",
+        "mv NAME NAME-moved",
+    ];
+    for first in acts {
+        for second in acts {
+            let in_box = [first.replace("NAME", "a"), second.replace("NAME", "d/b")].join("\n");
+            let file = "echo old > a; mkdir d; ln a d/b; ln a c";
+            let link = "ln -s old a; mkdir d; ln -P a d/b; ln -P a c";
+            for run in [Run::new(file), Run::new(link), Run::across_file_systems(file)] {
+                check_taken(&run, &in_box);
+            }
+        }
+    }
 }
 
 #[test]
