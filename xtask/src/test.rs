@@ -4,6 +4,7 @@
 //! twice: as itself, and as a plain user that it makes (see [`crate::user`]), because a box is built
 //! in different ways for the two.
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -48,8 +49,9 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
 fn all(steps: &mut Steps, install: bool, filter: Option<&str>) -> Result<()> {
     if install {
         steps.step("install what tests need", || packages::install(packages::FOR_TESTS))?;
-        steps.step("install clients", clients::install)?;
     }
+    // Downloads wait for others and builds for the processor, so both go on at once.
+    let clients = install.then(|| std::thread::spawn(clients::install));
     steps.step("engine", engine)?;
     if filter.is_none() {
         steps.step("fmt", || run(cargo().args(["fmt", "--all", "--check"])))?;
@@ -65,6 +67,11 @@ fn all(steps: &mut Steps, install: bool, filter: Option<&str>) -> Result<()> {
     let built = steps.step("build", build)?;
     // A ledger waits for the disk: gigabytes of a build on their way there would stand before it.
     run(&mut Command::new("sync"))?;
+    if let Some(clients) = clients {
+        steps.step("install clients", || {
+            clients.join().unwrap_or_else(|_| bail!("installing them ended early"))
+        })?;
+    }
     let runner = Runner::find();
     let whoami = if uid()? == 0 { "root" } else { "this user" };
     steps.step(&format!("tests as {whoami}"), || runner.run(&Half::Own, filter))?;
@@ -227,6 +234,11 @@ impl Runner {
                     command.arg("--no-tests=pass");
                 }
             }
+        }
+        if let Self::Nextest = self {
+            // Most tests wait for other processes half of their time.
+            let threads = std::thread::available_parallelism().map_or(2, NonZero::get) * 2;
+            command.arg("--test-threads").arg(threads.to_string());
         }
         command.args(filter);
         // Of a test that fails the last lines are what is looked at: they are to say why.
