@@ -30,8 +30,9 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags};
 use crate::agents::HomeFile;
 use crate::commands::run::new_id;
 use crate::failure::{Code as _, FAILED, Failure, NO_BOX, usage};
+use crate::leases::is_held;
 use crate::print;
-use crate::state::{Run, State, is_empty, is_held};
+use crate::state::{Run, State, is_empty};
 
 /// How long a command waits for another one that changes the same box.
 const PATIENCE: Duration = Duration::from_secs(30);

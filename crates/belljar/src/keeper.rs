@@ -79,31 +79,40 @@ impl Starting {
 
 /// Asks the keeper of a box; a usage error where there is none.
 pub(crate) fn ask(of: &NamedBox, request: &Request) -> Result<Reply, Failure> {
-    let line = call(of)?;
-    line.set_read_timeout(Some(PATIENCE)).code(FAILED)?;
-    let asked = protocol::send(&line, request).and_then(|()| protocol::receive(&line));
-    let reply = asked.with_context(|| format!("speak to the keeper of box {}", of.name()));
-    match reply.code(FAILED)? {
-        Some(Reply::Refused(why)) => Err(usage(format!("box {}: {why}", of.name()))),
-        Some(reply) => Ok(reply),
-        None => {
-            let error = anyhow!("the keeper of box {} ended instead of answering", of.name());
+    call(of, request, Some(PATIENCE)).map(|(_, reply)| reply)
+}
+
+/// The same, with the line for what comes after the first answer.
+pub(crate) fn call(
+    of: &NamedBox,
+    request: &Request,
+    patience: Option<Duration>,
+) -> Result<(UnixStream, Reply), Failure> {
+    let name = of.name();
+    let asked = || -> io::Result<(UnixStream, Option<Reply>)> {
+        let line = connect(&of.dir)?;
+        line.set_read_timeout(patience)?;
+        protocol::send(&line, request)?;
+        let reply = protocol::receive(&line)?;
+        Ok((line, reply))
+    };
+    match asked() {
+        Ok((_, Some(Reply::Refused(why)))) => Err(usage(format!("box {name}: {why}"))),
+        Ok((line, Some(reply))) => Ok((line, reply)),
+        Err(error) if !is_gone(&error) => {
+            let error = anyhow::Error::new(error).context(format!("ask the keeper of box {name}"));
             Err(Failure { code: FAILED, error })
+        }
+        // There is none, or it was just about to go.
+        Ok((_, None)) | Err(_) => {
+            Err(usage(format!("box {name} is not running; `belljar start {name}` starts it")))
         }
     }
 }
 
-/// A connection to the keeper of a box.
-pub(crate) fn call(of: &NamedBox) -> Result<UnixStream, Failure> {
-    let name = of.name();
-    let gone = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
-    connect(&of.dir).map_err(|error| {
-        if gone.contains(&error.kind()) {
-            return usage(format!("box {name} is not running; `belljar start {name}` starts it"));
-        }
-        let error = anyhow::Error::new(error).context(format!("reach the keeper of box {name}"));
-        Failure { code: FAILED, error }
-    })
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
+    matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset | BrokenPipe)
 }
 
 /// Connects by way of the directory: its path may be longer than the address of a socket can be.

@@ -17,6 +17,7 @@ mod guard;
 mod interrupt;
 mod jail;
 mod keeper;
+mod leases;
 mod mcp;
 mod outlet;
 mod print;

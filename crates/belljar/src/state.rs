@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use belljar_model::{Review, RunId, RunRecord, RunState};
-use rustix::fs::FlockOperation;
 
 use crate::boxes;
 use crate::config;
 use crate::failure::{Code, FAILED, Failure, USAGE, usage};
+use crate::leases::{is_held, take};
 
 /// The state directory.
 #[derive(Debug)]
@@ -69,8 +69,7 @@ impl State {
             .create(&dir)
             .with_context(|| format!("create {}", dir.display()))?;
         let lock = File::create(dir.join("lock")).context("create the lock of the run")?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .context("lock the run")?;
+        anyhow::ensure!(take(&lock), "somebody else has the lock of the run");
         let run = Run { dir, record };
         // Nothing is there yet that a torn write could spoil.
         let text = serde_json::to_vec(&run.record)?;
@@ -121,8 +120,7 @@ impl State {
         DirBuilder::new().recursive(true).mode(0o700).create(&dir).context("mark a call")?;
         let path = dir.join(id.to_string());
         let file = File::create_new(&path).context("mark a call")?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .context("mark a call")?;
+        anyhow::ensure!(take(&file), "somebody else has the mark of the call");
         Ok(CallMark { path, _file: file })
     }
 
@@ -300,11 +298,6 @@ impl Drop for CallMark {
 
 fn is_locked(dir: &Path) -> bool {
     is_held(&dir.join("lock"))
-}
-
-pub(crate) fn is_held(file: &Path) -> bool {
-    let Ok(lock) = File::open(file) else { return false };
-    rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
 /// Whether a directory has no entry; one that is not there has none.

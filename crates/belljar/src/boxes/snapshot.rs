@@ -15,7 +15,7 @@ use super::{NamedBox, parts, trash};
 use crate::commands::run::{new_id, now};
 use crate::failure::{Code as _, FAILED, Failure, usage};
 use crate::keeper;
-use crate::keeper::protocol::{self, Reply, Request};
+use crate::keeper::protocol::{Reply, Request};
 use crate::record;
 use crate::state::State;
 
@@ -111,12 +111,8 @@ pub(crate) fn still(of: &NamedBox) -> Result<Option<UnixStream>, Failure> {
     if !of.is_up() {
         return Ok(None);
     }
-    let line = keeper::call(of)?;
-    let asked = protocol::send(&line, &Request::Pause).and_then(|()| protocol::receive(&line));
-    let reply: Option<Reply> = asked.context("speak to the keeper").code(FAILED)?;
-    match reply {
-        Some(Reply::Done) => Ok(Some(line)),
-        Some(Reply::Refused(why)) => Err(usage(format!("box {}: {why}", of.name()))),
+    match keeper::call(of, &Request::Pause, None)? {
+        (line, Reply::Done) => Ok(Some(line)),
         _ => Err(usage(format!("box {} cannot be paused; `belljar stop` it first", of.name()))),
     }
 }

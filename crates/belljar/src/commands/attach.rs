@@ -68,16 +68,11 @@ pub(crate) fn attach(of: &NamedBox, args: &AttachArgs) -> Outcome {
         )));
     };
     let run = of.run().map(|run| run.id());
-    let line = keeper::call(of)?;
     let request = Request::Attach { size: of_terminal(size), read_only: args.read_only };
-    let asked = protocol::send(&line, &request).and_then(|()| protocol::receive(&line));
-    match asked.context("speak to the keeper").code(FAILED)? {
-        Some(Reply::Done) => {}
-        Some(Reply::Refused(why)) => return Err(usage(format!("box {name}: {why}"))),
-        Some(_) | None => {
-            let error = anyhow!("the keeper of box {name} ended instead of answering");
-            return Err(Failure { code: FAILED, error });
-        }
+    let (line, reply) = keeper::call(of, &request, None)?;
+    if !matches!(reply, Reply::Done) {
+        let error = anyhow!("the keeper of box {name} answered something else");
+        return Err(Failure { code: FAILED, error });
     }
     let signals = SignalFd::new(&SIGNALS).context("watch for signals").code(FAILED)?;
     let raw = Raw::enter(input.as_fd()).context("put the terminal into raw mode").code(FAILED)?;

@@ -20,7 +20,7 @@ use rustix::termios::Winsize;
 
 use crate::boxes::NamedBox;
 use crate::cli::boxes::terminals::ExecArgs;
-use crate::failure::{Code as _, FAILED, Failure, NO_BOX, Outcome, usage};
+use crate::failure::{Code as _, FAILED, Failure, NO_BOX, Outcome};
 use crate::guard::Guard;
 use crate::keeper::{
     self,
@@ -41,19 +41,17 @@ pub(crate) fn run(args: &ExecArgs) -> Outcome {
     let of = NamedBox::find(&state, &args.name)?;
     let is_tty = wants_terminal(args);
     let size = is_tty.then(|| terminal::size(io::stdin()).unwrap_or((24, 80)));
-    let line = keeper::call(&of)?;
     // Before there are threads, which then leave the signals alone.
     let signals = SignalFd::new(&SIGNALS).context("watch for signals").code(FAILED)?;
     let wish = wish(args, size);
-    let asked = protocol::send(&line, &Request::Exec(wish)).and_then(|()| protocol::receive(&line));
-    match asked.context("speak to the keeper").code(FAILED)? {
-        Some(Reply::Done) => {}
-        Some(Reply::Refused(why)) => return Err(usage(format!("box {}: {why}", args.name))),
-        Some(Reply::NotStarted { code, message }) => {
+    let (line, reply) = keeper::call(&of, &Request::Exec(wish), None)?;
+    match reply {
+        Reply::Done => {}
+        Reply::NotStarted { code, message } => {
             let error = anyhow!("box {}: {}: {message}", args.name, shown(&args.command));
             return Err(Failure { code, error });
         }
-        Some(_) | None => return Err(gone(args)),
+        Reply::Status(_) | Reply::Questions(_) | Reply::Refused(_) => return Err(gone(args)),
     }
     let ends = wire::receive::<u8>(line.as_fd(), 1).context("get the streams").code(FAILED)?;
     let ends = ends.map(|(_, ends)| ends).unwrap_or_default();

@@ -14,7 +14,7 @@ use belljar_model::boxes::{BoxName, Ground};
 use belljar_model::{Mode, Review, RunRecord, RunState, WorkspaceAt};
 use belljar_sys::signal::SignalFd;
 use belljar_workspace::{Caps, Layers, Places};
-use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
+use rustix::fs::{Mode as FileMode, OFlags};
 
 use super::health;
 use super::history::History;
@@ -26,6 +26,7 @@ use super::wires::Wires;
 use crate::boxes::NamedBox;
 use crate::commands::run::{self, at, new_id, now};
 use crate::failure::{Code as _, FAILED, Failure, NO_BOX, usage};
+use crate::leases;
 use crate::outlet::{self, Outside};
 use crate::print;
 use crate::record::{self, Journal, Plan};
@@ -79,10 +80,7 @@ fn named(state: &State) -> Result<NamedBox, Failure> {
 fn lock(of: &NamedBox) -> Result<File, Failure> {
     let file = File::create(of.dir.join("lock")).context("open the lock of the box");
     let file = file.code(NO_BOX)?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(_) => Err(usage("it is running already")),
-    }
+    if leases::take(&file) { Ok(file) } else { Err(usage("it is running already")) }
 }
 
 /// A box whose program runs.

@@ -6,16 +6,15 @@
 //!                             objects/   checked, and reachable with the user's objects behind them
 //! ```
 
-use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use rustix::fs::FlockOperation;
 
 use super::clone::quoted;
 use super::git::Git;
 use crate::commands::run::new_id;
+use crate::leases;
 use crate::state::State;
 
 /// One such store. Gone with its last reader.
@@ -28,14 +27,9 @@ pub(super) struct Incoming {
 impl Incoming {
     pub(super) fn new(state: &State) -> anyhow::Result<Self> {
         let all = state.home().join("incoming");
-        DirBuilder::new().recursive(true).mode(0o700).create(&all).context("make a place")?;
-        sweep(&all);
+        leases::sweep(&all, |dir| drop(fs::remove_dir_all(dir))); // tried again next time
         let (id, _) = new_id().map_err(|failure| failure.error)?;
-        let dir = all.join(id.to_string());
-        DirBuilder::new().mode(0o700).create(&dir).context("make a place for what comes")?;
-        let lock = File::create(dir.join("lock")).context("make a place for what comes")?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .context("lock a place")?;
+        let (dir, lock) = leases::make(&all, &id.to_string())?;
         for name in ["objects", "objects/pack", "objects/info"] {
             fs::create_dir(dir.join(name)).context("make a place for what comes")?;
         }
@@ -60,17 +54,5 @@ impl Incoming {
 impl Drop for Incoming {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.dir).ok(); // a rest is swept by the next
-    }
-}
-
-/// Removes the places of processes that were killed.
-fn sweep(all: &Path) {
-    let Ok(entries) = fs::read_dir(all) else { return };
-    for dir in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        // One without a lock is just being made.
-        let Ok(lock) = File::open(dir.join("lock")) else { continue };
-        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            fs::remove_dir_all(&dir).ok(); // tried again next time
-        }
     }
 }

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use belljar_model::{Limits, Mode};
-use rustix::fs::FlockOperation;
 use serde_json::Value;
 
 use super::shelf::Shelf;
 use crate::boxes::give;
 use crate::cell::word::Room as Place;
 use crate::commands::run::{new_id, session};
+use crate::leases;
 use crate::state::{Run, State};
 
 /// How long a session that is over waits for its boxes.
@@ -60,12 +60,8 @@ impl Room {
     /// A place that starts empty and is gone with the session.
     pub(crate) fn scratch(state: &State) -> anyhow::Result<Self> {
         let (id, _) = new_id().map_err(|failure| failure.error)?;
-        let dir = state.home().join("sessions").join(id.to_string());
+        let (dir, lock) = leases::make(&sessions(state), &id.to_string())?;
         let upper = dir.join("upper");
-        DirBuilder::new().recursive(true).mode(0o700).create(&dir).context("make a session")?;
-        let lock = File::create(dir.join("lock")).context("make the lock of a session")?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .context("lock a session")?;
         DirBuilder::new().mode(0o755).create(&upper).context("make the workspace of a session")?;
         give(&[&dir, &upper], None)?;
         Ok(Self::new(Place::Scratch { dir }, None, None, Some(lock)))
@@ -150,16 +146,11 @@ impl Drop for Room {
 
 /// Removes the sessions of servers that are gone.
 pub(crate) fn sweep(state: &State) {
-    let Ok(entries) = fs::read_dir(state.home().join("sessions")) else { return };
-    for dir in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        let Ok(lock) = File::open(dir.join("lock")) else {
-            fs::remove_dir(&dir).ok(); // one that is just being made is not empty
-            continue;
-        };
-        if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            remove(&dir);
-        }
-    }
+    leases::sweep(&sessions(state), remove);
+}
+
+fn sessions(state: &State) -> PathBuf {
+    state.home().join("sessions")
 }
 
 /// A rest is swept by a later server.

@@ -116,8 +116,7 @@ fn down_refuses_to_lose_work_and_what_goes_comes_back_as_it_was() {
     assert_eq!(lab.belljar(["diff", "old"]).succeed(), diff);
     assert_eq!(status(&lab, "old")["name"], "old");
     assert_eq!(trash(&lab), Vec::<Value>::new());
-    lab.belljar(["start", "old"]).succeed();
-    lab.belljar(["stop", "--now", "old"]).succeed();
+    again(&lab, "old");
     lab.belljar(["apply", "old", "--yes", "--include-executable", "**"]).succeed();
     assert_eq!(fs::read_to_string(lab.workspace().join("added")).unwrap(), "new\n");
     let log = lab.belljar(["ledger", "log"]).succeed();
