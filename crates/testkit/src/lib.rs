@@ -44,9 +44,21 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 /// Waits for something that happens soon but at no moment anybody is told of.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    eventually_shows(what, String::new, |_| holds());
+}
+
+/// Waits for something that can be seen in a text; what was seen last is told if it never comes.
+#[track_caller]
+pub fn eventually_shows(
+    what: &str,
+    mut look: impl FnMut() -> String,
+    mut holds: impl FnMut(&str) -> bool,
+) {
     let until = Instant::now() + DEADLINE;
-    while !holds() {
-        assert!(Instant::now() < until, "still not so after {DEADLINE:?}: {what}");
+    let mut seen = look();
+    while !holds(&seen) {
+        assert!(Instant::now() < until, "still not so after {DEADLINE:?}: {what}\n{seen}");
         std::thread::sleep(Duration::from_millis(5));
+        seen = look();
     }
 }

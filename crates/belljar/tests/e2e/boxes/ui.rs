@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use belljar_testkit::{Lab, Terminal, eventually};
+use belljar_testkit::{Lab, Terminal, eventually_shows};
 
 use super::{state, up};
 use crate::lab;
@@ -27,7 +27,8 @@ impl Person {
 
     #[track_caller]
     fn sees(&mut self, text: &str) {
-        eventually(&format!("the page shows {text:?}"), || self.screen().contains(text));
+        let what = format!("the page shows {text:?}");
+        eventually_shows(&what, || self.screen(), |page| page.contains(text));
     }
 }
 
@@ -60,7 +61,9 @@ fn boxes_are_seen_chosen_and_worked_with_by_keys() {
     early.sees("1 running");
     assert_eq!(state(&lab, "beta"), "stopped");
     early.terminal.types("\x1b[A\r");
-    early.sees("ready");
+    // Its screen and nothing else: what was printed before the page can show on the way there.
+    let what = "the screen of the box";
+    eventually_shows(what, || early.screen(), |page| page.trim() == "ready");
     early.terminal.types("\x1d");
     early.sees("> alpha");
     early.terminal.types("q");
