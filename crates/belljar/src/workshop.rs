@@ -180,7 +180,7 @@ impl Workshop {
         };
         let answer = attend(begun, &order, &self.servers, listener, cancelled).await;
         drop(turn);
-        self.warm(room);
+        self.maker().refill_soon(room);
         answer
     }
 
@@ -201,7 +201,9 @@ impl Workshop {
         }
         match fit {
             Some(ready) => {
-                if !room.is_exclusive() {
+                // The next one is made when this call has its answer: both at once would only slow
+                // each other down. Who has none left cannot wait for that.
+                if !room.is_exclusive() && room.shelf.is_empty() {
                     maker.refill(room);
                 }
                 Ok(ready)

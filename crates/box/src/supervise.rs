@@ -1,14 +1,14 @@
 //! Watches over a running box: passes bytes, enforces what the kernel does not, cleans up.
 //!
-//! One thread, one `poll`. The box is over when init is gone, because the kernel kills everything
-//! in its pid namespace with it.
+//! One thread, one `poll`. The box is over when init says that nothing is left in it, or when init is
+//! gone, because the kernel kills everything in its pid namespace with it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use belljar_init::plan::{Event, Order};
+use belljar_init::plan::{Event, Order, Spent};
 use belljar_init::wire;
 use belljar_model::{CpuTime, OutputBytes, Reason};
 use belljar_sys::process::{self, Usage};
@@ -76,7 +76,7 @@ impl Running {
     ) -> Result<(Finished, Remains), SuperviseError> {
         let streams = self.streams.take();
         match watch(&self, streams, with) {
-            Ok(finished) => Ok((finished, self.clean_up())),
+            Ok((finished, init_is_gone)) => Ok((finished, self.clean_up(init_is_gone))),
             Err(error) => {
                 self.abandon();
                 Err(error)
@@ -88,29 +88,36 @@ impl Running {
     pub fn abandon(self) {
         kill(&self);
         process::wait(self.init.pid, true).ok(); // reaped already, or now
-        drop(self.clean_up());
+        drop(self.clean_up(true));
     }
 
-    /// Lets the janitor remove the cgroups.
-    fn clean_up(self) -> Remains {
-        if let Some(janitor) = &self.janitor {
+    /// Lets the janitor remove the cgroups, if nobody is in them any more.
+    fn clean_up(self, init_is_gone: bool) -> Remains {
+        let init = (!init_is_gone).then_some(self.init.pid);
+        if let (Some(janitor), None) = (&self.janitor, init) {
             janitor.leave();
         }
-        Remains { cgroup: self.cgroup, janitor: self.janitor }
+        Remains { init, cgroup: self.cgroup, janitor: self.janitor }
     }
 }
 
-/// What is left of a box that is over. Gone when this is.
+/// What is left of a box that is over: its mounts, namespaces and cgroups. Gone when this is.
 #[derive(Debug)]
 #[must_use]
 pub struct Remains {
+    /// It has nothing more to do than to end.
+    init: Option<i32>,
     cgroup: Option<Cgroup>,
     janitor: Option<Janitor>,
 }
 
 impl Drop for Remains {
     fn drop(&mut self) {
+        if let Some(init) = self.init {
+            process::wait(init, true).ok(); // nobody else reaps it
+        }
         if let Some(janitor) = &self.janitor {
+            janitor.leave();
             janitor.wait();
         }
         // There is nothing to do here, unless somebody killed the janitor.
@@ -125,6 +132,8 @@ struct Watch<'a> {
     running: &'a Running,
     seen: Seen,
     over: bool,
+    /// What all of it took, as init says it when nothing else is left.
+    spent: Option<Spent>,
     started: Option<Instant>,
     ended: Option<Instant>,
     deadline: Option<Instant>,
@@ -143,7 +152,7 @@ fn watch(
     running: &Running,
     streams: Option<Streams>,
     mut with: Supervision<'_>,
-) -> Result<Finished, SuperviseError> {
+) -> Result<(Finished, bool), SuperviseError> {
     let host =
         |doing: &'static str| move |source: io::Error| SuperviseError::Host { doing, source };
     let signals = SignalFd::new(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH])
@@ -170,6 +179,9 @@ fn watch(
         }
         if ready.control {
             state.hear().map_err(host("hear from init"))?;
+            if state.spent.is_some() {
+                state.end(&mut flows);
+            }
         }
         for (index, flow) in flows.iter_mut().enumerate() {
             if ready.flows.get(index).copied().unwrap_or(false) {
@@ -276,6 +288,7 @@ impl<'a> Watch<'a> {
             running,
             seen: Seen::default(),
             over: false,
+            spent: None,
             started: None,
             ended: None,
             deadline: running.template.limits.timeout.map(|timeout| now + timeout),
@@ -303,8 +316,9 @@ impl<'a> Watch<'a> {
         match wire::receive::<Event>(self.running.control.as_fd(), wire::MAX_WORD)? {
             Some((Event::Started, _)) => self.started = Some(Instant::now()),
             Some((Event::ExecFailed { errno }, _)) => self.seen.exec_errno = Some(errno),
-            Some((Event::Ended { exit, signal }, _)) => {
+            Some((Event::Ended { exit, signal, spent }, _)) => {
                 self.ended = Some(Instant::now());
+                self.spent = spent;
                 (self.seen.exit, self.seen.signal) = (exit, signal);
             }
             Some((Event::Failed { what, .. }, _)) => self.refused = Some(what),
@@ -321,6 +335,11 @@ impl<'a> Watch<'a> {
         }
         // Its last words may still be in the socket, which then ends.
         while !self.silent && self.hear().is_ok() {}
+        self.end(flows);
+    }
+
+    /// Nothing runs in the box any more.
+    fn end(&mut self, flows: &mut [Flow<'_>]) {
         self.over = true;
         self.ended.get_or_insert_with(Instant::now);
         if let Some(input) = flows.first_mut() {
@@ -410,14 +429,20 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn finish(self, flows: &[Flow<'_>]) -> io::Result<Finished> {
-        let reaped = process::wait(self.running.init.pid, true)?;
-        let usage = reaped.map_or_else(Usage::default, |(_, _, usage)| usage);
+    /// The account, and whether init is gone by now.
+    fn finish(self, flows: &[Flow<'_>]) -> io::Result<(Finished, bool)> {
+        let usage = match self.spent {
+            Some(Spent { user, system, max_rss_bytes }) => Usage { user, system, max_rss_bytes },
+            None => {
+                let reaped = process::wait(self.running.init.pid, true)?;
+                reaped.map_or_else(Usage::default, |(_, _, usage)| usage)
+            }
+        };
         let counts = self.running.cgroup.as_ref().map_or_else(Counts::default, Cgroup::counts);
         let bytes = |index: usize| flows.get(index).map_or(0, |flow| flow.total);
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let wall = self.started.zip(self.ended).map_or(Duration::ZERO, |(from, to)| to - from);
-        Ok(Finished {
+        let finished = Finished {
             reason: verdict::reason(self.seen, counts),
             exit: self.seen.exit,
             signal: self.seen.signal,
@@ -429,7 +454,8 @@ impl<'a> Watch<'a> {
             output: OutputBytes { stdout: bytes(1), stderr: bytes(2) },
             layers: self.running.layers.clone(),
             exec_error: self.seen.exec_errno.map(io::Error::from_raw_os_error),
-        })
+        };
+        Ok((finished, self.spent.is_none()))
     }
 }
 

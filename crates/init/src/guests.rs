@@ -243,7 +243,7 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// To every process of the box but this one, those that are being forked too: kill(2) with -1.
-fn to_everybody(signal: Signal) {
+pub(crate) fn to_everybody(signal: Signal) {
     rustix::process::kill_process_group(Pid::INIT, signal).ok(); // there may be nobody
 }
 

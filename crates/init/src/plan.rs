@@ -3,6 +3,8 @@
 //! Data only: the same types are compiled into both sides. Paths inside the box are bytes, because
 //! file names are.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// A path or string as the kernel sees it.
@@ -34,7 +36,16 @@ pub enum Event {
     /// The program could not be executed.
     ExecFailed { errno: i32 },
     /// The payload's first process ended; the box ends with it.
-    Ended { exit: Option<i32>, signal: Option<i32> },
+    Ended { exit: Option<i32>, signal: Option<i32>, spent: Option<Spent> },
+}
+
+/// What everything in a box took. Said when nothing is left in it but init, which is about to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    pub user: Duration,
+    pub system: Duration,
+    /// Resident memory of the largest process.
+    pub max_rss_bytes: u64,
 }
 
 /// From the supervisor to init over the line, with a socket that is for this wish alone.

@@ -1,7 +1,7 @@
 //! The life of PID 1: build, wait for the word, start the payload, reap until it ends.
 //!
 //! ```text
-//! Build ──▶ Built ──Go──▶ Started ──▶ Ended, and the kernel kills whatever is left in the box
+//! Build ──▶ Built ──Go──▶ Started ──▶ everything else is killed ──▶ Ended
 //!   └─────────┴─────────────┴──▶ Failed / ExecFailed
 //! ```
 
@@ -10,14 +10,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 
 use belljar_sys::clone::CONTROL_FD;
-use belljar_sys::process::{self, Ended, Fork};
+use belljar_sys::process::{self, Ended, Fork, Usage};
 use belljar_sys::signal::SignalFd;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::DumpableBehavior;
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Signal};
 
 use crate::guests::{self, Guests};
 use crate::payload::{self, Streams};
-use crate::plan::{Event, Order, Plan, Stage, Stdio};
+use crate::plan::{Event, Order, Plan, Spent, Stage, Stdio};
 use crate::{During, Failure, build, lockdown, net, wire};
 
 const SIGCHLD: i32 = 17;
@@ -65,16 +66,30 @@ fn live(control: BorrowedFd<'_>) -> Result<(), Failure> {
     };
     wire::send(control, &Event::Started, &[]).during(Stage::Protocol, protocol)?;
     let ended = reap(control, &signals, child, &mut guests).during(Stage::Protocol, protocol)?;
-    match ended {
-        Some(Ended::Exited(code)) => {
-            wire::send(control, &Event::Ended { exit: Some(code), signal: None }, &[])
+    let (exit, signal) = match ended {
+        Some(Ended::Exited(code)) => (Some(code), None),
+        Some(Ended::Signaled(signal)) => (None, Some(signal)),
+        None => return Ok(()),
+    };
+    let spent = clear().ok();
+    wire::send(control, &Event::Ended { exit, signal, spent }, &[])
+        .during(Stage::Protocol, protocol)
+}
+
+/// Ends everything else in the box. What comes after is slow, and nobody has to wait for it: the
+/// kernel takes down the mounts and the network when this process is gone.
+fn clear() -> io::Result<Spent> {
+    guests::to_everybody(Signal::KILL);
+    loop {
+        match process::wait(-1, true) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::CHILD) => break,
+            Err(error) => return Err(error),
         }
-        Some(Ended::Signaled(signal)) => {
-            wire::send(control, &Event::Ended { exit: None, signal: Some(signal) }, &[])
-        }
-        None => Ok(()),
     }
-    .during(Stage::Protocol, protocol)
+    let Usage { user, system, max_rss_bytes } = process::usage()?;
+    Ok(Spent { user, system, max_rss_bytes })
 }
 
 /// The root, the network and the streams, while we still hold the rights to make them.

@@ -75,8 +75,8 @@ pub(crate) struct Located<'a> {
     pub(crate) leaf: Digest,
 }
 
-/// How much is read at once; a batch that is longer is read alone. The first look takes less: most
-/// who read on find little.
+/// How much is read at once; a batch that is longer is read alone. The first looks take less: most
+/// who read on find little, and room that is not needed has to be filled with zeros all the same.
 const CHUNK: usize = 1 << 20;
 const FIRST: usize = 1 << 14;
 
@@ -237,7 +237,7 @@ impl Scan<'_> {
         self.buffer.drain(..self.used);
         self.base += self.used as u64;
         self.used = 0;
-        let usual = if self.buffer.capacity() == 0 { FIRST } else { CHUNK };
+        let usual = (self.buffer.capacity() * 4).clamp(FIRST, CHUNK);
         self.buffer.resize(count.max(usual), 0);
         let room = self.buffer.get_mut(have..).unwrap_or_default();
         let read = read_at(&self.log.file, room, self.base + have as u64)

@@ -91,12 +91,34 @@ pub fn wait(pid: i32, block: bool) -> io::Result<Option<(i32, Ended, Usage)>> {
     } else {
         Ended::Exited(libc::WEXITSTATUS(status))
     };
-    let usage = Usage {
-        user: duration(usage.ru_utime),
-        system: duration(usage.ru_stime),
-        max_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
-    };
-    Ok(Some((reaped, ended, usage)))
+    Ok(Some((reaped, ended, usage.into())))
+}
+
+/// What this process and the children it waited for have used so far.
+pub fn usage() -> io::Result<Usage> {
+    let [own, children] = [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN].map(|whose| {
+        // SAFETY: rusage is plain integers, for which zero is a value.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: the out-pointer is valid for writing across the call.
+        check(unsafe { libc::getrusage(whose, &raw mut usage) }.into())?;
+        Ok::<Usage, io::Error>(usage.into())
+    });
+    let (own, children) = (own?, children?);
+    Ok(Usage {
+        user: own.user + children.user,
+        system: own.system + children.system,
+        max_rss_bytes: own.max_rss_bytes.max(children.max_rss_bytes),
+    })
+}
+
+impl From<libc::rusage> for Usage {
+    fn from(usage: libc::rusage) -> Self {
+        Self {
+            user: duration(usage.ru_utime),
+            system: duration(usage.ru_stime),
+            max_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+        }
+    }
 }
 
 fn duration(time: libc::timeval) -> Duration {

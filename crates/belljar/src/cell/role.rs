@@ -52,9 +52,13 @@ fn live(line: &mut UnixStream, program: OwnedFd) -> Result<(), Failure> {
     wire::write(line, &ready).context("tell that the box stands").code(FAILED)?;
     match wire::read(line).code(FAILED)? {
         Some(Order::Run(task)) => {
+            let shares_layers =
+                matches!(&cell.room, Room::Project { mode, .. } if *mode != Mode::ReadOnly);
             let (ending, remains) = cell.run(line, *task)?;
+            // Nobody needs to wait until its mounts and cgroups are gone, but the next box that mounts
+            // the same layers.
+            let remains = (!shares_layers).then_some(remains);
             let told = wire::write(line, &Report::Ended(Box::new(ending)));
-            // Nobody needs to wait until the cgroups are gone.
             drop(remains);
             told.context("tell the end").code(FAILED)
         }

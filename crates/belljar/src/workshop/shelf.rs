@@ -15,6 +15,9 @@ use crate::config::Stamp;
 /// A box that nobody needed for so long is made anew: its certificates and placeholders age.
 const STALE: Duration = Duration::from_secs(600);
 
+/// By then an answer is written. To start processes at the same moment would hold it up.
+const ANSWERED: Duration = Duration::from_millis(3);
+
 /// The boxes of one session.
 #[derive(Debug, Default)]
 pub(super) struct Shelf(Mutex<Inner>);
@@ -56,6 +59,11 @@ impl Shelf {
         (taken.map(|it| it.ready), stale.into_iter().map(|it| it.ready).collect())
     }
 
+    /// Whether the next call would have to wait for its box.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).ready.is_empty()
+    }
+
     /// No more boxes, now and later.
     pub(super) fn clear(&self) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,6 +96,17 @@ impl Maker {
     ) -> Result<Ready, Refusal> {
         let prepare = Prepare { config: self.config.clone(), apis, room: room.place.clone() };
         line::prepare(&self.worker, prepare).await
+    }
+
+    /// Fills the shelf of a session when its last answer is on its way.
+    pub(super) fn refill_soon(self, room: &Arc<Room>) {
+        let room = Arc::downgrade(room);
+        tokio::spawn(async move {
+            tokio::time::sleep(ANSWERED).await;
+            if let Some(room) = room.upgrade() {
+                self.refill(&room);
+            }
+        });
     }
 
     /// Fills the shelf of a session while nobody waits.
