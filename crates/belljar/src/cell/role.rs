@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -191,10 +192,14 @@ impl Cell {
             let own = ears.share().code(NO_BOX)?;
             let watch = Watch::new(own, &job, output, tape);
             let null = null().code(NO_BOX)?;
+            let Ears { line, input, feed, stop, halt } = ears;
+            // It is there already when the run is on record.
+            let (go, word) = mpsc::channel::<()>();
+            std::thread::spawn(move || listen(&word, line, &job, feed, &halt));
             let journal = Journal::begin_in(ledger, &plan, running.layers())?;
-            Ok((watch, null, count, ears, journal))
+            Ok((watch, null, count, (input, stop, go), journal))
         })();
-        let (mut watch, null, mut count, ears, journal) = match began {
+        let (mut watch, null, mut count, (input, stop, go), journal) = match began {
             Ok(began) => began,
             Err(failure) => {
                 running.abandon();
@@ -203,8 +208,7 @@ impl Cell {
         };
         running.set_timeout(timeout_millis.map(Duration::from_millis));
         let setup = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let Ears { line, input, feed, stop, halt } = ears;
-        std::thread::spawn(move || listen(line, &job, feed, &halt));
+        go.send(()).ok(); // it waits for nothing else
         let mut guard = |pipe, chunk: &[u8], _: &mut Vec<u8>| watch.hear(pipe, chunk);
         let supervision = Supervision {
             input: input.as_fd(),
@@ -260,10 +264,19 @@ impl Ears {
     }
 }
 
-/// Feeds the worker its job and the answers to its calls, until the server takes the call back or is
-/// gone. Then the box ends.
-fn listen(mut line: UnixStream, job: &Job, mut feed: File, halt: &OwnedFd) {
+/// Feeds the worker its job, once there is word to, and the answers to its calls, until the server takes
+/// the call back or is gone. Then the box ends.
+fn listen(
+    word: &mpsc::Receiver<()>,
+    mut line: UnixStream,
+    job: &Job,
+    mut feed: File,
+    halt: &OwnedFd,
+) {
     let _signals = belljar_sys::signal::SignalFd::new(&[1, 2, 3, 15, 28]); // the main thread's to read
+    if word.recv().is_err() {
+        return; // nothing is to be run
+    }
     if wire::write(&mut feed, job).is_err() {
         return; // the worker is gone, which the main thread sees
     }
