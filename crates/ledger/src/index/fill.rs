@@ -16,7 +16,7 @@ use crate::frame::HEADER;
 use crate::log::{Batch, Located, Log, LogError, Scan};
 
 /// Events per transaction: long enough to be fast, short enough to let others in between.
-const CHUNK: u64 = 50_000;
+const CHUNK: u64 = 10_000;
 
 /// Why catching up ended early.
 #[derive(Debug)]
@@ -52,11 +52,12 @@ struct Filling<'t> {
     tail: Option<(u64, usize, Digest)>,
 }
 
+/// Adds what the log holds now. What is appended meanwhile is for the next time: who writes fast would
+/// be followed for ever, and all others kept waiting.
 pub(super) fn catch_up(connection: &mut Connection, log: &Log) -> Result<(), Stop> {
     let reached = Reached::read(connection).map_err(Stop::Sqlite)?;
-    if fits(&reached, log)?
-        && log.length().map_err(|error| stop(reached.next, error))? == reached.offset
-    {
+    let until = log.length().map_err(|error| stop(reached.next, error))?;
+    if fits(&reached, log)? && until == reached.offset {
         return Ok(());
     }
     let mut scan: Option<Scan<'_>> = None;
@@ -74,7 +75,7 @@ pub(super) fn catch_up(connection: &mut Connection, log: &Log) -> Result<(), Sto
             Some(scan) => scan,
             None => log.scan(reached.offset, reached.next),
         };
-        let end = fill(&transaction, log, &mut from, &mut reached);
+        let end = fill(&transaction, log, &mut from, (&mut reached, until));
         if let Err(Stop::Sqlite(error)) = end {
             return Err(Stop::Sqlite(error));
         }
@@ -87,16 +88,19 @@ pub(super) fn catch_up(connection: &mut Connection, log: &Log) -> Result<(), Sto
     }
 }
 
-/// Adds up to [`CHUNK`] events; whether the log has no more.
+/// Adds up to [`CHUNK`] events; whether there are no more before `until`.
 fn fill<'l>(
     transaction: &Transaction<'_>,
     log: &'l Log,
     scan: &mut Scan<'l>,
-    reached: &mut Reached,
+    (reached, until): (&mut Reached, u64),
 ) -> Result<bool, Stop> {
     let mut filling = Filling::new(transaction).map_err(Stop::Sqlite)?;
     let goal = reached.next + CHUNK;
     let end = loop {
+        if reached.offset >= until {
+            break Ok(true);
+        }
         if reached.next >= goal {
             break Ok(false);
         }

@@ -1,9 +1,13 @@
 //! Honest ledgers never raise an alarm, however busy they are.
 
-use belljar_ledger::{Asked, Code, Query, Reader, Severity, verify, verify_inclusion};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use belljar_ledger::{
+    Asked, Code, Digest, Draft, Query, Reader, Severity, verify, verify_inclusion,
+};
 
 use crate::child::Process;
-use crate::fixture::{Home, times};
+use crate::fixture::{Home, created_with, damages, event, run_id, times};
 
 #[test]
 fn h06_verifying_beside_live_writers_raises_no_alarm() {
@@ -26,6 +30,36 @@ fn h06_verifying_beside_live_writers_raises_no_alarm() {
         let ended = process.kill();
         assert!(!ended.said.contains("error"), "{}", ended.said);
     }
+}
+
+/// The control: being busy hides nothing.
+#[test]
+fn h06_a_body_that_is_gone_is_found_beside_live_writers() {
+    let home = Home::with_events(1);
+    let ledger = home.open();
+    let body = ledger.keep(Digest::of(&[b"policy"]), &mut b"kept".as_slice()).unwrap();
+    drop(ledger.record(Draft::new(created_with(body)).of_run(run_id())).unwrap());
+    let hash = body.hash().to_string();
+    let kept = home.path().join("ledger/bodies").join(&hash[..2]).join(&hash[2..]);
+    std::fs::remove_file(kept).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let ledger = home.open();
+                for number in (0..u32::MAX).take_while(|_| !over.load(Ordering::Relaxed)) {
+                    drop(ledger.record(Draft::new(event(number))).unwrap());
+                }
+            });
+        }
+        let deep = |_| verify(&home.places(), Asked { deep: true, ..Asked::default() });
+        let reports: Vec<_> = (0..times(10)).map(deep).collect();
+        over.store(true, Ordering::Relaxed);
+        for report in reports {
+            let report = report.unwrap();
+            assert_eq!(damages(&report), [Code::BodyMissing], "{:#?}", report.findings);
+        }
+    });
 }
 
 #[test]
