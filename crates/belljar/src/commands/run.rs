@@ -1,18 +1,19 @@
 //! `belljar run`: one command in a fresh box.
 
+mod disk;
 pub(crate) mod session;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use belljar_box::{
-    Count, DiskUse, Finished, Mask, Remains, Request, Running, Standing, Stream, Supervision,
-    Workspace, view,
+    Count, Finished, Mask, Remains, Request, Running, Standing, Stream, Supervision, Workspace,
+    view,
 };
 use belljar_ledger::{Body, Ledger};
 use belljar_model::code::McpServer;
@@ -20,9 +21,10 @@ use belljar_model::{
     Access, Clock, LayerState, Mode, Overrides, Review, RunId, RunRecord, RunResult, RunState,
     Template, WorkspaceAt,
 };
-use belljar_workspace::{Caps, Layers, Places, UsageCap};
-use rustix::fs::{Mode as FileMode, OFlags};
+use belljar_workspace::{Caps, Layers, Places};
 use rustix::process::Signal;
+
+pub(crate) use disk::counter;
 
 use crate::agents::{self, Occasion};
 use crate::broker::Account;
@@ -249,29 +251,6 @@ pub(crate) fn begin(
 pub(crate) fn sealed_changes(run: &Run) -> Option<Body> {
     let list = std::fs::read(run.dir.join("changes.json")).ok()?;
     Body::hash_of(&list).ok()
-}
-
-/// Counts what a box has written to directories of the host, such as the upper layer of its overlay.
-pub(crate) fn counter(
-    dirs: &[PathBuf],
-) -> anyhow::Result<impl FnMut(u64) -> std::io::Result<DiskUse> + use<>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = |dir: &PathBuf| {
-        let opened = rustix::fs::open(dir, flags, FileMode::empty());
-        opened.with_context(|| format!("open {}", dir.display()))
-    };
-    let places: Vec<OwnedFd> = dirs.iter().map(open).collect::<Result<_, _>>()?;
-    Ok(move |cap: u64| {
-        let mut sum = DiskUse { bytes: 0, complete: true };
-        for place in &places {
-            let most = UsageCap { bytes: cap, inodes: cap / 4096 };
-            let usage = belljar_workspace::usage(place.as_fd(), most)?;
-            let exceeded = usage.inodes > cap / 4096;
-            sum.bytes = sum.bytes.saturating_add(if exceeded { u64::MAX } else { usage.bytes });
-            sum.complete &= usage.unseen == 0;
-        }
-        Ok(sum)
-    })
 }
 
 /// Opens the workspace; refuses what would give the box everything.
