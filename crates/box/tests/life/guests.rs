@@ -43,6 +43,12 @@ fn a_guest_gets_a_terminal_and_its_signals() {
     let mut terminal = File::from(master);
     assert_eq!(line(&mut terminal).trim_end(), "/dev/pts/0");
     assert_eq!(line(&mut terminal).trim_end(), "33 101");
+    // Between two of its commands a shell lets the key pass: once as an echo, once from `cat` itself.
+    terminal.write_all(b"there\n").unwrap();
+    assert_eq!(
+        [line(&mut terminal), line(&mut terminal)].map(|it| it.trim_end().to_owned()),
+        ["there"; 2]
+    );
     terminal.write_all(b"\x03").unwrap();
     let ended = guest.wait().unwrap();
     assert!(ended.signal == Some(2) || ended.exit == Some(130), "{ended:?}");
