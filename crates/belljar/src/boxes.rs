@@ -19,18 +19,18 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use belljar_box::Standing;
 use belljar_model::RunState;
 use belljar_model::boxes::{BoxName, BoxRecord, BoxState, Ground};
-use rustix::fs::{CWD, FlockOperation, RenameFlags};
+use rustix::fs::{CWD, RenameFlags};
 
 use crate::agents::HomeFile;
 use crate::commands::run::new_id;
 use crate::failure::{Code as _, FAILED, Failure, NO_BOX, usage};
-use crate::leases::is_held;
+use crate::leases::{is_held, take};
 use crate::print;
 use crate::state::{Run, State, is_empty};
 
@@ -131,13 +131,9 @@ impl NamedBox {
     pub(crate) fn turn(&self) -> Result<Turn, Failure> {
         let file = File::create(self.dir.join("turn")).context("open the turn of the box");
         let file = file.code(FAILED)?;
-        let until = Instant::now() + PATIENCE;
-        while rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            if Instant::now() > until {
-                let error = anyhow!("another command is at work on box {}", self.name());
-                return Err(Failure { code: FAILED, error });
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        if !take(&file, PATIENCE) {
+            let error = anyhow!("another command is at work on box {}", self.name());
+            return Err(Failure { code: FAILED, error });
         }
         parts::finish(&self.dir)
             .context("finish what an interrupted command began")

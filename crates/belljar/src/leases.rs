@@ -13,11 +13,11 @@ use anyhow::Context as _;
 use rustix::fs::FlockOperation;
 
 /// Whoever only looks at a lock has it for a moment. Whoever wants it waits for that.
-const GLANCE: Duration = Duration::from_millis(500);
+pub(crate) const GLANCE: Duration = Duration::from_millis(500);
 
-/// Takes the lock of a file. False if somebody has it already.
-pub(crate) fn take(file: &File) -> bool {
-    let until = Instant::now() + GLANCE;
+/// Takes the lock of a file. False if somebody has it for longer than that.
+pub(crate) fn take(file: &File, patience: Duration) -> bool {
+    let until = Instant::now() + patience;
     loop {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return true,
@@ -130,14 +130,15 @@ mod tests {
                     is_held(&path);
                 }
             });
-            for _ in 0..200 {
-                assert!(take(&file));
-                assert!(is_held(&path));
-                rustix::fs::flock(&file, FlockOperation::Unlock).unwrap();
-            }
+            let taken = (0..200).filter(|_| {
+                let taken = take(&file, GLANCE) && is_held(&path);
+                taken && rustix::fs::flock(&file, FlockOperation::Unlock).is_ok()
+            });
+            let taken = taken.count();
             over.store(true, Ordering::Relaxed);
+            assert_eq!(taken, 200);
         });
-        assert!(take(&file));
-        assert!(!take(&File::open(&path).unwrap()), "somebody has it");
+        assert!(take(&file, GLANCE));
+        assert!(!take(&File::open(&path).unwrap(), GLANCE), "somebody has it");
     }
 }

@@ -18,7 +18,7 @@ use belljar_model::{Review, RunId, RunRecord, RunState};
 use crate::boxes;
 use crate::config;
 use crate::failure::{Code, FAILED, Failure, USAGE, usage};
-use crate::leases::{is_held, take};
+use crate::leases::{GLANCE, is_held, take};
 
 /// The state directory.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl State {
             .create(&dir)
             .with_context(|| format!("create {}", dir.display()))?;
         let lock = File::create(dir.join("lock")).context("create the lock of the run")?;
-        anyhow::ensure!(take(&lock), "somebody else has the lock of the run");
+        anyhow::ensure!(take(&lock, GLANCE), "somebody else has the lock of the run");
         let run = Run { dir, record };
         // Nothing is there yet that a torn write could spoil.
         let text = serde_json::to_vec(&run.record)?;
@@ -120,7 +120,7 @@ impl State {
         DirBuilder::new().recursive(true).mode(0o700).create(&dir).context("mark a call")?;
         let path = dir.join(id.to_string());
         let file = File::create_new(&path).context("mark a call")?;
-        anyhow::ensure!(take(&file), "somebody else has the mark of the call");
+        anyhow::ensure!(take(&file, GLANCE), "somebody else has the mark of the call");
         Ok(CallMark { path, _file: file })
     }
 

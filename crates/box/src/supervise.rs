@@ -68,8 +68,8 @@ const FULL_TICKS: u32 = 10;
 const FORK_BOMB: u64 = 256;
 
 impl Running {
-    /// Starts the payload and sees it to its end. What is left of the box goes away while the caller
-    /// does something else, at the latest when [`Remains`] is dropped.
+    /// Starts the payload and sees it to its end. The kernel takes down mounts and namespaces while the
+    /// caller does something else; all that is left goes when [`Remains`] is dropped.
     pub fn supervise(
         mut self,
         with: Supervision<'_>,

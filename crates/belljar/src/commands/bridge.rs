@@ -21,7 +21,6 @@ use crate::commands::run::{begin, environment, new_id, now, result};
 use crate::config;
 use crate::failure::{Code as _, FAILED, Failure, NO_BOX, Outcome, USAGE, usage};
 use crate::outlet::{self, Outlet};
-use crate::record::Plan;
 use crate::state::State;
 
 pub(crate) fn run(cli: &Cli, name: &ServerName) -> Outcome {
@@ -69,17 +68,8 @@ pub(crate) fn run(cli: &Cli, name: &ServerName) -> Outcome {
         review: Review::None,
         result: None,
     };
-    let plan = Plan {
-        record: &record,
-        template: &request.template,
-        network: Some(outside.policy()),
-        sources: &sources,
-        argv: &request.argv,
-        env: &request.env,
-        remarks: &[],
-    };
     let input = feed(Job::Bridge(Bridge { url: url.to_string(), headers })).code(NO_BOX)?;
-    let (running, journal) = begin(&state, &plan, &request, Some(&outside))?;
+    let (running, journal) = begin(&state, &record, &sources, &request, Some(&outside))?;
     let (output, error) = (io::stdout(), io::stderr());
     let mut unframed = Unframed::default();
     let mut guard = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| match stream {

@@ -159,15 +159,12 @@ fn in_box(
 ) -> Result<Ended, Failure> {
     let layers = request.workspace.as_ref().and_then(|workspace| workspace.layers.as_deref());
     let interactive = request.terminal.is_some();
-    let (record, template) = (&run.record, &request.template);
-    let network = outside.map(Outside::policy);
-    let (argv, env) = (&request.argv, &request.env);
-    let plan = Plan { record, template, network, sources, argv, env, remarks: &[] };
+    let template = &request.template;
     // What can fail does so before there is anything to take back.
     let mut tape = Tape::new(template.record, &run.dir).code(NO_BOX)?;
     let upper = layers.map(|layers| [layers.join("upper")]);
     let mut count = upper.map(|upper| counter(&upper)).transpose().code(NO_BOX)?;
-    let (running, journal) = begin(state, &plan, request, outside)?;
+    let (running, journal) = begin(state, &run.record, sources, request, outside)?;
     let setup = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     let (input, output, error) = (std::io::stdin(), std::io::stdout(), std::io::stderr());
     let raw = (interactive && input.is_terminal()).then(|| Raw::enter(input.as_fd())).transpose();
@@ -203,23 +200,27 @@ fn in_box(
     let (finished, remains) = finished.code(NO_BOX).inspect_err(|failure| {
         journal.failed(&failure.error).ok(); // see above
     })?;
-    let outputs =
-        tape.finish(journal.ledger(), record::policy(template, network)).unwrap_or_else(|error| {
-            print::note("what the program wrote is not on record; how it ended will be:");
-            print::error(&error);
-            [None, None]
-        });
+    let policy = record::policy(template, outside.map(Outside::policy));
+    let outputs = tape.finish(journal.ledger(), policy).unwrap_or_else(|error| {
+        print::note("what the program wrote is not on record; how it ended will be:");
+        print::error(&error);
+        [None, None]
+    });
     Ok(Ended { finished, outputs, journal, remains, setup, account })
 }
 
 /// Starts a box once that is on record, and opens its network. Its program still waits for the word.
 pub(crate) fn begin(
     state: &State,
-    plan: &Plan<'_>,
+    record: &RunRecord,
+    sources: &[Source],
     request: &Request,
     outside: Option<&Outside>,
 ) -> Result<(Running, Journal), Failure> {
-    let begin = |layers: &[LayerState]| Journal::begin(state, plan, layers);
+    let Request { template, argv, env, .. } = request;
+    let network = outside.map(Outside::policy);
+    let plan = Plan { record, template, network, sources, argv, env, remarks: &[] };
+    let begin = |layers: &[LayerState]| Journal::begin(state, &plan, layers);
     let mut begun = None;
     let started = belljar_box::start(request, |layers| begun = Some(begin(layers)));
     let (mut running, journal) = match (started.code(NO_BOX), begun) {

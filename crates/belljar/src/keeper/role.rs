@@ -29,7 +29,7 @@ use crate::failure::{Code as _, FAILED, Failure, NO_BOX, usage};
 use crate::leases;
 use crate::outlet::{self, Outside};
 use crate::print;
-use crate::record::{self, Journal, Plan};
+use crate::record::{self, Journal};
 use crate::state::{Run, State, is_empty};
 use crate::tape::Tape;
 
@@ -80,7 +80,7 @@ fn named(state: &State) -> Result<NamedBox, Failure> {
 fn lock(of: &NamedBox) -> Result<File, Failure> {
     let file = File::create(of.dir.join("lock")).context("open the lock of the box");
     let file = file.code(NO_BOX)?;
-    if leases::take(&file) { Ok(file) } else { Err(usage("it is running already")) }
+    if leases::take(&file, leases::GLANCE) { Ok(file) } else { Err(usage("it is running already")) }
 }
 
 /// A box whose program runs.
@@ -167,16 +167,7 @@ impl Kept {
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
         let null = null.context("open /dev/null").code(NO_BOX)?;
         run.save().code(NO_BOX)?;
-        let plan = Plan {
-            record: &run.record,
-            template: &request.template,
-            network: Some(outside.policy()),
-            sources: &sources,
-            argv: &request.argv,
-            env: &request.env,
-            remarks: &[],
-        };
-        let begun = run::begin(state, &plan, &request, Some(&outside));
+        let begun = run::begin(state, &run.record, &sources, &request, Some(&outside));
         let (mut running, journal) = begun.inspect_err(|_| give_up(&run))?;
         let into = Into { door: running.door(), terminal: running.terminal().ok().flatten() };
         let wires = Wires { lever: outside.lever(), base, config };
