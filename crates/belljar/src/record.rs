@@ -339,4 +339,11 @@ mod tests {
         let network = Some(Digest::of(&[b"rules"]));
         assert_ne!(super::policy(&with(&[]), network), policy(&[]), "and the network");
     }
+
+    #[test]
+    fn policy_digest_of_the_default_template_is_unchanged() {
+        let digest = policy(&Template::default(), None).to_string();
+        let expected = "22ed9800ab206d38532627e6dcc9926e469b8649f74880a21b3f7d51fd31a27c";
+        assert_eq!(digest, expected);
+    }
 }

@@ -1,3 +1,4 @@
+mod golden;
 mod network;
 
 use std::path::Path;
