@@ -35,20 +35,20 @@ pub struct BoxRecord {
     pub ground: Ground,
     /// What was said about its network since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<Rewired>,
+    pub network: Option<NetworkChange>,
 }
 
 /// What `belljar network` said last about a box: other words than those of `up`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rewired {
+pub struct NetworkChange {
     pub net: Net,
     /// Beside what the template allows and denies.
     pub allow: Vec<Allow>,
     pub deny: Vec<Rule>,
 }
 
-impl Rewired {
+impl NetworkChange {
     /// The template with these words on top.
     #[must_use]
     pub fn onto(&self, mut template: Template) -> Template {
@@ -126,7 +126,7 @@ mod tests {
             typed_in: "/home/ada".into(),
             config: None,
             ground: Ground::Directory { path: "/home/ada/project".into() },
-            network: Some(Rewired {
+            network: Some(NetworkChange {
                 net: Net::Restricted,
                 allow: vec!["pypi".parse().unwrap(), "GET a.example/x".parse().unwrap()],
                 deny: vec![Rule::deny("*.example.com").unwrap()],

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use belljar_model::Net;
-use belljar_model::boxes::{BoxName, Rewired};
+use belljar_model::boxes::{BoxName, NetworkChange};
 use belljar_model::net::Allow;
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &NetworkChangeArgs) -> Outcome {
     // Read again: who had the turn before may have changed it.
     let mut one = NamedBox::find(&state, &args.name)?;
     let (allow, deny) = (args.allow.clone(), args.deny.clone());
-    let said = Rewired { net: args.net, allow, deny };
+    let said = NetworkChange { net: args.net, allow, deny };
     one.record.network = Some(said.clone());
     let running = one.is_up();
     if running {

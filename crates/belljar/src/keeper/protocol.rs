@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use belljar_code::wire::{self, FrameError};
 use belljar_model::RunId;
-use belljar_model::boxes::Rewired;
+use belljar_model::boxes::NetworkChange;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub(crate) enum Request {
         now: bool,
     },
     /// Change what the box reaches.
-    Network(Rewired),
+    Network(NetworkChange),
     /// What waits for the operator.
     Questions,
     /// Answer one of these.

@@ -1,6 +1,6 @@
 //! The network of a box that runs, as far as it can be moved.
 
-use belljar_model::boxes::Rewired;
+use belljar_model::boxes::NetworkChange;
 use belljar_model::{Config, Template};
 
 use crate::broker::Lever;
@@ -16,7 +16,7 @@ pub(super) struct Wires {
 
 impl Wires {
     /// Puts other rules into force; when this returns, they are.
-    pub(super) fn change(&self, said: &Rewired) -> anyhow::Result<()> {
+    pub(super) fn change(&self, said: &NetworkChange) -> anyhow::Result<()> {
         let policy = said.onto(self.base.clone()).policy(&self.config)?;
         self.lever.change(&policy)
     }
