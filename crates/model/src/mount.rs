@@ -4,9 +4,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use serde::de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::choice::Access;
+use crate::record::path_bytes;
 use crate::text;
 
 /// A directory or file of the host, and where a box sees it.
@@ -126,15 +128,57 @@ impl fmt::Display for Mount {
     }
 }
 
+/// A mount whose source is not UTF-8, which no text can hold.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parts {
+    #[serde(with = "path_bytes")]
+    source: PathBuf,
+    target: PathBuf,
+    access: Access,
+}
+
+/// The text of the mount; in JSON an object with its parts where the source is not UTF-8.
 impl Serialize for Mount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        if self.source.to_str().is_some() {
+            return serializer.collect_str(self);
+        }
+        if !serializer.is_human_readable() {
+            return Err(serde::ser::Error::custom("the source of a mount is not UTF-8"));
+        }
+        let Self { source, target, access } = self.clone();
+        Parts { source, target, access }.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Mount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::parse(deserializer)
+        if deserializer.is_human_readable() {
+            deserializer.deserialize_any(MountVisitor)
+        } else {
+            text::parse(deserializer)
+        }
+    }
+}
+
+struct MountVisitor;
+
+impl<'de> Visitor<'de> for MountVisitor {
+    type Value = Mount;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SRC:DST[:ro|rw], or an object with `source`, `target` and `access`")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Mount, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Mount, A::Error> {
+        let parts = Parts::deserialize(MapAccessDeserializer::new(map))?;
+        let Parts { source, target, access } = parts;
+        Mount::new(source, target, access).map_err(A::Error::custom)
     }
 }
 

@@ -102,33 +102,45 @@ impl Review {
 
 /// Serde of a path that need not be UTF-8: text where it can be, else a list of bytes.
 pub(crate) mod path_bytes {
-    use std::ffi::OsString;
-    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     use std::path::{Path, PathBuf};
 
-    use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Raw {
-        Text(String),
-        Bytes(Vec<u8>),
-    }
+    use crate::text::OsText;
 
     pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-        match path.to_str() {
-            Some(text) => serializer.serialize_str(text),
-            None => path.as_os_str().as_bytes().serialize(serializer),
-        }
+        OsText(path.as_os_str()).serialize(serializer)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<PathBuf, D::Error> {
-        Ok(match Raw::deserialize(deserializer)? {
-            Raw::Text(text) => PathBuf::from(text),
-            Raw::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
-        })
+        OsText::deserialize(deserializer).map(|OsText(text)| PathBuf::from(text))
+    }
+
+    /// The same for a path that may be missing.
+    pub(crate) mod option {
+        use std::ffi::OsString;
+        use std::path::PathBuf;
+
+        use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+        use crate::text::OsText;
+
+        #[expect(clippy::ref_option, reason = "the signature that serde's `with` calls")]
+        pub(crate) fn serialize<S: Serializer>(
+            path: &Option<PathBuf>,
+            serializer: S,
+        ) -> Result<S::Ok, S::Error> {
+            path.as_ref().map(|path| OsText(path.as_os_str())).serialize(serializer)
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> Result<Option<PathBuf>, D::Error> {
+            let path = Option::<OsText<OsString>>::deserialize(deserializer)?;
+            Ok(path.map(|OsText(text)| PathBuf::from(text)))
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::choice::{Mode, Net, Record};
 use crate::cpus::Cpus;
@@ -11,7 +11,8 @@ use crate::env::EnvVar;
 use crate::layer::{Layer, Requirement};
 use crate::limits::{LimitError, Limits};
 use crate::mount::{Mount, anchor};
-use crate::net::{Allow, Budget, Rule, SecretName};
+use crate::net::{Allow, Budget, Rule, RuleError, SecretName};
+use crate::record::path_bytes;
 use crate::size::ByteSize;
 use crate::time::{AskTimeout, Timeout};
 
@@ -19,7 +20,8 @@ use crate::time::{AskTimeout, Timeout};
 pub const DEFAULT_TEMPLATE: &str = "default";
 
 /// A named description of a box.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct Template {
     pub name: String,
     pub mode: Mode,
@@ -27,6 +29,7 @@ pub struct Template {
     pub record: Record,
     pub mounts: Vec<Mount>,
     /// A root file system of the user's own, instead of the host's programs.
+    #[serde(with = "path_bytes::option", default)]
     pub rootfs: Option<PathBuf>,
     pub env: Vec<EnvVar>,
     /// The user id inside the box.
@@ -75,12 +78,17 @@ impl Default for Template {
 }
 
 /// What was said about a box on top of a template, by flags or in a file.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+///
+/// A field that is missing in JSON changes nothing. A variable without a value is read from the host
+/// at each start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self", default, deny_unknown_fields)]
 pub struct Overrides {
     pub mode: Option<Mode>,
     pub net: Option<Net>,
     pub record: Option<Record>,
     pub mounts: Vec<Mount>,
+    #[serde(with = "path_bytes::option")]
     pub rootfs: Option<PathBuf>,
     pub env: Vec<EnvVar>,
     pub user: Option<u32>,
@@ -243,6 +251,61 @@ impl Template {
     }
 }
 
+impl Overrides {
+    /// Makes the paths of the operator absolute; see [`anchor`].
+    #[must_use]
+    pub fn anchored(self, base: &Path, home: Option<&Path>) -> Self {
+        Self {
+            mounts: self.mounts.into_iter().map(|mount| mount.anchored(base, home)).collect(),
+            rootfs: self.rootfs.map(|rootfs| anchor(&rootfs, base, home)),
+            ..self
+        }
+    }
+
+    /// Refuses rules that no file and no flag could have made.
+    pub fn check(&self) -> Result<(), RuleError> {
+        check_rules(&self.allow, &self.deny, &self.ask)
+    }
+}
+
+fn check_rules(allow: &[Allow], deny: &[Rule], ask: &[Rule]) -> Result<(), RuleError> {
+    allow.iter().try_for_each(Allow::check)?;
+    deny.iter().try_for_each(Rule::check_deny)?;
+    ask.iter().try_for_each(Rule::check_ask)
+}
+
+impl Serialize for Template {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+/// Refuses what [`Template::check`] refuses, and rules that no file could have made.
+impl<'de> Deserialize<'de> for Template {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let template = Self::deserialize(deserializer)?;
+        template.check().map_err(serde::de::Error::custom)?;
+        let rules = check_rules(&template.allow, &template.deny, &template.ask);
+        rules.map_err(serde::de::Error::custom)?;
+        Ok(template)
+    }
+}
+
+impl Serialize for Overrides {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+/// Refuses what [`Overrides::check`] refuses.
+impl<'de> Deserialize<'de> for Overrides {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let said = Self::deserialize(deserializer)?;
+        said.check().map_err(serde::de::Error::custom)?;
+        Ok(said)
+    }
+}
+
 /// `/`, `//`, `/.`, and nothing at all, which joins to wherever one stands.
 fn is_host_root(path: &Path) -> bool {
     path.as_os_str().is_empty() || (path.has_root() && path.components().count() == 1)
@@ -267,6 +330,8 @@ fn repeated<'a, T, K: Ord + ?Sized + 'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use super::*;
 
     fn mount(text: &str) -> Mount {
@@ -390,5 +455,76 @@ mod tests {
         let got = template.anchored(Path::new("/p"), Some(Path::new("/h")));
         assert_eq!(got.mounts, [mount("/p/data:/data"), mount("/h/c:/c")]);
         assert_eq!(got.rootfs.as_deref(), Some(Path::new("/p/root")));
+    }
+
+    #[test]
+    fn overrides_without_fields_are_empty_and_an_unknown_field_is_refused() {
+        assert_eq!(serde_json::from_str::<Overrides>("{}").unwrap(), Overrides::default());
+        let error = serde_json::from_str::<Overrides>(r#"{"memmory":"1GiB"}"#).unwrap_err();
+        assert!(error.to_string().contains("memmory"), "{error}");
+    }
+
+    #[test]
+    fn overrides_with_an_env_name_keep_it_without_a_value() {
+        let said: Overrides = serde_json::from_str(r#"{"env":["A=","B"]}"#).unwrap();
+        assert_eq!(said.env.iter().map(EnvVar::value).collect::<Vec<_>>(), [Some(""), None]);
+        let text = serde_json::to_string(&said).unwrap();
+        assert!(text.contains(r#""env":["A=","B"]"#), "{text}");
+    }
+
+    #[test]
+    fn overrides_with_a_path_that_is_not_utf8_are_equal_after_json() {
+        let odd = PathBuf::from(std::ffi::OsString::from_vec(b"/a\xff:b".to_vec()));
+        let said = Overrides {
+            mounts: vec![
+                Mount::new(odd.clone(), "/x".into(), crate::Access::ReadWrite).unwrap(),
+                mount("/a:b:/y:ro"),
+            ],
+            rootfs: Some(odd),
+            timeout: Some(Timeout(None)),
+            ..Overrides::default()
+        };
+        let text = serde_json::to_string(&said).unwrap();
+        assert_eq!(serde_json::from_str::<Overrides>(&text).unwrap(), said);
+    }
+
+    #[test]
+    fn overrides_with_a_rule_that_no_file_can_have_are_refused() {
+        let with = |list: &str, rule: &Rule, replace: (&str, &str)| {
+            let rule = serde_json::to_string(rule).unwrap();
+            let rule = if list == "allow" { format!(r#"{{"rule":{rule}}}"#) } else { rule };
+            let text = format!(r#"{{"{list}":[{rule}]}}"#).replace(replace.0, replace.1);
+            serde_json::from_str::<Overrides>(&text)
+        };
+        let rule = Rule::allow("GET a.example.com").unwrap();
+        assert!(with("allow", &rule, ("", "")).is_ok());
+        assert!(with("allow", &rule, ("a.example.com", "*.com")).is_err(), "too wide");
+        assert!(with("allow", &rule, ("a.example.com", "localhost")).is_err(), "this machine");
+        assert!(with("allow", &rule, ("\"GET\"", "\"CONNECT\"")).is_err(), "forbidden method");
+        assert!(with("allow", &rule, ("methods", "method")).is_err(), "unknown field");
+        assert!(with("allow", &rule, ("allow GET", "\\u001b[2J")).is_err(), "control character");
+        let rule = Rule::deny("*.com").unwrap();
+        assert!(with("deny", &rule, ("", "")).is_ok(), "a rule that denies may be wide");
+        assert!(
+            with("deny", &rule, ("false", "true")).is_err(),
+            "`websocket` in a rule that denies"
+        );
+        assert!(with("ask", &rule, ("false", "true")).is_err(), "`websocket` in a rule that asks");
+    }
+
+    #[test]
+    fn template_is_equal_after_json_and_a_contradiction_is_refused() {
+        let template = Template {
+            mounts: vec![mount("/a:/x:ro")],
+            env: vec![var("A=1"), var("B")],
+            allow: vec!["pypi".parse().unwrap(), "GET a.example.com".parse().unwrap()],
+            ..Template::default()
+        };
+        let text = serde_json::to_string(&template).unwrap();
+        assert_eq!(serde_json::from_str::<Template>(&text).unwrap(), template);
+        let bad = text.replace(r#""pids":512"#, r#""pids":1"#);
+        assert!(serde_json::from_str::<Template>(&bad).is_err());
+        let more = text.replacen('{', "{\"other\":1,", 1);
+        assert!(serde_json::from_str::<Template>(&more).is_err());
     }
 }

@@ -1,10 +1,13 @@
 //! Serde for types whose one spelling is their text.
 
 use std::borrow::Cow;
-use std::fmt::Display;
+use std::ffi::{OsStr, OsString};
+use std::fmt::{self, Display};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::str::FromStr;
 
-use serde::de::{Deserialize, Deserializer, Error};
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
 
 /// Reads a string and parses it; the parser's own words are the error.
 pub(crate) fn parse<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -13,4 +16,47 @@ where
     T: FromStr<Err: Display>,
 {
     Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+/// Text of the operating system, which need not be UTF-8: a string where it is, else a list of bytes.
+///
+/// Only for formats that describe themselves, such as JSON.
+pub(crate) struct OsText<T>(pub(crate) T);
+
+impl<T: AsRef<OsStr>> Serialize for OsText<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = self.0.as_ref();
+        match text.to_str() {
+            Some(text) => serializer.serialize_str(text),
+            None => text.as_bytes().serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for OsText<OsString> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OsTextVisitor).map(Self)
+    }
+}
+
+struct OsTextVisitor;
+
+impl<'de> Visitor<'de> for OsTextVisitor {
+    type Value = OsString;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string or a list of bytes")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<OsString, E> {
+        Ok(text.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<OsString, A::Error> {
+        let mut bytes = Vec::new();
+        while let Some(byte) = list.next_element()? {
+            bytes.push(byte);
+        }
+        Ok(OsString::from_vec(bytes))
+    }
 }

@@ -152,7 +152,7 @@ impl fmt::Display for AskTimeout {
     }
 }
 
-crate::net::by_text!(AskTimeout);
+crate::net::by_text!(AskTimeout, Timeout);
 
 /// Serde of a deadline kept as `Option<Duration>`, in the words of [`Timeout`].
 pub(crate) mod as_text {

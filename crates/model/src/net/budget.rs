@@ -65,6 +65,7 @@ by_text!(MicroUsd);
 
 /// What a run, or one secret in a run, may use in all; what is not said is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Budget {
     pub requests: Option<u64>,
     pub bytes: Option<ByteSize>,

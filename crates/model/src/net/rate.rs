@@ -80,6 +80,7 @@ by_text!(Rate);
 
 /// The limits of one rule; what is not said is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RuleLimits {
     pub requests: Option<Rate>,
     /// Bytes of one request's body.

@@ -20,6 +20,7 @@ use super::web::{Method, MethodError, Scheme, Tls};
 
 /// One rule, and how logs and refusals name it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rule {
     pub id: String,
     pub what: What,
@@ -40,6 +41,16 @@ pub enum AllowError {
     Preset(PresetError),
     #[error(transparent)]
     Rule(RuleError),
+}
+
+impl Allow {
+    /// Checks a rule that was not made from text; a preset is always in order.
+    pub fn check(&self) -> Result<(), RuleError> {
+        match self {
+            Self::Preset(_) => Ok(()),
+            Self::Rule(rule) => rule.check_allow(),
+        }
+    }
 }
 
 impl FromStr for Allow {
@@ -67,6 +78,7 @@ pub enum What {
 
 /// Requests to some hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HttpRule {
     pub host: HostPattern,
     /// In a rule that denies or asks: none means all.
@@ -87,6 +99,7 @@ pub struct HttpRule {
 
 /// Any bytes to one port of one target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TcpRule {
     pub target: Target,
     pub port: u16,
@@ -100,6 +113,8 @@ pub enum RuleError {
         "not a rule; write for example `api.github.com`, `GET https://api.github.com/repos/acme/**`, `tcp://db.internal:5432` or `host-port:5432`"
     )]
     Malformed,
+    #[error("`id` is empty or has control characters in it")]
+    Id,
     #[error("`host`: {0}")]
     Host(HostPatternError),
     #[error("`tcp`: {0}")]
@@ -171,6 +186,35 @@ impl Rule {
     pub fn asking(name: Option<String>, what: What) -> Result<Self, RuleError> {
         what.check_ask()?;
         Ok(Self { id: name.unwrap_or_else(|| format!("ask {what}")), what })
+    }
+
+    /// Checks a rule that allows and was not made from text: one of a frame or of a JSON document.
+    pub fn check_allow(&self) -> Result<(), RuleError> {
+        self.check_id()?;
+        if let What::Http(http) = &self.what {
+            // Read back for a rule that allows, which may not be as wide as one that denies.
+            http.host.to_string().parse::<HostPattern>().map_err(RuleError::Host)?;
+        }
+        self.what.check_allow()
+    }
+
+    /// The same for a rule that denies.
+    pub fn check_deny(&self) -> Result<(), RuleError> {
+        self.check_id()?;
+        self.what.check_deny()
+    }
+
+    /// The same for a rule that asks.
+    pub fn check_ask(&self) -> Result<(), RuleError> {
+        self.check_id()?;
+        self.what.check_ask()
+    }
+
+    fn check_id(&self) -> Result<(), RuleError> {
+        if self.id.is_empty() || self.id.contains(char::is_control) {
+            return Err(RuleError::Id);
+        }
+        Ok(())
     }
 
     /// The rule about requests in it, if it is one.
