@@ -24,6 +24,7 @@ mod record;
 mod repo;
 pub mod risky;
 mod size;
+pub mod spec;
 mod template;
 mod text;
 mod time;

@@ -1,0 +1,321 @@
+//! What a caller asks for: a box, or one run of a program.
+//!
+//! A spec is complete. It needs no current directory, no home directory and no command line: its paths
+//! are absolute, and what it does not say comes from the template of `belljar.toml` that it names. It is
+//! JSON, with unknown fields refused.
+//!
+//! **Invariant:** a spec that was read passed [`BoxSpec::check`] or [`RunSpec::check`]. Code that builds
+//! one in memory calls the check itself.
+
+mod argv;
+mod options_0_1;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+pub use argv::{Argv, ArgvError};
+pub use options_0_1::Options01Error;
+
+use crate::agent::AgentName;
+use crate::boxes::NetworkChange;
+use crate::id::RunName;
+use crate::net::{Allow, Rule, RuleError, by_text};
+use crate::record::path_bytes;
+use crate::repo::Identity;
+use crate::template::{DEFAULT_TEMPLATE, Overrides};
+
+/// What a box is made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct BoxSpec {
+    pub version: SpecVersion,
+    /// The name of a template of `belljar.toml`.
+    #[serde(default = "default_template")]
+    pub template: String,
+    #[serde(default)]
+    pub tier: Tier,
+    /// What is different from the template. Its `health` is not used: see [`BoxSpec::health`].
+    #[serde(default)]
+    pub overrides: Overrides,
+    #[serde(default)]
+    pub workspace: WorkspaceSpec,
+    /// The agent that the box is prepared for.
+    pub agent: Option<AgentName>,
+    /// `None`: the agent, or a shell.
+    pub program: Option<Argv>,
+    /// Whether the program gets a terminal, which can be attached to.
+    #[serde(default)]
+    pub terminal: bool,
+    /// A line for the shell inside, which reports whether the box is well.
+    pub health: Option<String>,
+    /// Who commits in the box. `None`: as git is configured on the host.
+    pub git_identity: Option<Identity>,
+    /// What `belljar network` changed since the box was made.
+    pub network: Option<NetworkChange>,
+    /// The operator's file. `None`: the user's own `belljar.toml`.
+    #[serde(with = "path_bytes::option", default)]
+    pub config_file: Option<PathBuf>,
+}
+
+/// What a box works on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum WorkspaceSpec {
+    #[default]
+    None,
+    /// A directory of the user's.
+    Directory(#[serde(with = "path_bytes")] PathBuf),
+    /// A private clone of a repository of the user's.
+    Clone {
+        #[serde(with = "path_bytes")]
+        repo: PathBuf,
+        /// A branch, tag or commit. `None`: the one that is checked out.
+        branch: Option<String>,
+        /// Whether changes that are not committed are copied too.
+        #[serde(default)]
+        uncommitted: bool,
+    },
+}
+
+/// One run of a program in a new box.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(remote = "Self", deny_unknown_fields)]
+pub struct RunSpec {
+    pub version: SpecVersion,
+    pub name: Option<RunName>,
+    /// The box. Its `program` and `terminal` are not used: those of the run are.
+    pub on: BoxSpec,
+    pub program: Argv,
+    /// `None`: the program gets pipes.
+    pub terminal: Option<TerminalSize>,
+}
+
+/// Rows and columns of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalSize {
+    pub rows: u16,
+    pub columns: u16,
+}
+
+/// What confines a box.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Tier {
+    /// Namespaces and the other layers of the host's kernel.
+    #[default]
+    Native,
+}
+
+/// Why a text does not name a tier.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no such tier; there is `native`")]
+pub struct TierError;
+
+/// The version of the form of a spec: 1 is the only one there is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SpecVersion(());
+
+/// Why a spec cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    #[error("`{field}`: {} is not an absolute path", path.display())]
+    Relative { field: &'static str, path: PathBuf },
+    #[error("`{field}`: a path cannot have a NUL in it")]
+    Nul { field: &'static str },
+    #[error("`{field}`: {error}")]
+    Rule { field: &'static str, error: RuleError },
+    #[error("`program`: {0}")]
+    Program(ArgvError),
+    #[error("`overrides.health` is not used in a spec; write it as `health`")]
+    Health,
+    #[error("`on.{field}` is not used in a run; write it as `{field}`")]
+    OfTheRun { field: &'static str },
+}
+
+impl Default for BoxSpec {
+    fn default() -> Self {
+        Self {
+            version: SpecVersion::default(),
+            template: default_template(),
+            tier: Tier::default(),
+            overrides: Overrides::default(),
+            workspace: WorkspaceSpec::default(),
+            agent: None,
+            program: None,
+            terminal: false,
+            health: None,
+            git_identity: None,
+            network: None,
+            config_file: None,
+        }
+    }
+}
+
+fn default_template() -> String {
+    DEFAULT_TEMPLATE.to_owned()
+}
+
+impl BoxSpec {
+    /// Refuses relative paths and rules that no file and no flag could have made.
+    pub fn check(&self) -> Result<(), SpecError> {
+        // Destructured without `..`, so that a new field cannot be forgotten here.
+        let Self {
+            version: _,
+            template: _,
+            tier: _,
+            overrides,
+            workspace,
+            agent: _,
+            program: _,
+            terminal: _,
+            health: _,
+            git_identity: _,
+            network,
+            config_file,
+        } = self;
+        check_overrides(overrides)?;
+        workspace.check()?;
+        if let Some(NetworkChange { net: _, allow, deny }) = network {
+            rules("network.allow", allow, Allow::check)?;
+            rules("network.deny", deny, Rule::check_deny)?;
+        }
+        config_file.as_deref().map_or(Ok(()), |path| absolute("config_file", path))
+    }
+}
+
+fn check_overrides(said: &Overrides) -> Result<(), SpecError> {
+    said.mounts.iter().try_for_each(|mount| absolute("overrides.mounts", mount.source()))?;
+    said.rootfs.as_deref().map_or(Ok(()), |path| absolute("overrides.rootfs", path))?;
+    rules("overrides.allow", &said.allow, Allow::check)?;
+    rules("overrides.deny", &said.deny, Rule::check_deny)?;
+    rules("overrides.ask", &said.ask, Rule::check_ask)?;
+    if said.health.is_some() { Err(SpecError::Health) } else { Ok(()) }
+}
+
+fn rules<T>(
+    field: &'static str,
+    rules: &[T],
+    check: impl Fn(&T) -> Result<(), RuleError>,
+) -> Result<(), SpecError> {
+    rules.iter().try_for_each(check).map_err(|error| SpecError::Rule { field, error })
+}
+
+impl WorkspaceSpec {
+    fn check(&self) -> Result<(), SpecError> {
+        match self {
+            Self::None => Ok(()),
+            Self::Directory(path) => absolute("workspace.directory", path),
+            Self::Clone { repo, branch: _, uncommitted: _ } => {
+                absolute("workspace.clone.repo", repo)
+            }
+        }
+    }
+}
+
+impl RunSpec {
+    /// Refuses what [`BoxSpec::check`] refuses, and a second program or terminal.
+    pub fn check(&self) -> Result<(), SpecError> {
+        self.on.check()?;
+        if self.on.program.is_some() {
+            return Err(SpecError::OfTheRun { field: "program" });
+        }
+        if self.on.terminal {
+            return Err(SpecError::OfTheRun { field: "terminal" });
+        }
+        Ok(())
+    }
+}
+
+fn absolute(field: &'static str, path: &Path) -> Result<(), SpecError> {
+    if path.as_os_str().as_encoded_bytes().contains(&0) {
+        return Err(SpecError::Nul { field });
+    }
+    if !path.is_absolute() {
+        return Err(SpecError::Relative { field, path: path.to_owned() });
+    }
+    Ok(())
+}
+
+impl Serialize for BoxSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+/// Refuses what [`BoxSpec::check`] refuses.
+impl<'de> Deserialize<'de> for BoxSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spec = Self::deserialize(deserializer)?;
+        spec.check().map_err(serde::de::Error::custom)?;
+        Ok(spec)
+    }
+}
+
+impl Serialize for RunSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+/// Refuses what [`RunSpec::check`] refuses.
+impl<'de> Deserialize<'de> for RunSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spec = Self::deserialize(deserializer)?;
+        spec.check().map_err(serde::de::Error::custom)?;
+        Ok(spec)
+    }
+}
+
+impl Tier {
+    pub const ALL: [Self; 1] = [Self::Native];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+        }
+    }
+}
+
+impl FromStr for Tier {
+    type Err = TierError;
+
+    fn from_str(text: &str) -> Result<Self, TierError> {
+        Self::ALL.into_iter().find(|tier| tier.name() == text).ok_or(TierError)
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+by_text!(Tier);
+
+impl SpecVersion {
+    /// The number in the document.
+    pub const NUMBER: u32 = 1;
+}
+
+impl Serialize for SpecVersion {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u32(Self::NUMBER)
+    }
+}
+
+impl<'de> Deserialize<'de> for SpecVersion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u64::deserialize(deserializer)? {
+            number if number == u64::from(Self::NUMBER) => Ok(Self(())),
+            number => Err(serde::de::Error::custom(format_args!(
+                "`version` is {number}; this belljar reads version {}",
+                Self::NUMBER
+            ))),
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Reads the options of `belljar up` that belljar 0.1 stored in `box.json`.
+//!
+//! Frozen: 0.1 is released, so its options never change, and a new option of `up` is not added here. It
+//! accepts what the command line parser of 0.1 accepted: `--opt VALUE`, `--opt=VALUE`, `-eVALUE`,
+//! `-e=VALUE`, `-e VALUE`, in any order and between the names of boxes. A word that begins with `-` is
+//! never the value of the option before it, except for `-` alone.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::{Argv, BoxSpec, SpecError, WorkspaceSpec};
+use crate::agent::AgentName;
+use crate::boxes::{BoxName, BoxRecord, Ground};
+use crate::net::Rule;
+use crate::repo::Identity;
+use crate::template::{DEFAULT_TEMPLATE, Overrides};
+
+/// Why the stored options do not describe a box.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Options01Error {
+    #[error(
+        "belljar 0.1 has no option `{0}` for `up`: start the box with the belljar that made it, or make it again with `belljar up`"
+    )]
+    Unknown(String),
+    #[error("`{0}` has no value")]
+    NoValue(String),
+    #[error("`{0}` takes no value")]
+    UnwantedValue(String),
+    #[error("`{0}` is there twice")]
+    Twice(String),
+    #[error("`{option}`: {why}")]
+    Value { option: String, why: String },
+    #[error("{word:?} is not the name of a box: {why}")]
+    Name { word: String, why: String },
+    #[error("`{0}` and `{1}` exclude each other")]
+    Conflict(&'static str, &'static str),
+    #[error("`{0}` needs `--repo`")]
+    NeedsRepo(&'static str),
+    #[error(transparent)]
+    Spec(SpecError),
+}
+
+impl BoxSpec {
+    /// The spec of a box that belljar 0.1 made. `home` is the user's home directory, which `~` in a path
+    /// means.
+    pub fn from_options_0_1(
+        record: &BoxRecord,
+        home: Option<&Path>,
+    ) -> Result<Self, Options01Error> {
+        let BoxRecord { name: _, created: _, options, command, typed_in, config, ground, network } =
+            record;
+        let typed = Typed::parse(options)?;
+        typed.check()?;
+        // 0.1 stored the program in a field of its own.
+        let words = if command.is_empty() { &typed.program } else { command };
+        let program = match words.as_slice() {
+            [] => None,
+            words => {
+                let argv = Argv::new(words).map_err(SpecError::Program);
+                Some(argv.map_err(Options01Error::Spec)?)
+            }
+        };
+        // What was found when the box was made, not what was typed: 0.1 works on that at every start.
+        let workspace = match ground {
+            Ground::Nothing => WorkspaceSpec::None,
+            Ground::Directory { path } => WorkspaceSpec::Directory(path.clone()),
+            Ground::Repo(at) => WorkspaceSpec::Clone {
+                repo: at.path.clone(),
+                branch: typed.branch,
+                uncommitted: typed.uncommitted,
+            },
+        };
+        let spec = Self {
+            template: typed.template.unwrap_or_else(|| DEFAULT_TEMPLATE.to_owned()),
+            overrides: typed.overrides.anchored(typed_in, home),
+            workspace,
+            agent: typed.agent,
+            program,
+            terminal: !typed.no_tty,
+            health: typed.health,
+            git_identity: typed.git_identity,
+            network: network.clone(),
+            // `--config` among the options is in this field as well, and absolute.
+            config_file: config.clone(),
+            ..Self::default()
+        };
+        spec.check().map_err(Options01Error::Spec)?;
+        Ok(spec)
+    }
+}
+
+/// The options as values; paths as they were typed.
+#[derive(Debug, Default)]
+struct Typed {
+    template: Option<String>,
+    agent: Option<AgentName>,
+    workspace: Option<PathBuf>,
+    no_workspace: bool,
+    repo: Option<PathBuf>,
+    branch: Option<String>,
+    uncommitted: bool,
+    git_identity: Option<Identity>,
+    health: Option<String>,
+    no_tty: bool,
+    config: Option<PathBuf>,
+    overrides: Overrides,
+    program: Vec<String>,
+}
+
+/// One word that is not a value.
+enum Word<'a> {
+    Long { name: &'a str, value: Option<&'a str> },
+    Env { value: Option<&'a str> },
+    Name,
+    End,
+}
+
+impl<'a> Word<'a> {
+    fn of(word: &'a str) -> Result<Self, Options01Error> {
+        if word == "--" {
+            return Ok(Self::End);
+        }
+        if let Some(long) = word.strip_prefix("--") {
+            return Ok(match long.split_once('=') {
+                Some((name, value)) => Self::Long { name, value: Some(value) },
+                None => Self::Long { name: long, value: None },
+            });
+        }
+        let Some(rest) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
+            return Ok(Self::Name);
+        };
+        let Some(value) = rest.strip_prefix('e') else {
+            let first: String = rest.chars().take(1).collect();
+            return Err(Options01Error::Unknown(format!("-{first}")));
+        };
+        if value.is_empty() {
+            return Ok(Self::Env { value: None });
+        }
+        Ok(Self::Env { value: Some(value.strip_prefix('=').unwrap_or(value)) })
+    }
+}
+
+impl Typed {
+    fn parse(words: &[String]) -> Result<Self, Options01Error> {
+        let mut typed = Self::default();
+        let mut words = words.iter().map(String::as_str);
+        while let Some(word) = words.next() {
+            let (option, value) = match Word::of(word)? {
+                Word::Long { name, value } => (format!("--{name}"), value),
+                Word::Env { value } => ("-e".to_owned(), value),
+                Word::Name => {
+                    // Of all boxes that the command made; the record has the name of this one.
+                    let parsed = word.parse::<BoxName>();
+                    parsed.map_err(|why| Options01Error::Name {
+                        word: word.to_owned(),
+                        why: why.to_string(),
+                    })?;
+                    continue;
+                }
+                Word::End => {
+                    typed.program = words.by_ref().map(str::to_owned).collect();
+                    break;
+                }
+            };
+            if let Some(flag) = typed.flag(&option) {
+                if value.is_some() {
+                    return Err(Options01Error::UnwantedValue(option));
+                }
+                if std::mem::replace(flag, true) {
+                    return Err(Options01Error::Twice(option));
+                }
+                continue;
+            }
+            if !takes_value(&option) {
+                return Err(Options01Error::Unknown(option));
+            }
+            let value = match value {
+                Some(value) => value,
+                None => words
+                    .next()
+                    .filter(|next| !next.starts_with('-') || *next == "-")
+                    .ok_or_else(|| Options01Error::NoValue(option.clone()))?,
+            };
+            typed.put(&option, value)?;
+        }
+        Ok(typed)
+    }
+
+    fn flag(&mut self, option: &str) -> Option<&mut bool> {
+        match option {
+            "--no-workspace" => Some(&mut self.no_workspace),
+            "--uncommitted" => Some(&mut self.uncommitted),
+            "--no-tty" => Some(&mut self.no_tty),
+            _ => None,
+        }
+    }
+
+    fn put(&mut self, option: &str, value: &str) -> Result<(), Options01Error> {
+        let said = &mut self.overrides;
+        match option {
+            "--template" => once(option, &mut self.template, value.to_owned()),
+            "--agent" => once(option, &mut self.agent, parse(option, value)?),
+            "--workspace" => once(option, &mut self.workspace, path(option, value)?),
+            "--repo" => once(option, &mut self.repo, path(option, value)?),
+            "--branch" => once(option, &mut self.branch, value.to_owned()),
+            "--git-identity" => once(option, &mut self.git_identity, parse(option, value)?),
+            "--health" => once(option, &mut self.health, value.to_owned()),
+            "--config" => once(option, &mut self.config, path(option, value)?),
+            "--mode" => once(option, &mut said.mode, parse(option, value)?),
+            "--net" => once(option, &mut said.net, parse(option, value)?),
+            "--record" => once(option, &mut said.record, parse(option, value)?),
+            "--rootfs" => once(option, &mut said.rootfs, path(option, value)?),
+            "--user" => once(option, &mut said.user, small(option, value)?),
+            "--memory" => once(option, &mut said.memory, parse(option, value)?),
+            "--cpus" => once(option, &mut said.cpus, parse(option, value)?),
+            "--pids" => once(option, &mut said.pids, small(option, value)?),
+            "--disk" => once(option, &mut said.disk, parse(option, value)?),
+            "--files" => once(option, &mut said.files, parse(option, value)?),
+            "--output-limit" => once(option, &mut said.output, parse(option, value)?),
+            "--timeout" => once(option, &mut said.timeout, parse(option, value)?),
+            "--allow" => many(&mut said.allow, parse(option, value)?),
+            "--deny" => many(&mut said.deny, wrong(option, Rule::deny(value))?),
+            "--ask" => many(&mut said.ask, wrong(option, Rule::ask(value))?),
+            "--secret" => many(&mut said.secrets, parse(option, value)?),
+            "--mount" => many(&mut said.mounts, parse(option, value)?),
+            "--env" | "-e" => many(&mut said.env, parse(option, value)?),
+            "--weaken" => many(&mut said.weaken, parse(option, value)?),
+            "--require" => many(&mut said.require, parse(option, value)?),
+            _ => Err(Options01Error::Unknown(option.to_owned())),
+        }
+    }
+
+    /// Refuses options that exclude each other, or that need another one.
+    fn check(&self) -> Result<(), Options01Error> {
+        let [workspace, repo] = [self.workspace.is_some(), self.repo.is_some()];
+        let conflicts = [
+            (workspace && self.no_workspace, "--workspace", "--no-workspace"),
+            (repo && workspace, "--repo", "--workspace"),
+            (repo && self.no_workspace, "--repo", "--no-workspace"),
+            (repo && self.overrides.mode.is_some(), "--repo", "--mode"),
+        ];
+        if let Some((_, one, other)) = conflicts.into_iter().find(|(both, ..)| *both) {
+            return Err(Options01Error::Conflict(one, other));
+        }
+        let of_repo = [(self.branch.is_some(), "--branch"), (self.uncommitted, "--uncommitted")];
+        match of_repo.into_iter().find(|(said, _)| *said && !repo) {
+            Some((_, option)) => Err(Options01Error::NeedsRepo(option)),
+            None => Ok(()),
+        }
+    }
+}
+
+const WITH_VALUE: [&str; 28] = [
+    "--template",
+    "--agent",
+    "--workspace",
+    "--repo",
+    "--branch",
+    "--git-identity",
+    "--health",
+    "--config",
+    "--mode",
+    "--net",
+    "--record",
+    "--rootfs",
+    "--user",
+    "--memory",
+    "--cpus",
+    "--pids",
+    "--disk",
+    "--files",
+    "--output-limit",
+    "--timeout",
+    "--allow",
+    "--deny",
+    "--ask",
+    "--secret",
+    "--mount",
+    "--env",
+    "--weaken",
+    "--require",
+];
+
+fn takes_value(option: &str) -> bool {
+    option == "-e" || WITH_VALUE.contains(&option)
+}
+
+fn once<T>(option: &str, place: &mut Option<T>, value: T) -> Result<(), Options01Error> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Options01Error::Twice(option.to_owned())),
+    }
+}
+
+fn many<T>(list: &mut Vec<T>, value: T) -> Result<(), Options01Error> {
+    list.push(value);
+    Ok(())
+}
+
+fn wrong<T>(option: &str, parsed: Result<T, impl Display>) -> Result<T, Options01Error> {
+    parsed.map_err(|why| Options01Error::Value { option: option.to_owned(), why: why.to_string() })
+}
+
+/// The message never holds the value: one of `-e` may be a credential.
+fn parse<T: FromStr<Err: Display>>(option: &str, value: &str) -> Result<T, Options01Error> {
+    wrong(option, value.parse())
+}
+
+/// 0.1 read these as signed numbers of 64 bits, so `+5` and `-0` were accepted.
+fn small(option: &str, value: &str) -> Result<u32, Options01Error> {
+    let number: i64 = parse(option, value)?;
+    wrong(option, u32::try_from(number))
+}
+
+fn path(option: &str, value: &str) -> Result<PathBuf, Options01Error> {
+    if value.is_empty() {
+        return Err(Options01Error::NoValue(option.to_owned()));
+    }
+    Ok(value.into())
+}
