@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod boxes;
+pub mod caller;
 mod choice;
 pub mod code;
 mod config;
@@ -20,6 +21,7 @@ pub mod net;
 pub mod outcome;
 pub mod permission;
 pub mod plain;
+mod purpose;
 mod record;
 mod repo;
 pub mod risky;
@@ -39,6 +41,7 @@ pub use layer::{Layer, LayerError, Requirement, RequirementError};
 pub use limits::{LimitError, Limits};
 pub use mount::{Mount, MountError, anchor};
 pub use outcome::{CpuTime, InForce, LayerState, OutputBytes, Reason, RunResult};
+pub use purpose::{Purpose, PurposeError};
 pub use record::{Clock, Review, RunRecord, RunState, WorkspaceAt};
 pub use repo::{Identity, IdentityError, RepoAt};
 pub use size::{ByteSize, SizeError};

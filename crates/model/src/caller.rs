@@ -1,0 +1,282 @@
+//! Who asks for something, for whom, and in which session.
+//!
+//! These are names, not proofs: whoever makes a [`Caller`] has checked who it is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::net::by_text;
+
+/// Who asks, whose data it is about, and in which session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Caller {
+    pub principal: Principal,
+    pub tenant: TenantId,
+    /// `None` where nobody keeps sessions, as on a command line.
+    pub session: Option<SessionId>,
+}
+
+impl Caller {
+    /// A user of this machine, who works on the tenant `local`.
+    pub fn local(uid: u32) -> Self {
+        Self { principal: Principal::user(uid), tenant: TenantId::local(), session: None }
+    }
+}
+
+/// Who asks, written `KIND:NAME`, for example `user:1000` or `service:ci`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Principal {
+    kind: PrincipalKind,
+    name: String,
+}
+
+/// What kind of principal it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PrincipalKind {
+    /// A user of this machine, by its number.
+    User,
+    /// A person that an identity provider vouches for: the issuer and the subject, never an address.
+    Person,
+    /// A program with a token of its own.
+    Service,
+    /// An agent that works for somebody.
+    Agent,
+    /// A time table.
+    Schedule,
+}
+
+/// Why a text is not a principal.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PrincipalError {
+    #[error(
+        "a principal is written KIND:NAME; the kinds are user, person, service, agent, schedule"
+    )]
+    Kind,
+    #[error("the name of a user is its number, without zeros in front")]
+    User,
+    #[error("the name of a principal has 1 to {MAX_PRINCIPAL} visible ASCII characters")]
+    Name,
+}
+
+const MAX_PRINCIPAL: usize = 512; // an OpenID issuer and a subject of 255
+
+impl PrincipalKind {
+    pub const ALL: [Self; 5] =
+        [Self::User, Self::Person, Self::Service, Self::Agent, Self::Schedule];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Person => "person",
+            Self::Service => "service",
+            Self::Agent => "agent",
+            Self::Schedule => "schedule",
+        }
+    }
+}
+
+impl Principal {
+    /// A user of this machine.
+    pub fn user(uid: u32) -> Self {
+        Self { kind: PrincipalKind::User, name: uid.to_string() }
+    }
+
+    pub fn new(kind: PrincipalKind, name: &str) -> Result<Self, PrincipalError> {
+        if kind == PrincipalKind::User {
+            let uid: u32 = name.parse().map_err(|_| PrincipalError::User)?;
+            let same = Self::user(uid);
+            return if same.name == name { Ok(same) } else { Err(PrincipalError::User) };
+        }
+        let visible = name.bytes().all(|byte| byte.is_ascii_graphic());
+        if name.is_empty() || name.len() > MAX_PRINCIPAL || !visible {
+            return Err(PrincipalError::Name);
+        }
+        Ok(Self { kind, name: name.to_owned() })
+    }
+
+    pub const fn kind(&self) -> PrincipalKind {
+        self.kind
+    }
+
+    /// Without the kind.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl FromStr for Principal {
+    type Err = PrincipalError;
+
+    fn from_str(text: &str) -> Result<Self, PrincipalError> {
+        let (kind, name) = text.split_once(':').ok_or(PrincipalError::Kind)?;
+        let kind = PrincipalKind::ALL.into_iter().find(|known| known.name() == kind);
+        Self::new(kind.ok_or(PrincipalError::Kind)?, name)
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind.name(), self.name)
+    }
+}
+
+/// Whose data it is; also the name of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId(String);
+
+/// Why a text is not a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a tenant has 1 to {MAX_TENANT} of a-z, 0-9 and `-`, and does not begin with `-`")]
+pub struct TenantIdError;
+
+const MAX_TENANT: usize = 64;
+
+impl TenantId {
+    /// The one tenant of a machine without a server: the data is in the home of Belljar itself.
+    pub fn local() -> Self {
+        Self("local".to_owned())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn is_local(&self) -> bool {
+        self.0 == "local"
+    }
+}
+
+impl Default for TenantId {
+    fn default() -> Self {
+        Self::local()
+    }
+}
+
+impl FromStr for TenantId {
+    type Err = TenantIdError;
+
+    fn from_str(text: &str) -> Result<Self, TenantIdError> {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let fits = (1..=MAX_TENANT).contains(&text.len());
+        if fits && !text.starts_with('-') && text.bytes().all(plain) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(TenantIdError)
+        }
+    }
+}
+
+impl fmt::Display for TenantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// One session of a client: 128 random bits that the server chose, written in hexadecimal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(u128);
+
+/// Why a text is not a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a session is written as 32 hexadecimal digits in lower case")]
+pub struct SessionIdError;
+
+impl SessionId {
+    /// From random bytes of the kernel.
+    pub const fn new(random: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(random))
+    }
+}
+
+impl FromStr for SessionId {
+    type Err = SessionIdError;
+
+    fn from_str(text: &str) -> Result<Self, SessionIdError> {
+        let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if text.len() != 32 || !text.bytes().all(digit) {
+            return Err(SessionIdError);
+        }
+        u128::from_str_radix(text, 16).map(Self).map_err(|_| SessionIdError)
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+by_text!(Principal, TenantId, SessionId);
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn principal_is_a_kind_and_a_name_and_is_equal_after_its_text() {
+        assert_eq!(Principal::user(1000).to_string(), "user:1000");
+        for text in ["user:0", "person:https://id.example#42", "service:ci", "schedule:a:b"] {
+            assert_eq!(text.parse::<Principal>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn principal_of_an_unknown_kind_or_with_a_wrong_name_is_refused() {
+        let check =
+            |text: &str, expect| assert_eq!(text.parse::<Principal>(), Err(expect), "{text}");
+        for text in ["", "ada", "User:1", "root:1", ":x"] {
+            check(text, PrincipalError::Kind);
+        }
+        for text in ["user:", "user:ada", "user:01", "user:+1", "user:-1", "user:4294967296"] {
+            check(text, PrincipalError::User);
+        }
+        let long = format!("service:{}", "a".repeat(513));
+        for text in ["service:", "agent:a b", "agent:a\n", "person:\u{e9}", &long] {
+            check(text, PrincipalError::Name);
+        }
+    }
+
+    #[test]
+    fn tenant_is_safe_as_the_name_of_a_directory() {
+        for text in ["local", "a", "0", "team-7", "a-", &"a".repeat(64)] {
+            assert_eq!(text.parse::<TenantId>().unwrap().as_str(), text);
+        }
+        for text in ["", "-a", "A", "a_b", ".", "..", "a/b", "a.b", "\u{e9}", &"a".repeat(65)] {
+            assert_eq!(text.parse::<TenantId>(), Err(TenantIdError), "{text}");
+        }
+        assert!(TenantId::default().is_local());
+    }
+
+    #[test]
+    fn session_is_32_hexadecimal_digits() {
+        let id = SessionId::new([0x0f; 16]);
+        assert_eq!(id.to_string(), "0f".repeat(16));
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for text in ["", "0F", &"0F".repeat(16), &"g".repeat(32), &"0".repeat(33)] {
+            assert_eq!(text.parse::<SessionId>(), Err(SessionIdError), "{text}");
+        }
+    }
+
+    #[test]
+    fn caller_is_equal_after_json_and_an_unknown_field_is_refused() {
+        let caller = Caller { session: Some(SessionId::new([1; 16])), ..Caller::local(1000) };
+        let value = serde_json::to_value(&caller).unwrap();
+        let session = "01".repeat(16);
+        let expect = json!({ "principal": "user:1000", "tenant": "local", "session": session });
+        assert_eq!(value, expect);
+        assert_eq!(serde_json::from_value::<Caller>(value).unwrap(), caller);
+        let more = json!({ "principal": "user:1", "tenant": "local", "role": "owner" });
+        assert!(serde_json::from_value::<Caller>(more).is_err());
+    }
+
+    #[test]
+    fn caller_without_a_tenant_is_refused_and_the_field_is_named() {
+        let error = serde_json::from_value::<Caller>(json!({ "principal": "user:1" })).unwrap_err();
+        assert_eq!(error.to_string(), "missing field `tenant`");
+    }
+}

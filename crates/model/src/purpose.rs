@@ -1,0 +1,75 @@
+//! What a box is started for.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::net::by_text;
+
+/// What a box is started for. Lists of runs leave some of these out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Purpose {
+    /// `belljar run`.
+    Run,
+    /// One program of a model.
+    Call,
+    /// A named box.
+    Box,
+    /// A server of tools.
+    ToolServer,
+    /// Reading the work of a box in its private clone.
+    CloneReader,
+}
+
+/// Why a text does not name a purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no such purpose; there are run, call, box, tool-server and clone-reader")]
+pub struct PurposeError;
+
+impl Purpose {
+    pub const ALL: [Self; 5] =
+        [Self::Run, Self::Call, Self::Box, Self::ToolServer, Self::CloneReader];
+
+    /// The name in JSON and in the ledger.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Call => "call",
+            Self::Box => "box",
+            Self::ToolServer => "tool-server",
+            Self::CloneReader => "clone-reader",
+        }
+    }
+}
+
+impl FromStr for Purpose {
+    type Err = PurposeError;
+
+    fn from_str(text: &str) -> Result<Self, PurposeError> {
+        Self::ALL.into_iter().find(|purpose| purpose.name() == text).ok_or(PurposeError)
+    }
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+by_text!(Purpose);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn purpose_is_its_name_in_json() {
+        let names = ["run", "call", "box", "tool-server", "clone-reader"];
+        assert_eq!(Purpose::ALL.map(Purpose::name), names);
+        for purpose in Purpose::ALL {
+            let text = serde_json::to_string(&purpose).unwrap();
+            assert_eq!(text, format!("\"{purpose}\""));
+            assert_eq!(serde_json::from_str::<Purpose>(&text).unwrap(), purpose);
+        }
+        assert!(serde_json::from_str::<Purpose>("\"other\"").is_err());
+    }
+}
