@@ -243,8 +243,10 @@ impl Typed {
         if let Some((_, one, other)) = conflicts.into_iter().find(|(both, ..)| *both) {
             return Err(Options01Error::Conflict(one, other));
         }
+        // 0.1 did not ask for `--repo` where another option excludes it, and ignored these two then.
+        let excluded = workspace || self.no_workspace || self.overrides.mode.is_some();
         let of_repo = [(self.branch.is_some(), "--branch"), (self.uncommitted, "--uncommitted")];
-        match of_repo.into_iter().find(|(said, _)| *said && !repo) {
+        match of_repo.into_iter().find(|(said, _)| *said && !repo && !excluded) {
             Some((_, option)) => Err(Options01Error::NeedsRepo(option)),
             None => Ok(()),
         }

@@ -220,6 +220,13 @@ fn options_0_1_of_a_clone_take_the_repository_from_the_record() {
 }
 
 #[test]
+fn options_0_1_with_a_branch_and_a_mode_are_read_without_the_branch() {
+    let spec = read(&["--branch", "v1", "--mode=direct", "--uncommitted"]).unwrap();
+    assert_eq!(spec.workspace, WorkspaceSpec::Directory("/work/real".into()));
+    assert_eq!(spec.overrides.mode, Some(Mode::Direct));
+}
+
+#[test]
 fn options_0_1_that_0_1_refused_are_refused() {
     let mode = Mode::Direct.name();
     for (options, expect) in [
