@@ -273,6 +273,10 @@ fn created(ledger: &Ledger, plan: &Plan<'_>) -> anyhow::Result<RunCreated> {
         command,
         environment: env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect(),
         limits: limits(template),
+        purpose: None,
+        principal: None,
+        tenant: None,
+        session: None,
     })
 }
 

@@ -256,6 +256,10 @@ fn created(run: RunId) -> Result<Draft, Box<dyn Error + Send + Sync>> {
         command: Body::hash_of(b"true")?,
         environment: Vec::new(),
         limits: Vec::new(),
+        purpose: None,
+        principal: None,
+        tenant: None,
+        session: None,
     };
     Ok(Draft::new(event).of_run(run))
 }

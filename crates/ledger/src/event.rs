@@ -98,6 +98,14 @@ events! {
         environment: Vec<String>,
         /// What the box may use at most, as `name=value`.
         limits: Vec<String>,
+        /// What the box is started for: `run`, `call`, `box`, `tool-server` or `clone-reader`.
+        purpose: Option<String>,
+        /// Who asked for it, as `user:1000`.
+        principal: Option<String>,
+        /// Whose data it is.
+        tenant: Option<String>,
+        /// The session of the client that asked.
+        session: Option<String>,
     }
     /// The layers that confine the run.
     RunLayers "run.layers" { in_force: Vec<String>, missing: Vec<String> }
@@ -360,5 +368,65 @@ impl<T: Field> Field for Option<T> {
             Some(_) => T::get(name, fields).map(Some),
             None => Some(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bytes::Cursor;
+
+    fn created() -> RunCreated {
+        RunCreated {
+            name: None,
+            template: "default".into(),
+            mode: "overlay".into(),
+            net: "none".into(),
+            policy: Digest::of(&[b"policy"]),
+            workspace: None,
+            record: "hashes".into(),
+            command: Body::named(Digest::of(&[b"command"]), 4, false),
+            environment: vec!["PATH".into()],
+            limits: Vec::new(),
+            purpose: None,
+            principal: None,
+            tenant: None,
+            session: None,
+        }
+    }
+
+    fn names(event: RunCreated) -> Vec<String> {
+        Event::from(event).fields().iter().map(|(name, _)| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn run_created_without_a_caller_has_the_fields_of_0_1_and_is_read() {
+        let expect = "command environment limits mode net policy record template";
+        assert_eq!(names(created()).join(" "), expect);
+        let event = Event::from(created());
+        assert_eq!(Event::read("run.created", &event.fields()), Ok(event));
+    }
+
+    #[test]
+    fn run_created_with_a_caller_is_equal_after_its_bytes() {
+        let event = Event::from(RunCreated {
+            purpose: Some("run".into()),
+            principal: Some("user:1000".into()),
+            tenant: Some("local".into()),
+            session: Some("0f".repeat(16)),
+            ..created()
+        });
+        let mut bytes = Vec::new();
+        event.fields().encode(&mut bytes).unwrap();
+        let fields = Fields::decode(&mut Cursor::new(&bytes)).unwrap();
+        assert_eq!(Event::read("run.created", &fields), Ok(event));
+    }
+
+    #[test]
+    fn run_created_with_an_unknown_field_is_read_without_it() {
+        let event = Event::from(created());
+        let mut fields = event.fields();
+        fields.set("added_later", Value::Number(1));
+        assert_eq!(Event::read("run.created", &fields), Ok(event));
     }
 }

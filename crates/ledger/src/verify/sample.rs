@@ -120,6 +120,10 @@ impl Sample {
             command,
             environment: vec!["PATH".into()],
             limits: vec!["memory=1".into()],
+            purpose: None,
+            principal: None,
+            tenant: None,
+            session: None,
         };
         self.add(Some(run), event);
     }

@@ -242,6 +242,10 @@ pub(crate) fn created_with(command: Body) -> RunCreated {
         command,
         environment: vec!["PATH".into()],
         limits: vec!["memory=1".into()],
+        purpose: None,
+        principal: None,
+        tenant: None,
+        session: None,
     }
 }
 

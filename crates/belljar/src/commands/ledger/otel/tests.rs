@@ -33,6 +33,10 @@ fn created() -> RunCreated {
         command: Body::hash_of(b"bash").unwrap(),
         environment: vec!["HOME".into()],
         limits: Vec::new(),
+        purpose: None,
+        principal: None,
+        tenant: None,
+        session: None,
     }
 }
 

@@ -41,6 +41,10 @@ fn events_read_as_sentences() {
         command: body(b"bash"),
         environment: Vec::new(),
         limits: Vec::new(),
+        purpose: None,
+        principal: None,
+        tenant: None,
+        session: None,
     };
     check(created.clone(), "fix, template default, overlay, network none, in /home/me/project");
     check(
