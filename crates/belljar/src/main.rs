@@ -28,6 +28,8 @@ mod repo;
 mod screen;
 mod servers;
 mod skills;
+#[cfg_attr(not(test), expect(dead_code, reason = "called once `up` and `run` are made from specs"))]
+mod spec;
 mod state;
 mod tape;
 mod terminal;
