@@ -8,7 +8,7 @@ use super::*;
 use crate::cli::boxes::UpArgs;
 use crate::cli::{Cli, Command};
 
-const DIRECTORY: &str = "/work/a dir";
+const DIRECTORY: &str = "/typed/a dir";
 const HOME: &str = "/home/ada";
 
 fn typed_in(config: Option<&Path>) -> TypedIn<'_> {

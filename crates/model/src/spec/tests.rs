@@ -170,9 +170,9 @@ fn record(options: &[&str]) -> BoxRecord {
         created: 7,
         options: options.iter().map(|word| (*word).to_owned()).collect(),
         command: Vec::new(),
-        typed_in: "/work".into(),
+        typed_in: "/typed".into(),
         config: None,
-        ground: Ground::Directory { path: "/work/real".into() },
+        ground: Ground::Directory { path: "/typed/real".into() },
         network: None,
     }
 }
@@ -186,7 +186,7 @@ fn options_0_1_with_all_names_and_a_late_config_are_read() {
     let spec = read(&["one", "--config", "b.toml", "two", "-eA=1", "-e", "B", "-e=C=2"]).unwrap();
     let env: Vec<String> = spec.overrides.env.iter().map(ToString::to_string).collect();
     assert_eq!(env, ["A=1", "B", "C=2"]);
-    assert_eq!(spec.workspace, WorkspaceSpec::Directory("/work/real".into()));
+    assert_eq!(spec.workspace, WorkspaceSpec::Directory("/typed/real".into()));
     assert_eq!((spec.terminal, spec.config_file), (true, None), "the record has the file");
 }
 
@@ -194,8 +194,8 @@ fn options_0_1_with_all_names_and_a_late_config_are_read() {
 fn options_0_1_with_relative_paths_become_absolute() {
     let spec = read(&["--mount", "d:/d", "--mount=~/c:/c:rw", "--rootfs", "r", "one"]).unwrap();
     let mounts: Vec<String> = spec.overrides.mounts.iter().map(ToString::to_string).collect();
-    assert_eq!(mounts, ["/work/d:/d:ro", "/home/ada/c:/c:rw"]);
-    assert_eq!(spec.overrides.rootfs.as_deref(), Some(Path::new("/work/r")));
+    assert_eq!(mounts, ["/typed/d:/d:ro", "/home/ada/c:/c:rw"]);
+    assert_eq!(spec.overrides.rootfs.as_deref(), Some(Path::new("/typed/r")));
     let no_home = BoxSpec::from_options_0_1(&record(&["--rootfs", "~/r"]), None);
     assert!(no_home.unwrap_err().to_string().contains("`overrides.rootfs`"));
 }
@@ -222,7 +222,7 @@ fn options_0_1_of_a_clone_take_the_repository_from_the_record() {
 #[test]
 fn options_0_1_with_a_branch_and_a_mode_are_read_without_the_branch() {
     let spec = read(&["--branch", "v1", "--mode=direct", "--uncommitted"]).unwrap();
-    assert_eq!(spec.workspace, WorkspaceSpec::Directory("/work/real".into()));
+    assert_eq!(spec.workspace, WorkspaceSpec::Directory("/typed/real".into()));
     assert_eq!(spec.overrides.mode, Some(Mode::Direct));
 }
 
