@@ -14,4 +14,5 @@ pub mod pin;
 pub mod schema;
 pub mod skill;
 pub mod tools;
-pub mod wire;
+
+pub use belljar_wire as wire;

@@ -9,9 +9,10 @@ use serde_json::Value;
 const TABLE: &[(&str, &[&str])] = &[
     ("belljar-model", &[]),
     ("belljar-sys", &[]),
+    ("belljar-wire", &["belljar-model"]),
     ("belljar-ledger", &["belljar-model"]),
     ("belljar-broker", &["belljar-ledger", "belljar-model"]),
-    ("belljar-code", &["belljar-model"]),
+    ("belljar-code", &["belljar-model", "belljar-wire"]),
     ("belljar-gateway", &["belljar-model"]),
     ("belljar-workspace", &["belljar-model"]),
     ("belljar-init", &["belljar-model", "belljar-sys"]),

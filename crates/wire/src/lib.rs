@@ -3,6 +3,10 @@
 //! Frames of a length and JSON: jobs and answers on the worker's standard input, what it says on its
 //! standard output. What comes out of a box is a stranger's: every frame is bounded before it is read,
 //! and nothing in it is believed.
+//!
+//! Both sides of the boundary link this crate, so its dependencies are few.
+
+#![forbid(unsafe_code)]
 
 use std::io::{self, Read, Write};
 
