@@ -15,7 +15,7 @@ const PROGRAM: &str = "belljar-worker";
 
 fn main() {
     let here = PathBuf::from(var("CARGO_MANIFEST_DIR"));
-    for source in ["../code/src", "../code/Cargo.toml", "../model/src", "../../Cargo.lock"] {
+    for source in ["../wire", "../worker/src", "../worker/Cargo.toml", "../../Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", here.join(source).display());
     }
     // Whoever packages Belljar may have built it elsewhere.
@@ -29,7 +29,7 @@ fn main() {
     let profile = if var("PROFILE") == "release" { "worker" } else { "worker-dev" };
     let mut cargo = Command::new(var("CARGO"));
     cargo
-        .args(["build", "--package", "belljar-code", "--bin", PROGRAM, "--features", "engine"])
+        .args(["build", "--package", PROGRAM, "--bin", PROGRAM])
         .args(["--profile", profile, "--target", &target, "--locked"])
         .arg("--manifest-path")
         .arg(here.join("../../Cargo.toml"))

@@ -26,8 +26,8 @@ Usage: cargo xtask test [FILTER] [--no-install]
   --no-install  install nothing; what is missing makes tests fail
 ";
 
-/// The crate whose engine is built into the worker only, and tested by itself.
-const ENGINE: &str = "belljar-code";
+/// The crate of the worker, which is built before the program that embeds it.
+const ENGINE: &str = "belljar-worker";
 
 /// What judges a protocol or an agent and not a box is the same for every user.
 const NOT_OF_BOXES: &str = "not test(/^mcp::(conformance|inspector|python|agents)::/)";
@@ -58,10 +58,7 @@ fn all(steps: &mut Steps, install: bool, filter: Option<&str>) -> Result<()> {
         steps.step("clippy", || {
             let lint =
                 ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
-            run(cargo().args(lint))?;
-            // What goes inside boxes of code is behind a feature that nothing here turns on.
-            let engine = ["clippy", "--package", ENGINE, "--features", "engine", "--all-targets"];
-            run(cargo().args(engine).args(["--locked", "--", "-D", "warnings"]))
+            run(cargo().args(lint))
         })?;
     }
     let built = steps.step("build", build)?;
@@ -84,7 +81,6 @@ fn all(steps: &mut Steps, install: bool, filter: Option<&str>) -> Result<()> {
     } else {
         println!("\nnot root: the half of the tests that needs root was not run");
     }
-    steps.step("tests of the engine", || runner.run(&Half::Engine, filter))?;
     if filter.is_some() {
         return Ok(());
     }
@@ -134,7 +130,7 @@ impl Built {
 /// Builds the engine as its own tests need it, and has the worker made from that. What is shipped is
 /// static and optimised, and would have to be built a second time here only to be the same.
 fn engine() -> Result<()> {
-    run(cargo().args(["build", "--package", ENGINE, "--features", "engine", "--locked"]))?;
+    run(cargo().args(["build", "--package", ENGINE, "--locked"]))?;
     let built = target_dir()?.join("debug/belljar-worker");
     let worker = built.with_extension("stripped");
     run(program("strip").arg("-o").arg(&worker).arg(&built))?;
@@ -184,12 +180,7 @@ fn package_name(manifest: &Path) -> Result<String> {
 /// As whom tests run.
 enum Half<'a> {
     Own,
-    /// The same, of the one crate that is tested with a feature of its own.
-    Engine,
-    Unprivileged {
-        user: &'a user::User,
-        packages: &'a [&'a str],
-    },
+    Unprivileged { user: &'a user::User, packages: &'a [&'a str] },
 }
 
 /// What runs tests here: nextest where it is installed, else cargo itself.
@@ -211,14 +202,7 @@ impl Runner {
         };
         match half {
             Half::Own => {
-                command.args(["--workspace", "--exclude", ENGINE, "--lib", "--bins", "--tests"]);
-            }
-            Half::Engine => {
-                command.args(["--package", ENGINE, "--features", "engine"]);
-                command.args(["--lib", "--bins", "--tests"]);
-                if let (Self::Nextest, Some(_)) = (self, filter) {
-                    command.arg("--no-tests=pass");
-                }
+                command.args(["--workspace", "--lib", "--bins", "--tests"]);
             }
             Half::Unprivileged { user, packages } => {
                 for package in *packages {

@@ -1,14 +1,10 @@
-//! Programs of models: the engine that runs them inside a box, and what they can import.
+//! The host's side of programs of models: skills, declared services and other servers' tools.
 //!
-//! The engine is linked into the worker only, which is a program of its own inside a box. What is here
-//! without the feature `engine` is the host's side: the frames between the two, skills, declared
-//! services and other servers' tools.
+//! The programs themselves run inside a box, in the crate `belljar-worker`. Nothing here runs one.
 
 #![forbid(unsafe_code)]
 
 pub mod api;
-#[cfg(feature = "engine")]
-pub mod engine;
 pub mod openapi;
 pub mod pin;
 pub mod schema;

@@ -23,7 +23,7 @@ use index::{Event, Index};
 pub use version::{Skill, Version, VersionError};
 pub use wants::{Granted, Wants, WantsError};
 
-use crate::wire::Dialect;
+use belljar_wire::Dialect;
 
 /// Bytes of a skill's program.
 pub const MAX_CODE: usize = 1 << 20;

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::{Dialect, Script};
+use belljar_wire::{Dialect, Script};
 
 /// A text file, or some of its lines.
 #[derive(Debug, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{Draft, MAX_CODE, MAX_DESCRIPTION, SkillError, Wants};
-use crate::wire::Dialect;
+use belljar_wire::Dialect;
 
 /// The SHA-256 of a version's content: 64 small hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,0 +1,248 @@
+//! Runs one program to its end.
+//!
+//! The loop is ours: first all that can go on goes on, then one timer, then it waits. So timers fire in
+//! their order, a promise that failed is noticed once nobody can ask it any more, and a program ends
+//! when nothing it waits for is left.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Instant;
+
+use rquickjs::promise::PromiseState;
+use rquickjs::{
+    CatchResultExt as _, CaughtError, Ctx, Function, Module, Object, Persistent, Promise, Value,
+};
+use serde_json::value::RawValue;
+
+use belljar_wire::{Done, MAX_FRAME, Script, Trouble};
+
+use super::context::Engine;
+use super::host::Kept;
+use super::modules::Sources;
+use super::strip::{Part, Stripped, prepare};
+use super::trouble;
+
+/// What a result may be as JSON; the frame around it needs some room.
+const LARGEST: usize = MAX_FRAME - (1 << 20);
+
+pub(super) async fn script(engine: &Engine, script: Script) -> Done {
+    match value(engine, script).await {
+        Ok(value) => Done { value, trouble: None },
+        Err(trouble) => Done { value: None, trouble: Some(trouble) },
+    }
+}
+
+async fn value(engine: &Engine, mut script: Script) -> Result<Option<Box<RawValue>>, Trouble> {
+    let Stripped { code, places } =
+        prepare(&script.code, script.language, &script.file, Part::Main)?;
+    engine.host.places.borrow_mut().insert(script.file.clone(), places);
+    let modules = std::mem::take(&mut script.modules);
+    *engine.host.sources.borrow_mut() = Sources::new(modules);
+    let memory = usize::try_from(script.memory).unwrap_or(usize::MAX);
+    engine.runtime.set_memory_limit(memory).await;
+    let run = Run { engine, memory: script.memory };
+    run.prepare(&script).await?;
+    let outcome = run.with(|ctx| begin(ctx, engine, &script, &code)).await?;
+    let Some(json) = run.drive::<Option<String>>(&outcome, true).await? else { return Ok(None) };
+    if json.len() > LARGEST {
+        let message = format!(
+            "a result of {} bytes, where {LARGEST} are the most: write it to a file in /workspace",
+            json.len()
+        );
+        return Err(trouble::plain("RangeError", &message));
+    }
+    let raw = RawValue::from_string(json);
+    raw.map(Some).map_err(|error| trouble::plain("Error", &error.to_string()))
+}
+
+type Outcome = Persistent<Promise<'static>>;
+
+/// Starts the program; what it gives is promised.
+fn begin(ctx: &Ctx<'_>, engine: &Engine, script: &Script, code: &str) -> rquickjs::Result<Outcome> {
+    let prelude = engine.prelude.clone().restore(ctx)?;
+    let module = Module::declare(ctx.clone(), script.file.as_str(), code)?;
+    let meta = module.meta()?;
+    meta.set("url", format!("file:///workspace/{}", script.file))?;
+    meta.set("filename", format!("/workspace/{}", script.file))?;
+    meta.set("dirname", "/workspace")?;
+    meta.set("main", true)?;
+    let (module, evaluated) = module.eval()?;
+    let outcome: Function<'_> = prelude.get("outcome")?;
+    let promise: Promise<'_> = outcome.call((evaluated, module.namespace()?, meta))?;
+    Ok(Persistent::save(ctx, promise))
+}
+
+struct Run<'e> {
+    engine: &'e Engine,
+    memory: u64,
+}
+
+impl Run<'_> {
+    /// Does something in the context; what it throws is told.
+    async fn with<T>(
+        &self,
+        work: impl FnOnce(&Ctx<'_>) -> rquickjs::Result<T>,
+    ) -> Result<T, Trouble> {
+        let memory = self.memory;
+        self.engine
+            .context
+            .with(|ctx| {
+                work(&ctx).catch(&ctx).map_err(|error| match error {
+                    CaughtError::Exception(error) => {
+                        trouble::of(&ctx, error.as_object().as_value(), memory)
+                    }
+                    CaughtError::Value(value) => trouble::of(&ctx, &value, memory),
+                    CaughtError::Error(error) => trouble::plain("Error", &error.to_string()),
+                })
+            })
+            .await
+    }
+
+    /// `input`, `tools` and `apis`.
+    async fn prepare(&self, script: &Script) -> Result<(), Trouble> {
+        let engine = self.engine;
+        self.with(|ctx| {
+            let prelude = engine.prelude.clone().restore(ctx)?;
+            let input = match &script.input {
+                Some(json) => ctx.json_parse(json.as_str())?,
+                None => Value::new_undefined(ctx.clone()),
+            };
+            prelude.get::<_, Function<'_>>("input")?.call::<_, ()>((input,))?;
+            let functions: Vec<Vec<&str>> = script
+                .tools
+                .iter()
+                .map(|tool| vec![tool.server.as_str(), &tool.function, &tool.tool])
+                .collect();
+            prelude.get::<_, Function<'_>>("tools")?.call::<_, ()>((functions,))
+        })
+        .await?;
+        let clients = self.with(|ctx| Ok(Persistent::save(ctx, Object::new(ctx.clone())?))).await?;
+        for api in &script.apis {
+            // One that nobody names is still one that can be named.
+            let client: Kept =
+                if self.wanted(script).is_none_or(|names| names.contains(api.name.as_str())) {
+                    let specifier = api.specifier.as_str();
+                    let loading = self
+                        .with(|ctx| Ok(Persistent::save(ctx, Module::import(ctx, specifier)?)))
+                        .await?;
+                    self.drive::<Kept>(&loading, false).await?
+                } else {
+                    self.with(|ctx| Ok(Persistent::save(ctx, Value::new_undefined(ctx.clone()))))
+                        .await?
+                };
+            let clients = clients.clone();
+            self.with(|ctx| {
+                let module = client.restore(ctx)?;
+                let client = match module.as_object() {
+                    Some(module) => module.get("default")?,
+                    None => module,
+                };
+                clients.restore(ctx)?.set::<_, Value<'_>>(api.name.as_str(), client)
+            })
+            .await?;
+        }
+        self.with(|ctx| {
+            let prelude = engine.prelude.clone().restore(ctx)?;
+            prelude.get::<_, Function<'_>>("apis")?.call::<_, ()>((clients.restore(ctx)?,))
+        })
+        .await
+    }
+
+    /// The clients that the program's texts name as `apis.NAME`; none when one of them uses `apis` in
+    /// another way, and may want all. A client can be large, and most programs need one or two.
+    fn wanted<'s>(&self, script: &'s Script) -> Option<BTreeSet<&'s str>> {
+        let sources = self.engine.host.sources.borrow();
+        let mut names = BTreeSet::new();
+        for text in sources.texts().chain([script.code.as_str()]) {
+            for (at, word) in text.match_indices("apis") {
+                let rest = text.get(at + word.len()..).unwrap_or_default();
+                let rest = rest.strip_prefix('.')?;
+                let named = script.apis.iter().find(|api| {
+                    rest.strip_prefix(api.name.as_str()).is_some_and(|rest| {
+                        !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$')
+                    })
+                });
+                names.extend(named.map(|api| api.name.as_str()));
+            }
+        }
+        Some(names)
+    }
+
+    /// Goes on until a promise is settled, and, `to_the_end`, until nothing else is left to do.
+    async fn drive<T>(&self, outcome: &Outcome, to_the_end: bool) -> Result<T, Trouble>
+    where
+        T: for<'js> rquickjs::FromJs<'js>,
+    {
+        let host = &self.engine.host;
+        loop {
+            while self.step().await? {}
+            let failed = std::mem::take(&mut *host.rejected.borrow_mut());
+            let mut state = self.with(|ctx| look(ctx, outcome.clone(), failed)).await?;
+            let due = host.timers.borrow_mut().take_due(Instant::now());
+            if let Some(id) = due {
+                self.with(|ctx| fire(ctx, self.engine, id)).await?;
+                continue;
+            }
+            let (timer, held) = {
+                let timers = host.timers.borrow();
+                (timers.next(), timers.hold() || host.alive.is_held())
+            };
+            match state.take() {
+                Some(value) if !held || !to_the_end => return Ok(value),
+                Some(_) => {}
+                None if timer.is_none() && !self.engine.runtime.is_job_pending().await => {
+                    let message = "the program waits for a promise that nothing is left to settle";
+                    return Err(trouble::plain("Error", message));
+                }
+                None => {}
+            }
+            match timer {
+                Some(at) => {
+                    // Whichever comes first; the loop looks for itself.
+                    drop(tokio::time::timeout_at(at.into(), woken()).await);
+                }
+                None => woken().await,
+            }
+        }
+    }
+
+    /// Does one thing that can be done now; false when there is none.
+    async fn step(&self) -> Result<bool, Trouble> {
+        match self.engine.runtime.execute_pending_job().await {
+            Ok(more) => Ok(more),
+            Err(job) => Err(job.0.with(|ctx| trouble::of(&ctx, &ctx.catch(), self.memory)).await),
+        }
+    }
+}
+
+/// Waits until one of the futures of the engine, which the last step asked, can go on.
+async fn woken() {
+    let mut asked = false;
+    poll_fn(|_| if std::mem::replace(&mut asked, true) { Poll::Ready(()) } else { Poll::Pending })
+        .await;
+}
+
+/// What the program gave, when it is known.
+fn look<T>(
+    ctx: &Ctx<'_>,
+    outcome: Outcome,
+    failed: Vec<(Kept, Kept)>,
+) -> rquickjs::Result<Option<T>>
+where
+    T: for<'js> rquickjs::FromJs<'js>,
+{
+    let outcome = outcome.restore(ctx)?;
+    // How the program itself failed comes first.
+    let failed =
+        if outcome.state() == PromiseState::Rejected { None } else { failed.into_iter().next() };
+    if let Some((_, reason)) = failed {
+        return Err(ctx.throw(reason.restore(ctx)?));
+    }
+    outcome.result::<T>().transpose()
+}
+
+fn fire(ctx: &Ctx<'_>, engine: &Engine, id: u32) -> rquickjs::Result<()> {
+    let prelude: Object<'_> = engine.prelude.clone().restore(ctx)?;
+    prelude.get::<_, Function<'_>>("fire")?.call((id,))
+}

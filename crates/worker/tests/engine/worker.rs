@@ -1,0 +1,120 @@
+//! Starts a worker, gives it a job, and hears it out.
+
+#![expect(clippy::disallowed_methods, reason = "a test starts the program that it tests")]
+
+use std::collections::HashMap;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use belljar_wire::{self as wire, Dialect, Done, Job, Module, Said, Script, Stream, Told, Trouble};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// What a tool of a test answers.
+pub(crate) type Tool = fn(&Value) -> Result<Value, String>;
+
+#[derive(Debug)]
+pub(crate) struct Heard {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) done: Done,
+}
+
+impl Heard {
+    /// What the program gave; `null` when nothing.
+    #[track_caller]
+    pub(crate) fn value(&self) -> Value {
+        assert!(self.done.trouble.is_none(), "{self:?}");
+        self.done
+            .value
+            .as_ref()
+            .map_or(Value::Null, |json| serde_json::from_str(json.get()).unwrap())
+    }
+
+    #[track_caller]
+    pub(crate) fn trouble(&self) -> &Trouble {
+        self.done.trouble.as_ref().unwrap_or_else(|| panic!("no trouble: {self:?}"))
+    }
+}
+
+pub(crate) fn script(code: &str) -> Script {
+    Script {
+        code: code.to_owned(),
+        language: Dialect::Ts,
+        file: "main.ts".to_owned(),
+        input: None,
+        modules: Vec::new(),
+        apis: Vec::new(),
+        tools: Vec::new(),
+        memory: 128 << 20,
+    }
+}
+
+pub(crate) fn module(specifier: &str, source: &str) -> Module {
+    Module { specifier: specifier.to_owned(), language: Dialect::Ts, source: source.to_owned() }
+}
+
+pub(crate) fn run(code: &str) -> Heard {
+    hear(script(code))
+}
+
+pub(crate) fn hear(script: Script) -> Heard {
+    hear_with(script, &HashMap::new())
+}
+
+pub(crate) fn hear_with(script: Script, tools: &HashMap<&str, Tool>) -> Heard {
+    let mut worker = Worker::start();
+    worker.send(&Job::Script(script));
+    let (mut stdout, mut stderr) = (String::new(), String::new());
+    loop {
+        match worker.next().expect("a worker ends with how it ended") {
+            Said::Ready => panic!("ready twice"),
+            Said::Output { stream: Stream::Stdout, text } => stdout.push_str(&text),
+            Said::Output { stream: Stream::Stderr, text } => stderr.push_str(&text),
+            Said::Call { id, server, tool, input } => {
+                let input = serde_json::from_str(input.get()).unwrap();
+                let answer = tools[format!("{server}/{tool}").as_str()](&input);
+                let value = answer.map(|value| RawValue::from_string(value.to_string()).unwrap());
+                worker.send(&Told::Answer { id, value });
+            }
+            Said::Done(done) => {
+                assert!(worker.next().is_none(), "nothing comes after the end");
+                assert!(worker.child.wait().unwrap().success());
+                return Heard { stdout, stderr, done };
+            }
+        }
+    }
+}
+
+pub(crate) struct Worker {
+    pub(crate) child: Child,
+    input: Option<ChildStdin>,
+    pub(crate) output: ChildStdout,
+}
+
+impl Worker {
+    /// One that is ready.
+    pub(crate) fn start() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_belljar-worker"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
+        let mut worker = Self { child, input, output };
+        assert!(matches!(worker.next(), Some(Said::Ready)));
+        worker
+    }
+
+    pub(crate) fn send(&mut self, message: &impl serde::Serialize) {
+        wire::write(self.input.as_mut().unwrap(), message).unwrap();
+    }
+
+    /// Says nothing more.
+    pub(crate) fn hang_up(&mut self) {
+        drop(self.input.take());
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Said> {
+        wire::read(&mut self.output).unwrap()
+    }
+}
