@@ -15,9 +15,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-/// The program that goes inside, as it was built with this one.
-static WORKER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-worker"));
-
 /// How the process is called, and what tells our program to be one.
 pub(crate) const ROLE: &str = "belljar-cell";
 
@@ -34,5 +31,5 @@ pub(crate) fn start(worker: &OwnedFd) -> io::Result<(Child, UnixStream)> {
 
 /// The worker in memory that nobody can change any more. All boxes share it.
 pub(crate) fn worker() -> io::Result<OwnedFd> {
-    belljar_box::embedded::sealed("belljar-worker", WORKER)
+    belljar_box::embedded::sealed("belljar-worker", belljar_embedded::WORKER)
 }

@@ -1,19 +1,15 @@
-//! The static programs that go inside a box, as they were built with this one.
+//! Copies the static programs that go inside a box into sealed memory.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
-/// PID 1 of a box, and its janitor.
-static INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-init"));
-
-/// The program that tries forbidden acts, for `doctor --prove` and the tests.
-pub static PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-probe"));
+pub use belljar_embedded::PROBE;
 
 /// Init in memory that nobody can change any more, not even through `/proc/1/exe`.
 pub(crate) fn init() -> io::Result<OwnedFd> {
-    sealed("belljar-init", INIT)
+    sealed("belljar-init", belljar_embedded::INIT)
 }
 
 /// A program in memory that nobody can change any more.
