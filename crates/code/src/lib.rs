@@ -11,4 +11,11 @@ pub mod schema;
 pub mod skill;
 pub mod tools;
 
-pub use belljar_wire as wire;
+/// The old path and names of [`belljar_wire`], until its users are changed.
+pub mod wire {
+    pub use belljar_wire::*;
+    pub use belljar_wire::{
+        FrameDecoder as Cutter, FromWorker as Said, HttpServerJob as Bridge,
+        ProgramError as Trouble, ProgramResult as Done, ToWorker as Told,
+    };
+}

@@ -26,7 +26,7 @@ pub enum Job {
     /// Becomes another program, whose output is its own.
     Program(Program),
     /// Passes lines of JSON-RPC on to a server that is reached by HTTP.
-    Bridge(Bridge),
+    Bridge(HttpServerJob),
 }
 
 /// A program for the engine.
@@ -97,7 +97,7 @@ pub struct Program {
 
 /// A server that is reached by HTTP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bridge {
+pub struct HttpServerJob {
     pub url: String,
     /// Beside those of the protocol. Values may be placeholders.
     pub headers: Vec<(String, String)>,
@@ -106,22 +106,22 @@ pub struct Bridge {
 /// What a worker hears after its job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Told {
-    /// What came of [`Said::Call`].
+pub enum ToWorker {
+    /// What came of [`FromWorker::Call`].
     Answer { id: u64, value: Result<Box<RawValue>, String> },
 }
 
 /// What a worker says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Said {
+pub enum FromWorker {
     /// It is there and waits for its job.
     Ready,
     Output {
         stream: Stream,
         text: String,
     },
-    /// The program calls a function of another server and waits for [`Told::Answer`].
+    /// The program calls a function of another server and waits for [`ToWorker::Answer`].
     Call {
         id: u64,
         server: String,
@@ -129,7 +129,7 @@ pub enum Said {
         input: Box<RawValue>,
     },
     /// The program is over.
-    Done(Done),
+    Done(ProgramResult),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,15 +141,15 @@ pub enum Stream {
 
 /// How a program in the engine ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Done {
+pub struct ProgramResult {
     /// What it gave, as JSON.
     pub value: Option<Box<RawValue>>,
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<ProgramError>,
 }
 
 /// What a program threw, or what was wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
+pub struct ProgramError {
     /// `TypeError`, `SyntaxError`, …
     pub name: String,
     pub message: String,
@@ -200,13 +200,13 @@ pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>, Fram
     parse(&body).map(Some)
 }
 
-/// Cuts frames out of bytes as they come.
+/// Decodes frames from bytes that arrive in pieces of any size.
 #[derive(Debug, Default)]
-pub struct Cutter {
+pub struct FrameDecoder {
     kept: Vec<u8>,
 }
 
-impl Cutter {
+impl FrameDecoder {
     pub fn push(&mut self, bytes: &[u8]) {
         self.kept.extend_from_slice(bytes);
     }
@@ -242,14 +242,15 @@ mod tests {
 
     #[test]
     fn frames_come_out_as_they_went_in_wherever_the_bytes_are_cut() {
-        let said = |text: &str| Said::Output { stream: Stream::Stdout, text: text.to_owned() };
+        let said =
+            |text: &str| FromWorker::Output { stream: Stream::Stdout, text: text.to_owned() };
         let bytes = [encode(&said("one")).unwrap(), encode(&said("two\u{2028}")).unwrap()].concat();
         for at in 0..=bytes.len() {
-            let mut cutter = Cutter::default();
+            let mut decoder = FrameDecoder::default();
             let mut texts = Vec::new();
             for part in [&bytes[..at], &bytes[at..]] {
-                cutter.push(part);
-                while let Some(Said::Output { text, .. }) = cutter.take().unwrap() {
+                decoder.push(part);
+                while let Some(FromWorker::Output { text, .. }) = decoder.take().unwrap() {
                     texts.push(text);
                 }
             }
@@ -259,11 +260,11 @@ mod tests {
 
     #[test]
     fn a_length_that_nobody_may_say_is_refused_before_anything_is_kept() {
-        let mut cutter = Cutter::default();
-        cutter.push(&u32::MAX.to_le_bytes());
-        assert!(matches!(cutter.take::<Said>(), Err(FrameError::TooLong { .. })));
+        let mut decoder = FrameDecoder::default();
+        decoder.push(&u32::MAX.to_le_bytes());
+        assert!(matches!(decoder.take::<FromWorker>(), Err(FrameError::TooLong { .. })));
         assert!(matches!(
-            read::<Said>(&mut &u32::MAX.to_le_bytes()[..]),
+            read::<FromWorker>(&mut &u32::MAX.to_le_bytes()[..]),
             Err(FrameError::TooLong { .. })
         ));
     }
@@ -272,7 +273,7 @@ mod tests {
     fn what_is_no_message_is_told() {
         let mut bytes = 3_u32.to_le_bytes().to_vec();
         bytes.extend(b"{}}");
-        assert!(matches!(read::<Said>(&mut &bytes[..]), Err(FrameError::Malformed { .. })));
-        assert!(read::<Said>(&mut &[][..]).unwrap().is_none());
+        assert!(matches!(read::<FromWorker>(&mut &bytes[..]), Err(FrameError::Malformed { .. })));
+        assert!(read::<FromWorker>(&mut &[][..]).unwrap().is_none());
     }
 }

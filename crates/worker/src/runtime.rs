@@ -29,7 +29,7 @@ use std::rc::Rc;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use belljar_wire::{self as wire, Bridge, Done, Job, Said};
+use belljar_wire::{self as wire, FromWorker, HttpServerJob, Job, ProgramResult};
 
 use self::context::Engine;
 use self::host::Host;
@@ -43,7 +43,7 @@ pub fn work(env: Vec<(String, String)>) -> io::Result<()> {
     runtime.block_on(async {
         let host = Rc::new(Host::new(env));
         let engine = Engine::new(Rc::clone(&host)).await.map_err(io::Error::other)?;
-        host.say(&Said::Ready)?;
+        host.say(&FromWorker::Ready)?;
         if nobody_waits() {
             // What fails here fails again where it is used, and is told there.
             drop(engine.context.with(|ctx| web::warm(&ctx)).await);
@@ -73,14 +73,14 @@ fn nobody_waits() -> bool {
     rustix::event::poll(&mut waited, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
 }
 
-async fn pass(server: &Bridge) -> io::Result<()> {
+async fn pass(server: &HttpServerJob) -> io::Result<()> {
     let input = tokio::io::BufReader::new(streams::Input::start()?);
     bridge::run(DOOR, server, input, streams::Output).await
 }
 
 /// Says how it ended and is gone.
-fn leave(host: &Host, done: Done) -> ! {
-    let told = host.say(&Said::Done(done)).and_then(|()| io::stdout().flush());
+fn leave(host: &Host, done: ProgramResult) -> ! {
+    let told = host.say(&FromWorker::Done(done)).and_then(|()| io::stdout().flush());
     quit(if told.is_ok() { 0 } else { 70 })
 }
 

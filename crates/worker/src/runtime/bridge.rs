@@ -27,7 +27,7 @@ use url::Url;
 use self::events::Events;
 use self::message::Message;
 use super::http::{Answer, Ask, Client, Outgoing, Redirect};
-use belljar_wire::Bridge;
+use belljar_wire::HttpServerJob;
 
 /// Longest message, either way.
 const MESSAGE: usize = belljar_wire::MAX_FRAME;
@@ -49,7 +49,7 @@ const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// Serves until there is no more input.
 pub async fn run(
     door: IpAddr,
-    bridge: &Bridge,
+    bridge: &HttpServerJob,
     input: impl AsyncBufRead + Unpin,
     output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use belljar_wire::{self as wire, Said, Told};
+use belljar_wire::{self as wire, FromWorker, ToWorker};
 
 use super::host::Host;
 
@@ -59,7 +59,7 @@ impl Calls {
         self.last.set(id);
         let (answer, answered) = oneshot::channel();
         waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, answer);
-        let said = self.host.say(&Said::Call { id, server, tool, input });
+        let said = self.host.say(&FromWorker::Call { id, server, tool, input });
         said.map_err(|error| error.to_string())?;
         Ok(answered)
     }
@@ -69,7 +69,7 @@ fn listen() -> Waiting {
     let waiting = Waiting::default();
     let known = Arc::clone(&waiting);
     let listening = std::thread::Builder::new().spawn(move || {
-        while let Ok(Some(Told::Answer { id, value })) = wire::read(&mut io::stdin().lock()) {
+        while let Ok(Some(ToWorker::Answer { id, value })) = wire::read(&mut io::stdin().lock()) {
             let asked = known.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
             if let Some(asked) = asked {
                 // Who asked may be gone.

@@ -6,7 +6,7 @@ use std::io;
 
 use rquickjs::{Object, Persistent, Value};
 
-use belljar_wire::{self as wire, Said, Stream};
+use belljar_wire::{self as wire, FromWorker, Stream};
 
 use super::alive::Alive;
 use super::modules::Sources;
@@ -35,7 +35,7 @@ impl Host {
         Self { env, ..Self::default() }
     }
 
-    pub(super) fn say(&self, said: &Said) -> io::Result<()> {
+    pub(super) fn say(&self, said: &FromWorker) -> io::Result<()> {
         wire::write(&mut io::stdout().lock(), said)
     }
 
@@ -45,7 +45,7 @@ impl Host {
         let mut rest = text;
         while !rest.is_empty() {
             let (part, more) = rest.split_at(rest.floor_char_boundary(PART));
-            self.say(&Said::Output { stream, text: part.to_owned() })?;
+            self.say(&FromWorker::Output { stream, text: part.to_owned() })?;
             rest = more;
         }
         Ok(())

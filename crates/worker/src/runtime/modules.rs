@@ -8,7 +8,7 @@ use rquickjs::module::Declared;
 use rquickjs::{Ctx, Exception, Function, Module, Object, Result};
 use url::Url;
 
-use belljar_wire::{self as wire, Dialect, Trouble};
+use belljar_wire::{self as wire, Dialect, ProgramError};
 
 use super::host::Host;
 use super::strip::{Stripped, strip};
@@ -320,7 +320,7 @@ fn fail(ctx: &Ctx<'_>, message: &str) -> rquickjs::Error {
     error.throw()
 }
 
-fn syntax_error(ctx: &Ctx<'_>, name: &str, trouble: &Trouble) -> rquickjs::Error {
+fn syntax_error(ctx: &Ctx<'_>, name: &str, trouble: &ProgramError) -> rquickjs::Error {
     let at = trouble::place_of(name, trouble);
     let message = format!("{} ({at})", trouble.message);
     Exception::throw_syntax(ctx, &message)

@@ -9,7 +9,7 @@ use rquickjs::function::{Async, Func};
 use rquickjs::promise::PromiseState;
 use rquickjs::{Array, Ctx, Exception, Function, IntoJs, Object, Promise, Result, Value};
 
-use belljar_wire::{Done, Stream};
+use belljar_wire::{ProgramResult, Stream};
 
 use super::calls::Calls;
 use super::host::Host;
@@ -86,7 +86,7 @@ fn process<'js>(ctx: &Ctx<'js>, host: &Rc<Host>, natives: &Object<'js>) -> Resul
     let exit = move |code: i32| -> () {
         let message = format!("the program ended itself with code {code}");
         let trouble = (code != 0).then(|| trouble::plain("Exit", &message));
-        leave(&shared, Done { value: None, trouble });
+        leave(&shared, ProgramResult { value: None, trouble });
     };
     natives.set("exit", Function::new(ctx.clone(), exit)?)?;
     natives.set("arch", if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" })?;

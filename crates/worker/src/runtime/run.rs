@@ -15,7 +15,7 @@ use rquickjs::{
 };
 use serde_json::value::RawValue;
 
-use belljar_wire::{Done, MAX_FRAME, Script, Trouble};
+use belljar_wire::{MAX_FRAME, ProgramError, ProgramResult, Script};
 
 use super::context::Engine;
 use super::host::Kept;
@@ -26,14 +26,14 @@ use super::trouble;
 /// What a result may be as JSON; the frame around it needs some room.
 const LARGEST: usize = MAX_FRAME - (1 << 20);
 
-pub(super) async fn script(engine: &Engine, script: Script) -> Done {
+pub(super) async fn script(engine: &Engine, script: Script) -> ProgramResult {
     match value(engine, script).await {
-        Ok(value) => Done { value, trouble: None },
-        Err(trouble) => Done { value: None, trouble: Some(trouble) },
+        Ok(value) => ProgramResult { value, trouble: None },
+        Err(trouble) => ProgramResult { value: None, trouble: Some(trouble) },
     }
 }
 
-async fn value(engine: &Engine, mut script: Script) -> Result<Option<Box<RawValue>>, Trouble> {
+async fn value(engine: &Engine, mut script: Script) -> Result<Option<Box<RawValue>>, ProgramError> {
     let Stripped { code, places } =
         prepare(&script.code, script.language, &script.file, Part::Main)?;
     engine.host.places.borrow_mut().insert(script.file.clone(), places);
@@ -83,7 +83,7 @@ impl Run<'_> {
     async fn with<T>(
         &self,
         work: impl FnOnce(&Ctx<'_>) -> rquickjs::Result<T>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, ProgramError> {
         let memory = self.memory;
         self.engine
             .context
@@ -100,7 +100,7 @@ impl Run<'_> {
     }
 
     /// `input`, `tools` and `apis`.
-    async fn prepare(&self, script: &Script) -> Result<(), Trouble> {
+    async fn prepare(&self, script: &Script) -> Result<(), ProgramError> {
         let engine = self.engine;
         self.with(|ctx| {
             let prelude = engine.prelude.clone().restore(ctx)?;
@@ -170,7 +170,7 @@ impl Run<'_> {
     }
 
     /// Goes on until a promise is settled, and, `to_the_end`, until nothing else is left to do.
-    async fn drive<T>(&self, outcome: &Outcome, to_the_end: bool) -> Result<T, Trouble>
+    async fn drive<T>(&self, outcome: &Outcome, to_the_end: bool) -> Result<T, ProgramError>
     where
         T: for<'js> rquickjs::FromJs<'js>,
     {
@@ -208,7 +208,7 @@ impl Run<'_> {
     }
 
     /// Does one thing that can be done now; false when there is none.
-    async fn step(&self) -> Result<bool, Trouble> {
+    async fn step(&self) -> Result<bool, ProgramError> {
         match self.engine.runtime.execute_pending_job().await {
             Ok(more) => Ok(more),
             Err(job) => Err(job.0.with(|ctx| trouble::of(&ctx, &ctx.catch(), self.memory)).await),

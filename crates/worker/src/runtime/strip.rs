@@ -20,7 +20,7 @@ use oxc::parser::{ParseOptions, Parser, ParserReturn};
 use oxc::semantic::SemanticBuilder;
 use oxc::span::SourceType;
 
-use belljar_wire::{Dialect, Trouble};
+use belljar_wire::{Dialect, ProgramError};
 
 pub use self::place::Places;
 
@@ -44,7 +44,7 @@ pub enum Part {
 }
 
 /// A module without its types.
-pub fn strip(source: &str, dialect: Dialect, file: &str) -> Result<Stripped, Trouble> {
+pub fn strip(source: &str, dialect: Dialect, file: &str) -> Result<Stripped, ProgramError> {
     prepare(source, dialect, file, Part::Module)
 }
 
@@ -54,7 +54,7 @@ pub fn prepare(
     dialect: Dialect,
     file: &str,
     part: Part,
-) -> Result<Stripped, Trouble> {
+) -> Result<Stripped, ProgramError> {
     // A mark of its encoding is no part of a program, and would be counted in the first line.
     let source = source.strip_prefix('\u{feff}').unwrap_or(source);
     let arena = Allocator::default();
@@ -81,7 +81,12 @@ pub fn prepare(
     typed(&parsed.program, source, file, part)
 }
 
-fn typed(program: &Program<'_>, source: &str, file: &str, part: Part) -> Result<Stripped, Trouble> {
+fn typed(
+    program: &Program<'_>,
+    source: &str,
+    file: &str,
+    part: Part,
+) -> Result<Stripped, ProgramError> {
     let scoping = exports::need_names(program)
         .then(|| SemanticBuilder::new().build(program).semantic.into_scoping());
     let known = Known { scoping: scoping.as_ref() };

@@ -2,7 +2,7 @@
 
 use rquickjs::{Coerced, Ctx, Object, Value};
 
-use belljar_wire::Trouble;
+use belljar_wire::ProgramError;
 
 use super::host::Host;
 
@@ -13,7 +13,7 @@ const LONGEST: usize = 64 << 10;
 const DEEPEST: usize = 5;
 
 /// A thrown value, whatever it is.
-pub(super) fn of<'js>(ctx: &Ctx<'js>, value: &Value<'js>, memory: u64) -> Trouble {
+pub(super) fn of<'js>(ctx: &Ctx<'js>, value: &Value<'js>, memory: u64) -> ProgramError {
     let Some(error) = value.as_object().filter(|object| object.is_error()) else {
         return thrown(ctx, value, memory);
     };
@@ -43,7 +43,7 @@ pub(super) fn of<'js>(ctx: &Ctx<'js>, value: &Value<'js>, memory: u64) -> Troubl
         }
     }
     let stack = (!frames.is_empty()).then(|| cut(frames.join("\n")));
-    Trouble { name: cut(name), message: cut(whole), stack, line, column }
+    ProgramError { name: cut(name), message: cut(whole), stack, line, column }
 }
 
 /// Not so long that it fits no frame.
@@ -64,7 +64,7 @@ fn headline(error: &Object<'_>) -> String {
 }
 
 /// Something that is no error.
-fn thrown<'js>(ctx: &Ctx<'js>, value: &Value<'js>, memory: u64) -> Trouble {
+fn thrown<'js>(ctx: &Ctx<'js>, value: &Value<'js>, memory: u64) -> ProgramError {
     // Without memory there is no error to throw, and the engine throws nothing.
     if value.is_null() && peak().is_some_and(|peak| peak > memory / 4 * 3) {
         return out_of_memory(memory);
@@ -89,7 +89,7 @@ fn shown<'js>(ctx: &Ctx<'js>, value: &Value<'js>) -> String {
     shown.unwrap_or_else(|| "something".to_owned())
 }
 
-fn out_of_memory(memory: u64) -> Trouble {
+fn out_of_memory(memory: u64) -> ProgramError {
     plain("RangeError", &format!("out of memory: the program may use {} MiB", memory >> 20))
 }
 
@@ -140,15 +140,15 @@ pub(super) fn own_frames(host: &Host, stack: &str) -> String {
 }
 
 /// Where something is wrong with a text.
-pub(super) fn place_of(file: &str, trouble: &Trouble) -> String {
+pub(super) fn place_of(file: &str, trouble: &ProgramError) -> String {
     match (trouble.line, trouble.column) {
         (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
         _ => file.to_owned(),
     }
 }
 
-pub(super) fn plain(name: &str, message: &str) -> Trouble {
-    Trouble {
+pub(super) fn plain(name: &str, message: &str) -> ProgramError {
+    ProgramError {
         name: name.to_owned(),
         message: cut(message.to_owned()),
         stack: None,

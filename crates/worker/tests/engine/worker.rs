@@ -5,7 +5,10 @@
 use std::collections::HashMap;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use belljar_wire::{self as wire, Dialect, Done, Job, Module, Said, Script, Stream, Told, Trouble};
+use belljar_wire::{
+    self as wire, Dialect, FromWorker, Job, Module, ProgramError, ProgramResult, Script, Stream,
+    ToWorker,
+};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -16,7 +19,7 @@ pub(crate) type Tool = fn(&Value) -> Result<Value, String>;
 pub(crate) struct Heard {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    pub(crate) done: Done,
+    pub(crate) done: ProgramResult,
 }
 
 impl Heard {
@@ -31,7 +34,7 @@ impl Heard {
     }
 
     #[track_caller]
-    pub(crate) fn trouble(&self) -> &Trouble {
+    pub(crate) fn trouble(&self) -> &ProgramError {
         self.done.trouble.as_ref().unwrap_or_else(|| panic!("no trouble: {self:?}"))
     }
 }
@@ -67,16 +70,16 @@ pub(crate) fn hear_with(script: Script, tools: &HashMap<&str, Tool>) -> Heard {
     let (mut stdout, mut stderr) = (String::new(), String::new());
     loop {
         match worker.next().expect("a worker ends with how it ended") {
-            Said::Ready => panic!("ready twice"),
-            Said::Output { stream: Stream::Stdout, text } => stdout.push_str(&text),
-            Said::Output { stream: Stream::Stderr, text } => stderr.push_str(&text),
-            Said::Call { id, server, tool, input } => {
+            FromWorker::Ready => panic!("ready twice"),
+            FromWorker::Output { stream: Stream::Stdout, text } => stdout.push_str(&text),
+            FromWorker::Output { stream: Stream::Stderr, text } => stderr.push_str(&text),
+            FromWorker::Call { id, server, tool, input } => {
                 let input = serde_json::from_str(input.get()).unwrap();
                 let answer = tools[format!("{server}/{tool}").as_str()](&input);
                 let value = answer.map(|value| RawValue::from_string(value.to_string()).unwrap());
-                worker.send(&Told::Answer { id, value });
+                worker.send(&ToWorker::Answer { id, value });
             }
-            Said::Done(done) => {
+            FromWorker::Done(done) => {
                 assert!(worker.next().is_none(), "nothing comes after the end");
                 assert!(worker.child.wait().unwrap().success());
                 return Heard { stdout, stderr, done };
@@ -101,7 +104,7 @@ impl Worker {
             .unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
         let mut worker = Self { child, input, output };
-        assert!(matches!(worker.next(), Some(Said::Ready)));
+        assert!(matches!(worker.next(), Some(FromWorker::Ready)));
         worker
     }
 
@@ -114,7 +117,7 @@ impl Worker {
         drop(self.input.take());
     }
 
-    pub(crate) fn next(&mut self) -> Option<Said> {
+    pub(crate) fn next(&mut self) -> Option<FromWorker> {
         wire::read(&mut self.output).unwrap()
     }
 }

@@ -3,24 +3,26 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use belljar_testkit::{Received, Reply, Upstream};
-use belljar_wire::Bridge;
+use belljar_wire::HttpServerJob;
 use belljar_worker::runtime::bridge;
 use serde_json::{Value, json};
 
-fn serve(handler: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> (Upstream, Bridge) {
+fn serve(
+    handler: impl Fn(&Received) -> Reply + Send + Sync + 'static,
+) -> (Upstream, HttpServerJob) {
     let upstream = Upstream::plain(handler);
     let url = format!("https://mcp.example.com:{}/mcp", upstream.address().port());
     let headers = vec![("authorization".to_owned(), "Bearer x".to_owned())];
-    (upstream, Bridge { url, headers })
+    (upstream, HttpServerJob { url, headers })
 }
 
 /// What comes back for these lines.
-fn pass(bridge: &Bridge, lines: &[Value]) -> Vec<Value> {
+fn pass(bridge: &HttpServerJob, lines: &[Value]) -> Vec<Value> {
     let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
     pass_text(bridge, &lines.concat())
 }
 
-fn pass_text(bridge: &Bridge, input: &str) -> Vec<Value> {
+fn pass_text(bridge: &HttpServerJob, input: &str) -> Vec<Value> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut output = Vec::new();
     let door = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -96,7 +98,7 @@ fn a_session_is_kept_and_ended() {
 
 /// Says each line after the answer to the request before it.
 fn talk(
-    bridge: &Bridge,
+    bridge: &HttpServerJob,
     client: tokio::io::DuplexStream,
     server: tokio::io::DuplexStream,
     lines: &[Value],

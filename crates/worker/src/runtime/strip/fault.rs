@@ -4,7 +4,7 @@ use oxc::allocator::Allocator;
 use oxc::diagnostics::{Diagnostics, OxcDiagnostic};
 use oxc::span::{SourceType, Span};
 
-use belljar_wire::Trouble;
+use belljar_wire::ProgramError;
 
 use super::place;
 
@@ -20,13 +20,13 @@ impl Fault {
         Self { at: span.start, message: message.to_owned() }
     }
 
-    pub(super) fn told(&self, source: &str, file: &str) -> Trouble {
+    pub(super) fn told(&self, source: &str, file: &str) -> ProgramError {
         let (line, column) = place::place(source, self.at);
         let text = place::text(source, line).unwrap_or_default();
         // A line of a bundle can be all of it.
         let shown: String = text.chars().take(200).collect();
         let mark = " ".repeat(usize::try_from(column).unwrap_or(1).saturating_sub(1).min(200));
-        Trouble {
+        ProgramError {
             name: "SyntaxError".to_owned(),
             message: self.message.clone(),
             stack: Some(format!("    at {file}:{line}:{column}\n\n{shown}\n{mark}^")),
@@ -37,7 +37,7 @@ impl Fault {
 }
 
 /// The first of what a parser found.
-pub(super) fn first(found: &Diagnostics, source: &str, file: &str) -> Trouble {
+pub(super) fn first(found: &Diagnostics, source: &str, file: &str) -> ProgramError {
     found.errors().next().map_or_else(
         || Fault { at: 0, message: "this is no program".to_owned() }.told(source, file),
         |error| Fault { at: place_of(error), message: message_of(error) }.told(source, file),
@@ -45,7 +45,7 @@ pub(super) fn first(found: &Diagnostics, source: &str, file: &str) -> Trouble {
 }
 
 /// The same for TypeScript, where the most common surprise is markup.
-pub(super) fn of_types(found: &Diagnostics, source: &str, file: &str) -> Trouble {
+pub(super) fn of_types(found: &Diagnostics, source: &str, file: &str) -> ProgramError {
     let arena = Allocator::default();
     let kind = SourceType::tsx().with_module(true);
     if source.contains("</") || source.contains("/>") {

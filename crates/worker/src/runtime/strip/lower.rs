@@ -8,13 +8,13 @@ use oxc::semantic::SemanticBuilder;
 use oxc::span::SourceType;
 use oxc::transformer::{TransformOptions, Transformer};
 
-use belljar_wire::Trouble;
+use belljar_wire::ProgramError;
 
 use super::edits::Edits;
 use super::place::{Lowered, Places};
 use super::{Part, Stripped, fault, parse, result};
 
-pub(super) fn lower(source: &str, file: &str, part: Part) -> Result<Stripped, Trouble> {
+pub(super) fn lower(source: &str, file: &str, part: Part) -> Result<Stripped, ProgramError> {
     let arena = Allocator::default();
     let mut parsed = parse(&arena, source, SourceType::ts().with_module(true));
     if parsed.diagnostics.has_errors() {
