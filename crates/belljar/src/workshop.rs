@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use belljar_code::skill::Skills;
-use belljar_code::wire::Stream;
 use belljar_model::Config;
 use belljar_model::code::ApiName;
+use belljar_wire::Stream;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use language::Language;

@@ -10,12 +10,3 @@ pub mod pin;
 pub mod schema;
 pub mod skill;
 pub mod tools;
-
-/// The old path and names of [`belljar_wire`], until its users are changed.
-pub mod wire {
-    pub use belljar_wire::*;
-    pub use belljar_wire::{
-        FrameDecoder as Cutter, FromWorker as Said, HttpServerJob as Bridge,
-        ProgramError as Trouble, ProgramResult as Done, ToWorker as Told,
-    };
-}

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use belljar_box::{Count, Finished, Remains, Request, Running, Supervision, Workspace};
-use belljar_code::wire::{self, Job};
 use belljar_ledger::Ledger;
 use belljar_model::code::Selection;
 use belljar_model::{Config, Mode, Review, RunId, RunRecord, RunState, Template, WorkspaceAt};
+use belljar_wire::{self as wire, Job};
 use rustix::fs::{Mode as FileMode, OFlags};
 
 use super::watch::Watch;
@@ -285,7 +285,7 @@ fn listen(
     while let Ok(Some(order)) = wire::read::<Order>(&mut line) {
         match order {
             Order::Answer { id, value } => {
-                let told = wire::Told::Answer { id, value };
+                let told = wire::ToWorker::Answer { id, value };
                 let Some(to) = &mut feed else { continue };
                 if wire::write(to, &told).is_err() {
                     feed = None;

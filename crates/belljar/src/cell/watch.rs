@@ -8,7 +8,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use belljar_box::Stream as Pipe;
-use belljar_code::wire::{self, Cutter, Done, FrameError, Job, Said, Stream, Trouble};
+use belljar_wire::{
+    self as wire, FrameDecoder, FrameError, FromWorker, Job, ProgramError, ProgramResult, Stream,
+};
 
 use super::text::Text;
 use super::word::Report;
@@ -21,7 +23,7 @@ pub(super) struct Watch {
     line: UnixStream,
     /// Ends the box when it is written to.
     halt: OwnedFd,
-    cutter: Cutter,
+    cutter: FrameDecoder,
     /// The largest result that is passed on.
     output: u64,
     /// Another program has taken the worker's place, and its output is its own.
@@ -30,7 +32,7 @@ pub(super) struct Watch {
     stdout: Text,
     stderr: Text,
     pub(super) tape: Tape,
-    pub(super) done: Option<Done>,
+    pub(super) done: Option<ProgramResult>,
     /// What it said was no message.
     pub(super) broken: Option<FrameError>,
 }
@@ -44,7 +46,7 @@ impl Watch {
     ) -> Self {
         let becomes_program = matches!(job, Job::Program(_) | Job::Bridge(_));
         let (stdout, stderr) = (Text::new(output), Text::new(output));
-        let cutter = Cutter::default();
+        let cutter = FrameDecoder::default();
         Self {
             line,
             halt,
@@ -94,38 +96,38 @@ impl Watch {
 
     fn frames(&mut self) {
         while self.broken.is_none() {
-            match self.cutter.take::<Said>() {
+            match self.cutter.take::<FromWorker>() {
                 Ok(Some(said)) => self.take(said),
                 Ok(None) => return,
                 Err(error) => {
                     self.broken = Some(error);
-                    self.cutter = Cutter::default();
+                    self.cutter = FrameDecoder::default();
                     rustix::io::write(&self.halt, b"1").ok(); // or it is gone already
                 }
             }
         }
     }
 
-    fn take(&mut self, said: Said) {
+    fn take(&mut self, said: FromWorker) {
         match said {
-            Said::Ready if self.becomes_program => {
+            FromWorker::Ready if self.becomes_program => {
                 self.is_program = true;
                 let rest = self.cutter.rest();
                 self.hear(Pipe::Output, &rest);
             }
-            Said::Ready => {}
-            Said::Output { stream: Stream::Stdout, text } => {
+            FromWorker::Ready => {}
+            FromWorker::Output { stream: Stream::Stdout, text } => {
                 let text = self.stdout.cut(text);
                 self.show(Stream::Stdout, text);
             }
-            Said::Output { stream: Stream::Stderr, text } => {
+            FromWorker::Output { stream: Stream::Stderr, text } => {
                 let text = self.stderr.cut(text);
                 self.show(Stream::Stderr, text);
             }
-            Said::Call { id, server, tool, input } => {
+            FromWorker::Call { id, server, tool, input } => {
                 self.say(&Report::Call { id, server, tool, input });
             }
-            Said::Done(done) => {
+            FromWorker::Done(done) => {
                 let done = self.bounded(done);
                 self.done.get_or_insert(done);
             }
@@ -133,7 +135,7 @@ impl Watch {
     }
 
     /// A result that is too long for whoever asked is an error that says so.
-    fn bounded(&self, done: Done) -> Done {
+    fn bounded(&self, done: ProgramResult) -> ProgramResult {
         let length = done.value.as_ref().map_or(0, |value| value.get().len() as u64);
         if length <= self.output {
             return done;
@@ -141,8 +143,8 @@ impl Watch {
         let most = self.output;
         let message = format!("the result has {length} bytes of JSON, where {most} are the most");
         let name = "RangeError".to_owned();
-        let trouble = Trouble { name, message, stack: None, line: None, column: None };
-        Done { value: None, trouble: Some(trouble) }
+        let trouble = ProgramError { name, message, stack: None, line: None, column: None };
+        ProgramResult { value: None, trouble: Some(trouble) }
     }
 
     fn show(&mut self, stream: Stream, text: String) {

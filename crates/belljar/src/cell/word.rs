@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use belljar_code::wire::{Done, Job, Stream};
 use belljar_model::code::ApiName;
 use belljar_model::{Mode, Reason};
+use belljar_wire::{Job, ProgramResult, Stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -108,7 +108,7 @@ pub(crate) struct Ending {
     pub(crate) cpu_micros: u64,
     pub(crate) peak_memory: Option<u64>,
     /// What the program gave or threw, if it ran in the engine and came to its end.
-    pub(crate) done: Option<Done>,
+    pub(crate) done: Option<ProgramResult>,
     /// More was written than was passed on.
     pub(crate) stdout_truncated: bool,
     pub(crate) stderr_truncated: bool,

@@ -10,10 +10,10 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use anyhow::{Context as _, anyhow};
 use belljar_box::{Request, Stream, Supervision};
-use belljar_code::wire::{self, Bridge, Cutter, Job, Said};
 use belljar_model::code::{McpServer, ServerName, Transport};
 use belljar_model::net::{Allow, SecretDecl, Slot};
 use belljar_model::{Config, Net, Review, RunRecord, RunState, Template};
+use belljar_wire::{self as wire, FrameDecoder, FromWorker, HttpServerJob, Job};
 
 use crate::cell;
 use crate::cli::Cli;
@@ -68,7 +68,7 @@ pub(crate) fn run(cli: &Cli, name: &ServerName) -> Outcome {
         review: Review::None,
         result: None,
     };
-    let input = feed(Job::Bridge(Bridge { url: url.to_string(), headers })).code(NO_BOX)?;
+    let input = feed(Job::Bridge(HttpServerJob { url: url.to_string(), headers })).code(NO_BOX)?;
     let (running, journal) = begin(&state, &record, &sources, &request, Some(&outside))?;
     let (output, error) = (io::stdout(), io::stderr());
     let mut unframed = Unframed::default();
@@ -152,7 +152,7 @@ fn feed(job: Job) -> anyhow::Result<OwnedFd> {
 /// What comes behind the worker's one frame.
 #[derive(Default)]
 struct Unframed {
-    cutter: Cutter,
+    cutter: FrameDecoder,
     is_open: bool,
 }
 
@@ -162,7 +162,7 @@ impl Unframed {
             return kept.extend_from_slice(chunk);
         }
         self.cutter.push(chunk);
-        if let Ok(Some(Said::Ready)) = self.cutter.take() {
+        if let Ok(Some(FromWorker::Ready)) = self.cutter.take() {
             self.is_open = true;
             kept.extend(self.cutter.rest());
         }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use belljar_code::wire::Stream;
 use belljar_model::{Mode, Reason, display};
+use belljar_wire::Stream;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Cli;

@@ -13,9 +13,9 @@ use belljar_code::skill::{
     Author, Draft, Edit, MAX_CODE, Saved, Skill, SkillError, SkillInfo, Skills, Standing,
     State as SkillState, Version, Waiting, Wants,
 };
-use belljar_code::wire::Dialect;
 use belljar_model::code::SkillName;
 use belljar_model::display::{safe, safe_line, safe_multiline};
+use belljar_wire::Dialect;
 use serde::Serialize;
 
 use crate::cli::Cli;

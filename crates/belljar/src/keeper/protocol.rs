@@ -1,10 +1,10 @@
-//! What is said over a keeper's socket, in the frames of [`belljar_code::wire`].
+//! What is said over a keeper's socket, in the frames of [`belljar_wire`].
 
 use std::io::{self, Read, Write};
 
-use belljar_code::wire::{self, FrameError};
 use belljar_model::RunId;
 use belljar_model::boxes::NetworkChange;
+use belljar_wire::{self as wire, FrameError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

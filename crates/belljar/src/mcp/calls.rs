@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use belljar_code::skill::{Author, Draft, Saved, SkillInfo, Standing, State, Wants};
 use belljar_code::tools as files;
-use belljar_code::wire::{Dialect, Script, Stream};
 use belljar_gateway::{CallError, Caller, Live, Outcome};
 use belljar_model::code::ApiName;
+use belljar_wire::{Dialect, Script, Stream};
 use serde_json::{Map, Value, json};
 
 use super::arguments::{

@@ -1,7 +1,7 @@
 //! What is told of a program that is over: as JSON for programs, as text for models.
 
-use belljar_code::wire::Trouble;
 use belljar_model::Reason;
+use belljar_wire::ProgramError;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -24,7 +24,7 @@ pub(crate) struct Report {
     duration_ms: f64,
     /// Why it is over.
     reason: Reason,
-    error: Option<Trouble>,
+    error: Option<ProgramError>,
     exit: Option<i32>,
     requests: Vec<Asked>,
     more_requests: u64,
@@ -73,7 +73,7 @@ impl Report {
             return None;
         }
         let why = match &self.error {
-            Some(Trouble { name, message, .. }) => format!("{name}: {message}"),
+            Some(ProgramError { name, message, .. }) => format!("{name}: {message}"),
             None if self.reason == Reason::Exited => {
                 format!("the program returned {}", self.exit.unwrap_or(-1))
             }

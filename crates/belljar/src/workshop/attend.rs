@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use belljar_code::wire::{self, Job, Stream, ToolRef};
+use belljar_wire::{self as wire, Job, Stream, ToolRef};
 use serde_json::value::RawValue;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::OwnedWriteHalf;

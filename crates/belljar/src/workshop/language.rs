@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use belljar_code::wire::{Dialect, Program};
+use belljar_wire::{Dialect, Program};
 
 /// What a program is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::process::Child;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use belljar_code::wire::{self, Cutter};
+use belljar_wire::{self as wire, FrameDecoder};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -36,7 +36,7 @@ pub(super) struct Line {
 #[derive(Debug)]
 pub(super) struct Heard {
     from: OwnedReadHalf,
-    cutter: Cutter,
+    cutter: FrameDecoder,
 }
 
 /// A cell's process. Its end is waited for elsewhere, so that nobody has to.
@@ -64,7 +64,7 @@ pub(super) async fn prepare(worker: &OwnedFd, prepare: Prepare) -> Result<Ready,
     line.set_nonblocking(true).context("prepare the line to a cell")?;
     let line = UnixStream::from_std(line).context("prepare the line to a cell")?;
     let (from, mut said) = line.into_split();
-    let mut heard = Heard { from, cutter: Cutter::default() };
+    let mut heard = Heard { from, cutter: FrameDecoder::default() };
     say(&mut said, &Order::Prepare(prepare)).await?;
     match heard.next().await? {
         Some(Report::Ready { run, remarks }) => {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use belljar_code::api::Service;
 use belljar_code::skill::{Granted, SkillError, SkillInfo, Standing};
-use belljar_code::wire::{Dialect, Module, Named, ToolRef};
 use belljar_model::Config;
 use belljar_model::code::Api;
+use belljar_wire::{Dialect, Module, Named, ToolRef};
 
 use super::{RunError, Workshop};
 use crate::config;

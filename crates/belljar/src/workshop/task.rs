@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use belljar_code::skill::Skill;
-use belljar_code::wire::{Job, Program as Exec, Script};
 use belljar_model::Config;
 use belljar_model::code::{ApiName, CodeConfig, Selection};
+use belljar_wire::{Job, Program as Exec, Script};
 
 use super::language::Language;
 use super::{RunError, Workshop};

@@ -3,8 +3,8 @@
 use std::fs;
 
 use belljar_code::skill::{Author, Draft, Skills, Wants};
-use belljar_code::wire::Dialect;
 use belljar_testkit::{Authority, Lab, Program, Upstream};
+use belljar_wire::Dialect;
 use serde_json::Value;
 
 use crate::lab;
