@@ -8,6 +8,7 @@ mod crates;
 mod files;
 mod licences;
 mod links;
+mod modules;
 mod scan;
 mod threats;
 mod unsafe_list;
@@ -27,6 +28,7 @@ Usage: cargo xtask tidy
   files         length, `forbid(unsafe_code)`, no todo!, no #[ignore], no #[allow], no paths of a machine
   threats       the table of docs/threat-model.md and the tests named by threat id agree
   crates        who may depend on whom
+  modules       no cycle between modules of engine and of belljar, and engine's in their order
   licences      every locked package within deny.toml; nothing from its ban list
   links         relative links in the documents resolve
 ";
@@ -81,6 +83,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     complaints.extend(unsafe_list::check(&files));
     complaints.extend(threats::check(&files));
     complaints.extend(links::check(&files));
+    complaints.extend(modules::check(&files));
     complaints.extend(crates::check(&metadata)?);
     complaints.extend(licences::check(&metadata, &deny, &built)?);
     if complaints.is_empty() {

@@ -178,9 +178,90 @@ pub(super) fn test_modules(tokens: &[Token<'_>]) -> Vec<(usize, usize)> {
     found
 }
 
+/// The tokens without those of items that are compiled for tests only.
+pub(super) fn without_tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
+    let mut kept = Vec::new();
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        match test_attribute(tokens, at) {
+            Some(after) => at = item_end(tokens, after),
+            None => {
+                kept.push(*token);
+                at += 1;
+            }
+        }
+    }
+    kept
+}
+
+/// Where `#[cfg(test)]` or `#[cfg(all(test, …))]` ends, if it starts here.
+fn test_attribute(tokens: &[Token<'_>], at: usize) -> Option<usize> {
+    let starts = |words: &[&str]| {
+        let here = tokens.iter().skip(at).map(|token| token.text).take(words.len());
+        here.eq(words.iter().copied())
+    };
+    let is_test = starts(&["#", "[", "cfg", "(", "test", ")", "]"])
+        || starts(&["#", "[", "cfg", "(", "all", "(", "test"]);
+    is_test.then(|| attribute_end(tokens, at))
+}
+
+fn attribute_end(tokens: &[Token<'_>], at: usize) -> usize {
+    let close = tokens.iter().skip(at).position(|token| token.text == "]");
+    close.map_or(tokens.len(), |length| at + length + 1)
+}
+
+/// Where the item that starts here ends: behind its `;`, its `}` or, for a field, its `,`.
+fn item_end(tokens: &[Token<'_>], mut at: usize) -> usize {
+    while tokens.get(at).is_some_and(|token| token.text == "#") {
+        at = attribute_end(tokens, at);
+    }
+    let mut depth = 0_usize;
+    let mut is_item = false;
+    let mut ends_with_brace = true;
+    while let Some(token) = tokens.get(at) {
+        match token.text {
+            "use" | "let" | "const" | "static" | "type" if depth == 0 => {
+                is_item = true;
+                // `const fn` ends with its body.
+                ends_with_brace = tokens.get(at + 1).is_some_and(|next| next.text == "fn");
+            }
+            "fn" | "mod" | "struct" | "enum" | "impl" | "trait" if depth == 0 => is_item = true,
+            "{" | "(" | "[" => depth += 1,
+            // The end of what the item stands in.
+            "}" | ")" | "]" if depth == 0 => return at,
+            "}" if depth == 1 && ends_with_brace => return at + 1,
+            "}" | ")" | "]" => depth -= 1,
+            ";" if depth == 0 => return at + 1,
+            "," if depth == 0 && !is_item => return at + 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    at
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_tests_drops_items_behind_cfg_test_and_keeps_the_rest() {
+        for (code, expect) in [
+            ("a; #[cfg(test)] use crate::{b, c}; d;", "a ; d ;"),
+            ("#[cfg(test)] mod tests { fn a() {} } b", "b"),
+            ("#[cfg(test)] mod tests; b", "b"),
+            ("#[cfg(test)] #[expect(x)] pub(crate) fn a(b: [u8; 4]) -> c { d; } e", "e"),
+            ("#[cfg(all(test, unix))] const A: u8 = { 1 }; b", "b"),
+            ("#[cfg(test)] const fn a() {} b", "b"),
+            ("struct A { #[cfg(test)] b: u8, c: u8 }", "struct A { c : u8 }"),
+            ("struct A { #[cfg(test)] b: u8 } c", "struct A { } c"),
+            ("#[cfg(not(test))] use a;", "# [ cfg ( not ( test ) ) ] use a ;"),
+        ] {
+            let left = without_tests(&tokens(code));
+            let left: Vec<&str> = left.iter().map(|token| token.text).collect();
+            assert_eq!(left.join(" "), expect, "{code}");
+        }
+    }
 
     #[track_caller]
     fn check(text: &str, expect: &str) {
