@@ -8,6 +8,7 @@ mod crates;
 mod files;
 mod licences;
 mod links;
+mod lints;
 mod modules;
 mod scan;
 mod threats;
@@ -29,6 +30,7 @@ Usage: cargo xtask tidy
   threats       the table of docs/threat-model.md and the tests named by threat id agree
   crates        who may depend on whom
   modules       no cycle between modules of engine and of belljar, and engine's in their order
+  lints         crates/engine has the lints of xtask/engine-clippy.toml, and turns none off
   licences      every locked package within deny.toml; nothing from its ban list
   links         relative links in the documents resolve
 ";
@@ -84,6 +86,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     complaints.extend(threats::check(&files));
     complaints.extend(links::check(&files));
     complaints.extend(modules::check(&files));
+    complaints.extend(lints::check(&files)?);
     complaints.extend(crates::check(&metadata)?);
     complaints.extend(licences::check(&metadata, &deny, &built)?);
     if complaints.is_empty() {
