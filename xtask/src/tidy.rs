@@ -12,6 +12,7 @@ mod lints;
 mod modules;
 mod scan;
 mod threats;
+mod tokio;
 mod unsafe_list;
 
 use std::path::Path;
@@ -31,6 +32,7 @@ Usage: cargo xtask tidy
   crates        who may depend on whom
   modules       no cycle between modules of engine and of belljar, and engine's in their order
   lints         crates/engine has the lints of xtask/engine-clippy.toml, and turns none off
+  tokio         no feature of tokio that the broker cannot bear
   licences      every locked package within deny.toml; nothing from its ban list
   links         relative links in the documents resolve
 ";
@@ -78,6 +80,16 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo metadata")?;
     let everything = ["tree", "--workspace", "--locked", "--edges=all", "--prefix=none"];
     let built = read(cargo().args(everything)).context("list what is built")?;
+    let shipped = [
+        "tree",
+        "--workspace",
+        "--features=belljar-code/engine",
+        "--locked",
+        "--edges=no-dev",
+        "--prefix=none",
+        "--format={p} {f}",
+    ];
+    let shipped = read(cargo().args(shipped)).context("list what is built without tests")?;
     let deny = std::fs::read_to_string(root.join("deny.toml")).context("read deny.toml")?;
 
     let mut complaints = Vec::new();
@@ -88,6 +100,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     complaints.extend(modules::check(&files));
     complaints.extend(lints::check(&files)?);
     complaints.extend(crates::check(&metadata)?);
+    complaints.extend(tokio::check(&metadata, &shipped)?);
     complaints.extend(licences::check(&metadata, &deny, &built)?);
     if complaints.is_empty() {
         println!("tidy: {} files and their packages are in order", files.len());
