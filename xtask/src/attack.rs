@@ -9,7 +9,7 @@ use crate::shell::{Args, program, run, uid};
 use crate::{dist, user};
 
 const HELP: &str = "\
-Runs the attack suite with a release build, as root and as a plain user.
+Runs the attack suite with the binary as it is shipped, as root and as a plain user.
 
 Usage: cargo xtask attack [ID…]
 
@@ -20,7 +20,7 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     let Some(args) = Args::new(args, HELP) else { return Ok(()) };
     let mut prove = vec!["doctor".to_owned(), "--prove".to_owned()];
     prove.extend(args.words()?.into_iter().map(|id| format!("--only={id}")));
-    let belljar = dist::release()?;
+    let belljar = dist::shipped()?;
     if uid()? != 0 {
         println!("not root: only as this user");
         return verdict(&[("this user", run(program(&belljar).args(&prove)).is_ok())]);

@@ -26,10 +26,10 @@ Usage: cargo xtask COMMAND [ARGS]
 
   test [FILTER] [--no-install]   everything CI does; with FILTER only the tests whose name contains it
   tidy                           the rules of this tree that no compiler checks
-  attack [ID…]                   the attack suite with a release build, as root and as a plain user
+  attack [ID…]                   the attack suite with the shipped binary, as root and as a plain user
   bench [NAME…]                  our numbers beside those of our peers, in one run
   fuzz [TARGET] [--seconds 60]   throw bytes at the parsers of what comes from outside
-  dist                           release build, completions and man page into target/dist
+  dist                           shipped binary, completions and man page into target/bundle
 
 `cargo xtask COMMAND --help` says more.
 ";

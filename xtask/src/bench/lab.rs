@@ -40,11 +40,11 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    /// Builds the release binary (unless given one) and an empty place, and asks a box what it sees.
+    /// Builds the binary as it is shipped (unless given one) and an empty place, and asks a box what it sees.
     pub(super) fn new(binary: Option<PathBuf>) -> Result<Self> {
         let belljar = match binary {
             Some(file) => std::path::absolute(file)?,
-            None => dist::release()?,
+            None => dist::shipped()?,
         };
         let base = target_dir()?.join("bench-work");
         if base.exists() {

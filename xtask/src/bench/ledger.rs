@@ -10,7 +10,8 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::lab::Lab;
-use crate::shell::{as_from_a_shell, cargo, read, run, target_dir};
+use crate::dist;
+use crate::shell::{as_from_a_shell, read};
 
 /// How many events a large ledger has.
 pub(super) const MANY: u64 = 1_000_000;
@@ -30,9 +31,8 @@ pub(super) struct Made {
 
 impl Measured {
     pub(super) fn build() -> Result<Self> {
-        let wanted = ["--package", "belljar-ledger", "--example", "bench"];
-        run(cargo().args(["build", "--release", "--locked"]).args(wanted))?;
-        Ok(Self(target_dir()?.join("release/examples/bench")))
+        dist::build(&["--package", "belljar-ledger", "--example", "bench"])?;
+        Ok(Self(dist::built()?.join("examples/bench")))
     }
 
     pub(super) fn command(&self, act: &str, place: &Path, numbers: &[u64]) -> Command {

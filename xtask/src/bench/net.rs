@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use super::lab::Lab;
 use super::peers::mitmdump;
 use super::procs;
-use crate::shell::{as_from_a_shell, cargo, run, target_dir};
+use crate::dist;
+use crate::shell::{as_from_a_shell, run};
 
 const PROGRAM: &str = "net_bench";
 const HOST: &str = "bench.example";
@@ -54,13 +55,8 @@ impl Way {
 impl<'a> Stage<'a> {
     /// Builds both ends and starts the server; the client will send this many secrets.
     pub(super) fn new(lab: &'a Lab, secrets: usize) -> Result<Self> {
-        run(cargo().args(["build", "--release", "--locked"]).args([
-            "--package",
-            "belljar-testkit",
-            "--example",
-            PROGRAM,
-        ]))?;
-        let program = target_dir()?.join("release/examples").join(PROGRAM);
+        dist::build(&["--package", "belljar-testkit", "--example", PROGRAM])?;
+        let program = dist::built()?.join("examples").join(PROGRAM);
         // A box sees its workspace, and the target directory is none of it.
         std::fs::copy(&program, lab.workspace.join(PROGRAM)).context("copy the client")?;
         let dir = lab.scratch.join(format!("net-{}", lab.fresh()));
