@@ -7,6 +7,7 @@
 mod append;
 mod broker;
 mod code;
+mod compare;
 mod creates;
 mod density;
 mod download;
@@ -36,6 +37,7 @@ const HELP: &str = "\
 Our numbers beside those of our peers, measured in one run; written to bench/<date>.json.
 
 Usage: cargo xtask bench [NAME…] [--bin FILE] [--seconds N] [--no-install] [--profile start]
+       cargo xtask bench [NAME…] --compare OLD [--bin FILE] [--seconds N]
 
   NAME            which benches; all of them if none is given
                     start      one box for /bin/true, the whole process
@@ -53,6 +55,8 @@ Usage: cargo xtask bench [NAME…] [--bin FILE] [--seconds N] [--no-install] [--
   --seconds N     time budget of one bench (start, start-net, verify, reopen: all rounds,
                   30; creates: one turn, 10; append, broker: one turn, 5)
   --no-install    measure only against peers that are already here
+  --compare OLD   measure against this older belljar instead of peers, in turns: start, start-net,
+                  warm, code, creates; fails when a median is above the old 90th percentile
   --profile start do not measure; show where the time of one start goes (needs strace)
 
 Fails when a first goal is not met, or when there is nothing to compare with.
@@ -90,8 +94,12 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     };
     let binary = args.value("--bin")?.map(PathBuf::from);
     let profiled = args.value("--profile")?;
+    let old = args.value("--compare")?.map(PathBuf::from);
     let install = !args.flag("--no-install");
     let names = args.words()?;
+    if let Some(old) = old {
+        return compare::run(&old, binary, &names, budget);
+    }
     let benches = choose(&names)?;
     if profiled.as_deref().is_some_and(|name| name != "start") {
         bail!("only `start` can be profiled");

@@ -133,6 +133,29 @@ pub(super) fn warm(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
     })
 }
 
+/// One call of `execute_code` after another, each with a pause before it; its milliseconds.
+pub(super) fn code_calls(lab: &Lab) -> Result<impl FnMut() -> Result<f64>> {
+    calls(lab, "execute_code", json!({ "code": ONE_LINER }), "42\n")
+}
+
+/// One call of `run_command` after another, each with a pause before it; its milliseconds.
+pub(super) fn warm_calls(lab: &Lab) -> Result<impl FnMut() -> Result<f64>> {
+    calls(lab, "run_command", json!({ "command": ["/bin/true"] }), "")
+}
+
+fn calls(
+    lab: &Lab,
+    tool: &'static str,
+    arguments: Value,
+    expected: &'static str,
+) -> Result<impl FnMut() -> Result<f64> + use<>> {
+    let mut server = Server::start(lab)?;
+    Ok(move || {
+        std::thread::sleep(BETWEEN);
+        server.call(tool, &arguments, expected)
+    })
+}
+
 /// `belljar mcp` and a client of it.
 #[derive(Debug)]
 struct Server {

@@ -66,6 +66,19 @@ pub(super) fn run(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
     })
 }
 
+/// Milliseconds per box when each loop runs this many.
+pub(super) fn per_box(lab: &Lab, each: u32) -> Result<f64> {
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        let boxes = || (0..each).try_for_each(|_| timed(&mut lab.box_for(&PAYLOAD)).map(drop));
+        let loops: Vec<_> = (0..LOOPS).map(|_| scope.spawn(boxes)).collect();
+        let mut ended = loops.into_iter().map(|each| each.join());
+        ended.try_for_each(|result| result.unwrap_or_else(|_| bail!("a loop panicked")))
+    })?;
+    let boxes = f64::from(each) * f64::from(u32::try_from(LOOPS)?);
+    Ok(started.elapsed().as_secs_f64() * 1e3 / boxes)
+}
+
 /// How many boxes all loops together ran until the time was up.
 fn in_parallel(lab: &Lab, peer: Peer, turn: Duration) -> Result<u32> {
     let end = Instant::now() + turn;

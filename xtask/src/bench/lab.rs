@@ -42,11 +42,13 @@ pub(super) struct Lab {
 impl Lab {
     /// Builds the binary as it is shipped (unless given one) and an empty place, and asks a box what it sees.
     pub(super) fn new(binary: Option<PathBuf>) -> Result<Self> {
-        let belljar = match binary {
-            Some(file) => std::path::absolute(file)?,
-            None => dist::shipped()?,
-        };
-        let base = target_dir()?.join("bench-work");
+        Self::of(&binary_or_build(binary)?, "bench-work")
+    }
+
+    /// The same for a binary that is there, in a directory of this name below the target directory.
+    pub(super) fn of(belljar: &Path, directory: &str) -> Result<Self> {
+        let belljar = std::path::absolute(belljar)?;
+        let base = target_dir()?.join(directory);
         if base.exists() {
             std::fs::remove_dir_all(&base).with_context(|| format!("empty {}", base.display()))?;
         }
@@ -95,6 +97,11 @@ impl Lab {
     pub(super) fn fresh(&self) -> u64 {
         self.counter.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+/// The given binary, or one that is built now.
+pub(super) fn binary_or_build(binary: Option<PathBuf>) -> Result<PathBuf> {
+    binary.map_or_else(dist::shipped, Ok)
 }
 
 /// Where npm packages of peers live; kept from run to run.

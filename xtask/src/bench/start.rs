@@ -18,6 +18,11 @@ const MIN_ROUNDS: usize = 20;
 /// The slow peers take part in every fifth round, or they would use up the time.
 const OTHERS_EVERY: usize = 5;
 
+/// Milliseconds of one start.
+pub(super) fn once(lab: &Lab) -> Result<f64> {
+    timed(&mut lab.box_for(&PAYLOAD))
+}
+
 pub(super) fn run(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
     let pair = [Peer::Belljar, Peer::Bwrap];
     let others = [Peer::BwrapShort, Peer::Runc, Peer::Firejail, Peer::Codex, Peer::Srt];

@@ -43,6 +43,11 @@ impl Contender {
     }
 }
 
+/// Milliseconds of one start.
+pub(super) fn once(lab: &Lab) -> Result<f64> {
+    timed(&mut Contender::Belljar.command(lab)?)
+}
+
 pub(super) fn run(lab: &Lab, budget: Option<Duration>) -> Result<Report> {
     let contenders = [Contender::Belljar, Contender::Srt, Contender::WithoutNetwork];
     let mut table: Vec<(Contender, Result<Vec<f64>, String>)> = Vec::new();
