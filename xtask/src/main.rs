@@ -12,9 +12,11 @@ mod dist;
 mod fuzz;
 mod packages;
 mod shell;
+mod skips;
 mod steps;
 mod test;
 mod tidy;
+mod times;
 mod user;
 
 use std::process::ExitCode;

@@ -14,11 +14,15 @@ use serde_json::Value;
 use crate::shell::{
     Args, cargo, embed_worker, program, read, root, run, shown, succeeds, target_dir, uid,
 };
+use crate::skips::Skips;
 use crate::steps::Steps;
+use crate::times::{self, Times};
 use crate::{clients, packages, tidy, user};
 
 const HELP: &str = "\
 Everything CI does: install, fmt, clippy, build, tests, tests as a plain user, doctests, docs, tidy.
+At the end it prints the time of each step, the slowest tests and what was skipped; with CI=true an
+unexpected skip is a failure.
 
 Usage: cargo xtask test [FILTER] [--no-install]
 
@@ -40,13 +44,29 @@ pub(crate) fn main(args: &[String]) -> Result<()> {
     let Some(mut args) = Args::new(args, HELP) else { return Ok(()) };
     let install = !args.flag("--no-install");
     let filter = args.word()?;
-    let mut steps = Steps::new();
-    let result = all(&mut steps, install, filter.as_deref());
-    println!("\n=== summary\n{}", steps.summary());
-    result
+    let mut run = Run {
+        steps: Steps::new(),
+        times: Times::default(),
+        skips: Skips::new(target_dir()?.join("xtask-test/skips"))?,
+    };
+    let result = all(&mut run, install, filter.as_deref());
+    println!("\n=== summary\n{}", run.steps.summary());
+    println!("{}", run.times.summary());
+    let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
+    // What failed is told first; skips are printed in any case.
+    let skipped = run.skips.finish(is_ci);
+    result.and(skipped)
 }
 
-fn all(steps: &mut Steps, install: bool, filter: Option<&str>) -> Result<()> {
+/// What the summary at the end is made of.
+struct Run {
+    steps: Steps,
+    times: Times,
+    skips: Skips,
+}
+
+fn all(this: &mut Run, install: bool, filter: Option<&str>) -> Result<()> {
+    let Run { steps, times, skips } = this;
     if install {
         steps.step("install what tests need", || packages::install(packages::FOR_TESTS))?;
     }
@@ -71,15 +91,16 @@ fn all(steps: &mut Steps, install: bool, filter: Option<&str>) -> Result<()> {
     }
     let runner = Runner::find();
     let whoami = if uid()? == 0 { "root" } else { "this user" };
-    steps.step(&format!("tests as {whoami}"), || runner.run(&Half::Own, filter))?;
+    steps.step(&format!("tests as {whoami}"), || runner.run(&Half::Own, filter, times, skips))?;
     if uid()? == 0 {
         steps.step("tests as a plain user", || {
             let user = user::prepare(&built.belljar()?)?;
-            runner
-                .run(&Half::Unprivileged { user: &user, packages: &built.unprivileged()? }, filter)
+            let packages = built.unprivileged()?;
+            let half = Half::Unprivileged { user: &user, packages: &packages };
+            runner.run(&half, filter, times, skips)
         })?;
     } else {
-        println!("\nnot root: the half of the tests that needs root was not run");
+        skips.step("tests as root", "not root, not run");
     }
     if filter.is_some() {
         return Ok(());
@@ -94,6 +115,8 @@ fn all(steps: &mut Steps, install: bool, filter: Option<&str>) -> Result<()> {
         steps.step("cargo deny", || {
             run(cargo().args(["deny", "check", "licenses", "bans", "sources"]))
         })?;
+    } else {
+        skips.step("cargo deny", "not installed, not run");
     }
     Ok(())
 }
@@ -183,6 +206,15 @@ enum Half<'a> {
     Unprivileged { user: &'a user::User, packages: &'a [&'a str] },
 }
 
+impl Half<'_> {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Own => "as this user",
+            Self::Unprivileged { .. } => "as a plain user",
+        }
+    }
+}
+
 /// What runs tests here: nextest where it is installed, else cargo itself.
 enum Runner {
     Nextest,
@@ -194,7 +226,13 @@ impl Runner {
         if succeeds(cargo().args(["nextest", "--version"])) { Self::Nextest } else { Self::Cargo }
     }
 
-    fn run(&self, half: &Half<'_>, filter: Option<&str>) -> Result<()> {
+    fn run(
+        &self,
+        half: &Half<'_>,
+        filter: Option<&str>,
+        times: &mut Times,
+        skips: &Skips,
+    ) -> Result<()> {
         let mut command = cargo();
         match self {
             Self::Nextest => command.args(["nextest", "run", "--locked"]),
@@ -231,7 +269,21 @@ impl Runner {
         if let (Self::Nextest, Half::Own, None) = (self, half, filter) {
             refuse_ignored()?;
         }
-        run(&mut command)
+        skips.record(&mut command);
+        if let Self::Cargo = self {
+            return run(&mut command);
+        }
+        // An old report would be taken for the one of this run.
+        let report = times::report()?;
+        if report.exists() {
+            std::fs::remove_file(&report)
+                .with_context(|| format!("remove {}", report.display()))?;
+        }
+        let result = run(&mut command);
+        if report.exists() {
+            times.add(half.name())?;
+        }
+        result
     }
 }
 

@@ -1,4 +1,5 @@
-//! Every package that is built has a licence that `deny.toml` allows, and none is on its ban list.
+//! Every package that is built has a licence that `deny.toml` allows, none is on its ban list, and all
+//! come from the Rust registry or from this tree.
 //!
 //! `cargo deny` checks the same and more from the same file, but takes minutes to build; this is
 //! the part that must hold on every machine.
@@ -7,6 +8,9 @@ use std::collections::HashSet;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
+
+/// Where packages may come from; what is of this tree has no source.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// `built` is what `cargo tree` lists, as `name vVERSION …`: the lock file also names packages that only
 /// a feature which nobody asked for would bring.
@@ -35,6 +39,9 @@ pub(super) fn check(metadata: &Value, deny: &str, built: &str) -> Result<Vec<Str
         }
         if banned.iter().any(|ban| ban == name) {
             complaints.push(format!("{name} {version}: banned in deny.toml"));
+        }
+        if let Some(source) = text("source").filter(|source| *source != REGISTRY) {
+            complaints.push(format!("{name} {version}: comes from {source}"));
         }
         match text("license") {
             Some(expression) if satisfied(expression, &allowed) => {}
@@ -137,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn bans_and_foreign_licences_are_found() {
+    fn bans_foreign_licences_and_foreign_sources_are_found() {
         let deny = r#"
             [licenses]
             allow = ["MIT"]
@@ -151,14 +158,19 @@ mod tests {
             package("viral", Some("AGPL-3.0")),
             package("bare", None),
             package("ring", Some("ISC")),
+            json!({ "name": "ours", "version": "1.0.0", "license": "MIT", "source": null }),
+            json!({ "name": "listed", "version": "1.0.0", "license": "MIT", "source": REGISTRY }),
+            json!({ "name": "git", "version": "1.0.0", "license": "MIT", "source": "git+https://x" }),
         ] });
-        let built = "fine v1.0.0\nopenssl v1.0.0 (*)\nviral v1.0.0\n\nbare v1.0.0 (/somewhere)\n";
+        let built = "fine v1.0.0\nopenssl v1.0.0 (*)\nviral v1.0.0\n\nbare v1.0.0 (/somewhere)\n\
+                     ours v1.0.0\nlisted v1.0.0\ngit v1.0.0\n";
         assert_eq!(
             check(&metadata, deny, built).unwrap(),
             [
                 "openssl 1.0.0: banned in deny.toml",
                 "viral 1.0.0: deny.toml does not allow `AGPL-3.0`",
-                "bare 1.0.0: names no licence"
+                "bare 1.0.0: names no licence",
+                "git 1.0.0: comes from git+https://x"
             ]
         );
         assert!(check(&metadata, "[licenses]\nallow = []", built).is_err());
