@@ -118,6 +118,8 @@ fn all(this: &mut Run, install: bool, filter: Option<&str>) -> Result<()> {
     } else {
         skips.step("cargo deny", "not installed, not run");
     }
+    skips.step("fuzz targets", "need a nightly toolchain, not run; `cargo xtask fuzz` runs them");
+    skips.step("oracle.mjs", "needs Deno and TypeScript, not run; its results are in the programs");
     Ok(())
 }
 
