@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::command::Program;
 use crate::handoff::repository;
 use crate::lab::Lab;
-use crate::trial::{Checks, During, Step, Trial};
+use crate::trial::{Checks, During, Step, Trial, Verdict};
 
 /// Where git might be.
 fn git() -> Option<PathBuf> {
@@ -114,8 +114,8 @@ pub(crate) fn c03(lab: &Lab) -> Trial {
             .holds(fired(&marks).is_empty(), format_args!("discard fired {:?}", fired(&marks)))?;
     }
     if git().is_none() {
-        checks.note("no git on this machine, so nothing could have fired");
-        return checks.held();
+        let why = "no git on this machine, so nothing could have fired".to_owned();
+        return Ok(Verdict::NotHere { why });
     }
     run_git(&["status"])?;
     run_git(&["diff"])?;

@@ -26,7 +26,10 @@ pub(crate) fn d09(lab: &Lab) -> Trial {
         at(&victim.pid().to_string()).iter().map(|act| lab.outside(act)).collect::<Step<_>>()?;
     // vm-read and vm-write name an address that nobody has: EFAULT means that they were let through.
     let granted = outside.iter().filter(|it| it.starts_with("ok") || *it == "errno EFAULT").count();
-    checks.control(granted == 4 || !lab.root, format_args!("outside: {outside:?}"))?;
+    // Only Yama refuses a plain user what belongs to the same user.
+    let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    let restricted = !lab.root && yama.is_ok_and(|scope| scope.trim() != "0");
+    checks.control(granted == 4 || restricted, format_args!("outside: {outside:?}"))?;
     if granted < 4 {
         checks.note("this machine restricts ptrace outside a box as well");
     }

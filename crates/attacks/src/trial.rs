@@ -47,11 +47,12 @@ impl Attack {
 }
 
 impl Verdict {
-    /// Whether the promise of the row is kept.
-    pub fn is_kept(&self) -> bool {
+    /// Whether the promise of the row is broken or was not put to the test. A row that does not concern
+    /// this machine is no failure, but it proves nothing either.
+    pub fn is_failure(&self) -> bool {
         match self {
-            Self::Held { .. } | Self::Residual { .. } | Self::NotHere { .. } => true,
-            Self::Broken { .. } | Self::ControlFailed { .. } => false,
+            Self::Broken { .. } | Self::ControlFailed { .. } => true,
+            Self::Held { .. } | Self::Residual { .. } | Self::NotHere { .. } => false,
         }
     }
 }

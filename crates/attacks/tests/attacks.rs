@@ -7,7 +7,10 @@
 mod attacks {
     use std::path::PathBuf;
 
-    use belljar_attacks::{ATTACKS, Lab};
+    use belljar_attacks::{ATTACKS, Lab, Verdict};
+
+    /// Rows of which a part remains a risk, as `docs/threat-model.md` says.
+    const RESIDUAL: [&str; 3] = ["D21", "H03", "H13"];
 
     /// The binary of this build lies beside the directory of the test executables.
     #[expect(
@@ -38,7 +41,14 @@ mod attacks {
         let lab = Lab::new(&belljar(), &std::env::temp_dir()).expect("a lab");
         let verdict = attack.run(&lab);
         println!("{id}: {verdict:?}");
-        assert!(verdict.is_kept(), "{id} {}: {verdict:?}", attack.title);
+        match verdict {
+            Verdict::Held { checks, .. } => assert!(checks > 0, "{id}: nothing was checked"),
+            Verdict::Residual { .. } => assert!(RESIDUAL.contains(&id), "{id}: {verdict:?}"),
+            Verdict::NotHere { why } => belljar_testkit::skip(&why),
+            Verdict::Broken { .. } | Verdict::ControlFailed { .. } => {
+                panic!("{id} {}: {verdict:?}", attack.title)
+            }
+        }
     }
 
     #[test]

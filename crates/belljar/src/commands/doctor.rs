@@ -156,7 +156,7 @@ fn told(proof: &Proof) -> String {
 }
 
 fn judge(id: &'static str, title: &'static str, verdict: Verdict) -> Proof {
-    let kept = verdict.is_kept();
+    let kept = !verdict.is_failure();
     let (name, detail) = match verdict {
         Verdict::Held { checks, detail } if detail.is_empty() => {
             ("held", format!("{checks} checks"))
