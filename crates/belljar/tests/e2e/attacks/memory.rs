@@ -167,6 +167,7 @@ sys.stdin.read()
     assert_ne!(fs::read(lab.state().join("vault/token.sealed")).unwrap(), old);
     let broker = broker_of(live.pid());
     let family: Vec<i32> = descendants(live.pid()).into_iter().map(|(pid, _)| pid).collect();
+    let mut looked = 0;
     for pid in family.into_iter().chain([live.pid()]) {
         let Some(pieces) = memory(pid) else {
             assert!(!is_root(), "root can look into {pid}");
@@ -174,7 +175,9 @@ sys.stdin.read()
         };
         // Control: where it must be, it is found.
         assert_eq!(pieces.iter().any(|piece| tells(piece)), pid == broker, "process {pid}");
+        looked += 1;
     }
+    assert!(looked >= if is_root() { 4 } else { 1 }, "{looked}");
     let ended = live.wait();
     ended.expect(0);
     assert!(!tells(&ended.stdout) && !tells(&ended.stderr), "{} {}", ended.out(), ended.err());
