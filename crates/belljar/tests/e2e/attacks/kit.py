@@ -87,6 +87,14 @@ def fetch(url, method="GET", headers=None, body=None, dial=None, verify=True):
         return {"status": type(error).__name__}
 
 
+def once_answered(ask, patience=30):
+    """The first 200, or the last status when there is none in time."""
+    until = time.monotonic() + patience
+    while (status := ask()) != 200 and time.monotonic() < until:
+        time.sleep(0.05)
+    return status
+
+
 def at_once(function, arguments, most=16):
     """The results for all of them, in order."""
     with concurrent.futures.ThreadPoolExecutor(most) as pool:
