@@ -24,7 +24,7 @@ fn apply_while(run: &Run, rounds: u64, disturb: impl Fn(u64) + Sync) {
         });
         // Also when an assertion fails below: the scope waits for the other thread.
         let _stop = SetOnDrop(&done);
-        let mut round = 0;
+        let (mut round, mut applied) = (0, 0);
         while !disturber.is_finished() && (round < rounds || turns.load(Ordering::Relaxed) < 10_000)
         {
             round += 1;
@@ -32,7 +32,9 @@ fn apply_while(run: &Run, rounds: u64, disturb: impl Fn(u64) + Sync) {
             let Ok(observed) = takeover.observe(&changes) else { continue };
             let Ok(plan) = plan_apply(&observed, &choice).settle() else { continue };
             takeover.apply(plan, &mut |_| {}).unwrap();
+            applied += 1;
         }
+        assert!(applied > 0, "none of {round} rounds came as far as an apply");
     });
 }
 
