@@ -13,6 +13,7 @@ mod config;
 mod cpus;
 pub mod display;
 mod env;
+pub mod glob;
 mod id;
 mod layer;
 mod limits;

@@ -13,8 +13,9 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 pub(crate) use fold::fold_component;
-use fold::matches_glob;
 use table::GROUPS;
+
+use crate::glob::matches_name;
 
 /// One name to watch for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +163,7 @@ impl Rule {
 
     fn agrees(&self, rest: &[Vec<u8>]) -> bool {
         let mut pairs = self.components.iter().zip(rest);
-        pairs.all(|(pattern, name)| matches_glob(pattern.as_bytes(), name))
+        pairs.all(|(pattern, name)| matches_name(pattern.as_bytes(), name))
     }
 }
 

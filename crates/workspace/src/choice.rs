@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use belljar_model::glob::{matches_name, matches_path_or_parent};
+
 use crate::path::{PathError, RelPath};
 
 /// Which of the changes are meant, and how to settle those where both sides changed.
@@ -87,11 +89,10 @@ impl Pattern {
             return false;
         }
         if !self.0.contains(&b'/') && self.0 != b"**" {
-            return path.parts().any(|part| glob(&self.0, part));
+            return path.parts().any(|part| matches_name(&self.0, part));
         }
-        // Each directory above the path in turn: what it matches, everything in it matches.
-        let ends = bytes.iter().enumerate().filter(|&(_, &byte)| byte == b'/').map(|(at, _)| at);
-        ends.chain([bytes.len()]).any(|end| bytes.get(..end).is_some_and(|top| glob(&self.0, top)))
+        // Everything in a directory that matches also matches.
+        matches_path_or_parent(&self.0, bytes)
     }
 }
 
@@ -99,63 +100,6 @@ impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&belljar_model::display::safe(&self.0))
     }
-}
-
-/// Matches the whole text. Keeps one place to come back to for `*` and one for `**`, which is enough
-/// because a later star of the same kind can do all that an earlier one could.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    let mut double: Option<(usize, usize)> = None;
-    while t < text.len() || p < pattern.len() {
-        let here = text.get(t).copied();
-        match pattern.get(p) {
-            Some(b'*') if pattern.get(p + 1) == Some(&b'*') => {
-                // `**/x` also means `x` itself.
-                let slash = usize::from(pattern.get(p + 2) == Some(&b'/') && at_part(text, t));
-                double = Some((p, t));
-                star = None;
-                p += 2 + slash;
-                continue;
-            }
-            Some(b'*') => {
-                star = Some((p, t));
-                p += 1;
-                continue;
-            }
-            Some(b'?') if here.is_some_and(|byte| byte != b'/') => {
-                (p, t) = (p + 1, t + 1);
-                continue;
-            }
-            Some(&byte) if here == Some(byte) && byte != b'?' => {
-                (p, t) = (p + 1, t + 1);
-                continue;
-            }
-            Some(_) | None => {}
-        }
-        if let Some((at, from)) = star
-            && text.get(from).is_some_and(|&byte| byte != b'/')
-        {
-            star = Some((at, from + 1));
-            (p, t) = (at + 1, from + 1);
-        } else if let Some((at, from)) = double
-            && from < text.len()
-        {
-            let from = from + 1;
-            let slash = usize::from(pattern.get(at + 2) == Some(&b'/') && at_part(text, from));
-            double = Some((at, from));
-            star = None;
-            (p, t) = (at + 2 + slash, from);
-        } else {
-            return false;
-        }
-    }
-    true
-}
-
-/// Whether a part of the path starts at `at`.
-fn at_part(text: &[u8], at: usize) -> bool {
-    at == 0 || text.get(at - 1) == Some(&b'/')
 }
 
 #[cfg(test)]
@@ -207,39 +151,5 @@ mod tests {
     fn a_pattern_out_of_the_workspace_cannot_be_made() {
         assert!(Pattern::new("/etc").is_err());
         assert!(Pattern::new("../x").is_err());
-    }
-
-    /// The plain definition, slow and surely right.
-    fn by_definition(pattern: &[u8], text: &[u8], at: usize) -> bool {
-        match (pattern, text.get(at)) {
-            ([], here) => here.is_none(),
-            ([b'*', b'*', b'/', rest @ ..], _)
-                if at_part(text, at) && by_definition(rest, text, at) =>
-            {
-                true
-            }
-            ([b'*', b'*', rest @ ..], here) => {
-                by_definition(rest, text, at)
-                    || here.is_some() && by_definition(pattern, text, at + 1)
-            }
-            ([b'*', rest @ ..], here) => {
-                by_definition(rest, text, at)
-                    || here.is_some_and(|&byte| byte != b'/')
-                        && by_definition(pattern, text, at + 1)
-            }
-            ([b'?', rest @ ..], Some(&byte)) => byte != b'/' && by_definition(rest, text, at + 1),
-            ([first, rest @ ..], Some(byte)) => first == byte && by_definition(rest, text, at + 1),
-            (_, None) => false,
-        }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn globs_match_as_defined(pattern in "(a|b|[*]|[*][*]|[*][*]/|[?]|a/|b/){0,6}", text in "(a|b|a/|b/){0,8}") {
-            // Three stars in a row mean nothing that two do not.
-            proptest::prop_assume!(!pattern.contains("***"));
-            let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-            proptest::prop_assert_eq!(glob(pattern, text), by_definition(pattern, text, 0));
-        }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::glob::matches_path_or_parent;
 use crate::net::by_text;
 use crate::risky::fold_component;
 
@@ -12,7 +13,8 @@ use crate::risky::fold_component;
 pub struct FilePattern {
     text: String,
     place: FilePlace,
-    parts: Vec<Part>,
+    /// From the top of the place, with folded names: for [`matches_path_or_parent`].
+    glob: Vec<char>,
 }
 
 /// Where the files of a pattern are.
@@ -21,14 +23,6 @@ pub enum FilePlace {
     Workspace,
     /// That of the box, never the operator's.
     Home,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Part {
-    /// `**`: any number of directories.
-    Deep,
-    /// One name in small letters, with `*` and `?`.
-    Name(String),
 }
 
 /// Why a text names no files.
@@ -66,44 +60,8 @@ impl FilePattern {
             .filter(|name| !name.is_empty())
             .map(|name| String::from_utf8_lossy(&fold_component(name)).into_owned())
             .collect();
-        !names.is_empty() && self.fits_a_start_of(&names)
-    }
-
-    /// Whether some beginning of these names fits the whole pattern.
-    fn fits_a_start_of(&self, names: &[String]) -> bool {
-        // For each place in the pattern: whether what was read so far can have led there.
-        let mut reached = vec![false; self.parts.len() + 1];
-        reached.first_mut().into_iter().for_each(|first| *first = true);
-        self.skip_deep(&mut reached);
-        for name in names {
-            let mut next = vec![false; reached.len()];
-            for (at, part) in self.parts.iter().enumerate() {
-                if !reached.get(at).copied().unwrap_or_default() {
-                    continue;
-                }
-                let to = match part {
-                    Part::Deep => at,
-                    Part::Name(pattern) if fits(pattern, name) => at + 1,
-                    Part::Name(_) => continue,
-                };
-                next.get_mut(to).into_iter().for_each(|place| *place = true);
-            }
-            self.skip_deep(&mut next);
-            reached = next;
-            if self.parts.is_empty() || reached.last().copied().unwrap_or_default() {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// `**` may stand for no directory at all.
-    fn skip_deep(&self, reached: &mut [bool]) {
-        for (at, part) in self.parts.iter().enumerate() {
-            if *part == Part::Deep && reached.get(at).copied().unwrap_or_default() {
-                reached.get_mut(at + 1).into_iter().for_each(|place| *place = true);
-            }
-        }
+        let path: Vec<char> = names.join("/").chars().collect();
+        !names.is_empty() && matches_path_or_parent(&self.glob, &path)
     }
 }
 
@@ -130,53 +88,37 @@ impl FromStr for FilePattern {
         }
         let mut parts = Vec::new();
         if !from_the_top && !rest.contains('/') {
-            parts.push(Part::Deep);
+            parts.push(DEEP.to_owned());
         }
         for name in rest.split('/') {
             parts.push(part(name)?);
         }
         // What is in a directory that fits, fits anyway.
-        while parts.last() == Some(&Part::Deep) {
+        while parts.len() > 1 && parts.last().is_some_and(|part| part == DEEP) {
             parts.pop();
         }
-        Ok(Self { text: text.to_owned(), place, parts })
+        Ok(Self { text: text.to_owned(), place, glob: parts.join("/").chars().collect() })
     }
 }
 
-fn part(name: &str) -> Result<Part, FilePatternError> {
+/// Any number of directories.
+const DEEP: &str = "**";
+
+/// One part of a path: `**`, or a folded name with `*` and `?`.
+fn part(name: &str) -> Result<String, FilePatternError> {
     match name {
-        "**" => return Ok(Part::Deep),
+        DEEP => return Ok(DEEP.to_owned()),
         "" | "." | ".." => return Err(FilePatternError::Dots),
         _ => {}
     }
     if name.contains(['[', ']', '{', '}', '\\', '!']) || name.chars().any(char::is_control) {
         return Err(FilePatternError::Character);
     }
-    Ok(Part::Name(String::from_utf8_lossy(&fold_component(name.as_bytes())).into_owned()))
-}
-
-/// Whether a name fits a pattern, where `*` stands for any characters and `?` for one.
-pub(crate) fn fits(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), name.chars().collect());
-    let (mut p, mut n) = (0, 0);
-    // The last star, and how much of the name it stands for.
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(c) if *c == '?' || name.get(n) == Some(c) => (p, n) = (p + 1, n + 1),
-            Some(_) | None => {
-                let Some((at, taken)) = star else { return false };
-                star = Some((at, taken + 1));
-                (p, n) = (at + 1, taken + 1);
-            }
-        }
-    }
-    pattern.iter().skip(p).all(|c| *c == '*')
+    let mut folded: Vec<char> =
+        String::from_utf8_lossy(&fold_component(name.as_bytes())).chars().collect();
+    // Only a `**` that is a whole part crosses directories.
+    folded.dedup_by(|next, last| (*next, *last) == ('*', '*'));
+    Ok(folded.into_iter().collect())
 }
 
 impl fmt::Display for FilePattern {
@@ -239,27 +181,40 @@ mod tests {
         }
     }
 
-    /// The same by a table of all beginnings of both, which has no special cases.
-    fn fits_by_table(pattern: &str, name: &str) -> bool {
-        let mut row: Vec<bool> = (0..=name.len()).map(|length| length == 0).collect();
-        for sign in pattern.chars() {
-            let mut next = vec![sign == '*' && row[0]];
-            for (at, letter) in name.chars().enumerate() {
-                next.push(match sign {
-                    '*' => next[at] || row[at + 1],
-                    '?' => row[at],
-                    _ => row[at] && sign == letter,
-                });
+    /// Compares part by part and takes exponential time.
+    fn covers_by_definition(pattern: &str, path: &str) -> bool {
+        fn covers(parts: &[&str], names: &[&str]) -> bool {
+            match (parts, names) {
+                ([], _) => true,
+                ([DEEP, rest @ ..], _) => {
+                    covers(rest, names) || !names.is_empty() && covers(parts, &names[1..])
+                }
+                ([part, rest @ ..], [name, below @ ..]) => {
+                    let fold = |name: &str| fold_component(name.as_bytes());
+                    crate::glob::matches_name(&fold(part), &fold(name)) && covers(rest, below)
+                }
+                (_, []) => false,
             }
-            row = next;
         }
-        row[name.len()]
+        let rest = pattern.strip_prefix('/').unwrap_or(pattern);
+        let mut parts: Vec<&str> = rest.strip_suffix('/').unwrap_or(rest).split('/').collect();
+        if rest == pattern && parts.len() == 1 {
+            parts.insert(0, DEEP);
+        }
+        let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+        !names.is_empty() && covers(&parts, &names)
     }
 
     proptest::proptest! {
         #[test]
-        fn matching_agrees_with_a_table_of_all_prefixes(pattern in "[a*?]{0,40}", name in "[ab]{0,200}") {
-            proptest::prop_assert_eq!(fits(&pattern, &name), fits_by_table(&pattern, &name));
+        fn a_pattern_covers_what_its_parts_match_one_by_one(
+            pattern in "(a|b|[*]|[*][*]|[?]|/|[.]{3}|[*][*]/){1,6}",
+            path in "(a|b|/|[.]{3}/?){0,8}",
+        ) {
+            if let Ok(read) = pattern.parse::<FilePattern>() {
+                let covered = read.covers(path.as_bytes());
+                proptest::prop_assert_eq!(covered, covers_by_definition(&pattern, &path));
+            }
         }
 
         #[test]

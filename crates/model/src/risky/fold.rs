@@ -52,26 +52,6 @@ fn ascii_fold(c: char) -> Option<&'static str> {
     })
 }
 
-/// Whether a folded name fits a pattern in lower case, where `*` stands for any bytes.
-pub(super) fn matches_glob(pattern: &[u8], name: &[u8]) -> bool {
-    let mut parts = pattern.split(|byte| *byte == b'*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
-        return false;
-    };
-    let Some(last) = parts.next_back() else { return rest.is_empty() };
-    // The leftmost place is always right for a part in the middle: it leaves the most for the others.
-    for part in parts {
-        let Some(after) = after_first(rest, part) else { return false };
-        rest = after;
-    }
-    rest.ends_with(last)
-}
-
-/// What follows the first place of `part` in `text`.
-fn after_first<'a>(text: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
-    (0..=text.len()).find_map(|at| text.get(at..)?.strip_prefix(part))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,45 +86,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_star_stands_for_anything() {
-        for (pattern, name, fits) in [
-            ("a", "a", true),
-            ("a", "ab", false),
-            ("*.mk", "x.mk", true),
-            ("*.mk", ".mk", true),
-            ("*.mk", "x.mk.txt", false),
-            ("docker-compose*.yml", "docker-compose.yml", true),
-            ("docker-compose*.yml", "docker-compose.dev.yml", true),
-            ("docker-compose*.yml", "docker-compose.yaml", false),
-            ("a*a", "a", false),
-            ("a*b*c", "aXbYbZc", true),
-            ("a*b*c", "acb", false),
-            ("*", "", true),
-        ] {
-            assert_eq!(matches_glob(pattern.as_bytes(), name.as_bytes()), fits, "{pattern} {name}");
-        }
-    }
-
-    /// The plain definition, slow and surely right.
-    fn by_definition(pattern: &[u8], name: &[u8]) -> bool {
-        match (pattern, name) {
-            ([], name) => name.is_empty(),
-            ([b'*', rest @ ..], name) => {
-                (0..=name.len()).any(|at| by_definition(rest, &name[at..]))
-            }
-            ([first, rest @ ..], [byte, name @ ..]) => first == byte && by_definition(rest, name),
-            (_, []) => false,
-        }
-    }
-
     proptest::proptest! {
-        #[test]
-        fn globs_match_as_defined(pattern in "[ab*]{0,6}", name in "[ab]{0,8}") {
-            let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
-            proptest::prop_assert_eq!(matches_glob(pattern, name), by_definition(pattern, name));
-        }
-
         #[test]
         fn folding_is_stable(name: String) {
             let once = fold_component(name.as_bytes());

@@ -1,0 +1,314 @@
+//! Glob patterns over names and paths: risky files, file permissions and workspace choices use it.
+//!
+//! A pattern and its text are slices of bytes or of characters; `?` stands for one element of them.
+//! Patterns of hosts and URLs are read elsewhere, because they have rules of their own.
+
+/// An element of a pattern: a byte or a character.
+pub trait Unit: Copy + PartialEq + From<u8> {}
+
+impl Unit for u8 {}
+impl Unit for char {}
+
+/// Whether the whole name matches: `*` stands for any elements, none included, and `?` for one.
+///
+/// A slash is an element like any other. Takes time linear in the product of the lengths.
+pub fn matches_name<T: Unit>(pattern: &[T], name: &[T]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    // The last star and the end of what it stands for. An earlier star never needs to grow.
+    let mut star: Option<(usize, usize)> = None;
+    while let Some(&unit) = name.get(n) {
+        match pattern.get(p) {
+            Some(&wanted) if wanted == T::from(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(&wanted) if wanted == T::from(b'?') || wanted == unit => (p, n) = (p + 1, n + 1),
+            Some(_) | None => {
+                let Some((at, end)) = star else { return false };
+                star = Some((at, end + 1));
+                (p, n) = (at + 1, end + 1);
+            }
+        }
+    }
+    pattern.iter().skip(p).all(|&rest| rest == T::from(b'*'))
+}
+
+/// Whether the whole path matches: `*` and `?` stay within one name, `**` crosses slashes, and `**/`
+/// also stands for nothing where a name begins.
+///
+/// Takes time linear in the product of the lengths.
+pub fn matches_path<T: Unit>(pattern: &[T], path: &[T]) -> bool {
+    Search::new(pattern).matches(path, |_| false)
+}
+
+/// Whether the path or a directory above it matches, as in [`matches_path`].
+pub fn matches_path_or_parent<T: Unit>(pattern: &[T], path: &[T]) -> bool {
+    Search::new(pattern).matches(path, |unit| unit == T::from(b'/'))
+}
+
+/// The positions of a pattern that the text read so far can have led to.
+struct Search<'a, T> {
+    pattern: &'a [T],
+    reached: Vec<bool>,
+}
+
+/// What stands at one position of a pattern.
+enum Token<T> {
+    /// `**`
+    Deep,
+    /// `*`
+    Star,
+    /// `?`
+    Any,
+    Literal(T),
+}
+
+impl<'a, T: Unit> Search<'a, T> {
+    fn new(pattern: &'a [T]) -> Self {
+        Self { pattern, reached: vec![false; pattern.len() + 1] }
+    }
+
+    /// Whether the pattern matches the whole path, or its beginning up to an element where it `may_end`.
+    fn matches(mut self, path: &[T], may_end: impl Fn(T) -> bool) -> bool {
+        let mut next = self.reached.clone();
+        reach(&mut self.reached, 0);
+        self.skip_empty(true);
+        for &unit in path {
+            if may_end(unit) && self.is_at_end() {
+                return true;
+            }
+            next.fill(false);
+            self.step(unit, &mut next);
+            std::mem::swap(&mut self.reached, &mut next);
+            self.skip_empty(unit == T::from(b'/'));
+        }
+        self.is_at_end()
+    }
+
+    /// Marks in `next` the positions that one more element leads to.
+    fn step(&self, unit: T, next: &mut [bool]) {
+        let is_slash = unit == T::from(b'/');
+        for (at, token) in self.open() {
+            match token {
+                Token::Deep => reach(next, at),
+                Token::Star if !is_slash => reach(next, at),
+                Token::Any if !is_slash => reach(next, at + 1),
+                Token::Literal(wanted) if wanted == unit => reach(next, at + 1),
+                Token::Star | Token::Any | Token::Literal(_) => {}
+            }
+        }
+    }
+
+    /// Passes over stars, which may stand for nothing. They only lead forward, so one pass is enough.
+    fn skip_empty(&mut self, starts_name: bool) {
+        for at in 0..self.pattern.len() {
+            if !self.is_reached(at) {
+                continue;
+            }
+            match self.token(at) {
+                Some(Token::Deep) => {
+                    reach(&mut self.reached, at + 2);
+                    if starts_name && self.pattern.get(at + 2) == Some(&T::from(b'/')) {
+                        reach(&mut self.reached, at + 3);
+                    }
+                }
+                Some(Token::Star) => reach(&mut self.reached, at + 1),
+                Some(Token::Any | Token::Literal(_)) | None => {}
+            }
+        }
+    }
+
+    /// The positions that are reached, with what stands there.
+    fn open(&self) -> impl Iterator<Item = (usize, Token<T>)> {
+        let reached = (0..self.pattern.len()).filter(|&at| self.is_reached(at));
+        reached.filter_map(|at| Some((at, self.token(at)?)))
+    }
+
+    fn token(&self, at: usize) -> Option<Token<T>> {
+        let (star, any) = (T::from(b'*'), T::from(b'?'));
+        Some(match *self.pattern.get(at)? {
+            unit if unit == star && self.pattern.get(at + 1) == Some(&star) => Token::Deep,
+            unit if unit == star => Token::Star,
+            unit if unit == any => Token::Any,
+            unit => Token::Literal(unit),
+        })
+    }
+
+    fn is_reached(&self, at: usize) -> bool {
+        self.reached.get(at).copied().unwrap_or_default()
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.reached.last().copied().unwrap_or_default()
+    }
+}
+
+fn reach(reached: &mut [bool], at: usize) {
+    if let Some(position) = reached.get_mut(at) {
+        *position = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_star_in_a_name_matches_any_characters() {
+        for (pattern, name, expected) in [
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("*.mk", "x.mk", true),
+            ("*.mk", ".mk", true),
+            ("*.mk", "x.mk.txt", false),
+            ("docker-compose*.yml", "docker-compose.yml", true),
+            ("docker-compose*.yml", "docker-compose.dev.yml", true),
+            ("docker-compose*.yml", "docker-compose.yaml", false),
+            ("a*a", "a", false),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "acb", false),
+            ("*", "", true),
+            ("a**b", "ab", true),
+            ("*", "a/b", true),
+            ("?", "/", true),
+            ("?", "", false),
+        ] {
+            let matched = matches_name(pattern.as_bytes(), name.as_bytes());
+            assert_eq!(matched, expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_question_mark_matches_one_byte_or_one_character() {
+        let chars = |text: &str| text.chars().collect::<Vec<_>>();
+        assert!(matches_name(&chars("?"), &chars("é")));
+        assert!(!matches_name(b"?", "é".as_bytes()));
+        assert!(matches_name(b"??", "é".as_bytes()));
+        assert!(matches_path(b"a/?", b"a/\xff"));
+    }
+
+    #[test]
+    fn a_double_star_in_a_path_crosses_directories() {
+        for (pattern, path, expected) in [
+            ("a/*", "a/b", true),
+            ("a/*", "a/b/c", false),
+            ("a/?", "a/", false),
+            ("a?b", "a/b", false),
+            ("a**b", "a/x/b", true),
+            ("src/**.rs", "src/a/b.rs", true),
+            ("**/x", "x", true),
+            ("**/x", "a/b/x", true),
+            ("**/x", "ax", false),
+            ("a/**/z", "a/z", true),
+            ("a/**/z", "a/zz", false),
+            ("a/**", "a", false),
+            ("***", "a/b", true),
+            ("**", "", true),
+            ("", "", true),
+            ("", "a", false),
+        ] {
+            let matched = matches_path(pattern.as_bytes(), path.as_bytes());
+            assert_eq!(matched, expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn a_path_or_parent_match_stops_only_between_names() {
+        for (pattern, path, expected) in [
+            ("a/*", "a/b/c", true),
+            ("a", "a/b", true),
+            ("a", "ab", false),
+            ("**/b", "a/b/c", true),
+            ("a/**/z", "a/b/z/more", true),
+            ("b", "a/b", false),
+        ] {
+            let matched = matches_path_or_parent(pattern.as_bytes(), path.as_bytes());
+            assert_eq!(matched, expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn many_stars_on_a_long_text_take_bounded_time() {
+        let pattern = b"*a".repeat(100);
+        let deep = b"**/*a".repeat(50);
+        let text = b"a/".repeat(1000);
+        assert!(!matches_name(&pattern, &b"b".repeat(2000)));
+        assert!(!matches_path(&pattern, &text));
+        assert!(!matches_path_or_parent(&[&deep[..], b"b"].concat(), &text));
+    }
+
+    /// The definition of [`matches_name`], which takes exponential time.
+    fn name_by_definition(pattern: &[u8], name: &[u8]) -> bool {
+        match (pattern, name) {
+            ([], name) => name.is_empty(),
+            ([b'*', rest @ ..], name) => {
+                (0..=name.len()).any(|at| name_by_definition(rest, &name[at..]))
+            }
+            ([b'?', rest @ ..], [_, name @ ..]) => name_by_definition(rest, name),
+            ([first, rest @ ..], [byte, name @ ..]) => {
+                first == byte && name_by_definition(rest, name)
+            }
+            (_, []) => false,
+        }
+    }
+
+    /// The definition of [`matches_path`], which takes exponential time.
+    fn path_by_definition(pattern: &[u8], path: &[u8], at: usize) -> bool {
+        let starts_name = at == 0 || path[at - 1] == b'/';
+        match (pattern, path.get(at)) {
+            ([], here) => here.is_none(),
+            ([b'*', b'*', b'/', rest @ ..], _)
+                if starts_name && path_by_definition(rest, path, at) =>
+            {
+                true
+            }
+            ([b'*', b'*', rest @ ..], here) => {
+                path_by_definition(rest, path, at)
+                    || here.is_some() && path_by_definition(pattern, path, at + 1)
+            }
+            ([b'*', rest @ ..], here) => {
+                path_by_definition(rest, path, at)
+                    || here.is_some_and(|&byte| byte != b'/')
+                        && path_by_definition(pattern, path, at + 1)
+            }
+            ([b'?', rest @ ..], Some(&byte)) => {
+                byte != b'/' && path_by_definition(rest, path, at + 1)
+            }
+            ([first, rest @ ..], Some(byte)) => {
+                first == byte && path_by_definition(rest, path, at + 1)
+            }
+            (_, None) => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn names_match_as_defined(pattern in "[ab*?]{0,6}", name in "[ab/]{0,8}") {
+            let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
+            prop_assert_eq!(matches_name(pattern, name), name_by_definition(pattern, name));
+        }
+
+        #[test]
+        fn paths_match_as_defined(
+            pattern in "(a|b|[*]|[*][*]|[*][*]/|[?]|a/|b/|/){0,6}",
+            path in "(a|b|a/|b/|/){0,8}",
+        ) {
+            let (pattern, path) = (pattern.as_bytes(), path.as_bytes());
+            prop_assert_eq!(matches_path(pattern, path), path_by_definition(pattern, path, 0));
+        }
+
+        #[test]
+        fn a_path_or_parent_match_is_a_match_of_one_of_the_directories(
+            pattern in "(a|b|[*]|[*][*]|[*][*]/|[?]|a/|b/){0,6}",
+            path in "(a|b|a/|b/){0,8}",
+        ) {
+            let (pattern, path) = (pattern.as_bytes(), path.as_bytes());
+            let slashes = (0..path.len()).filter(|at| path[*at] == b'/');
+            let expected =
+                slashes.chain([path.len()]).any(|end| matches_path(pattern, &path[..end]));
+            prop_assert_eq!(matches_path_or_parent(pattern, path), expected);
+        }
+    }
+}
