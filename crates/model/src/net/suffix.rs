@@ -1,20 +1,36 @@
 //! Names under which strangers register their own: a wildcard there is no rule at all (A09).
 //!
-//! A short list of what agents meet, not the whole public suffix list: a name that is missing here
-//! costs a warning, not a boundary, since a rule's author wrote the wildcard.
+//! The public suffix list knows the registries and the services that asked to be on it. Services that
+//! did not are listed here. A name that is on neither costs a warning, not a boundary, since a rule's
+//! author wrote the wildcard.
+
+use psl::{List, Psl as _, Type};
+
+const REGISTRY: &str = "everybody can register a name there";
+const SERVICE: &str = "every customer of that service has a name there";
 
 /// Why `*.` before this name would let in strangers, if it would.
 pub(super) fn open_to_strangers(name: &str) -> Option<&'static str> {
     if !name.contains('.') {
-        return Some("everybody can register a name there");
+        return Some(REGISTRY);
     }
-    if REGISTRIES.contains(&name) {
-        return Some("everybody can register a name there");
+    match public_suffix(name) {
+        Some(Type::Icann) => Some(REGISTRY),
+        Some(Type::Private) => Some(SERVICE),
+        None => (TENANTS.contains(&name) || is_bucket_host(name)).then_some(SERVICE),
     }
-    if TENANTS.contains(&name) || is_bucket_host(name) {
-        return Some("every customer of that service has a name there");
-    }
-    None
+}
+
+/// The section of the public suffix list with a rule for this name, or for every name directly below.
+///
+/// A rule such as `*.ck` makes each name below `ck` a suffix, and exceptions such as `!www.ck` take
+/// one back. No rule has a star as a label, so a star finds the rule for every name.
+fn public_suffix(name: &str) -> Option<Type> {
+    let labels = || name.as_bytes().rsplit(|byte| *byte == b'.');
+    let (here, below) = (List.find(labels()), List.find(labels().chain([&b"*"[..]])));
+    let is_suffix = here.len == name.len();
+    let is_parent = below.len == name.len() + ".*".len();
+    here.typ.filter(|_| is_suffix).or(below.typ.filter(|_| is_parent))
 }
 
 /// `s3.amazonaws.com`, `s3.eu-west-1.amazonaws.com`, `s3-website-…`, `execute-api.…`, `elb.…`, all
@@ -28,213 +44,42 @@ fn is_bucket_host(name: &str) -> bool {
             .is_some_and(|rest| rest.split('.').count() <= 3)
 }
 
-/// Second levels where countries sell names.
-const REGISTRIES: &[&str] = &[
-    "ac.uk",
-    "co.uk",
-    "gov.uk",
-    "ltd.uk",
-    "me.uk",
-    "net.uk",
-    "org.uk",
-    "plc.uk",
-    "sch.uk",
-    "com.au",
-    "net.au",
-    "org.au",
-    "edu.au",
-    "gov.au",
-    "id.au",
-    "co.nz",
-    "net.nz",
-    "org.nz",
-    "ac.jp",
-    "co.jp",
-    "go.jp",
-    "ne.jp",
-    "or.jp",
-    "co.kr",
-    "or.kr",
-    "re.kr",
-    "com.cn",
-    "net.cn",
-    "org.cn",
-    "gov.cn",
-    "com.hk",
-    "org.hk",
-    "com.tw",
-    "org.tw",
-    "com.sg",
-    "edu.sg",
-    "co.in",
-    "firm.in",
-    "gen.in",
-    "ind.in",
-    "net.in",
-    "org.in",
-    "ac.in",
-    "gov.in",
-    "co.za",
-    "org.za",
-    "web.za",
-    "com.br",
-    "net.br",
-    "org.br",
-    "gov.br",
-    "com.mx",
-    "org.mx",
-    "com.ar",
-    "org.ar",
-    "com.co",
-    "com.pe",
-    "com.tr",
-    "org.tr",
-    "com.ua",
-    "co.ua",
-    "com.pl",
-    "org.pl",
-    "net.pl",
-    "co.il",
-    "org.il",
-    "ac.il",
-    "com.my",
-    "com.ph",
-    "co.th",
-    "in.th",
-    "or.th",
-    "co.id",
-    "or.id",
-    "web.id",
-    "com.vn",
-    "com.sa",
-    "com.eg",
-    "com.ng",
-    "co.ke",
-    "or.ke",
-    "com.gr",
-    "com.pt",
-    "com.es",
-    "org.es",
-    "com.ru",
-    "msk.ru",
-    "spb.ru",
-    "co.at",
-    "or.at",
-    "com.de",
-    "co.it",
-    "asso.fr",
-    "com.fr",
-    "eu.org",
-    "uk.com",
-    "us.com",
-    "eu.com",
-    "de.com",
-    "gb.net",
-    "in-addr.arpa",
-    "ip6.arpa",
-];
-
-/// Services where every customer gets a name below theirs.
+/// Services where every customer gets a name below theirs and which the public suffix list lacks.
 const TENANTS: &[&str] = &[
-    "github.io",
-    "githubusercontent.com",
-    "githubpreview.dev",
     "app.github.dev",
-    "gitlab.io",
-    "bitbucket.io",
-    "codeberg.page",
-    "netlify.app",
     "netlify.com",
-    "vercel.app",
-    "vercel.dev",
-    "now.sh",
-    "pages.dev",
-    "workers.dev",
-    "r2.dev",
     "r2.cloudflarestorage.com",
     "cloudflarestorage.com",
-    "trycloudflare.com",
     "cfargotunnel.com",
-    "herokuapp.com",
     "herokussl.com",
-    "fly.dev",
     "fly.io",
-    "onrender.com",
     "render.com",
     "railway.app",
-    "up.railway.app",
-    "deno.dev",
-    "deno.net",
-    "surge.sh",
     "glitch.me",
-    "repl.co",
-    "replit.dev",
-    "replit.app",
     "stackblitz.io",
     "webcontainer.io",
     "codesandbox.io",
-    "csb.app",
     "gitpod.io",
-    "appspot.com",
-    "run.app",
-    "a.run.app",
-    "web.app",
-    "firebaseapp.com",
     "firebaseio.com",
-    "cloudfunctions.net",
-    "googleapis.com",
     "storage.googleapis.com",
     "googleusercontent.com",
-    "blogspot.com",
-    "withgoogle.com",
-    "cloud.goog",
-    "translate.goog",
-    "azurewebsites.net",
-    "azurestaticapps.net",
-    "azureedge.net",
-    "azurefd.net",
-    "azure-api.net",
-    "cloudapp.net",
     "cloudapp.azure.com",
-    "blob.core.windows.net",
-    "file.core.windows.net",
     "queue.core.windows.net",
     "table.core.windows.net",
-    "web.core.windows.net",
     "windows.net",
     "core.windows.net",
-    "trafficmanager.net",
-    "servicebus.windows.net",
     "database.windows.net",
     "openai.azure.com",
     "cognitiveservices.azure.com",
-    "cloudfront.net",
-    "awsapprunner.com",
     "on.aws",
-    "lambda-url.us-east-1.on.aws",
-    "elasticbeanstalk.com",
-    "amplifyapp.com",
-    "digitaloceanspaces.com",
-    "ondigitalocean.app",
     "backblazeb2.com",
     "wasabisys.com",
-    "linodeobjects.com",
     "oraclecloud.com",
-    "customer-oci.com",
     "aliyuncs.com",
     "myqcloud.com",
     "fastly.net",
-    "fastlylb.net",
-    "edgekey.net",
-    "akamaized.net",
-    "akamaihd.net",
     "b-cdn.net",
     "cdn77.org",
-    "ngrok.io",
-    "ngrok.app",
-    "ngrok-free.app",
-    "ngrok-free.dev",
-    "ngrok.dev",
     "loca.lt",
     "localtunnel.me",
     "serveo.net",
@@ -242,7 +87,6 @@ const TENANTS: &[&str] = &[
     "localhost.run",
     "pinggy.link",
     "bore.digital",
-    "ts.net",
     "webhook.site",
     "requestcatcher.com",
     "pipedream.net",
@@ -259,23 +103,12 @@ const TENANTS: &[&str] = &[
     "nip.io",
     "sslip.io",
     "xip.io",
-    "dyndns.org",
-    "duckdns.org",
-    "no-ip.org",
-    "ddns.net",
     "freedns.org",
-    "hf.space",
-    "streamlit.app",
-    "supabase.co",
-    "supabase.in",
     "neon.tech",
-    "myshopify.com",
     "wordpress.com",
     "tumblr.com",
     "medium.com",
     "substack.com",
-    "notion.site",
-    "wixsite.com",
     "weebly.com",
     "zendesk.com",
     "slack.com",
@@ -286,21 +119,85 @@ const TENANTS: &[&str] = &[
     "ingest.sentry.io",
     "sentry.io",
     "in.applicationinsights.azure.com",
-    "readthedocs.io",
     "rtfd.io",
     "modal.run",
     "e2b.dev",
-    "e2b.app",
     "daytona.app",
-    "my.id",
-    "js.org",
-    "is-a.dev",
     "vercel.sh",
     "gradio.live",
-    "lovable.app",
-    "bolt.host",
     "hashnode.dev",
     "dev.tunnels.ms",
     "devtunnels.ms",
     "brs.devtunnels.ms",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_were_listed_before_the_public_suffix_list_are_refused() {
+        let names =
+            "ac.uk co.uk gov.uk ltd.uk me.uk net.uk org.uk plc.uk sch.uk com.au net.au org.au
+            edu.au gov.au id.au co.nz net.nz org.nz ac.jp co.jp go.jp ne.jp or.jp co.kr
+            or.kr re.kr com.cn net.cn org.cn gov.cn com.hk org.hk com.tw org.tw com.sg
+            edu.sg co.in firm.in gen.in ind.in net.in org.in ac.in gov.in co.za org.za
+            web.za com.br net.br org.br gov.br com.mx org.mx com.ar org.ar com.co com.pe
+            com.tr org.tr com.ua co.ua com.pl org.pl net.pl co.il org.il ac.il com.my com.ph
+            co.th in.th or.th co.id or.id web.id com.vn com.sa com.eg com.ng co.ke or.ke
+            com.gr com.pt com.es org.es com.ru msk.ru spb.ru co.at or.at com.de co.it
+            asso.fr com.fr eu.org uk.com us.com eu.com de.com gb.net in-addr.arpa ip6.arpa
+            github.io githubusercontent.com githubpreview.dev gitlab.io bitbucket.io
+            codeberg.page netlify.app vercel.app vercel.dev now.sh pages.dev workers.dev
+            r2.dev trycloudflare.com herokuapp.com fly.dev onrender.com up.railway.app
+            deno.dev deno.net surge.sh repl.co replit.dev replit.app csb.app appspot.com
+            run.app a.run.app web.app firebaseapp.com cloudfunctions.net googleapis.com
+            blogspot.com withgoogle.com cloud.goog translate.goog azurewebsites.net
+            azurestaticapps.net azureedge.net azurefd.net azure-api.net cloudapp.net
+            blob.core.windows.net file.core.windows.net web.core.windows.net
+            trafficmanager.net servicebus.windows.net cloudfront.net awsapprunner.com
+            lambda-url.us-east-1.on.aws elasticbeanstalk.com amplifyapp.com
+            digitaloceanspaces.com ondigitalocean.app linodeobjects.com customer-oci.com
+            fastlylb.net edgekey.net akamaized.net akamaihd.net ngrok.io ngrok.app
+            ngrok-free.app ngrok-free.dev ngrok.dev ts.net dyndns.org duckdns.org no-ip.org
+            ddns.net hf.space streamlit.app supabase.co supabase.in myshopify.com
+            notion.site wixsite.com readthedocs.io e2b.app my.id js.org is-a.dev lovable.app
+            bolt.host";
+        for name in names.split_whitespace().chain(TENANTS.iter().copied()) {
+            assert!(open_to_strangers(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn rules_of_both_sections_with_stars_and_exceptions_are_applied() {
+        for (name, expected) in [
+            ("co.uk", Some(REGISTRY)),
+            ("github.io", Some(SERVICE)),
+            ("xn--55qx5d.cn", Some(REGISTRY)),
+            // `*.ck` and its exception `!www.ck`.
+            ("ck", Some(REGISTRY)),
+            ("foo.ck", Some(REGISTRY)),
+            ("www.ck", None),
+            ("a.foo.ck", None),
+            ("kawasaki.jp", Some(REGISTRY)),
+            ("city.kawasaki.jp", None),
+            // Only names below this are suffixes.
+            ("compute.amazonaws.com", Some(SERVICE)),
+            ("bd", Some(REGISTRY)),
+            ("mine.github.io", None),
+            ("example.com", None),
+            ("example.invented-top-level", None),
+            ("internal", Some(REGISTRY)),
+        ] {
+            assert_eq!(open_to_strangers(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_bucket_host_with_a_region_is_refused() {
+        for name in ["amazonaws.com", "s3.eu-west-1.amazonaws.com", "a.b.c.amazonaws.com.cn"] {
+            assert_eq!(open_to_strangers(name), Some(SERVICE), "{name}");
+        }
+        assert_eq!(open_to_strangers("a.b.c.d.amazonaws.com"), None);
+    }
+}
