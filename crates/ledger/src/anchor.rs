@@ -244,9 +244,9 @@ pub(crate) fn endorsed(new: &VerifyingKey) -> Vec<u8> {
 
 /// The ledger that a key belongs to, by its name.
 pub(crate) fn ledger_of(origin: &str) -> Option<LedgerId> {
-    let digits = origin.strip_prefix(PREFIX).filter(|digits| digits.len() == 32)?;
-    let bytes = u128::from_str_radix(digits, 16).ok()?;
-    let id = LedgerId::new(bytes.to_be_bytes());
+    let mut bytes = [0; 16];
+    hex::decode_to_slice(origin.strip_prefix(PREFIX)?, &mut bytes).ok()?;
+    let id = LedgerId::new(bytes);
     (id.origin() == origin).then_some(id)
 }
 

@@ -49,7 +49,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -63,24 +63,13 @@ impl FromStr for Digest {
     type Err = DigestError;
 
     fn from_str(text: &str) -> Result<Self, DigestError> {
-        let digits = text.as_bytes();
-        if digits.len() != 2 * Self::LENGTH {
+        // Upper case would be a second spelling of the same hash.
+        if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
             return Err(DigestError);
         }
         let mut bytes = [0; Self::LENGTH];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let [high, low] = pair else { return Err(DigestError) };
-            *byte = digit(*high)? << 4 | digit(*low)?;
-        }
+        hex::decode_to_slice(text, &mut bytes).map_err(|_| DigestError)?;
         Ok(Self(bytes))
-    }
-}
-
-fn digit(text: u8) -> Result<u8, DigestError> {
-    match text {
-        b'0'..=b'9' => Ok(text - b'0'),
-        b'a'..=b'f' => Ok(text - b'a' + 10),
-        _ => Err(DigestError),
     }
 }
 
@@ -107,8 +96,21 @@ mod tests {
         assert_eq!(text.parse::<Digest>().map(|digest| digest.to_string()), Ok(text.clone()));
         let upper = text.to_uppercase();
         let long = format!("{text}0");
+        let short = &text[1..];
+        let one_upper = format!("{short}A");
         let path = format!("../{}", text.get(3..).unwrap());
-        for bad in ["", "0", &upper, &long, &path, &"g".repeat(64), &"é".repeat(32)] {
+        for bad in [
+            "",
+            "0",
+            &upper,
+            &one_upper,
+            &long,
+            short,
+            &text[2..],
+            &path,
+            &"g".repeat(64),
+            &"é".repeat(32),
+        ] {
             assert_eq!(bad.parse::<Digest>(), Err(DigestError), "{bad}");
         }
     }

@@ -185,7 +185,7 @@ fn check(head: &[u8], leaves: &[Digest]) -> Digest {
 
 impl fmt::Display for LedgerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 

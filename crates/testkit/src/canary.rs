@@ -70,8 +70,8 @@ impl Canary {
         };
         vec![
             ("plain", self.0.clone()),
-            ("hex", each(|byte| format!("{byte:02x}"))),
-            ("HEX", each(|byte| format!("{byte:02X}"))),
+            ("hex", hex::encode(&self.0)),
+            ("HEX", hex::encode_upper(&self.0)),
             ("percent", each(escaped)),
             ("all percent", each(|byte| format!("%{byte:02x}"))),
             ("JSON", each(|byte| format!("\\u{byte:04x}"))),

@@ -120,7 +120,7 @@ fn read(
 
 impl fmt::Display for ContentHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -148,14 +148,8 @@ impl FromStr for ContentHash {
     type Err = BadHash;
 
     fn from_str(text: &str) -> Result<Self, BadHash> {
-        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(BadHash);
-        }
         let mut bytes = [0_u8; 32];
-        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| BadHash)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| BadHash)?;
-        }
+        hex::decode_to_slice(text, &mut bytes).map_err(|_| BadHash)?;
         Ok(Self(bytes))
     }
 }
@@ -197,8 +191,18 @@ mod tests {
     #[test]
     fn a_hash_survives_its_text_and_nothing_else_is_one() {
         let hash = ContentHash::of(b"belljar");
-        assert_eq!(hash.to_string().parse(), Ok(hash));
-        for bad in ["", "00", &"g".repeat(64), &"é".repeat(32), &"+1".repeat(32)] {
+        let text = hash.to_string();
+        assert_eq!(text.parse(), Ok(hash));
+        assert_eq!(text.to_uppercase().parse(), Ok(hash));
+        for bad in [
+            "",
+            "00",
+            &text[1..],
+            &format!("{text}00"),
+            &"g".repeat(64),
+            &"é".repeat(32),
+            &"+1".repeat(32),
+        ] {
             assert_eq!(bad.parse::<ContentHash>(), Err(BadHash), "{bad}");
         }
     }

@@ -44,10 +44,9 @@ fn unescape(tail: &[u8]) -> Option<(u8, &[u8])> {
         (b'\\', rest) => Some((b'\\', rest)),
         (b'x', rest) => {
             let (digits, rest) = rest.split_at_checked(2)?;
-            if !digits.iter().all(u8::is_ascii_hexdigit) {
-                return None;
-            }
-            Some((u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?, rest))
+            let mut byte = [0];
+            hex::decode_to_slice(digits, &mut byte).ok()?;
+            Some((u8::from_be_bytes(byte), rest))
         }
         _ => None,
     }
@@ -69,6 +68,11 @@ mod tests {
             assert!(decode(text).is_err(), "{text}");
         }
         assert_eq!(decode("ok\\n").unwrap_err().at, 2);
+    }
+
+    #[test]
+    fn an_escape_is_read_in_either_case() {
+        assert_eq!(decode("\\xfF\\x00"), Ok(vec![0xff, 0]));
     }
 
     proptest::proptest! {

@@ -278,17 +278,13 @@ fn b09_a_short_beginning_is_no_oracle() {
 #[test]
 fn b09_only_the_values_given_are_touched() {
     let other = "ghp_another-secret-of-another-host";
-    let text = format!("{VALUE} {other} {}", hex_of(other));
+    let text = format!("{VALUE} {other} {}", hex::encode(other));
     let out = github().text(text.as_bytes()).into_owned();
-    let expected = format!("{NAME} {other} {}", hex_of(other));
+    let expected = format!("{NAME} {other} {}", hex::encode(other));
     assert_eq!(String::from_utf8_lossy(&out), expected);
     // What stands in its place tells nothing about the value but its name.
     let long = scrubber(&[("github", &[b'x'; 500])]);
     assert_eq!(long.text(&[b'x'; 500]).len(), NAME.len());
-}
-
-fn hex_of(text: &str) -> String {
-    text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]

@@ -121,8 +121,9 @@ fn spell(path: &str) -> Result<String, Ambiguous> {
             continue;
         }
         let (high, low) = bytes.next().zip(bytes.next()).ok_or(Ambiguous::Escape)?;
-        let value = hex(high).zip(hex(low)).map(|(high, low)| high * 16 + low);
-        let value = value.ok_or(Ambiguous::Escape)?;
+        let mut value = [0];
+        hex::decode_to_slice([high, low], &mut value).map_err(|_| Ambiguous::Escape)?;
+        let value = u8::from_be_bytes(value);
         escaped(value)?;
         let escape = bytes.clone().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
         if value == b'%' && escape {
@@ -133,15 +134,6 @@ fn spell(path: &str) -> Result<String, Ambiguous> {
         text.push(char::from(low.to_ascii_uppercase()));
     }
     Ok(text)
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    Some(match digit {
-        b'0'..=b'9' => digit - b'0',
-        b'a'..=b'f' => digit - b'a' + 10,
-        b'A'..=b'F' => digit - b'A' + 10,
-        _ => return None,
-    })
 }
 
 /// RFC 3986 §2.3.

@@ -41,11 +41,6 @@ fn hex(text: &[u8]) -> Option<u8> {
     u8::try_from(digit(0)? * 16 + digit(1)?).ok()
 }
 
-/// Bytes as small hexadecimal digits.
-pub(super) fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -57,7 +52,6 @@ mod tests {
         assert_eq!(decode(b"a%20b%2Fc%2fd"), b"a b/c/d");
         assert_eq!(decode(b"100%"), b"100%");
         assert_eq!(decode(b"%2%zz%+1%%41"), b"%2%zz%+1%A");
-        assert_eq!(to_hex(&[0, 0xab, 0xff]), "00abff");
     }
 
     proptest! {

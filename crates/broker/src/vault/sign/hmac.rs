@@ -7,7 +7,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use belljar_model::net::{HmacAlgorithm, HmacEncoding, Message, MessagePart};
 
-use crate::vault::percent::to_hex;
 use crate::vault::value::Value;
 
 /// What a code is made over.
@@ -53,7 +52,7 @@ pub(in crate::vault) fn code(
     }
     let tag = context.sign();
     match encoding {
-        HmacEncoding::Hex => to_hex(tag.as_ref()),
+        HmacEncoding::Hex => hex::encode(tag.as_ref()),
         HmacEncoding::Base64 => STANDARD.encode(tag.as_ref()),
     }
 }

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use zeroize::Zeroizing;
 
 use super::Stamp;
-use crate::vault::percent::{decode, encode, to_hex};
+use crate::vault::percent::{decode, encode};
 use crate::vault::value::Value;
 
 pub(in crate::vault) const SCHEME: &str = "AWS4-HMAC-SHA256";
@@ -168,7 +168,7 @@ pub(in crate::vault) fn sign(
     let canonical = [request.method, &path, &query, &lines, &names, &payload].join("\n");
     let within = format!("{}/{}/{}/aws4_request", stamp.date(), scope.region, scope.service);
     let text = format!("{SCHEME}\n{}\n{within}\n{}", stamp.time, sha256(canonical.as_bytes()));
-    let signature = to_hex(signing_key(keys, scope, stamp, text.as_bytes()).as_slice());
+    let signature = hex::encode(signing_key(keys, scope, stamp, text.as_bytes()).as_slice());
     let authorization = format!(
         "{SCHEME} Credential={}/{within}, SignedHeaders={names}, Signature={signature}",
         keys.id
@@ -283,7 +283,7 @@ fn canonical_query(query: &str) -> String {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    to_hex(digest::digest(&digest::SHA256, bytes).as_ref())
+    hex::encode(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
 fn ascii(text: &str) -> Result<HeaderValue, SigV4Error> {

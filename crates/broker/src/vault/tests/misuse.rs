@@ -34,7 +34,7 @@ fn b01_a_placeholder_outside_of_its_slots_stops_the_request() {
         format!("Bearer {p}, Bearer {p}"),
         format!("Basic {}", STANDARD.encode(format!("{p}:{p}"))),
         format!("Basic {}", STANDARD.encode(format!("u:x{p}"))),
-        p.bytes().map(|byte| format!("{byte:02x}")).collect(),
+        hex::encode(&p),
     ] {
         misused(get(&vault, URL, &[("authorization", &text)]), MisuseKind::Elsewhere);
     }
