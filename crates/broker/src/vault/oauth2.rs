@@ -18,7 +18,7 @@ use tokio::sync::OwnedMutexGuard;
 use zeroize::Zeroizing;
 
 use super::held::Stands;
-use super::percent::encode;
+use super::percent::{RESERVED, encode};
 use super::plan::{Place, Plan, Use};
 use super::value::{Value, ValueError};
 use super::{Secret, Vault, sealed};
@@ -386,7 +386,7 @@ impl Form {
                 self.text.push_str(if is_first { "" } else { "&" });
                 self.text.push_str(key);
                 self.text.push('=');
-                encode(value, b"", &mut self.text);
+                encode(value, RESERVED, &mut self.text);
             }
             TokenBody::Json => {
                 self.text.push_str(if is_first { "{\"" } else { ",\"" });
@@ -420,9 +420,9 @@ impl Form {
 /// RFC 6749 §2.3.1: both halves are encoded as in a form first.
 fn basic(id: &str, secret: &[u8]) -> Option<HeaderValue> {
     let mut text = Zeroizing::new(String::new());
-    encode(id.as_bytes(), b"", &mut text);
+    encode(id.as_bytes(), RESERVED, &mut text);
     text.push(':');
-    encode(secret, b"", &mut text);
+    encode(secret, RESERVED, &mut text);
     let text = Zeroizing::new(format!("Basic {}", STANDARD.encode(text.as_bytes())));
     let mut value = HeaderValue::from_str(&text).ok()?;
     value.set_sensitive(true);

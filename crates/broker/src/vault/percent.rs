@@ -1,44 +1,22 @@
 //! Percent-encoding (RFC 3986 §2.1).
 
-/// What never needs to be encoded.
-const fn is_unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+
+/// Every byte but the unreserved ones (RFC 3986 §2.3).
+pub(super) const RESERVED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The same for a whole path, whose slashes stay.
+pub(super) const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
+
+/// Appends the bytes, with those of the set as `%XX`.
+pub(super) fn encode(bytes: &[u8], set: &'static AsciiSet, into: &mut String) {
+    into.extend(percent_encode(bytes, set));
 }
 
-/// Every byte but the unreserved ones as `%XX`, except those in `keep`.
-pub(super) fn encode(bytes: &[u8], keep: &[u8], into: &mut String) {
-    for byte in bytes {
-        if is_unreserved(*byte) || keep.contains(byte) {
-            into.push(char::from(*byte));
-        } else {
-            into.push_str(&format!("%{byte:02X}"));
-        }
-    }
-}
-
-/// What `%XX` stands for; what is no encoding stays as it is.
+/// Decodes each `%XX`. Whatever is no such escape stays as it is.
 pub(super) fn decode(text: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        match (first, hex(after)) {
-            (b'%', Some(byte)) => {
-                decoded.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            _ => {
-                decoded.push(*first);
-                rest = after;
-            }
-        }
-    }
-    decoded
-}
-
-/// The byte of two hexadecimal digits.
-fn hex(text: &[u8]) -> Option<u8> {
-    let digit = |at: usize| char::from(*text.get(at)?).to_digit(16);
-    u8::try_from(digit(0)? * 16 + digit(1)?).ok()
+    percent_decode(text).collect()
 }
 
 #[cfg(test)]
@@ -51,15 +29,28 @@ mod tests {
     fn what_is_no_encoding_stays() {
         assert_eq!(decode(b"a%20b%2Fc%2fd"), b"a b/c/d");
         assert_eq!(decode(b"100%"), b"100%");
+        assert_eq!(decode(b"100%4"), b"100%4");
         assert_eq!(decode(b"%2%zz%+1%%41"), b"%2%zz%+1%A");
+        assert_eq!(decode(b"a+b%c3%FF"), b"a+b\xc3\xff");
+    }
+
+    #[test]
+    fn every_byte_but_the_unreserved_ones_is_encoded_in_upper_case() {
+        let encoded = |set| {
+            let mut text = String::new();
+            encode(b"aZ09-._~/ *+%\0\x7f\xff", set, &mut text);
+            text
+        };
+        assert_eq!(encoded(RESERVED), "aZ09-._~%2F%20%2A%2B%25%00%7F%FF");
+        assert_eq!(encoded(RESERVED_IN_PATH), "aZ09-._~/%20%2A%2B%25%00%7F%FF");
     }
 
     proptest! {
         #[test]
         fn what_is_encoded_is_decoded(bytes: Vec<u8>) {
             let mut text = String::new();
-            encode(&bytes, b"", &mut text);
-            prop_assert!(text.bytes().all(|byte| is_unreserved(byte) || byte == b'%'));
+            encode(&bytes, RESERVED, &mut text);
+            prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte)));
             prop_assert_eq!(decode(text.as_bytes()), bytes);
         }
     }

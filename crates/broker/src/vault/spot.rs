@@ -6,7 +6,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Uri};
 use zeroize::Zeroizing;
 
-use super::percent::{decode, encode};
+use super::percent::{RESERVED, decode, encode};
 
 /// How a placeholder stands in a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +127,7 @@ pub(super) fn decoded(text: &str) -> String {
 pub(super) fn with_parameter(uri: &Uri, name: &str, value: &[u8]) -> Option<Uri> {
     let query = uri.query()?;
     let mut encoded = Zeroizing::new(String::new());
-    encode(value, b"", &mut encoded);
+    encode(value, RESERVED, &mut encoded);
     let pairs = query.split('&').map(|pair| match pair.split_once('=') {
         Some((key, _)) if key == name => Zeroizing::new(format!("{key}={}", *encoded)),
         _ => Zeroizing::new(pair.to_owned()),

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use zeroize::Zeroizing;
 
 use super::Stamp;
-use crate::vault::percent::{decode, encode};
+use crate::vault::percent::{RESERVED, RESERVED_IN_PATH, decode, encode};
 use crate::vault::value::Value;
 
 pub(in crate::vault) const SCHEME: &str = "AWS4-HMAC-SHA256";
@@ -258,10 +258,10 @@ fn canonical_path(path: &str, service: &str) -> String {
             if at > 0 {
                 canonical.push('/');
             }
-            encode(&decode(segment.as_bytes()), b"", &mut canonical);
+            encode(&decode(segment.as_bytes()), RESERVED, &mut canonical);
         }
     } else {
-        encode(path.as_bytes(), b"/", &mut canonical);
+        encode(path.as_bytes(), RESERVED_IN_PATH, &mut canonical);
     }
     if canonical.is_empty() { "/".to_owned() } else { canonical }
 }
@@ -269,7 +269,7 @@ fn canonical_path(path: &str, service: &str) -> String {
 fn canonical_query(query: &str) -> String {
     let spelled = |text: &str| {
         let mut spelled = String::new();
-        encode(&decode(text.as_bytes()), b"", &mut spelled);
+        encode(&decode(text.as_bytes()), RESERVED, &mut spelled);
         spelled
     };
     let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
