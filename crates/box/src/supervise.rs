@@ -12,8 +12,9 @@ use belljar_init::plan::{Event, Order, Spent};
 use belljar_init::wire;
 use belljar_model::{CpuTime, OutputBytes, Reason};
 use belljar_sys::process::{self, Usage};
-use belljar_sys::signal::SignalFd;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use belljar_sys::signal::{SIGINT, SIGQUIT, SIGWINCH, SUPERVISED, SignalFd};
+use belljar_sys::time::timespec;
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
 use crate::cgroup::{Cgroup, Counts};
@@ -51,12 +52,6 @@ pub enum SuperviseError {
     #[error("{doing}")]
     Host { doing: &'static str, source: io::Error },
 }
-
-const SIGHUP: i32 = 1;
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
-const SIGTERM: i32 = 15;
-const SIGWINCH: i32 = 28;
 
 /// How often limits without a notification are looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -155,8 +150,7 @@ fn watch(
 ) -> Result<(Finished, bool), SuperviseError> {
     let host =
         |doing: &'static str| move |source: io::Error| SuperviseError::Host { doing, source };
-    let signals = SignalFd::new(&[SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH])
-        .map_err(host("watch for signals"))?;
+    let signals = SignalFd::new(&SUPERVISED).map_err(host("watch for signals"))?;
     if !running.launched {
         wire::send(running.control.as_fd(), &Order::Go, &[]).map_err(host("give init the word"))?;
     }
@@ -256,10 +250,7 @@ fn wait(
     let interests: Vec<Option<PollFd<'_>>> = flows.iter().map(Flow::interest).collect();
     let present: Vec<bool> = interests.iter().map(Option::is_some).collect();
     polled.extend(interests.into_iter().flatten());
-    let timeout = state.sleep().map(|sleep| Timespec {
-        tv_sec: i64::try_from(sleep.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(sleep.subsec_nanos()),
-    });
+    let timeout = state.sleep().map(timespec);
     match rustix::event::poll(&mut polled, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),

@@ -11,8 +11,9 @@ use std::process::ExitCode;
 
 use belljar_sys::clone::CONTROL_FD;
 use belljar_sys::process::{self, Ended, Fork, Usage};
-use belljar_sys::signal::SignalFd;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use belljar_sys::signal::{SIGCHLD, SignalFd};
+use belljar_sys::time::timespec;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal};
 
@@ -20,8 +21,6 @@ use crate::guests::{self, Guests};
 use crate::payload::{self, Streams};
 use crate::plan::{Event, Order, Plan, Spent, Stage, Stdio};
 use crate::{During, Failure, build, lockdown, net, wire};
-
-const SIGCHLD: i32 = 17;
 
 /// Runs as PID 1 of a box. The control socket is descriptor 3.
 pub fn run() -> ExitCode {
@@ -224,10 +223,7 @@ fn wait(
         PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
     ];
     polled.extend(guests.interests());
-    let timeout = guests.sleep().map(|sleep| Timespec {
-        tv_sec: i64::try_from(sleep.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(sleep.subsec_nanos()),
-    });
+    let timeout = guests.sleep().map(timespec);
     match rustix::event::poll(&mut polled, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),

@@ -15,6 +15,7 @@ pub mod probe;
 pub mod process;
 pub mod seccomp;
 pub mod signal;
+pub mod time;
 
 use std::io;
 

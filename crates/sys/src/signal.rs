@@ -3,7 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
+
 use crate::check;
+
+/// What the thread that supervises a box reads; other threads of its process block them.
+pub const SUPERVISED: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH];
 
 /// Signals that arrive by reading instead of by interrupting, for as long as this lives.
 pub struct SignalFd {
