@@ -55,6 +55,8 @@ mod skill;
 #[cfg(test)]
 mod state;
 #[cfg(test)]
+mod state_0_1;
+#[cfg(test)]
 mod terminal;
 
 #[cfg(test)]

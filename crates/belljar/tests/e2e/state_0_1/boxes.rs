@@ -1,0 +1,148 @@
+//! Boxes that version 0.1 made: they start again with their files, variables, limits and rules.
+
+use belljar_testkit::eventually;
+use serde_json::Value;
+
+use super::fixture::Fixture;
+
+/// Boxes that stay up when they are started, with a script and what it writes in the box.
+const STARTED: [(&str, &str, &str); 27] = [
+    (
+        "plain",
+        "cat changed.txt added.txt gone/*; cat ~/deep/note; ls",
+        "the user's own\nbox\nnew\nother\nkept\nadded.txt\nbin\nchanged.txt\ndir\ngone\nlink\nnew\nnumbers.txt\nzeros.bin",
+    ),
+    (
+        "all-options",
+        "echo $LONG $SHORT $GLUED $EQUALS $INHERITED \"$SPACE\" $FROM; id -u; ulimit -n; \
+         cat all.txt /extra/file; touch /extra/x 2> /dev/null || echo refused; cat /extra-rw/file",
+        "1 2 3 4=5 from-the-caller a b template\n1000\n200\nall\nread-only from the host\nrefused\nbefore\nhost\nhost",
+    ),
+    ("one", "echo $FROM $FROM_UP; cat from.txt", "second-file yes\nsecond-file"),
+    ("two", "echo $FROM $FROM_UP; cat from.txt", "second-file yes\nsecond-file"),
+    ("three", "echo $FROM $FROM_UP; cat from.txt", "second-file yes\nsecond-file"),
+    ("early-config", "echo $FROM; cat from.txt", "second-file\nsecond-file"),
+    ("nothing", "cat ~/note", "kept\nkept"),
+    ("direct", "cat direct-box.txt GNUmakefile", "box\nall:"),
+    (
+        "reader",
+        "cat changed.txt; touch x 2> /dev/null || echo refused",
+        "the user's own\nmore\nrefused",
+    ),
+    ("full", "echo here", "here"),
+    ("no-network", "echo here", "here"),
+    ("rewired", "echo here", "here"),
+    ("shell", "cat by-exec.txt", "by exec"),
+    ("asks", "echo ${#TOKEN}", "40"),
+    (
+        "agent",
+        "cat ~/.own/config ~/.own/notes.md from-agent; echo; echo $OWN",
+        "made by the agent's descriptionbe kind\nwritten by the agent\n\n1",
+    ),
+    ("agent-runs", "cat ~/.own/config; echo; echo $OWN", "made by the agent's description\n1"),
+    ("clone", "git log --format=%s; cat added", "second\nfirst commit\nnew"),
+    (
+        "clone-branch",
+        "git log --format='%s by %an'; git branch --show-current",
+        "more on the topic by Box\non the topic branch by Ada\nfirst commit by Ada\ntopic",
+    ),
+    ("clone-dirty", "cat dirty.txt file", "not committed\none\nchanged and not committed"),
+    ("twice", "cat count.txt", "3"),
+    ("fork-one", "cat changed.txt added.txt; cat ~/deep/note", "the user's own\nbox\nnew\nkept"),
+    ("fork-two", "cat changed.txt added.txt; cat ~/deep/note", "the user's own\nbox\nnew\nkept"),
+    ("fork-of-first", "cat count.txt", "2"),
+    ("fork-of-clone", "git log --format=%s; cat added", "second\nfirst commit\nnew"),
+    ("discards", "cat lost.txt", "lost"),
+    ("resets", "cat ~/note work.txt", "kept\nwork"),
+    ("killed", "cat killed.txt", "before the end"),
+];
+
+/// What a start puts on record about how the box is confined.
+const CONFINED: [&str; 7] =
+    ["template", "mode", "net", "limits", "environment", "record", "policy"];
+
+/// Boxes without an earlier start of the same kind: forks have none of their own, and the network of
+/// `rewired` was changed after its only start.
+const NEW: [&str; 5] = ["fork-one", "fork-two", "fork-of-first", "fork-of-clone", "rewired"];
+
+#[test]
+fn each_stopped_box_of_version_0_1_starts_with_its_files_and_variables() {
+    let fixture = Fixture::unpack();
+    let mut wrong = Vec::new();
+    for (name, script, expected) in STARTED {
+        start(&fixture, name);
+        let written = fixture.exec(name, script);
+        if written != expected {
+            wrong.push(format!("{name}: {written:?}"));
+        }
+        fixture.belljar(["stop", "--now", name]).succeed();
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    fixture.belljar(["ledger", "verify", "--deep"]).succeed();
+}
+
+#[test]
+fn each_box_of_version_0_1_starts_with_the_limits_and_rules_it_had() {
+    let fixture = Fixture::unpack();
+    let names = STARTED.map(|(name, _, _)| name);
+    let before = created(&fixture);
+    for name in names {
+        start(&fixture, name);
+    }
+    fixture.belljar(["stop", "--now"]).args(names).succeed();
+    let after = created(&fixture);
+    assert_eq!(after.len(), before.len() + names.len(), "each start is a run");
+    for name in names {
+        let last = |events: &[Value]| -> Option<Value> {
+            events.iter().rev().find(|event| event["fields"]["name"] == name).cloned()
+        };
+        let now = last(&after[before.len()..]).unwrap_or_else(|| panic!("{name} was started"));
+        if NEW.contains(&name) {
+            continue;
+        }
+        let then = last(&before).unwrap_or_else(|| panic!("version 0.1 started {name}"));
+        for field in CONFINED {
+            assert_eq!(now["fields"][field], then["fields"][field], "{field} of {name}");
+        }
+    }
+}
+
+#[test]
+fn a_box_of_version_0_1_keeps_the_rules_that_were_changed_after_it_was_made() {
+    let fixture = Fixture::unpack();
+    start(&fixture, "rewired");
+    // On a machine without a network neither answers, but only one of them is denied.
+    fixture.exec("rewired", "curl -sS https://b.example.com/ https://c.example.com/ || true");
+    // A box that is stopped has put everything on record.
+    fixture.belljar(["stop", "--now", "rewired"]).succeed();
+    let denied = fixture.belljar(["net", "log", "--all", "--denied"]).succeed();
+    assert!(denied.contains("c.example.com") && !denied.contains("b.example.com"), "{denied}");
+}
+
+#[test]
+fn boxes_of_version_0_1_whose_program_is_missing_say_so_at_each_start() {
+    let fixture = Fixture::unpack();
+    for name in ["rootfs", "not-there"] {
+        fixture.belljar(["start", name]).run();
+        eventually(&format!("{name} has ended"), || {
+            fixture.objects(&["status", name, "--json"])[0]["state"] == "stopped"
+        });
+        let status = &fixture.objects(&["status", name, "--json"])[0];
+        assert_eq!(status["run"]["result"]["reason"], "not_found", "{status}");
+    }
+}
+
+/// The records of all starts, oldest first.
+fn created(fixture: &Fixture) -> Vec<Value> {
+    fixture.objects(&["ledger", "log", "--kind", "run.created", "--json"])
+}
+
+/// Starts a box; only a shell says nothing when it is ready.
+#[track_caller]
+fn start(fixture: &Fixture, name: &str) {
+    if name == "shell" {
+        fixture.belljar(["start", name]).succeed();
+    } else {
+        fixture.start(name);
+    }
+}
