@@ -1,0 +1,131 @@
+//! Exit codes of programs in boxes, and of boxes that cannot be started.
+
+use crate::{lab, transcript};
+
+#[test]
+fn the_exit_code_of_run_is_the_exit_code_of_the_program() {
+    let lab = lab();
+    lab.write("data", "not a program");
+    insta::assert_snapshot!(transcript(&lab, &[
+        "run -- true",
+        "run -- false",
+        "run -- sh -c 'echo out; echo err >&2; exit 3'",
+        "run -- sh -c 'kill -9 $$'",
+        "run -- sh -c 'kill -15 $$'",
+        "run -- no-such-program",
+        "run --no-workspace --rootfs LAB/home -- true",
+        "run -- ./data",
+        "run -- /etc",
+        "run --timeout 200ms -- sleep 1000",
+        "run --output-limit 10 -- sh -c 'echo more than ten bytes; exec sleep 1000'",
+    ]), @r##"
+$ belljar run -- true
+
+$ belljar run -- false
+[exit 1]
+
+$ belljar run -- sh -c 'echo out; echo err >&2; exit 3'
+out
+err
+[exit 3]
+
+$ belljar run -- sh -c 'kill -9 $$'
+[exit 137]
+
+$ belljar run -- sh -c 'kill -15 $$'
+[exit 143]
+
+$ belljar run -- no-such-program
+belljar: the program was not found in the box: No such file or directory (os error 2)
+[exit 127]
+
+$ belljar run --no-workspace --rootfs LAB/home -- true
+belljar: the program was not found in the box: No such file or directory (os error 2)
+[exit 127]
+
+$ belljar run -- ./data
+belljar: the program cannot be executed in the box: Permission denied (os error 13)
+[exit 126]
+
+$ belljar run -- /etc
+belljar: the program cannot be executed in the box: Permission denied (os error 13)
+[exit 126]
+
+$ belljar run --timeout 200ms -- sleep 1000
+belljar: the program ran longer than its timeout and was killed
+[exit 124]
+
+$ belljar run --output-limit 10 -- sh -c 'echo more than ten bytes; exec sleep 1000'
+more than ten bytes
+belljar: the program wrote more output than its limit and was killed
+[exit 137]
+"##);
+}
+
+#[test]
+fn a_box_that_cannot_be_started_has_exit_code_125() {
+    insta::assert_snapshot!(transcript(&lab(), &[
+        "run --mount LAB/missing:/x -- true",
+        "run --rootfs LAB/missing -- true",
+    ]), @r##"
+$ belljar run --mount LAB/missing:/x -- true
+belljar: open [LAB]/missing: No such file or directory (os error 2)
+[exit 125]
+
+$ belljar run --rootfs LAB/missing -- true
+belljar: open [LAB]/missing: No such file or directory (os error 2)
+[exit 125]
+"##);
+}
+
+#[test]
+fn questions_without_a_terminal_are_answered_with_no() {
+    let lab = lab();
+    crate::program(&lab, "run --name changes -- sh -c 'echo x > file'").succeed();
+    insta::assert_snapshot!(transcript(&lab, &[
+        "apply changes",
+        "discard changes",
+        "ledger key rotate",
+        "ledger prune --before 1d",
+        "ledger mend --reason why",
+        "approve",
+        "attach changes",
+        "ui",
+    ]), @r##"
+$ belljar apply changes
+  take     file
+belljar: nothing was applied; `--yes` answers the question
+[exit 2]
+
+$ belljar discard changes
+belljar: nothing was discarded; `--yes` answers the question
+[exit 2]
+
+$ belljar ledger key rotate
+belljar: nothing was done; `--yes` answers the question
+[exit 2]
+
+$ belljar ledger prune --before 1d
+events        [SIZE]  the record itself; never dropped
+salts           [SIZE]  of the bodies
+bodies            [SIZE]  0 bodies, of [SIZE]
+derived      [SIZE]  index and tiles; made anew when missing
+in all       [SIZE]  
+belljar: 0 bodies are of before [TIME]; nothing was dropped
+
+$ belljar ledger mend --reason why
+belljar: nothing was done; `--yes` answers the question
+[exit 2]
+
+$ belljar approve
+belljar: nothing waits for an answer
+
+$ belljar attach changes
+belljar: there is no box changes; `belljar list` shows those there are
+[exit 2]
+
+$ belljar ui
+belljar: ui needs a terminal; `belljar list` prints the boxes
+[exit 2]
+"##);
+}

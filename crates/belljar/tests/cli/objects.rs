@@ -1,0 +1,459 @@
+//! Boxes, runs and other objects that do not exist, or that several names fit.
+
+use crate::{lab, program, transcript};
+
+#[test]
+fn commands_on_a_missing_box_say_that_there_is_none() {
+    insta::assert_snapshot!(transcript(&lab(), &[
+        "status missing",
+        "start missing",
+        "stop missing",
+        "attach missing",
+        "exec missing -- true",
+        "logs missing",
+        "down missing",
+        "snapshot missing",
+        "snapshot missing --list",
+        "fork missing new",
+        "fork missing@tag new",
+        "reset missing",
+        "restore missing",
+        "network missing none",
+        "approve missing:1",
+        "approve --all-of missing",
+        "diff missing --home",
+    ]), @r##"
+$ belljar status missing
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar start missing
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar stop missing
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar attach missing
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar exec missing -- true
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar logs missing
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar down missing
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar snapshot missing
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar snapshot missing --list
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar fork missing new
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar fork missing@tag new
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar reset missing
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar restore missing
+belljar: the trash holds no "missing"; `belljar restore` lists what it holds
+[exit 2]
+
+$ belljar network missing none
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar approve missing:1
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar approve --all-of missing
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar diff missing --home
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+"##);
+}
+
+#[test]
+fn commands_on_a_missing_run_say_that_there_is_none() {
+    insta::assert_snapshot!(transcript(&lab(), &[
+        "diff",
+        "diff missing",
+        "diff missing --json",
+        "apply missing --yes",
+        "apply --yes",
+        "discard missing --yes",
+        "discard --yes",
+    ]), @r##"
+$ belljar diff
+belljar: no run of this directory waits for review; `belljar runs --all` lists the others
+[exit 2]
+
+$ belljar diff missing
+belljar: there is no run "missing"; `belljar runs --all` lists them
+[exit 2]
+
+$ belljar diff missing --json
+belljar: there is no run "missing"; `belljar runs --all` lists them
+[exit 2]
+
+$ belljar apply missing --yes
+belljar: there is no run "missing"; `belljar runs --all` lists them
+[exit 2]
+
+$ belljar apply --yes
+belljar: no run of this directory waits for review; `belljar runs --all` lists the others
+[exit 2]
+
+$ belljar discard missing --yes
+belljar: there is no run "missing"; `belljar runs --all` lists them
+[exit 2]
+
+$ belljar discard --yes
+belljar: no run of this directory waits for review; `belljar runs --all` lists the others
+[exit 2]
+"##);
+}
+
+#[test]
+fn commands_on_a_missing_ledger_say_that_there_is_none() {
+    insta::assert_snapshot!(transcript(&lab(), &[
+        "net log",
+        "net learn",
+        "ledger log",
+        "ledger show 0",
+        "ledger verify",
+        "ledger export",
+        "ledger usage",
+        "ledger checkpoint",
+        "ledger key show",
+        "ledger mend --reason why --yes",
+    ]), @r##"
+$ belljar net log
+belljar: no ledger yet: `belljar run` begins one
+[exit 2]
+
+$ belljar net learn
+belljar: no ledger yet: `belljar run` begins one
+[exit 2]
+
+$ belljar ledger log
+belljar: no ledger yet: `belljar run` begins one
+
+$ belljar ledger show 0
+belljar: no ledger yet: `belljar run` begins one
+[exit 2]
+
+$ belljar ledger verify
+belljar: no ledger yet: `belljar run` begins one
+[exit 2]
+
+$ belljar ledger export
+belljar: no ledger yet: `belljar run` begins one
+[exit 2]
+
+$ belljar ledger usage
+belljar: no ledger yet: `belljar run` begins one
+[exit 2]
+
+$ belljar ledger checkpoint
+belljar: no ledger yet: `belljar run` begins one
+[exit 2]
+
+$ belljar ledger key show
+belljar: no ledger yet: `belljar run` begins one
+[exit 2]
+
+$ belljar ledger mend --reason why --yes
+belljar: no ledger yet: `belljar run` begins one
+[exit 2]
+"##);
+}
+
+#[test]
+fn commands_on_missing_records_of_the_ledger_name_them() {
+    let lab = lab();
+    program(&lab, "run --no-workspace -- true").succeed();
+    insta::assert_snapshot!(transcript(&lab, &[
+        "net log missing",
+        "net learn missing",
+        "ledger log --run missing",
+        "ledger replay missing",
+        "ledger receipt missing",
+        "ledger export --run missing",
+        "ledger show 999",
+        "ledger show missing/1",
+        "ledger show x",
+        "ledger get fed",
+        "ledger get fedcba9876543210",
+        "ledger get nothing!",
+        "ledger prove 999",
+        "ledger consistency 1 999",
+        "ledger consistency 2 1",
+        "ledger redact fedcba9876543210 --reason why --yes",
+        "ledger settle 999 --reason why",
+        "ledger settle 0 --reason why",
+        "ledger verify-receipt LAB/missing",
+        "ledger verify-proof LAB/missing",
+        "ledger verify --key LAB/missing",
+        "ledger verify --checkpoint LAB/missing",
+        "ledger import-trace LAB/missing",
+    ]), @r##"
+$ belljar net log missing
+belljar: RUN "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+[exit 2]
+
+$ belljar net learn missing
+belljar: RUN "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+[exit 2]
+
+$ belljar ledger log --run missing
+belljar: --run "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+[exit 2]
+
+$ belljar ledger replay missing
+belljar: RUN "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+[exit 2]
+
+$ belljar ledger receipt missing
+belljar: RUN "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+[exit 2]
+
+$ belljar ledger export --run missing
+belljar: --run "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+[exit 2]
+
+$ belljar ledger show 999
+belljar: there is no event "999"; the ledger has 5
+[exit 2]
+
+$ belljar ledger show missing/1
+belljar: ID "missing": there is no such run; `belljar ledger log --kind run.created` lists them
+[exit 2]
+
+$ belljar ledger show x
+belljar: ID "x": neither the index of an event, such as 17, nor RUN/SEQUENCE
+[exit 2]
+
+$ belljar ledger get fed
+belljar: HASH "fed": it has 8 to 64 digits of 0-9 and a-f
+[exit 2]
+
+$ belljar ledger get fedcba9876543210
+belljar: HASH fedcba9876543210: no event names a body of this hash
+[exit 2]
+
+$ belljar ledger get nothing!
+belljar: HASH "nothing!": it has 8 to 64 digits of 0-9 and a-f
+[exit 2]
+
+$ belljar ledger prove 999
+belljar: there is no event "999"; the ledger has 5
+[exit 2]
+
+$ belljar ledger consistency 1 999
+belljar: B 999: the ledger has 5 signed events
+[exit 2]
+
+$ belljar ledger consistency 2 1
+belljar: A is 2 and B is 1: the first is the smaller
+[exit 2]
+
+$ belljar ledger redact fedcba9876543210 --reason why --yes
+belljar: HASH fedcba9876543210: no event names a body of this hash
+[exit 2]
+
+$ belljar ledger settle 999 --reason why
+belljar: there is no event "999"; the ledger has 5
+[exit 2]
+
+$ belljar ledger settle 0 --reason why
+belljar: event 0 (ledger.created) waits for no outcome; `belljar runs` lists what does
+[exit 2]
+
+$ belljar ledger verify-receipt LAB/missing
+belljar: FILE [LAB]/missing: No such file or directory (os error 2)
+[exit 2]
+
+$ belljar ledger verify-proof LAB/missing
+belljar: FILE [LAB]/missing: No such file or directory (os error 2)
+[exit 2]
+
+$ belljar ledger verify --key LAB/missing
+belljar: --key [LAB]/missing: No such file or directory (os error 2)
+[exit 2]
+
+$ belljar ledger verify --checkpoint LAB/missing
+belljar: --checkpoint [LAB]/missing: No such file or directory (os error 2)
+[exit 2]
+
+$ belljar ledger import-trace LAB/missing
+belljar: FILE [LAB]/missing: No such file or directory (os error 2)
+[exit 2]
+"##);
+}
+
+#[test]
+fn commands_on_missing_secrets_skills_and_services_say_that_there_is_none() {
+    insta::assert_snapshot!(transcript(&lab(), &[
+        "secret test missing",
+        "secret rm missing",
+        "secret set empty",
+        "secret set a --from-env MISSING",
+        "secret set a --from-file LAB/missing",
+        "secret set a --from-command false",
+        "skill show missing",
+        "skill history missing",
+        "skill edit missing --search x --replace y",
+        "skill rm missing -y",
+        "skill approve missing -y",
+        "skill run missing",
+        "skill save a LAB/missing",
+        "api show missing",
+        "api test missing",
+        "api add a --openapi LAB/missing",
+        "api add a",
+        "mcp accept missing",
+        "bridge missing",
+        "agent login nobody",
+        "code LAB/missing",
+        "code --api missing LAB/missing",
+    ]), @r##"
+$ belljar secret test missing
+belljar: no secret missing is set; `belljar secret list` shows those that are
+[exit 2]
+
+$ belljar secret rm missing
+belljar: no secret missing is set; `belljar secret list` shows those that are
+[exit 2]
+
+$ belljar secret set empty
+belljar: empty was not set: the value is empty
+[exit 1]
+
+$ belljar secret set a --from-env MISSING
+belljar: --from-env MISSING: there is no such variable
+[exit 2]
+
+$ belljar secret set a --from-file LAB/missing
+belljar: --from-file [LAB]/missing: No such file or directory (os error 2)
+[exit 1]
+
+$ belljar secret set a --from-command false
+belljar: --from-command false: exit status: 1
+[exit 1]
+
+$ belljar skill show missing
+belljar: there is no skill `missing`
+[exit 2]
+
+$ belljar skill history missing
+belljar: there is no skill `missing`
+[exit 2]
+
+$ belljar skill edit missing --search x --replace y
+belljar: there is no skill `missing`
+[exit 2]
+
+$ belljar skill rm missing -y
+belljar: there is no skill `missing`
+[exit 2]
+
+$ belljar skill approve missing -y
+belljar: there is no skill `missing`
+[exit 2]
+
+$ belljar skill run missing
+belljar: there is no skill `missing`
+[exit 2]
+
+$ belljar skill save a LAB/missing
+belljar: read [LAB]/missing: No such file or directory (os error 2)
+[exit 2]
+
+$ belljar api show missing
+belljar: there is no api `missing`; none is declared; write `[api.NAME]` into your belljar.toml
+[exit 2]
+
+$ belljar api test missing
+belljar: there is no api `missing`; none is declared; write `[api.NAME]` into your belljar.toml
+[exit 2]
+
+$ belljar api add a --openapi LAB/missing
+belljar: --openapi: read [LAB]/missing: No such file or directory (os error 2)
+[exit 2]
+
+$ belljar api add a
+belljar: say what it reaches with --host or --allow; no document with a server says it
+[exit 2]
+
+$ belljar mcp accept missing
+belljar: there is no [mcp.missing] in belljar.toml
+[exit 2]
+
+$ belljar bridge missing
+belljar: there is no `[mcp.missing]`
+[exit 2]
+
+$ belljar agent login nobody
+belljar: --agent: there is no nobody; there are aider, claude, codex, gemini, opencode
+[exit 2]
+
+$ belljar code LAB/missing
+belljar: read [LAB]/missing: No such file or directory (os error 2)
+[exit 2]
+
+$ belljar code --api missing LAB/missing
+belljar: read [LAB]/missing: No such file or directory (os error 2)
+[exit 2]
+"##);
+}
+
+#[test]
+fn a_prefix_of_several_run_ids_is_refused() {
+    let lab = lab();
+    for _ in 0..2 {
+        program(&lab, "run -- sh -c 'echo x >> file'").succeed();
+    }
+    let runs = lab.runs();
+    let id = |at: usize| runs[at].file_name().unwrap().to_str().unwrap().to_owned();
+    let (first, second) = (id(0), id(1));
+    let shared = first.bytes().zip(second.bytes()).take_while(|(a, b)| a == b).count();
+    assert!(shared >= 4, "ids begin with the time: {first} {second}");
+    let prefix = &first[..4];
+    let commands = ["diff", "apply --yes", "discard --yes"].map(|it| format!("{it} {prefix}"));
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let text = transcript(&lab, &commands).replace(prefix, "[PREFIX]");
+    insta::assert_snapshot!(text, @r##"
+$ belljar diff [PREFIX]
+belljar: "[PREFIX]" is the beginning of 2 run ids; write more of it
+[exit 2]
+
+$ belljar apply --yes [PREFIX]
+belljar: "[PREFIX]" is the beginning of 2 run ids; write more of it
+[exit 2]
+
+$ belljar discard --yes [PREFIX]
+belljar: "[PREFIX]" is the beginning of 2 run ids; write more of it
+[exit 2]
+"##);
+}
