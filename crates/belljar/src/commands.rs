@@ -6,7 +6,6 @@ pub(crate) mod apply;
 pub(crate) mod approve;
 pub(crate) mod attach;
 pub(crate) mod boxes;
-pub(crate) mod bridge;
 pub(crate) mod clone;
 pub(crate) mod code;
 pub(crate) mod completions;

@@ -5,57 +5,33 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "the binary reads the environment and the clock")]
 
-mod agents;
-mod boxes;
-mod broker;
-mod cell;
 mod cli;
 mod commands;
-mod config;
-mod failure;
-mod guard;
+mod exit;
 mod interrupt;
-mod jail;
-mod keeper;
-mod leases;
 mod mcp;
-mod outlet;
 mod print;
 mod prompt;
-mod record;
-mod replace;
-mod repo;
-mod screen;
-mod servers;
-mod skills;
-#[cfg_attr(not(test), expect(dead_code, reason = "called once `up` and `run` are made from specs"))]
+mod scope;
 mod spec;
-mod state;
-mod tape;
 mod terminal;
-mod vault;
 mod when;
-mod workshop;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
-use crate::failure::Failure;
+use crate::print::Printer;
+use crate::scope::{CLOCK, host};
+use belljar_engine::error::EngineError;
+use belljar_engine::roles::Role;
 
 fn main() -> ExitCode {
-    if std::env::args_os().next().is_some_and(|name| name == broker::ROLE) {
-        return broker::role::main();
-    }
-    if std::env::args_os().next().is_some_and(|name| name == cell::ROLE) {
-        return cell::role::main();
-    }
-    if std::env::args_os().next().is_some_and(|name| name == keeper::ROLE) {
-        return keeper::role::main();
-    }
-    if std::env::args_os().next().is_some_and(|name| name == screen::ROLE) {
-        return screen::role::main();
+    if let Some(role) = std::env::args_os().next().and_then(|name| Role::parse(&name)) {
+        let done = role.run(host().clone(), CLOCK, Arc::new(Printer));
+        return done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS);
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -83,7 +59,7 @@ fn main() -> ExitCode {
         Command::Network(args) => commands::network::run(args),
         Command::Approve(args) => commands::approve::run(args),
         Command::Api(args) => commands::api::run(&cli, args),
-        Command::Bridge { server } => commands::bridge::run(&cli, server),
+        Command::Bridge { server } => commands::mcp::bridge(&cli, server),
         Command::Code(args) => commands::code::run(&cli, args),
         Command::Diff(args) => commands::diff::run(args),
         Command::Apply(args) => commands::apply::run(&cli, args),
@@ -101,9 +77,11 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(code) => ExitCode::from(code),
-        Err(Failure { code, error }) => {
-            print::error(&error);
-            ExitCode::from(code)
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &EngineError) -> ExitCode {
+    print::error(error);
+    ExitCode::from(exit::code(error.kind()))
 }

@@ -21,24 +21,30 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::Cli;
 use crate::cli::mcp::ServeArgs;
 use crate::commands::code::ground;
-use crate::failure::{Code as _, FAILED, Outcome};
+use crate::exit::Outcome;
 use crate::interrupt;
 use crate::print;
-use crate::state::State;
-use crate::workshop::Workshop;
+use crate::scope;
+use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::programs::Workshop;
 use service::Desk;
 
 pub(crate) use report::Report;
 
 pub(crate) fn serve(cli: &Cli, args: &ServeArgs) -> Outcome {
     let ground = ground(args.workspace.as_deref(), args.mode)?;
-    let workshop = Arc::new(Workshop::open(cli.config.clone(), ground, usize::MAX)?);
+    let workshop = Arc::new(Workshop::open(
+        &scope::open(cli.config.as_deref())?,
+        scope::here()?,
+        ground,
+        usize::MAX,
+    )?);
     let desk = Arc::new(Desk::new(Arc::clone(&workshop)));
     let stop = CancellationToken::new();
-    let signals = interrupt::watch(stop.clone()).code(FAILED)?;
+    let signals = interrupt::watch(stop.clone()).kind(ErrorKind::Broken)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.context("start a runtime").code(FAILED)?;
+    let runtime = runtime.context("start a runtime").kind(ErrorKind::Broken)?;
     let served = runtime.block_on(async {
         let serving = async {
             match args.http {
@@ -63,17 +69,17 @@ pub(crate) fn serve(cli: &Cli, args: &ServeArgs) -> Outcome {
     drop(workshop);
     // The thread that reads standard input cannot be told to stop.
     runtime.shutdown_background();
-    served.code(FAILED)?;
+    served.kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
 /// Serves HTTP until `stop`.
 async fn http(args: &ServeArgs, desk: &Arc<Desk>, stop: &CancellationToken) -> anyhow::Result<()> {
     let address = args.http.context("an address")?;
-    let usual = || State::open().map(|state| state.home().join("mcp").join("token"));
+    let usual = || scope::open(None).map(|state| state.home().join("mcp").join("token"));
     let file = match &args.token_file {
         Some(file) => file.clone(),
-        None => usual().map_err(|failure| failure.error)?,
+        None => usual()?,
     };
     if let Some(dir) = file.parent() {
         std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;

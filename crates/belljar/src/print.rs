@@ -5,13 +5,27 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::Child;
 
+use belljar_engine::error::EngineError;
+use belljar_engine::notice::{Notice, Observer};
 use belljar_model::display;
 use serde::Serialize;
 
+/// Prints what the engine reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Printer;
+
+impl Observer for Printer {
+    fn notice(&self, notice: &Notice) {
+        match notice {
+            Notice::Logged(line) => pass_on(line),
+            notice => note(&notice.to_string()),
+        }
+    }
+}
+
 /// An error with its causes, one line.
-pub(crate) fn error(error: &anyhow::Error) {
-    let text: Vec<String> = error.chain().map(ToString::to_string).collect();
-    eprintln!("belljar: {}", display::safe_line(text.join(": ")));
+pub(crate) fn error(error: &EngineError) {
+    eprintln!("belljar: {}", display::safe_line(format!("{error:#}")));
 }
 
 /// Help, version, or what is wrong with the arguments, which are quoted and so made safe.

@@ -33,6 +33,7 @@ mod text;
 mod time;
 mod unicode;
 
+pub use caller::Caller;
 pub use choice::{Access, AccessError, Mode, ModeError, Net, NetError, Record, RecordError};
 pub use config::{AllowList, Config, ConfigError, Fault, PolicyError, Scope};
 pub use cpus::{Cpus, CpusError};

@@ -64,3 +64,13 @@ pub fn eventually_shows(
         seen = look();
     }
 }
+
+/// The environment of the test process, for code that must not read it by itself.
+pub fn environment() -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+    std::env::vars_os().collect()
+}
+
+/// The wall clock, for code that must not read it by itself.
+pub fn wall_clock() -> std::time::SystemTime {
+    std::time::SystemTime::now()
+}

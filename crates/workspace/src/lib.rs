@@ -58,3 +58,9 @@ pub use path::{MAX_PATH, PathError, RelPath};
 pub use plan::{ApplyPlan, Conflict, ConflictReason, Draft, LeftOut, plan_apply, unapplied};
 pub use seal::{Caps, LoadError, SealError, go_on, look, seal};
 pub use usage::{Usage, UsageCap, usage};
+
+/// The clock by which the kernel stamps files that change: what is stamped before it was read is older.
+pub fn file_clock() -> belljar_model::Clock {
+    let coarse = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    belljar_model::Clock { secs: coarse.tv_sec, nanos: u32::try_from(coarse.tv_nsec).unwrap_or(0) }
+}

@@ -6,7 +6,7 @@ use belljar_model::Mode;
 use belljar_model::code::ApiName;
 use clap::{Args, ValueHint};
 
-use crate::workshop::Language;
+use belljar_engine::programs::Language;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Try:  echo 'console.log(1 + 1)' | belljar code

@@ -1,5 +1,6 @@
 //! `belljar agent`: what is known of each agent, what is on this machine, and its logins.
 
+use crate::scope::host;
 use std::path::{Path, PathBuf};
 
 use belljar_broker::vault::store::Store;
@@ -8,22 +9,33 @@ use belljar_model::display;
 use belljar_model::net::SecretName;
 use serde::Serialize;
 
-use crate::agents::{self, Known, login, program};
 use crate::cli::Cli;
 use crate::cli::agent::{AgentArgs, AgentCommand};
-use crate::config;
-use crate::failure::{Code as _, FAILED, Failure, Outcome, usage};
+use crate::exit::Outcome;
 use crate::print;
-use crate::state::State;
+use crate::scope;
+use belljar_engine::agents::{self, Known, login, program};
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 pub(crate) fn run(cli: &Cli, args: &AgentArgs) -> Outcome {
     match &args.command {
         AgentCommand::List { json } => list(*json),
         AgentCommand::Show { name, json } => show(name, *json),
         AgentCommand::Login { name, from } => {
-            login::run(cli, &agents::find(name)?, from.as_deref())
+            log_in(cli, &agents::find(host(), name)?, from.as_deref())
         }
     }
+}
+
+/// `belljar agent login`.
+fn log_in(cli: &Cli, agent: &Agent, from: Option<&Path>) -> Outcome {
+    let state = scope::open(cli.config.as_deref())?;
+    let secret = login::take_over(&state, agent, from)?;
+    print::note(&format!(
+        "the login of {} is in the vault as {secret}; from now on it is renewed here, so log in again on this machine for your own use of {}",
+        agent.title, agent.program
+    ));
+    Ok(0)
 }
 
 /// What was found of an agent. Never what is in its files.
@@ -55,10 +67,10 @@ struct Shown<'a> {
 }
 
 fn list(json: bool) -> Outcome {
-    for known in agents::all()?.values() {
+    for known in agents::all(host())?.values() {
         let here = look(&known.agent)?;
         if json {
-            print::json(&shown(known, here)).code(FAILED)?;
+            print::json(&shown(known, here)).kind(ErrorKind::Broken)?;
             continue;
         }
         let Agent { name, title, .. } = &known.agent;
@@ -69,22 +81,24 @@ fn list(json: bool) -> Outcome {
         let set: Vec<String> =
             here.secrets.into_iter().filter(|it| it.is_set).map(|it| it.name.to_string()).collect();
         let keys = if set.is_empty() { "no key".to_owned() } else { set.join(", ") };
-        print::out(&format!("{name:<12} {title:<14} {keys:<24} {program}\n")).code(FAILED)?;
+        print::out(&format!("{name:<12} {title:<14} {keys:<24} {program}\n"))
+            .kind(ErrorKind::Broken)?;
     }
     Ok(0)
 }
 
 fn show(name: &AgentName, json: bool) -> Outcome {
-    let mut all = agents::all()?;
+    let mut all = agents::all(host())?;
     let names: Vec<String> = all.keys().map(ToString::to_string).collect();
-    let unknown = || usage(format!("there is no agent {name}; there are {}", names.join(", ")));
+    let unknown = || invalid(format!("there is no agent {name}; there are {}", names.join(", ")));
     let known = all.remove(name).ok_or_else(unknown)?;
     let here = look(&known.agent)?;
     if json {
-        print::json(&shown(&known, here)).code(FAILED)?;
+        print::json(&shown(&known, here)).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
-    print::out(&display::safe_multiline(text(&known, &here)).to_string()).code(FAILED)?;
+    print::out(&display::safe_multiline(text(&known, &here)).to_string())
+        .kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
@@ -92,18 +106,19 @@ fn shown(known: &Known, here: Here) -> Shown<'_> {
     Shown { agent: &known.agent, described_in: known.file.as_deref(), here }
 }
 
-fn look(agent: &Agent) -> Result<Here, Failure> {
-    let state = State::open()?;
-    let store = Store::open(state.home()).code(FAILED)?;
-    let stored = store.map(|store| store.list()).transpose().code(FAILED)?.unwrap_or_default();
+fn look(agent: &Agent) -> Result<Here, EngineError> {
+    let state = scope::open(None)?;
+    let store = Store::open(state.home()).kind(ErrorKind::Broken)?;
+    let stored =
+        store.map(|store| store.list()).transpose().kind(ErrorKind::Broken)?.unwrap_or_default();
     let secret = |name: &SecretName| SecretHere {
         name: name.clone(),
         is_set: stored.iter().any(|stored| stored.name == *name),
     };
-    let home = config::home();
+    let home = host().user_home();
     let login = agent.login.as_ref().zip(home.as_ref()).map(|(login, home)| home.join(&login.file));
     let copied = home.as_ref().map(|home| agents::copy::collect(home, &agent.copy).0);
-    let found = program::find(&agent.program);
+    let found = program::find(host(), &agent.program);
     Ok(Here {
         program: found.as_ref().map(|found| found.path.clone()),
         shown: found.map(|found| found.shown).unwrap_or_default(),

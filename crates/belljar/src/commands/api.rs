@@ -2,6 +2,7 @@
 
 mod add;
 
+use crate::scope::host;
 use std::time::Duration;
 
 use belljar_code::api::{self, Ask, Service, ServiceError};
@@ -15,14 +16,15 @@ use serde_json::json;
 use crate::cli::Cli;
 use crate::cli::api::{ApiArgs, ApiCommand, ShowArgs};
 use crate::commands::code;
-use crate::config;
-use crate::failure::{Code as _, FAILED, Failure, Outcome, USAGE};
+use crate::exit::Outcome;
 use crate::print;
-use crate::workshop::{Language, Program, Work};
+use belljar_engine::config;
+use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::programs::{Language, Program, Work};
 
 pub(crate) fn run(cli: &Cli, args: &ApiArgs) -> Outcome {
     // The operator's own file only: a project declares no services.
-    let config = config::load(cli, None)?;
+    let (config, _) = config::load_from(host(), cli.config.as_deref(), None)?;
     match &args.command {
         ApiCommand::List { json } => list(&config, *json),
         ApiCommand::Show(args) => show(&config, args),
@@ -74,7 +76,7 @@ fn list(config: &Config, json: bool) -> Outcome {
         let service = read(api, config);
         let listed = Listed::new(api, service.as_ref());
         if json {
-            print::json(&listed).code(FAILED)?;
+            print::json(&listed).kind(ErrorKind::Broken)?;
             continue;
         }
         let what = match listed.operations {
@@ -88,7 +90,7 @@ fn list(config: &Config, json: bool) -> Outcome {
         if listed.yolo && !listed.restricted.is_empty() {
             line.push_str(&format!(", yolo: {} allowed", listed.restricted.join(", ")));
         }
-        print::out(&format!("{}\n", safe_line(line))).code(FAILED)?;
+        print::out(&format!("{}\n", safe_line(line))).kind(ErrorKind::Broken)?;
         for remark in &listed.remarks {
             print::note(&format!("{}: {remark}", listed.name));
         }
@@ -97,13 +99,13 @@ fn list(config: &Config, json: bool) -> Outcome {
 }
 
 fn show(config: &Config, args: &ShowArgs) -> Outcome {
-    let api = config.api(&args.name).code(USAGE)?;
+    let api = config.api(&args.name).kind(ErrorKind::Invalid)?;
     let service = read(api, config);
     if args.json {
-        print::json(&Listed::new(api, service.as_ref())).code(FAILED)?;
+        print::json(&Listed::new(api, service.as_ref())).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
-    let service = service.code(FAILED)?;
+    let service = service.kind(ErrorKind::Broken)?;
     for remark in &service.remarks {
         print::note(remark);
     }
@@ -113,7 +115,7 @@ fn show(config: &Config, args: &ShowArgs) -> Outcome {
         (None, Some(name), _) => service.describe(&Ask::Operation(name.clone())),
         (None, None, false) => service.describe(&Ask::Overview),
     };
-    print::page(&safe_multiline(text.code(USAGE)?)).code(FAILED)?;
+    print::page(&safe_multiline(text.kind(ErrorKind::Invalid)?)).kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
@@ -131,8 +133,8 @@ return {
 ";
 
 fn test(cli: &Cli, config: &Config, name: &ApiName, path: &str, json: bool) -> Outcome {
-    let api = config.api(name).code(USAGE)?;
-    let service = read(api, config).code(FAILED)?;
+    let api = config.api(name).kind(ErrorKind::Invalid)?;
+    let service = read(api, config).kind(ErrorKind::Broken)?;
     for remark in &service.remarks {
         print::note(remark);
     }
@@ -149,7 +151,7 @@ fn test(cli: &Cli, config: &Config, name: &ApiName, path: &str, json: bool) -> O
 }
 
 fn read(api: &Api, config: &Config) -> Result<Service, ServiceError> {
-    Service::read(api, config, config::home().as_deref())
+    Service::read(api, config, host().user_home().as_deref())
 }
 
 fn chain(error: &ServiceError) -> String {
@@ -163,11 +165,4 @@ fn chain(error: &ServiceError) -> String {
         source = error.source();
     }
     text
-}
-
-/// What is wrong with a service as a failure of the command.
-impl From<ServiceError> for Failure {
-    fn from(error: ServiceError) -> Self {
-        Self { code: FAILED, error: error.into() }
-    }
 }

@@ -4,53 +4,56 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use belljar_ledger::{Ledger, WorkspaceApplied};
-use belljar_model::{Review, RunState, WorkspaceAt, display};
+use belljar_model::{Review, display};
 use belljar_workspace::{
-    ApplyPlan, Caps, Changes, Choice, Draft, Layers, Outcome as Applied, Pattern, Pick, Places,
-    RelPath, Taken, Takeover, plan_apply,
+    Choice, Draft, Outcome as Applied, Pattern, Pick, Taken, Takeover, plan_apply,
 };
 
-use crate::boxes::{self, NamedBox};
 use crate::cli::{ApplyArgs, Cli};
 use crate::commands::clone;
-use crate::config;
-use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
-use crate::keeper::setup;
+use crate::exit::{self, Outcome};
 use crate::print;
-use crate::record::{self, Applying};
-use crate::state::{Run, State};
+use crate::scope;
+use crate::scope::host;
+use belljar_engine::boxes::{self, NamedBox};
+use belljar_engine::config;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::keeper::setup;
+use belljar_engine::scope::Scoped;
+use belljar_engine::store::Run;
+use belljar_engine::{changes, record, review};
+use belljar_model::permission::Permissions;
 
 pub(crate) fn run(cli: &Cli, args: &ApplyArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     if let Some(of) = boxes::with_clone(&state, args.which.run.as_deref())? {
         return clone::apply(&state, &of, args);
     }
     if args.branch.is_some() {
-        return Err(usage("--branch is for boxes that were made with `up --repo`"));
+        return Err(invalid("--branch is for boxes that were made with `up --repo`"));
     }
-    let mut run = state.find(args.which.run.as_deref())?;
+    let here = scope::here()?;
+    let mut run = review::find(&state, &here, args.which.run.as_deref())?;
     let of = boxes::of_run(&state, &run);
     let _turn = of.as_ref().map(|of| of.turn_while_down("apply")).transpose()?;
     if let Some(run_now) = of.as_ref().and_then(NamedBox::run) {
         run = run_now;
     }
-    let (layers, changes) = open(&state, &run)?;
-    let mut choice = choice(args).code(USAGE)?;
-    choice.denied = denied(of.as_ref(), &run, cli.config.as_deref(), &changes)?;
+    let (layers, changed) = changes::open(&state, &run)?;
+    let mut choice = choice(args).kind(ErrorKind::Invalid)?;
+    choice.denied = changes::denied(&permissions(&state, of.as_ref(), &run, cli)?, &changed);
     // Before anything is touched: to begin may finish what an earlier apply left.
-    let ledger = record::open(&state).code(FAILED)?;
-    let mut takeover = Takeover::begin(&layers).code(FAILED)?;
+    let ledger = record::open(&state).kind(ErrorKind::Broken)?;
+    let mut takeover = Takeover::begin(&layers).kind(ErrorKind::Broken)?;
     for recovered in takeover.recovered() {
         print::note(&format!("finished what an interrupted apply left: {recovered:?}"));
     }
-    let observed = takeover.observe(&changes).code(FAILED)?;
+    let observed = takeover.observe(&changed).kind(ErrorKind::Broken)?;
     let draft = plan_apply(&observed, &choice);
     if let Some(pattern) = draft.unmatched().first() {
-        return Err(usage(format!("{pattern} matches nothing that the box changed")));
+        return Err(invalid(format!("{pattern} matches nothing that the box changed")));
     }
     let summary = summary(&draft);
     let plan = match draft.settle() {
@@ -61,145 +64,41 @@ pub(crate) fn run(cli: &Cli, args: &ApplyArgs) -> Outcome {
         print::note("there is nothing to take over");
     }
     if !args.yes && !plan.is_empty() {
-        print::out(&summary).code(FAILED)?;
-        if !print::confirm("take this over?").code(FAILED)? {
-            return Err(usage("nothing was applied; `--yes` answers the question"));
+        print::out(&summary).kind(ErrorKind::Broken)?;
+        if !print::confirm("take this over?").kind(ErrorKind::Broken)? {
+            return Err(invalid("nothing was applied; `--yes` answers the question"));
         }
     }
-    let applied = take(&ledger, &run, &mut takeover, plan)?;
-    run.record.review = review(&applied);
-    run.save().code(FAILED)?;
+    let applied = changes::take(&state, &ledger, &run, &mut takeover, plan)?;
+    run.record.review = reviewed(&applied);
+    run.save().kind(ErrorKind::Broken)?;
     if args.json {
-        print::json(&applied).code(FAILED)?;
+        print::json(&applied).kind(ErrorKind::Broken)?;
     } else {
-        report(&applied).code(FAILED)?;
+        report(&applied).kind(ErrorKind::Broken)?;
     }
-    record::settle(&ledger, &state, run.id(), "the operator applied its changes").code(FAILED)?;
+    record::settle(&ledger, &state, run.id(), "the operator applied its changes")
+        .kind(ErrorKind::Broken)?;
     if of.is_some() && run.record.review == Review::Applied {
         // All of it is on the host: from here on the box works on that.
-        belljar_workspace::discard(&run.dir).context("begin anew").code(FAILED)?;
+        belljar_workspace::discard(&run.dir).context("begin anew").kind(ErrorKind::Broken)?;
     }
-    Ok(if failed(&applied) { FAILED } else { 0 })
+    Ok(if failed(&applied) { exit::FAILED } else { 0 })
 }
 
-/// Takes over what was planned, once that is on record, and records what came of it.
-fn take(
-    ledger: &Ledger,
-    run: &Run,
-    takeover: &mut Takeover<'_>,
-    plan: ApplyPlan<'_>,
-) -> Result<Applied, Failure> {
-    let applying = Applying::begin(ledger, run.id(), plan.len() as u64)?;
-    let recorded = match takeover.apply(plan, &mut |_| {}).code(FAILED) {
-        Ok(applied) => {
-            let count = |is: fn(&Taken) -> bool| {
-                applied.entries.iter().filter(|entry| is(&entry.taken)).count() as u64
-            };
-            let taken = count(|taken| matches!(taken, Taken::Applied | Taken::AlreadyThere));
-            let held_back = applied.entries.len() as u64 - taken;
-            (applying.done(WorkspaceApplied { taken, held_back, error: None }), Ok(applied))
-        }
-        Err(failure) => (applying.failed(&failure.error), Err(failure)),
-    };
-    if let (Err(error), _) = &recorded {
-        print::note("what came of it is not on record; `belljar runs` will show it:");
-        print::error(&error.clone().into());
-    }
-    recorded.1
-}
-
-/// Takes over everything that nothing on the host executes and that only the box changed. Returns
-/// what that makes of the review, and what was held back and why.
-pub(crate) fn take_harmless(
-    state: &State,
-    run: &Run,
-    ledger: &Ledger,
-    config: Option<&Path>,
-) -> Result<(Review, Vec<String>), Failure> {
-    let (layers, changes) = layers_of(state, run)?;
-    let mut takeover = Takeover::begin(&layers).code(FAILED)?;
-    let observed = takeover.observe(&changes).code(FAILED)?;
-    let denied = denied(boxes::of_run(state, run).as_ref(), run, config, &changes)?;
-    let choice = Choice { ours: Pick::All, denied, ..Choice::everything() };
-    let plan = plan_apply(&observed, &choice).settle();
-    let plan = plan.map_err(|_| anyhow!("both sides changed")).code(FAILED)?;
-    let applied = take(ledger, run, &mut takeover, plan)?;
-    let mut held_back = Vec::new();
-    for entry in &applied.entries {
-        let path = display::safe(entry.path.as_bytes());
-        match &entry.taken {
-            Taken::Applied | Taken::AlreadyThere | Taken::NotChosen => {}
-            Taken::KeptOurs => held_back.push(format!("{path}: both sides changed it")),
-            Taken::LeftOut(why) => held_back.push(format!("{path}: {}", why.words())),
-            Taken::Conflict(why) => held_back.push(format!("{path}: {}", why.words())),
-            Taken::Failed { doing, cause } => held_back.push(format!("{path}: {doing}: {cause}")),
-            Taken::NotReached => held_back.push(format!("{path}: not reached")),
-        }
-    }
-    let review = if held_back.is_empty() { Review::Applied } else { Review::PartlyApplied };
-    Ok((review, held_back))
-}
-
-/// The layers of a run and what is sealed in them.
-pub(crate) fn open(state: &State, run: &Run) -> Result<(Layers, Changes), Failure> {
-    if run.record.state == RunState::Running {
-        return Err(usage(format!("run {} is still running", run.id())));
-    }
-    layers_of(state, run)
-}
-
-/// What a run changed; of one that is at work what it changed so far.
-pub(crate) fn look(state: &State, run: &Run, is_up: bool) -> Result<(Layers, Changes), Failure> {
-    if !is_up {
-        return layers_of(state, run);
-    }
-    let (layers, at) = open_layers(state, run)?;
-    let changes = belljar_workspace::look(&layers, at.clock, &Caps::default())
-        .context("read what the box has changed so far")
-        .code(FAILED)?;
-    Ok((layers, changes))
-}
-
-fn layers_of(state: &State, run: &Run) -> Result<(Layers, Changes), Failure> {
-    let (layers, at) = open_layers(state, run)?;
-    let changes = belljar_workspace::seal(&layers, at.clock, &Caps::default())
-        .context("read what the box changed")
-        .code(FAILED)?;
-    Ok((layers, changes))
-}
-
-fn open_layers<'r>(state: &State, run: &'r Run) -> Result<(Layers, &'r WorkspaceAt), Failure> {
-    let none = || anyhow!("run {} had no workspace", run.id());
-    let at = run.record.workspace.as_ref().ok_or_else(none).code(USAGE)?;
-    let places = Places { workspace: &at.path, state: state.home(), run: &run.dir };
-    let layers = Layers::open(&places).code(USAGE)?;
-    let (_, inode) = layers.workspace_inode().context("look at the workspace").code(FAILED)?;
-    if inode != at.ino {
-        let path = display::safe(at.path.as_os_str().as_bytes());
-        return Err(usage(format!(
-            "{path} is another directory than the one that the box worked on"
-        )));
-    }
-    Ok((layers, at))
-}
-
-/// What the rules that are in force now keep as it is, whether or not it was there (threat C01).
-fn denied(
+/// The permissions in force now: of the box, or of the template that the run was started with.
+fn permissions(
+    state: &Scoped,
     of: Option<&NamedBox>,
     run: &Run,
-    config: Option<&Path>,
-    changes: &Changes,
-) -> Result<BTreeSet<RelPath>, Failure> {
-    let permissions = match of {
-        Some(of) => setup::permissions(of)?,
-        None => {
-            let workspace = run.record.workspace.as_ref().map(|at| at.path.as_path());
-            config::load_from(config, workspace)?.0.permissions(&run.record.template)
-        }
-    };
-    let paths = changes.entries().iter().map(|change| &change.path);
-    let denied = paths.filter(|path| permissions.denies_edit(path.as_bytes()).is_some());
-    Ok(denied.cloned().collect())
+    cli: &Cli,
+) -> Result<Permissions, EngineError> {
+    if let Some(of) = of {
+        return setup::permissions(state, of);
+    }
+    let workspace = run.record.workspace.as_ref().map(|at| at.path.as_path());
+    let (config, _) = config::load_from(host(), cli.config.as_deref(), workspace)?;
+    Ok(config.permissions(&run.record.template))
 }
 
 /// Paths from the command line as the workspace crate wants them.
@@ -240,7 +139,7 @@ fn summary(draft: &Draft<'_>) -> String {
     text
 }
 
-fn conflicted(run: &Run, draft: &Draft<'_>) -> Failure {
+fn conflicted(run: &Run, draft: &Draft<'_>) -> EngineError {
     let mut text = "both sides changed, and nothing was applied:".to_owned();
     for conflict in draft.conflicts() {
         let path = display::safe(conflict.change.path.as_bytes());
@@ -252,7 +151,7 @@ fn conflicted(run: &Run, draft: &Draft<'_>) -> Failure {
         run.id()
     )
     .ok();
-    Failure { code: FAILED, error: anyhow!(text) }
+    EngineError::new(ErrorKind::Broken, anyhow!(text))
 }
 
 fn failed(applied: &Applied) -> bool {
@@ -261,7 +160,7 @@ fn failed(applied: &Applied) -> bool {
     })
 }
 
-fn review(applied: &Applied) -> Review {
+fn reviewed(applied: &Applied) -> Review {
     let held_back = applied.entries.iter().any(|entry| {
         !matches!(entry.taken, Taken::Applied | Taken::AlreadyThere | Taken::KeptOurs)
     });

@@ -6,17 +6,19 @@ use belljar_model::boxes::BoxName;
 use belljar_model::display;
 use serde::Serialize;
 
-use crate::boxes::NamedBox;
-use crate::broker::lever::Question;
 use crate::cli::network::{ApproveArgs, QuestionId};
-use crate::commands::run::now;
-use crate::failure::{Code as _, FAILED, Failure, Outcome, USAGE};
-use crate::keeper::{
+use crate::exit::{self, Outcome};
+use crate::print;
+use crate::scope;
+use crate::scope::CLOCK;
+use belljar_engine::boxes::NamedBox;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::keeper::{
     self,
     protocol::{Reply, Request},
 };
-use crate::print;
-use crate::state::State;
+use belljar_engine::network::broker::lever::Question;
+use belljar_engine::scope::Scoped;
 
 /// A question of a box, for programs.
 #[derive(Debug, Serialize)]
@@ -47,7 +49,7 @@ struct Answered {
 }
 
 pub(crate) fn run(args: &ApproveArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     if args.ids.is_empty() && args.all_of.is_empty() {
         return look(&state, args);
     }
@@ -67,20 +69,21 @@ pub(crate) fn run(args: &ApproveArgs) -> Outcome {
 }
 
 /// Shows what waits, and on a terminal asks about one after the other.
-fn look(state: &State, args: &ApproveArgs) -> Outcome {
+fn look(state: &Scoped, args: &ApproveArgs) -> Outcome {
     let mut all = Vec::new();
     for one in NamedBox::all(state)?.iter().filter(|one| one.is_up()) {
         match of_box(one) {
             Ok(questions) => all.extend(questions),
             // One that ends right now does not hide what the others ask.
-            Err(failure) => print::error(&failure.error),
+            Err(failure) => print::error(&failure),
         }
     }
     if args.json {
         for (id, question) in all {
             let Question { id: _, asked, until, text, secret } = question;
             let question = About { asked, until, text, secret };
-            print::json(&Waiting { id: id.to_string(), name: id.name, question }).code(FAILED)?;
+            print::json(&Waiting { id: id.to_string(), name: id.name, question })
+                .kind(ErrorKind::Broken)?;
         }
         return Ok(0);
     }
@@ -90,7 +93,7 @@ fn look(state: &State, args: &ApproveArgs) -> Outcome {
     }
     if !std::io::stdin().is_terminal() {
         for (id, question) in &all {
-            print::out(&line(id, question)).code(FAILED)?;
+            print::out(&line(id, question)).kind(ErrorKind::Broken)?;
         }
         return Ok(0);
     }
@@ -98,7 +101,7 @@ fn look(state: &State, args: &ApproveArgs) -> Outcome {
     for (id, question) in &all {
         print::ask(&line(id, question));
         print::ask("allow exactly this once? [y/n, anything else leaves it waiting] ");
-        match print::answer().code(FAILED)?.as_deref() {
+        match print::answer().kind(ErrorKind::Broken)?.as_deref() {
             Some("y" | "Y" | "yes") => worst = worst.max(answer(state, id, true, false)?),
             Some("n" | "N" | "no") => worst = worst.max(answer(state, id, false, false)?),
             Some(_) => {}
@@ -109,10 +112,10 @@ fn look(state: &State, args: &ApproveArgs) -> Outcome {
 }
 
 /// What waits in one box.
-fn of_box(one: &NamedBox) -> Result<Vec<(QuestionId, Question)>, Failure> {
+fn of_box(one: &NamedBox) -> Result<Vec<(QuestionId, Question)>, EngineError> {
     let Reply::Questions(questions) = keeper::ask(one, &Request::Questions)? else {
         let error = anyhow::anyhow!("the keeper of box {} answered something else", one.name());
-        return Err(Failure { code: FAILED, error });
+        return Err(EngineError::new(ErrorKind::Broken, error));
     };
     let named = |question: Question| {
         (QuestionId { name: one.name().clone(), number: question.id }, question)
@@ -121,21 +124,21 @@ fn of_box(one: &NamedBox) -> Result<Vec<(QuestionId, Question)>, Failure> {
 }
 
 /// Answers one; 2 if nothing waits under this name.
-fn answer(state: &State, id: &QuestionId, yes: bool, json: bool) -> Outcome {
+fn answer(state: &Scoped, id: &QuestionId, yes: bool, json: bool) -> Outcome {
     let one = NamedBox::find(state, &id.name)?;
     let told = keeper::ask(&one, &Request::Answer { id: id.number, yes });
     let error = match told {
         Ok(_) => None,
-        Err(Failure { code: USAGE, error }) => Some(format!("{error:#}")),
+        Err(error) if error.kind() == ErrorKind::Invalid => Some(format!("{error:#}")),
         Err(failure) => return Err(failure),
     };
-    let code = if error.is_some() { USAGE } else { 0 };
+    let code = if error.is_some() { exit::USAGE } else { 0 };
     let answer = if yes { "allow" } else { "deny" };
     if json {
-        print::json(&Answered { id: id.to_string(), answer, error }).code(FAILED)?;
+        print::json(&Answered { id: id.to_string(), answer, error }).kind(ErrorKind::Broken)?;
     } else {
         match error {
-            Some(error) => print::error(&anyhow::anyhow!("{id}: {error}")),
+            Some(error) => print::note(&format!("{id}: {error}")),
             None if yes => print::note(&format!("{id}: allowed, this once")),
             None => print::note(&format!("{id}: denied")),
         }
@@ -144,7 +147,7 @@ fn answer(state: &State, id: &QuestionId, yes: bool, json: bool) -> Outcome {
 }
 
 fn line(id: &QuestionId, question: &Question) -> String {
-    let millis = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
+    let millis = CLOCK.millis();
     let left = question.until.saturating_sub(millis).div_ceil(1000);
     format!("{id:<20}  {}  ({left} s left)\n", display::safe_line(&question.text))
 }

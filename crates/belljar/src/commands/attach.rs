@@ -11,18 +11,19 @@ use belljar_sys::signal::SignalFd;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::SendFlags;
 
-use crate::boxes::NamedBox;
 use crate::cli::boxes::terminals::AttachArgs;
-use crate::failure::{Code as _, FAILED, Failure, Outcome, usage};
-use crate::guard::Guard;
-use crate::keeper::{
+use crate::exit::{self, Outcome};
+use crate::print;
+use crate::scope;
+use crate::terminal::{self, Raw};
+use belljar_engine::boxes::NamedBox;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::keeper::{
     self,
     protocol::{self, Reply, Request, ViewerSays},
 };
-use crate::print;
-use crate::screen::word::Size;
-use crate::state::State;
-use crate::terminal::{self, Raw};
+use belljar_engine::screen::guard::Guard;
+use belljar_engine::screen::word::Size;
 
 /// A screen of its own, so that what was there before comes back afterwards.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[m\x1b[2J\x1b[H";
@@ -53,7 +54,7 @@ enum End {
 }
 
 pub(crate) fn run(args: &AttachArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let of = NamedBox::find(&state, &args.name)?;
     attach(&of, args)
 }
@@ -63,7 +64,7 @@ pub(crate) fn attach(of: &NamedBox, args: &AttachArgs) -> Outcome {
     let name = of.name();
     let size = terminal::size(&input).filter(|_| rustix::termios::isatty(&output));
     let Some(size) = size else {
-        return Err(usage(format!(
+        return Err(invalid(format!(
             "attach needs a terminal; `belljar logs {name}` shows what the box writes, and `belljar exec {name} -- CMD` runs something in it"
         )));
     };
@@ -72,10 +73,12 @@ pub(crate) fn attach(of: &NamedBox, args: &AttachArgs) -> Outcome {
     let (line, reply) = keeper::call(of, &request, None)?;
     if !matches!(reply, Reply::Done) {
         let error = anyhow!("the keeper of box {name} answered something else");
-        return Err(Failure { code: FAILED, error });
+        return Err(EngineError::new(ErrorKind::Broken, error));
     }
-    let signals = SignalFd::new(&SIGNALS).context("watch for signals").code(FAILED)?;
-    let raw = Raw::enter(input.as_fd()).context("put the terminal into raw mode").code(FAILED)?;
+    let signals = SignalFd::new(&SIGNALS).context("watch for signals").kind(ErrorKind::Broken)?;
+    let raw = Raw::enter(input.as_fd())
+        .context("put the terminal into raw mode")
+        .kind(ErrorKind::Broken)?;
     let session = Session {
         line,
         guard: Guard::default(),
@@ -89,12 +92,12 @@ pub(crate) fn attach(of: &NamedBox, args: &AttachArgs) -> Outcome {
     let ended = session.work(&signals);
     leave();
     drop(raw);
-    match ended.context("attach").code(FAILED)? {
+    match ended.context("attach").kind(ErrorKind::Broken)? {
         End::Detached => {
             print::note(&format!("detached from box {name}; `belljar attach {name}` comes back"));
             Ok(0)
         }
-        End::Own => Ok(FAILED),
+        End::Own => Ok(exit::FAILED),
         End::Box => tell_end(of, run),
     }
 }
@@ -295,7 +298,7 @@ pub(crate) fn tell_end(of: &NamedBox, run: Option<belljar_model::RunId>) -> Outc
             let error = anyhow!(
                 "the keeper of box {name} is gone; `belljar status {name}` shows how the box is"
             );
-            Err(Failure { code: FAILED, error })
+            Err(EngineError::new(ErrorKind::Broken, error))
         }
     }
 }

@@ -7,30 +7,31 @@ use belljar_model::boxes::{BoxName, BoxState, Ground};
 use belljar_model::{RunRecord, display};
 use serde::Serialize;
 
-use crate::boxes::{NamedBox, trash, work};
 use crate::cli::boxes::{DownArgs, ListArgs, StartArgs, StatusArgs, StopArgs};
 use crate::commands::up::start_all;
-use crate::failure::{Code as _, FAILED, Failure, Outcome};
-use crate::keeper::{
+use crate::exit::Outcome;
+use crate::print;
+use crate::scope;
+use crate::when;
+use belljar_engine::boxes::{NamedBox, trash, work};
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::keeper::{
     self,
     protocol::{Live, Reply, Request},
 };
-use crate::print;
-use crate::state::State;
-use crate::when;
 
 /// Longer than any program is waited for after it was asked to end.
 const ENDING: Duration = Duration::from_secs(60);
 
 pub(crate) fn list(args: &ListArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let boxes = NamedBox::all(&state)?;
     for one in &boxes {
         let seen = Seen::of(one);
         if args.json {
-            print::json(&seen).code(FAILED)?;
+            print::json(&seen).kind(ErrorKind::Broken)?;
         } else {
-            print::out(&seen.line()).code(FAILED)?;
+            print::out(&seen.line()).kind(ErrorKind::Broken)?;
         }
     }
     if boxes.is_empty() && !args.json {
@@ -40,30 +41,30 @@ pub(crate) fn list(args: &ListArgs) -> Outcome {
 }
 
 pub(crate) fn status(args: &StatusArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let one = NamedBox::find(&state, &args.which.name)?;
     let seen = Seen::of(&one);
     if args.json {
-        print::json(&seen).code(FAILED)?;
+        print::json(&seen).kind(ErrorKind::Broken)?;
     } else {
         let mut page = seen.page(&one);
         if let Some(unapplied) = work::work(&state, &one)? {
             page.push_str(&format!("holds      {}\n", unapplied.words()));
         }
-        print::out(&page).code(FAILED)?;
+        print::out(&page).kind(ErrorKind::Broken)?;
     }
     Ok(0)
 }
 
 pub(crate) fn start(args: &StartArgs) -> Outcome {
-    let state = State::open()?;
-    let boxes: Result<Vec<NamedBox>, Failure> =
+    let state = scope::open(None)?;
+    let boxes: Result<Vec<NamedBox>, EngineError> =
         args.names.iter().map(|name| NamedBox::find(&state, name)).collect();
-    start_all(&boxes?)
+    start_all(&state, &boxes?)
 }
 
 pub(crate) fn stop(args: &StopArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     for name in &args.names {
         let one = NamedBox::find(&state, name)?;
         let _turn = one.turn()?;
@@ -78,13 +79,13 @@ pub(crate) fn stop(args: &StopArgs) -> Outcome {
 }
 
 /// Ends a box and waits until it is.
-pub(crate) fn halt(one: &NamedBox, now: bool) -> Result<(), Failure> {
+pub(crate) fn halt(one: &NamedBox, now: bool) -> Result<(), EngineError> {
     keeper::ask(one, &Request::Stop { now })?;
     let until = Instant::now() + ENDING;
     while one.is_up() {
         if Instant::now() > until {
             let error = anyhow!("box {} does not end; `--now` does not ask it", one.name());
-            return Err(Failure { code: FAILED, error });
+            return Err(EngineError::new(ErrorKind::Broken, error));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -92,7 +93,7 @@ pub(crate) fn halt(one: &NamedBox, now: bool) -> Result<(), Failure> {
 }
 
 pub(crate) fn down(args: &DownArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     for name in &args.names {
         let one = NamedBox::find(&state, name)?;
         let _turn = one.turn()?;

@@ -10,40 +10,41 @@ use belljar_model::boxes::{BoxRecord, Ground};
 use belljar_model::{RepoAt, RunId, display};
 use serde::Serialize;
 
-use crate::boxes::trash::{Note, What};
-use crate::boxes::{self, NamedBox, parts, work};
 use crate::cli::{ApplyArgs, DiffArgs, DiscardArgs};
 use crate::commands::apply::pick;
 use crate::commands::up;
-use crate::failure::{Code as _, FAILED, Failure, Outcome, USAGE, usage};
-use crate::keeper::setup;
+use crate::exit::Outcome;
 use crate::print;
-use crate::record::{self, Applying};
-use crate::repo::{self, Commit, FileChange, Style, Work};
-use crate::state::State;
+use belljar_engine::boxes::trash::{Note, What};
+use belljar_engine::boxes::{self, NamedBox, parts, work};
+use belljar_engine::clones::{self, Commit, FileChange, Style, Work};
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::keeper::setup;
+use belljar_engine::record::{self, Applying};
+use belljar_engine::scope::Scoped;
 
-pub(crate) fn diff(state: &State, of: &NamedBox, args: &DiffArgs) -> Outcome {
+pub(crate) fn diff(state: &Scoped, of: &NamedBox, args: &DiffArgs) -> Outcome {
     if args.conflicts {
-        return Err(usage("--conflicts: work of a clone meets yours when you merge its branch"));
+        return Err(invalid("--conflicts: work of a clone meets yours when you merge its branch"));
     }
     let (at, work) = read(state, of)?;
     if args.json {
-        print::json(&Report::of(of, work.as_ref())).code(FAILED)?;
+        print::json(&Report::of(of, work.as_ref())).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
     let Some(work) = work else { return Ok(0) };
     let paths: Vec<&Path> = args.paths.iter().map(Path::new).collect();
     let style = Style { stat: args.stat, colour: print::colour(), paths: &paths };
     let mut text = if paths.is_empty() { summary(&work) } else { String::new() };
-    text.push_str(&repo::diff(at, &work, style)?);
-    print::page(&text).code(FAILED)?;
+    text.push_str(&clones::diff(at, &work, style)?);
+    print::page(&text).kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
-pub(crate) fn apply(state: &State, of: &NamedBox, args: &ApplyArgs) -> Outcome {
+pub(crate) fn apply(state: &Scoped, of: &NamedBox, args: &ApplyArgs) -> Outcome {
     let name = of.name();
     if !args.paths.is_empty() || !args.theirs.is_empty() || !args.ours.is_empty() {
-        return Err(usage(
+        return Err(invalid(
             "a box with a clone gives its work as commits on a branch: paths, --theirs and --ours are for you to choose when you merge it",
         ));
     }
@@ -54,21 +55,21 @@ pub(crate) fn apply(state: &State, of: &NamedBox, args: &ApplyArgs) -> Outcome {
         return Ok(0);
     };
     refuse_marked(of, &work, args)?;
-    let default = repo::default_branch(name);
+    let default = clones::default_branch(name);
     let branch = args.branch.as_deref().filter(|branch| !branch.is_empty()).unwrap_or(&default);
     if !args.yes {
-        print::out(&summary(&work)).code(FAILED)?;
-        if !print::confirm(&format!("put this on the branch {branch}?")).code(FAILED)? {
-            return Err(usage("nothing was applied; `--yes` answers the question"));
+        print::out(&summary(&work)).kind(ErrorKind::Broken)?;
+        if !print::confirm(&format!("put this on the branch {branch}?")).kind(ErrorKind::Broken)? {
+            return Err(invalid("nothing was applied; `--yes` answers the question"));
         }
     }
     take(state, of, at, &work, branch)?;
     if args.json {
-        print::json(&Report::of(of, Some(&work))).code(FAILED)?;
+        print::json(&Report::of(of, Some(&work))).kind(ErrorKind::Broken)?;
     } else {
         let commits = work.commit_count;
         let count = if commits == 1 { "1 commit".into() } else { format!("{commits} commits") };
-        print::out(&format!("{count} on the branch {branch}\n")).code(FAILED)?;
+        print::out(&format!("{count} on the branch {branch}\n")).kind(ErrorKind::Broken)?;
         work.remarks.iter().for_each(|remark| print::note(remark));
     }
     Ok(0)
@@ -76,38 +77,38 @@ pub(crate) fn apply(state: &State, of: &NamedBox, args: &ApplyArgs) -> Outcome {
 
 /// Puts the work into the user's repository, once that is on record.
 fn take(
-    state: &State,
+    state: &Scoped,
     of: &NamedBox,
     at: &RepoAt,
     work: &Work,
     branch: &str,
-) -> Result<(), Failure> {
+) -> Result<(), EngineError> {
     let run = of.run().map(|run| run.id());
-    let run = run.ok_or_else(|| usage(format!("box {} was never started", of.name())))?;
-    let ledger = record::open(state).code(FAILED)?;
+    let run = run.ok_or_else(|| invalid(format!("box {} was never started", of.name())))?;
+    let ledger = record::open(state).kind(ErrorKind::Broken)?;
     let files = work.files.len() as u64;
     let applying = Applying::begin(&ledger, run, files)?;
-    let taken = repo::keep(at, work, of.name()).and_then(|()| repo::branch(at, work, branch));
+    let taken = clones::keep(at, work, of.name()).and_then(|()| clones::branch(at, work, branch));
     let recorded = match &taken {
         Ok(()) => applying.done(WorkspaceApplied { taken: files, held_back: 0, error: None }),
-        Err(failure) => applying.failed(&failure.error),
+        Err(failure) => applying.failed(&anyhow!("{failure:#}")),
     };
     if let Err(error) = recorded {
         print::note("what came of it is not on record; `belljar runs` will show it:");
-        print::error(&error.into());
+        print::error(&EngineError::new(ErrorKind::Broken, error));
     }
     taken?;
     settle(state, run, "the operator applied its work")
 }
 
-fn settle(state: &State, run: RunId, why: &str) -> Result<(), Failure> {
-    let ledger = record::open(state).code(FAILED)?;
-    record::settle(&ledger, state, run, why).code(FAILED)
+fn settle(state: &Scoped, run: RunId, why: &str) -> Result<(), EngineError> {
+    let ledger = record::open(state).kind(ErrorKind::Broken)?;
+    record::settle(&ledger, state, run, why).kind(ErrorKind::Broken)
 }
 
 /// A branch cannot leave a file out, so what must not come, or only if it is named, stops all of it.
-fn refuse_marked(of: &NamedBox, work: &Work, args: &ApplyArgs) -> Result<(), Failure> {
-    let named = pick(&args.include_executable).code(USAGE)?;
+fn refuse_marked(of: &NamedBox, work: &Work, args: &ApplyArgs) -> Result<(), EngineError> {
+    let named = pick(&args.include_executable).kind(ErrorKind::Invalid)?;
     let safe = |file: &FileChange| display::safe(file.path.as_os_str().as_bytes()).to_string();
     let mut text = String::new();
     for file in &work.files {
@@ -126,11 +127,11 @@ fn refuse_marked(of: &NamedBox, work: &Work, args: &ApplyArgs) -> Result<(), Fai
     let error = anyhow!(
         "nothing was applied, since something on the host would execute part of it or a rule keeps it out:{text} look with `belljar diff {name}`, and name what is meant with --include-executable PATH (`**` means all)"
     );
-    Err(Failure { code: FAILED, error })
+    Err(EngineError::new(ErrorKind::Broken, error))
 }
 
 /// The clone goes to the trash, and the box works on from the user's repository as it is.
-pub(crate) fn discard(state: &State, of: &NamedBox, args: &DiscardArgs) -> Outcome {
+pub(crate) fn discard(state: &Scoped, of: &NamedBox, args: &DiscardArgs) -> Outcome {
     let name = of.name();
     let _turn = of.turn_while_down("discard")?;
     let Ground::Repo(at) = &of.record.ground else { return Ok(0) };
@@ -139,7 +140,7 @@ pub(crate) fn discard(state: &State, of: &NamedBox, args: &DiscardArgs) -> Outco
         print::note(&format!("box {name} holds nothing back"));
         return Ok(0);
     }
-    let note = Note::new(name, What::Changes, "discard", unapplied)?;
+    let note = Note::new(state, name, What::Changes, "discard", unapplied)?;
     let event = BoxDiscarded {
         name: name.to_string(),
         trash: note.place(),
@@ -160,27 +161,26 @@ pub(crate) fn discard(state: &State, of: &NamedBox, args: &DiscardArgs) -> Outco
 
 /// A private clone of the user's repository as it is now.
 pub(crate) fn clone_again(
-    state: &State,
+    state: &Scoped,
     of: &NamedBox,
     at: &RepoAt,
     next: &Path,
-) -> Result<(), Failure> {
-    let options = setup::options(&of.record)?;
+) -> Result<(), EngineError> {
     let owner = boxes::owner_of(&of.dir.join("repo"));
-    let source = repo::look(state, &at.path)?;
-    let ground = up::clone(&source, &options, of.name(), (&next.join("repo"), owner))?;
+    let source = clones::look(state, &at.path)?;
+    let ground = up::clone(&source, &of.record.spec, of.name(), (&next.join("repo"), owner))?;
     let record = BoxRecord { ground, ..of.record.clone() };
-    let text = serde_json::to_vec_pretty(&record).code(FAILED)?;
-    boxes::write_whole(next, "box.json", &text).code(FAILED)
+    let text = serde_json::to_vec_pretty(&record).kind(ErrorKind::Broken)?;
+    boxes::write_whole(next, "box.json", &text).kind(ErrorKind::Broken)
 }
 
 /// What the box did in its clone, with the marks of the rules in force now.
-fn read<'b>(state: &State, of: &'b NamedBox) -> Result<(&'b RepoAt, Option<Work>), Failure> {
+fn read<'b>(state: &Scoped, of: &'b NamedBox) -> Result<(&'b RepoAt, Option<Work>), EngineError> {
     let Ground::Repo(at) = &of.record.ground else {
-        return Err(usage(format!("box {} has no clone", of.name())));
+        return Err(invalid(format!("box {} has no clone", of.name())));
     };
-    let mut work = repo::has_work(state, of.name(), at, &of.dir.join("repo"))?;
-    let permissions = setup::permissions(of)?;
+    let mut work = clones::has_work(state, of.name(), at, &of.dir.join("repo"))?;
+    let permissions = setup::permissions(state, of)?;
     if let Some(work) = &mut work {
         work.deny(&|path| {
             let rule = permissions.denies_edit(path.as_os_str().as_bytes())?;

@@ -1,5 +1,6 @@
 //! `belljar code`: one program of a model, from the shell.
 
+use crate::scope::host;
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
@@ -11,17 +12,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::Cli;
 use crate::cli::code::CodeArgs;
-use crate::commands::run::open_workspace;
-use crate::config;
-use crate::failure::{Code as _, FAILED, Failure, NO_BOX, Outcome, USAGE, usage};
-use crate::guard::Guard;
+use crate::exit::Outcome;
 use crate::interrupt;
 use crate::mcp::Report;
 use crate::print;
-use crate::state::State;
-use crate::workshop::{
+use crate::scope;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::policy::open_workspace;
+use belljar_engine::programs::{
     Answer, Ground, Language, Listener, Program, RunError, Work, Workshop, put_away,
 };
+use belljar_engine::screen::guard::Guard;
 
 /// Far above any program that somebody wrote.
 const MAX_CODE: u64 = 4 << 20;
@@ -48,12 +49,12 @@ pub(crate) fn execute(
     ground: Option<Ground>,
     work: Work,
     is_quiet: bool,
-) -> Result<Answer, Failure> {
-    let workshop = Workshop::open(cli.config.clone(), ground, 0)?;
+) -> Result<Answer, EngineError> {
+    let workshop = Workshop::open(&scope::open(cli.config.as_deref())?, scope::here()?, ground, 0)?;
     let cancelled = CancellationToken::new();
-    let signals = interrupt::watch(cancelled.clone()).code(FAILED)?;
+    let signals = interrupt::watch(cancelled.clone()).kind(ErrorKind::Broken)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("start a runtime").code(FAILED)?;
+    let runtime = runtime.context("start a runtime").kind(ErrorKind::Broken)?;
     let answer = runtime.block_on(async {
         let room = workshop.room()?;
         let mut shown = Shown::new(is_quiet);
@@ -64,23 +65,26 @@ pub(crate) fn execute(
     });
     drop(signals);
     answer.map_err(|error: RunError| match error {
-        RunError::Usage(message) => usage(message),
-        RunError::Broken(error) => Failure { code: NO_BOX, error },
+        RunError::Usage(message) => invalid(message),
+        RunError::Broken(error) => EngineError::new(ErrorKind::CannotStart, error),
     })
 }
 
 /// The directory that programs are given.
-pub(crate) fn ground(path: Option<&Path>, mode: Option<Mode>) -> Result<Option<Ground>, Failure> {
+pub(crate) fn ground(
+    path: Option<&Path>,
+    mode: Option<Mode>,
+) -> Result<Option<Ground>, EngineError> {
     let Some(asked) = path else { return Ok(None) };
-    let path = open_workspace(asked, &State::open()?)?.path;
+    let path = open_workspace(&scope::open(None)?, asked)?.path;
     let mode = mode.unwrap_or(Mode::Overlay);
     if mode == Mode::Direct {
-        return Err(usage(
+        return Err(invalid(
             "--mode direct: programs of models are reviewed; use overlay or read-only",
         ));
     }
-    if config::home().is_some_and(|home| home == path) {
-        return Err(usage(format!(
+    if host().user_home().is_some_and(|home| home == path) {
+        return Err(invalid(format!(
             "--workspace {}: this is your home directory with all its keys; choose a project",
             path.display()
         )));
@@ -88,7 +92,7 @@ pub(crate) fn ground(path: Option<&Path>, mode: Option<Mode>) -> Result<Option<G
     Ok(Some(Ground { path, mode }))
 }
 
-fn program(args: &CodeArgs) -> Result<Program, Failure> {
+fn program(args: &CodeArgs) -> Result<Program, EngineError> {
     let file = args.file.as_deref().filter(|file| *file != Path::new("-"));
     let language = args.lang.or_else(|| file.and_then(Language::of_file));
     let language = language.unwrap_or(Language::TypeScript);
@@ -107,14 +111,14 @@ fn program(args: &CodeArgs) -> Result<Program, Failure> {
                 .context("read the program")
         }
     };
-    read.code(USAGE)?;
+    read.kind(ErrorKind::Invalid)?;
     if code.len() as u64 > MAX_CODE {
-        return Err(usage(format!("the program has more than {MAX_CODE} bytes")));
+        return Err(invalid(format!("the program has more than {MAX_CODE} bytes")));
     }
     if let Some(input) = &args.input {
         serde_json::from_str::<serde::de::IgnoredAny>(input)
             .context("--input: not JSON")
-            .code(USAGE)?;
+            .kind(ErrorKind::Invalid)?;
     }
     Ok(Program::Code { code, language, input: args.input.clone() })
 }
@@ -123,7 +127,7 @@ fn program(args: &CodeArgs) -> Result<Program, Failure> {
 pub(crate) fn told(answer: &Answer, is_json: bool) -> Outcome {
     let report = Report::of(answer);
     if is_json {
-        print::json(&report).code(FAILED)?;
+        print::json(&report).kind(ErrorKind::Broken)?;
         return Ok(exit_code(answer));
     }
     for line in answer.remarks.iter().chain(&answer.ending.notes) {
@@ -147,11 +151,11 @@ pub(crate) fn told(answer: &Answer, is_json: bool) -> Outcome {
         }
     }
     if let Some(value) = done.and_then(|done| done.value.as_ref()) {
-        let value: serde_json::Value = serde_json::from_str(value.get()).code(FAILED)?;
-        let text = serde_json::to_string_pretty(&value).code(FAILED)?;
+        let value: serde_json::Value = serde_json::from_str(value.get()).kind(ErrorKind::Broken)?;
+        let text = serde_json::to_string_pretty(&value).kind(ErrorKind::Broken)?;
         let text =
             if std::io::stdout().is_terminal() { display::safe_multiline(text) } else { text };
-        print::out(&format!("{text}\n")).code(FAILED)?;
+        print::out(&format!("{text}\n")).kind(ErrorKind::Broken)?;
     }
     Ok(exit_code(answer))
 }
@@ -169,7 +173,7 @@ fn languages() -> Outcome {
     for language in Language::ALL {
         let state = if language.is_here() { "" } else { " (not here)" };
         print::out(&format!("{:<5} {}{state}\n", language.name(), language.about()))
-            .code(FAILED)?;
+            .kind(ErrorKind::Broken)?;
     }
     Ok(0)
 }

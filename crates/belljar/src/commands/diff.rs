@@ -7,23 +7,28 @@ use belljar_workspace::{
     stat_with_lines, three_way, unified,
 };
 
-use crate::boxes::{self, NamedBox, snapshot};
 use crate::cli::DiffArgs;
-use crate::commands::apply::{look, open, pick};
+use crate::commands::apply::pick;
 use crate::commands::clone;
-use crate::failure::{Code, FAILED, Outcome, USAGE};
+use crate::exit::Outcome;
 use crate::print;
-use crate::state::State;
+use crate::scope;
+use belljar_engine::boxes::{self, NamedBox, snapshot};
+use belljar_engine::changes::{look, open};
+use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::review;
+use belljar_engine::scope::Scoped;
 
 pub(crate) fn run(args: &DiffArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     if args.home {
         return home(&state, args);
     }
     if let Some(of) = boxes::with_clone(&state, args.which.run.as_deref())? {
         return clone::diff(&state, &of, args);
     }
-    let mut run = state.find(args.which.run.as_deref())?;
+    let here = scope::here()?;
+    let mut run = review::find(&state, &here, args.which.run.as_deref())?;
     let of = boxes::of_run(&state, &run);
     let is_up = of.as_ref().is_some_and(NamedBox::is_up);
     // Of a box that is at work, what is there now; its turn may be another command's for long.
@@ -32,15 +37,19 @@ pub(crate) fn run(args: &DiffArgs) -> Outcome {
         run = run_now;
     }
     let (layers, changes) = if is_up { look(&state, &run, true)? } else { open(&state, &run)? };
-    let paths = if args.paths.is_empty() { Pick::All } else { pick(&args.paths).code(USAGE)? };
+    let paths = if args.paths.is_empty() {
+        Pick::All
+    } else {
+        pick(&args.paths).kind(ErrorKind::Invalid)?
+    };
     if args.json {
-        print::json(&report(&layers, &changes, &paths)).code(FAILED)?;
+        print::json(&report(&layers, &changes, &paths)).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
     let colour = if print::colour() { Colour::Always } else { Colour::Never };
     let text = if args.conflicts {
-        let takeover = Takeover::begin(&layers).code(FAILED)?;
-        let observed = takeover.observe(&changes).code(FAILED)?;
+        let takeover = Takeover::begin(&layers).kind(ErrorKind::Broken)?;
+        let observed = takeover.observe(&changes).kind(ErrorKind::Broken)?;
         let choice = Choice { paths, include_executable: Pick::All, ..Choice::everything() };
         let draft = plan_apply(&observed, &choice);
         draft.conflicts().map(|conflict| three_way(&layers, conflict.change, colour)).collect()
@@ -49,14 +58,14 @@ pub(crate) fn run(args: &DiffArgs) -> Outcome {
     } else {
         unified(&layers, &changes, &paths, colour)
     };
-    print::page(&text).code(FAILED)?;
+    print::page(&text).kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
 /// What differs in the home of a box, which may be what a hostile program left for the next one.
-fn home(state: &State, args: &DiffArgs) -> Outcome {
+fn home(state: &Scoped, args: &DiffArgs) -> Outcome {
     let name = args.which.run.as_deref().unwrap_or_default();
-    let name = name.parse().context("--home is of a box").code(USAGE)?;
+    let name = name.parse().context("--home is of a box").kind(ErrorKind::Invalid)?;
     let one = NamedBox::find(state, &name)?;
     let first = one.dir.join("first");
     let from = match &args.since {
@@ -65,13 +74,14 @@ fn home(state: &State, args: &DiffArgs) -> Outcome {
     };
     let most = Caps::default().entries;
     let found = compare(from.as_deref(), &one.dir.join("home"), most);
-    let found = found.with_context(|| format!("read the home of box {name}")).code(FAILED)?;
+    let found =
+        found.with_context(|| format!("read the home of box {name}")).kind(ErrorKind::Broken)?;
     if args.json {
-        print::json(&found).code(FAILED)?;
+        print::json(&found).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
     let text: String = found.iter().map(line).collect();
-    print::page(&text).code(FAILED)?;
+    print::page(&text).kind(ErrorKind::Broken)?;
     Ok(0)
 }
 

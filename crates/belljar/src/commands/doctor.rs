@@ -13,25 +13,30 @@ use belljar_model::display;
 use serde::Serialize;
 
 use crate::cli::DoctorArgs;
-use crate::failure::{Code, FAILED, Failure, Outcome, usage};
-use crate::jail;
+use crate::exit::{self, Outcome};
 use crate::print;
-use crate::record;
-use crate::state::State;
+use crate::scope;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::lockdown;
+use belljar_engine::record;
 
 pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     if let Some(file) = &args.write_probe {
-        write_probe(file).with_context(|| format!("write {}", file.display())).code(FAILED)?;
+        write_probe(file)
+            .with_context(|| format!("write {}", file.display()))
+            .kind(ErrorKind::Broken)?;
         return Ok(0);
     }
     if args.try_jail {
         if !args.outside {
-            jail::enter(jail::Whom::Broker).context("lock this process in").code(FAILED)?;
+            lockdown::enter(lockdown::Whom::Broker)
+                .context("lock this process in")
+                .kind(ErrorKind::Broken)?;
         }
-        for line in jail::trial::run() {
-            print::out(&line).code(FAILED)?;
+        for line in lockdown::trial::run() {
+            print::out(&line).kind(ErrorKind::Broken)?;
         }
-        io::copy(&mut io::stdin(), &mut io::sink()).code(FAILED)?; // stays for as long as it is looked at
+        io::copy(&mut io::stdin(), &mut io::sink()).kind(ErrorKind::Broken)?; // stays for as long as it is looked at
         return Ok(0);
     }
     let findings = examine();
@@ -41,36 +46,38 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     let report = Report { healthy, findings, proofs };
     let recorded = record(&report);
     if args.json {
-        print::json(&report).code(FAILED)?;
+        print::json(&report).kind(ErrorKind::Broken)?;
     } else {
         for finding in &report.findings {
-            print::out(&line(finding)).code(FAILED)?;
+            print::out(&line(finding)).kind(ErrorKind::Broken)?;
         }
     }
-    if let Err(Failure { error, .. }) = recorded {
+    if let Err(error) = recorded {
         print::note("the result is not on record:");
         print::error(&error);
-        return Ok(FAILED);
+        return Ok(exit::FAILED);
     }
-    Ok(if healthy && proved { 0 } else { FAILED })
+    Ok(if healthy && proved { 0 } else { exit::FAILED })
 }
 
 /// Puts the result on record: what the machine could enforce when.
-fn record(report: &Report) -> Result<(), Failure> {
-    let state = State::open()?;
-    let text = serde_json::to_vec(report).code(FAILED)?;
+fn record(report: &Report) -> Result<(), EngineError> {
+    let state = scope::open(None)?;
+    let text = serde_json::to_vec(report).kind(ErrorKind::Broken)?;
     let of_proofs = report.proofs.iter().flatten().map(|proof| proof.kept);
     let of_findings = report.findings.iter().map(|finding| finding.health != Health::Missing);
     let (passed, failed): (Vec<bool>, Vec<bool>) =
         of_findings.chain(of_proofs).partition(|good| *good);
-    let ledger = record::open(&state).code(FAILED)?;
+    let ledger = record::open(&state).kind(ErrorKind::Broken)?;
     let event = DoctorChecked {
         proved: report.proofs.is_some(),
         passed: passed.len() as u64,
         failed: failed.len() as u64,
-        report: ledger.keep(Digest::of(&[b"doctor"]), &mut text.as_slice()).code(FAILED)?,
+        report: ledger
+            .keep(Digest::of(&[b"doctor"]), &mut text.as_slice())
+            .kind(ErrorKind::Broken)?,
     };
-    ledger.record(Draft::new(event)).map(drop).code(FAILED)
+    ledger.record(Draft::new(event)).map(drop).kind(ErrorKind::Broken)
 }
 
 #[derive(Serialize)]
@@ -111,12 +118,12 @@ fn line(finding: &Finding) -> String {
 const AT_ONCE: usize = 4;
 
 /// Runs the attacks, telling of each as it ends. The result is in the order of the table.
-fn prove(args: &DoctorArgs) -> Result<Vec<Proof>, Failure> {
+fn prove(args: &DoctorArgs) -> Result<Vec<Proof>, EngineError> {
     let unknown = args.only.iter().find(|id| !ATTACKS.iter().any(|attack| attack.id == **id));
     if let Some(id) = unknown {
-        return Err(usage(format!("--only {id}: no such attack")));
+        return Err(invalid(format!("--only {id}: no such attack")));
     }
-    let own = std::env::current_exe().context("find our own program").code(FAILED)?;
+    let own = std::env::current_exe().context("find our own program").kind(ErrorKind::Broken)?;
     let is_chosen =
         |attack: &&Attack| args.only.is_empty() || args.only.iter().any(|id| id == attack.id);
     let queue = Mutex::new(ATTACKS.iter().filter(is_chosen));
@@ -140,7 +147,7 @@ fn prove(args: &DoctorArgs) -> Result<Vec<Proof>, Failure> {
     });
     let mut proofs = Vec::new();
     for of_one in finished {
-        proofs.extend(of_one.code(FAILED)?);
+        proofs.extend(of_one.kind(ErrorKind::Broken)?);
     }
     proofs.sort_by_key(|proof| proof.id);
     Ok(proofs)

@@ -18,17 +18,18 @@ use belljar_sys::signal::SignalFd;
 use rustix::event::{PollFd, PollFlags};
 use rustix::termios::Winsize;
 
-use crate::boxes::NamedBox;
 use crate::cli::boxes::terminals::ExecArgs;
-use crate::failure::{Code as _, FAILED, Failure, NO_BOX, Outcome};
-use crate::guard::Guard;
-use crate::keeper::{
+use crate::exit::Outcome;
+use crate::scope;
+use crate::terminal::{self, Raw};
+use belljar_engine::boxes::NamedBox;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::keeper::{
     self,
     protocol::{self, ExecWish, GuestSays, Reply, Request},
 };
-use crate::screen::word::Size;
-use crate::state::State;
-use crate::terminal::{self, Raw};
+use belljar_engine::screen::guard::Guard;
+use belljar_engine::screen::word::Size;
 
 const SIGWINCH: i32 = 28;
 /// What is passed on to the program: hang-up, interrupt, quit, both user signals, end.
@@ -37,23 +38,24 @@ const SIGNALS: [i32; 7] = [1, 2, 3, 10, 12, 15, SIGWINCH];
 const END_OF_INPUT: u8 = 4;
 
 pub(crate) fn run(args: &ExecArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let of = NamedBox::find(&state, &args.name)?;
     let is_tty = wants_terminal(args);
     let size = is_tty.then(|| terminal::size(io::stdin()).unwrap_or((24, 80)));
     // Before there are threads, which then leave the signals alone.
-    let signals = SignalFd::new(&SIGNALS).context("watch for signals").code(FAILED)?;
+    let signals = SignalFd::new(&SIGNALS).context("watch for signals").kind(ErrorKind::Broken)?;
     let wish = wish(args, size);
     let (line, reply) = keeper::call(&of, &Request::Exec(wish), None)?;
     match reply {
         Reply::Done => {}
-        Reply::NotStarted { code, message } => {
-            let error = anyhow!("box {}: {}: {message}", args.name, shown(&args.command));
-            return Err(Failure { code, error });
+        Reply::NotStarted { kind, message } => {
+            let text = format!("box {}: {}: {message}", args.name, shown(&args.command));
+            return Err(EngineError::message(kind, text));
         }
         Reply::Status(_) | Reply::Questions(_) | Reply::Refused(_) => return Err(gone(args)),
     }
-    let ends = wire::receive::<u8>(line.as_fd(), 1).context("get the streams").code(FAILED)?;
+    let ends =
+        wire::receive::<u8>(line.as_fd(), 1).context("get the streams").kind(ErrorKind::Broken)?;
     let ends = ends.map(|(_, ends)| ends).unwrap_or_default();
     let ended = match <[OwnedFd; 3]>::try_from(ends) {
         Ok([input, output, error]) => with_pipes(&line, &signals, [input, output, error]),
@@ -62,17 +64,17 @@ pub(crate) fn run(args: &ExecArgs) -> Outcome {
             None => Ok(None),
         },
     };
-    match ended.context("pass bytes on").code(FAILED)? {
+    match ended.context("pass bytes on").kind(ErrorKind::Broken)? {
         Some((exit, signal)) => Ok(Reason::Exited.exit_code(exit, signal)),
         None => Err(gone(args)),
     }
 }
 
 /// The keeper ended before it said how the program did.
-fn gone(args: &ExecArgs) -> Failure {
+fn gone(args: &ExecArgs) -> EngineError {
     let name = &args.name;
     let error = anyhow!("box {name} ended, and the program with it; `belljar status {name}`");
-    Failure { code: NO_BOX, error }
+    EngineError::new(ErrorKind::CannotStart, error)
 }
 
 fn shown(command: &[OsString]) -> String {

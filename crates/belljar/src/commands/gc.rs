@@ -6,26 +6,27 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::boxes::{self, NamedBox, snapshot, trash, work};
 use crate::cli::boxes::GcArgs;
-use crate::commands::run::now;
-use crate::failure::{Code as _, FAILED, Failure, Outcome};
+use crate::exit::Outcome;
 use crate::print;
-use crate::state::State;
+use crate::scope;
 use crate::when::{self, When};
+use belljar_engine::boxes::{self, NamedBox, snapshot, trash, work};
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::scope::Scoped;
 
 /// Nobody takes so long to make a box.
 const MAKING: Duration = Duration::from_hours(1);
 
 pub(crate) fn run(args: &GcArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let age = match args.older_than {
         When::Ago(nanos) => Duration::from_nanos(nanos),
         When::At(nanos) => Duration::from_nanos(when::now().saturating_sub(nanos)),
     };
     let said = |what: &str| {
         let would = if args.dry_run { "would remove" } else { "removed" };
-        print::out(&format!("{would} {what}\n")).code(FAILED)
+        print::out(&format!("{would} {what}\n")).kind(ErrorKind::Broken)
     };
     let mut removed = 0_u64;
     let old = trash::older_than(&state, age)?;
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &GcArgs) -> Outcome {
         if !args.dry_run {
             belljar_workspace::remove_tree(&dir)
                 .context("remove a box that was never made")
-                .code(FAILED)?;
+                .kind(ErrorKind::Broken)?;
         }
         removed += 1;
         said("what a box that was never finished left")?;
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &GcArgs) -> Outcome {
 }
 
 /// Directories of boxes whose making broke off.
-fn unfinished(state: &State) -> Result<Vec<PathBuf>, Failure> {
+fn unfinished(state: &Scoped) -> Result<Vec<PathBuf>, EngineError> {
     let Ok(entries) = fs::read_dir(boxes::place(state)) else { return Ok(Vec::new()) };
     let is_old = |path: &PathBuf| {
         let made = path.symlink_metadata().and_then(|meta| meta.modified());
@@ -72,16 +73,16 @@ fn unfinished(state: &State) -> Result<Vec<PathBuf>, Failure> {
 
 /// Puts a box that was not used for so long into the trash; what that was.
 fn old_box(
-    state: &State,
+    state: &Scoped,
     one: &NamedBox,
     age: Duration,
     args: &GcArgs,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, EngineError> {
     let last = one.run().map_or(one.record.created, |run| {
         let took = run.record.result.map_or(0, |result| result.wall_micros / 1000);
         run.record.created.saturating_add(took)
     });
-    let now = u64::try_from(now().as_millis()).unwrap_or(0);
+    let now = state.clock().millis();
     if one.is_up() || u128::from(now.saturating_sub(last)) <= age.as_millis() {
         return Ok(None);
     }

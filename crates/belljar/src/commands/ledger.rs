@@ -28,10 +28,12 @@ use belljar_ledger::{Entry, Event, Ledger, Places, Query, Reader, ReaderError, R
 use belljar_model::RunId;
 
 use crate::cli::ledger::{LedgerArgs, LedgerCommand};
-use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::exit::Outcome;
 use crate::print;
-use crate::record;
-use crate::state::State;
+use crate::scope;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::record;
+use belljar_engine::scope::Scoped;
 use input::{given_keys, number, read_input, write_output};
 
 /// So often it is looked again for a log that another process is about to begin.
@@ -64,19 +66,19 @@ pub(crate) fn run(args: &LedgerArgs) -> Outcome {
 
 /// The state directory, and where its ledger is.
 pub(crate) struct Home {
-    state: State,
+    state: Scoped,
     places: Places,
 }
 
 impl Home {
-    pub(crate) fn open() -> Result<Self, Failure> {
-        let state = State::open()?;
+    pub(crate) fn open() -> Result<Self, EngineError> {
+        let state = scope::open(None)?;
         let places = Places::under(state.home());
         Ok(Self { state, places })
     }
 
     /// The ledger for reading; `None` when none was begun.
-    fn try_reader(&self) -> Result<Option<Reader>, Failure> {
+    fn try_reader(&self) -> Result<Option<Reader>, EngineError> {
         let mut looks = 0;
         let reader = loop {
             match Reader::open(&self.places) {
@@ -96,12 +98,12 @@ impl Home {
         warn_if_short(reader).map(Some)
     }
 
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &Scoped {
         &self.state
     }
 
-    pub(crate) fn reader(&self) -> Result<Reader, Failure> {
-        self.try_reader()?.ok_or_else(|| usage(NONE_YET))
+    pub(crate) fn reader(&self) -> Result<Reader, EngineError> {
+        self.try_reader()?.ok_or_else(|| invalid(NONE_YET))
     }
 
     /// Whether there ever was a ledger here.
@@ -110,36 +112,46 @@ impl Home {
     }
 
     /// The ledger for recording, which must have been begun.
-    fn writer(&self) -> Result<Ledger, Failure> {
+    fn writer(&self) -> Result<Ledger, EngineError> {
         if !self.exists() {
-            return Err(usage(NONE_YET));
+            return Err(invalid(NONE_YET));
         }
         self.begin()
     }
 
     /// The ledger for recording; it is begun if there is none.
-    fn begin(&self) -> Result<Ledger, Failure> {
-        record::open(&self.state).code(FAILED)
+    fn begin(&self) -> Result<Ledger, EngineError> {
+        record::open(&self.state).kind(ErrorKind::Broken)
     }
 
     /// The run of this id, beginning of an id, or name. The ledger remembers runs whose own
     /// directory is long gone.
-    pub(crate) fn run(&self, reader: &Reader, flag: &str, name: &str) -> Result<RunId, Failure> {
+    pub(crate) fn run(
+        &self,
+        reader: &Reader,
+        flag: &str,
+        name: &str,
+    ) -> Result<RunId, EngineError> {
         let named: Vec<RunId> = self
             .state
+            .store()
             .runs()
-            .code(FAILED)?
+            .kind(ErrorKind::Broken)?
             .iter()
             .filter(|run| run.record.name.as_ref().is_some_and(|own| own.as_str() == name))
             .map(|run| run.id())
             .collect();
-        let begun = if name.len() >= 4 { reader.find_run(name).code(FAILED)? } else { Vec::new() };
+        let begun = if name.len() >= 4 {
+            reader.find_run(name).kind(ErrorKind::Broken)?
+        } else {
+            Vec::new()
+        };
         match (begun.as_slice(), named.iter().max()) {
             ([run], None) => Ok(*run),
             ([], Some(newest)) => in_ledger(reader, *newest),
             ([], None) => named_in_ledger(reader, flag, name),
             ([run], Some(newest)) if run == newest || run.to_string() == name => Ok(*run),
-            (many, _) => Err(usage(format!(
+            (many, _) => Err(invalid(format!(
                 "{flag} {name:?}: this is the beginning of {} run ids or a name; write more of it",
                 many.len()
             ))),
@@ -147,30 +159,33 @@ impl Home {
     }
 
     /// The event of this index, or of a run and its place there.
-    fn event(&self, reader: &Reader, id: &str) -> Result<Row, Failure> {
-        let none = || usage(format!("there is no event {id:?}; the ledger has {}", reader.size()));
+    fn event(&self, reader: &Reader, id: &str) -> Result<Row, EngineError> {
+        let none =
+            || invalid(format!("there is no event {id:?}; the ledger has {}", reader.size()));
         let found = match id.rsplit_once('/') {
             Some((run, sequence)) => {
                 let sequence = number(sequence).ok_or_else(|| not_an_id(id))?;
                 let run = self.run(reader, "ID", run)?;
-                reader.find(run, sequence).code(FAILED)?
+                reader.find(run, sequence).kind(ErrorKind::Broken)?
             }
-            None => reader.event(number(id).ok_or_else(|| not_an_id(id))?).code(FAILED)?,
+            None => {
+                reader.event(number(id).ok_or_else(|| not_an_id(id))?).kind(ErrorKind::Broken)?
+            }
         };
         found.ok_or_else(none)
     }
 
     /// This machine's own keys. There may be none.
-    fn keys(&self) -> Result<Vec<VerifyingKey>, Failure> {
+    fn keys(&self) -> Result<Vec<VerifyingKey>, EngineError> {
         match self.places.anchor().exists() {
-            true => belljar_ledger::public_keys(&self.places).code(FAILED),
+            true => belljar_ledger::public_keys(&self.places).kind(ErrorKind::Broken),
             false => Ok(Vec::new()),
         }
     }
 }
 
 /// What was cut off is not seen by who only reads: it must be said.
-fn warn_if_short(mut reader: Reader) -> Result<Reader, Failure> {
+fn warn_if_short(mut reader: Reader) -> Result<Reader, EngineError> {
     let advice = "`belljar ledger verify` says more";
     if let Some(damage) = reader.damage() {
         let size = reader.size();
@@ -182,7 +197,7 @@ fn warn_if_short(mut reader: Reader) -> Result<Reader, Failure> {
     match reader.checkpoint() {
         Ok((signed, _)) => {
             // The log is read after the checkpoint, and only grows.
-            let size = reader.refresh().code(FAILED)?;
+            let size = reader.refresh().kind(ErrorKind::Broken)?;
             if size < signed.size() {
                 let events = signed.size();
                 print::note(&format!(
@@ -198,18 +213,18 @@ fn warn_if_short(mut reader: Reader) -> Result<Reader, Failure> {
     Ok(reader)
 }
 
-fn in_ledger(reader: &Reader, run: RunId) -> Result<RunId, Failure> {
-    match reader.find(run, 0).code(FAILED)? {
+fn in_ledger(reader: &Reader, run: RunId) -> Result<RunId, EngineError> {
+    match reader.find(run, 0).kind(ErrorKind::Broken)? {
         Some(_) => Ok(run),
-        None => Err(usage(format!("run {run} is not in the ledger"))),
+        None => Err(invalid(format!("run {run} is not in the ledger"))),
     }
 }
 
 /// The newest run of this name that the ledger knows.
-fn named_in_ledger(reader: &Reader, flag: &str, name: &str) -> Result<RunId, Failure> {
+fn named_in_ledger(reader: &Reader, flag: &str, name: &str) -> Result<RunId, EngineError> {
     let mut query = Query { kind: Some("run.created".to_owned()), ..newest(CHUNK) };
     loop {
-        let rows = reader.events(&query).code(FAILED)?;
+        let rows = reader.events(&query).kind(ErrorKind::Broken)?;
         for row in &rows {
             let entry = read(reader, row)?;
             if let (Ok(Event::RunCreated(created)), Some(run)) =
@@ -220,7 +235,7 @@ fn named_in_ledger(reader: &Reader, flag: &str, name: &str) -> Result<RunId, Fai
             }
         }
         let Some(last) = rows.last() else {
-            return Err(usage(format!(
+            return Err(invalid(format!(
                 "{flag} {name:?}: there is no such run; `belljar ledger log --kind run.created` lists them"
             )));
         };
@@ -240,11 +255,11 @@ pub(crate) fn newest(limit: usize) -> Query {
 pub(crate) fn each(
     reader: &Reader,
     mut query: Query,
-    show: &mut dyn FnMut(&Row) -> Result<bool, Failure>,
-) -> Result<(), Failure> {
+    show: &mut dyn FnMut(&Row) -> Result<bool, EngineError>,
+) -> Result<(), EngineError> {
     query.limit = Some(CHUNK);
     loop {
-        let rows = reader.events(&query).code(FAILED)?;
+        let rows = reader.events(&query).kind(ErrorKind::Broken)?;
         for row in &rows {
             if !show(row)? {
                 return Ok(());
@@ -260,17 +275,17 @@ pub(crate) fn each(
 }
 
 /// The event of a row, checked.
-pub(crate) fn read(reader: &Reader, row: &Row) -> Result<Entry, Failure> {
+pub(crate) fn read(reader: &Reader, row: &Row) -> Result<Entry, EngineError> {
     reader.read(row).map_err(|error| damaged(&anyhow!(error)))
 }
 
-fn not_an_id(id: &str) -> Failure {
-    usage(format!("ID {id:?}: neither the index of an event, such as 17, nor RUN/SEQUENCE"))
+fn not_an_id(id: &str) -> EngineError {
+    invalid(format!("ID {id:?}: neither the index of an event, such as 17, nor RUN/SEQUENCE"))
 }
 
-fn damaged(error: &anyhow::Error) -> Failure {
+fn damaged(error: &anyhow::Error) -> EngineError {
     let error = anyhow!(
         "{error:#}; `belljar ledger verify` says what is wrong, `belljar ledger mend` goes on after it"
     );
-    Failure { code: FAILED, error }
+    EngineError::new(ErrorKind::Broken, error)
 }

@@ -9,20 +9,21 @@ use belljar_ledger::{BoxForked, BoxReset};
 use belljar_model::boxes::{BoxName, BoxRecord, Ground};
 use belljar_model::{RunRecord, display};
 
-use crate::boxes::snapshot::{self, Tag};
-use crate::boxes::trash::{Note, What};
-use crate::boxes::{self, NamedBox, parts, work};
 use crate::cli::boxes::{ForkArgs, ResetArgs, SnapshotArgs};
 use crate::commands::clone;
-use crate::commands::run::{new_id, now};
-use crate::failure::{Code as _, FAILED, Failure, Outcome, usage};
+use crate::exit::Outcome;
 use crate::print;
-use crate::record;
-use crate::state::State;
+use crate::scope;
 use crate::when;
+use belljar_engine::boxes::snapshot::{self, Tag};
+use belljar_engine::boxes::trash::{Note, What};
+use belljar_engine::boxes::{self, NamedBox, parts, work};
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::record;
+use belljar_engine::scope::Scoped;
 
 pub(crate) fn snapshot(args: &SnapshotArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let one = NamedBox::find(&state, &args.which.name)?;
     if args.list {
         return list(&one, args.json);
@@ -39,23 +40,23 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Outcome {
 }
 
 /// A tag for who does not care, in the order of time.
-fn tag_of_now() -> Result<Tag, Failure> {
+fn tag_of_now() -> Result<Tag, EngineError> {
     let text = when::to_the_second(when::now());
     let text: String = text.chars().filter(char::is_ascii_digit).collect();
     let (date, time) = text.split_at_checked(8).unwrap_or((&text, ""));
-    format!("{date}-{time}").parse().context("a tag from the time").code(FAILED)
+    format!("{date}-{time}").parse().context("a tag from the time").kind(ErrorKind::Broken)
 }
 
 fn list(one: &NamedBox, json: bool) -> Outcome {
     let all = snapshot::all(one)?;
     for it in &all {
         if json {
-            print::json(it).code(FAILED)?;
+            print::json(it).kind(ErrorKind::Broken)?;
             continue;
         }
         let when = when::to_the_second(it.when.saturating_mul(1_000_000));
         let how = if it.running { "while it was at work" } else { "while it was stopped" };
-        print::out(&format!("{:<20}  {when}  {how}\n", it.tag.as_str())).code(FAILED)?;
+        print::out(&format!("{:<20}  {when}  {how}\n", it.tag.as_str())).kind(ErrorKind::Broken)?;
     }
     if all.is_empty() && !json {
         print::note(&format!("box {} has no snapshots", one.name()));
@@ -64,7 +65,7 @@ fn list(one: &NamedBox, json: bool) -> Outcome {
 }
 
 pub(crate) fn fork(args: &ForkArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let (name, tag) = source(&args.from)?;
     let one = NamedBox::find(&state, &name)?;
     let _turn = one.turn()?;
@@ -85,28 +86,28 @@ pub(crate) fn fork(args: &ForkArgs) -> Outcome {
 }
 
 /// `NAME` or `NAME@TAG`.
-fn source(text: &str) -> Result<(BoxName, Option<Tag>), Failure> {
+fn source(text: &str) -> Result<(BoxName, Option<Tag>), EngineError> {
     let (name, tag) = match text.split_once('@') {
         Some((name, tag)) => (name, Some(tag)),
         None => (text, None),
     };
     let read = |what: &str, text: &str| {
         let safe = display::safe_line(text).to_string();
-        text.parse::<BoxName>().map_err(|error| usage(format!("{what} {safe:?}: {error}")))
+        text.parse::<BoxName>().map_err(|error| invalid(format!("{what} {safe:?}: {error}")))
     };
     Ok((read("the box", name)?, tag.map(|tag| read("the snapshot", tag)).transpose()?))
 }
 
 /// Makes a box that holds what another one holds, or held.
 fn copy(
-    state: &State,
+    state: &Scoped,
     from: &NamedBox,
     tag: Option<&Tag>,
     name: &BoxName,
-) -> Result<NamedBox, Failure> {
+) -> Result<NamedBox, EngineError> {
     let source = tag.map(|tag| snapshot::find(from, tag)).transpose()?;
-    let created = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
-    let ground = source.as_deref().and_then(snapshot::ground);
+    let created = state.clock().millis();
+    let ground = source.as_deref().and_then(|dir| snapshot::ground(state, dir));
     let ground = ground.unwrap_or_else(|| from.record.ground.clone());
     let record = BoxRecord { name: name.clone(), created, ground, ..from.record.clone() };
     let owner = boxes::owner_of(&from.dir.join("home"));
@@ -117,10 +118,10 @@ fn copy(
             parts::copy(source.as_deref().unwrap_or(&from.dir), &parts::KEPT, new)?;
             parts::copy(&from.dir, &["first"], new)
         };
-        copied().with_context(|| format!("copy box {}", from.name())).code(FAILED)?;
+        copied().with_context(|| format!("copy box {}", from.name())).kind(ErrorKind::Broken)?;
         let Some(mut run) = run_in(new) else { return Ok(()) };
-        (run.id, run.name) = (new_id()?.0, Some(name.clone()));
-        parts::write_run(new, run).code(FAILED)
+        (run.id, run.name) = (state.new_id()?.0, Some(name.clone()));
+        parts::write_run(new, run).kind(ErrorKind::Broken)
     })
 }
 
@@ -129,7 +130,7 @@ fn run_in(dir: &Path) -> Option<RunRecord> {
 }
 
 pub(crate) fn reset(args: &ResetArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let one = NamedBox::find(&state, &args.which.name)?;
     let name = one.name();
     let _turn = one.turn_while_down("reset")?;
@@ -138,7 +139,7 @@ pub(crate) fn reset(args: &ResetArgs) -> Outcome {
         true => None,
         false => work::guard(&state, &one, "reset", args.discard_work)?,
     };
-    let note = Note::new(name, What::Reset, "reset", unapplied)?;
+    let note = Note::new(&state, name, What::Reset, "reset", unapplied)?;
     let event = BoxReset {
         name: name.to_string(),
         tag: args.tag.as_ref().map(ToString::to_string),
@@ -147,8 +148,8 @@ pub(crate) fn reset(args: &ResetArgs) -> Outcome {
     };
     record::fact(&state, event)?;
     let next = parts::prepare(&one)?;
-    let made = make_ready(&one, source.as_deref(), args.keep_work, &next);
-    made.with_context(|| format!("make box {name} as it was")).code(FAILED)?;
+    let made = make_ready(&state, &one, source.as_deref(), args.keep_work, &next);
+    made.with_context(|| format!("make box {name} as it was")).kind(ErrorKind::Broken)?;
     if let (Ground::Repo(at), None, false) = (&one.record.ground, &args.tag, args.keep_work) {
         clone::clone_again(&state, &one, at, &next)?;
     }
@@ -164,6 +165,7 @@ pub(crate) fn reset(args: &ResetArgs) -> Outcome {
 
 /// What the box is to hold.
 fn make_ready(
+    state: &Scoped,
     one: &NamedBox,
     source: Option<&Path>,
     keep_work: bool,
@@ -172,7 +174,7 @@ fn make_ready(
     let which = if keep_work { &["home"][..] } else { &parts::KEPT[..] };
     if let Some(source) = source {
         parts::copy(source, which, next)?;
-        if let Some(ground) = snapshot::ground(source).filter(|_| !keep_work) {
+        if let Some(ground) = snapshot::ground(state, source).filter(|_| !keep_work) {
             let record = BoxRecord { ground, ..one.record.clone() };
             boxes::write_whole(next, "box.json", &serde_json::to_vec_pretty(&record)?)?;
         }

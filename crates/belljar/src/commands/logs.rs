@@ -8,34 +8,35 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::boxes::NamedBox;
 use crate::cli::boxes::terminals::LogsArgs;
-use crate::failure::{Code as _, FAILED, Outcome};
-use crate::guard::Guard;
+use crate::exit::Outcome;
 use crate::print;
-use crate::state::State;
+use crate::scope;
+use belljar_engine::boxes::NamedBox;
+use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::screen::guard::Guard;
 
 /// How often is looked whether there is more.
 const REST: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &LogsArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let of = NamedBox::find(&state, &args.name)?;
     let mut reader = Reader { path: of.dir.join("output.log"), file: None };
-    let mut text = read_before(&reader.path).context("read the log").code(FAILED)?;
+    let mut text = read_before(&reader.path).context("read the log").kind(ErrorKind::Broken)?;
     // Whoever is up now may write until the last look.
     let mut was_up = of.is_up();
-    reader.read(&mut text).context("read the log").code(FAILED)?;
+    reader.read(&mut text).context("read the log").kind(ErrorKind::Broken)?;
     if text.is_empty() && !args.follow {
         print::note(&format!("box {} has written nothing", of.name()));
     }
     let begin = args.tail.map_or(0, |lines| last_lines(&text, lines));
     let mut out = Out::new();
-    let mut goes_on = out.write(text.get(begin..).unwrap_or_default()).code(FAILED)?;
+    let mut goes_on = out.write(text.get(begin..).unwrap_or_default()).kind(ErrorKind::Broken)?;
     while args.follow && goes_on {
         text.clear();
-        reader.read(&mut text).context("read the log").code(FAILED)?;
-        goes_on = out.write(&text).code(FAILED)?;
+        reader.read(&mut text).context("read the log").kind(ErrorKind::Broken)?;
+        goes_on = out.write(&text).kind(ErrorKind::Broken)?;
         if text.is_empty() {
             if !was_up {
                 break;

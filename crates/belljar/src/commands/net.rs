@@ -13,7 +13,8 @@ use belljar_model::RunId;
 use super::ledger::{Home, newest};
 use crate::cli::Cli;
 use crate::cli::net::{NetArgs, NetCommand};
-use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::exit::Outcome;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 pub(crate) fn run(cli: &Cli, args: &NetArgs) -> Outcome {
     match &args.command {
@@ -24,12 +25,12 @@ pub(crate) fn run(cli: &Cli, args: &NetArgs) -> Outcome {
 }
 
 /// The run that is meant: the newest if none is named.
-fn which(home: &Home, reader: &Reader, named: Option<&str>) -> Result<RunId, Failure> {
+fn which(home: &Home, reader: &Reader, named: Option<&str>) -> Result<RunId, EngineError> {
     if let Some(name) = named {
         return home.run(reader, "RUN", name);
     }
     let query = Query { kind: Some("run.created".to_owned()), ..newest(1) };
-    let rows = reader.events(&query).code(FAILED)?;
+    let rows = reader.events(&query).kind(ErrorKind::Broken)?;
     let run = rows.first().and_then(|row| row.run);
-    run.ok_or_else(|| usage("there is no run yet: `belljar run` makes one"))
+    run.ok_or_else(|| invalid("there is no run yet: `belljar run` makes one"))
 }

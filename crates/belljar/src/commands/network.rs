@@ -6,13 +6,14 @@ use belljar_model::boxes::{BoxName, NetworkChange};
 use belljar_model::net::Allow;
 use serde::Serialize;
 
-use crate::boxes::NamedBox;
 use crate::cli::network::NetworkChangeArgs;
-use crate::failure::{Code as _, FAILED, Outcome};
-use crate::keeper::protocol::Request;
-use crate::keeper::{self, setup::Setup};
+use crate::exit::Outcome;
 use crate::print;
-use crate::state::State;
+use crate::scope;
+use belljar_engine::boxes::NamedBox;
+use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::keeper::protocol::Request;
+use belljar_engine::keeper::{self, setup::Setup};
 
 /// What was changed, for programs.
 #[derive(Debug, Serialize)]
@@ -26,22 +27,22 @@ struct Changed<'a> {
 }
 
 pub(crate) fn run(args: &NetworkChangeArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let _turn = NamedBox::find(&state, &args.name)?.turn()?;
     // Read again: who had the turn before may have changed it.
     let mut one = NamedBox::find(&state, &args.name)?;
     let (allow, deny) = (args.allow.clone(), args.deny.clone());
     let said = NetworkChange { net: args.net, allow, deny };
-    one.record.network = Some(said.clone());
+    one.record.spec.network = Some(said.clone());
     let running = one.is_up();
     if running {
         keeper::ask(&one, &Request::Network(said))?;
     } else {
         Setup::of(&one, &state)?; // what it could not be started with is not kept
     }
-    one.save().context("keep the rules for the next start").code(FAILED)?;
+    one.save().context("keep the rules for the next start").kind(ErrorKind::Broken)?;
     if args.json {
-        print::json(&changed(args, running)).code(FAILED)?;
+        print::json(&changed(args, running)).kind(ErrorKind::Broken)?;
     } else {
         let when = if running { "now" } else { "from its next start on" };
         print::note(&format!("box {}: net {} {when}", args.name, args.net));

@@ -1,17 +1,19 @@
 //! `belljar policy explain`: who keeps each rule, and what that means.
 
+use crate::scope::host;
 use std::path::Path;
 
 use belljar_model::display;
 use belljar_model::permission::{Enforcer, Kept, Permission, Permissions, Verdict};
 use serde::Serialize;
 
-use crate::agents::{self, settings};
 use crate::cli::Cli;
 use crate::cli::agent::{ExplainArgs, PolicyArgs, PolicyCommand};
-use crate::config;
-use crate::failure::{Code as _, FAILED, Failure, Outcome};
+use crate::exit::Outcome;
 use crate::print;
+use belljar_engine::agents::{self, settings};
+use belljar_engine::config;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 
 pub(crate) fn run(cli: &Cli, args: &PolicyArgs) -> Outcome {
     match &args.command {
@@ -35,9 +37,9 @@ struct Explained<'a> {
 
 fn explain(cli: &Cli, args: &ExplainArgs) -> Outcome {
     let here = std::env::current_dir().ok();
-    let config = config::load(cli, here.as_deref())?;
+    let (config, _) = config::load_from(host(), cli.config.as_deref(), here.as_deref())?;
     config::template(&config, &args.template)?;
-    let agent = args.agent.as_ref().map(agents::find).transpose()?;
+    let agent = args.agent.as_ref().map(|name| agents::find(host(), name)).transpose()?;
     let language = agent.as_ref().map(|agent| agent.settings.as_ref().map(|it| it.language));
     let permissions = config.permissions(&args.template);
     for (verdict, permission) in permissions.iter() {
@@ -50,8 +52,8 @@ fn explain(cli: &Cli, args: &ExplainArgs) -> Outcome {
         let agent_is_told = language.map(told);
         let explained = Explained { verdict, permission, kept, fits, agent_is_told };
         match args.json {
-            true => print::json(&explained).code(FAILED)?,
-            false => print::out(&lines(&explained)).code(FAILED)?,
+            true => print::json(&explained).kind(ErrorKind::Broken)?,
+            false => print::out(&lines(&explained)).kind(ErrorKind::Broken)?,
         }
     }
     if !args.json {
@@ -59,13 +61,17 @@ fn explain(cli: &Cli, args: &ExplainArgs) -> Outcome {
             true => "the agent works without asking: the box is the boundary",
             false => "the agent asks as its rules say; the box is the boundary either way",
         };
-        print::out(&format!("{asks}\n")).code(FAILED)?;
+        print::out(&format!("{asks}\n")).kind(ErrorKind::Broken)?;
     }
     Ok(0)
 }
 
 /// How much of the workspace fits one rule now.
-fn count(verdict: Verdict, permission: &Permission, workspace: &Path) -> Result<usize, Failure> {
+fn count(
+    verdict: Verdict,
+    permission: &Permission,
+    workspace: &Path,
+) -> Result<usize, EngineError> {
     let deny = (verdict == Verdict::Deny).then(|| permission.clone()).into_iter().collect();
     let alone = Permissions { deny, ..Permissions::default() };
     agents::masks::find(&alone, workspace).map(|masks| masks.len())

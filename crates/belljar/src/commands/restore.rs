@@ -6,29 +6,31 @@ use belljar_model::RunRecord;
 use belljar_model::boxes::{BoxName, BoxRecord};
 use serde::Serialize;
 
-use crate::boxes::trash::{self, Entry, Note, What};
-use crate::boxes::{self, NamedBox, parts, work};
 use crate::cli::boxes::RestoreArgs;
-use crate::failure::{Code as _, FAILED, Failure, Outcome, usage};
+use crate::exit::Outcome;
 use crate::print;
-use crate::record;
-use crate::state::State;
+use crate::scope;
 use crate::when;
+use belljar_engine::boxes::trash::{self, Entry, Note, What};
+use belljar_engine::boxes::{self, NamedBox, parts, work};
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::record;
+use belljar_engine::scope::Scoped;
 
 pub(crate) fn run(args: &RestoreArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let Some(which) = &args.which else { return list(&state, args.json) };
     let entry = find(&state, which)?;
     match entry.note.what {
         What::Box => whole(&state, &entry, args.new.as_ref()),
-        What::Changes | What::Reset if args.new.is_some() => Err(usage(
+        What::Changes | What::Reset if args.new.is_some() => Err(invalid(
             "--as names a whole box, and this is only a part of one; restore it without --as",
         )),
         What::Changes | What::Reset => part(&state, &entry, &taken(&entry)),
     }
 }
 
-fn list(state: &State, json: bool) -> Outcome {
+fn list(state: &Scoped, json: bool) -> Outcome {
     #[derive(Serialize)]
     struct Line<'a> {
         #[serde(flatten)]
@@ -40,14 +42,15 @@ fn list(state: &State, json: bool) -> Outcome {
     for Entry { note, .. } in &all {
         let kept = u64::try_from(trash::KEPT.as_millis()).unwrap_or(u64::MAX);
         if json {
-            print::json(&Line { note, until: note.when.saturating_add(kept) }).code(FAILED)?;
+            print::json(&Line { note, until: note.when.saturating_add(kept) })
+                .kind(ErrorKind::Broken)?;
             continue;
         }
         let when = when::to_the_second(note.when.saturating_mul(1_000_000));
         let holds = note.unapplied.as_deref().unwrap_or("nothing that was not taken over");
         let (id, name, what) = (note.id, note.name.as_str(), note.what.name());
         let line = format!("{id}  {name:<20}  {what:<8}  {when}  {}: {holds}\n", note.by);
-        print::out(&line).code(FAILED)?;
+        print::out(&line).kind(ErrorKind::Broken)?;
     }
     if all.is_empty() && !json {
         print::note("the trash is empty");
@@ -56,26 +59,26 @@ fn list(state: &State, json: bool) -> Outcome {
 }
 
 /// The newest thing in the trash that is called so, or the one with this id.
-fn find(state: &State, which: &str) -> Result<Entry, Failure> {
+fn find(state: &Scoped, which: &str) -> Result<Entry, EngineError> {
     let all = trash::all(state)?;
     let named = |entry: &Entry| entry.note.name.as_str() == which;
     let begins = |entry: &Entry| which.len() >= 4 && entry.note.id.to_string().starts_with(which);
     let many = all.iter().filter(|entry| begins(entry)).count();
     let is_name = all.iter().any(named);
     if !is_name && many > 1 {
-        return Err(usage(format!("{which:?} is the beginning of {many} ids; write more of it")));
+        return Err(invalid(format!("{which:?} is the beginning of {many} ids; write more of it")));
     }
     let wanted = |entry: &Entry| if is_name { named(entry) } else { begins(entry) };
     all.into_iter().find(wanted).ok_or_else(|| {
-        usage(format!("the trash holds no {which:?}; `belljar restore` lists what it holds"))
+        invalid(format!("the trash holds no {which:?}; `belljar restore` lists what it holds"))
     })
 }
 
-fn whole(state: &State, entry: &Entry, new: Option<&BoxName>) -> Outcome {
+fn whole(state: &Scoped, entry: &Entry, new: Option<&BoxName>) -> Outcome {
     let name = new.unwrap_or(&entry.note.name);
     let to = boxes::place(state).join(name.as_str());
     if to.symlink_metadata().is_ok() {
-        return Err(usage(format!(
+        return Err(invalid(format!(
             "there is a box {name}; `belljar restore {} --as NEW` gives the old one another name",
             entry.note.id
         )));
@@ -87,7 +90,7 @@ fn whole(state: &State, entry: &Entry, new: Option<&BoxName>) -> Outcome {
         trash::shift(&entry.dir, &to)?;
         std::fs::remove_file(to.join("trash.json")).context("remove the note of the trash")
     };
-    restored().with_context(|| format!("restore box {name}")).code(FAILED)?;
+    restored().with_context(|| format!("restore box {name}")).kind(ErrorKind::Broken)?;
     print::note(&format!("box {name} is back; `belljar start {name}` starts it"));
     Ok(0)
 }
@@ -118,12 +121,12 @@ fn taken(entry: &Entry) -> Vec<&'static str> {
 }
 
 /// Copies parts back into their box. What it has in their place goes to the trash, too.
-fn part(state: &State, entry: &Entry, which: &[&str]) -> Outcome {
+fn part(state: &Scoped, entry: &Entry, which: &[&str]) -> Outcome {
     let name = &entry.note.name;
     let one = NamedBox::find(state, name)?;
     let _turn = one.turn_while_down("restore")?;
     if let Some(unapplied) = work::work(state, &one)? {
-        return Err(usage(format!(
+        return Err(invalid(format!(
             "box {name} holds {} by now; apply or discard that first",
             unapplied.words()
         )));
@@ -137,8 +140,8 @@ fn part(state: &State, entry: &Entry, which: &[&str]) -> Outcome {
     });
     copied
         .with_context(|| format!("restore {} of box {name}", entry.note.what.name()))
-        .code(FAILED)?;
-    let note = Note::new(name, entry.note.what, "restore", None)?;
+        .kind(ErrorKind::Broken)?;
+    let note = Note::new(state, name, entry.note.what, "restore", None)?;
     parts::exchange(&one, which, note)?;
     print::note(&format!(
         "the {} of box {name} is as it was",
@@ -150,7 +153,7 @@ fn part(state: &State, entry: &Entry, which: &[&str]) -> Outcome {
     Ok(0)
 }
 
-fn on_record(state: &State, note: &Note, name: &BoxName) -> Result<(), Failure> {
+fn on_record(state: &Scoped, note: &Note, name: &BoxName) -> Result<(), EngineError> {
     let event = BoxRestored {
         name: name.to_string(),
         trash: note.place(),

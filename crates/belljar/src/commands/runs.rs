@@ -8,18 +8,22 @@ use belljar_model::{RunId, RunRecord, RunState, display};
 use serde::Serialize;
 
 use crate::cli::RunsArgs;
-use crate::failure::{Code, FAILED, Outcome};
+use crate::exit::Outcome;
 use crate::print;
-use crate::record;
-use crate::state::{Run, State};
+use crate::scope;
 use crate::when;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::record;
+use belljar_engine::scope::Scoped;
+use belljar_engine::store::Run;
 
 pub(crate) fn run(args: &RunsArgs) -> Outcome {
-    let state = State::open()?;
-    let here = std::fs::metadata(".").context("look at the current directory").code(FAILED)?;
+    let state = scope::open(None)?;
+    let here =
+        std::fs::metadata(".").context("look at the current directory").kind(ErrorKind::Broken)?;
     let here = (here.dev(), here.ino());
     let mut shown = 0;
-    let runs = state.runs().code(FAILED)?;
+    let runs = state.store().runs().kind(ErrorKind::Broken)?;
     let mut open = open_intents(&state, &runs);
     for run in &runs {
         let record = &run.record;
@@ -31,24 +35,24 @@ pub(crate) fn run(args: &RunsArgs) -> Outcome {
         }
         shown += 1;
         if args.json {
-            print::json(&Listed { record, needs_attention }).code(FAILED)?;
+            print::json(&Listed { record, needs_attention }).kind(ErrorKind::Broken)?;
         } else {
-            print::out(&line(record, &needs_attention)).code(FAILED)?;
+            print::out(&line(record, &needs_attention)).kind(ErrorKind::Broken)?;
         }
     }
     // Of runs whose directory is gone, or of none.
     for intent in open {
         shown += 1;
         if args.json {
-            print::json(&Unknown { needs_attention: [&intent] }).code(FAILED)?;
+            print::json(&Unknown { needs_attention: [&intent] }).kind(ErrorKind::Broken)?;
         } else {
-            print::out(&intent.line()).code(FAILED)?;
+            print::out(&intent.line()).kind(ErrorKind::Broken)?;
         }
     }
     if shown == 0 && !args.json {
         print::note("no runs; `--all` shows those of other directories");
     }
-    state.prune().code(FAILED)?;
+    state.store().prune().kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
@@ -87,14 +91,14 @@ impl Intent {
 }
 
 /// All intents without an outcome whose process is gone. A ledger that cannot be read is said.
-fn open_intents(state: &State, runs: &[Run]) -> Vec<Intent> {
+fn open_intents(state: &Scoped, runs: &[Run]) -> Vec<Intent> {
     let is_running = |id| {
         runs.iter().any(|run| run.record.id == id && run.record.state == RunState::Running)
-            || state.is_call(id)
+            || state.store().is_call(id)
     };
     let rows = record::needs_attention(state, is_running).unwrap_or_else(|error| {
         print::note("what needs attention is not known, because the ledger cannot be read:");
-        print::error(&error.into());
+        print::error(&EngineError::new(ErrorKind::Broken, error));
         Vec::new()
     });
     let intent = |row: Row| Intent { event: row.index, run: row.run, kind: row.kind };

@@ -5,6 +5,7 @@
 
 mod source;
 
+use crate::scope::host;
 use anyhow::Context as _;
 use belljar_broker::vault::sealed::{self, Key};
 use belljar_broker::vault::store::{Store, Stored};
@@ -16,17 +17,19 @@ use serde::Serialize;
 
 use crate::cli::Cli;
 use crate::cli::secret::{SecretArgs, SecretCommand, SetArgs};
-use crate::config;
-use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::exit::{self, Outcome};
 use crate::print;
-use crate::record;
-use crate::state::State;
-use crate::vault;
+use crate::scope;
 use crate::when;
+use belljar_engine::config;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::record;
+use belljar_engine::scope::Scoped;
+use belljar_engine::secrets;
 
 pub(crate) fn run(cli: &Cli, args: &SecretArgs) -> Outcome {
     // The operator's own file only: what a project says about secrets counts for nothing here.
-    let config = config::load(cli, None)?;
+    let (config, _) = config::load_from(host(), cli.config.as_deref(), None)?;
     match &args.command {
         SecretCommand::Set(args) => set(&config, args),
         SecretCommand::List { json } => list(&config, *json),
@@ -38,16 +41,19 @@ pub(crate) fn run(cli: &Cli, args: &SecretArgs) -> Outcome {
 fn set(config: &Config, args: &SetArgs) -> Outcome {
     keep_to_ourselves()?;
     let name = &args.name;
-    let state = State::open()?;
-    let ledger = record::open(&state).code(FAILED)?;
-    let store = Store::create(state.home()).code(FAILED)?;
-    let key = vault::key_or_new(config, &store).code(FAILED)?;
+    let state = scope::open(None)?;
+    let ledger = record::open(&state).kind(ErrorKind::Broken)?;
+    let store = Store::create(state.home()).kind(ErrorKind::Broken)?;
+    let key = secrets::key_or_new(config, &store).kind(ErrorKind::Broken)?;
     let value = source::read(name, &args.from)?;
     let declared = config.secret(name);
     if let Some(declared) = declared {
-        value.check(&declared.kind).with_context(|| format!("{name} was not set")).code(FAILED)?;
+        value
+            .check(&declared.kind)
+            .with_context(|| format!("{name} was not set"))
+            .kind(ErrorKind::Broken)?;
     }
-    let prepared = store.prepare(&key, name, &value, when::now()).code(FAILED)?;
+    let prepared = store.prepare(&key, name, &value, when::now()).kind(ErrorKind::Broken)?;
     // On record first; what is left then is to rename a file that is already on the disk.
     let event = SecretSet {
         name: name.to_string(),
@@ -55,7 +61,7 @@ fn set(config: &Config, args: &SetArgs) -> Outcome {
         slots: declared.map_or_else(Vec::new, |declared| texts(&declared.slots)),
     };
     let recorded = ledger.record(Draft::new(event)).context("record that a secret is set");
-    prepared.place(&recorded.code(FAILED)?).code(FAILED)?;
+    prepared.place(&recorded.kind(ErrorKind::Broken)?).kind(ErrorKind::Broken)?;
     match declared {
         Some(declared) => print::note(&format!("{name} is set; {}", bound(declared))),
         None => print::note(&format!("{name} is set; {}", undeclared(name))),
@@ -64,12 +70,12 @@ fn set(config: &Config, args: &SetArgs) -> Outcome {
 }
 
 fn remove(name: &SecretName) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let store = stored(&state, name)?;
-    let ledger = record::open(&state).code(FAILED)?;
+    let ledger = record::open(&state).kind(ErrorKind::Broken)?;
     let event = SecretRemoved { name: name.to_string() };
     let recorded = ledger.record(Draft::new(event)).context("record that a secret is removed");
-    if !store.remove(name, &recorded.code(FAILED)?).code(FAILED)? {
+    if !store.remove(name, &recorded.kind(ErrorKind::Broken)?).kind(ErrorKind::Broken)? {
         return Err(none(name)); // somebody else was faster
     }
     print::note(&format!("{name} is removed"));
@@ -106,9 +112,9 @@ impl Listed {
 }
 
 fn list(config: &Config, json: bool) -> Outcome {
-    let state = State::open()?;
-    let stored = match Store::open(state.home()).code(FAILED)? {
-        Some(store) => store.list().code(FAILED)?,
+    let state = scope::open(None)?;
+    let stored = match Store::open(state.home()).kind(ErrorKind::Broken)? {
+        Some(store) => store.list().kind(ErrorKind::Broken)?,
         None => Vec::new(),
     };
     let of_name = |name: &SecretName| stored.iter().find(|stored| stored.name == *name);
@@ -122,7 +128,7 @@ fn list(config: &Config, json: bool) -> Outcome {
     for name in names {
         let (stored, declared) = (of_name(name), config.secret(name));
         if json {
-            print::json(&Listed::new(name, stored, declared)).code(FAILED)?;
+            print::json(&Listed::new(name, stored, declared)).kind(ErrorKind::Broken)?;
             continue;
         }
         let when = match stored.map(|stored| stored.set_at) {
@@ -131,7 +137,7 @@ fn list(config: &Config, json: bool) -> Outcome {
             Some(Some(at)) => when::to_the_second(at),
         };
         let what = declared.map_or_else(|| "not declared".to_owned(), bound);
-        print::out(&format!("{name:<20} {when:<20}  {what}\n")).code(FAILED)?;
+        print::out(&format!("{name:<20} {when:<20}  {what}\n")).kind(ErrorKind::Broken)?;
     }
     Ok(0)
 }
@@ -145,25 +151,25 @@ struct Tested {
 
 fn test(config: &Config, name: &SecretName, json: bool) -> Outcome {
     keep_to_ourselves()?;
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let store = stored(&state, name)?;
-    let set_at = check(config, &store, name).code(FAILED)?;
+    let set_at = check(config, &store, name).kind(ErrorKind::Broken)?;
     let declared = config.secret(name);
     if json {
         let stored = Stored { name: name.clone(), set_at: Some(set_at) };
         let listed = Listed::new(name, Some(&stored), declared);
-        print::json(&Tested { listed, opens: true }).code(FAILED)?;
+        print::json(&Tested { listed, opens: true }).kind(ErrorKind::Broken)?;
     } else {
         let what = declared.map_or_else(|| undeclared(name), bound);
         let when = when::to_the_second(set_at);
-        print::out(&format!("{name} opens; set {when}; {what}\n")).code(FAILED)?;
+        print::out(&format!("{name} opens; set {when}; {what}\n")).kind(ErrorKind::Broken)?;
     }
-    Ok(if declared.is_some() { 0 } else { FAILED })
+    Ok(if declared.is_some() { 0 } else { exit::FAILED })
 }
 
 /// Opens a secret and holds it against its declaration; when it was set.
 fn check(config: &Config, store: &Store, name: &SecretName) -> anyhow::Result<u64> {
-    let (source, from) = vault::key_descriptor(config, store)?;
+    let (source, from) = secrets::key_descriptor(config, store)?;
     let key = Key::read(source, &from)?;
     let file = store.file(name)?.context("the sealed file went away")?;
     let unsealed = sealed::unseal(&key, name, &file)?;
@@ -174,16 +180,16 @@ fn check(config: &Config, store: &Store, name: &SecretName) -> anyhow::Result<u6
 }
 
 /// The vault, if it has this secret.
-fn stored(state: &State, name: &SecretName) -> Result<Store, Failure> {
-    let store = Store::open(state.home()).code(FAILED)?.ok_or_else(|| none(name))?;
-    match store.file(name).code(FAILED)? {
+fn stored(state: &Scoped, name: &SecretName) -> Result<Store, EngineError> {
+    let store = Store::open(state.home()).kind(ErrorKind::Broken)?.ok_or_else(|| none(name))?;
+    match store.file(name).kind(ErrorKind::Broken)? {
         Some(_) => Ok(store),
         None => Err(none(name)),
     }
 }
 
-fn none(name: &SecretName) -> Failure {
-    usage(format!("no secret {name} is set; `belljar secret list` shows those that are"))
+fn none(name: &SecretName) -> EngineError {
+    invalid(format!("no secret {name} is set; `belljar secret list` shows those that are"))
 }
 
 /// What a secret is bound to, on one line.
@@ -204,7 +210,7 @@ fn texts<T: ToString>(values: &[T]) -> Vec<String> {
 }
 
 /// No core dump of us, and no other process of the operator looks into our memory, while a value is in it.
-fn keep_to_ourselves() -> Result<(), Failure> {
+fn keep_to_ourselves() -> Result<(), EngineError> {
     let set = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    set.context("keep the value out of core dumps").code(FAILED)
+    set.context("keep the value out of core dumps").kind(ErrorKind::Broken)
 }

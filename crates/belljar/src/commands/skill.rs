@@ -3,6 +3,7 @@
 //! What a skill says about itself may be a model's words: nothing of it reaches the terminal but
 //! through the display functions (F13, G02).
 
+use crate::scope::host;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -21,15 +22,16 @@ use serde::Serialize;
 use crate::cli::Cli;
 use crate::cli::skill::{EditArgs, Lang, RunArgs, SaveArgs, SkillArgs, SkillCommand};
 use crate::commands::code;
-use crate::config;
-use crate::failure::{Code as _, FAILED, Failure, Outcome, USAGE, usage};
+use crate::exit::Outcome;
 use crate::print;
-use crate::skills;
-use crate::state::State;
-use crate::workshop::Work;
+use crate::scope;
+use belljar_engine::config;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::programs::Work;
+use belljar_engine::skills;
 
 pub(crate) fn run(cli: &Cli, args: &SkillArgs) -> Outcome {
-    let state = State::open()?;
+    let state = scope::open(None)?;
     let skills = skills::open(&state)?;
     match &args.command {
         SkillCommand::List { json } => list(&skills, *json),
@@ -86,7 +88,7 @@ fn list(skills: &Skills, json: bool) -> Outcome {
     for info in &all {
         let listed = Listed::new(info);
         if json {
-            print::json(&listed).code(FAILED)?;
+            print::json(&listed).kind(ErrorKind::Broken)?;
             continue;
         }
         let version =
@@ -94,12 +96,12 @@ fn list(skills: &Skills, json: bool) -> Outcome {
         let words = listed.description.or(listed.damage).unwrap_or_default();
         let words = words.lines().next().unwrap_or_default();
         let line = format!("{:<20} {version:<12}  {:<7}  {words}", listed.name, listed.state);
-        print::out(&format!("{}\n", safe_line(line.trim_end()))).code(FAILED)?;
+        print::out(&format!("{}\n", safe_line(line.trim_end()))).kind(ErrorKind::Broken)?;
         if !listed.more.is_empty() {
             let (name, more) = (listed.name, listed.more.join(", "));
             let line =
                 format!("    a version waits that wants {more}: belljar skill approve {name}");
-            print::out(&format!("{}\n", safe_line(line))).code(FAILED)?;
+            print::out(&format!("{}\n", safe_line(line))).kind(ErrorKind::Broken)?;
         }
     }
     Ok(0)
@@ -128,10 +130,11 @@ fn show(skills: &Skills, name: &SkillName, version: Option<&str>, json: bool) ->
         let Skill { name, version, description, code, language, wants } = &skill;
         let (name, version) = (name.as_str(), version.as_str());
         let language = *language;
-        print::json(&Shown { name, version, description, language, wants, code }).code(FAILED)?;
+        print::json(&Shown { name, version, description, language, wants, code })
+            .kind(ErrorKind::Broken)?;
         return Ok(0);
     }
-    print::page(&shown(&skill)).code(FAILED)?;
+    print::page(&shown(&skill)).kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
@@ -169,7 +172,7 @@ fn save(skills: &Skills, args: &SaveArgs) -> Outcome {
 
 fn edit(skills: &Skills, args: &EditArgs) -> Outcome {
     if args.search.len() != args.replace.len() {
-        return Err(usage("each --search needs its --replace"));
+        return Err(invalid("each --search needs its --replace"));
     }
     let pairs = args.search.iter().cloned().zip(args.replace.iter().cloned());
     let edits: Vec<Edit> = pairs.map(|(search, replace)| Edit { search, replace }).collect();
@@ -194,8 +197,11 @@ fn remove(skills: &Skills, name: &SkillName, yes: bool) -> Outcome {
     if let Err(error @ SkillError::NotFound { .. }) = count {
         return Err(failed(error));
     }
-    if !yes && !print::confirm(&format!("delete {name} with all its versions?")).code(FAILED)? {
-        return Err(usage(format!("{name} was not deleted; -y deletes without asking")));
+    if !yes
+        && !print::confirm(&format!("delete {name} with all its versions?"))
+            .kind(ErrorKind::Broken)?
+    {
+        return Err(invalid(format!("{name} was not deleted; -y deletes without asking")));
     }
     skills.forget(name).map_err(failed)?;
     print::note(&format!("{name} is deleted, and nothing is approved for it any more"));
@@ -206,9 +212,9 @@ fn execute(cli: &Cli, skills: &Skills, args: &RunArgs) -> Outcome {
     let skill = skills.get(&args.name).map_err(failed)?;
     if let Some(input) = &args.input {
         let parsed = serde_json::from_str::<serde::de::IgnoredAny>(input);
-        parsed.context("--input: not JSON").code(USAGE)?;
+        parsed.context("--input: not JSON").kind(ErrorKind::Invalid)?;
     }
-    let config = config::load(cli, None)?;
+    let (config, _) = config::load_from(host(), cli.config.as_deref(), None)?;
     let ground = code::ground(args.workspace.as_deref(), None)?;
     let mut work = Work::of_skill(&skill, &config, args.input.clone());
     work.timeout = args.timeout.map(Duration::from_secs);
@@ -231,12 +237,12 @@ fn history(skills: &Skills, name: &SkillName, json: bool) -> Outcome {
         let step =
             Step { version, step, by: &past.by, is_active: past.is_active, is_kept: past.is_kept };
         if json {
-            print::json(&step).code(FAILED)?;
+            print::json(&step).kind(ErrorKind::Broken)?;
             continue;
         }
         let mark = if past.is_active { "  in force" } else { "" };
         let line = format!("{}  {:<8}  by {}{mark}", past.version.short(), step.step, past.by);
-        print::out(&format!("{}\n", safe_line(line))).code(FAILED)?;
+        print::out(&format!("{}\n", safe_line(line))).kind(ErrorKind::Broken)?;
     }
     Ok(0)
 }
@@ -248,12 +254,12 @@ fn approve(skills: &Skills, name: &SkillName, version: Option<&str>, yes: bool) 
     };
     let skill = skills.version(name, &version).map_err(failed)?;
     if !yes {
-        print::page(&shown(&skill)).code(FAILED)?;
+        print::page(&shown(&skill)).kind(ErrorKind::Broken)?;
         let wants = skill.wants.words().join(", ");
         let wants = if wants.is_empty() { "nothing".to_owned() } else { wants };
         let question = format!("put {name} {} in force, which wants {wants}?", version.short());
-        if !print::confirm(&question).code(FAILED)? {
-            return Err(usage(format!("{name} was not approved; -y approves without asking")));
+        if !print::confirm(&question).kind(ErrorKind::Broken)? {
+            return Err(invalid(format!("{name} was not approved; -y approves without asking")));
         }
     }
     skills.approve(name, &version).map_err(failed)?;
@@ -261,18 +267,18 @@ fn approve(skills: &Skills, name: &SkillName, version: Option<&str>, yes: bool) 
     Ok(0)
 }
 
-fn waiting(skills: &Skills, name: &SkillName) -> Result<Version, Failure> {
+fn waiting(skills: &Skills, name: &SkillName) -> Result<Version, EngineError> {
     match skills.info(name).map_err(failed)?.standing {
         Standing::Active { waiting: Some(Waiting { skill, .. }), .. }
         | Standing::Waiting(Waiting { skill, .. }) => Ok(skill.version),
         Standing::Active { waiting: None, .. } => {
-            Err(usage(format!("no version of {name} waits; name one with its hash")))
+            Err(invalid(format!("no version of {name} waits; name one with its hash")))
         }
-        Standing::Damaged(what) => Err(usage(what)),
+        Standing::Damaged(what) => Err(invalid(what)),
     }
 }
 
-fn read(file: &Path) -> Result<String, Failure> {
+fn read(file: &Path) -> Result<String, EngineError> {
     let most = u64::try_from(MAX_CODE).unwrap_or(u64::MAX) + 1;
     let mut code = String::new();
     let read = match file == Path::new("-") {
@@ -281,14 +287,16 @@ fn read(file: &Path) -> Result<String, Failure> {
             .and_then(|file| file.take(most).read_to_string(&mut code))
             .with_context(|| format!("read {}", file.display())),
     };
-    read.code(USAGE)?;
+    read.kind(ErrorKind::Invalid)?;
     Ok(code)
 }
 
 /// A mistake of whoever asked, or something that did not work.
-fn failed(error: SkillError) -> Failure {
-    let code = match &error {
-        SkillError::Files(_) | SkillError::Witness { .. } | SkillError::Damaged { .. } => FAILED,
+fn failed(error: SkillError) -> EngineError {
+    let kind = match &error {
+        SkillError::Files(_) | SkillError::Witness { .. } | SkillError::Damaged { .. } => {
+            ErrorKind::Broken
+        }
         SkillError::NotFound { .. }
         | SkillError::NoVersion { .. }
         | SkillError::Waits { .. }
@@ -302,7 +310,7 @@ fn failed(error: SkillError) -> Failure {
         | SkillError::NoMatch { .. }
         | SkillError::ManyMatches { .. }
         | SkillError::TooManyEdits
-        | SkillError::NoEdits => USAGE,
+        | SkillError::NoEdits => ErrorKind::Invalid,
     };
-    Failure { code, error: error.into() }
+    EngineError::new(kind, error)
 }

@@ -19,10 +19,12 @@ use rustix::event::{PollFd, PollFlags};
 
 use self::page::Page;
 use self::rows::Row;
-use crate::failure::{Code as _, FAILED, Outcome, usage};
+use crate::exit::Outcome;
 use crate::print;
-use crate::state::State;
+use crate::scope;
 use crate::terminal::{self, Raw};
+use belljar_engine::error::{ErrorKind, WithKind as _, invalid};
+use belljar_engine::scope::Scoped;
 
 /// A screen of its own, without the cursor; lines that are too long are cut.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
@@ -55,21 +57,23 @@ enum Wish {
 pub(crate) fn run() -> Outcome {
     let (input, output) = (io::stdin(), io::stdout());
     if !rustix::termios::isatty(&input) || !rustix::termios::isatty(&output) {
-        return Err(usage("ui needs a terminal; `belljar list` prints the boxes"));
+        return Err(invalid("ui needs a terminal; `belljar list` prints the boxes"));
     }
-    let state = State::open()?;
-    let signals = SignalFd::new(&SIGNALS).context("watch for signals").code(FAILED)?;
-    let (news, seen) = watch(state).context("watch the boxes").code(FAILED)?;
+    let state = scope::open(None)?;
+    let signals = SignalFd::new(&SIGNALS).context("watch for signals").kind(ErrorKind::Broken)?;
+    let (news, seen) = watch(state).context("watch the boxes").kind(ErrorKind::Broken)?;
     let mut page = Page::new(print::colour());
-    let raw = Raw::enter(input.as_fd()).context("put the terminal into raw mode").code(FAILED)?;
+    let raw = Raw::enter(input.as_fd())
+        .context("put the terminal into raw mode")
+        .kind(ErrorKind::Broken)?;
     let ended = Desk { signals, news, seen }.work(&mut page, raw);
     write(LEAVE).ok(); // the terminal may be gone
-    ended.context("ui").code(FAILED)?;
+    ended.context("ui").kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
 /// Looks at the boxes again and again on a thread of its own: a keeper may take its time.
-fn watch(state: State) -> io::Result<(OwnedFd, Arc<Mutex<Vec<Row>>>)> {
+fn watch(state: Scoped) -> io::Result<(OwnedFd, Arc<Mutex<Vec<Row>>>)> {
     let (news, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let seen: Arc<Mutex<Vec<Row>>> = Arc::default();
     let shared = Arc::clone(&seen);

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use crate::workshop::Language;
+use belljar_engine::programs::Language;
 
 /// Reads the arguments of a tool.
 pub(super) fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, CallError> {

@@ -17,7 +17,7 @@ use super::arguments::{
 use super::report::Report;
 use super::service::Desk;
 use super::{instructions, resources};
-use crate::workshop::{Language, Listener, Program, RunError, Work};
+use belljar_engine::programs::{Language, Listener, Program, RunError, Work};
 
 /// How many tools a search gives unless it says.
 const FOUND: usize = 20;
@@ -179,7 +179,7 @@ impl Desk {
     async fn search_tools(&self, asked: &SearchTools) -> Result<Outcome, CallError> {
         let limit = asked.limit.unwrap_or(FOUND).clamp(1, 100);
         let found = self.workshop.servers.search(&asked.query, limit).await;
-        let declarations = crate::servers::declarations(&found);
+        let declarations = belljar_engine::tool_servers::declarations(&found);
         Ok(text(if found.is_empty() {
             "nothing found: no accepted tool of another server matches".to_owned()
         } else {

@@ -2,7 +2,7 @@
 
 use belljar_code::skill::Standing;
 
-use crate::workshop::{Language, Workshop};
+use belljar_engine::programs::{Language, Workshop};
 
 /// For the first answer that a client gets.
 pub(super) fn brief(workshop: &Workshop) -> String {

@@ -5,8 +5,8 @@ use belljar_wire::ProgramError;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::broker::Asked;
-use crate::workshop::Answer;
+use belljar_engine::network::broker::Asked;
+use belljar_engine::programs::Answer;
 
 /// The account of one program.
 #[derive(Debug, Serialize)]

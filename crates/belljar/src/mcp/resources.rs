@@ -6,7 +6,7 @@ use belljar_gateway::{ReadError, ResourceContents, ResourceSpec, ResourceTemplat
 use belljar_model::code::{Api, ApiName, SkillName};
 use serde_json::{Value, json};
 
-use crate::workshop::{Room, Workshop};
+use belljar_engine::programs::{Room, Workshop};
 
 pub(super) fn list(workshop: &Workshop, room: Option<&Room>) -> Vec<ResourceSpec> {
     let resource =

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
 use super::{instructions, resources, tools};
-use crate::workshop::{Room, Workshop, put_away};
+use belljar_engine::programs::{Room, Workshop, put_away};
 
 /// Where callers come to.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use belljar_gateway::{Annotations, ToolSpec};
 use serde_json::{Map, Value, json};
 
 use super::report::{object, schema};
-use crate::workshop::{Language, Workshop};
+use belljar_engine::programs::{Language, Workshop};
 
 /// All of them, in the order in which a model should read them.
 pub(super) fn all(workshop: &Workshop) -> Vec<ToolSpec> {

@@ -1,5 +1,5 @@
 use belljar_model::Mode;
-use belljar_model::boxes::{BoxRecord, Ground};
+use belljar_model::boxes::{BoxRecord01, Ground};
 use belljar_model::{Identity, RepoAt};
 use clap::Parser as _;
 use proptest::prelude::*;
@@ -29,13 +29,13 @@ fn spec_by_clap(words: &[String]) -> Option<BoxSpec> {
 }
 
 /// What 0.1 stored for the same words, but for the look at the disk.
-fn record(words: &[String]) -> BoxRecord {
+fn record(words: &[String]) -> BoxRecord01 {
     let (ground, config) = match by_clap(words) {
         None => (Ground::Nothing, None),
         Some((args, config)) => (ground(&args.options), config),
     };
     let end = words.iter().position(|word| word == "--");
-    BoxRecord {
+    BoxRecord01 {
         name: "first".parse().unwrap(),
         created: 0,
         options: words[..end.unwrap_or(words.len())].to_vec(),
@@ -286,7 +286,7 @@ proptest! {
         let expect = spec_by_clap(&list);
         prop_assert_eq!(&spec_by_frozen_parser(&list), &expect);
         // The program may also stand among the options.
-        let record = BoxRecord { options: list.clone(), command: Vec::new(), ..record(&list) };
+        let record = BoxRecord01 { options: list.clone(), command: Vec::new(), ..record(&list) };
         let whole = BoxSpec::from_options_0_1(&record, Some(Path::new(HOME))).ok();
         prop_assert_eq!(&whole, &expect);
     }

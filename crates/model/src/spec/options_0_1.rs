@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use super::{Argv, BoxSpec, SpecError, WorkspaceSpec};
 use crate::agent::AgentName;
-use crate::boxes::{BoxName, BoxRecord, Ground};
+use crate::boxes::{BoxName, BoxRecord01, Ground};
 use crate::net::Rule;
 use crate::repo::Identity;
 use crate::template::{DEFAULT_TEMPLATE, Overrides};
@@ -45,11 +45,19 @@ impl BoxSpec {
     /// The spec of a box that belljar 0.1 made. `home` is the user's home directory, which `~` in a path
     /// means.
     pub fn from_options_0_1(
-        record: &BoxRecord,
+        record: &BoxRecord01,
         home: Option<&Path>,
     ) -> Result<Self, Options01Error> {
-        let BoxRecord { name: _, created: _, options, command, typed_in, config, ground, network } =
-            record;
+        let BoxRecord01 {
+            name: _,
+            created: _,
+            options,
+            command,
+            typed_in,
+            config,
+            ground,
+            network,
+        } = record;
         let typed = Typed::parse(options)?;
         typed.check()?;
         // 0.1 stored the program in a field of its own.

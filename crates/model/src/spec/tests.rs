@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::boxes::{BoxRecord, Ground};
+use crate::boxes::{BoxRecord01, Ground};
 use crate::repo::RepoAt;
 use crate::{Mode, Net};
 
@@ -164,8 +164,8 @@ proptest! {
     }
 }
 
-fn record(options: &[&str]) -> BoxRecord {
-    BoxRecord {
+fn record(options: &[&str]) -> BoxRecord01 {
+    BoxRecord01 {
         name: "one".parse().unwrap(),
         created: 7,
         options: options.iter().map(|word| (*word).to_owned()).collect(),
@@ -212,7 +212,7 @@ fn options_0_1_of_a_clone_take_the_repository_from_the_record() {
     };
     let ground = Ground::Repo(Box::new(at));
     let options = ["one", "--repo", "../src/sub", "--branch=v1", "--uncommitted", "--no-tty"];
-    let record = BoxRecord { ground, command: vec!["sh".into()], ..record(&options) };
+    let record = BoxRecord01 { ground, command: vec!["sh".into()], ..record(&options) };
     let spec = BoxSpec::from_options_0_1(&record, None).unwrap();
     let (repo, branch) = ("/src".into(), Some("v1".into()));
     assert_eq!(spec.workspace, WorkspaceSpec::Clone { repo, branch, uncommitted: true });

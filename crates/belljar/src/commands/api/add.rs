@@ -1,6 +1,7 @@
 //! `belljar api add`: a section more in the operator's file. Nothing else in the file is touched, and
 //! what is written is shown first.
 
+use crate::scope::host;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -14,52 +15,58 @@ use belljar_model::{Config, Scope};
 
 use crate::cli::Cli;
 use crate::cli::api::AddArgs;
-use crate::config;
-use crate::failure::{Code as _, FAILED, Failure, Outcome, USAGE, usage};
+use crate::exit::Outcome;
 use crate::print;
-use crate::record;
-use crate::replace::{self, Links};
-use crate::state::State;
+use crate::scope;
+use belljar_engine::config;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::record;
+use belljar_engine::store::durable::{self, Links};
 
 pub(super) fn run(cli: &Cli, config: &Config, args: &AddArgs) -> Outcome {
     let name = &args.name;
     let no_home =
-        || usage("there is no home directory for belljar.toml; name a file with --config");
-    let file = cli.config.clone().or_else(config::user_file).ok_or_else(no_home)?;
+        || invalid("there is no home directory for belljar.toml; name a file with --config");
+    let file = cli.config.clone().or_else(|| host().config_file()).ok_or_else(no_home)?;
     not_a_projects(&file)?;
     if config.apis().contains_key(name) {
-        return Err(usage(format!("api {name} is in {} already; change it there", file.display())));
+        return Err(invalid(format!(
+            "api {name} is in {} already; change it there",
+            file.display()
+        )));
     }
     let section = section(args)?;
     let old = config::read_text(&file)?.unwrap_or_default();
     let new = appended(&old, &section);
     let with = "with this section the file would be wrong";
     let absolute = std::path::absolute(&file).unwrap_or_else(|_| file.clone());
-    let parsed = Config::parse(&new, &absolute, Scope::Operator).context(with).code(USAGE)?;
-    let api = parsed.api(name).code(FAILED)?;
-    let service = Service::read(api, &parsed, config::home().as_deref()).code(USAGE)?;
+    let parsed =
+        Config::parse(&new, &absolute, Scope::Operator).context(with).kind(ErrorKind::Invalid)?;
+    let api = parsed.api(name).kind(ErrorKind::Broken)?;
+    let service =
+        Service::read(api, &parsed, host().user_home().as_deref()).kind(ErrorKind::Invalid)?;
     let only = [name.clone()].into_iter().collect();
     if let Err(error) = parsed.code().template(&parsed, Selection::Only(&only)) {
-        return Err(usage(error.to_string()));
+        return Err(invalid(error.to_string()));
     }
-    print::out(&safe_multiline(&section)).code(FAILED)?;
+    print::out(&safe_multiline(&section)).kind(ErrorKind::Broken)?;
     for remark in &service.remarks {
         print::note(remark);
     }
     let question = format!("write this into {}?", file.display());
-    if !args.yes && !print::confirm(&question).code(FAILED)? {
-        return Err(usage("nothing was written; -y writes without asking"));
+    if !args.yes && !print::confirm(&question).kind(ErrorKind::Broken)? {
+        return Err(invalid("nothing was written; -y writes without asking"));
     }
-    let ledger = record::open(&State::open()?).code(FAILED)?;
+    let ledger = record::open(&scope::open(None)?).kind(ErrorKind::Broken)?;
     let event = ApiAdded {
         name: name.to_string(),
         allow: api.allow.iter().map(|rule| rule.what.to_string()).collect(),
         secrets: api.secrets.iter().map(ToString::to_string).collect(),
     };
     let recorded = ledger.record(Draft::new(event)).map(drop);
-    recorded.context("record that a service is added").code(FAILED)?;
-    let written = replace::replace(&file, &old, &new, Links::Follow);
-    written.with_context(|| format!("write {}", file.display())).code(FAILED)?;
+    recorded.context("record that a service is added").kind(ErrorKind::Broken)?;
+    let written = durable::replace(&file, &old, &new, Links::Follow);
+    written.with_context(|| format!("write {}", file.display())).kind(ErrorKind::Broken)?;
     let operations = match service.operations() {
         0 => String::new(),
         count => format!(" with {count} operations"),
@@ -69,11 +76,11 @@ pub(super) fn run(cli: &Cli, config: &Config, args: &AddArgs) -> Outcome {
 }
 
 /// A project's file may come from a box: it gets nothing that opens anything.
-fn not_a_projects(file: &Path) -> Result<(), Failure> {
+fn not_a_projects(file: &Path) -> Result<(), EngineError> {
     let here = std::env::current_dir().ok();
     let project = config::project_file(here.as_deref());
     match project.is_some_and(|project| config::same_file(&project, file)) {
-        true => Err(usage(format!(
+        true => Err(invalid(format!(
             "{} is a project's file, which declares no services; name your own with --config",
             file.display()
         ))),
@@ -81,7 +88,7 @@ fn not_a_projects(file: &Path) -> Result<(), Failure> {
     }
 }
 
-fn section(args: &AddArgs) -> Result<String, Failure> {
+fn section(args: &AddArgs) -> Result<String, EngineError> {
     let mut text = format!("[api.{}]\n", args.name);
     let mut put = |key: &str, value: String| text.push_str(&format!("{key} = {value}\n"));
     if let Some(description) = &args.description {
@@ -130,43 +137,44 @@ fn rule(allow: &belljar_model::net::Allow) -> String {
     }
 }
 
-fn document(path: &Path) -> Result<(String, Document), Failure> {
+fn document(path: &Path) -> Result<(String, Document), EngineError> {
     let typed = path.to_string_lossy();
     if typed.starts_with("https://") || typed.starts_with("http://") {
         let typed = safe_line(typed.as_bytes());
-        return Err(usage(format!(
+        return Err(invalid(format!(
             "--openapi takes a file; fetch it first: curl -fsSLo openapi.json {typed}"
         )));
     }
-    let absolute = std::path::absolute(path).context("--openapi").code(USAGE)?;
+    let absolute = std::path::absolute(path).context("--openapi").kind(ErrorKind::Invalid)?;
     let bytes = std::fs::read(&absolute)
         .with_context(|| format!("--openapi: read {}", path.display()))
-        .code(USAGE)?;
+        .kind(ErrorKind::Invalid)?;
     let parsed = Document::parse(&bytes)
         .with_context(|| format!("--openapi: {}", path.display()))
-        .code(USAGE)?;
-    let text = absolute.to_str().context("--openapi: the path is no UTF-8").code(USAGE)?;
+        .kind(ErrorKind::Invalid)?;
+    let text =
+        absolute.to_str().context("--openapi: the path is no UTF-8").kind(ErrorKind::Invalid)?;
     Ok((text.to_owned(), parsed))
 }
 
 /// The host of the document's first server.
-fn server(document: Option<&Document>) -> Result<HostPattern, Failure> {
+fn server(document: Option<&Document>) -> Result<HostPattern, EngineError> {
     let server = document.and_then(Document::server);
     let base = server.and_then(|server| server.parse::<BaseUrl>().ok());
     let told = "say what it reaches with --host or --allow; no document with a server says it";
     let base = base.filter(|base| base.to_string().starts_with("https://"));
-    Ok(HostPattern::exact(base.ok_or_else(|| usage(told))?.target().clone()))
+    Ok(HostPattern::exact(base.ok_or_else(|| invalid(told))?.target().clone()))
 }
 
-fn list<T: ToString>(values: &[T]) -> Result<String, Failure> {
-    let quoted: Result<Vec<String>, Failure> =
+fn list<T: ToString>(values: &[T]) -> Result<String, EngineError> {
+    let quoted: Result<Vec<String>, EngineError> =
         values.iter().map(|value| quoted(&value.to_string())).collect();
     Ok(format!("[{}]", quoted?.join(", ")))
 }
 
 /// A string of TOML, on one line. JSON's escapes mean the same in it.
-fn quoted(text: &str) -> Result<String, Failure> {
-    let text = serde_json::to_string(text).code(FAILED)?;
+fn quoted(text: &str) -> Result<String, EngineError> {
+    let text = serde_json::to_string(text).kind(ErrorKind::Broken)?;
     Ok(text.replace('\u{7f}', "\\u007f"))
 }
 

@@ -10,17 +10,18 @@ use serde_json::{Value as Json, json};
 use super::progress::Progress;
 use super::{Home, given_keys, read_input, words};
 use crate::cli::ledger::VerifyArgs;
-use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::exit::{self, Outcome};
 use crate::print;
 use crate::when;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     let home = Home::open()?;
     if !home.exists() {
-        return Err(usage(super::NONE_YET));
+        return Err(invalid(super::NONE_YET));
     }
     let keys = args.key.as_deref().map(given_keys).transpose()?;
-    let checkpoints: Result<Vec<String>, Failure> =
+    let checkpoints: Result<Vec<String>, EngineError> =
         args.checkpoints.iter().map(|path| checkpoint(path)).collect();
     let checkpoints = checkpoints?;
     let mut progress = Progress::new("checked");
@@ -34,21 +35,21 @@ pub(crate) fn run(args: &VerifyArgs) -> Outcome {
         },
     );
     progress.clear();
-    let report = report.code(FAILED)?;
+    let report = report.kind(ErrorKind::Broken)?;
     if args.json.json {
-        print::json(&as_json(&report)).code(FAILED)?;
+        print::json(&as_json(&report)).kind(ErrorKind::Broken)?;
     } else {
-        print::out(&as_text(&report, args)).code(FAILED)?;
+        print::out(&as_text(&report, args)).kind(ErrorKind::Broken)?;
     }
-    Ok(if report.is_sound() { 0 } else { FAILED })
+    Ok(if report.is_sound() { 0 } else { exit::FAILED })
 }
 
 /// The text of a checkpoint that was kept elsewhere.
-fn checkpoint(path: &Path) -> Result<String, Failure> {
+fn checkpoint(path: &Path) -> Result<String, EngineError> {
     let bytes = read_input("--checkpoint", path, MAX_NOTE as u64)?;
     let name = display::safe_line(path.as_os_str().as_encoded_bytes());
     String::from_utf8(bytes)
-        .map_err(|_| usage(format!("--checkpoint {name}: not a checkpoint; it is text")))
+        .map_err(|_| invalid(format!("--checkpoint {name}: not a checkpoint; it is text")))
 }
 
 fn as_text(report: &Report, args: &VerifyArgs) -> String {

@@ -12,8 +12,9 @@ use belljar_model::{RunId, display};
 use super::otel::{self, Recorded};
 use super::{Home, each, json, read};
 use crate::cli::ledger::ExportArgs;
-use crate::failure::{Code, FAILED, Failure, Outcome};
+use crate::exit::Outcome;
 use crate::print;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 
 pub(crate) fn run(args: &ExportArgs) -> Outcome {
     let home = Home::open()?;
@@ -22,7 +23,7 @@ pub(crate) fn run(args: &ExportArgs) -> Outcome {
         let checkpoint = reader
             .export_tiles(dir)
             .with_context(|| format!("--tiles {}", display::safe(dir.as_os_str().as_bytes())))
-            .code(FAILED)?;
+            .kind(ErrorKind::Broken)?;
         print::note(&format!("{} events, root {}", checkpoint.size(), checkpoint.root()));
         return Ok(0);
     }
@@ -46,7 +47,7 @@ fn up_to_now(reader: &Reader) -> Query {
 }
 
 /// One line per run, and one for all spans that were brought in and belong to none.
-fn export_otel(reader: &Reader, run: Option<RunId>, out: &mut Lines) -> Result<(), Failure> {
+fn export_otel(reader: &Reader, run: Option<RunId>, out: &mut Lines) -> Result<(), EngineError> {
     if let Some(run) = run {
         return export_run(reader, run, out).map(drop);
     }
@@ -69,7 +70,7 @@ fn export_otel(reader: &Reader, run: Option<RunId>, out: &mut Lines) -> Result<(
     }
 }
 
-fn export_run(reader: &Reader, run: RunId, out: &mut Lines) -> Result<bool, Failure> {
+fn export_run(reader: &Reader, run: RunId, out: &mut Lines) -> Result<bool, EngineError> {
     let mut events = Vec::new();
     each(reader, Query { run: Some(run), ..up_to_now(reader) }, &mut |row| {
         events.push(recorded(reader, row)?);
@@ -81,7 +82,7 @@ fn export_run(reader: &Reader, run: RunId, out: &mut Lines) -> Result<bool, Fail
     }
 }
 
-fn recorded(reader: &Reader, row: &Row) -> Result<Recorded, Failure> {
+fn recorded(reader: &Reader, row: &Row) -> Result<Recorded, EngineError> {
     let entry = read(reader, row)?;
     Ok(Recorded { index: row.index, hash: row.leaf, entry })
 }
@@ -94,11 +95,16 @@ struct Lines {
 }
 
 impl Lines {
-    fn open(output: Option<&Path>) -> Result<Self, Failure> {
+    fn open(output: Option<&Path>) -> Result<Self, EngineError> {
         let (out, name): (Box<dyn Write>, String) = match output {
             Some(path) => {
                 let name = format!("-o {}", display::safe(path.as_os_str().as_bytes()));
-                (Box::new(File::create(path).with_context(|| name.clone()).code(FAILED)?), name)
+                (
+                    Box::new(
+                        File::create(path).with_context(|| name.clone()).kind(ErrorKind::Broken)?,
+                    ),
+                    name,
+                )
             }
             None => (Box::new(io::stdout()), "write to standard output".to_owned()),
         };
@@ -106,25 +112,25 @@ impl Lines {
     }
 
     /// Writes one; false when nobody reads any more.
-    fn write(&mut self, value: &serde_json::Value) -> Result<bool, Failure> {
-        let line = print::json_line(value).code(FAILED)?;
+    fn write(&mut self, value: &serde_json::Value) -> Result<bool, EngineError> {
+        let line = print::json_line(value).kind(ErrorKind::Broken)?;
         let written = self.out.write_all(line.as_bytes());
         self.noted(written)?;
         Ok(!self.gone)
     }
 
-    fn finish(mut self) -> Result<(), Failure> {
+    fn finish(mut self) -> Result<(), EngineError> {
         let flushed = self.out.flush();
         self.noted(flushed)
     }
 
-    fn noted(&mut self, written: io::Result<()>) -> Result<(), Failure> {
+    fn noted(&mut self, written: io::Result<()>) -> Result<(), EngineError> {
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.gone = true;
                 Ok(())
             }
-            other => other.with_context(|| self.name.clone()).code(FAILED),
+            other => other.with_context(|| self.name.clone()).kind(ErrorKind::Broken),
         }
     }
 }

@@ -12,8 +12,9 @@ use belljar_model::display;
 use super::show::{self, Standing};
 use super::{Home, words};
 use crate::cli::ledger::GetArgs;
-use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::exit::Outcome;
 use crate::print;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 /// So much of a body is shown on a terminal.
 const SHOWN: usize = 1 << 20;
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &GetArgs) -> Outcome {
     if let Some(path) = &args.output {
         let mut file = Late { path, file: None };
         copy(&reader, &naming, &mut file)?;
-        file.open().with_context(|| told(path)).code(FAILED)?;
+        file.open().with_context(|| told(path)).kind(ErrorKind::Broken)?;
     } else if io::stdout().is_terminal() {
         let mut start = Start(Vec::new());
         let size = copy(&reader, &naming, &mut start)?;
@@ -41,39 +42,39 @@ pub(crate) fn run(args: &GetArgs) -> Outcome {
 }
 
 /// The only body whose hash begins so.
-pub(super) fn named(reader: &Reader, hash: &str) -> Result<Naming, Failure> {
+pub(super) fn named(reader: &Reader, hash: &str) -> Result<Naming, EngineError> {
     let is_hex = hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if !is_hex || !(DIGITS..=2 * Digest::LENGTH).contains(&hash.len()) {
-        return Err(usage(format!("HASH {hash:?}: it has 8 to 64 digits of 0-9 and a-f")));
+        return Err(invalid(format!("HASH {hash:?}: it has 8 to 64 digits of 0-9 and a-f")));
     }
-    let found = reader.naming(hash).code(FAILED)?;
+    let found = reader.naming(hash).kind(ErrorKind::Broken)?;
     let Some(first) = found.first().copied() else {
-        return Err(usage(format!("HASH {hash}: no event names a body of this hash")));
+        return Err(invalid(format!("HASH {hash}: no event names a body of this hash")));
     };
     if found.iter().any(|naming| naming.hash != first.hash) {
-        return Err(usage(format!("HASH {hash}: several bodies begin so; write more of it")));
+        return Err(invalid(format!("HASH {hash}: several bodies begin so; write more of it")));
     }
     // If any event says that the content was kept, it was.
     Ok(Naming { is_kept: found.iter().any(|naming| naming.is_kept), ..first })
 }
 
-fn copy(reader: &Reader, naming: &Naming, out: &mut dyn Write) -> Result<u64, Failure> {
+fn copy(reader: &Reader, naming: &Naming, out: &mut dyn Write) -> Result<u64, EngineError> {
     let hash = naming.hash;
     let Err(error) = reader.body(hash, out) else { return Ok(naming.size) };
     // What the record says about it is more than that a file is missing.
     match show::standing_of(reader, hash, naming.is_kept)? {
         Standing::Kept | Standing::Lost { .. } => {
-            Err(error).with_context(|| format!("get body {hash}")).code(FAILED)
+            Err(error).with_context(|| format!("get body {hash}")).kind(ErrorKind::Broken)
         }
         standing @ (Standing::HashOnly | Standing::Redacted { .. } | Standing::Pruned { .. }) => {
             let error = anyhow!("body {hash} is not to be had: {}", standing.words());
-            Err(Failure { code: FAILED, error })
+            Err(EngineError::new(ErrorKind::Broken, error))
         }
     }
 }
 
 /// Text as it is, but for what would steer the terminal; of anything else only what it is.
-fn present(start: &[u8], size: u64, hash: Digest) -> Result<(), Failure> {
+fn present(start: &[u8], size: u64, hash: Digest) -> Result<(), EngineError> {
     let cut = size > start.len() as u64;
     let text = std::str::from_utf8(start);
     let is_text = text.is_ok() || text.is_err_and(|error| cut && error.error_len().is_none());
@@ -89,7 +90,7 @@ fn present(start: &[u8], size: u64, hash: Digest) -> Result<(), Failure> {
     if !text.ends_with('\n') && !text.is_empty() {
         text.push('\n');
     }
-    print::page(&text).code(FAILED)?;
+    print::page(&text).kind(ErrorKind::Broken)?;
     if cut {
         print::note(&format!(
             "these are the first {} of {}; `-o FILE` writes all",

@@ -12,8 +12,9 @@ use super::otlp::{self, Span};
 use super::progress::Progress;
 use super::{Home, read_input};
 use crate::cli::ledger::ImportTraceArgs;
-use crate::failure::{Code, FAILED, Outcome, USAGE};
+use crate::exit::Outcome;
 use crate::print;
+use belljar_engine::error::{ErrorKind, WithKind as _};
 
 /// So many events at once: a name may have 4 KiB, and a batch 16 MiB.
 const AT_ONCE: usize = 1024;
@@ -23,7 +24,7 @@ pub(crate) fn run(args: &ImportTraceArgs) -> Outcome {
     let text = read_input("FILE", &args.file, otlp::MAX_BYTES as u64)?;
     let name = display::safe(args.file.as_os_str().as_bytes());
     let read = otlp::read(&text).and_then(|spans| Ok((otlp::levels(&spans)?, spans)));
-    let (levels, spans) = read.with_context(|| format!("FILE {name}")).code(USAGE)?;
+    let (levels, spans) = read.with_context(|| format!("FILE {name}")).kind(ErrorKind::Invalid)?;
     let home = Home::open()?;
     let run = match args.run.as_deref() {
         Some(run) => Some(home.run(&home.reader()?, "--run", run)?),
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &ImportTraceArgs) -> Outcome {
         for some in level.chunks(AT_ONCE) {
             record(&into, &spans, some, &mut places)
                 .with_context(|| format!("{} of {} spans are recorded", places.len(), spans.len()))
-                .code(FAILED)?;
+                .kind(ErrorKind::Broken)?;
             progress.tell(places.len() as u64, spans.len() as u64);
         }
     }
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &ImportTraceArgs) -> Outcome {
     let (first, last) = (places.values().min(), places.values().max());
     if args.json.json {
         let told = json!({ "spans": spans.len(), "first": first, "last": last });
-        print::json(&told).code(FAILED)?;
+        print::json(&told).kind(ErrorKind::Broken)?;
     } else {
         let span = first.zip(last);
         let span =

@@ -9,8 +9,8 @@ use belljar_ledger::VerifyingKey;
 use belljar_model::display;
 
 use super::words;
-use crate::failure::{Code, FAILED, Failure, USAGE, usage};
 use crate::print;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 /// Digits and nothing else.
 pub(super) fn number(text: &str) -> Option<u64> {
@@ -19,7 +19,7 @@ pub(super) fn number(text: &str) -> Option<u64> {
 }
 
 /// A key as it was typed, or those of a file.
-pub(super) fn given_keys(given: &str) -> Result<Vec<VerifyingKey>, Failure> {
+pub(super) fn given_keys(given: &str) -> Result<Vec<VerifyingKey>, EngineError> {
     const LONGEST: u64 = 1 << 20;
     if let Ok(key) = given.parse() {
         return Ok(vec![key]);
@@ -30,12 +30,14 @@ pub(super) fn given_keys(given: &str) -> Result<Vec<VerifyingKey>, Failure> {
     let keys: Option<Vec<VerifyingKey>> = lines.map(|line| line.parse().ok()).collect();
     let keys = keys.filter(|keys| !keys.is_empty());
     keys.ok_or_else(|| {
-        usage(format!("--key {given:?}: neither a public key (NAME+ID+BASE64) nor a file of them"))
+        invalid(format!(
+            "--key {given:?}: neither a public key (NAME+ID+BASE64) nor a file of them"
+        ))
     })
 }
 
 /// Reads a file that was named, or standard input for `-`.
-pub(super) fn read_input(flag: &str, path: &Path, longest: u64) -> Result<Vec<u8>, Failure> {
+pub(super) fn read_input(flag: &str, path: &Path, longest: u64) -> Result<Vec<u8>, EngineError> {
     let name = display::safe(path.as_os_str().as_bytes());
     let read = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -46,20 +48,20 @@ pub(super) fn read_input(flag: &str, path: &Path, longest: u64) -> Result<Vec<u8
         }
         Ok(bytes)
     };
-    let bytes = read().with_context(|| format!("{flag} {name}")).code(USAGE)?;
+    let bytes = read().with_context(|| format!("{flag} {name}")).kind(ErrorKind::Invalid)?;
     if bytes.len() as u64 > longest {
-        return Err(usage(format!("{flag} {name}: larger than {}", words::size(longest))));
+        return Err(invalid(format!("{flag} {name}: larger than {}", words::size(longest))));
     }
     Ok(bytes)
 }
 
 /// Writes to the file of `-o`, or to standard output.
-pub(super) fn write_output(output: Option<&Path>, text: &str) -> Result<(), Failure> {
+pub(super) fn write_output(output: Option<&Path>, text: &str) -> Result<(), EngineError> {
     match output {
         Some(path) => {
             let name = display::safe(path.as_os_str().as_bytes());
-            std::fs::write(path, text).with_context(|| format!("-o {name}")).code(FAILED)
+            std::fs::write(path, text).with_context(|| format!("-o {name}")).kind(ErrorKind::Broken)
         }
-        None => print::out(text).code(FAILED),
+        None => print::out(text).kind(ErrorKind::Broken),
     }
 }

@@ -8,9 +8,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{Home, each, json, newest, read, words};
 use crate::cli::ledger::LogArgs;
-use crate::failure::{Code, FAILED, Failure, Outcome};
+use crate::exit::Outcome;
 use crate::print::{self, Paged};
 use crate::when;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 
 /// So many events are shown before new ones are waited for.
 const BEFORE_FOLLOWING: usize = 10;
@@ -23,7 +24,7 @@ pub(crate) fn run(args: &LogArgs) -> Outcome {
     let mut out = Paged::new(!args.follow && !args.json);
     let seen = reader.size();
     show(args, &reader, &Query { before: Some(seen), ..query.clone() }, &mut out)?;
-    out.finish().code(FAILED)?;
+    out.finish().kind(ErrorKind::Broken)?;
     if args.follow {
         follow(args, &mut reader, query, seen)?;
     }
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &LogArgs) -> Outcome {
 }
 
 /// The ledger; `None` when there is nothing to show and nothing to wait for.
-fn wait_for_ledger(home: &Home, args: &LogArgs) -> Result<Option<Reader>, Failure> {
+fn wait_for_ledger(home: &Home, args: &LogArgs) -> Result<Option<Reader>, EngineError> {
     let mut told = false;
     loop {
         if let Some(reader) = home.try_reader()? {
@@ -47,7 +48,7 @@ fn wait_for_ledger(home: &Home, args: &LogArgs) -> Result<Option<Reader>, Failur
     }
 }
 
-fn query(args: &LogArgs, home: &Home, reader: &Reader) -> Result<Query, Failure> {
+fn query(args: &LogArgs, home: &Home, reader: &Reader) -> Result<Query, EngineError> {
     let now = when::now();
     let run = args.run.as_deref().map(|run| home.run(reader, "--run", run)).transpose()?;
     Ok(Query {
@@ -60,14 +61,20 @@ fn query(args: &LogArgs, home: &Home, reader: &Reader) -> Result<Query, Failure>
     })
 }
 
-fn show(args: &LogArgs, reader: &Reader, query: &Query, out: &mut Paged) -> Result<(), Failure> {
-    let mut one = |row: &Row| -> Result<bool, Failure> {
-        out.write(&line(args, row, &read(reader, row)?)?).code(FAILED)
+fn show(
+    args: &LogArgs,
+    reader: &Reader,
+    query: &Query,
+    out: &mut Paged,
+) -> Result<(), EngineError> {
+    let mut one = |row: &Row| -> Result<bool, EngineError> {
+        out.write(&line(args, row, &read(reader, row)?)?).kind(ErrorKind::Broken)
     };
     let limit = args.limit.or(args.follow.then_some(BEFORE_FOLLOWING));
     let Some(limit) = limit else { return each(reader, query.clone(), &mut one) };
     let Query { newest_first, limit, .. } = newest(limit);
-    let mut rows = reader.events(&Query { newest_first, limit, ..query.clone() }).code(FAILED)?;
+    let mut rows =
+        reader.events(&Query { newest_first, limit, ..query.clone() }).kind(ErrorKind::Broken)?;
     if !args.reverse {
         rows.reverse();
     }
@@ -85,16 +92,16 @@ fn follow(
     reader: &mut Reader,
     mut query: Query,
     mut seen: u64,
-) -> Result<(), Failure> {
+) -> Result<(), EngineError> {
     while !nobody_reads()? {
-        let size = reader.refresh().code(FAILED)?;
+        let size = reader.refresh().kind(ErrorKind::Broken)?;
         if size == seen {
             continue;
         }
         query.after = seen.checked_sub(1);
         query.before = Some(size);
         each(reader, query.clone(), &mut |row| {
-            print::out(&line(args, row, &read(reader, row)?)?).code(FAILED)?;
+            print::out(&line(args, row, &read(reader, row)?)?).kind(ErrorKind::Broken)?;
             Ok(true)
         })?;
         seen = size;
@@ -103,18 +110,18 @@ fn follow(
 }
 
 /// Waits for a moment; whether the reader of our output is gone.
-pub(crate) fn nobody_reads() -> Result<bool, Failure> {
+pub(crate) fn nobody_reads() -> Result<bool, EngineError> {
     let stdout = io::stdout();
     // Without any event that is asked for: what is left are an error and a closed pipe.
     let mut polled = [PollFd::from_borrowed_fd(stdout.as_fd(), PollFlags::empty())];
-    rustix::event::poll(&mut polled, Some(&LOOK_AGAIN)).code(FAILED)?;
+    rustix::event::poll(&mut polled, Some(&LOOK_AGAIN)).kind(ErrorKind::Broken)?;
     let gone = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
     Ok(polled.iter().any(|one| one.revents().intersects(gone)))
 }
 
-fn line(args: &LogArgs, row: &Row, entry: &Entry) -> Result<String, Failure> {
+fn line(args: &LogArgs, row: &Row, entry: &Entry) -> Result<String, EngineError> {
     if args.json {
-        return print::json_line(&json::event(row.index, &row.leaf, entry)).code(FAILED);
+        return print::json_line(&json::event(row.index, &row.leaf, entry)).kind(ErrorKind::Broken);
     }
     Ok(one_line(row.index, entry, print::colour()))
 }

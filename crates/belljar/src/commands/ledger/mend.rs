@@ -7,30 +7,31 @@ use serde_json::json;
 
 use super::Home;
 use crate::cli::ledger::{MendArgs, SettleArgs};
-use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::exit::Outcome;
 use crate::print;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 pub(crate) fn settle(args: &SettleArgs) -> Outcome {
     let home = Home::open()?;
     let reader = home.reader()?;
     let intent = home.event(&reader, &args.id)?;
-    let open = reader.unsettled(intent.run).code(FAILED)?;
+    let open = reader.unsettled(intent.run).kind(ErrorKind::Broken)?;
     if !open.iter().any(|row| row.index == intent.index) {
-        return Err(usage(format!(
+        return Err(invalid(format!(
             "event {} ({}) waits for no outcome; `belljar runs` lists what does",
             intent.index, intent.kind
         )));
     }
     if let Some(run) = intent.run.filter(|run| is_running(&home, *run)) {
-        return Err(usage(format!("run {run} is still running: its outcome is yet to come")));
+        return Err(invalid(format!("run {run} is still running: its outcome is yet to come")));
     }
     let draft = Draft::new(AttentionSettled { reason: args.reason.clone() })
         .of_run(intent.run)
         .because_of_index(Some(intent.index));
-    let recorded = home.writer()?.record(draft).code(FAILED)?;
+    let recorded = home.writer()?.record(draft).kind(ErrorKind::Broken)?;
     if args.json.json {
         let told = json!({ "settled": intent.index, "by": recorded.index() });
-        print::json(&told).code(FAILED)?;
+        print::json(&told).kind(ErrorKind::Broken)?;
     } else {
         print::note(&format!("settled event {}, by event {}", intent.index, recorded.index()));
     }
@@ -38,22 +39,22 @@ pub(crate) fn settle(args: &SettleArgs) -> Outcome {
 }
 
 fn is_running(home: &Home, run: RunId) -> bool {
-    let runs = home.state.runs().unwrap_or_default();
+    let runs = home.state.store().runs().unwrap_or_default();
     runs.iter().any(|known| known.id() == run && known.record.state == RunState::Running)
-        || home.state.is_call(run)
+        || home.state.store().is_call(run)
 }
 
 pub(crate) fn mend(args: &MendArgs) -> Outcome {
     let home = Home::open()?;
     if !home.exists() {
-        return Err(usage(super::NONE_YET));
+        return Err(invalid(super::NONE_YET));
     }
     let question = "go on with this ledger, whatever is wrong with it? What is lost stays lost, and the record will say so";
-    if !args.yes && !print::confirm(question).code(FAILED)? {
-        return Err(usage("nothing was done; `--yes` answers the question"));
+    if !args.yes && !print::confirm(question).kind(ErrorKind::Broken)? {
+        return Err(invalid("nothing was done; `--yes` answers the question"));
     }
     let mended = belljar_ledger::mend(&home.places, &args.reason)
-        .map_err(|error| Failure { code: FAILED, error: anyhow!(error) })?;
+        .map_err(|error| EngineError::new(ErrorKind::Broken, anyhow!(error)))?;
     let (name, told) = match &mended {
         Mended::Sound => ("sound", "the ledger opens; there was nothing to decide".to_owned()),
         Mended::Continued { events, lost } => (
@@ -70,7 +71,7 @@ pub(crate) fn mend(args: &MendArgs) -> Outcome {
         ),
     };
     if args.json.json {
-        print::json(&json!({ "outcome": name, "text": told })).code(FAILED)?;
+        print::json(&json!({ "outcome": name, "text": told })).kind(ErrorKind::Broken)?;
     } else {
         print::note(&display::safe_line(told));
     }

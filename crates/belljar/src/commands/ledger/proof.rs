@@ -15,8 +15,9 @@ use serde_json::json;
 
 use super::{Home, given_keys, log, number, read, read_input, write_output};
 use crate::cli::ledger::{CheckpointArgs, ConsistencyArgs, ProveArgs, VerifyProofArgs};
-use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
+use crate::exit::{self, Outcome};
 use crate::print;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 /// Longer than any proof of 2^64 events.
 const MAX_PROOF: u64 = 1 << 20;
@@ -51,16 +52,16 @@ struct End {
 pub(crate) fn checkpoint(args: &CheckpointArgs) -> Outcome {
     let home = Home::open()?;
     let ledger = home.writer()?;
-    let (checkpoint, note) = home.reader()?.checkpoint().code(FAILED)?;
+    let (checkpoint, note) = home.reader()?.checkpoint().kind(ErrorKind::Broken)?;
     // On record before anybody has it: so the ledger knows which ones may be held against it.
     let event = CheckpointMade { size: checkpoint.size(), root: checkpoint.root() };
-    let recorded = ledger.record(Draft::new(event)).code(FAILED)?;
+    let recorded = ledger.record(Draft::new(event)).kind(ErrorKind::Broken)?;
     if args.json.json {
         let told = json!({
             "origin": checkpoint.origin(), "size": checkpoint.size(), "root": checkpoint.root(),
             "checkpoint": note, "event": recorded.index(),
         });
-        let line = print::json_line(&told).code(FAILED)?;
+        let line = print::json_line(&told).kind(ErrorKind::Broken)?;
         write_output(args.output.as_deref(), &line)?;
     } else {
         write_output(args.output.as_deref(), &note)?;
@@ -78,10 +79,10 @@ pub(crate) fn prove(args: &ProveArgs) -> Outcome {
     let reader = home.reader()?;
     let row = home.event(&reader, &args.id)?;
     let entry = read(&reader, &row)?;
-    let made = reader.inclusion(row.index).code(FAILED)?;
+    let made = reader.inclusion(row.index).kind(ErrorKind::Broken)?;
     let proof = Proof::Inclusion {
         index: made.index,
-        entry: STANDARD.encode(entry.encode().code(FAILED)?),
+        entry: STANDARD.encode(entry.encode().kind(ErrorKind::Broken)?),
         leaf: made.leaf,
         proof: made.proof,
         checkpoint: made.checkpoint,
@@ -96,51 +97,53 @@ pub(crate) fn consistency(args: &ConsistencyArgs) -> Outcome {
     let old = end(&reader, &keys, "A", &args.old)?;
     let new = end(&reader, &keys, "B", &args.new)?;
     if old.size > new.size {
-        return Err(usage(format!(
+        return Err(invalid(format!(
             "A is {} and B is {}: the first is the smaller",
             old.size, new.size
         )));
     }
-    let proof = reader.consistency(old.size, new.size).code(FAILED)?;
+    let proof = reader.consistency(old.size, new.size).kind(ErrorKind::Broken)?;
     give_out(&Proof::Consistency { old, new, proof }, args.output.as_deref(), args.json)
 }
 
 /// A size, or a checkpoint in a file, which this ledger must have been at.
-fn end(reader: &Reader, keys: &[VerifyingKey], flag: &str, text: &str) -> Result<End, Failure> {
-    let (newest, note) = reader.checkpoint().code(FAILED)?;
+fn end(reader: &Reader, keys: &[VerifyingKey], flag: &str, text: &str) -> Result<End, EngineError> {
+    let (newest, note) = reader.checkpoint().kind(ErrorKind::Broken)?;
     if let Some(size) = number(text) {
         if size > newest.size() {
-            return Err(usage(format!(
+            return Err(invalid(format!(
                 "{flag} {size}: the ledger has {} signed events",
                 newest.size()
             )));
         }
         let checkpoint = (size == newest.size()).then_some(note);
-        return Ok(End { size, root: reader.root_at(size).code(FAILED)?, checkpoint });
+        return Ok(End { size, root: reader.root_at(size).kind(ErrorKind::Broken)?, checkpoint });
     }
     let bytes = read_input(flag, std::path::Path::new(text), MAX_NOTE as u64)?;
     let name = display::safe(text);
-    let given = String::from_utf8(bytes).map_err(|_| usage(format!("{flag} {name}: not text")))?;
+    let given =
+        String::from_utf8(bytes).map_err(|_| invalid(format!("{flag} {name}: not text")))?;
     let (checkpoint, _) = open_checkpoint(&given, keys)
         .with_context(|| format!("{flag} {name}: neither a size nor a checkpoint of this ledger"))
-        .code(USAGE)?;
+        .kind(ErrorKind::Invalid)?;
     let size = checkpoint.size();
-    let is_ours = size <= newest.size() && reader.root_at(size).code(FAILED)? == checkpoint.root();
+    let is_ours =
+        size <= newest.size() && reader.root_at(size).kind(ErrorKind::Broken)? == checkpoint.root();
     if !is_ours {
         let error = anyhow!(
             "{flag} {name}: the ledger never was what this checkpoint of {size} events says; `belljar ledger verify --checkpoint {name}` tells more"
         );
-        return Err(Failure { code: FAILED, error });
+        return Err(EngineError::new(ErrorKind::Broken, error));
     }
     Ok(End { size, root: checkpoint.root(), checkpoint: Some(given) })
 }
 
 fn give_out(proof: &Proof, output: Option<&std::path::Path>, as_json: bool) -> Outcome {
     if as_json || output.is_some() {
-        let line = print::json_line(proof).code(FAILED)?;
+        let line = print::json_line(proof).kind(ErrorKind::Broken)?;
         write_output(output, &line)?;
     } else {
-        print::out(&told(proof)).code(FAILED)?;
+        print::out(&told(proof)).kind(ErrorKind::Broken)?;
     }
     Ok(0)
 }
@@ -172,7 +175,7 @@ pub(crate) fn verify(args: &VerifyProofArgs) -> Outcome {
     let name = display::safe(args.file.as_os_str().as_encoded_bytes());
     let proof: Proof = serde_json::from_slice(&bytes)
         .with_context(|| format!("FILE {name}: not a proof that `prove` or `consistency` wrote"))
-        .code(USAGE)?;
+        .kind(ErrorKind::Invalid)?;
     let keys = match args.key.as_deref() {
         Some(key) => given_keys(key)?,
         None => Home::open()?.keys()?,
@@ -181,10 +184,10 @@ pub(crate) fn verify(args: &VerifyProofArgs) -> Outcome {
     if args.json.json {
         let holds = text.is_ok();
         let why = text.as_ref().map_or_else(|error| format!("{error:#}"), Clone::clone);
-        print::json(&json!({ "holds": holds, "text": why })).code(FAILED)?;
-        return Ok(if holds { 0 } else { FAILED });
+        print::json(&json!({ "holds": holds, "text": why })).kind(ErrorKind::Broken)?;
+        return Ok(if holds { 0 } else { exit::FAILED });
     }
-    print::out(&text.code(FAILED)?).code(FAILED)?;
+    print::out(&text.kind(ErrorKind::Broken)?).kind(ErrorKind::Broken)?;
     Ok(0)
 }
 

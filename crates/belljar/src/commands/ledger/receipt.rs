@@ -11,9 +11,10 @@ use serde_json::{Value as Json, json};
 
 use super::{Home, json, read_input, words, write_output};
 use crate::cli::ledger::{ReceiptArgs, VerifyReceiptArgs};
-use crate::failure::{Code, FAILED, Failure, Outcome};
+use crate::exit::{self, Outcome};
 use crate::print;
 use crate::when;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 
 /// So many requests and names are listed for people; `--json` has all.
 const LISTED: usize = 50;
@@ -23,7 +24,7 @@ pub(crate) fn make(args: &ReceiptArgs) -> Outcome {
     let reader = home.reader()?;
     let run = home.run(&reader, "RUN", &args.run)?;
     let disclose = if args.with_bodies { Disclose::Bodies } else { Disclose::Nothing };
-    let text = reader.receipt(run, disclose).code(FAILED)?;
+    let text = reader.receipt(run, disclose).kind(ErrorKind::Broken)?;
     write_output(args.output.as_deref(), &text)?;
     if args.output.is_some() {
         print::note(&format!(
@@ -52,21 +53,22 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
     };
     match verified {
         Ok(verified) if args.json.json => {
-            print::json(&as_json(&verified)).code(FAILED)?;
+            print::json(&as_json(&verified)).kind(ErrorKind::Broken)?;
             Ok(0)
         }
         Ok(verified) => {
-            print::out(&as_text(&verified)).code(FAILED)?;
+            print::out(&as_text(&verified)).kind(ErrorKind::Broken)?;
             Ok(0)
         }
         Err(error) if args.json.json => {
             let why = format!("{error:#}");
-            print::json(&json!({ "holds": false, "text": why })).code(FAILED)?;
-            Ok(FAILED)
+            print::json(&json!({ "holds": false, "text": why })).kind(ErrorKind::Broken)?;
+            Ok(exit::FAILED)
         }
-        Err(error) => {
-            Err(Failure { code: FAILED, error: error.context("the receipt is not to be believed") })
-        }
+        Err(error) => Err(EngineError::new(
+            ErrorKind::Broken,
+            error.context("the receipt is not to be believed"),
+        )),
     }
 }
 

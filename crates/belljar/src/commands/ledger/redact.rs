@@ -7,9 +7,10 @@ use serde_json::{Value as Json, json};
 
 use super::{Home, get, words};
 use crate::cli::ledger::{PruneArgs, RedactArgs, UsageArgs};
-use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::exit::Outcome;
 use crate::print;
 use crate::when;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 /// So many events are named when it is asked whether a body shall go.
 const NAMED: usize = 10;
@@ -27,18 +28,18 @@ pub(crate) fn redact(args: &RedactArgs) -> Outcome {
         }
     }
     if !args.yes {
-        print::out(&summary).code(FAILED)?;
-        if !print::confirm("drop this for good?").code(FAILED)? {
-            return Err(usage("nothing was redacted; `--yes` answers the question"));
+        print::out(&summary).kind(ErrorKind::Broken)?;
+        if !print::confirm("drop this for good?").kind(ErrorKind::Broken)? {
+            return Err(invalid("nothing was redacted; `--yes` answers the question"));
         }
     }
     drop(reader);
-    let dropped = home.writer()?.redact(&hashes, &args.reason).code(FAILED)?;
+    let dropped = home.writer()?.redact(&hashes, &args.reason).kind(ErrorKind::Broken)?;
     if args.json.json {
         let told = json!({
             "redacted": hashes, "contents": dropped.contents, "salts": dropped.salts,
         });
-        print::json(&told).code(FAILED)?;
+        print::json(&told).kind(ErrorKind::Broken)?;
     } else {
         print::note(&format!(
             "redacted {}: {} contents and {} salts are gone; the ledger still verifies",
@@ -51,12 +52,12 @@ pub(crate) fn redact(args: &RedactArgs) -> Outcome {
 }
 
 /// What would go, and which events name it.
-fn told(reader: &Reader, naming: &Naming) -> Result<String, Failure> {
-    let all = reader.naming(&naming.hash.to_string()).code(FAILED)?;
+fn told(reader: &Reader, naming: &Naming) -> Result<String, EngineError> {
+    let all = reader.naming(&naming.hash.to_string()).kind(ErrorKind::Broken)?;
     let kept = if naming.is_kept { "kept" } else { "only its hash was kept" };
     let mut text = format!("  drop     {}  {}, {kept}\n", naming.hash, words::size(naming.size));
     for named in all.iter().take(NAMED) {
-        if let Some(row) = reader.event(named.index).code(FAILED)? {
+        if let Some(row) = reader.event(named.index).kind(ErrorKind::Broken)? {
             let run = row.run.map_or_else(String::new, |run| format!(" of run {run}"));
             writeln!(text, "           of event {}, {}{run}", row.index, row.kind).ok(); // a String takes everything
         }
@@ -71,31 +72,31 @@ pub(crate) fn prune(args: &PruneArgs) -> Outcome {
     let home = Home::open()?;
     let before = args.before.nanos(when::now());
     let ledger = home.writer()?;
-    let count = ledger.would_prune(before).code(FAILED)?;
-    let used = home.reader()?.occupied().code(FAILED)?;
+    let count = ledger.would_prune(before).kind(ErrorKind::Broken)?;
+    let used = home.reader()?.occupied().kind(ErrorKind::Broken)?;
     let moment = when::readable(before);
     if args.dry_run || count == 0 {
         if args.json.json {
             let told = json!({ "would_drop": count, "before": when::rfc3339(before), "usage": as_json(&used) });
-            print::json(&told).code(FAILED)?;
+            print::json(&told).kind(ErrorKind::Broken)?;
         } else {
             print::note(&format!("{count} bodies are of before {moment}; nothing was dropped"));
-            print::out(&as_text(&used)).code(FAILED)?;
+            print::out(&as_text(&used)).kind(ErrorKind::Broken)?;
         }
         return Ok(0);
     }
     let question = format!("drop {count} bodies of before {moment} for good?");
-    if !args.yes && !print::confirm(&question).code(FAILED)? {
-        return Err(usage("nothing was dropped; `--yes` answers the question"));
+    if !args.yes && !print::confirm(&question).kind(ErrorKind::Broken)? {
+        return Err(invalid("nothing was dropped; `--yes` answers the question"));
     }
-    let dropped = ledger.prune(before).code(FAILED)?;
-    let left = home.reader()?.occupied().code(FAILED)?;
+    let dropped = ledger.prune(before).kind(ErrorKind::Broken)?;
+    let left = home.reader()?.occupied().kind(ErrorKind::Broken)?;
     if args.json.json {
         let told = json!({
             "contents": dropped.contents, "salts": dropped.salts, "before": when::rfc3339(before),
             "usage_before": as_json(&used), "usage": as_json(&left),
         });
-        print::json(&told).code(FAILED)?;
+        print::json(&told).kind(ErrorKind::Broken)?;
     } else {
         print::note(&format!(
             "dropped {} bodies; they used {}, and the rest uses {}",
@@ -109,11 +110,11 @@ pub(crate) fn prune(args: &PruneArgs) -> Outcome {
 
 pub(crate) fn show_usage(args: &UsageArgs) -> Outcome {
     let home = Home::open()?;
-    let used = home.reader()?.occupied().code(FAILED)?;
+    let used = home.reader()?.occupied().kind(ErrorKind::Broken)?;
     if args.json.json {
-        print::json(&as_json(&used)).code(FAILED)?;
+        print::json(&as_json(&used)).kind(ErrorKind::Broken)?;
     } else {
-        print::out(&as_text(&used)).code(FAILED)?;
+        print::out(&as_text(&used)).kind(ErrorKind::Broken)?;
     }
     Ok(0)
 }

@@ -8,16 +8,17 @@ use belljar_ledger::{Entry, Moment, Query, Row};
 
 use super::{Home, each, json, log, read, words};
 use crate::cli::ledger::ReplayArgs;
-use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::exit::Outcome;
 use crate::print::{self, Paged};
 use crate::when;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     let home = Home::open()?;
     let reader = home.reader()?;
     let run = home.run(&reader, "RUN", &args.run)?;
     if args.step && !io::stdin().is_terminal() {
-        return Err(usage("--step: there is no terminal to wait for the return key on"));
+        return Err(invalid("--step: there is no terminal to wait for the return key on"));
     }
     let at_once = !args.step && args.speed.is_none();
     let mut out = Paged::new(at_once && !args.json);
@@ -31,12 +32,12 @@ pub(crate) fn run(args: &ReplayArgs) -> Outcome {
         }
         let line = line(args, row, &entry, &step)?;
         if at_once {
-            return out.write(&line).code(FAILED);
+            return out.write(&line).kind(ErrorKind::Broken);
         }
-        print::out(&line).code(FAILED)?;
-        Ok(!args.step || print::pause().code(FAILED)?)
+        print::out(&line).kind(ErrorKind::Broken)?;
+        Ok(!args.step || print::pause().kind(ErrorKind::Broken)?)
     })?;
-    out.finish().code(FAILED)?;
+    out.finish().kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
@@ -78,14 +79,14 @@ fn since(first: Moment, now: Moment) -> u64 {
     }
 }
 
-fn line(args: &ReplayArgs, row: &Row, entry: &Entry, step: &Step) -> Result<String, Failure> {
+fn line(args: &ReplayArgs, row: &Row, entry: &Entry, step: &Step) -> Result<String, EngineError> {
     if args.json {
         let mut told = json::event(row.index, &row.leaf, entry);
         if let Some(told) = told.as_object_mut() {
             told.insert("offset_nano".to_owned(), step.offset.to_string().into());
             told.insert("depth".to_owned(), step.depth.into());
         }
-        return print::json_line(&told).code(FAILED);
+        return print::json_line(&told).kind(ErrorKind::Broken);
     }
     let offset = format!("+{}", when::span(step.offset / 1000));
     let indent = "  ".repeat(step.depth.min(8));

@@ -10,9 +10,10 @@ use serde_json::json;
 
 use super::{Home, each, json, log, read, words};
 use crate::cli::ledger::ShowArgs;
-use crate::failure::{Code, FAILED, Failure, Outcome};
+use crate::exit::Outcome;
 use crate::print;
 use crate::when;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 
 /// How it stands with the content of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &ShowArgs) -> Outcome {
     let row = home.event(&reader, &args.id)?;
     let entry = read(&reader, &row)?;
     let causes = causes(&reader, &entry)?;
-    let effects = reader.effects_of(row.index).code(FAILED)?;
+    let effects = reader.effects_of(row.index).kind(ErrorKind::Broken)?;
     let mut bodies = Vec::new();
     for body in entry.fields.bodies() {
         bodies.push((*body, standing(&reader, body)?));
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &ShowArgs) -> Outcome {
                 .collect();
             told.insert("bodies".to_owned(), json!(bodies));
         }
-        print::json(&told).code(FAILED)?;
+        print::json(&told).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
     let mut text = head(&row, &entry);
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &ShowArgs) -> Outcome {
     if effects.len() > EFFECTS {
         writeln!(text, "  and {} more", effects.len() - EFFECTS).ok();
     }
-    print::page(&text).code(FAILED)?;
+    print::page(&text).kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
@@ -111,7 +112,7 @@ fn head(row: &Row, entry: &Entry) -> String {
     )
 }
 
-fn tell(reader: &Reader, text: &mut String, title: &str, rows: &[Row]) -> Result<(), Failure> {
+fn tell(reader: &Reader, text: &mut String, title: &str, rows: &[Row]) -> Result<(), EngineError> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -124,13 +125,14 @@ fn tell(reader: &Reader, text: &mut String, title: &str, rows: &[Row]) -> Result
 }
 
 /// From the nearest cause upwards.
-fn causes(reader: &Reader, entry: &Entry) -> Result<Vec<Row>, Failure> {
+fn causes(reader: &Reader, entry: &Entry) -> Result<Vec<Row>, EngineError> {
     let mut causes: Vec<Row> = Vec::new();
     let mut next = entry.cause;
     while let Some(index) = next.filter(|_| causes.len() < CAUSES) {
-        let row = reader.event(index).code(FAILED)?;
-        let row =
-            row.ok_or_else(|| anyhow!("event {index}, a cause, is not there")).code(FAILED)?;
+        let row = reader.event(index).kind(ErrorKind::Broken)?;
+        let row = row
+            .ok_or_else(|| anyhow!("event {index}, a cause, is not there"))
+            .kind(ErrorKind::Broken)?;
         next = row.cause.filter(|cause| *cause < index);
         causes.push(row);
     }
@@ -150,7 +152,7 @@ fn told_body(reader: &Reader, body: &Body, standings: &[(Body, Standing)]) -> St
     told
 }
 
-fn standing(reader: &Reader, body: &Body) -> Result<Standing, Failure> {
+fn standing(reader: &Reader, body: &Body) -> Result<Standing, EngineError> {
     standing_of(reader, body.hash(), body.is_kept())
 }
 
@@ -159,7 +161,7 @@ pub(super) fn standing_of(
     reader: &Reader,
     hash: Digest,
     was_kept: bool,
-) -> Result<Standing, Failure> {
+) -> Result<Standing, EngineError> {
     if let Some(by) = redacted_by(reader, hash)? {
         return Ok(Standing::Redacted { by });
     }
@@ -175,7 +177,7 @@ pub(super) fn standing_of(
     }
 }
 
-fn redacted_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, Failure> {
+fn redacted_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, EngineError> {
     let mut found = None;
     each(reader, of_kind("ledger.redacted"), &mut |row| {
         let entry = read(reader, row)?;
@@ -189,8 +191,8 @@ fn redacted_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, Failure> {
     Ok(found)
 }
 
-fn pruned_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, Failure> {
-    let named = reader.naming(&hash.to_string()).code(FAILED)?;
+fn pruned_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, EngineError> {
+    let named = reader.naming(&hash.to_string()).kind(ErrorKind::Broken)?;
     let last = named.iter().map(|naming| naming.index).max().unwrap_or(0);
     let mut found = None;
     each(reader, of_kind("ledger.pruned"), &mut |row| {

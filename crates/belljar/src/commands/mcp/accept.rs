@@ -9,18 +9,19 @@ use belljar_model::display;
 
 use super::with_servers;
 use crate::cli::Cli;
-use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::exit::Outcome;
 use crate::print;
-use crate::record;
-use crate::servers::{ForeignTool, declarations};
-use crate::state::State;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::record;
+use belljar_engine::scope::Scoped;
+use belljar_engine::tool_servers::{ForeignTool, declarations};
 
 pub(super) fn run(cli: &Cli, server: &str, tool: Option<&str>, yes: bool) -> Outcome {
     with_servers(cli, async |servers, state| {
-        let none = || usage(format!("there is no [mcp.{server}] in belljar.toml"));
+        let none = || invalid(format!("there is no [mcp.{server}] in belljar.toml"));
         let found = servers.find(server).ok_or_else(none)?;
         let (mut offered, mut gone) =
-            found.offer().await.map_err(anyhow::Error::msg).code(FAILED)?;
+            found.offer().await.map_err(anyhow::Error::msg).kind(ErrorKind::Broken)?;
         if let Some(tool) = tool {
             offered.retain(|(judged, _)| judged.name == tool);
             gone.retain(|name| name == tool);
@@ -28,9 +29,9 @@ pub(super) fn run(cli: &Cli, server: &str, tool: Option<&str>, yes: bool) -> Out
         if offered.is_empty() && gone.is_empty() {
             return settled(&found.report().await.tools, server, tool);
         }
-        print::out(&shown(found.name(), &offered, &gone)).code(FAILED)?;
-        if !yes && !print::confirm("let programs call these?").code(FAILED)? {
-            return Err(usage("nothing was accepted; `--yes` answers the question"));
+        print::out(&shown(found.name(), &offered, &gone)).kind(ErrorKind::Broken)?;
+        if !yes && !print::confirm("let programs call these?").kind(ErrorKind::Broken)? {
+            return Err(invalid("nothing was accepted; `--yes` answers the question"));
         }
         agree(state, found.name(), &offered, &gone)?;
         let count = offered.len();
@@ -47,7 +48,7 @@ fn settled(tools: &[Judged], server: &str, tool: Option<&str>) -> Outcome {
     let asked = |judged: &&Judged| tool.is_none_or(|tool| judged.name == tool);
     let of_interest: Vec<&Judged> = tools.iter().filter(asked).collect();
     if let (Some(tool), []) = (tool, of_interest.as_slice()) {
-        return Err(usage(format!("the server {server} has no tool {tool:?}")));
+        return Err(invalid(format!("the server {server} has no tool {tool:?}")));
     }
     for judged in of_interest {
         if let Standing::Refused { why } = &judged.standing {
@@ -60,12 +61,12 @@ fn settled(tools: &[Judged], server: &str, tool: Option<&str>) -> Outcome {
 
 /// Records each agreement, bound to exactly what was shown, and puts it in force.
 fn agree(
-    state: &State,
+    state: &Scoped,
     server: &str,
     offered: &[(Judged, Pin)],
     gone: &[String],
-) -> Result<(), Failure> {
-    let ledger = record::open(state).code(FAILED)?;
+) -> Result<(), EngineError> {
+    let ledger = record::open(state).kind(ErrorKind::Broken)?;
     let mut drafts = Vec::new();
     for (judged, pin) in offered {
         let bound_to = Digest::of(&[pin.whole.as_bytes()]);
@@ -75,11 +76,11 @@ fn agree(
         drafts.push(Draft::new(ApprovalGiven { by, verdict, bound_to }));
     }
     if !drafts.is_empty() {
-        ledger.record_all(drafts).context("record what is accepted").code(FAILED)?;
+        ledger.record_all(drafts).context("record what is accepted").kind(ErrorKind::Broken)?;
     }
     let pins: Vec<(String, Pin)> =
         offered.iter().map(|(judged, pin)| (judged.name.clone(), pin.clone())).collect();
-    Pins::open(state.home()).and_then(|all| all.accept(server, &pins, gone)).code(FAILED)
+    Pins::open(state.home()).and_then(|all| all.accept(server, &pins, gone)).kind(ErrorKind::Broken)
 }
 
 /// Everything that a model gets to see of the tools, and what is to be known about it.

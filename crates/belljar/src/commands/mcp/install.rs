@@ -15,9 +15,10 @@ use belljar_model::display;
 
 use crate::cli::Cli;
 use crate::cli::mcp::InstallArgs;
-use crate::failure::{Code, FAILED, Failure, Outcome, usage};
+use crate::exit::Outcome;
 use crate::print;
-use crate::replace::{self, Links};
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::store::durable::{self, Links};
 use client::{Entry, Place, Settings};
 
 /// Claude Code keeps much beside its settings in the same file.
@@ -32,7 +33,7 @@ pub(crate) fn run(cli: &Cli, args: &InstallArgs) -> Outcome {
     let place = Place::of(args.client)?;
     if args.print {
         print::note(&format!("for {}", place.file.display()));
-        print::out(&settings.whole()).code(FAILED)?;
+        print::out(&settings.whole()).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
     install(&settings, &place, args.yes)
@@ -41,13 +42,14 @@ pub(crate) fn run(cli: &Cli, args: &InstallArgs) -> Outcome {
 fn install(settings: &Settings, place: &Place, yes: bool) -> Outcome {
     let file = &place.file;
     let doing = || format!("read {}", file.display());
-    let old = replace::read(file, MAX_BYTES, place.links).with_context(doing).code(FAILED)?;
+    let old =
+        durable::read(file, MAX_BYTES, place.links).with_context(doing).kind(ErrorKind::Broken)?;
     let old = old.unwrap_or_default();
     let new = match settings.within(&old) {
         Ok(new) => new,
         Err(why) => {
-            print::out(&settings.whole()).code(FAILED)?;
-            return Err(usage(format!(
+            print::out(&settings.whole()).kind(ErrorKind::Broken)?;
+            return Err(invalid(format!(
                 "{}: {why}; nothing was written. Put in what is printed above by hand",
                 file.display()
             )));
@@ -57,30 +59,31 @@ fn install(settings: &Settings, place: &Place, yes: bool) -> Outcome {
         print::note(&format!("{} has it already", file.display()));
         return Ok(0);
     }
-    print::out(&shown(file, &old, &new)).code(FAILED)?;
-    if !yes && !print::confirm("write this?").code(FAILED)? {
-        return Err(usage("nothing was written; `--yes` answers the question"));
+    print::out(&shown(file, &old, &new)).kind(ErrorKind::Broken)?;
+    if !yes && !print::confirm("write this?").kind(ErrorKind::Broken)? {
+        return Err(invalid("nothing was written; `--yes` answers the question"));
     }
     write(place, &old, &new)?;
     print::note(&format!("written; start {} anew to use it", settings.client_name()));
     Ok(0)
 }
 
-fn write(place: &Place, old: &str, new: &str) -> Result<(), Failure> {
+fn write(place: &Place, old: &str, new: &str) -> Result<(), EngineError> {
     let file = &place.file;
     if !old.is_empty() {
         let backup = beside(file);
-        let before = replace::read(&backup, MAX_BYTES, Links::Refuse);
-        let before = before.with_context(|| format!("read {}", backup.display())).code(FAILED)?;
+        let before = durable::read(&backup, MAX_BYTES, Links::Refuse);
+        let before =
+            before.with_context(|| format!("read {}", backup.display())).kind(ErrorKind::Broken)?;
         // The first one is what the person had before we came.
         if before.is_none() {
-            let kept = replace::replace(&backup, "", old, Links::Refuse);
-            kept.with_context(|| format!("keep {}", backup.display())).code(FAILED)?;
+            let kept = durable::replace(&backup, "", old, Links::Refuse);
+            kept.with_context(|| format!("keep {}", backup.display())).kind(ErrorKind::Broken)?;
             print::note(&format!("kept what was there as {}", backup.display()));
         }
     }
-    let written = replace::replace(file, old, new, place.links);
-    written.with_context(|| format!("write {}", file.display())).code(FAILED)
+    let written = durable::replace(file, old, new, place.links);
+    written.with_context(|| format!("write {}", file.display())).kind(ErrorKind::Broken)
 }
 
 /// Where the settings as they were before are kept.
@@ -97,11 +100,11 @@ struct Command {
     env: Vec<(String, String)>,
 }
 
-fn command(cli: &Cli, args: &InstallArgs) -> Result<Command, Failure> {
-    let own = std::env::current_exe().context("find our own program").code(FAILED)?;
+fn command(cli: &Cli, args: &InstallArgs) -> Result<Command, EngineError> {
+    let own = std::env::current_exe().context("find our own program").kind(ErrorKind::Broken)?;
     let mut words = vec![text("our own path", own)?];
     if let Some(config) = &cli.config {
-        let config = std::path::absolute(config).context("--config").code(FAILED)?;
+        let config = std::path::absolute(config).context("--config").kind(ErrorKind::Broken)?;
         words.extend(["--config".to_owned(), text("--config", config)?]);
     }
     words.push("mcp".to_owned());
@@ -117,15 +120,15 @@ fn command(cli: &Cli, args: &InstallArgs) -> Result<Command, Failure> {
     Ok(Command { words, env })
 }
 
-fn text(what: &str, value: impl Into<std::ffi::OsString>) -> Result<String, Failure> {
-    let told = |_| usage(format!("{what} is not UTF-8, which no settings can hold"));
+fn text(what: &str, value: impl Into<std::ffi::OsString>) -> Result<String, EngineError> {
+    let told = |_| invalid(format!("{what} is not UTF-8, which no settings can hold"));
     value.into().into_string().map_err(told)
 }
 
-fn checked(url: &str) -> Result<String, Failure> {
+fn checked(url: &str) -> Result<String, EngineError> {
     let is_http = url.starts_with("http://") || url.starts_with("https://");
     if !is_http || url.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(usage(format!("--http {url}: not a URL such as http://127.0.0.1:7070/mcp")));
+        return Err(invalid(format!("--http {url}: not a URL such as http://127.0.0.1:7070/mcp")));
     }
     Ok(url.to_owned())
 }

@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use super::with_servers;
 use crate::cli::Cli;
-use crate::failure::{Code, FAILED, Outcome};
+use crate::exit::{self, Outcome};
 use crate::print;
-use crate::servers::ServerReport;
+use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::tool_servers::ServerReport;
 
 #[derive(Serialize)]
 struct Listed<'a> {
@@ -36,13 +37,13 @@ pub(super) fn run(cli: &Cli, json: bool) -> Outcome {
     }
     for report in &reports {
         if json {
-            print::json(&listed(report)).code(FAILED)?;
+            print::json(&listed(report)).kind(ErrorKind::Broken)?;
         } else {
-            print::out(&in_words(report)).code(FAILED)?;
+            print::out(&in_words(report)).kind(ErrorKind::Broken)?;
         }
     }
     let all_there = reports.iter().all(|report| report.trouble.is_none());
-    Ok(if all_there { 0 } else { FAILED })
+    Ok(if all_there { 0 } else { exit::FAILED })
 }
 
 fn listed<'a>(report: &'a ServerReport) -> Listed<'a> {

@@ -1,5 +1,6 @@
 //! `belljar net explain`: which rule decides about a request, and why. Nothing is sent.
 
+use crate::scope::host;
 use std::path::{Path, PathBuf};
 
 use belljar_broker::address::Reach;
@@ -11,20 +12,22 @@ use serde::Serialize;
 
 use crate::cli::Cli;
 use crate::cli::net::explain::ExplainArgs;
-use crate::config;
-use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
+use crate::exit::Outcome;
 use crate::print;
+use belljar_engine::config;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 pub(crate) fn run(cli: &Cli, args: &ExplainArgs) -> Outcome {
     let asked = Asked::parse(&args.url, &args.method)?;
-    let config = config::load(cli, std::env::current_dir().ok().as_deref())?;
+    let (config, _) =
+        config::load_from(host(), cli.config.as_deref(), std::env::current_dir().ok().as_deref())?;
     let template = config::template(&config, &args.template)?;
-    let template = template.with(args.network.overrides()).code(USAGE)?;
-    let answer = explain(&config, &template, &asked, config::home().as_deref())?;
+    let template = template.with(args.network.overrides()).kind(ErrorKind::Invalid)?;
+    let answer = explain(&config, &template, &asked, host().user_home().as_deref())?;
     if args.json {
-        print::json(&answer).code(FAILED)?;
+        print::json(&answer).kind(ErrorKind::Broken)?;
     } else {
-        print::out(&display::safe_multiline(answer.text())).code(FAILED)?;
+        print::out(&display::safe_multiline(answer.text())).kind(ErrorKind::Broken)?;
     }
     Ok(0)
 }
@@ -47,12 +50,12 @@ enum Asked {
 }
 
 impl Asked {
-    fn parse(url: &str, method: &Method) -> Result<Self, Failure> {
+    fn parse(url: &str, method: &Method) -> Result<Self, EngineError> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
         // No client sends what stands behind a `#`.
         let rest = rest.split('#').next().unwrap_or_default();
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-        let wrong = |what: &dyn std::fmt::Display| usage(format!("{url}: {what}"));
+        let wrong = |what: &dyn std::fmt::Display| invalid(format!("{url}: {what}"));
         let (target, port) = net::authority(authority).map_err(|error| wrong(&error))?;
         let (scheme, upgrade) = match scheme {
             "https" => (Scheme::Https, false),
@@ -109,8 +112,8 @@ fn explain(
     template: &Template,
     asked: &Asked,
     home: Option<&Path>,
-) -> Result<Answer, Failure> {
-    let policy = template.policy(config).code(USAGE)?;
+) -> Result<Answer, EngineError> {
+    let policy = template.policy(config).kind(ErrorKind::Invalid)?;
     let rules = Rules::new(&policy);
     let blank = Answer {
         asked: String::new(),

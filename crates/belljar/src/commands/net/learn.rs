@@ -1,5 +1,6 @@
 //! `belljar net learn`: what a run tried, as rules.
 
+use crate::scope::host;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -14,11 +15,12 @@ use crate::cli::Cli;
 use crate::cli::net::LearnArgs;
 use crate::commands::ledger::words::short;
 use crate::commands::ledger::{Home, each, read};
-use crate::config;
-use crate::failure::{Code, FAILED, Failure, Outcome, USAGE, usage};
+use crate::exit::Outcome;
 use crate::print;
-use crate::replace::{self, Links};
 use crate::when;
+use belljar_engine::config;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::store::durable::{self, Links};
 
 /// So much of what no rule is made of is listed.
 const LISTED: usize = 20;
@@ -30,7 +32,7 @@ pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
     let file = operators_file(cli)?;
     let old = config::read_text(&file)?;
     let config = match &old {
-        Some(text) => Config::parse(text, &file, Scope::Operator).code(USAGE)?,
+        Some(text) => Config::parse(text, &file, Scope::Operator).kind(ErrorKind::Invalid)?,
         None => Config::built_in(),
     };
     let past = past(&reader, run)?;
@@ -45,7 +47,7 @@ pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
     let text = old.as_deref().unwrap_or_default();
     let new = with_rules(&file, text, (&lesson, &args.template, &from))?;
     let diff = render::diff(&file.display().to_string(), old.as_deref(), &new, print::colour());
-    print::out(&diff).code(FAILED)?;
+    print::out(&diff).kind(ErrorKind::Broken)?;
     if args.write {
         not_a_projects(&file, &past)?;
         write(&file, text, &new)?;
@@ -53,16 +55,16 @@ pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
         print::note(&format!("rules written to {}: {count}", file.display()));
         return Ok(0);
     }
-    print::out(&as_flags(&lesson)).code(FAILED)?;
+    print::out(&as_flags(&lesson)).kind(ErrorKind::Broken)?;
     print::note("`belljar net learn --write` appends this to your file");
     Ok(0)
 }
 
 /// The operator's own file, which need not exist.
-fn operators_file(cli: &Cli) -> Result<PathBuf, Failure> {
-    let file = cli.config.clone().or_else(config::user_file);
+fn operators_file(cli: &Cli) -> Result<PathBuf, EngineError> {
+    let file = cli.config.clone().or_else(|| host().config_file());
     let file =
-        file.ok_or_else(|| usage("HOME is not set, so there is no place for belljar.toml"))?;
+        file.ok_or_else(|| invalid("HOME is not set, so there is no place for belljar.toml"))?;
     Ok(std::path::absolute(&file).unwrap_or(file))
 }
 
@@ -76,7 +78,7 @@ struct Past {
 }
 
 /// Gathers what a run tried.
-fn past(reader: &Reader, run: RunId) -> Result<Past, Failure> {
+fn past(reader: &Reader, run: RunId) -> Result<Past, EngineError> {
     let mut past = Past { attempts: Vec::new(), time: 0, workspace: None, alarms: 0 };
     let query = Query { run: Some(run), before: Some(reader.size()), ..Query::default() };
     each(reader, query, &mut |row| {
@@ -177,7 +179,7 @@ fn as_flags(lesson: &Lesson) -> String {
 }
 
 /// A project's file may come from a box: it gets nothing that opens anything.
-fn not_a_projects(file: &Path, past: &Past) -> Result<(), Failure> {
+fn not_a_projects(file: &Path, past: &Past) -> Result<(), EngineError> {
     let here = std::env::current_dir().ok();
     let projects = [here.as_deref(), past.workspace.as_deref()];
     let is_projects = projects
@@ -185,7 +187,7 @@ fn not_a_projects(file: &Path, past: &Past) -> Result<(), Failure> {
         .filter_map(config::project_file)
         .any(|project| config::same_file(&project, file));
     match is_projects {
-        true => Err(usage(format!(
+        true => Err(invalid(format!(
             "--write: {} is a project's file, which may only tighten; name your own with --config",
             file.display()
         ))),
@@ -194,15 +196,15 @@ fn not_a_projects(file: &Path, past: &Past) -> Result<(), Failure> {
 }
 
 /// Replaces the file, whole or not at all, if nobody changed it since it was read.
-fn write(file: &Path, old: &str, new: &str) -> Result<(), Failure> {
-    let replaced = replace::replace(file, old, new, Links::Follow);
-    replaced.with_context(|| format!("write {}", file.display())).code(FAILED)
+fn write(file: &Path, old: &str, new: &str) -> Result<(), EngineError> {
+    let replaced = durable::replace(file, old, new, Links::Follow);
+    replaced.with_context(|| format!("write {}", file.display())).kind(ErrorKind::Broken)
 }
 
 /// What the template says by now about the network; nothing if it is not there yet.
-fn policy(config: &Config, template: &str) -> Result<Policy, Failure> {
+fn policy(config: &Config, template: &str) -> Result<Policy, EngineError> {
     match config.template(template) {
-        Some(template) => template.policy(config).code(USAGE),
+        Some(template) => template.policy(config).kind(ErrorKind::Invalid),
         None => Ok(lesson::no_rules()),
     }
 }
@@ -213,10 +215,10 @@ fn with_rules(
     file: &Path,
     old: &str,
     (lesson, template, from): (&Lesson, &str, &str),
-) -> Result<String, Failure> {
+) -> Result<String, EngineError> {
     let new = match Config::allow_list(old, template) {
         Some(list) => render::listed(old, &lesson.rules, list, from).ok_or_else(|| {
-            usage(format!(
+            invalid(format!(
                 "`allow` of template {template} is a list, which has no words for `websocket`; \
                  write it as [[template.{template}.allow]] tables"
             ))
@@ -224,7 +226,8 @@ fn with_rules(
         None => render::appended(old, &render::sections(&lesson.rules, template, from)),
     };
     let with = "with the rules in it, the file would be wrong; write them in yourself";
-    let config = Config::parse(&new, file, Scope::Operator).context(with).code(FAILED)?;
+    let config =
+        Config::parse(&new, file, Scope::Operator).context(with).kind(ErrorKind::Broken)?;
     let policy = policy(&config, template)?;
     if policy.net == Net::None {
         print::note(&format!(

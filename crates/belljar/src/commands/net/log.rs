@@ -1,5 +1,6 @@
 //! `belljar net log`: every request of a run.
 
+use belljar_engine::review;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -11,9 +12,10 @@ use super::which;
 use crate::cli::net::LogArgs;
 use crate::commands::ledger::log::nobody_reads;
 use crate::commands::ledger::{Home, each, read};
-use crate::failure::{Code, FAILED, Failure, Outcome};
+use crate::exit::Outcome;
 use crate::print::{self, Paged};
 use crate::when;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 
 /// A request that takes longer is shown before it is finished.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -49,14 +51,14 @@ struct Shown {
 }
 
 impl Shown {
-    fn line(&mut self, args: &LogArgs, line: &Line) -> Result<String, Failure> {
+    fn line(&mut self, args: &LogArgs, line: &Line) -> Result<String, EngineError> {
         if args.denied && !line.is_denied() {
             return Ok(String::new());
         }
         self.lines += 1;
         self.denied += u64::from(line.is_denied());
         match args.json {
-            true => print::json_line(&line.json()).code(FAILED),
+            true => print::json_line(&line.json()).kind(ErrorKind::Broken),
             false => Ok(line.text(print::colour())),
         }
     }
@@ -74,7 +76,12 @@ impl Shown {
 }
 
 /// Shows what happened already; whether the run is over.
-fn past(args: &LogArgs, reader: &Reader, query: Query, shown: &mut Shown) -> Result<bool, Failure> {
+fn past(
+    args: &LogArgs,
+    reader: &Reader,
+    query: Query,
+    shown: &mut Shown,
+) -> Result<bool, EngineError> {
     let mut out = Paged::new(!args.follow && !args.json);
     let mut over = false;
     each(reader, query, &mut |row| {
@@ -82,12 +89,12 @@ fn past(args: &LogArgs, reader: &Reader, query: Query, shown: &mut Shown) -> Res
         match begun(reader, row)? {
             Some(line) => {
                 let line = with_outcome(reader, line)?;
-                out.write(&shown.line(args, &line)?).code(FAILED)
+                out.write(&shown.line(args, &line)?).kind(ErrorKind::Broken)
             }
             None => Ok(true),
         }
     })?;
-    out.finish().code(FAILED)?;
+    out.finish().kind(ErrorKind::Broken)?;
     Ok(over)
 }
 
@@ -97,7 +104,7 @@ fn follow(
     home: &Home,
     (mut reader, mut query): (Reader, Query),
     shown: &mut Shown,
-) -> Result<(), Failure> {
+) -> Result<(), EngineError> {
     let mut seen = reader.size();
     let mut waiting: BTreeMap<u64, (Instant, Line)> = BTreeMap::new();
     let mut looked = Instant::now();
@@ -108,13 +115,13 @@ fn follow(
             over = query.run.is_some_and(|run| !lives(home, run));
             looked = Instant::now();
         }
-        let size = reader.refresh().code(FAILED)?;
+        let size = reader.refresh().kind(ErrorKind::Broken)?;
         query.after = seen.checked_sub(1);
         query.before = Some(size);
         each(&reader, query.clone(), &mut |row| {
             over |= query.run.is_some() && ends_run(row);
             if let Some(line) = news(&reader, row, &mut waiting)? {
-                print::out(&shown.line(args, &line)?).code(FAILED)?;
+                print::out(&shown.line(args, &line)?).kind(ErrorKind::Broken)?;
             }
             Ok(true)
         })?;
@@ -126,7 +133,7 @@ fn follow(
         let open: Vec<Line> = waiting.values_mut().filter_map(late).collect();
         for line in open {
             waiting.remove(&line.index);
-            print::out(&shown.line(args, &line)?).code(FAILED)?;
+            print::out(&shown.line(args, &line)?).kind(ErrorKind::Broken)?;
         }
         if over {
             return Ok(());
@@ -140,11 +147,11 @@ fn news(
     reader: &Reader,
     row: &Row,
     waiting: &mut BTreeMap<u64, (Instant, Line)>,
-) -> Result<Option<Line>, Failure> {
+) -> Result<Option<Line>, EngineError> {
     if row.kind == "request.finished" {
         let Some(cause) = row.cause else { return Ok(None) };
         waiting.remove(&cause);
-        let Some(decided) = reader.event(cause).code(FAILED)? else { return Ok(None) };
+        let Some(decided) = reader.event(cause).kind(ErrorKind::Broken)? else { return Ok(None) };
         let outcome = read(reader, row)?;
         return Ok(begun(reader, &decided)?.map(|line| line.finished(&outcome)));
     }
@@ -157,7 +164,7 @@ fn news(
 }
 
 /// The line that an event begins. Only events that may have one are read.
-pub(super) fn begun(reader: &Reader, row: &Row) -> Result<Option<Line>, Failure> {
+pub(super) fn begun(reader: &Reader, row: &Row) -> Result<Option<Line>, EngineError> {
     let kinds = ["request.decided", "dns.decided", "alarm.raised", "budget.spent"];
     if !kinds.contains(&row.kind.as_str()) {
         return Ok(None);
@@ -166,11 +173,11 @@ pub(super) fn begun(reader: &Reader, row: &Row) -> Result<Option<Line>, Failure>
 }
 
 /// With how it went, if that is known.
-pub(super) fn with_outcome(reader: &Reader, line: Line) -> Result<Line, Failure> {
+pub(super) fn with_outcome(reader: &Reader, line: Line) -> Result<Line, EngineError> {
     if !line.is_open() {
         return Ok(line);
     }
-    let effects = reader.effects_of(line.index).code(FAILED)?;
+    let effects = reader.effects_of(line.index).kind(ErrorKind::Broken)?;
     match effects.iter().find(|row| row.kind == "request.finished") {
         Some(row) => Ok(line.finished(&read(reader, row)?)),
         None => Ok(line),
@@ -183,5 +190,7 @@ fn ends_run(row: &Row) -> bool {
 
 /// Whether somebody still watches over the run. One that was killed records no end.
 fn lives(home: &Home, run: RunId) -> bool {
-    home.state().find(Some(&run.to_string())).is_ok_and(|run| run.record.state == RunState::Running)
+    let here = home.state().home();
+    review::find(home.state(), here, Some(&run.to_string()))
+        .is_ok_and(|run| run.record.state == RunState::Running)
 }

@@ -12,34 +12,34 @@ use belljar_model::net::SecretName;
 use zeroize::Zeroizing;
 
 use crate::cli::secret::From;
-use crate::failure::{Code, FAILED, Failure, usage};
 use crate::prompt;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 /// A value with the line break after it.
 const MAX_READ: usize = MAX_VALUE + 2;
 
-pub(super) fn read(name: &SecretName, from: &From) -> Result<Value, Failure> {
+pub(super) fn read(name: &SecretName, from: &From) -> Result<Value, EngineError> {
     let From { from_env, from_file, from_command } = from;
     let bytes = match (from_env, from_file, from_command) {
         (Some(variable), _, _) => variable_of(variable)?,
-        (_, Some(file), _) => file_of(file).code(FAILED)?,
-        (_, _, Some(command)) => output_of(command).code(FAILED)?,
+        (_, Some(file), _) => file_of(file).kind(ErrorKind::Broken)?,
+        (_, _, Some(command)) => output_of(command).kind(ErrorKind::Broken)?,
         (None, None, None) if io::stdin().is_terminal() => {
             prompt::hidden(&format!("Value of {name} (not shown): "), MAX_VALUE)
                 .with_context(|| format!("{name} was not set"))
-                .code(FAILED)?
+                .kind(ErrorKind::Broken)?
         }
         (None, None, None) => {
-            bounded(io::stdin().lock()).context("read standard input").code(FAILED)?
+            bounded(io::stdin().lock()).context("read standard input").kind(ErrorKind::Broken)?
         }
     };
-    Value::new(bytes).with_context(|| format!("{name} was not set")).code(FAILED)
+    Value::new(bytes).with_context(|| format!("{name} was not set")).kind(ErrorKind::Broken)
 }
 
-fn variable_of(variable: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+fn variable_of(variable: &str) -> Result<Zeroizing<Vec<u8>>, EngineError> {
     match std::env::var_os(variable) {
         Some(value) => Ok(Zeroizing::new(value.into_vec())),
-        None => Err(usage(format!("--from-env {variable}: there is no such variable"))),
+        None => Err(invalid(format!("--from-env {variable}: there is no such variable"))),
     }
 }
 

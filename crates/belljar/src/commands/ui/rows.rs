@@ -3,13 +3,13 @@
 use belljar_model::boxes::BoxState;
 use belljar_model::display;
 
-use crate::boxes::NamedBox;
-use crate::commands::run::now;
-use crate::keeper::{
+use crate::scope::CLOCK;
+use belljar_engine::boxes::NamedBox;
+use belljar_engine::keeper::{
     self,
     protocol::{Reply, Request},
 };
-use crate::state::State;
+use belljar_engine::scope::Scoped;
 
 /// One box on the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) struct Row {
 }
 
 /// All boxes: those that run first, then by name.
-pub(super) fn all(state: &State) -> Vec<Row> {
+pub(super) fn all(state: &Scoped) -> Vec<Row> {
     let boxes = NamedBox::all(state).unwrap_or_default();
     let mut rows: Vec<Row> = boxes.iter().map(row).collect();
     rows.sort_by(|left, right| (left.state, &left.name).cmp(&(right.state, &right.name)));
@@ -58,7 +58,7 @@ fn row(of: &NamedBox) -> Row {
 /// How long nothing came, as its keeper has it.
 fn quiet(of: &NamedBox) -> Option<u64> {
     let Ok(Reply::Status(live)) = keeper::ask(of, &Request::Status) else { return None };
-    let now = u64::try_from(now().as_millis()).unwrap_or(u64::MAX);
+    let now = CLOCK.millis();
     live.last_output.map(|last| now.saturating_sub(last))
 }
 

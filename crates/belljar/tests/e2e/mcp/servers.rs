@@ -7,7 +7,7 @@ use super::installed;
 use crate::lab;
 
 /// A server whose tools do what the test says.
-const ODD: &str = include_str!("../../../src/servers/tests/server.py");
+const ODD: &str = include_str!("../../../../engine/src/tool_servers/tests/server.py");
 
 /// Declares a server that is the script above.
 fn odd(lab: &Lab) {

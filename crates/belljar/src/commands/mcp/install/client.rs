@@ -1,14 +1,14 @@
 //! Where each client keeps its settings, and what an MCP server looks like in them.
 
+use crate::scope::host;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
 use super::{Command, json, toml};
 use crate::cli::mcp::Client;
-use crate::config;
-use crate::failure::{Failure, usage};
-use crate::replace::Links;
+use belljar_engine::error::{EngineError, invalid};
+use belljar_engine::store::durable::Links;
 
 /// How the client reaches us.
 #[derive(Debug)]
@@ -25,10 +25,10 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn of(client: Client) -> Result<Self, Failure> {
+    pub(super) fn of(client: Client) -> Result<Self, EngineError> {
         let dir =
             |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
-        let home = config::home().ok_or_else(|| usage("HOME is not set"));
+        let home = host().user_home().ok_or_else(|| invalid("HOME is not set"));
         let file = match client {
             // The user's own scope: every project sees it.
             Client::Claude => match dir("CLAUDE_CONFIG_DIR") {
@@ -53,7 +53,7 @@ impl Place {
                 }
             }
             Client::Vscode => {
-                let here = std::env::current_dir().map_err(|error| usage(error.to_string()))?;
+                let here = std::env::current_dir().map_err(|error| invalid(error.to_string()))?;
                 return Ok(Self { file: here.join(".vscode/mcp.json"), links: Links::Refuse });
             }
         };

@@ -1,0 +1,31 @@
+//! Exit codes: what each kind of error means to a shell.
+
+use belljar_engine::error::{EngineError, ErrorKind};
+
+/// The command did its work and found a problem.
+pub(crate) const FAILED: u8 = 1;
+/// A flag, a file or a name was wrong, and nothing was done.
+pub(crate) const USAGE: u8 = 2;
+
+/// What a command returns: its exit code.
+pub(crate) type Outcome = Result<u8, EngineError>;
+
+/// The exit code for a kind of error.
+pub(crate) const fn code(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Invalid
+        | ErrorKind::NotFound
+        | ErrorKind::AlreadyExists
+        | ErrorKind::WrongState
+        | ErrorKind::Refused => USAGE,
+        ErrorKind::Busy
+        | ErrorKind::Conflict
+        | ErrorKind::Damaged
+        | ErrorKind::Version
+        | ErrorKind::Broken
+        | ErrorKind::Unrecorded => FAILED,
+        ErrorKind::CannotStart => 125,
+        ErrorKind::NotExecutable => 126,
+        ErrorKind::ProgramNotFound => 127,
+    }
+}

@@ -1,0 +1,37 @@
+//! Opens the engine for a command: with the environment, the clock and the printer of this process.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use belljar_engine::clock::Clock;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::host::HostEnv;
+use belljar_engine::scope::{Scoped, local_caller};
+use belljar_engine::store::Store;
+
+use crate::print::Printer;
+
+/// The clock of this machine.
+pub(crate) const CLOCK: Clock = Clock::new(SystemTime::now);
+
+/// The environment of this process.
+pub(crate) fn host() -> &'static HostEnv {
+    static HOST: OnceLock<HostEnv> = OnceLock::new();
+    HOST.get_or_init(|| {
+        HostEnv::new(std::env::vars_os(), std::env::current_exe().unwrap_or_default())
+    })
+}
+
+/// The current directory.
+pub(crate) fn here() -> Result<PathBuf, EngineError> {
+    std::env::current_dir().context("find the current directory").kind(ErrorKind::Broken)
+}
+
+/// Opens the state directory. `config` is the operator's file that `--config` names.
+pub(crate) fn open(config: Option<&Path>) -> Result<Scoped, EngineError> {
+    let store = Store::open(&host().state_dir()?)?;
+    let config = config.map(Path::to_owned);
+    Ok(Scoped::new(store, local_caller(), host().clone(), config, CLOCK, Arc::new(Printer)))
+}

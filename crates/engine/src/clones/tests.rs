@@ -1,0 +1,404 @@
+//! Real repositories, a real git, and real sealed boxes.
+
+mod attacks;
+mod hostile;
+mod kinds;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use belljar_model::boxes::BoxName;
+use belljar_model::{Identity, RepoAt};
+
+use super::*;
+use crate::scope::Scoped;
+
+/// A user's repository, a state directory, and a clone for one box.
+struct Bench {
+    _dir: tempfile::TempDir,
+    top: PathBuf,
+    state: Scoped,
+}
+
+impl Bench {
+    /// With one commit of two files on `main`.
+    fn new() -> Self {
+        let bench = Self::empty();
+        bench.write("src/lib.rs", "one\n");
+        bench.write("README.md", "hello\n");
+        bench.commit("Begin");
+        bench
+    }
+
+    fn empty() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, top) = belljar_box::open(dir.path()).unwrap();
+        for name in ["user", "state"] {
+            fs::create_dir(top.join(name)).unwrap();
+        }
+        let state = crate::scope::of_test(&top.join("state"));
+        let bench = Self { _dir: dir, top, state };
+        git(&bench.user(), &["init", "-q", "-b", "main"]);
+        bench
+    }
+
+    fn user(&self) -> PathBuf {
+        self.top.join("user")
+    }
+
+    /// Where the box's clone is.
+    fn repo(&self) -> PathBuf {
+        self.top.join("state/repo")
+    }
+
+    fn write(&self, path: &str, content: &str) {
+        write(&self.user(), path, content);
+    }
+
+    fn commit(&self, subject: &str) -> String {
+        commit(&self.user(), subject)
+    }
+
+    fn clone(&self, uncommitted: bool) -> Cloned {
+        let (ada, name) = (ada(), boxed());
+        let wish = Wish { branch: None, uncommitted, identity: &ada, name: &name };
+        self.clone_as(&self.user(), &wish).unwrap()
+    }
+
+    fn clone_as(&self, from: &Path, wish: &Wish<'_>) -> Result<Cloned, crate::error::EngineError> {
+        // Root's boxes have the owner's files under an id of their own.
+        let root = rustix::process::geteuid().is_root();
+        clone(&look(&self.state, from)?, wish, &self.repo(), root.then_some((65534, 65534)))
+    }
+
+    fn work(&self, at: &RepoAt) -> Option<Work> {
+        has_work(&self.state, &boxed(), at, &self.repo()).unwrap()
+    }
+
+    /// Why the work cannot be had.
+    fn refusal(&self, at: &RepoAt) -> String {
+        let failure = has_work(&self.state, &boxed(), at, &self.repo()).unwrap_err();
+        format!("{:#}", failure.inner())
+    }
+}
+
+fn boxed() -> BoxName {
+    "box".parse().unwrap()
+}
+
+fn ada() -> Identity {
+    "Ada Lovelace <ada@example.org>".parse().unwrap()
+}
+
+/// Plain git, as somebody at a terminal runs it.
+fn git_command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new("git");
+    command
+        .args(args)
+        .current_dir(dir)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", "safe.directory")
+        .env("GIT_CONFIG_VALUE_0", "*")
+        .env("GIT_AUTHOR_NAME", "T")
+        .env("GIT_AUTHOR_EMAIL", "t@t")
+        .env("GIT_COMMITTER_NAME", "T")
+        .env("GIT_COMMITTER_EMAIL", "t@t");
+    command
+}
+
+#[track_caller]
+fn git(dir: &Path, args: &[&str]) -> String {
+    let output = git_command(dir, args).output().unwrap();
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}
+
+fn write(top: &Path, path: &str, content: &str) {
+    let path = top.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
+}
+
+fn commit(top: &Path, subject: &str) -> String {
+    git(top, &["add", "-A"]);
+    git(top, &["commit", "-q", "--allow-empty", "-m", subject]);
+    git(top, &["rev-parse", "HEAD"])
+}
+
+/// Every file beneath a directory with its content, and the target of every link.
+fn picture(top: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut rest = vec![top.to_owned()];
+    while let Some(dir) = rest.pop() {
+        for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+            let kind = entry.symlink_metadata().unwrap().file_type();
+            if kind.is_dir() {
+                rest.push(entry);
+            } else if kind.is_symlink() {
+                let target = fs::read_link(&entry).unwrap();
+                found.push((entry, target.into_os_string().into_encoded_bytes()));
+            } else {
+                let content = fs::read(&entry).unwrap_or_default();
+                found.push((entry, content));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn names(work: &Work) -> Vec<(String, &'static str)> {
+    let name = |file: &FileChange| (file.path.display().to_string(), file.kind.name());
+    work.files.iter().map(name).collect()
+}
+
+#[test]
+fn work_comes_back_as_commits_and_nothing_else_changes() {
+    let bench = Bench::new();
+    let (user, repo) = (bench.user(), bench.repo());
+    let cloned = bench.clone(false);
+    assert_eq!(cloned.remarks, Vec::<String>::new());
+    assert_eq!((cloned.at.branch.as_str(), &cloned.at.path), ("main", &user));
+    assert!(bench.work(&cloned.at).is_none(), "nothing was done yet");
+
+    write(&repo, "src/lib.rs", "two\n");
+    let first = commit(&repo, "Say two");
+    fs::remove_file(repo.join("README.md")).unwrap();
+    write(&repo, "new file.txt", "new\n");
+    let before = picture(&user);
+    let work = bench.work(&cloned.at).unwrap();
+    assert!(work.uncommitted && !work.is_empty());
+    assert_eq!(work.base, cloned.at.base.clone().unwrap());
+    let subjects: Vec<&str> = work.commits.iter().map(|commit| commit.subject.as_str()).collect();
+    assert_eq!(subjects, ["Changes in the box box that were not committed", "Say two"]);
+    assert_eq!(
+        (work.commits[0].author.as_str(), work.commit_count),
+        ("Ada Lovelace <ada@example.org>", 2)
+    );
+    assert_eq!(work.commits[1].oid, first);
+    let expect = [("README.md", "deleted"), ("new file.txt", "added"), ("src/lib.rs", "modified")];
+    assert_eq!(names(&work), expect.map(|(path, kind)| (path.to_owned(), kind)));
+    let text = diff(&cloned.at, &work, Style::default()).unwrap();
+    assert!(text.contains("-one\n+two\n") && text.contains("deleted file"), "{text}");
+    let one = Style { paths: &[Path::new("src")], colour: true, ..Style::default() };
+    let text = diff(&cloned.at, &work, one).unwrap();
+    assert!(text.contains("\u{1b}[32m+two\u{1b}[m\n") && !text.contains("README"), "{text}");
+    let stat = diff(&cloned.at, &work, Style { stat: true, ..Style::default() }).unwrap();
+    assert!(stat.contains("3 files changed"), "{stat}");
+    assert_eq!(before, picture(&user), "to look changes nothing");
+
+    // The same again is the same commit.
+    let kept = collect(&bench.state, &boxed(), &cloned.at, &repo).unwrap().unwrap();
+    assert_eq!(kept.tip, work.tip);
+    assert_eq!(git(&user, &["rev-parse", "refs/belljar/work/box"]), work.tip);
+    let news: Vec<PathBuf> = picture(&user)
+        .into_iter()
+        .filter(|file| !before.contains(file))
+        .map(|(path, _)| path.strip_prefix(user.join(".git")).unwrap().to_owned())
+        .collect();
+    let is_new = |path: &PathBuf| {
+        path.starts_with("objects/pack") || path == Path::new("refs/belljar/work/box")
+    };
+    assert!(news.iter().all(is_new) && !news.is_empty(), "{news:?}");
+    assert!(git(&user, &["fsck", "--strict"]).is_empty());
+    assert!(crate::store::is_empty(&bench.top.join("state/incoming/x")), "nothing is left");
+    drop((work, kept));
+    assert!(crate::store::is_empty(&bench.top.join("state/incoming")), "nothing is left");
+}
+
+#[test]
+fn a_branch_is_made_or_moved_forward_and_never_pulled_from_under_anybody() {
+    let bench = Bench::new();
+    let (user, repo) = (bench.user(), bench.repo());
+    let at = bench.clone(false).at;
+    write(&repo, "a", "1\n");
+    commit(&repo, "One");
+    let work = collect(&bench.state, &boxed(), &at, &repo).unwrap().unwrap();
+    let refused = |name: &str| format!("{:#}", branch(&at, &work, name).unwrap_err());
+    assert_eq!(bench.work(&at).unwrap().would_lose().unwrap(), "1 commit with changes to 1 file");
+    branch(&at, &work, "belljar/box").unwrap();
+    branch(&at, &work, "belljar/box").unwrap();
+    let taken = bench.work(&at).unwrap();
+    let plain = git_command(&user, &["rev-parse", "belljar/box"]).output().unwrap();
+    assert!(plain.stderr.is_empty(), "the name means the branch alone: {plain:?}");
+    assert_eq!((taken.taken.as_deref(), taken.would_lose()), (Some("belljar/box"), None));
+    assert_eq!(git(&user, &["rev-parse", "belljar/box"]), work.tip);
+    assert!(refused("main").contains("checked out in"), "{}", refused("main"));
+    git(&user, &["worktree", "add", "-q", "../other", "-b", "other"]);
+    assert!(refused("other").contains("/other;"), "{}", refused("other"));
+    git(&user, &["branch", "apart", "main"]);
+    git(&user, &["commit", "-q", "--allow-empty", "-m", "My own"]);
+    git(&user, &["branch", "own", "main"]);
+    assert!(refused("own").contains("has commits that"), "{}", refused("own"));
+    branch(&at, &work, "apart").unwrap();
+    for name in ["", "-d", "HEAD", "a..b", "a b", "x.lock", "/x", "../../config", "a\nb"] {
+        assert!(refused(name).contains("cannot be the name"), "{name}: {}", refused(name));
+    }
+    fs::create_dir_all(user.join(".git/rebase-merge")).unwrap();
+    fs::write(user.join(".git/rebase-merge/head-name"), "refs/heads/moving\n").unwrap();
+    git(&user, &["branch", "moving", "apart~1"]);
+    assert!(refused("moving").contains("checked out"), "{}", refused("moving"));
+
+    // The next work goes on from there.
+    write(&repo, "a", "2\n");
+    let next = collect(&bench.state, &boxed(), &at, &repo).unwrap().unwrap();
+    branch(&at, &next, "belljar/box").unwrap();
+    assert_eq!(git(&user, &["show", "belljar/box:a"]), "2");
+    // Work that was only looked at is nowhere that a branch could point to.
+    write(&repo, "a", "3\n");
+    let seen = bench.work(&at).unwrap();
+    assert!(branch(&at, &seen, "belljar/box").is_err());
+}
+
+#[test]
+fn c02_c04_a_clone_shares_nothing_with_the_repository_it_is_from() {
+    use std::os::unix::fs::MetadataExt as _;
+    let bench = Bench::new();
+    let user = bench.user();
+    let secret = bench.commit("On another branch");
+    git(&user, &["branch", "private"]);
+    git(&user, &["tag", "v1"]);
+    git(&user, &["reset", "-q", "--hard", "HEAD~1"]);
+    git(&user, &["remote", "add", "origin", "https://user:token@example.org/x.git"]);
+    git(&user, &["config", "alias.st", "!touch fired"]);
+    write(&user, ".git/hooks/post-checkout", "#!/bin/sh\n");
+    let at = bench.clone(false).at;
+    let repo = bench.repo();
+    let root = rustix::process::geteuid().is_root();
+    for (path, _) in picture(&repo) {
+        let meta = path.symlink_metadata().unwrap();
+        assert_eq!(meta.nlink(), 1, "{}", path.display());
+        assert!(!root || meta.uid() == 65534, "{} is root's", path.display());
+    }
+    assert_eq!(fs::read_to_string(repo.join("src/lib.rs")).unwrap(), "one\n");
+    let config = fs::read_to_string(repo.join(".git/config")).unwrap();
+    for word in ["remote", "example.org/x", "token", "alias", "hooks"] {
+        assert!(!config.contains(word), "{config}");
+    }
+    assert_eq!(git(&repo, &["config", "user.email"]), "ada@example.org");
+    assert_eq!(git(&repo, &["config", "commit.gpgsign"]), "false");
+    assert!(
+        !repo.join(".git/hooks").exists() && !repo.join(".git/objects/info/alternates").exists()
+    );
+    assert_eq!(git(&repo, &["for-each-ref", "--format=%(refname)"]), "refs/heads/main");
+    assert!(!git_command(&repo, &["cat-file", "-e", &secret]).status().unwrap().success());
+    assert!(git(&repo, &["status", "--porcelain"]).is_empty());
+    assert!(bench.work(&at).is_none());
+}
+
+#[test]
+fn what_is_not_committed_is_said_or_taken_along_and_stays_as_it_was() {
+    let bench = Bench::new();
+    let user = bench.user();
+    bench.write(".gitignore", "ignored\n");
+    bench.write("gone", "x\n");
+    bench.commit("More");
+    bench.write("src/lib.rs", "staged\n");
+    git(&user, &["add", "src/lib.rs"]);
+    bench.write("README.md", "changed\n");
+    bench.write("later", "staged first\n");
+    git(&user, &["add", "later"]);
+    bench.write("later", "and changed again\n");
+    fs::remove_file(user.join("gone")).unwrap();
+    bench.write("untracked :(x) é", "new\n");
+    bench.write("ignored", "no\n");
+    bench.write("excluded", "no\n");
+    fs::write(user.join(".git/info/exclude"), "excluded\n").unwrap();
+    let before = (picture(&user), git(&user, &["status", "--porcelain"]));
+
+    let cloned = bench.clone(false);
+    assert_eq!(
+        cloned.remarks,
+        ["5 changed files are not in the box; `--uncommitted` takes them along"]
+    );
+    assert_eq!(git(&bench.repo(), &["status", "--porcelain"]), "");
+    assert_eq!(cloned.at.base, cloned.at.from);
+    fs::remove_dir_all(bench.repo()).unwrap();
+
+    let cloned = bench.clone(true);
+    let repo = bench.repo();
+    assert_eq!(before, (picture(&user), git(&user, &["status", "--porcelain"])));
+    for (path, content) in [
+        ("src/lib.rs", Some("staged\n")),
+        ("README.md", Some("changed\n")),
+        ("later", Some("and changed again\n")),
+        ("untracked :(x) é", Some("new\n")),
+        ("gone", None),
+        ("ignored", None),
+        ("excluded", None),
+        (".git/info/exclude", None),
+        (".git/belljar-index", None),
+    ] {
+        assert_eq!(fs::read_to_string(repo.join(path)).ok().as_deref(), content, "{path}");
+    }
+    assert_eq!(git(&repo, &["status", "--porcelain"]), "");
+    assert_ne!(cloned.at.base, cloned.at.from);
+    assert!(git(&repo, &["fsck"]).is_empty(), "it needs nothing of the user's");
+    assert!(bench.work(&cloned.at).is_none(), "the user's changes are not the box's work");
+    // Nor after the agent has thrown them away: then that is the work.
+    git(&repo, &["reset", "-q", "--hard", "HEAD~1"]);
+    write(&repo, "more", "x\n");
+    let work = bench.work(&cloned.at).unwrap();
+    assert!(names(&work).contains(&("gone".to_owned(), "added")), "{:?}", names(&work));
+    assert_eq!(work.files.len(), 6);
+}
+
+#[test]
+fn what_stays_in_the_box_is_said() {
+    let bench = Bench::new();
+    let repo = bench.repo();
+    let at = bench.clone(false).at;
+    git(&repo, &["checkout", "-q", "-b", "idea"]);
+    commit(&repo, "An idea");
+    git(&repo, &["checkout", "-q", "main"]);
+    let work = bench.work(&at).unwrap();
+    assert!(work.is_empty() && work.files.is_empty());
+    assert!(work.would_lose().unwrap().contains("not checked out"));
+    assert!(work.remarks[0].starts_with("idea in the box has a commit"), "{:?}", work.remarks);
+    keep(&at, &work, &boxed()).unwrap();
+    write(&repo, ".gitignore", "out/\n");
+    write(&repo, "out/x", "x\n");
+    git(&repo, &["init", "-q", "dep"]);
+    commit(&repo.join("dep"), "Theirs");
+    git(&repo, &["init", "-q", "unborn"]);
+    write(&repo, "unborn/x", "x\n");
+    let work = bench.work(&at).unwrap();
+    let said = work.remarks.join("\n");
+    assert!(said.contains("1 file or directory that git ignores"), "{said}");
+    assert!(said.contains("could not be read"), "{said}");
+    let dep = work.files.iter().find(|file| file.path == Path::new("dep")).unwrap();
+    assert!(dep.risky.as_ref().unwrap().contains("repository of its own"), "{dep:?}");
+}
+
+#[test]
+fn a_repository_that_cannot_be_read_is_not_taken_for_one_without_work() {
+    let bench = Bench::new();
+    let at = bench.clone(false).at;
+    let repo = bench.repo();
+    write(&repo, "work", "precious\n");
+    fs::rename(repo.join(".git"), bench.top.join("away")).unwrap();
+    assert!(
+        bench.refusal(&at).contains("there is no repository any more"),
+        "{}",
+        bench.refusal(&at)
+    );
+    fs::rename(bench.top.join("away"), repo.join(".git")).unwrap();
+    assert!(bench.work(&at).is_some());
+    fs::rename(bench.user(), bench.top.join("elsewhere")).unwrap();
+    assert!(bench.refusal(&at).contains("is not there any more"), "{}", bench.refusal(&at));
+}
+
+#[test]
+fn denied_paths_are_marked_by_the_rule_that_keeps_them_out() {
+    let bench = Bench::new();
+    let at = bench.clone(false).at;
+    write(&bench.repo(), "src/lib.rs", "x\n");
+    write(&bench.repo(), "docs/x", "x\n");
+    let mut work = bench.work(&at).unwrap();
+    work.deny(&|path| path.starts_with("src").then(|| "Edit(src/**)".to_owned()));
+    let denied: Vec<_> = work.files.iter().map(|file| file.denied.as_deref()).collect();
+    assert_eq!(denied, [None, Some("Edit(src/**)")]);
+}

@@ -1,0 +1,158 @@
+//! Finds and reads the two belljar.toml: the operator's, and the project's that may only tighten it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use belljar_model::{Config, Scope, Template};
+
+use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use crate::host::HostEnv;
+
+const FILE: &str = "belljar.toml";
+/// Far above any real one.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// A file that rules were read from.
+#[derive(Debug)]
+pub struct Source {
+    pub scope: &'static str,
+    pub file: PathBuf,
+    pub text: String,
+}
+
+/// The configuration in force for a workspace, with the files that it comes from. `file` replaces the
+/// operator's usual file.
+pub fn load_from(
+    host: &HostEnv,
+    file: Option<&Path>,
+    workspace: Option<&Path>,
+) -> Result<(Config, Vec<Source>), EngineError> {
+    let mut sources = Vec::new();
+    let operator = operator(host, file, &mut sources)?;
+    let Some(file) = project_file(workspace) else { return Ok((operator, sources)) };
+    if same_file(&file, operator.file()) {
+        return Ok((operator, sources));
+    }
+    match read_into(&file, Scope::Project, &mut sources)? {
+        Some(project) => Ok((operator.tighten(&project).kind(ErrorKind::Invalid)?, sources)),
+        None => Ok((operator, sources)),
+    }
+}
+
+/// The template that `--template` names.
+pub fn template(config: &Config, name: &str) -> Result<Template, EngineError> {
+    let unknown = || {
+        invalid(format!(
+            "--template: there is no {name:?}; there are {}",
+            config.names().join(", ")
+        ))
+    };
+    config.template(name).ok_or_else(unknown)
+}
+
+/// The operator's configuration: `--config`, or the one in the XDG directory, or none.
+fn operator(
+    host: &HostEnv,
+    file: Option<&Path>,
+    sources: &mut Vec<Source>,
+) -> Result<Config, EngineError> {
+    if let Some(file) = file {
+        let missing = || anyhow::anyhow!("--config {}: there is no such file", file.display());
+        return read_into(file, Scope::Operator, sources)?
+            .ok_or_else(missing)
+            .kind(ErrorKind::Invalid);
+    }
+    let Some(file) = host.config_file() else { return Ok(Config::built_in()) };
+    Ok(read_into(&file, Scope::Operator, sources)?.unwrap_or_else(Config::built_in))
+}
+
+/// Tells whether the files that rules come from are still the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stamp([Option<Look>; 2]);
+
+/// Device, inode, time of the last change and length of a file.
+type Look = (u64, u64, i64, i64, u64);
+
+impl Stamp {
+    pub fn of(host: &HostEnv, file: Option<&Path>, workspace: Option<&Path>) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+        let operator = file.map(Path::to_owned).or_else(|| host.config_file());
+        let look = |path: Option<PathBuf>| {
+            let meta = path?.metadata().ok()?;
+            Some((meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len()))
+        };
+        Self([look(operator), look(project_file(workspace))])
+    }
+}
+
+/// The project's file, if the workspace has one.
+pub fn project_file(workspace: Option<&Path>) -> Option<PathBuf> {
+    workspace.map(|workspace| workspace.join(FILE)).filter(|file| file.symlink_metadata().is_ok())
+}
+
+/// Reads and checks one file; `None` when there is none.
+pub fn read(file: &Path, scope: Scope) -> Result<Option<Config>, EngineError> {
+    read_into(file, scope, &mut Vec::new())
+}
+
+/// The text of the operator's file; `None` when there is none.
+pub fn read_text(file: &Path) -> Result<Option<String>, EngineError> {
+    match read_bounded(file, Scope::Operator) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        read => read
+            .map(Some)
+            .with_context(|| format!("read {}", file.display()))
+            .kind(ErrorKind::Invalid),
+    }
+}
+
+fn read_into(
+    file: &Path,
+    scope: Scope,
+    sources: &mut Vec<Source>,
+) -> Result<Option<Config>, EngineError> {
+    let text = match read_bounded(file, scope) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        read => {
+            read.with_context(|| format!("read {}", file.display())).kind(ErrorKind::Invalid)?
+        }
+    };
+    let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let config = Config::parse(&text, &absolute, scope).kind(ErrorKind::Invalid)?;
+    let scope = match scope {
+        Scope::Operator => "operator",
+        Scope::Project => "project",
+    };
+    sources.push(Source { scope, file: absolute, text });
+    Ok(Some(config))
+}
+
+fn read_bounded(file: &Path, scope: Scope) -> std::io::Result<String> {
+    use std::io::Read as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    // A box may have put a pipe or a link into the project: neither waits nor leads anywhere. The
+    // operator's own file may well be a link.
+    let flags = match scope {
+        Scope::Operator => rustix::fs::OFlags::NONBLOCK,
+        Scope::Project => rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW,
+    };
+    let flags = i32::try_from(flags.bits()).map_err(std::io::Error::other)?;
+    let opened = std::fs::File::options().read(true).custom_flags(flags).open(file)?;
+    if !opened.metadata()?.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
+    }
+    let mut text = String::new();
+    opened.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(std::io::Error::other("larger than 1 MiB"));
+    }
+    Ok(text)
+}
+
+pub fn same_file(left: &Path, right: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    match (left.metadata(), right.metadata()) {
+        (Ok(left), Ok(right)) => (left.dev(), left.ino()) == (right.dev(), right.ino()),
+        _ => false,
+    }
+}

@@ -1,0 +1,80 @@
+//! What the engine knows of the machine and the user: passed in, never read from the environment.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use crate::error::{EngineError, invalid};
+
+/// Names the state directory, for the processes that the engine starts as well.
+pub const HOME_VARIABLE: &str = "BELLJAR_HOME";
+
+/// The environment of the embedding program.
+#[derive(Clone, Debug, Default)]
+pub struct HostEnv {
+    /// Every variable. A template names those that a box inherits.
+    pub variables: BTreeMap<OsString, OsString>,
+    /// The path of the running program, which no box may write to.
+    pub own_program: PathBuf,
+}
+
+impl HostEnv {
+    pub fn new(
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+        own_program: PathBuf,
+    ) -> Self {
+        Self { variables: variables.into_iter().collect(), own_program }
+    }
+
+    pub fn variable(&self, name: impl AsRef<OsStr>) -> Option<&OsStr> {
+        self.variables.get(name.as_ref()).map(OsString::as_os_str)
+    }
+
+    fn absolute(&self, name: &str) -> Option<PathBuf> {
+        self.variable(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    }
+
+    /// The user's home directory.
+    pub fn user_home(&self) -> Option<PathBuf> {
+        self.absolute("HOME")
+    }
+
+    /// Directories that programs are looked up in.
+    pub fn search_path(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let path = self.variable("PATH").unwrap_or_default();
+        std::env::split_paths(path).filter(|dir| dir.is_absolute())
+    }
+
+    /// The program of this name on the search path.
+    pub fn find_program(&self, name: &str) -> Option<PathBuf> {
+        self.search_path().map(|dir| dir.join(name)).find(|file| is_executable(file))
+    }
+
+    /// The operator's configuration file, where it is usually kept.
+    pub fn config_file(&self) -> Option<PathBuf> {
+        let dir =
+            self.absolute("XDG_CONFIG_HOME").or_else(|| Some(self.user_home()?.join(".config")));
+        Some(dir?.join("belljar").join("belljar.toml"))
+    }
+
+    /// The state directory: `BELLJAR_HOME`, or `belljar` in the XDG state directory.
+    pub fn state_dir(&self) -> Result<PathBuf, EngineError> {
+        if let Some(home) = self.variable(HOME_VARIABLE) {
+            let home = PathBuf::from(home);
+            return match home.is_absolute() {
+                true => Ok(home),
+                false => Err(invalid("BELLJAR_HOME must be an absolute path")),
+            };
+        }
+        let xdg = self.absolute("XDG_STATE_HOME");
+        let base = xdg.or_else(|| Some(self.user_home()?.join(".local/state")));
+        let none =
+            || invalid("neither BELLJAR_HOME nor HOME is set: there is no place to keep runs");
+        Ok(base.ok_or_else(none)?.join("belljar"))
+    }
+}
+
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}

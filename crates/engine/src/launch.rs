@@ -1,0 +1,573 @@
+//! Starting boxes: the only caller of [`belljar_box::start`].
+//!
+//! ```text
+//! LaunchSpec ──launch──▶ Launched ──supervise──▶ Ended ──record──▶ RunResult
+//!      └─────prepare──▶ Prepared ──record──▶ Launched
+//! ```
+//! [`launch`] builds the box and records the run while the box is built; the program starts with
+//! [`Launched::supervise`]. [`prepare`] builds a box ahead of its task: its worker waits, and the run is
+//! recorded when the task arrives.
+
+pub mod disk;
+pub mod output;
+
+use std::ffi::OsString;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use belljar_box::{
+    Count, Door, Finished, Kept, Mask, Remains, Request, Running, Standing, Stream, Supervision,
+    Workspace, view,
+};
+use belljar_ledger::{Body, Digest, Ledger};
+use belljar_model::{
+    Caller, LayerState, Purpose, Review, RunId, RunName, RunRecord, RunResult, RunState, Template,
+    WorkspaceAt,
+};
+
+use self::output::Tape;
+use crate::config::Source;
+use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::host::HostEnv;
+use crate::network::broker::Account;
+use crate::network::{self, Outlet, Outside};
+use crate::notice::Notice;
+use crate::record::{self, Journal, Plan};
+use crate::scope::Scoped;
+use crate::store::Run;
+
+pub use disk::counter;
+
+/// Everything that one box is started with.
+#[derive(Debug)]
+pub struct LaunchSpec {
+    /// The id of the run, and a random number that goes with it.
+    pub id: (RunId, u32),
+    pub purpose: Purpose,
+    pub name: Option<RunName>,
+    pub template: Template,
+    /// The files that the template comes from.
+    pub sources: Vec<Source>,
+    pub argv: Vec<OsString>,
+    /// The command as records show it, where that is not `argv`.
+    pub shown: Option<Vec<String>>,
+    /// The worker, which runs instead of a program of the box.
+    pub worker: Option<OwnedFd>,
+    pub workspace: Option<Workspace>,
+    /// The workspace as records name it.
+    pub at: Option<WorkspaceAt>,
+    /// A home directory that outlives the run.
+    pub home: Option<Kept>,
+    /// Read-only files inside, which placeholders still go into.
+    pub files: Vec<(PathBuf, Vec<u8>)>,
+    pub masks: Vec<Mask>,
+    /// Whether more programs can be started in the box later.
+    pub exec_channel: bool,
+    pub terminal: Option<Terminal>,
+    pub environment: Environment,
+    pub network: Option<Outlet>,
+    /// Restrictions that the operator lifted, for the record.
+    pub remarks: Vec<String>,
+    /// Where output is kept until it is recorded. `None`: it is not recorded.
+    pub output_dir: Option<PathBuf>,
+    pub disk: Option<DiskLimit>,
+    /// When the start began.
+    pub began: Instant,
+}
+
+/// The terminal of a program: its size, and the value of `TERM`.
+#[derive(Clone, Debug)]
+pub struct Terminal {
+    pub rows: u16,
+    pub columns: u16,
+    pub term: OsString,
+}
+
+/// The variables of a program.
+#[derive(Debug, Default)]
+pub enum Environment {
+    /// Those of every box, and those that the template names.
+    #[default]
+    OfTemplate,
+    /// Exactly these.
+    Exactly(Vec<(OsString, OsString)>),
+}
+
+/// Directories whose size the disk limit counts.
+#[derive(Clone, Debug)]
+pub struct DiskLimit {
+    pub dir: PathBuf,
+    pub counted: Vec<PathBuf>,
+}
+
+impl DiskLimit {
+    /// The upper layer of an overlay.
+    pub fn of_layers(dir: PathBuf) -> Self {
+        Self { counted: vec![dir.join("upper")], dir }
+    }
+}
+
+impl LaunchSpec {
+    /// A box with nothing beside its template.
+    pub fn new(
+        id: (RunId, u32),
+        purpose: Purpose,
+        template: Template,
+        argv: Vec<OsString>,
+    ) -> Self {
+        Self {
+            id,
+            purpose,
+            name: None,
+            template,
+            sources: Vec::new(),
+            argv,
+            shown: None,
+            worker: None,
+            workspace: None,
+            at: None,
+            home: None,
+            files: Vec::new(),
+            masks: Vec::new(),
+            exec_channel: false,
+            terminal: None,
+            environment: Environment::default(),
+            network: None,
+            remarks: Vec::new(),
+            output_dir: None,
+            disk: None,
+            began: Instant::now(),
+        }
+    }
+
+    /// What is known about the run before its program starts.
+    pub fn record(&self) -> RunRecord {
+        let words = self.argv.iter().map(|word| word.to_string_lossy().into_owned());
+        RunRecord {
+            id: self.id.0,
+            name: self.name.clone(),
+            created: self.id.0.millis(),
+            workspace: self.at.clone(),
+            mode: self.template.mode,
+            argv: self.shown.clone().unwrap_or_else(|| words.collect()),
+            template: self.template.name.clone(),
+            state: RunState::Running,
+            review: Review::None,
+            result: None,
+        }
+    }
+}
+
+/// What of a box is needed after it was built.
+struct Built {
+    record: RunRecord,
+    purpose: Purpose,
+    caller: Caller,
+    template: Template,
+    sources: Vec<Source>,
+    remarks: Vec<String>,
+    argv: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    outside: Option<Outside>,
+    tape: Tape,
+    disk: Option<(PathBuf, Box<Count<'static>>)>,
+    began: Instant,
+}
+
+impl std::fmt::Debug for Built {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Built").field("record", &self.record).finish_non_exhaustive()
+    }
+}
+
+impl Built {
+    /// Everything up to the start, which can fail without leaving anything behind.
+    fn new(state: &Scoped, spec: LaunchSpec) -> Result<(Self, Request), EngineError> {
+        let (record, began) = (spec.record(), spec.began);
+        let LaunchSpec { id: (id, random), purpose, template, sources, argv, remarks, .. } = spec;
+        let outside = spec.network.map(Outlet::open).transpose().kind(ErrorKind::CannotStart)?;
+        let mut env = match spec.environment {
+            Environment::OfTemplate => environment(state.host(), &template, id),
+            Environment::Exactly(env) => env,
+        };
+        if let Some(Terminal { term, .. }) = &spec.terminal
+            && !env.iter().any(|(name, _)| name == "TERM")
+        {
+            env.push(("TERM".into(), term.clone()));
+        }
+        let tape = match &spec.output_dir {
+            Some(dir) => Tape::new(template.record, dir).kind(ErrorKind::CannotStart)?,
+            None => Tape::none(),
+        };
+        let disk = match spec.disk {
+            Some(DiskLimit { dir, counted }) => {
+                let count: Box<Count<'static>> =
+                    Box::new(counter(&counted).kind(ErrorKind::CannotStart)?);
+                Some((dir, count))
+            }
+            None => None,
+        };
+        let mut files = spec.files;
+        let net = match &outside {
+            Some(outside) => Some(outside.request_with(state, &mut env, &mut files)?),
+            None => None,
+        };
+        let request = Request {
+            id,
+            random,
+            argv: argv.clone(),
+            program: spec.worker,
+            env: env.clone(),
+            workspace: spec.workspace,
+            home: spec.home,
+            files,
+            masks: spec.masks,
+            door: spec.exec_channel,
+            hidden: vec![state.home().to_owned()],
+            net,
+            terminal: spec.terminal.map(|terminal| (terminal.rows, terminal.columns)),
+            now: state.clock().since_epoch().as_secs(),
+            template: template.clone(),
+        };
+        let built = Self {
+            record,
+            purpose,
+            caller: state.caller().clone(),
+            template,
+            sources,
+            remarks,
+            argv,
+            env,
+            outside,
+            tape,
+            disk,
+            began,
+        };
+        Ok((built, request))
+    }
+
+    fn plan(&self) -> Plan<'_> {
+        Plan {
+            record: &self.record,
+            purpose: self.purpose,
+            caller: &self.caller,
+            template: &self.template,
+            network: self.outside.as_ref().map(Outside::policy),
+            sources: &self.sources,
+            argv: &self.argv,
+            env: &self.env,
+            remarks: &self.remarks,
+        }
+    }
+}
+
+/// A box that is built and recorded. Its program waits.
+#[derive(Debug)]
+pub struct Launched {
+    built: Built,
+    running: Running,
+    journal: Journal,
+    /// How long the start took, in microseconds.
+    setup: u64,
+}
+
+/// A box whose worker waits for a task. Nothing is recorded yet.
+#[derive(Debug)]
+pub struct Prepared {
+    built: Built,
+    running: Running,
+    ledger: Ledger,
+}
+
+/// Builds a box, and records its run while it is built.
+pub fn launch(state: &Scoped, spec: LaunchSpec) -> Result<Launched, EngineError> {
+    let (built, request) = Built::new(state, spec)?;
+    let plan = built.plan();
+    let begin = |layers: &[LayerState]| Journal::begin(state, &plan, layers);
+    let mut begun = None;
+    let started = belljar_box::start(&request, |layers| begun = Some(begin(layers)));
+    let (mut running, journal) = match (started.kind(ErrorKind::CannotStart), begun) {
+        (Ok((running, ())), Some(Ok(journal))) => (running, journal),
+        (Ok((running, ())), refused) => {
+            running.abandon();
+            let unrecorded =
+                || EngineError::message(ErrorKind::CannotStart, "the run is not on record");
+            return Err(refused.and_then(Result::err).unwrap_or_else(unrecorded));
+        }
+        (Err(failure), begun) => {
+            // A start that failed is recorded too.
+            if let Ok(journal) = begun.unwrap_or_else(|| begin(&[])) {
+                journal.failed(failure.inner()).ok(); // the failure itself is what matters now
+            }
+            return Err(failure);
+        }
+    };
+    let opened = built.outside.as_ref().map(|outside| outside.connect(&mut running)).transpose();
+    let opened = opened.context("open the network of the box").kind(ErrorKind::CannotStart);
+    if let Err(failure) = opened {
+        running.abandon();
+        journal.failed(failure.inner()).ok(); // see above
+        return Err(failure);
+    }
+    let setup = micros(built.began);
+    Ok(Launched { built, running, journal, setup })
+}
+
+/// Builds a box whose worker waits for a task.
+pub fn prepare(state: &Scoped, spec: LaunchSpec) -> Result<Prepared, EngineError> {
+    let (built, request) = Built::new(state, spec)?;
+    let (mut running, ledger) =
+        belljar_box::start(&request, |_| record::open(state)).kind(ErrorKind::CannotStart)?;
+    let ready = ledger.and_then(|ledger| {
+        built.outside.as_ref().map(|outside| outside.connect(&mut running)).transpose()?;
+        // It does nothing before it has its task, and by then the run is on record.
+        running.launch().context("start the worker")?;
+        Ok(ledger)
+    });
+    match ready.kind(ErrorKind::CannotStart) {
+        Ok(ledger) => Ok(Prepared { built, running, ledger }),
+        Err(failure) => {
+            running.abandon();
+            Err(failure)
+        }
+    }
+}
+
+impl Prepared {
+    pub const fn id(&self) -> RunId {
+        self.built.record.id
+    }
+
+    pub fn remarks(&self) -> &[String] {
+        &self.built.remarks
+    }
+
+    /// Removes the box. Nothing was run and nothing is recorded.
+    pub fn abandon(self) {
+        self.running.abandon();
+    }
+
+    /// Records the task. `command` is what the ledger has as the command line.
+    pub fn record(
+        self,
+        command: Vec<String>,
+        timeout: Option<Duration>,
+    ) -> Result<Launched, EngineError> {
+        let Self { mut built, mut running, ledger } = self;
+        built.began = Instant::now();
+        built.argv = command.iter().map(Into::into).collect();
+        built.record.argv = command;
+        let journal = match Journal::begin_in(ledger, &built.plan(), running.layers()) {
+            Ok(journal) => journal,
+            Err(failure) => {
+                running.abandon();
+                return Err(failure);
+            }
+        };
+        running.set_timeout(timeout);
+        let setup = micros(built.began);
+        Ok(Launched { built, running, journal, setup })
+    }
+}
+
+/// Where the streams of a program lead.
+pub struct Streams<'a> {
+    pub input: BorrowedFd<'a>,
+    pub output: BorrowedFd<'a>,
+    pub error: BorrowedFd<'a>,
+    /// Decides what of a chunk is passed on: the stream, the chunk, and where to put what is.
+    pub filter: &'a mut dyn FnMut(Stream, &[u8], &mut Vec<u8>),
+    /// Ends the box at once when something is written here.
+    pub stop: Option<BorrowedFd<'a>>,
+}
+
+impl std::fmt::Debug for Streams<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Streams").finish_non_exhaustive()
+    }
+}
+
+impl Launched {
+    pub const fn id(&self) -> RunId {
+        self.built.record.id
+    }
+
+    pub const fn template(&self) -> &Template {
+        &self.built.template
+    }
+
+    pub const fn outside(&self) -> Option<&Outside> {
+        self.built.outside.as_ref()
+    }
+
+    /// The variables of the program.
+    pub fn environment(&self) -> &[(OsString, OsString)] {
+        &self.built.env
+    }
+
+    /// Where more programs are started.
+    pub fn exec_channel(&mut self) -> Option<Door> {
+        self.running.door()
+    }
+
+    /// The program's terminal, to change its size.
+    pub fn terminal(&self) -> Option<OwnedFd> {
+        self.running.terminal().ok().flatten()
+    }
+
+    /// Removes the box and records why its program was not started.
+    pub fn abandon(self, error: &EngineError) {
+        self.running.abandon();
+        self.journal.failed(error.inner()).ok(); // the failure itself is what matters now
+    }
+
+    /// Starts the program and waits for its end. `ended` is called at once when it is over.
+    pub fn supervise(
+        self,
+        state: &Scoped,
+        streams: Streams<'_>,
+        ended: impl FnOnce(),
+    ) -> Result<Ended, EngineError> {
+        let Self { built, running, journal, setup } = self;
+        let Built { record, template, outside, mut tape, mut disk, .. } = built;
+        let Streams { input, output, error, filter, stop } = streams;
+        let mut filter = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| {
+            tape.write(stream, chunk);
+            filter(stream, chunk, kept);
+        };
+        let disk =
+            disk.as_mut().map(|(dir, count)| (dir.as_path(), &mut **count as &mut Count<'_>));
+        let supervision =
+            Supervision { input, output, error, guard: Some(&mut filter), disk, stop };
+        let (finished, account) =
+            network::during(outside.as_ref(), journal.ledger(), record.id, || {
+                running.supervise(supervision)
+            });
+        ended();
+        let (finished, remains) = finished.kind(ErrorKind::CannotStart).inspect_err(|failure| {
+            journal.failed(failure.inner()).ok(); // the failure itself is what matters now
+        })?;
+        let policy = record::policy(&template, outside.as_ref().map(Outside::policy));
+        let outputs = tape.finish(journal.ledger(), policy).unwrap_or_else(|error| {
+            state.notice(&Notice::NotRecorded(format!(
+                "what the program wrote is not on record; how it ended will be: {error:#}"
+            )));
+            [None, None]
+        });
+        Ok(Ended { finished, remains, account, journal, policy, outputs, record, template, setup })
+    }
+}
+
+/// A program that ended, in a box that is being removed.
+#[derive(Debug)]
+pub struct Ended {
+    pub finished: Finished,
+    /// Mounts and cgroups, which are gone at the latest when this is dropped.
+    pub remains: Remains,
+    /// What the network of the box was used for.
+    pub account: Option<Account>,
+    pub journal: Journal,
+    /// The hash of everything that decided what the box may do.
+    pub policy: Digest,
+    /// What the program wrote, as far as that is recorded.
+    pub outputs: [Option<Body>; 2],
+    record: RunRecord,
+    template: Template,
+    setup: u64,
+}
+
+impl Ended {
+    /// The result. `changed` is the number of changed files, where there is a workspace.
+    pub fn result(&self, changed: Option<u64>) -> RunResult {
+        let Finished { exit, signal, reason, wall, .. } = &self.finished;
+        RunResult {
+            run: self.record.id,
+            name: self.record.name.clone(),
+            exit: *exit,
+            signal: *signal,
+            reason: *reason,
+            setup_micros: self.setup,
+            wall_micros: u64::try_from(wall.as_micros()).unwrap_or(u64::MAX),
+            cpu_micros: self.finished.cpu,
+            peak_memory_bytes: self.finished.peak_memory,
+            stdin_bytes: self.finished.stdin_bytes,
+            output_bytes: self.finished.output,
+            changed_files: changed,
+            layers: self.finished.layers.clone(),
+            limits: self.template.limits.clone(),
+        }
+    }
+
+    /// Records the end. `changes` is the hash of the list of changes.
+    pub fn record(&mut self, state: &Scoped, result: &RunResult, changes: Option<Body>) {
+        let outputs = std::mem::take(&mut self.outputs);
+        if let Err(error) = self.journal.ended(result, outputs, changes) {
+            state.notice(&Notice::NotRecorded(format!(
+                "the end of the run is not on record; `belljar runs` will show it: {error}"
+            )));
+        }
+    }
+}
+
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The directories of the overlay, as the workspace's owner has them.
+pub fn prepare_layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
+    let stat = rustix::fs::fstat(&workspace.place).context("look at the workspace")?;
+    let as_root = Standing::of_this_process() == Standing::Root;
+    run.make_layers(as_root.then_some((stat.st_uid, stat.st_gid)))?;
+    run.copy_mode(&workspace.path)?;
+    workspace.layers = Some(run.dir.clone());
+    Ok(())
+}
+
+/// Which workspace it is, and when it was looked at.
+pub fn at(workspace: &Workspace) -> anyhow::Result<WorkspaceAt> {
+    let stat = rustix::fs::fstat(&workspace.place).context("look at the workspace")?;
+    let clock = belljar_workspace::file_clock();
+    Ok(WorkspaceAt { path: workspace.path.clone(), dev: stat.st_dev, ino: stat.st_ino, clock })
+}
+
+/// Records the end, and removes what nobody needs.
+pub fn settle(run: &mut Run, result: Option<RunResult>, state: &Scoped) {
+    run.record.state = RunState::Finished;
+    run.record.result = result;
+    if !run.record.review.waits() {
+        run.remove_layers();
+    }
+    if let Err(error) = run.save() {
+        state.failed(&error);
+    }
+    // Now and then, so that the list of runs does not grow for ever.
+    if run.id().millis().is_multiple_of(64) {
+        state.store().prune().ok(); // tried again by a later run
+    }
+}
+
+/// Everything that the payload finds in its environment.
+pub fn environment(host: &HostEnv, template: &Template, id: RunId) -> Vec<(OsString, OsString)> {
+    let user = if template.user == 0 { "root" } else { "user" };
+    let mut env: Vec<(OsString, OsString)> = [
+        ("PATH", view::PATH),
+        ("HOME", view::HOME),
+        ("USER", user),
+        ("LOGNAME", user),
+        ("LANG", "C.UTF-8"),
+        ("BELLJAR_RUN", &id.to_string()),
+    ]
+    .map(|(name, value)| (name.into(), value.into()))
+    .to_vec();
+    for variable in &template.env {
+        let value = match variable.value() {
+            Some(value) => Some(OsString::from(value)),
+            None => host.variable(variable.name()).map(OsString::from),
+        };
+        env.retain(|(name, _)| name != variable.name());
+        env.extend(value.map(|value| (variable.name().into(), value)));
+    }
+    env
+}

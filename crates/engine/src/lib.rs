@@ -1,0 +1,34 @@
+//! Everything that Belljar does, as a library.
+//!
+//! The engine does not print, read the environment, the working directory or the wall clock, parse
+//! arguments or return exit codes. All of that is passed in: see [`host::HostEnv`], [`clock::Clock`]
+//! and [`notice::Observer`]. Errors are [`error::EngineError`] with a kind.
+
+#![forbid(unsafe_code)]
+
+pub mod agents;
+pub mod boxes;
+pub mod cell;
+pub mod changes;
+pub mod clock;
+pub mod clones;
+pub mod config;
+pub mod error;
+pub mod host;
+pub mod keeper;
+pub mod launch;
+pub mod lockdown;
+pub mod network;
+pub mod notice;
+pub mod policy;
+pub mod programs;
+pub mod record;
+pub mod review;
+pub mod roles;
+pub mod run;
+pub mod scope;
+pub mod screen;
+pub mod secrets;
+pub mod skills;
+pub mod store;
+pub mod tool_servers;

@@ -1,0 +1,200 @@
+//! The network of a run: which rules, which secrets, and what was said of it in the end.
+
+pub mod broker;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use belljar_box::{NetRequest, Running, Trust};
+use belljar_broker::rules::Rules;
+use belljar_broker::setup::{Hello, Placeholder};
+use belljar_ledger::{Digest, Ledger};
+use belljar_model::net::{Policy, Tls};
+use belljar_model::{Config, Net, RunId, Template};
+
+use crate::clock::Clock;
+use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::notice::Notice;
+use crate::scope::Scoped;
+use broker::{Account, Beyond, Broker, Lever, Sealed};
+
+/// What a broker is started with.
+#[derive(Debug)]
+pub struct Outlet {
+    policy: Policy,
+    beyond: Beyond,
+    sealed: Option<Sealed>,
+    /// Whether the rules may change while the box runs.
+    changes: bool,
+    clock: Clock,
+}
+
+/// A broker that gets ready, and the box's side of it.
+#[derive(Debug)]
+pub struct Outside {
+    broker: Broker,
+    policy: Digest,
+    ports: Vec<u16>,
+    any_port: bool,
+    and_the_hosts: bool,
+}
+
+impl Outlet {
+    /// What the template asks for; none without a network.
+    pub fn of(
+        template: &Template,
+        config: &Config,
+        state: &Scoped,
+    ) -> Result<Option<Self>, EngineError> {
+        if template.net == Net::None {
+            template.policy(config).kind(ErrorKind::Invalid)?;
+            return Ok(None);
+        }
+        Self::new(template, config, state, false).map(Some)
+    }
+
+    /// What a named box has: always a broker, also one that knows no rule yet.
+    pub fn of_box(
+        template: &Template,
+        config: &Config,
+        state: &Scoped,
+    ) -> Result<Self, EngineError> {
+        Self::new(template, config, state, true)
+    }
+
+    fn new(
+        template: &Template,
+        config: &Config,
+        state: &Scoped,
+        changes: bool,
+    ) -> Result<Self, EngineError> {
+        let policy = template.policy(config).kind(ErrorKind::Invalid)?;
+        let sealed = Sealed::open(state.home(), &policy, config)?;
+        let roots = config.roots(state.host().user_home().as_deref());
+        for path in &roots {
+            std::fs::metadata(path)
+                .with_context(|| format!("[tls] roots: {}", path.display()))
+                .kind(ErrorKind::Invalid)?;
+        }
+        let beyond = Beyond { roots, name_servers: config.name_servers().to_vec() };
+        let clock = state.clock();
+        Ok(Self { policy, beyond, sealed, changes, clock })
+    }
+
+    /// Starts the broker, which gets ready while the box is prepared.
+    pub fn open(self) -> anyhow::Result<Outside> {
+        let Self { policy, beyond, sealed, changes, clock } = self;
+        // The presets and declarations that the template only names are part of this.
+        let hash = Digest::of(&[&serde_json::to_vec(&policy)?]);
+        let ports = Rules::new(&policy).ports().into_iter().collect();
+        let full = policy.net == Net::Full;
+        let any_port = full || changes;
+        let passes = policy.allow.iter().chain(&policy.ask).filter_map(|rule| rule.http());
+        let and_the_hosts = any_port || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
+        let broker = Broker::start(policy, beyond, sealed.as_ref(), changes, clock)?;
+        Ok(Outside { broker, policy: hash, ports, any_port, and_the_hosts })
+    }
+}
+
+impl Outside {
+    /// The hash of what it may.
+    pub const fn policy(&self) -> Digest {
+        self.policy
+    }
+
+    /// What the box is told, once the broker is ready; placeholders go into its environment.
+    pub fn request(
+        &self,
+        state: &Scoped,
+        env: &mut Vec<(OsString, OsString)>,
+    ) -> Result<NetRequest, EngineError> {
+        self.request_with(state, env, &mut [])
+    }
+
+    /// The same, with files of the box that placeholders go into as well.
+    pub fn request_with(
+        &self,
+        state: &Scoped,
+        env: &mut Vec<(OsString, OsString)>,
+        files: &mut [(PathBuf, Vec<u8>)],
+    ) -> Result<NetRequest, EngineError> {
+        let Hello { certificate, java, placeholders, remarks } =
+            self.broker.hello().context("prepare the broker").kind(ErrorKind::CannotStart)?;
+        for remark in remarks {
+            state.notice(&Notice::Broker(remark));
+        }
+        fill(files, &placeholders);
+        for placeholder in placeholders {
+            if let Some(name) = placeholder.env {
+                env.retain(|(known, _)| *known != *name);
+                env.push((name.into(), placeholder.text.into()));
+            }
+        }
+        let (ports, any_port) = (self.ports.clone(), self.any_port);
+        let trust = Trust { ca_pem: certificate, and_the_hosts: self.and_the_hosts, jks: java };
+        Ok(NetRequest { ports, any_port, trust })
+    }
+
+    /// What changes the rules and answers the questions of this box from now on.
+    pub fn lever(&self) -> Lever {
+        self.broker.lever()
+    }
+
+    /// Hands the sockets of a box that stands to the broker.
+    pub fn connect(&self, running: &mut Running) -> anyhow::Result<()> {
+        let sockets = running.take_sockets().context("a box without its sockets")?;
+        self.broker.open(sockets)
+    }
+}
+
+/// Lets `work` happen while what the broker says goes on record.
+pub fn during<T>(
+    outside: Option<&Outside>,
+    ledger: &Ledger,
+    run: RunId,
+    work: impl FnOnce() -> T,
+) -> (T, Option<Account>) {
+    let Some(Outside { broker, .. }) = outside else { return (work(), None) };
+    std::thread::scope(|scope| {
+        let clerk = broker.clerk().map(|clerk| scope.spawn(|| clerk.work(ledger, run)));
+        let done = work();
+        broker.dismiss();
+        (done, clerk.ok().and_then(|clerk| clerk.join().ok()))
+    })
+}
+
+/// Reports what was refused, and how to allow it.
+pub fn report(state: &Scoped, account: &Account) {
+    let note = |text: String| state.notice(&Notice::Network(text));
+    let Account { denied, more, alarms, is_dark, unrecorded, .. } = account;
+    for line in alarms {
+        note(format!("alarm: {line}"));
+    }
+    for line in denied {
+        note(format!("denied: {line}"));
+    }
+    if *more > 0 {
+        note(format!("and {more} more were denied; `belljar net log --denied` lists them"));
+    }
+    if *is_dark {
+        note("the broker ended before the box did: from then on it had no network".to_owned());
+    }
+    if let Some(error) = unrecorded {
+        note(format!("requests could not be recorded, and were not made: {error}"));
+    }
+}
+
+/// Puts placeholders into the files of a box: `{{placeholder:NAME}}`.
+fn fill(files: &mut [(PathBuf, Vec<u8>)], placeholders: &[Placeholder]) {
+    for (_, content) in files {
+        let Ok(text) = std::str::from_utf8(content) else { continue };
+        if !text.contains("{{placeholder:") {
+            continue;
+        }
+        let filled = placeholders.iter().fold(text.to_owned(), |text, placeholder| {
+            text.replace(&format!("{{{{placeholder:{}}}}}", placeholder.secret), &placeholder.text)
+        });
+        *content = filled.into_bytes();
+    }
+}

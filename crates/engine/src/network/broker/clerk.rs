@@ -1,0 +1,535 @@
+//! Takes what the broker says to the ledger, and gives it the proof.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use belljar_broker::record::{
+    Answer, Decided, Heard, MAX_MESSAGE, NOT_KEPT, Question as Asking, Renewed, Said, Saying,
+    Verdict, Word, not_kept,
+};
+use belljar_init::wire;
+use belljar_ledger::{
+    Actor, AlarmRaised, ApprovalAsked, ApprovalGiven, ApprovalRefused, BudgetSpent, Digest,
+    DnsDecided, Draft, Event, Ledger, NetworkChanged, Receipt, RecordError, RequestDecided,
+    RequestFinished, SecretUsed,
+};
+use belljar_model::net::{Policy, Rule};
+use belljar_model::{RunId, display};
+use belljar_sys::signal::SignalFd;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::RecvFlags;
+use serde::{Deserialize, Serialize};
+
+use super::lever::{Lever, Order, Question};
+use super::renewals::Renewals;
+use crate::clock::Clock;
+
+/// Hears one broker until it is gone.
+#[derive(Debug)]
+pub struct Clerk {
+    socket: OwnedFd,
+    dismissed: Arc<AtomicBool>,
+    lever: Lever,
+    /// What each question was about, and where that is in the ledger.
+    asked: BTreeMap<u64, (Digest, u64)>,
+    /// Where renewed secrets go; none if the broker has no secret.
+    renewals: Option<Arc<Renewals>>,
+    /// The one that came and is not stored yet.
+    renewed: Option<Renewed>,
+    clock: Clock,
+}
+
+/// What a person should know of the box's network once the run is over.
+#[derive(Debug, Default)]
+pub struct Account {
+    /// What was refused and how to allow it, each once.
+    pub denied: BTreeSet<String>,
+    /// How many refusals are not among these.
+    pub more: u64,
+    pub alarms: BTreeSet<String>,
+    /// The first of all requests, in order.
+    pub requests: Vec<Asked>,
+    /// How many are not among these.
+    pub more_requests: u64,
+    /// The places in the ledger of those whose answer is still to come.
+    open: BTreeMap<u64, usize>,
+    /// The broker ended too early.
+    pub is_dark: bool,
+    /// The ledger did not take something.
+    pub unrecorded: Option<RecordError>,
+}
+
+/// One request that a box made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    pub method: String,
+    pub url: String,
+    pub allowed: bool,
+    /// What the upstream answered, if it did.
+    pub status: Option<u16>,
+    /// By name only.
+    pub secrets: Vec<String>,
+}
+
+/// So many requests are listed.
+const REQUESTS: usize = 100;
+/// So many different refusals are listed.
+const LISTED: usize = 20;
+/// So long may what nobody waits for stay off the disk.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// So many sayings go to the disk together.
+const TOGETHER: usize = 64;
+/// Signals are the main thread's to read.
+const SIGNALS: [i32; 5] = [1, 2, 3, 15, 28];
+
+impl Clerk {
+    pub(super) const fn new(
+        socket: OwnedFd,
+        dismissed: Arc<AtomicBool>,
+        lever: Lever,
+        renewals: Option<Arc<Renewals>>,
+        clock: Clock,
+    ) -> Self {
+        Self { socket, dismissed, lever, asked: BTreeMap::new(), renewals, renewed: None, clock }
+    }
+
+    /// Records what comes until the broker ends.
+    pub fn work(mut self, ledger: &Ledger, run: RunId) -> Account {
+        let _signals = SignalFd::new(&SIGNALS); // without, one could end the run unheard
+        let mut account = Account::default();
+        let mut buffer = vec![0; MAX_MESSAGE];
+        loop {
+            if self.is_called() {
+                self.obey(ledger, run, &mut account);
+            }
+            let Some(sayings) = self.gather(&mut buffer) else { break };
+            if !sayings.is_empty() {
+                account.note(&sayings);
+                self.record(ledger, run, &sayings, &mut account);
+            }
+            if let Some(renewed) = self.renewed.take() {
+                self.renew(ledger, run, &renewed, &mut account);
+            }
+        }
+        self.lever.go_dark();
+        if !self.dismissed.load(Ordering::Acquire) {
+            account.is_dark = true;
+            let detail = "it ended before its box, which has no network from here on".to_owned();
+            let alarm = AlarmRaised { alarm: "broker-gone".to_owned(), detail };
+            let draft = Draft::new(alarm).of_run(run).by(Actor::Supervisor);
+            account.unrecorded = account.unrecorded.or(ledger.record(draft).err());
+        }
+        account
+    }
+
+    /// Waits until there is something to hear or to do: whether there is something to do.
+    fn is_called(&self) -> bool {
+        let mut watched = [
+            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::new(self.lever.bell(), PollFlags::IN),
+        ];
+        while rustix::event::poll(&mut watched, None) == Err(rustix::io::Errno::INTR) {}
+        let [_, bell] = watched;
+        bell.revents().contains(PollFlags::IN)
+    }
+
+    /// All that is there; none when the broker is gone. While nobody waits for an answer,
+    /// a little more is waited for: how a request went goes to the disk with the next decision.
+    fn gather(&mut self, buffer: &mut [u8]) -> Option<Vec<Saying>> {
+        let mut sayings: Vec<Saying> = Vec::new();
+        let end = Instant::now() + PATIENCE;
+        while sayings.len() < TOGETHER {
+            match self.hear(buffer) {
+                Spoken::Words(saying) => {
+                    self.close(&saying);
+                    sayings.push(saying);
+                }
+                Spoken::Changed(number) => self.lever.changed(number, Ok(())),
+                Spoken::Renewed(renewed) => {
+                    self.renewed = Some(renewed);
+                    break;
+                }
+                Spoken::End if sayings.is_empty() => return None,
+                Spoken::End => break,
+                Spoken::Nothing if sayings.is_empty() => break,
+                Spoken::Nothing => {
+                    let nobody_waits = sayings.iter().all(|saying| saying.id == 0);
+                    if !(nobody_waits && self.comes_until(end)) {
+                        break;
+                    }
+                }
+            }
+        }
+        Some(sayings)
+    }
+
+    /// Whether something can be heard before `end`. An end of the socket cannot.
+    fn comes_until(&self, end: Instant) -> bool {
+        let left = end.saturating_duration_since(Instant::now());
+        let Ok(left) = Timespec::try_from(left) else { return false };
+        let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
+        let ready = rustix::event::poll(&mut watched, Some(&left));
+        let [watched] = watched;
+        ready.is_ok_and(|count| count > 0) && !watched.revents().contains(PollFlags::HUP)
+    }
+
+    fn hear(&self, buffer: &mut [u8]) -> Spoken {
+        let length = loop {
+            match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Spoken::Nothing,
+                Ok((length, _)) if length > 0 => break length,
+                Ok(_) | Err(_) => return Spoken::End,
+            }
+        };
+        match wire::decode(buffer.get(..length).unwrap_or_default()) {
+            Ok(Said::Words(saying)) => Spoken::Words(saying),
+            Ok(Said::Changed(number)) => Spoken::Changed(number),
+            Ok(Said::Renewed(renewed)) => Spoken::Renewed(renewed),
+            // A broker that cannot be understood is not one any more.
+            Err(_) => Spoken::End,
+        }
+    }
+
+    /// Does what the operator wants, once that is on record.
+    fn obey(&self, ledger: &Ledger, run: RunId, account: &mut Account) {
+        for order in self.lever.orders() {
+            match order {
+                Order::Answer { question, yes } => {
+                    let recorded = self.approve(ledger, run, question, yes);
+                    let answer = match &recorded {
+                        Ok(_) if yes => Answer::Yes,
+                        Ok(_) => Answer::No,
+                        Err(_) => Answer::Unrecorded,
+                    };
+                    account.keep(recorded);
+                    self.tell(&Heard::Answered { question, answer }).ok(); // one that is gone needs none
+                }
+                Order::Change { number, policy } => {
+                    let draft = Draft::new(changed(&policy)).of_run(run);
+                    let told = match ledger.record(draft) {
+                        Ok(_) => self
+                            .tell(&Heard::Rules { change: number, policy })
+                            .map_err(|error| format!("tell the broker: {error}")),
+                        Err(error) => Err(format!("put the change on record: {error}")),
+                    };
+                    if let Err(why) = told {
+                        self.lever.changed(number, Err(why));
+                    }
+                }
+            }
+        }
+    }
+
+    fn approve(
+        &self,
+        ledger: &Ledger,
+        run: RunId,
+        question: u64,
+        yes: bool,
+    ) -> Result<Receipt, RecordError> {
+        let asked = self.asked.get(&question);
+        let bound_to = asked.map_or_else(|| Digest::of(&[]), |(bound_to, _)| *bound_to);
+        let event: Event = match yes {
+            true => {
+                let (by, verdict) = ("operator".to_owned(), "allow".to_owned());
+                ApprovalGiven { by, verdict, bound_to }.into()
+            }
+            false => ApprovalRefused { why: "operator".to_owned(), bound_to }.into(),
+        };
+        let cause = asked.map(|(_, index)| *index);
+        ledger.record(Draft::new(event).of_run(run).because_of_index(cause))
+    }
+
+    /// Opens the questions among words that are on record now, and closes those that are over.
+    fn attend(&mut self, ledger: &Ledger, run: RunId, word: &Word, index: u64) {
+        match word {
+            Word::Asked(asking) => {
+                self.asked.insert(asking.number, (bound_to(asking, run), index));
+                if !self.lever.open(question(asking, self.clock.millis())) {
+                    let bound_to = bound_to(asking, run);
+                    let refused = ApprovalRefused { why: "nobody".to_owned(), bound_to };
+                    let draft = Draft::new(refused).of_run(run).by(Actor::Supervisor);
+                    ledger.record(draft.because_of_index(Some(index))).ok(); // a no either way
+                    let answer = Answer::Nobody;
+                    self.tell(&Heard::Answered { question: asking.number, answer }).ok();
+                }
+            }
+            Word::Unasked { question, .. } => self.lever.close(question.number),
+            Word::Dns { .. }
+            | Word::Decided(_)
+            | Word::Finished(_)
+            | Word::SecretUsed { .. }
+            | Word::Alarm { .. }
+            | Word::Spent { .. } => {}
+        }
+    }
+
+    /// Whoever answers a question that is over is told so at once, not when that is on record.
+    fn close(&self, saying: &Saying) {
+        for word in &saying.words {
+            if let Word::Unasked { question, .. } = word {
+                self.lever.close(question.number);
+            }
+        }
+    }
+
+    /// Has a renewed secret stored. What cannot be is an alarm, and the broker goes on without.
+    fn renew(&self, ledger: &Ledger, run: RunId, renewed: &Renewed, account: &mut Account) {
+        let stored = match &self.renewals {
+            Some(renewals) => renewals.store(ledger, run, renewed),
+            None => Err(anyhow::anyhow!("this box has no secret")),
+        };
+        let heard = match stored {
+            Ok(first) => Heard::Recorded { id: renewed.id, first },
+            Err(error) => {
+                let detail = not_kept(&renewed.name, &format!("{error:#}"));
+                account.alarm(NOT_KEPT, &detail);
+                let alarm = AlarmRaised { alarm: NOT_KEPT.to_owned(), detail };
+                let draft = Draft::new(alarm).of_run(run).by(Actor::Supervisor);
+                account.keep(ledger.record(draft));
+                Heard::Refused { id: renewed.id }
+            }
+        };
+        self.tell(&heard).ok(); // a broker that is gone needs no answer
+    }
+
+    fn tell(&self, heard: &Heard) -> std::io::Result<()> {
+        wire::send(self.socket.as_fd(), heard, &[])
+    }
+
+    fn record(&mut self, ledger: &Ledger, run: RunId, sayings: &[Saying], account: &mut Account) {
+        let words = || sayings.iter().flat_map(|saying| &saying.words);
+        let drafts = words().map(|word| self.draft(word, run));
+        let recorded = ledger.record_all(drafts.collect());
+        let receipts = recorded.as_deref().unwrap_or_default();
+        account.list(sayings, receipts);
+        for (word, receipt) in words().zip(receipts) {
+            self.attend(ledger, run, word, receipt.index());
+        }
+        let mut receipts = receipts.iter();
+        for saying in sayings {
+            let mut own = receipts.by_ref().take(saying.words.len());
+            let first = own.next().map(Receipt::index);
+            own.for_each(drop);
+            if saying.id == 0 {
+                continue;
+            }
+            let heard = match first {
+                Some(first) => Heard::Recorded { id: saying.id, first },
+                None => Heard::Refused { id: saying.id },
+            };
+            self.tell(&heard).ok(); // a broker that is gone needs no answer
+        }
+        if recorded.is_err() {
+            for word in words() {
+                if let Word::Asked(asking) = word {
+                    let (question, answer) = (asking.number, Answer::Unrecorded);
+                    self.tell(&Heard::Answered { question, answer }).ok(); // see above
+                }
+            }
+        }
+        account.keep(recorded);
+    }
+}
+
+/// What was heard.
+enum Spoken {
+    Words(Saying),
+    /// Rules are in force.
+    Changed(u64),
+    /// A secret is sealed anew.
+    Renewed(Renewed),
+    /// Nothing is there now.
+    Nothing,
+    End,
+}
+
+/// One line about what is asked, with what the operator must know.
+fn question(asking: &Asking, asked: u64) -> Question {
+    let secret = (!asking.secrets.is_empty()).then(|| asking.secrets.join(", "));
+    Question {
+        id: asking.number,
+        asked,
+        until: asked.saturating_add(asking.wait),
+        text: display::safe_line(asking.to_string()).to_string(),
+        secret: secret.map(|secret| display::safe_line(secret).to_string()),
+    }
+}
+
+/// Exactly what an answer is about: this question of this run, and all that it says.
+fn bound_to(asking: &Asking, run: RunId) -> Digest {
+    let (number, run) = (asking.number.to_string(), run.to_string());
+    Digest::of(&[
+        b"belljar question 1\0",
+        run.as_bytes(),
+        b"\0",
+        number.as_bytes(),
+        b"\0",
+        asking.to_string().as_bytes(),
+    ])
+}
+
+/// What the record has of other rules.
+fn changed(policy: &Policy) -> NetworkChanged {
+    let ids = |rules: &[Rule]| rules.iter().map(|rule| rule.id.clone()).collect();
+    NetworkChanged {
+        net: policy.net.to_string(),
+        policy: Digest::of(&[&serde_json::to_vec(policy).unwrap_or_default()]),
+        allow: ids(&policy.allow),
+        deny: ids(&policy.deny),
+        ask: ids(&policy.ask),
+    }
+}
+
+impl Account {
+    /// Remembers that something is not on record.
+    fn keep<T>(&mut self, recorded: Result<T, RecordError>) {
+        if let Err(error) = recorded {
+            self.unrecorded = Some(error);
+        }
+    }
+
+    fn note(&mut self, sayings: &[Saying]) {
+        for word in sayings.iter().flat_map(|saying| &saying.words) {
+            match word {
+                Word::Dns { name, verdict: Verdict::Deny, reason, .. } => {
+                    self.deny(told(reason, name, name));
+                }
+                Word::Decided(decided) if decided.verdict == Verdict::Deny => {
+                    let Decided { method, scheme, host, path, reason, .. } = decided;
+                    let request = format!("{method} {scheme}://{host}{path}");
+                    self.deny(told(reason, host, &request));
+                }
+                Word::Alarm { alarm, detail } => self.alarm(alarm, detail),
+                Word::Dns { .. }
+                | Word::Decided(_)
+                | Word::Finished(_)
+                | Word::SecretUsed { .. }
+                | Word::Spent { .. }
+                | Word::Asked(_)
+                | Word::Unasked { .. } => {}
+            }
+        }
+    }
+
+    /// Lists requests, and what came of those that were listed before.
+    fn list(&mut self, sayings: &[Saying], receipts: &[Receipt]) {
+        let words = sayings.iter().flat_map(|saying| &saying.words);
+        for (word, receipt) in words.zip(receipts) {
+            match word {
+                Word::Decided(_) if self.requests.len() >= REQUESTS => self.more_requests += 1,
+                Word::Decided(decided) => {
+                    let Decided { method, scheme, host, port, path, secrets, .. } = decided;
+                    let usual = if scheme == "https" { 443 } else { 80 };
+                    let port = if *port == usual { String::new() } else { format!(":{port}") };
+                    let url = format!("{scheme}://{host}{port}{path}");
+                    self.open.insert(receipt.index(), self.requests.len());
+                    self.requests.push(Asked {
+                        method: method.clone(),
+                        url: display::safe_line(url).to_string(),
+                        allowed: decided.verdict != Verdict::Deny,
+                        status: None,
+                        secrets: secrets.clone(),
+                    });
+                }
+                Word::Finished(finished) => {
+                    let at = self.open.remove(&finished.cause);
+                    if let Some(asked) = at.and_then(|at| self.requests.get_mut(at)) {
+                        asked.status = finished.status;
+                    }
+                }
+                Word::Dns { .. }
+                | Word::SecretUsed { .. }
+                | Word::Alarm { .. }
+                | Word::Spent { .. }
+                | Word::Asked(_)
+                | Word::Unasked { .. } => {}
+            }
+        }
+    }
+
+    fn alarm(&mut self, alarm: &str, detail: &str) {
+        if self.alarms.len() < LISTED {
+            let line = format!("{alarm}: {detail}");
+            self.alarms.insert(display::safe_line(line).to_string());
+        }
+    }
+
+    fn deny(&mut self, line: String) {
+        let line = display::safe_line(line).to_string();
+        if self.denied.len() < LISTED {
+            self.denied.insert(line);
+        } else if !self.denied.contains(&line) {
+            self.more += 1;
+        }
+    }
+}
+
+/// A reason without the word for programs, and with what it is about if it does not say that itself.
+fn told(reason: &str, about: &str, what: &str) -> String {
+    let reason = reason.split_once(": ").map_or(reason, |(_, told)| told);
+    if reason.contains(about) { reason.to_owned() } else { format!("{what}: {reason}") }
+}
+
+impl Clerk {
+    /// What the ledger has of a word.
+    fn draft(&self, word: &Word, run: RunId) -> Draft {
+        let draft = draft(word, run);
+        let Word::Unasked { question, .. } = word else { return draft };
+        draft.because_of_index(self.asked.get(&question.number).map(|(_, index)| *index))
+    }
+}
+
+fn draft(word: &Word, run: RunId) -> Draft {
+    let (event, cause): (Event, Option<u64>) = match word.clone() {
+        Word::Dns { name, query, verdict, rule, reason } => {
+            let verdict = verdict.name().to_owned();
+            (DnsDecided { name, query, verdict, rule, reason }.into(), None)
+        }
+        Word::Decided(decided) => {
+            let event = RequestDecided {
+                method: decided.method,
+                scheme: decided.scheme,
+                host: decided.host,
+                port: decided.port.into(),
+                path: decided.path,
+                verdict: decided.verdict.name().to_owned(),
+                rule: decided.rule,
+                reason: decided.reason,
+                secrets: decided.secrets,
+                body: None,
+            };
+            (event.into(), None)
+        }
+        Word::Finished(finished) => {
+            let event = RequestFinished {
+                status: finished.status.map(u64::from),
+                sent_bytes: finished.sent,
+                received_bytes: finished.received,
+                micros: finished.micros,
+                body: None,
+                error: finished.error,
+            };
+            (event.into(), Some(finished.cause))
+        }
+        Word::SecretUsed { name, slot, host } => (SecretUsed { name, slot, host }.into(), None),
+        Word::Alarm { alarm, detail } => (AlarmRaised { alarm, detail }.into(), None),
+        Word::Spent { budget, unit, amount, total } => {
+            (BudgetSpent { budget, unit, amount, total }.into(), None)
+        }
+        Word::Asked(asking) => {
+            let what = format!("{asking}, by the rule `{}`", asking.rule);
+            let bound_to = bound_to(&asking, run);
+            (ApprovalAsked { what, bound_to }.into(), None)
+        }
+        Word::Unasked { question, why } => {
+            let bound_to = bound_to(&question, run);
+            (ApprovalRefused { why: why.name().to_owned(), bound_to }.into(), None)
+        }
+    };
+    Draft::new(event).of_run(run).by(Actor::Broker).because_of_index(cause)
+}

@@ -1,0 +1,51 @@
+//! A run that lasts for as long as a session: many boxes, one after the other, on one overlay.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::Context as _;
+use belljar_box::Workspace;
+use belljar_model::{Mode, Review, RunRecord, RunState};
+
+use crate::changes::count_changes;
+use crate::error::EngineError;
+use crate::launch::{at, prepare_layers, settle};
+use crate::notice::Notice;
+use crate::scope::Scoped;
+use crate::store::Run;
+
+/// Begins it: its directory, its lock and, unless nothing is to be written, its layers.
+pub(super) fn begin(state: &Scoped, path: &Path, mode: Mode) -> anyhow::Result<(Run, File)> {
+    let (id, _) = state.new_id().map_err(EngineError::into_inner)?;
+    let (place, path) = belljar_box::open(path).context("open the workspace")?;
+    let mut workspace = Workspace { place, path, layers: None, scratch: false };
+    let record = RunRecord {
+        id,
+        name: None,
+        created: id.millis(),
+        workspace: Some(at(&workspace)?),
+        mode,
+        argv: vec!["belljar".to_owned(), "mcp".to_owned()],
+        template: belljar_model::code::CODE_TEMPLATE.to_owned(),
+        state: RunState::Running,
+        review: Review::None,
+        result: None,
+    };
+    let (run, lock) = state.store().create(record)?;
+    if mode != Mode::ReadOnly {
+        prepare_layers(&run, &mut workspace)?;
+    }
+    Ok((run, lock))
+}
+
+/// Ends it: what changed waits for review, as after any run.
+pub(super) fn end(state: &Scoped, run: &mut Run, disk: u64) {
+    let changed = match run.record.mode {
+        Mode::ReadOnly => 0,
+        Mode::Overlay | Mode::Direct => count_changes(run, state, disk),
+    };
+    settle(run, None, state);
+    if changed > 0 {
+        state.notice(&Notice::ChangesWait { run: run.id(), files: changed });
+    }
+}

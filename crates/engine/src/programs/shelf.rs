@@ -1,0 +1,131 @@
+//! Boxes that stand ready for the next call of one session.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use belljar_model::code::ApiName;
+
+use super::line::{self, Ready, Refusal};
+use super::room::Room;
+use crate::cell::word::Prepare;
+use crate::config::Stamp;
+
+/// A box that nobody needed for so long is made anew: its certificates and placeholders age.
+const STALE: Duration = Duration::from_secs(600);
+
+/// By then an answer is written. To start processes at the same moment would hold it up.
+const ANSWERED: Duration = Duration::from_millis(3);
+
+/// The boxes of one session.
+#[derive(Debug, Default)]
+pub(super) struct Shelf(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    ready: VecDeque<Standing>,
+    /// How many are being made.
+    coming: usize,
+    /// The session is over.
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Standing {
+    ready: Ready,
+    stamp: Stamp,
+    since: Instant,
+}
+
+/// What boxes of a session are made with.
+#[derive(Clone, Debug)]
+pub(super) struct Maker {
+    pub(super) worker: Arc<OwnedFd>,
+    pub(super) home: std::path::PathBuf,
+    pub(super) here: std::path::PathBuf,
+    pub(super) config: Option<std::path::PathBuf>,
+    pub(super) stamp: Stamp,
+    pub(super) warm: usize,
+}
+
+impl Shelf {
+    /// One that was made under the same rules if it is `wanted`, and all that are of no use any more.
+    pub(super) fn take(&self, stamp: &Stamp, wanted: bool) -> (Option<Ready>, Vec<Ready>) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fit = |it: &Standing| it.stamp == *stamp && it.since.elapsed() < STALE;
+        let (mut fit, stale): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut inner.ready).into_iter().partition(is_fit);
+        let taken = if wanted { fit.pop_front() } else { None };
+        inner.ready = fit;
+        (taken.map(|it| it.ready), stale.into_iter().map(|it| it.ready).collect())
+    }
+
+    /// Whether the next call would have to wait for its box.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).ready.is_empty()
+    }
+
+    /// No more boxes, now and later.
+    pub(super) fn clear(&self) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.closed = true;
+        inner.ready.clear();
+    }
+
+    fn wants(&self, warm: usize) -> bool {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let wants = !inner.closed && inner.ready.len() + inner.coming < warm;
+        inner.coming += usize::from(wants);
+        wants
+    }
+
+    fn put(&self, made: Option<Standing>) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.coming -= 1;
+        if !inner.closed {
+            inner.ready.extend(made);
+        }
+    }
+}
+
+impl Maker {
+    /// A box for this session, now.
+    pub(super) async fn make(
+        &self,
+        room: &Room,
+        apis: Option<BTreeSet<ApiName>>,
+    ) -> Result<Ready, Refusal> {
+        let (config, here) = (self.config.clone(), self.here.clone());
+        let prepare = Prepare { config, here, apis, room: room.place.clone() };
+        line::prepare(&self.home, &self.worker, prepare).await
+    }
+
+    /// Fills the shelf of a session when its last answer is on its way.
+    pub(super) fn refill_soon(self, room: &Arc<Room>) {
+        let room = Arc::downgrade(room);
+        tokio::spawn(async move {
+            tokio::time::sleep(ANSWERED).await;
+            if let Some(room) = room.upgrade() {
+                self.refill(&room);
+            }
+        });
+    }
+
+    /// Fills the shelf of a session while nobody waits.
+    pub(super) fn refill(&self, room: &Arc<Room>) {
+        // Where only one box can have the workspace, that is the one that stands ready.
+        let warm = if room.is_exclusive() { self.warm.min(1) } else { self.warm };
+        while room.shelf.wants(warm) {
+            let (maker, room) = (self.clone(), Arc::downgrade(room));
+            tokio::spawn(async move {
+                let Some(room) = room.upgrade() else { return };
+                let _turn = room.turn().await;
+                // Why there is none is told to whoever asks for one.
+                let made = maker.make(&room, None).await.ok();
+                let (stamp, since) = (maker.stamp, Instant::now());
+                room.shelf.put(made.map(|ready| Standing { ready, stamp, since }));
+            });
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! One program in a new box.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use belljar_box::{Mask, Workspace};
+use belljar_model::code::{McpServer, ServerName};
+use belljar_model::permission::Permissions;
+use belljar_model::spec::{RunSpec, WorkspaceSpec};
+use belljar_model::{Mode, Overrides, Purpose, RunResult, Template};
+
+use crate::agents::{self, Occasion};
+use crate::changes;
+use crate::config::{self, Source};
+use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams, Terminal};
+use crate::network::{self, Outlet};
+use crate::notice::Notice;
+use crate::policy;
+use crate::scope::Scoped;
+use crate::store::Run;
+
+/// What a run is started with beside its spec.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Relative paths of templates begin here.
+    pub here: PathBuf,
+    /// The declared tool server that the program is.
+    pub of_server: Option<ServerName>,
+}
+
+/// A run whose box is built and recorded. Its program waits.
+#[derive(Debug)]
+pub struct StartedRun {
+    run: Run,
+    launched: Launched,
+    permissions: Permissions,
+    has_layers: bool,
+    /// Held until the run is over.
+    _lock: File,
+}
+
+/// A run that is over.
+#[derive(Debug)]
+pub struct RunEnd {
+    pub result: RunResult,
+    /// Whether the last byte of standard output was a line break.
+    pub ended_in_newline: bool,
+}
+
+/// What the configuration says about one run.
+struct Rules {
+    template: Template,
+    sources: Vec<Source>,
+    network: Option<Outlet>,
+    masks: Vec<Mask>,
+    permissions: Permissions,
+}
+
+/// Builds the box of a run, and records the run.
+pub fn start(
+    state: &Scoped,
+    spec: &RunSpec,
+    options: &RunOptions,
+) -> Result<StartedRun, EngineError> {
+    let began = Instant::now();
+    let mut workspace = workspace(state, &spec.on.workspace)?;
+    let path = workspace.as_ref().map(|workspace| workspace.path.clone());
+    let Rules { template, sources, network, masks, permissions } =
+        rules(state, spec, options, path.as_deref())?;
+    for layer in &template.weaken {
+        state.notice(&Notice::LayerWeakened(*layer));
+    }
+    let overlay = template.mode != Mode::ReadOnly;
+    let argv: Vec<OsString> = spec.program.words().to_vec();
+    let mut launch = LaunchSpec::new(state.new_id()?, purpose(options), template, argv);
+    launch.began = began;
+    launch.name = spec.name.clone();
+    launch.sources = sources;
+    launch.at = workspace.as_ref().map(launch::at).transpose().kind(ErrorKind::Broken)?;
+    launch.terminal = spec.terminal.map(|size| Terminal {
+        rows: size.rows,
+        columns: size.columns,
+        term: state.host().variable("TERM").unwrap_or("xterm".as_ref()).to_owned(),
+    });
+    let created = state.store().create(launch.record());
+    let (mut run, lock) = created.kind(ErrorKind::CannotStart)?;
+    if let Some(workspace) = workspace.as_mut().filter(|_| overlay) {
+        launch::prepare_layers(&run, workspace).kind(ErrorKind::CannotStart)?;
+        launch.disk = Some(DiskLimit::of_layers(run.dir.clone()));
+    }
+    launch.output_dir = Some(run.dir.clone());
+    let has_layers = workspace.as_ref().is_some_and(|workspace| workspace.layers.is_some());
+    (launch.workspace, launch.masks, launch.network) = (workspace, masks, network);
+    match launch::launch(state, launch) {
+        Ok(launched) => Ok(StartedRun { run, launched, permissions, has_layers, _lock: lock }),
+        Err(failure) => {
+            launch::settle(&mut run, None, state);
+            Err(failure)
+        }
+    }
+}
+
+impl StartedRun {
+    /// Gives up before the program started.
+    pub fn abandon(mut self, state: &Scoped, error: &EngineError) {
+        self.launched.abandon(error);
+        launch::settle(&mut self.run, None, state);
+    }
+
+    /// Starts the program and waits for its end. `ended` is called at once when it is over.
+    pub fn supervise(
+        self,
+        state: &Scoped,
+        streams: Streams<'_>,
+        ended: impl FnOnce(),
+    ) -> Result<RunEnd, EngineError> {
+        let Self { mut run, launched, permissions, has_layers, _lock } = self;
+        let template = launched.template().clone();
+        let mut ended = match launched.supervise(state, streams, ended) {
+            Ok(ended) => ended,
+            Err(failure) => {
+                launch::settle(&mut run, None, state);
+                return Err(failure);
+            }
+        };
+        let disk = template.limits.disk.as_u64();
+        let changed = has_layers.then(|| changes::count_changes(&mut run, state, disk));
+        if let Some(error) = &ended.finished.exec_error {
+            let sentence = ended.finished.reason.sentence();
+            state.notice(&Notice::Failed(format!("{sentence}: {error}")));
+        }
+        let result = ended.result(changed);
+        let sealed = changed.filter(|changed| *changed > 0);
+        ended.record(state, &result, sealed.and_then(|_| changes::sealed_changes(&run)));
+        if template.mode == Mode::Direct && run.record.review.waits() {
+            changes::take_over(&mut run, state, ended.journal.ledger(), &permissions);
+        }
+        launch::settle(&mut run, Some(result.clone()), state);
+        drop(ended.remains);
+        ended.account.iter().for_each(|account| network::report(state, account));
+        Ok(RunEnd { result, ended_in_newline: ended.finished.ended_in_newline })
+    }
+}
+
+const fn purpose(options: &RunOptions) -> Purpose {
+    if options.of_server.is_some() { Purpose::ToolServer } else { Purpose::Run }
+}
+
+fn workspace(state: &Scoped, spec: &WorkspaceSpec) -> Result<Option<Workspace>, EngineError> {
+    match spec {
+        WorkspaceSpec::None => Ok(None),
+        WorkspaceSpec::Directory(path) => policy::open_workspace(state, path).map(Some),
+        WorkspaceSpec::Clone { .. } => {
+            Err(invalid("`on.workspace`: a run has no clone; make a box with `belljar up --repo`"))
+        }
+    }
+}
+
+/// The template that the spec names, with the spec's own words on top.
+fn rules(
+    state: &Scoped,
+    spec: &RunSpec,
+    options: &RunOptions,
+    workspace: Option<&Path>,
+) -> Result<Rules, EngineError> {
+    let file = spec.on.config_file.as_deref().or(state.config_file());
+    let (config, sources) = config::load_from(state.host(), file, workspace)?;
+    let known = config::template(&config, &spec.on.template)?;
+    let mut said = spec.on.overrides.clone();
+    if let Some(name) = &options.of_server {
+        let none = || invalid(format!("--of-server: there is no [mcp.{name}]"));
+        add_server(&mut said, config.servers().get(name).ok_or_else(none)?);
+    }
+    let has_timeout = said.timeout.is_some();
+    let permissions = config.permissions(&spec.on.template);
+    let denied = agents::outfit(&Occasion {
+        agent: None,
+        permissions: &permissions,
+        state,
+        workspace,
+        hosts_programs: true,
+        runs_agent: false,
+    })?;
+    // What is allowed beyond the template is for agents, whose boxes stay.
+    let deny = Overrides { deny: denied.said.deny, ..Overrides::default() };
+    let template = known.with(deny).and_then(|it| it.with(said)).kind(ErrorKind::Invalid)?;
+    let mut template = template.anchored(&options.here, state.host().user_home().as_deref());
+    if spec.terminal.is_some() && !has_timeout && template.limits == Template::default().limits {
+        template.limits.timeout = None; // a person may think for longer than ten minutes
+    }
+    policy::refuse_own_program(state.host(), &template, workspace)?;
+    let network = Outlet::of(&template, &config, state)?;
+    Ok(Rules { template, sources, network, masks: denied.masks, permissions })
+}
+
+/// What a tool server is given beside its command.
+fn add_server(said: &mut Overrides, server: &McpServer) {
+    said.env.extend(server.env.iter().cloned());
+    said.allow.extend(server.allow.iter().cloned());
+    said.secrets.extend(server.secrets.iter().cloned());
+}

@@ -1,0 +1,81 @@
+//! Puts a new text in the place of a file of the operator's own: whole or not at all, as the file was
+//! before, and only if nobody else wrote it meanwhile.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+
+/// Whether what a name leads to may lie elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// In a home: a link stays one, and what it leads to is replaced.
+    Follow,
+    /// In a project, where a box may have made it.
+    Refuse,
+}
+
+/// The text of a file; `None` when there is none.
+pub fn read(file: &Path, limit: u64, links: Links) -> io::Result<Option<String>> {
+    use rustix::fs::OFlags;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let flags = match links {
+        Links::Follow => OFlags::NONBLOCK,
+        Links::Refuse => OFlags::NONBLOCK | OFlags::NOFOLLOW,
+    };
+    let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
+    let opened = match fs::File::options().read(true).custom_flags(flags).open(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    if !opened.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut text = String::new();
+    opened.take(limit + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > limit {
+        return Err(io::Error::other(format!("larger than {limit} bytes")));
+    }
+    Ok(Some(text))
+}
+
+/// Replaces a file if it still holds `old`; one that is not there holds nothing.
+pub fn replace(file: &Path, old: &str, new: &str, links: Links) -> io::Result<()> {
+    let target = match links {
+        Links::Follow => fs::canonicalize(file).unwrap_or_else(|_| file.to_owned()),
+        Links::Refuse => file.to_owned(),
+    };
+    let dir = target.parent().ok_or_else(|| io::Error::other("the file is in no directory"))?;
+    if links == Links::Refuse && dir.symlink_metadata().is_ok_and(|dir| dir.is_symlink()) {
+        return Err(io::Error::other(format!("{} is a link", dir.display())));
+    }
+    fs::create_dir_all(dir)?;
+    let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let beside = dir.join(format!(".{name}.{}.new", std::process::id()));
+    let replaced = fill(&beside, &target, new).and_then(|()| {
+        let limit = old.len().max(1 << 10) as u64;
+        if read(&target, limit, links).is_ok_and(|now| now.unwrap_or_default() == old) {
+            fs::rename(&beside, &target)?;
+            return fs::File::open(dir)?.sync_all();
+        }
+        Err(io::Error::other("somebody else changed it meanwhile; nothing was written"))
+    });
+    if replaced.is_err() {
+        fs::remove_file(&beside).ok(); // it may not have come to be
+    }
+    replaced
+}
+
+/// Writes a new file as its predecessor was: of the same owner, for the same readers.
+fn fill(file: &Path, like: &Path, text: &str) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+    let mut opened = fs::File::options().write(true).create_new(true).mode(0o600).open(file)?;
+    if let Ok(before) = fs::symlink_metadata(like) {
+        let own = opened.metadata()?;
+        if (own.uid(), own.gid()) != (before.uid(), before.gid()) {
+            std::os::unix::fs::fchown(&opened, Some(before.uid()), Some(before.gid()))?;
+        }
+        opened.set_permissions(before.permissions())?;
+    }
+    opened.write_all(text.as_bytes())?;
+    opened.sync_all()
+}
