@@ -80,15 +80,8 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let metadata: serde_json::Value = serde_json::from_str(&metadata).context("cargo metadata")?;
     let everything = ["tree", "--workspace", "--locked", "--edges=all", "--prefix=none"];
     let built = read(cargo().args(everything)).context("list what is built")?;
-    let shipped = [
-        "tree",
-        "--workspace",
-        "--features=belljar-code/engine",
-        "--locked",
-        "--edges=no-dev",
-        "--prefix=none",
-        "--format={p} {f}",
-    ];
+    let shipped =
+        ["tree", "--workspace", "--locked", "--edges=no-dev", "--prefix=none", "--format={p} {f}"];
     let shipped = read(cargo().args(shipped)).context("list what is built without tests")?;
     let deny = std::fs::read_to_string(root.join("deny.toml")).context("read deny.toml")?;
 

@@ -78,3 +78,8 @@ fn is_executable(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
+
+/// The path with every link resolved, as the kernel names what it opened; `None` if it cannot be opened.
+pub(crate) fn real_path(path: &Path) -> Option<PathBuf> {
+    belljar_box::open(path).ok().map(|(_, real)| real)
+}

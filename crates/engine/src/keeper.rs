@@ -28,7 +28,7 @@ use belljar_model::boxes::BoxName;
 use rustix::fs::{Mode, OFlags};
 
 use self::protocol::{Begin, Reply, Request, Word};
-use crate::boxes::NamedBox;
+use crate::box_store::NamedBox;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::host::HOME_VARIABLE;
 use crate::notice::Notice;

@@ -372,13 +372,15 @@ impl Prepared {
     }
 }
 
+/// Decides what of a chunk is passed on: the stream, the chunk, and where to put what is.
+pub type Filter<'a> = dyn FnMut(Stream, &[u8], &mut Vec<u8>) + 'a;
+
 /// Where the streams of a program lead.
 pub struct Streams<'a> {
     pub input: BorrowedFd<'a>,
     pub output: BorrowedFd<'a>,
     pub error: BorrowedFd<'a>,
-    /// Decides what of a chunk is passed on: the stream, the chunk, and where to put what is.
-    pub filter: &'a mut dyn FnMut(Stream, &[u8], &mut Vec<u8>),
+    pub filter: &'a mut Filter<'a>,
     /// Ends the box at once when something is written here.
     pub stop: Option<BorrowedFd<'a>>,
 }
@@ -544,7 +546,7 @@ pub fn settle(run: &mut Run, result: Option<RunResult>, state: &Scoped) {
     }
     // Now and then, so that the list of runs does not grow for ever.
     if run.id().millis().is_multiple_of(64) {
-        state.store().prune().ok(); // tried again by a later run
+        state.store().prune(state.clock().now()).ok(); // tried again by a later run
     }
 }
 

@@ -41,6 +41,8 @@ pub enum Notice {
     Outfit(String),
     /// A record on disk that cannot be read.
     Damaged(String),
+    /// Something that stays although it is old.
+    Kept(String),
     /// A line that another process of ours logged.
     Logged(String),
     /// A step that failed without ending the operation.
@@ -71,6 +73,7 @@ impl fmt::Display for Notice {
             | Self::Network(text)
             | Self::Outfit(text)
             | Self::Damaged(text)
+            | Self::Kept(text)
             | Self::Logged(text)
             | Self::Failed(text) => f.write_str(text),
         }

@@ -1,23 +1,30 @@
-//! Finding the run whose changes are reviewed.
+//! Review of what a box changed: find the run, and discard its changes.
+
+pub mod cloned;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use belljar_ledger::BoxDiscarded;
+use belljar_model::{Review, RunState};
 
-use crate::boxes;
+use crate::box_store::trash::{Note, What};
+use crate::box_store::{self, NamedBox, parts};
+use crate::boxes::unapplied;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use crate::record;
 use crate::scope::Scoped;
-use crate::store::Run;
+use crate::store::{Run, is_empty};
 
 /// What was named, first among the boxes, or the newest run of this workspace whose changes wait.
 pub fn find(state: &Scoped, here: &Path, which: Option<&str>) -> Result<Run, EngineError> {
-    if let Some(run) = which.map(|name| boxes::run_named(state, name)).transpose()?.flatten() {
+    if let Some(run) = which.map(|name| box_store::run_named(state, name)).transpose()?.flatten() {
         return Ok(run);
     }
     let mut runs = state.store().runs().kind(ErrorKind::Broken)?;
-    runs.extend(boxes::runs(state));
+    runs.extend(box_store::runs(state));
     runs.sort_by_key(|run| std::cmp::Reverse(run.record.id));
     match which {
         Some(name) => named(runs, name),
@@ -59,4 +66,58 @@ fn newest_here(runs: Vec<Run>, here: &Path) -> Result<Run, EngineError> {
     newest.ok_or_else(|| {
         invalid("no run of this directory waits for review; `belljar runs --all` lists the others")
     })
+}
+
+/// Whether the changes of a run can be discarded. `false`: it holds none back.
+pub fn can_discard(run: &Run) -> Result<bool, EngineError> {
+    if run.record.state == RunState::Running {
+        return Err(invalid(format!("run {} is still running", run.id())));
+    }
+    Ok(run.record.review.waits())
+}
+
+/// Removes the changes of a run.
+pub fn discard(state: &Scoped, run: &mut Run) -> Result<(), EngineError> {
+    let ledger = record::open(state).kind(ErrorKind::Broken)?;
+    record::discarded(&ledger, run.id())
+        .map(drop)
+        .context("record the discard")
+        .kind(ErrorKind::Broken)?;
+    belljar_workspace::discard(&run.dir).context("discard the changes").kind(ErrorKind::Broken)?;
+    run.record.review = Review::Discarded;
+    run.save().kind(ErrorKind::Broken)?;
+    record::settle(&ledger, state, run.id(), "the operator discarded its changes")
+        .kind(ErrorKind::Broken)
+}
+
+/// Moves the changes of a stopped box to the trash. Returns false if it holds none back.
+pub fn discard_of_box(
+    state: &Scoped,
+    of: &NamedBox,
+    discard_work: bool,
+) -> Result<bool, EngineError> {
+    let name = of.name();
+    let _turn = of.turn_while_down("discard")?;
+    let Some(run) = of.run().filter(|_| !is_empty(&of.dir.join("upper"))) else {
+        return Ok(false);
+    };
+    let unapplied = unapplied::guard(state, of, "discard", discard_work)?;
+    let note = Note::new(state, name, What::Changes, "discard", unapplied)?;
+    let event = BoxDiscarded {
+        name: name.to_string(),
+        trash: note.place(),
+        unapplied: note.unapplied.clone(),
+    };
+    record::fact(state, event)?;
+    let ledger = record::open(state).kind(ErrorKind::Broken)?;
+    record::discarded(&ledger, run.id())
+        .map(drop)
+        .context("record the discard")
+        .kind(ErrorKind::Broken)?;
+    let next = parts::prepare(of)?;
+    parts::write_run(&next, run.record.clone()).kind(ErrorKind::Broken)?;
+    parts::exchange(of, &parts::CHANGES, note)?;
+    record::settle(&ledger, state, run.id(), "the operator discarded its changes")
+        .kind(ErrorKind::Broken)?;
+    Ok(true)
 }

@@ -14,6 +14,7 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::Context;
 use belljar_model::{Review, RunId, RunRecord, RunState};
@@ -81,9 +82,9 @@ impl Store {
     }
 
     /// Forgets the oldest runs that nobody waits for, and what was killed before it was one.
-    pub fn prune(&self) -> anyhow::Result<()> {
-        self.remove_stillborn()?;
-        self.remove_ended_calls();
+    pub fn prune(&self, now: SystemTime) -> anyhow::Result<()> {
+        self.remove_stillborn(now)?;
+        self.remove_ended_calls(now);
         let idle = |run: &Run| run.record.state != RunState::Running && !run.record.review.waits();
         for run in self.runs()?.into_iter().filter(idle).skip(KEPT_RECORDS) {
             belljar_workspace::discard(&run.dir).ok(); // a rest is tried again next time
@@ -110,22 +111,22 @@ impl Store {
     }
 
     /// Removes the marks of calls whose process was killed.
-    fn remove_ended_calls(&self) {
+    fn remove_ended_calls(&self, now: SystemTime) {
         let Ok(entries) = fs::read_dir(self.home.join("calls")) else { return };
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-            if is_old(&path) && !is_held(&path) {
+            if is_old(&path, now) && !is_held(&path) {
                 fs::remove_file(&path).ok(); // tried again next time
             }
         }
     }
 
     /// Removes directories of runs that ended before their record was written. They hold nothing.
-    fn remove_stillborn(&self) -> anyhow::Result<()> {
+    fn remove_stillborn(&self, now: SystemTime) -> anyhow::Result<()> {
         let entries = fs::read_dir(self.home.join("runs")).context("list the runs")?;
         for dir in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             // Layers are made after the record, so that without one there is nothing of a box.
             let is_run = Run::load(&dir).is_ok() || !is_empty(&dir.join("upper"));
-            if !is_run && is_old(&dir) && !is_locked(&dir) {
+            if !is_run && is_old(&dir, now) && !is_locked(&dir) {
                 for name in ["run.json", "run.json.new", "lock"] {
                     fs::remove_file(dir.join(name)).ok(); // whatever else is there keeps the directory
                 }
@@ -137,10 +138,10 @@ impl Store {
 }
 
 /// Whether a directory has been there for longer than it takes to begin a run.
-fn is_old(dir: &Path) -> bool {
+fn is_old(dir: &Path, now: SystemTime) -> bool {
     const BEGUN: std::time::Duration = std::time::Duration::from_secs(10);
     let made = dir.symlink_metadata().and_then(|meta| meta.modified());
-    made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > BEGUN))
+    made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age > BEGUN))
 }
 
 impl Run {

@@ -17,7 +17,7 @@ use crate::exit::{self, Outcome};
 use crate::print;
 use crate::scope;
 use crate::scope::host;
-use belljar_engine::boxes::{self, NamedBox};
+use belljar_engine::box_store::{self, NamedBox};
 use belljar_engine::config;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::keeper::setup;
@@ -28,7 +28,7 @@ use belljar_model::permission::Permissions;
 
 pub(crate) fn run(cli: &Cli, args: &ApplyArgs) -> Outcome {
     let state = scope::open(None)?;
-    if let Some(of) = boxes::with_clone(&state, args.which.run.as_deref())? {
+    if let Some(of) = box_store::with_clone(&state, args.which.run.as_deref())? {
         return clone::apply(&state, &of, args);
     }
     if args.branch.is_some() {
@@ -36,7 +36,7 @@ pub(crate) fn run(cli: &Cli, args: &ApplyArgs) -> Outcome {
     }
     let here = scope::here()?;
     let mut run = review::find(&state, &here, args.which.run.as_deref())?;
-    let of = boxes::of_run(&state, &run);
+    let of = box_store::of_run(&state, &run);
     let _turn = of.as_ref().map(|of| of.turn_while_down("apply")).transpose()?;
     if let Some(run_now) = of.as_ref().and_then(NamedBox::run) {
         run = run_now;

@@ -11,7 +11,7 @@ use crate::exit::{self, Outcome};
 use crate::print;
 use crate::scope;
 use crate::scope::CLOCK;
-use belljar_engine::boxes::NamedBox;
+use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::keeper::{
     self,

@@ -16,7 +16,7 @@ use crate::exit::{self, Outcome};
 use crate::print;
 use crate::scope;
 use crate::terminal::{self, Raw};
-use belljar_engine::boxes::NamedBox;
+use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::keeper::{
     self,

@@ -1,8 +1,5 @@
 //! `belljar list`, `status`, `start`, `stop` and `down`: the life of named boxes.
 
-use std::time::{Duration, Instant};
-
-use anyhow::anyhow;
 use belljar_model::boxes::{BoxName, BoxState, Ground};
 use belljar_model::{RunRecord, display};
 use serde::Serialize;
@@ -13,20 +10,18 @@ use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
 use crate::when;
-use belljar_engine::boxes::{NamedBox, trash, work};
+use belljar_engine::box_store::{NamedBox, trash};
+use belljar_engine::boxes::{self, Stopped, unapplied};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::keeper::{
     self,
     protocol::{Live, Reply, Request},
 };
 
-/// Longer than any program is waited for after it was asked to end.
-const ENDING: Duration = Duration::from_secs(60);
-
 pub(crate) fn list(args: &ListArgs) -> Outcome {
     let state = scope::open(None)?;
-    let boxes = NamedBox::all(&state)?;
-    for one in &boxes {
+    let all = NamedBox::all(&state)?;
+    for one in &all {
         let seen = Seen::of(one);
         if args.json {
             print::json(&seen).kind(ErrorKind::Broken)?;
@@ -34,7 +29,7 @@ pub(crate) fn list(args: &ListArgs) -> Outcome {
             print::out(&seen.line()).kind(ErrorKind::Broken)?;
         }
     }
-    if boxes.is_empty() && !args.json {
+    if all.is_empty() && !args.json {
         print::note("no boxes; `belljar up NAME` makes one");
     }
     Ok(0)
@@ -48,7 +43,7 @@ pub(crate) fn status(args: &StatusArgs) -> Outcome {
         print::json(&seen).kind(ErrorKind::Broken)?;
     } else {
         let mut page = seen.page(&one);
-        if let Some(unapplied) = work::work(&state, &one)? {
+        if let Some(unapplied) = unapplied::work(&state, &one)? {
             page.push_str(&format!("holds      {}\n", unapplied.words()));
         }
         print::out(&page).kind(ErrorKind::Broken)?;
@@ -66,44 +61,19 @@ pub(crate) fn start(args: &StartArgs) -> Outcome {
 pub(crate) fn stop(args: &StopArgs) -> Outcome {
     let state = scope::open(None)?;
     for name in &args.names {
-        let one = NamedBox::find(&state, name)?;
-        let _turn = one.turn()?;
-        if one.is_up() {
-            halt(&one, args.now)?;
-            print::note(&format!("box {name} is stopped"));
-        } else {
-            print::note(&format!("box {name} is not running"));
-        }
+        let text = match boxes::stop(&NamedBox::find(&state, name)?, args.now)? {
+            Stopped::Now => format!("box {name} is stopped"),
+            Stopped::NotRunning => format!("box {name} is not running"),
+        };
+        print::note(&text);
     }
     Ok(0)
-}
-
-/// Ends a box and waits until it is.
-pub(crate) fn halt(one: &NamedBox, now: bool) -> Result<(), EngineError> {
-    keeper::ask(one, &Request::Stop { now })?;
-    let until = Instant::now() + ENDING;
-    while one.is_up() {
-        if Instant::now() > until {
-            let error = anyhow!("box {} does not end; `--now` does not ask it", one.name());
-            return Err(EngineError::new(ErrorKind::Broken, error));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
 }
 
 pub(crate) fn down(args: &DownArgs) -> Outcome {
     let state = scope::open(None)?;
     for name in &args.names {
-        let one = NamedBox::find(&state, name)?;
-        let _turn = one.turn()?;
-        let mut unapplied = work::guard(&state, &one, "down", args.discard_work)?;
-        if one.is_up() {
-            halt(&one, false)?;
-            // It may have done more until it ended.
-            unapplied = work::guard(&state, &one, "down", args.discard_work)?;
-        }
-        trash::put(&state, &one, "down", unapplied)?;
+        boxes::remove(&state, &NamedBox::find(&state, name)?, args.discard_work)?;
         print::note(&format!(
             "box {name} is down; `belljar restore {name}` brings it back for 14 days"
         ));

@@ -5,29 +5,24 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use anyhow::anyhow;
-use belljar_ledger::{BoxDiscarded, WorkspaceApplied};
-use belljar_model::boxes::{BoxRecord, Ground};
-use belljar_model::{RepoAt, RunId, display};
-use serde::Serialize;
-
-use crate::cli::{ApplyArgs, DiffArgs, DiscardArgs};
-use crate::commands::apply::pick;
-use crate::commands::up;
-use crate::exit::Outcome;
-use crate::print;
-use belljar_engine::boxes::trash::{Note, What};
-use belljar_engine::boxes::{self, NamedBox, parts, work};
+use belljar_engine::box_store::NamedBox;
 use belljar_engine::clones::{self, Commit, FileChange, Style, Work};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
-use belljar_engine::keeper::setup;
-use belljar_engine::record::{self, Applying};
+use belljar_engine::review::cloned;
 use belljar_engine::scope::Scoped;
+use belljar_model::display;
+use serde::Serialize;
+
+use crate::cli::{ApplyArgs, DiffArgs};
+use crate::commands::apply::pick;
+use crate::exit::Outcome;
+use crate::print;
 
 pub(crate) fn diff(state: &Scoped, of: &NamedBox, args: &DiffArgs) -> Outcome {
     if args.conflicts {
         return Err(invalid("--conflicts: work of a clone meets yours when you merge its branch"));
     }
-    let (at, work) = read(state, of)?;
+    let (at, work) = cloned::read(state, of)?;
     if args.json {
         print::json(&Report::of(of, work.as_ref())).kind(ErrorKind::Broken)?;
         return Ok(0);
@@ -49,7 +44,7 @@ pub(crate) fn apply(state: &Scoped, of: &NamedBox, args: &ApplyArgs) -> Outcome 
         ));
     }
     let _turn = of.turn()?;
-    let (at, work) = read(state, of)?;
+    let (at, work) = cloned::read(state, of)?;
     let Some(work) = work.filter(|work| !work.is_empty()) else {
         print::note("there is nothing to take over");
         return Ok(0);
@@ -63,7 +58,7 @@ pub(crate) fn apply(state: &Scoped, of: &NamedBox, args: &ApplyArgs) -> Outcome 
             return Err(invalid("nothing was applied; `--yes` answers the question"));
         }
     }
-    take(state, of, at, &work, branch)?;
+    cloned::take(state, of, at, &work, branch)?;
     if args.json {
         print::json(&Report::of(of, Some(&work))).kind(ErrorKind::Broken)?;
     } else {
@@ -73,37 +68,6 @@ pub(crate) fn apply(state: &Scoped, of: &NamedBox, args: &ApplyArgs) -> Outcome 
         work.remarks.iter().for_each(|remark| print::note(remark));
     }
     Ok(0)
-}
-
-/// Puts the work into the user's repository, once that is on record.
-fn take(
-    state: &Scoped,
-    of: &NamedBox,
-    at: &RepoAt,
-    work: &Work,
-    branch: &str,
-) -> Result<(), EngineError> {
-    let run = of.run().map(|run| run.id());
-    let run = run.ok_or_else(|| invalid(format!("box {} was never started", of.name())))?;
-    let ledger = record::open(state).kind(ErrorKind::Broken)?;
-    let files = work.files.len() as u64;
-    let applying = Applying::begin(&ledger, run, files)?;
-    let taken = clones::keep(at, work, of.name()).and_then(|()| clones::branch(at, work, branch));
-    let recorded = match &taken {
-        Ok(()) => applying.done(WorkspaceApplied { taken: files, held_back: 0, error: None }),
-        Err(failure) => applying.failed(&anyhow!("{failure:#}")),
-    };
-    if let Err(error) = recorded {
-        print::note("what came of it is not on record; `belljar runs` will show it:");
-        print::error(&EngineError::new(ErrorKind::Broken, error));
-    }
-    taken?;
-    settle(state, run, "the operator applied its work")
-}
-
-fn settle(state: &Scoped, run: RunId, why: &str) -> Result<(), EngineError> {
-    let ledger = record::open(state).kind(ErrorKind::Broken)?;
-    record::settle(&ledger, state, run, why).kind(ErrorKind::Broken)
 }
 
 /// A branch cannot leave a file out, so what must not come, or only if it is named, stops all of it.
@@ -128,66 +92,6 @@ fn refuse_marked(of: &NamedBox, work: &Work, args: &ApplyArgs) -> Result<(), Eng
         "nothing was applied, since something on the host would execute part of it or a rule keeps it out:{text} look with `belljar diff {name}`, and name what is meant with --include-executable PATH (`**` means all)"
     );
     Err(EngineError::new(ErrorKind::Broken, error))
-}
-
-/// The clone goes to the trash, and the box works on from the user's repository as it is.
-pub(crate) fn discard(state: &Scoped, of: &NamedBox, args: &DiscardArgs) -> Outcome {
-    let name = of.name();
-    let _turn = of.turn_while_down("discard")?;
-    let Ground::Repo(at) = &of.record.ground else { return Ok(0) };
-    let unapplied = work::guard(state, of, "discard", args.discard_work)?;
-    if unapplied.is_none() {
-        print::note(&format!("box {name} holds nothing back"));
-        return Ok(0);
-    }
-    let note = Note::new(state, name, What::Changes, "discard", unapplied)?;
-    let event = BoxDiscarded {
-        name: name.to_string(),
-        trash: note.place(),
-        unapplied: note.unapplied.clone(),
-    };
-    record::fact(state, event)?;
-    let next = parts::prepare(of)?;
-    clone_again(state, of, at, &next)?;
-    parts::exchange(of, &["repo"], note)?;
-    if let Some(run) = of.run() {
-        settle(state, run.id(), "the operator discarded its work")?;
-    }
-    print::note(&format!(
-        "discarded the work of box {name}; `belljar restore {name}` brings it back for 14 days"
-    ));
-    Ok(0)
-}
-
-/// A private clone of the user's repository as it is now.
-pub(crate) fn clone_again(
-    state: &Scoped,
-    of: &NamedBox,
-    at: &RepoAt,
-    next: &Path,
-) -> Result<(), EngineError> {
-    let owner = boxes::owner_of(&of.dir.join("repo"));
-    let source = clones::look(state, &at.path)?;
-    let ground = up::clone(&source, &of.record.spec, of.name(), (&next.join("repo"), owner))?;
-    let record = BoxRecord { ground, ..of.record.clone() };
-    let text = serde_json::to_vec_pretty(&record).kind(ErrorKind::Broken)?;
-    boxes::write_whole(next, "box.json", &text).kind(ErrorKind::Broken)
-}
-
-/// What the box did in its clone, with the marks of the rules in force now.
-fn read<'b>(state: &Scoped, of: &'b NamedBox) -> Result<(&'b RepoAt, Option<Work>), EngineError> {
-    let Ground::Repo(at) = &of.record.ground else {
-        return Err(invalid(format!("box {} has no clone", of.name())));
-    };
-    let mut work = clones::has_work(state, of.name(), at, &of.dir.join("repo"))?;
-    let permissions = setup::permissions(state, of)?;
-    if let Some(work) = &mut work {
-        work.deny(&|path| {
-            let rule = permissions.denies_edit(path.as_os_str().as_bytes())?;
-            Some(format!("the rule {rule} keeps it as it is"))
-        });
-    }
-    Ok((at, work))
 }
 
 /// Commits and marked files, before the difference itself.

@@ -13,7 +13,8 @@ use crate::commands::clone;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use belljar_engine::boxes::{self, NamedBox, snapshot};
+use belljar_engine::box_store::{self, NamedBox};
+use belljar_engine::boxes::snapshot;
 use belljar_engine::changes::{look, open};
 use belljar_engine::error::{ErrorKind, WithKind as _};
 use belljar_engine::review;
@@ -24,12 +25,12 @@ pub(crate) fn run(args: &DiffArgs) -> Outcome {
     if args.home {
         return home(&state, args);
     }
-    if let Some(of) = boxes::with_clone(&state, args.which.run.as_deref())? {
+    if let Some(of) = box_store::with_clone(&state, args.which.run.as_deref())? {
         return clone::diff(&state, &of, args);
     }
     let here = scope::here()?;
     let mut run = review::find(&state, &here, args.which.run.as_deref())?;
-    let of = boxes::of_run(&state, &run);
+    let of = box_store::of_run(&state, &run);
     let is_up = of.as_ref().is_some_and(NamedBox::is_up);
     // Of a box that is at work, what is there now; its turn may be another command's for long.
     let _turn = of.as_ref().filter(|_| !is_up).map(NamedBox::turn).transpose()?;

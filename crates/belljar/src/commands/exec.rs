@@ -22,7 +22,7 @@ use crate::cli::boxes::terminals::ExecArgs;
 use crate::exit::Outcome;
 use crate::scope;
 use crate::terminal::{self, Raw};
-use belljar_engine::boxes::NamedBox;
+use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::keeper::{
     self,

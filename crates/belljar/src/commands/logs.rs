@@ -12,7 +12,7 @@ use crate::cli::boxes::terminals::LogsArgs;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use belljar_engine::boxes::NamedBox;
+use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{ErrorKind, WithKind as _};
 use belljar_engine::screen::guard::Guard;
 

@@ -1,6 +1,5 @@
 //! `belljar network`: other rules for a box, at once and for its next starts.
 
-use anyhow::Context as _;
 use belljar_model::Net;
 use belljar_model::boxes::{BoxName, NetworkChange};
 use belljar_model::net::Allow;
@@ -10,10 +9,8 @@ use crate::cli::network::NetworkChangeArgs;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use belljar_engine::boxes::NamedBox;
+use belljar_engine::boxes;
 use belljar_engine::error::{ErrorKind, WithKind as _};
-use belljar_engine::keeper::protocol::Request;
-use belljar_engine::keeper::{self, setup::Setup};
 
 /// What was changed, for programs.
 #[derive(Debug, Serialize)]
@@ -28,19 +25,9 @@ struct Changed<'a> {
 
 pub(crate) fn run(args: &NetworkChangeArgs) -> Outcome {
     let state = scope::open(None)?;
-    let _turn = NamedBox::find(&state, &args.name)?.turn()?;
-    // Read again: who had the turn before may have changed it.
-    let mut one = NamedBox::find(&state, &args.name)?;
     let (allow, deny) = (args.allow.clone(), args.deny.clone());
     let said = NetworkChange { net: args.net, allow, deny };
-    one.record.spec.network = Some(said.clone());
-    let running = one.is_up();
-    if running {
-        keeper::ask(&one, &Request::Network(said))?;
-    } else {
-        Setup::of(&one, &state)?; // what it could not be started with is not kept
-    }
-    one.save().context("keep the rules for the next start").kind(ErrorKind::Broken)?;
+    let running = boxes::change_network(&state, &args.name, &said)?;
     if args.json {
         print::json(&changed(args, running)).kind(ErrorKind::Broken)?;
     } else {

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &RunsArgs) -> Outcome {
     if shown == 0 && !args.json {
         print::note("no runs; `--all` shows those of other directories");
     }
-    state.store().prune().kind(ErrorKind::Broken)?;
+    state.store().prune(state.clock().now()).kind(ErrorKind::Broken)?;
     Ok(0)
 }
 

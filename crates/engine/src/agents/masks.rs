@@ -11,6 +11,7 @@ use belljar_box::{Mask, MaskKind};
 use belljar_model::permission::{FilePattern, Permission, Permissions};
 
 use crate::error::{EngineError, invalid};
+use crate::host::real_path;
 
 /// Ordered by what is left of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,8 +91,8 @@ impl Search<'_> {
 
     /// What a link of the workspace leads to in the workspace.
     fn behind(&self, link: &Path) -> Option<PathBuf> {
-        let real = self.workspace.join(link).canonicalize().ok()?;
-        let inside = real.strip_prefix(self.workspace.canonicalize().ok()?).ok()?;
+        let real = real_path(&self.workspace.join(link))?;
+        let inside = real.strip_prefix(real_path(self.workspace)?).ok()?;
         (!inside.as_os_str().is_empty()).then(|| inside.to_owned())
     }
 

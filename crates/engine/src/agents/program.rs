@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use belljar_model::{Access, Mount};
 
-use crate::host::HostEnv;
+use crate::host::{HostEnv, real_path};
 
 /// A program, and what must be shown for it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -32,11 +32,11 @@ pub fn find(host: &HostEnv, name: &str) -> Option<Found> {
     let home = host.user_home();
     let home = home.as_deref();
     let called = host.find_program(name)?;
-    let path = called.canonicalize().ok()?;
+    let path = real_path(&called)?;
     let mut found = Found { path: path.clone(), ..Found::default() };
     found.show(&path, home);
     if let Some(interpreter) = interpreter(host, &path) {
-        let real = interpreter.canonicalize().ok()?;
+        let real = real_path(&interpreter)?;
         found.show(&real, home);
         // One in a virtual environment is a link: both ends must be there.
         found.show(&interpreter, home);
@@ -97,7 +97,7 @@ impl Found {
 /// Where a program is, and where each link in its place leads, with no link on the way there.
 fn steps(called: &Path) -> Vec<PathBuf> {
     const MOST: usize = 16;
-    let real = |path: &Path| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    let real = |path: &Path| Some(real_path(path.parent()?)?.join(path.file_name()?));
     let follow = |step: &PathBuf| real(&step.parent()?.join(step.read_link().ok()?));
     std::iter::successors(real(called), follow).take(MOST).collect()
 }
@@ -151,7 +151,7 @@ mod tests {
     fn a_program_behind_links_is_called_where_its_installation_is() {
         use std::os::unix::fs::symlink;
         let dir = tempfile::tempdir().unwrap();
-        let top = dir.path().canonicalize().unwrap();
+        let top = real_path(dir.path()).unwrap();
         let real = top.join("real/node_modules");
         std::fs::create_dir_all(real.join(".bin")).unwrap();
         std::fs::create_dir(real.join("agent")).unwrap();

@@ -11,7 +11,7 @@ use belljar_ledger::BoxSnapshot;
 use belljar_model::boxes::{BoxName, Ground};
 use serde::{Deserialize, Serialize};
 
-use super::{NamedBox, parts, trash};
+use crate::box_store::{self, NamedBox, parts, trash};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::keeper;
 use crate::keeper::protocol::{Reply, Request};
@@ -52,7 +52,7 @@ pub fn find(of: &NamedBox, tag: &Tag) -> Result<PathBuf, EngineError> {
 pub fn ground(state: &Scoped, dir: &Path) -> Option<Ground> {
     let text = fs::read(dir.join("box.json")).ok()?;
     let home = state.host().user_home();
-    super::read_record(&text, home.as_deref()).ok().map(|record| record.ground)
+    box_store::read_record(&text, home.as_deref()).ok().map(|record| record.ground)
 }
 
 /// All snapshots of a box, oldest first.
@@ -92,7 +92,7 @@ pub fn take(state: &Scoped, of: &NamedBox, tag: &Tag) -> Result<(), EngineError>
         parts::copy(&of.dir, &["box.json"], &new)?;
         let when = state.clock().millis();
         let note = Snapshot { tag: tag.clone(), when, running: paused.is_some() };
-        super::write_whole(&new, "snapshot.json", &serde_json::to_vec_pretty(&note)?)?;
+        box_store::write_whole(&new, "snapshot.json", &serde_json::to_vec_pretty(&note)?)?;
         trash::shift(&new, &to)
     };
     taken().with_context(|| format!("copy box {}", of.name())).kind(ErrorKind::Broken)

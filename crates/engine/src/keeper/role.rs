@@ -21,7 +21,7 @@ use super::protocol::{self, Begin, Word};
 use super::serve;
 use super::setup::{self, Setup};
 use super::wires::Wires;
-use crate::boxes::NamedBox;
+use crate::box_store::NamedBox;
 use crate::changes;
 use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};

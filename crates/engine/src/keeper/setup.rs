@@ -9,7 +9,7 @@ use belljar_model::permission::Permissions;
 use belljar_model::{ByteSize, Config, Identity, Limits, Overrides, Template};
 
 use crate::agents::{self, HomeFile, Occasion};
-use crate::boxes::NamedBox;
+use crate::box_store::NamedBox;
 use crate::clones;
 use crate::config::{self, Source};
 use crate::error::{EngineError, ErrorKind, WithKind as _};

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::overlay;
 use super::shelf::Shelf;
-use crate::boxes::give;
+use crate::box_store::give;
 use crate::cell::word::Room as Place;
 use crate::error::EngineError;
 use crate::scope::Scoped;

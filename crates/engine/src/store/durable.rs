@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
+use crate::host::real_path;
+
 /// Whether what a name leads to may lie elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
@@ -41,7 +43,7 @@ pub fn read(file: &Path, limit: u64, links: Links) -> io::Result<Option<String>>
 /// Replaces a file if it still holds `old`; one that is not there holds nothing.
 pub fn replace(file: &Path, old: &str, new: &str, links: Links) -> io::Result<()> {
     let target = match links {
-        Links::Follow => fs::canonicalize(file).unwrap_or_else(|_| file.to_owned()),
+        Links::Follow => real_path(file).unwrap_or_else(|| file.to_owned()),
         Links::Refuse => file.to_owned(),
     };
     let dir = target.parent().ok_or_else(|| io::Error::other("the file is in no directory"))?;

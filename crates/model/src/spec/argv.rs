@@ -6,8 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::text::OsText;
 
-/// A program and its arguments, as execve(2) takes them: any bytes but NUL, and a program that is not
-/// empty. In JSON a list in which each word is a string, or a list of bytes where it is not UTF-8.
+/// A program and its arguments, as execve(2) takes them: any bytes but NUL, and at least one word. In JSON a list in which each word is a string, or a list of bytes where it is not UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Argv(Vec<OsString>);
 
@@ -23,7 +22,7 @@ pub enum ArgvError {
 impl Argv {
     pub fn new(words: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Self, ArgvError> {
         let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
-        if words.first().is_none_or(|program| program.is_empty()) {
+        if words.is_empty() {
             return Err(ArgvError::NoProgram);
         }
         if words.iter().any(|word| word.as_encoded_bytes().contains(&0)) {

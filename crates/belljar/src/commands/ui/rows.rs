@@ -4,7 +4,7 @@ use belljar_model::boxes::BoxState;
 use belljar_model::display;
 
 use crate::scope::CLOCK;
-use belljar_engine::boxes::NamedBox;
+use belljar_engine::box_store::NamedBox;
 use belljar_engine::keeper::{
     self,
     protocol::{Reply, Request},

@@ -4,7 +4,7 @@ use belljar_model::boxes::Ground;
 use belljar_model::{RepoAt, display};
 use belljar_workspace::{Change, unapplied};
 
-use super::NamedBox;
+use crate::box_store::NamedBox;
 use crate::changes;
 use crate::clones;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};

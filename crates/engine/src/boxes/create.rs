@@ -1,0 +1,116 @@
+//! Making a box from a spec.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use belljar_model::boxes::{BoxName, BoxRecord, Ground};
+use belljar_model::spec::{BoxSpec, WorkspaceSpec};
+use belljar_model::{Identity, RepoAt};
+
+use crate::box_store::{self, NamedBox};
+use crate::clones::{self, Cloned, Source, Wish};
+use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::keeper::setup::Setup;
+use crate::notice::Notice;
+use crate::policy;
+use crate::scope::Scoped;
+
+/// Makes boxes of these names. Relative paths of templates begin at `here`.
+///
+/// What a box could not be started with is found before there is anything to keep.
+pub fn create(
+    state: &Scoped,
+    names: &[BoxName],
+    spec: &BoxSpec,
+    here: &Path,
+) -> Result<Vec<NamedBox>, EngineError> {
+    spec.check().kind(ErrorKind::Invalid)?;
+    let (ground, source) = match &spec.workspace {
+        WorkspaceSpec::None => (Ground::Nothing, None),
+        WorkspaceSpec::Directory(path) => {
+            let path = policy::open_workspace(state, path)?.path;
+            (Ground::Directory { path }, None)
+        }
+        WorkspaceSpec::Clone { repo, .. } => (Ground::Nothing, Some(clones::look(state, repo)?)),
+    };
+    let one = |name: &BoxName| make(state, name, (spec, here), &ground, source.as_ref());
+    names.iter().map(one).collect()
+}
+
+fn make(
+    state: &Scoped,
+    name: &BoxName,
+    (spec, here): (&BoxSpec, &Path),
+    ground: &Ground,
+    source: Option<&Source>,
+) -> Result<NamedBox, EngineError> {
+    let record = BoxRecord {
+        name: name.clone(),
+        created: state.clock().millis(),
+        spec: spec.clone(),
+        typed_in: here.to_owned(),
+        ground: ground.clone(),
+    };
+    let trial = NamedBox { dir: box_store::place(state).join(name.as_str()), record };
+    let Setup { home, .. } = Setup::of(&trial, state)?;
+    let path = source.map_or(ground.path(), |source| Some(source.path()));
+    let owner = path.map(owner).transpose()?;
+    box_store::create(state, trial.record, owner, |dir, record| {
+        box_store::furnish(&dir.join("home"), &home, owner).kind(ErrorKind::CannotStart)?;
+        let Some(source) = source else { return Ok(()) };
+        record.ground = clone(state, source, spec, name, (&dir.join("repo"), owner))?;
+        Ok(())
+    })
+}
+
+/// Makes the private clone of a box.
+fn clone(
+    state: &Scoped,
+    source: &Source,
+    spec: &BoxSpec,
+    name: &BoxName,
+    (into, owner): (&Path, Option<(u32, u32)>),
+) -> Result<Ground, EngineError> {
+    let identity = match &spec.git_identity {
+        Some(identity) => identity.clone(),
+        None => source.identity().map_or_else(|| nobody(name), Ok)?,
+    };
+    let (branch, uncommitted) = match &spec.workspace {
+        WorkspaceSpec::Clone { branch, uncommitted, .. } => (branch.as_deref(), *uncommitted),
+        WorkspaceSpec::None | WorkspaceSpec::Directory(_) => (None, false),
+    };
+    let wish = Wish { branch, uncommitted, identity: &identity, name };
+    let Cloned { at, remarks } = clones::clone(source, &wish, into, owner)?;
+    for remark in remarks {
+        state.notice(&Notice::Outfit(format!("box {name}: {remark}")));
+    }
+    Ok(Ground::Repo(Box::new(at)))
+}
+
+/// Makes a new private clone in `next`, from the user's repository as it is now.
+pub fn clone_again(
+    state: &Scoped,
+    of: &NamedBox,
+    at: &RepoAt,
+    next: &Path,
+) -> Result<(), EngineError> {
+    let owner = box_store::owner_of(&of.dir.join("repo"));
+    let source = clones::look(state, &at.path)?;
+    let into = next.join("repo");
+    let ground = clone(state, &source, &of.record.spec, of.name(), (&into, owner))?;
+    let record = BoxRecord { ground, ..of.record.clone() };
+    let text = serde_json::to_vec_pretty(&record).kind(ErrorKind::Broken)?;
+    box_store::write_whole(next, "box.json", &text).kind(ErrorKind::Broken)
+}
+
+/// The author of commits where git is not configured.
+fn nobody(name: &BoxName) -> Result<Identity, EngineError> {
+    let identity = Identity::new(&format!("box {name}"), &format!("{name}@belljar.invalid"));
+    identity.kind(ErrorKind::Broken)
+}
+
+fn owner(path: &Path) -> Result<(u32, u32), EngineError> {
+    let meta = path.metadata().context("look at the workspace").kind(ErrorKind::Broken)?;
+    Ok((meta.uid(), meta.gid()))
+}

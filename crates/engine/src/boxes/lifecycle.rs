@@ -1,0 +1,65 @@
+//! Starting, stopping and removing boxes.
+
+use std::time::{Duration, Instant};
+
+use crate::box_store::{NamedBox, trash};
+use crate::boxes::unapplied;
+use crate::error::{EngineError, ErrorKind};
+use crate::keeper::protocol::Request;
+use crate::keeper::{self};
+use crate::scope::Scoped;
+
+/// Longer than any program is waited for after it was asked to end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Whether a box was running when it was to be stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    Now,
+    NotRunning,
+}
+
+/// Starts boxes side by side. Returns the result of each, in order.
+pub fn start(state: &Scoped, boxes: &[NamedBox]) -> Vec<Result<(), EngineError>> {
+    let begin = |one: &NamedBox| one.turn().and_then(|turn| Ok((turn, keeper::start(state, one)?)));
+    let starting: Vec<_> = boxes.iter().map(begin).collect();
+    let finish =
+        |(turn, starting): (_, keeper::Starting)| starting.finish(state).map(|()| drop(turn));
+    starting.into_iter().map(|begun| begun.and_then(finish)).collect()
+}
+
+/// Stops a box and waits for its end. `now` kills its program instead of asking it.
+pub fn stop(one: &NamedBox, now: bool) -> Result<Stopped, EngineError> {
+    let _turn = one.turn()?;
+    if !one.is_up() {
+        return Ok(Stopped::NotRunning);
+    }
+    halt(one, now)?;
+    Ok(Stopped::Now)
+}
+
+fn halt(one: &NamedBox, now: bool) -> Result<(), EngineError> {
+    keeper::ask(one, &Request::Stop { now })?;
+    let until = Instant::now() + STOP_TIMEOUT;
+    while one.is_up() {
+        if Instant::now() > until {
+            let text = format!("box {} does not end; `--now` does not ask it", one.name());
+            return Err(EngineError::message(ErrorKind::Broken, text));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// Stops a box and moves it to the trash. Work that nobody applied is lost only with `discard_work`.
+pub fn remove(state: &Scoped, one: &NamedBox, discard_work: bool) -> Result<(), EngineError> {
+    let _turn = one.turn()?;
+    let mut unapplied = unapplied::guard(state, one, "down", discard_work)?;
+    if one.is_up() {
+        halt(one, false)?;
+        // It may have done more until it ended.
+        unapplied = unapplied::guard(state, one, "down", discard_work)?;
+    }
+    trash::put(state, one, "down", unapplied)?;
+    Ok(())
+}
