@@ -10,6 +10,7 @@ pub(crate) mod net;
 pub(crate) mod network;
 pub(crate) mod secret;
 pub(crate) mod skill;
+pub(crate) mod when;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -15,7 +15,6 @@ mod prompt;
 mod scope;
 mod spec;
 mod terminal;
-mod when;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -14,6 +14,7 @@ const ENGINE_ORDER: &[&str] = &[
     "error",
     "notice",
     "clock",
+    "moment",
     "lockdown",
     "host",
     "store",

@@ -11,7 +11,7 @@ use belljar_model::boxes::BoxName;
 use clap::{Args, ValueHint};
 
 use super::BoxArgs;
-use crate::when::When;
+use crate::cli::when::When;
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {

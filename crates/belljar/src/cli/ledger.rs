@@ -6,7 +6,7 @@ use belljar_ledger::Event;
 use clap::builder::PossibleValue;
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::when::When;
+use crate::cli::when::When;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Try:  belljar ledger log --limit 20

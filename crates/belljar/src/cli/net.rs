@@ -4,7 +4,7 @@ pub(crate) mod explain;
 
 use clap::{Args, Subcommand};
 
-use crate::when::When;
+use crate::cli::when::When;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Try:  belljar net log --follow

@@ -9,7 +9,7 @@ use crate::commands::up::start_all;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use crate::when;
+
 use belljar_engine::box_store::{NamedBox, trash};
 use belljar_engine::boxes::{self, Stopped, unapplied};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
@@ -17,6 +17,7 @@ use belljar_engine::keeper::{
     self,
     protocol::{Live, Reply, Request},
 };
+use belljar_engine::moment;
 
 pub(crate) fn list(args: &ListArgs) -> Outcome {
     let state = scope::open(None)?;
@@ -129,7 +130,7 @@ impl Seen {
 
     fn page(&self, one: &NamedBox) -> String {
         let mut text = format!("name       {}\nstate      {}\n", self.name, self.state.name());
-        let made = when::to_the_second(self.created.saturating_mul(1_000_000));
+        let made = moment::to_the_second(self.created.saturating_mul(1_000_000));
         text.push_str(&format!("made       {made}\n"));
         if let Some(run) = &self.run {
             let argv: Vec<String> =

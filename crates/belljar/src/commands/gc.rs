@@ -6,10 +6,10 @@ use belljar_engine::boxes::gc::{self, Collect};
 use belljar_engine::error::{ErrorKind, WithKind as _};
 
 use crate::cli::boxes::GcArgs;
+use crate::cli::when::When;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use crate::when::When;
 
 pub(crate) fn run(args: &GcArgs) -> Outcome {
     let state = scope::open(None)?;

@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::boxes::snapshot::{self, Tag};
 use belljar_engine::boxes::{self, Reset};
+use belljar_engine::moment;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_model::boxes::BoxName;
 use belljar_model::display;
@@ -12,7 +13,7 @@ use crate::cli::boxes::{ForkArgs, ResetArgs, SnapshotArgs};
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use crate::when;
+
 
 pub(crate) fn snapshot(args: &SnapshotArgs) -> Outcome {
     let state = scope::open(None)?;
@@ -33,7 +34,7 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Outcome {
 
 /// A tag for who does not care, in the order of time.
 fn tag_of_now() -> Result<Tag, EngineError> {
-    let text = when::to_the_second(when::now());
+    let text = moment::to_the_second(scope::CLOCK.nanos());
     let text: String = text.chars().filter(char::is_ascii_digit).collect();
     let (date, time) = text.split_at_checked(8).unwrap_or((&text, ""));
     format!("{date}-{time}").parse().context("a tag from the time").kind(ErrorKind::Broken)
@@ -46,7 +47,7 @@ fn list(one: &NamedBox, json: bool) -> Outcome {
             print::json(it).kind(ErrorKind::Broken)?;
             continue;
         }
-        let when = when::to_the_second(it.when.saturating_mul(1_000_000));
+        let when = moment::to_the_second(it.when.saturating_mul(1_000_000));
         let how = if it.running { "while it was at work" } else { "while it was stopped" };
         print::out(&format!("{:<20}  {when}  {how}\n", it.tag.as_str())).kind(ErrorKind::Broken)?;
     }

@@ -2,6 +2,7 @@
 
 use belljar_engine::box_store::trash::{self, Entry, Note, What};
 use belljar_engine::boxes::{self, Restored};
+use belljar_engine::moment;
 use belljar_engine::error::{ErrorKind, WithKind as _};
 use belljar_engine::scope::Scoped;
 use serde::Serialize;
@@ -10,7 +11,7 @@ use crate::cli::boxes::RestoreArgs;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use crate::when;
+
 
 pub(crate) fn run(args: &RestoreArgs) -> Outcome {
     let state = scope::open(None)?;
@@ -46,7 +47,7 @@ fn list(state: &Scoped, json: bool) -> Outcome {
                 .kind(ErrorKind::Broken)?;
             continue;
         }
-        let when = when::to_the_second(note.when.saturating_mul(1_000_000));
+        let when = moment::to_the_second(note.when.saturating_mul(1_000_000));
         let holds = note.unapplied.as_deref().unwrap_or("nothing that was not taken over");
         let (id, name, what) = (note.id, note.name.as_str(), note.what.name());
         let line = format!("{id}  {name:<20}  {what:<8}  {when}  {}: {holds}\n", note.by);

@@ -11,8 +11,8 @@ use crate::cli::RunsArgs;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use crate::when;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::moment;
 use belljar_engine::record;
 use belljar_engine::scope::Scoped;
 use belljar_engine::store::Run;
@@ -118,7 +118,7 @@ fn line(record: &RunRecord, needs_attention: &[Intent]) -> String {
     let how = record.result.as_ref().map_or(record.state.name(), |result| result.reason.name());
     let review = if record.review.waits() { "waits for review" } else { record.review.name() };
     let argv: Vec<String> = record.argv.iter().map(display::safe).collect();
-    let when = when::to_the_second(record.created.saturating_mul(1_000_000));
+    let when = moment::to_the_second(record.created.saturating_mul(1_000_000));
     let mut text =
         format!("{}  {when}  {name:<12}  {how:<12}  {review:<16}  {}\n", record.id, argv.join(" "));
     needs_attention.iter().for_each(|intent| text.push_str(&intent.line()));

@@ -19,10 +19,10 @@ use crate::cli::Cli;
 use crate::cli::secret::{SecretArgs, SecretCommand, SetArgs};
 use crate::exit::{self, Outcome};
 use crate::print;
-use crate::scope;
-use crate::when;
+use crate::scope::{self, CLOCK};
 use belljar_engine::config;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::moment;
 use belljar_engine::record;
 use belljar_engine::scope::Scoped;
 use belljar_engine::secrets;
@@ -53,7 +53,7 @@ fn set(config: &Config, args: &SetArgs) -> Outcome {
             .with_context(|| format!("{name} was not set"))
             .kind(ErrorKind::Broken)?;
     }
-    let prepared = store.prepare(&key, name, &value, when::now()).kind(ErrorKind::Broken)?;
+    let prepared = store.prepare(&key, name, &value, CLOCK.nanos()).kind(ErrorKind::Broken)?;
     // On record first; what is left then is to rename a file that is already on the disk.
     let event = SecretSet {
         name: name.to_string(),
@@ -100,7 +100,7 @@ impl Listed {
     fn new(name: &SecretName, stored: Option<&Stored>, declared: Option<&SecretDecl>) -> Self {
         Self {
             name: name.to_string(),
-            set_at: stored.and_then(|stored| stored.set_at).map(when::rfc3339),
+            set_at: stored.and_then(|stored| stored.set_at).map(moment::rfc3339),
             is_set: stored.is_some(),
             is_declared: declared.is_some(),
             kind: declared.map(|declared| declared.kind.name()),
@@ -134,7 +134,7 @@ fn list(config: &Config, json: bool) -> Outcome {
         let when = match stored.map(|stored| stored.set_at) {
             None => "not set".to_owned(),
             Some(None) => "damaged".to_owned(),
-            Some(Some(at)) => when::to_the_second(at),
+            Some(Some(at)) => moment::to_the_second(at),
         };
         let what = declared.map_or_else(|| "not declared".to_owned(), bound);
         print::out(&format!("{name:<20} {when:<20}  {what}\n")).kind(ErrorKind::Broken)?;
@@ -161,7 +161,7 @@ fn test(config: &Config, name: &SecretName, json: bool) -> Outcome {
         print::json(&Tested { listed, opens: true }).kind(ErrorKind::Broken)?;
     } else {
         let what = declared.map_or_else(|| undeclared(name), bound);
-        let when = when::to_the_second(set_at);
+        let when = moment::to_the_second(set_at);
         print::out(&format!("{name} opens; set {when}; {what}\n")).kind(ErrorKind::Broken)?;
     }
     Ok(if declared.is_some() { 0 } else { exit::FAILED })

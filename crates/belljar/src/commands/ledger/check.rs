@@ -12,8 +12,8 @@ use super::{Home, given_keys, read_input, words};
 use crate::cli::ledger::VerifyArgs;
 use crate::exit::{self, Outcome};
 use crate::print;
-use crate::when;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::moment;
 
 pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     let home = Home::open()?;
@@ -60,7 +60,7 @@ fn as_text(report: &Report, args: &VerifyArgs) -> String {
         writeln!(text, "{severity:<8} {code} at {at}").ok(); // a String takes everything
         writeln!(text, "         {}", display::safe_line(what)).ok();
         if let Some(since) = since {
-            let since = when::readable(*since);
+            let since = moment::readable(*since);
             writeln!(text, "         the last event that is certainly good is of {since}").ok();
         }
     }
@@ -152,7 +152,7 @@ fn finding(finding: &Finding) -> Json {
         "event": event,
         "offset": offset,
         "file": at.file().map(|file| file.to_string_lossy()),
-        "since": since.map(when::rfc3339),
+        "since": since.map(moment::rfc3339),
         "text": text,
     })
 }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use belljar_ledger::{Body, Digest, Entry, Value};
 use serde_json::{Map, Value as Json, json};
 
-use crate::when;
+use belljar_engine::moment;
 
 /// One event, whole. Numbers that JavaScript would round are texts where they are moments.
 pub(crate) fn event(index: u64, hash: &Digest, entry: &Entry) -> Json {
@@ -23,7 +23,7 @@ pub(crate) fn event(index: u64, hash: &Digest, entry: &Entry) -> Json {
         "kind": entry.kind,
         "actor": entry.actor.name(),
         "cause": entry.cause,
-        "time": when::rfc3339(entry.moment.time),
+        "time": moment::rfc3339(entry.moment.time),
         "time_unix_nano": entry.moment.time.to_string(),
         "uptime_nano": entry.moment.uptime.to_string(),
         "boot": hex(&entry.moment.boot),

@@ -10,8 +10,9 @@ use super::{Home, each, json, newest, read, words};
 use crate::cli::ledger::LogArgs;
 use crate::exit::Outcome;
 use crate::print::{self, Paged};
-use crate::when;
+use crate::scope::CLOCK;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::moment;
 
 /// So many events are shown before new ones are waited for.
 const BEFORE_FOLLOWING: usize = 10;
@@ -49,7 +50,7 @@ fn wait_for_ledger(home: &Home, args: &LogArgs) -> Result<Option<Reader>, Engine
 }
 
 fn query(args: &LogArgs, home: &Home, reader: &Reader) -> Result<Query, EngineError> {
-    let now = when::now();
+    let now = CLOCK.nanos();
     let run = args.run.as_deref().map(|run| home.run(reader, "--run", run)).transpose()?;
     Ok(Query {
         run,
@@ -128,7 +129,7 @@ fn line(args: &LogArgs, row: &Row, entry: &Entry) -> Result<String, EngineError>
 
 /// One event for people.
 pub(super) fn one_line(index: u64, entry: &Entry, colour: bool) -> String {
-    let time = when::readable(entry.moment.time);
+    let time = moment::readable(entry.moment.time);
     let run = entry.run.map_or_else(|| "-".to_owned(), |run| run.to_string());
     let (actor, kind, words) = (entry.actor, entry.kind.as_str(), words::words(entry));
     if !colour {

@@ -13,8 +13,8 @@ use super::{Home, json, read_input, words, write_output};
 use crate::cli::ledger::{ReceiptArgs, VerifyReceiptArgs};
 use crate::exit::{self, Outcome};
 use crate::print;
-use crate::when;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::moment;
 
 /// So many requests and names are listed for people; `--json` has all.
 const LISTED: usize = 50;
@@ -82,7 +82,7 @@ fn as_text(verified: &Verified) -> String {
     tell("run", &format!("{}{name}", verified.run()));
     if let Some(created) = verified.created() {
         let began = verified.events().first().map_or(0, |(_, entry)| entry.moment.time);
-        tell("began", &when::readable(began));
+        tell("began", &moment::readable(began));
         tell("ran", &command(verified, &created.command));
         let workspace = created.workspace.map_or("none".to_owned(), display::safe);
         tell("workspace", &format!("{workspace}, {}", display::safe(created.mode)));

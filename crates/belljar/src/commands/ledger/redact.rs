@@ -9,8 +9,9 @@ use super::{Home, get, words};
 use crate::cli::ledger::{PruneArgs, RedactArgs, UsageArgs};
 use crate::exit::Outcome;
 use crate::print;
-use crate::when;
+use crate::scope::CLOCK;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::moment;
 
 /// So many events are named when it is asked whether a body shall go.
 const NAMED: usize = 10;
@@ -70,14 +71,14 @@ fn told(reader: &Reader, naming: &Naming) -> Result<String, EngineError> {
 
 pub(crate) fn prune(args: &PruneArgs) -> Outcome {
     let home = Home::open()?;
-    let before = args.before.nanos(when::now());
+    let before = args.before.nanos(CLOCK.nanos());
     let ledger = home.writer()?;
     let count = ledger.would_prune(before).kind(ErrorKind::Broken)?;
     let used = home.reader()?.occupied().kind(ErrorKind::Broken)?;
-    let moment = when::readable(before);
+    let moment = moment::readable(before);
     if args.dry_run || count == 0 {
         if args.json.json {
-            let told = json!({ "would_drop": count, "before": when::rfc3339(before), "usage": as_json(&used) });
+            let told = json!({ "would_drop": count, "before": moment::rfc3339(before), "usage": as_json(&used) });
             print::json(&told).kind(ErrorKind::Broken)?;
         } else {
             print::note(&format!("{count} bodies are of before {moment}; nothing was dropped"));
@@ -93,7 +94,7 @@ pub(crate) fn prune(args: &PruneArgs) -> Outcome {
     let left = home.reader()?.occupied().kind(ErrorKind::Broken)?;
     if args.json.json {
         let told = json!({
-            "contents": dropped.contents, "salts": dropped.salts, "before": when::rfc3339(before),
+            "contents": dropped.contents, "salts": dropped.salts, "before": moment::rfc3339(before),
             "usage_before": as_json(&used), "usage": as_json(&left),
         });
         print::json(&told).kind(ErrorKind::Broken)?;

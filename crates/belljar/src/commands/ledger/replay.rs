@@ -10,8 +10,8 @@ use super::{Home, each, json, log, read, words};
 use crate::cli::ledger::ReplayArgs;
 use crate::exit::Outcome;
 use crate::print::{self, Paged};
-use crate::when;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::moment;
 
 pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     let home = Home::open()?;
@@ -88,7 +88,7 @@ fn line(args: &ReplayArgs, row: &Row, entry: &Entry, step: &Step) -> Result<Stri
         }
         return print::json_line(&told).kind(ErrorKind::Broken);
     }
-    let offset = format!("+{}", when::span(step.offset / 1000));
+    let offset = format!("+{}", moment::span(step.offset / 1000));
     let indent = "  ".repeat(step.depth.min(8));
     let (kind, words) = (&entry.kind, words::words(entry));
     if !print::colour() {

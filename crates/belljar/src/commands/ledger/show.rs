@@ -12,8 +12,8 @@ use super::{Home, each, json, log, read, words};
 use crate::cli::ledger::ShowArgs;
 use crate::exit::Outcome;
 use crate::print;
-use crate::when;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::moment;
 
 /// How it stands with the content of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +100,7 @@ fn head(row: &Row, entry: &Entry) -> String {
     let about =
         about.map_or("of a kind that this version does not know", |(_, about)| about.trim());
     let previous = entry.previous.map_or("none".to_owned(), |hash| hash.to_string());
-    let up = when::span(entry.moment.uptime / 1000);
+    let up = moment::span(entry.moment.uptime / 1000);
     let boot = json::hex(&entry.moment.boot);
     format!(
         "event {} {}\n{about}\n\n  hash           {}\n  previous       {previous}\n  run            {run}\n  actor          {}\n  time           {}\n  host up for    {up} (boot {boot})\n\n",
@@ -108,7 +108,7 @@ fn head(row: &Row, entry: &Entry) -> String {
         entry.kind,
         row.leaf,
         entry.actor,
-        when::rfc3339(entry.moment.time),
+        moment::rfc3339(entry.moment.time),
     )
 }
 

@@ -9,7 +9,7 @@ use belljar_ledger::{
 };
 use belljar_model::display;
 
-use crate::when;
+use belljar_engine::moment;
 
 /// The essence of an event. Its kind is said elsewhere on the line.
 pub(crate) fn words(entry: &Entry) -> String {
@@ -156,7 +156,7 @@ fn known(event: &Event) -> String {
             many => format!("{many} bodies dropped: {}", short(&redacted.reason)),
         },
         Event::LedgerPruned(pruned) => {
-            let before = when::readable(pruned.before_time);
+            let before = moment::readable(pruned.before_time);
             format!("bodies of events before {} dropped ({before})", pruned.before_index)
         }
         Event::LedgerRepaired(repaired) => {
@@ -167,7 +167,7 @@ fn known(event: &Event) -> String {
         Event::KeyRotated(rotated) => format!("now {}", short(&rotated.new)),
         Event::TraceSpan(span) => {
             let micros = span.end.saturating_sub(span.start) / 1000;
-            format!("{}, {}, {}", short(&span.name), when::span(micros), short(&span.status))
+            format!("{}, {}, {}", short(&span.name), moment::span(micros), short(&span.status))
         }
     }
 }
@@ -211,7 +211,7 @@ fn ended(run: &RunEnded) -> String {
         None => String::new(),
     };
     let (out, err) = (wrote("stdout", &run.stdout), wrote("stderr", &run.stderr));
-    format!("{how} after {}{out}{err}", when::span(run.wall_micros))
+    format!("{how} after {}{out}{err}", moment::span(run.wall_micros))
 }
 
 fn applied(done: &WorkspaceApplied) -> String {
@@ -238,7 +238,7 @@ fn finished(request: &RequestFinished) -> String {
         (None, None) => "no answer".to_owned(),
     };
     let (sent, received) = (size(request.sent_bytes), size(request.received_bytes));
-    format!("{how}, sent {sent}, got {received}, {}", when::span(request.micros))
+    format!("{how}, sent {sent}, got {received}, {}", moment::span(request.micros))
 }
 
 fn also(text: Option<&str>) -> String {

@@ -17,9 +17,9 @@ use crate::commands::ledger::words::short;
 use crate::commands::ledger::{Home, each, read};
 use crate::exit::Outcome;
 use crate::print;
-use crate::when;
 use belljar_engine::config;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::moment;
 use belljar_engine::store::durable::{self, Links};
 
 /// So much of what no rule is made of is listed.
@@ -42,7 +42,7 @@ pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
         print::note(&format!("run {run} teaches no rule"));
         return Ok(0);
     }
-    let day: String = when::to_the_second(past.time).chars().take(10).collect();
+    let day: String = moment::to_the_second(past.time).chars().take(10).collect();
     let from = format!("run {run} of {day}");
     let text = old.as_deref().unwrap_or_default();
     let new = with_rules(&file, text, (&lesson, &args.template, &from))?;

@@ -10,7 +10,7 @@ use belljar_model::RunId;
 use serde_json::{Value, json};
 
 use crate::commands::ledger::words::{list, short, size};
-use crate::when;
+use belljar_engine::moment;
 
 /// One line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Line {
     }
 
     pub(crate) fn text(&self, colour: bool) -> String {
-        let time = when::readable(self.time);
+        let time = moment::readable(self.time);
         let run = self.run.map_or_else(String::new, |run| run.to_string());
         let run = run.get(..RUN).unwrap_or("-");
         let (verdict, shade) = self.verdict();
@@ -144,7 +144,7 @@ impl Line {
         };
         if let Some(told) = told.as_object_mut() {
             told.insert("index".to_owned(), self.index.into());
-            told.insert("time".to_owned(), when::rfc3339(self.time).into());
+            told.insert("time".to_owned(), moment::rfc3339(self.time).into());
             told.insert("run".to_owned(), json!(self.run));
         }
         told
@@ -208,7 +208,7 @@ fn went(outcome: &RequestFinished) -> String {
         (None, None) => "closed".to_owned(),
     };
     let (sent, received) = (size(outcome.sent_bytes), size(outcome.received_bytes));
-    format!("{how}  out {sent}, in {received}, {}", when::span(outcome.micros))
+    format!("{how}  out {sent}, in {received}, {}", moment::span(outcome.micros))
 }
 
 /// By which rule and with which secrets.

@@ -14,7 +14,7 @@ use crate::commands::ledger::log::nobody_reads;
 use crate::commands::ledger::{Home, each, read};
 use crate::exit::Outcome;
 use crate::print::{self, Paged};
-use crate::when;
+use crate::scope::CLOCK;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 
 /// A request that takes longer is shown before it is finished.
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &LogArgs) -> Outcome {
         true => None,
         false => Some(which(&home, &reader, args.run.as_deref())?),
     };
-    let since = args.since.map(|since| since.nanos(when::now()));
+    let since = args.since.map(|since| since.nanos(CLOCK.nanos()));
     let query = Query { run, since, ..Query::default() };
     let mut shown = Shown::default();
     let seen = reader.size();
