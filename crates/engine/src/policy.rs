@@ -1,5 +1,9 @@
 //! What a box may be given: its workspace, and what its template may not open.
 
+pub mod explain;
+pub mod learn;
+pub mod render;
+
 use std::path::Path;
 
 use anyhow::Context as _;

@@ -3,6 +3,12 @@
 //! A run is recorded as an intent before its program starts, and as an outcome when it is over. Taking
 //! changes over is, too. Whatever fails on the way to the ledger stops what it was about.
 
+pub mod json;
+pub mod line;
+pub mod otel;
+pub mod otlp;
+pub mod sentences;
+
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 

@@ -7,19 +7,15 @@ mod export;
 mod get;
 mod import;
 mod input;
-pub(crate) mod json;
 mod keys;
 pub(crate) mod log;
 mod mend;
-pub(crate) mod otel;
-pub(crate) mod otlp;
 mod progress;
 mod proof;
 mod receipt;
 mod redact;
 mod replay;
 mod show;
-pub(crate) mod words;
 
 use std::time::Duration;
 

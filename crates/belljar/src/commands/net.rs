@@ -2,10 +2,7 @@
 
 mod explain;
 mod learn;
-mod lesson;
-mod line;
 mod log;
-mod render;
 
 use belljar_ledger::{Query, Reader};
 use belljar_model::RunId;

@@ -8,12 +8,13 @@ use belljar_model::display;
 use serde_json::{Value as Json, json};
 
 use super::progress::Progress;
-use super::{Home, given_keys, read_input, words};
+use super::{Home, given_keys, read_input};
 use crate::cli::ledger::VerifyArgs;
 use crate::exit::{self, Outcome};
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::moment;
+use belljar_engine::record::sentences;
 
 pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     let home = Home::open()?;
@@ -69,7 +70,7 @@ fn as_text(report: &Report, args: &VerifyArgs) -> String {
     }
     let verdict = if report.is_sound() { "sound" } else { "DAMAGED" };
     let Report { events, runs, bytes, .. } = report;
-    let size = words::size(*bytes);
+    let size = sentences::size(*bytes);
     writeln!(text, "{verdict}: {events} events of {runs} runs, {size}").ok();
     let root = report.root.map_or("unknown".to_owned(), |root| root.to_string());
     writeln!(text, "root     {root}").ok();

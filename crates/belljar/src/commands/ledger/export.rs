@@ -9,12 +9,13 @@ use anyhow::Context;
 use belljar_ledger::{Query, Reader, Row};
 use belljar_model::{RunId, display};
 
-use super::otel::{self, Recorded};
-use super::{Home, each, json, read};
+use super::{Home, each, read};
 use crate::cli::ledger::ExportArgs;
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::record::json;
+use belljar_engine::record::otel::{self, Recorded};
 
 pub(crate) fn run(args: &ExportArgs) -> Outcome {
     let home = Home::open()?;

@@ -9,12 +9,13 @@ use anyhow::{Context, anyhow};
 use belljar_ledger::{Digest, Naming, Reader};
 use belljar_model::display;
 
+use super::Home;
 use super::show::{self, Standing};
-use super::{Home, words};
 use crate::cli::ledger::GetArgs;
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::record::sentences;
 
 /// So much of a body is shown on a terminal.
 const SHOWN: usize = 1 << 20;
@@ -81,8 +82,8 @@ fn present(start: &[u8], size: u64, hash: Digest) -> Result<(), EngineError> {
     if !is_text || start.contains(&0) {
         print::note(&format!(
             "{}, not text; `belljar ledger get {} -o FILE` writes it to a file",
-            words::size(size),
-            words::brief(&hash)
+            sentences::size(size),
+            sentences::brief(&hash)
         ));
         return Ok(());
     }
@@ -94,8 +95,8 @@ fn present(start: &[u8], size: u64, hash: Digest) -> Result<(), EngineError> {
     if cut {
         print::note(&format!(
             "these are the first {} of {}; `-o FILE` writes all",
-            words::size(SHOWN as u64),
-            words::size(size)
+            sentences::size(SHOWN as u64),
+            sentences::size(size)
         ));
     }
     Ok(())

@@ -8,13 +8,13 @@ use belljar_ledger::{Actor, Body, Digest, Draft, Ledger, TraceSpan};
 use belljar_model::{RunId, display};
 use serde_json::json;
 
-use super::otlp::{self, Span};
 use super::progress::Progress;
 use super::{Home, read_input};
 use crate::cli::ledger::ImportTraceArgs;
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::record::otlp::{self, Span};
 
 /// So many events at once: a name may have 4 KiB, and a batch 16 MiB.
 const AT_ONCE: usize = 1024;

@@ -8,9 +8,9 @@ use anyhow::Context;
 use belljar_ledger::VerifyingKey;
 use belljar_model::display;
 
-use super::words;
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::record::sentences;
 
 /// Digits and nothing else.
 pub(super) fn number(text: &str) -> Option<u64> {
@@ -50,7 +50,7 @@ pub(super) fn read_input(flag: &str, path: &Path, longest: u64) -> Result<Vec<u8
     };
     let bytes = read().with_context(|| format!("{flag} {name}")).kind(ErrorKind::Invalid)?;
     if bytes.len() as u64 > longest {
-        return Err(invalid(format!("{flag} {name}: larger than {}", words::size(longest))));
+        return Err(invalid(format!("{flag} {name}: larger than {}", sentences::size(longest))));
     }
     Ok(bytes)
 }

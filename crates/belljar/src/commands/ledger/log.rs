@@ -6,13 +6,14 @@ use std::os::fd::AsFd;
 use belljar_ledger::{Entry, Query, Reader, Row};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::{Home, each, json, newest, read, words};
+use super::{Home, each, newest, read};
 use crate::cli::ledger::LogArgs;
 use crate::exit::Outcome;
 use crate::print::{self, Paged};
 use crate::scope::CLOCK;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
+use belljar_engine::record::{json, sentences};
 
 /// So many events are shown before new ones are waited for.
 const BEFORE_FOLLOWING: usize = 10;
@@ -131,7 +132,7 @@ fn line(args: &LogArgs, row: &Row, entry: &Entry) -> Result<String, EngineError>
 pub(super) fn one_line(index: u64, entry: &Entry, colour: bool) -> String {
     let time = moment::readable(entry.moment.time);
     let run = entry.run.map_or_else(|| "-".to_owned(), |run| run.to_string());
-    let (actor, kind, words) = (entry.actor, entry.kind.as_str(), words::words(entry));
+    let (actor, kind, words) = (entry.actor, entry.kind.as_str(), sentences::words(entry));
     if !colour {
         return format!("{index:>6}  {time}  {run:<16}  {actor:<10}  {kind:<19}  {words}\n");
     }

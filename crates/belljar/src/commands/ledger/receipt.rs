@@ -9,12 +9,13 @@ use belljar_ledger::{
 use belljar_model::display;
 use serde_json::{Value as Json, json};
 
-use super::{Home, json, read_input, words, write_output};
+use super::{Home, read_input, write_output};
 use crate::cli::ledger::{ReceiptArgs, VerifyReceiptArgs};
 use crate::exit::{self, Outcome};
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
+use belljar_engine::record::{json, sentences};
 
 /// So many requests and names are listed for people; `--json` has all.
 const LISTED: usize = 50;
@@ -29,7 +30,7 @@ pub(crate) fn make(args: &ReceiptArgs) -> Outcome {
     if args.output.is_some() {
         print::note(&format!(
             "receipt of run {run}: {}; who gets it also needs your public key, `belljar ledger key export`",
-            words::size(text.len() as u64)
+            sentences::size(text.len() as u64)
         ));
     }
     Ok(0)
@@ -127,8 +128,8 @@ fn as_text(verified: &Verified) -> String {
     }
     for (name, body) in verified.outputs() {
         let disclosed = if verified.content(&body).is_some() { ", disclosed" } else { "" };
-        let size = words::size(body.size());
-        tell(name, &format!("{size} ({}{disclosed})", words::brief(&body.hash())));
+        let size = sentences::size(body.size());
+        tell(name, &format!("{size} ({}{disclosed})", sentences::brief(&body.hash())));
     }
     let ends = [of_kind(verified, "run.ended"), of_kind(verified, "run.failed")].concat();
     match ends.first() {
@@ -151,7 +152,7 @@ fn command(verified: &Verified, body: &Body) -> String {
     let Some(content) = verified.content(body) else {
         let program = of_kind(verified, "run.exec");
         let program = program.first().map_or("a command", String::as_str);
-        return format!("{program} (arguments not disclosed, {})", words::brief(&body.hash()));
+        return format!("{program} (arguments not disclosed, {})", sentences::brief(&body.hash()));
     };
     let words: Vec<String> = content.split(|byte| *byte == 0).map(display::safe).collect();
     words.join(" ")
@@ -167,7 +168,7 @@ fn layers(verified: &Verified) -> Vec<RunLayers> {
 
 fn of_kind(verified: &Verified, kind: &str) -> Vec<String> {
     let events = verified.events().iter().filter(|(_, entry)| entry.kind == kind);
-    events.map(|(_, entry)| words::words(entry)).collect()
+    events.map(|(_, entry)| sentences::words(entry)).collect()
 }
 
 fn as_json(verified: &Verified) -> Json {

@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use belljar_ledger::{Digest, Naming, Occupied, Reader};
 use serde_json::{Value as Json, json};
 
-use super::{Home, get, words};
+use super::{Home, get};
 use crate::cli::ledger::{PruneArgs, RedactArgs, UsageArgs};
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope::CLOCK;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::moment;
+use belljar_engine::record::sentences;
 
 /// So many events are named when it is asked whether a body shall go.
 const NAMED: usize = 10;
@@ -56,7 +57,8 @@ pub(crate) fn redact(args: &RedactArgs) -> Outcome {
 fn told(reader: &Reader, naming: &Naming) -> Result<String, EngineError> {
     let all = reader.naming(&naming.hash.to_string()).kind(ErrorKind::Broken)?;
     let kept = if naming.is_kept { "kept" } else { "only its hash was kept" };
-    let mut text = format!("  drop     {}  {}, {kept}\n", naming.hash, words::size(naming.size));
+    let mut text =
+        format!("  drop     {}  {}, {kept}\n", naming.hash, sentences::size(naming.size));
     for named in all.iter().take(NAMED) {
         if let Some(row) = reader.event(named.index).kind(ErrorKind::Broken)? {
             let run = row.run.map_or_else(String::new, |run| format!(" of run {run}"));
@@ -102,8 +104,8 @@ pub(crate) fn prune(args: &PruneArgs) -> Outcome {
         print::note(&format!(
             "dropped {} bodies; they used {}, and the rest uses {}",
             dropped.contents,
-            words::size(used.bodies.disk_bytes.saturating_sub(left.bodies.disk_bytes)),
-            words::size(total(&left))
+            sentences::size(used.bodies.disk_bytes.saturating_sub(left.bodies.disk_bytes)),
+            sentences::size(total(&left))
         ));
     }
     Ok(0)
@@ -126,10 +128,10 @@ const fn total(used: &Occupied) -> u64 {
 
 fn as_text(used: &Occupied) -> String {
     let line = |name: &str, bytes: u64, about: &str| {
-        format!("{name:<8} {:>12}  {about}\n", words::size(bytes))
+        format!("{name:<8} {:>12}  {about}\n", sentences::size(bytes))
     };
     let bodies = used.bodies;
-    let about = format!("{} bodies, of {}", bodies.count, words::size(bodies.content_bytes));
+    let about = format!("{} bodies, of {}", bodies.count, sentences::size(bodies.content_bytes));
     [
         line("events", used.log, "the record itself; never dropped"),
         line("salts", used.salts, "of the bodies"),

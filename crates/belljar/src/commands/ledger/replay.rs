@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use belljar_ledger::{Entry, Moment, Query, Row};
 
-use super::{Home, each, json, log, read, words};
+use super::{Home, each, log, read};
 use crate::cli::ledger::ReplayArgs;
 use crate::exit::Outcome;
 use crate::print::{self, Paged};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::moment;
+use belljar_engine::record::{json, sentences};
 
 pub(crate) fn run(args: &ReplayArgs) -> Outcome {
     let home = Home::open()?;
@@ -90,7 +91,7 @@ fn line(args: &ReplayArgs, row: &Row, entry: &Entry, step: &Step) -> Result<Stri
     }
     let offset = format!("+{}", moment::span(step.offset / 1000));
     let indent = "  ".repeat(step.depth.min(8));
-    let (kind, words) = (&entry.kind, words::words(entry));
+    let (kind, words) = (&entry.kind, sentences::words(entry));
     if !print::colour() {
         return Ok(format!("{offset:>12}  {indent}{kind}  {words}\n"));
     }

@@ -8,12 +8,13 @@ use belljar_ledger::{Body, Digest, Entry, Event, Query, Reader, Row, Value};
 use belljar_model::display;
 use serde_json::json;
 
-use super::{Home, each, json, log, read, words};
+use super::{Home, each, log, read};
 use crate::cli::ledger::ShowArgs;
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
+use belljar_engine::record::{json, sentences};
 
 /// How it stands with the content of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &ShowArgs) -> Outcome {
             | Value::Number(_)
             | Value::Truth(_)
             | Value::List(_)
-            | Value::Hash(_) => words::value(value),
+            | Value::Hash(_) => sentences::value(value),
         };
         writeln!(text, "  {name:<14} {told}").ok(); // a String takes everything
     }
@@ -142,7 +143,8 @@ fn causes(reader: &Reader, entry: &Entry) -> Result<Vec<Row>, EngineError> {
 fn told_body(reader: &Reader, body: &Body, standings: &[(Body, Standing)]) -> String {
     let standing = standings.iter().find(|(known, _)| known.hash() == body.hash());
     let standing = standing.map_or(&Standing::HashOnly, |(_, standing)| standing);
-    let mut told = format!("{}  {}, {}", body.hash(), words::size(body.size()), standing.words());
+    let mut told =
+        format!("{}  {}, {}", body.hash(), sentences::size(body.size()), standing.words());
     if *standing == Standing::Kept && body.size() <= PREVIEW {
         let mut content = Vec::new();
         if reader.body(body.hash(), &mut content).is_ok() {

@@ -8,18 +8,19 @@ use belljar_ledger::{Event, Query, Reader};
 use belljar_model::net::Policy;
 use belljar_model::{Config, Net, RunId, Scope};
 
-use super::lesson::{self, Attempt, End, Lesson, Tried};
-use super::line::About;
-use super::{log, render, which};
+use super::{log, which};
 use crate::cli::Cli;
 use crate::cli::net::LearnArgs;
-use crate::commands::ledger::words::short;
 use crate::commands::ledger::{Home, each, read};
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::config;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::moment;
+use belljar_engine::policy::learn::{self, Attempt, End, Lesson, Tried};
+use belljar_engine::policy::render;
+use belljar_engine::record::line::About;
+use belljar_engine::record::sentences::short;
 use belljar_engine::store::durable::{self, Links};
 
 /// So much of what no rule is made of is listed.
@@ -36,7 +37,7 @@ pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
         None => Config::built_in(),
     };
     let past = past(&reader, run)?;
-    let lesson = lesson::learn(&past.attempts, &policy(&config, &args.template)?);
+    let lesson = learn::learn(&past.attempts, &policy(&config, &args.template)?);
     tell_rest(&lesson, &past);
     if lesson.rules.is_empty() {
         print::note(&format!("run {run} teaches no rule"));
@@ -205,7 +206,7 @@ fn write(file: &Path, old: &str, new: &str) -> Result<(), EngineError> {
 fn policy(config: &Config, template: &str) -> Result<Policy, EngineError> {
     match config.template(template) {
         Some(template) => template.policy(config).kind(ErrorKind::Invalid),
-        None => Ok(lesson::no_rules()),
+        None => Ok(learn::no_rules()),
     }
 }
 

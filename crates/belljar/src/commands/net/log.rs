@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use belljar_ledger::{Query, Reader, Row};
 use belljar_model::{RunId, RunState};
 
-use super::line::Line;
 use super::which;
 use crate::cli::net::LogArgs;
 use crate::commands::ledger::log::nobody_reads;
@@ -16,6 +15,7 @@ use crate::exit::Outcome;
 use crate::print::{self, Paged};
 use crate::scope::CLOCK;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
+use belljar_engine::record::line::Line;
 
 /// A request that takes longer is shown before it is finished.
 const PATIENCE: Duration = Duration::from_secs(2);

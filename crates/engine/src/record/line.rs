@@ -9,23 +9,23 @@ use belljar_ledger::{
 use belljar_model::RunId;
 use serde_json::{Value, json};
 
-use crate::commands::ledger::words::{list, short, size};
-use belljar_engine::moment;
+use super::sentences::{list, short, size};
+use crate::moment;
 
 /// One line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Line {
+pub struct Line {
     /// Of the event that the line is about.
-    pub(crate) index: u64,
+    pub index: u64,
     /// Nanoseconds since 1970.
-    pub(crate) time: u64,
-    pub(crate) run: Option<RunId>,
-    pub(crate) about: About,
+    pub time: u64,
+    pub run: Option<RunId>,
+    pub about: About,
 }
 
 /// What a line is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum About {
+pub enum About {
     Denied(RequestDecided),
     /// Allowed, and nobody has said yet how it went.
     Open(RequestDecided),
@@ -38,7 +38,7 @@ pub(crate) enum About {
 impl Line {
     /// The line that an event begins; `None` for events that have none. A request that was allowed is
     /// open, until [`Self::finished`] says otherwise.
-    pub(crate) fn of(index: u64, entry: &Entry) -> Option<Self> {
+    pub fn of(index: u64, entry: &Entry) -> Option<Self> {
         let event = Event::read(&entry.kind, &entry.fields).ok()?;
         let about = if let Event::RequestDecided(request) = event {
             match request.verdict.as_str() {
@@ -62,7 +62,7 @@ impl Line {
     }
 
     /// The same line, once it is known how the request went.
-    pub(crate) fn finished(self, outcome: &Entry) -> Self {
+    pub fn finished(self, outcome: &Entry) -> Self {
         match (self.about, Event::read(&outcome.kind, &outcome.fields)) {
             (About::Open(request), Ok(Event::RequestFinished(outcome))) => {
                 Self { about: About::Finished(request, outcome), ..self }
@@ -71,16 +71,16 @@ impl Line {
         }
     }
 
-    pub(crate) const fn is_open(&self) -> bool {
+    pub const fn is_open(&self) -> bool {
         matches!(self.about, About::Open(_))
     }
 
     /// Whether something was denied, or an attacker was at work.
-    pub(crate) const fn is_denied(&self) -> bool {
+    pub const fn is_denied(&self) -> bool {
         matches!(self.about, About::Denied(_) | About::Name(_) | About::Alarm(_))
     }
 
-    pub(crate) fn text(&self, colour: bool) -> String {
+    pub fn text(&self, colour: bool) -> String {
         let time = moment::readable(self.time);
         let run = self.run.map_or_else(String::new, |run| run.to_string());
         let run = run.get(..RUN).unwrap_or("-");
@@ -126,7 +126,7 @@ impl Line {
         }
     }
 
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let mut told = match &self.about {
             About::Denied(request) => request_json(request, "denied", None),
             About::Open(request) => request_json(request, "open", None),
@@ -188,7 +188,7 @@ fn request_json(request: &RequestDecided, state: &str, outcome: Option<&RequestF
 }
 
 /// Method and place, the port where it is not the usual one.
-pub(crate) fn target(request: &RequestDecided) -> String {
+pub fn target(request: &RequestDecided) -> String {
     let (method, scheme, host, path) = (
         short(&request.method),
         short(&request.scheme),

@@ -11,19 +11,19 @@ use serde_json::value::RawValue;
 
 /// One span, checked.
 #[derive(Debug)]
-pub(crate) struct Span<'a> {
+pub struct Span<'a> {
     /// 32 digits.
-    pub(crate) trace: String,
+    pub trace: String,
     /// 16 digits.
-    pub(crate) span: String,
-    pub(crate) parent: Option<String>,
-    pub(crate) name: String,
-    pub(crate) start: u64,
-    pub(crate) end: u64,
+    pub span: String,
+    pub parent: Option<String>,
+    pub name: String,
+    pub start: u64,
+    pub end: u64,
     /// `unset`, `ok`, `error`, or `error: ` and a message.
-    pub(crate) status: String,
+    pub status: String,
     /// The place of the parent among the spans, when it is one of them.
-    pub(crate) above: Option<usize>,
+    pub above: Option<usize>,
     resource: &'a str,
     scope: &'a str,
     whole: &'a str,
@@ -32,13 +32,13 @@ pub(crate) struct Span<'a> {
 
 /// What is wrong, and where.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub struct Wrong {
     place: String,
     what: String,
 }
 
 /// Larger files are cut up by whoever wrote them.
-pub(crate) const MAX_BYTES: usize = 64 << 20;
+pub const MAX_BYTES: usize = 64 << 20;
 const MAX_SPANS: usize = 100_000;
 /// Deeper nesting is a mistake, and would cost one wait for the disk each.
 const MAX_DEPTH: usize = 1000;
@@ -108,7 +108,7 @@ enum Number {
 }
 
 /// All spans of a file, each checked.
-pub(crate) fn read(text: &[u8]) -> Result<Vec<Span<'_>>, Wrong> {
+pub fn read(text: &[u8]) -> Result<Vec<Span<'_>>, Wrong> {
     let mut spans = Vec::new();
     let objects = serde_json::Deserializer::from_slice(text).into_iter::<RawTraces<'_>>();
     let mut count = 0;
@@ -187,14 +187,14 @@ fn read_span<'a>(
 
 impl Span<'_> {
     /// Everything that was said of the span, as it was written.
-    pub(crate) fn content(&self) -> String {
+    pub fn content(&self) -> String {
         let Self { resource, scope, whole, .. } = self;
         format!("{{\"resource\":{resource},\"scope\":{scope},\"span\":{whole}}}")
     }
 }
 
 /// The spans in an order in which each comes after its parent: those without one first, and so on.
-pub(crate) fn levels(spans: &[Span<'_>]) -> Result<Vec<Vec<usize>>, Wrong> {
+pub fn levels(spans: &[Span<'_>]) -> Result<Vec<Vec<usize>>, Wrong> {
     let mut below: HashMap<usize, Vec<usize>> = HashMap::new();
     let mut level = Vec::new();
     for (place, span) in spans.iter().enumerate() {

@@ -1,7 +1,7 @@
 use belljar_model::net::Rule;
 
 use super::*;
-use crate::commands::net::render::flags;
+use crate::policy::render::flags;
 
 /// `GET https://a.example/x`, or a name alone.
 #[track_caller]

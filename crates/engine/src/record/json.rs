@@ -5,10 +5,10 @@ use base64::engine::general_purpose::STANDARD;
 use belljar_ledger::{Body, Digest, Entry, Value};
 use serde_json::{Map, Value as Json, json};
 
-use belljar_engine::moment;
+use crate::moment;
 
 /// One event, whole. Numbers that JavaScript would round are texts where they are moments.
-pub(crate) fn event(index: u64, hash: &Digest, entry: &Entry) -> Json {
+pub fn event(index: u64, hash: &Digest, entry: &Entry) -> Json {
     let fields: Map<String, Json> = entry
         .fields
         .iter()
@@ -32,16 +32,16 @@ pub(crate) fn event(index: u64, hash: &Digest, entry: &Entry) -> Json {
 }
 
 /// A body as an event names it.
-pub(crate) fn body(body: &Body) -> Json {
+pub fn body(body: &Body) -> Json {
     json!({ "hash": body.hash(), "size": body.size(), "kept": body.is_kept() })
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Bytes that need not be text.
-pub(crate) fn bytes(bytes: &[u8]) -> Json {
+pub fn bytes(bytes: &[u8]) -> Json {
     json!({ "base64": STANDARD.encode(bytes) })
 }
 

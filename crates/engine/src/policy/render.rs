@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use belljar_model::net::{HttpRule, Method, PathPattern, Scheme, What};
 use belljar_model::{AllowList, display};
 
-use super::lesson::Learnt;
+use super::learn::Learnt;
 
 /// The sections that give a template these rules.
-pub(crate) fn sections(rules: &[Learnt], template: &str, from: &str) -> String {
+pub fn sections(rules: &[Learnt], template: &str, from: &str) -> String {
     let mut text = String::new();
     for (index, Learnt { what, remark }) in rules.iter().enumerate() {
         if index > 0 {
@@ -51,7 +51,7 @@ fn http_keys(text: &mut String, http: &HttpRule) {
 }
 
 /// The same rules for one run, each as `--allow` takes it; a rule with many paths is many.
-pub(crate) fn flags(rules: &[Learnt]) -> Vec<String> {
+pub fn flags(rules: &[Learnt]) -> Vec<String> {
     let mut flags = Vec::new();
     for Learnt { what, .. } in rules {
         let http = match what {
@@ -75,12 +75,12 @@ pub(crate) fn flags(rules: &[Learnt]) -> Vec<String> {
 }
 
 /// A word that a shell takes as it is.
-pub(crate) fn shell(word: &str) -> String {
+pub fn shell(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// What a file's text becomes when sections are appended.
-pub(crate) fn appended(old: &str, sections: &str) -> String {
+pub fn appended(old: &str, sections: &str) -> String {
     let end = if old.is_empty() || old.ends_with('\n') { "" } else { "\n" };
     let gap = if old.trim_end().is_empty() { "" } else { "\n" };
     format!("{old}{end}{gap}{sections}")
@@ -88,7 +88,7 @@ pub(crate) fn appended(old: &str, sections: &str) -> String {
 
 /// What it becomes when the rules are put into a list that is there; `None` if that is no list, or
 /// if a rule cannot be said in it.
-pub(crate) fn listed(old: &str, rules: &[Learnt], list: AllowList, from: &str) -> Option<String> {
+pub fn listed(old: &str, rules: &[Learnt], list: AllowList, from: &str) -> Option<String> {
     let (before, after) = old.split_at_checked(list.at)?;
     let mut text = before.to_owned();
     text.push_str(if list.needs_comma { ",\n" } else { "\n" });
@@ -112,7 +112,7 @@ pub(crate) fn listed(old: &str, rules: &[Learnt], list: AllowList, from: &str) -
 const CONTEXT: usize = 3;
 
 /// A unified diff between texts that differ in one place.
-pub(crate) fn diff(file: &str, old: Option<&str>, new: &str, colour: bool) -> String {
+pub fn diff(file: &str, old: Option<&str>, new: &str, colour: bool) -> String {
     // With their ends: a last line without one is another line.
     let before: Vec<&str> = old.unwrap_or_default().split_inclusive('\n').collect();
     let after: Vec<&str> = new.split_inclusive('\n').collect();

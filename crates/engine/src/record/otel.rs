@@ -15,10 +15,10 @@ use super::json::hex;
 
 /// One event with its place and its hash.
 #[derive(Debug, Clone)]
-pub(crate) struct Recorded {
-    pub(crate) index: u64,
-    pub(crate) hash: Digest,
-    pub(crate) entry: Entry,
+pub struct Recorded {
+    pub index: u64,
+    pub hash: Digest,
+    pub entry: Entry,
 }
 
 /// A span in the making.
@@ -36,7 +36,7 @@ const STATUS_OK: u32 = 1;
 const STATUS_ERROR: u32 = 2;
 
 /// The trace of one run, or of spans that belong to none. `None` when there is nothing to tell.
-pub(crate) fn trace(events: &[Recorded]) -> Option<Json> {
+pub fn trace(events: &[Recorded]) -> Option<Json> {
     let mut spans: Vec<Json> = events.iter().filter_map(brought_in).collect();
     if let Some(run) = events.first().and_then(|first| first.entry.run) {
         let trace: String = hex(Digest::of(&[run.to_string().as_bytes()]).as_bytes());

@@ -9,10 +9,10 @@ use belljar_ledger::{
 };
 use belljar_model::display;
 
-use belljar_engine::moment;
+use crate::moment;
 
 /// The essence of an event. Its kind is said elsewhere on the line.
-pub(crate) fn words(entry: &Entry) -> String {
+pub fn words(entry: &Entry) -> String {
     match Event::read(&entry.kind, &entry.fields) {
         Ok(event) => known(&event),
         // A newer version wrote it, or somebody who is not Belljar.
@@ -21,7 +21,7 @@ pub(crate) fn words(entry: &Entry) -> String {
 }
 
 /// A value whole, in one safe line.
-pub(crate) fn value(value: &Value) -> String {
+pub fn value(value: &Value) -> String {
     match value {
         Value::Text(text) => display::safe(text),
         Value::Bytes(bytes) => display::safe(bytes),
@@ -36,7 +36,7 @@ pub(crate) fn value(value: &Value) -> String {
 }
 
 /// A number of bytes for people.
-pub(crate) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     let mut told = format!("{bytes} B");
     for (unit, shift) in
         [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("PiB", 50), ("EiB", 60)]
@@ -51,7 +51,7 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 /// The first digits of a hash: enough for a person, and for `get`.
-pub(crate) fn brief(hash: &Digest) -> String {
+pub fn brief(hash: &Digest) -> String {
     hash.to_string().chars().take(12).collect()
 }
 
@@ -257,7 +257,7 @@ fn why(reason: &str, rule: Option<&str>) -> String {
 }
 
 /// The first of many, safe.
-pub(crate) fn list(items: &[String]) -> String {
+pub fn list(items: &[String]) -> String {
     const SHOWN: usize = 8;
     let mut told: Vec<String> = items.iter().take(SHOWN).map(short).collect();
     if items.len() > SHOWN {
@@ -274,7 +274,7 @@ fn files(number: u64) -> String {
 const SHORT: usize = 160;
 
 /// The beginning of a text, safe.
-pub(crate) fn short(text: impl AsRef<[u8]>) -> String {
+pub fn short(text: impl AsRef<[u8]>) -> String {
     let bytes = text.as_ref();
     // Cut first: an escape that was cut in two would be no escape any more.
     let Some(start) = bytes.get(..SHORT).filter(|start| start.len() < bytes.len()) else {

@@ -22,21 +22,21 @@ const MOST_PATHS: usize = 64;
 
 /// One thing that a run tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Attempt {
-    pub(crate) what: Tried,
-    pub(crate) end: End,
+pub struct Attempt {
+    pub what: Tried,
+    pub end: End,
 }
 
 /// What was tried, in the words of the record: a box chose them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Tried {
+pub enum Tried {
     Name(String),
     Request { method: String, scheme: String, host: String, port: u64, path: String },
 }
 
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// Denied; the word that the reason begins with.
     Denied(String),
     /// It went through, and only because everything does with `--net full`.
@@ -45,19 +45,19 @@ pub(crate) enum End {
 
 /// What a run teaches.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lesson {
-    pub(crate) rules: Vec<Learnt>,
+pub struct Lesson {
+    pub rules: Vec<Learnt>,
     /// What no rule is made of, and why; each once.
-    pub(crate) not: BTreeMap<Tried, String>,
+    pub not: BTreeMap<Tried, String>,
     /// What the template allows by now.
-    pub(crate) known: BTreeSet<Tried>,
+    pub known: BTreeSet<Tried>,
 }
 
 /// One rule, and what a person must know of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Learnt {
-    pub(crate) what: What,
-    pub(crate) remark: Option<&'static str>,
+pub struct Learnt {
+    pub what: What,
+    pub remark: Option<&'static str>,
 }
 
 const ONLY_NAME: &str =
@@ -66,7 +66,7 @@ const PRIVATE: &str = "PRIVATE: this opens a machine of your own network";
 const HIDDEN: &str = "it looks up names for others: whoever reaches it can ask for any name unseen";
 
 /// Learns from what was tried, given what the template says already.
-pub(crate) fn learn(attempts: &[Attempt], policy: &Policy) -> Lesson {
+pub fn learn(attempts: &[Attempt], policy: &Policy) -> Lesson {
     let mut lesson = Lesson::default();
     // Whether the template's box has a network is the template's to say; here only rules count.
     let now = Rules::new(&Policy { net: Net::Restricted, ..policy.clone() });
@@ -108,7 +108,7 @@ pub(crate) fn learn(attempts: &[Attempt], policy: &Policy) -> Lesson {
 }
 
 /// A template that says nothing about the network.
-pub(crate) fn no_rules() -> Policy {
+pub fn no_rules() -> Policy {
     Policy {
         net: Net::Restricted,
         allow: Vec::new(),
