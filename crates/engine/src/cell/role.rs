@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use belljar_box::{Finished, Remains, Workspace};
 use belljar_model::code::Selection;
 use belljar_model::{Config, Mode, Purpose, Template};
+use belljar_sys::signal::{SUPERVISED, SignalFd};
 use belljar_wire::{self as wire, Job};
 use rustix::fs::{Mode as FileMode, OFlags};
 
@@ -193,7 +194,7 @@ fn listen(
     mut feed: File,
     halt: &OwnedFd,
 ) {
-    let _signals = belljar_sys::signal::SignalFd::new(&[1, 2, 3, 15, 28]); // the main thread's to read
+    let _signals = SignalFd::new(&SUPERVISED); // the main thread's to read
     if word.recv().is_err() {
         return; // nothing is to be run
     }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use belljar_box::{Ends, ExecError, Guest, GuestEnded, Program};
 use belljar_init::wire;
 use belljar_ledger::{Body, BoxExec, Receipt};
+use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
-use rustix::time::Timespec;
 
 use super::hub::Hub;
 use super::protocol::{self, ExecWish, GuestSays, Reply};
@@ -142,12 +142,8 @@ fn see_out(guest: &Guest) -> io::Result<()> {
         if left.is_zero() {
             return guest.signal(SIGKILL);
         }
-        let left = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
         let mut polled = [PollFd::from_borrowed_fd(guest.as_fd(), PollFlags::IN)];
-        rustix::event::poll(&mut polled, Some(&left)).ok(); // looked at again
+        rustix::event::poll(&mut polled, Some(&timespec(left))).ok(); // looked at again
     }
     Ok(())
 }

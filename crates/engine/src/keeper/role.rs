@@ -10,7 +10,7 @@ use anyhow::{Context as _, anyhow};
 use belljar_box::{Kept as KeptHome, Stream, Workspace};
 use belljar_model::boxes::Ground;
 use belljar_model::{Mode, Purpose, Review, RunState, WorkspaceAt};
-use belljar_sys::signal::SignalFd;
+use belljar_sys::signal::{SUPERVISED, SignalFd};
 use belljar_workspace::{Caps, Layers, Places};
 use rustix::fs::{Mode as FileMode, OFlags};
 
@@ -32,9 +32,6 @@ use crate::notice::{Notice, Observer};
 use crate::scope::{Scoped, local_caller};
 use crate::store::{Run, is_empty};
 use crate::store::{Store, lock};
-
-/// What the supervising thread reads; the others leave it alone.
-const SIGNALS: [i32; 5] = [1, 2, 3, 15, 28];
 
 /// Runs as a keeper. Descriptor 0 is the connection to the process that started it.
 pub fn main(host: HostEnv, clock: Clock, observer: Arc<dyn Observer>) -> Result<(), EngineError> {
@@ -58,7 +55,7 @@ fn keep(
         failure
     };
     let _signals =
-        SignalFd::new(&SIGNALS).context("watch for signals").kind(ErrorKind::CannotStart)?;
+        SignalFd::new(&SUPERVISED).context("watch for signals").kind(ErrorKind::CannotStart)?;
     let state = scoped(host, clock, observer).map_err(told)?;
     let of = named(&state, line).map_err(told)?;
     let lock = lock(&of).map_err(told)?;

@@ -26,6 +26,7 @@ use belljar_init::wire;
 use belljar_model::Config;
 use belljar_model::net::{Policy, SecretDecl, SecretName};
 use belljar_sys::clone::{self, Spawn, Spawned};
+use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
@@ -177,11 +178,7 @@ impl Broker {
 
     fn is_gone(&self, within: Duration) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(self.process.pidfd.as_fd(), PollFlags::IN)];
-        let within = rustix::time::Timespec {
-            tv_sec: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(within.subsec_nanos()),
-        };
-        rustix::event::poll(&mut polled, Some(&within)).is_ok_and(|ready| ready > 0)
+        rustix::event::poll(&mut polled, Some(&timespec(within))).is_ok_and(|ready| ready > 0)
     }
 
     fn reply(&self) -> anyhow::Result<Reply> {

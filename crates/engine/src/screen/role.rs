@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use belljar_init::wire;
+use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::SendFlags;
-use rustix::time::Timespec;
 
 use super::canvas::{Canvas, View};
 use super::word::{Answer, Size, ToScreen};
@@ -177,12 +177,5 @@ impl Viewer {
             }
         }
         Ok(())
-    }
-}
-
-fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(time.subsec_nanos()),
     }
 }

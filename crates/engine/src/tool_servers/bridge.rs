@@ -12,7 +12,7 @@ use belljar_box::Stream;
 use belljar_model::code::{McpServer, ServerName, Transport};
 use belljar_model::net::{Allow, SecretDecl, Slot};
 use belljar_model::{Config, Net, Purpose, RunResult, Template};
-use belljar_sys::signal::SignalFd;
+use belljar_sys::signal::{SUPERVISED, SignalFd};
 use belljar_wire::{self as wire, FrameDecoder, FromWorker, HttpServerJob, Job};
 
 use crate::cell;
@@ -125,7 +125,7 @@ fn headers(
 fn feed(job: Job, lines: OwnedFd) -> anyhow::Result<OwnedFd> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     std::thread::spawn(move || {
-        let _signals = SignalFd::new(&[1, 2, 3, 15, 28]); // the main thread's
+        let _signals = SignalFd::new(&SUPERVISED); // the main thread's
         let mut to = File::from(write);
         // Whoever does not read any more is gone, which the main thread sees.
         wire::write(&mut to, &job).and_then(|()| io::copy(&mut File::from(lines), &mut to)).ok();

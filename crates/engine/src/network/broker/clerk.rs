@@ -18,8 +18,9 @@ use belljar_ledger::{
 };
 use belljar_model::net::{Policy, Rule};
 use belljar_model::{RunId, display};
-use belljar_sys::signal::SignalFd;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use belljar_sys::signal::{SUPERVISED, SignalFd};
+use belljar_sys::time::timespec;
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::RecvFlags;
 use serde::{Deserialize, Serialize};
 
@@ -82,8 +83,6 @@ const LISTED: usize = 20;
 const PATIENCE: Duration = Duration::from_millis(20);
 /// So many sayings go to the disk together.
 const TOGETHER: usize = 64;
-/// Signals are the main thread's to read.
-const SIGNALS: [i32; 5] = [1, 2, 3, 15, 28];
 
 impl Clerk {
     pub(super) const fn new(
@@ -98,7 +97,7 @@ impl Clerk {
 
     /// Records what comes until the broker ends.
     pub fn work(mut self, ledger: &Ledger, run: RunId) -> Account {
-        let _signals = SignalFd::new(&SIGNALS); // without, one could end the run unheard
+        let _signals = SignalFd::new(&SUPERVISED); // the main thread's to read; without, one could end the run unheard
         let mut account = Account::default();
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
@@ -169,9 +168,8 @@ impl Clerk {
     /// Whether something can be heard before `end`. An end of the socket cannot.
     fn comes_until(&self, end: Instant) -> bool {
         let left = end.saturating_duration_since(Instant::now());
-        let Ok(left) = Timespec::try_from(left) else { return false };
         let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
-        let ready = rustix::event::poll(&mut watched, Some(&left));
+        let ready = rustix::event::poll(&mut watched, Some(&timespec(left)));
         let [watched] = watched;
         ready.is_ok_and(|count| count > 0) && !watched.revents().contains(PollFlags::HUP)
     }
