@@ -134,8 +134,7 @@ pub fn pin(identity: &Identity, tool: &ToolDef) -> Pin {
 }
 
 fn hash(value: &Value) -> String {
-    let digest = Sha256::digest(canonical(value).as_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(canonical(value).as_bytes()))
 }
 
 /// Holds what a server tells against what was agreed to.

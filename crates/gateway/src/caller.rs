@@ -12,7 +12,7 @@ impl SessionId {
     pub fn generate() -> Result<Self, NoRandomness> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(|_| NoRandomness)?;
-        Ok(Self(crate::hex(&bytes).into()))
+        Ok(Self(hex::encode(bytes).into()))
     }
 
     /// As it stands on the wire.

@@ -30,7 +30,3 @@ pub use streams::{stdio, streams};
 pub use tls::TlsFiles;
 pub use token::{BadToken, Token, Tokens};
 pub use token_file::{TokenFile, TokenFileError};
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}

@@ -24,7 +24,7 @@ impl Token {
     pub fn generate() -> Result<Self, NoRandomness> {
         let mut bytes = Zeroizing::new([0; RANDOM]);
         getrandom::fill(&mut *bytes).map_err(|_| NoRandomness)?;
-        Ok(Self(Zeroizing::new(format!("bj_{}", crate::hex(&*bytes)))))
+        Ok(Self(Zeroizing::new(format!("bj_{}", hex::encode(&*bytes)))))
     }
 
     /// Takes a token that somebody else made.
@@ -118,7 +118,7 @@ mod tests {
                 assert_eq!(tokens.find(wrong), None, "{wrong}");
             }
             // What is held is no key: knowing it lets nobody in.
-            assert_eq!(tokens.find(&crate::hex(&hash(shown))), None);
+            assert_eq!(tokens.find(&hex::encode(hash(shown))), None);
         }
         assert_eq!(Tokens::default().find(""), None);
     }

@@ -144,6 +144,5 @@ impl Draft {
 }
 
 fn hash(bytes: &[u8]) -> Version {
-    let digits = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    Version(digits)
+    Version(hex::encode(Sha256::digest(bytes)))
 }

@@ -26,7 +26,7 @@ pub fn event(index: u64, hash: &Digest, entry: &Entry) -> Json {
         "time": moment::rfc3339(entry.moment.time),
         "time_unix_nano": entry.moment.time.to_string(),
         "uptime_nano": entry.moment.uptime.to_string(),
-        "boot": hex(&entry.moment.boot),
+        "boot": hex::encode(entry.moment.boot),
         "fields": fields,
     })
 }
@@ -34,10 +34,6 @@ pub fn event(index: u64, hash: &Digest, entry: &Entry) -> Json {
 /// A body as an event names it.
 pub fn body(body: &Body) -> Json {
     json!({ "hash": body.hash(), "size": body.size(), "kept": body.is_kept() })
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Bytes that need not be text.
@@ -53,7 +49,7 @@ fn field(kind: &str, name: &str, value: &Value) -> Json {
         Value::Truth(truth) => json!(truth),
         // A list of hashes is one of bytes to the format; here it is known what they are.
         Value::List(items) if (kind, name) == ("ledger.redacted", "bodies") => {
-            items.iter().map(|item| json!(hex(item))).collect()
+            items.iter().map(|item| json!(hex::encode(item))).collect()
         }
         Value::List(items) => items.iter().map(|item| text_or_bytes(item)).collect(),
         Value::Hash(hash) => json!(hash),

@@ -11,8 +11,6 @@ use base64::engine::general_purpose::STANDARD;
 use belljar_ledger::{Digest, Entry, Event, TraceSpan, Value, closes, opens};
 use serde_json::{Value as Json, json};
 
-use super::json::hex;
-
 /// One event with its place and its hash.
 #[derive(Debug, Clone)]
 pub struct Recorded {
@@ -39,7 +37,7 @@ const STATUS_ERROR: u32 = 2;
 pub fn trace(events: &[Recorded]) -> Option<Json> {
     let mut spans: Vec<Json> = events.iter().filter_map(brought_in).collect();
     if let Some(run) = events.first().and_then(|first| first.entry.run) {
-        let trace: String = hex(Digest::of(&[run.to_string().as_bytes()]).as_bytes());
+        let trace: String = hex::encode(Digest::of(&[run.to_string().as_bytes()]).as_bytes());
         let trace = trace.get(..32).unwrap_or_default();
         spans.splice(0..0, own(trace, events));
     }
@@ -188,7 +186,7 @@ fn span_event(event: &Recorded) -> Json {
 
 /// Eight bytes that no other event has, and that are the same whenever it is exported.
 fn span_id(begin: &Recorded) -> String {
-    hex(begin.hash.as_bytes().get(..8).unwrap_or_default())
+    hex::encode(begin.hash.as_bytes().get(..8).unwrap_or_default())
 }
 
 fn attributes(event: &Recorded) -> Vec<Json> {

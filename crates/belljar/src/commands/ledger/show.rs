@@ -71,7 +71,7 @@ pub(crate) fn run(args: &ShowArgs) -> Outcome {
         let told = match value {
             Value::Body(body) => told_body(&reader, body, &bodies),
             Value::List(items) if (entry.kind.as_str(), name) == ("ledger.redacted", "bodies") => {
-                items.iter().map(|item| json::hex(item)).collect::<Vec<_>>().join(", ")
+                items.iter().map(hex::encode).collect::<Vec<_>>().join(", ")
             }
             Value::Text(_)
             | Value::Bytes(_)
@@ -102,7 +102,7 @@ fn head(row: &Row, entry: &Entry) -> String {
         about.map_or("of a kind that this version does not know", |(_, about)| about.trim());
     let previous = entry.previous.map_or("none".to_owned(), |hash| hash.to_string());
     let up = moment::span(entry.moment.uptime / 1000);
-    let boot = json::hex(&entry.moment.boot);
+    let boot = hex::encode(entry.moment.boot);
     format!(
         "event {} {}\n{about}\n\n  hash           {}\n  previous       {previous}\n  run            {run}\n  actor          {}\n  time           {}\n  host up for    {up} (boot {boot})\n\n",
         row.index,

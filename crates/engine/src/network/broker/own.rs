@@ -28,8 +28,9 @@ fn four(trie: &str) -> impl Iterator<Item = Ipv4Addr> {
 
 /// 32 digits, then what is not asked for here.
 fn in_hex(line: &str) -> Option<Ipv6Addr> {
-    let digits = line.split_whitespace().next().filter(|digits| digits.len() == 32)?;
-    u128::from_str_radix(digits, 16).ok().map(Ipv6Addr::from_bits)
+    let mut octets = [0; 16];
+    hex::decode_to_slice(line.split_whitespace().next()?, &mut octets).ok()?;
+    Some(Ipv6Addr::from(octets))
 }
 
 #[cfg(test)]
