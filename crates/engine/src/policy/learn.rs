@@ -1,6 +1,6 @@
 //! From what a run tried to the narrowest rules that would have allowed it.
 //!
-//! Pure. A run may be hostile: what it tried is a wish, so a lesson is shown, and written only when a
+//! Pure. A run may be hostile: what it tried is a wish, so the rules are shown, and written only when a
 //! person says so. Each rule names one host and one port, methods as they were, and paths as they
 //! were unless more than [`DIFFERENT`] were asked for below one directory.
 
@@ -45,7 +45,7 @@ pub enum End {
 
 /// What a run teaches.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Lesson {
+pub struct LearnedRules {
     pub rules: Vec<Learnt>,
     /// What no rule is made of, and why; each once.
     pub not: BTreeMap<Tried, String>,
@@ -66,8 +66,8 @@ const PRIVATE: &str = "PRIVATE: this opens a machine of your own network";
 const HIDDEN: &str = "it looks up names for others: whoever reaches it can ask for any name unseen";
 
 /// Learns from what was tried, given what the template says already.
-pub fn learn(attempts: &[Attempt], policy: &Policy) -> Lesson {
-    let mut lesson = Lesson::default();
+pub fn learn(attempts: &[Attempt], policy: &Policy) -> LearnedRules {
+    let mut learned = LearnedRules::default();
     // Whether the template's box has a network is the template's to say; here only rules count.
     let now = Rules::new(&Policy { net: Net::Restricted, ..policy.clone() });
     let mut places: BTreeMap<Place, Wishes> = BTreeMap::new();
@@ -76,16 +76,16 @@ pub fn learn(attempts: &[Attempt], policy: &Policy) -> Lesson {
         let wish = match wish(what, end) {
             Ok(wish) => wish,
             Err(why) => {
-                lesson.not.insert(what.clone(), why);
+                learned.not.insert(what.clone(), why);
                 continue;
             }
         };
         match decided(&wish, &now) {
             Ok(()) => {
-                lesson.known.insert(what.clone());
+                learned.known.insert(what.clone());
             }
             Err(Code::DeniedByRule) => {
-                lesson.not.insert(what.clone(), DENIED.to_owned());
+                learned.not.insert(what.clone(), DENIED.to_owned());
             }
             Err(_) => match wish {
                 Wish::Name(name) => drop(names.insert(name)),
@@ -102,9 +102,9 @@ pub fn learn(attempts: &[Attempt], policy: &Policy) -> Lesson {
         places.entry(Place::https(name.into())).or_default();
     }
     for (place, wishes) in places {
-        lesson.rules.extend(rules_for(&place, wishes, &mut lesson.not));
+        learned.rules.extend(rules_for(&place, wishes, &mut learned.not));
     }
-    lesson
+    learned
 }
 
 /// A template that says nothing about the network.
@@ -191,7 +191,7 @@ fn wish(what: &Tried, end: &End) -> Result<Wish, String> {
     }
 }
 
-/// Only the want of a rule is a lesson. What was refused for any other reason stays refused.
+/// Only the want of a rule is a learned. What was refused for any other reason stays refused.
 fn learnable(code: &str, what: &Tried) -> Result<(), String> {
     let wants = [
         Code::NoRule,

@@ -17,7 +17,7 @@ use crate::print;
 use belljar_engine::config;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::moment;
-use belljar_engine::policy::learn::{self, Attempt, End, Lesson, Tried};
+use belljar_engine::policy::learn::{self, Attempt, End, LearnedRules, Tried};
 use belljar_engine::policy::render;
 use belljar_engine::record::line::About;
 use belljar_engine::record::sentences::short;
@@ -37,26 +37,26 @@ pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
         None => Config::built_in(),
     };
     let past = past(&reader, run)?;
-    let lesson = learn::learn(&past.attempts, &policy(&config, &args.template)?);
-    tell_rest(&lesson, &past);
-    if lesson.rules.is_empty() {
+    let learned = learn::learn(&past.attempts, &policy(&config, &args.template)?);
+    tell_rest(&learned, &past);
+    if learned.rules.is_empty() {
         print::note(&format!("run {run} teaches no rule"));
         return Ok(0);
     }
     let day: String = moment::to_the_second(past.time).chars().take(10).collect();
     let from = format!("run {run} of {day}");
     let text = old.as_deref().unwrap_or_default();
-    let new = with_rules(&file, text, (&lesson, &args.template, &from))?;
+    let new = with_rules(&file, text, (&learned, &args.template, &from))?;
     let diff = render::diff(&file.display().to_string(), old.as_deref(), &new, print::colour());
     print::out(&diff).kind(ErrorKind::Broken)?;
     if args.write {
         not_a_projects(&file, &past)?;
         write(&file, text, &new)?;
-        let count = lesson.rules.len();
+        let count = learned.rules.len();
         print::note(&format!("rules written to {}: {count}", file.display()));
         return Ok(0);
     }
-    print::out(&as_flags(&lesson)).kind(ErrorKind::Broken)?;
+    print::out(&as_flags(&learned)).kind(ErrorKind::Broken)?;
     print::note("`belljar net learn --write` appends this to your file");
     Ok(0)
 }
@@ -139,19 +139,19 @@ fn code(reason: &str) -> String {
 }
 
 /// Says what no rule is made of, and why.
-fn tell_rest(lesson: &Lesson, past: &Past) {
+fn tell_rest(learned: &LearnedRules, past: &Past) {
     if past.alarms > 0 {
         let alarms = past.alarms;
         print::note(&format!("ALARMS: {alarms}; nothing is learnt from what raised them"));
     }
-    for (tried, why) in lesson.not.iter().take(LISTED) {
+    for (tried, why) in learned.not.iter().take(LISTED) {
         print::note(&format!("not learnt: {}: {why}", in_words(tried)));
     }
-    if lesson.not.len() > LISTED {
-        print::note(&format!("not learnt: {} more", lesson.not.len() - LISTED));
+    if learned.not.len() > LISTED {
+        print::note(&format!("not learnt: {} more", learned.not.len() - LISTED));
     }
-    if !lesson.known.is_empty() {
-        let count = lesson.known.len();
+    if !learned.known.is_empty() {
+        let count = learned.known.len();
         print::note(&format!("allowed by now: {count} of what was tried"));
     }
 }
@@ -166,8 +166,8 @@ fn in_words(tried: &Tried) -> String {
     }
 }
 
-fn as_flags(lesson: &Lesson) -> String {
-    let flags = render::flags(&lesson.rules);
+fn as_flags(learned: &LearnedRules) -> String {
+    let flags = render::flags(&learned.rules);
     if flags.is_empty() {
         return String::new();
     }
@@ -215,16 +215,16 @@ fn policy(config: &Config, template: &str) -> Result<Policy, EngineError> {
 fn with_rules(
     file: &Path,
     old: &str,
-    (lesson, template, from): (&Lesson, &str, &str),
+    (learned, template, from): (&LearnedRules, &str, &str),
 ) -> Result<String, EngineError> {
     let new = match Config::allow_list(old, template) {
-        Some(list) => render::listed(old, &lesson.rules, list, from).ok_or_else(|| {
+        Some(list) => render::listed(old, &learned.rules, list, from).ok_or_else(|| {
             invalid(format!(
                 "`allow` of template {template} is a list, which has no words for `websocket`; \
                  write it as [[template.{template}.allow]] tables"
             ))
         })?,
-        None => render::appended(old, &render::sections(&lesson.rules, template, from)),
+        None => render::appended(old, &render::sections(&learned.rules, template, from)),
     };
     let with = "with the rules in it, the file would be wrong; write them in yourself";
     let config =

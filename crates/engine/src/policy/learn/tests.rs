@@ -27,7 +27,7 @@ fn with_code(text: &str, code: &str) -> Attempt {
 }
 
 /// The rules as flags would say them, with their remarks.
-fn told(lesson: &Lesson) -> Vec<String> {
+fn told(learned: &LearnedRules) -> Vec<String> {
     let one = |rule: &Learnt| {
         let http = match &rule.what {
             What::Http(http) if http.websocket => format!("websocket {http}"),
@@ -38,15 +38,15 @@ fn told(lesson: &Lesson) -> Vec<String> {
             None => http,
         }
     };
-    lesson.rules.iter().map(one).collect()
+    learned.rules.iter().map(one).collect()
 }
 
 #[track_caller]
 fn check(attempts: &[&str], rules: &[&str]) {
     let attempts: Vec<Attempt> = attempts.iter().map(|text| denied(text)).collect();
-    let lesson = learn(&attempts, &no_rules());
-    assert_eq!(told(&lesson), rules);
-    assert!(lesson.not.is_empty() && lesson.known.is_empty(), "{lesson:?}");
+    let learned = learn(&attempts, &no_rules());
+    assert_eq!(told(&learned), rules);
+    assert!(learned.not.is_empty() && learned.known.is_empty(), "{learned:?}");
 }
 
 #[test]
@@ -102,10 +102,10 @@ fn more_than_five_below_a_directory_are_all_of_it() {
 fn too_many_paths_are_left_to_a_person() {
     let many: Vec<Attempt> =
         (0..100).map(|n| denied(&format!("GET https://a.example/{n}/x"))).collect();
-    let lesson = learn(&many, &no_rules());
-    assert_eq!(lesson.rules.len(), 1);
-    assert_eq!(flags(&lesson.rules).len(), MOST_PATHS);
-    assert_eq!(lesson.not.len(), 100 - MOST_PATHS);
+    let learned = learn(&many, &no_rules());
+    assert_eq!(learned.rules.len(), 1);
+    assert_eq!(flags(&learned.rules).len(), MOST_PATHS);
+    assert_eq!(learned.not.len(), 100 - MOST_PATHS);
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn a03_a17_private_and_hiding_places_are_never_opened_without_saying_so() {
 #[track_caller]
 fn refused(attempt: Attempt, why: &str) {
     let what = attempt.what.clone();
-    let lesson = learn(&[attempt], &no_rules());
-    assert_eq!(lesson.rules, [], "{what:?}");
-    assert!(lesson.not[&what].contains(why), "{lesson:?}");
+    let learned = learn(&[attempt], &no_rules());
+    assert_eq!(learned.rules, [], "{what:?}");
+    assert!(learned.not[&what].contains(why), "{learned:?}");
 }
 
 #[test]
@@ -200,23 +200,23 @@ fn what_the_template_says_by_now_counts() {
         "GET https://bad.example/x",
     ]
     .map(denied);
-    let lesson = learn(&attempts, &policy);
-    assert_eq!(told(&lesson), ["GET a.example/y"]);
+    let learned = learn(&attempts, &policy);
+    assert_eq!(told(&learned), ["GET a.example/y"]);
     let known: Vec<Tried> =
         [&attempts[0], &attempts[2], &attempts[4]].map(|attempt| attempt.what.clone()).to_vec();
-    assert_eq!(lesson.known.into_iter().collect::<BTreeSet<_>>(), known.into_iter().collect());
-    assert_eq!(lesson.not.len(), 3, "{:?}", lesson.not);
-    assert!(lesson.not.values().all(|why| why == DENIED));
+    assert_eq!(learned.known.into_iter().collect::<BTreeSet<_>>(), known.into_iter().collect());
+    assert_eq!(learned.not.len(), 3, "{:?}", learned.not);
+    assert!(learned.not.values().all(|why| why == DENIED));
 }
 
 /// A box with exactly the rules that were learnt.
-fn taught(lesson: &Lesson) -> Rules {
+fn taught(learned: &LearnedRules) -> Rules {
     let rule = |learnt: &Learnt| Rule::allowing(None, learnt.what.clone()).unwrap();
-    Rules::new(&Policy { allow: lesson.rules.iter().map(rule).collect(), ..no_rules() })
+    Rules::new(&Policy { allow: learned.rules.iter().map(rule).collect(), ..no_rules() })
 }
 
 proptest::proptest! {
-    /// With the rules of a lesson everything goes through that they were learnt from, and of
+    /// With the learned rules everything goes through that they were learnt from, and of
     /// neighbouring requests only what lies in a directory where many were asked for.
     #[test]
     fn the_rules_allow_what_was_tried_and_no_other_host_method_or_directory(
@@ -229,14 +229,14 @@ proptest::proptest! {
             format!("{method} https://h{host}.example:{}{path}", 443 + port)
         };
         let attempts: Vec<Attempt> = tries.iter().map(|one| denied(&url(one))).collect();
-        let lesson = learn(&attempts, &no_rules());
-        let rules = taught(&lesson);
+        let learned = learn(&attempts, &no_rules());
+        let rules = taught(&learned);
         let goes = |text: &str| {
             let wish = wish(&tried(text), &End::Full).unwrap();
             decided(&wish, &rules).is_ok()
         };
         for one in &tries {
-            proptest::prop_assert!(goes(&url(one)), "{} {:?}", url(one), told(&lesson));
+            proptest::prop_assert!(goes(&url(one)), "{} {:?}", url(one), told(&learned));
         }
         let directory = |path: &str| path.rsplit_once('/').unwrap().0.to_owned();
         let same_place = |one: &&(u8, u8, String, u16)| {
@@ -266,9 +266,9 @@ proptest::proptest! {
         };
         let tried = [Tried::Name(name), request("https"), request("tcp"), request("x")];
         let attempts = tried.map(|what| Attempt { what, end: End::Full });
-        let lesson = learn(&attempts, &no_rules());
-        let _rules = taught(&lesson);
-        for flag in flags(&lesson.rules) {
+        let learned = learn(&attempts, &no_rules());
+        let _rules = taught(&learned);
+        for flag in flags(&learned.rules) {
             proptest::prop_assert!(!flag.contains('*'), "{}", flag);
             proptest::prop_assert!(Rule::allow(&flag).is_ok(), "{}", flag);
         }
