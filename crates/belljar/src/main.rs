@@ -9,7 +9,6 @@ mod cli;
 mod commands;
 mod exit;
 mod interrupt;
-mod mcp;
 mod print;
 mod prompt;
 mod scope;

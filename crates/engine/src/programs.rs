@@ -8,6 +8,7 @@ mod language;
 mod line;
 mod modules;
 mod overlay;
+mod report;
 mod room;
 mod shelf;
 mod task;
@@ -24,6 +25,7 @@ use belljar_wire::Stream;
 use tokio_util::sync::CancellationToken;
 
 pub use language::Language;
+pub use report::ProgramReport;
 pub use room::{Ground, Room, put_away};
 pub use task::{Program, Work};
 

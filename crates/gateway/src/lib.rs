@@ -1,6 +1,7 @@
-//! MCP over standard streams and HTTP: wire shapes and authentication.
+//! MCP over standard streams and HTTP: wire shapes, authentication and the tools.
 //!
-//! The only code that parses strangers' HTTP. What tools do is not its business: it asks a [`Service`].
+//! The only code that parses strangers' HTTP. The transports ask a [`Service`]; [`tools::McpService`] is the
+//! one that runs programs. Nothing here prints, reads the environment or parses arguments.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ mod streams;
 mod tls;
 mod token;
 mod token_file;
+pub mod tools;
 
 pub use caller::{Caller, NoRandomness, SessionId};
 pub use error::ServeError;

@@ -14,7 +14,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("belljar-broker", &["belljar-ledger", "belljar-model"]),
     ("belljar-code", &["belljar-model", "belljar-wire"]),
     ("belljar-worker", &["belljar-model", "belljar-wire"]),
-    ("belljar-gateway", &["belljar-engine", "belljar-model"]),
+    ("belljar-gateway", &["belljar-code", "belljar-engine", "belljar-model", "belljar-wire"]),
     ("belljar-workspace", &["belljar-model"]),
     ("belljar-init", &["belljar-model", "belljar-sys"]),
     ("belljar-embedded", &[]),

@@ -14,13 +14,12 @@ use crate::cli::Cli;
 use crate::cli::code::CodeArgs;
 use crate::exit::Outcome;
 use crate::interrupt;
-use crate::mcp::Report;
 use crate::print;
 use crate::scope;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::policy::open_workspace;
 use belljar_engine::programs::{
-    Answer, Ground, Language, Listener, Program, RunError, Work, Workshop, put_away,
+    Answer, Ground, Language, Listener, Program, ProgramReport, RunError, Work, Workshop, put_away,
 };
 use belljar_engine::screen::guard::Guard;
 
@@ -125,7 +124,7 @@ fn program(args: &CodeArgs) -> Result<Program, EngineError> {
 
 /// What is said of a program that is over.
 pub(crate) fn told(answer: &Answer, is_json: bool) -> Outcome {
-    let report = Report::of(answer);
+    let report = ProgramReport::of(answer);
     if is_json {
         print::json(&report).kind(ErrorKind::Broken)?;
         return Ok(exit_code(answer));

@@ -2,6 +2,7 @@
 
 mod accept;
 mod install;
+mod serve;
 mod servers;
 
 use crate::scope::host;
@@ -10,7 +11,6 @@ use anyhow::Context as _;
 use crate::cli::Cli;
 use crate::cli::mcp::{McpArgs, McpCommand};
 use crate::exit::Outcome;
-use crate::mcp;
 use crate::scope;
 use belljar_engine::config;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
@@ -22,7 +22,7 @@ use std::os::fd::AsFd as _;
 
 pub(crate) fn run(cli: &Cli, args: &McpArgs) -> Outcome {
     match &args.command {
-        None => mcp::serve(cli, &args.serve),
+        None => serve::run(cli, &args.serve),
         Some(McpCommand::Install(args)) => install::run(cli, args),
         Some(McpCommand::Servers { json }) => servers::run(cli, *json),
         Some(McpCommand::Accept { server, tool, yes }) => {

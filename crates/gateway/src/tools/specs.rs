@@ -1,12 +1,12 @@
-//! The tools, as a client's model sees them.
+//! The list of tools with their schemas.
 
-use belljar_gateway::{Annotations, ToolSpec};
+use belljar_engine::programs::{Language, Workshop};
 use serde_json::{Map, Value, json};
 
-use super::report::{object, schema};
-use belljar_engine::programs::{Language, Workshop};
+use super::schema::{self, object};
+use crate::service::{Annotations, ToolSpec};
 
-/// All of them, in the order in which a model should read them.
+/// All tools, in the order in which a model should read them.
 pub(super) fn all(workshop: &Workshop) -> Vec<ToolSpec> {
     vec![
         execute_code(workshop),
@@ -196,7 +196,7 @@ fn tool(
     }
 }
 
-/// A tool that answers with the account of a program.
+/// A tool that answers with the report on a program.
 fn account(
     name: &str,
     description: &str,
@@ -204,7 +204,7 @@ fn account(
     required: &[&str],
     annotations: Annotations,
 ) -> ToolSpec {
-    let output_schema = Some(schema());
+    let output_schema = Some(schema::of_report());
     ToolSpec { output_schema, ..tool(name, description, properties, required, annotations) }
 }
 

@@ -1,30 +1,32 @@
-//! The service behind the gateway: one workspace per session, one workshop for all.
+//! The service: one workspace per session; all sessions share the configuration, skills and tool servers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use belljar_gateway::{
-    About, CallError, Caller, Live, Outcome, PromptArgument, PromptError, PromptSpec, PromptText,
-    ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, SessionId, ToolSpec,
-};
+use belljar_engine::programs::{Room, Workshop, put_away};
 use belljar_model::code::SkillName;
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
-use super::{instructions, resources, tools};
-use belljar_engine::programs::{Room, Workshop, put_away};
+use super::{instructions, resources, specs};
+use crate::caller::{Caller, SessionId};
+use crate::live::Live;
+use crate::service::{
+    About, CallError, Outcome, PromptArgument, PromptError, PromptSpec, PromptText, ReadError,
+    ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,
+};
 
-/// Where callers come to.
+/// The MCP tools of Belljar for all sessions of one server.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub struct McpService {
     pub(super) workshop: Arc<Workshop>,
     rooms: Mutex<HashMap<SessionId, Arc<Room>>>,
-    /// Sessions that are just being put away.
+    /// Tasks that remove ended sessions.
     leaving: Mutex<JoinSet<()>>,
 }
 
-impl Desk {
-    pub(crate) fn new(workshop: Arc<Workshop>) -> Self {
+impl McpService {
+    pub fn new(workshop: Arc<Workshop>) -> Self {
         Self { workshop, rooms: Mutex::default(), leaving: Mutex::default() }
     }
 
@@ -46,15 +48,15 @@ impl Desk {
         rooms.get(&caller.session).map(Arc::clone)
     }
 
-    /// Ends all sessions, and waits until what they had is put away.
-    pub(crate) async fn close(&self) {
+    /// Ends all sessions and waits until what they held is removed.
+    pub async fn close(&self) {
         let rooms = std::mem::take(&mut *self.rooms.lock().unwrap_or_else(PoisonError::into_inner));
         rooms.into_values().for_each(|room| self.leave(room));
         let leaving = std::mem::take(&mut *self.leaving());
         leaving.join_all().await;
     }
 
-    /// Puts a session away. That reads files, which must not hold up who else is served.
+    /// Removes a session on a blocking thread, because that reads files.
     fn leave(&self, room: Arc<Room>) {
         let mut leaving = self.leaving();
         while leaving.try_join_next().is_some() {} // those that are done
@@ -66,7 +68,7 @@ impl Desk {
     }
 }
 
-impl Service for Desk {
+impl Service for McpService {
     fn about(&self) -> About {
         About {
             name: "belljar".to_owned(),
@@ -80,7 +82,7 @@ impl Service for Desk {
         if let Ok(room) = self.room(caller) {
             self.workshop.warm(&room);
         }
-        tools::all(&self.workshop)
+        specs::all(&self.workshop)
     }
 
     async fn call(

@@ -1,12 +1,12 @@
-//! What can be read: skills, declared services, and what earlier calls of the same session gave.
+//! Resources: skills, declared services, and results of earlier calls of the same session.
 
 use belljar_code::api::Ask;
 use belljar_code::skill::Standing;
-use belljar_gateway::{ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec};
+use belljar_engine::programs::{Room, Workshop};
 use belljar_model::code::{Api, ApiName, SkillName};
 use serde_json::{Value, json};
 
-use belljar_engine::programs::{Room, Workshop};
+use crate::service::{ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec};
 
 pub(super) fn list(workshop: &Workshop, room: Option<&Room>) -> Vec<ResourceSpec> {
     let resource =

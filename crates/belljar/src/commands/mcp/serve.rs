@@ -1,20 +1,10 @@
-//! `belljar mcp`: serves programs to MCP clients.
-//!
-//! What a client says is the gateway's business; what a program does is the workshop's. Here is what
-//! lies between: which tools there are, and what each asks of the workshop.
-
-mod arguments;
-mod calls;
-mod instructions;
-mod report;
-mod resources;
-mod service;
-mod tools;
+//! `belljar mcp`: serves programs to MCP clients, on standard streams or HTTP.
 
 use std::net::TcpListener;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use belljar_gateway::tools::McpService;
 use belljar_gateway::{HttpOptions, TlsFiles, TokenFile};
 use tokio_util::sync::CancellationToken;
 
@@ -27,11 +17,8 @@ use crate::print;
 use crate::scope;
 use belljar_engine::error::{ErrorKind, WithKind as _};
 use belljar_engine::programs::Workshop;
-use service::Desk;
 
-pub(crate) use report::Report;
-
-pub(crate) fn serve(cli: &Cli, args: &ServeArgs) -> Outcome {
+pub(super) fn run(cli: &Cli, args: &ServeArgs) -> Outcome {
     let ground = ground(args.workspace.as_deref(), args.mode)?;
     let workshop = Arc::new(Workshop::open(
         &scope::open(cli.config.as_deref())?,
@@ -39,7 +26,7 @@ pub(crate) fn serve(cli: &Cli, args: &ServeArgs) -> Outcome {
         ground,
         usize::MAX,
     )?);
-    let desk = Arc::new(Desk::new(Arc::clone(&workshop)));
+    let service = Arc::new(McpService::new(Arc::clone(&workshop)));
     let stop = CancellationToken::new();
     let signals = interrupt::watch(stop.clone()).kind(ErrorKind::Broken)?;
     let runtime =
@@ -48,8 +35,8 @@ pub(crate) fn serve(cli: &Cli, args: &ServeArgs) -> Outcome {
     let served = runtime.block_on(async {
         let serving = async {
             match args.http {
-                Some(_) => http(args, &desk, &stop).await,
-                None => Ok(belljar_gateway::stdio(Arc::clone(&desk)).await?),
+                Some(_) => http(args, &service, &stop).await,
+                None => Ok(belljar_gateway::stdio(Arc::clone(&service)).await?),
             }
         };
         tokio::pin!(serving);
@@ -58,14 +45,14 @@ pub(crate) fn serve(cli: &Cli, args: &ServeArgs) -> Outcome {
             () = stop.cancelled() => None,
         };
         if args.http.is_some() && served.is_none() {
-            served = Some(serving.await); // it stops by itself and says goodbye
+            served = Some(serving.await); // it ends its sessions first
         }
-        desk.close().await;
+        service.close().await;
         workshop.servers.stop().await;
         served.unwrap_or(Ok(()))
     });
     drop(signals);
-    drop(desk);
+    drop(service);
     drop(workshop);
     // The thread that reads standard input cannot be told to stop.
     runtime.shutdown_background();
@@ -74,7 +61,11 @@ pub(crate) fn serve(cli: &Cli, args: &ServeArgs) -> Outcome {
 }
 
 /// Serves HTTP until `stop`.
-async fn http(args: &ServeArgs, desk: &Arc<Desk>, stop: &CancellationToken) -> anyhow::Result<()> {
+async fn http(
+    args: &ServeArgs,
+    service: &Arc<McpService>,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
     let address = args.http.context("an address")?;
     let usual = || scope::open(None).map(|state| state.home().join("mcp").join("token"));
     let file = match &args.token_file {
@@ -99,5 +90,5 @@ async fn http(args: &ServeArgs, desk: &Arc<Desk>, stop: &CancellationToken) -> a
     if let (Some(certificate), Some(key)) = (args.tls_cert.clone(), args.tls_key.clone()) {
         options.tls = Some(TlsFiles { certificate, key });
     }
-    Ok(belljar_gateway::http(Arc::clone(desk), listener, options, stop.clone()).await?)
+    Ok(belljar_gateway::http(Arc::clone(service), listener, options, stop.clone()).await?)
 }

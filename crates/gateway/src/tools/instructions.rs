@@ -1,7 +1,6 @@
-//! What a model is told before it writes programs.
+//! Instructions for a model that writes programs.
 
 use belljar_code::skill::Standing;
-
 use belljar_engine::programs::{Language, Workshop};
 
 /// For the first answer that a client gets.

@@ -1,16 +1,16 @@
-//! What is told of a program that is over: as JSON for programs, as text for models.
+//! The report on a program that has ended: JSON for programs, text for models.
 
 use belljar_model::Reason;
 use belljar_wire::ProgramError;
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use belljar_engine::network::broker::Asked;
-use belljar_engine::programs::Answer;
+use super::Answer;
+use crate::network::broker::Asked;
 
-/// The account of one program.
+/// The report on one program.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub struct ProgramReport {
     /// Its name in the ledger and as `run://ID`.
     run: String,
     /// It came to its end, threw nothing and returned 0.
@@ -32,8 +32,8 @@ pub(crate) struct Report {
     notes: Vec<String>,
 }
 
-impl Report {
-    pub(crate) fn of(answer: &Answer) -> Self {
+impl ProgramReport {
+    pub fn of(answer: &Answer) -> Self {
         let ending = &answer.ending;
         let done = ending.done.as_ref();
         let error = done.and_then(|done| done.trouble.clone());
@@ -59,16 +59,16 @@ impl Report {
         }
     }
 
-    pub(crate) const fn is_ok(&self) -> bool {
+    pub const fn is_ok(&self) -> bool {
         self.ok
     }
 
-    pub(crate) const fn result(&self) -> &Value {
+    pub const fn result(&self) -> &Value {
         &self.result
     }
 
     /// What it threw, or why it was ended.
-    pub(crate) fn failure(&self) -> Option<String> {
+    pub fn failure(&self) -> Option<String> {
         if self.ok {
             return None;
         }
@@ -82,12 +82,12 @@ impl Report {
         Some(why)
     }
 
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::to_value(self).unwrap_or_else(|_| json!({}))
     }
 
     /// The same for a reader: only what there is to say.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut text = String::new();
         let mut part = |name: &str, body: &str| {
             if !body.is_empty() {
@@ -122,52 +122,5 @@ impl Report {
         self.notes.iter().for_each(|line| part("note", line));
         text.push_str(&format!("({:.1} ms, run {})", self.duration_ms, self.run));
         text
-    }
-}
-
-/// The JSON Schema of [`Report`].
-pub(super) fn schema() -> Map<String, Value> {
-    let text = json!({"type": "string"});
-    let texts = json!({"type": "array", "items": {"type": "string"}});
-    let nullable = |kind: &str| json!({"type": [kind, "null"]});
-    let value = json!({
-        "type": "object",
-        "required": ["run", "ok", "result", "stdout", "stderr", "stdout_truncated",
-            "stderr_truncated", "duration_ms", "reason", "error", "exit", "requests",
-            "more_requests", "denied", "notes"],
-        "properties": {
-            "run": text, "ok": {"type": "boolean"}, "result": {}, "stdout": text, "stderr": text,
-            "stdout_truncated": {"type": "boolean"}, "stderr_truncated": {"type": "boolean"},
-            "duration_ms": {"type": "number"}, "reason": text,
-            "error": {
-                "type": ["object", "null"],
-                "required": ["name", "message"],
-                "properties": {
-                    "name": text, "message": text, "stack": nullable("string"),
-                    "line": nullable("integer"), "column": nullable("integer"),
-                },
-            },
-            "exit": nullable("integer"),
-            "requests": {"type": "array", "items": {
-                "type": "object",
-                "required": ["method", "url", "allowed", "status", "secrets"],
-                "properties": {
-                    "method": text, "url": text, "allowed": {"type": "boolean"},
-                    "status": nullable("integer"), "secrets": texts,
-                },
-            }},
-            "more_requests": {"type": "integer"}, "denied": texts, "notes": texts,
-        },
-    });
-    object(value)
-}
-
-/// A JSON object that is written down here.
-pub(super) fn object(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Map::new()
-        }
     }
 }

@@ -1,11 +1,11 @@
-//! What each tool asks of the workshop.
+//! What each tool does.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use belljar_code::skill::{Author, Draft, Saved, SkillInfo, Standing, State, Wants};
 use belljar_code::tools as files;
-use belljar_gateway::{CallError, Caller, Live, Outcome};
+use belljar_engine::programs::{Language, Listener, Program, ProgramReport, RunError, Work};
 use belljar_model::code::ApiName;
 use belljar_wire::{Dialect, Script, Stream};
 use serde_json::{Map, Value, json};
@@ -14,15 +14,16 @@ use super::arguments::{
     DeleteSkill, DescribeApi, ExecuteCode, Nothing, RunCommand, RunSkill, SaveSkill, SearchTools,
     UpdateSkill, read, seconds, wrong,
 };
-use super::report::Report;
-use super::service::Desk;
+use super::service::McpService;
 use super::{instructions, resources};
-use belljar_engine::programs::{Language, Listener, Program, RunError, Work};
+use crate::caller::Caller;
+use crate::live::Live;
+use crate::service::{CallError, Outcome};
 
 /// How many tools a search gives unless it says.
 const FOUND: usize = 20;
 
-impl Desk {
+impl McpService {
     pub(super) async fn handle(
         &self,
         caller: &Caller,
@@ -112,7 +113,12 @@ impl Desk {
         Ok(Outcome { text, structured: None, is_error: false })
     }
 
-    async fn run(&self, caller: &Caller, work: Work, live: &Live) -> Result<Report, CallError> {
+    async fn run(
+        &self,
+        caller: &Caller,
+        work: Work,
+        live: &Live,
+    ) -> Result<ProgramReport, CallError> {
         let room = self.room(caller)?;
         let mut told = Told { live };
         let answer = self.workshop.run(&room, work, &mut told, &live.cancelled).await;
@@ -120,7 +126,7 @@ impl Desk {
             RunError::Usage(message) => CallError::InvalidArguments(message),
             RunError::Broken(error) => CallError::Internal(format!("{error:#}")),
         })?;
-        let report = Report::of(&answer);
+        let report = ProgramReport::of(&answer);
         room.keep(answer.run, report.json());
         Ok(report)
     }
@@ -204,8 +210,8 @@ impl Listener for Told<'_> {
     }
 }
 
-/// The whole account of a program.
-fn account(report: &Report) -> Outcome {
+/// The whole report on a program.
+fn account(report: &ProgramReport) -> Outcome {
     Outcome { text: report.text(), structured: Some(report.json()), is_error: !report.is_ok() }
 }
 

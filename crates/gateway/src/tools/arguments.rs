@@ -1,16 +1,16 @@
-//! What callers say with each tool. Anything else is told to them, by the name of the field.
+//! The arguments of each tool. An error names the field that is wrong.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use belljar_code::skill::Edit;
-use belljar_gateway::CallError;
+use belljar_engine::programs::Language;
 use belljar_model::code::{ApiName, SkillName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use belljar_engine::programs::Language;
+use crate::service::CallError;
 
 /// Reads the arguments of a tool.
 pub(super) fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, CallError> {
