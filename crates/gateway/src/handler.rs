@@ -15,10 +15,10 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::sync::mpsc;
 
+use crate::context::{CallContext, Progress, Report};
 use crate::convert;
-use crate::live::{Live, Progress, Report};
-use crate::seat::Seat;
 use crate::service::Service;
+use crate::slot::SessionSlot;
 
 /// The revisions that we speak. The SDK knows older ones, which nothing in the field needs from us.
 const VERSIONS: &[ProtocolVersion] =
@@ -44,27 +44,27 @@ const TYPED: [&str; 9] = [
 pub(crate) struct Handler<S> {
     service: Arc<S>,
     /// The session of every request. Over HTTP each request brings its own.
-    seat: Option<Arc<Seat>>,
+    slot: Option<Arc<SessionSlot>>,
 }
 
 impl<S: Service> Handler<S> {
     /// For a connection that is one session.
-    pub(crate) fn of(service: Arc<S>, seat: Arc<Seat>) -> Self {
-        Self { service, seat: Some(seat) }
+    pub(crate) fn of(service: Arc<S>, slot: Arc<SessionSlot>) -> Self {
+        Self { service, slot: Some(slot) }
     }
 
     /// For requests that carry their session with them.
     pub(crate) fn of_requests(service: Arc<S>) -> Self {
-        Self { service, seat: None }
+        Self { service, slot: None }
     }
 
-    fn seat(&self, context: &RequestContext<RoleServer>) -> Result<Arc<Seat>, ErrorData> {
+    fn slot(&self, context: &RequestContext<RoleServer>) -> Result<Arc<SessionSlot>, ErrorData> {
         let brought = || {
             let parts = context.extensions.get::<http::request::Parts>()?;
-            parts.extensions.get::<Arc<Seat>>()
+            parts.extensions.get::<Arc<SessionSlot>>()
         };
-        let seat = self.seat.as_ref().or_else(brought);
-        seat.cloned()
+        let slot = self.slot.as_ref().or_else(brought);
+        slot.cloned()
             .ok_or_else(|| ErrorData::internal_error("this request is of no session", None))
     }
 }
@@ -97,8 +97,8 @@ impl<S: Service> ServerHandler for Handler<S> {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         first_page(request)?;
-        let seat = self.seat(&context)?;
-        let tools = self.service.tools(&seat.caller).await;
+        let slot = self.slot(&context)?;
+        let tools = self.service.tools(&slot.caller).await;
         Ok(ListToolsResult::with_all_items(tools.into_iter().map(convert::tool).collect()))
     }
 
@@ -107,18 +107,18 @@ impl<S: Service> ServerHandler for Handler<S> {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let seat = self.seat(&context)?;
-        let Some(_busy) = seat.call() else {
+        let slot = self.slot(&context)?;
+        let Some(_busy) = slot.call() else {
             let words = "too many calls of this session are under way: wait for one to end";
             return Err(ErrorData::internal_error(words, None));
         };
-        let cancelled = seat.ending.child_token();
+        let cancelled = slot.ending.child_token();
         let (progress, mut reports) = Progress::channel();
         let token = context.meta.get_progress_token();
         let progress = if token.is_some() { progress } else { Progress::nobody() };
-        let live = Live { progress, cancelled: cancelled.clone() };
+        let call_context = CallContext { progress, cancelled: cancelled.clone() };
         let arguments = request.arguments.unwrap_or_default();
-        let call = self.service.call(&seat.caller, &request.name, arguments, live);
+        let call = self.service.call(&slot.caller, &request.name, arguments, call_context);
         let mut teller = Teller { context: &context, token, said: f64::NEG_INFINITY };
         let outcome = {
             let mut call = std::pin::pin!(call);
@@ -148,8 +148,8 @@ impl<S: Service> ServerHandler for Handler<S> {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         first_page(request)?;
-        let seat = self.seat(&context)?;
-        let resources = self.service.resources(&seat.caller).await;
+        let slot = self.slot(&context)?;
+        let resources = self.service.resources(&slot.caller).await;
         let resources = resources.into_iter().map(convert::resource).collect();
         Ok(ListResourcesResult::with_all_items(resources))
     }
@@ -170,8 +170,8 @@ impl<S: Service> ServerHandler for Handler<S> {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let seat = self.seat(&context)?;
-        let contents = self.service.read(&seat.caller, &request.uri).await;
+        let slot = self.slot(&context)?;
+        let contents = self.service.read(&slot.caller, &request.uri).await;
         convert::read(&request.uri, contents).map(Into::into)
     }
 
@@ -181,8 +181,8 @@ impl<S: Service> ServerHandler for Handler<S> {
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         first_page(request)?;
-        let seat = self.seat(&context)?;
-        let prompts = self.service.prompts(&seat.caller).await;
+        let slot = self.slot(&context)?;
+        let prompts = self.service.prompts(&slot.caller).await;
         Ok(ListPromptsResult::with_all_items(prompts.into_iter().map(convert::prompt).collect()))
     }
 
@@ -191,9 +191,9 @@ impl<S: Service> ServerHandler for Handler<S> {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let seat = self.seat(&context)?;
+        let slot = self.slot(&context)?;
         let arguments = request.arguments.unwrap_or_default();
-        let text = self.service.prompt(&seat.caller, &request.name, arguments).await;
+        let text = self.service.prompt(&slot.caller, &request.name, arguments).await;
         convert::prompted(&request.name, text).map(Into::into)
     }
 

@@ -6,14 +6,14 @@
 #![forbid(unsafe_code)]
 
 mod caller;
+mod context;
 mod convert;
 mod error;
 mod handler;
 mod http;
-mod live;
 mod message;
-mod seat;
 mod service;
+mod slot;
 mod streams;
 mod tls;
 mod token;
@@ -21,9 +21,9 @@ mod token_file;
 pub mod tools;
 
 pub use caller::{Caller, NoRandomness, SessionId};
+pub use context::{CallContext, Progress};
 pub use error::ServeError;
 pub use http::{HttpOptions, Limits, http};
-pub use live::{Live, Progress};
 pub use service::{
     About, Annotations, CallError, Outcome, PromptArgument, PromptError, PromptSpec, PromptText,
     ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,

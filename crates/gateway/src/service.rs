@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::caller::Caller;
-use crate::live::Live;
+use crate::context::CallContext;
 
 /// What stands behind the protocol. Every answer is for one session and may differ between two.
 pub trait Service: Send + Sync + 'static {
@@ -16,13 +16,13 @@ pub trait Service: Send + Sync + 'static {
     /// The tools that this caller may use.
     fn tools(&self, caller: &Caller) -> impl Future<Output = Vec<ToolSpec>> + Send;
 
-    /// Does it. Dropping the future or cancelling `live.cancelled` ends the work.
+    /// Does it. Dropping the future or cancelling `context.cancelled` ends the work.
     fn call(
         &self,
         caller: &Caller,
         name: &str,
         arguments: Map<String, Value>,
-        live: Live,
+        context: CallContext,
     ) -> impl Future<Output = Result<Outcome, CallError>> + Send;
 
     fn resources(&self, caller: &Caller) -> impl Future<Output = Vec<ResourceSpec>> + Send;

@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 use crate::error::ServeError;
 use crate::handler::Handler;
 use crate::message::{self, Malformed};
-use crate::seat::{Seat, Shares};
 use crate::service::Service;
+use crate::slot::{SessionSlot, Shares};
 
 /// As long as a body over HTTP may be.
 const MAX_LINE: usize = 4 * 1024 * 1024;
@@ -42,21 +42,21 @@ pub async fn streams<S: Service>(
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Result<(), ServeError> {
-    let seat = Seat::new(SHARES).map_err(ServeError::Session)?;
+    let slot = SessionSlot::new(SHARES).map_err(ServeError::Session)?;
     let (answers, to_write) = mpsc::channel(WAITING);
     let (messages, to_handle) = mpsc::channel(WAITING);
     let writer = tokio::spawn(write(output, to_write));
     let reader = tokio::spawn(read(input, messages, answers.clone()));
-    let handler = Handler::of(Arc::clone(&service), Arc::clone(&seat));
+    let handler = Handler::of(Arc::clone(&service), Arc::clone(&slot));
     // Without the SDK's gate at the start, which gives up on a client whose first line is none it expects.
     let running = serve_directly(handler, Lines { to_handle, answers: Some(answers) }, None);
     let ended = running.waiting().await;
     reader.abort();
-    seat.ending.cancel();
+    slot.ending.cancel();
     // A call that does not end by then is the service's to bury: it was told twice.
-    drop(tokio::time::timeout(LAST_CALLS, seat.free()).await);
+    drop(tokio::time::timeout(LAST_CALLS, slot.free()).await);
     drop(tokio::time::timeout(LAST_CALLS, writer).await);
-    service.closed(&seat.caller);
+    service.closed(&slot.caller);
     ended.map(drop).map_err(ServeError::Task)
 }
 

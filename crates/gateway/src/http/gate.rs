@@ -23,8 +23,8 @@ use super::{HttpOptions, Limits};
 use crate::error::ServeError;
 use crate::handler::Handler;
 use crate::message;
-use crate::seat::{Busy, Seat, Shares};
 use crate::service::Service;
+use crate::slot::{Busy, SessionSlot, Shares};
 use crate::token::Tokens;
 
 /// The one path that there is.
@@ -194,33 +194,33 @@ impl<S: Service> Room<S> {
             None if message.is_initialize() => Some(self.room_for_session()?),
             _ => None,
         };
-        let seat = match named.and_then(|id| self.sessions.find(id)) {
+        let slot = match named.and_then(|id| self.sessions.find(id)) {
             Some(found) => Some(found),
             None if message.is_initialize() => None,
             None => Some(self.stateless()?),
         };
         // Written anew, so that the protocol reads what was looked at here and no second meaning of it.
         let body = Full::new(Bytes::from(message.json.to_string()));
-        Ok(self.hand_on(parts, body, seat).await)
+        Ok(self.hand_on(parts, body, slot).await)
     }
 
     async fn other(&self, parts: http::request::Parts) -> Result<Response<Held>, Refused> {
-        let seat = match only(&parts.headers, &SESSION)? {
+        let slot = match only(&parts.headers, &SESSION)? {
             None => None,
             Some(id) => Some(self.sessions.find(id).ok_or_else(unknown_session)?),
         };
-        let seat = match seat {
-            Some((seat, _busy)) if parts.method == Method::GET => {
-                let stream = seat.stream().ok_or_else(|| {
+        let slot = match slot {
+            Some((slot, _busy)) if parts.method == Method::GET => {
+                let stream = slot.stream().ok_or_else(|| {
                     let words = "this session has as many streams open as it may: close one first";
                     no(StatusCode::TOO_MANY_REQUESTS, words)
                 })?;
-                Some((seat, stream))
+                Some((slot, stream))
             }
             other => other,
         };
         let delete = parts.method == Method::DELETE;
-        let mut response = self.hand_on(parts, Full::default(), seat).await;
+        let mut response = self.hand_on(parts, Full::default(), slot).await;
         if delete && response.status() == StatusCode::ACCEPTED {
             // It is done, not only taken note of, and clients ask for one of the two words for that.
             *response.status_mut() = StatusCode::NO_CONTENT;
@@ -232,17 +232,17 @@ impl<S: Service> Room<S> {
         &self,
         mut parts: http::request::Parts,
         body: Full<Bytes>,
-        seat: Option<(Arc<Seat>, Busy)>,
+        slot: Option<(Arc<SessionSlot>, Busy)>,
     ) -> Response<Held> {
-        let (seat, busy) = seat.unzip();
-        if let Some(seat) = seat {
-            parts.extensions.insert(seat);
+        let (slot, busy) = slot.unzip();
+        if let Some(slot) = slot {
+            parts.extensions.insert(slot);
         }
         let response = self.protocol.handle(Request::from_parts(parts, body)).await;
         response.map(|body| Held::new(body, busy))
     }
 
-    fn stateless(&self) -> Result<(Arc<Seat>, Busy), Refused> {
+    fn stateless(&self) -> Result<(Arc<SessionSlot>, Busy), Refused> {
         let failed = |_| no(StatusCode::SERVICE_UNAVAILABLE, "the kernel gave no random bytes");
         self.sessions.stateless().map_err(failed)
     }

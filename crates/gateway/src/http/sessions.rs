@@ -18,8 +18,8 @@ use rmcp::transport::streamable_http_server::session::{
 use tokio_util::task::TaskTracker;
 
 use crate::caller::NoRandomness;
-use crate::seat::{Busy, Seat, Shares};
 use crate::service::Service;
+use crate::slot::{Busy, SessionSlot, Shares};
 
 /// How long what a session has under way may take to end.
 const LAST_CALLS: Duration = Duration::from_secs(5);
@@ -36,12 +36,12 @@ pub(super) struct Sessions<S> {
 
 #[derive(Default)]
 struct Table {
-    seats: HashMap<SessionId, Arc<Seat>>,
-    /// Sessions that are being made and not among the seats yet.
+    slots: HashMap<SessionId, Arc<SessionSlot>>,
+    /// Sessions that are being made and not among the slots yet.
     starting: usize,
     /// Sessions whose first answer is not there yet, which must not grow idle before it is.
     opening: HashMap<SessionId, Busy>,
-    stateless: Option<Arc<Seat>>,
+    stateless: Option<Arc<SessionSlot>>,
 }
 
 /// A session that could not be made or used.
@@ -80,80 +80,80 @@ impl<S: Service> Sessions<S> {
     /// Room for one more session, if there is any.
     pub(super) fn begin(&self) -> Option<Starting<'_, S>> {
         let mut table = self.table();
-        let room = table.seats.len() + table.starting < self.most;
+        let room = table.slots.len() + table.starting < self.most;
         table.starting += usize::from(room);
         room.then(|| Starting(self))
     }
 
     /// The session of this id, busy from now on, so that it cannot expire under a request.
-    pub(super) fn find(&self, id: &str) -> Option<(Arc<Seat>, Busy)> {
+    pub(super) fn find(&self, id: &str) -> Option<(Arc<SessionSlot>, Busy)> {
         let table = self.table();
-        let seat = table.seats.get(id)?;
-        Some((Arc::clone(seat), seat.busy()))
+        let slot = table.slots.get(id)?;
+        Some((Arc::clone(slot), slot.busy()))
     }
 
     /// The session of all requests that name none.
-    pub(super) fn stateless(&self) -> Result<(Arc<Seat>, Busy), NoRandomness> {
+    pub(super) fn stateless(&self) -> Result<(Arc<SessionSlot>, Busy), NoRandomness> {
         let mut table = self.table();
-        let seat = match &table.stateless {
-            Some(seat) => Arc::clone(seat),
-            None => Seat::new(self.shares)?,
+        let slot = match &table.stateless {
+            Some(slot) => Arc::clone(slot),
+            None => SessionSlot::new(self.shares)?,
         };
-        table.stateless = Some(Arc::clone(&seat));
-        let busy = seat.busy();
-        Ok((seat, busy))
+        table.stateless = Some(Arc::clone(&slot));
+        let busy = slot.busy();
+        Ok((slot, busy))
     }
 
     /// Ends what nothing has been heard of for so long.
     pub(super) async fn expire(&self, after: Duration) {
-        let over = |seat: &Arc<Seat>| seat.idle().is_some_and(|idle| idle >= after);
+        let over = |slot: &Arc<SessionSlot>| slot.idle().is_some_and(|idle| idle >= after);
         let (ids, stateless) = {
             let mut table = self.table();
-            let over_ids = table.seats.iter().filter(|(_, seat)| over(seat));
+            let over_ids = table.slots.iter().filter(|(_, slot)| over(slot));
             let ids: Vec<SessionId> = over_ids.map(|(id, _)| Arc::clone(id)).collect();
-            (ids, table.stateless.take_if(|seat| over(seat)))
+            (ids, table.stateless.take_if(|slot| over(slot)))
         };
-        stateless.into_iter().for_each(|seat| self.end(seat));
+        stateless.into_iter().for_each(|slot| self.end(slot));
         for id in ids {
             // Looked at again under the lock: a request may have come since.
-            let seat = {
+            let slot = {
                 let mut table = self.table();
-                let still = table.seats.get(&id).is_some_and(over);
-                still.then(|| table.seats.remove(&id)).flatten()
+                let still = table.slots.get(&id).is_some_and(over);
+                still.then(|| table.slots.remove(&id)).flatten()
             };
-            self.close(&id, seat).await;
+            self.close(&id, slot).await;
         }
     }
 
     /// Ends everything, and waits for it.
     pub(super) async fn close_all(&self) {
-        let (seats, stateless) = {
+        let (slots, stateless) = {
             let mut table = self.table();
-            (std::mem::take(&mut table.seats), table.stateless.take())
+            (std::mem::take(&mut table.slots), table.stateless.take())
         };
-        stateless.into_iter().for_each(|seat| self.end(seat));
-        for (id, seat) in seats {
-            self.close(&id, Some(seat)).await;
+        stateless.into_iter().for_each(|slot| self.end(slot));
+        for (id, slot) in slots {
+            self.close(&id, Some(slot)).await;
         }
         self.endings.close();
         self.endings.wait().await;
     }
 
-    async fn close(&self, id: &SessionId, seat: Option<Arc<Seat>>) {
-        let Some(seat) = seat else { return };
-        self.end(seat);
+    async fn close(&self, id: &SessionId, slot: Option<Arc<SessionSlot>>) {
+        let Some(slot) = slot else { return };
+        self.end(slot);
         // It fails for sessions that are gone, which is what we want, and waits for a client that does not
         // read, which must not hold up others: such a session ends with its connection.
         drop(tokio::time::timeout(LAST_CALLS, self.sdk.close_session(id)).await);
     }
 
     /// Stops what the session does, and tells the service once it has stopped.
-    fn end(&self, seat: Arc<Seat>) {
+    fn end(&self, slot: Arc<SessionSlot>) {
         let service = Arc::clone(&self.service);
         self.endings.spawn(async move {
-            seat.ending.cancel();
-            drop(tokio::time::timeout(LAST_CALLS, seat.free()).await);
-            service.closed(&seat.caller);
+            slot.ending.cancel();
+            drop(tokio::time::timeout(LAST_CALLS, slot.free()).await);
+            service.closed(&slot.caller);
         });
     }
 }
@@ -163,16 +163,16 @@ impl<S: Service> SessionManager for Sessions<S> {
     type Transport = SessionTransport;
 
     async fn create_session(&self) -> Result<(SessionId, SessionTransport), SessionsError> {
-        let seat = Seat::new(self.shares)?;
-        let id: SessionId = seat.caller.session.as_str().into();
+        let slot = SessionSlot::new(self.shares)?;
+        let id: SessionId = slot.caller.session.as_str().into();
         // The only function of the SDK that takes an id of ours.
         let restored = self.sdk.restore_session(Arc::clone(&id)).await?;
         let RestoreOutcome::Restored(transport) = restored else {
             return Err(SessionsError::Taken);
         };
         let mut table = self.table();
-        table.opening.insert(Arc::clone(&id), seat.busy());
-        table.seats.insert(Arc::clone(&id), seat);
+        table.opening.insert(Arc::clone(&id), slot.busy());
+        table.slots.insert(Arc::clone(&id), slot);
         drop(table);
         Ok((id, transport))
     }
@@ -189,12 +189,12 @@ impl<S: Service> SessionManager for Sessions<S> {
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, SessionsError> {
-        Ok(self.table().seats.contains_key(id))
+        Ok(self.table().slots.contains_key(id))
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), SessionsError> {
-        let seat = self.table().seats.remove(id);
-        self.close(id, seat).await;
+        let slot = self.table().slots.remove(id);
+        self.close(id, slot).await;
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use super::arguments::{
 use super::service::McpService;
 use super::{instructions, resources};
 use crate::caller::Caller;
-use crate::live::Live;
+use crate::context::CallContext;
 use crate::service::{CallError, Outcome};
 
 /// How many tools a search gives unless it says.
@@ -29,17 +29,17 @@ impl McpService {
         caller: &Caller,
         name: &str,
         arguments: Map<String, Value>,
-        live: &Live,
+        context: &CallContext,
     ) -> Result<Outcome, CallError> {
         match name {
-            "execute_code" => self.execute_code(caller, read(arguments)?, live).await,
-            "run_command" => self.run_command(caller, read(arguments)?, live).await,
-            "run_skill" => self.run_skill(caller, read(arguments)?, live).await,
-            "read_file" => self.file(caller, files::read_file(&read(arguments)?), live).await,
-            "write_file" => self.file(caller, files::write_file(&read(arguments)?), live).await,
-            "edit_file" => self.file(caller, files::edit_file(&read(arguments)?), live).await,
-            "glob" => self.file(caller, files::glob(&read(arguments)?), live).await,
-            "grep" => self.file(caller, files::grep(&read(arguments)?), live).await,
+            "execute_code" => self.execute_code(caller, read(arguments)?, context).await,
+            "run_command" => self.run_command(caller, read(arguments)?, context).await,
+            "run_skill" => self.run_skill(caller, read(arguments)?, context).await,
+            "read_file" => self.file(caller, files::read_file(&read(arguments)?), context).await,
+            "write_file" => self.file(caller, files::write_file(&read(arguments)?), context).await,
+            "edit_file" => self.file(caller, files::edit_file(&read(arguments)?), context).await,
+            "glob" => self.file(caller, files::glob(&read(arguments)?), context).await,
+            "grep" => self.file(caller, files::grep(&read(arguments)?), context).await,
             "list_apis" => read(arguments).and_then(|Nothing {}| self.list_apis()),
             "describe_api" => self.describe_api(&read(arguments)?),
             "get_instructions" => {
@@ -58,12 +58,12 @@ impl McpService {
         &self,
         caller: &Caller,
         asked: ExecuteCode,
-        live: &Live,
+        context: &CallContext,
     ) -> Result<Outcome, CallError> {
         let (language, apis, timeout) = (asked.language()?, asked.apis()?, asked.timeout()?);
         let input = asked.input.as_ref().map(Value::to_string);
         let program = Program::Code { code: asked.code, language, input };
-        let report = self.run(caller, Work { program, apis, timeout }, live).await?;
+        let report = self.run(caller, Work { program, apis, timeout }, context).await?;
         Ok(account(&report))
     }
 
@@ -71,11 +71,11 @@ impl McpService {
         &self,
         caller: &Caller,
         asked: RunCommand,
-        live: &Live,
+        context: &CallContext,
     ) -> Result<Outcome, CallError> {
         let timeout = seconds(asked.timeout)?;
         let program = Program::Command { argv: asked.argv(), stdin: asked.stdin };
-        let report = self.run(caller, Work { program, apis: None, timeout }, live).await?;
+        let report = self.run(caller, Work { program, apis: None, timeout }, context).await?;
         Ok(account(&report))
     }
 
@@ -84,13 +84,13 @@ impl McpService {
         &self,
         caller: &Caller,
         asked: RunSkill,
-        live: &Live,
+        context: &CallContext,
     ) -> Result<Outcome, CallError> {
         let skill = self.workshop.skills.get(&asked.name).map_err(wrong)?;
         let config = self.workshop.config().map_err(wrong)?;
         let work = Work::of_skill(&skill, &config, asked.input.as_ref().map(Value::to_string));
         let timeout = seconds(asked.timeout)?;
-        let report = self.run(caller, Work { timeout, ..work }, live).await?;
+        let report = self.run(caller, Work { timeout, ..work }, context).await?;
         Ok(account(&report))
     }
 
@@ -99,11 +99,11 @@ impl McpService {
         &self,
         caller: &Caller,
         script: Script,
-        live: &Live,
+        context: &CallContext,
     ) -> Result<Outcome, CallError> {
         let program = Program::Tool(script);
         let work = Work { program, apis: None, timeout: None };
-        let report = self.run(caller, work, live).await?;
+        let report = self.run(caller, work, context).await?;
         if let Some(why) = report.failure() {
             return Ok(Outcome { text: why, structured: None, is_error: true });
         }
@@ -117,11 +117,11 @@ impl McpService {
         &self,
         caller: &Caller,
         work: Work,
-        live: &Live,
+        context: &CallContext,
     ) -> Result<ProgramReport, CallError> {
         let room = self.room(caller)?;
-        let mut told = Told { live };
-        let answer = self.workshop.run(&room, work, &mut told, &live.cancelled).await;
+        let mut told = Told { context };
+        let answer = self.workshop.run(&room, work, &mut told, &context.cancelled).await;
         let answer = answer.map_err(|error| match error {
             RunError::Usage(message) => CallError::InvalidArguments(message),
             RunError::Broken(error) => CallError::Internal(format!("{error:#}")),
@@ -196,16 +196,16 @@ impl McpService {
 
 /// Tells a client how far its program is.
 struct Told<'a> {
-    live: &'a Live,
+    context: &'a CallContext,
 }
 
 impl Listener for Told<'_> {
     fn output(&mut self, _: Stream, _: &str) {}
 
     fn still(&mut self, since: Duration, written: usize) {
-        if self.live.progress.is_wanted() {
+        if self.context.progress.is_wanted() {
             let message = format!("running for {} s, {written} bytes of output", since.as_secs());
-            self.live.progress.report(since.as_secs_f64(), None, message);
+            self.context.progress.report(since.as_secs_f64(), None, message);
         }
     }
 }

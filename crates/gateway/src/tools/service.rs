@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::{instructions, resources, specs};
 use crate::caller::{Caller, SessionId};
-use crate::live::Live;
+use crate::context::CallContext;
 use crate::service::{
     About, CallError, Outcome, PromptArgument, PromptError, PromptSpec, PromptText, ReadError,
     ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,
@@ -90,9 +90,9 @@ impl Service for McpService {
         caller: &Caller,
         name: &str,
         arguments: Map<String, Value>,
-        live: Live,
+        context: CallContext,
     ) -> Result<Outcome, CallError> {
-        self.handle(caller, name, arguments, &live).await
+        self.handle(caller, name, arguments, &context).await
     }
 
     async fn resources(&self, caller: &Caller) -> Vec<ResourceSpec> {

@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex};
 
 use belljar_gateway::{
-    About, Annotations, CallError, Caller, Live, Outcome, PromptArgument, PromptError, PromptSpec,
-    PromptText, ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec, Service,
-    SessionId, ToolSpec,
+    About, Annotations, CallContext, CallError, Caller, Outcome, PromptArgument, PromptError,
+    PromptSpec, PromptText, ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec,
+    Service, SessionId, ToolSpec,
 };
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, watch};
@@ -72,7 +72,7 @@ impl Service for Demo {
         caller: &Caller,
         name: &str,
         arguments: Map<String, Value>,
-        live: Live,
+        context: CallContext,
     ) -> Result<Outcome, CallError> {
         self.callers.lock().unwrap().push(caller.session.clone());
         self.say(format!("called {} {name}", caller.session));
@@ -89,7 +89,7 @@ impl Service for Demo {
                 let mut open = self.open.subscribe();
                 tokio::select! {
                     _ = open.wait_for(|open| *open) => Ok(said("waited")),
-                    () = live.cancelled.cancelled() => {
+                    () = context.cancelled.cancelled() => {
                         self.say(format!("cancelled {}", caller.session));
                         Err(CallError::Internal("cancelled".to_owned()))
                     }
@@ -99,7 +99,7 @@ impl Service for Demo {
                 for (number, word) in
                     [(1.0, "one"), (1.0, "one again"), (2.0, "two"), (3.0, "three")]
                 {
-                    live.progress.report(number, Some(3.0), word.to_owned());
+                    context.progress.report(number, Some(3.0), word.to_owned());
                 }
                 Ok(said("counted"))
             }

@@ -1,4 +1,4 @@
-//! What a call that is under way hears and says: that it shall end, and how far it is.
+//! The context of a running call: its cancellation, and where it reports progress.
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -6,15 +6,15 @@ use tokio_util::sync::CancellationToken;
 /// How many reports may wait for the wire. More are dropped: the next one says more anyway.
 const REPORTS: usize = 16;
 
-/// The line between a call that runs and its client.
+/// What a running call shares with its client.
 #[derive(Debug, Clone)]
-pub struct Live {
+pub struct CallContext {
     pub progress: Progress,
     /// The client does not want the answer any more, or is gone.
     pub cancelled: CancellationToken,
 }
 
-impl Live {
+impl CallContext {
     /// For a caller that listens to nothing and never cancels.
     pub fn deaf() -> Self {
         Self { progress: Progress::nobody(), cancelled: CancellationToken::new() }

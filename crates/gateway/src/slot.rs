@@ -1,7 +1,7 @@
 //! One session inside this process: who it is, what it has under way, and when it was last heard of.
 //!
-//! A seat is *busy* while somebody holds a [`Busy`] of it: a call that runs, an answer that is still being
-//! sent, a stream that is open. Only a seat that is not busy grows idle.
+//! A slot is *busy* while somebody holds a [`Busy`] of it: a call that runs, an answer that is still being
+//! sent, a stream that is open. Only a slot that is not busy grows idle.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,9 +19,9 @@ pub(crate) struct Shares {
     pub(crate) streams: usize,
 }
 
-/// The place of one session.
+/// The state of one session.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct SessionSlot {
     pub(crate) caller: Caller,
     /// Ends every call of the session.
     pub(crate) ending: CancellationToken,
@@ -32,7 +32,7 @@ pub(crate) struct Seat {
     heard: Mutex<Instant>,
 }
 
-impl Seat {
+impl SessionSlot {
     pub(crate) fn new(shares: Shares) -> Result<Arc<Self>, NoRandomness> {
         Ok(Arc::new(Self {
             caller: Caller { session: SessionId::generate()? },
@@ -48,7 +48,7 @@ impl Seat {
     /// Keeps the session from growing idle until it is dropped.
     pub(crate) fn busy(self: &Arc<Self>) -> Busy {
         self.busy.fetch_add(1, Ordering::AcqRel);
-        Busy { seat: Arc::clone(self), share: None }
+        Busy { slot: Arc::clone(self), share: None }
     }
 
     /// Room for one more call, if there is any.
@@ -89,16 +89,16 @@ impl Seat {
 /// Something of a session that is under way.
 #[derive(Debug)]
 pub(crate) struct Busy {
-    seat: Arc<Seat>,
+    slot: Arc<SessionSlot>,
     /// Held for its drop, which gives the room back.
     share: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        *self.seat.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        if self.seat.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.seat.free.notify_waiters();
+        *self.slot.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        if self.slot.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.slot.free.notify_waiters();
         }
     }
 }
