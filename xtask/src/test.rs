@@ -105,6 +105,10 @@ fn all(this: &mut Run, install: bool, filter: Option<&str>) -> Result<()> {
     if filter.is_some() {
         return Ok(());
     }
+    steps.step("examples of the engine", || {
+        let example = ["run", "--package", "belljar-engine", "--example", "review_a_run"];
+        run(cargo().args(example).arg("--locked"))
+    })?;
     steps.step("doctests", || run(cargo().args(["test", "--workspace", "--doc", "--locked"])))?;
     steps.step("docs", || {
         let docs = ["doc", "--workspace", "--no-deps", "--locked"];

@@ -8,8 +8,7 @@ use anyhow::Context as _;
 use belljar_engine::clock::Clock;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::host::HostEnv;
-use belljar_engine::scope::{Scoped, local_caller};
-use belljar_engine::store::Store;
+use belljar_engine::scope::{EngineConfig, Scoped};
 
 use crate::print::Printer;
 
@@ -31,7 +30,8 @@ pub(crate) fn here() -> Result<PathBuf, EngineError> {
 
 /// Opens the state directory. `config` is the operator's file that `--config` names.
 pub(crate) fn open(config: Option<&Path>) -> Result<Scoped, EngineError> {
-    let store = Store::open(&host().state_dir()?)?;
-    let config = config.map(Path::to_owned);
-    Ok(Scoped::new(store, local_caller(), host().clone(), config, CLOCK, Arc::new(Printer)))
+    let home = host().state_dir()?;
+    let config_file = config.map(Path::to_owned);
+    let config = EngineConfig { home, config_file, host: host().clone() };
+    Scoped::local(config, CLOCK, Arc::new(Printer))
 }

@@ -30,7 +30,7 @@ use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::notice::Notice;
 use crate::scope::Scoped;
 use crate::store::lock::{is_held, take};
-use crate::store::{Run, is_empty};
+use crate::store::{Run, durable, is_empty};
 
 /// How long a command waits for another one that changes the same box.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -52,7 +52,7 @@ pub struct Turn {
 
 /// Where all boxes are.
 pub fn place(state: &Scoped) -> PathBuf {
-    state.home().join("boxes")
+    state.store().layout().boxes()
 }
 
 impl NamedBox {
@@ -60,9 +60,8 @@ impl NamedBox {
     pub fn find(state: &Scoped, name: &BoxName) -> Result<Self, EngineError> {
         let dir = place(state).join(name.as_str());
         if !dir.exists() {
-            return Err(invalid(format!(
-                "there is no box {name}; `belljar list` shows those there are"
-            )));
+            let text = format!("there is no box {name}; `belljar list` shows those there are");
+            return Err(EngineError::message(ErrorKind::NotFound, text));
         }
         Self::load(state, &dir).kind(ErrorKind::Broken)
     }
@@ -132,7 +131,7 @@ impl NamedBox {
         let file = file.kind(ErrorKind::Broken)?;
         if !take(&file, PATIENCE) {
             let error = anyhow!("another command is at work on box {}", self.name());
-            return Err(EngineError::new(ErrorKind::Broken, error));
+            return Err(EngineError::new(ErrorKind::Busy, error));
         }
         parts::finish(&self.dir)
             .context("finish what an interrupted command began")
@@ -145,9 +144,10 @@ impl NamedBox {
         let turn = self.turn()?;
         if self.is_up() {
             let name = self.name();
-            return Err(invalid(format!(
+            let text = format!(
                 "box {name} is running: {wanted} needs it stopped, `belljar stop {name}` does that"
-            )));
+            );
+            return Err(EngineError::message(ErrorKind::WrongState, text));
         }
         Ok(turn)
     }
@@ -202,15 +202,8 @@ pub fn with_clone(state: &Scoped, name: Option<&str>) -> Result<Option<NamedBox>
 
 /// Writes a file of a box, whole or not at all.
 pub fn write_whole(dir: &Path, name: &str, text: &[u8]) -> anyhow::Result<()> {
-    let new = dir.join(format!("{name}.new"));
-    let write = || -> io::Result<()> {
-        let file = File::create(&new)?;
-        io::Write::write_all(&mut &file, text)?;
-        file.sync_all()?;
-        fs::rename(&new, dir.join(name))?;
-        File::open(dir)?.sync_all()
-    };
-    write().with_context(|| format!("write {}", dir.join(name).display()))
+    let written = durable::write(dir, name, text);
+    written.with_context(|| format!("write {}", dir.join(name).display()))
 }
 
 /// Makes a box: all of it, or nothing. `fill` puts into its directory what it starts with.
@@ -224,7 +217,8 @@ pub fn create(
     let place = place(state);
     let dir = place.join(record.name.as_str());
     let name = record.name.clone();
-    let taken = || invalid(format!("there is a box {name} already"));
+    let text = format!("there is a box {name} already");
+    let taken = || EngineError::message(ErrorKind::AlreadyExists, text.clone());
     if dir.symlink_metadata().is_ok() {
         return Err(taken());
     }

@@ -113,7 +113,8 @@ pub fn call(
         }
         // There is none, or it was just about to go.
         Ok((_, None)) | Err(_) => {
-            Err(invalid(format!("box {name} is not running; `belljar start {name}` starts it")))
+            let text = format!("box {name} is not running; `belljar start {name}` starts it");
+            Err(EngineError::message(ErrorKind::WrongState, text))
         }
     }
 }

@@ -41,7 +41,10 @@ fn named(runs: Vec<Run>, name: &str) -> Result<Run, EngineError> {
         })
         .collect();
     match found.len() {
-        0 => Err(invalid(format!("there is no run {name:?}; `belljar runs --all` lists them"))),
+        0 => {
+            let text = format!("there is no run {name:?}; `belljar runs --all` lists them");
+            Err(EngineError::message(ErrorKind::NotFound, text))
+        }
         1 => Ok(found.remove(0)),
         // A name may be used again; an id that is cut short must say which.
         _ if found

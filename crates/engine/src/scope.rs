@@ -11,8 +11,50 @@ use crate::error::EngineError;
 use crate::host::HostEnv;
 use crate::notice::{Notice, Observer};
 use crate::store::Store;
+use crate::store::layout::Layout;
 
-/// One tenant's part of an engine. Cheap to clone.
+/// What an engine is opened with.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// The state directory. It is made if it is missing.
+    pub home: PathBuf,
+    /// The operator's configuration file, if not the usual one.
+    pub config_file: Option<PathBuf>,
+    pub host: HostEnv,
+}
+
+/// Everything that Belljar does, on one state directory.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: EngineConfig,
+    clock: Clock,
+    observer: Arc<dyn Observer>,
+}
+
+impl Engine {
+    pub fn open(
+        config: EngineConfig,
+        clock: Clock,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, EngineError> {
+        Store::open(&config.home)?;
+        Ok(Self { shared: Arc::new(Shared { config, clock, observer }) })
+    }
+
+    /// The part of the engine that belongs to the caller's tenant. What is done there records the caller.
+    pub fn of(&self, caller: &Caller) -> Result<Scoped, EngineError> {
+        let home = Layout::directory(&self.shared.config.home, &caller.tenant);
+        let store = Store::open(&home)?;
+        Ok(Scoped { store, caller: caller.clone(), shared: Arc::clone(&self.shared) })
+    }
+}
+
+/// One tenant's part of an engine, on behalf of one caller. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Scoped {
     store: Store,
@@ -20,24 +62,16 @@ pub struct Scoped {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    host: HostEnv,
-    config_file: Option<PathBuf>,
-    clock: Clock,
-    observer: Arc<dyn Observer>,
-}
-
 impl Scoped {
-    pub fn new(
-        store: Store,
-        caller: Caller,
-        host: HostEnv,
-        config_file: Option<PathBuf>,
+    /// The part of the local tenant, for the user of this process.
+    pub fn local(
+        config: EngineConfig,
         clock: Clock,
         observer: Arc<dyn Observer>,
-    ) -> Self {
-        Self { store, caller, shared: Arc::new(Shared { host, config_file, clock, observer }) }
+    ) -> Result<Self, EngineError> {
+        let store = Store::open(&config.home)?;
+        let shared = Arc::new(Shared { config, clock, observer });
+        Ok(Self { store, caller: local_caller(), shared })
     }
 
     /// Who asks for what is done here.
@@ -55,7 +89,7 @@ impl Scoped {
     }
 
     pub fn host(&self) -> &HostEnv {
-        &self.shared.host
+        &self.shared.config.host
     }
 
     pub fn clock(&self) -> Clock {
@@ -64,7 +98,7 @@ impl Scoped {
 
     /// The operator's configuration file that was chosen instead of the usual one.
     pub fn config_file(&self) -> Option<&Path> {
-        self.shared.config_file.as_deref()
+        self.shared.config.config_file.as_deref()
     }
 
     /// The configuration in force for a workspace, with the files that it comes from.
@@ -100,5 +134,6 @@ pub(crate) fn of_test(home: &Path) -> Scoped {
     let host = HostEnv::new(belljar_testkit::environment(), PathBuf::from("/proc/self/exe"));
     let clock = Clock::new(belljar_testkit::wall_clock);
     let observer = Arc::new(crate::notice::Silent);
-    Scoped::new(Store::open(home).unwrap(), local_caller(), host, None, clock, observer)
+    let config = EngineConfig { home: home.to_owned(), config_file: None, host };
+    Scoped::local(config, clock, observer).unwrap()
 }

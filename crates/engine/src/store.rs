@@ -8,6 +8,7 @@
 //! ```
 
 pub mod durable;
+pub mod layout;
 pub mod lock;
 
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -20,13 +21,14 @@ use anyhow::Context;
 use belljar_model::{Review, RunId, RunRecord, RunState};
 
 use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::store::layout::Layout;
 use crate::store::lock::{GLANCE, is_held, take};
 
 /// The state directory.
 #[derive(Clone, Debug)]
 pub struct Store {
     /// With every link resolved, so that it can be recognised inside a workspace.
-    home: PathBuf,
+    layout: Layout,
 }
 
 /// One run that was recorded.
@@ -34,6 +36,13 @@ pub struct Store {
 pub struct Run {
     pub dir: PathBuf,
     pub record: RunRecord,
+}
+
+/// A record that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    pub dir: PathBuf,
+    pub why: String,
 }
 
 /// Records of runs that need nobody any more are kept up to this many.
@@ -49,16 +58,24 @@ impl Store {
         };
         let opened =
             opened().with_context(|| format!("open the state directory {}", home.display()));
-        Ok(Self { home: opened.kind(ErrorKind::Broken)? })
+        let layout = Layout::new(opened.kind(ErrorKind::Broken)?);
+        layout.check()?;
+        Ok(Self { layout })
     }
 
+    /// Where everything is kept.
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The state directory.
     pub fn home(&self) -> &Path {
-        &self.home
+        self.layout.home()
     }
 
     /// Makes the directory of a new run and takes its lock.
     pub fn create(&self, record: RunRecord) -> anyhow::Result<(Run, File)> {
-        let dir = self.home.join("runs").join(record.id.to_string());
+        let dir = self.layout.run(record.id);
         DirBuilder::new()
             .mode(0o700)
             .create(&dir)
@@ -66,15 +83,26 @@ impl Store {
         let lock = File::create(dir.join("lock")).context("create the lock of the run")?;
         anyhow::ensure!(take(&lock, GLANCE), "somebody else has the lock of the run");
         let run = Run { dir, record };
-        // Nothing is there yet that a torn write could spoil.
         let text = serde_json::to_vec(&run.record)?;
-        fs::write(run.dir.join("run.json"), text).context("write run.json")?;
+        durable::write_soon(&run.dir, "run.json", &text).context("write run.json")?;
         Ok((run, lock))
     }
 
-    /// All runs, newest first. What cannot be read is left out: it is not ours to judge here.
+    /// Directories of runs whose record cannot be read, with the reason. A run that just begins is none.
+    pub fn damaged_runs(&self, now: SystemTime) -> anyhow::Result<Vec<Damaged>> {
+        let entries = fs::read_dir(self.layout.runs()).context("list the runs")?;
+        let dirs = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let damaged = |dir: PathBuf| {
+            let why = format!("{:#}", Run::load(&dir).err()?);
+            let damaged = was_run(&dir) && is_old(&dir, now) && !is_locked(&dir);
+            damaged.then_some(Damaged { dir, why })
+        };
+        Ok(dirs.filter_map(damaged).collect())
+    }
+
+    /// All runs that can be read, newest first. The others are in [`Store::damaged_runs`].
     pub fn runs(&self) -> anyhow::Result<Vec<Run>> {
-        let entries = fs::read_dir(self.home.join("runs")).context("list the runs")?;
+        let entries = fs::read_dir(self.layout.runs()).context("list the runs")?;
         let mut runs: Vec<Run> =
             entries.filter_map(|entry| Run::load(&entry.ok()?.path()).ok()).collect();
         runs.sort_by_key(|run| std::cmp::Reverse(run.record.id));
@@ -97,9 +125,8 @@ impl Store {
 impl Store {
     /// Marks a run that has no directory of its own as one that is under way.
     pub fn mark_call(&self, id: RunId) -> anyhow::Result<CallMark> {
-        let dir = self.home.join("calls");
+        let (dir, path) = (self.layout.calls(), self.layout.call(id));
         DirBuilder::new().recursive(true).mode(0o700).create(&dir).context("mark a call")?;
-        let path = dir.join(id.to_string());
         let file = File::create_new(&path).context("mark a call")?;
         anyhow::ensure!(take(&file, GLANCE), "somebody else has the mark of the call");
         Ok(CallMark { path, _file: file })
@@ -107,12 +134,12 @@ impl Store {
 
     /// Whether a call of this id is under way.
     pub fn is_call(&self, id: RunId) -> bool {
-        is_held(&self.home.join("calls").join(id.to_string()))
+        is_held(&self.layout.call(id))
     }
 
     /// Removes the marks of calls whose process was killed.
     fn remove_ended_calls(&self, now: SystemTime) {
-        let Ok(entries) = fs::read_dir(self.home.join("calls")) else { return };
+        let Ok(entries) = fs::read_dir(self.layout.calls()) else { return };
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             if is_old(&path, now) && !is_held(&path) {
                 fs::remove_file(&path).ok(); // tried again next time
@@ -122,19 +149,20 @@ impl Store {
 
     /// Removes directories of runs that ended before their record was written. They hold nothing.
     fn remove_stillborn(&self, now: SystemTime) -> anyhow::Result<()> {
-        let entries = fs::read_dir(self.home.join("runs")).context("list the runs")?;
+        let entries = fs::read_dir(self.layout.runs()).context("list the runs")?;
         for dir in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-            // Layers are made after the record, so that without one there is nothing of a box.
-            let is_run = Run::load(&dir).is_ok() || !is_empty(&dir.join("upper"));
-            if !is_run && is_old(&dir, now) && !is_locked(&dir) {
-                for name in ["run.json", "run.json.new", "lock"] {
-                    fs::remove_file(dir.join(name)).ok(); // whatever else is there keeps the directory
-                }
-                fs::remove_dir(&dir).ok(); // see above
+            if !was_run(&dir) && is_old(&dir, now) && !is_locked(&dir) {
+                fs::remove_dir_all(&dir).ok(); // a rest is tried again next time
             }
         }
         Ok(())
     }
+}
+
+/// Whether a directory holds a record, readable or not, or something of a box. Layers are made after the
+/// record, so a directory without both belongs to a run that was killed before it began.
+fn was_run(dir: &Path) -> bool {
+    dir.join("run.json").symlink_metadata().is_ok() || !is_empty(&dir.join("upper"))
 }
 
 /// Whether a directory has been there for longer than it takes to begin a run.
@@ -160,9 +188,12 @@ impl Run {
     /// Writes the record, whole or not at all.
     pub fn save(&self) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(&self.record)?;
-        let new = self.dir.join("run.json.new");
-        fs::write(&new, text).with_context(|| format!("write {}", new.display()))?;
-        fs::rename(&new, self.dir.join("run.json")).context("replace run.json")
+        // Losing a run that nobody waits for costs its line in a list; the ledger has it.
+        let written = match self.record.review.waits() {
+            true => durable::write(&self.dir, "run.json", &text),
+            false => durable::write_soon(&self.dir, "run.json", &text),
+        };
+        written.with_context(|| format!("write run.json in {}", self.dir.display()))
     }
 
     /// Makes the directories of an overlay, owned as the workspace is when we are root.
@@ -234,4 +265,29 @@ fn is_locked(dir: &Path) -> bool {
 /// Whether a directory has no entry; one that is not there has none.
 pub fn is_empty(dir: &Path) -> bool {
     fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_listed_as_damaged_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let runs = store.layout().runs();
+        for name in ["torn", "unborn"] {
+            fs::create_dir(runs.join(name)).unwrap();
+        }
+        fs::write(runs.join("torn/run.json"), "{").unwrap();
+        let later = belljar_testkit::wall_clock() + Duration::from_secs(60);
+        store.prune(later).unwrap();
+        let damaged = store.damaged_runs(later).unwrap();
+        assert_eq!(damaged.len(), 1, "{damaged:?}");
+        assert_eq!(damaged[0].dir, runs.join("torn"));
+        assert!(runs.join("torn/run.json").exists());
+        assert!(!runs.join("unborn").exists(), "a run that never began is removed");
+    }
 }

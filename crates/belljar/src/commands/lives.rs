@@ -4,8 +4,8 @@ use anyhow::Context as _;
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::boxes::snapshot::{self, Tag};
 use belljar_engine::boxes::{self, Reset};
-use belljar_engine::moment;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::moment;
 use belljar_model::boxes::BoxName;
 use belljar_model::display;
 
@@ -13,7 +13,6 @@ use crate::cli::boxes::{ForkArgs, ResetArgs, SnapshotArgs};
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-
 
 pub(crate) fn snapshot(args: &SnapshotArgs) -> Outcome {
     let state = scope::open(None)?;

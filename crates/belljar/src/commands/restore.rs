@@ -2,8 +2,8 @@
 
 use belljar_engine::box_store::trash::{self, Entry, Note, What};
 use belljar_engine::boxes::{self, Restored};
-use belljar_engine::moment;
 use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::moment;
 use belljar_engine::scope::Scoped;
 use serde::Serialize;
 
@@ -11,7 +11,6 @@ use crate::cli::boxes::RestoreArgs;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-
 
 pub(crate) fn run(args: &RestoreArgs) -> Outcome {
     let state = scope::open(None)?;

@@ -6,6 +6,7 @@ use anyhow::Context;
 use belljar_ledger::Row;
 use belljar_model::{RunId, RunRecord, RunState, display};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::RunsArgs;
 use crate::exit::Outcome;
@@ -15,7 +16,7 @@ use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
 use belljar_engine::record;
 use belljar_engine::scope::Scoped;
-use belljar_engine::store::Run;
+use belljar_engine::store::{Damaged, Run};
 
 pub(crate) fn run(args: &RunsArgs) -> Outcome {
     let state = scope::open(None)?;
@@ -47,6 +48,17 @@ pub(crate) fn run(args: &RunsArgs) -> Outcome {
             print::json(&Unknown { needs_attention: [&intent] }).kind(ErrorKind::Broken)?;
         } else {
             print::out(&intent.line()).kind(ErrorKind::Broken)?;
+        }
+    }
+    let now = state.clock().now();
+    for Damaged { dir, why } in state.store().damaged_runs(now).kind(ErrorKind::Broken)? {
+        shown += 1;
+        let dir = display::safe(dir.as_os_str().as_encoded_bytes());
+        if args.json {
+            print::json(&json!({ "damaged": dir, "why": why })).kind(ErrorKind::Broken)?;
+        } else {
+            let line = display::safe_line(format!("damaged record in {dir}: {why}"));
+            print::out(&format!("{line}\n")).kind(ErrorKind::Broken)?;
         }
     }
     if shown == 0 && !args.json {

@@ -145,7 +145,7 @@ fn put(root: &mut Value, pointer: &str, value: Value) {
 }
 
 fn file_of(state: &Scoped, agent: &Agent) -> PathBuf {
-    state.home().join("logins").join(format!("{}.json", agent.name))
+    state.store().layout().login(&agent.name)
 }
 
 fn place(state: &Scoped, agent: &Agent, text: &str) -> anyhow::Result<()> {

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::NamedBox;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::notice::Notice;
 use crate::record;
 use crate::scope::Scoped;
 
@@ -69,7 +70,7 @@ pub struct Entry {
 }
 
 pub fn place(state: &Scoped) -> PathBuf {
-    state.home().join("trash")
+    state.store().layout().trash()
 }
 
 impl Note {
@@ -101,11 +102,20 @@ pub fn all(state: &Scoped) -> Result<Vec<Entry>, EngineError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.context("list the trash").kind(ErrorKind::Broken)?,
     };
-    let load = |dir: PathBuf| -> Option<Entry> {
-        let text = fs::read(dir.join("trash.json")).ok()?;
-        Some(Entry { note: serde_json::from_slice(&text).ok()?, dir })
+    let load = |dir: PathBuf| -> anyhow::Result<Entry> {
+        let text = fs::read(dir.join("trash.json"))?;
+        Ok(Entry { note: serde_json::from_slice(&text)?, dir })
     };
-    let mut all: Vec<Entry> = entries.filter_map(|entry| load(entry.ok()?.path())).collect();
+    let mut all = Vec::new();
+    for dir in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        match load(dir.clone()) {
+            Ok(entry) => all.push(entry),
+            Err(error) => state.notice(&Notice::Damaged(format!(
+                "damaged entry of the trash {}: {error:#}",
+                dir.display()
+            ))),
+        }
+    }
     all.sort_by_key(|entry| std::cmp::Reverse(entry.note.id));
     Ok(all)
 }

@@ -26,8 +26,8 @@ use crate::launch::{self, DiskLimit, LaunchSpec, Prepared, Streams, at};
 use crate::network::Outlet;
 use crate::network::broker::Account;
 use crate::notice::Observer;
-use crate::scope::{Scoped, local_caller};
-use crate::store::{CallMark, Store};
+use crate::scope::{EngineConfig, Scoped};
+use crate::store::CallMark;
 
 /// Runs as a cell. Descriptor 0 is the line to the server, descriptor 1 the worker's program.
 pub fn main(host: HostEnv, clock: Clock, observer: Arc<dyn Observer>) -> Result<(), EngineError> {
@@ -35,10 +35,10 @@ pub fn main(host: HostEnv, clock: Clock, observer: Arc<dyn Observer>) -> Result<
     let mut line = UnixStream::from(line.kind(ErrorKind::Broken)?);
     let program = rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3);
     let program = program.context("find the worker").kind(ErrorKind::Broken)?;
-    let opened = host.state_dir().and_then(|home| Store::open(&home));
-    let lived = opened.and_then(|store| {
-        live(&Scoped::new(store, local_caller(), host, None, clock, observer), &mut line, program)
+    let opened = host.state_dir().and_then(|home| {
+        Scoped::local(EngineConfig { home, config_file: None, host }, clock, observer)
     });
+    let lived = opened.and_then(|state| live(&state, &mut line, program));
     lived.inspect_err(|error| {
         let is_usage = error.kind() == ErrorKind::Invalid;
         let report = Report::Failed { is_usage, message: format!("{error:#}") };

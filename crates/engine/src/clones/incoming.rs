@@ -27,7 +27,7 @@ pub(super) struct Incoming {
 
 impl Incoming {
     pub(super) fn new(state: &Scoped) -> anyhow::Result<Self> {
-        let all = state.home().join("incoming");
+        let all = state.store().layout().incoming();
         lock::sweep(&all, |dir| drop(fs::remove_dir_all(dir))); // tried again next time
         let (id, _) = state.new_id().map_err(EngineError::into_inner)?;
         let (dir, lock) = lock::make(&all, &id.to_string())?;

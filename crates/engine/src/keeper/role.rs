@@ -29,9 +29,9 @@ use crate::host::HostEnv;
 use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams, Terminal, at};
 use crate::network::{self, Outside};
 use crate::notice::{Notice, Observer};
-use crate::scope::{Scoped, local_caller};
+use crate::scope::{EngineConfig, Scoped};
+use crate::store::lock;
 use crate::store::{Run, is_empty};
-use crate::store::{Store, lock};
 
 /// Runs as a keeper. Descriptor 0 is the connection to the process that started it.
 pub fn main(host: HostEnv, clock: Clock, observer: Arc<dyn Observer>) -> Result<(), EngineError> {
@@ -68,8 +68,8 @@ fn keep(
 }
 
 fn scoped(host: HostEnv, clock: Clock, observer: Arc<dyn Observer>) -> Result<Scoped, EngineError> {
-    let store = Store::open(&host.state_dir()?)?;
-    Ok(Scoped::new(store, local_caller(), host, None, clock, observer))
+    let home = host.state_dir()?;
+    Scoped::local(EngineConfig { home, config_file: None, host }, clock, observer)
 }
 
 fn named(state: &Scoped, line: &UnixStream) -> Result<NamedBox, EngineError> {

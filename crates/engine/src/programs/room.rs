@@ -154,7 +154,7 @@ pub(super) fn sweep(state: &Scoped) {
 }
 
 fn sessions(state: &Scoped) -> PathBuf {
-    state.home().join("sessions")
+    state.store().layout().sessions()
 }
 
 /// A rest is swept by a later server.

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::host::real_path;
 
@@ -80,4 +81,66 @@ fn fill(file: &Path, like: &Path, text: &str) -> io::Result<()> {
     }
     opened.write_all(text.as_bytes())?;
     opened.sync_all()
+}
+
+/// Writes a file of the state directory, whole or not at all, and waits for the disk.
+pub fn write(dir: &Path, name: &str, text: &[u8]) -> io::Result<()> {
+    put(dir, name, text, Sync::Yes)
+}
+
+/// The same without waiting for the disk: after a loss of power the old content may be back.
+pub fn write_soon(dir: &Path, name: &str, text: &[u8]) -> io::Result<()> {
+    put(dir, name, text, Sync::No)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sync {
+    Yes,
+    No,
+}
+
+fn put(dir: &Path, name: &str, text: &[u8], sync: Sync) -> io::Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let new = dir.join(format!(".{name}.{}-{count}.new", std::process::id()));
+    let written = || -> io::Result<()> {
+        let mut file = fs::File::create_new(&new)?;
+        file.write_all(text)?;
+        if sync == Sync::Yes {
+            file.sync_all()?;
+        }
+        fs::rename(&new, dir.join(name))?;
+        if sync == Sync::Yes {
+            fs::File::open(dir)?.sync_all()?;
+        }
+        Ok(())
+    };
+    written().inspect_err(|_| {
+        fs::remove_file(&new).ok(); // it may not have come to be
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_nothing_else_stays_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        for text in ["one", "another"] {
+            write(dir.path(), "run.json", text.as_bytes()).unwrap();
+            write_soon(dir.path(), "run.json", text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(dir.path().join("run.json")).unwrap(), text);
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_failed_write_keeps_the_old_content_and_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("taken")).unwrap();
+        fs::write(dir.path().join("taken/inside"), "x").unwrap();
+        assert!(write(dir.path(), "taken", b"y").is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
 }

@@ -1,0 +1,66 @@
+//! Runs a program in a box, reads what it changed, applies that and verifies the ledger: no command line.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a program of its own reads its environment and clock"
+)]
+
+use std::error::Error;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use belljar_engine::clock::Clock;
+use belljar_engine::host::HostEnv;
+use belljar_engine::launch::Streams;
+use belljar_engine::notice::Silent;
+use belljar_engine::roles::Role;
+use belljar_engine::run::{self, RunOptions};
+use belljar_engine::scope::{Engine, EngineConfig, local_caller};
+use belljar_engine::{changes, record, review};
+use belljar_ledger::{Asked, Places, verify};
+use belljar_model::spec::{Argv, BoxSpec, RunSpec, SpecVersion, WorkspaceSpec};
+use belljar_workspace::{Choice, Takeover, plan_apply};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let host = HostEnv::new(std::env::vars_os(), std::env::current_exe()?);
+    let clock = Clock::new(std::time::SystemTime::now);
+    // The engine starts this program again, under another name, for some of its work.
+    if let Some(role) = std::env::args_os().next().and_then(|name| Role::parse(&name)) {
+        return Ok(role.run(host, clock, Arc::new(Silent))?);
+    }
+    let dir = tempfile::tempdir()?;
+    let (home, project) = (dir.path().join("state"), dir.path().join("project"));
+    std::fs::create_dir(&project)?;
+    let config = EngineConfig { home, config_file: None, host };
+    let engine = Engine::open(config, clock, Arc::new(Silent))?.of(&local_caller())?;
+
+    let program = Argv::new(["sh", "-c", "echo hello > /workspace/greeting"])?;
+    let on = BoxSpec { workspace: WorkspaceSpec::Directory(project.clone()), ..BoxSpec::default() };
+    let version = SpecVersion::default();
+    let spec = RunSpec { version, name: None, on, program, terminal: None };
+    let options = RunOptions { here: project.clone(), of_server: None };
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    let streams = Streams {
+        input: null.as_fd(),
+        output: null.as_fd(),
+        error: null.as_fd(),
+        filter: &mut |_, chunk, kept| kept.extend_from_slice(chunk),
+        stop: None,
+    };
+    let end = run::start(&engine, &spec, &options)?.supervise(&engine, streams, || ())?;
+    assert_eq!((end.result.exit, end.result.changed_files), (Some(0), Some(1)));
+    assert!(!project.join("greeting").exists(), "changes are held back for review");
+
+    let run = review::find(&engine, &project, Some(&end.result.run.to_string()))?;
+    let (layers, changed) = changes::open(&engine, &run)?;
+    let mut takeover = Takeover::begin(&layers)?;
+    let observed = takeover.observe(&changed)?;
+    let plan = plan_apply(&observed, &Choice::everything()).settle();
+    let plan = plan.map_err(|_| "both sides changed the same file")?;
+    changes::take(&engine, &record::open(&engine)?, &run, &mut takeover, plan)?;
+    assert_eq!(std::fs::read_to_string(project.join("greeting"))?, "hello\n");
+
+    let report = verify(&Places::under(engine.home()), Asked::default())?;
+    assert!(report.is_sound(), "{report:?}");
+    Ok(())
+}
