@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use belljar_code::skill::Skills;
-use belljar_model::Config;
 use belljar_model::code::ApiName;
+use belljar_model::{Caller, Config};
 use belljar_wire::Stream;
 use tokio_util::sync::CancellationToken;
 
@@ -131,11 +131,17 @@ impl Workshop {
         Ok(Self { state, here, file, ground, warm, rules, worker, skills, servers, slots })
     }
 
-    /// A workspace for a new session.
+    /// A workspace for a new session of whoever opened this.
     pub fn room(&self) -> anyhow::Result<Arc<Room>> {
+        self.room_of(self.state.caller())
+    }
+
+    /// A workspace for a new session of `caller`. Its programs are recorded as theirs.
+    pub fn room_of(&self, caller: &Caller) -> anyhow::Result<Arc<Room>> {
+        let state = self.state.for_caller(caller.clone()).map_err(EngineError::into_inner)?;
         let room = match &self.ground {
-            Some(ground) => Room::project(&self.state, ground)?,
-            None => Room::scratch(&self.state)?,
+            Some(ground) => Room::project(&state, ground)?,
+            None => Room::scratch(&state)?,
         };
         Ok(Arc::new(room))
     }

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::anyhow;
 use belljar_model::{Caller, Config, RunId};
 
 use crate::clock::Clock;
 use crate::config::{self, Source};
-use crate::error::EngineError;
+use crate::error::{EngineError, ErrorKind};
 use crate::host::HostEnv;
 use crate::notice::{Notice, Observer};
 use crate::store::Store;
@@ -79,6 +80,16 @@ impl Scoped {
         &self.caller
     }
 
+    /// The same for another caller of the same tenant.
+    pub fn for_caller(&self, caller: Caller) -> Result<Self, EngineError> {
+        if caller.tenant != self.caller.tenant {
+            let (ours, theirs) = (&self.caller.tenant, &caller.tenant);
+            let error = anyhow!("the data is of tenant {ours}, the caller is of tenant {theirs}");
+            return Err(EngineError::new(ErrorKind::Refused, error));
+        }
+        Ok(Self { caller, ..self.clone() })
+    }
+
     pub const fn store(&self) -> &Store {
         &self.store
     }
@@ -136,4 +147,27 @@ pub(crate) fn of_test(home: &Path) -> Scoped {
     let observer = Arc::new(crate::notice::Silent);
     let config = EngineConfig { home: home.to_owned(), config_file: None, host };
     Scoped::local(config, clock, observer).unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use belljar_model::caller::SessionId;
+
+    use super::*;
+
+    #[test]
+    fn scope_for_another_session_has_its_caller() {
+        let dir = tempfile::tempdir().unwrap();
+        let caller = Caller { session: Some(SessionId::new([7; 16])), ..local_caller() };
+        let scope = of_test(dir.path()).for_caller(caller.clone()).unwrap();
+        assert_eq!(scope.caller(), &caller);
+    }
+
+    #[test]
+    fn caller_of_another_tenant_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let caller = Caller { tenant: "team-7".parse().unwrap(), ..local_caller() };
+        let error = of_test(dir.path()).for_caller(caller).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+    }
 }

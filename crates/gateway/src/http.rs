@@ -13,6 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_model::Caller;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -47,6 +48,8 @@ const BREATH: Duration = Duration::from_millis(100);
 pub struct HttpOptions {
     /// Who may come in. There is no way to ask for none.
     pub tokens: Tokens,
+    /// Whom the sessions of all tokens belong to.
+    pub owner: Caller,
     pub tls: Option<TlsFiles>,
     /// Names of this server besides those of the loopback and the address that it is reached by.
     pub hosts: Vec<String>,
@@ -57,9 +60,9 @@ pub struct HttpOptions {
 
 impl HttpOptions {
     /// Everything else as it is good for one machine.
-    pub fn new(tokens: Tokens) -> Self {
+    pub fn new(tokens: Tokens, owner: Caller) -> Self {
         let (hosts, origins) = (Vec::new(), Vec::new());
-        Self { tokens, tls: None, hosts, origins, limits: Limits::default() }
+        Self { tokens, owner, tls: None, hosts, origins, limits: Limits::default() }
     }
 }
 

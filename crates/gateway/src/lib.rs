@@ -20,7 +20,7 @@ mod token;
 mod token_file;
 pub mod tools;
 
-pub use caller::{Caller, NoRandomness, SessionId};
+pub use caller::NoRandomness;
 pub use context::{CallContext, Progress};
 pub use error::ServeError;
 pub use http::{HttpOptions, Limits, http};

@@ -1,11 +1,11 @@
 //! What a server must be able to answer, in plain types that no revision of the protocol shows in.
 //!
-//! Nothing here knows of tokens, headers or connections: a [`Service`] learns which session asks and no
-//! more, so that it can neither forward a caller's credential nor decide who may come in.
+//! Nothing here knows of tokens, headers or connections: a [`Service`] learns who asks in which session and
+//! no more, so that it can neither forward a caller's credential nor decide who may come in.
 
+use belljar_model::Caller;
 use serde_json::{Map, Value};
 
-use crate::caller::Caller;
 use crate::context::CallContext;
 
 /// What stands behind the protocol. Every answer is for one session and may differ between two.

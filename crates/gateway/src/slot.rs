@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use belljar_model::caller::{Caller, SessionId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::caller::{Caller, NoRandomness, SessionId};
+use crate::caller::{NoRandomness, new_session};
 
 /// What one session may have under way at a time.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +23,8 @@ pub(crate) struct Shares {
 /// The state of one session.
 #[derive(Debug)]
 pub(crate) struct SessionSlot {
+    pub(crate) id: SessionId,
+    /// Who asks, with this session.
     pub(crate) caller: Caller,
     /// Ends every call of the session.
     pub(crate) ending: CancellationToken,
@@ -33,9 +36,12 @@ pub(crate) struct SessionSlot {
 }
 
 impl SessionSlot {
-    pub(crate) fn new(shares: Shares) -> Result<Arc<Self>, NoRandomness> {
+    /// A new session for `owner`.
+    pub(crate) fn new(owner: &Caller, shares: Shares) -> Result<Arc<Self>, NoRandomness> {
+        let id = new_session()?;
         Ok(Arc::new(Self {
-            caller: Caller { session: SessionId::generate()? },
+            id,
+            caller: Caller { session: Some(id), ..owner.clone() },
             ending: CancellationToken::new(),
             calls: Arc::new(Semaphore::new(shares.calls)),
             streams: Arc::new(Semaphore::new(shares.streams)),

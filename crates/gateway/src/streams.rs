@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use belljar_model::Caller;
 use rmcp::RoleServer;
 use rmcp::model::ErrorCode;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage, serve_directly};
@@ -31,18 +32,19 @@ const SHARES: Shares = Shares { calls: 32, streams: 0 };
 /// How long calls may take to end once their client is gone.
 const LAST_CALLS: Duration = Duration::from_secs(5);
 
-/// Serves one client on standard input and output until the input ends.
-pub async fn stdio<S: Service>(service: Arc<S>) -> Result<(), ServeError> {
-    streams(service, tokio::io::stdin(), tokio::io::stdout()).await
+/// Serves one client on standard input and output until the input ends. Its session belongs to `owner`.
+pub async fn stdio<S: Service>(service: Arc<S>, owner: &Caller) -> Result<(), ServeError> {
+    streams(service, owner, tokio::io::stdin(), tokio::io::stdout()).await
 }
 
-/// Serves one client until `input` ends. Answers to what it asked before are written first.
+/// Serves one client until `input` ends, in a session of `owner`. Answers to what it asked before are written first.
 pub async fn streams<S: Service>(
     service: Arc<S>,
+    owner: &Caller,
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Result<(), ServeError> {
-    let slot = SessionSlot::new(SHARES).map_err(ServeError::Session)?;
+    let slot = SessionSlot::new(owner, SHARES).map_err(ServeError::Session)?;
     let (answers, to_write) = mpsc::channel(WAITING);
     let (messages, to_handle) = mpsc::channel(WAITING);
     let writer = tokio::spawn(write(output, to_write));

@@ -206,6 +206,11 @@ impl McpHttp {
         session
     }
 
+    /// The id that the server gave this session.
+    pub fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
     #[track_caller]
     pub fn call(&self, tool: &str, arguments: &Value) -> Value {
         let id = self.next.fetch_add(1, Ordering::Relaxed);

@@ -202,3 +202,35 @@ fn eight_callers_never_see_each_other_and_leave_nothing() {
     )
     .unwrap();
 }
+
+/// Who a program was recorded for: principal, tenant and session.
+#[track_caller]
+fn recorded(lab: &Lab, run: &Value) -> (String, String, Option<String>) {
+    let run = run.as_str().expect("a run");
+    let log = lab.belljar(["ledger", "log", "--json", "--kind", "run.created", "--run", run]);
+    let event: Value = serde_json::from_str(&log.succeed()).expect("one event");
+    let text = |name: &str| event["fields"][name].as_str().map(str::to_owned);
+    (text("principal").expect("a principal"), text("tenant").expect("a tenant"), text("session"))
+}
+
+#[test]
+fn every_program_is_recorded_with_the_session_that_ran_it() {
+    let lab = lab();
+    let uid = rustix::process::getuid().as_raw();
+    let (user, tenant) = (format!("user:{uid}"), "local".to_owned());
+    let (_live, address, token) = serving(&lab);
+    let (first, second) = (McpHttp::start(address, &token), McpHttp::start(address, &token));
+    for session in [&first, &second, &first] {
+        let run = session.run("1")["run"].clone();
+        let expect = (user.clone(), tenant.clone(), session.session().map(str::to_owned));
+        assert_eq!(recorded(&lab, &run), expect);
+    }
+    assert_ne!(first.session(), second.session());
+
+    let streams = Mcp::start(lab.belljar(["mcp"]));
+    let (_, _, session) = recorded(&lab, &streams.run("1")["run"]);
+    assert!(
+        session.is_some_and(|id| id.len() == 32),
+        "a session on standard streams has an id too"
+    );
+}

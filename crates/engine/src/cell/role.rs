@@ -50,6 +50,7 @@ fn live(state: &Scoped, line: &mut UnixStream, program: OwnedFd) -> Result<(), E
     let Some(Order::Prepare(prepare)) = wire::read(line).kind(ErrorKind::Broken)? else {
         return Ok(());
     };
+    let state = &state.for_caller(prepare.caller.clone())?;
     let cell = Cell::prepare(state, &prepare, program)?;
     let ready = Report::Ready {
         run: cell.prepared.id().to_string(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use belljar_model::code::ApiName;
-use belljar_model::{Mode, Reason};
+use belljar_model::{Caller, Mode, Reason};
 use belljar_wire::{Job, ProgramResult, Stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -15,7 +15,7 @@ use crate::network::broker::Asked;
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Order {
     /// Build the box. The first word; answered by [`Report::Ready`].
-    Prepare(Prepare),
+    Prepare(Box<Prepare>),
     /// Do this. The second word, and the last of its kind.
     Run(Box<Task>),
     /// What came of a [`Report::Call`].
@@ -54,6 +54,8 @@ pub enum Report {
 /// Which box.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepare {
+    /// Who its program runs for.
+    pub caller: Caller,
     /// The operator's file, if not the usual one.
     pub config: Option<PathBuf>,
     /// What relative paths of its template are relative to.

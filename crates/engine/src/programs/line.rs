@@ -70,7 +70,7 @@ pub(super) async fn prepare(
     let line = UnixStream::from_std(line).context("prepare the line to a cell")?;
     let (from, mut said) = line.into_split();
     let mut heard = Heard { from, cutter: FrameDecoder::default() };
-    say(&mut said, &Order::Prepare(prepare)).await?;
+    say(&mut said, &Order::Prepare(Box::new(prepare))).await?;
     match heard.next().await? {
         Some(Report::Ready { run, remarks }) => {
             Ok(Ready { run, remarks, line: Line { heard, said, process } })

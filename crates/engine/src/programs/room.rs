@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use belljar_model::{Limits, Mode};
+use belljar_model::{Caller, Limits, Mode};
 use serde_json::Value;
 
 use super::overlay;
@@ -88,6 +88,11 @@ impl Room {
     ) -> Self {
         let (shelf, kept, project) = (Shelf::default(), Mutex::default(), Mutex::new(project));
         Self { state: state.clone(), place, shelf, turn, kept, project, lock }
+    }
+
+    /// Who its programs run for.
+    pub(super) const fn caller(&self) -> &Caller {
+        self.state.caller()
     }
 
     /// Whether only one box at a time can have its workspace.

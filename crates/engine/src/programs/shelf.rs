@@ -97,7 +97,8 @@ impl Maker {
         apis: Option<BTreeSet<ApiName>>,
     ) -> Result<Ready, Refusal> {
         let (config, here) = (self.config.clone(), self.here.clone());
-        let prepare = Prepare { config, here, apis, room: room.place.clone() };
+        let (caller, place) = (room.caller().clone(), room.place.clone());
+        let prepare = Prepare { caller, config, here, apis, room: place };
         line::prepare(&self.home, &self.worker, prepare).await
     }
 

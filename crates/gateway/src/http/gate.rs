@@ -61,7 +61,7 @@ impl<S: Service> Gate<S> {
             return Err(ServeError::NoToken);
         }
         let names = Names::new(&options.hosts, &options.origins)?;
-        let rooms = (0..options.tokens.len()).map(|_| Room::new(service, &options.limits, stop));
+        let rooms = (0..options.tokens.len()).map(|_| Room::new(service, options, stop));
         let (tokens, limits) = (options.tokens.clone(), options.limits);
         Ok(Self { tokens, names, limits, rooms: rooms.collect() })
     }
@@ -167,9 +167,11 @@ impl<S: Service> Gate<S> {
 }
 
 impl<S: Service> Room<S> {
-    fn new(service: &Arc<S>, limits: &Limits, stop: &CancellationToken) -> Self {
+    fn new(service: &Arc<S>, options: &HttpOptions, stop: &CancellationToken) -> Self {
+        let HttpOptions { owner, limits, .. } = options;
         let shares = Shares { calls: limits.calls, streams: limits.streams };
-        let sessions = Arc::new(Sessions::new(Arc::clone(service), shares, limits.sessions));
+        let sessions =
+            Arc::new(Sessions::new(Arc::clone(service), owner.clone(), shares, limits.sessions));
         let config = StreamableHttpServerConfig::default()
             // Checked before, by stricter rules.
             .disable_allowed_hosts()

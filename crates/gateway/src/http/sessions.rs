@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use belljar_model::Caller;
 use futures_core::Stream;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{
@@ -27,6 +28,7 @@ const LAST_CALLS: Duration = Duration::from_secs(5);
 /// Every session of one token, and the one that its stateless requests share.
 pub(super) struct Sessions<S> {
     service: Arc<S>,
+    owner: Caller,
     sdk: LocalSessionManager,
     shares: Shares,
     most: usize,
@@ -65,12 +67,12 @@ impl<S: Service> Drop for Starting<'_, S> {
 }
 
 impl<S: Service> Sessions<S> {
-    pub(super) fn new(service: Arc<S>, shares: Shares, most: usize) -> Self {
+    pub(super) fn new(service: Arc<S>, owner: Caller, shares: Shares, most: usize) -> Self {
         let mut sdk = LocalSessionManager::default();
         // We know better when a session is idle: a call that runs for long is not.
         sdk.session_config.keep_alive = None;
         let (table, endings) = (Mutex::default(), TaskTracker::new());
-        Self { service, sdk, shares, most, table, endings }
+        Self { service, owner, sdk, shares, most, table, endings }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -97,7 +99,7 @@ impl<S: Service> Sessions<S> {
         let mut table = self.table();
         let slot = match &table.stateless {
             Some(slot) => Arc::clone(slot),
-            None => SessionSlot::new(self.shares)?,
+            None => SessionSlot::new(&self.owner, self.shares)?,
         };
         table.stateless = Some(Arc::clone(&slot));
         let busy = slot.busy();
@@ -163,8 +165,8 @@ impl<S: Service> SessionManager for Sessions<S> {
     type Transport = SessionTransport;
 
     async fn create_session(&self) -> Result<(SessionId, SessionTransport), SessionsError> {
-        let slot = SessionSlot::new(self.shares)?;
-        let id: SessionId = slot.caller.session.as_str().into();
+        let slot = SessionSlot::new(&self.owner, self.shares)?;
+        let id: SessionId = slot.id.to_string().into();
         // The only function of the SDK that takes an id of ours.
         let restored = self.sdk.restore_session(Arc::clone(&id)).await?;
         let RestoreOutcome::Restored(transport) = restored else {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use belljar_code::skill::{Author, Draft, Saved, SkillInfo, Standing, State, Wants};
 use belljar_code::tools as files;
 use belljar_engine::programs::{Language, Listener, Program, ProgramReport, RunError, Work};
+use belljar_model::Caller;
 use belljar_model::code::ApiName;
 use belljar_wire::{Dialect, Script, Stream};
 use serde_json::{Map, Value, json};
@@ -16,7 +17,6 @@ use super::arguments::{
 };
 use super::service::McpService;
 use super::{instructions, resources};
-use crate::caller::Caller;
 use crate::context::CallContext;
 use crate::service::{CallError, Outcome};
 
@@ -225,9 +225,9 @@ fn structured(value: Value) -> Outcome {
 }
 
 fn author(caller: &Caller) -> Author {
-    // Enough to tell sessions apart in a history, and too little to be one.
-    let session: String = caller.session.as_str().chars().take(8).collect();
-    Author::Caller(format!("mcp {session}"))
+    // A part is enough to tell sessions apart. Whoever reads a skill must not learn the whole id.
+    let session = caller.session.map(|id| id.to_string()).unwrap_or_default();
+    Author::Caller(format!("mcp {}", session.get(..8).unwrap_or_default()))
 }
 
 fn parsed<T: std::str::FromStr + Ord>(

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use belljar_engine::programs::{Room, Workshop, put_away};
+use belljar_model::Caller;
 use belljar_model::code::SkillName;
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
 use super::{instructions, resources, specs};
-use crate::caller::{Caller, SessionId};
 use crate::context::CallContext;
 use crate::service::{
     About, CallError, Outcome, PromptArgument, PromptError, PromptSpec, PromptText, ReadError,
@@ -20,7 +20,8 @@ use crate::service::{
 #[derive(Debug)]
 pub struct McpService {
     pub(super) workshop: Arc<Workshop>,
-    rooms: Mutex<HashMap<SessionId, Arc<Room>>>,
+    /// The workspaces, by the caller with its session: no other caller gets one of them.
+    rooms: Mutex<HashMap<Caller, Arc<Room>>>,
     /// Tasks that remove ended sessions.
     leaving: Mutex<JoinSet<()>>,
 }
@@ -33,19 +34,19 @@ impl McpService {
     /// The workspace of a session, made when it is first needed.
     pub(super) fn room(&self, caller: &Caller) -> Result<Arc<Room>, CallError> {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(room) = rooms.get(&caller.session) {
+        if let Some(room) = rooms.get(caller) {
             return Ok(Arc::clone(room));
         }
-        let room = self.workshop.room();
+        let room = self.workshop.room_of(caller);
         let room = room.map_err(|error| CallError::Internal(format!("{error:#}")))?;
-        rooms.insert(caller.session.clone(), Arc::clone(&room));
+        rooms.insert(caller.clone(), Arc::clone(&room));
         Ok(room)
     }
 
     /// The same, if the session has one already.
     pub(super) fn known(&self, caller: &Caller) -> Option<Arc<Room>> {
         let rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        rooms.get(&caller.session).map(Arc::clone)
+        rooms.get(caller).map(Arc::clone)
     }
 
     /// Ends all sessions and waits until what they held is removed.
@@ -153,7 +154,7 @@ impl Service for McpService {
 
     fn closed(&self, caller: &Caller) {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(room) = rooms.remove(&caller.session) else { return };
+        let Some(room) = rooms.remove(caller) else { return };
         drop(rooms);
         self.leave(room);
     }

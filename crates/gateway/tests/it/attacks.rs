@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use belljar_gateway::{HttpOptions, Tokens};
+use belljar_model::Caller;
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -186,7 +187,8 @@ async fn f11_the_service_never_sees_a_token_and_a_wrong_one_lets_nobody_in() {
     assert_eq!(web.within(&session, &call(2, "whoami")).send().await.text(), session);
     let whoami = web.stateless("tools/call", &json!({ "name": "whoami", "arguments": {} }));
     whoami.send().await.text();
-    let callers = format!("{:?}", web.demo.callers.lock().unwrap());
+    let callers = web.demo.callers.lock().unwrap().clone();
+    let callers = format!("{callers:?} {}", serde_json::to_string(&callers).unwrap());
     assert!(callers.contains(&session) && !callers.contains(&token), "{callers}");
     while let Ok(event) = web.events.try_recv() {
         assert!(!event.contains(&token));
@@ -256,7 +258,7 @@ async fn f17_a_server_that_other_machines_reach_speaks_tls_or_does_not_start() {
     let dir = tempfile::tempdir().unwrap();
     let serve = async |address: &str, tls: bool| {
         let token = belljar_gateway::Token::generate().unwrap();
-        let mut options = HttpOptions::new(Tokens::new([&token]));
+        let mut options = HttpOptions::new(Tokens::new([&token]), Caller::local(1000));
         options.tls = tls.then(|| certificate(dir.path()).1);
         let listener = std::net::TcpListener::bind(address).unwrap();
         // Told to stop before it begins: only whether it begins is asked here.

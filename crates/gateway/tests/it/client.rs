@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use belljar_gateway::{HttpOptions, ServeError, Token, Tokens};
+use belljar_model::Caller;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -29,7 +30,7 @@ impl Web {
 
     pub(crate) async fn with(change: impl FnOnce(&mut HttpOptions)) -> Self {
         let tokens = [Token::generate().unwrap(), Token::generate().unwrap()];
-        let mut options = HttpOptions::new(Tokens::new(&tokens));
+        let mut options = HttpOptions::new(Tokens::new(&tokens), Caller::local(1000));
         change(&mut options);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();

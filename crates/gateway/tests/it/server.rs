@@ -4,10 +4,10 @@
 use std::sync::{Arc, Mutex};
 
 use belljar_gateway::{
-    About, Annotations, CallContext, CallError, Caller, Outcome, PromptArgument, PromptError,
-    PromptSpec, PromptText, ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec,
-    Service, SessionId, ToolSpec,
+    About, Annotations, CallContext, CallError, Outcome, PromptArgument, PromptError, PromptSpec,
+    PromptText, ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,
 };
+use belljar_model::caller::{Caller, SessionId};
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, watch};
 
@@ -18,7 +18,7 @@ pub(crate) struct Demo {
     events: mpsc::UnboundedSender<String>,
     /// Calls of `wait` end once this is true.
     pub(crate) open: watch::Sender<bool>,
-    pub(crate) callers: Mutex<Vec<SessionId>>,
+    pub(crate) callers: Mutex<Vec<Caller>>,
 }
 
 impl Demo {
@@ -32,6 +32,13 @@ impl Demo {
         // A test that has seen enough does not listen any more.
         drop(self.events.send(words));
     }
+}
+
+/// The session of a caller, who is the owner that the server was started with.
+fn session(caller: &Caller) -> SessionId {
+    let session = caller.session.unwrap();
+    assert_eq!(*caller, Caller { session: Some(session), ..Caller::local(1000) });
+    session
 }
 
 fn tool(name: &str, input: Value, output: Option<Value>) -> ToolSpec {
@@ -74,8 +81,8 @@ impl Service for Demo {
         arguments: Map<String, Value>,
         context: CallContext,
     ) -> Result<Outcome, CallError> {
-        self.callers.lock().unwrap().push(caller.session.clone());
-        self.say(format!("called {} {name}", caller.session));
+        self.callers.lock().unwrap().push(caller.clone());
+        self.say(format!("called {} {name}", session(caller)));
         let said = |text: &str| Outcome { text: text.to_owned(), ..Outcome::default() };
         match name {
             "echo" => {
@@ -84,13 +91,13 @@ impl Service for Demo {
                 };
                 Ok(Outcome { structured: Some(json!({ "text": text })), ..said(text) })
             }
-            "whoami" => Ok(said(caller.session.as_str())),
+            "whoami" => Ok(said(&session(caller).to_string())),
             "wait" => {
                 let mut open = self.open.subscribe();
                 tokio::select! {
                     _ = open.wait_for(|open| *open) => Ok(said("waited")),
                     () = context.cancelled.cancelled() => {
-                        self.say(format!("cancelled {}", caller.session));
+                        self.say(format!("cancelled {}", session(caller)));
                         Err(CallError::Internal("cancelled".to_owned()))
                     }
                 }
@@ -166,6 +173,6 @@ impl Service for Demo {
     }
 
     fn closed(&self, caller: &Caller) {
-        self.say(format!("closed {}", caller.session));
+        self.say(format!("closed {}", session(caller)));
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use belljar_gateway::ServeError;
+use belljar_model::Caller;
 use serde_json::{Value, json};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf,
@@ -25,7 +26,10 @@ impl Pipe {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (read, write) = tokio::io::split(theirs);
         let (demo, events) = Demo::new();
-        let task = tokio::spawn(belljar_gateway::streams(Arc::clone(&demo), read, write));
+        let task = tokio::spawn({
+            let demo = Arc::clone(&demo);
+            async move { belljar_gateway::streams(demo, &Caller::local(1000), read, write).await }
+        });
         let (output, input) = tokio::io::split(ours);
         Self { input, output: BufReader::new(output), demo, events, task }
     }

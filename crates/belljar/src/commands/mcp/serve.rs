@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use belljar_gateway::tools::McpService;
 use belljar_gateway::{HttpOptions, TlsFiles, TokenFile};
+use belljar_model::Caller;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Cli;
@@ -20,12 +21,8 @@ use belljar_engine::programs::Workshop;
 
 pub(super) fn run(cli: &Cli, args: &ServeArgs) -> Outcome {
     let ground = ground(args.workspace.as_deref(), args.mode)?;
-    let workshop = Arc::new(Workshop::open(
-        &scope::open(cli.config.as_deref())?,
-        scope::here()?,
-        ground,
-        usize::MAX,
-    )?);
+    let scope = scope::open(cli.config.as_deref())?;
+    let workshop = Arc::new(Workshop::open(&scope, scope::here()?, ground, usize::MAX)?);
     let service = Arc::new(McpService::new(Arc::clone(&workshop)));
     let stop = CancellationToken::new();
     let signals = interrupt::watch(stop.clone()).kind(ErrorKind::Broken)?;
@@ -35,8 +32,8 @@ pub(super) fn run(cli: &Cli, args: &ServeArgs) -> Outcome {
     let served = runtime.block_on(async {
         let serving = async {
             match args.http {
-                Some(_) => http(args, &service, &stop).await,
-                None => Ok(belljar_gateway::stdio(Arc::clone(&service)).await?),
+                Some(_) => http(args, &service, scope.caller(), &stop).await,
+                None => Ok(belljar_gateway::stdio(Arc::clone(&service), scope.caller()).await?),
             }
         };
         tokio::pin!(serving);
@@ -64,6 +61,7 @@ pub(super) fn run(cli: &Cli, args: &ServeArgs) -> Outcome {
 async fn http(
     args: &ServeArgs,
     service: &Arc<McpService>,
+    owner: &Caller,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let address = args.http.context("an address")?;
@@ -84,7 +82,7 @@ async fn http(
         Some(token) => print::note(&format!("the token, shown only now: {}", token.expose())),
         None => print::note(&format!("the token is the one in {}", file.display())),
     }
-    let mut options = HttpOptions::new(tokens);
+    let mut options = HttpOptions::new(tokens, owner.clone());
     options.hosts.clone_from(&args.allow_host);
     options.origins.clone_from(&args.allow_origin);
     if let (Some(certificate), Some(key)) = (args.tls_cert.clone(), args.tls_key.clone()) {
