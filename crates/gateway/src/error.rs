@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::caller::NoRandomness;
+use crate::mcp::session::NoRandomness;
 
 /// A server that could not begin, or that ended otherwise than by being told to.
 #[derive(Debug, thiserror::Error)]

@@ -25,10 +25,10 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::token::Tokens;
 use crate::error::ServeError;
-use crate::service::Service;
+use crate::mcp::service::Service;
 use crate::tls::TlsFiles;
-use crate::token::Tokens;
 use gate::{Answered, Gate};
 
 /// More headers than any client sends.

@@ -5,30 +5,22 @@
 
 #![forbid(unsafe_code)]
 
-mod caller;
-mod context;
-mod convert;
+mod auth;
 mod error;
-mod handler;
 mod http;
-mod message;
-mod service;
-mod slot;
-mod streams;
+mod mcp;
 mod tls;
-mod token;
-mod token_file;
 pub mod tools;
 
-pub use caller::NoRandomness;
-pub use context::{CallContext, Progress};
+pub use auth::token::{BadToken, Token, Tokens};
+pub use auth::token_file::{TokenFile, TokenFileError};
 pub use error::ServeError;
 pub use http::{HttpOptions, Limits, http};
-pub use service::{
+pub use mcp::context::{CallContext, Progress};
+pub use mcp::service::{
     About, Annotations, CallError, Outcome, PromptArgument, PromptError, PromptSpec, PromptText,
     ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,
 };
-pub use streams::{stdio, streams};
+pub use mcp::session::NoRandomness;
+pub use mcp::streams::{stdio, streams};
 pub use tls::TlsFiles;
-pub use token::{BadToken, Token, Tokens};
-pub use token_file::{TokenFile, TokenFileError};

@@ -13,7 +13,7 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 
-use crate::slot::Busy;
+use crate::mcp::slot::Busy;
 
 /// A body that keeps its session busy until it is sent or given up.
 pub(super) struct Held {

@@ -20,12 +20,12 @@ use super::answer::{Held, Shown, malformed, refusal, unauthorized, wrong_method}
 use super::names::Names;
 use super::sessions::{Sessions, Starting};
 use super::{HttpOptions, Limits};
+use crate::auth::token::Tokens;
 use crate::error::ServeError;
-use crate::handler::Handler;
-use crate::message;
-use crate::service::Service;
-use crate::slot::{Busy, SessionSlot, Shares};
-use crate::token::Tokens;
+use crate::mcp::handler::Handler;
+use crate::mcp::message;
+use crate::mcp::service::Service;
+use crate::mcp::slot::{Busy, SessionSlot, Shares};
 
 /// The one path that there is.
 const PATH: &str = "/mcp";

@@ -18,9 +18,9 @@ use rmcp::transport::streamable_http_server::session::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::caller::NoRandomness;
-use crate::service::Service;
-use crate::slot::{Busy, SessionSlot, Shares};
+use crate::mcp::service::Service;
+use crate::mcp::session::NoRandomness;
+use crate::mcp::slot::{Busy, SessionSlot, Shares};
 
 /// How long what a session has under way may take to end.
 const LAST_CALLS: Duration = Duration::from_secs(5);

@@ -17,8 +17,8 @@ use super::arguments::{
 };
 use super::service::McpService;
 use super::{instructions, resources};
-use crate::context::CallContext;
-use crate::service::{CallError, Outcome};
+use crate::mcp::context::CallContext;
+use crate::mcp::service::{CallError, Outcome};
 
 /// How many tools a search gives unless it says.
 const FOUND: usize = 20;

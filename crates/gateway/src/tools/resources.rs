@@ -6,7 +6,7 @@ use belljar_engine::programs::{Room, Workshop};
 use belljar_model::code::{Api, ApiName, SkillName};
 use serde_json::{Value, json};
 
-use crate::service::{ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec};
+use crate::mcp::service::{ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec};
 
 pub(super) fn list(workshop: &Workshop, room: Option<&Room>) -> Vec<ResourceSpec> {
     let resource =

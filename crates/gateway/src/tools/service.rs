@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
 use super::{instructions, resources, specs};
-use crate::context::CallContext;
-use crate::service::{
+use crate::mcp::context::CallContext;
+use crate::mcp::service::{
     About, CallError, Outcome, PromptArgument, PromptError, PromptSpec, PromptText, ReadError,
     ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,
 };

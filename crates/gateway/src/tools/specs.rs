@@ -4,7 +4,7 @@ use belljar_engine::programs::{Language, Workshop};
 use serde_json::{Map, Value, json};
 
 use super::schema::{self, object};
-use crate::service::{Annotations, ToolSpec};
+use crate::mcp::service::{Annotations, ToolSpec};
 
 /// All tools, in the order in which a model should read them.
 pub(super) fn all(workshop: &Workshop) -> Vec<ToolSpec> {

@@ -11,7 +11,7 @@ use rmcp::model::{
 };
 use serde_json::json;
 
-use crate::service::{
+use crate::mcp::service::{
     About, Annotations, CallError, Outcome, PromptError, PromptSpec, PromptText, ReadError,
     ResourceContents, ResourceSpec, ResourceTemplateSpec, ToolSpec,
 };
@@ -99,7 +99,7 @@ pub(crate) fn read(
 
 pub(crate) fn prompt(spec: PromptSpec) -> Prompt {
     let PromptSpec { name, title, description, arguments } = spec;
-    let one = |argument: crate::service::PromptArgument| {
+    let one = |argument: crate::mcp::service::PromptArgument| {
         Argument::new(argument.name)
             .with_description(argument.description)
             .with_required(argument.required)

@@ -16,10 +16,10 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _,
 use tokio::sync::mpsc;
 
 use crate::error::ServeError;
-use crate::handler::Handler;
-use crate::message::{self, Malformed};
-use crate::service::Service;
-use crate::slot::{SessionSlot, Shares};
+use crate::mcp::handler::Handler;
+use crate::mcp::message::{self, Malformed};
+use crate::mcp::service::Service;
+use crate::mcp::slot::{SessionSlot, Shares};
 
 /// As long as a body over HTTP may be.
 const MAX_LINE: usize = 4 * 1024 * 1024;

@@ -7,7 +7,7 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use crate::caller::NoRandomness;
+use crate::mcp::session::NoRandomness;
 
 /// As many random bytes as a SHA-256 has.
 const RANDOM: usize = 32;
@@ -99,6 +99,10 @@ impl fmt::Debug for Tokens {
 
 fn hash(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

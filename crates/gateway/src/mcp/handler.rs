@@ -15,10 +15,10 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::sync::mpsc;
 
-use crate::context::{CallContext, Progress, Report};
-use crate::convert;
-use crate::service::Service;
-use crate::slot::SessionSlot;
+use crate::mcp::context::{CallContext, Progress, Report};
+use crate::mcp::convert;
+use crate::mcp::service::Service;
+use crate::mcp::slot::SessionSlot;
 
 /// The revisions that we speak. The SDK knows older ones, which nothing in the field needs from us.
 const VERSIONS: &[ProtocolVersion] =

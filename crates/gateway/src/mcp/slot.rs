@@ -11,7 +11,7 @@ use belljar_model::caller::{Caller, SessionId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::caller::{NoRandomness, new_session};
+use crate::mcp::session::{NoRandomness, new_session};
 
 /// What one session may have under way at a time.
 #[derive(Debug, Clone, Copy)]

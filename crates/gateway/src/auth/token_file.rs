@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use crate::caller::NoRandomness;
-use crate::token::{BadToken, Token, Tokens};
+use crate::auth::token::{BadToken, Token, Tokens};
+use crate::mcp::session::NoRandomness;
 
 /// Enough for a hundred tokens of the longest kind.
 const MAX_FILE: u64 = 64 * 1024;

@@ -6,7 +6,7 @@
 use belljar_model::Caller;
 use serde_json::{Map, Value};
 
-use crate::context::CallContext;
+use crate::mcp::context::CallContext;
 
 /// What stands behind the protocol. Every answer is for one session and may differ between two.
 pub trait Service: Send + Sync + 'static {
