@@ -7,6 +7,7 @@ pub mod json;
 pub mod line;
 pub mod otel;
 pub mod otlp;
+pub mod reading;
 pub mod sentences;
 
 use std::ffi::OsString;

@@ -20,7 +20,7 @@ mod show;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use belljar_ledger::{Entry, Event, Ledger, Places, Query, Reader, ReaderError, Row, VerifyingKey};
+use belljar_ledger::{Ledger, Places, Reader, ReaderError, Row, VerifyingKey};
 use belljar_model::RunId;
 
 use crate::cli::ledger::{LedgerArgs, LedgerCommand};
@@ -29,6 +29,7 @@ use crate::print;
 use crate::scope;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::record;
+use belljar_engine::record::reading::{damaged, each, find_run, newest, read};
 use belljar_engine::scope::Scoped;
 use input::{given_keys, number, read_input, write_output};
 
@@ -120,38 +121,14 @@ impl Home {
         record::open(&self.state).kind(ErrorKind::Broken)
     }
 
-    /// The run of this id, beginning of an id, or name. The ledger remembers runs whose own
-    /// directory is long gone.
+    /// The run of this id, beginning of an id, or name.
     pub(crate) fn run(
         &self,
         reader: &Reader,
         flag: &str,
         name: &str,
     ) -> Result<RunId, EngineError> {
-        let named: Vec<RunId> = self
-            .state
-            .store()
-            .runs()
-            .kind(ErrorKind::Broken)?
-            .iter()
-            .filter(|run| run.record.name.as_ref().is_some_and(|own| own.as_str() == name))
-            .map(|run| run.id())
-            .collect();
-        let begun = if name.len() >= 4 {
-            reader.find_run(name).kind(ErrorKind::Broken)?
-        } else {
-            Vec::new()
-        };
-        match (begun.as_slice(), named.iter().max()) {
-            ([run], None) => Ok(*run),
-            ([], Some(newest)) => in_ledger(reader, *newest),
-            ([], None) => named_in_ledger(reader, flag, name),
-            ([run], Some(newest)) if run == newest || run.to_string() == name => Ok(*run),
-            (many, _) => Err(invalid(format!(
-                "{flag} {name:?}: this is the beginning of {} run ids or a name; write more of it",
-                many.len()
-            ))),
-        }
+        find_run(self.state.store(), reader, flag, name)
     }
 
     /// The event of this index, or of a run and its place there.
@@ -209,79 +186,6 @@ fn warn_if_short(mut reader: Reader) -> Result<Reader, EngineError> {
     Ok(reader)
 }
 
-fn in_ledger(reader: &Reader, run: RunId) -> Result<RunId, EngineError> {
-    match reader.find(run, 0).kind(ErrorKind::Broken)? {
-        Some(_) => Ok(run),
-        None => Err(invalid(format!("run {run} is not in the ledger"))),
-    }
-}
-
-/// The newest run of this name that the ledger knows.
-fn named_in_ledger(reader: &Reader, flag: &str, name: &str) -> Result<RunId, EngineError> {
-    let mut query = Query { kind: Some("run.created".to_owned()), ..newest(CHUNK) };
-    loop {
-        let rows = reader.events(&query).kind(ErrorKind::Broken)?;
-        for row in &rows {
-            let entry = read(reader, row)?;
-            if let (Ok(Event::RunCreated(created)), Some(run)) =
-                (Event::read(&entry.kind, &entry.fields), row.run)
-                && created.name.as_deref() == Some(name)
-            {
-                return Ok(run);
-            }
-        }
-        let Some(last) = rows.last() else {
-            return Err(invalid(format!(
-                "{flag} {name:?}: there is no such run; `belljar ledger log --kind run.created` lists them"
-            )));
-        };
-        query.before = Some(last.index);
-    }
-}
-
-/// So many events are asked for at once.
-const CHUNK: usize = 1024;
-
-/// The newest events.
-pub(crate) fn newest(limit: usize) -> Query {
-    Query { newest_first: true, limit: Some(limit), ..Query::default() }
-}
-
-/// Shows every event that fits, in its order, without holding all of them.
-pub(crate) fn each(
-    reader: &Reader,
-    mut query: Query,
-    show: &mut dyn FnMut(&Row) -> Result<bool, EngineError>,
-) -> Result<(), EngineError> {
-    query.limit = Some(CHUNK);
-    loop {
-        let rows = reader.events(&query).kind(ErrorKind::Broken)?;
-        for row in &rows {
-            if !show(row)? {
-                return Ok(());
-            }
-        }
-        let Some(last) = rows.last() else { return Ok(()) };
-        if query.newest_first {
-            query.before = Some(last.index);
-        } else {
-            query.after = Some(last.index);
-        }
-    }
-}
-
-/// The event of a row, checked.
-pub(crate) fn read(reader: &Reader, row: &Row) -> Result<Entry, EngineError> {
-    reader.read(row).map_err(|error| damaged(&anyhow!(error)))
-}
-
 fn not_an_id(id: &str) -> EngineError {
     invalid(format!("ID {id:?}: neither the index of an event, such as 17, nor RUN/SEQUENCE"))
-}
-
-fn damaged(error: &anyhow::Error) -> EngineError {
-    let error = anyhow!(
-        "{error:#}; `belljar ledger verify` says what is wrong, `belljar ledger mend` goes on after it"
-    );
-    EngineError::new(ErrorKind::Broken, error)
 }

@@ -7,11 +7,12 @@ mod log;
 use belljar_ledger::{Query, Reader};
 use belljar_model::RunId;
 
-use super::ledger::{Home, newest};
+use super::ledger::Home;
 use crate::cli::Cli;
 use crate::cli::net::{NetArgs, NetCommand};
 use crate::exit::Outcome;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::record::reading::newest;
 
 pub(crate) fn run(cli: &Cli, args: &NetArgs) -> Outcome {
     match &args.command {

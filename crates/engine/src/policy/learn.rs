@@ -4,6 +4,8 @@
 //! person says so. Each rule names one host and one port, methods as they were, and paths as they
 //! were unless more than [`DIFFERENT`] were asked for below one directory.
 
+pub mod past;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use belljar_broker::address::{self, Range};
@@ -13,7 +15,9 @@ use belljar_model::net::{
     Budget, HOST_NAME, HostPattern, Hostname, HttpRule, Method, PathPattern, Policy, Scheme,
     Target, TcpRule, What,
 };
-use belljar_model::{AskTimeout, Net};
+use belljar_model::{AskTimeout, Config, Net};
+
+use crate::error::{EngineError, ErrorKind, WithKind as _};
 
 /// More paths than this below one directory, and all of its entries are meant.
 const DIFFERENT: usize = 5;
@@ -105,6 +109,14 @@ pub fn learn(attempts: &[Attempt], policy: &Policy) -> LearnedRules {
         learned.rules.extend(rules_for(&place, wishes, &mut learned.not));
     }
     learned
+}
+
+/// What the template says by now about the network; nothing if it is not there yet.
+pub fn policy(config: &Config, template: &str) -> Result<Policy, EngineError> {
+    match config.template(template) {
+        Some(template) => template.policy(config).kind(ErrorKind::Invalid),
+        None => Ok(no_rules()),
+    }
 }
 
 /// A template that says nothing about the network.

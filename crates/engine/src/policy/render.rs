@@ -1,11 +1,14 @@
 //! Rules as text: sections of `belljar.toml`, a unified diff that adds them, and flags.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
+use anyhow::Context as _;
 use belljar_model::net::{HttpRule, Method, PathPattern, Scheme, What};
-use belljar_model::{AllowList, display};
+use belljar_model::{AllowList, Config, Net, Scope, display};
 
-use super::learn::Learnt;
+use super::learn::{self, Learnt};
+use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 /// The sections that give a template these rules.
 pub fn sections(rules: &[Learnt], template: &str, from: &str) -> String {
@@ -106,6 +109,29 @@ pub fn listed(old: &str, rules: &[Learnt], list: AllowList, from: &str) -> Optio
     // What stood behind the last rule may be a comment, and then stays one.
     let text = if after.starts_with('\n') { text.trim_end_matches('\n') } else { text.as_str() };
     Some(format!("{text}{after}"))
+}
+
+/// The file's text with the rules in it: as sections, or in the list that the template has. What is
+/// shown can be used, so it is read once more. With it comes the network that the template then has.
+pub fn with_rules(
+    file: &Path,
+    old: &str,
+    (rules, template, from): (&[Learnt], &str, &str),
+) -> Result<(String, Net), EngineError> {
+    let new = match Config::allow_list(old, template) {
+        Some(list) => listed(old, rules, list, from).ok_or_else(|| {
+            invalid(format!(
+                "`allow` of template {template} is a list, which has no words for `websocket`; \
+                 write it as [[template.{template}.allow]] tables"
+            ))
+        })?,
+        None => appended(old, &sections(rules, template, from)),
+    };
+    let with = "with the rules in it, the file would be wrong; write them in yourself";
+    let config =
+        Config::parse(&new, file, Scope::Operator).context(with).kind(ErrorKind::Broken)?;
+    let policy = learn::policy(&config, template)?;
+    Ok((new, policy.net))
 }
 
 /// How many unchanged lines a diff shows.

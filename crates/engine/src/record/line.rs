@@ -1,15 +1,18 @@
 //! What happened on the network, one line each, for people and for programs.
 //!
-//! Pure. Names, paths, methods, reasons and details are chosen by a box or by a server, so they come
+//! Names, paths, methods, reasons and details are chosen by a box or by a server, so they come
 //! out in a form that only draws.
 
 use belljar_ledger::{
-    AlarmRaised, BudgetSpent, DnsDecided, Entry, Event, RequestDecided, RequestFinished,
+    AlarmRaised, BudgetSpent, DnsDecided, Entry, Event, Reader, RequestDecided, RequestFinished,
+    Row,
 };
 use belljar_model::RunId;
 use serde_json::{Value, json};
 
+use super::reading::read;
 use super::sentences::{list, short, size};
+use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::moment;
 
 /// One line of the log.
@@ -148,6 +151,27 @@ impl Line {
             told.insert("run".to_owned(), json!(self.run));
         }
         told
+    }
+}
+
+/// The line that an event begins. Only events that may have one are read.
+pub fn begun(reader: &Reader, row: &Row) -> Result<Option<Line>, EngineError> {
+    let kinds = ["request.decided", "dns.decided", "alarm.raised", "budget.spent"];
+    if !kinds.contains(&row.kind.as_str()) {
+        return Ok(None);
+    }
+    Ok(Line::of(row.index, &read(reader, row)?))
+}
+
+/// With how it went, if that is known.
+pub fn with_outcome(reader: &Reader, line: Line) -> Result<Line, EngineError> {
+    if !line.is_open() {
+        return Ok(line);
+    }
+    let effects = reader.effects_of(line.index).kind(ErrorKind::Broken)?;
+    match effects.iter().find(|row| row.kind == "request.finished") {
+        Some(row) => Ok(line.finished(&read(reader, row)?)),
+        None => Ok(line),
     }
 }
 

@@ -4,22 +4,20 @@ use crate::scope::host;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use belljar_ledger::{Event, Query, Reader};
-use belljar_model::net::Policy;
-use belljar_model::{Config, Net, RunId, Scope};
+use belljar_model::{Config, Net, Scope};
 
-use super::{log, which};
+use super::which;
 use crate::cli::Cli;
 use crate::cli::net::LearnArgs;
-use crate::commands::ledger::{Home, each, read};
+use crate::commands::ledger::Home;
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::config;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::moment;
-use belljar_engine::policy::learn::{self, Attempt, End, LearnedRules, Tried};
+use belljar_engine::policy::learn::past::{Past, past};
+use belljar_engine::policy::learn::{self, LearnedRules, Tried};
 use belljar_engine::policy::render;
-use belljar_engine::record::line::About;
 use belljar_engine::record::sentences::short;
 use belljar_engine::store::durable::{self, Links};
 
@@ -37,7 +35,7 @@ pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
         None => Config::built_in(),
     };
     let past = past(&reader, run)?;
-    let learned = learn::learn(&past.attempts, &policy(&config, &args.template)?);
+    let learned = learn::learn(&past.attempts, &learn::policy(&config, &args.template)?);
     tell_rest(&learned, &past);
     if learned.rules.is_empty() {
         print::note(&format!("run {run} teaches no rule"));
@@ -46,7 +44,13 @@ pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
     let day: String = moment::to_the_second(past.time).chars().take(10).collect();
     let from = format!("run {run} of {day}");
     let text = old.as_deref().unwrap_or_default();
-    let new = with_rules(&file, text, (&learned, &args.template, &from))?;
+    let (new, net) = render::with_rules(&file, text, (&learned.rules, &args.template, &from))?;
+    if net == Net::None {
+        let template = &args.template;
+        print::note(&format!(
+            "template {template} has `net = \"none\"`, so its boxes reach nothing still"
+        ));
+    }
     let diff = render::diff(&file.display().to_string(), old.as_deref(), &new, print::colour());
     print::out(&diff).kind(ErrorKind::Broken)?;
     if args.write {
@@ -67,75 +71,6 @@ fn operators_file(cli: &Cli) -> Result<PathBuf, EngineError> {
     let file =
         file.ok_or_else(|| invalid("HOME is not set, so there is no place for belljar.toml"))?;
     Ok(std::path::absolute(&file).unwrap_or(file))
-}
-
-/// What is known of a run.
-struct Past {
-    attempts: Vec<Attempt>,
-    /// Nanoseconds since 1970.
-    time: u64,
-    workspace: Option<PathBuf>,
-    alarms: u64,
-}
-
-/// Gathers what a run tried.
-fn past(reader: &Reader, run: RunId) -> Result<Past, EngineError> {
-    let mut past = Past { attempts: Vec::new(), time: 0, workspace: None, alarms: 0 };
-    let query = Query { run: Some(run), before: Some(reader.size()), ..Query::default() };
-    each(reader, query, &mut |row| {
-        if row.kind == "run.created" {
-            let entry = read(reader, row)?;
-            past.time = entry.moment.time;
-            if let Ok(Event::RunCreated(created)) = Event::read(&entry.kind, &entry.fields) {
-                past.workspace = created.workspace.map(from_bytes);
-            }
-        }
-        if let Some(line) = log::begun(reader, row)? {
-            let line = log::with_outcome(reader, line)?;
-            past.alarms += u64::from(matches!(line.about, About::Alarm(_)));
-            past.attempts.extend(attempt(line.about));
-        }
-        Ok(true)
-    })?;
-    Ok(past)
-}
-
-fn from_bytes(bytes: Vec<u8>) -> PathBuf {
-    use std::os::unix::ffi::OsStringExt as _;
-    PathBuf::from(std::ffi::OsString::from_vec(bytes))
-}
-
-/// What somebody could learn from; nothing for what a rule allowed.
-fn attempt(about: About) -> Option<Attempt> {
-    let (request, end) = match about {
-        About::Name(dns) => {
-            let end = End::Denied(code(&dns.reason));
-            return Some(Attempt { what: Tried::Name(dns.name), end });
-        }
-        About::Denied(request) => {
-            let end = End::Denied(code(&request.reason));
-            (request, end)
-        }
-        // One that was cut off may have been by an alarm.
-        About::Finished(request, outcome) if outcome.error.is_none() => match &request.rule {
-            Some(rule) if rule == FULL => (request, End::Full),
-            Some(_) | None => return None,
-        },
-        About::Finished(..) | About::Open(_) | About::Alarm(_) | About::Budget(_) => return None,
-    };
-    let (method, scheme, host) = (request.method, request.scheme, request.host);
-    let what = Tried::Request { method, scheme, host, port: request.port, path: request.path };
-    Some(Attempt { what, end })
-}
-
-/// How the record names what allows everything.
-const FULL: &str = "net full";
-
-/// The word that a reason begins with; empty if it does not begin with one.
-fn code(reason: &str) -> String {
-    let is_code = |word: &&str| word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
-    let word = reason.split_once(": ").map(|(word, _)| word).filter(is_code);
-    word.unwrap_or_default().to_owned()
 }
 
 /// Says what no rule is made of, and why.
@@ -200,53 +135,4 @@ fn not_a_projects(file: &Path, past: &Past) -> Result<(), EngineError> {
 fn write(file: &Path, old: &str, new: &str) -> Result<(), EngineError> {
     let replaced = durable::replace(file, old, new, Links::Follow);
     replaced.with_context(|| format!("write {}", file.display())).kind(ErrorKind::Broken)
-}
-
-/// What the template says by now about the network; nothing if it is not there yet.
-fn policy(config: &Config, template: &str) -> Result<Policy, EngineError> {
-    match config.template(template) {
-        Some(template) => template.policy(config).kind(ErrorKind::Invalid),
-        None => Ok(learn::no_rules()),
-    }
-}
-
-/// The file's text with the rules in it: as sections, or in the list that the template has. What is
-/// shown can be used, so it is read once more.
-fn with_rules(
-    file: &Path,
-    old: &str,
-    (learned, template, from): (&LearnedRules, &str, &str),
-) -> Result<String, EngineError> {
-    let new = match Config::allow_list(old, template) {
-        Some(list) => render::listed(old, &learned.rules, list, from).ok_or_else(|| {
-            invalid(format!(
-                "`allow` of template {template} is a list, which has no words for `websocket`; \
-                 write it as [[template.{template}.allow]] tables"
-            ))
-        })?,
-        None => render::appended(old, &render::sections(&learned.rules, template, from)),
-    };
-    let with = "with the rules in it, the file would be wrong; write them in yourself";
-    let config =
-        Config::parse(&new, file, Scope::Operator).context(with).kind(ErrorKind::Broken)?;
-    let policy = policy(&config, template)?;
-    if policy.net == Net::None {
-        print::note(&format!(
-            "template {template} has `net = \"none\"`, so its boxes reach nothing still"
-        ));
-    }
-    Ok(new)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::code;
-
-    #[test]
-    fn a_reason_begins_with_its_code() {
-        assert_eq!(code("no-rule: GET https://a.example/: no rule allows it"), "no-rule");
-        for other in ["no rule allows it", "No-rule: x", "a b: c", "", "no-rule"] {
-            assert_eq!(code(other), "", "{other}");
-        }
-    }
 }

@@ -9,13 +9,14 @@ use belljar_model::{RunId, RunState};
 
 use super::which;
 use crate::cli::net::LogArgs;
+use crate::commands::ledger::Home;
 use crate::commands::ledger::log::nobody_reads;
-use crate::commands::ledger::{Home, each, read};
 use crate::exit::Outcome;
 use crate::print::{self, Paged};
 use crate::scope::CLOCK;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
-use belljar_engine::record::line::Line;
+use belljar_engine::record::line::{Line, begun, with_outcome};
+use belljar_engine::record::reading::{each, read};
 
 /// A request that takes longer is shown before it is finished.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -161,27 +162,6 @@ fn news(
         return Ok(None);
     }
     Ok(Some(line))
-}
-
-/// The line that an event begins. Only events that may have one are read.
-pub(super) fn begun(reader: &Reader, row: &Row) -> Result<Option<Line>, EngineError> {
-    let kinds = ["request.decided", "dns.decided", "alarm.raised", "budget.spent"];
-    if !kinds.contains(&row.kind.as_str()) {
-        return Ok(None);
-    }
-    Ok(Line::of(row.index, &read(reader, row)?))
-}
-
-/// With how it went, if that is known.
-pub(super) fn with_outcome(reader: &Reader, line: Line) -> Result<Line, EngineError> {
-    if !line.is_open() {
-        return Ok(line);
-    }
-    let effects = reader.effects_of(line.index).kind(ErrorKind::Broken)?;
-    match effects.iter().find(|row| row.kind == "request.finished") {
-        Some(row) => Ok(line.finished(&read(reader, row)?)),
-        None => Ok(line),
-    }
 }
 
 fn ends_run(row: &Row) -> bool {
