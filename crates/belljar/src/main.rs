@@ -9,6 +9,7 @@ mod cli;
 mod commands;
 mod exit;
 mod interrupt;
+mod log;
 mod print;
 mod prompt;
 mod scope;
@@ -18,7 +19,7 @@ mod terminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::cli::{Cli, Command};
 use crate::print::Printer;
@@ -27,14 +28,28 @@ use belljar_engine::error::EngineError;
 use belljar_engine::roles::Role;
 
 fn main() -> ExitCode {
-    if let Some(role) = std::env::args_os().next().and_then(|name| Role::parse(&name)) {
+    let role = std::env::args_os().next().and_then(|name| Role::parse(&name));
+    if let Err(error) = log::start(host(), role) {
+        return failed(&error);
+    }
+    if let Some(role) = role {
         let done = role.run(host().clone(), CLOCK, Arc::new(Printer));
         return done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS);
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+        let name = matches.subcommand_name().unwrap_or_default().to_owned();
+        Ok((
+            Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?,
+            name,
+        ))
+    });
+    let (cli, name) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return ExitCode::from(print::usage(&error)),
     };
+    let span = tracing::error_span!("command", command = name);
+    let _entered = span.enter();
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "command started");
     let outcome = match &cli.command {
         Command::Run(args) => commands::run::run(&cli, args),
         Command::Up(args) => commands::up::run(&cli, args),
@@ -74,8 +89,14 @@ fn main() -> ExitCode {
         Command::Man => commands::completions::man(),
     };
     match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => failed(&error),
+        Ok(code) => {
+            tracing::info!(code, "command ended");
+            ExitCode::from(code)
+        }
+        Err(error) => {
+            tracing::warn!(kind = ?error.kind(), "command failed");
+            failed(&error)
+        }
     }
 }
 

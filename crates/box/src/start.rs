@@ -161,6 +161,18 @@ pub fn start<T>(
     // On failure the janitor finds itself alone, and cleans up.
     let ((init, control, Built { streams, sockets, line }), done) =
         site.start([&program, &null], || meanwhile(&layers))?;
+    tracing::debug!(
+        pid = init.pid,
+        ?standing,
+        cgroup = cgroup.is_some(),
+        janitor = janitor.is_some(),
+        landlock_abi,
+        network = sockets.is_some(),
+        "box is built"
+    );
+    for LayerState { layer, state } in &layers {
+        tracing::trace!(%layer, ?state, "layer");
+    }
     let door = line.map(|line| Door::new(line, init.pid, environment(request)));
     let template = request.template.clone();
     let streams = Some(streams);
@@ -235,6 +247,7 @@ impl Site<'_> {
             ambient: self.capabilities().bits(),
             program: program.as_fd(),
             role: c"belljar-init",
+            environment: &[],
             control: theirs.as_fd(),
             null: null.as_fd(),
             dies_with_parent: true,

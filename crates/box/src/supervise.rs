@@ -71,8 +71,12 @@ impl Running {
     ) -> Result<(Finished, Remains), SuperviseError> {
         let streams = self.streams.take();
         match watch(&self, streams, with) {
-            Ok((finished, init_is_gone)) => Ok((finished, self.clean_up(init_is_gone))),
+            Ok((finished, init_is_gone)) => {
+                tracing::debug!(init_is_gone, "box is over");
+                Ok((finished, self.clean_up(init_is_gone)))
+            }
             Err(error) => {
+                tracing::warn!("box is taken down: it cannot be supervised");
                 self.abandon();
                 Err(error)
             }

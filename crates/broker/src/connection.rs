@@ -37,6 +37,7 @@ pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream, dialled: Socke
         return; // a service of the box itself, which is not there
     }
     let meant = broker.meant(dialled.ip());
+    tracing::trace!(%dialled, "connection of the box");
     let port = dialled.port();
     stream.set_nodelay(true).ok(); // slower, not wrong, without
     let decided = broker.rules().tcp(&meant, port);
@@ -171,8 +172,12 @@ async fn tls(
             };
             let acceptor = TlsAcceptor::from(config);
             let shaken = timeout(FIRST_WORD, acceptor.accept(Rewound::new(seen, stream))).await;
-            let Ok(Ok(stream)) = shaken else { return };
+            let Ok(Ok(stream)) = shaken else {
+                tracing::debug!(port, "program does not accept the certificate of the box");
+                return;
+            };
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            tracing::trace!(port, is_http2, "connection is encrypted");
             let asked = Asked { scheme: Scheme::Https, name, port };
             http::serve(broker, stream, asked, is_http2).await;
         }

@@ -7,6 +7,7 @@ mod ask;
 mod broker;
 mod connection;
 pub mod dns;
+mod events;
 mod http;
 pub mod meter;
 pub mod record;

@@ -16,6 +16,7 @@ use tokio::net::UnixDatagram;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::ask::Questions;
+use crate::events;
 use crate::vault::Renewal;
 
 /// Largest message of a broker.
@@ -317,12 +318,19 @@ impl Clerk {
 
     /// Waits until the words are on disk.
     pub async fn record(&self, words: Vec<Word>) -> Result<Recorded, Unrecorded> {
-        self.say(|id| Said::Words(Saying { id, words })).await
+        words.iter().for_each(events::log);
+        let recorded = self.say(|id| Said::Words(Saying { id, words })).await;
+        match &recorded {
+            Ok(recorded) => tracing::trace!(index = recorded.index(), "decision is on record"),
+            Err(_) => tracing::warn!("decision is not on record, so nothing is done"),
+        }
+        recorded
     }
 
     /// Waits until a renewed secret is on record and in the vault.
     pub async fn renew(&self, renewal: Renewal) -> Result<Recorded, Unrecorded> {
         let Renewal { name, sealed, replaces } = renewal;
+        tracing::info!(secret = name.as_str(), "secret is renewed");
         self.say(|id| Said::Renewed(Renewed { id, name, sealed, replaces })).await
     }
 
@@ -337,6 +345,7 @@ impl Clerk {
 
     /// Has the words recorded without waiting: nothing depends on them.
     pub fn tell(&self, words: Vec<Word>) {
+        words.iter().for_each(events::log);
         self.queue.send(Said::Words(Saying { id: 0, words })).ok(); // the broker ends with its supervisor
     }
 }
@@ -356,10 +365,12 @@ impl Desk {
                 Heard::Recorded { id, first } => (id, Ok(first)),
                 Heard::Refused { id } => (id, Err(Unrecorded::Refused)),
                 Heard::Answered { question, answer } => {
+                    tracing::info!(question, ?answer, "approval answered");
                     hearing.questions.answer(question, answer);
                     continue;
                 }
                 Heard::Rules { change, policy } => {
+                    tracing::info!(change, "rules change");
                     let change = Change { number: change, policy: *policy };
                     hearing.changes.send(change).ok(); // a broker that ends needs no rules
                     continue;

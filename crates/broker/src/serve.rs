@@ -61,8 +61,10 @@ pub fn serve(
         tasks.spawn(answer_streams(Arc::clone(&broker), listen(doors.dns_streams)?));
         tasks.spawn(change(Arc::clone(&broker), changes));
         ready()?;
+        tracing::info!("broker serves");
         hearing.await?;
         // Whatever is under way breaks off here, and says so as it is dropped.
+        tracing::info!("supervisor is done, broker ends");
         tasks.shutdown().await;
         broker.end_tasks();
         drop(broker);
@@ -90,6 +92,7 @@ async fn accept(broker: Arc<Broker>, listener: tokio::net::TcpListener, room: Ar
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             // Out of descriptors: those that are open must end first.
+            tracing::warn!("broker is out of descriptors");
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
@@ -100,6 +103,7 @@ async fn accept(broker: Arc<Broker>, listener: tokio::net::TcpListener, room: Ar
         let broker = Arc::clone(&broker);
         connections.spawn(async move {
             connection::serve(broker, stream, dialled).await;
+            tracing::trace!(%dialled, "connection of the box is over");
             drop(place);
         });
     }

@@ -30,6 +30,7 @@ pub fn start(home: &Path, worker: &OwnedFd) -> io::Result<(Child, UnixStream)> {
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::from(worker.try_clone()?))
         .spawn()?;
+    tracing::debug!(pid = child.id(), "cell started");
     Ok((child, line))
 }
 

@@ -57,7 +57,8 @@ pub fn start(state: &Scoped, of: &NamedBox) -> Result<Starting, EngineError> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0(ROLE).env(HOME_VARIABLE, state.home()).current_dir("/");
     command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(file);
-    command.spawn().context("start the keeper").kind(ErrorKind::CannotStart)?;
+    let child = command.spawn().context("start the keeper").kind(ErrorKind::CannotStart)?;
+    tracing::debug!("box" = of.name().as_str(), pid = child.id(), "keeper started");
     protocol::send(&line, &Begin { name: of.name().clone() })
         .context("send the name of the box")
         .kind(ErrorKind::CannotStart)?;
@@ -97,6 +98,7 @@ pub fn call(
     patience: Option<Duration>,
 ) -> Result<(UnixStream, Reply), EngineError> {
     let name = of.name();
+    tracing::debug!("box" = name.as_str(), request = request.name(), "supervisor is asked");
     let asked = || -> io::Result<(UnixStream, Option<Reply>)> {
         let line = connect(&of.dir)?;
         line.set_read_timeout(patience)?;

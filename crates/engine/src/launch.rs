@@ -26,6 +26,8 @@ use belljar_model::{
     Caller, LayerState, Purpose, Review, RunId, RunName, RunRecord, RunResult, RunState, Template,
     WorkspaceAt,
 };
+use tracing::field::Empty;
+use tracing::{Span, error_span};
 
 use self::output::Tape;
 use crate::config::Source;
@@ -142,6 +144,15 @@ impl LaunchSpec {
         }
     }
 
+    fn span(&self) -> Span {
+        let (run, purpose) = (self.id.0, self.purpose);
+        let span = error_span!("run", %run, %purpose, "box" = Empty);
+        if let Some(name) = &self.name {
+            span.record("box", name.as_str());
+        }
+        span
+    }
+
     /// What is known about the run before its program starts.
     pub fn record(&self) -> RunRecord {
         let words = self.argv.iter().map(|word| word.to_string_lossy().into_owned());
@@ -162,6 +173,8 @@ impl LaunchSpec {
 
 /// What of a box is needed after it was built.
 struct Built {
+    /// Has the ids of the run, for all events about it.
+    span: Span,
     record: RunRecord,
     purpose: Purpose,
     caller: Caller,
@@ -186,8 +199,17 @@ impl Built {
     /// Everything up to the start, which can fail without leaving anything behind.
     fn new(state: &Scoped, spec: LaunchSpec) -> Result<(Self, Request), EngineError> {
         let (record, began) = (spec.record(), spec.began);
+        let span = spec.span();
+        let _entered = span.clone().entered();
+        tracing::debug!(
+            template = record.template,
+            mode = %record.mode,
+            net = %spec.template.net,
+            "launch begins"
+        );
         let LaunchSpec { id: (id, random), purpose, template, sources, argv, remarks, .. } = spec;
-        let outside = spec.network.map(Outlet::open).transpose().kind(ErrorKind::CannotStart)?;
+        let outside =
+            spec.network.map(|outlet| outlet.open(id)).transpose().kind(ErrorKind::CannotStart)?;
         let mut env = match spec.environment {
             Environment::OfTemplate => environment(state.host(), &template, id),
             Environment::Exactly(env) => env,
@@ -232,6 +254,7 @@ impl Built {
             template: template.clone(),
         };
         let built = Self {
+            span,
             record,
             purpose,
             caller: state.caller().clone(),
@@ -284,6 +307,7 @@ pub struct Prepared {
 /// Builds a box, and records its run while it is built.
 pub fn launch(state: &Scoped, spec: LaunchSpec) -> Result<Launched, EngineError> {
     let (built, request) = Built::new(state, spec)?;
+    let _entered = built.span.clone().entered();
     let plan = built.plan();
     let begin = |layers: &[LayerState]| Journal::begin(state, &plan, layers);
     let mut begun = None;
@@ -294,9 +318,11 @@ pub fn launch(state: &Scoped, spec: LaunchSpec) -> Result<Launched, EngineError>
             running.abandon();
             let unrecorded =
                 || EngineError::message(ErrorKind::CannotStart, "the run is not on record");
+            tracing::warn!("run is not on record and is not started");
             return Err(refused.and_then(Result::err).unwrap_or_else(unrecorded));
         }
         (Err(failure), begun) => {
+            tracing::warn!(kind = ?failure.kind(), "box could not be built");
             // A start that failed is recorded too.
             if let Ok(journal) = begun.unwrap_or_else(|| begin(&[])) {
                 journal.failed(failure.inner()).ok(); // the failure itself is what matters now
@@ -312,12 +338,14 @@ pub fn launch(state: &Scoped, spec: LaunchSpec) -> Result<Launched, EngineError>
         return Err(failure);
     }
     let setup = micros(built.began);
+    tracing::info!(setup_micros = setup, "box is built and its run is on record");
     Ok(Launched { built, running, journal, setup })
 }
 
 /// Builds a box whose worker waits for a task.
 pub fn prepare(state: &Scoped, spec: LaunchSpec) -> Result<Prepared, EngineError> {
     let (built, request) = Built::new(state, spec)?;
+    let _entered = built.span.clone().entered();
     let (mut running, ledger) =
         belljar_box::start(&request, |_| record::open(state)).kind(ErrorKind::CannotStart)?;
     let ready = ledger.and_then(|ledger| {
@@ -327,8 +355,12 @@ pub fn prepare(state: &Scoped, spec: LaunchSpec) -> Result<Prepared, EngineError
         Ok(ledger)
     });
     match ready.kind(ErrorKind::CannotStart) {
-        Ok(ledger) => Ok(Prepared { built, running, ledger }),
+        Ok(ledger) => {
+            tracing::info!("box waits for a task");
+            Ok(Prepared { built, running, ledger })
+        }
         Err(failure) => {
+            tracing::warn!(kind = ?failure.kind(), "box could not be prepared");
             running.abandon();
             Err(failure)
         }
@@ -340,12 +372,19 @@ impl Prepared {
         self.built.record.id
     }
 
+    /// Has the ids of the run.
+    pub fn span(&self) -> Span {
+        self.built.span.clone()
+    }
+
     pub fn remarks(&self) -> &[String] {
         &self.built.remarks
     }
 
     /// Removes the box. Nothing was run and nothing is recorded.
     pub fn abandon(self) {
+        let _entered = self.built.span.clone().entered();
+        tracing::debug!("prepared box is removed unused");
         self.running.abandon();
     }
 
@@ -356,6 +395,7 @@ impl Prepared {
         timeout: Option<Duration>,
     ) -> Result<Launched, EngineError> {
         let Self { mut built, mut running, ledger } = self;
+        let _entered = built.span.clone().entered();
         built.began = Instant::now();
         built.argv = command.iter().map(Into::into).collect();
         built.record.argv = command;
@@ -368,6 +408,7 @@ impl Prepared {
         };
         running.set_timeout(timeout);
         let setup = micros(built.began);
+        tracing::info!("task is on record");
         Ok(Launched { built, running, journal, setup })
     }
 }
@@ -404,6 +445,11 @@ impl Launched {
         self.built.outside.as_ref()
     }
 
+    /// Has the ids of the run.
+    pub fn span(&self) -> Span {
+        self.built.span.clone()
+    }
+
     /// The variables of the program.
     pub fn environment(&self) -> &[(OsString, OsString)] {
         &self.built.env
@@ -421,6 +467,8 @@ impl Launched {
 
     /// Removes the box and records why its program was not started.
     pub fn abandon(self, error: &EngineError) {
+        let _entered = self.built.span.clone().entered();
+        tracing::warn!(kind = ?error.kind(), "program is not started");
         self.running.abandon();
         self.journal.failed(error.inner()).ok(); // the failure itself is what matters now
     }
@@ -433,7 +481,9 @@ impl Launched {
         ended: impl FnOnce(),
     ) -> Result<Ended, EngineError> {
         let Self { built, running, journal, setup } = self;
-        let Built { record, template, outside, mut tape, mut disk, .. } = built;
+        let Built { span, record, template, outside, mut tape, mut disk, .. } = built;
+        let _entered = span.clone().entered();
+        tracing::info!("program starts");
         let Streams { input, output, error, filter, stop } = streams;
         let mut filter = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| {
             tape.write(stream, chunk);
@@ -451,6 +501,13 @@ impl Launched {
         let (finished, remains) = finished.kind(ErrorKind::CannotStart).inspect_err(|failure| {
             journal.failed(failure.inner()).ok(); // the failure itself is what matters now
         })?;
+        tracing::info!(
+            reason = finished.reason.name(),
+            exit = finished.exit,
+            signal = finished.signal,
+            wall_micros = u64::try_from(finished.wall.as_micros()).unwrap_or(u64::MAX),
+            "program ended"
+        );
         let policy = record::policy(&template, outside.as_ref().map(Outside::policy));
         let outputs = tape.finish(journal.ledger(), policy).unwrap_or_else(|error| {
             state.notice(&Notice::NotRecorded(format!(
@@ -458,13 +515,25 @@ impl Launched {
             )));
             [None, None]
         });
-        Ok(Ended { finished, remains, account, journal, policy, outputs, record, template, setup })
+        Ok(Ended {
+            span,
+            finished,
+            remains,
+            account,
+            journal,
+            policy,
+            outputs,
+            record,
+            template,
+            setup,
+        })
     }
 }
 
 /// A program that ended, in a box that is being removed.
 #[derive(Debug)]
 pub struct Ended {
+    span: Span,
     pub finished: Finished,
     /// Mounts and cgroups, which are gone at the latest when this is dropped.
     pub remains: Remains,
@@ -504,6 +573,7 @@ impl Ended {
 
     /// Records the end. `changes` is the hash of the list of changes.
     pub fn record(&mut self, state: &Scoped, result: &RunResult, changes: Option<Body>) {
+        let _entered = self.span.clone().entered();
         let outputs = std::mem::take(&mut self.outputs);
         if let Err(error) = self.journal.ended(result, outputs, changes) {
             state.notice(&Notice::NotRecorded(format!(

@@ -19,6 +19,7 @@ pub mod host;
 pub mod keeper;
 pub mod launch;
 pub mod lockdown;
+pub mod logging;
 pub mod moment;
 pub mod network;
 pub mod notice;

@@ -12,12 +12,13 @@ use belljar_broker::setup::{Hello, Placeholder};
 use belljar_ledger::{Digest, Ledger};
 use belljar_model::net::{Policy, Tls};
 use belljar_model::{Config, Net, RunId, Template};
+use tracing::Span;
 
 use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::notice::Notice;
 use crate::scope::Scoped;
-use broker::{Account, Beyond, Broker, Lever, Sealed};
+use broker::{Account, Beyond, Broker, Clerk, Lever, Sealed};
 
 /// What a broker is started with.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ impl Outlet {
     }
 
     /// Starts the broker, which gets ready while the box is prepared.
-    pub fn open(self) -> anyhow::Result<Outside> {
+    pub fn open(self, run: RunId) -> anyhow::Result<Outside> {
         let Self { policy, beyond, sealed, changes, clock } = self;
         // The presets and declarations that the template only names are part of this.
         let hash = Digest::of(&[&serde_json::to_vec(&policy)?]);
@@ -92,7 +93,7 @@ impl Outlet {
         let any_port = full || changes;
         let passes = policy.allow.iter().chain(&policy.ask).filter_map(|rule| rule.http());
         let and_the_hosts = any_port || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
-        let broker = Broker::start(policy, beyond, sealed.as_ref(), changes, clock)?;
+        let broker = Broker::start(run, policy, beyond, sealed.as_ref(), changes, clock)?;
         Ok(Outside { broker, policy: hash, ports, any_port, and_the_hosts })
     }
 }
@@ -157,7 +158,10 @@ pub fn during<T>(
 ) -> (T, Option<Account>) {
     let Some(Outside { broker, .. }) = outside else { return (work(), None) };
     std::thread::scope(|scope| {
-        let clerk = broker.clerk().map(|clerk| scope.spawn(|| clerk.work(ledger, run)));
+        let span = Span::current();
+        let recording =
+            |clerk: Clerk| scope.spawn(move || span.in_scope(|| clerk.work(ledger, run)));
+        let clerk = broker.clerk().map(recording);
         let done = work();
         broker.dismiss();
         (done, clerk.ok().and_then(|clerk| clerk.join().ok()))

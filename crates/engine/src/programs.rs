@@ -190,7 +190,10 @@ impl Workshop {
             // One that stood for a while may have been killed meanwhile; nothing has run in it.
             Err(_) => self.maker().make(room, apis).await?.begin(&order).await?,
         };
+        let run = begun.run.clone();
+        tracing::info!(run, "program is handed to a box");
         let answer = attend(begun, &order, &self.servers, listener, cancelled).await;
+        tracing::info!(run, failed = answer.is_err(), "program is over");
         drop(turn);
         self.maker().refill_soon(room);
         answer

@@ -61,7 +61,9 @@ pub fn open(state: &Scoped) -> anyhow::Result<Ledger> {
         Some(advice) => anyhow::Error::new(error).context(advice),
         None => anyhow::Error::new(error).context("open the ledger; nothing is done without it"),
     })?;
+    tracing::trace!("ledger is open");
     for repair in ledger.repairs() {
+        tracing::warn!(bytes = repair.bytes, kept = %repair.kept.display(), "ledger was repaired");
         state.notice(&Notice::LedgerRepaired { bytes: repair.bytes, kept: repair.kept.clone() });
     }
     Ok(ledger)
@@ -193,6 +195,7 @@ pub struct Applying<'a> {
 
 impl<'a> Applying<'a> {
     pub fn begin(ledger: &'a Ledger, run: RunId, files: u64) -> Result<Self, EngineError> {
+        tracing::info!(%run, files, "changes are about to be applied");
         let intent = record_of(ledger, run, WorkspaceApplying { files });
         let intent =
             intent.context("record what is about to be applied").kind(ErrorKind::Broken)?;
@@ -201,6 +204,8 @@ impl<'a> Applying<'a> {
 
     /// Records what came of it.
     pub fn done(self, outcome: WorkspaceApplied) -> Result<(), RecordError> {
+        let WorkspaceApplied { taken, held_back, error } = &outcome;
+        tracing::info!(taken, held_back, failed = error.is_some(), "changes are applied");
         let draft = Draft::new(outcome).of_run(self.intent.run()).because_of(&self.intent);
         self.ledger.record(draft).map(drop)
     }
@@ -212,6 +217,7 @@ impl<'a> Applying<'a> {
 }
 
 pub fn discarded(ledger: &Ledger, run: RunId) -> Result<Receipt, RecordError> {
+    tracing::info!(%run, "changes are discarded");
     record_of(ledger, run, WorkspaceDiscarded {})
 }
 

@@ -6,9 +6,13 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use tracing::field::Empty;
+use tracing::{Span, error_span};
+
 use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::host::HostEnv;
+use crate::logging::RUN_VARIABLE;
 use crate::network::broker;
 use crate::notice::Observer;
 use crate::{cell, keeper, screen};
@@ -34,8 +38,47 @@ impl Role {
         all.into_iter().find(|(name, _)| argv0 == *name).map(|(_, role)| role)
     }
 
+    /// The role in a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Broker => "broker",
+            Self::Screen => "screen",
+            Self::Cell => "cell",
+            Self::Keeper => "keeper",
+        }
+    }
+
     /// Does the work of the role until it is over.
     pub fn run(
+        self,
+        host: HostEnv,
+        clock: Clock,
+        observer: Arc<dyn Observer>,
+    ) -> Result<(), EngineError> {
+        let span = self.span(&host);
+        let _entered = span.enter();
+        tracing::info!("role started");
+        let done = self.work(host, clock, observer);
+        match &done {
+            Ok(()) => tracing::info!("role ended"),
+            Err(error) => tracing::warn!(kind = ?error.kind(), "role failed"),
+        }
+        done
+    }
+
+    /// What every event of this process has: the run where the process serves one from its start.
+    /// The others learn later what they are for.
+    fn span(self, host: &HostEnv) -> Span {
+        let run = host.variable(RUN_VARIABLE).and_then(OsStr::to_str);
+        match self {
+            Self::Broker => error_span!("broker", run),
+            Self::Screen => error_span!("screen", run),
+            Self::Cell => error_span!("cell"),
+            Self::Keeper => error_span!("keeper", "box" = Empty),
+        }
+    }
+
+    fn work(
         self,
         host: HostEnv,
         clock: Clock,

@@ -117,7 +117,9 @@ impl Scoped {
         &self,
         workspace: Option<&Path>,
     ) -> Result<(Config, Vec<Source>), EngineError> {
-        config::load_from(self.host(), self.config_file(), workspace)
+        let (config, sources) = config::load_from(self.host(), self.config_file(), workspace)?;
+        tracing::debug!(files = sources.len(), "configuration is read");
+        Ok((config, sources))
     }
 
     pub fn new_id(&self) -> Result<(RunId, u32), EngineError> {
@@ -130,6 +132,7 @@ impl Scoped {
 
     /// Reports a step that failed without ending the operation.
     pub fn failed(&self, error: &anyhow::Error) {
+        tracing::warn!("a step failed and the operation goes on");
         self.notice(&Notice::Failed(format!("{error:#}")));
     }
 }

@@ -9,13 +9,17 @@ pub mod guard;
 pub mod role;
 pub mod word;
 
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use belljar_model::RunId;
 use belljar_sys::clone::{self, Spawn, Spawned};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
+
+use crate::logging;
 
 /// How the process is called, and what tells our program to be one.
 pub const ROLE: &str = "belljar-screen";
@@ -29,7 +33,7 @@ pub struct Screen {
 
 impl Screen {
     /// Starts one. It ends with the thread that starts it.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(run: RunId) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let program = rustix::fs::open("/proc/self/exe", flags, Mode::empty())?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
@@ -39,8 +43,11 @@ impl Screen {
             SocketFlags::CLOEXEC,
             None,
         )?;
+        let variables = logging::environment(run);
+        let environment: Vec<&CStr> = variables.iter().map(CString::as_c_str).collect();
         let beside =
             Spawn::beside(program.as_fd(), c"belljar-screen", theirs.as_fd(), null.as_fd());
+        let beside = Spawn { environment: &environment, ..beside };
         Ok(Self { process: clone::spawn(&beside)?, line })
     }
 

@@ -60,6 +60,7 @@ impl Store {
             opened().with_context(|| format!("open the state directory {}", home.display()));
         let layout = Layout::new(opened.kind(ErrorKind::Broken)?);
         layout.check()?;
+        tracing::debug!(home = %layout.home().display(), "state directory is open");
         Ok(Self { layout })
     }
 

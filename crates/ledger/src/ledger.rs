@@ -205,6 +205,11 @@ impl Ledger {
             return Ok(Vec::new());
         }
         self.prepare(&drafts)?;
+        for Draft { event, run, .. } in &drafts {
+            let run = run.map(tracing::field::display);
+            tracing::trace!(kind = event.kind(), of_run = run, "event is to be recorded");
+        }
+        let (began, events) = (Instant::now(), drafts.len());
         let seat = Arc::new(Seat::new());
         let mut queue = self.queue();
         queue.push(&seat, drafts, tip::now());
@@ -218,7 +223,14 @@ impl Ledger {
         }
         loop {
             match seat.wait() {
-                Word::Answer(answer) => return answer,
+                Word::Answer(answer) => {
+                    let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+                    match &answer {
+                        Ok(_) => tracing::debug!(events, micros, "events are on record"),
+                        Err(_) => tracing::warn!(events, micros, "events are not on record"),
+                    }
+                    return answer;
+                }
                 Word::Lead => self.commit(self.queue()),
             }
         }

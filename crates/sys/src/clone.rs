@@ -44,6 +44,8 @@ pub struct Spawn<'a> {
     pub program: BorrowedFd<'a>,
     /// Its only argument: what it is to be.
     pub role: &'a CStr,
+    /// Its environment: `NAME=value` each. Nothing of ours is inherited.
+    pub environment: &'a [&'a CStr],
     /// Becomes descriptor [`CONTROL_FD`] of the program.
     pub control: BorrowedFd<'a>,
     /// Becomes its descriptors 0, 1 and 2; beside these four it has none.
@@ -68,6 +70,7 @@ impl<'a> Spawn<'a> {
             ambient: 0,
             program,
             role,
+            environment: &[],
             control,
             null,
             dies_with_parent: true,
@@ -116,10 +119,13 @@ impl Step {
 /// Starts `spawn.program` and returns at once; see [`Step`] for how failure shows.
 pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Spawned> {
     let argv = [spawn.role.as_ptr(), std::ptr::null()];
+    let variables = spawn.environment.iter().map(|variable| variable.as_ptr());
+    let environment: Vec<*const libc::c_char> =
+        variables.chain(std::iter::once(std::ptr::null())).collect();
     match clone3(spawn.namespaces, spawn.cgroup)? {
         Some(child) => Ok(child),
         None => {
-            let (step, errno) = become_program(spawn, &argv);
+            let (step, errno) = become_program(spawn, &argv, &environment);
             report_and_exit(spawn.control, step, errno)
         }
     }
@@ -173,7 +179,11 @@ fn clone3(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<
 }
 
 /// Everything between clone and exec, in the child. Returns only what went wrong.
-fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char; 2]) -> (Step, i32) {
+fn become_program(
+    spawn: &Spawn<'_>,
+    argv: &[*const libc::c_char; 2],
+    environment: &[*const libc::c_char],
+) -> (Step, i32) {
     if spawn.dies_with_parent {
         die_with_parent(); // supervisor gone means box gone, from the first moment on
     }
@@ -222,7 +232,6 @@ fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char; 2]) -> (Step, 
     if program < 0 || closed != 0 {
         return (Step::Descriptors, errno());
     }
-    let no_environment: [*const libc::c_char; 1] = [std::ptr::null()];
     // SAFETY: the path is an empty C string, argv and the environment are null-terminated arrays of
     // C strings that outlive the call.
     unsafe {
@@ -231,7 +240,7 @@ fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char; 2]) -> (Step, 
             program,
             c"".as_ptr(),
             argv.as_ptr(),
-            no_environment.as_ptr(),
+            environment.as_ptr(),
             libc::AT_EMPTY_PATH,
         )
     };

@@ -16,10 +16,17 @@ pub(super) async fn first(addresses: &[SocketAddr]) -> Result<TcpStream, Upstrea
         match timeout(DIAL, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 stream.set_nodelay(true).ok(); // slower, not wrong, without
+                tracing::trace!(%address, "upstream answers");
                 return Ok(stream);
             }
-            Ok(Err(source)) => last = UpstreamError::Connect { address: *address, source },
-            Err(_) => last = UpstreamError::Late,
+            Ok(Err(source)) => {
+                tracing::debug!(%address, "upstream refuses");
+                last = UpstreamError::Connect { address: *address, source };
+            }
+            Err(_) => {
+                tracing::debug!(%address, "upstream does not answer in time");
+                last = UpstreamError::Late;
+            }
         }
     }
     Err(last)

@@ -23,6 +23,7 @@ use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::host::HostEnv;
 use crate::launch::output::Tape;
 use crate::launch::{self, DiskLimit, LaunchSpec, Prepared, Streams, at};
+use crate::logging;
 use crate::network::Outlet;
 use crate::network::broker::Account;
 use crate::notice::Observer;
@@ -51,7 +52,9 @@ fn live(state: &Scoped, line: &mut UnixStream, program: OwnedFd) -> Result<(), E
         return Ok(());
     };
     let state = &state.for_caller(prepare.caller.clone())?;
+    tracing::debug!("box is to be prepared");
     let cell = Cell::prepare(state, &prepare, program)?;
+    let _entered = cell.prepared.span().entered();
     let ready = Report::Ready {
         run: cell.prepared.id().to_string(),
         remarks: cell.prepared.remarks().to_vec(),
@@ -135,7 +138,7 @@ impl Cell {
         let Ears { line, input, feed, stop, halt } = ears;
         // It is there already when the run is on record.
         let (go, word) = mpsc::channel::<()>();
-        std::thread::spawn(move || listen(&word, line, &job, feed, &halt));
+        logging::spawn(move || listen(&word, line, &job, feed, &halt));
         let launched = prepared.record(command, timeout_millis.map(Duration::from_millis))?;
         go.send(()).ok(); // it waits for nothing else
         let mut filter = |pipe, chunk: &[u8], _: &mut Vec<u8>| watch.hear(pipe, chunk);
@@ -207,6 +210,7 @@ fn listen(
     while let Ok(Some(order)) = wire::read::<Order>(&mut line) {
         match order {
             Order::Answer { id, value } => {
+                tracing::debug!(call = id, failed = value.is_err(), "tool answered");
                 let told = wire::ToWorker::Answer { id, value };
                 let Some(to) = &mut feed else { continue };
                 if wire::write(to, &told).is_err() {

@@ -69,6 +69,7 @@ impl Watch {
 
     /// Takes what came out of the box.
     pub(super) fn hear(&mut self, pipe: Pipe, bytes: &[u8]) {
+        tracing::trace!(?pipe, bytes = bytes.len(), "worker wrote");
         match pipe {
             Pipe::Error => {
                 let text = self.stderr.push(bytes);
@@ -100,6 +101,7 @@ impl Watch {
                 Ok(Some(said)) => self.take(said),
                 Ok(None) => return,
                 Err(error) => {
+                    tracing::warn!("worker is not understood and its box is ended");
                     self.broken = Some(error);
                     self.cutter = FrameDecoder::default();
                     rustix::io::write(&self.halt, b"1").ok(); // or it is gone already
@@ -125,9 +127,11 @@ impl Watch {
                 self.show(Stream::Stderr, text);
             }
             FromWorker::Call { id, server, tool, input } => {
+                tracing::debug!(call = id, server, tool, "program calls a tool");
                 self.say(&Report::Call { id, server, tool, input });
             }
             FromWorker::Done(done) => {
+                tracing::debug!(failed = done.trouble.is_some(), "program is done");
                 let done = self.bounded(done);
                 self.done.get_or_insert(done);
             }

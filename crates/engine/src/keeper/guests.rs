@@ -47,11 +47,16 @@ pub(super) fn attend(line: &UnixStream, hub: &Hub, wish: ExecWish) -> io::Result
     }
     let mut guest = match door.exec(&program(wish)) {
         Ok(guest) => guest,
-        Err(error) => return protocol::send(line, &refusal(error)),
+        Err(error) => {
+            tracing::info!("program could not be started in the box");
+            return protocol::send(line, &refusal(error));
+        }
     };
+    tracing::info!(uid = by.uid.as_raw(), "program started in the box");
     let met = protocol::send(line, &Reply::Done).and_then(|()| hand_over(line, &mut guest));
     match met.and_then(|()| watch(line, &guest)) {
         Ok(Some(GuestEnded { exit, signal })) => {
+            tracing::info!(exit, signal, "program in the box ended");
             protocol::send(line, &GuestSays::Ended { exit, signal })
         }
         Ok(None) | Err(_) => see_out(&guest),

@@ -100,7 +100,7 @@ impl Hub {
     /// Shows the box to who looks, on a thread of its own.
     pub(super) fn show(self: &Arc<Self>) {
         let hub = Arc::clone(self);
-        std::thread::spawn(move || hub.stage().map(|stage| stage.run(&hub)));
+        crate::logging::spawn(move || hub.stage().map(|stage| stage.run(&hub)));
     }
 
     /// Types for somebody, as fast as the program reads, until they hang up.
@@ -143,6 +143,7 @@ impl Hub {
 
     /// The box wrote something.
     pub(super) fn heard(&self, chunk: &[u8]) {
+        tracing::trace!(bytes = chunk.len(), "program wrote");
         self.last_output.store(self.scoped.clock().millis(), Ordering::Relaxed);
         self.history.lock().unwrap_or_else(PoisonError::into_inner).write(chunk);
         if let Some(stage) = self.stage() {
@@ -163,6 +164,7 @@ impl Hub {
     }
 
     pub(super) fn set_health(&self, health: Health) {
+        tracing::debug!(?health, "health is known");
         *self.health.lock().unwrap_or_else(PoisonError::into_inner) = Some(health);
     }
 

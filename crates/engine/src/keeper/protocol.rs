@@ -40,6 +40,24 @@ pub enum Request {
     Exec(ExecWish),
 }
 
+impl Request {
+    /// Which request it is, without what it says.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Pause => "pause",
+            Self::Stop { now: false } => "stop",
+            Self::Stop { now: true } => "stop-now",
+            Self::Network(_) => "network",
+            Self::Questions => "questions",
+            Self::Answer { yes: true, .. } => "answer-yes",
+            Self::Answer { yes: false, .. } => "answer-no",
+            Self::Attach { .. } => "attach",
+            Self::Exec(_) => "exec",
+        }
+    }
+}
+
 /// A program that is to be started in a box.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ExecWish {

@@ -13,6 +13,7 @@ use belljar_model::{Mode, Purpose, Review, RunState, WorkspaceAt};
 use belljar_sys::signal::{SUPERVISED, SignalFd};
 use belljar_workspace::{Caps, Layers, Places};
 use rustix::fs::{Mode as FileMode, OFlags};
+use tracing::Span;
 
 use super::health;
 use super::history::History;
@@ -27,6 +28,7 @@ use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::host::HostEnv;
 use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams, Terminal, at};
+use crate::logging;
 use crate::network::{self, Outside};
 use crate::notice::{Notice, Observer};
 use crate::scope::{EngineConfig, Scoped};
@@ -58,11 +60,16 @@ fn keep(
         SignalFd::new(&SUPERVISED).context("watch for signals").kind(ErrorKind::CannotStart)?;
     let state = scoped(host, clock, observer).map_err(told)?;
     let of = named(&state, line).map_err(told)?;
+    Span::current().record("box", of.name().as_str());
+    tracing::debug!("supervisor takes the box");
     let lock = lock(&of).map_err(told)?;
     let kept = KeptBox::start(&state, &of).map_err(told)?;
+    let _entered = kept.launched.span().entered();
+    tracing::info!("box is up");
     protocol::send(line, &Word::Up).ok(); // the box is up, whoever wanted it
     line.shutdown(std::net::Shutdown::Both).ok(); // nobody waits for more
     kept.watch(&state, &of);
+    tracing::info!("box is down");
     drop(lock);
     Ok(())
 }
@@ -143,6 +150,7 @@ impl KeptBox {
         let null = null.context("open /dev/null").kind(ErrorKind::CannotStart)?;
         run.save().kind(ErrorKind::CannotStart)?;
         let mut launched = launch::launch(state, spec).inspect_err(|_| give_up(state, &mut run))?;
+        let _entered = launched.span().entered();
         let into = Into { door: launched.exec_channel(), terminal: launched.terminal() };
         let outside = launched.outside().map(Outside::lever);
         let lever = outside.ok_or_else(|| invalid("a box without a broker"))?;
@@ -158,10 +166,10 @@ impl KeptBox {
         ));
         hub.show();
         let served = Arc::clone(&hub);
-        std::thread::spawn(move || serve::serve(&listener, &served));
+        logging::spawn(move || serve::serve(&listener, &served));
         if let Some(line) = launched.template().health.clone() {
             let asked = Arc::clone(&hub);
-            std::thread::spawn(move || health::ask(&line, &asked));
+            logging::spawn(move || health::ask(&line, &asked));
         }
         Ok(Self { run, launched, has_layers, hub, input, stop, null })
     }

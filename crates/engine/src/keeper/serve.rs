@@ -12,6 +12,7 @@ use belljar_box::Door;
 use super::hub::Hub;
 use super::protocol::{self, Reply, Request};
 use super::{guests, viewers};
+use crate::logging;
 
 /// So many are served at once; more are turned away.
 const CONNECTIONS: usize = 64;
@@ -33,12 +34,14 @@ pub(super) fn serve(listener: &UnixListener, hub: &Arc<Hub>) {
     let busy = Arc::new(AtomicUsize::new(0));
     for line in listener.incoming().filter_map(Result::ok) {
         if !is_ours(&line) || busy.load(Ordering::Acquire) >= CONNECTIONS {
+            tracing::warn!("connection is refused: another user, or too many at once");
             continue;
         }
         busy.fetch_add(1, Ordering::AcqRel);
         let (hub, busy) = (Arc::clone(hub), Arc::clone(&busy));
-        std::thread::spawn(move || {
+        logging::spawn(move || {
             attend(&line, &hub).ok(); // whoever asked may be gone
+            tracing::trace!("connection is closed");
             busy.fetch_sub(1, Ordering::AcqRel);
         });
     }
@@ -58,6 +61,7 @@ fn done(outcome: anyhow::Result<()>) -> Reply {
 fn attend(line: &UnixStream, hub: &Hub) -> io::Result<()> {
     line.set_read_timeout(Some(PATIENCE))?;
     let Some(request) = protocol::receive::<Request>(line)? else { return Ok(()) };
+    tracing::debug!(request = request.name(), "supervisor is asked");
     let reply = match request {
         Request::Status => Reply::Status(hub.live()),
         Request::Pause => return pause(line, hub),

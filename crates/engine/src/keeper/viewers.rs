@@ -162,7 +162,8 @@ impl Stage {
     /// Keeps a screen at work until the box is over. For a thread of its own.
     pub(super) fn run(&self, hub: &Arc<Hub>) {
         for count in 0..SCREENS {
-            let Ok(screen) = Screen::start() else { break };
+            let Ok(screen) = Screen::start(hub.run) else { break };
+            tracing::debug!(count, "screen started");
             let lost = self.show(&screen, count, hub).is_err();
             if !lost {
                 self.farewell(screen);
@@ -253,7 +254,7 @@ impl Stage {
     /// Passes on what the terminal of the box answers, on a thread of its own.
     fn listen(&self, screen: &Screen, count: u32, hub: &Arc<Hub>) -> io::Result<()> {
         let (line, hub) = (screen.line.try_clone()?, Arc::clone(hub));
-        std::thread::spawn(move || {
+        crate::logging::spawn(move || {
             while let Ok(Some((Answer(answer), _))) =
                 wire::receive::<Answer>(line.as_fd(), wire::MAX_WORD)
             {
@@ -311,8 +312,10 @@ pub(super) fn attend(line: &UnixStream, hub: &Hub, size: Size, read_only: bool) 
     line.set_read_timeout(None)?;
     protocol::send(line, &Reply::Done)?;
     let Some(id) = stage.join(line.try_clone()?, size.sane()) else { return Ok(()) };
+    tracing::info!(viewer = id, read_only, "viewer attached");
     let heard = listen(line, hub, stage, id, read_only);
     stage.leave(id);
+    tracing::info!(viewer = id, "viewer left");
     heard
 }
 

@@ -10,6 +10,7 @@ mod renewals;
 pub mod role;
 
 use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -23,8 +24,8 @@ use belljar_broker::setup::{Door, Hello, Reply, Setup};
 use belljar_broker::vault::sealed::KeySource;
 use belljar_broker::vault::store::Store;
 use belljar_init::wire;
-use belljar_model::Config;
 use belljar_model::net::{Policy, SecretDecl, SecretName};
+use belljar_model::{Config, RunId};
 use belljar_sys::clone::{self, Spawn, Spawned};
 use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
@@ -34,6 +35,7 @@ use rustix::process::Signal;
 
 use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use crate::logging;
 use crate::secrets;
 
 pub use clerk::{Account, Asked, Clerk};
@@ -77,6 +79,7 @@ pub struct Sealed {
 impl Broker {
     /// Starts a broker for this policy. It prepares itself while we do something else.
     pub fn start(
+        run: RunId,
         policy: Policy,
         Beyond { roots, name_servers }: Beyond,
         sealed: Option<&Sealed>,
@@ -95,8 +98,11 @@ impl Broker {
             None,
         )
         .context("make a socket pair")?;
+        let variables = logging::environment(run);
+        let environment: Vec<&CStr> = variables.iter().map(CString::as_c_str).collect();
         let beside =
             Spawn::beside(program.as_fd(), c"belljar-broker", theirs.as_fd(), null.as_fd());
+        let beside = Spawn { environment: &environment, ..beside };
         let process = clone::spawn(&beside).context("start the broker")?;
         let lever = Lever::new(&policy).context("make a lever")?;
         let renewals = sealed.map(|sealed| Arc::clone(&sealed.renewals));
@@ -114,6 +120,7 @@ impl Broker {
             })
             .collect();
         wire::send(broker.socket.as_fd(), &setup, &descriptors).context("set up the broker")?;
+        tracing::debug!(pid = broker.process.pid, "broker started");
         Ok(broker)
     }
 
@@ -166,10 +173,12 @@ impl Broker {
     /// The box is over: the broker says its last words and ends.
     pub fn dismiss(&self) {
         self.dismissed.store(true, Ordering::Release);
+        tracing::debug!(pid = self.process.pid, "broker is told to end");
         rustix::net::shutdown(&self.socket, Shutdown::Write).ok(); // one that is gone needs no word
         let until = Instant::now() + FAREWELL;
         while !self.is_gone(until.saturating_duration_since(Instant::now())) {
             if Instant::now() >= until {
+                tracing::warn!(pid = self.process.pid, "broker does not end and is killed");
                 rustix::process::pidfd_send_signal(&self.process.pidfd, Signal::KILL).ok(); // or it ended
                 return;
             }

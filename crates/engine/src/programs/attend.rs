@@ -61,10 +61,12 @@ pub(super) async fn attend(
                 Some(Report::Call { id, server, tool, .. })
                     if !given.iter().any(|it| it.server == server && it.tool == tool) =>
                 {
+                    tracing::warn!(run, server, tool, "tool call is refused: it was not given");
                     let value = Err(format!("this program was not given {server}.{tool}"));
                     outbox.put(&Order::Answer { id, value });
                 }
                 Some(Report::Call { id, server, tool, input }) => {
+                    tracing::debug!(run, call = id, server, tool, "program calls a tool");
                     let (servers, cancelled) = (Arc::clone(servers), cancelled.clone());
                     calls.spawn(async move {
                         (id, servers.call(&server, &tool, input, cancelled).await)
@@ -80,9 +82,13 @@ pub(super) async fn attend(
                 Some(Report::Ready { .. }) => return Err(anyhow!("a cell spoke out of turn").into()),
                 None => return Err(anyhow!("the process of the box ended without a word").into()),
             },
-            Some(Ok((id, value))) = calls.join_next() => outbox.put(&Order::Answer { id, value }),
+            Some(Ok((id, value))) = calls.join_next() => {
+                tracing::debug!(run, call = id, failed = value.is_err(), "tool answered");
+                outbox.put(&Order::Answer { id, value });
+            }
             () = outbox.send(&mut line.said) => {}
             () = cancelled.cancelled(), if killed_at.is_none() => {
+                tracing::info!(run, "program is cancelled");
                 killed_at = Some(tokio::time::Instant::now() + GRACE);
                 outbox.put(&Order::Cancel);
             }

@@ -31,6 +31,7 @@ pub fn main() -> Result<(), EngineError> {
     rustix::process::setsid().ok(); // what is sent to the keeper's group is not for us
     // On failure the supervisor sees the end of the connection.
     lockdown::enter(Whom::Screen).kind(ErrorKind::Broken)?;
+    tracing::debug!("screen is locked in");
     let mut studio = Studio { control, canvas: Canvas::new(Size::USUAL), viewers: BTreeMap::new() };
     studio.work().context("draw the screen").kind(ErrorKind::Broken)
 }
@@ -106,14 +107,22 @@ impl Studio {
         let Some((word, mut with)) = word else { return Ok(false) };
         match word {
             ToScreen::Output(output) => {
+                tracing::trace!(bytes = output.len(), "output of the box");
                 let answer = self.canvas.write(&output);
                 if !answer.is_empty() {
                     wire::send(self.control.as_fd(), &Answer(answer), &[])?;
                 }
             }
-            ToScreen::Gap => self.canvas.skip(),
-            ToScreen::Size(size) => self.canvas.resize(size),
+            ToScreen::Gap => {
+                tracing::debug!("output was skipped");
+                self.canvas.skip();
+            }
+            ToScreen::Size(size) => {
+                tracing::debug!(rows = size.rows, columns = size.columns, "new size");
+                self.canvas.resize(size);
+            }
             ToScreen::Viewer { id } => {
+                tracing::info!(viewer = id, "viewer attached");
                 if let Some(line) = with.pop() {
                     self.viewers.insert(id, Viewer::new(line));
                 }
@@ -121,6 +130,7 @@ impl Studio {
             ToScreen::Redraw { id } => self.look(id, View::redraw),
             ToScreen::Scroll { id, lines } => self.look(id, |view| view.scroll(lines)),
             ToScreen::Gone { id } => {
+                tracing::info!(viewer = id, "viewer left");
                 self.viewers.remove(&id);
             }
         }
@@ -143,6 +153,7 @@ impl Studio {
                 .and_then(|()| {
                     if !viewer.has_pending() {
                         viewer.pending = canvas.draw(&mut viewer.view);
+                        tracing::trace!(bytes = viewer.pending.len(), "screen is drawn");
                         viewer.taken = 0;
                     }
                     viewer.send()

@@ -17,12 +17,26 @@ pub const GLANCE: Duration = Duration::from_millis(500);
 
 /// Takes the lock of a file. False if somebody has it for longer than that.
 pub fn take(file: &File, patience: Duration) -> bool {
-    let until = Instant::now() + patience;
+    let began = Instant::now();
+    let waited = || u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let until = began + patience;
+    let mut has_waited = false;
     loop {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return true,
-            Err(_) if Instant::now() > until => return false,
-            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            Ok(()) => {
+                if has_waited {
+                    tracing::debug!(waited_millis = waited(), "lock was waited for");
+                }
+                return true;
+            }
+            Err(_) if Instant::now() > until => {
+                tracing::debug!(waited_millis = waited(), "lock is held by another process");
+                return false;
+            }
+            Err(_) => {
+                has_waited = true;
+                std::thread::sleep(Duration::from_millis(2));
+            }
         }
     }
 }

@@ -97,6 +97,7 @@ impl Server {
         cancelled: &CancellationToken,
     ) -> Result<Box<RawValue>, String> {
         let input = arguments(input)?;
+        tracing::debug!(server = self.name, tool, "tool is called");
         let called = async {
             let (link, judged) = self.judged().await?;
             let name = callable(&self.name, &judged, tool)?;
@@ -118,6 +119,7 @@ impl Server {
         // Whoever still calls holds it a little longer; then it ends with them.
         if let Some(link) = link.and_then(Arc::into_inner) {
             link.close().await;
+            tracing::info!(server = self.name, "tool server stopped");
         }
     }
 
@@ -150,6 +152,7 @@ impl Server {
         }
         if let Some(old) = state.link.take().and_then(Arc::into_inner) {
             old.close().await;
+            tracing::warn!(server = self.name, failures = state.failures, "tool server ended");
             // One that was there for long did not fail to start.
             if state.since.is_some_and(|since| since.elapsed() > LONGEST_PAUSE) {
                 state.failures = 0;
@@ -164,6 +167,8 @@ impl Server {
         }
         match self.in_time(self.open()).await {
             Ok((link, tools)) => {
+                let (server, failures) = (&self.name, state.failures);
+                tracing::info!(server, tools = tools.len(), failures, "tool server started");
                 let link = Arc::new(link);
                 let (since, failures) = (Some(Instant::now()), state.failures);
                 let link_now = Some(Arc::clone(&link));
@@ -172,6 +177,8 @@ impl Server {
             }
             Err(trouble) => {
                 let trouble = self.failed(state, &trouble);
+                let (server, failures) = (&self.name, state.failures);
+                tracing::warn!(server, failures, "tool server could not be started");
                 state.trouble = Some((trouble.clone(), Instant::now()));
                 Err(trouble)
             }

@@ -69,6 +69,13 @@ impl<S: Service> Handler<S> {
     }
 }
 
+/// The name of a tool as a stranger wrote it, for a line of the log.
+fn short(name: &str) -> &str {
+    const MOST: usize = 128; // bytes
+    let end = (0..=MOST).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
+    name.get(..end).unwrap_or(name)
+}
+
 impl<S: Service> ServerHandler for Handler<S> {
     fn get_info(&self) -> ServerConfig {
         convert::about(self.service.about())
@@ -87,6 +94,7 @@ impl<S: Service> ServerHandler for Handler<S> {
         // What was agreed on, not what was asked for: later answers have the shape of this revision.
         let mut peer = request;
         peer.protocol_version = answer.protocol_version.clone();
+        tracing::info!(revision = %answer.protocol_version, "client connected");
         context.peer.set_peer_info(peer);
         Ok(answer)
     }
@@ -99,6 +107,7 @@ impl<S: Service> ServerHandler for Handler<S> {
         first_page(request)?;
         let slot = self.slot(&context)?;
         let tools = self.service.tools(&slot.caller).await;
+        tracing::debug!(tools = tools.len(), "tools are listed");
         Ok(ListToolsResult::with_all_items(tools.into_iter().map(convert::tool).collect()))
     }
 
@@ -117,6 +126,9 @@ impl<S: Service> ServerHandler for Handler<S> {
         let token = context.meta.get_progress_token();
         let progress = if token.is_some() { progress } else { Progress::nobody() };
         let call_context = CallContext { progress, cancelled: cancelled.clone() };
+        let tool = short(&request.name);
+        tracing::info!(tool, "tool call begins");
+        let began = std::time::Instant::now();
         let arguments = request.arguments.unwrap_or_default();
         let call = self.service.call(&slot.caller, &request.name, arguments, call_context);
         let mut teller = Teller { context: &context, token, said: f64::NEG_INFINITY };
@@ -137,6 +149,8 @@ impl<S: Service> ServerHandler for Handler<S> {
             }
         };
         // What it said last is worth a moment, but no client can hold an answer back with it.
+        let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(tool, millis, "tool call ends");
         reports.close();
         drop(tokio::time::timeout(LAST_REPORTS, teller.tell(&mut reports)).await);
         convert::called(&request.name, outcome).map(Into::into)

@@ -203,6 +203,7 @@ impl Clerk {
                         Ok(_) => Answer::No,
                         Err(_) => Answer::Unrecorded,
                     };
+                    tracing::info!(question, ?answer, "approval answered");
                     account.keep(recorded);
                     self.tell(&Heard::Answered { question, answer }).ok(); // one that is gone needs none
                 }
@@ -214,6 +215,7 @@ impl Clerk {
                             .map_err(|error| format!("tell the broker: {error}")),
                         Err(error) => Err(format!("put the change on record: {error}")),
                     };
+                    tracing::info!(change = number, accepted = told.is_ok(), "network changes");
                     if let Err(why) = told {
                         self.lever.changed(number, Err(why));
                     }
@@ -303,6 +305,7 @@ impl Clerk {
         let words = || sayings.iter().flat_map(|saying| &saying.words);
         let drafts = words().map(|word| self.draft(word, run));
         let recorded = ledger.record_all(drafts.collect());
+        tracing::trace!(events = words().count(), recorded = recorded.is_ok(), "broker reports");
         let receipts = recorded.as_deref().unwrap_or_default();
         account.list(sayings, receipts);
         for (word, receipt) in words().zip(receipts) {

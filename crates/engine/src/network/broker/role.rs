@@ -37,9 +37,18 @@ pub fn main(clock: Clock) -> Result<(), EngineError> {
 fn work(control: &OwnedFd, clock: Clock) -> anyhow::Result<()> {
     let setup = wire::receive::<Setup>(control.as_fd(), wire::MAX_MESSAGE);
     let Some((setup, sealed)) = setup.context("hear from the supervisor")? else { return Ok(()) };
+    tracing::debug!(
+        net = %setup.policy.net,
+        allow = setup.policy.allow.len(),
+        deny = setup.policy.deny.len(),
+        ask = setup.policy.ask.len(),
+        secrets = setup.secrets.len(),
+        "broker is set up"
+    );
     let materials = materials(&setup, sealed, clock)?;
     let (prepared, mut hello) = prepare(setup, materials)?;
     hello.remarks = lockdown::enter(Whom::Broker).context("lock the broker in")?;
+    tracing::debug!("broker is locked in");
     wire::send(control.as_fd(), &Reply::Hello(hello), &[]).context("say hello")?;
     let Some(doors) = doors(control)? else { return Ok(()) };
     let own = control.try_clone().context("share the control socket")?;
