@@ -33,6 +33,8 @@ mod ledger;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod logs;
+#[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod net;

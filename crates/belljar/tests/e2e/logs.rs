@@ -1,0 +1,321 @@
+//! The log of all processes: it is off unless asked for, has the ids of runs, and holds no secret.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use belljar_testkit::{Authority, Lab, Mcp, Program, Terminal, Upstream, eventually};
+use serde_json::{Value, json};
+
+use crate::lab;
+
+/// The value of the secret that the broker puts into requests. Each form of it differs.
+const SECRET: &str = "real-secret/9f+4k=Zq~0123456789";
+/// Other values that a log must not have.
+const VARIABLE: &str = "value-of-a-variable/7d+2=1c0e5b";
+const BODY: &str = "body-of-a-request/5a+8=4e1b7c";
+const QUERY: &str = "query-of-a-request.3c9d2f8a";
+const HEADER: &str = "header-of-a-request/1b+6=9e0d4a";
+const CONTENT: &str = "content-of-a-file/8e+3=7b2c6d";
+const TYPED: &str = "typed-at-a-terminal.6f1a9c3e";
+const ARGUMENT: &str = "argument-of-a-tool/2c+9=5d8f1b";
+const PLANTED: [&str; 8] = [SECRET, VARIABLE, BODY, QUERY, HEADER, CONTENT, TYPED, ARGUMENT];
+
+/// A server whose tools do what the test says.
+const TOOLS: &str = include_str!("../../../engine/src/tool_servers/tests/server.py");
+
+const ROLES: [&str; 5] = ["command", "keeper", "cell", "broker", "screen"];
+
+fn log_dir(lab: &Lab) -> PathBuf {
+    let dir = lab.dir().join("logs");
+    fs::create_dir_all(&dir).expect("a directory");
+    dir
+}
+
+/// A command that logs, and so do the processes that it starts.
+fn logged(lab: &Lab, level: &str, args: &[&str]) -> Program {
+    lab.belljar(args).env("BELLJAR_LOG", level).env("BELLJAR_LOG_DIR", log_dir(lab))
+}
+
+fn traced(lab: &Lab, args: &[&str]) -> Program {
+    logged(lab, "trace", args)
+}
+
+/// All log files, by name.
+fn logs(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).expect("the directory of the logs").flatten();
+    let file = |path: PathBuf| {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        (name, fs::read(path).expect("a log"))
+    };
+    entries.map(|entry| file(entry.path())).collect()
+}
+
+/// Everything that a value may look like in a text.
+fn forms(value: &str) -> Vec<String> {
+    let bytes = value.as_bytes();
+    let each = |format: fn(&u8) -> String| bytes.iter().map(format).collect::<String>();
+    let usual = |byte: &u8| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(*byte).to_string()
+        }
+        other => format!("%{other:02X}"),
+    };
+    let mut forms = vec![
+        value.to_owned(),
+        each(|byte| format!("{byte:02x}")),
+        each(|byte| format!("{byte:02X}")),
+        each(|byte| format!("%{byte:02x}")),
+        each(|byte| format!("%{byte:02X}")),
+        each(usual),
+        each(usual).to_lowercase(),
+        format!("{bytes:?}").trim_matches(['[', ']']).to_owned(),
+    ];
+    // What of the code does not depend on the bytes around the value, wherever it begins.
+    for before in 0..3 {
+        let shifted = [&vec![0; before][..], bytes].concat();
+        let (first, last) = ((before * 8).div_ceil(6), shifted.len() * 8 / 6);
+        for engine in [&STANDARD, &URL_SAFE] {
+            forms.push(engine.encode(&shifted)[first..last].to_owned());
+        }
+    }
+    forms
+}
+
+/// Which files have a value in any form.
+fn found(logs: &BTreeMap<String, Vec<u8>>, value: &str) -> Vec<String> {
+    let forms = forms(value);
+    let has = |text: &[u8]| {
+        let text = String::from_utf8_lossy(text);
+        forms.iter().any(|form| text.contains(form.as_str()))
+    };
+    logs.iter().filter(|(_, text)| has(text)).map(|(name, _)| name.clone()).collect()
+}
+
+/// How many lines there are of a role.
+fn lines(logs: &BTreeMap<String, Vec<u8>>, role: &str) -> usize {
+    let of_role = logs.iter().filter(|(name, _)| name.starts_with(&format!("{role}-")));
+    of_role.map(|(_, text)| text.split(|byte| *byte == b'\n').count() - 1).sum()
+}
+
+/// A lab that reaches an echoing server with a secret, and has a server of tools.
+fn site() -> (Lab, Upstream) {
+    let (lab, authority) = (lab(), Authority::new());
+    let upstream = Upstream::echo(&authority, &["api.example.com"]);
+    lab.write("belljar-odd/server.py", TOOLS);
+    let (connect, tools) = (upstream.address(), lab.workspace().join("belljar-odd"));
+    lab.configure_for(
+        &authority,
+        &format!(
+            r#"[template.default]
+net = "restricted"
+secrets = ["token"]
+[[template.default.allow]]
+host = "api.example.com"
+connect = "{connect}"
+secrets = ["token"]
+[secret.token]
+hosts = ["api.example.com"]
+slots = ["header:authorization"]
+env = "TOKEN"
+[template.odd]
+mounts = ["{}:/opt/odd"]
+[mcp.odd]
+command = ["python3", "/opt/odd/server.py", "/tmp"]
+template = "odd"
+"#,
+            tools.display()
+        ),
+    );
+    traced(&lab, &["secret", "set", "token"]).input(SECRET).run().expect(0);
+    (lab, upstream)
+}
+
+/// A run that makes requests, and whose changes are applied.
+fn use_network(lab: &Lab, upstream: &Upstream) {
+    lab.write("read", CONTENT);
+    let script = format!(
+        "cat read > written; env > /dev/null; for at in 1 2 3 4 5 6 7 8 9 10 11 12; do \
+         curl -sS -o /dev/null -H \"authorization: Bearer $TOKEN\" -H 'x-other: {HEADER}' \
+         -d '{BODY}' \"https://api.example.com/item/$at?q={QUERY}\"; done; \
+         curl -sS https://other.example.com/; true"
+    );
+    let variable = format!("PLANTED={VARIABLE}");
+    traced(lab, &["run", "--env", &variable, "--", "bash", "-c", &script]).succeed();
+    let received = upstream.received();
+    assert_eq!(received.len(), 12);
+    let bearer = format!("Bearer {SECRET}");
+    assert!(received.iter().all(|it| it.header("authorization") == Some(bearer.as_str())));
+    assert!(received.iter().all(|it| it.body == BODY.as_bytes() && it.path.contains(QUERY)));
+    traced(lab, &["diff"]).run();
+    traced(lab, &["apply", "--yes"]).succeed();
+    assert_eq!(fs::read_to_string(lab.workspace().join("written")).unwrap(), CONTENT);
+}
+
+/// A box that is attached to, and in which programs are started.
+fn use_box(lab: &Lab) {
+    let variable = format!("PLANTED={VARIABLE}");
+    traced(lab, &["up", "task", "--env", &variable, "--", "bash", "--norc"]).succeed();
+    for _ in 0..12 {
+        let said = traced(lab, &["exec", "--env", &variable, "task", "--", "sh", "-c"]);
+        assert_eq!(said.arg("echo $PLANTED").succeed(), VARIABLE);
+    }
+    let attach = traced(lab, &["attach", "task"]).env("TERM", "xterm-256color");
+    let mut terminal = Terminal::start(attach, 24, 80);
+    let mut shows = |keys: &str, text: &str| {
+        terminal.types(keys);
+        eventually(text, || String::from_utf8_lossy(terminal.look()).contains(text));
+    };
+    shows(&format!("echo {TYPED}\r"), TYPED);
+    let slowly = "for at in $(seq 60); do echo line $at; sleep 0.03; done; echo all the''re\r";
+    shows(slowly, "all there");
+    terminal.types("\x1d");
+    terminal.end();
+    traced(lab, &["status", "task"]).succeed();
+    traced(lab, &["network", "task", "--allow", "new.example.com"]).run();
+    traced(lab, &["stop", "task"]).succeed();
+    traced(lab, &["start", "task"]).succeed();
+    traced(lab, &["stop", "--now", "task"]).succeed();
+}
+
+/// Programs over MCP that call a tool, and one of `belljar code`.
+fn use_tools(lab: &Lab) {
+    traced(lab, &["mcp", "accept", "odd", "--yes"]).succeed();
+    let mcp = Mcp::start(traced(lab, &["mcp"]));
+    let code = format!("export default await tools.odd.echo({{ text: '{ARGUMENT}' }})");
+    for _ in 0..6 {
+        let answer = mcp.run(&code);
+        assert_eq!(
+            (&answer["ok"], &answer["result"]),
+            (&json!(true), &json!(ARGUMENT)),
+            "{answer}"
+        );
+    }
+    mcp.end().expect(0);
+    let input = json!({ "value": ARGUMENT }).to_string();
+    traced(lab, &["code", "--input", &input]).input("console.log(input.value); 1").run();
+}
+
+#[test]
+fn logs_of_all_roles_at_trace_have_a_hundred_lines_each_and_no_secret() {
+    let (lab, upstream) = site();
+    use_network(&lab, &upstream);
+    use_box(&lab);
+    use_tools(&lab);
+    let mut logs = logs(&log_dir(&lab));
+    for role in ROLES {
+        let lines = lines(&logs, role);
+        assert!(lines >= 100, "{role}: {lines} lines");
+    }
+    for value in PLANTED {
+        assert_eq!(found(&logs, value), Vec::<String>::new(), "{value}");
+    }
+    let all: String = logs.values().map(|text| String::from_utf8_lossy(text)).collect();
+    for line in all.lines() {
+        let target = line.split_whitespace().find(|word| word.starts_with("belljar"));
+        assert!(target.is_some(), "a line of a library: {line}");
+    }
+    // Controls: what may be there is, and the search finds what is planted.
+    for named in ["api.example.com", "/item/12", "other.example.com", "token", "echo", "task"] {
+        assert!(!found(&logs, named).is_empty(), "{named}");
+    }
+    let (name, text) = logs.iter_mut().next().expect("a log");
+    let name = name.clone();
+    text.extend(format!("TRACE x={}\n", STANDARD.encode(format!("ab{SECRET}cd"))).into_bytes());
+    assert_eq!(found(&logs, SECRET), [name]);
+}
+
+#[test]
+fn search_for_a_value_finds_each_of_its_forms() {
+    let encoded = |before: &str| STANDARD.encode(format!("{before}{SECRET} and more"));
+    let hex: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let percent = "real-secret%2F9f%2B4k%3DZq~0123456789".to_owned();
+    let texts = [SECRET.to_owned(), encoded(""), encoded("a"), encoded("ab"), hex, percent];
+    for text in texts {
+        let log = |text: &str| BTreeMap::from([("x".to_owned(), format!("a {text} b\n").into())]);
+        assert_eq!(found(&log(&text), SECRET), ["x"], "{text}");
+        assert_eq!(found(&log("nothing of it"), SECRET), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn log_without_its_variable_is_not_written() {
+    let lab = lab();
+    let dir = log_dir(&lab);
+    for value in [None, Some("")] {
+        let run = lab.bash("true").env("BELLJAR_LOG_DIR", &dir);
+        let run = value.map_or_else(
+            || lab.bash("true").env("BELLJAR_LOG_DIR", &dir),
+            |value| run.env("BELLJAR_LOG", value),
+        );
+        let ended = run.run();
+        ended.expect(0);
+        assert_eq!(ended.err(), "", "{value:?}");
+    }
+    assert_eq!(logs(&dir), BTreeMap::new());
+    // Control: with the variable there is something to see, on standard error without a directory.
+    let ended = lab.bash("true").env("BELLJAR_LOG", "info").run();
+    ended.expect(0);
+    assert!(ended.err().contains("command ended"), "{}", ended.err());
+    logged(&lab, "info", &["run", "--", "true"]).succeed();
+    assert_eq!(logs(&dir).len(), 1);
+}
+
+#[test]
+fn log_variable_with_a_wrong_value_exits_2_and_names_the_values() {
+    let lab = lab();
+    let run = |value: &str| lab.bash("true").env("BELLJAR_LOG", value).run();
+    run("loud").complains(2, "BELLJAR_LOG: one of error, warn, info, debug, trace");
+    run("info,xml").complains(2, "BELLJAR_LOG");
+    let relative = lab.bash("true").env("BELLJAR_LOG", "info").env("BELLJAR_LOG_DIR", "logs").run();
+    relative.complains(2, "BELLJAR_LOG_DIR must be an absolute path");
+    let missing = lab.dir().join("missing");
+    let missing = lab.bash("true").env("BELLJAR_LOG", "info").env("BELLJAR_LOG_DIR", missing).run();
+    missing.complains(2, "BELLJAR_LOG_DIR: open");
+}
+
+#[test]
+fn log_in_json_has_the_ids_of_run_and_box_and_is_for_its_owner_only() {
+    let lab = lab();
+    logged(&lab, "trace,json", &["up", "task", "--", "sleep", "1000"]).succeed();
+    logged(&lab, "trace,json", &["exec", "task", "--", "true"]).succeed();
+    logged(&lab, "trace,json", &["stop", "--now", "task"]).succeed();
+    let dir = log_dir(&lab);
+    let run = |line: &Value| {
+        let mut spans = line["spans"].as_array().expect("spans").iter();
+        spans.find_map(|span| span["run"].as_str()).map(str::to_owned)
+    };
+    let mut runs: Vec<String> = Vec::new();
+    for (name, text) in logs(&dir) {
+        let mode = fs::metadata(dir.join(&name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+        let text = String::from_utf8(text).expect("text");
+        let lines =
+            text.lines().map(|line| serde_json::from_str::<Value>(line).expect("an object"));
+        let lines: Vec<Value> = lines.collect();
+        assert!(!lines.is_empty(), "{name}");
+        for line in &lines {
+            for field in ["timestamp", "level", "target", "message"] {
+                assert!(line[field].is_string(), "{name}: {line}");
+            }
+        }
+        if ["broker-", "screen-"].iter().any(|role| name.starts_with(role)) {
+            runs.extend(lines.iter().map(|line| run(line).unwrap_or_else(|| panic!("{line}"))));
+        } else if name.starts_with("keeper-") {
+            let launched = lines.iter().skip_while(|line| run(line).is_none());
+            let up = |line: &&Value| line["message"] == "box is up";
+            let served: Vec<&Value> = launched.skip_while(|line| !up(line)).collect();
+            assert!(served.len() > 10, "{served:?}");
+            let last = served.len() - 1; // the role ends when its run is over
+            for line in &served[..last] {
+                runs.push(run(line).unwrap_or_else(|| panic!("{line}")));
+                assert_eq!(line["spans"][0]["box"], "task", "{line}");
+            }
+        }
+    }
+    let first = runs.first().expect("ids").clone();
+    assert!(runs.iter().all(|run| *run == first), "one run: {runs:?}");
+}
