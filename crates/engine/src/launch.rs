@@ -9,6 +9,7 @@
 //! recorded when the task arrives.
 
 pub mod disk;
+mod ended;
 pub mod output;
 
 use std::ffi::OsString;
@@ -18,10 +19,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use belljar_box::{
-    Count, Door, Finished, Kept, Mask, Remains, Request, Running, Standing, Stream, Supervision,
-    Workspace, view,
+    Count, Door, Kept, Mask, Request, Running, Standing, Stream, Supervision, Workspace, view,
 };
-use belljar_ledger::{Body, Digest, Ledger};
+use belljar_ledger::Ledger;
 use belljar_model::{
     Caller, LayerState, Purpose, Review, RunId, RunName, RunRecord, RunResult, RunState, Template,
     WorkspaceAt,
@@ -33,7 +33,6 @@ use self::output::Tape;
 use crate::config::Source;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::host::HostEnv;
-use crate::network::broker::Account;
 use crate::network::{self, Outlet, Outside};
 use crate::notice::Notice;
 use crate::record::{self, Journal, Plan};
@@ -41,6 +40,7 @@ use crate::scope::Scoped;
 use crate::store::Run;
 
 pub use disk::counter;
+pub use ended::Ended;
 
 /// Everything that one box is started with.
 #[derive(Debug)]
@@ -527,59 +527,6 @@ impl Launched {
             template,
             setup,
         })
-    }
-}
-
-/// A program that ended, in a box that is being removed.
-#[derive(Debug)]
-pub struct Ended {
-    span: Span,
-    pub finished: Finished,
-    /// Mounts and cgroups, which are gone at the latest when this is dropped.
-    pub remains: Remains,
-    /// What the network of the box was used for.
-    pub account: Option<Account>,
-    pub journal: Journal,
-    /// The hash of everything that decided what the box may do.
-    pub policy: Digest,
-    /// What the program wrote, as far as that is recorded.
-    pub outputs: [Option<Body>; 2],
-    record: RunRecord,
-    template: Template,
-    setup: u64,
-}
-
-impl Ended {
-    /// The result. `changed` is the number of changed files, where there is a workspace.
-    pub fn result(&self, changed: Option<u64>) -> RunResult {
-        let Finished { exit, signal, reason, wall, .. } = &self.finished;
-        RunResult {
-            run: self.record.id,
-            name: self.record.name.clone(),
-            exit: *exit,
-            signal: *signal,
-            reason: *reason,
-            setup_micros: self.setup,
-            wall_micros: u64::try_from(wall.as_micros()).unwrap_or(u64::MAX),
-            cpu_micros: self.finished.cpu,
-            peak_memory_bytes: self.finished.peak_memory,
-            stdin_bytes: self.finished.stdin_bytes,
-            output_bytes: self.finished.output,
-            changed_files: changed,
-            layers: self.finished.layers.clone(),
-            limits: self.template.limits.clone(),
-        }
-    }
-
-    /// Records the end. `changes` is the hash of the list of changes.
-    pub fn record(&mut self, state: &Scoped, result: &RunResult, changes: Option<Body>) {
-        let _entered = self.span.clone().entered();
-        let outputs = std::mem::take(&mut self.outputs);
-        if let Err(error) = self.journal.ended(result, outputs, changes) {
-            state.notice(&Notice::NotRecorded(format!(
-                "the end of the run is not on record; `belljar runs` will show it: {error}"
-            )));
-        }
     }
 }
 

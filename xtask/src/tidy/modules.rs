@@ -16,6 +16,7 @@ const ENGINE_ORDER: &[&str] = &[
     "clock",
     "moment",
     "lockdown",
+    "logging",
     "host",
     "store",
     "config",
