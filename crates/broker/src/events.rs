@@ -9,9 +9,10 @@ const MAX_TEXT: usize = 256; // bytes
 pub(crate) fn log(word: &Word) {
     match word {
         Word::Dns { name, query, verdict, rule, reason } => {
-            let (name, query, verdict) = (short(name), short(query), verdict.name());
-            let rule = rule.as_deref();
-            tracing::info!(name, query, verdict, rule, reason = code(reason), "name decided");
+            let (name, query) = (short(name), short(query));
+            let (reason, rule) = (denied(*verdict, reason), rule.as_deref());
+            let verdict = verdict.name();
+            tracing::info!(name, query, verdict, rule, reason, "name decided");
         }
         Word::Decided(decided) => log_decided(decided),
         Word::Finished(Finished { cause, status, sent, received, micros, error }) => {
@@ -39,10 +40,14 @@ pub(crate) fn log(word: &Word) {
 fn log_decided(decided: &Decided) {
     let Decided { method, scheme, host, port, path, verdict, rule, reason, .. } = decided;
     let (method, host, path) = (short(method), short(host), short(path));
-    // An allowed request has no reason but its rule.
-    let reason = (*verdict == Verdict::Deny).then(|| code(reason));
-    let (verdict, rule) = (verdict.name(), rule.as_deref());
+    let (reason, rule) = (denied(*verdict, reason), rule.as_deref());
+    let verdict = verdict.name();
     tracing::info!(method, scheme, host, port, path, verdict, rule, reason, "request decided");
+}
+
+/// The code of a refusal. What is allowed has no reason but its rule.
+fn denied(verdict: Verdict, reason: &str) -> Option<&str> {
+    (verdict == Verdict::Deny).then(|| code(reason))
 }
 
 /// The word before the explanation, which may quote what the box said.
