@@ -99,12 +99,16 @@ impl Lab {
 
     /// Another program, in the same environment. `$BELLJAR` names the binary.
     pub fn program(&self, program: impl AsRef<std::ffi::OsStr>) -> Program {
-        Program::new(program)
+        let program = Program::new(program)
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .env("HOME", self.home())
             .env("BELLJAR_HOME", self.state())
             .env("BELLJAR", &self.belljar)
-            .cwd(self.workspace())
+            .cwd(self.workspace());
+        match std::env::var_os("BELLJAR_TEST_LOGS") {
+            Some(dir) => program.env("BELLJAR_LOG", "trace").env("BELLJAR_LOG_DIR", dir),
+            None => program,
+        }
     }
 
     /// The names of all boxes.

@@ -3,6 +3,7 @@
 //!
 //! `BELLJAR_BIN` names another binary, `BELLJAR_TEST_ROOT` where the labs are made. As root and as a
 //! plain user the same tests run, since a box is built in different ways for the two.
+//! `BELLJAR_TEST_LOGS` names a directory that all processes of the labs write logs to, at level trace.
 
 #![forbid(unsafe_code)]
 
