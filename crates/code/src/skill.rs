@@ -58,6 +58,10 @@ pub enum Deed<'a> {
     Approve {
         skill: &'a Skill,
     },
+    /// A version that waits is not approved.
+    Refuse {
+        skill: &'a Skill,
+    },
     /// With `is_forgotten`, what was approved for it goes too.
     Remove {
         name: &'a SkillName,
@@ -182,6 +186,8 @@ pub enum SkillError {
         more.join(", ")
     )]
     Waits { name: SkillName, more: Vec<String> },
+    #[error("version {version} of skill `{name}` does not wait for approval")]
+    NotWaiting { name: SkillName, version: Version },
     #[error("a skill without code")]
     NoCode,
     #[error("code of {length} bytes, where {MAX_CODE} are the most")]
@@ -414,7 +420,40 @@ impl Skills {
     /// Puts a version in force, and remembers that what it wants was approved. Only for an operator.
     pub fn approve(&self, name: &SkillName, version: &Version) -> Result<Skill, SkillError> {
         let turn = self.files.turn()?;
-        let mut index = turn.index(name)?.ok_or(SkillError::NotFound { name: name.clone() })?;
+        let index = turn.index(name)?.ok_or(SkillError::NotFound { name: name.clone() })?;
+        self.put_in_force(&turn, index, name, version)
+    }
+
+    /// Approves or refuses exactly this version, if it is the one that waits. Only for an operator.
+    pub fn answer(
+        &self,
+        name: &SkillName,
+        version: &Version,
+        approved: bool,
+    ) -> Result<(), SkillError> {
+        let turn = self.files.turn()?;
+        let mut index = live(&turn, name)?;
+        if index.waiting.as_ref() != Some(version) {
+            let (name, version) = (name.clone(), version.clone());
+            return Err(SkillError::NotWaiting { name, version });
+        }
+        if approved {
+            return self.put_in_force(&turn, index, name, version).map(drop);
+        }
+        let skill = turn.version(name, version)?;
+        self.tell(&Deed::Refuse { skill: &skill })?;
+        index.waiting = None;
+        index.is_removed = index.active.is_none();
+        Ok(turn.put_index(name, &index)?)
+    }
+
+    fn put_in_force(
+        &self,
+        turn: &Turn<'_>,
+        mut index: Index,
+        name: &SkillName,
+        version: &Version,
+    ) -> Result<Skill, SkillError> {
         let skill = turn.version(name, version)?;
         self.tell(&Deed::Approve { skill: &skill })?;
         index.approve(skill.wants.clone());

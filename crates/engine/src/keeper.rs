@@ -24,15 +24,18 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use belljar_model::RunId;
 use belljar_model::boxes::BoxName;
 use rustix::fs::{Mode, OFlags};
 
 use self::protocol::{Begin, Reply, Request, Word};
-use crate::box_store::NamedBox;
+use crate::approvals::{Approvals, RequestId, Supervisors};
+use crate::box_store::{self, NamedBox};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::host::HOME_VARIABLE;
 use crate::notice::Notice;
 use crate::scope::Scoped;
+use crate::store::{Run, lock};
 
 /// How the process is called, and what tells our program to be one.
 pub const ROLE: &str = "belljar-keeper";
@@ -107,6 +110,7 @@ pub fn call(
         Ok((line, reply))
     };
     match asked() {
+        Ok((_, Some(Reply::Failed { kind, message }))) => Err(EngineError::message(kind, message)),
         Ok((_, Some(Reply::Refused(why)))) => Err(invalid(format!("box {name}: {why}"))),
         Ok((line, Some(reply))) => Ok((line, reply)),
         Err(error) if !is_gone(&error) => {
@@ -119,6 +123,29 @@ pub fn call(
             Err(EngineError::message(ErrorKind::WrongState, text))
         }
     }
+}
+
+/// The keepers of boxes, which carry out the answers to their questions.
+#[derive(Clone, Copy, Debug)]
+pub struct Keepers;
+
+impl Supervisors for Keepers {
+    fn is_alive(&self, state: &Scoped, name: &BoxName, run: RunId) -> bool {
+        let dir = box_store::place(state).join(name.as_str());
+        lock::is_held(&dir.join("lock"))
+            && Run::load(&dir).is_ok_and(|newest| newest.record.id == run)
+    }
+
+    fn wake(&self, state: &Scoped, name: &BoxName, id: RequestId) -> Result<(), EngineError> {
+        let RequestId { run, number } = id;
+        let of = NamedBox::find(state, name)?;
+        ask(&of, &Request::ApprovalAnswered { run, number }).map(drop)
+    }
+}
+
+/// What waits for an answer in a state directory.
+pub const fn approvals(state: &Scoped) -> Approvals<'_> {
+    Approvals::new(state, &Keepers)
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -30,6 +30,7 @@ use tracing::field::Empty;
 use tracing::{Span, error_span};
 
 use self::output::Tape;
+use crate::approvals;
 use crate::config::Source;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::host::HostEnv;
@@ -564,6 +565,7 @@ pub fn settle(run: &mut Run, result: Option<RunResult>, state: &Scoped) {
     // Now and then, so that the list of runs does not grow for ever.
     if run.id().millis().is_multiple_of(64) {
         state.store().prune(state.clock().now()).ok(); // tried again by a later run
+        approvals::remove_old(state, approvals::KEPT, false).ok(); // see above
     }
 }
 

@@ -14,6 +14,7 @@ use belljar_model::net::{Policy, Tls};
 use belljar_model::{Config, Net, RunId, Template};
 use tracing::Span;
 
+use crate::approvals::desk::Desk;
 use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::notice::Notice;
@@ -138,8 +139,8 @@ impl Outside {
     }
 
     /// What changes the rules and answers the questions of this box from now on.
-    pub fn lever(&self) -> Lever {
-        self.broker.lever()
+    pub fn lever(&self, desk: Desk) -> Lever {
+        self.broker.lever(desk)
     }
 
     /// Hands the sockets of a box that stands to the broker.

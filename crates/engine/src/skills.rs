@@ -1,7 +1,10 @@
 //! The skills of the state directory, whose every change goes on record first.
 
 use belljar_code::skill::{Deed, Skills, State as SkillState, Version, Wants};
-use belljar_ledger::{Digest, Draft, Event, SkillApproved, SkillRemoved, SkillSaved};
+use belljar_ledger::{
+    ApprovalRefused, Digest, Draft, Event, SkillApproved, SkillRemoved, SkillSaved,
+};
+use belljar_model::caller::Principal;
 
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::record;
@@ -11,11 +14,13 @@ use crate::scope::Scoped;
 pub fn open(state: &Scoped) -> Result<Skills, EngineError> {
     let ledger = record::open(state).kind(ErrorKind::Broken)?;
     let skills = Skills::open(state.home()).kind(ErrorKind::Broken)?;
-    Ok(skills
-        .witnessed(Box::new(move |deed| Ok(ledger.record(Draft::new(event(deed)?)).map(drop)?))))
+    let caller = state.caller().principal.clone();
+    Ok(skills.witnessed(Box::new(move |deed| {
+        Ok(ledger.record(Draft::new(event(deed, &caller)?)).map(drop)?)
+    })))
 }
 
-fn event(deed: &Deed<'_>) -> Result<Event, belljar_ledger::DigestError> {
+fn event(deed: &Deed<'_>, caller: &Principal) -> Result<Event, belljar_ledger::DigestError> {
     Ok(match deed {
         Deed::Save { skill, state, by } => SkillSaved {
             name: skill.name.to_string(),
@@ -32,6 +37,13 @@ fn event(deed: &Deed<'_>) -> Result<Event, belljar_ledger::DigestError> {
             name: skill.name.to_string(),
             version: digest(&skill.version)?,
             wants: Wants::words(&skill.wants),
+            by: Some(caller.to_string()),
+        }
+        .into(),
+        Deed::Refuse { skill } => ApprovalRefused {
+            why: "operator".to_owned(),
+            bound_to: digest(&skill.version)?,
+            by: Some(caller.to_string()),
         }
         .into(),
         Deed::Remove { name, is_forgotten } => {
@@ -40,6 +52,7 @@ fn event(deed: &Deed<'_>) -> Result<Event, belljar_ledger::DigestError> {
     })
 }
 
-fn digest(version: &Version) -> Result<Digest, belljar_ledger::DigestError> {
+/// The digest that an approval of this version is bound to.
+pub fn digest(version: &Version) -> Result<Digest, belljar_ledger::DigestError> {
     version.as_str().parse()
 }

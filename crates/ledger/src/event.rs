@@ -207,7 +207,13 @@ events! {
         by: String,
     }
     /// The operator put a version of a skill in force, with all that it wants.
-    SkillApproved "skill.approved" { name: String, version: Digest, wants: Vec<String> }
+    SkillApproved "skill.approved" {
+        name: String,
+        version: Digest,
+        wants: Vec<String>,
+        /// Who approved it, as `user:1000`.
+        by: Option<String>,
+    }
     /// A skill was deleted; with `forgotten`, what was approved for it too.
     SkillRemoved "skill.removed" { name: String, forgotten: bool }
     /// A box was taken down; all of it is in the trash.
@@ -248,7 +254,12 @@ events! {
     /// Somebody allowed or refused exactly that thing.
     ApprovalGiven "approval.given" { by: String, verdict: String, bound_to: Digest }
     /// Exactly that thing is not allowed: `operator`, `timeout`, `gone`, `rules` or `nobody` says why.
-    ApprovalRefused "approval.refused" { why: String, bound_to: Digest }
+    ApprovalRefused "approval.refused" {
+        why: String,
+        bound_to: Digest,
+        /// Who said no, as `user:1000`, where somebody did.
+        by: Option<String>,
+    }
     /// The operator changes what a running box may reach. These are all its rules from here on.
     NetworkChanged "network.changed" {
         net: String,

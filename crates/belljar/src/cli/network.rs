@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use belljar_model::Net;
 use belljar_model::boxes::BoxName;
+use belljar_model::code::SkillName;
 use belljar_model::net::{Allow, Rule};
 use clap::Args;
 
@@ -29,7 +30,7 @@ pub(crate) struct NetworkChangeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ApproveArgs {
-    /// What to answer, as it is listed: NAME:NUMBER [default: list what waits, and ask on a terminal]
+    /// What to answer, as it is listed: NAME:NUMBER, or skill:NAME [default: list what waits, and ask on a terminal]
     #[arg(value_name = "ID")]
     pub(crate) ids: Vec<QuestionId>,
     /// Answer everything that waits in this box now
@@ -38,16 +39,19 @@ pub(crate) struct ApproveArgs {
     /// Say no instead of yes
     #[arg(long)]
     pub(crate) deny: bool,
+    /// List also skills, what was answered and by whom, and what was closed
+    #[arg(long, conflicts_with_all = ["ids", "all_of", "deny"])]
+    pub(crate) list: bool,
     /// One JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// One question of one box: `task-1:3`.
+/// One question of one box, as `task-1:3`, or a version of a skill that waits, as `skill:report`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct QuestionId {
-    pub(crate) name: BoxName,
-    pub(crate) number: u64,
+pub(crate) enum QuestionId {
+    Request { name: BoxName, number: u64 },
+    Skill(SkillName),
 }
 
 impl FromStr for QuestionId {
@@ -56,14 +60,23 @@ impl FromStr for QuestionId {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, number) =
             text.rsplit_once(':').ok_or("write it as `belljar approve` lists it, NAME:NUMBER")?;
+        // The name of a skill begins with a letter: a box may be called `skill`.
+        if name == "skill"
+            && let Ok(skill) = number.parse()
+        {
+            return Ok(Self::Skill(skill));
+        }
         let name = name.parse().map_err(|_| "what stands before `:` is no name of a box")?;
         let number = number.parse().map_err(|_| "what stands behind `:` is no number")?;
-        Ok(Self { name, number })
+        Ok(Self::Request { name, number })
     }
 }
 
 impl fmt::Display for QuestionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{}:{}", self.name, self.number))
+        match self {
+            Self::Request { name, number } => f.pad(&format!("{name}:{number}")),
+            Self::Skill(name) => f.pad(&format!("skill:{name}")),
+        }
     }
 }

@@ -3,40 +3,68 @@
 use std::io::IsTerminal as _;
 
 use belljar_model::boxes::BoxName;
-use belljar_model::display;
 use serde::Serialize;
 
 use crate::cli::network::{ApproveArgs, QuestionId};
-use crate::exit::{self, Outcome};
+use crate::exit;
 use crate::print;
 use crate::scope;
 use crate::scope::CLOCK;
-use belljar_engine::box_store::NamedBox;
-use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
-use belljar_engine::keeper::{
-    self,
-    protocol::{Reply, Request},
+use belljar_engine::approvals::{
+    self, About, Approval, ApprovalKind, ApprovalQuery, ApprovalState, Outcome, Verdict,
 };
-use belljar_engine::network::broker::lever::Question;
+use belljar_engine::box_store::NamedBox;
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::keeper;
 use belljar_engine::scope::Scoped;
 
-/// A question of a box, for programs.
+/// An approval, for programs.
 #[derive(Debug, Serialize)]
-struct Waiting {
-    id: String,
+struct Listed<'a> {
+    id: &'a str,
+    /// The box that asks; none for a skill.
     #[serde(rename = "box")]
-    name: BoxName,
-    #[serde(flatten)]
-    question: About,
+    name: Option<&'a BoxName>,
+    asked: Option<u64>,
+    until: Option<u64>,
+    text: Option<&'a str>,
+    secret: Option<String>,
+    kind: Option<&'static str>,
+    state: &'static str,
+    /// Who answered.
+    by: Option<String>,
+    digest: Option<String>,
+    /// The place of the question in the ledger.
+    event: Option<u64>,
+    /// What is wrong with a damaged file.
+    damage: Option<&'a str>,
 }
 
-/// What of a question is told.
-#[derive(Debug, Serialize)]
-struct About {
-    asked: u64,
-    until: u64,
-    text: String,
-    secret: Option<String>,
+impl<'a> Listed<'a> {
+    fn new(approval: &'a Approval) -> Self {
+        let about = approval.about.as_ref();
+        let secrets = about.map(|about| about.secrets.join(", "));
+        let damage = match &approval.state {
+            ApprovalState::Damaged(why) => Some(why.as_str()),
+            ApprovalState::Open | ApprovalState::Claimed { .. } | ApprovalState::Closed { .. } => {
+                None
+            }
+        };
+        Self {
+            id: &approval.label,
+            name: about.and_then(|about| about.name.as_ref()),
+            asked: about.and_then(|about| about.asked),
+            until: about.and_then(|about| about.deadline),
+            text: about.map(|about| about.text.as_str()),
+            secret: secrets.filter(|secrets| !secrets.is_empty()),
+            kind: about.map(|about| about.kind.name()),
+            state: approval.state.name(),
+            by: approval.state.by().map(ToString::to_string),
+            digest: about.map(|about| about.digest.to_string()),
+            event: about.and_then(|about| about.event),
+            damage,
+        }
+    }
 }
 
 /// What was answered, for programs.
@@ -48,42 +76,58 @@ struct Answered {
     error: Option<String>,
 }
 
-pub(crate) fn run(args: &ApproveArgs) -> Outcome {
+pub(crate) fn run(args: &ApproveArgs) -> exit::Outcome {
     let state = scope::open(None)?;
     if args.ids.is_empty() && args.all_of.is_empty() {
         return look(&state, args);
     }
-    let mut ids = args.ids.clone();
-    for name in &args.all_of {
-        let one = NamedBox::find(&state, name)?;
-        ids.extend(of_box(&one)?.into_iter().map(|(id, _)| id));
-    }
-    if ids.is_empty() {
-        print::note("nothing waits for an answer");
-    }
     let mut worst = 0;
-    for id in &ids {
-        worst = worst.max(answer(&state, id, !args.deny, args.json)?);
+    for id in &args.ids {
+        let found = find(&state, id);
+        if let (Err(_), QuestionId::Request { name, .. }) = (&found, id) {
+            NamedBox::find(&state, name)?;
+        }
+        worst = worst.max(answer(&state, &id.to_string(), found, !args.deny, args.json)?);
+    }
+    let mut count = args.ids.len();
+    for name in &args.all_of {
+        for approval in of_box(&state, name)? {
+            count += 1;
+            let Approval { label, about, .. } = approval;
+            let found = about.ok_or_else(|| nothing(name));
+            worst = worst.max(answer(&state, &label, found, !args.deny, args.json)?);
+        }
+    }
+    if count == 0 {
+        print::note("nothing waits for an answer");
     }
     Ok(worst)
 }
 
 /// Shows what waits, and on a terminal asks about one after the other.
-fn look(state: &Scoped, args: &ApproveArgs) -> Outcome {
-    let mut all = Vec::new();
-    for one in NamedBox::all(state)?.iter().filter(|one| one.is_up()) {
-        match of_box(one) {
-            Ok(questions) => all.extend(questions),
-            // One that ends right now does not hide what the others ask.
-            Err(failure) => print::error(&failure),
-        }
+fn look(state: &Scoped, args: &ApproveArgs) -> exit::Outcome {
+    let kind = (!args.list).then_some(ApprovalKind::Request);
+    let query = ApprovalQuery { kind, closed: args.list, name: None };
+    let mut all = keeper::approvals(state).list(&query)?;
+    if !args.list {
+        all.retain(|approval| match &approval.state {
+            ApprovalState::Open | ApprovalState::Claimed { .. } => true,
+            ApprovalState::Closed { .. } => {
+                print::note(&format!(
+                    "{}: closed without an answer, since its box is not running any more",
+                    approval.label
+                ));
+                false
+            }
+            ApprovalState::Damaged(why) => {
+                print::note(&format!("{}: damaged: {why}", approval.label));
+                false
+            }
+        });
     }
     if args.json {
-        for (id, question) in all {
-            let Question { id: _, asked, until, text, secret } = question;
-            let question = About { asked, until, text, secret };
-            print::json(&Waiting { id: id.to_string(), name: id.name, question })
-                .kind(ErrorKind::Broken)?;
+        for approval in &all {
+            print::json(&Listed::new(approval)).kind(ErrorKind::Broken)?;
         }
         return Ok(0);
     }
@@ -91,51 +135,108 @@ fn look(state: &Scoped, args: &ApproveArgs) -> Outcome {
         print::note("nothing waits for an answer");
         return Ok(0);
     }
-    if !std::io::stdin().is_terminal() {
-        for (id, question) in &all {
-            print::out(&line(id, question)).kind(ErrorKind::Broken)?;
+    if args.list || !std::io::stdin().is_terminal() {
+        for approval in &all {
+            print::out(&line(approval)).kind(ErrorKind::Broken)?;
         }
         return Ok(0);
     }
     let mut worst = 0;
-    for (id, question) in &all {
-        print::ask(&line(id, question));
+    for approval in all {
+        print::ask(&line(&approval));
+        let Approval { label, state: ApprovalState::Open, about: Some(about) } = approval else {
+            continue;
+        };
         print::ask("allow exactly this once? [y/n, anything else leaves it waiting] ");
-        match print::answer().kind(ErrorKind::Broken)?.as_deref() {
-            Some("y" | "Y" | "yes") => worst = worst.max(answer(state, id, true, false)?),
-            Some("n" | "N" | "no") => worst = worst.max(answer(state, id, false, false)?),
-            Some(_) => {}
+        let yes = match print::answer().kind(ErrorKind::Broken)?.as_deref() {
+            Some("y" | "Y" | "yes") => true,
+            Some("n" | "N" | "no") => false,
+            Some(_) => continue,
             None => break,
-        }
+        };
+        worst = worst.max(answer(state, &label, Ok(about), yes, false)?);
     }
     Ok(worst)
 }
 
-/// What waits in one box.
-fn of_box(one: &NamedBox) -> Result<Vec<(QuestionId, Question)>, EngineError> {
-    let Reply::Questions(questions) = keeper::ask(one, &Request::Questions)? else {
-        let error = anyhow::anyhow!("the keeper of box {} answered something else", one.name());
-        return Err(EngineError::new(ErrorKind::Broken, error));
+/// What waits in one box, which must be running.
+fn of_box(state: &Scoped, name: &BoxName) -> Result<Vec<Approval>, EngineError> {
+    let one = NamedBox::find(state, name)?;
+    if !one.is_up() {
+        return Err(not_running(name));
+    }
+    let kind = Some(ApprovalKind::Request);
+    let query = ApprovalQuery { name: Some(name.clone()), kind, closed: false };
+    let mut all = keeper::approvals(state).list(&query)?;
+    all.retain(|approval| approval.state == ApprovalState::Open);
+    Ok(all)
+}
+
+/// The approval of this name: one that waits, or else the newest.
+fn find(state: &Scoped, id: &QuestionId) -> Result<About, EngineError> {
+    let (name, number) = match id {
+        QuestionId::Request { name, number } => (name, number),
+        QuestionId::Skill(skill) => return find_skill(state, &format!("skill:{skill}")),
     };
-    let named = |question: Question| {
-        (QuestionId { name: one.name().clone(), number: question.id }, question)
-    };
-    Ok(questions.into_iter().map(named).collect())
+    let kind = Some(ApprovalKind::Request);
+    let query = ApprovalQuery { name: Some(name.clone()), kind, closed: true };
+    let all = keeper::approvals(state).list(&query)?;
+    let label = id.to_string();
+    let named = all.iter().filter(|approval| approval.label == label);
+    let found = named.max_by_key(|approval| approval.state == ApprovalState::Open);
+    if let Some(about) = found.and_then(|approval| approval.about.clone()) {
+        return Ok(about);
+    }
+    let one = NamedBox::find(state, name)?;
+    let file = one.run().map(|run| format!("{}-{number}", run.record.id));
+    for approval in all {
+        if let ApprovalState::Damaged(why) = approval.state
+            && Some(approval.label) == file
+        {
+            return Err(EngineError::message(ErrorKind::Damaged, why));
+        }
+    }
+    Err(if one.is_up() { nothing(name) } else { not_running(name) })
+}
+
+fn find_skill(state: &Scoped, label: &str) -> Result<About, EngineError> {
+    let query = ApprovalQuery { kind: Some(ApprovalKind::Skill), ..ApprovalQuery::default() };
+    let all = keeper::approvals(state).list(&query)?;
+    let found = all.into_iter().find(|approval| approval.label == label);
+    let none = || invalid("no version of this skill waits");
+    found.and_then(|approval| approval.about).ok_or_else(none)
+}
+
+fn nothing(name: &BoxName) -> EngineError {
+    invalid(format!("box {name}: {}", approvals::NOTHING))
+}
+
+fn not_running(name: &BoxName) -> EngineError {
+    invalid(format!("box {name} is not running; `belljar start {name}` starts it"))
 }
 
 /// Answers one; 2 if nothing waits under this name.
-fn answer(state: &Scoped, id: &QuestionId, yes: bool, json: bool) -> Outcome {
-    let one = NamedBox::find(state, &id.name)?;
-    let told = keeper::ask(&one, &Request::Answer { id: id.number, yes });
-    let error = match told {
-        Ok(_) => None,
-        Err(error) if error.kind() == ErrorKind::Invalid => Some(format!("{error:#}")),
+fn answer(
+    state: &Scoped,
+    id: &str,
+    about: Result<About, EngineError>,
+    yes: bool,
+    json: bool,
+) -> exit::Outcome {
+    let verdict = if yes { Verdict::Allow } else { Verdict::Deny };
+    let answered =
+        about.and_then(|about| keeper::approvals(state).answer(&about.id, &about.digest, verdict));
+    let (error, code) = match answered {
+        Ok(()) => (None, 0),
+        Err(error) if is_about_one(&error) => {
+            (Some(format!("{error:#}")), exit::code(error.kind()))
+        }
         Err(failure) => return Err(failure),
     };
-    let code = if error.is_some() { exit::USAGE } else { 0 };
     let answer = if yes { "allow" } else { "deny" };
     if json {
-        print::json(&Answered { id: id.to_string(), answer, error }).kind(ErrorKind::Broken)?;
+        let id = id.to_owned();
+        print::json(&Answered { id, answer, error }).kind(ErrorKind::Broken)?;
     } else {
         match error {
             Some(error) => print::note(&format!("{id}: {error}")),
@@ -146,8 +247,38 @@ fn answer(state: &Scoped, id: &QuestionId, yes: bool, json: bool) -> Outcome {
     Ok(code)
 }
 
-fn line(id: &QuestionId, question: &Question) -> String {
-    let millis = CLOCK.millis();
-    let left = question.until.saturating_sub(millis).div_ceil(1000);
-    format!("{id:<20}  {}  ({left} s left)\n", display::safe_line(&question.text))
+/// Whether others can be answered although this one cannot.
+const fn is_about_one(error: &EngineError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Invalid
+            | ErrorKind::NotFound
+            | ErrorKind::WrongState
+            | ErrorKind::Conflict
+            | ErrorKind::Damaged
+    )
+}
+
+fn line(approval: &Approval) -> String {
+    let label = &approval.label;
+    let text = approval.about.as_ref().map_or("", |about| &about.text);
+    let by = approval.state.by().map(ToString::to_string).unwrap_or_default();
+    let state = match &approval.state {
+        ApprovalState::Open => match approval.about.as_ref().and_then(|about| about.deadline) {
+            Some(until) => {
+                let left = until.saturating_sub(CLOCK.millis()).div_ceil(1000);
+                format!("{left} s left")
+            }
+            None => "waits".to_owned(),
+        },
+        ApprovalState::Claimed { .. } => format!("answered by {by}, not carried out yet"),
+        ApprovalState::Closed { outcome, .. } if by.is_empty() => outcome.name().to_owned(),
+        ApprovalState::Closed { outcome: Outcome::Allowed, .. } => format!("allowed by {by}"),
+        ApprovalState::Closed { outcome: Outcome::Denied, .. } => format!("denied by {by}"),
+        ApprovalState::Closed { outcome, .. } => {
+            format!("{}; the answer of {by} was not carried out", outcome.name())
+        }
+        ApprovalState::Damaged(why) => format!("damaged: {why}"),
+    };
+    format!("{label:<20}  {text}  ({state})\n")
 }

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ExecArgs) -> Outcome {
             let text = format!("box {}: {}: {message}", args.name, shown(&args.command));
             return Err(EngineError::message(kind, text));
         }
-        Reply::Status(_) | Reply::Questions(_) | Reply::Refused(_) => return Err(gone(args)),
+        Reply::Status(_) | Reply::Failed { .. } | Reply::Refused(_) => return Err(gone(args)),
     }
     let ends =
         wire::receive::<u8>(line.as_fd(), 1).context("get the streams").kind(ErrorKind::Broken)?;

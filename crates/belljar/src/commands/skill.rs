@@ -299,6 +299,7 @@ fn failed(error: SkillError) -> EngineError {
         }
         SkillError::NotFound { .. }
         | SkillError::NoVersion { .. }
+        | SkillError::NotWaiting { .. }
         | SkillError::Waits { .. }
         | SkillError::NoCode
         | SkillError::TooLong { .. }

@@ -536,6 +536,7 @@ fn every_change_is_told_before_it_is_made_and_can_be_stopped() {
         let text = match deed {
             Deed::Save { skill, state, by } => format!("save {} {state:?} {by}", skill.name),
             Deed::Approve { skill } => format!("approve {}", skill.name),
+            Deed::Refuse { skill } => format!("refuse {}", skill.name),
             Deed::Remove { name, is_forgotten } => format!("remove {name} {is_forgotten}"),
         };
         telling.lock().unwrap().push(text);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::{snapshot, unapplied};
+use crate::approvals;
 use crate::box_store::{self, NamedBox, trash};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::notice::Notice;
@@ -51,6 +52,10 @@ pub fn collect(
         if let Some(text) = old_box(state, &one, what)? {
             removed(&text)?;
         }
+    }
+    let approvals = approvals::remove_old(state, approvals::KEPT, what.dry_run)?;
+    if approvals > 0 {
+        removed(&format!("{approvals} approvals that ended more than 14 days ago"))?;
     }
     Ok(())
 }

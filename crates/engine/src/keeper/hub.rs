@@ -176,7 +176,7 @@ impl Hub {
             since: self.since,
             last_output: (last > 0).then_some(last),
             health: *self.health.lock().unwrap_or_else(PoisonError::into_inner),
-            questions: self.wires.lever.questions().len(),
+            questions: self.wires.lever.questions(),
             dark: self.wires.lever.is_dark(),
         }
     }

@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ErrorKind;
-use crate::network::broker::lever::Question;
 use crate::screen::word::Size;
 
 /// From a command to a keeper: the first frame of a connection.
@@ -24,12 +23,10 @@ pub enum Request {
     },
     /// Change what the box reaches.
     Network(NetworkChange),
-    /// What waits for the operator.
-    Questions,
-    /// Answer one of these.
-    Answer {
-        id: u64,
-        yes: bool,
+    /// A question of this run is answered: the answer is in the store.
+    ApprovalAnswered {
+        run: RunId,
+        number: u64,
     },
     /// Look at the screen of the box, and type. After `Done` come bytes for a terminal, and go words.
     Attach {
@@ -49,9 +46,7 @@ impl Request {
             Self::Stop { now: false } => "stop",
             Self::Stop { now: true } => "stop-now",
             Self::Network(_) => "network",
-            Self::Questions => "questions",
-            Self::Answer { yes: true, .. } => "answer-yes",
-            Self::Answer { yes: false, .. } => "answer-no",
+            Self::ApprovalAnswered { .. } => "approval-answered",
             Self::Attach { .. } => "attach",
             Self::Exec(_) => "exec",
         }
@@ -92,7 +87,11 @@ pub enum ViewerSays {
 pub enum Reply {
     Done,
     Status(Live),
-    Questions(Vec<Question>),
+    /// It was not done, and what that means to a program.
+    Failed {
+        kind: ErrorKind,
+        message: String,
+    },
     /// A program could not be started, and why.
     NotStarted {
         kind: ErrorKind,

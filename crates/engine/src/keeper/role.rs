@@ -22,6 +22,7 @@ use super::protocol::{self, Begin, Word};
 use super::serve;
 use super::setup::{self, Setup};
 use super::wires::Wires;
+use crate::approvals::desk::Desk;
 use crate::box_store::NamedBox;
 use crate::changes;
 use crate::clock::Clock;
@@ -152,7 +153,10 @@ impl KeptBox {
         let mut launched = launch::launch(state, spec).inspect_err(|_| give_up(state, &mut run))?;
         let _entered = launched.span().entered();
         let into = Into { door: launched.exec_channel(), terminal: launched.terminal() };
-        let outside = launched.outside().map(Outside::lever);
+        let outside = launched.outside().map(|outside| {
+            let desk = Desk::new(state, of.name().clone());
+            Outside::lever(outside, desk)
+        });
         let lever = outside.ok_or_else(|| invalid("a box without a broker"))?;
         let wires = Wires { lever, base, config };
         let hub = Arc::new(Hub::new(

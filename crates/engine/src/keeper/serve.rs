@@ -12,7 +12,10 @@ use belljar_box::Door;
 use super::hub::Hub;
 use super::protocol::{self, Reply, Request};
 use super::{guests, viewers};
+use crate::approvals::RequestId;
+use crate::error::ErrorKind;
 use crate::logging;
+use crate::network::broker::lever::AnswerError;
 
 /// So many are served at once; more are turned away.
 const CONNECTIONS: usize = 64;
@@ -58,6 +61,22 @@ fn done(outcome: anyhow::Result<()>) -> Reply {
     outcome.map_or_else(|error| Reply::Refused(format!("{error:#}")), |()| Reply::Done)
 }
 
+/// Carries out an answer that is in the store.
+fn answered(hub: &Hub, id: RequestId) -> Reply {
+    let answered = match id.run == hub.run {
+        true => hub.wires.lever.answered(id),
+        false => Err(AnswerError::NoSuchQuestion),
+    };
+    let Err(error) = answered else { return Reply::Done };
+    let kind = match error {
+        AnswerError::NoSuchQuestion | AnswerError::NoClaim => ErrorKind::WrongState,
+        AnswerError::OtherDigest => ErrorKind::Conflict,
+        AnswerError::Damaged(_) => ErrorKind::Damaged,
+        AnswerError::Failed(_) => ErrorKind::Unrecorded,
+    };
+    Reply::Failed { kind, message: error.to_string() }
+}
+
 fn attend(line: &UnixStream, hub: &Hub) -> io::Result<()> {
     line.set_read_timeout(Some(PATIENCE))?;
     let Some(request) = protocol::receive::<Request>(line)? else { return Ok(()) };
@@ -70,8 +89,7 @@ fn attend(line: &UnixStream, hub: &Hub) -> io::Result<()> {
             Reply::Done
         }
         Request::Network(said) => done(hub.wires.change(&said)),
-        Request::Questions => Reply::Questions(hub.wires.lever.questions()),
-        Request::Answer { id, yes } => done(hub.wires.lever.answer(id, yes).map_err(Into::into)),
+        Request::ApprovalAnswered { run, number } => answered(hub, RequestId { run, number }),
         Request::Attach { size, read_only } => {
             return viewers::attend(line, hub, size, read_only);
         }

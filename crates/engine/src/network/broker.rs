@@ -33,6 +33,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use rustix::process::Signal;
 
+use crate::approvals::desk::Desk;
 use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::logging;
@@ -164,9 +165,9 @@ impl Broker {
         ))
     }
 
-    /// What moves its rules. Whoever has it answers its questions.
-    pub fn lever(&self) -> Lever {
-        self.lever.attend();
+    /// What moves its rules. Its questions wait for answers in the store.
+    pub fn lever(&self, desk: Desk) -> Lever {
+        self.lever.attend(desk);
         self.lever.clone()
     }
 

@@ -128,7 +128,10 @@ fn known(event: &Event) -> String {
         Event::ApprovalAsked(asked) => short(&asked.what),
         Event::ApprovalGiven(given) => format!("{} by {}", short(&given.verdict), short(&given.by)),
         Event::ApprovalRefused(refused) => match refused.why.as_str() {
-            "operator" => "the operator said no".to_owned(),
+            "operator" => match &refused.by {
+                Some(by) => format!("the operator said no: {}", short(by)),
+                None => "the operator said no".to_owned(),
+            },
             "timeout" => "nobody answered in time".to_owned(),
             "gone" => "whoever asked gave up".to_owned(),
             "rules" => "the rules changed".to_owned(),

@@ -1,5 +1,5 @@
 //! Puts a new text in the place of a file of the operator's own: whole or not at all, as the file was
-//! before, and only if nobody else wrote it meanwhile.
+//! before, and only if nobody else wrote it meanwhile. Also creates records of the store durably.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::host::real_path;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 /// Whether what a name leads to may lie elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,42 @@ pub fn replace(file: &Path, old: &str, new: &str, links: Links) -> io::Result<()
         fs::remove_file(&beside).ok(); // it may not have come to be
     }
     replaced
+}
+
+/// Writes a file that must not be there yet: whole or not at all, on the disk when this returns, and
+/// readable for its owner only. False if there is a file of this name already.
+pub fn create(dir: &Path, name: &str, text: &[u8]) -> io::Result<bool> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let beside = dir.join(format!(".{name}.{}.{count}.new", std::process::id()));
+    let put = || -> io::Result<bool> {
+        let mut file =
+            fs::File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        match renameat_with(CWD, &beside, CWD, dir.join(name), RenameFlags::NOREPLACE) {
+            Ok(()) => sync(dir).map(|()| true),
+            Err(rustix::io::Errno::EXIST) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    };
+    let created = put();
+    if !matches!(created, Ok(true)) {
+        fs::remove_file(&beside).ok(); // it may not have come to be, or have its name by now
+    }
+    created
+}
+
+/// Gives a file another name in the same directory. It must be free.
+pub fn rename(dir: &Path, from: &str, to: &str) -> io::Result<()> {
+    renameat_with(CWD, dir.join(from), CWD, dir.join(to), RenameFlags::NOREPLACE)?;
+    sync(dir)
+}
+
+/// Waits until the names in a directory are on the disk.
+fn sync(dir: &Path) -> io::Result<()> {
+    fs::File::open(dir)?.sync_all()
 }
 
 /// Writes a new file as its predecessor was: of the same owner, for the same readers.

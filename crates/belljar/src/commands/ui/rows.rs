@@ -4,6 +4,7 @@ use belljar_model::boxes::BoxState;
 use belljar_model::display;
 
 use crate::scope::CLOCK;
+use belljar_engine::approvals::{Approval, ApprovalKind, ApprovalQuery, ApprovalState};
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::keeper::{
     self,
@@ -29,12 +30,13 @@ pub(super) struct Row {
 /// All boxes: those that run first, then by name.
 pub(super) fn all(state: &Scoped) -> Vec<Row> {
     let boxes = NamedBox::all(state).unwrap_or_default();
-    let mut rows: Vec<Row> = boxes.iter().map(row).collect();
+    let asked = asked(state);
+    let mut rows: Vec<Row> = boxes.iter().map(|of| row(of, &asked)).collect();
     rows.sort_by(|left, right| (left.state, &left.name).cmp(&(right.state, &right.name)));
     rows
 }
 
-fn row(of: &NamedBox) -> Row {
+fn row(of: &NamedBox, asked: &[Approval]) -> Row {
     let state = of.state();
     let run = of.run().map(|run| run.record);
     let program = run.as_ref().map_or_else(Vec::new, |run| run.argv.clone());
@@ -48,7 +50,7 @@ fn row(of: &NamedBox) -> Row {
         state,
         quiet: is_up.then(|| quiet(of)).flatten(),
         waits_for_review: run.as_ref().is_some_and(|run| run.review.waits()),
-        questions: if is_up { questions(of) } else { Vec::new() },
+        questions: if is_up { questions(of, asked) } else { Vec::new() },
         program: display::safe_line(program.join(" ")),
         place,
         ended: run.and_then(|run| run.result).map(|it| it.reason.sentence().to_owned()),
@@ -62,10 +64,18 @@ fn quiet(of: &NamedBox) -> Option<u64> {
     live.last_output.map(|last| now.saturating_sub(last))
 }
 
+/// What waits for an answer in all boxes.
+fn asked(state: &Scoped) -> Vec<Approval> {
+    let kind = Some(ApprovalKind::Request);
+    let query = ApprovalQuery { kind, ..ApprovalQuery::default() };
+    let mut asked = keeper::approvals(state).list(&query).unwrap_or_default();
+    asked.retain(|approval| approval.state == ApprovalState::Open);
+    asked
+}
+
 /// What it waits for an answer to, each in one line that is safe to show.
-fn questions(of: &NamedBox) -> Vec<String> {
-    let Ok(Reply::Questions(open)) = keeper::ask(of, &Request::Questions) else {
-        return Vec::new();
-    };
-    open.into_iter().map(|question| display::safe_line(question.text)).collect()
+fn questions(of: &NamedBox, asked: &[Approval]) -> Vec<String> {
+    let about = asked.iter().filter_map(|approval| approval.about.as_ref());
+    let own = about.filter(|about| about.name.as_ref() == Some(of.name()));
+    own.map(|about| about.text.clone()).collect()
 }

@@ -230,3 +230,114 @@ fn g08_questions_are_few_and_bytes_are_asked_about_as_a_whole() {
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "none of them came through");
 }
+
+/// All approvals, also those that ended.
+#[track_caller]
+fn all(lab: &Lab) -> Vec<Value> {
+    let out = lab.belljar(["approve", "--list", "--json"]).succeed();
+    out.lines().map(|line| serde_json::from_str(line).expect("one object")).collect()
+}
+
+#[test]
+fn an_answer_names_who_gave_it_in_the_ledger_and_in_the_store() {
+    let (lab, upstream) = site("");
+    let worker = Worker::up(&lab, "one", &[]);
+    let user = format!("user:{}", rustix::process::getuid().as_raw());
+    let first = worker.begin(&curl("/a"));
+    let (id, _) = asked(&lab, 1).remove(0);
+    lab.belljar(["approve", &id]).succeed();
+    let already = format!("already answered by {user}");
+    lab.belljar(["approve", "--deny", &id]).run().complains(2, &already);
+    assert!(worker.end(first).ends_with("200"));
+    let second = worker.begin(&curl("/b"));
+    let (id, _) = asked(&lab, 1).remove(0);
+    lab.belljar(["approve", "--deny", &id]).succeed();
+    assert!(worker.end(second).ends_with("403"));
+    assert_eq!(upstream.received().len(), 1);
+
+    let given = recorded(&lab, "approval.given");
+    let refused = recorded(&lab, "approval.refused");
+    assert_eq!((given.len(), refused.len()), (1, 1));
+    assert_eq!(given[0]["fields"]["by"], user.as_str());
+    assert_eq!(refused[0]["fields"]["by"], user.as_str());
+    let all = all(&lab);
+    assert_eq!(all.len(), 2, "{all:?}");
+    for (approval, state) in all.iter().zip(["allowed", "denied"]) {
+        assert_eq!(approval["state"], state);
+        assert_eq!(approval["by"], user.as_str());
+    }
+    assert_eq!(all[0]["digest"], given[0]["fields"]["bound_to"]);
+    let listed = lab.belljar(["approve", "--list"]).succeed();
+    assert!(listed.contains(&format!("(allowed by {user})")), "{listed}");
+}
+
+#[test]
+fn two_answers_at_the_same_time_have_one_winner() {
+    let (lab, _upstream) = site("");
+    let worker = Worker::up(&lab, "one", &[]);
+    let at = worker.begin(&curl("/a"));
+    let (id, _) = asked(&lab, 1).remove(0);
+    let answers = [vec!["approve", "--json", &id], vec!["approve", "--json", &id, "--deny"]];
+    let answer = |args: &[&str]| {
+        let out = lab.belljar(args).run().out().to_owned();
+        serde_json::from_str::<Value>(out.trim()).unwrap()
+    };
+    let answered: Vec<Value> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            answers.iter().map(|args| scope.spawn(move || answer(args))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let won: Vec<&Value> = answered.iter().filter(|it| it["error"].is_null()).collect();
+    assert_eq!(won.len(), 1, "{answered:?}");
+    let is_allowed = won[0]["answer"] == "allow";
+    assert!(worker.end(at).ends_with(if is_allowed { "200" } else { "403" }));
+    let (given, refused) =
+        (recorded(&lab, "approval.given").len(), recorded(&lab, "approval.refused").len());
+    assert_eq!((given, refused), if is_allowed { (1, 0) } else { (0, 1) });
+}
+
+#[test]
+fn a_question_of_a_box_that_was_killed_is_closed_and_says_so() {
+    let (lab, upstream) = site("");
+    let worker = Worker::up(&lab, "one", &[]);
+    worker.begin(&curl("/a"));
+    let (id, _) = asked(&lab, 1).remove(0);
+    let pid = rustix::process::Pid::from_raw(keeper(&lab, "one")).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    eventually("its keeper is gone", || state(&lab, "one") == "interrupted");
+
+    let listed = lab.belljar(["approve"]).run();
+    assert!(listed.err().contains("one:1: closed") && listed.out().is_empty(), "{}", listed.err());
+    assert_eq!(all(&lab)[0]["state"], "gone");
+    lab.belljar(["approve", &id]).run().complains(2, "not running any more");
+    let refused = recorded(&lab, "approval.refused");
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(refused[0]["fields"]["why"], "gone");
+    // The first question of the next start is another one.
+    lab.belljar(["start", "one"]).succeed();
+    worker.forget();
+    worker.begin(&curl("/b"));
+    let again = asked(&lab, 1);
+    assert_eq!(again[0].0, id);
+    lab.belljar(["approve", &id]).succeed();
+    eventually("only the second was allowed", || upstream.received().len() == 1);
+    lab.belljar(["ledger", "verify"]).succeed();
+}
+
+#[test]
+fn a_question_whose_file_was_changed_takes_no_answer() {
+    let (lab, upstream) = site("");
+    let worker = Worker::up(&lab, "one", &[]);
+    let at = worker.begin(&curl("/a"));
+    let (id, text) = asked(&lab, 1).remove(0);
+    let dir = lab.state().join("approvals");
+    let file = fs::read_dir(&dir).unwrap().next().unwrap().unwrap().path();
+    let written = fs::read_to_string(&file).unwrap();
+    fs::write(&file, written.replace(&text, "GET https://api.example.com/harmless")).unwrap();
+    lab.belljar(["approve", &id]).run().complains(1, "digest");
+    assert_eq!(all(&lab)[0]["state"], "damaged");
+    assert!(!worker.is_done(at) && upstream.received().is_empty());
+    fs::write(&file, written).unwrap();
+    lab.belljar(["approve", &id]).succeed();
+    assert!(worker.end(at).ends_with("200"));
+}

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use belljar_broker::record::{
     Answer, Decided, Heard, MAX_MESSAGE, NOT_KEPT, Question as Asking, Renewed, Said, Saying,
-    Verdict, Word, not_kept,
+    Unasked, Verdict, Word, not_kept,
 };
 use belljar_init::wire;
 use belljar_ledger::{
@@ -24,8 +24,10 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::RecvFlags;
 use serde::{Deserialize, Serialize};
 
-use super::lever::{Lever, Order, Question};
+use super::lever::{Lever, Order};
 use super::renewals::Renewals;
+use crate::approvals::desk::Claim;
+use crate::approvals::{NewRequest, Outcome, RequestId, Verdict as Approved, request_digest};
 use crate::clock::Clock;
 
 /// Hears one broker until it is gone.
@@ -36,6 +38,8 @@ pub struct Clerk {
     lever: Lever,
     /// What each question was about, and where that is in the ledger.
     asked: BTreeMap<u64, (Digest, u64)>,
+    /// Those whose files are open.
+    waiting: BTreeSet<u64>,
     /// Where renewed secrets go; none if the broker has no secret.
     renewals: Option<Arc<Renewals>>,
     /// The one that came and is not stored yet.
@@ -92,7 +96,16 @@ impl Clerk {
         renewals: Option<Arc<Renewals>>,
         clock: Clock,
     ) -> Self {
-        Self { socket, dismissed, lever, asked: BTreeMap::new(), renewals, renewed: None, clock }
+        Self {
+            socket,
+            dismissed,
+            lever,
+            asked: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            renewals,
+            renewed: None,
+            clock,
+        }
     }
 
     /// Records what comes until the broker ends.
@@ -104,7 +117,7 @@ impl Clerk {
             if self.is_called() {
                 self.obey(ledger, run, &mut account);
             }
-            let Some(sayings) = self.gather(&mut buffer) else { break };
+            let Some(sayings) = self.gather(&mut buffer, run) else { break };
             if !sayings.is_empty() {
                 account.note(&sayings);
                 self.record(ledger, run, &sayings, &mut account);
@@ -114,6 +127,9 @@ impl Clerk {
             }
         }
         self.lever.go_dark();
+        for number in std::mem::take(&mut self.waiting) {
+            self.close_file(run, number, Outcome::Gone);
+        }
         if !self.dismissed.load(Ordering::Acquire) {
             account.is_dark = true;
             let detail = "it ended before its box, which has no network from here on".to_owned();
@@ -137,13 +153,13 @@ impl Clerk {
 
     /// All that is there; none when the broker is gone. While nobody waits for an answer,
     /// a little more is waited for: how a request went goes to the disk with the next decision.
-    fn gather(&mut self, buffer: &mut [u8]) -> Option<Vec<Saying>> {
+    fn gather(&mut self, buffer: &mut [u8], run: RunId) -> Option<Vec<Saying>> {
         let mut sayings: Vec<Saying> = Vec::new();
         let end = Instant::now() + PATIENCE;
         while sayings.len() < TOGETHER {
             match self.hear(buffer) {
                 Spoken::Words(saying) => {
-                    self.close(&saying);
+                    self.close(run, &saying);
                     sayings.push(saying);
                 }
                 Spoken::Changed(number) => self.lever.changed(number, Ok(())),
@@ -193,19 +209,30 @@ impl Clerk {
     }
 
     /// Does what the operator wants, once that is on record.
-    fn obey(&self, ledger: &Ledger, run: RunId, account: &mut Account) {
+    fn obey(&mut self, ledger: &Ledger, run: RunId, account: &mut Account) {
         for order in self.lever.orders() {
             match order {
-                Order::Answer { question, yes } => {
-                    let recorded = self.approve(ledger, run, question, yes);
-                    let answer = match &recorded {
-                        Ok(_) if yes => Answer::Yes,
-                        Ok(_) => Answer::No,
-                        Err(_) => Answer::Unrecorded,
+                Order::Answer { number, id, claim } => {
+                    let question = id.number;
+                    let recorded = self.approve(ledger, run, question, &claim);
+                    let answer = match (&recorded, claim.verdict) {
+                        (Ok(_), Approved::Allow) => Answer::Yes,
+                        (Ok(_), Approved::Deny) => Answer::No,
+                        (Err(_), _) => Answer::Unrecorded,
+                    };
+                    let outcome = match &recorded {
+                        Ok(_) => self.settle(id).map_err(|error| {
+                            format!("it is carried out, and its file stays a claim: {error}")
+                        }),
+                        Err(error) => {
+                            self.finish(run, question, Outcome::Unrecorded);
+                            Err(format!("put the answer on record: {error}"))
+                        }
                     };
                     tracing::info!(question, ?answer, "approval answered");
                     account.keep(recorded);
                     self.tell(&Heard::Answered { question, answer }).ok(); // one that is gone needs none
+                    self.lever.done(number, outcome);
                 }
                 Order::Change { number, policy } => {
                     let draft = Draft::new(changed(&policy)).of_run(run);
@@ -229,16 +256,16 @@ impl Clerk {
         ledger: &Ledger,
         run: RunId,
         question: u64,
-        yes: bool,
+        claim: &Claim,
     ) -> Result<Receipt, RecordError> {
         let asked = self.asked.get(&question);
         let bound_to = asked.map_or_else(|| Digest::of(&[]), |(bound_to, _)| *bound_to);
-        let event: Event = match yes {
-            true => {
-                let (by, verdict) = ("operator".to_owned(), "allow".to_owned());
-                ApprovalGiven { by, verdict, bound_to }.into()
+        let by = claim.by.to_string();
+        let event: Event = match claim.verdict {
+            Approved::Allow => ApprovalGiven { by, verdict: "allow".to_owned(), bound_to }.into(),
+            Approved::Deny => {
+                ApprovalRefused { why: "operator".to_owned(), bound_to, by: Some(by) }.into()
             }
-            false => ApprovalRefused { why: "operator".to_owned(), bound_to }.into(),
         };
         let cause = asked.map(|(_, index)| *index);
         ledger.record(Draft::new(event).of_run(run).because_of_index(cause))
@@ -248,17 +275,23 @@ impl Clerk {
     fn attend(&mut self, ledger: &Ledger, run: RunId, word: &Word, index: u64) {
         match word {
             Word::Asked(asking) => {
-                self.asked.insert(asking.number, (bound_to(asking, run), index));
-                if !self.lever.open(question(asking, self.clock.millis())) {
-                    let bound_to = bound_to(asking, run);
-                    let refused = ApprovalRefused { why: "nobody".to_owned(), bound_to };
-                    let draft = Draft::new(refused).of_run(run).by(Actor::Supervisor);
-                    ledger.record(draft.because_of_index(Some(index))).ok(); // a no either way
-                    let answer = Answer::Nobody;
-                    self.tell(&Heard::Answered { question: asking.number, answer }).ok();
-                }
+                let bound_to = bound_to(asking, run);
+                self.asked.insert(asking.number, (bound_to, index));
+                let refused = match self.open(run, asking, index) {
+                    Ok(true) => return,
+                    Ok(false) => ("nobody", Answer::Nobody),
+                    Err(_) => ("unrecorded", Answer::Unrecorded),
+                };
+                let (why, answer) = refused;
+                let refused = ApprovalRefused { why: why.to_owned(), bound_to, by: None };
+                let draft = Draft::new(refused).of_run(run).by(Actor::Supervisor);
+                ledger.record(draft.because_of_index(Some(index))).ok(); // a no either way
+                self.tell(&Heard::Answered { question: asking.number, answer }).ok();
             }
-            Word::Unasked { question, .. } => self.lever.close(question.number),
+            Word::Unasked { question, why } => {
+                self.lever.close(question.number);
+                self.finish(run, question.number, outcome(*why));
+            }
             Word::Dns { .. }
             | Word::Decided(_)
             | Word::Finished(_)
@@ -268,12 +301,57 @@ impl Clerk {
         }
     }
 
-    /// Whoever answers a question that is over is told so at once, not when that is on record.
-    fn close(&self, saying: &Saying) {
-        for word in &saying.words {
-            if let Word::Unasked { question, .. } = word {
-                self.lever.close(question.number);
+    /// Has a question wait for an answer; false if nobody can give one.
+    fn open(&mut self, run: RunId, asking: &Asking, event: u64) -> std::io::Result<bool> {
+        let Some(desk) = self.lever.desk() else { return Ok(false) };
+        let (asked, number) = (self.clock.millis(), asking.number);
+        // Before the file: whoever finds it may answer at once.
+        self.lever.open(number, bound_to(asking, run));
+        let opened = desk.open(NewRequest {
+            name: desk.name().clone(),
+            id: RequestId { run, number },
+            event,
+            text: asking.to_string(),
+            secrets: asking.secrets.clone(),
+            asked,
+            deadline: asked.saturating_add(asking.wait),
+        });
+        match opened {
+            Ok(()) => self.waiting.insert(number),
+            Err(error) => {
+                self.lever.close(number);
+                return Err(error);
             }
+        };
+        Ok(true)
+    }
+
+    /// Whoever answers a question that is over is told so at once, not when that is on record.
+    fn close(&mut self, run: RunId, saying: &Saying) {
+        for word in &saying.words {
+            if let Word::Unasked { question, why } = word {
+                self.lever.close(question.number);
+                self.finish(run, question.number, outcome(*why));
+            }
+        }
+    }
+
+    /// An answer is on record.
+    fn settle(&mut self, id: RequestId) -> std::io::Result<()> {
+        self.waiting.remove(&id.number);
+        self.lever.desk().map_or(Ok(()), |desk| desk.settle(id))
+    }
+
+    /// Closes the file of a question that waits.
+    fn finish(&mut self, run: RunId, number: u64, outcome: Outcome) {
+        if self.waiting.remove(&number) {
+            self.close_file(run, number, outcome);
+        }
+    }
+
+    fn close_file(&self, run: RunId, number: u64, outcome: Outcome) {
+        if let (Some(desk), Some((digest, _))) = (self.lever.desk(), self.asked.get(&number)) {
+            desk.close(RequestId { run, number }, *digest, outcome, self.clock.millis());
         }
     }
 
@@ -349,29 +427,18 @@ enum Spoken {
     End,
 }
 
-/// One line about what is asked, with what the operator must know.
-fn question(asking: &Asking, asked: u64) -> Question {
-    let secret = (!asking.secrets.is_empty()).then(|| asking.secrets.join(", "));
-    Question {
-        id: asking.number,
-        asked,
-        until: asked.saturating_add(asking.wait),
-        text: display::safe_line(asking.to_string()).to_string(),
-        secret: secret.map(|secret| display::safe_line(secret).to_string()),
+/// Why nobody waits for an answer any more, for its file.
+const fn outcome(why: Unasked) -> Outcome {
+    match why {
+        Unasked::Timeout => Outcome::Expired,
+        Unasked::Gone => Outcome::Withdrawn,
+        Unasked::Rules => Outcome::RulesChanged,
     }
 }
 
 /// Exactly what an answer is about: this question of this run, and all that it says.
 fn bound_to(asking: &Asking, run: RunId) -> Digest {
-    let (number, run) = (asking.number.to_string(), run.to_string());
-    Digest::of(&[
-        b"belljar question 1\0",
-        run.as_bytes(),
-        b"\0",
-        number.as_bytes(),
-        b"\0",
-        asking.to_string().as_bytes(),
-    ])
+    request_digest(RequestId { run, number: asking.number }, &asking.to_string())
 }
 
 /// What the record has of other rules.
@@ -529,7 +596,8 @@ fn draft(word: &Word, run: RunId) -> Draft {
         }
         Word::Unasked { question, why } => {
             let bound_to = bound_to(&question, run);
-            (ApprovalRefused { why: why.name().to_owned(), bound_to }.into(), None)
+            let why = why.name().to_owned();
+            (ApprovalRefused { why, bound_to, by: None }.into(), None)
         }
     };
     Draft::new(event).of_run(run).by(Actor::Broker).because_of_index(cause)

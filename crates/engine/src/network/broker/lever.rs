@@ -8,30 +8,32 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use belljar_ledger::Digest;
 use belljar_model::net::{Policy, Rule, SecretDecl, SecretName};
 use rustix::event::EventfdFlags;
-use serde::{Deserialize, Serialize};
+
+use crate::approvals::desk::{Claim, Desk};
+use crate::approvals::{Damage, RequestId};
 
 /// How long a change may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Something that waits for the operator.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Question {
-    pub id: u64,
-    /// Milliseconds since the epoch: when it was asked, and until when it waits.
-    pub asked: u64,
-    pub until: u64,
-    /// What is asked for, in one line that is safe to show.
-    pub text: String,
-    /// The secrets that would go along, by name.
-    pub secret: Option<String>,
+/// Why an answer is not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    #[error(
+        "nothing waits for an answer under this number; it may have been answered, or given up"
+    )]
+    NoSuchQuestion,
+    #[error("there is no answer to this question")]
+    NoClaim,
+    #[error("the answer is about something else than what is asked")]
+    OtherDigest,
+    #[error(transparent)]
+    Damaged(#[from] Damage),
+    #[error("{0}")]
+    Failed(String),
 }
-
-/// Nobody waits for an answer of this number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("nothing waits for an answer under this number; it may have been answered, or given up")]
-pub struct NoSuchQuestion;
 
 /// Moves the rules of one running box.
 #[derive(Debug, Clone)]
@@ -49,9 +51,10 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Now {
-    /// Somebody can answer questions.
-    attended: bool,
-    open: BTreeMap<u64, Question>,
+    /// Where questions wait; none if nobody can answer them.
+    desk: Option<Desk>,
+    /// What each open question is about.
+    open: BTreeMap<u64, Digest>,
     orders: Vec<Order>,
     changes: u64,
     /// How changes went, until somebody takes note.
@@ -62,7 +65,7 @@ struct Now {
 /// Something that the clerk is to do.
 #[derive(Debug)]
 pub(super) enum Order {
-    Answer { question: u64, yes: bool },
+    Answer { number: u64, id: RequestId, claim: Claim },
     Change { number: u64, policy: Box<Policy> },
 }
 
@@ -82,36 +85,56 @@ impl Lever {
         now.changes += 1;
         let number = now.changes;
         now.orders.push(Order::Change { number, policy: Box::new(policy.clone()) });
+        self.outcome(
+            now,
+            number,
+            "its broker did not take the rules in time; they may still come into force",
+        )
+        .map_err(anyhow::Error::msg)
+    }
+
+    /// Waits until the clerk has done something.
+    fn outcome(&self, mut now: MutexGuard<'_, Now>, number: u64, late: &str) -> Result<(), String> {
         self.ring();
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(outcome) = now.outcomes.remove(&number) {
-                return outcome.map_err(anyhow::Error::msg);
+                return outcome;
             }
             if now.dark {
-                bail!("its broker is gone, so it has no network at all");
+                return Err("its broker is gone, so it has no network at all".to_owned());
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                bail!("its broker did not take the rules in time; they may still come into force");
+                return Err(late.to_owned());
             }
             let waited = self.0.done.wait_timeout(now, left);
             now = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// What waits for an answer, oldest first.
-    pub fn questions(&self) -> Vec<Question> {
-        self.now().open.values().cloned().collect()
+    /// How many questions wait for an answer.
+    pub fn questions(&self) -> usize {
+        self.now().open.len()
     }
 
-    /// Answers one question, once.
-    pub fn answer(&self, id: u64, yes: bool) -> Result<(), NoSuchQuestion> {
+    /// Carries out the answer that was given to a question, once; returns when it is on record.
+    pub fn answered(&self, id: RequestId) -> Result<(), AnswerError> {
+        let desk = self.now().desk.clone().ok_or(AnswerError::NoSuchQuestion)?;
+        let claim = desk.claim(id)?;
         let mut now = self.now();
-        now.open.remove(&id).ok_or(NoSuchQuestion)?;
-        now.orders.push(Order::Answer { question: id, yes });
-        self.ring();
-        Ok(())
+        let asked = *now.open.get(&id.number).ok_or(AnswerError::NoSuchQuestion)?;
+        let claim = claim.ok_or(AnswerError::NoClaim)?;
+        if claim.digest != asked {
+            desk.refuse_claim(id);
+            return Err(AnswerError::OtherDigest);
+        }
+        now.open.remove(&id.number);
+        now.changes += 1;
+        let number = now.changes;
+        now.orders.push(Order::Answer { number, id, claim });
+        let late = "the answer could not be recorded in time; it may still be carried out";
+        self.outcome(now, number, late).map_err(AnswerError::Failed)
     }
 
     /// Whether the broker is gone.
@@ -119,18 +142,19 @@ impl Lever {
         self.now().dark
     }
 
-    /// Questions wait from now on, since somebody can answer them.
-    pub(super) fn attend(&self) {
-        self.now().attended = true;
+    /// Questions wait here from now on, since somebody can answer them.
+    pub(super) fn attend(&self, desk: Desk) {
+        self.now().desk = Some(desk);
     }
 
-    /// Opens a question, if somebody can answer it.
-    pub(super) fn open(&self, question: Question) -> bool {
-        let mut now = self.now();
-        if now.attended {
-            now.open.insert(question.id, question);
-        }
-        now.attended
+    /// Where questions wait; none if nobody can answer them.
+    pub(super) fn desk(&self) -> Option<Desk> {
+        self.now().desk.clone()
+    }
+
+    /// Takes answers to a question from now on.
+    pub(super) fn open(&self, question: u64, digest: Digest) {
+        self.now().open.insert(question, digest);
     }
 
     /// Nobody waits for the answer any more.
@@ -151,11 +175,15 @@ impl Lever {
 
     /// How a change went. One that came into force ended every question before it.
     pub(super) fn changed(&self, number: u64, outcome: Result<(), String>) {
-        let mut now = self.now();
         if outcome.is_ok() {
-            now.open.clear();
+            self.now().open.clear();
         }
-        now.outcomes.insert(number, outcome);
+        self.done(number, outcome);
+    }
+
+    /// How something went that somebody waits for.
+    pub(super) fn done(&self, number: u64, outcome: Result<(), String>) {
+        self.now().outcomes.insert(number, outcome);
         self.0.done.notify_all();
     }
 

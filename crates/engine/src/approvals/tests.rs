@@ -1,0 +1,370 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use belljar_code::skill::{Author, Draft as SkillDraft};
+use belljar_model::Caller;
+
+use super::desk::Desk;
+use super::*;
+
+/// A supervisor that carries out the answer to a question of its box, as a real one does.
+#[derive(Debug)]
+struct Supervisor {
+    desk: Desk,
+    id: RequestId,
+    digest: Digest,
+    is_dead: AtomicBool,
+    /// Does not hear that it is woken.
+    is_deaf: AtomicBool,
+    carried_out: AtomicUsize,
+}
+
+impl Supervisors for Supervisor {
+    fn is_alive(&self, _: &Scoped, name: &BoxName, run: RunId) -> bool {
+        !self.is_dead.load(Ordering::SeqCst) && name == self.desk.name() && run == self.id.run
+    }
+
+    fn wake(&self, _: &Scoped, _: &BoxName, id: RequestId) -> Result<(), EngineError> {
+        if self.is_deaf.load(Ordering::SeqCst) {
+            return Err(EngineError::message(ErrorKind::Broken, "no answer"));
+        }
+        let claim = self.desk.claim(id).unwrap();
+        let Some(claim) = claim else {
+            return Err(EngineError::message(ErrorKind::WrongState, "no claim"));
+        };
+        if claim.digest != self.digest {
+            self.desk.refuse_claim(id);
+            return Err(conflict());
+        }
+        self.desk.settle(id).unwrap();
+        self.carried_out.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// A state directory with one open question.
+struct Lab {
+    dir: tempfile::TempDir,
+    state: Scoped,
+    supervisor: Supervisor,
+}
+
+const TEXT: &str = "GET https://api.example.com/a";
+
+impl Lab {
+    fn new() -> Self {
+        Self::with_deadline(60_000)
+    }
+
+    fn with_deadline(millis: u64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let state = crate::scope::of_test(dir.path());
+        let desk = Desk::new(&state, "one".parse().unwrap());
+        let now = state.clock().millis();
+        let id = RequestId { run: RunId::new(now, 7), number: 1 };
+        let request = NewRequest {
+            name: "one".parse().unwrap(),
+            id,
+            event: 5,
+            text: TEXT.to_owned(),
+            secrets: vec!["token".to_owned()],
+            asked: now,
+            deadline: now.saturating_sub(1) + millis,
+        };
+        desk.open(request).unwrap();
+        let supervisor = Supervisor {
+            desk,
+            id,
+            digest: request_digest(id, TEXT),
+            is_dead: AtomicBool::new(false),
+            is_deaf: AtomicBool::new(false),
+            carried_out: AtomicUsize::new(0),
+        };
+        Self { dir, state, supervisor }
+    }
+
+    fn approvals(&self) -> Approvals<'_> {
+        Approvals::new(&self.state, &self.supervisor)
+    }
+
+    fn answer(&self, verdict: Verdict) -> Result<(), EngineError> {
+        let id = ApprovalId::Request(self.supervisor.id);
+        self.approvals().answer(&id, &self.supervisor.digest, verdict)
+    }
+
+    /// The states of all approvals, also of those that ended.
+    fn states(&self) -> Vec<&'static str> {
+        let query = ApprovalQuery { closed: true, ..ApprovalQuery::default() };
+        let all = self.approvals().list(&query).unwrap();
+        all.iter().map(|approval| approval.state.name()).collect()
+    }
+
+    fn open(&self) -> Vec<Approval> {
+        self.approvals().list(&ApprovalQuery::default()).unwrap()
+    }
+
+    fn file(&self, kind: &str) -> PathBuf {
+        self.dir.path().join("approvals").join(format!("{}.{kind}", self.supervisor.id))
+    }
+
+    /// Leaves the claim of a process that was killed before it told the supervisor.
+    fn leave_claim(&self, age: u64) {
+        let at = self.state.clock().millis() - age;
+        let by = Some(Principal::user(1234));
+        let (id, digest) = (self.supervisor.id, self.supervisor.digest);
+        let claim = Answer::of(id, digest, Outcome::Allowed, by, at);
+        assert!(self.approvals().files().put_claim(&claim).unwrap());
+    }
+}
+
+#[track_caller]
+fn fails(outcome: Result<(), EngineError>, kind: ErrorKind, part: &str) {
+    let error = outcome.unwrap_err();
+    assert!(error.kind() == kind && error.to_string().contains(part), "{error:?}");
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn approvals_with_an_open_question_list_all_that_is_asked_and_its_files_are_private() {
+    let lab = Lab::new();
+    let [approval] = &lab.open()[..] else { panic!("one approval") };
+    assert_eq!((approval.label.as_str(), &approval.state), ("one:1", &ApprovalState::Open));
+    let about = approval.about.as_ref().unwrap();
+    assert_eq!(about.text, TEXT);
+    assert_eq!(about.secrets, ["token"]);
+    assert_eq!(about.event, Some(5));
+    assert_eq!(about.digest, lab.supervisor.digest);
+    assert_eq!(about.id.to_string().parse(), Ok(about.id.clone()));
+    assert_eq!(mode(&lab.file("json")), 0o600);
+    assert_eq!(mode(&lab.dir.path().join("approvals")), 0o700);
+}
+
+#[test]
+fn answer_names_the_principal_and_a_second_answer_is_refused() {
+    let lab = Lab::new();
+    lab.answer(Verdict::Deny).unwrap();
+    assert!(lab.open().is_empty());
+    let query = ApprovalQuery { closed: true, ..ApprovalQuery::default() };
+    let all = lab.approvals().list(&query).unwrap();
+    let by = lab.state.caller().principal.clone();
+    assert_eq!(all[0].state.by(), Some(&by));
+    assert_eq!(all[0].state.name(), "denied");
+    assert_eq!(mode(&lab.file("answer")), 0o600);
+    assert!(!lab.file("claim").exists());
+    let text = format!("already answered by {by}");
+    fails(lab.answer(Verdict::Allow), ErrorKind::WrongState, &text);
+    assert_eq!(lab.supervisor.carried_out.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn answers_at_the_same_time_have_exactly_one_winner() {
+    for _ in 0..20 {
+        let lab = Lab::new();
+        let wins = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let verdict = if number % 2 == 0 { Verdict::Allow } else { Verdict::Deny };
+                let (lab, wins) = (&lab, &wins);
+                scope.spawn(move || match lab.answer(verdict) {
+                    Ok(()) => drop(wins.fetch_add(1, Ordering::SeqCst)),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::WrongState, "{error:?}"),
+                });
+            }
+        });
+        assert_eq!(wins.load(Ordering::SeqCst), 1);
+        assert_eq!(lab.supervisor.carried_out.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[test]
+fn answer_with_another_digest_is_a_conflict_and_changes_nothing() {
+    let lab = Lab::new();
+    let id = ApprovalId::Request(lab.supervisor.id);
+    let other = Digest::of(&[b"other"]);
+    fails(lab.approvals().answer(&id, &other, Verdict::Allow), ErrorKind::Conflict, "else");
+    assert_eq!(lab.states(), ["open"]);
+    lab.answer(Verdict::Allow).unwrap();
+}
+
+#[test]
+fn answer_to_a_tampered_file_is_refused() {
+    let lab = Lab::new();
+    let text = fs::read_to_string(lab.file("json")).unwrap();
+    // Only the text, or only the digest: the file contradicts itself.
+    let (own, other) = (lab.supervisor.digest, request_digest(lab.supervisor.id, "GET /b"));
+    for changed in
+        [text.replace(TEXT, "GET /b"), text.replace(&own.to_string(), &other.to_string())]
+    {
+        fs::write(lab.file("json"), changed).unwrap();
+        fails(lab.answer(Verdict::Allow), ErrorKind::Damaged, "digest");
+        assert_eq!(lab.states(), ["damaged"]);
+    }
+    // Both: the supervisor knows what it asked.
+    let both = text.replace(TEXT, "GET /b").replace(&own.to_string(), &other.to_string());
+    fs::write(lab.file("json"), both).unwrap();
+    let id = ApprovalId::Request(lab.supervisor.id);
+    fails(lab.approvals().answer(&id, &other, Verdict::Allow), ErrorKind::Conflict, "else");
+    assert!(!lab.file("claim").exists() && !lab.file("answer").exists());
+    assert_eq!(lab.supervisor.carried_out.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn claim_of_a_killed_process_is_shown_and_the_next_answer_carries_it_out() {
+    let lab = Lab::new();
+    lab.leave_claim(CLAIM_TIME + 1000);
+    let [approval] = &lab.open()[..] else { panic!("one approval") };
+    assert_eq!(approval.state, ApprovalState::Claimed { by: Some(Principal::user(1234)) });
+    fails(lab.answer(Verdict::Deny), ErrorKind::WrongState, "already answered by user:1234");
+    assert_eq!(lab.states(), ["allowed"]);
+    assert_eq!(lab.supervisor.carried_out.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn claim_that_was_just_made_is_left_to_its_process() {
+    let lab = Lab::new();
+    lab.leave_claim(0);
+    fails(lab.answer(Verdict::Deny), ErrorKind::WrongState, "already answered by user:1234");
+    assert_eq!(lab.states(), ["claimed"]);
+    assert_eq!(lab.supervisor.carried_out.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn claim_of_a_box_that_died_is_closed_as_gone_and_names_who_answered() {
+    let lab = Lab::new();
+    lab.supervisor.is_deaf.store(true, Ordering::SeqCst);
+    fails(lab.answer(Verdict::Allow), ErrorKind::Broken, "no answer");
+    lab.supervisor.is_dead.store(true, Ordering::SeqCst);
+    let [approval] = &lab.open()[..] else { panic!("one approval") };
+    assert_eq!(approval.state.name(), "gone");
+    assert_eq!(approval.state.by(), Some(&lab.state.caller().principal));
+    assert!(!lab.file("claim").exists());
+}
+
+#[test]
+fn question_of_a_box_that_died_is_closed_once_and_takes_no_answer() {
+    let lab = Lab::new();
+    lab.supervisor.is_dead.store(true, Ordering::SeqCst);
+    let [approval] = &lab.open()[..] else { panic!("the call that closes it says so") };
+    assert_eq!(approval.state.name(), "gone");
+    assert!(lab.open().is_empty());
+    assert_eq!(lab.states(), ["gone"]);
+    fails(lab.answer(Verdict::Allow), ErrorKind::WrongState, "not running any more");
+}
+
+#[test]
+fn answer_to_a_question_of_a_box_that_died_closes_it() {
+    let lab = Lab::new();
+    lab.supervisor.is_dead.store(true, Ordering::SeqCst);
+    fails(lab.answer(Verdict::Allow), ErrorKind::WrongState, "box one is not running any more");
+    assert!(lab.file("answer").exists() && !lab.file("claim").exists());
+}
+
+#[test]
+fn question_after_its_deadline_is_not_listed_and_takes_no_answer() {
+    let lab = Lab::with_deadline(0);
+    assert!(lab.open().is_empty());
+    assert_eq!(lab.states(), ["expired"]);
+    fails(lab.answer(Verdict::Allow), ErrorKind::WrongState, "in time");
+    assert!(!lab.file("claim").exists());
+}
+
+#[test]
+fn files_that_cannot_be_read_are_listed_as_damaged() {
+    let lab = Lab::new();
+    let dir = lab.dir.path().join("approvals");
+    fs::write(dir.join("readme.txt"), "x").unwrap();
+    fs::write(dir.join(".half.new"), "x").unwrap();
+    fs::write(lab.file("claim"), "{").unwrap();
+    assert_eq!(lab.states(), ["damaged", "damaged"]);
+    fails(lab.answer(Verdict::Allow), ErrorKind::Damaged, "claim");
+    fs::remove_file(lab.file("claim")).unwrap();
+    fs::remove_file(lab.file("json")).unwrap();
+    fs::write(lab.file("answer"), "{}").unwrap();
+    assert_eq!(lab.states(), ["damaged", "damaged"]);
+    fails(lab.answer(Verdict::Allow), ErrorKind::NotFound, "nothing waits");
+}
+
+#[test]
+fn id_has_one_spelling() {
+    let id = RequestId { run: RunId::new(1, 2), number: 3 };
+    assert_eq!(id.to_string().parse(), Ok(id));
+    for text in ["", "x", "../a-1", "skill:", "skill:../a", "skill:A"] {
+        assert_eq!(text.parse::<ApprovalId>(), Err(ApprovalIdError), "{text}");
+    }
+    for number in ["03", "+3", "-3", "3 ", ""] {
+        let text = format!("{}-{number}", id.run);
+        assert_eq!(text.parse::<ApprovalId>(), Err(ApprovalIdError), "{text}");
+    }
+}
+
+#[test]
+fn remove_old_removes_what_ended_long_ago_and_nothing_that_waits() {
+    let lab = Lab::new();
+    assert_eq!(remove_old(&lab.state, Duration::ZERO, false).unwrap(), 0);
+    lab.answer(Verdict::Allow).unwrap();
+    assert_eq!(remove_old(&lab.state, KEPT, false).unwrap(), 0);
+    std::thread::sleep(Duration::from_millis(3));
+    assert_eq!(remove_old(&lab.state, Duration::ZERO, true).unwrap(), 1);
+    assert_eq!(lab.states(), ["allowed"]);
+    assert_eq!(remove_old(&lab.state, Duration::ZERO, false).unwrap(), 1);
+    assert!(lab.states().is_empty());
+}
+
+#[test]
+fn answer_of_a_program_is_refused() {
+    let lab = Lab::new();
+    for principal in ["agent:a", "service:ci", "schedule:nightly"] {
+        let caller = Caller { principal: principal.parse().unwrap(), ..Caller::local(0) };
+        let state = lab.state.for_caller(caller).unwrap();
+        let approvals = Approvals::new(&state, &lab.supervisor);
+        let id = ApprovalId::Request(lab.supervisor.id);
+        let answered = approvals.answer(&id, &lab.supervisor.digest, Verdict::Allow);
+        fails(answered, ErrorKind::Refused, "only a person");
+    }
+    assert_eq!(lab.states(), ["open"]);
+}
+
+/// Saves a version of a skill that wants a host, as a model would.
+fn save(lab: &Lab, name: &str, host: &str) -> Digest {
+    let draft = SkillDraft {
+        description: "reads".to_owned(),
+        code: format!("// wants: host {host}\nreturn 1"),
+        language: belljar_wire::Dialect::Js,
+        wants: belljar_code::skill::Wants {
+            hosts: [host.parse().unwrap()].into(),
+            ..Default::default()
+        },
+    };
+    let skills = skills::open(&lab.state).unwrap();
+    let saved = skills.save(&name.parse().unwrap(), draft, &Author::Caller("m".to_owned()));
+    skills::digest(&saved.unwrap().version).unwrap()
+}
+
+#[test]
+fn skill_that_waits_is_listed_and_takes_exactly_one_answer() {
+    let lab = Lab::new();
+    for (name, verdict) in [("yes", Verdict::Allow), ("no", Verdict::Deny)] {
+        let digest = save(&lab, name, "api.example.com");
+        let query = ApprovalQuery { kind: Some(ApprovalKind::Skill), ..Default::default() };
+        let [approval] = &lab.approvals().list(&query).unwrap()[..] else { panic!("one skill") };
+        assert_eq!(approval.label, format!("skill:{name}"));
+        let about = approval.about.as_ref().unwrap();
+        assert_eq!(about.digest, digest);
+        assert!(about.text.contains("wants host api.example.com"), "{}", about.text);
+        let other = Digest::of(&[b"other"]);
+        let answer = |digest| lab.approvals().answer(&about.id, digest, verdict);
+        fails(answer(&other), ErrorKind::Conflict, "does not wait");
+        answer(&digest).unwrap();
+        assert!(lab.approvals().list(&query).unwrap().is_empty());
+        let again = answer(&digest).unwrap_err();
+        assert!(matches!(again.kind(), ErrorKind::Conflict | ErrorKind::NotFound), "{again:?}");
+    }
+    let skills = skills::open(&lab.state).unwrap();
+    skills.get(&"yes".parse().unwrap()).unwrap();
+    skills.get(&"no".parse().unwrap()).unwrap_err();
+}
