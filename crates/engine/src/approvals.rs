@@ -424,7 +424,20 @@ impl<'a> Approvals<'a> {
                 SkillError::NotWaiting { .. } => ErrorKind::Conflict,
                 SkillError::Damaged { .. } => ErrorKind::Damaged,
                 SkillError::Witness { .. } => ErrorKind::Unrecorded,
-                _ => ErrorKind::Broken,
+                SkillError::Files(_)
+                | SkillError::NoVersion { .. }
+                | SkillError::Waits { .. }
+                | SkillError::NoCode
+                | SkillError::TooLong { .. }
+                | SkillError::Description
+                | SkillError::Wants(_)
+                | SkillError::TooMany
+                | SkillError::Full
+                | SkillError::EmptySearch { .. }
+                | SkillError::NoMatch { .. }
+                | SkillError::ManyMatches { .. }
+                | SkillError::TooManyEdits
+                | SkillError::NoEdits => ErrorKind::Broken,
             };
             EngineError::new(kind, error)
         })
