@@ -3,6 +3,7 @@
 //! Secrets go from their files to the broker by descriptor: no value is ever in the memory of this
 //! process.
 
+mod account;
 mod clerk;
 pub mod lever;
 mod own;
@@ -39,7 +40,8 @@ use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::logging;
 use crate::secrets;
 
-pub use clerk::{Account, Asked, Clerk};
+pub use account::{Account, Asked};
+pub use clerk::Clerk;
 pub use lever::Lever;
 use renewals::Renewals;
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_broker::record::{
-    Answer, Decided, Heard, MAX_MESSAGE, NOT_KEPT, Question as Asking, Renewed, Said, Saying,
-    Unasked, Verdict, Word, not_kept,
+    Answer, Heard, MAX_MESSAGE, NOT_KEPT, Question as Asking, Renewed, Said, Saying, Unasked, Word,
+    not_kept,
 };
 use belljar_init::wire;
 use belljar_ledger::{
@@ -16,14 +16,14 @@ use belljar_ledger::{
     DnsDecided, Draft, Event, Ledger, NetworkChanged, Receipt, RecordError, RequestDecided,
     RequestFinished, SecretUsed,
 };
+use belljar_model::RunId;
 use belljar_model::net::{Policy, Rule};
-use belljar_model::{RunId, display};
 use belljar_sys::signal::{SUPERVISED, SignalFd};
 use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::RecvFlags;
-use serde::{Deserialize, Serialize};
 
+use super::account::Account;
 use super::lever::{Lever, Order};
 use super::renewals::Renewals;
 use crate::approvals::desk::Claim;
@@ -47,42 +47,6 @@ pub struct Clerk {
     clock: Clock,
 }
 
-/// What a person should know of the box's network once the run is over.
-#[derive(Debug, Default)]
-pub struct Account {
-    /// What was refused and how to allow it, each once.
-    pub denied: BTreeSet<String>,
-    /// How many refusals are not among these.
-    pub more: u64,
-    pub alarms: BTreeSet<String>,
-    /// The first of all requests, in order.
-    pub requests: Vec<Asked>,
-    /// How many are not among these.
-    pub more_requests: u64,
-    /// The places in the ledger of those whose answer is still to come.
-    open: BTreeMap<u64, usize>,
-    /// The broker ended too early.
-    pub is_dark: bool,
-    /// The ledger did not take something.
-    pub unrecorded: Option<RecordError>,
-}
-
-/// One request that a box made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
-    pub method: String,
-    pub url: String,
-    pub allowed: bool,
-    /// What the upstream answered, if it did.
-    pub status: Option<u16>,
-    /// By name only.
-    pub secrets: Vec<String>,
-}
-
-/// So many requests are listed.
-const REQUESTS: usize = 100;
-/// So many different refusals are listed.
-const LISTED: usize = 20;
 /// So long may what nobody waits for stay off the disk.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// So many sayings go to the disk together.
@@ -451,96 +415,6 @@ fn changed(policy: &Policy) -> NetworkChanged {
         deny: ids(&policy.deny),
         ask: ids(&policy.ask),
     }
-}
-
-impl Account {
-    /// Remembers that something is not on record.
-    fn keep<T>(&mut self, recorded: Result<T, RecordError>) {
-        if let Err(error) = recorded {
-            self.unrecorded = Some(error);
-        }
-    }
-
-    fn note(&mut self, sayings: &[Saying]) {
-        for word in sayings.iter().flat_map(|saying| &saying.words) {
-            match word {
-                Word::Dns { name, verdict: Verdict::Deny, reason, .. } => {
-                    self.deny(told(reason, name, name));
-                }
-                Word::Decided(decided) if decided.verdict == Verdict::Deny => {
-                    let Decided { method, scheme, host, path, reason, .. } = decided;
-                    let request = format!("{method} {scheme}://{host}{path}");
-                    self.deny(told(reason, host, &request));
-                }
-                Word::Alarm { alarm, detail } => self.alarm(alarm, detail),
-                Word::Dns { .. }
-                | Word::Decided(_)
-                | Word::Finished(_)
-                | Word::SecretUsed { .. }
-                | Word::Spent { .. }
-                | Word::Asked(_)
-                | Word::Unasked { .. } => {}
-            }
-        }
-    }
-
-    /// Lists requests, and what came of those that were listed before.
-    fn list(&mut self, sayings: &[Saying], receipts: &[Receipt]) {
-        let words = sayings.iter().flat_map(|saying| &saying.words);
-        for (word, receipt) in words.zip(receipts) {
-            match word {
-                Word::Decided(_) if self.requests.len() >= REQUESTS => self.more_requests += 1,
-                Word::Decided(decided) => {
-                    let Decided { method, scheme, host, port, path, secrets, .. } = decided;
-                    let usual = if scheme == "https" { 443 } else { 80 };
-                    let port = if *port == usual { String::new() } else { format!(":{port}") };
-                    let url = format!("{scheme}://{host}{port}{path}");
-                    self.open.insert(receipt.index(), self.requests.len());
-                    self.requests.push(Asked {
-                        method: method.clone(),
-                        url: display::safe_line(url).to_string(),
-                        allowed: decided.verdict != Verdict::Deny,
-                        status: None,
-                        secrets: secrets.clone(),
-                    });
-                }
-                Word::Finished(finished) => {
-                    let at = self.open.remove(&finished.cause);
-                    if let Some(asked) = at.and_then(|at| self.requests.get_mut(at)) {
-                        asked.status = finished.status;
-                    }
-                }
-                Word::Dns { .. }
-                | Word::SecretUsed { .. }
-                | Word::Alarm { .. }
-                | Word::Spent { .. }
-                | Word::Asked(_)
-                | Word::Unasked { .. } => {}
-            }
-        }
-    }
-
-    fn alarm(&mut self, alarm: &str, detail: &str) {
-        if self.alarms.len() < LISTED {
-            let line = format!("{alarm}: {detail}");
-            self.alarms.insert(display::safe_line(line).to_string());
-        }
-    }
-
-    fn deny(&mut self, line: String) {
-        let line = display::safe_line(line).to_string();
-        if self.denied.len() < LISTED {
-            self.denied.insert(line);
-        } else if !self.denied.contains(&line) {
-            self.more += 1;
-        }
-    }
-}
-
-/// A reason without the word for programs, and with what it is about if it does not say that itself.
-fn told(reason: &str, about: &str, what: &str) -> String {
-    let reason = reason.split_once(": ").map_or(reason, |(_, told)| told);
-    if reason.contains(about) { reason.to_owned() } else { format!("{what}: {reason}") }
 }
 
 impl Clerk {
