@@ -16,9 +16,10 @@ pub(crate) struct Printer;
 
 impl Observer for Printer {
     fn notice(&self, notice: &Notice) {
-        match notice {
-            Notice::Logged(line) => pass_on(line),
-            notice => note(&notice.to_string()),
+        if let Notice::Logged(line) = notice {
+            pass_on(line);
+        } else {
+            note(&notice.to_string());
         }
     }
 }

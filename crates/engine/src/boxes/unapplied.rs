@@ -72,7 +72,7 @@ fn overlay(state: &Scoped, of: &NamedBox) -> Option<Unapplied> {
     };
     // What cannot be read is not known to be nothing.
     read().unwrap_or_else(|failure| {
-        let why = display::safe_line(format!("{:#}", failure)).to_string();
+        let why = display::safe_line(format!("{failure:#}")).to_string();
         Some(Unapplied { words: format!("changes that cannot be read ({why})") })
     })
 }
@@ -82,7 +82,7 @@ fn cloned(state: &Scoped, of: &NamedBox, at: &RepoAt) -> Option<Unapplied> {
     match clones::has_work(state, of.name(), at, &of.dir.join("repo")) {
         Ok(work) => work.and_then(|work| work.would_lose()).map(|words| Unapplied { words }),
         Err(failure) => {
-            let why = display::safe_line(format!("{:#}", failure)).to_string();
+            let why = display::safe_line(format!("{failure:#}")).to_string();
             Some(Unapplied { words: format!("a clone that cannot be read ({why})") })
         }
     }

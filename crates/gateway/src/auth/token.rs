@@ -24,7 +24,7 @@ impl Token {
     pub fn generate() -> Result<Self, NoRandomness> {
         let mut bytes = Zeroizing::new([0; RANDOM]);
         getrandom::fill(&mut *bytes).map_err(|_| NoRandomness)?;
-        Ok(Self(Zeroizing::new(format!("bj_{}", hex::encode(&*bytes)))))
+        Ok(Self(Zeroizing::new(format!("bj_{}", hex::encode(bytes.as_slice())))))
     }
 
     /// Takes a token that somebody else made.

@@ -481,7 +481,7 @@ fn c26_our_own_state_is_no_repository_and_never_comes_along() {
     symlink(&repo, &link).unwrap();
     for dir in [&repo, &repo.join("src"), &repo.join(".git"), &gitfile, &link] {
         let refused = look(&bench.state, dir).unwrap_err();
-        assert!(format!("{:#}", refused).contains("own state"), "{:#}", refused);
+        assert!(format!("{refused:#}").contains("own state"), "{refused:#}");
     }
     drop(at);
     // A user who works in the home directory has our state among the files.

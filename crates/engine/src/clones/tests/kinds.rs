@@ -51,7 +51,7 @@ fn branches_tags_commits_and_a_detached_head_are_where_one_can_begin() {
     }
     for name in ["nothing", "--all", "-x", ""] {
         let refused = bench.clone_as(&user, &wish(Some(name), &ada)).unwrap_err();
-        assert_eq!(refused.kind(), crate::error::ErrorKind::Invalid, "{name}: {:#}", refused);
+        assert_eq!(refused.kind(), crate::error::ErrorKind::Invalid, "{name}: {refused:#}");
     }
     let uncommitted = Wish { uncommitted: true, ..wish(Some("topic"), &ada) };
     assert_eq!(
@@ -178,7 +178,7 @@ fn jj_beside_git_is_git_and_a_store_of_its_own_needs_a_bookmark() {
     let refused = bench.clone_as(&alone, &wish(None, &ada)).unwrap_err();
     assert!(
         refused.kind() == crate::error::ErrorKind::Invalid
-            && format!("{:#}", refused).contains("bookmark")
+            && format!("{refused:#}").contains("bookmark")
     );
     let cloned = bench.clone_as(&alone, &wish(Some("main"), &ada)).unwrap();
     assert_eq!(cloned.at.git_dir, alone.join(".jj/repo/store/git"));
