@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use belljar_code::skill::{SkillError, SkillInfo, Skills, Standing, Waiting};
-use belljar_ledger::{Actor, ApprovalRefused, Digest, Draft};
+use belljar_ledger::{Actor, ApprovalRefused, Digest, Draft, Places, Reader, Row};
 use belljar_model::boxes::BoxName;
 use belljar_model::caller::{Principal, PrincipalKind};
 use belljar_model::code::SkillName;
@@ -264,10 +264,19 @@ impl<'a> Approvals<'a> {
     /// Closes a question whose supervisor is gone, unless it closed it itself.
     fn close(&self, asked: &Asked) -> Result<ApprovalState, Damage> {
         let (files, id) = (self.files(), asked.request());
-        // Whoever answered and was not heard is named; a claim that is damaged names nobody.
-        let by = files.claim(id).ok().flatten().and_then(|claim| claim.by);
-        let answer = Answer::of(id, asked.digest, Outcome::Gone, by, self.now());
+        let claim = files.claim(id).ok().flatten();
+        let is_recorded = claim.is_some() && self.is_answered_in_ledger(asked);
+        let answer = match claim {
+            // The supervisor ended between the record and the file: the record counts.
+            Some(claim) if is_recorded => claim,
+            // Whoever answered and was not heard is named; a claim that is damaged names nobody.
+            claim => {
+                let by = claim.and_then(|claim| claim.by);
+                Answer::of(id, asked.digest, Outcome::Gone, by, self.now())
+            }
+        };
         match files.put_answer(&answer) {
+            Ok(true) if is_recorded => Ok(closed(answer)),
             Ok(true) => {
                 let why = "gone".to_owned();
                 let refused = ApprovalRefused { why, bound_to: asked.digest, by: None };
@@ -284,6 +293,15 @@ impl<'a> Approvals<'a> {
             Ok(false) => Ok(closed(files.answer(id)?.unwrap_or(answer))),
             Err(error) => Err(files.damage_of(id, &format!("close it: {error}"))),
         }
+    }
+
+    /// Whether the ledger has an answer to this question. A ledger that cannot be read has none.
+    fn is_answered_in_ledger(&self, asked: &Asked) -> bool {
+        let effects = Reader::open(&Places::under(self.state.home()))
+            .and_then(|reader| reader.effects_of(asked.event));
+        let is_answer =
+            |row: &Row| matches!(row.kind.as_str(), "approval.given" | "approval.refused");
+        effects.is_ok_and(|rows| rows.iter().any(is_answer))
     }
 
     fn list_skills(&self, all: &mut Vec<Approval>) -> Result<(), EngineError> {

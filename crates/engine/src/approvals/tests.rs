@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use belljar_code::skill::{Author, Draft as SkillDraft};
+use belljar_ledger::{ApprovalAsked, ApprovalGiven};
 use belljar_model::Caller;
 
 use super::desk::Desk;
@@ -243,6 +244,27 @@ fn claim_of_a_box_that_died_is_closed_as_gone_and_names_who_answered() {
     assert_eq!(approval.state.name(), "gone");
     assert_eq!(approval.state.by(), Some(&lab.state.caller().principal));
     assert!(!lab.file("claim").exists());
+}
+
+#[test]
+fn claim_of_a_box_that_died_after_the_record_is_closed_as_answered() {
+    let lab = Lab::new();
+    lab.supervisor.is_deaf.store(true, Ordering::SeqCst);
+    fails(lab.answer(Verdict::Allow), ErrorKind::Broken, "no answer");
+    let (ledger, bound_to) = (record::open(&lab.state).unwrap(), lab.supervisor.digest);
+    let asked = |_| {
+        let event = ApprovalAsked { what: TEXT.to_owned(), bound_to };
+        ledger.record(Draft::new(event)).unwrap().index()
+    };
+    let event = (0..10).map(asked).find(|index| *index == 5).unwrap();
+    let by = lab.state.caller().principal.to_string();
+    let given = ApprovalGiven { by, verdict: "allow".to_owned(), bound_to };
+    ledger.record(Draft::new(given).because_of_index(Some(event))).map(drop).unwrap();
+    lab.supervisor.is_dead.store(true, Ordering::SeqCst);
+    assert_eq!(lab.states(), ["allowed"]);
+    let reader = Reader::open(&Places::under(lab.state.home())).unwrap();
+    let effects = reader.effects_of(event).unwrap();
+    assert_eq!(effects.len(), 1, "no refusal contradicts the answer: {effects:?}");
 }
 
 #[test]
