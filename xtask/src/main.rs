@@ -10,6 +10,7 @@ mod bench;
 mod clients;
 mod dist;
 mod fuzz;
+mod logs;
 mod packages;
 mod shell;
 mod skips;

@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
+use crate::logs::Logs;
 use crate::shell::{
     Args, cargo, embed_worker, program, read, root, run, shown, succeeds, target_dir, uid,
 };
@@ -91,7 +92,13 @@ fn all(this: &mut Run, install: bool, filter: Option<&str>) -> Result<()> {
     }
     let runner = Runner::find();
     let whoami = if uid()? == 0 { "root" } else { "this user" };
-    steps.step(&format!("tests as {whoami}"), || runner.run(&Half::Own, filter, times, skips))?;
+    let logs = Logs::new()?;
+    steps.step(&format!("tests as {whoami}"), || {
+        runner.run(&Half::Own { logs: &logs }, filter, times, skips)
+    })?;
+    if filter.is_none() {
+        steps.step("search for secrets in logs", || logs.search())?;
+    }
     if uid()? == 0 {
         steps.step("tests as a plain user", || {
             let user = user::prepare(&built.belljar()?)?;
@@ -208,14 +215,14 @@ fn package_name(manifest: &Path) -> Result<String> {
 
 /// As whom tests run.
 enum Half<'a> {
-    Own,
+    Own { logs: &'a Logs },
     Unprivileged { user: &'a user::User, packages: &'a [&'a str] },
 }
 
 impl Half<'_> {
     fn name(&self) -> &'static str {
         match self {
-            Self::Own => "as this user",
+            Self::Own { .. } => "as this user",
             Self::Unprivileged { .. } => "as a plain user",
         }
     }
@@ -245,7 +252,8 @@ impl Runner {
             Self::Cargo => command.args(["test", "--locked", "--no-fail-fast"]),
         };
         match half {
-            Half::Own => {
+            Half::Own { logs } => {
+                logs.record(&mut command);
                 command.args(["--workspace", "--lib", "--bins", "--tests"]);
             }
             Half::Unprivileged { user, packages } => {
@@ -272,7 +280,7 @@ impl Runner {
         // Of a test that fails the last lines are what is looked at: they are to say why.
         command.env("RUST_BACKTRACE", "0");
         println!("{}", shown(&command));
-        if let (Self::Nextest, Half::Own, None) = (self, half, filter) {
+        if let (Self::Nextest, Half::Own { .. }, None) = (self, half, filter) {
             refuse_ignored()?;
         }
         skips.record(&mut command);
