@@ -36,7 +36,7 @@ fn leaves_nothing(lab: &Lab) {
     for name in lab.runs().iter().flat_map(|run| names(run)) {
         assert!(known.contains(&name.as_str()), "{name} is left in the directory of the run");
     }
-    assert_eq!(names(&lab.state()), ["anchor", "ledger", "runs"]);
+    assert_eq!(names(&lab.state()), ["anchor", "layout.json", "ledger", "runs"]);
     assert_eq!(names(lab.dir()), ["home", "project", "state"]);
 }
 
