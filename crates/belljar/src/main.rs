@@ -33,8 +33,13 @@ fn main() -> ExitCode {
         return failed(&error);
     }
     if let Some(role) = role {
+        let is_heard = role == Role::Keeper; // the others report over their sockets
         let done = role.run(host().clone(), CLOCK, Arc::new(Printer));
-        return done.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS);
+        return match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) if is_heard => failed(&error),
+            Err(error) => ExitCode::from(exit::code(error.kind())),
+        };
     }
     let parsed = Cli::command().try_get_matches().and_then(|matches| {
         let name = matches.subcommand_name().unwrap_or_default().to_owned();

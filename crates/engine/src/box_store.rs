@@ -17,7 +17,6 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use belljar_box::Standing;
@@ -29,11 +28,9 @@ use crate::agents::HomeFile;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::notice::Notice;
 use crate::scope::Scoped;
-use crate::store::lock::{is_held, take};
+use crate::store::lock::{CHANGE_TIMEOUT, is_held, take};
 use crate::store::{Run, durable, is_empty};
 
-/// How long a command waits for another one that changes the same box.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Files of a box without a workspace belong to nobody on the host.
 const NOBODY: u32 = 65534;
 
@@ -129,7 +126,7 @@ impl NamedBox {
     pub fn turn(&self) -> Result<Turn, EngineError> {
         let file = File::create(self.dir.join("turn")).context("open the turn of the box");
         let file = file.kind(ErrorKind::Broken)?;
-        if !take(&file, PATIENCE) {
+        if !take(&file, CHANGE_TIMEOUT) {
             let error = anyhow!("another command is at work on box {}", self.name());
             return Err(EngineError::new(ErrorKind::Busy, error));
         }

@@ -3,6 +3,7 @@
 //! A keeper is the supervisor of its box. It has no terminal and no secret; what it is asked comes over a
 //! socket that only its own user can speak to.
 
+mod build;
 mod guests;
 mod health;
 mod history;
@@ -102,6 +103,7 @@ pub fn call(
 ) -> Result<(UnixStream, Reply), EngineError> {
     let name = of.name();
     tracing::debug!("box" = name.as_str(), request = request.name(), "supervisor is asked");
+    build::check(of, request)?;
     let asked = || -> io::Result<(UnixStream, Option<Reply>)> {
         let line = connect(&of.dir)?;
         line.set_read_timeout(patience)?;

@@ -307,7 +307,17 @@ pub struct Prepared {
 
 /// Builds a box, and records its run while it is built.
 pub fn launch(state: &Scoped, spec: LaunchSpec) -> Result<Launched, EngineError> {
+    launch_after(state, spec, || Ok(()))
+}
+
+/// The same. `ready` is called when everything that fails without a trace has worked, before the start.
+pub fn launch_after(
+    state: &Scoped,
+    spec: LaunchSpec,
+    ready: impl FnOnce() -> Result<(), EngineError>,
+) -> Result<Launched, EngineError> {
     let (built, request) = Built::new(state, spec)?;
+    ready()?;
     let _entered = built.span.clone().entered();
     let plan = built.plan();
     let begin = |layers: &[LayerState]| Journal::begin(state, &plan, layers);

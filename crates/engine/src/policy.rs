@@ -58,6 +58,10 @@ pub fn refuse_own_program(
     workspace: Option<&Path>,
 ) -> Result<(), EngineError> {
     let own = &host.own_program;
+    if !own.is_absolute() {
+        let text = "cannot find our own program, which no box may be able to write to";
+        return Err(EngineError::message(ErrorKind::Broken, text));
+    }
     let writable = template.mounts.iter().filter(|mount| mount.access() == Access::ReadWrite);
     if let Some(workspace) = workspace.filter(|_| template.mode == Mode::Direct)
         && own.starts_with(workspace)

@@ -2,7 +2,7 @@
 
 pub mod cloned;
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::boxes::unapplied;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::record;
 use crate::scope::Scoped;
-use crate::store::{Run, is_empty};
+use crate::store::{Run, is_empty, lock};
 
 /// What was named, first among the boxes, or the newest run of this workspace whose changes wait.
 pub fn find(state: &Scoped, here: &Path, which: Option<&str>) -> Result<Run, EngineError> {
@@ -71,6 +71,23 @@ fn newest_here(runs: Vec<Run>, here: &Path) -> Result<Run, EngineError> {
     })
 }
 
+/// The right to review a run, as long as it is held.
+#[derive(Debug)]
+pub struct ReviewLock {
+    _file: File,
+}
+
+/// Waits for the right to apply or discard the changes of a run.
+pub fn lock(run: &Run) -> Result<ReviewLock, EngineError> {
+    let file = File::create(run.dir.join("review")).context("open the review lock of the run");
+    let file = file.kind(ErrorKind::Broken)?;
+    if lock::take(&file, lock::CHANGE_TIMEOUT) {
+        return Ok(ReviewLock { _file: file });
+    }
+    let text = format!("another command reviews run {}; try again when it has ended", run.id());
+    Err(EngineError::message(ErrorKind::Busy, text))
+}
+
 /// Whether the changes of a run can be discarded. `false`: it holds none back.
 pub fn can_discard(run: &Run) -> Result<bool, EngineError> {
     if run.record.state == RunState::Running {
@@ -81,6 +98,11 @@ pub fn can_discard(run: &Run) -> Result<bool, EngineError> {
 
 /// Removes the changes of a run.
 pub fn discard(state: &Scoped, run: &mut Run) -> Result<(), EngineError> {
+    let _lock = lock(run)?;
+    *run = Run::load(&run.dir).kind(ErrorKind::Damaged)?;
+    if !can_discard(run)? {
+        return Err(invalid(format!("run {} holds nothing back any more", run.id())));
+    }
     let ledger = record::open(state).kind(ErrorKind::Broken)?;
     record::discarded(&ledger, run.id())
         .map(drop)

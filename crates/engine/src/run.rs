@@ -36,7 +36,8 @@ pub struct RunOptions {
 pub struct StartedRun {
     run: Run,
     launched: Launched,
-    permissions: Permissions,
+    /// The operator's file, which is read again before changes are applied.
+    config_file: Option<PathBuf>,
     has_layers: bool,
     /// Held until the run is over.
     _lock: File,
@@ -56,7 +57,6 @@ struct Rules {
     sources: Vec<Source>,
     network: Option<Outlet>,
     masks: Vec<Mask>,
-    permissions: Permissions,
 }
 
 /// Builds the box of a run, and records the run.
@@ -68,8 +68,7 @@ pub fn start(
     let began = Instant::now();
     let mut workspace = workspace(state, &spec.on.workspace)?;
     let path = workspace.as_ref().map(|workspace| workspace.path.clone());
-    let Rules { template, sources, network, masks, permissions } =
-        rules(state, spec, options, path.as_deref())?;
+    let Rules { template, sources, network, masks } = rules(state, spec, options, path.as_deref())?;
     for layer in &template.weaken {
         state.notice(&Notice::LayerWeakened(*layer));
     }
@@ -88,14 +87,19 @@ pub fn start(
     let created = state.store().create(launch.record());
     let (mut run, lock) = created.kind(ErrorKind::CannotStart)?;
     if let Some(workspace) = workspace.as_mut().filter(|_| overlay) {
-        launch::prepare_layers(&run, workspace).kind(ErrorKind::CannotStart)?;
+        let made = launch::prepare_layers(&run, workspace).kind(ErrorKind::CannotStart);
+        made.inspect_err(|_| launch::settle(&mut run, None, state))?;
         launch.disk = Some(DiskLimit::of_layers(run.dir.clone()));
     }
     launch.output_dir = Some(run.dir.clone());
     let has_layers = workspace.as_ref().is_some_and(|workspace| workspace.layers.is_some());
     (launch.workspace, launch.masks, launch.network) = (workspace, masks, network);
     match launch::launch(state, launch) {
-        Ok(launched) => Ok(StartedRun { run, launched, permissions, has_layers, _lock: lock }),
+        Ok(launched) => {
+            let config_file = spec.on.config_file.as_deref().or(state.config_file());
+            let config_file = config_file.map(Path::to_owned);
+            Ok(StartedRun { run, launched, config_file, has_layers, _lock: lock })
+        }
         Err(failure) => {
             launch::settle(&mut run, None, state);
             Err(failure)
@@ -117,7 +121,7 @@ impl StartedRun {
         streams: Streams<'_>,
         ended: impl FnOnce(),
     ) -> Result<RunEnd, EngineError> {
-        let Self { mut run, launched, permissions, has_layers, _lock } = self;
+        let Self { mut run, launched, config_file, has_layers, _lock } = self;
         let template = launched.template().clone();
         let mut ended = match launched.supervise(state, streams, ended) {
             Ok(ended) => ended,
@@ -136,13 +140,29 @@ impl StartedRun {
         let sealed = changed.filter(|changed| *changed > 0);
         ended.record(state, &result, sealed.and_then(|_| changes::sealed_changes(&run)));
         if template.mode == Mode::Direct && run.record.review.waits() {
-            changes::take_over(&mut run, state, ended.journal.ledger(), &permissions);
+            match permissions(state, &run, config_file.as_deref()) {
+                Ok(now) => changes::take_over(&mut run, state, ended.journal.ledger(), &now),
+                Err(error) => state.notice(&Notice::Failed(format!(
+                    "nothing was taken over; `belljar apply` tries again: {error:#}"
+                ))),
+            }
         }
         launch::settle(&mut run, Some(result.clone()), state);
         drop(ended.remains);
         ended.account.iter().for_each(|account| network::report(state, account));
         Ok(RunEnd { result, ended_in_newline: ended.finished.ended_in_newline })
     }
+}
+
+/// The permissions that are in force now, which may be others than at the start (threat C01).
+fn permissions(
+    state: &Scoped,
+    run: &Run,
+    config_file: Option<&Path>,
+) -> Result<Permissions, EngineError> {
+    let workspace = run.record.workspace.as_ref().map(|at| at.path.as_path());
+    let (config, _) = config::load_from(state.host(), config_file, workspace)?;
+    Ok(config.permissions(&run.record.template))
 }
 
 const fn purpose(options: &RunOptions) -> Purpose {
@@ -193,7 +213,7 @@ fn rules(
     }
     policy::refuse_own_program(state.host(), &template, workspace)?;
     let network = Outlet::of(&template, &config, state)?;
-    Ok(Rules { template, sources, network, masks: denied.masks, permissions })
+    Ok(Rules { template, sources, network, masks: denied.masks })
 }
 
 /// What a tool server is given beside its command.

@@ -189,8 +189,9 @@ impl Run {
     /// Writes the record, whole or not at all.
     pub fn save(&self) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(&self.record)?;
-        // Losing a run that nobody waits for costs its line in a list; the ledger has it.
-        let written = match self.record.review.waits() {
+        // Losing the record of a run that changed nothing costs its line in a list; the ledger has it.
+        let holds_changes = self.record.review.waits() || !is_empty(&self.dir.join("upper"));
+        let written = match holds_changes {
             true => durable::write(&self.dir, "run.json", &text),
             false => durable::write_soon(&self.dir, "run.json", &text),
         };

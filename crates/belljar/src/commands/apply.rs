@@ -38,9 +38,9 @@ pub(crate) fn run(cli: &Cli, args: &ApplyArgs) -> Outcome {
     let mut run = review::find(&state, &here, args.which.run.as_deref())?;
     let of = box_store::of_run(&state, &run);
     let _turn = of.as_ref().map(|of| of.turn_while_down("apply")).transpose()?;
-    if let Some(run_now) = of.as_ref().and_then(NamedBox::run) {
-        run = run_now;
-    }
+    let _lock = review::lock(&run)?;
+    // Read again: another command may have reviewed it while this one waited.
+    run = Run::load(&run.dir).kind(ErrorKind::Damaged)?;
     let (layers, changed) = changes::open(&state, &run)?;
     let mut choice = choice(args).kind(ErrorKind::Invalid)?;
     choice.denied = changes::denied(&permissions(&state, of.as_ref(), &run, cli)?, &changed);

@@ -60,8 +60,8 @@ pub(crate) fn fork(args: &ForkArgs) -> Outcome {
     let state = scope::open(None)?;
     let (name, tag) = source(&args.from)?;
     let one = NamedBox::find(&state, &name)?;
-    boxes::fork(&state, &one, tag.as_ref(), &args.names)?;
     for new in &args.names {
+        boxes::fork(&state, &one, tag.as_ref(), std::slice::from_ref(new))?;
         print::note(&format!(
             "box {new} is a copy of {}; `belljar start {new}` starts it",
             args.from

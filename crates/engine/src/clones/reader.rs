@@ -93,10 +93,10 @@ fn run(
     let workspace = Workspace { place, path, layers: None, scratch: false };
     spec.at = Some(launch::at(&workspace)?);
     spec.workspace = Some(workspace);
+    let null = File::open("/dev/null").context("open /dev/null")?;
     let mark = state.store().mark_call(id.0)?;
     let launched = launch::launch(state, spec).map_err(EngineError::into_inner);
     let launched = launched.context("start the sealed box that reads the repository")?;
-    let null = File::open("/dev/null").context("open /dev/null")?;
     let mut filter = |stream: Stream, chunk: &[u8], kept: &mut Vec<u8>| match stream {
         Stream::Output => kept.extend_from_slice(chunk),
         Stream::Error => {

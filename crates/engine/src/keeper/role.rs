@@ -15,13 +15,13 @@ use belljar_workspace::{Caps, Layers, Places};
 use rustix::fs::{Mode as FileMode, OFlags};
 use tracing::Span;
 
-use super::health;
 use super::history::History;
 use super::hub::{Hub, Into};
 use super::protocol::{self, Begin, Word};
 use super::serve;
 use super::setup::{self, Setup};
 use super::wires::Wires;
+use super::{build, health};
 use crate::approvals::desk::Desk;
 use crate::box_store::NamedBox;
 use crate::changes;
@@ -64,6 +64,7 @@ fn keep(
     Span::current().record("box", of.name().as_str());
     tracing::debug!("supervisor takes the box");
     let lock = lock(&of).map_err(told)?;
+    build::write(&of.dir).kind(ErrorKind::CannotStart).map_err(told)?;
     let kept = KeptBox::start(&state, &of).map_err(told)?;
     let _entered = kept.launched.span().entered();
     tracing::info!("box is up");
@@ -149,8 +150,17 @@ impl KeptBox {
         let listener = listener.kind(ErrorKind::CannotStart)?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
         let null = null.context("open /dev/null").kind(ErrorKind::CannotStart)?;
-        run.save().kind(ErrorKind::CannotStart)?;
-        let mut launched = launch::launch(state, spec).inspect_err(|_| give_up(state, &mut run))?;
+        // A start that fails before this leaves the record of the last run as it is.
+        let mut is_saved = false;
+        let launched = launch::launch_after(state, spec, || {
+            run.save().kind(ErrorKind::CannotStart)?;
+            is_saved = true;
+            Ok(())
+        });
+        if launched.is_err() && is_saved {
+            give_up(state, &mut run);
+        }
+        let mut launched = launched?;
         let _entered = launched.span().entered();
         let into = Into { door: launched.exec_channel(), terminal: launched.terminal() };
         let outside = launched.outside().map(|outside| {
@@ -261,11 +271,19 @@ fn go_on(
     before: Option<&WorkspaceAt>,
     fresh: &WorkspaceAt,
 ) -> Result<(), EngineError> {
-    let Some(before) = before.filter(|_| !is_empty(&of.dir.join("upper"))) else {
+    let upper = of.dir.join("upper");
+    if is_empty(&upper) {
         return belljar_workspace::discard(&of.dir)
             .map(drop)
             .context("begin anew")
             .kind(ErrorKind::CannotStart);
+    }
+    let Some(before) = before else {
+        let (name, upper) = (of.name(), upper.display());
+        let text = format!(
+            "the record of the last run of box {name} is missing or damaged, and what the box changed is in {upper}: copy what you need from there, then `belljar reset {name} --discard-work` removes it"
+        );
+        return Err(EngineError::message(ErrorKind::CannotStart, text));
     };
     // Only the inode: the number of its device may be another one after a restart of the machine.
     if before.ino != fresh.ino {

@@ -72,13 +72,10 @@ pub fn replace(file: &Path, old: &str, new: &str, links: Links) -> io::Result<()
 /// Writes a file that must not be there yet: whole or not at all, on the disk when this returns, and
 /// readable for its owner only. False if there is a file of this name already.
 pub fn create(dir: &Path, name: &str, text: &[u8]) -> io::Result<bool> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let beside = dir.join(format!(".{name}.{}.{count}.new", std::process::id()));
-    let put = || -> io::Result<bool> {
-        let mut file =
-            fs::File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
+    use std::os::unix::fs::PermissionsExt as _;
+    let (beside, mut file) = beside(dir, name)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    let mut put = || -> io::Result<bool> {
         file.write_all(text)?;
         file.sync_all()?;
         match renameat_with(CWD, &beside, CWD, dir.join(name), RenameFlags::NOREPLACE) {
@@ -137,11 +134,8 @@ enum Sync {
 }
 
 fn put(dir: &Path, name: &str, text: &[u8], sync: Sync) -> io::Result<()> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let new = dir.join(format!(".{name}.{}-{count}.new", std::process::id()));
-    let written = || -> io::Result<()> {
-        let mut file = fs::File::create_new(&new)?;
+    let (new, mut file) = beside(dir, name)?;
+    let mut written = || -> io::Result<()> {
         file.write_all(text)?;
         if sync == Sync::Yes {
             file.sync_all()?;
@@ -153,8 +147,24 @@ fn put(dir: &Path, name: &str, text: &[u8], sync: Sync) -> io::Result<()> {
         Ok(())
     };
     written().inspect_err(|_| {
-        fs::remove_file(&new).ok(); // it may not have come to be
+        fs::remove_file(&new).ok(); // it may have its name by now
     })
+}
+
+/// A new file beside the one of this name. Another process may have the same id in a namespace of its own,
+/// and a killed one may have left a file: both are passed over.
+fn beside(dir: &Path, name: &str) -> io::Result<(std::path::PathBuf, fs::File)> {
+    const TRIES: usize = 1000;
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    for _ in 0..TRIES {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = dir.join(format!(".{name}.{}-{count}.new", std::process::id()));
+        match fs::File::create_new(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return Ok((path, created?)),
+        }
+    }
+    Err(io::Error::other(format!("too many unfinished copies of {name}")))
 }
 
 #[cfg(test)]
@@ -170,6 +180,18 @@ mod tests {
             assert_eq!(fs::read_to_string(dir.path().join("run.json")).unwrap(), text);
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_write_passes_over_files_that_killed_processes_left() {
+        let dir = tempfile::tempdir().unwrap();
+        for count in 0..500 {
+            let left = format!(".run.json.{}-{count}.new", std::process::id());
+            fs::write(dir.path().join(left), "left").unwrap();
+        }
+        write(dir.path(), "run.json", b"new").unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("run.json")).unwrap(), "new");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 501, "no file of others is removed");
     }
 
     #[test]

@@ -140,17 +140,22 @@ impl Layout {
         Ok(())
     }
 
-    /// A directory that cannot be written to, such as a read-only copy, can still be read.
+    /// A directory that cannot be written to, such as a read-only copy or one on a full disk, can still
+    /// be read and cleaned up.
     fn mark(&self) -> Result<(), EngineError> {
         let text = serde_json::to_vec(&Version { version: VERSION }).kind(ErrorKind::Broken)?;
         match durable::write(&self.home, FILE, &text) {
-            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            Err(error) if can_still_be_read(&error) => Ok(()),
             written => written
                 .with_context(|| format!("write {FILE} in {}", self.home.display()))
                 .kind(ErrorKind::Broken),
         }
     }
+}
+
+fn can_still_be_read(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(error.kind(), ReadOnlyFilesystem | PermissionDenied | StorageFull | QuotaExceeded)
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ use rustix::fs::FlockOperation;
 /// Whoever only looks at a lock has it for a moment. Whoever wants it waits for that.
 pub const GLANCE: Duration = Duration::from_millis(500);
 
+/// How long a command waits for another one that changes the same box or run.
+pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Takes the lock of a file. False if somebody has it for longer than that.
 pub fn take(file: &File, patience: Duration) -> bool {
     let began = Instant::now();

@@ -225,3 +225,40 @@ fn a_home_that_a_box_locked_is_moved_and_comes_back() {
     assert_eq!(fs::metadata(&home).unwrap().permissions().mode() & 0o777, 0o500);
     assert_eq!(fs::read_to_string(home.join("note")).unwrap(), "kept\n");
 }
+
+#[test]
+fn a_start_refuses_when_the_record_is_damaged_and_keeps_the_changes() {
+    let lab = lab();
+    stopped(&lab, "task");
+    let dir = lab.state().join("boxes/task");
+    let before = held(&dir);
+    let record = fs::read(dir.join("run.json")).unwrap();
+    fs::write(dir.join("run.json"), "").unwrap();
+    lab.belljar(["start", "task"]).run().complains(125, "missing or damaged");
+    assert_eq!(held(&dir), before);
+    // Control: with its record the box starts.
+    fs::write(dir.join("run.json"), record).unwrap();
+    lab.belljar(["start", "task"]).succeed();
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    assert_eq!(held(&dir), before);
+}
+
+#[test]
+fn a_start_that_fails_before_the_box_is_built_keeps_the_record_of_the_last_run() {
+    let lab = lab();
+    stopped(&lab, "task");
+    let dir = lab.state().join("boxes/task");
+    let before = fs::read_to_string(dir.join("run.json")).unwrap();
+    // The broker resolves the proxy when it starts, and cannot.
+    let operator = "[proxy]\nurl = \"http://no-such-host.invalid:3128\"\n";
+    let config = lab.home().join(".config/belljar");
+    fs::create_dir_all(&config).unwrap();
+    fs::write(config.join("belljar.toml"), operator).unwrap();
+    lab.belljar(["start", "task"]).run().complains(125, "no-such-host.invalid");
+    assert_eq!(fs::read_to_string(dir.join("run.json")).unwrap(), before);
+    // Control: without the proxy the box starts, and its record is another one.
+    fs::remove_file(config.join("belljar.toml")).unwrap();
+    lab.belljar(["start", "task"]).succeed();
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    assert_ne!(fs::read_to_string(dir.join("run.json")).unwrap(), before);
+}
