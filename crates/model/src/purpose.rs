@@ -29,6 +29,14 @@ impl Purpose {
     pub const ALL: [Self; 5] =
         [Self::Run, Self::Call, Self::Box, Self::ToolServer, Self::CloneReader];
 
+    /// Whether a user starts such a box. The others are started by Belljar on the way.
+    pub const fn is_of_user(self) -> bool {
+        match self {
+            Self::Run | Self::Call | Self::Box => true,
+            Self::ToolServer | Self::CloneReader => false,
+        }
+    }
+
     /// The name in JSON and in the ledger.
     pub const fn name(self) -> &'static str {
         match self {

@@ -4,15 +4,15 @@ mod explain;
 mod learn;
 mod log;
 
-use belljar_ledger::{Query, Reader};
+use belljar_ledger::Reader;
 use belljar_model::RunId;
 
 use super::ledger::Home;
 use crate::cli::Cli;
 use crate::cli::net::{NetArgs, NetCommand};
 use crate::exit::Outcome;
-use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
-use belljar_engine::record::reading::newest;
+use belljar_engine::error::{EngineError, invalid};
+use belljar_engine::record::reading::newest_run;
 
 pub(crate) fn run(cli: &Cli, args: &NetArgs) -> Outcome {
     match &args.command {
@@ -22,13 +22,10 @@ pub(crate) fn run(cli: &Cli, args: &NetArgs) -> Outcome {
     }
 }
 
-/// The run that is meant: the newest if none is named.
+/// The run that is meant: the newest that a user started if none is named.
 fn which(home: &Home, reader: &Reader, named: Option<&str>) -> Result<RunId, EngineError> {
     if let Some(name) = named {
         return home.run(reader, "RUN", name);
     }
-    let query = Query { kind: Some("run.created".to_owned()), ..newest(1) };
-    let rows = reader.events(&query).kind(ErrorKind::Broken)?;
-    let run = rows.first().and_then(|row| row.run);
-    run.ok_or_else(|| invalid("there is no run yet: `belljar run` makes one"))
+    newest_run(reader)?.ok_or_else(|| invalid("there is no run yet: `belljar run` makes one"))
 }

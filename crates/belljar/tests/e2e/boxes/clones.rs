@@ -140,3 +140,23 @@ fn c01_what_a_rule_keeps_as_it_is_does_not_come_back() {
         lab.belljar(["apply", "clone", "--yes", "--branch", "--include-executable", "**"]);
     refused.run().complains(1, "secret/new");
 }
+
+#[test]
+fn reading_a_clone_is_on_record_and_net_log_shows_the_run_of_the_box() {
+    let lab = repository();
+    worked(&lab, "task", WORK);
+    let run = fs::read_to_string(dir(&lab, "task").join("run.json")).unwrap();
+    let run: serde_json::Value = serde_json::from_str(&run).unwrap();
+    let created = || {
+        let args = ["ledger", "log", "--kind", "run.created", "--json"];
+        let text = lab.belljar(args).succeed();
+        text.lines().filter(|line| line.contains("clone-reader")).count()
+    };
+    let before = created();
+    lab.belljar(["diff", "task"]).succeed();
+    assert_eq!(created(), before + 1);
+    let logged = lab.belljar(["net", "log"]).run();
+    let own = format!("nothing to show of run {}", run["id"].as_str().unwrap());
+    logged.expect(0);
+    assert!(logged.err().contains(&own), "{}", logged.err());
+}
