@@ -85,8 +85,10 @@ fn attend(line: &UnixStream, hub: &Hub) -> io::Result<()> {
         Request::Status => Reply::Status(hub.live()),
         Request::Pause => return pause(line, hub),
         Request::Stop { now } => {
+            // First: a program that ends at once takes this process along before it could answer.
+            let told = protocol::send(line, &Reply::Done);
             hub.stop(now);
-            Reply::Done
+            return told;
         }
         Request::Network(said) => done(hub.wires.change(&said)),
         Request::ApprovalAnswered { run, number } => answered(hub, RequestId { run, number }),
