@@ -22,7 +22,7 @@ pub struct Work {
     pub base: String,
     /// Where it ends; with what is not committed, as a commit of its own.
     pub tip: String,
-    /// The newest first. No more than [`SHOWN`]; `commit_count` counts on.
+    /// The newest first. No more than `SHOWN`; `commit_count` counts on.
     pub commits: Vec<Commit>,
     pub commit_count: u64,
     /// Whether the newest commit was made by us from what the box did not commit.

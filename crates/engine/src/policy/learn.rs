@@ -2,7 +2,7 @@
 //!
 //! Pure. A run may be hostile: what it tried is a wish, so the rules are shown, and written only when a
 //! person says so. Each rule names one host and one port, methods as they were, and paths as they
-//! were unless more than [`DIFFERENT`] were asked for below one directory.
+//! were unless more than `DIFFERENT` were asked for below one directory.
 
 pub mod past;
 
