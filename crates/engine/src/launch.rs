@@ -10,6 +10,7 @@
 
 pub mod disk;
 mod ended;
+mod environment;
 pub mod output;
 
 use std::ffi::OsString;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use belljar_box::{
-    Count, Door, Kept, Mask, Request, Running, Standing, Stream, Supervision, Workspace, view,
+    Count, Door, Kept, Mask, Request, Running, Standing, Stream, Supervision, Workspace,
 };
 use belljar_ledger::Ledger;
 use belljar_model::{
@@ -33,7 +34,6 @@ use self::output::Tape;
 use crate::approvals;
 use crate::config::Source;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
-use crate::host::HostEnv;
 use crate::network::{self, Outlet, Outside};
 use crate::notice::Notice;
 use crate::record::{self, Journal, Plan};
@@ -42,6 +42,7 @@ use crate::store::Run;
 
 pub use disk::counter;
 pub use ended::Ended;
+use environment::environment;
 
 /// Everything that one box is started with.
 #[derive(Debug)]
@@ -577,28 +578,4 @@ pub fn settle(run: &mut Run, result: Option<RunResult>, state: &Scoped) {
         state.store().prune(state.clock().now()).ok(); // tried again by a later run
         approvals::remove_old(state, approvals::KEPT, false).ok(); // see above
     }
-}
-
-/// Everything that the payload finds in its environment.
-pub fn environment(host: &HostEnv, template: &Template, id: RunId) -> Vec<(OsString, OsString)> {
-    let user = if template.user == 0 { "root" } else { "user" };
-    let mut env: Vec<(OsString, OsString)> = [
-        ("PATH", view::PATH),
-        ("HOME", view::HOME),
-        ("USER", user),
-        ("LOGNAME", user),
-        ("LANG", "C.UTF-8"),
-        ("BELLJAR_RUN", &id.to_string()),
-    ]
-    .map(|(name, value)| (name.into(), value.into()))
-    .to_vec();
-    for variable in &template.env {
-        let value = match variable.value() {
-            Some(value) => Some(OsString::from(value)),
-            None => host.variable(variable.name()).map(OsString::from),
-        };
-        env.retain(|(name, _)| name != variable.name());
-        env.extend(value.map(|value| (variable.name().into(), value)));
-    }
-    env
 }
