@@ -305,7 +305,7 @@ impl<'a> Approvals<'a> {
     }
 
     fn list_skills(&self, all: &mut Vec<Approval>) -> Result<(), EngineError> {
-        if !self.state.home().join("skills").is_dir() {
+        if !self.state.store().layout().skills().is_dir() {
             return Ok(());
         }
         let skills = Skills::open(self.state.home()).kind(ErrorKind::Broken)?;

@@ -52,7 +52,10 @@ impl Store {
     /// Opens the state directory, making it if it is missing.
     pub fn open(home: &Path) -> Result<Self, EngineError> {
         let opened = || -> io::Result<PathBuf> {
-            DirBuilder::new().recursive(true).mode(0o700).create(home.join("runs"))?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(Layout::new(home.to_owned()).runs())?;
             let (_, real) = belljar_box::open(home).map_err(io::Error::other)?;
             Ok(real)
         };

@@ -16,6 +16,7 @@ use super::NamedBox;
 use super::trash::{self, Note};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::store::is_empty;
+use crate::store::layout::Layout;
 
 /// What a box changed in its workspace.
 pub const CHANGES: [&str; 6] =
@@ -69,8 +70,8 @@ pub(super) fn finish(dir: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let plan: Plan = serde_json::from_slice(&fs::read(ready.join("plan.json"))?)?;
-    let home = dir.parent().and_then(Path::parent).context("find the state directory")?;
-    let kept = home.join("trash").join(plan.note.place());
+    let trash = Layout::trash_of_box(dir).context("find the state directory")?;
+    let kept = trash.join(plan.note.place());
     trash::make(&kept)?;
     plan.note.save(&kept)?;
     for (part, comes) in &plan.parts {

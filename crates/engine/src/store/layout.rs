@@ -99,6 +99,21 @@ impl Layout {
         self.home.join("trash")
     }
 
+    /// The trash that belongs to the directory of a box.
+    pub fn trash_of_box(dir: &Path) -> Option<PathBuf> {
+        Some(dir.parent()?.parent()?.join("trash"))
+    }
+
+    /// The directory of skills, which `belljar-code` lays out.
+    pub fn skills(&self) -> PathBuf {
+        self.home.join("skills")
+    }
+
+    /// The token file of an MCP server, unless another one is named.
+    pub fn mcp_token(&self) -> PathBuf {
+        self.home.join("mcp").join("token")
+    }
+
     pub fn approvals(&self) -> PathBuf {
         self.home.join("approvals")
     }

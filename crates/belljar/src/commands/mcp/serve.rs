@@ -65,7 +65,7 @@ async fn http(
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let address = args.http.context("an address")?;
-    let usual = || scope::open(None).map(|state| state.home().join("mcp").join("token"));
+    let usual = || scope::open(None).map(|state| state.store().layout().mcp_token());
     let file = match &args.token_file {
         Some(file) => file.clone(),
         None => usual()?,
