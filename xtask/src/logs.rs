@@ -22,7 +22,7 @@ const SECRETS: &[(&str, &str)] = &[
 ];
 
 /// Roles that must have written at least [`FLOOR`] lines, or the search has seen nothing.
-const ROLES: &[&str] = &["command", "keeper", "cell", "broker", "screen"];
+const ROLES: &[&str] = &["command", "supervisor", "broker", "screen"];
 const FLOOR: usize = 100;
 
 /// The directory of the logs.

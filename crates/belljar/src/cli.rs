@@ -104,9 +104,6 @@ pub(crate) enum Command {
     Skill(skill::SkillArgs),
     /// Look at the templates of belljar.toml
     Template(TemplateArgs),
-    /// Speak to a server of belljar.toml that is reached by HTTP, in lines
-    #[command(hide = true)]
-    Bridge { server: belljar_model::code::ServerName },
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
     /// Print the manual page
@@ -138,9 +135,6 @@ pub(crate) struct RunArgs {
     /// Print one JSON object about the run as the last line of standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// Give the box what `[mcp.NAME]` declares beside the command: variables, rules and secrets
-    #[arg(long, value_name = "NAME", hide = true, requires = "no_workspace")]
-    pub(crate) of_server: Option<belljar_model::code::ServerName>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,

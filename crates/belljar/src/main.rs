@@ -33,13 +33,10 @@ fn main() -> ExitCode {
         return failed(&error);
     }
     if let Some(role) = role {
-        let is_heard = role == Role::Keeper; // the others report over their sockets
         let done = role.run(host().clone(), CLOCK, Arc::new(Printer));
-        return match done {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) if is_heard => failed(&error),
-            Err(error) => ExitCode::from(exit::code(error.kind())),
-        };
+        // Errors are reported over the socket of the role.
+        return done
+            .map_or_else(|error| ExitCode::from(exit::code(error.kind())), |()| ExitCode::SUCCESS);
     }
     let parsed = Cli::command().try_get_matches().and_then(|matches| {
         let name = matches.subcommand_name().unwrap_or_default().to_owned();
@@ -77,7 +74,6 @@ fn main() -> ExitCode {
         Command::Network(args) => commands::network::run(args),
         Command::Approve(args) => commands::approve::run(args),
         Command::Api(args) => commands::api::run(&cli, args),
-        Command::Bridge { server } => commands::mcp::bridge(&cli, server),
         Command::Code(args) => commands::code::run(&cli, args),
         Command::Diff(args) => commands::diff::run(args),
         Command::Apply(args) => commands::apply::run(&cli, args),

@@ -90,8 +90,7 @@ pub(crate) fn run_spec(
         tty: _,    // decided by the caller, who knows the terminal
         no_tty: _, // the same
         name,
-        json: _,      // how the result is printed
-        of_server: _, // a tool server, which is not started from a spec
+        json: _, // how the result is printed
         command,
     } = args;
     let on = BoxSpec {

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let on = BoxSpec { workspace: WorkspaceSpec::Directory(project.clone()), ..BoxSpec::default() };
     let version = SpecVersion::default();
     let spec = RunSpec { version, name: None, on, program, terminal: None };
-    let options = RunOptions { here: project.clone(), of_server: None };
+    let options = RunOptions { here: project.clone() };
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     let streams = Streams {
         input: null.as_fd(),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use belljar_model::{Config, Scope, Template};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::host::HostEnv;
@@ -13,9 +14,10 @@ const FILE: &str = "belljar.toml";
 const MAX_BYTES: u64 = 1 << 20;
 
 /// A file that rules were read from.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    pub scope: &'static str,
+    /// `operator` or `project`.
+    pub scope: String,
     pub file: PathBuf,
     pub text: String,
 }
@@ -123,7 +125,7 @@ fn read_into(
         Scope::Operator => "operator",
         Scope::Project => "project",
     };
-    sources.push(Source { scope, file: absolute, text });
+    sources.push(Source { scope: scope.to_owned(), file: absolute, text });
     Ok(Some(config))
 }
 

@@ -3,6 +3,7 @@
 pub mod broker;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -12,14 +13,59 @@ use belljar_broker::setup::{Hello, Placeholder};
 use belljar_ledger::{Digest, Ledger};
 use belljar_model::net::{Policy, Tls};
 use belljar_model::{Config, Net, RunId, Template};
+use serde::{Deserialize, Serialize};
 use tracing::Span;
 
 use crate::approvals::desk::Desk;
 use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::host::HostEnv;
 use crate::notice::Notice;
 use crate::scope::Scoped;
 use broker::{Account, Beyond, Broker, Clerk, Lever, Sealed};
+
+/// The network of a box as the configuration describes it. It names no open file, so that it can be sent to
+/// the process that supervises the box.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkSpec {
+    policy: Policy,
+    /// Files of certificates that the broker trusts beside those of the host.
+    roots: Vec<PathBuf>,
+    name_servers: Vec<SocketAddr>,
+    /// The command that prints the key of the vault, if the key is not in a file.
+    key_command: Option<Vec<String>>,
+}
+
+impl NetworkSpec {
+    /// The network that a template asks for. `None`: it asks for none.
+    pub fn of(
+        template: &Template,
+        config: &Config,
+        host: &HostEnv,
+    ) -> Result<Option<Self>, EngineError> {
+        let spec = Self::with_rules(template, config, host)?;
+        Ok((template.net != Net::None).then_some(spec))
+    }
+
+    /// The network of a box whose rules can change, which is there even if it has no rule yet.
+    fn with_rules(
+        template: &Template,
+        config: &Config,
+        host: &HostEnv,
+    ) -> Result<Self, EngineError> {
+        Ok(Self {
+            policy: template.policy(config).kind(ErrorKind::Invalid)?,
+            roots: config.roots(host.user_home().as_deref()),
+            name_servers: config.name_servers().to_vec(),
+            key_command: config.key_command().map(<[String]>::to_vec),
+        })
+    }
+
+    /// Opens the files of its secrets and checks that its certificates exist.
+    pub fn open(self, state: &Scoped) -> Result<Outlet, EngineError> {
+        Outlet::new(self, state, false)
+    }
+}
 
 /// What a broker is started with.
 #[derive(Debug)]
@@ -49,11 +95,8 @@ impl Outlet {
         config: &Config,
         state: &Scoped,
     ) -> Result<Option<Self>, EngineError> {
-        if template.net == Net::None {
-            template.policy(config).kind(ErrorKind::Invalid)?;
-            return Ok(None);
-        }
-        Self::new(template, config, state, false).map(Some)
+        let spec = NetworkSpec::of(template, config, state.host())?;
+        spec.map(|spec| spec.open(state)).transpose()
     }
 
     /// What a named box has: always a broker, also one that knows no rule yet.
@@ -62,24 +105,18 @@ impl Outlet {
         config: &Config,
         state: &Scoped,
     ) -> Result<Self, EngineError> {
-        Self::new(template, config, state, true)
+        Self::new(NetworkSpec::with_rules(template, config, state.host())?, state, true)
     }
 
-    fn new(
-        template: &Template,
-        config: &Config,
-        state: &Scoped,
-        changes: bool,
-    ) -> Result<Self, EngineError> {
-        let policy = template.policy(config).kind(ErrorKind::Invalid)?;
-        let sealed = Sealed::open(state.home(), &policy, config)?;
-        let roots = config.roots(state.host().user_home().as_deref());
+    fn new(spec: NetworkSpec, state: &Scoped, changes: bool) -> Result<Self, EngineError> {
+        let NetworkSpec { policy, roots, name_servers, key_command } = spec;
+        let sealed = Sealed::open(state.home(), &policy, key_command.as_deref())?;
         for path in &roots {
             std::fs::metadata(path)
                 .with_context(|| format!("[tls] roots: {}", path.display()))
                 .kind(ErrorKind::Invalid)?;
         }
-        let beyond = Beyond { roots, name_servers: config.name_servers().to_vec() };
+        let beyond = Beyond { roots, name_servers };
         let clock = state.clock();
         Ok(Self { policy, beyond, sealed, changes, clock })
     }

@@ -29,12 +29,13 @@ pub use report::ProgramReport;
 pub use room::{Ground, Room, put_away};
 pub use task::{Program, Work};
 
-use crate::cell;
-use crate::cell::word::{Ending, Order};
-use crate::config::Stamp;
+use crate::config::{Source, Stamp};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
 use crate::skills;
+use crate::supervisor::protocol::ToSupervisor;
+use crate::supervisor::spec::Ending;
+use crate::supervisor::worker_program;
 use crate::tool_servers::Servers;
 use attend::attend;
 use line::{Ready, Refusal};
@@ -64,6 +65,8 @@ pub struct Workshop {
 struct Rules {
     stamp: Stamp,
     config: Arc<Config>,
+    /// The files that it comes from.
+    sources: Arc<[Source]>,
     /// What was made of declared services since then.
     offers: BTreeMap<ApiName, Arc<modules::Offer>>,
 }
@@ -124,8 +127,10 @@ impl Workshop {
         room::sweep(&state);
         let rules = Rules::read(&state, ground.as_ref())?;
         let skills = skills::open(&state)?;
-        let servers = Arc::new(Servers::new(&rules.config, &state, file.as_deref())?);
-        let worker = Arc::new(cell::worker().kind(ErrorKind::Broken)?);
+        // Declarations of a project count for nothing.
+        let (operator, sources) = state.load_config(None)?;
+        let servers = Arc::new(Servers::new(&state, (&operator, &sources), &here)?);
+        let worker = Arc::new(worker_program().kind(ErrorKind::Broken)?);
         let slots = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
         let rules = Mutex::new(rules);
         Ok(Self { state, here, file, ground, warm, rules, worker, skills, servers, slots })
@@ -184,15 +189,15 @@ impl Workshop {
             () = cancelled.cancelled() => return Err(RunError::Usage("cancelled".to_owned())),
         };
         let ready = self.box_for(room, apis.clone()).await?;
-        let order = Order::Run(Box::new(task));
-        let begun = match ready.begin(&order).await {
+        let start = ToSupervisor::Start(Box::new(task));
+        let begun = match ready.begin(&start).await {
             Ok(begun) => begun,
             // One that stood for a while may have been killed meanwhile; nothing has run in it.
-            Err(_) => self.maker().make(room, apis).await?.begin(&order).await?,
+            Err(_) => self.maker().make(room, apis).await?.begin(&start).await?,
         };
         let run = begun.run.clone();
         tracing::info!(run, "program is handed to a box");
-        let answer = attend(begun, &order, &self.servers, listener, cancelled).await;
+        let answer = attend(begun, &start, &self.servers, listener, cancelled).await;
         tracing::info!(run, failed = answer.is_err(), "program is over");
         drop(turn);
         self.maker().refill_soon(room);
@@ -235,9 +240,9 @@ impl Workshop {
         let rules = self.rules();
         Maker {
             worker: Arc::clone(&self.worker),
-            home: self.state.home().to_owned(),
             here: self.here.clone(),
-            config: self.file.clone(),
+            config: Arc::clone(&rules.config),
+            sources: Arc::clone(&rules.sources),
             stamp: rules.stamp.clone(),
             warm: rules.config.code().warm.min(self.warm),
         }
@@ -249,7 +254,8 @@ impl Rules {
         let (file, path) = (state.config_file(), ground.map(|it| it.path.as_path()));
         // Before the files are read: what changes in between is read again.
         let stamp = Stamp::of(state.host(), file, path);
-        let (config, _) = state.load_config(path)?;
-        Ok(Self { stamp, config: Arc::new(config), offers: BTreeMap::new() })
+        let (config, sources) = state.load_config(path)?;
+        let (config, sources) = (Arc::new(config), sources.into());
+        Ok(Self { stamp, config, sources, offers: BTreeMap::new() })
     }
 }

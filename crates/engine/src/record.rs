@@ -104,7 +104,7 @@ impl Journal {
         let mut drafts = vec![Draft::new(created(&ledger, plan).kind(ErrorKind::CannotStart)?)];
         drafts.extend(plan.sources.iter().map(|source| {
             Draft::new(PolicyLoaded {
-                scope: source.scope.to_owned(),
+                scope: source.scope.clone(),
                 file: source.file.as_os_str().as_bytes().to_vec(),
                 hash: Digest::of(&[source.text.as_bytes()]),
             })

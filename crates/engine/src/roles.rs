@@ -15,15 +15,14 @@ use crate::host::HostEnv;
 use crate::logging::RUN_VARIABLE;
 use crate::network::broker;
 use crate::notice::Observer;
-use crate::{cell, keeper, screen};
+use crate::{screen, supervisor};
 
 /// What a process of ours is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Broker,
     Screen,
-    Cell,
-    Keeper,
+    Supervisor,
 }
 
 impl Role {
@@ -32,8 +31,7 @@ impl Role {
         let all = [
             (broker::ROLE, Self::Broker),
             (screen::ROLE, Self::Screen),
-            (cell::ROLE, Self::Cell),
-            (keeper::ROLE, Self::Keeper),
+            (supervisor::ROLE, Self::Supervisor),
         ];
         all.into_iter().find(|(name, _)| argv0 == *name).map(|(_, role)| role)
     }
@@ -43,8 +41,7 @@ impl Role {
         match self {
             Self::Broker => "broker",
             Self::Screen => "screen",
-            Self::Cell => "cell",
-            Self::Keeper => "keeper",
+            Self::Supervisor => "supervisor",
         }
     }
 
@@ -73,8 +70,7 @@ impl Role {
         match self {
             Self::Broker => error_span!("broker", run),
             Self::Screen => error_span!("screen", run),
-            Self::Cell => error_span!("cell"),
-            Self::Keeper => error_span!("keeper", "box" = Empty),
+            Self::Supervisor => error_span!("supervisor", "box" = Empty),
         }
     }
 
@@ -87,8 +83,7 @@ impl Role {
         match self {
             Self::Broker => broker::role::main(clock),
             Self::Screen => screen::role::main(),
-            Self::Cell => cell::role::main(host, clock, observer),
-            Self::Keeper => keeper::role::main(host, clock, observer),
+            Self::Supervisor => supervisor::role::main(host, clock, observer),
         }
     }
 }

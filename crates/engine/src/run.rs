@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use belljar_box::{Mask, Workspace};
-use belljar_model::code::{McpServer, ServerName};
 use belljar_model::permission::Permissions;
 use belljar_model::spec::{RunSpec, WorkspaceSpec};
 use belljar_model::{Mode, Overrides, Purpose, RunResult, Template};
@@ -27,8 +26,6 @@ use crate::store::Run;
 pub struct RunOptions {
     /// Relative paths of templates begin here.
     pub here: PathBuf,
-    /// The declared tool server that the program is.
-    pub of_server: Option<ServerName>,
 }
 
 /// A run whose box is built and recorded. Its program waits.
@@ -74,7 +71,7 @@ pub fn start(
     }
     let overlay = template.mode != Mode::ReadOnly;
     let argv: Vec<OsString> = spec.program.words().to_vec();
-    let mut launch = LaunchSpec::new(state.new_id()?, purpose(options), template, argv);
+    let mut launch = LaunchSpec::new(state.new_id()?, Purpose::Run, template, argv);
     launch.began = began;
     launch.name = spec.name.clone();
     launch.sources = sources;
@@ -165,10 +162,6 @@ fn permissions(
     Ok(config.permissions(&run.record.template))
 }
 
-const fn purpose(options: &RunOptions) -> Purpose {
-    if options.of_server.is_some() { Purpose::ToolServer } else { Purpose::Run }
-}
-
 fn workspace(state: &Scoped, spec: &WorkspaceSpec) -> Result<Option<Workspace>, EngineError> {
     match spec {
         WorkspaceSpec::None => Ok(None),
@@ -189,11 +182,7 @@ fn rules(
     let file = spec.on.config_file.as_deref().or(state.config_file());
     let (config, sources) = config::load_from(state.host(), file, workspace)?;
     let known = config::template(&config, &spec.on.template)?;
-    let mut said = spec.on.overrides.clone();
-    if let Some(name) = &options.of_server {
-        let none = || invalid(format!("--of-server: there is no [mcp.{name}]"));
-        add_server(&mut said, config.servers().get(name).ok_or_else(none)?);
-    }
+    let said = spec.on.overrides.clone();
     let has_timeout = said.timeout.is_some();
     let permissions = config.permissions(&spec.on.template);
     let denied = agents::outfit(&Occasion {
@@ -214,11 +203,4 @@ fn rules(
     policy::refuse_own_program(state.host(), &template, workspace)?;
     let network = Outlet::of(&template, &config, state)?;
     Ok(Rules { template, sources, network, masks: denied.masks })
-}
-
-/// What a tool server is given beside its command.
-fn add_server(said: &mut Overrides, server: &McpServer) {
-    said.env.extend(server.env.iter().cloned());
-    said.allow.extend(server.allow.iter().cloned());
-    said.secrets.extend(server.secrets.iter().cloned());
 }

@@ -70,9 +70,24 @@ impl Scoped {
         clock: Clock,
         observer: Arc<dyn Observer>,
     ) -> Result<Self, EngineError> {
-        let store = Store::open(&config.home)?;
+        Self::open(config, clock, observer, local_caller())
+    }
+
+    /// The part of the caller's tenant.
+    pub fn open(
+        config: EngineConfig,
+        clock: Clock,
+        observer: Arc<dyn Observer>,
+        caller: Caller,
+    ) -> Result<Self, EngineError> {
+        let store = Store::open(&Layout::directory(&config.home, &caller.tenant))?;
         let shared = Arc::new(Shared { config, clock, observer });
-        Ok(Self { store, caller: local_caller(), shared })
+        Ok(Self { store, caller, shared })
+    }
+
+    /// The state directory of the engine, which has the directories of all tenants.
+    pub(crate) fn engine_home(&self) -> &Path {
+        &self.shared.config.home
     }
 
     /// Who asks for what is done here.

@@ -11,8 +11,11 @@ use belljar_model::Config;
 use rustix::fs::MemfdFlags;
 
 /// Where the key can be read: the key file, or what the operator's `key-command` wrote.
-pub fn key_descriptor(config: &Config, store: &Store) -> anyhow::Result<(KeySource, File)> {
-    if let Some(command) = config.key_command() {
+pub fn key_descriptor(
+    key_command: Option<&[String]>,
+    store: &Store,
+) -> anyhow::Result<(KeySource, File)> {
+    if let Some(command) = key_command {
         return Ok((KeySource::Command, output_of(command)?));
     }
     let gone = "the vault has no key; put `vault/key` back, or set the secrets again";
@@ -22,8 +25,8 @@ pub fn key_descriptor(config: &Config, store: &Store) -> anyhow::Result<(KeySour
 /// The key, made if there is none.
 pub fn key_or_new(config: &Config, store: &Store) -> anyhow::Result<Key> {
     match config.key_command() {
-        Some(_) => {
-            let (source, from) = key_descriptor(config, store)?;
+        Some(command) => {
+            let (source, from) = key_descriptor(Some(command), store)?;
             Ok(Key::read(source, &from)?)
         }
         None => Ok(store.key()?),

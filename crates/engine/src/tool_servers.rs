@@ -1,11 +1,10 @@
 //! Other MCP servers, whose tools programs call as `tools.SERVER.FUNCTION(input)`.
 //!
-//! Each runs in a box of its own, started by our own program as a child when it is first needed, with a
-//! broker, rules and a record of its own. What they say is a stranger's: it is bounded, a tool is
-//! called only while it is what the operator accepted (`belljar_code::pin`), and a server that does
-//! not come up, hangs or dies is told and hinders no other.
+//! Each runs in a box of its own with a broker, rules and a record. A supervisor starts it when it is first
+//! needed. Its messages are untrusted: they are bounded, and a tool is called only while its definition is
+//! the one that the operator accepted (`belljar_code::pin`). A server that does not start, hangs or dies is
+//! reported and does not affect other servers.
 
-pub mod bridge;
 mod declare;
 mod ear;
 mod launch;
@@ -24,6 +23,7 @@ use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::Source;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
 pub use declare::declarations;
@@ -67,19 +67,22 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Starts nothing yet. `file` is what `--config` names.
-    pub fn new(config: &Config, state: &Scoped, file: Option<&Path>) -> Result<Self, EngineError> {
+    /// Starts no server yet. `sources` are the files of `config`; relative paths of templates begin at `here`.
+    pub fn new(
+        state: &Scoped,
+        (config, sources): (&Config, &[Source]),
+        here: &Path,
+    ) -> Result<Self, EngineError> {
         let declared = config.servers();
         if declared.is_empty() {
             return Ok(Self { servers: Vec::new() });
         }
         let pins = Arc::new(Pins::open(state.home()).kind(ErrorKind::Broken)?);
         let server = |server| {
-            let launch = Launch::new(server, state.home(), file).kind(ErrorKind::Broken)?;
-            Ok(Arc::new(Server::new(server, launch, Arc::clone(&pins))))
+            let launch = Launch::new(state, (config, sources), server, here);
+            Arc::new(Server::new(server, launch, Arc::clone(&pins)))
         };
-        let servers = declared.values().map(server).collect::<Result<_, EngineError>>()?;
-        Ok(Self { servers })
+        Ok(Self { servers: declared.values().map(server).collect() })
     }
 
     /// The tools that may be called, of the servers that are there.

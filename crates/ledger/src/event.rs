@@ -115,7 +115,7 @@ events! {
     RunExec "run.exec" { program: Vec<u8> }
     /// One more program starts inside a box that runs.
     BoxExec "box.exec" {
-        /// Who asked for it.
+        /// The user that the client's process runs as.
         uid: u64,
         program: Vec<u8>,
         /// The program and its arguments, separated by NUL.
@@ -124,6 +124,10 @@ events! {
         environment: Vec<String>,
         workdir: Option<Vec<u8>>,
         terminal: bool,
+        /// The caller, as `user:1000`.
+        principal: Option<String>,
+        /// The session of the client.
+        session: Option<String>,
     }
     /// A limit ended the run.
     RunLimit "run.limit" { limit: String }

@@ -189,12 +189,23 @@ pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
 
 /// Reads one frame; none when there are no more.
 pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>, FrameError> {
+    read_at_most(from, MAX_FRAME)
+}
+
+/// Reads one frame of at most `limit` bytes. `None`: the stream ended.
+pub fn read_at_most<T: DeserializeOwned>(
+    from: &mut impl Read,
+    limit: usize,
+) -> Result<Option<T>, FrameError> {
     let mut head = [0; 4];
     match from.read_exact(&mut head) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         read => read.map_err(|source| FrameError::Read { source })?,
     }
     let length = bounded(head)?;
+    if length > limit {
+        return Err(FrameError::TooLong { length });
+    }
     let mut body = vec![0; length];
     from.read_exact(&mut body).map_err(|source| FrameError::Read { source })?;
     parse(&body).map(Some)

@@ -16,7 +16,7 @@ const WORKSPACE: &str = "clippy.toml";
 
 /// The engine may call this one, in these modules only: they start git, roles and key commands.
 const STARTS_PROGRAMS: &str = "std::process::Command::new";
-const STARTERS: &[&str] = &["clones", "cell", "keeper", "lockdown", "secrets", "tool_servers"];
+const STARTERS: &[&str] = &["clones", "lockdown", "secrets", "supervisor"];
 
 /// Lints that stay on, and the groups that contain them.
 const KEPT_ON: &[&str] = &[

@@ -20,9 +20,9 @@ use crate::scope::host;
 use belljar_engine::box_store::{self, NamedBox};
 use belljar_engine::config;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
-use belljar_engine::keeper::setup;
 use belljar_engine::scope::Scoped;
 use belljar_engine::store::Run;
+use belljar_engine::supervisor::setup;
 use belljar_engine::{changes, record, review};
 use belljar_model::permission::Permissions;
 

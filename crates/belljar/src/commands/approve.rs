@@ -15,8 +15,8 @@ use belljar_engine::approvals::{
 };
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
-use belljar_engine::keeper;
 use belljar_engine::scope::Scoped;
+use belljar_engine::supervisor;
 
 /// An approval, for programs.
 #[derive(Debug, Serialize)]
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &ApproveArgs) -> exit::Outcome {
 fn look(state: &Scoped, args: &ApproveArgs) -> exit::Outcome {
     let kind = (!args.list).then_some(ApprovalKind::Request);
     let query = ApprovalQuery { kind, closed: args.list, name: None };
-    let mut all = keeper::approvals(state).list(&query)?;
+    let mut all = supervisor::approvals(state).list(&query)?;
     if !args.list {
         all.retain(|approval| match &approval.state {
             ApprovalState::Open | ApprovalState::Claimed { .. } => true,
@@ -167,7 +167,7 @@ fn of_box(state: &Scoped, name: &BoxName) -> Result<Vec<Approval>, EngineError> 
     }
     let kind = Some(ApprovalKind::Request);
     let query = ApprovalQuery { name: Some(name.clone()), kind, closed: false };
-    let mut all = keeper::approvals(state).list(&query)?;
+    let mut all = supervisor::approvals(state).list(&query)?;
     all.retain(|approval| approval.state == ApprovalState::Open);
     Ok(all)
 }
@@ -180,7 +180,7 @@ fn find(state: &Scoped, id: &QuestionId) -> Result<About, EngineError> {
     };
     let kind = Some(ApprovalKind::Request);
     let query = ApprovalQuery { name: Some(name.clone()), kind, closed: true };
-    let all = keeper::approvals(state).list(&query)?;
+    let all = supervisor::approvals(state).list(&query)?;
     let label = id.to_string();
     let named = all.iter().filter(|approval| approval.label == label);
     let found = named.max_by_key(|approval| approval.state == ApprovalState::Open);
@@ -201,7 +201,7 @@ fn find(state: &Scoped, id: &QuestionId) -> Result<About, EngineError> {
 
 fn find_skill(state: &Scoped, label: &str) -> Result<About, EngineError> {
     let query = ApprovalQuery { kind: Some(ApprovalKind::Skill), ..ApprovalQuery::default() };
-    let all = keeper::approvals(state).list(&query)?;
+    let all = supervisor::approvals(state).list(&query)?;
     let found = all.into_iter().find(|approval| approval.label == label);
     let none = || invalid("no version of this skill waits");
     found.and_then(|approval| approval.about).ok_or_else(none)
@@ -224,8 +224,8 @@ fn answer(
     json: bool,
 ) -> exit::Outcome {
     let verdict = if yes { Verdict::Allow } else { Verdict::Deny };
-    let answered =
-        about.and_then(|about| keeper::approvals(state).answer(&about.id, &about.digest, verdict));
+    let answered = about
+        .and_then(|about| supervisor::approvals(state).answer(&about.id, &about.digest, verdict));
     let (error, code) = match answered {
         Ok(()) => (None, 0),
         Err(error) if is_about_one(&error) => {

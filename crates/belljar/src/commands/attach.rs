@@ -18,12 +18,13 @@ use crate::scope;
 use crate::terminal::{self, Raw};
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
-use belljar_engine::keeper::{
-    self,
-    protocol::{self, Reply, Request, ViewerSays},
-};
+use belljar_engine::scope::Scoped;
 use belljar_engine::screen::guard::Guard;
 use belljar_engine::screen::word::Size;
+use belljar_engine::supervisor::{
+    self,
+    protocol::{FromSupervisor, ToSupervisor},
+};
 
 /// A screen of its own, so that what was there before comes back afterwards.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[m\x1b[2J\x1b[H";
@@ -34,9 +35,9 @@ const SIGWINCH: i32 = 28;
 /// What ends us: a terminal that is gone, or somebody who asks.
 const SIGNALS: [i32; 4] = [1, 2, 15, SIGWINCH];
 
-/// Keys that the keeper does not take for so many bytes are lost, as at every terminal.
+/// Keys beyond so many bytes that the supervisor has not taken are lost, as at every terminal.
 const MOST_KEYS: usize = 1 << 20;
-/// A keeper whose box is over gets so long to say how it ended.
+/// The time that the supervisor has to report the end of a box.
 const ENDING: Duration = Duration::from_secs(30);
 
 /// Page up and down with Alt or Shift held.
@@ -47,7 +48,7 @@ const FORTH: [&[u8]; 2] = [b"\x1b[6;3~", b"\x1b[6;2~"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Detached,
-    /// The box is over, or its keeper gone.
+    /// The box is over, or its supervisor is gone.
     Box,
     /// Our own terminal is gone, or somebody ended us.
     Own,
@@ -56,10 +57,10 @@ enum End {
 pub(crate) fn run(args: &AttachArgs) -> Outcome {
     let state = scope::open(None)?;
     let of = NamedBox::find(&state, &args.name)?;
-    attach(&of, args)
+    attach(&state, &of, args)
 }
 
-pub(crate) fn attach(of: &NamedBox, args: &AttachArgs) -> Outcome {
+pub(crate) fn attach(state: &Scoped, of: &NamedBox, args: &AttachArgs) -> Outcome {
     let (input, output) = (std::io::stdin(), std::io::stdout());
     let name = of.name();
     let size = terminal::size(&input).filter(|_| rustix::termios::isatty(&output));
@@ -69,10 +70,10 @@ pub(crate) fn attach(of: &NamedBox, args: &AttachArgs) -> Outcome {
         )));
     };
     let run = of.run().map(|run| run.id());
-    let request = Request::Attach { size: of_terminal(size), read_only: args.read_only };
-    let (line, reply) = keeper::call(of, &request, None)?;
-    if !matches!(reply, Reply::Done) {
-        let error = anyhow!("the keeper of box {name} answered something else");
+    let request = ToSupervisor::Attach { size: of_terminal(size), read_only: args.read_only };
+    let (line, answer) = supervisor::call(state, of, &request, None)?;
+    if !matches!(answer, FromSupervisor::Ok) {
+        let error = anyhow!("the supervisor of box {name} sent an unexpected message");
         return Err(EngineError::new(ErrorKind::Broken, error));
     }
     let signals = SignalFd::new(&SIGNALS).context("watch for signals").kind(ErrorKind::Broken)?;
@@ -112,7 +113,7 @@ struct Session<'a> {
     /// How many rows there are.
     page: u16,
     looks_back: bool,
-    /// On their way to the keeper.
+    /// On their way to the supervisor.
     keys: Vec<u8>,
     /// On its way to the terminal.
     screen: Vec<u8>,
@@ -189,7 +190,7 @@ impl Session<'_> {
             }
             let Some(size) = terminal::size(std::io::stdin()) else { return Ok(true) };
             self.page = size.0;
-            self.say(&ViewerSays::Size(of_terminal(size)))?;
+            self.say(&ToSupervisor::Resize(of_terminal(size)))?;
         }
         Ok(false)
     }
@@ -200,10 +201,10 @@ impl Session<'_> {
         if BACK.contains(&typed) || FORTH.contains(&typed) {
             self.looks_back = true;
             let lines = if BACK.contains(&typed) { half } else { -half };
-            return self.say(&ViewerSays::Scroll(Some(lines))).map(|()| false);
+            return self.say(&ToSupervisor::Scroll(Some(lines))).map(|()| false);
         }
         if std::mem::take(&mut self.looks_back) {
-            self.say(&ViewerSays::Scroll(None))?;
+            self.say(&ToSupervisor::Scroll(None))?;
         }
         let mut keys = Vec::with_capacity(typed.len());
         for byte in typed {
@@ -221,16 +222,17 @@ impl Session<'_> {
             }
         }
         if !keys.is_empty() && self.keys.len() < MOST_KEYS {
-            self.say(&ViewerSays::Keys(keys))?;
+            self.say(&ToSupervisor::Keys(keys))?;
         }
         Ok(false)
     }
 
-    fn say(&mut self, word: &ViewerSays) -> std::io::Result<()> {
-        protocol::send(&mut self.keys, word)
+    fn say(&mut self, message: &ToSupervisor) -> std::io::Result<()> {
+        self.keys.extend(supervisor::encode(message)?);
+        Ok(())
     }
 
-    /// Sends what the keeper takes now; false if it is gone.
+    /// Sends what the supervisor takes now; false if it is gone.
     fn send(&mut self) -> std::io::Result<bool> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         match rustix::net::send(&self.line, &self.keys, flags) {
@@ -296,7 +298,7 @@ pub(crate) fn tell_end(of: &NamedBox, run: Option<belljar_model::RunId>) -> Outc
         }
         None => {
             let error = anyhow!(
-                "the keeper of box {name} is gone; `belljar status {name}` shows how the box is"
+                "the supervisor of box {name} is gone; `belljar status {name}` shows how the box is"
             );
             Err(EngineError::new(ErrorKind::Broken, error))
         }

@@ -13,17 +13,18 @@ use crate::scope;
 use belljar_engine::box_store::{NamedBox, trash};
 use belljar_engine::boxes::{self, Stopped, unapplied};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
-use belljar_engine::keeper::{
-    self,
-    protocol::{Live, Reply, Request},
-};
 use belljar_engine::moment;
+use belljar_engine::scope::Scoped;
+use belljar_engine::supervisor::{
+    self,
+    protocol::{FromSupervisor, Live, ToSupervisor},
+};
 
 pub(crate) fn list(args: &ListArgs) -> Outcome {
     let state = scope::open(None)?;
     let all = NamedBox::all(&state)?;
     for one in &all {
-        let seen = Seen::of(one);
+        let seen = Seen::of(&state, one);
         if args.json {
             print::json(&seen).kind(ErrorKind::Broken)?;
         } else {
@@ -39,7 +40,7 @@ pub(crate) fn list(args: &ListArgs) -> Outcome {
 pub(crate) fn status(args: &StatusArgs) -> Outcome {
     let state = scope::open(None)?;
     let one = NamedBox::find(&state, &args.which.name)?;
-    let seen = Seen::of(&one);
+    let seen = Seen::of(&state, &one);
     if args.json {
         print::json(&seen).kind(ErrorKind::Broken)?;
     } else {
@@ -62,7 +63,7 @@ pub(crate) fn start(args: &StartArgs) -> Outcome {
 pub(crate) fn stop(args: &StopArgs) -> Outcome {
     let state = scope::open(None)?;
     for name in &args.names {
-        let text = match boxes::stop(&NamedBox::find(&state, name)?, args.now)? {
+        let text = match boxes::stop(&state, &NamedBox::find(&state, name)?, args.now)? {
             Stopped::Now => format!("box {name} is stopped"),
             Stopped::NotRunning => format!("box {name} is not running"),
         };
@@ -92,16 +93,17 @@ struct Seen {
     ground: Ground,
     /// The newest run, if there was one.
     run: Option<RunRecord>,
-    /// What its keeper says, while it has one.
+    /// What its supervisor reports, while it runs.
     live: Option<Live>,
 }
 
 impl Seen {
-    fn of(one: &NamedBox) -> Self {
+    fn of(scope: &Scoped, one: &NamedBox) -> Self {
         let state = one.state();
-        let asked = (state == BoxState::Running).then(|| keeper::ask(one, &Request::Status));
+        let ask = || supervisor::ask(scope, one, &ToSupervisor::Status);
+        let asked = (state == BoxState::Running).then(ask);
         let live = match asked {
-            Some(Ok(Reply::Status(live))) => Some(live),
+            Some(Ok(FromSupervisor::Status(live))) => Some(live),
             _ => None,
         };
         Self {

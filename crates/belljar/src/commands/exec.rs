@@ -1,7 +1,7 @@
 //! `belljar exec`: one more program in a box that runs, with our streams or a terminal.
 //!
-//! The keeper hands over the ends of the program's streams. What comes out of them is hostile, so a
-//! terminal of ours has the guard before it.
+//! The supervisor sends the descriptors of the program's streams. The program's output is hostile, so it
+//! passes the terminal guard before it reaches a terminal.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,7 +12,6 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, anyhow};
-use belljar_init::wire;
 use belljar_model::Reason;
 use belljar_sys::signal::SignalFd;
 use rustix::event::{PollFd, PollFlags};
@@ -24,12 +23,12 @@ use crate::scope;
 use crate::terminal::{self, Raw};
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
-use belljar_engine::keeper::{
-    self,
-    protocol::{self, ExecWish, GuestSays, Reply, Request},
-};
 use belljar_engine::screen::guard::Guard;
 use belljar_engine::screen::word::Size;
+use belljar_engine::supervisor::{
+    self,
+    protocol::{ExecSpec, FromSupervisor, ToSupervisor},
+};
 
 const SIGWINCH: i32 = 28;
 /// What is passed on to the program: hang-up, interrupt, quit, both user signals, end.
@@ -44,19 +43,14 @@ pub(crate) fn run(args: &ExecArgs) -> Outcome {
     let size = is_tty.then(|| terminal::size(io::stdin()).unwrap_or((24, 80)));
     // Before there are threads, which then leave the signals alone.
     let signals = SignalFd::new(&SIGNALS).context("watch for signals").kind(ErrorKind::Broken)?;
-    let wish = wish(args, size);
-    let (line, reply) = keeper::call(&of, &Request::Exec(wish), None)?;
-    match reply {
-        Reply::Done => {}
-        Reply::NotStarted { kind, message } => {
-            let text = format!("box {}: {}: {message}", args.name, shown(&args.command));
-            return Err(EngineError::message(kind, text));
-        }
-        Reply::Status(_) | Reply::Failed { .. } | Reply::Refused(_) => return Err(gone(args)),
+    let request = ToSupervisor::Exec(spec(args, size));
+    let (line, answer) = supervisor::call(&state, &of, &request, None)?;
+    if !matches!(answer, FromSupervisor::ExecStarted) {
+        return Err(gone(args));
     }
-    let ends =
-        wire::receive::<u8>(line.as_fd(), 1).context("get the streams").kind(ErrorKind::Broken)?;
-    let ends = ends.map(|(_, ends)| ends).unwrap_or_default();
+    let ends = supervisor::receive_descriptors(&line)
+        .context("cannot receive the streams of the program")
+        .kind(ErrorKind::Broken)?;
     let ended = match <[OwnedFd; 3]>::try_from(ends) {
         Ok([input, output, error]) => with_pipes(&line, &signals, [input, output, error]),
         Err(mut ends) => match ends.pop() {
@@ -70,15 +64,11 @@ pub(crate) fn run(args: &ExecArgs) -> Outcome {
     }
 }
 
-/// The keeper ended before it said how the program did.
+/// The supervisor ended before it reported the end of the program.
 fn gone(args: &ExecArgs) -> EngineError {
     let name = &args.name;
     let error = anyhow!("box {name} ended, and the program with it; `belljar status {name}`");
     EngineError::new(ErrorKind::CannotStart, error)
-}
-
-fn shown(command: &[OsString]) -> String {
-    command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn wants_terminal(args: &ExecArgs) -> bool {
@@ -88,7 +78,7 @@ fn wants_terminal(args: &ExecArgs) -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-fn wish(args: &ExecArgs, size: Option<(u16, u16)>) -> ExecWish {
+fn spec(args: &ExecArgs, size: Option<(u16, u16)>) -> ExecSpec {
     let bytes = |word: &OsStr| word.as_bytes().to_vec();
     let mut env: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     if size.is_some() {
@@ -103,7 +93,7 @@ fn wish(args: &ExecArgs, size: Option<(u16, u16)>) -> ExecWish {
         env.retain(|(name, _)| name != variable.name().as_bytes());
         env.extend(value.map(|value| (variable.name().as_bytes().to_vec(), bytes(&value))));
     }
-    ExecWish {
+    ExecSpec {
         argv: args.command.iter().map(|word| bytes(word)).collect(),
         env,
         workdir: args.workdir.as_ref().map(|path| bytes(path.as_os_str())),
@@ -228,12 +218,12 @@ fn wait(line: &UnixStream, signals: &SignalFd, master: Option<&OwnedFd>) -> io::
             match (signal, master) {
                 (SIGWINCH, Some(master)) => resize(master),
                 (SIGWINCH, None) => {}
-                _ => protocol::send(line, &GuestSays::Signal(signal))?,
+                _ => supervisor::send(line, &ToSupervisor::Signal(signal))?,
             }
         }
         if said {
-            return match protocol::receive(line) {
-                Ok(Some(GuestSays::Ended { exit, signal })) => Ok(Some((exit, signal))),
+            return match supervisor::receive(line) {
+                Ok(Some(FromSupervisor::ExecEnded { exit, signal })) => Ok(Some((exit, signal))),
                 Ok(_) | Err(_) => Ok(None),
             };
         }

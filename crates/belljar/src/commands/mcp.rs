@@ -16,9 +16,6 @@ use belljar_engine::config;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::scope::Scoped;
 use belljar_engine::tool_servers::Servers;
-use belljar_engine::tool_servers::bridge::{self, Lines};
-use belljar_model::code::ServerName;
-use std::os::fd::AsFd as _;
 
 pub(crate) fn run(cli: &Cli, args: &McpArgs) -> Outcome {
     match &args.command {
@@ -37,9 +34,9 @@ fn with_servers<T>(
     work: impl AsyncFnOnce(&Servers, &Scoped) -> Result<T, EngineError>,
 ) -> Result<T, EngineError> {
     // What a project says about servers counts for nothing.
-    let (config, _) = config::load_from(host(), cli.config.as_deref(), None)?;
+    let (config, sources) = config::load_from(host(), cli.config.as_deref(), None)?;
     let state = scope::open(None)?;
-    let servers = Servers::new(&config, &state, cli.config.as_deref())?;
+    let servers = Servers::new(&state, (&config, &sources), &scope::here()?)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("start").kind(ErrorKind::Broken)?;
     runtime.block_on(async {
@@ -47,19 +44,4 @@ fn with_servers<T>(
         servers.stop().await;
         done
     })
-}
-
-/// `belljar bridge`: lines of MCP on standard input and output to a server that is reached by HTTP.
-///
-/// Tool servers are started with this; people have no need for it.
-pub(crate) fn bridge(cli: &Cli, name: &ServerName) -> Outcome {
-    let state = scope::open(cli.config.as_deref())?;
-    let (output, error) = (std::io::stdout(), std::io::stderr());
-    let input = std::io::stdin().as_fd().try_clone_to_owned().context("find standard input");
-    let lines = Lines {
-        input: input.kind(ErrorKind::Broken)?,
-        output: output.as_fd(),
-        error: error.as_fd(),
-    };
-    Ok(bridge::run(&state, name, lines)?.exit_code())
 }

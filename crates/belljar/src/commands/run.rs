@@ -14,7 +14,6 @@ use belljar_engine::run::{self, RunEnd, RunOptions, StartedRun};
 use belljar_engine::scope::Scoped;
 use belljar_model::RunResult;
 use belljar_model::spec::TerminalSize;
-use rustix::process::Signal;
 
 use crate::cli::{Cli, RunArgs};
 use crate::exit::Outcome;
@@ -26,9 +25,6 @@ use belljar_engine::screen::guard::Guard;
 
 pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     refuse_unknown_option(args)?;
-    if args.of_server.is_some() {
-        end_with_parent()?;
-    }
     let state = scope::open(cli.config.as_deref())?;
     let here = scope::here()?;
     if !args.no_workspace {
@@ -41,7 +37,7 @@ pub(crate) fn run(cli: &Cli, args: &RunArgs) -> Outcome {
     let typed_in =
         TypedIn { directory: &here, home: home.as_deref(), config: cli.config.as_deref() };
     let spec = run_spec(args, size, typed_in).kind(ErrorKind::Invalid)?;
-    let options = RunOptions { here, of_server: args.of_server.clone() };
+    let options = RunOptions { here };
     let started = run::start(&state, &spec, &options)?;
     let RunEnd { result, ended_in_newline } = attend(&state, started, size.is_some())?;
     say(&result, args);
@@ -92,13 +88,6 @@ fn refuse_unknown_option(args: &RunArgs) -> Result<(), EngineError> {
         )));
     }
     Ok(())
-}
-
-/// Whoever speaks to a server is all it is there for: one who is killed must not leave it behind, also
-/// if it does not care that nobody speaks to it any more.
-fn end_with_parent() -> Result<(), EngineError> {
-    let set = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-    set.context("end with whoever started this").kind(ErrorKind::Broken)
 }
 
 /// What the operator should know beyond the program's own output.

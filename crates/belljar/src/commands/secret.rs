@@ -169,7 +169,7 @@ fn test(config: &Config, name: &SecretName, json: bool) -> Outcome {
 
 /// Opens a secret and holds it against its declaration; when it was set.
 fn check(config: &Config, store: &Store, name: &SecretName) -> anyhow::Result<u64> {
-    let (source, from) = secrets::key_descriptor(config, store)?;
+    let (source, from) = secrets::key_descriptor(config.key_command(), store)?;
     let key = Key::read(source, &from)?;
     let file = store.file(name)?.context("the sealed file went away")?;
     let unsealed = sealed::unseal(&key, name, &file)?;

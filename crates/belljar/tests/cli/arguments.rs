@@ -18,7 +18,6 @@ fn unknown_commands_and_options_are_named() {
         "secret frobnicate",
         "completions",
         "completions cmd.exe",
-        "bridge",
         "ui extra",
     ]), @r##"
 $ belljar frobnicate
@@ -137,15 +136,6 @@ error: invalid value 'cmd.exe' for '<SHELL>'
 For more information, try '--help'.
 [exit 2]
 
-$ belljar bridge
-error: the following required arguments were not provided:
-  <SERVER>
-
-Usage: belljar bridge <SERVER>
-
-For more information, try '--help'.
-[exit 2]
-
 $ belljar ui extra
 error: unexpected argument 'extra' found
 
@@ -196,7 +186,6 @@ fn bad_values_of_the_options_of_run_are_named() {
         "run --weaken cgroup --require cgroup -- true",
         "run --name ../x -- true",
         "run --name '' -- true",
-        "run --of-server x -- true",
     ]), @r##"
 $ belljar run --template large -- true
 belljar: --template: there is no "large"; there are default
@@ -402,15 +391,6 @@ For more information, try '--help'.
 
 $ belljar run --name '' -- true
 error: invalid value '' for '--name <NAME>': not a name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
-
-For more information, try '--help'.
-[exit 2]
-
-$ belljar run --of-server x -- true
-error: the following required arguments were not provided:
-  --no-workspace
-
-Usage: belljar run --no-workspace <CMD>...
 
 For more information, try '--help'.
 [exit 2]

@@ -333,7 +333,6 @@ fn commands_on_missing_secrets_skills_and_services_say_that_there_is_none() {
         "api add a --openapi LAB/missing",
         "api add a",
         "mcp accept missing",
-        "bridge missing",
         "agent login nobody",
         "code LAB/missing",
         "code --api missing LAB/missing",
@@ -408,10 +407,6 @@ belljar: say what it reaches with --host or --allow; no document with a server s
 
 $ belljar mcp accept missing
 belljar: there is no [mcp.missing] in belljar.toml
-[exit 2]
-
-$ belljar bridge missing
-belljar: there is no `[mcp.missing]`
 [exit 2]
 
 $ belljar agent login nobody

@@ -27,7 +27,7 @@ const PLANTED: [&str; 8] = [SECRET, VARIABLE, BODY, QUERY, HEADER, CONTENT, TYPE
 /// A server whose tools do what the test says.
 const TOOLS: &str = include_str!("../../../engine/src/tool_servers/tests/server.py");
 
-const ROLES: [&str; 5] = ["command", "keeper", "cell", "broker", "screen"];
+const ROLES: [&str; 4] = ["command", "supervisor", "broker", "screen"];
 
 fn log_dir(lab: &Lab) -> PathBuf {
     let dir = lab.dir().join("logs");
@@ -301,7 +301,7 @@ fn log_in_json_has_the_ids_of_run_and_box_and_is_for_its_owner_only() {
         }
         if ["broker-", "screen-"].iter().any(|role| name.starts_with(role)) {
             runs.extend(lines.iter().map(|line| run(line).unwrap_or_else(|| panic!("{line}"))));
-        } else if name.starts_with("keeper-") {
+        } else if name.starts_with("supervisor-") {
             let launched = lines.iter().skip_while(|line| run(line).is_none());
             let up = |line: &&Value| line["message"] == "box is up";
             let served: Vec<&Value> = launched.skip_while(|line| !up(line)).collect();

@@ -52,7 +52,7 @@ fn copy(
     let record = BoxRecord { name: name.clone(), created, ground, ..from.record.clone() };
     let owner = box_store::owner_of(&from.dir.join("home"));
     box_store::create(state, record, owner, |new, _| {
-        let _still = if tag.is_none() { snapshot::still(from)? } else { None };
+        let _still = if tag.is_none() { snapshot::still(state, from)? } else { None };
         let copied = || -> anyhow::Result<()> {
             std::fs::remove_dir(new.join("home"))?;
             parts::copy(source.as_deref().unwrap_or(&from.dir), &parts::KEPT, new)?;

@@ -11,10 +11,10 @@ use belljar_model::{Identity, RepoAt};
 use crate::box_store::{self, NamedBox};
 use crate::clones::{self, Cloned, Source, Wish};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
-use crate::keeper::setup::Setup;
 use crate::notice::Notice;
 use crate::policy;
 use crate::scope::Scoped;
+use crate::supervisor::setup::Setup;
 
 /// Makes boxes of these names. Relative paths of templates begin at `here`.
 ///

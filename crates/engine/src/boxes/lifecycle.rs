@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use crate::box_store::{NamedBox, trash};
 use crate::boxes::unapplied;
 use crate::error::{EngineError, ErrorKind};
-use crate::keeper::protocol::Request;
-use crate::keeper::{self};
 use crate::scope::Scoped;
+use crate::supervisor::{self, Starting, protocol::ToSupervisor};
 
 /// Longer than any program is waited for after it was asked to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -21,25 +20,25 @@ pub enum Stopped {
 
 /// Starts boxes side by side. Returns the result of each, in order.
 pub fn start(state: &Scoped, boxes: &[NamedBox]) -> Vec<Result<(), EngineError>> {
-    let begin = |one: &NamedBox| one.turn().and_then(|turn| Ok((turn, keeper::start(state, one)?)));
+    let begin =
+        |one: &NamedBox| one.turn().and_then(|turn| Ok((turn, supervisor::start(state, one)?)));
     let starting: Vec<_> = boxes.iter().map(begin).collect();
-    let finish =
-        |(turn, starting): (_, keeper::Starting)| starting.finish(state).map(|()| drop(turn));
+    let finish = |(turn, starting): (_, Starting)| starting.finish(state).map(|()| drop(turn));
     starting.into_iter().map(|begun| begun.and_then(finish)).collect()
 }
 
 /// Stops a box and waits for its end. `now` kills its program instead of asking it.
-pub fn stop(one: &NamedBox, now: bool) -> Result<Stopped, EngineError> {
+pub fn stop(state: &Scoped, one: &NamedBox, now: bool) -> Result<Stopped, EngineError> {
     let _turn = one.turn()?;
     if !one.is_up() {
         return Ok(Stopped::NotRunning);
     }
-    halt(one, now)?;
+    halt(state, one, now)?;
     Ok(Stopped::Now)
 }
 
-fn halt(one: &NamedBox, now: bool) -> Result<(), EngineError> {
-    keeper::ask(one, &Request::Stop { now })?;
+fn halt(state: &Scoped, one: &NamedBox, now: bool) -> Result<(), EngineError> {
+    supervisor::ask(state, one, &ToSupervisor::Stop { now })?;
     let until = Instant::now() + STOP_TIMEOUT;
     while one.is_up() {
         if Instant::now() > until {
@@ -56,7 +55,7 @@ pub fn remove(state: &Scoped, one: &NamedBox, discard_work: bool) -> Result<(), 
     let _turn = one.turn()?;
     let mut unapplied = unapplied::guard(state, one, "down", discard_work)?;
     if one.is_up() {
-        halt(one, false)?;
+        halt(state, one, false)?;
         // It may have done more until it ended.
         unapplied = unapplied::guard(state, one, "down", discard_work)?;
     }

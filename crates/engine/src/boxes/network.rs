@@ -5,9 +5,8 @@ use belljar_model::boxes::{BoxName, NetworkChange};
 
 use crate::box_store::NamedBox;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
-use crate::keeper::protocol::Request;
-use crate::keeper::{self, setup::Setup};
 use crate::scope::Scoped;
+use crate::supervisor::{self, protocol::ToSupervisor, setup::Setup};
 
 /// Puts other rules into force. Returns whether the box is running, so that they apply now.
 pub fn change(state: &Scoped, name: &BoxName, said: &NetworkChange) -> Result<bool, EngineError> {
@@ -17,7 +16,7 @@ pub fn change(state: &Scoped, name: &BoxName, said: &NetworkChange) -> Result<bo
     one.record.spec.network = Some(said.clone());
     let running = one.is_up();
     if running {
-        keeper::ask(&one, &Request::Network(said.clone()))?;
+        supervisor::ask(state, &one, &ToSupervisor::SetNetwork(said.clone()))?;
     } else {
         Setup::of(&one, state)?; // rules that the box could not be started with are not kept
     }

@@ -13,10 +13,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::box_store::{self, NamedBox, parts, trash};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
-use crate::keeper;
-use crate::keeper::protocol::{Reply, Request};
 use crate::record;
 use crate::scope::Scoped;
+use crate::supervisor::{
+    self,
+    protocol::{FromSupervisor, ToSupervisor},
+};
 
 /// What a snapshot is called.
 pub type Tag = BoxName;
@@ -85,7 +87,7 @@ pub fn take(state: &Scoped, of: &NamedBox, tag: &Tag) -> Result<(), EngineError>
     remove_unfinished(of);
     let (id, _) = state.new_id()?;
     let new = place(of).join(format!(".new-{id}"));
-    let paused = still(of)?;
+    let paused = still(state, of)?;
     let taken = || -> anyhow::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&new)?;
         parts::copy(&of.dir, &parts::KEPT, &new)?;
@@ -107,12 +109,12 @@ pub fn remove_unfinished(of: &NamedBox) {
 }
 
 /// Keeps a box still for as long as the value is there, if it is at work.
-pub fn still(of: &NamedBox) -> Result<Option<UnixStream>, EngineError> {
+pub fn still(state: &Scoped, of: &NamedBox) -> Result<Option<UnixStream>, EngineError> {
     if !of.is_up() {
         return Ok(None);
     }
-    match keeper::call(of, &Request::Pause, None)? {
-        (line, Reply::Done) => Ok(Some(line)),
+    match supervisor::call(state, of, &ToSupervisor::Pause, None)? {
+        (connection, FromSupervisor::Ok) => Ok(Some(connection)),
         _ => Err(invalid(format!("box {} cannot be paused; `belljar stop` it first", of.name()))),
     }
 }

@@ -25,8 +25,8 @@ use belljar_broker::setup::{Door, Hello, Reply, Setup};
 use belljar_broker::vault::sealed::KeySource;
 use belljar_broker::vault::store::Store;
 use belljar_init::wire;
+use belljar_model::RunId;
 use belljar_model::net::{Policy, SecretDecl, SecretName};
-use belljar_model::{Config, RunId};
 use belljar_sys::clone::{self, Spawn, Spawned};
 use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
@@ -222,7 +222,7 @@ impl Sealed {
     pub fn open(
         home: &Path,
         policy: &Policy,
-        config: &Config,
+        key_command: Option<&[String]>,
     ) -> Result<Option<Self>, EngineError> {
         let names: BTreeSet<&SecretName> =
             policy.secrets.iter().flat_map(SecretDecl::needs).collect();
@@ -236,7 +236,8 @@ impl Sealed {
             let file = store.file(name).kind(ErrorKind::Invalid)?.ok_or_else(|| unset(name))?;
             secrets.push((name.clone(), file.into()));
         }
-        let (source, key) = secrets::key_descriptor(config, &store).kind(ErrorKind::Invalid)?;
+        let (source, key) =
+            secrets::key_descriptor(key_command, &store).kind(ErrorKind::Invalid)?;
         let renewals = Arc::new(Renewals::new(store, policy));
         Ok(Some(Self { source, key: key.into(), secrets, renewals }))
     }

@@ -1,23 +1,25 @@
-//! The server's end of the line to one cell.
+//! A supervisor with the box of one program, as the server sees it.
 
-use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::process::Child;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use belljar_wire::{self as wire, FrameDecoder};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use anyhow::{Context as _, anyhow};
 
-use crate::cell;
-use crate::cell::word::{Order, Prepare, Report};
+use crate::error::ErrorKind;
+use crate::scope::Scoped;
+use crate::supervisor::{
+    self,
+    asynchronous::Connection,
+    protocol::{FromSupervisor, ToSupervisor},
+    spec::{Prepare, ProgramBox},
+};
 
-/// What a cell gets to end once nobody speaks to it any more.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// The time that a supervisor has to exit after its connection was closed.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A cell whose box stands.
+/// A supervisor whose box is built.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) run: String,
@@ -25,29 +27,22 @@ pub(super) struct Ready {
     pub(super) line: Line,
 }
 
-/// Both directions.
+/// The connection to a supervisor, and its process.
 #[derive(Debug)]
 pub(super) struct Line {
-    pub(super) heard: Heard,
-    pub(super) said: OwnedWriteHalf,
+    pub(super) connection: Connection,
     /// Ends the process when dropped.
     process: Process,
 }
 
-#[derive(Debug)]
-pub(super) struct Heard {
-    from: OwnedReadHalf,
-    cutter: FrameDecoder,
-}
-
-/// A cell's process. Its end is waited for elsewhere, so that nobody has to.
+/// The process of a supervisor. Another thread waits for its end.
 #[derive(Debug)]
 pub(super) struct Process(Option<Child>);
 
-/// What a box could not be made for.
+/// Why a box could not be built.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// What was asked for, or the operator's file.
+    /// The request or the operator's file is wrong.
     Usage(String),
     Broken(anyhow::Error),
 }
@@ -58,90 +53,67 @@ impl From<anyhow::Error> for Refusal {
     }
 }
 
-/// Starts a cell and waits until its box stands.
+/// Starts a supervisor and waits until its box is built.
 pub(super) async fn prepare(
-    home: &Path,
-    worker: &OwnedFd,
-    prepare: Prepare,
+    state: Scoped,
+    worker: Arc<OwnedFd>,
+    of: ProgramBox,
 ) -> Result<Ready, Refusal> {
-    let (child, line) = cell::start(home, worker).context("start a process for a box")?;
+    let start = move || {
+        let prepare = Prepare::Program(of);
+        supervisor::spawn(&state, prepare, &[worker.as_fd()], Stdio::inherit())
+    };
+    // A large request may wait until the new process reads it.
+    let started = tokio::task::spawn_blocking(start).await.context("cannot start a supervisor")?;
+    let (child, connection) = started.context("cannot start a supervisor")?;
     let process = Process(Some(child));
-    line.set_nonblocking(true).context("prepare the line to a cell")?;
-    let line = UnixStream::from_std(line).context("prepare the line to a cell")?;
-    let (from, mut said) = line.into_split();
-    let mut heard = Heard { from, cutter: FrameDecoder::default() };
-    say(&mut said, &Order::Prepare(Box::new(prepare))).await?;
-    match heard.next().await? {
-        Some(Report::Ready { run, remarks }) => {
-            Ok(Ready { run, remarks, line: Line { heard, said, process } })
+    let mut connection = Connection::new(connection).context("cannot reach a supervisor")?;
+    match connection.next().await? {
+        Some(FromSupervisor::Ready { run, remarks }) => {
+            Ok(Ready { run: run.to_string(), remarks, line: Line { connection, process } })
         }
-        Some(Report::Failed { is_usage: true, message }) => Err(Refusal::Usage(message)),
-        Some(Report::Failed { message, .. }) => Err(Refusal::Broken(anyhow::anyhow!(message))),
-        Some(Report::Output { .. } | Report::Call { .. } | Report::Ended(_)) => {
-            Err(Refusal::Broken(anyhow::anyhow!("a cell spoke out of turn")))
+        Some(FromSupervisor::Failed { kind: ErrorKind::Invalid, message }) => {
+            Err(Refusal::Usage(message))
         }
-        None => Err(Refusal::Broken(anyhow::anyhow!("a cell ended without a word"))),
+        Some(FromSupervisor::Failed { message, .. }) => Err(Refusal::Broken(anyhow!(message))),
+        Some(_) => Err(Refusal::Broken(anyhow!("a supervisor sent an unexpected message"))),
+        None => Err(Refusal::Broken(anyhow!("a supervisor exited without a report"))),
     }
 }
 
 impl Ready {
-    /// Gives it its task.
-    pub(super) async fn begin(mut self, order: &Order) -> anyhow::Result<Self> {
-        say(&mut self.line.said, order).await?;
+    /// Sends the task.
+    pub(super) async fn begin(mut self, start: &ToSupervisor) -> anyhow::Result<Self> {
+        self.line.connection.send(start).await?;
         Ok(self)
     }
 
-    /// Lets it go, and waits until it is gone.
+    /// Removes the box, and waits until its supervisor has exited.
     pub(super) async fn dismiss(self) {
-        let Line { heard, said, mut process } = self.line;
-        drop((heard, said));
+        let Line { connection, mut process } = self.line;
+        drop(connection);
         let Some(child) = process.0.take() else { return };
-        tokio::task::spawn_blocking(move || see_off(child)).await.ok(); // a panic there is said already
-    }
-}
-
-async fn say(said: &mut OwnedWriteHalf, order: &Order) -> anyhow::Result<()> {
-    let bytes = wire::encode(order).context("speak to a cell")?;
-    said.write_all(&bytes).await.context("speak to a cell")
-}
-
-impl Heard {
-    /// The next word; none when the cell is gone. Dropping this loses nothing.
-    pub(super) async fn next(&mut self) -> anyhow::Result<Option<Report>> {
-        let mut chunk = vec![0; 64 * 1024];
-        loop {
-            if let Some(report) = self.cutter.take().context("hear a cell")? {
-                return Ok(Some(report));
-            }
-            match self.from.read(&mut chunk).await {
-                Ok(0) => return Ok(None),
-                Ok(read) => self.cutter.push(chunk.get(..read).unwrap_or_default()),
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
-                    return Ok(None);
-                }
-                Err(error) => bail!(anyhow::Error::new(error).context("hear a cell")),
-            }
-        }
+        tokio::task::spawn_blocking(move || wait_for(child)).await.ok(); // a panic is reported there
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(child) = self.0.take() {
-            std::thread::spawn(move || see_off(child));
+            std::thread::spawn(move || wait_for(child));
         }
     }
 }
 
-/// Waits for the end of a cell, which comes by itself when its line is closed; or makes it come.
-fn see_off(mut child: Child) {
-    let until = std::time::Instant::now() + FAREWELL;
+/// Waits for a supervisor, which exits when its connection is closed. Kills it if it does not.
+fn wait_for(mut child: Child) {
+    let until = std::time::Instant::now() + EXIT_TIMEOUT;
     while std::time::Instant::now() < until {
         match child.try_wait() {
             Ok(None) => std::thread::sleep(Duration::from_millis(5)),
             Ok(Some(_)) | Err(_) => return,
         }
     }
-    child.kill().ok(); // gone in between
+    child.kill().ok(); // it may have exited just now
     child.wait().ok();
 }

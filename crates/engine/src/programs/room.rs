@@ -14,17 +14,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use belljar_model::{Caller, Limits, Mode};
+use belljar_model::{Limits, Mode};
 use serde_json::Value;
 
 use super::overlay;
 use super::shelf::Shelf;
 use crate::box_store::give;
-use crate::cell::word::Room as Place;
 use crate::error::EngineError;
 use crate::scope::Scoped;
 use crate::store::Run;
 use crate::store::lock;
+use crate::supervisor::spec::ProgramWorkspace as Place;
 
 /// How long a session that is over waits for its boxes.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -90,9 +90,9 @@ impl Room {
         Self { state: state.clone(), place, shelf, turn, kept, project, lock }
     }
 
-    /// Who its programs run for.
-    pub(super) const fn caller(&self) -> &Caller {
-        self.state.caller()
+    /// The scope of the caller whose programs run here.
+    pub(super) const fn state(&self) -> &Scoped {
+        &self.state
     }
 
     /// Whether only one box at a time can have its workspace.

@@ -5,12 +5,15 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use belljar_model::code::ApiName;
+use belljar_model::code::{ApiName, Selection};
+use belljar_model::{Config, Mode};
 
 use super::line::{self, Ready, Refusal};
 use super::room::Room;
-use crate::cell::word::Prepare;
-use crate::config::Stamp;
+use crate::config::{Source, Stamp};
+use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::network::NetworkSpec;
+use crate::supervisor::spec::{ProgramBox, ProgramWorkspace, Rules};
 
 /// A box that nobody needed for so long is made anew: its certificates and placeholders age.
 const STALE: Duration = Duration::from_secs(600);
@@ -42,9 +45,9 @@ struct Standing {
 #[derive(Clone, Debug)]
 pub(super) struct Maker {
     pub(super) worker: Arc<OwnedFd>,
-    pub(super) home: std::path::PathBuf,
     pub(super) here: std::path::PathBuf,
-    pub(super) config: Option<std::path::PathBuf>,
+    pub(super) config: Arc<Config>,
+    pub(super) sources: Arc<[Source]>,
     pub(super) stamp: Stamp,
     pub(super) warm: usize,
 }
@@ -96,10 +99,28 @@ impl Maker {
         room: &Room,
         apis: Option<BTreeSet<ApiName>>,
     ) -> Result<Ready, Refusal> {
-        let (config, here) = (self.config.clone(), self.here.clone());
-        let (caller, place) = (room.caller().clone(), room.place.clone());
-        let prepare = Prepare { caller, config, here, apis, room: place };
-        line::prepare(&self.home, &self.worker, prepare).await
+        let rules = self.rules(room, apis.as_ref()).map_err(|error| {
+            if error.kind() == ErrorKind::Invalid {
+                return Refusal::Usage(format!("{error:#}"));
+            }
+            Refusal::Broken(error.into_inner())
+        })?;
+        let of = ProgramBox { rules, workspace: room.place.clone() };
+        line::prepare(room.state().clone(), Arc::clone(&self.worker), of).await
+    }
+
+    /// The template of a box, and the rules of its network.
+    fn rules(&self, room: &Room, apis: Option<&BTreeSet<ApiName>>) -> Result<Rules, EngineError> {
+        let (config, host) = (&self.config, room.state().host());
+        let selection = apis.map_or(Selection::All, Selection::Only);
+        let made = config.code().template(config, selection).kind(ErrorKind::Invalid)?;
+        let mut template = made.template.anchored(&self.here, host.user_home().as_deref());
+        template.mode = match &room.place {
+            ProgramWorkspace::Project { mode, .. } => *mode,
+            ProgramWorkspace::Scratch { .. } => Mode::Overlay,
+        };
+        let network = NetworkSpec::of(&template, config, host)?;
+        Ok(Rules { template, sources: self.sources.to_vec(), network, remarks: made.remarks })
     }
 
     /// Fills the shelf of a session when its last answer is on its way.

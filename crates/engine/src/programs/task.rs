@@ -10,7 +10,7 @@ use belljar_wire::{Job, Program as Exec, Script};
 
 use super::language::Language;
 use super::{RunError, Workshop};
-use crate::cell::word::Task;
+use crate::supervisor::spec::Task;
 
 /// What a caller asks for.
 #[derive(Debug)]

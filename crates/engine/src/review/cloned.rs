@@ -11,10 +11,10 @@ use crate::box_store::{NamedBox, parts};
 use crate::boxes::{clone_again, unapplied};
 use crate::clones::{self, Work};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
-use crate::keeper::setup;
 use crate::notice::Notice;
 use crate::record::{self, Applying};
 use crate::scope::Scoped;
+use crate::supervisor::setup;
 
 /// What the box did in its clone, with the marks of the rules in force now.
 pub fn read<'b>(

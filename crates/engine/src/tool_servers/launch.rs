@@ -1,77 +1,190 @@
-//! How a server is started: our own program, with the words that put it into a box.
+//! The box of a tool server, from its declaration in belljar.toml.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Stdio};
 
-use anyhow::Context as _;
+use anyhow::anyhow;
 use belljar_code::pin::Identity;
-use belljar_model::DEFAULT_TEMPLATE;
 use belljar_model::code::{McpServer, Transport};
+use belljar_model::net::{Allow, SecretDecl, Slot};
+use belljar_model::{ByteSize, Config, DEFAULT_TEMPLATE, Net, Overrides, Template};
 
-use crate::host::HOME_VARIABLE;
+use crate::agents::{self, Occasion};
+use crate::config::{self, Source};
+use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::network::NetworkSpec;
+use crate::policy;
+use crate::scope::Scoped;
+use crate::supervisor::{
+    self,
+    spec::{Prepare, Rules, SecretHeader, ToolServerBox, ToolServerTransport},
+};
 
-/// What it takes to start one.
+/// Everything that a tool server is started with.
 #[derive(Debug)]
 pub(super) struct Launch {
-    pub(super) program: OsString,
-    pub(super) words: Vec<OsString>,
+    pub(super) start: Start,
     pub(super) identity: Identity,
-    /// The state directory.
-    pub(super) home: PathBuf,
+}
+
+/// How a tool server is started.
+#[derive(Debug)]
+pub(super) enum Start {
+    /// In a box, by a supervisor.
+    InBox { state: Scoped, server: Box<ToolServerBox> },
+    /// Not at all, since its declaration is wrong.
+    Invalid(String),
+    /// As a plain process, for tests of the conversation with it.
+    #[cfg(test)]
+    Plain { program: std::ffi::OsString, words: Vec<std::ffi::OsString> },
+}
+
+/// A started supervisor with the pipes of its tool server.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) child: Child,
+    /// To the supervisor. A plain process has none.
+    pub(super) connection: Option<UnixStream>,
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
 }
 
 impl Launch {
+    /// Resolves the declaration. A declaration that is wrong is reported at each start, so that it hinders
+    /// no other server. Relative paths of its template begin at `here`.
     pub(super) fn new(
+        state: &Scoped,
+        (config, sources): (&Config, &[Source]),
         server: &McpServer,
-        home: &Path,
-        file: Option<&Path>,
-    ) -> anyhow::Result<Self> {
-        let mut words: Vec<OsString> = Vec::new();
-        if let Some(file) = file {
-            let file = std::path::absolute(file).context("--config")?;
-            words.extend(["--config".into(), file.into_os_string()]);
-        }
+        here: &Path,
+    ) -> Self {
         let identity = match &server.transport {
-            Transport::Command(command) => {
-                words.extend(run(server).into_iter().map(OsString::from));
-                words.push("--".into());
-                words.extend(command.iter().map(OsString::from));
-                Identity::Command(command.clone())
-            }
-            Transport::Url(url) => {
-                words.extend(["bridge".into(), server.name.as_str().into()]);
-                Identity::Url(url.to_string())
-            }
+            Transport::Command(command) => Identity::Command(command.clone()),
+            Transport::Url(url) => Identity::Url(url.to_string()),
         };
-        // The program that runs now, also when another has taken its place on the disk.
-        Ok(Self { program: "/proc/self/exe".into(), words, identity, home: home.to_owned() })
+        let start = match resolve(state, (config, sources), server, here) {
+            Ok(server) => Start::InBox { state: state.clone(), server: Box::new(server) },
+            Err(error) => Start::Invalid(format!("{error:#}")),
+        };
+        Self { start, identity }
     }
 
-    /// Starts it with pipes. Nothing it writes reaches a terminal.
-    pub(super) fn start(&self) -> std::io::Result<Child> {
-        Command::new(&self.program)
-            .args(&self.words)
-            .env(HOME_VARIABLE, &self.home)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
+    /// Starts the supervisor of the server. Nothing that it writes reaches a terminal.
+    pub(super) fn start(&self) -> io::Result<Started> {
+        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
+        let (input, stdin) = pipe()?;
+        let (stdout, output) = pipe()?;
+        let (stderr, error) = pipe()?;
+        let (child, connection) = match &self.start {
+            Start::Invalid(why) => return Err(io::Error::other(why.clone())),
+            Start::InBox { state, server } => {
+                let prepare = Prepare::ToolServer(ToolServerBox::clone(server));
+                let descriptors = [input.as_fd(), output.as_fd()];
+                let error = Stdio::from(error);
+                let (child, connection) = supervisor::spawn(state, prepare, &descriptors, error)?;
+                (child, Some(connection))
+            }
+            #[cfg(test)]
+            Start::Plain { program, words } => {
+                let mut command = std::process::Command::new(program);
+                command.args(words).stdin(input).stdout(output).stderr(error);
+                (command.spawn()?, None)
+            }
+        };
+        Ok(Started { child, connection, stdin, stdout, stderr })
     }
 }
 
-/// The flags of `belljar run`. What the server may reach, and its variables, it reads from the same
-/// file: a rule has more to it than fits into a flag, and a flag is seen by every process.
-fn run(server: &McpServer) -> Vec<String> {
-    let template = server.template.as_deref().unwrap_or(DEFAULT_TEMPLATE);
-    vec![
-        "run".to_owned(),
-        "--no-workspace".to_owned(),
-        "--no-tty".to_owned(),
-        // It lives for as long as it is needed, and may talk all the while.
-        "--timeout=none".to_owned(),
-        "--output-limit=1TiB".to_owned(),
-        format!("--template={template}"),
-        format!("--of-server={}", server.name),
-    ]
+fn resolve(
+    state: &Scoped,
+    (config, sources): (&Config, &[Source]),
+    server: &McpServer,
+    here: &Path,
+) -> Result<ToolServerBox, EngineError> {
+    let (template, transport) = match &server.transport {
+        Transport::Command(command) => {
+            let template = of_program(state, config, server, here)?;
+            (template, ToolServerTransport::Program(command.clone()))
+        }
+        Transport::Url(url) => {
+            let headers = headers(config, server);
+            let transport = ToolServerTransport::Http { url: url.to_string(), headers };
+            (of_url(config, server)?, transport)
+        }
+    };
+    let network = NetworkSpec::of(&template, config, state.host())?;
+    let rules = Rules { template, sources: sources.to_vec(), network, remarks: Vec::new() };
+    Ok(ToolServerBox { name: server.name.clone(), rules, transport })
+}
+
+/// The template of a server that is a program. It has no time limit, since it runs while it is needed.
+fn of_program(
+    state: &Scoped,
+    config: &Config,
+    server: &McpServer,
+    here: &Path,
+) -> Result<Template, EngineError> {
+    let name = server.template.as_deref().unwrap_or(DEFAULT_TEMPLATE);
+    let known = config::template(config, name)?;
+    let permissions = config.permissions(name);
+    let denied = agents::outfit(&Occasion {
+        agent: None,
+        permissions: &permissions,
+        state,
+        workspace: None,
+        hosts_programs: true,
+        runs_agent: false,
+    })?;
+    let deny = Overrides { deny: denied.said.deny, ..Overrides::default() };
+    let own = Overrides {
+        env: server.env.clone(),
+        allow: server.allow.clone(),
+        secrets: server.secrets.iter().cloned().collect(),
+        ..Overrides::default()
+    };
+    let template = known.with(deny).and_then(|it| it.with(own)).kind(ErrorKind::Invalid)?;
+    let mut template = template.anchored(here, state.host().user_home().as_deref());
+    template.limits.timeout = None;
+    template.limits.output = ByteSize::MAX;
+    policy::refuse_own_program(state.host(), &template, None)?;
+    Ok(template)
+}
+
+/// The template of a server that is reached by HTTP: the box reaches that server and nothing else.
+fn of_url(config: &Config, server: &McpServer) -> Result<Template, EngineError> {
+    let mut template = match &server.template {
+        Some(name) => config::template(config, name)?,
+        None => Template::default(),
+    };
+    template.net = Net::Restricted;
+    template.limits.timeout = None;
+    template.allow.extend(server.allow.iter().cloned());
+    template.secrets.extend(server.secrets.iter().cloned());
+    if let (Transport::Url(url), true) = (&server.transport, server.allow.is_empty()) {
+        let rule = format!("GET,POST,DELETE {url}");
+        let rule: Allow =
+            rule.parse().map_err(|error| anyhow!("`url`: {error}")).kind(ErrorKind::Invalid)?;
+        template.allow.push(rule);
+    }
+    Ok(template)
+}
+
+/// The secrets of a server, each with the header that is its slot.
+fn headers(config: &Config, server: &McpServer) -> Vec<SecretHeader> {
+    let header = |secret: &SecretDecl| {
+        let variable = secret.env.clone()?;
+        secret.slots.iter().find_map(|slot| match slot {
+            Slot::Header(name) => {
+                let prefix = if name == "authorization" { "Bearer " } else { "" };
+                let (name, prefix) = (name.clone(), prefix.to_owned());
+                Some(SecretHeader { name, prefix, variable: variable.clone() })
+            }
+            Slot::Basic | Slot::Query(_) | Slot::Json(_) => None,
+        })
+    };
+    server.secrets.iter().filter_map(|name| config.secret(name)).filter_map(header).collect()
 }

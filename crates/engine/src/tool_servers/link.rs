@@ -1,8 +1,9 @@
-//! A server that runs: its process, and the conversation with it.
+//! A running tool server: its supervisor, and the conversation with it.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::ear::{Caller, Heard, Stale};
-use super::launch::Launch;
+use super::launch::{Launch, Started};
+use crate::supervisor::asynchronous::Connection;
+use crate::supervisor::protocol::FromSupervisor;
 
 /// No message of a server is longer.
 const MAX_MESSAGE: usize = 8 << 20;
@@ -44,23 +47,25 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Starts a server and greets it. Whoever drops this before it is done leaves nothing behind.
+    /// Starts a server and begins the conversation. Dropping this future ends the server.
     pub(super) async fn open(launch: &Launch) -> Result<Self, String> {
-        let mut child = launch.start().map_err(|error| format!("start it: {error}"))?;
-        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let process = Process::new(child);
-        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err("it has no pipes".to_owned());
-        };
-        process.hear(OwnedFd::from(stderr)).map_err(|error| format!("hear it: {error}"))?;
+        let started = launch.start().map_err(|error| format!("cannot start it: {error}"))?;
+        let Started { child, connection, stdin, stdout, stderr } = started;
+        let mut process = Process::new(child);
+        process.hear(stderr).map_err(|error| format!("cannot read its messages: {error}"))?;
+        if let Some(connection) = connection
+            && let Err(error) = process.ready(connection).await
+        {
+            return Err(process.last_words(&error).await);
+        }
         let stale = Stale::default();
         let pipes = || -> io::Result<_> {
-            let to = pipe::Sender::from_owned_fd(OwnedFd::from(stdin))?;
-            let from = pipe::Receiver::from_owned_fd(OwnedFd::from(stdout))?;
+            let to = pipe::Sender::from_owned_fd(stdin)?;
+            let from = pipe::Receiver::from_owned_fd(stdout)?;
             let inner = AsyncRwTransport::new_client(from, to).with_max_line_length(MAX_MESSAGE);
             Ok(Heard { inner, stale: stale.clone() })
         };
-        let transport = pipes().map_err(|error| format!("speak to it: {error}"))?;
+        let transport = pipes().map_err(|error| format!("cannot write to it: {error}"))?;
         match serve_client(Caller, transport).await {
             Ok(client) => Ok(Self { client, process, stale }),
             Err(error) => Err(process.last_words(&error.to_string()).await),
@@ -152,10 +157,12 @@ fn outcome(result: &Value) -> Result<Value, String> {
     }
 }
 
-/// The process in front of a server's box. Killed if it is dropped before it ended.
+/// The supervisor of a server's box. It ends the box when this is dropped.
 #[derive(Debug)]
 struct Process {
     child: Child,
+    /// To the supervisor, which ends when this is closed.
+    connection: Option<Connection>,
     has_ended: bool,
     heard: Arc<Mutex<VecDeque<u8>>>,
     hearing: Mutex<Option<JoinHandle<()>>>,
@@ -163,7 +170,27 @@ struct Process {
 
 impl Process {
     fn new(child: Child) -> Self {
-        Self { child, has_ended: false, heard: Arc::default(), hearing: Mutex::default() }
+        Self {
+            child,
+            connection: None,
+            has_ended: false,
+            heard: Arc::default(),
+            hearing: Mutex::default(),
+        }
+    }
+
+    /// Waits until the box is built.
+    async fn ready(&mut self, connection: UnixStream) -> Result<(), String> {
+        let mut connection =
+            Connection::new(connection).map_err(|error| format!("cannot reach it: {error}"))?;
+        let answer = connection.next().await;
+        self.connection = Some(connection);
+        match answer.map_err(|error| format!("{error:#}"))? {
+            Some(FromSupervisor::Ready { .. }) => Ok(()),
+            Some(FromSupervisor::Failed { message, .. }) => Err(message),
+            Some(_) => Err("its supervisor sent an unexpected message".to_owned()),
+            None => Err("its supervisor exited without a report".to_owned()),
+        }
     }
 
     /// Keeps the end of what it writes to its standard error.
@@ -206,6 +233,7 @@ impl Process {
     async fn end(&mut self) {
         for signal in [None, Some(Signal::TERM), Some(Signal::KILL)] {
             if let Some(signal) = signal {
+                self.connection = None; // its supervisor ends the box then
                 self.signal(signal);
             }
             let until = Instant::now() + PATIENCE;

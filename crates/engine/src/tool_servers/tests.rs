@@ -6,6 +6,7 @@ use belljar_code::pin::Identity;
 use belljar_model::code::McpServer;
 use serde_json::json;
 
+use super::launch::Start;
 use super::*;
 
 /// A server that is the script beside this file, without a box.
@@ -27,10 +28,11 @@ impl Odd {
         let script = include_str!("tests/server.py");
         let words = ["-c".as_ref(), script.as_ref(), home.path().as_os_str(), mode.as_ref()];
         let launch = Launch {
-            program: "/usr/bin/python3".into(),
-            words: words.map(OsString::from).to_vec(),
+            start: Start::Plain {
+                program: "/usr/bin/python3".into(),
+                words: words.map(OsString::from).to_vec(),
+            },
             identity: Identity::Command(vec!["odd".to_owned()]),
-            home: home.path().to_owned(),
         };
         let pins = Arc::new(Pins::open(home.path()).unwrap());
         let servers = vec![Arc::new(Server::new(declared, launch, pins))];

@@ -6,11 +6,11 @@ use belljar_model::display;
 use crate::scope::CLOCK;
 use belljar_engine::approvals::{Approval, ApprovalKind, ApprovalQuery, ApprovalState};
 use belljar_engine::box_store::NamedBox;
-use belljar_engine::keeper::{
-    self,
-    protocol::{Reply, Request},
-};
 use belljar_engine::scope::Scoped;
+use belljar_engine::supervisor::{
+    self,
+    protocol::{FromSupervisor, ToSupervisor},
+};
 
 /// One box on the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,12 +31,12 @@ pub(super) struct Row {
 pub(super) fn all(state: &Scoped) -> Vec<Row> {
     let boxes = NamedBox::all(state).unwrap_or_default();
     let asked = asked(state);
-    let mut rows: Vec<Row> = boxes.iter().map(|of| row(of, &asked)).collect();
+    let mut rows: Vec<Row> = boxes.iter().map(|of| row(state, of, &asked)).collect();
     rows.sort_by(|left, right| (left.state, &left.name).cmp(&(right.state, &right.name)));
     rows
 }
 
-fn row(of: &NamedBox, asked: &[Approval]) -> Row {
+fn row(scope: &Scoped, of: &NamedBox, asked: &[Approval]) -> Row {
     let state = of.state();
     let run = of.run().map(|run| run.record);
     let program = run.as_ref().map_or_else(Vec::new, |run| run.argv.clone());
@@ -48,7 +48,7 @@ fn row(of: &NamedBox, asked: &[Approval]) -> Row {
     Row {
         name: of.name().as_str().to_owned(),
         state,
-        quiet: is_up.then(|| quiet(of)).flatten(),
+        quiet: is_up.then(|| quiet(scope, of)).flatten(),
         waits_for_review: run.as_ref().is_some_and(|run| run.review.waits()),
         questions: if is_up { questions(of, asked) } else { Vec::new() },
         program: display::safe_line(program.join(" ")),
@@ -57,9 +57,11 @@ fn row(of: &NamedBox, asked: &[Approval]) -> Row {
     }
 }
 
-/// How long nothing came, as its keeper has it.
-fn quiet(of: &NamedBox) -> Option<u64> {
-    let Ok(Reply::Status(live)) = keeper::ask(of, &Request::Status) else { return None };
+/// How long the box has written nothing, as its supervisor reports.
+fn quiet(state: &Scoped, of: &NamedBox) -> Option<u64> {
+    let Ok(FromSupervisor::Status(live)) = supervisor::ask(state, of, &ToSupervisor::Status) else {
+        return None;
+    };
     let now = CLOCK.millis();
     live.last_output.map(|last| now.saturating_sub(last))
 }
@@ -68,7 +70,7 @@ fn quiet(of: &NamedBox) -> Option<u64> {
 fn asked(state: &Scoped) -> Vec<Approval> {
     let kind = Some(ApprovalKind::Request);
     let query = ApprovalQuery { kind, ..ApprovalQuery::default() };
-    let mut asked = keeper::approvals(state).list(&query).unwrap_or_default();
+    let mut asked = supervisor::approvals(state).list(&query).unwrap_or_default();
     asked.retain(|approval| approval.state == ApprovalState::Open);
     asked
 }

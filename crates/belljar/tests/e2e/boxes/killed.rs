@@ -113,7 +113,7 @@ fn d17_a_keeper_that_is_killed_while_it_starts_leaves_a_box_that_starts() {
     for step in 0..40 {
         let mut start = lab.belljar(["start", "task"]).start();
         eventually("there is a keeper", || {
-            let found = descendants(start.pid()).into_iter().find(|(pid, _)| is_keeper(*pid));
+            let found = descendants(start.pid()).into_iter().find(|(pid, _)| is_supervisor(*pid));
             let Some((pid, _)) = found else { return start.ended() };
             std::thread::sleep(Duration::from_millis(2) * step);
             signal_if_there(pid);
@@ -131,14 +131,14 @@ fn d17_a_keeper_that_is_killed_while_it_starts_leaves_a_box_that_starts() {
     assert_eq!(state(&lab, "task"), "running");
 }
 
-fn is_keeper(pid: i32) -> bool {
+fn is_supervisor(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/cmdline"))
-        .is_ok_and(|line| line.starts_with("belljar-keeper"))
+        .is_ok_and(|line| line.starts_with("belljar-supervisor"))
 }
 
 /// One that is gone already was killed by nobody, which is as good.
 fn signal_if_there(pid: i32) {
-    if is_keeper(pid) {
+    if is_supervisor(pid) {
         kill(pid);
     }
 }

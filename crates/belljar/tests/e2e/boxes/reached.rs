@@ -127,14 +127,22 @@ fn own_address() -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// Asks whatever listens at a path for its status, as a keeper is asked.
+/// Asks the supervisor that listens at a path for its status, with the messages of its protocol.
 const SPEAK: &str = r#"
-import socket, struct, sys
+import json, socket, struct, sys
 line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def send(message):
+    text = json.dumps(message).encode()
+    line.sendall(struct.pack("<I", len(text)) + text)
+def receive():
+    head = line.recv(4, socket.MSG_WAITALL)
+    return json.loads(line.recv(struct.unpack("<I", head)[0], socket.MSG_WAITALL)) if head else None
 try:
     line.connect(sys.argv[1])
-    line.sendall(struct.pack("<I", 8) + b'"Status"')
-    print("answered" if line.recv(4) else "turned away")
+    send({"protocol": 2, "build": "a test"})
+    send("Status")
+    hello = receive()
+    print("answered" if hello and "Status" in receive() else "turned away")
 except (ConnectionResetError, BrokenPipeError):
     print("turned away")
 except OSError as error:
@@ -155,7 +163,7 @@ fn a28_g07_a_box_reaches_neither_its_keeper_nor_any_other_part_of_belljar() {
     let worker = Worker::up(&lab, "one", &["--net", "full"]);
     let socket = lab.state().join("boxes/one/socket");
     let speak = |path: &str| format!("python3 - '{path}' <<'END'\n{SPEAK}\nEND");
-    // Control: from outside the keeper answers.
+    // Control: from outside the supervisor answers.
     let outside = lab.program("python3").args(["-c", SPEAK]).arg(&socket).succeed();
     assert_eq!(outside, "answered");
     assert_eq!(worker.does(&speak(socket.to_str().unwrap())), "FileNotFoundError");
@@ -196,7 +204,7 @@ fn a29_nobody_else_on_the_host_speaks_to_a_keeper() {
     let other = ["--reuid=65533", "--regid=65533", "--clear-groups", "python3", "-c"];
     let as_other = || lab.program("setpriv").args(other);
     assert_eq!(speak(as_other()), "PermissionError");
-    // Also with every door open on the way, the keeper looks who it is.
+    // With every directory on the path open, the supervisor still checks the user of its client.
     let mut path = socket.clone();
     let open = |path: &std::path::Path| {
         let mode = fs::metadata(path).unwrap().mode() | 0o777;

@@ -62,7 +62,9 @@ out;
     let told = session.call("run_command", &json!({ "command": ["bash", "-c", script] }));
     let out = told["structuredContent"]["stdout"].as_str().unwrap_or_default();
     assert!(out.contains("PATH="), "control: {told:#}");
-    for never in [token.as_str(), "in its environment", "HTTP/1", "unauthorized", "belljar-cell"] {
+    for never in
+        [token.as_str(), "in its environment", "HTTP/1", "unauthorized", "belljar-supervisor"]
+    {
         assert!(!out.contains(never), "{never} in {out}");
     }
     assert_eq!(session.run("1")["result"], 1, "and it is still there");

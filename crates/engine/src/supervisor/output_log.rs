@@ -1,21 +1,22 @@
-//! What a box wrote, in two files of which the older one is thrown away: `belljar logs` reads them.
+//! The output of a named box in two files, which `belljar logs` reads. The older file is replaced when the
+//! newer one is full.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// How long one of the two files gets.
+/// The size at which a new file is begun.
 const HALF: u64 = 4 << 20; // bytes
 
 #[derive(Debug)]
-pub(super) struct History {
+pub(super) struct OutputLog {
     path: PathBuf,
     file: File,
     length: u64,
 }
 
-impl History {
-    /// Goes on where the last run of the box ended.
+impl OutputLog {
+    /// Opens the log, which goes on where the last run of the box ended.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
         let path = dir.join("output.log");
         let file = File::options().create(true).append(true).open(&path)?;
@@ -23,9 +24,9 @@ impl History {
         Ok(Self { path, file, length })
     }
 
-    /// Keeps what was written. A full disk costs the log its end, and the box nothing.
+    /// Appends output. On a full disk the log loses it, and the box goes on.
     pub(super) fn write(&mut self, chunk: &[u8]) {
-        if self.length >= HALF && self.turn_over().is_err() {
+        if self.length >= HALF && self.rotate().is_err() {
             return;
         }
         if self.file.write_all(chunk).is_ok() {
@@ -33,7 +34,7 @@ impl History {
         }
     }
 
-    fn turn_over(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         fs::rename(&self.path, self.path.with_extension("log.1"))?;
         self.file = File::options().create_new(true).append(true).open(&self.path)?;
         self.length = 0;
@@ -46,14 +47,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_so_much_is_kept_and_the_newest_of_it() {
+    fn log_keeps_a_bounded_amount_and_the_newest_output() {
         let dir = tempfile::tempdir().unwrap();
-        let mut history = History::open(dir.path()).unwrap();
+        let mut log = OutputLog::open(dir.path()).unwrap();
         let line = [b'x'; 4096];
         for _ in 0..4 * HALF / 4096 {
-            history.write(&line);
+            log.write(&line);
         }
-        history.write(b"last");
+        log.write(b"last");
         let kept: u64 = fs::read_dir(dir.path())
             .unwrap()
             .map(|entry| entry.unwrap().metadata().unwrap().len())

@@ -1,9 +1,9 @@
-//! Text out of bytes that come in pieces, and no more of it than was agreed.
+//! Decodes UTF-8 that arrives in pieces, up to a limit.
 
-/// One stream of a program.
+/// The text of one stream of a program.
 #[derive(Debug)]
 pub(super) struct Text {
-    /// The beginning of a character whose end has not come.
+    /// An incomplete UTF-8 sequence at the end of the bytes so far.
     tail: Vec<u8>,
     left: u64,
     is_cut: bool,
@@ -18,13 +18,13 @@ impl Text {
         self.is_cut
     }
 
-    /// What of these bytes can be shown now. What is no UTF-8 becomes U+FFFD.
+    /// Adds bytes and returns the text that is complete. Invalid UTF-8 becomes U+FFFD.
     pub(super) fn push(&mut self, bytes: &[u8]) -> String {
         let mut all = std::mem::take(&mut self.tail);
         all.extend_from_slice(bytes);
         let whole = match std::str::from_utf8(&all) {
             Ok(_) => all.len(),
-            // Only an end that may still become a character waits.
+            // Only a sequence that further bytes can complete is held back.
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
             Err(_) => all.len() - unfinished(&all),
         };
@@ -32,13 +32,13 @@ impl Text {
         self.cut(String::from_utf8_lossy(&all).into_owned())
     }
 
-    /// What is left when nothing more comes.
+    /// Returns the rest when the stream has ended.
     pub(super) fn finish(&mut self) -> String {
         let tail = std::mem::take(&mut self.tail);
         self.cut(String::from_utf8_lossy(&tail).into_owned())
     }
 
-    /// As much of a text as may still be passed on.
+    /// Cuts a text at the limit.
     pub(super) fn cut(&mut self, mut text: String) -> String {
         let left = usize::try_from(self.left).unwrap_or(usize::MAX);
         if text.len() > left {

@@ -1,8 +1,7 @@
-//! Those who look at the screen of a box, and the line to the process that draws it for them.
+//! The clients that are attached to a box, and the connection to the screen process that draws for them.
 //!
-//! Nobody here is waited for: what the box writes goes into a queue of bounded length, of which the
-//! oldest is skipped when the screen does not keep up; a viewer who does not keep up is the screen's
-//! to care for.
+//! The box never waits for a client. Its output goes into a bounded queue; the oldest output is dropped
+//! when the screen process is too slow. The screen process deals with slow clients.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,41 +14,43 @@ use belljar_init::wire;
 use rustix::process::Signal;
 use rustix::termios::Winsize;
 
-use super::hub::Hub;
-use super::protocol::{self, Reply, ViewerSays};
+use super::connection::{receive_small, send};
+use super::listener::refused;
+use super::protocol::{FromSupervisor, ToSupervisor};
+use super::session::BoxSession;
 use crate::screen::Screen;
 use crate::screen::word::{Answer, MAX_OUTPUT, Size, ToScreen};
 
-/// So much of what the box wrote may wait for the screen.
+/// The most output that waits for the screen process.
 const BACKLOG: usize = 8 << 20; // bytes
-/// So many may look at once.
+/// The most clients that are attached at once.
 const MOST: usize = 32;
-/// How long the screen gets to show the last of it.
+/// The time that the screen process has to draw the end of the output.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// A screen that ends of itself so often is not started any more.
+/// The screen process is started again after a crash, at most so often.
 const SCREENS: u32 = 100;
 
-/// The screen of a box, seen from its keeper.
+/// The supervisor's side of a box's screen.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct ScreenFeed {
     /// The terminal of the box.
     terminal: OwnedFd,
     state: Mutex<State>,
-    /// Something is to be told to the screen, or it is over.
+    /// Signalled when the queue has something new, or the box ended.
     news: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Item>,
-    /// How many bytes of output are in it.
+    /// The number of bytes of output in the queue.
     waiting: usize,
     viewers: BTreeMap<u64, Viewer>,
     next: u64,
     size: Option<Size>,
-    /// No more will come.
+    /// The program ended.
     is_closed: bool,
-    /// The screen has shown the last of it.
+    /// The screen process has drawn everything.
     is_over: bool,
     /// The process that keeps the screen.
     process: Option<OwnedFd>,
@@ -69,7 +70,7 @@ enum Item {
     Lost(u32),
 }
 
-impl Stage {
+impl ScreenFeed {
     pub(super) fn new(terminal: OwnedFd) -> Self {
         Self { terminal, state: Mutex::default(), news: Condvar::new() }
     }
@@ -78,8 +79,8 @@ impl Stage {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The box wrote something. Never waits.
-    pub(super) fn heard(&self, chunk: &[u8]) {
+    /// Takes output of the box. Never waits.
+    pub(super) fn output(&self, chunk: &[u8]) {
         let mut state = self.state();
         if state.waiting + chunk.len() > BACKLOG {
             state.queue.retain(|item| !matches!(item, Item::Output(_)));
@@ -105,7 +106,7 @@ impl Stage {
         self.news.notify_one();
     }
 
-    /// Somebody looks from now on; none if too many do.
+    /// Adds a client. `None`: too many are attached, or the program ended.
     fn join(&self, line: UnixStream, size: Size) -> Option<u64> {
         let mut state = self.state();
         if state.viewers.len() >= MOST || state.is_closed {
@@ -139,12 +140,12 @@ impl Stage {
         self.tell(&mut state, ToScreen::Gone { id });
     }
 
-    /// How many look.
+    /// The number of attached clients.
     pub(super) fn viewers(&self) -> usize {
         self.state().viewers.len()
     }
 
-    /// Gives the terminal the largest size that everybody sees all of.
+    /// Sets the terminal to the largest size that fits into the terminals of all clients.
     fn fit(&self, state: &mut State) {
         let sizes = state.viewers.values().map(|viewer| viewer.size);
         let Some(size) = sizes.reduce(Size::within) else { return };
@@ -159,12 +160,12 @@ impl Stage {
         rustix::termios::tcsetwinsize(&self.terminal, size).ok(); // the box may be gone
     }
 
-    /// Keeps a screen at work until the box is over. For a thread of its own.
-    pub(super) fn run(&self, hub: &Arc<Hub>) {
+    /// Runs screen processes until the box ends. Called on a thread of its own.
+    pub(super) fn run(&self, session: &Arc<BoxSession>) {
         for count in 0..SCREENS {
-            let Ok(screen) = Screen::start(hub.run) else { break };
+            let Ok(screen) = Screen::start(session.run) else { break };
             tracing::debug!(count, "screen started");
-            let lost = self.show(&screen, count, hub).is_err();
+            let lost = self.show(&screen, count, session).is_err();
             if !lost {
                 self.farewell(screen);
                 break;
@@ -172,7 +173,6 @@ impl Stage {
         }
         let mut state = self.state();
         (state.is_over, state.is_closed) = (true, true);
-        // Nobody sees anything any more.
         for viewer in state.viewers.values() {
             viewer.line.shutdown(std::net::Shutdown::Both).ok(); // or they have left
         }
@@ -181,9 +181,9 @@ impl Stage {
         self.news.notify_all();
     }
 
-    /// Tells one screen everything until the box is over. An error: the screen ended.
-    fn show(&self, screen: &Screen, count: u32, hub: &Arc<Hub>) -> io::Result<()> {
-        self.listen(screen, count, hub)?;
+    /// Sends everything to one screen process until the box ends. An error: the screen process ended.
+    fn show(&self, screen: &Screen, count: u32, session: &Arc<BoxSession>) -> io::Result<()> {
+        self.listen(screen, count, session)?;
         self.introduce(screen)?;
         loop {
             let item = {
@@ -228,7 +228,7 @@ impl Stage {
         }
     }
 
-    /// Tells a new screen what the one before knew, but for what was on it.
+    /// Sends size and clients to a new screen process. What the last one showed is lost.
     fn introduce(&self, screen: &Screen) -> io::Result<()> {
         let (size, viewers) = {
             let mut state = self.state();
@@ -251,24 +251,24 @@ impl Stage {
         Ok(())
     }
 
-    /// Passes on what the terminal of the box answers, on a thread of its own.
-    fn listen(&self, screen: &Screen, count: u32, hub: &Arc<Hub>) -> io::Result<()> {
-        let (line, hub) = (screen.line.try_clone()?, Arc::clone(hub));
+    /// Passes on the answers of the terminal to the program, on a thread of its own.
+    fn listen(&self, screen: &Screen, count: u32, session: &Arc<BoxSession>) -> io::Result<()> {
+        let (line, session) = (screen.line.try_clone()?, Arc::clone(session));
         crate::logging::spawn(move || {
             while let Ok(Some((Answer(answer), _))) =
                 wire::receive::<Answer>(line.as_fd(), wire::MAX_WORD)
             {
-                hub.answer(&answer);
+                session.type_answer(&answer);
             }
-            if let Some(stage) = hub.stage() {
-                stage.state().queue.push_back(Item::Lost(count));
-                stage.news.notify_one();
+            if let Some(feed) = session.screen() {
+                feed.state().queue.push_back(Item::Lost(count));
+                feed.news.notify_one();
             }
         });
         Ok(())
     }
 
-    /// Lets the screen draw the last of it.
+    /// Lets the screen process draw the end of the output.
     fn farewell(&self, screen: Screen) {
         rustix::net::shutdown(&screen.line, rustix::net::Shutdown::Write).ok(); // or it is gone
         let mut rest = [0; 64];
@@ -279,7 +279,7 @@ impl Stage {
         drop(screen);
     }
 
-    /// The box is over: waits until everybody has seen the last of it, but not for long.
+    /// The program ended: waits a short time until the screen process has drawn everything.
     pub(super) fn close(&self) {
         let until = Instant::now() + FAREWELL;
         let mut state = self.state();
@@ -299,33 +299,49 @@ impl Stage {
     }
 }
 
-/// Serves one viewer until they leave.
-pub(super) fn attend(line: &UnixStream, hub: &Hub, size: Size, read_only: bool) -> io::Result<()> {
-    let Some(stage) = hub.stage() else {
+/// Serves an attached client until it disconnects.
+pub(super) fn attach(
+    client: &UnixStream,
+    session: &BoxSession,
+    size: Size,
+    read_only: bool,
+) -> io::Result<()> {
+    let Some(feed) = session.screen() else {
         let why = "it has no terminal to attach to; `belljar logs` shows what it wrote";
-        return protocol::send(line, &Reply::Refused(why.to_owned()));
+        return send(client, &refused(session, why));
     };
-    if stage.viewers() >= MOST {
+    if feed.viewers() >= MOST {
         let why = format!("{MOST} viewers are attached already");
-        return protocol::send(line, &Reply::Refused(why));
+        return send(client, &refused(session, &why));
     }
-    line.set_read_timeout(None)?;
-    protocol::send(line, &Reply::Done)?;
-    let Some(id) = stage.join(line.try_clone()?, size.sane()) else { return Ok(()) };
+    client.set_read_timeout(None)?;
+    send(client, &FromSupervisor::Ok)?;
+    let Some(id) = feed.join(client.try_clone()?, size.sane()) else { return Ok(()) };
     tracing::info!(viewer = id, read_only, "viewer attached");
-    let heard = listen(line, hub, stage, id, read_only);
-    stage.leave(id);
+    let ended = take_input(client, session, feed, id, read_only);
+    feed.leave(id);
     tracing::info!(viewer = id, "viewer left");
-    heard
+    ended
 }
 
-fn listen(line: &UnixStream, hub: &Hub, stage: &Stage, id: u64, read_only: bool) -> io::Result<()> {
-    while let Some(says) = protocol::receive::<ViewerSays>(line)? {
-        match says {
-            ViewerSays::Keys(keys) if !read_only => hub.feed(&keys, line)?,
-            ViewerSays::Keys(_) => {}
-            ViewerSays::Size(size) => stage.resize(id, size.sane()),
-            ViewerSays::Scroll(lines) => stage.scroll(id, lines),
+fn take_input(
+    client: &UnixStream,
+    session: &BoxSession,
+    feed: &ScreenFeed,
+    id: u64,
+    read_only: bool,
+) -> io::Result<()> {
+    while let Some(message) = receive_small(client)? {
+        if let ToSupervisor::Keys(keys) = message {
+            if !read_only {
+                session.type_keys(&keys, client)?;
+            }
+        } else if let ToSupervisor::Resize(size) = message {
+            feed.resize(id, size.sane());
+        } else if let ToSupervisor::Scroll(lines) = message {
+            feed.scroll(id, lines);
+        } else {
+            return Err(io::ErrorKind::InvalidData.into()); // no other message is expected here
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! The life of a keeper: take the box, start it, say so, watch it to its end, put its end on record.
+//! The supervisor of a named box: take the box's lock, start the box, serve clients until its program ends,
+//! and record the end.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -8,107 +9,74 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use belljar_box::{Kept as KeptHome, Stream, Workspace};
-use belljar_model::boxes::Ground;
+use belljar_model::boxes::{BoxName, Ground};
 use belljar_model::{Mode, Purpose, Review, RunState, WorkspaceAt};
-use belljar_sys::signal::{SUPERVISED, SignalFd};
 use belljar_workspace::{Caps, Layers, Places};
 use rustix::fs::{Mode as FileMode, OFlags};
 use tracing::Span;
 
-use super::history::History;
-use super::hub::{Hub, Into};
-use super::protocol::{self, Begin, Word};
-use super::serve;
+use super::connection::send;
+use super::live_rules::LiveRules;
+use super::output_log::OutputLog;
+use super::protocol::FromSupervisor;
+use super::session::{BoxSession, Inputs};
 use super::setup::{self, Setup};
-use super::wires::Wires;
-use super::{build, health};
+use super::{build, health, listener};
 use crate::approvals::desk::Desk;
 use crate::box_store::NamedBox;
 use crate::changes;
-use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
-use crate::host::HostEnv;
 use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams, Terminal, at};
 use crate::logging;
 use crate::network::{self, Outside};
-use crate::notice::{Notice, Observer};
-use crate::scope::{EngineConfig, Scoped};
+use crate::notice::Notice;
+use crate::scope::Scoped;
 use crate::store::lock;
 use crate::store::{Run, is_empty};
 
-/// Runs as a keeper. Descriptor 0 is the connection to the process that started it.
-pub fn main(host: HostEnv, clock: Clock, observer: Arc<dyn Observer>) -> Result<(), EngineError> {
-    // Whoever started us may log out: what their terminal sends then is not for us.
-    rustix::process::setsid().ok(); // refused only to a leader, who is alone already
-    let line = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3);
-    let line = line.context("find the connection").kind(ErrorKind::Broken)?;
-    keep(&UnixStream::from(line), host, clock, observer)
-}
-
-fn keep(
-    line: &UnixStream,
-    host: HostEnv,
-    clock: Clock,
-    observer: Arc<dyn Observer>,
+/// Starts a box, reports that to the client, and supervises the box until it ends.
+pub(super) fn supervise(
+    state: &Scoped,
+    connection: &UnixStream,
+    name: &BoxName,
 ) -> Result<(), EngineError> {
-    let told = |failure: EngineError| {
-        let message = format!("{failure:#}");
-        let kind = failure.kind();
-        protocol::send(line, &Word::Failed { kind, message }).ok(); // or they are gone
-        failure
-    };
-    let _signals =
-        SignalFd::new(&SUPERVISED).context("watch for signals").kind(ErrorKind::CannotStart)?;
-    let state = scoped(host, clock, observer).map_err(told)?;
-    let of = named(&state, line).map_err(told)?;
+    let of = NamedBox::find(state, name)?;
     Span::current().record("box", of.name().as_str());
-    tracing::debug!("supervisor takes the box");
-    let lock = lock(&of).map_err(told)?;
-    build::write(&of.dir).kind(ErrorKind::CannotStart).map_err(told)?;
-    let kept = KeptBox::start(&state, &of).map_err(told)?;
-    let _entered = kept.launched.span().entered();
+    let lock = lock(&of)?;
+    build::write(&of.dir).kind(ErrorKind::CannotStart)?;
+    let started = StartedBox::start(state, &of)?;
+    let _entered = started.launched.span().entered();
     tracing::info!("box is up");
-    protocol::send(line, &Word::Up).ok(); // the box is up, whoever wanted it
-    line.shutdown(std::net::Shutdown::Both).ok(); // nobody waits for more
-    kept.watch(&state, &of);
+    let ready = FromSupervisor::Ready { run: started.launched.id(), remarks: Vec::new() };
+    send(connection, &ready).ok(); // the box is up even if the client is gone
+    connection.shutdown(std::net::Shutdown::Both).ok(); // the client reads nothing more
+    started.watch(state, &of);
     tracing::info!("box is down");
     drop(lock);
     Ok(())
 }
 
-fn scoped(host: HostEnv, clock: Clock, observer: Arc<dyn Observer>) -> Result<Scoped, EngineError> {
-    let home = host.state_dir()?;
-    Scoped::local(EngineConfig { home, config_file: None, host }, clock, observer)
-}
-
-fn named(state: &Scoped, line: &UnixStream) -> Result<NamedBox, EngineError> {
-    let begin = protocol::receive::<Begin>(line).context("read the name of the box");
-    let begin = begin.kind(ErrorKind::Broken)?;
-    let begin = begin.ok_or_else(|| invalid("no box was named"))?;
-    NamedBox::find(state, &begin.name)
-}
-
-/// Takes the box for as long as this process lives.
+/// Takes the lock of the box, which this process holds until it ends.
 fn lock(of: &NamedBox) -> Result<File, EngineError> {
-    let file = File::create(of.dir.join("lock")).context("open the lock of the box");
+    let file = File::create(of.dir.join("lock")).context("cannot open the lock of the box");
     let file = file.kind(ErrorKind::CannotStart)?;
     if lock::take(&file, lock::GLANCE) { Ok(file) } else { Err(invalid("it is running already")) }
 }
 
-/// A box whose program waits for the word to start.
-struct KeptBox {
+/// A box that is built and recorded, with everything that its threads need. Its program waits.
+struct StartedBox {
     run: Run,
     launched: Launched,
     has_layers: bool,
-    hub: Arc<Hub>,
-    /// Where the program's input comes from, and what ends the box at once.
+    session: Arc<BoxSession>,
+    /// The program's input, and the pipe that ends the box when something is written to it.
     input: OwnedFd,
     stop: OwnedFd,
-    /// Where output goes once it was read.
+    /// The program's output is read from the filter; what is left goes here.
     null: OwnedFd,
 }
 
-impl KeptBox {
+impl StartedBox {
     fn start(state: &Scoped, of: &NamedBox) -> Result<Self, EngineError> {
         let Setup { template, base, config, sources, outlet, argv, tty, files, masks, .. } =
             Setup::of(of, state)?;
@@ -135,21 +103,21 @@ impl KeptBox {
         let dirs = ["upper", "home", "repo"].map(|name| of.dir.join(name));
         let counted: Vec<PathBuf> = dirs.into_iter().filter(|dir| dir.is_dir()).collect();
         spec.disk = Some(DiskLimit { dir: of.dir.clone(), counted });
-        let history = History::open(&of.dir).context("open the log of the box");
-        let history = history.kind(ErrorKind::CannotStart)?;
+        let log = OutputLog::open(&of.dir).context("cannot open the log of the box");
+        let log = log.kind(ErrorKind::CannotStart)?;
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
-        let ((input, feed), (stop, halt)) = pipe()
+        let ((input, keys), (stop, halt)) = pipe()
             .and_then(|input| Ok((input, pipe()?)))
-            .context("make pipes")
+            .context("cannot make pipes")
             .kind(ErrorKind::CannotStart)?;
-        // A program that reads nothing must not hold up those who type.
-        rustix::io::ioctl_fionbio(&feed, true)
-            .context("make pipes")
+        // A program that reads nothing must not block the clients that type.
+        rustix::io::ioctl_fionbio(&keys, true)
+            .context("cannot make pipes")
             .kind(ErrorKind::CannotStart)?;
-        let listener = serve::listen(&of.dir).context("listen for commands");
-        let listener = listener.kind(ErrorKind::CannotStart)?;
+        let socket = listener::bind(&of.dir).context("cannot listen for requests");
+        let socket = socket.kind(ErrorKind::CannotStart)?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
-        let null = null.context("open /dev/null").kind(ErrorKind::CannotStart)?;
+        let null = null.context("cannot open /dev/null").kind(ErrorKind::CannotStart)?;
         // A start that fails before this leaves the record of the last run as it is.
         let mut is_saved = false;
         let launched = launch::launch_after(state, spec, || {
@@ -162,37 +130,32 @@ impl KeptBox {
         }
         let mut launched = launched?;
         let _entered = launched.span().entered();
-        let into = Into { door: launched.exec_channel(), terminal: launched.terminal() };
+        let exec_channel = launched.exec_channel();
+        let terminal = launched.terminal();
         let outside = launched.outside().map(|outside| {
             let desk = Desk::new(state, of.name().clone());
             Outside::lever(outside, desk)
         });
         let lever = outside.ok_or_else(|| invalid("a box without a broker"))?;
-        let wires = Wires { lever, base, config };
-        let hub = Arc::new(Hub::new(
-            state.clone(),
-            launched.id(),
-            history,
-            halt,
-            feed.into(),
-            into,
-            wires,
-        ));
-        hub.show();
-        let served = Arc::clone(&hub);
-        logging::spawn(move || serve::serve(&listener, &served));
+        let rules = LiveRules { lever, base, config };
+        let inputs = Inputs { keys: keys.into(), halt, exec_channel, terminal };
+        let session = BoxSession::new(state.clone(), of.name(), launched.id(), log, inputs, rules);
+        let session = Arc::new(session);
+        session.show();
+        let served = Arc::clone(&session);
+        logging::spawn(move || listener::serve(&socket, &served));
         if let Some(line) = launched.template().health.clone() {
-            let asked = Arc::clone(&hub);
-            logging::spawn(move || health::ask(&line, &asked));
+            let checked = Arc::clone(&session);
+            logging::spawn(move || health::check_repeatedly(&line, &checked));
         }
-        Ok(Self { run, launched, has_layers, hub, input, stop, null })
+        Ok(Self { run, launched, has_layers, session, input, stop, null })
     }
 
     /// Starts the program, waits for its end and records it.
     fn watch(self, state: &Scoped, of: &NamedBox) {
-        let Self { mut run, launched, has_layers, hub, input, stop, null } = self;
+        let Self { mut run, launched, has_layers, session, input, stop, null } = self;
         let template = launched.template().clone();
-        let mut filter = |_: Stream, chunk: &[u8], _: &mut Vec<u8>| hub.heard(chunk);
+        let mut filter = |_: Stream, chunk: &[u8], _: &mut Vec<u8>| session.output(chunk);
         let streams = Streams {
             input: input.as_fd(),
             output: null.as_fd(),
@@ -200,7 +163,7 @@ impl KeptBox {
             filter: &mut filter,
             stop: Some(stop.as_fd()),
         };
-        let mut ended = match launched.supervise(state, streams, || hub.close()) {
+        let mut ended = match launched.supervise(state, streams, || session.close()) {
             Ok(ended) => ended,
             Err(error) => {
                 state.failed(error.inner());

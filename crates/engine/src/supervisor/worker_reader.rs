@@ -1,7 +1,7 @@
-//! Reads what a worker says and passes on what may be.
+//! Reads the messages of a worker and passes them on to the client.
 //!
-//! Everything here comes from inside a box. What is no frame ends the program; what is one is output,
-//! a call that somebody else decides on, or the result.
+//! All bytes come from inside a box. Bytes that are no frame end the program. A frame is output, a tool call
+//! that the client decides on, or the result.
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
@@ -12,34 +12,34 @@ use belljar_wire::{
     self as wire, FrameDecoder, FrameError, FromWorker, Job, ProgramError, ProgramResult, Stream,
 };
 
+use super::protocol::FromSupervisor;
 use super::text::Text;
-use super::word::Report;
 use crate::launch::output::Tape;
 
-/// One worker's words.
+/// The output of one worker.
 #[derive(Debug)]
-pub(super) struct Watch {
-    /// To the server.
-    line: UnixStream,
+pub(super) struct WorkerReader {
+    /// To the client.
+    connection: UnixStream,
     /// Ends the box when it is written to.
     halt: OwnedFd,
     cutter: FrameDecoder,
     /// The largest result that is passed on.
     output: u64,
-    /// Another program has taken the worker's place, and its output is its own.
+    /// The job replaces the worker by a program, whose output has no frames.
     becomes_program: bool,
     is_program: bool,
     stdout: Text,
     stderr: Text,
     pub(super) tape: Tape,
     pub(super) done: Option<ProgramResult>,
-    /// What it said was no message.
+    /// Why a message of the worker could not be read.
     pub(super) broken: Option<FrameError>,
 }
 
-impl Watch {
+impl WorkerReader {
     pub(super) fn new(
-        (line, halt): (UnixStream, OwnedFd),
+        (connection, halt): (UnixStream, OwnedFd),
         job: &Job,
         output: u64,
         tape: Tape,
@@ -48,7 +48,7 @@ impl Watch {
         let (stdout, stderr) = (Text::new(output), Text::new(output));
         let cutter = FrameDecoder::default();
         Self {
-            line,
+            connection,
             halt,
             cutter,
             output,
@@ -67,8 +67,8 @@ impl Watch {
         (self.stdout.is_cut(), self.stderr.is_cut())
     }
 
-    /// Takes what came out of the box.
-    pub(super) fn hear(&mut self, pipe: Pipe, bytes: &[u8]) {
+    /// Takes bytes that the box wrote.
+    pub(super) fn read(&mut self, pipe: Pipe, bytes: &[u8]) {
         tracing::trace!(?pipe, bytes = bytes.len(), "worker wrote");
         match pipe {
             Pipe::Error => {
@@ -79,7 +79,7 @@ impl Watch {
                 let text = self.stdout.push(bytes);
                 self.show(Stream::Stdout, text);
             }
-            // A program can write where its worker does: nothing of that is kept once it is no frame.
+            // A program can write to the same pipe. After bytes that are no frame, nothing is kept.
             Pipe::Output if self.broken.is_some() => {}
             Pipe::Output => {
                 self.cutter.push(bytes);
@@ -88,7 +88,7 @@ impl Watch {
         }
     }
 
-    /// Nothing more comes.
+    /// The box ended.
     pub(super) fn finish(&mut self) {
         let (stdout, stderr) = (self.stdout.finish(), self.stderr.finish());
         self.show(Stream::Stdout, stdout);
@@ -101,7 +101,7 @@ impl Watch {
                 Ok(Some(said)) => self.take(said),
                 Ok(None) => return,
                 Err(error) => {
-                    tracing::warn!("worker is not understood and its box is ended");
+                    tracing::warn!("worker sent an invalid message and its box is ended");
                     self.broken = Some(error);
                     self.cutter = FrameDecoder::default();
                     rustix::io::write(&self.halt, b"1").ok(); // or it is gone already
@@ -115,7 +115,7 @@ impl Watch {
             FromWorker::Ready if self.becomes_program => {
                 self.is_program = true;
                 let rest = self.cutter.rest();
-                self.hear(Pipe::Output, &rest);
+                self.read(Pipe::Output, &rest);
             }
             FromWorker::Ready => {}
             FromWorker::Output { stream: Stream::Stdout, text } => {
@@ -128,7 +128,7 @@ impl Watch {
             }
             FromWorker::Call { id, server, tool, input } => {
                 tracing::debug!(call = id, server, tool, "program calls a tool");
-                self.say(&Report::Call { id, server, tool, input });
+                self.send(&FromSupervisor::ToolCall { id, server, tool, input });
             }
             FromWorker::Done(done) => {
                 tracing::debug!(failed = done.trouble.is_some(), "program is done");
@@ -138,7 +138,7 @@ impl Watch {
         }
     }
 
-    /// A result that is too long for whoever asked is an error that says so.
+    /// Replaces a result above the limit by an error that names the limit.
     fn bounded(&self, done: ProgramResult) -> ProgramResult {
         let length = done.value.as_ref().map_or(0, |value| value.get().len() as u64);
         if length <= self.output {
@@ -160,13 +160,13 @@ impl Watch {
             Stream::Stderr => Pipe::Error,
         };
         self.tape.write(pipe, text.as_bytes());
-        self.say(&Report::Output { stream, text });
+        self.send(&FromSupervisor::Output { stream, text });
     }
 
-    fn say(&mut self, report: &Report) {
-        // A server that is gone has closed the line, which ends the box by itself.
-        if let Ok(bytes) = wire::encode(report) {
-            self.line.write_all(&bytes).ok();
+    fn send(&mut self, message: &FromSupervisor) {
+        // A client that is gone has closed the connection, which ends the box.
+        if let Ok(bytes) = wire::encode(message) {
+            self.connection.write_all(&bytes).ok();
         }
     }
 }

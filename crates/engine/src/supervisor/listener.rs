@@ -1,0 +1,144 @@
+//! Serves the clients of a named box, each on a thread of its own.
+
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use belljar_box::Door;
+
+use super::client::{open_directory, socket_in};
+use super::connection::{self, receive_small, send};
+use super::protocol::{FromSupervisor, Hello, ToSupervisor};
+use super::session::BoxSession;
+use super::{exec, viewers};
+use crate::approvals::RequestId;
+use crate::error::ErrorKind;
+use crate::logging;
+use crate::network::broker::lever::AnswerError;
+
+/// The most clients that are served at once. Further connections are closed.
+const MAX_CLIENTS: usize = 64;
+/// The time that a client has to send its request.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Makes the socket of a box. The caller holds the lock of the box, so no other process listens there.
+pub(super) fn bind(dir: &Path) -> io::Result<UnixListener> {
+    let directory = open_directory(dir)?;
+    match rustix::fs::unlinkat(&directory, "socket", rustix::fs::AtFlags::empty()) {
+        Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+    }
+    UnixListener::bind(socket_in(&directory))
+}
+
+/// Serves clients until the process ends.
+pub(super) fn serve(socket: &UnixListener, session: &Arc<BoxSession>) {
+    let clients = Arc::new(AtomicUsize::new(0));
+    for client in socket.incoming().filter_map(Result::ok) {
+        if !is_own_user(&client) || clients.load(Ordering::Acquire) >= MAX_CLIENTS {
+            tracing::warn!("connection is refused: another user, or too many at once");
+            continue;
+        }
+        clients.fetch_add(1, Ordering::AcqRel);
+        let (session, clients) = (Arc::clone(session), Arc::clone(&clients));
+        logging::spawn(move || {
+            serve_one(&client, &session).ok(); // the client may be gone
+            tracing::trace!("connection is closed");
+            clients.fetch_sub(1, Ordering::AcqRel);
+        });
+    }
+}
+
+/// Whether the client runs as the same user as this process, or as root.
+fn is_own_user(client: &UnixStream) -> bool {
+    let own = rustix::process::geteuid();
+    rustix::net::sockopt::socket_peercred(client)
+        .is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
+}
+
+fn serve_one(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
+    client.set_read_timeout(Some(TIMEOUT))?;
+    send(client, &Hello::of_supervisor())?;
+    let Some(hello) = receive_small::<Hello>(client)? else { return Ok(()) };
+    let Some(request) = receive_small::<ToSupervisor>(client)? else { return Ok(()) };
+    tracing::debug!(request = request.name(), "client sent a request");
+    if let (Err(error), false) = (connection::check("the client", &hello), request.is_stop()) {
+        return send(client, &connection::failure(&error));
+    }
+    let answer = match request {
+        ToSupervisor::Stop { now } => {
+            // First: a program that ends at once ends this process before it could answer.
+            let answered = send(client, &FromSupervisor::Ok);
+            session.stop(now);
+            return answered;
+        }
+        ToSupervisor::Pause => return pause(client, session),
+        ToSupervisor::Attach { size, read_only } => {
+            return viewers::attach(client, session, size, read_only);
+        }
+        ToSupervisor::Exec(spec) => match hello.caller {
+            Some(caller) => return exec::run(client, session, &caller, spec),
+            None => refused(session, "the client names no caller"),
+        },
+        ToSupervisor::Status => FromSupervisor::Status(session.live()),
+        ToSupervisor::SetNetwork(change) => match session.rules.change(&change) {
+            Ok(()) => FromSupervisor::Ok,
+            Err(error) => refused(session, &format!("{error:#}")),
+        },
+        ToSupervisor::ApprovalAnswered { run, number } => {
+            approval_answered(session, RequestId { run, number })
+        }
+        other @ (ToSupervisor::Prepare(_)
+        | ToSupervisor::Start(_)
+        | ToSupervisor::Cancel
+        | ToSupervisor::ToolAnswer { .. }
+        | ToSupervisor::Keys(_)
+        | ToSupervisor::Resize(_)
+        | ToSupervisor::Scroll(_)
+        | ToSupervisor::Signal(_)) => {
+            refused(session, &format!("a named box takes no request `{}`", other.name()))
+        }
+    };
+    send(client, &answer)
+}
+
+/// The answer to a request that the box cannot fulfil.
+pub(super) fn refused(session: &BoxSession, why: &str) -> FromSupervisor {
+    let message = format!("box {}: {why}", session.name);
+    FromSupervisor::Failed { kind: ErrorKind::Invalid, message }
+}
+
+/// Carries out an answer that is in the store.
+fn approval_answered(session: &BoxSession, id: RequestId) -> FromSupervisor {
+    let answered = match id.run == session.run {
+        true => session.rules.lever.answered(id),
+        false => Err(AnswerError::NoSuchQuestion),
+    };
+    let Err(error) = answered else { return FromSupervisor::Ok };
+    let kind = match error {
+        AnswerError::NoSuchQuestion | AnswerError::NoClaim => ErrorKind::WrongState,
+        AnswerError::OtherDigest => ErrorKind::Conflict,
+        AnswerError::Damaged(_) => ErrorKind::Damaged,
+        AnswerError::Failed(_) => ErrorKind::Unrecorded,
+    };
+    FromSupervisor::Failed { kind, message: error.to_string() }
+}
+
+/// Pauses the box until the client closes the connection.
+fn pause(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
+    let none = || io::Error::other("no program can be started in it");
+    let paused = match session.exec_channel().ok_or_else(none).and_then(Door::pause) {
+        Ok(paused) => paused,
+        Err(error) => {
+            return send(client, &refused(session, &format!("it cannot be paused: {error}")));
+        }
+    };
+    send(client, &FromSupervisor::Ok)?;
+    client.set_read_timeout(None)?;
+    io::Read::read(&mut &*client, &mut [0])?;
+    drop(paused);
+    Ok(())
+}
