@@ -13,7 +13,6 @@ mod bodies;
 mod digest;
 mod exchange;
 mod fetch;
-mod md5;
 mod native;
 mod text;
 mod urls;

@@ -1,16 +1,15 @@
 //! Hashes by the names that Web Crypto and Node have for them.
 
+use md5::Md5;
 use sha1::Sha1;
 use sha2::digest::Digest;
 use sha2::{Sha224, Sha256, Sha384, Sha512};
-
-use super::md5;
 
 /// None for a name that is no algorithm.
 pub(super) fn hash(algorithm: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     let name: String = algorithm.chars().filter(|it| *it != '-').collect();
     Some(match name.to_ascii_lowercase().as_str() {
-        "md5" => md5::md5(bytes).to_vec(),
+        "md5" => Md5::digest(bytes).to_vec(),
         "sha1" => Sha1::digest(bytes).to_vec(),
         "sha224" => Sha224::digest(bytes).to_vec(),
         "sha256" => Sha256::digest(bytes).to_vec(),
