@@ -1,29 +1,32 @@
-//! Time zones, from the files that the machine has of them (RFC 9636).
-
-mod rule;
+//! Time zones, from the files of this machine (RFC 9636).
+//!
+//! Names become paths here, and `jiff` reads the files: it has no zone database of its own in this
+//! build, so a box knows the zones that its image has.
 
 use std::path::Path;
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use rquickjs::function::Func;
 use rquickjs::{Ctx, IntoJs, Object, Result, Value};
 
-use self::rule::Rule;
-
-/// Where systems keep them.
+/// The zone database of a Linux system.
 const FILES: &str = "/usr/share/zoneinfo";
-/// More than any file of a zone has.
+/// Maximum size of a file, larger than any zone has.
 const FILE: u64 = 64 * 1024;
+/// The calendar with its weekdays repeats after 400 years, and so does the rule at the end of a file.
+const CYCLE: i64 = 146_097 * 86_400;
 
 pub(super) fn natives(natives: &Object<'_>) -> Result<()> {
     natives.set("zoneOffset", Func::from(offset))?;
     natives.set("zoneHere", Func::from(here))
 }
 
-/// Seconds east of Greenwich, and what people call it.
+/// Seconds east of Greenwich, and the abbreviation for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Offset {
-    pub(super) seconds: i32,
-    pub(super) name: String,
+struct Offset {
+    seconds: i32,
+    name: String,
 }
 
 impl<'js> IntoJs<'js> for Offset {
@@ -47,8 +50,22 @@ fn offset(zone: String, at: f64) -> Option<Offset> {
     let path = Path::new(FILES).join(&zone);
     let bytes = std::fs::metadata(&path).ok().filter(|it| it.is_file() && it.len() <= FILE);
     let bytes = bytes.and_then(|_| std::fs::read(&path).ok())?;
+    let file = TimeZone::tzif(&zone, &bytes).ok()?;
     #[expect(clippy::cast_possible_truncation, reason = "dates of JavaScript are far smaller")]
-    Zone::parse(&bytes)?.at(at as i64)
+    let info = file.to_offset_info(timestamp(at as i64)?);
+    Some(Offset { seconds: info.offset().seconds(), name: info.abbreviation().to_owned() })
+}
+
+/// A moment with the offset of `seconds`. Dates of JavaScript reach beyond the years -9999 to 9999.
+fn timestamp(seconds: i64) -> Option<Timestamp> {
+    let (first, last) = (Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
+    let seconds = match seconds {
+        // No zone has a change so early.
+        ..0 => seconds.max(first),
+        _ if seconds > last => last - CYCLE + (seconds - last) % CYCLE,
+        _ => seconds,
+    };
+    Timestamp::from_second(seconds).ok()
 }
 
 /// The name of the zone of this machine, if its file tells.
@@ -56,96 +73,6 @@ fn here() -> Option<String> {
     let link = std::fs::read_link("/etc/localtime").ok()?;
     let link = link.to_str()?;
     link.split_once("zoneinfo/").map(|(_, name)| name.to_owned())
-}
-
-/// One file.
-#[derive(Debug)]
-struct Zone {
-    /// From when on which of the types holds.
-    changes: Vec<(i64, usize)>,
-    types: Vec<Offset>,
-    /// What holds after the last change.
-    rule: Option<Rule>,
-}
-
-impl Zone {
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let first = Head::parse(bytes)?;
-        // The second part says the same in 64 bits; version 1 had none.
-        let bytes = bytes.get(first.length(4)?..)?;
-        let head = Head::parse(bytes)?;
-        let mut rest = bytes.get(Head::LENGTH..)?;
-        let mut take = |length: usize| {
-            let (taken, left) = rest.split_at_checked(length)?;
-            rest = left;
-            Some(taken)
-        };
-        let times = take(head.times.checked_mul(8)?)?;
-        let kinds = take(head.times)?;
-        let types = take(head.types.checked_mul(6)?)?;
-        let names = take(head.names)?;
-        take(head.leaps.checked_mul(12)?)?;
-        take(head.standard)?;
-        take(head.universal)?;
-        let times = times.as_chunks::<8>().0.iter().map(|it| i64::from_be_bytes(*it));
-        let changes = times.zip(kinds.iter().map(|it| usize::from(*it))).collect();
-        let types = types.as_chunks::<6>().0.iter();
-        let types = types.map(|[a, b, c, d, _, name]| {
-            let name = names.get(usize::from(*name)..).unwrap_or_default();
-            let name = name.split(|it| *it == 0).next().unwrap_or_default();
-            let seconds = i32::from_be_bytes([*a, *b, *c, *d]);
-            Offset { seconds, name: String::from_utf8_lossy(name).into_owned() }
-        });
-        let types = types.collect();
-        let rule = String::from_utf8_lossy(rest).trim().parse().ok();
-        Some(Self { changes, types, rule })
-    }
-
-    fn at(&self, time: i64) -> Option<Offset> {
-        let after = self.changes.partition_point(|(change, _)| *change <= time);
-        if after == self.changes.len()
-            && let Some(rule) = &self.rule
-        {
-            return Some(rule.at(time));
-        }
-        let kind = after.checked_sub(1).and_then(|at| self.changes.get(at)).map_or(0, |it| it.1);
-        self.types.get(kind).cloned()
-    }
-}
-
-/// How many of everything there are.
-struct Head {
-    universal: usize,
-    standard: usize,
-    leaps: usize,
-    times: usize,
-    types: usize,
-    names: usize,
-}
-
-impl Head {
-    const LENGTH: usize = 44;
-
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let head = bytes.get(..Self::LENGTH)?;
-        let (version, counts) = (head.get(4)?, head.get(20..)?);
-        if !head.starts_with(b"TZif") || *version < b'2' {
-            return None;
-        }
-        let counts = counts.as_chunks::<4>().0.iter().map(|it| u32::from_be_bytes(*it));
-        let counts: Vec<usize> = counts.filter_map(|it| usize::try_from(it).ok()).collect();
-        let [universal, standard, leaps, times, types, names] = counts[..] else { return None };
-        Some(Self { universal, standard, leaps, times, types, names })
-    }
-
-    /// Of the part that begins here, with times of so many bytes.
-    fn length(&self, width: usize) -> Option<usize> {
-        let times = self.times.checked_mul(width + 1)?;
-        let leaps = self.leaps.checked_mul(width + 4)?;
-        let rest = self.types.checked_mul(6)?.checked_add(self.names)?;
-        let marks = self.standard.checked_add(self.universal)?;
-        Self::LENGTH.checked_add(times)?.checked_add(leaps)?.checked_add(rest)?.checked_add(marks)
-    }
 }
 
 #[cfg(test)]
@@ -170,6 +97,15 @@ mod tests {
         check("Europe/Berlin", 4_118_000_000.0, "7200 CEST"); // 2100-06-30
         check("Europe/Berlin", 4_102_444_800.0, "3600 CET"); // 2100-01-01
         check("UTC", 1.0, "0 UTC");
+    }
+
+    #[test]
+    fn the_first_and_last_dates_of_javascript_have_an_offset() {
+        check("Europe/Berlin", 8_640_000_000_000.0, "7200 CEST"); // 275760-09-13
+        // Summer time ends on 275443-10-29 at 01:00 UTC.
+        check("Europe/Berlin", 8_630_000_326_799.0, "7200 CEST");
+        check("Europe/Berlin", 8_630_000_326_800.0, "3600 CET");
+        check("Europe/Berlin", -8_640_000_000_000.0, "3208 LMT"); // -271821-04-20
     }
 
     #[test]
