@@ -1,4 +1,4 @@
-//! Glob patterns over names and paths: risky files, file permissions and workspace choices use it.
+//! Glob patterns over names and paths, of risky files, file permissions, workspace choices and programs.
 //!
 //! A pattern and its text are slices of bytes or of characters; `?` stands for one element of them.
 //! Patterns of hosts and URLs are read elsewhere, because they have rules of their own.
@@ -13,24 +13,64 @@ impl Unit for char {}
 ///
 /// A slash is an element like any other. Takes time linear in the product of the lengths.
 pub fn matches_name<T: Unit>(pattern: &[T], name: &[T]) -> bool {
+    matches_by(pattern, name, plain_width)
+}
+
+/// As [`matches_name`], where `[a-c]` also stands for one of these characters and `[!a-c]` or `[^a-c]`
+/// for any other one. A bracket without its end matches nothing.
+pub fn matches_name_with_classes(pattern: &[char], name: &[char]) -> bool {
+    matches_by(pattern, name, |rest, letter| match rest {
+        ['[', ..] => class_width(rest, letter),
+        _ => plain_width(rest, letter),
+    })
+}
+
+/// How many elements of the rest of a pattern match one element of a name. `None`: they do not match.
+type Width<T> = fn(rest: &[T], unit: T) -> Option<usize>;
+
+fn matches_by<T: Unit>(pattern: &[T], name: &[T], width: Width<T>) -> bool {
     let (mut p, mut n) = (0, 0);
     // The last star and the end of what it stands for. An earlier star never needs to grow.
     let mut star: Option<(usize, usize)> = None;
     while let Some(&unit) = name.get(n) {
-        match pattern.get(p) {
-            Some(&wanted) if wanted == T::from(b'*') => {
-                star = Some((p, n));
-                p += 1;
-            }
-            Some(&wanted) if wanted == T::from(b'?') || wanted == unit => (p, n) = (p + 1, n + 1),
-            Some(_) | None => {
-                let Some((at, end)) = star else { return false };
-                star = Some((at, end + 1));
-                (p, n) = (at + 1, end + 1);
-            }
+        let rest = pattern.get(p..).unwrap_or_default();
+        if rest.first() == Some(&T::from(b'*')) {
+            star = Some((p, n));
+            p += 1;
+        } else if let Some(width) = width(rest, unit) {
+            (p, n) = (p + width, n + 1);
+        } else {
+            let Some((at, end)) = star else { return false };
+            star = Some((at, end + 1));
+            (p, n) = (at + 1, end + 1);
         }
     }
     pattern.iter().skip(p).all(|&rest| rest == T::from(b'*'))
+}
+
+fn plain_width<T: Unit>(rest: &[T], unit: T) -> Option<usize> {
+    let wanted = *rest.first()?;
+    (wanted == T::from(b'?') || wanted == unit).then_some(1)
+}
+
+/// The width of a class that has the letter in it. `]` as the first character of a class is in it.
+fn class_width(rest: &[char], letter: char) -> Option<usize> {
+    let end = rest.iter().skip(2).position(|&c| c == ']')? + 2;
+    let inner = rest.get(1..end)?;
+    let (is_negated, mut inner) = match inner {
+        ['!' | '^', inner @ ..] => (true, inner),
+        inner => (false, inner),
+    };
+    let mut is_in = false;
+    while let [low, after @ ..] = inner {
+        let (high, after) = match after {
+            ['-', high, after @ ..] => (high, after),
+            after => (low, after),
+        };
+        is_in |= (low..=high).contains(&&letter);
+        inner = after;
+    }
+    (is_in != is_negated).then_some(end + 1)
 }
 
 /// Whether the whole path matches: `*` and `?` stay within one name, `**` crosses slashes, and `**/`
@@ -178,6 +218,28 @@ mod tests {
             let matched = matches_name(pattern.as_bytes(), name.as_bytes());
             assert_eq!(matched, expected, "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn a_class_in_a_name_matches_one_of_its_characters() {
+        let chars = |text: &str| text.chars().collect::<Vec<_>>();
+        for (pattern, name, expected) in [
+            ("[a-c]?[!x]", "bzy", true),
+            ("[a-c]", "d", false),
+            ("[^a-cx]", "x", false),
+            ("*[0-9].txt", "a1b2.txt", true),
+            ("*[0-9].txt", "a1b.txt", false),
+            ("[]a]", "]", true),
+            ("[a-]", "-", true),
+            ("[é-ü]", "ö", true),
+            ("[*]", "*", true),
+            ("[*]", "a", false),
+            ("[a", "[a", false),
+        ] {
+            let matched = matches_name_with_classes(&chars(pattern), &chars(name));
+            assert_eq!(matched, expected, "{pattern} {name}");
+        }
+        assert!(matches_name(b"[a]", b"[a]"));
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Patterns of paths: `*`, `?`, `[…]`, `{a,b}` within a name, `**` over directories.
+//!
+//! Braces and directories are read here; a name is matched by [`belljar_model::glob`].
 
 use std::path::Path;
+
+use belljar_model::glob::matches_name_with_classes;
 
 /// No search gives more.
 const MOST: usize = 100_000;
@@ -82,59 +86,7 @@ fn descend(at: &Path, shown: &str, parts: &[&str], found: &mut Vec<String>) {
 fn fits_name(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();
-    // The last star, and how far it has reached: enough, because an earlier one never helps.
-    let (mut p, mut n, mut star) = (0, 0, None);
-    while n < name.len() {
-        let step = match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, n));
-                p += 1;
-                continue;
-            }
-            Some('?') => Some(1),
-            Some('[') => in_class(pattern.get(p..).unwrap_or_default(), name.get(n).copied()),
-            letter => (letter == name.get(n)).then_some(1),
-        };
-        match (step, star) {
-            (Some(width), _) => {
-                p += width;
-                n += 1;
-            }
-            (None, Some((at, reached))) => {
-                star = Some((at, reached + 1));
-                p = at + 1;
-                n = reached + 1;
-            }
-            (None, None) => return false,
-        }
-    }
-    pattern.get(p..).unwrap_or_default().iter().all(|letter| *letter == '*')
-}
-
-/// How many letters of the pattern a class takes, when the letter is in it.
-fn in_class(pattern: &[char], letter: Option<char>) -> Option<usize> {
-    let letter = letter?;
-    let end = pattern.iter().skip(2).position(|c| *c == ']').map(|at| at + 2)?;
-    let inner = pattern.get(1..end)?;
-    let (not, inner) = match inner.split_first() {
-        Some(('!' | '^', rest)) => (true, rest),
-        _ => (false, inner),
-    };
-    let mut is_in = false;
-    let mut at = 0;
-    while let Some(&low) = inner.get(at) {
-        match (inner.get(at + 1), inner.get(at + 2)) {
-            (Some('-'), Some(&high)) => {
-                is_in |= (low..=high).contains(&letter);
-                at += 3;
-            }
-            _ => {
-                is_in |= low == letter;
-                at += 1;
-            }
-        }
-    }
-    (is_in != not).then_some(end + 1)
+    matches_name_with_classes(&pattern, &name)
 }
 
 /// The patterns that braces stand for. Too many are none.
