@@ -1,5 +1,7 @@
 //! Finds and reads the two belljar.toml: the operator's, and the project's that may only tighten it.
 
+pub mod section;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;

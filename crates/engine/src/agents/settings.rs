@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use belljar_model::agent::{Language, Settings};
 use belljar_model::permission::{Permission, Permissions, Verdict};
 use serde_json::{Map, Value, json};
+use toml_edit::DocumentMut;
 
 /// The managed settings of an agent, and the rules that it has no words for.
 pub(super) fn write(
@@ -13,7 +14,7 @@ pub(super) fn write(
     permissions: &Permissions,
 ) -> anyhow::Result<(Vec<u8>, Vec<String>)> {
     let text = match settings.language {
-        Language::Codex => codex(&settings.content, permissions),
+        Language::Codex => codex(&settings.content, permissions)?,
         Language::Claude => json_text(&settings.content, |it| claude(it, permissions))?,
         Language::Gemini => json_text(&settings.content, |it| gemini(it, permissions))?,
         Language::Opencode => opencode(&settings.content, permissions)?,
@@ -72,10 +73,12 @@ fn in_claudes_words(permission: &Permission) -> Option<String> {
     }
 }
 
-fn codex(content: &str, permissions: &Permissions) -> String {
+fn codex(content: &str, permissions: &Permissions) -> anyhow::Result<String> {
     let policy = if permissions.skips_all() { "never" } else { "on-request" };
-    // Before the first table of the content.
-    format!("approval_policy = \"{policy}\"\n{content}")
+    let mut settings: DocumentMut =
+        content.parse().context("`content` of the agent's settings is not TOML")?;
+    settings.insert("approval_policy", toml_edit::value(policy));
+    Ok(settings.to_string())
 }
 
 fn gemini(settings: &mut Map<String, Value>, permissions: &Permissions) {
@@ -177,10 +180,11 @@ mod tests {
 
     #[test]
     fn the_others_are_told_what_they_understand_and_the_rest_is_said() {
-        let (text, mute) = written(Language::Codex, "x = 1\n", &rules());
-        assert!(
-            text.parse::<toml::Table>().unwrap()["approval_policy"].as_str() == Some("on-request")
-        );
+        let content = "approval_policy = \"never\"\n[x]\ny = 1 # why\n";
+        let (text, mute) = written(Language::Codex, content, &rules());
+        assert_eq!(text, "approval_policy = \"on-request\"\n[x]\ny = 1 # why\n");
+        let (text, _) = written(Language::Codex, "[x]\ny = 1\n", &Permissions::default());
+        assert_eq!(text, "approval_policy = \"never\"\n[x]\ny = 1\n");
         assert_eq!(mute.len(), 5, "{mute:?}");
         let (text, mute) = written(Language::Gemini, r#"{"tools": {"sandbox": false}}"#, &rules());
         let said: Value = serde_json::from_str(&text).unwrap();

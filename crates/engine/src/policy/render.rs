@@ -6,51 +6,54 @@ use std::path::Path;
 use anyhow::Context as _;
 use belljar_model::net::{HttpRule, Method, PathPattern, Scheme, What};
 use belljar_model::{AllowList, Config, Net, Scope, display};
+use toml_edit::{ArrayOfTables, Item, Table, Value};
 
 use super::learn::{self, Learnt};
+use crate::config::section;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 /// The sections that give a template these rules.
 pub fn sections(rules: &[Learnt], template: &str, from: &str) -> String {
-    let mut text = String::new();
+    let mut allow = ArrayOfTables::new();
     for (index, Learnt { what, remark }) in rules.iter().enumerate() {
-        if index > 0 {
-            text.push('\n');
-        }
-        line(&mut text, format_args!("# learnt from {from}"));
+        let mut comment = if index > 0 { "\n".to_owned() } else { String::new() };
+        line(&mut comment, format_args!("# learnt from {from}"));
         if let Some(remark) = remark {
-            line(&mut text, format_args!("# {remark}"));
+            line(&mut comment, format_args!("# {remark}"));
         }
-        line(&mut text, format_args!("[[template.{}.allow]]", key(template)));
-        match what {
-            What::Http(http) => http_keys(&mut text, http),
-            What::Tcp(tcp) => {
-                line(&mut text, format_args!("tcp = \"{}:{}\"", tcp.target, tcp.port));
-            }
-            What::HostPort(port) => line(&mut text, format_args!("host-port = {port}")),
-        }
+        let mut table = keys(what);
+        table.decor_mut().set_prefix(comment);
+        allow.push(table);
     }
-    text
+    section::section(["template", template], section::parent("allow", Item::ArrayOfTables(allow)))
 }
 
-fn http_keys(text: &mut String, http: &HttpRule) {
-    line(text, format_args!("host = \"{}\"", http.host));
-    if http.ports != [http.scheme.port()] {
-        let ports: Vec<String> = http.ports.iter().map(u16::to_string).collect();
-        line(text, format_args!("ports = [{}]", ports.join(", ")));
+fn keys(what: &What) -> Table {
+    let mut table = Table::new();
+    let mut put = |key: &str, value: Value| drop(table.insert(key, Item::Value(value)));
+    match what {
+        What::Tcp(tcp) => put("tcp", format!("{}:{}", tcp.target, tcp.port).into()),
+        What::HostPort(port) => put("host-port", i64::from(*port).into()),
+        What::Http(http) => {
+            put("host", http.host.to_string().into());
+            if http.ports != [http.scheme.port()] {
+                put("ports", http.ports.iter().copied().map(i64::from).collect());
+            }
+            if http.scheme == Scheme::Http {
+                put("scheme", "http".into());
+            }
+            if let Some(methods) = &http.methods {
+                put("methods", methods.iter().map(Method::as_str).collect());
+            }
+            if let Some(paths) = &http.paths {
+                put("paths", paths.iter().map(PathPattern::as_str).collect());
+            }
+            if http.websocket {
+                put("websocket", true.into());
+            }
+        }
     }
-    if http.scheme == Scheme::Http {
-        line(text, format_args!("scheme = \"http\""));
-    }
-    if let Some(methods) = &http.methods {
-        line(text, format_args!("methods = [{}]", quoted(methods.iter().map(Method::as_str))));
-    }
-    if let Some(paths) = &http.paths {
-        line(text, format_args!("paths = [{}]", quoted(paths.iter().map(PathPattern::as_str))));
-    }
-    if http.websocket {
-        line(text, format_args!("websocket = true"));
-    }
+    table
 }
 
 /// The same rules for one run, each as `--allow` takes it; a rule with many paths is many.
@@ -82,15 +85,7 @@ pub fn shell(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// What a file's text becomes when sections are appended.
-pub fn appended(old: &str, sections: &str) -> String {
-    let end = if old.is_empty() || old.ends_with('\n') { "" } else { "\n" };
-    let gap = if old.trim_end().is_empty() { "" } else { "\n" };
-    format!("{old}{end}{gap}{sections}")
-}
-
-/// What it becomes when the rules are put into a list that is there; `None` if that is no list, or
-/// if a rule cannot be said in it.
+/// The text of a file with the rules in a list that it has. `None` if a rule has no short form.
 pub fn listed(old: &str, rules: &[Learnt], list: AllowList, from: &str) -> Option<String> {
     let (before, after) = old.split_at_checked(list.at)?;
     let mut text = before.to_owned();
@@ -104,7 +99,9 @@ pub fn listed(old: &str, rules: &[Learnt], list: AllowList, from: &str) -> Optio
         if let Some(remark) = rule.remark {
             line(&mut text, format_args!("    # {remark}"));
         }
-        said.iter().for_each(|rule| line(&mut text, format_args!("    \"{rule}\",")));
+        for rule in said {
+            line(&mut text, format_args!("    {},", Value::from(rule)));
+        }
     }
     // What stood behind the last rule may be a comment, and then stays one.
     let text = if after.starts_with('\n') { text.trim_end_matches('\n') } else { text.as_str() };
@@ -125,7 +122,7 @@ pub fn with_rules(
                  write it as [[template.{template}.allow]] tables"
             ))
         })?,
-        None => appended(old, &sections(rules, template, from)),
+        None => section::appended(old, &sections(rules, template, from)),
     };
     let with = "with the rules in it, the file would be wrong; write them in yourself";
     let config =
@@ -183,20 +180,6 @@ pub fn diff(file: &str, old: Option<&str>, new: &str, colour: bool) -> String {
 fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
     writeln!(text, "{content}").unwrap_or_default();
-}
-
-/// A list of texts none of which has a quote or a backslash: methods and paths.
-fn quoted<'a>(items: impl Iterator<Item = &'a str>) -> String {
-    items.map(|item| format!("\"{item}\"")).collect::<Vec<_>>().join(", ")
-}
-
-/// A key of TOML, in quotes unless it needs none.
-fn key(name: &str) -> String {
-    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    match !name.is_empty() && name.bytes().all(is_bare) {
-        true => name.to_owned(),
-        false => format!("\"{}\"", name.replace('\\', r"\\").replace('"', "\\\"")),
-    }
 }
 
 #[cfg(test)]

@@ -12,13 +12,14 @@ use belljar_model::code::{BaseUrl, Selection};
 use belljar_model::display::{safe_line, safe_multiline};
 use belljar_model::net::HostPattern;
 use belljar_model::{Config, Scope};
+use toml_edit::{Item, Table, Value};
 
 use crate::cli::Cli;
 use crate::cli::api::AddArgs;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use belljar_engine::config;
+use belljar_engine::config::{self, section};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::record;
 use belljar_engine::store::durable::{self, Links};
@@ -35,9 +36,9 @@ pub(super) fn run(cli: &Cli, config: &Config, args: &AddArgs) -> Outcome {
             file.display()
         )));
     }
-    let section = section(args)?;
+    let added = section(args)?;
     let old = config::read_text(&file)?.unwrap_or_default();
-    let new = appended(&old, &section);
+    let new = section::appended(&old, &added);
     let with = "with this section the file would be wrong";
     let absolute = std::path::absolute(&file).unwrap_or_else(|_| file.clone());
     let parsed =
@@ -49,7 +50,7 @@ pub(super) fn run(cli: &Cli, config: &Config, args: &AddArgs) -> Outcome {
     if let Err(error) = parsed.code().template(&parsed, Selection::Only(&only)) {
         return Err(invalid(error.to_string()));
     }
-    print::out(&safe_multiline(&section)).kind(ErrorKind::Broken)?;
+    print::out(&safe_multiline(&added)).kind(ErrorKind::Broken)?;
     for remark in &service.remarks {
         print::note(remark);
     }
@@ -88,11 +89,12 @@ fn not_a_projects(file: &Path) -> Result<(), EngineError> {
     }
 }
 
+/// The section of the service, with every text on one line.
 fn section(args: &AddArgs) -> Result<String, EngineError> {
-    let mut text = format!("[api.{}]\n", args.name);
-    let mut put = |key: &str, value: String| text.push_str(&format!("{key} = {value}\n"));
+    let mut table = Table::new();
+    let mut put = |key: &str, value: Value| drop(table.insert(key, Item::Value(value)));
     if let Some(description) = &args.description {
-        put("description", quoted(description)?);
+        put("description", one_line(description)?);
     }
     let (path, document) = match &args.openapi {
         Some(path) => {
@@ -106,7 +108,7 @@ fn section(args: &AddArgs) -> Result<String, EngineError> {
         hosts.push(server(document.as_ref())?);
     }
     if !args.allow.is_empty() {
-        put("allow", list(&args.allow.iter().map(rule).collect::<Vec<_>>())?);
+        put("allow", list(args.allow.iter().map(rule))?);
     }
     if !hosts.is_empty() {
         put("hosts", list(&hosts)?);
@@ -118,15 +120,15 @@ fn section(args: &AddArgs) -> Result<String, EngineError> {
         put("restricted-methods", list(&args.restricted)?);
     }
     if let Some(base) = &args.base_url {
-        put("base-url", quoted(&base.to_string())?);
+        put("base-url", one_line(&base.to_string())?);
     }
     if let Some(reference) = &args.reference {
-        put("reference", quoted(reference)?);
+        put("reference", one_line(reference)?);
     }
     if let Some(path) = path {
-        put("openapi", quoted(&path)?);
+        put("openapi", one_line(&path)?);
     }
-    Ok(text)
+    Ok(section::section(["api", args.name.as_str()], table))
 }
 
 /// A rule as it was typed; what it says is its text.
@@ -166,26 +168,12 @@ fn server(document: Option<&Document>) -> Result<HostPattern, EngineError> {
     Ok(HostPattern::exact(base.ok_or_else(|| invalid(told))?.target().clone()))
 }
 
-fn list<T: ToString>(values: &[T]) -> Result<String, EngineError> {
-    let quoted: Result<Vec<String>, EngineError> =
-        values.iter().map(|value| quoted(&value.to_string())).collect();
-    Ok(format!("[{}]", quoted?.join(", ")))
+fn list<T: ToString>(values: impl IntoIterator<Item = T>) -> Result<Value, EngineError> {
+    values.into_iter().map(|value| one_line(&value.to_string())).collect()
 }
 
-/// A string of TOML, on one line. JSON's escapes mean the same in it.
-fn quoted(text: &str) -> Result<String, EngineError> {
-    let text = serde_json::to_string(text).kind(ErrorKind::Broken)?;
-    Ok(text.replace('\u{7f}', "\\u007f"))
-}
-
-fn appended(old: &str, section: &str) -> String {
-    let gap = match old {
-        "" => "",
-        old if old.ends_with("\n\n") => "",
-        old if old.ends_with('\n') => "\n",
-        _ => "\n\n",
-    };
-    format!("{old}{gap}{section}")
+fn one_line(text: &str) -> Result<Value, EngineError> {
+    section::one_line(text).kind(ErrorKind::Broken)
 }
 
 #[cfg(test)]
@@ -193,24 +181,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_is_put_behind_what_is_there() {
-        let section = "[api.a]\nhosts = [\"a.example\"]\n";
-        for (old, expect) in [
-            ("", ""),
-            ("# mine", "# mine\n\n"),
-            ("[code]\n", "[code]\n\n"),
-            ("[code]\n\n", "[code]\n\n"),
-        ] {
-            assert_eq!(appended(old, section), format!("{expect}{section}"));
-        }
-    }
-
-    #[test]
     fn f15_what_was_typed_stays_within_its_quotes() {
         for text in ["a\"\nb = 1", "\\", "\u{7f}\u{1b}", "é\u{2028}", "]\n[code]\nyolo = true"] {
             let file = format!(
                 "[api.a]\nhosts = ['a.example']\ndescription = {}\n",
-                quoted(text).unwrap()
+                one_line(text).unwrap()
             );
             let config = Config::parse(&file, Path::new("x"), Scope::Operator).unwrap();
             let api = config.apis().values().next().unwrap();

@@ -33,7 +33,7 @@ fn a_file_with_the_sections_has_the_rules() {
     let expect: Vec<What> = rules.iter().map(|rule| rule.what.clone()).collect();
     let sections = sections(&rules, "x", "run 1");
     for old in ["", "\n", "[template.x]\nuser = 7", "[template.x]\nuser = 7\n", "# only words\n"] {
-        let new = appended(old, &sections);
+        let new = section::appended(old, &sections);
         assert!(new.starts_with(old), "everything else is kept");
         assert_eq!(allowed(&new), expect, "{new}");
     }

@@ -103,8 +103,7 @@ impl Settings {
     /// The text with us in it.
     pub(super) fn within(&self, text: &str) -> Result<String, String> {
         let text = if self.client == Client::Codex {
-            let table = ::toml::Table::try_from(&self.value).map_err(|error| error.to_string())?;
-            toml::set(text, self.path, &table)?
+            toml::set(text, self.path, &self.value)?
         } else {
             json::set(text, &self.path, &self.value)?
         };

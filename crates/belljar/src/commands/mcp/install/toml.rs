@@ -1,126 +1,109 @@
 //! One table put into a TOML text, with every other byte left as it is.
 
+use belljar_engine::config::section::{appended, section};
 use toml::{Table, Value};
+use toml_edit::{DocumentMut, Item};
 
-/// The text with `table` as `[mcp_servers.belljar]`, or whatever `path` says.
-pub(super) fn set(text: &str, path: [&str; 2], table: &Table) -> Result<String, String> {
+/// The text with `[outer.inner]` as its table for this value.
+pub(super) fn set(
+    text: &str,
+    path: [&str; 2],
+    value: &serde_json::Value,
+) -> Result<String, String> {
     let [outer, inner] = path;
-    let broken = |_| "this is not TOML".to_owned();
-    let mut expected: Table = text.parse().map_err(broken)?;
+    let new = Table::try_from(value).map_err(|error| error.to_string())?;
+    let mut expected: Table = text.parse().map_err(|_| "this is not TOML".to_owned())?;
     let servers = expected.entry(outer).or_insert_with(|| Value::Table(Table::new()));
     let Value::Table(servers) = servers else { return Err(format!("`{outer}` is no table")) };
-    let is_there = servers.contains_key(inner);
-    if servers.insert(inner.to_owned(), Value::Table(table.clone()))
-        == Some(Value::Table(table.clone()))
-    {
+    let old = servers.insert(inner.to_owned(), Value::Table(new.clone()));
+    if old == Some(Value::Table(new)) {
         return Ok(text.to_owned());
     }
-    let section = section(path, table)?;
-    let new = if is_there { replaced(text, path, &section) } else { appended(text, &section) };
-    // The edit is of lines, so what it means is looked at again.
-    let is_right = new.parse::<Table>().is_ok_and(|new| new == expected);
-    if is_right { Ok(new) } else { Err(format!("`{outer}` is written in a way we do not edit")) }
+    let table = toml_edit::ser::to_document(value).map_err(|error| error.to_string())?;
+    let table = table.as_table().clone();
+    let is_right = |new: &String| new.parse::<Table>().is_ok_and(|new| new == expected);
+    let behind = old.is_none().then(|| appended(text, &section(path, table.clone())));
+    let edited = behind.filter(is_right).or_else(|| within(text, path, table).filter(is_right));
+    edited.ok_or_else(|| format!("`{outer}` is written in a way we do not edit"))
 }
 
-/// The table with its head.
-pub(super) fn section([outer, inner]: [&str; 2], table: &Table) -> Result<String, String> {
-    let mut plain = Table::new();
-    let mut inlined = String::new();
-    for (key, value) in table {
-        match value {
-            Value::Table(_) => inlined.push_str(&format!("{key} = {value}\n")),
-            Value::String(_)
-            | Value::Integer(_)
-            | Value::Float(_)
-            | Value::Boolean(_)
-            | Value::Datetime(_)
-            | Value::Array(_) => {
-                plain.insert(key.clone(), value.clone());
-            }
-        }
+/// The text with the table in the place of its old one, or within an inline table.
+fn within(text: &str, [outer, inner]: [&str; 2], mut table: toml_edit::Table) -> Option<String> {
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    let text = format!("{text}{end}");
+    let mut document: DocumentMut = text.parse().ok()?;
+    // Writing a document changes some texts, such as line ends of Windows. Those are not edited.
+    if document.to_string() != text {
+        return None;
     }
-    let plain = toml::to_string(&plain).map_err(|error| error.to_string())?;
-    Ok(format!("[{outer}.{inner}]\n{plain}{inlined}"))
-}
-
-fn appended(text: &str, section: &str) -> String {
-    let gap = match text {
-        "" => "",
-        text if text.ends_with("\n\n") => "",
-        text if text.ends_with('\n') => "\n",
-        _ => "\n\n",
-    };
-    format!("{text}{gap}{section}")
-}
-
-/// Exchanges the lines from the table's head to the next head that is not below it.
-fn replaced(text: &str, [outer, inner]: [&str; 2], section: &str) -> String {
-    let (mut out, mut is_within, mut is_written) = (String::new(), false, false);
-    let (own, below) = (format!("[{outer}.{inner}]"), format!("[{outer}.{inner}."));
-    let mut held = String::new();
-    for line in text.split_inclusive('\n') {
-        let head: String = line.split('#').next().unwrap_or_default().split_whitespace().collect();
-        if head == own && !is_written {
-            out.push_str(section);
-            (is_within, is_written) = (true, true);
-        } else if is_within && head.starts_with('[') && !head.starts_with(&below) {
-            is_within = false;
+    let servers = document.get_mut(outer)?.as_table_like_mut()?;
+    match servers.get_mut(inner) {
+        Some(Item::Table(old)) => {
+            *table.decor_mut() = old.decor().clone();
+            table.set_position(old.position());
+            *old = table;
         }
-        // Comments and blank lines before the next head belong to that.
-        match (is_within, head.is_empty()) {
-            (true, true) => held.push_str(line),
-            (true, false) => held.clear(),
-            (false, _) => {
-                out.push_str(&std::mem::take(&mut held));
-                out.push_str(line);
-            }
-        }
+        Some(_) | None => drop(servers.insert(inner, Item::Table(table))),
     }
-    out.push_str(&held);
-    out
+    Some(document.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn table() -> Table {
-        "command = \"b\"\nargs = [\"mcp\"]\nenv = { A = \"1\" }\n".parse().unwrap()
+    const PATH: [&str; 2] = ["mcp_servers", "belljar"];
+    const KEYS: &str = "args = [\"mcp\"]\ncommand = \"b\"\nenv = { A = \"1\" }\n";
+
+    fn value() -> serde_json::Value {
+        json!({ "command": "b", "args": ["mcp"], "env": { "A": "1" } })
     }
 
     #[track_caller]
     fn check(text: &str, expect: &str) {
-        let new = set(text, ["mcp_servers", "belljar"], &table()).unwrap();
+        let new = set(text, PATH, &value()).unwrap();
         assert_eq!(new, expect);
-        assert_eq!(set(&new, ["mcp_servers", "belljar"], &table()).unwrap(), new, "twice is once");
-    }
-
-    const SECTION: &str =
-        "[mcp_servers.belljar]\nargs = [\"mcp\"]\ncommand = \"b\"\nenv = { A = \"1\" }\n";
-
-    #[test]
-    fn a_table_is_put_in_and_all_else_stays() {
-        check("", SECTION);
-        check("model = 'x' # mine\n", &format!("model = 'x' # mine\n\n{SECTION}"));
-        check(
-            "[mcp_servers.other]\ncommand = \"o\"",
-            &format!("[mcp_servers.other]\ncommand = \"o\"\n\n{SECTION}"),
-        );
-        check(
-            "a = 1\n[mcp_servers.belljar] # old\ncommand = \"x\"\n[mcp_servers.belljar.env]\nB = \"2\"\n\n# next\n[z]\nb = 2\n",
-            &format!("a = 1\n{SECTION}\n# next\n[z]\nb = 2\n"),
-        );
+        assert_eq!(set(&new, PATH, &value()).unwrap(), new, "twice is once");
     }
 
     #[test]
-    fn what_cannot_be_edited_is_refused() {
-        for text in [
-            "mcp_servers = 1",
-            "mcp_servers = { belljar = { command = 'x' } }",
-            "mcp_servers = {}",
-            "= 1",
+    fn a_new_table_is_appended_and_all_else_stays() {
+        let section = format!("[mcp_servers.belljar]\n{KEYS}");
+        check("", &section);
+        for (text, gap) in [
+            ("model = 'x' # mine\n", "\n"),
+            ("[mcp_servers.other]\ncommand = \"o\"", "\n\n"),
+            ("[ a . b ]\r\nx.y = 1\r\nz = 1\r\nx.w = 2\r\n", "\n"),
+            ("[z]\nb = 2\n\n# the end\n", "\n"),
         ] {
-            assert!(set(text, ["mcp_servers", "belljar"], &table()).is_err(), "{text}");
+            check(text, &format!("{text}{gap}{section}"));
+        }
+    }
+
+    #[test]
+    fn an_old_table_is_replaced_in_its_place() {
+        let old = "command = \"x\"\n[mcp_servers.belljar.env]\nB = \"2\"\n";
+        let (before, after) =
+            ("a = 1\n# ours\n[mcp_servers.belljar] # old\n", "\n# next\n[z]\nb = 2\n");
+        check(&format!("{before}{old}{after}"), &format!("{before}{KEYS}{after}"));
+        let before = "text = '''\n[mcp_servers.belljar]\n'''\n[mcp_servers . \"belljar\"]\n";
+        check(&format!("{before}command = 'x'"), &format!("{before}{KEYS}"));
+    }
+
+    #[test]
+    fn an_inline_table_gets_the_new_one() {
+        let inline = "{ args = [\"mcp\"], command = \"b\", env = { A = \"1\" } }";
+        for text in ["mcp_servers = {}\n", "mcp_servers = { belljar = { command = 'x' } }\n"] {
+            check(text, &format!("mcp_servers = {{ belljar = {inline} }}\n"));
+        }
+    }
+
+    #[test]
+    fn texts_that_cannot_be_edited_are_refused() {
+        for text in ["mcp_servers = 1", "= 1", "[mcp_servers.belljar]\r\ncommand = 'x'\r\n"] {
+            assert!(set(text, PATH, &value()).is_err(), "{text}");
         }
     }
 }
