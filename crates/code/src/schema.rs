@@ -12,6 +12,7 @@ mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
 pub use text::{comment, identifier, key, literal, type_name};
@@ -121,23 +122,7 @@ pub fn described(schema: &Value) -> Option<String> {
 /// Where `#/a/b` leads within a document.
 fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let pointer = reference.strip_prefix('#')?;
-    root.pointer(&percent_decoded(pointer)?)
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let (digits, after) = rest.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-        rest = after;
-    }
-    String::from_utf8(bytes).ok()
+    root.pointer(&percent_decode_str(pointer).decode_utf8().ok()?)
 }
 
 /// A type, and whether it must stand in parentheses beside others.
