@@ -6,12 +6,9 @@
 use std::os::fd::AsFd as _;
 
 use anyhow::Context as _;
-use belljar_sys::signal::SignalFd;
+use belljar_sys::signal::{SIGINT, SIGTERM, SignalFd};
 use rustix::event::{PollFd, PollFlags};
 use tokio_util::sync::CancellationToken;
-
-const SIGINT: i32 = 2;
-const SIGTERM: i32 = 15;
 
 /// Cancels `stop` at the first signal, for as long as what it returns is kept. To be called before other
 /// threads are started, which then leave the signals alone.
