@@ -35,10 +35,6 @@ pub(super) fn hmac(algorithm: &str, key: &[u8], bytes: &[u8]) -> Option<Vec<u8>>
 mod tests {
     use super::*;
 
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
     #[test]
     fn hashes_are_those_of_their_standards() {
         for (algorithm, expected) in [
@@ -46,7 +42,7 @@ mod tests {
             ("SHA-1", "a9993e364706816aba3e25717850c26c9cd0d89d"),
             ("sha256", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
         ] {
-            assert_eq!(hex(&hash(algorithm, b"abc").unwrap()), expected, "{algorithm}");
+            assert_eq!(hex::encode(hash(algorithm, b"abc").unwrap()), expected, "{algorithm}");
         }
         assert_eq!(hash("sha3", b""), None);
     }
@@ -59,11 +55,15 @@ mod tests {
             ("sha1", "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"),
             ("SHA-256", "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"),
         ] {
-            assert_eq!(hex(&hmac(algorithm, b"Jefe", what).unwrap()), expected, "{algorithm}");
+            assert_eq!(
+                hex::encode(hmac(algorithm, b"Jefe", what).unwrap()),
+                expected,
+                "{algorithm}"
+            );
         }
         let text = b"Test Using Larger Than Block-Size Key - Hash Key First";
         let long = hmac("SHA-256", &[0xaa; 131], text).unwrap();
         let expected = "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54";
-        assert_eq!(hex(&long), expected);
+        assert_eq!(hex::encode(long), expected);
     }
 }
