@@ -237,15 +237,7 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
         self.work.step(self.path);
         at::exchange(self.parent, &self.temporary, self.name)
             .map_err(meanwhile_or("exchange the file", Errno::NOENT))?;
-        let out = at::stat(self.parent, &self.temporary).map_err(&io)?;
-        let why = if out.is_some_and(|out| is_expected(&out, was)) {
-            match self.put_away() {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            }
-        } else {
-            MEANWHILE
-        };
+        let Err(why) = self.put_away_expected(was, &io)? else { return Ok(()) };
         self.work.step(self.path);
         at::exchange(self.parent, &self.temporary, self.name).map_err(&io)?;
         let back = at::stat(self.parent, &self.temporary).map_err(&io)?;
@@ -259,6 +251,20 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
         let number = self.number;
         self.put_away()?;
         Err(StepError::Conflict(ConflictReason::KeptInTrash { number }))
+    }
+
+    /// Moves what came out to the trash if it is the expected file. The inner error says why it goes
+    /// back; the outer one that it could not be looked at.
+    fn put_away_expected(
+        &mut self,
+        was: &Here,
+        io: impl Fn(io::Error) -> StepError,
+    ) -> Result<Result<(), StepError>, StepError> {
+        let out = at::stat(self.parent, &self.temporary).map_err(io)?;
+        match out.is_some_and(|out| is_expected(&out, was)) {
+            true => Ok(self.put_away()),
+            false => Ok(Err(MEANWHILE)),
+        }
     }
 
     /// Moves what came out to the trash.
@@ -276,15 +282,7 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(MEANWHILE),
             moved => moved.map_err(&io)?,
         }
-        let out = at::stat(self.parent, &self.temporary).map_err(&io)?;
-        let why = if out.is_some_and(|out| is_expected(&out, was)) {
-            match self.put_away() {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            }
-        } else {
-            MEANWHILE
-        };
+        let Err(why) = self.put_away_expected(was, &io)? else { return Ok(()) };
         self.work.step(self.path);
         match at::rename_new(self.parent, &self.temporary, self.parent, self.name) {
             Ok(()) => Err(why),
