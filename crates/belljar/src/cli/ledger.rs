@@ -173,6 +173,16 @@ pub(crate) struct ReceiptArgs {
     pub(crate) with_bodies: bool,
 }
 
+/// The key that must have signed what is verified, and the form of the result.
+#[derive(Debug, Args)]
+pub(crate) struct Trust {
+    /// The key to trust, or a file with it [default: this machine's own]
+    #[arg(long, value_name = "KEY|FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) json: Json,
+}
+
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit code 1 means that the receipt does not hold, or that nothing vouches for its key."
@@ -181,11 +191,8 @@ pub(crate) struct VerifyReceiptArgs {
     /// A receipt, or - for standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// The key to trust, or a file with it [default: this machine's own]
-    #[arg(long, value_name = "KEY|FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) key: Option<String>,
     #[command(flatten)]
-    pub(crate) json: Json,
+    pub(crate) trust: Trust,
 }
 
 #[derive(Debug, Args)]
@@ -197,17 +204,24 @@ pub(crate) struct CheckpointArgs {
     pub(crate) json: Json,
 }
 
+/// Where a proof goes, and in which form.
+#[derive(Debug, Args)]
+pub(crate) struct ProofOutput {
+    /// Write to this file instead of standard output
+    #[arg(long = "output", short = 'o', value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+    /// JSON, which `verify-proof` reads; with -o always so
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ProveArgs {
     /// The index of an event, or RUN/SEQUENCE
     #[arg(value_name = "ID")]
     pub(crate) id: String,
-    /// Write to this file instead of standard output
-    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) output: Option<PathBuf>,
-    /// JSON, which `verify-proof` reads; with -o always so
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: ProofOutput,
 }
 
 #[derive(Debug, Args)]
@@ -218,12 +232,8 @@ pub(crate) struct ConsistencyArgs {
     /// The larger size, or a file with a checkpoint
     #[arg(value_name = "B")]
     pub(crate) new: String,
-    /// Write to this file instead of standard output
-    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) output: Option<PathBuf>,
-    /// JSON, which `verify-proof` reads; with -o always so
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: ProofOutput,
 }
 
 #[derive(Debug, Args)]
@@ -231,11 +241,8 @@ pub(crate) struct VerifyProofArgs {
     /// A proof, or - for standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// The key to trust, or a file with it [default: this machine's own]
-    #[arg(long, value_name = "KEY|FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) key: Option<String>,
     #[command(flatten)]
-    pub(crate) json: Json,
+    pub(crate) trust: Trust,
 }
 
 #[derive(Debug, Args)]

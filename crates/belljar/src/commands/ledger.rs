@@ -31,7 +31,7 @@ use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::record;
 use belljar_engine::record::reading::{damaged, each, find_run, newest, read};
 use belljar_engine::scope::Scoped;
-use input::{given_keys, number, read_input, write_output};
+use input::{given_keys, number, read_input, trusted_keys, write_output};
 
 /// So often it is looked again for a log that another process is about to begin.
 const LOOKS: u32 = 50;

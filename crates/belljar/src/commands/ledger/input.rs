@@ -8,6 +8,8 @@ use anyhow::Context;
 use belljar_ledger::VerifyingKey;
 use belljar_model::display;
 
+use super::Home;
+use crate::cli::ledger::Trust;
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::record::sentences;
@@ -16,6 +18,14 @@ use belljar_engine::record::sentences;
 pub(super) fn number(text: &str) -> Option<u64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| plain)
+}
+
+/// The keys to trust: those that were given, or this machine's own.
+pub(super) fn trusted_keys(trust: &Trust) -> Result<Vec<VerifyingKey>, EngineError> {
+    match trust.key.as_deref() {
+        Some(key) => given_keys(key),
+        None => Home::open()?.keys(),
+    }
 }
 
 /// A key as it was typed, or those of a file.

@@ -13,8 +13,10 @@ use belljar_model::display;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Home, given_keys, log, number, read, read_input, write_output};
-use crate::cli::ledger::{CheckpointArgs, ConsistencyArgs, ProveArgs, VerifyProofArgs};
+use super::{Home, log, number, read, read_input, trusted_keys, write_output};
+use crate::cli::ledger::{
+    CheckpointArgs, ConsistencyArgs, ProofOutput, ProveArgs, VerifyProofArgs,
+};
 use crate::exit::{self, Outcome};
 use crate::print;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
@@ -87,7 +89,7 @@ pub(crate) fn prove(args: &ProveArgs) -> Outcome {
         proof: made.proof,
         checkpoint: made.checkpoint,
     };
-    give_out(&proof, args.output.as_deref(), args.json)
+    give_out(&proof, &args.output)
 }
 
 pub(crate) fn consistency(args: &ConsistencyArgs) -> Outcome {
@@ -103,7 +105,7 @@ pub(crate) fn consistency(args: &ConsistencyArgs) -> Outcome {
         )));
     }
     let proof = reader.consistency(old.size, new.size).kind(ErrorKind::Broken)?;
-    give_out(&Proof::Consistency { old, new, proof }, args.output.as_deref(), args.json)
+    give_out(&Proof::Consistency { old, new, proof }, &args.output)
 }
 
 /// A size, or a checkpoint in a file, which this ledger must have been at.
@@ -138,10 +140,10 @@ fn end(reader: &Reader, keys: &[VerifyingKey], flag: &str, text: &str) -> Result
     Ok(End { size, root: checkpoint.root(), checkpoint: Some(given) })
 }
 
-fn give_out(proof: &Proof, output: Option<&std::path::Path>, as_json: bool) -> Outcome {
-    if as_json || output.is_some() {
+fn give_out(proof: &Proof, output: &ProofOutput) -> Outcome {
+    if output.json || output.file.is_some() {
         let line = print::json_line(proof).kind(ErrorKind::Broken)?;
-        write_output(output, &line)?;
+        write_output(output.file.as_deref(), &line)?;
     } else {
         print::out(&told(proof)).kind(ErrorKind::Broken)?;
     }
@@ -176,12 +178,8 @@ pub(crate) fn verify(args: &VerifyProofArgs) -> Outcome {
     let proof: Proof = serde_json::from_slice(&bytes)
         .with_context(|| format!("FILE {name}: not a proof that `prove` or `consistency` wrote"))
         .kind(ErrorKind::Invalid)?;
-    let keys = match args.key.as_deref() {
-        Some(key) => given_keys(key)?,
-        None => Home::open()?.keys()?,
-    };
-    let text = judge(&proof, &keys);
-    if args.json.json {
+    let text = judge(&proof, &trusted_keys(&args.trust)?);
+    if args.trust.json.json {
         let holds = text.is_ok();
         let why = text.as_ref().map_or_else(|error| format!("{error:#}"), Clone::clone);
         print::json(&json!({ "holds": holds, "text": why })).kind(ErrorKind::Broken)?;

@@ -38,14 +38,11 @@ pub(crate) fn make(args: &ReceiptArgs) -> Outcome {
 
 pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
     let bytes = read_input("FILE", &args.file, MAX_RECEIPT as u64)?;
-    let keys = match args.key.as_deref() {
-        Some(key) => super::given_keys(key)?,
-        None => Home::open()?.keys()?,
-    };
+    let keys = super::trusted_keys(&args.trust)?;
     let verified = match String::from_utf8(bytes) {
         Ok(text) => verify_receipt(&text, &keys).map_err(|error| {
             let untrusted = matches!(error, ReceiptError::UntrustedKey { .. });
-            match untrusted && args.key.is_none() {
+            match untrusted && args.trust.key.is_none() {
                 true => anyhow!(error).context("give the key that you trust with --key"),
                 false => anyhow!(error),
             }
@@ -53,7 +50,7 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
         Err(_) => Err(anyhow!("this is no receipt: it is not text")),
     };
     match verified {
-        Ok(verified) if args.json.json => {
+        Ok(verified) if args.trust.json.json => {
             print::json(&as_json(&verified)).kind(ErrorKind::Broken)?;
             Ok(0)
         }
@@ -61,7 +58,7 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
             print::out(&as_text(&verified)).kind(ErrorKind::Broken)?;
             Ok(0)
         }
-        Err(error) if args.json.json => {
+        Err(error) if args.trust.json.json => {
             let why = format!("{error:#}");
             print::json(&json!({ "holds": false, "text": why })).kind(ErrorKind::Broken)?;
             Ok(exit::FAILED)
