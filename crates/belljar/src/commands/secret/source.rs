@@ -7,33 +7,32 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
-use belljar_broker::vault::{MAX_VALUE, Value};
 use belljar_model::net::SecretName;
 use zeroize::Zeroizing;
 
 use crate::cli::secret::From;
 use crate::prompt;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::secrets::MAX_VALUE;
 
 /// A value with the line break after it.
 const MAX_READ: usize = MAX_VALUE + 2;
 
-pub(super) fn read(name: &SecretName, from: &From) -> Result<Value, EngineError> {
+pub(super) fn read(name: &SecretName, from: &From) -> Result<Zeroizing<Vec<u8>>, EngineError> {
     let From { from_env, from_file, from_command } = from;
-    let bytes = match (from_env, from_file, from_command) {
-        (Some(variable), _, _) => variable_of(variable)?,
-        (_, Some(file), _) => file_of(file).kind(ErrorKind::Broken)?,
-        (_, _, Some(command)) => output_of(command).kind(ErrorKind::Broken)?,
+    match (from_env, from_file, from_command) {
+        (Some(variable), _, _) => variable_of(variable),
+        (_, Some(file), _) => file_of(file).kind(ErrorKind::Broken),
+        (_, _, Some(command)) => output_of(command).kind(ErrorKind::Broken),
         (None, None, None) if io::stdin().is_terminal() => {
             prompt::hidden(&format!("Value of {name} (not shown): "), MAX_VALUE)
                 .with_context(|| format!("{name} was not set"))
-                .kind(ErrorKind::Broken)?
+                .kind(ErrorKind::Broken)
         }
         (None, None, None) => {
-            bounded(io::stdin().lock()).context("read standard input").kind(ErrorKind::Broken)?
+            bounded(io::stdin().lock()).context("read standard input").kind(ErrorKind::Broken)
         }
-    };
-    Value::new(bytes).with_context(|| format!("{name} was not set")).kind(ErrorKind::Broken)
+    }
 }
 
 fn variable_of(variable: &str) -> Result<Zeroizing<Vec<u8>>, EngineError> {
