@@ -6,6 +6,7 @@ pub mod masks;
 mod outfit;
 pub mod program;
 pub mod settings;
+mod status;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use belljar_model::agent::{Agent, AgentName};
 
 pub use outfit::HomeFile;
 pub use outfit::{Occasion, outfit};
+pub use status::{AgentStatus, SecretHere, status};
 
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::host::HostEnv;

@@ -1,12 +1,10 @@
 //! `belljar agent`: what is known of each agent, what is on this machine, and its logins.
 
 use crate::scope::host;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use belljar_broker::vault::store::Store;
 use belljar_model::agent::{Agent, AgentName};
 use belljar_model::display;
-use belljar_model::net::SecretName;
 use serde::Serialize;
 
 use crate::cli::Cli;
@@ -14,8 +12,8 @@ use crate::cli::agent::{AgentArgs, AgentCommand};
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use belljar_engine::agents::{self, Known, login, program};
-use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use belljar_engine::agents::{self, AgentStatus, Known, SecretHere, login};
+use belljar_engine::error::{ErrorKind, WithKind as _, invalid};
 
 pub(crate) fn run(cli: &Cli, args: &AgentArgs) -> Outcome {
     match &args.command {
@@ -38,37 +36,19 @@ fn log_in(cli: &Cli, agent: &Agent, from: Option<&Path>) -> Outcome {
     Ok(0)
 }
 
-/// What was found of an agent. Never what is in its files.
-#[derive(Serialize)]
-struct Here {
-    program: Option<PathBuf>,
-    /// What a box is shown for it, beside the system's own directories.
-    shown: Vec<PathBuf>,
-    secrets: Vec<SecretHere>,
-    /// The agent's own token file, if it is there.
-    login: Option<PathBuf>,
-    /// What of the user's home goes into a new box.
-    copied: Vec<PathBuf>,
-}
-
-#[derive(Serialize)]
-struct SecretHere {
-    name: SecretName,
-    is_set: bool,
-}
-
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
     agent: &'a Agent,
     /// The user's file that describes it; none for those that come with Belljar.
     described_in: Option<&'a Path>,
-    here: Here,
+    here: AgentStatus,
 }
 
 fn list(json: bool) -> Outcome {
+    let state = scope::open(None)?;
     for known in agents::all(host())?.values() {
-        let here = look(&known.agent)?;
+        let here = agents::status(&state, &known.agent)?;
         if json {
             print::json(&shown(known, here)).kind(ErrorKind::Broken)?;
             continue;
@@ -92,7 +72,7 @@ fn show(name: &AgentName, json: bool) -> Outcome {
     let names: Vec<String> = all.keys().map(ToString::to_string).collect();
     let unknown = || invalid(format!("there is no agent {name}; there are {}", names.join(", ")));
     let known = all.remove(name).ok_or_else(unknown)?;
-    let here = look(&known.agent)?;
+    let here = agents::status(&scope::open(None)?, &known.agent)?;
     if json {
         print::json(&shown(&known, here)).kind(ErrorKind::Broken)?;
         return Ok(0);
@@ -102,33 +82,11 @@ fn show(name: &AgentName, json: bool) -> Outcome {
     Ok(0)
 }
 
-fn shown(known: &Known, here: Here) -> Shown<'_> {
+fn shown(known: &Known, here: AgentStatus) -> Shown<'_> {
     Shown { agent: &known.agent, described_in: known.file.as_deref(), here }
 }
 
-fn look(agent: &Agent) -> Result<Here, EngineError> {
-    let state = scope::open(None)?;
-    let store = Store::open(state.home()).kind(ErrorKind::Broken)?;
-    let stored =
-        store.map(|store| store.list()).transpose().kind(ErrorKind::Broken)?.unwrap_or_default();
-    let secret = |name: &SecretName| SecretHere {
-        name: name.clone(),
-        is_set: stored.iter().any(|stored| stored.name == *name),
-    };
-    let home = host().user_home();
-    let login = agent.login.as_ref().zip(home.as_ref()).map(|(login, home)| home.join(&login.file));
-    let copied = home.as_ref().map(|home| agents::copy::collect(home, &agent.copy).0);
-    let found = program::find(host(), &agent.program);
-    Ok(Here {
-        program: found.as_ref().map(|found| found.path.clone()),
-        shown: found.map(|found| found.shown).unwrap_or_default(),
-        secrets: agent.secrets.iter().map(secret).collect(),
-        login: login.filter(|file| file.is_file()),
-        copied: copied.into_iter().flatten().map(|file| file.path).collect(),
-    })
-}
-
-fn text(known: &Known, here: &Here) -> String {
+fn text(known: &Known, here: &AgentStatus) -> String {
     let Known { agent, file } = known;
     let mut lines = Vec::new();
     let mut say = |what: &str, value: String| lines.push(format!("{what:<10} {value}"));
