@@ -19,9 +19,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use belljar_box::{
-    Count, Door, Kept, Mask, Request, Running, Standing, Stream, Supervision, Workspace,
-};
+use belljar_box::{Count, Door, Kept, Mask, Request, Running, Standing, Supervision, Workspace};
 use belljar_ledger::Ledger;
 use belljar_model::{
     Caller, LayerState, Purpose, Review, RunId, RunName, RunRecord, RunResult, RunState, Template,
@@ -40,6 +38,7 @@ use crate::record::{self, Journal, Plan};
 use crate::scope::Scoped;
 use crate::store::Run;
 
+pub use belljar_box::Stream;
 pub use disk::counter;
 pub use ended::Ended;
 use environment::environment;

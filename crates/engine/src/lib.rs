@@ -15,6 +15,7 @@ pub mod clock;
 pub mod clones;
 pub mod config;
 pub mod error;
+pub mod file_tools;
 pub mod host;
 pub mod launch;
 pub mod lockdown;

@@ -21,9 +21,9 @@ use std::time::Duration;
 use belljar_code::skill::Skills;
 use belljar_model::code::ApiName;
 use belljar_model::{Caller, Config};
-use belljar_wire::Stream;
 use tokio_util::sync::CancellationToken;
 
+pub use belljar_wire::Stream;
 pub use language::Language;
 pub use report::ProgramReport;
 pub use room::{Ground, Room, put_away};

@@ -1,22 +1,107 @@
-//! The skills of the state directory, whose every change goes on record first.
+//! The skills of the state directory. Every change is recorded before it is made.
 
-use belljar_code::skill::{Deed, Skills, State as SkillState, Version, Wants};
+use belljar_code::skill::{self, Deed, SkillError};
 use belljar_ledger::{
-    ApprovalRefused, Digest, Draft, Event, SkillApproved, SkillRemoved, SkillSaved,
+    ApprovalRefused, Digest, Draft as EventDraft, Event, SkillApproved, SkillRemoved, SkillSaved,
 };
 use belljar_model::caller::Principal;
+use belljar_model::code::SkillName;
 
-use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::record;
 use crate::scope::Scoped;
 
-/// Opens the skills, for reading and for changes.
-pub fn open(state: &Scoped) -> Result<Skills, EngineError> {
+pub use belljar_code::skill::{
+    Author, Draft, Edit, MAX_CODE, Past, Saved, Skill, SkillInfo, Standing, State, Version,
+    Waiting, Wants,
+};
+pub use belljar_wire::Dialect;
+
+/// The skills of one tenant.
+#[derive(Debug)]
+pub struct Skills(skill::Skills);
+
+impl Skills {
+    /// Opens the skills, for reading and for changes.
+    pub fn open(state: &Scoped) -> Result<Self, EngineError> {
+        open(state).map(Self)
+    }
+
+    /// Every skill. A damaged one is listed as such.
+    pub fn list(&self) -> Result<Vec<SkillInfo>, EngineError> {
+        self.0.list().map_err(failed)
+    }
+
+    /// The version in force.
+    pub fn get(&self, name: &SkillName) -> Result<Skill, EngineError> {
+        self.0.get(name).map_err(failed)
+    }
+
+    /// A version by its hash.
+    pub fn version(&self, name: &SkillName, version: &Version) -> Result<Skill, EngineError> {
+        self.0.version(name, version).map_err(failed)
+    }
+
+    /// The version whose hash has this prefix.
+    pub fn find(&self, name: &SkillName, prefix: &str) -> Result<Version, EngineError> {
+        self.0.find(name, prefix).map_err(failed)
+    }
+
+    /// The version that waits for approval.
+    pub fn waiting(&self, name: &SkillName) -> Result<Version, EngineError> {
+        match self.0.info(name).map_err(failed)?.standing {
+            Standing::Active { waiting: Some(Waiting { skill, .. }), .. }
+            | Standing::Waiting(Waiting { skill, .. }) => Ok(skill.version),
+            Standing::Active { waiting: None, .. } => Err(EngineError::message(
+                ErrorKind::WrongState,
+                format!("no version of {name} waits; name one with its hash"),
+            )),
+            Standing::Damaged(what) => Err(invalid(what)),
+        }
+    }
+
+    pub fn save(&self, name: &SkillName, draft: Draft, by: &Author) -> Result<Saved, EngineError> {
+        self.0.save(name, draft, by).map_err(failed)
+    }
+
+    /// Makes a new version by search and replace: all edits or none.
+    pub fn edit(
+        &self,
+        name: &SkillName,
+        edits: &[Edit],
+        by: &Author,
+    ) -> Result<Saved, EngineError> {
+        self.0.edit(name, edits, by).map_err(failed)
+    }
+
+    /// Removes a skill. Its versions and approvals stay on file.
+    pub fn remove(&self, name: &SkillName) -> Result<(), EngineError> {
+        self.0.remove(name).map_err(failed)
+    }
+
+    /// Removes a skill with all its versions and approvals.
+    pub fn forget(&self, name: &SkillName) -> Result<(), EngineError> {
+        self.0.forget(name).map_err(failed)
+    }
+
+    /// What happened to a skill, oldest first; also to a removed one.
+    pub fn history(&self, name: &SkillName) -> Result<Vec<Past>, EngineError> {
+        self.0.history(name).map_err(failed)
+    }
+
+    /// Puts a version in force, with all that it wants.
+    pub fn approve(&self, name: &SkillName, version: &Version) -> Result<Skill, EngineError> {
+        self.0.approve(name, version).map_err(failed)
+    }
+}
+
+/// Opens the store of the skills, which records each change for the caller of `state`.
+pub(crate) fn open(state: &Scoped) -> Result<skill::Skills, EngineError> {
     let ledger = record::open(state).kind(ErrorKind::Broken)?;
-    let skills = Skills::open(state.home()).kind(ErrorKind::Broken)?;
+    let skills = skill::Skills::open(state.home()).kind(ErrorKind::Broken)?;
     let caller = state.caller().principal.clone();
     Ok(skills.witnessed(Box::new(move |deed| {
-        Ok(ledger.record(Draft::new(event(deed, &caller)?)).map(drop)?)
+        Ok(ledger.record(EventDraft::new(event(deed, &caller)?)).map(drop)?)
     })))
 }
 
@@ -26,8 +111,8 @@ fn event(deed: &Deed<'_>, caller: &Principal) -> Result<Event, belljar_ledger::D
             name: skill.name.to_string(),
             version: digest(&skill.version)?,
             state: match state {
-                SkillState::Active => "active".to_owned(),
-                SkillState::Waits { .. } => "waits".to_owned(),
+                State::Active => "active".to_owned(),
+                State::Waits { .. } => "waits".to_owned(),
             },
             wants: Wants::words(&skill.wants),
             by: (*by).to_owned(),
@@ -55,4 +140,55 @@ fn event(deed: &Deed<'_>, caller: &Principal) -> Result<Event, belljar_ledger::D
 /// The digest that an approval of this version is bound to.
 pub fn digest(version: &Version) -> Result<Digest, belljar_ledger::DigestError> {
     version.as_str().parse()
+}
+
+fn failed(error: SkillError) -> EngineError {
+    let kind = match &error {
+        SkillError::NotFound { .. } | SkillError::NoVersion { .. } => ErrorKind::NotFound,
+        SkillError::NotWaiting { .. } | SkillError::Waits { .. } => ErrorKind::WrongState,
+        SkillError::Damaged { .. } => ErrorKind::Damaged,
+        SkillError::Witness { .. } => ErrorKind::Unrecorded,
+        SkillError::Files(_) => ErrorKind::Broken,
+        SkillError::NoCode
+        | SkillError::TooLong { .. }
+        | SkillError::Description
+        | SkillError::Wants(_)
+        | SkillError::TooMany
+        | SkillError::Full
+        | SkillError::EmptySearch { .. }
+        | SkillError::NoMatch { .. }
+        | SkillError::ManyMatches { .. }
+        | SkillError::TooManyEdits
+        | SkillError::NoEdits => ErrorKind::Invalid,
+    };
+    EngineError::new(kind, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scope::of_test;
+
+    fn draft(code: &str) -> Draft {
+        Draft {
+            description: String::new(),
+            code: code.to_owned(),
+            language: Dialect::Ts,
+            wants: Wants::default(),
+        }
+    }
+
+    #[test]
+    fn errors_of_skills_have_kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        let skills = Skills::open(&of_test(dir.path())).unwrap();
+        let name: SkillName = "double".parse().unwrap();
+        let operator = Author::Operator;
+        let kind = |error: EngineError| error.kind();
+        assert_eq!(kind(skills.get(&name).unwrap_err()), ErrorKind::NotFound);
+        assert_eq!(kind(skills.save(&name, draft(""), &operator).unwrap_err()), ErrorKind::Invalid);
+        skills.save(&name, draft("export default 2;"), &operator).unwrap();
+        assert_eq!(kind(skills.waiting(&name).unwrap_err()), ErrorKind::WrongState);
+        assert_eq!(kind(skills.find(&name, "ffffffff").unwrap_err()), ErrorKind::NotFound);
+    }
 }

@@ -39,6 +39,7 @@ const ENGINE_ORDER: &[&str] = &[
     "boxes",
     "review",
     "programs",
+    "file_tools",
     "roles",
     "lib",
 ];

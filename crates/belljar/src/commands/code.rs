@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use belljar_model::{Mode, Reason, display};
-use belljar_wire::Stream;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Cli;
@@ -19,7 +18,8 @@ use crate::scope;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::policy::open_workspace;
 use belljar_engine::programs::{
-    Answer, Ground, Language, Listener, Program, ProgramReport, RunError, Work, Workshop, put_away,
+    Answer, Ground, Language, Listener, Program, ProgramReport, RunError, Stream, Work, Workshop,
+    put_away,
 };
 use belljar_engine::screen::guard::Guard;
 

@@ -6,9 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Context;
-use belljar_box::Stream;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
-use belljar_engine::launch::Streams;
+use belljar_engine::launch::{Stream, Streams};
 use belljar_engine::policy::choose_workspace;
 use belljar_engine::run::{self, RunEnd, RunOptions, StartedRun};
 use belljar_engine::scope::Scoped;

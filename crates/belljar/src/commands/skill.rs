@@ -10,13 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use belljar_code::skill::{
-    Author, Draft, Edit, MAX_CODE, Saved, Skill, SkillError, SkillInfo, Skills, Standing,
-    State as SkillState, Version, Waiting, Wants,
-};
 use belljar_model::code::SkillName;
 use belljar_model::display::{safe, safe_line, safe_multiline};
-use belljar_wire::Dialect;
 use serde::Serialize;
 
 use crate::cli::Cli;
@@ -28,11 +23,13 @@ use crate::scope;
 use belljar_engine::config;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::programs::Work;
-use belljar_engine::skills;
+use belljar_engine::skills::{
+    Author, Dialect, Draft, Edit, MAX_CODE, Saved, Skill, SkillInfo, Skills, Standing,
+    State as SkillState, Wants,
+};
 
 pub(crate) fn run(cli: &Cli, args: &SkillArgs) -> Outcome {
-    let state = scope::open(None)?;
-    let skills = skills::open(&state)?;
+    let skills = Skills::open(&scope::open(None)?)?;
     match &args.command {
         SkillCommand::List { json } => list(&skills, *json),
         SkillCommand::Show { name, hash, json } => show(&skills, name, hash.as_deref(), *json),
@@ -81,7 +78,7 @@ impl<'a> Listed<'a> {
 }
 
 fn list(skills: &Skills, json: bool) -> Outcome {
-    let all = skills.list().map_err(failed)?;
+    let all = skills.list()?;
     if all.is_empty() && !json {
         print::note("no skills; `belljar skill save NAME FILE` keeps one");
     }
@@ -120,12 +117,12 @@ struct Shown<'a> {
 fn show(skills: &Skills, name: &SkillName, version: Option<&str>, json: bool) -> Outcome {
     let skill = match version {
         Some(beginning) => {
-            let version = skills.find(name, beginning).map_err(failed)?;
+            let version = skills.find(name, beginning)?;
             skills.version(name, &version)
         }
         None => skills.get(name),
     };
-    let skill = skill.map_err(failed)?;
+    let skill = skill?;
     if json {
         let Skill { name, version, description, code, language, wants } = &skill;
         let (name, version) = (name.as_str(), version.as_str());
@@ -166,7 +163,7 @@ fn save(skills: &Skills, args: &SaveArgs) -> Outcome {
         paths: args.paths.iter().cloned().collect(),
     };
     let draft = Draft { description: args.description.clone(), code, language, wants };
-    let saved = skills.save(&args.name, draft, &Author::Operator).map_err(failed)?;
+    let saved = skills.save(&args.name, draft, &Author::Operator)?;
     told(&args.name, &saved)
 }
 
@@ -176,7 +173,7 @@ fn edit(skills: &Skills, args: &EditArgs) -> Outcome {
     }
     let pairs = args.search.iter().cloned().zip(args.replace.iter().cloned());
     let edits: Vec<Edit> = pairs.map(|(search, replace)| Edit { search, replace }).collect();
-    let saved = skills.edit(&args.name, &edits, &Author::Operator).map_err(failed)?;
+    let saved = skills.edit(&args.name, &edits, &Author::Operator)?;
     told(&args.name, &saved)
 }
 
@@ -192,10 +189,11 @@ fn told(name: &SkillName, saved: &Saved) -> Outcome {
 }
 
 fn remove(skills: &Skills, name: &SkillName, yes: bool) -> Outcome {
-    let count = skills.history(name).map(|past| past.len());
-    // What is damaged can still be removed.
-    if let Err(error @ SkillError::NotFound { .. }) = count {
-        return Err(failed(error));
+    // A damaged skill can be removed as well.
+    if let Err(error) = skills.history(name)
+        && error.kind() == ErrorKind::NotFound
+    {
+        return Err(error);
     }
     if !yes
         && !print::confirm(&format!("delete {name} with all its versions?"))
@@ -203,13 +201,13 @@ fn remove(skills: &Skills, name: &SkillName, yes: bool) -> Outcome {
     {
         return Err(invalid(format!("{name} was not deleted; -y deletes without asking")));
     }
-    skills.forget(name).map_err(failed)?;
+    skills.forget(name)?;
     print::note(&format!("{name} is deleted, and nothing is approved for it any more"));
     Ok(0)
 }
 
 fn execute(cli: &Cli, skills: &Skills, args: &RunArgs) -> Outcome {
-    let skill = skills.get(&args.name).map_err(failed)?;
+    let skill = skills.get(&args.name)?;
     if let Some(input) = &args.input {
         let parsed = serde_json::from_str::<serde::de::IgnoredAny>(input);
         parsed.context("--input: not JSON").kind(ErrorKind::Invalid)?;
@@ -232,7 +230,7 @@ struct Step<'a> {
 }
 
 fn history(skills: &Skills, name: &SkillName, json: bool) -> Outcome {
-    for past in skills.history(name).map_err(failed)? {
+    for past in skills.history(name)? {
         let (version, step) = (past.version.as_str(), past.step.name());
         let step =
             Step { version, step, by: &past.by, is_active: past.is_active, is_kept: past.is_kept };
@@ -249,10 +247,10 @@ fn history(skills: &Skills, name: &SkillName, json: bool) -> Outcome {
 
 fn approve(skills: &Skills, name: &SkillName, version: Option<&str>, yes: bool) -> Outcome {
     let version = match version {
-        Some(beginning) => skills.find(name, beginning).map_err(failed)?,
-        None => waiting(skills, name)?,
+        Some(beginning) => skills.find(name, beginning)?,
+        None => skills.waiting(name)?,
     };
-    let skill = skills.version(name, &version).map_err(failed)?;
+    let skill = skills.version(name, &version)?;
     if !yes {
         print::page(&shown(&skill)).kind(ErrorKind::Broken)?;
         let wants = skill.wants.words().join(", ");
@@ -262,20 +260,9 @@ fn approve(skills: &Skills, name: &SkillName, version: Option<&str>, yes: bool) 
             return Err(invalid(format!("{name} was not approved; -y approves without asking")));
         }
     }
-    skills.approve(name, &version).map_err(failed)?;
+    skills.approve(name, &version)?;
     print::note(&format!("{name} {} is in force", version.short()));
     Ok(0)
-}
-
-fn waiting(skills: &Skills, name: &SkillName) -> Result<Version, EngineError> {
-    match skills.info(name).map_err(failed)?.standing {
-        Standing::Active { waiting: Some(Waiting { skill, .. }), .. }
-        | Standing::Waiting(Waiting { skill, .. }) => Ok(skill.version),
-        Standing::Active { waiting: None, .. } => {
-            Err(invalid(format!("no version of {name} waits; name one with its hash")))
-        }
-        Standing::Damaged(what) => Err(invalid(what)),
-    }
 }
 
 fn read(file: &Path) -> Result<String, EngineError> {
@@ -289,29 +276,4 @@ fn read(file: &Path) -> Result<String, EngineError> {
     };
     read.kind(ErrorKind::Invalid)?;
     Ok(code)
-}
-
-/// A mistake of whoever asked, or something that did not work.
-fn failed(error: SkillError) -> EngineError {
-    let kind = match &error {
-        SkillError::Files(_) | SkillError::Witness { .. } | SkillError::Damaged { .. } => {
-            ErrorKind::Broken
-        }
-        SkillError::NotFound { .. }
-        | SkillError::NoVersion { .. }
-        | SkillError::NotWaiting { .. }
-        | SkillError::Waits { .. }
-        | SkillError::NoCode
-        | SkillError::TooLong { .. }
-        | SkillError::Description
-        | SkillError::Wants(_)
-        | SkillError::TooMany
-        | SkillError::Full
-        | SkillError::EmptySearch { .. }
-        | SkillError::NoMatch { .. }
-        | SkillError::ManyMatches { .. }
-        | SkillError::TooManyEdits
-        | SkillError::NoEdits => ErrorKind::Invalid,
-    };
-    EngineError::new(kind, error)
 }

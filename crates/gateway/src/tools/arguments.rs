@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use belljar_code::skill::Edit;
 use belljar_engine::programs::Language;
+use belljar_engine::skills::Edit;
 use belljar_model::code::{ApiName, SkillName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use belljar_code::skill::{Author, Draft, Saved, SkillInfo, Standing, State, Wants};
-use belljar_code::tools as files;
-use belljar_engine::programs::{Language, Listener, Program, ProgramReport, RunError, Work};
+use belljar_engine::file_tools::FileTool;
+use belljar_engine::programs::{
+    Language, Listener, Program, ProgramReport, RunError, Stream, Work,
+};
+use belljar_engine::skills::{Author, Dialect, Draft, Saved, SkillInfo, Standing, State, Wants};
 use belljar_model::Caller;
 use belljar_model::code::ApiName;
-use belljar_wire::{Dialect, Script, Stream};
 use serde_json::{Map, Value, json};
 
 use super::arguments::{
@@ -35,16 +36,15 @@ impl McpService {
             "execute_code" => self.execute_code(caller, read(arguments)?, context).await,
             "run_command" => self.run_command(caller, read(arguments)?, context).await,
             "run_skill" => self.run_skill(caller, read(arguments)?, context).await,
-            "read_file" => self.file(caller, files::read_file(&read(arguments)?), context).await,
-            "write_file" => self.file(caller, files::write_file(&read(arguments)?), context).await,
-            "edit_file" => self.file(caller, files::edit_file(&read(arguments)?), context).await,
-            "glob" => self.file(caller, files::glob(&read(arguments)?), context).await,
-            "grep" => self.file(caller, files::grep(&read(arguments)?), context).await,
+            "read_file" => self.file(caller, FileTool::Read(read(arguments)?), context).await,
+            "write_file" => self.file(caller, FileTool::Write(read(arguments)?), context).await,
+            "edit_file" => self.file(caller, FileTool::Edit(read(arguments)?), context).await,
+            "glob" => self.file(caller, FileTool::Glob(read(arguments)?), context).await,
+            "grep" => self.file(caller, FileTool::Grep(read(arguments)?), context).await,
             "list_apis" => read(arguments).and_then(|Nothing {}| self.list_apis()),
             "describe_api" => self.describe_api(&read(arguments)?),
-            "get_instructions" => {
-                read(arguments).map(|Nothing {}| text(instructions::whole(&self.workshop)))
-            }
+            "get_instructions" => read(arguments)
+                .map(|Nothing {}| text(instructions::whole(&self.workshop, &self.skills))),
             "save_skill" => self.save_skill(caller, read(arguments)?),
             "update_skill" => self.update_skill(caller, &read(arguments)?),
             "delete_skill" => self.delete_skill(&read(arguments)?),
@@ -86,7 +86,7 @@ impl McpService {
         asked: RunSkill,
         context: &CallContext,
     ) -> Result<Outcome, CallError> {
-        let skill = self.workshop.skills.get(&asked.name).map_err(wrong)?;
+        let skill = self.skills.get(&asked.name).map_err(wrong)?;
         let config = self.workshop.config().map_err(wrong)?;
         let work = Work::of_skill(&skill, &config, asked.input.as_ref().map(Value::to_string));
         let timeout = seconds(asked.timeout)?;
@@ -98,12 +98,10 @@ impl McpService {
     async fn file(
         &self,
         caller: &Caller,
-        script: Script,
+        tool: FileTool,
         context: &CallContext,
     ) -> Result<Outcome, CallError> {
-        let program = Program::Tool(script);
-        let work = Work { program, apis: None, timeout: None };
-        let report = self.run(caller, work, context).await?;
+        let report = self.run(caller, tool.work(), context).await?;
         if let Some(why) = report.failure() {
             return Ok(Outcome { text: why, structured: None, is_error: true });
         }
@@ -160,24 +158,24 @@ impl McpService {
             paths: asked.paths.into_iter().collect(),
         };
         let draft = Draft { description: asked.description, code: asked.code, language, wants };
-        let saved = self.workshop.skills.save(&asked.name, draft, &author(caller));
+        let saved = self.skills.save(&asked.name, draft, &author(caller));
         let saved = saved.map_err(wrong)?;
         Ok(structured(saved_line(asked.name.as_str(), &saved)))
     }
 
     fn update_skill(&self, caller: &Caller, asked: &UpdateSkill) -> Result<Outcome, CallError> {
-        let saved = self.workshop.skills.edit(&asked.name, &asked.edits(), &author(caller));
+        let saved = self.skills.edit(&asked.name, &asked.edits(), &author(caller));
         let saved = saved.map_err(wrong)?;
         Ok(structured(saved_line(asked.name.as_str(), &saved)))
     }
 
     fn delete_skill(&self, asked: &DeleteSkill) -> Result<Outcome, CallError> {
-        self.workshop.skills.remove(&asked.name).map_err(wrong)?;
+        self.skills.remove(&asked.name).map_err(wrong)?;
         Ok(text(format!("skill {} is deleted", asked.name)))
     }
 
     fn list_skills(&self) -> Result<Outcome, CallError> {
-        let skills = self.workshop.skills.list().map_err(wrong)?;
+        let skills = self.skills.list().map_err(wrong)?;
         let skills: Vec<Value> = skills.iter().map(skill_line).collect();
         Ok(structured(json!({ "skills": skills })))
     }

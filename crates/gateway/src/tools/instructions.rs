@@ -1,7 +1,7 @@
 //! Instructions for a model that writes programs.
 
-use belljar_code::skill::Standing;
 use belljar_engine::programs::{Language, Workshop};
+use belljar_engine::skills::{Skills, Standing};
 
 /// For the first answer that a client gets.
 pub(super) fn brief(workshop: &Workshop) -> String {
@@ -13,7 +13,7 @@ pub(super) fn brief(workshop: &Workshop) -> String {
 }
 
 /// All of it.
-pub(super) fn whole(workshop: &Workshop) -> String {
+pub(super) fn whole(workshop: &Workshop, skills: &Skills) -> String {
     let mut text = include_str!("instructions.md").to_owned();
     text.push_str(&format!("\n## Languages here\n{}\n", Language::here().join(", ")));
     if let Ok(config) = workshop.config() {
@@ -40,7 +40,7 @@ pub(super) fn whole(workshop: &Workshop) -> String {
             ));
         }
     }
-    let skills = workshop.skills.list().unwrap_or_default();
+    let skills = skills.list().unwrap_or_default();
     if !skills.is_empty() {
         text.push_str("\n## Skills\n");
         for info in skills {

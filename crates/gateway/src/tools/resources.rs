@@ -1,14 +1,14 @@
 //! Resources: skills, declared services, and results of earlier calls of the same session.
 
 use belljar_code::api::Ask;
-use belljar_code::skill::Standing;
 use belljar_engine::programs::{Room, Workshop};
+use belljar_engine::skills::{Skills, Standing};
 use belljar_model::code::{Api, ApiName, SkillName};
 use serde_json::{Value, json};
 
 use crate::mcp::service::{ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec};
 
-pub(super) fn list(workshop: &Workshop, room: Option<&Room>) -> Vec<ResourceSpec> {
+pub(super) fn list(workshop: &Workshop, skills: &Skills, room: Option<&Room>) -> Vec<ResourceSpec> {
     let resource =
         |uri: String, name: &str, description: Option<String>, mime: &str| ResourceSpec {
             uri,
@@ -18,7 +18,7 @@ pub(super) fn list(workshop: &Workshop, room: Option<&Room>) -> Vec<ResourceSpec
             mime_type: Some(mime.to_owned()),
         };
     let mut found = Vec::new();
-    for info in workshop.skills.list().unwrap_or_default() {
+    for info in skills.list().unwrap_or_default() {
         if let Standing::Active { skill, .. } = &info.standing {
             let about = Some(skill.description.clone());
             found.push(resource(format!("skill://{}", info.name), info.name.as_str(), about, CODE));
@@ -57,12 +57,13 @@ pub(super) fn templates() -> Vec<ResourceTemplateSpec> {
 
 pub(super) fn read(
     workshop: &Workshop,
+    skills: &Skills,
     room: Option<&Room>,
     uri: &str,
 ) -> Result<Vec<ResourceContents>, ReadError> {
     let (mime, text) = if let Some(name) = uri.strip_prefix("skill://") {
         let name: SkillName = name.parse().map_err(|_| ReadError::NotFound)?;
-        let skill = workshop.skills.get(&name).map_err(|_| ReadError::NotFound)?;
+        let skill = skills.get(&name).map_err(|_| ReadError::NotFound)?;
         (CODE, skill.code)
     } else if let Some(name) = uri.strip_prefix("api://") {
         let name: ApiName = name.parse().map_err(|_| ReadError::NotFound)?;

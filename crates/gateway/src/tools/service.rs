@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use belljar_engine::programs::{Room, Workshop, put_away};
+use belljar_engine::skills::Skills;
 use belljar_model::Caller;
 use belljar_model::code::SkillName;
 use serde_json::{Map, Value};
@@ -20,6 +21,7 @@ use crate::mcp::service::{
 #[derive(Debug)]
 pub struct McpService {
     pub(super) workshop: Arc<Workshop>,
+    pub(super) skills: Skills,
     /// The workspaces, by the caller with its session: no other caller gets one of them.
     rooms: Mutex<HashMap<Caller, Arc<Room>>>,
     /// Tasks that remove ended sessions.
@@ -27,8 +29,8 @@ pub struct McpService {
 }
 
 impl McpService {
-    pub fn new(workshop: Arc<Workshop>) -> Self {
-        Self { workshop, rooms: Mutex::default(), leaving: Mutex::default() }
+    pub fn new(workshop: Arc<Workshop>, skills: Skills) -> Self {
+        Self { workshop, skills, rooms: Mutex::default(), leaving: Mutex::default() }
     }
 
     /// The workspace of a session, made when it is first needed.
@@ -97,7 +99,7 @@ impl Service for McpService {
     }
 
     async fn resources(&self, caller: &Caller) -> Vec<ResourceSpec> {
-        resources::list(&self.workshop, self.known(caller).as_deref())
+        resources::list(&self.workshop, &self.skills, self.known(caller).as_deref())
     }
 
     fn resource_templates(&self) -> Vec<ResourceTemplateSpec> {
@@ -105,7 +107,7 @@ impl Service for McpService {
     }
 
     async fn read(&self, caller: &Caller, uri: &str) -> Result<Vec<ResourceContents>, ReadError> {
-        resources::read(&self.workshop, self.known(caller).as_deref(), uri)
+        resources::read(&self.workshop, &self.skills, self.known(caller).as_deref(), uri)
     }
 
     async fn prompts(&self, _: &Caller) -> Vec<PromptSpec> {
@@ -140,7 +142,7 @@ impl Service for McpService {
             .ok_or_else(missing)?
             .parse()
             .map_err(|error| PromptError::InvalidArguments(format!("`name`: {error}")))?;
-        let found = self.workshop.skills.get(&skill);
+        let found = self.skills.get(&skill);
         let found = found.map_err(|error| PromptError::InvalidArguments(error.to_string()))?;
         let input = text("input").map_or_else(String::new, |input| format!(" and input {input}"));
         Ok(PromptText {

@@ -18,12 +18,14 @@ use crate::print;
 use crate::scope;
 use belljar_engine::error::{ErrorKind, WithKind as _};
 use belljar_engine::programs::Workshop;
+use belljar_engine::skills::Skills;
 
 pub(super) fn run(cli: &Cli, args: &ServeArgs) -> Outcome {
     let ground = ground(args.workspace.as_deref(), args.mode)?;
     let scope = scope::open(cli.config.as_deref())?;
     let workshop = Arc::new(Workshop::open(&scope, scope::here()?, ground, usize::MAX)?);
-    let service = Arc::new(McpService::new(Arc::clone(&workshop)));
+    let skills = Skills::open(&scope)?;
+    let service = Arc::new(McpService::new(Arc::clone(&workshop), skills));
     let stop = CancellationToken::new();
     let signals = interrupt::watch(stop.clone()).kind(ErrorKind::Broken)?;
     let runtime =
