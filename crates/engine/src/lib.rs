@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
+pub mod apis;
 pub mod approvals;
 pub mod box_store;
 pub mod boxes;

@@ -25,6 +25,7 @@ const ENGINE_ORDER: &[&str] = &[
     "record",
     "policy",
     "secrets",
+    "apis",
     "changes",
     "skills",
     "approvals",

@@ -2,12 +2,9 @@
 
 mod add;
 
-use crate::scope::host;
 use std::time::Duration;
 
-use belljar_code::api::{self, Ask, Service, ServiceError};
-use belljar_model::Config;
-use belljar_model::code::{Api, ApiName};
+use belljar_model::code::ApiName;
 use belljar_model::display::{safe_line, safe_multiline};
 use belljar_model::net::Method;
 use serde::Serialize;
@@ -18,18 +15,18 @@ use crate::cli::api::{ApiArgs, ApiCommand, ShowArgs};
 use crate::commands::code;
 use crate::exit::Outcome;
 use crate::print;
-use belljar_engine::config;
-use belljar_engine::error::{ErrorKind, WithKind as _};
+use crate::scope;
+use belljar_engine::apis::{self, ApiStatus, Apis, Ask, Service};
+use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::programs::{Language, Program, Work};
 
 pub(crate) fn run(cli: &Cli, args: &ApiArgs) -> Outcome {
-    // The operator's own file only: a project declares no services.
-    let (config, _) = config::load_from(host(), cli.config.as_deref(), None)?;
+    let apis = Apis::open(&scope::open(cli.config.as_deref())?)?;
     match &args.command {
-        ApiCommand::List { json } => list(&config, *json),
-        ApiCommand::Show(args) => show(&config, args),
-        ApiCommand::Add(args) => add::run(cli, &config, args),
-        ApiCommand::Test { name, path, json } => test(cli, &config, name, path, *json),
+        ApiCommand::List { json } => list(&apis, *json),
+        ApiCommand::Show(args) => show(&apis, args),
+        ApiCommand::Add(args) => add::run(&apis, args),
+        ApiCommand::Test { name, path, json } => test(cli, &apis, name, path, *json),
     }
 }
 
@@ -49,7 +46,8 @@ struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    fn new(api: &'a Api, service: Result<&Service, &ServiceError>) -> Self {
+    fn new(ApiStatus { api, service }: &'a ApiStatus) -> Self {
+        let service = service.as_ref();
         let remarks = match service {
             Ok(service) => service.remarks.clone(),
             Err(error) => vec![chain(error)],
@@ -68,13 +66,13 @@ impl<'a> Listed<'a> {
     }
 }
 
-fn list(config: &Config, json: bool) -> Outcome {
-    if config.apis().is_empty() && !json {
+fn list(apis: &Apis, json: bool) -> Outcome {
+    let all = apis.list();
+    if all.is_empty() && !json {
         print::note("no services; `belljar api add NAME --host HOST` declares one");
     }
-    for api in config.apis().values() {
-        let service = read(api, config);
-        let listed = Listed::new(api, service.as_ref());
+    for api in &all {
+        let listed = Listed::new(api);
         if json {
             print::json(&listed).kind(ErrorKind::Broken)?;
             continue;
@@ -98,19 +96,18 @@ fn list(config: &Config, json: bool) -> Outcome {
     Ok(0)
 }
 
-fn show(config: &Config, args: &ShowArgs) -> Outcome {
-    let api = config.api(&args.name).kind(ErrorKind::Invalid)?;
-    let service = read(api, config);
+fn show(apis: &Apis, args: &ShowArgs) -> Outcome {
+    let api = apis.get(&args.name)?;
     if args.json {
-        print::json(&Listed::new(api, service.as_ref())).kind(ErrorKind::Broken)?;
+        print::json(&Listed::new(&api)).kind(ErrorKind::Broken)?;
         return Ok(0);
     }
-    let service = service.kind(ErrorKind::Broken)?;
+    let service = api.service?;
     for remark in &service.remarks {
         print::note(remark);
     }
     let text = match (&args.search, &args.operation, args.types) {
-        (_, _, true) => Ok(api::declarations([&service])),
+        (_, _, true) => Ok(apis::declarations([&service])),
         (Some(words), _, _) => service.describe(&Ask::Search(words.clone())),
         (None, Some(name), _) => service.describe(&Ask::Operation(name.clone())),
         (None, None, false) => service.describe(&Ask::Overview),
@@ -132,9 +129,8 @@ return {
 };
 ";
 
-fn test(cli: &Cli, config: &Config, name: &ApiName, path: &str, json: bool) -> Outcome {
-    let api = config.api(name).kind(ErrorKind::Invalid)?;
-    let service = read(api, config).kind(ErrorKind::Broken)?;
+fn test(cli: &Cli, apis: &Apis, name: &ApiName, path: &str, json: bool) -> Outcome {
+    let service = apis.get(name)?.service?;
     for remark in &service.remarks {
         print::note(remark);
     }
@@ -150,11 +146,7 @@ fn test(cli: &Cli, config: &Config, name: &ApiName, path: &str, json: bool) -> O
     Ok(exit)
 }
 
-fn read(api: &Api, config: &Config) -> Result<Service, ServiceError> {
-    Service::read(api, config, host().user_home().as_deref())
-}
-
-fn chain(error: &ServiceError) -> String {
+fn chain(error: &EngineError) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {

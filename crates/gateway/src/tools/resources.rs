@@ -1,6 +1,6 @@
 //! Resources: skills, declared services, and results of earlier calls of the same session.
 
-use belljar_code::api::Ask;
+use belljar_engine::apis::Ask;
 use belljar_engine::programs::{Room, Workshop};
 use belljar_engine::skills::{Skills, Standing};
 use belljar_model::code::{Api, ApiName, SkillName};
