@@ -15,6 +15,7 @@ pub mod changes;
 pub mod clock;
 pub mod clones;
 pub mod config;
+pub mod doctor;
 pub mod error;
 pub mod file_tools;
 pub mod host;

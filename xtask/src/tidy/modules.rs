@@ -24,6 +24,7 @@ const ENGINE_ORDER: &[&str] = &[
     "screen",
     "record",
     "policy",
+    "doctor",
     "secrets",
     "apis",
     "changes",

@@ -1,14 +1,10 @@
 //! `belljar doctor`: what this machine can enforce, and on request the proof.
 
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::sync::Mutex;
 
 use anyhow::{Context, anyhow};
 use belljar_attacks::{ATTACKS, Attack, Lab, Verdict};
-use belljar_box::doctor::{Finding, Health, examine};
-use belljar_ledger::{Digest, DoctorChecked, Draft};
 use belljar_model::display;
 use serde::Serialize;
 
@@ -16,15 +12,13 @@ use crate::cli::DoctorArgs;
 use crate::exit::{self, Outcome};
 use crate::print;
 use crate::scope;
+use belljar_engine::doctor::{self, Examination, Finding, Health};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::lockdown;
-use belljar_engine::record;
 
 pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     if let Some(file) = &args.write_probe {
-        write_probe(file)
-            .with_context(|| format!("write {}", file.display()))
-            .kind(ErrorKind::Broken)?;
+        doctor::write_probe(file)?;
         return Ok(0);
     }
     if args.try_jail {
@@ -39,7 +33,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
         io::copy(&mut io::stdin(), &mut io::sink()).kind(ErrorKind::Broken)?; // stays for as long as it is looked at
         return Ok(0);
     }
-    let findings = examine();
+    let findings = doctor::examine();
     let proofs = if args.prove { Some(prove(args)?) } else { None };
     let healthy = findings.iter().all(|finding| finding.health != Health::Missing);
     let proved = proofs.iter().flatten().all(|proof| proof.kept);
@@ -68,16 +62,13 @@ fn record(report: &Report) -> Result<(), EngineError> {
     let of_findings = report.findings.iter().map(|finding| finding.health != Health::Missing);
     let (passed, failed): (Vec<bool>, Vec<bool>) =
         of_findings.chain(of_proofs).partition(|good| *good);
-    let ledger = record::open(&state).kind(ErrorKind::Broken)?;
-    let event = DoctorChecked {
+    let examination = Examination {
         proved: report.proofs.is_some(),
         passed: passed.len() as u64,
         failed: failed.len() as u64,
-        report: ledger
-            .keep(Digest::of(&[b"doctor"]), &mut text.as_slice())
-            .kind(ErrorKind::Broken)?,
+        report: &text,
     };
-    ledger.record(Draft::new(event)).map(drop).kind(ErrorKind::Broken)
+    doctor::record(&state, &examination)
 }
 
 #[derive(Serialize)]
@@ -175,11 +166,4 @@ fn judge(id: &'static str, title: &'static str, verdict: Verdict) -> Proof {
         Verdict::ControlFailed { what } => ("control failed", what),
     };
     Proof { id, title, kept, verdict: name, detail }
-}
-
-fn write_probe(file: &Path) -> io::Result<()> {
-    use std::io::Write as _;
-    let mut options = std::fs::File::options();
-    let mut opened = options.write(true).create_new(true).mode(0o755).open(file)?;
-    opened.write_all(belljar_box::embedded::PROBE)
 }
