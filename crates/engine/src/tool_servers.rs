@@ -9,6 +9,7 @@ mod declare;
 mod ear;
 mod launch;
 mod link;
+mod offer;
 mod one;
 #[cfg(test)]
 mod tests;
@@ -16,7 +17,7 @@ mod tests;
 use std::path::Path;
 use std::sync::Arc;
 
-use belljar_code::pin::{Judged, Pins, Standing};
+use belljar_code::pin::Pins;
 use belljar_model::Config;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -26,8 +27,10 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Source;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
+pub use belljar_code::pin::{Judged, Standing};
 pub use declare::declarations;
 use launch::Launch;
+pub use offer::Offer;
 pub use one::Server;
 
 /// A tool that programs may call.

@@ -15,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::ServerReport;
 use super::launch::Launch;
 use super::link::Link;
+use super::offer::Offer;
+use crate::error::{EngineError, ErrorKind};
 
 /// The first pause after a failure; each further one takes twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -74,10 +76,10 @@ impl Server {
         ServerReport { name: self.name.clone(), trouble, tools }
     }
 
-    /// What is agreed to by accepting tools as they are now: those that are asked for, with their pins,
-    /// and the names of those that are gone.
-    pub async fn offer(&self) -> Result<(Vec<(Judged, Pin)>, Vec<String>), String> {
-        let (_, judged) = self.judged().await?;
+    /// The tools that wait for the operator, as they are now.
+    pub async fn offer(&self) -> Result<Offer, EngineError> {
+        let broken = |trouble: String| EngineError::message(ErrorKind::Broken, trouble);
+        let (_, judged) = self.judged().await.map_err(broken)?;
         let tools = self.state.lock().await.tools.clone();
         let of_tool = |judged: &Judged| {
             let tool = tools.iter().find(|tool| tool.name == judged.name)?;
@@ -85,9 +87,12 @@ impl Server {
         };
         let waits =
             |judged: &&Judged| matches!(judged.standing, Standing::New | Standing::Changed { .. });
-        let offered = judged.iter().filter(waits).filter_map(of_tool).collect();
         let gone = judged.iter().filter(|judged| judged.standing == Standing::Gone);
-        Ok((offered, gone.map(|judged| judged.name.clone()).collect()))
+        Ok(Offer {
+            server: self.name.clone(),
+            tools: judged.iter().filter(waits).filter_map(of_tool).collect(),
+            gone: gone.map(|judged| judged.name.clone()).collect(),
+        })
     }
 
     pub async fn call(

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::launch::Start;
 use super::*;
+use crate::scope::of_test;
 
 /// A server that is the script beside this file, without a box.
 struct Odd {
@@ -48,9 +49,7 @@ impl Odd {
 
     async fn accept(&self) {
         let server = &self.servers.servers[0];
-        let (offered, gone) = server.offer().await.unwrap();
-        let pins: Vec<_> = offered.into_iter().map(|(judged, pin)| (judged.name, pin)).collect();
-        Pins::open(self.home.path()).unwrap().accept("odd", &pins, &gone).unwrap();
+        server.offer().await.unwrap().accept(&of_test(self.home.path())).unwrap();
     }
 
     async fn call(&self, tool: &str) -> Result<Value, String> {

@@ -2,39 +2,32 @@
 //!
 //! What is agreed to is shown in full first, and is on record before it is in force.
 
-use anyhow::Context as _;
-use belljar_code::pin::{Judged, Pin, Pins, Standing};
-use belljar_ledger::{ApprovalAsked, ApprovalGiven, Digest, Draft};
 use belljar_model::display;
 
 use super::with_servers;
 use crate::cli::Cli;
 use crate::exit::Outcome;
 use crate::print;
-use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
-use belljar_engine::record;
-use belljar_engine::scope::Scoped;
-use belljar_engine::tool_servers::{ForeignTool, declarations};
+use belljar_engine::error::{ErrorKind, WithKind as _, invalid};
+use belljar_engine::tool_servers::{ForeignTool, Judged, Offer, Standing, declarations};
 
 pub(super) fn run(cli: &Cli, server: &str, tool: Option<&str>, yes: bool) -> Outcome {
     with_servers(cli, async |servers, state| {
         let none = || invalid(format!("there is no [mcp.{server}] in belljar.toml"));
         let found = servers.find(server).ok_or_else(none)?;
-        let (mut offered, mut gone) =
-            found.offer().await.map_err(anyhow::Error::msg).kind(ErrorKind::Broken)?;
+        let mut offer = found.offer().await?;
         if let Some(tool) = tool {
-            offered.retain(|(judged, _)| judged.name == tool);
-            gone.retain(|name| name == tool);
+            offer = offer.only(tool);
         }
-        if offered.is_empty() && gone.is_empty() {
+        if offer.is_empty() {
             return settled(&found.report().await.tools, server, tool);
         }
-        print::out(&shown(found.name(), &offered, &gone)).kind(ErrorKind::Broken)?;
+        print::out(&shown(found.name(), &offer)).kind(ErrorKind::Broken)?;
         if !yes && !print::confirm("let programs call these?").kind(ErrorKind::Broken)? {
             return Err(invalid("nothing was accepted; `--yes` answers the question"));
         }
-        agree(state, found.name(), &offered, &gone)?;
-        let count = offered.len();
+        offer.accept(state)?;
+        let count = offer.tools().len();
         print::note(&format!(
             "{count} accepted; programs call them as tools.{}",
             found.identifier()
@@ -59,35 +52,11 @@ fn settled(tools: &[Judged], server: &str, tool: Option<&str>) -> Outcome {
     Ok(0)
 }
 
-/// Records each agreement, bound to exactly what was shown, and puts it in force.
-fn agree(
-    state: &Scoped,
-    server: &str,
-    offered: &[(Judged, Pin)],
-    gone: &[String],
-) -> Result<(), EngineError> {
-    let ledger = record::open(state).kind(ErrorKind::Broken)?;
-    let mut drafts = Vec::new();
-    for (judged, pin) in offered {
-        let bound_to = Digest::of(&[pin.whole.as_bytes()]);
-        let what = format!("call the tool {} of the server {server}", display::safe(&judged.name));
-        drafts.push(Draft::new(ApprovalAsked { what, bound_to }));
-        let (by, verdict) = ("operator".to_owned(), "allow".to_owned());
-        drafts.push(Draft::new(ApprovalGiven { by, verdict, bound_to }));
-    }
-    if !drafts.is_empty() {
-        ledger.record_all(drafts).context("record what is accepted").kind(ErrorKind::Broken)?;
-    }
-    let pins: Vec<(String, Pin)> =
-        offered.iter().map(|(judged, pin)| (judged.name.clone(), pin.clone())).collect();
-    Pins::open(state.home()).and_then(|all| all.accept(server, &pins, gone)).kind(ErrorKind::Broken)
-}
-
 /// Everything that a model gets to see of the tools, and what is to be known about it.
-fn shown(server: &str, offered: &[(Judged, Pin)], gone: &[String]) -> String {
+fn shown(server: &str, offer: &Offer) -> String {
     let mut out = String::new();
     let mut tools = Vec::new();
-    for (judged, _) in offered {
+    for judged in offer.tools() {
         let name = display::safe(&judged.name);
         let mut notes = Vec::new();
         if let Standing::Changed { what } = &judged.standing {
@@ -110,7 +79,7 @@ fn shown(server: &str, offered: &[(Judged, Pin)], gone: &[String]) -> String {
             });
         }
     }
-    for name in gone {
+    for name in offer.gone() {
         out.push_str(&format!("gone {}: it will be forgotten\n", display::safe(name)));
     }
     if !tools.is_empty() {

@@ -1,6 +1,5 @@
 //! `belljar mcp servers`: other servers, their tools, and which of them programs may call.
 
-use belljar_code::pin::{Judged, Standing};
 use belljar_model::display;
 use serde::Serialize;
 
@@ -9,7 +8,7 @@ use crate::cli::Cli;
 use crate::exit::{self, Outcome};
 use crate::print;
 use belljar_engine::error::{ErrorKind, WithKind as _};
-use belljar_engine::tool_servers::ServerReport;
+use belljar_engine::tool_servers::{Judged, ServerReport, Standing};
 
 #[derive(Serialize)]
 struct Listed<'a> {
