@@ -14,7 +14,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("belljar-broker", &["belljar-ledger", "belljar-model"]),
     ("belljar-code", &["belljar-model", "belljar-wire"]),
     ("belljar-worker", &["belljar-model", "belljar-wire"]),
-    ("belljar-gateway", &["belljar-code", "belljar-engine", "belljar-model", "belljar-wire"]),
+    ("belljar-gateway", &["belljar-engine", "belljar-model"]),
     ("belljar-workspace", &["belljar-model"]),
     ("belljar-init", &["belljar-model", "belljar-sys"]),
     ("belljar-embedded", &[]),
@@ -36,7 +36,18 @@ const TABLE: &[(&str, &[&str])] = &[
             "belljar-workspace",
         ],
     ),
-    ("belljar", &["*"]),
+    (
+        "belljar",
+        &[
+            "belljar-attacks",
+            "belljar-engine",
+            "belljar-gateway",
+            "belljar-ledger",
+            "belljar-model",
+            "belljar-sys",
+            "belljar-workspace",
+        ],
+    ),
     ("belljar-testkit", &["*"]),
     ("xtask", &[]),
 ];
@@ -118,15 +129,39 @@ mod tests {
     }
 
     #[test]
-    fn the_binary_may_name_all_but_nothing_may_name_it() {
-        let crates = ["belljar-model", "belljar", "belljar-testkit"];
-        complaints(&crates, &[("belljar", "belljar-model", None)], &[]);
+    fn a_star_stands_for_all_crates_but_the_leaves() {
+        let crates = ["belljar-broker", "belljar-worker", "belljar-testkit"];
+        complaints(&crates, &[("belljar-testkit", "belljar-broker", None)], &[]);
         complaints(
             &crates,
-            &[("belljar", "belljar-testkit", None), ("belljar-model", "belljar", None)],
+            &[("belljar-testkit", "belljar-worker", None)],
+            &["belljar-testkit: may not depend on belljar-worker"],
+        );
+    }
+
+    #[test]
+    fn front_ends_reach_the_layers_below_the_engine_only_through_it() {
+        let crates = ["belljar", "belljar-gateway", "belljar-engine", "belljar-broker"];
+        complaints(
+            &crates,
             &[
-                "belljar-model: may not depend on belljar",
-                "belljar: may not depend on belljar-testkit",
+                ("belljar", "belljar-engine", None),
+                ("belljar-gateway", "belljar-engine", None),
+                ("belljar", "belljar-broker", Some("dev")),
+            ],
+            &[],
+        );
+        complaints(
+            &crates,
+            &[
+                ("belljar", "belljar-broker", None),
+                ("belljar-gateway", "belljar-broker", None),
+                ("belljar-engine", "belljar", None),
+            ],
+            &[
+                "belljar: may not depend on belljar-broker",
+                "belljar-gateway: may not depend on belljar-broker",
+                "belljar-engine: may not depend on belljar",
             ],
         );
     }
