@@ -8,6 +8,7 @@ pub(crate) mod ledger;
 pub(crate) mod mcp;
 pub(crate) mod net;
 pub(crate) mod network;
+pub(crate) mod purpose;
 pub(crate) mod secret;
 pub(crate) mod skill;
 pub(crate) mod when;
@@ -21,6 +22,8 @@ use belljar_model::{
     Timeout,
 };
 use clap::{Args, Parser, Subcommand, ValueHint};
+
+use self::purpose::PurposeChoice;
 
 /// Runs AI agents, and the code they write, in a sealed glass box.
 #[derive(Debug, Parser)]
@@ -329,6 +332,10 @@ pub(crate) struct RunsArgs {
     /// Only runs whose changes wait for review
     #[arg(long)]
     pub(crate) pending: bool,
+    /// Every run of this purpose that is on record, also without a directory; may be repeated [default:
+    /// kept runs that a user started]
+    #[arg(long = "purpose", value_name = "PURPOSE")]
+    pub(crate) purposes: Vec<PurposeChoice>,
     /// One JSON object per line
     #[arg(long)]
     pub(crate) json: bool,

@@ -8,6 +8,7 @@ pub mod line;
 pub mod otel;
 pub mod otlp;
 pub mod reading;
+pub mod runs;
 pub mod sentences;
 
 use std::ffi::OsString;

@@ -1,6 +1,7 @@
 //! Review of what a box changed: find the run, and discard its changes.
 
 pub mod cloned;
+pub mod list;
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;

@@ -4,6 +4,7 @@ pub(crate) mod explain;
 
 use clap::{Args, Subcommand};
 
+use crate::cli::purpose::PurposeChoice;
 use crate::cli::when::When;
 
 #[derive(Debug, Args)]
@@ -30,7 +31,8 @@ const LOG_HELP: &str =
 own. With --follow a request is shown once it is finished; one that takes longer is shown
 as `open` before.";
 
-const LOG_JSON: &str = "With --json each line is an object with `type`, `index` (its event in the ledger), `time`, `run`, and
+const LOG_JSON: &str = "With --json each line is an object with `type`, `index` (its event in the ledger), `time`, `run`,
+`purpose` (of the run), and
   request  verdict (allow, deny), method, scheme, host, port, path, rule, reason, secrets (names),
            state (denied, open, finished), status, sent_bytes, received_bytes, micros, error
   name     verdict (deny), name, query, rule, reason
@@ -44,9 +46,12 @@ pub(crate) struct LogArgs {
     /// Id (or its beginning) or name of a run [default: the newest]
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<String>,
-    /// Requests of all runs
+    /// Requests of all runs of the chosen purposes
     #[arg(long, conflicts_with = "run")]
     pub(crate) all: bool,
+    /// Runs of this purpose; may be repeated [default: what a user started: run, call and box]
+    #[arg(long = "purpose", value_name = "PURPOSE", conflicts_with = "run")]
+    pub(crate) purposes: Vec<PurposeChoice>,
     /// Only what was denied, and alarms
     #[arg(long)]
     pub(crate) denied: bool,

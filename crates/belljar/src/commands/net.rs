@@ -12,7 +12,7 @@ use crate::cli::Cli;
 use crate::cli::net::{NetArgs, NetCommand};
 use crate::exit::Outcome;
 use belljar_engine::error::{EngineError, invalid};
-use belljar_engine::record::reading::newest_run;
+use belljar_engine::record::runs::{self, Purposes};
 
 pub(crate) fn run(cli: &Cli, args: &NetArgs) -> Outcome {
     match &args.command {
@@ -22,10 +22,22 @@ pub(crate) fn run(cli: &Cli, args: &NetArgs) -> Outcome {
     }
 }
 
-/// The run that is meant: the newest that a user started if none is named.
-fn which(home: &Home, reader: &Reader, named: Option<&str>) -> Result<RunId, EngineError> {
+/// The run that is meant: the newest of these purposes if none is named.
+fn which(
+    home: &Home,
+    reader: &Reader,
+    named: Option<&str>,
+    purposes: Option<&Purposes>,
+) -> Result<RunId, EngineError> {
     if let Some(name) = named {
         return home.run(reader, "RUN", name);
     }
-    newest_run(reader)?.ok_or_else(|| invalid("there is no run yet: `belljar run` makes one"))
+    let (found, advice) = match purposes {
+        Some(purposes) => (runs::newest(reader, purposes)?, "no run of this purpose is on record"),
+        None => (
+            runs::newest(reader, &Purposes::default())?,
+            "there is no run yet: `belljar run` makes one",
+        ),
+    };
+    found.ok_or_else(|| invalid(advice))
 }

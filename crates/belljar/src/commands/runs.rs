@@ -4,19 +4,21 @@ use std::os::unix::fs::MetadataExt;
 
 use anyhow::Context;
 use belljar_ledger::Row;
-use belljar_model::{RunId, RunRecord, RunState, display};
+use belljar_model::{Purpose, RunId, RunRecord, RunState, display};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::RunsArgs;
+use crate::cli::purpose::PurposeChoice;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
 use belljar_engine::record;
+use belljar_engine::review::list::{self, ListedRun};
 use belljar_engine::scope::Scoped;
-use belljar_engine::store::{Damaged, Run};
+use belljar_engine::store::Damaged;
 
 pub(crate) fn run(args: &RunsArgs) -> Outcome {
     let state = scope::open(None)?;
@@ -24,21 +26,21 @@ pub(crate) fn run(args: &RunsArgs) -> Outcome {
         std::fs::metadata(".").context("look at the current directory").kind(ErrorKind::Broken)?;
     let here = (here.dev(), here.ino());
     let mut shown = 0;
-    let runs = state.store().runs().kind(ErrorKind::Broken)?;
-    let mut open = open_intents(&state, &runs);
+    let purposes = PurposeChoice::chosen(&args.purposes);
+    let runs = list::list(&state, purposes.as_ref())?;
+    let mut open = open_intents(&state)?;
     for run in &runs {
-        let record = &run.record;
-        let is_here = record.workspace.as_ref().is_none_or(|at| (at.dev, at.ino) == here);
-        let needs_attention = take_open(&mut open, record.id);
-        let waits = record.review.waits() || !needs_attention.is_empty();
-        if !(args.all || is_here) || (args.pending && !waits) {
+        let needs_attention = take_open(&mut open, run.id());
+        let waits = waits(run) || !needs_attention.is_empty();
+        if !(args.all || is_of(&state, run, here)) || (args.pending && !waits) {
             continue;
         }
         shown += 1;
         if args.json {
-            print::json(&Listed { record, needs_attention }).kind(ErrorKind::Broken)?;
+            json_line(run, needs_attention)?;
         } else {
-            print::out(&line(record, &needs_attention)).kind(ErrorKind::Broken)?;
+            let with_purpose = purposes.is_some();
+            print::out(&line(run, with_purpose, &needs_attention)).kind(ErrorKind::Broken)?;
         }
     }
     // Of runs whose directory is gone, or of none.
@@ -68,12 +70,72 @@ pub(crate) fn run(args: &RunsArgs) -> Outcome {
     Ok(0)
 }
 
-/// A run as JSON.
+fn waits(run: &ListedRun) -> bool {
+    match run {
+        ListedRun::Kept { run, .. } => run.record.review.waits(),
+        ListedRun::Recorded { .. } => false,
+    }
+}
+
+/// Whether a run worked on this directory, on one of Belljar's own, or on none.
+fn is_of(state: &Scoped, run: &ListedRun, here: (u64, u64)) -> bool {
+    match run {
+        ListedRun::Kept { run, .. } => {
+            run.record.workspace.as_ref().is_none_or(|at| (at.dev, at.ino) == here)
+        }
+        ListedRun::Recorded { run, .. } => run.workspace.as_ref().is_none_or(|path| {
+            path.starts_with(state.home())
+                || path.metadata().is_ok_and(|it| (it.dev(), it.ino()) == here)
+        }),
+    }
+}
+
+/// A run with a directory, as JSON.
 #[derive(Serialize)]
 struct Listed<'a> {
     #[serde(flatten)]
     record: &'a RunRecord,
+    /// Missing for runs of 0.1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    purpose: Option<Purpose>,
     needs_attention: Vec<Intent>,
+}
+
+/// A run that only the ledger knows, as JSON.
+#[derive(Serialize)]
+struct Recorded<'a> {
+    id: RunId,
+    name: Option<&'a str>,
+    /// Milliseconds since 1970.
+    created: u64,
+    mode: &'a str,
+    template: &'a str,
+    state: RunState,
+    /// Why it ended; null if no end is recorded.
+    reason: Option<&'a str>,
+    purpose: Option<Purpose>,
+    needs_attention: Vec<Intent>,
+}
+
+fn json_line(run: &ListedRun, needs_attention: Vec<Intent>) -> Result<(), EngineError> {
+    let purpose = run.purpose();
+    let printed = match run {
+        ListedRun::Kept { run, .. } => {
+            print::json(&Listed { record: &run.record, purpose, needs_attention })
+        }
+        ListedRun::Recorded { run, state } => print::json(&Recorded {
+            id: run.id,
+            name: run.name.as_deref(),
+            created: run.created / 1_000_000,
+            mode: &run.mode,
+            template: &run.template,
+            state: *state,
+            reason: run.end.as_deref(),
+            purpose,
+            needs_attention,
+        }),
+    };
+    printed.kind(ErrorKind::Broken)
 }
 
 /// An intent whose run is not known here.
@@ -103,9 +165,10 @@ impl Intent {
 }
 
 /// All intents without an outcome whose process is gone. A ledger that cannot be read is said.
-fn open_intents(state: &Scoped, runs: &[Run]) -> Vec<Intent> {
+fn open_intents(state: &Scoped) -> Result<Vec<Intent>, EngineError> {
+    let kept = state.store().runs().kind(ErrorKind::Broken)?;
     let is_running = |id| {
-        runs.iter().any(|run| run.record.id == id && run.record.state == RunState::Running)
+        kept.iter().any(|run| run.record.id == id && run.record.state == RunState::Running)
             || state.store().is_call(id)
     };
     let rows = record::needs_attention(state, is_running).unwrap_or_else(|error| {
@@ -114,7 +177,7 @@ fn open_intents(state: &Scoped, runs: &[Run]) -> Vec<Intent> {
         Vec::new()
     });
     let intent = |row: Row| Intent { event: row.index, run: row.run, kind: row.kind };
-    rows.into_iter().map(intent).collect()
+    Ok(rows.into_iter().map(intent).collect())
 }
 
 /// Takes those of one run out of the list.
@@ -125,14 +188,34 @@ fn take_open(open: &mut Vec<Intent>, run: RunId) -> Vec<Intent> {
 }
 
 /// One run for people. Everything that a box or a file name could have chosen is made safe.
-fn line(record: &RunRecord, needs_attention: &[Intent]) -> String {
-    let name = record.name.as_ref().map_or("-", |name| name.as_str());
-    let how = record.result.as_ref().map_or(record.state.name(), |result| result.reason.name());
-    let review = if record.review.waits() { "waits for review" } else { record.review.name() };
-    let argv: Vec<String> = record.argv.iter().map(display::safe).collect();
-    let when = moment::to_the_second(record.created.saturating_mul(1_000_000));
-    let mut text =
-        format!("{}  {when}  {name:<12}  {how:<12}  {review:<16}  {}\n", record.id, argv.join(" "));
+fn line(run: &ListedRun, with_purpose: bool, needs_attention: &[Intent]) -> String {
+    let purpose = run.purpose().map_or("-", Purpose::name);
+    let purpose = if with_purpose { format!("{purpose:<12}  ") } else { String::new() };
+    let (created, name, how, review, what) = match run {
+        ListedRun::Kept { run, .. } => {
+            let record = &run.record;
+            let how = record.result.as_ref().map(|result| result.reason.name());
+            let waits = record.review.waits();
+            let argv: Vec<String> = record.argv.iter().map(display::safe).collect();
+            (
+                record.created.saturating_mul(1_000_000),
+                record.name.as_ref().map(|name| name.as_str().to_owned()),
+                how.unwrap_or_else(|| record.state.name()).to_owned(),
+                if waits { "waits for review" } else { record.review.name() },
+                argv.join(" "),
+            )
+        }
+        ListedRun::Recorded { run, state } => (
+            run.created,
+            run.name.as_ref().map(display::safe),
+            display::safe(run.end.as_deref().unwrap_or_else(|| state.name())),
+            "-",
+            format!("template {}", display::safe(&run.template)),
+        ),
+    };
+    let when = moment::to_the_second(created);
+    let (id, name) = (run.id(), name.as_deref().unwrap_or("-"));
+    let mut text = format!("{id}  {when}  {name:<12}  {purpose}{how:<12}  {review:<16}  {what}\n");
     needs_attention.iter().for_each(|intent| text.push_str(&intent.line()));
     text
 }

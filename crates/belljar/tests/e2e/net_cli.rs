@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use belljar_ledger::{
-    Actor, AlarmRaised, BudgetSpent, DnsDecided, Draft, Event, Ledger, Places, Receipt,
-    RequestDecided, RequestFinished, SecretUsed,
+    Actor, AlarmRaised, Body, BudgetSpent, Digest, DnsDecided, Draft, Event, Ledger, Places,
+    Receipt, RequestDecided, RequestFinished, RunCreated, SecretUsed,
 };
 use belljar_model::RunId;
 use belljar_testkit::{Authority, Lab, Program, Signal, Upstream};
@@ -79,6 +79,26 @@ fn dns(name: &str, verdict: &str, reason: &str) -> DnsDecided {
         verdict: verdict.to_owned(),
         rule: None,
         reason: reason.to_owned(),
+    }
+}
+
+/// The beginning of a tool server's run, as its supervisor records it.
+fn created_for_a_tool_server() -> RunCreated {
+    RunCreated {
+        name: None,
+        template: "default".to_owned(),
+        mode: "overlay".to_owned(),
+        net: "rules".to_owned(),
+        policy: Digest::of(&[b"policy"]),
+        workspace: None,
+        record: "hashes".to_owned(),
+        command: Body::hash_of(b"server").unwrap(),
+        environment: Vec::new(),
+        limits: Vec::new(),
+        purpose: Some("tool-server".to_owned()),
+        principal: None,
+        tenant: None,
+        session: None,
     }
 }
 
@@ -482,4 +502,37 @@ fn a_real_run_is_logged_and_taught_from() {
     assert!(
         allowed("GET", "https://unknown.example/") && !allowed("POST", "https://unknown.example/")
     );
+}
+
+#[test]
+fn requests_of_tool_servers_are_shown_by_purpose_and_counted_otherwise() {
+    let lab = lab();
+    let own = run(&lab, &[]);
+    Books::of(&lab, &own).deny("GET", ("own.example", 443, "/"), "no-rule: no rule");
+    let server = format!("{}ffff", &own[..own.len() - 4]);
+    assert_ne!(server, own);
+    let books = Books::of(&lab, &server);
+    let _index = books.record(created_for_a_tool_server()).index();
+    books.deny("GET", ("server.example", 443, "/"), "no-rule: no rule");
+
+    let seen = |args: &[&str]| -> Vec<(Value, Value)> {
+        let lines = objects(net(&lab, ["log", "--json"]).args(args)).into_iter();
+        lines.map(|line| (line["host"].clone(), line["purpose"].clone())).collect()
+    };
+    let of_run = || (json!("own.example"), json!("run"));
+    let of_server = || (json!("server.example"), json!("tool-server"));
+    assert_eq!(seen(&["--all"]), [of_run()]);
+    assert_eq!(seen(&["--all", "--purpose", "all"]), [of_run(), of_server()]);
+    assert_eq!(seen(&["--all", "--purpose", "tool-server"]), [of_server()]);
+    assert_eq!(seen(&[]), [of_run()], "the newest run of a user");
+    assert_eq!(seen(&["--purpose", "tool-server"]), [of_server()], "the newest of them");
+    assert_eq!(seen(&[&server]), [of_server()], "by its id");
+    let counted = net(&lab, ["log", "--all"]).run();
+    counted.expect(0);
+    let note = "1 more of tool servers and clone readers; `--purpose all` shows them";
+    assert!(counted.err().contains(note), "{}", counted.err());
+    net(&lab, ["log", "--purpose", "clone-reader"])
+        .run()
+        .complains(2, "no run of this purpose is on record");
+    net(&lab, ["log", &own, "--purpose", "run"]).run().complains(2, "cannot be used with");
 }

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use belljar_ledger::{Entry, Event, Query, Reader, Row};
-use belljar_model::{Purpose, RunId};
+use belljar_model::RunId;
 
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::store::Store;
@@ -62,26 +62,6 @@ fn named_in_ledger(reader: &Reader, flag: &str, name: &str) -> Result<RunId, Eng
                 "{flag} {name:?}: there is no such run; `belljar ledger log --kind run.created` lists them"
             )));
         };
-        query.before = Some(last.index);
-    }
-}
-
-/// The newest run that a user started; `None` if there is none. Runs of 0.1 name no purpose.
-pub fn newest_run(reader: &Reader) -> Result<Option<RunId>, EngineError> {
-    let mut query = Query { kind: Some("run.created".to_owned()), ..newest(CHUNK) };
-    loop {
-        let rows = reader.events(&query).kind(ErrorKind::Broken)?;
-        for row in &rows {
-            let entry = read(reader, row)?;
-            let purpose = Event::read(&entry.kind, &entry.fields).ok().and_then(|event| {
-                let Event::RunCreated(created) = event else { return None };
-                created.purpose?.parse::<Purpose>().ok()
-            });
-            if purpose.is_none_or(Purpose::is_of_user) {
-                return Ok(row.run);
-            }
-        }
-        let Some(last) = rows.last() else { return Ok(None) };
         query.before = Some(last.index);
     }
 }

@@ -27,7 +27,7 @@ const LISTED: usize = 20;
 pub(crate) fn run(cli: &Cli, args: &LearnArgs) -> Outcome {
     let home = Home::open()?;
     let reader = home.reader()?;
-    let run = which(&home, &reader, args.run.as_deref())?;
+    let run = which(&home, &reader, args.run.as_deref(), None)?;
     let file = operators_file(cli)?;
     let old = config::read_text(&file)?;
     let config = match &old {

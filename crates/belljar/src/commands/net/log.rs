@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use belljar_ledger::{Query, Reader, Row};
 use belljar_model::{RunId, RunState};
+use serde_json::json;
 
 use super::which;
 use crate::cli::net::LogArgs;
+use crate::cli::purpose::PurposeChoice;
 use crate::commands::ledger::Home;
 use crate::commands::ledger::log::nobody_reads;
 use crate::exit::Outcome;
@@ -17,6 +19,7 @@ use crate::scope::CLOCK;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::record::line::{Line, begun, with_outcome};
 use belljar_engine::record::reading::{each, read};
+use belljar_engine::record::runs::{KnownPurposes, Purposes};
 
 /// A request that takes longer is shown before it is finished.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,45 +29,76 @@ const LOOK_AT_RUN: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &LogArgs) -> Outcome {
     let home = Home::open()?;
     let reader = home.reader()?;
+    let purposes = PurposeChoice::chosen(&args.purposes);
     let run = match args.all {
         true => None,
-        false => Some(which(&home, &reader, args.run.as_deref())?),
+        false => Some(which(&home, &reader, args.run.as_deref(), purposes.as_ref())?),
     };
     let since = args.since.map(|since| since.nanos(CLOCK.nanos()));
     let query = Query { run, since, ..Query::default() };
-    let mut shown = Shown::default();
+    // One run is shown whatever it is for; the choice was made above.
+    let purposes = run.map_or_else(|| purposes.unwrap_or_default(), |_| Purposes::all());
+    let mut shown = Shown::new(purposes);
     let seen = reader.size();
     let over = past(args, &reader, Query { before: Some(seen), ..query.clone() }, &mut shown)?;
     if args.follow && !(over && run.is_some()) {
         follow(args, &home, (reader, query), &mut shown)?;
     }
     if !args.json {
-        shown.sum_up(run);
+        shown.sum_up(args, run);
     }
     Ok(0)
 }
 
 /// What was shown so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shown {
+    purposes: Purposes,
+    known: KnownPurposes,
     lines: u64,
     denied: u64,
+    /// Lines of runs of other purposes.
+    hidden: u64,
 }
 
 impl Shown {
-    fn line(&mut self, args: &LogArgs, line: &Line) -> Result<String, EngineError> {
+    fn new(purposes: Purposes) -> Self {
+        Self { purposes, known: KnownPurposes::default(), lines: 0, denied: 0, hidden: 0 }
+    }
+
+    fn line(
+        &mut self,
+        args: &LogArgs,
+        reader: &Reader,
+        line: &Line,
+    ) -> Result<String, EngineError> {
         if args.denied && !line.is_denied() {
+            return Ok(String::new());
+        }
+        let purpose = line.run.map(|run| self.known.of(reader, run)).transpose()?.flatten();
+        if !self.purposes.include(purpose) {
+            self.hidden += 1;
             return Ok(String::new());
         }
         self.lines += 1;
         self.denied += u64::from(line.is_denied());
-        match args.json {
-            true => print::json_line(&line.json()).kind(ErrorKind::Broken),
-            false => Ok(line.text(print::colour())),
+        if !args.json {
+            return Ok(line.text(print::colour()));
         }
+        let mut object = line.json();
+        if let Some(object) = object.as_object_mut() {
+            object.insert("purpose".to_owned(), json!(purpose));
+        }
+        print::json_line(&object).kind(ErrorKind::Broken)
     }
 
-    fn sum_up(&self, run: Option<RunId>) {
+    fn sum_up(&self, args: &LogArgs, run: Option<RunId>) {
+        if self.hidden > 0 && args.purposes.is_empty() {
+            print::note(&format!(
+                "{} more of tool servers and clone readers; `--purpose all` shows them",
+                self.hidden
+            ));
+        }
         match (self.lines, self.denied, run) {
             (0, _, Some(run)) => print::note(&format!("nothing to show of run {run}")),
             (0, _, None) => print::note("nothing to show"),
@@ -90,7 +124,7 @@ fn past(
         match begun(reader, row)? {
             Some(line) => {
                 let line = with_outcome(reader, line)?;
-                out.write(&shown.line(args, &line)?).kind(ErrorKind::Broken)
+                out.write(&shown.line(args, reader, &line)?).kind(ErrorKind::Broken)
             }
             None => Ok(true),
         }
@@ -122,7 +156,7 @@ fn follow(
         each(&reader, query.clone(), &mut |row| {
             over |= query.run.is_some() && ends_run(row);
             if let Some(line) = news(&reader, row, &mut waiting)? {
-                print::out(&shown.line(args, &line)?).kind(ErrorKind::Broken)?;
+                print::out(&shown.line(args, &reader, &line)?).kind(ErrorKind::Broken)?;
             }
             Ok(true)
         })?;
@@ -134,7 +168,7 @@ fn follow(
         let open: Vec<Line> = waiting.values_mut().filter_map(late).collect();
         for line in open {
             waiting.remove(&line.index);
-            print::out(&shown.line(args, &line)?).kind(ErrorKind::Broken)?;
+            print::out(&shown.line(args, &reader, &line)?).kind(ErrorKind::Broken)?;
         }
         if over {
             return Ok(());

@@ -1,5 +1,6 @@
 //! Boxes that work on a private clone: their work comes back as commits on a branch, or not at all.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use belljar_testkit::{Lab, eventually};
@@ -158,5 +159,41 @@ fn reading_a_clone_is_on_record_and_net_log_shows_the_run_of_the_box() {
     let logged = lab.belljar(["net", "log"]).run();
     let own = format!("nothing to show of run {}", run["id"].as_str().unwrap());
     logged.expect(0);
+    assert!(logged.err().contains(&own), "{}", logged.err());
+}
+
+#[test]
+fn clone_readers_are_listed_by_purpose_and_hidden_otherwise() {
+    let lab = repository();
+    worked(&lab, "task", WORK);
+    lab.belljar(["run", "--name", "control", "--", "true"]).succeed();
+    lab.belljar(["diff", "task"]).succeed();
+    let listed = |args: &[&str]| -> Vec<serde_json::Value> {
+        let text = lab.belljar(["runs", "--json"]).args(args).succeed();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let purposes = |args: &[&str]| -> BTreeSet<String> {
+        let all = listed(args).into_iter();
+        all.map(|run| run["purpose"].as_str().expect("a purpose").to_owned()).collect()
+    };
+    let set = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    assert_eq!(purposes(&["--all"]), set(&["run"]));
+    assert_eq!(purposes(&["--purpose", "clone-reader"]), set(&["clone-reader"]));
+    assert_eq!(
+        purposes(&["--purpose", "clone-reader", "--purpose", "run"]),
+        set(&["clone-reader", "run"])
+    );
+    assert_eq!(purposes(&["--purpose", "all"]), set(&["box", "clone-reader", "run"]));
+
+    let readers = listed(&["--purpose", "clone-reader"]);
+    let newest = &readers[0];
+    assert_eq!((&newest["state"], &newest["reason"]), (&"finished".into(), &"exited".into()));
+    let id = newest["id"].as_str().unwrap();
+    let text = lab.belljar(["runs", "--purpose", "clone-reader"]).succeed();
+    let line = text.lines().next().unwrap();
+    assert!(line.starts_with(id) && line.contains("  clone-reader  exited "), "{line}");
+    let logged = lab.belljar(["net", "log", "--purpose", "clone-reader"]).run();
+    logged.expect(0);
+    let own = format!("nothing to show of run {id}");
     assert!(logged.err().contains(&own), "{}", logged.err());
 }

@@ -77,6 +77,30 @@ fn a_server_is_listed_accepted_and_called_from_a_program() {
 }
 
 #[test]
+fn tool_servers_are_listed_by_purpose_and_hidden_otherwise() {
+    let lab = lab();
+    odd(&lab);
+    lab.belljar(["run", "--name", "control", "--", "true"]).succeed();
+    objects(lab.belljar(["mcp", "servers", "--json"]));
+    let mcp = serve(&lab);
+    assert_eq!(value(&mcp.run("export default 1")), 1);
+    mcp.end().expect(0);
+    let listed = |args: &[&str]| -> Vec<(Value, Value)> {
+        let runs = objects(lab.belljar(["runs", "--all", "--json"]).args(args)).into_iter();
+        runs.map(|run| (run["purpose"].clone(), run["state"].clone())).collect()
+    };
+    let (run, server, call) = (json!("run"), json!("tool-server"), json!("call"));
+    let finished = json!("finished");
+    assert_eq!(listed(&[]), [(run.clone(), finished.clone())]);
+    assert_eq!(listed(&["--purpose", "tool-server"]), [(server.clone(), finished.clone())]);
+    assert_eq!(
+        listed(&["--purpose", "all"]),
+        [(call, finished.clone()), (server, finished.clone()), (run, finished)]
+    );
+    lab.belljar(["runs", "--purpose", "other"]).run().complains(2, "tool-server");
+}
+
+#[test]
 fn f09_a_rug_pull_while_programs_run_is_stopped() {
     let lab = lab();
     odd(&lab);

@@ -1,0 +1,174 @@
+//! Runs as the ledger knows them: also those without a directory of their own.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
+use belljar_ledger::{Event, Places, Query, Reader, ReaderError, Row, RunCreated};
+use belljar_model::{Purpose, RunId};
+
+use super::reading::{each, read};
+use crate::error::{EngineError, ErrorKind, WithKind as _};
+use crate::scope::Scoped;
+
+/// Which runs a list shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Purposes(Vec<Purpose>);
+
+impl Purposes {
+    pub fn of(purposes: impl IntoIterator<Item = Purpose>) -> Self {
+        Self(purposes.into_iter().collect())
+    }
+
+    pub fn all() -> Self {
+        Self::of(Purpose::ALL)
+    }
+
+    /// Whether a run is shown. Runs of 0.1 name no purpose and count as `run`.
+    pub fn include(&self, purpose: Option<Purpose>) -> bool {
+        self.0.contains(&purpose.unwrap_or(Purpose::Run))
+    }
+}
+
+/// What a user started. Boxes that Belljar starts on the way are left out.
+impl Default for Purposes {
+    fn default() -> Self {
+        Self::of(Purpose::ALL.into_iter().filter(|purpose| purpose.is_of_user()))
+    }
+}
+
+/// A run of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedRun {
+    pub id: RunId,
+    pub name: Option<String>,
+    /// Nanoseconds since 1970.
+    pub created: u64,
+    /// `None` for runs of 0.1.
+    pub purpose: Option<Purpose>,
+    pub template: String,
+    pub mode: String,
+    pub workspace: Option<PathBuf>,
+    /// The reason of its end, or `failed`; `None` if no end is recorded.
+    pub end: Option<String>,
+}
+
+/// Opens the ledger for reading; `None` if there is none yet.
+pub fn reader(state: &Scoped) -> Result<Option<Reader>, ReaderError> {
+    match Reader::open(&Places::under(state.home())) {
+        Err(ReaderError::None { .. }) => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
+/// The runs of these purposes, newest first.
+pub fn list(reader: &Reader, purposes: &Purposes) -> Result<Vec<RecordedRun>, EngineError> {
+    let mut all = Vec::new();
+    let query = Query { newest_first: true, ..created_events() };
+    each(reader, query, &mut |row| {
+        if let (Some(id), Some((created, time))) = (row.run, created(reader, row)?) {
+            let purpose = purpose(&created);
+            if purposes.include(purpose) {
+                all.push(RecordedRun {
+                    id,
+                    name: created.name,
+                    created: time,
+                    purpose,
+                    template: created.template,
+                    mode: created.mode,
+                    workspace: created.workspace.map(|path| OsString::from_vec(path).into()),
+                    end: end(reader, id)?,
+                });
+            }
+        }
+        Ok(true)
+    })?;
+    Ok(all)
+}
+
+/// The newest run of these purposes; `None` if there is none.
+pub fn newest(reader: &Reader, purposes: &Purposes) -> Result<Option<RunId>, EngineError> {
+    let mut found = None;
+    let query = Query { newest_first: true, ..created_events() };
+    each(reader, query, &mut |row| {
+        let created = created(reader, row)?;
+        if purposes.include(created.and_then(|(created, _)| purpose(&created))) {
+            found = row.run;
+        }
+        Ok(found.is_none())
+    })?;
+    Ok(found)
+}
+
+/// The purposes of runs, each read once.
+#[derive(Debug, Default)]
+pub struct KnownPurposes(BTreeMap<RunId, Option<Purpose>>);
+
+impl KnownPurposes {
+    /// The purpose of a run; `None` if the ledger does not name it.
+    pub fn of(&mut self, reader: &Reader, run: RunId) -> Result<Option<Purpose>, EngineError> {
+        if let Some(known) = self.0.get(&run) {
+            return Ok(*known);
+        }
+        let first = reader.find(run, 0).kind(ErrorKind::Broken)?;
+        let created = first.map(|row| created(reader, &row)).transpose()?.flatten();
+        let purpose = created.and_then(|(created, _)| purpose(&created));
+        self.0.insert(run, purpose);
+        Ok(purpose)
+    }
+}
+
+fn created_events() -> Query {
+    Query { kind: Some("run.created".to_owned()), ..Query::default() }
+}
+
+/// The event that begins a run, with its time.
+fn created(reader: &Reader, row: &Row) -> Result<Option<(RunCreated, u64)>, EngineError> {
+    let entry = read(reader, row)?;
+    Ok(match Event::read(&entry.kind, &entry.fields) {
+        Ok(Event::RunCreated(created)) => Some((created, entry.moment.time)),
+        _ => None,
+    })
+}
+
+fn purpose(created: &RunCreated) -> Option<Purpose> {
+    created.purpose.as_deref()?.parse().ok()
+}
+
+fn end(reader: &Reader, run: RunId) -> Result<Option<String>, EngineError> {
+    for kind in ["run.ended", "run.failed"] {
+        let query = Query {
+            run: Some(run),
+            kind: Some(kind.to_owned()),
+            limit: Some(1),
+            ..Query::default()
+        };
+        let rows = reader.events(&query).kind(ErrorKind::Broken)?;
+        let Some(row) = rows.first() else { continue };
+        let entry = read(reader, row)?;
+        return Ok(Some(match Event::read(&entry.kind, &entry.fields) {
+            Ok(Event::RunEnded(ended)) => ended.reason,
+            _ => "failed".to_owned(),
+        }));
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_purposes_are_those_of_a_user_and_no_purpose_counts_as_run() {
+        let shown = |purposes: &Purposes| -> Vec<Purpose> {
+            Purpose::ALL.into_iter().filter(|it| purposes.include(Some(*it))).collect()
+        };
+        let default = Purposes::default();
+        assert_eq!(shown(&default), [Purpose::Run, Purpose::Call, Purpose::Box]);
+        assert_eq!(shown(&Purposes::all()), Purpose::ALL);
+        let reader = Purposes::of([Purpose::CloneReader]);
+        assert_eq!(shown(&reader), [Purpose::CloneReader]);
+        assert!(default.include(None) && !reader.include(None));
+    }
+}
