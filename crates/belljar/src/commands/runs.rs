@@ -13,6 +13,7 @@ use crate::cli::purpose::PurposeChoice;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
+use belljar_engine::box_store;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::moment;
 use belljar_engine::record;
@@ -166,7 +167,8 @@ impl Intent {
 
 /// All intents without an outcome whose process is gone. A ledger that cannot be read is said.
 fn open_intents(state: &Scoped) -> Result<Vec<Intent>, EngineError> {
-    let kept = state.store().runs().kind(ErrorKind::Broken)?;
+    let mut kept = state.store().runs().kind(ErrorKind::Broken)?;
+    kept.extend(box_store::runs(state));
     let is_running = |id| {
         kept.iter().any(|run| run.record.id == id && run.record.state == RunState::Running)
             || state.store().is_call(id)

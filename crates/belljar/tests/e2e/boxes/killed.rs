@@ -57,6 +57,19 @@ fn d17_a_killed_keeper_takes_its_box_along_and_loses_nothing() {
 }
 
 #[test]
+fn running_box_needs_no_attention_and_one_with_a_killed_keeper_does() {
+    let lab = lab();
+    let keeper = at_work(&lab);
+    let family = Family::watch(keeper);
+    let listed = || lab.belljar(["runs", "--all"]).succeed();
+    assert_eq!(listed(), "");
+    kill(keeper);
+    family.is_gone();
+    let after = listed();
+    assert!(after.contains("needs attention: `run.created` has no outcome"), "{after}");
+}
+
+#[test]
 fn a_killed_broker_leaves_the_box_dark_and_that_is_said() {
     let lab = lab();
     let keeper = at_work(&lab);
