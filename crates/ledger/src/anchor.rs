@@ -137,11 +137,6 @@ impl Anchor {
         Ok(head)
     }
 
-    /// The generation of the newest head, whoever wrote it.
-    pub(crate) fn generation(&self) -> Option<u64> {
-        self.newest().map(|head| head.generation)
-    }
-
     /// The newest head that is whole, whoever wrote it.
     pub(crate) fn newest(&self) -> Option<Head> {
         head::newest(head::read(&self.head).ok()?)

@@ -8,6 +8,7 @@
 
 mod open;
 mod queue;
+mod recent;
 mod tip;
 mod turn;
 
@@ -17,7 +18,7 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
 use belljar_model::RunId;
@@ -36,6 +37,7 @@ use crate::places::Places;
 use crate::salts::{self, Reading};
 
 use queue::{Answer, Pending, Queue, Seat, Word};
+use recent::Recent;
 use tip::Tip;
 
 pub use open::{Mended, OpenError, Repair, mend};
@@ -47,8 +49,8 @@ pub struct Ledger {
     id: LedgerId,
     repairs: Vec<Repair>,
     tip: Mutex<Tip>,
-    /// Runs that were begun or looked up here.
-    known: Mutex<HashSet<RunId>>,
+    /// Runs that were begun or looked up here recently.
+    known: Mutex<Recent<()>>,
     queue: Mutex<Queue>,
     /// Tells the leader that all whom it waits for are there.
     gathered: Condvar,
@@ -193,6 +195,22 @@ impl Ledger {
         &self.places
     }
 
+    /// Whether this can record more. Not after a failure that leaves the disk's state unknown, nor when
+    /// another process put another log in the place of this one: then the ledger is to be opened again.
+    pub fn is_current(&self) -> bool {
+        match self.tip.try_lock() {
+            Ok(tip) => tip.is_current(&self.places),
+            Err(TryLockError::Poisoned(tip)) => tip.into_inner().is_current(&self.places),
+            // It records right now, and finds out by itself.
+            Err(TryLockError::WouldBlock) => true,
+        }
+    }
+
+    /// How many events the ledger had when this last read or wrote it.
+    pub fn events(&self) -> u64 {
+        self.tip().frontier.size()
+    }
+
     /// Records one event. When this returns, it is on disk.
     pub fn record(&self, draft: Draft) -> Result<Receipt, RecordError> {
         let mut receipts = self.record_all(vec![draft])?;
@@ -241,11 +259,11 @@ impl Ledger {
     fn prepare(&self, drafts: &[Draft]) -> Result<(), RecordError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for draft in drafts {
-            let Some(run) = draft.run.filter(|run| !known.contains(run)) else { continue };
+            let Some(run) = draft.run.filter(|run| known.get(*run).is_none()) else { continue };
             if !draft.event.begins_run() {
                 self.ask(|_, _| Ok(()))?;
             }
-            known.insert(run);
+            known.insert(run, ());
         }
         Ok(())
     }

@@ -10,7 +10,6 @@
 //! | head | longer, then a rest that is no batch, nothing whole behind it | cut it off, keep it, say so |
 //! | head | damaged, whole batches behind it | refuse |
 
-use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -18,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::queue::Queue;
+use super::recent::Recent;
 use super::tip::{self, Adopted, Link, Tip};
 use super::turn::Lock;
 use super::{Draft, Ledger, RecordError};
@@ -96,7 +96,7 @@ pub(super) fn open(places: &Places) -> Result<Ledger, OpenError> {
         id: tip.log.id(),
         repairs,
         tip: Mutex::new(tip),
-        known: Mutex::default(),
+        known: Mutex::new(Recent::new()),
         queue: Mutex::new(Queue::default()),
         gathered: std::sync::Condvar::new(),
     })
@@ -261,7 +261,7 @@ fn read_on(
         end,
         frontier,
         own: adopted.own.or(own),
-        runs: HashMap::new(),
+        runs: Recent::new(),
         boot: boot_id(),
         broken: false,
     };

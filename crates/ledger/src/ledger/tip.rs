@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use belljar_model::RunId;
@@ -10,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::open::{self, Uncut};
 use super::queue::{Answer, Pending};
+use super::recent::Recent;
 use super::turn::{self, Lock};
 use super::{Draft, Receipt, RecordError, anchor_error};
 use crate::anchor::Anchor;
@@ -43,8 +45,8 @@ pub(super) struct Tip {
     pub(super) end: u64,
     pub(super) frontier: Frontier,
     pub(super) own: Option<Link>,
-    /// The last event of each run that we have seen or looked up.
-    pub(super) runs: HashMap<RunId, Link>,
+    /// The last event of each run that was written or looked up here recently.
+    pub(super) runs: Recent<Link>,
     pub(super) boot: [u8; 16],
     pub(super) broken: bool,
 }
@@ -128,10 +130,8 @@ impl Tip {
             return Err(RecordError::Broken);
         }
         // Files that were moved away or removed would take everything that is appended with them.
-        for (file, path) in [(&self.file, places.log()), (self.salts.file(), places.salts())] {
-            if !turn::is_at(file, &path) {
-                return Err(changed(LogError::Exchanged { path }));
-            }
+        if let Some(path) = self.exchanged(places) {
+            return Err(changed(LogError::Exchanged { path }));
         }
         let length = self.log.length().map_err(changed)?;
         if length == self.end {
@@ -144,9 +144,7 @@ impl Tip {
         let read = adopt(&self.log, self.end, &mut self.frontier, &mut adopted);
         self.own = adopted.own.or(self.own);
         for (run, link) in adopted.runs {
-            if self.runs.contains_key(&run) {
-                self.runs.insert(run, link);
-            }
+            self.runs.update(run, link);
         }
         let (end, damage) = match read {
             Ok(end) => (end, None),
@@ -156,11 +154,31 @@ impl Tip {
         if let Some(key) = adopted.key {
             self.anchor.follow(places, &key).map_err(anchor_error)?;
         }
-        self.generation = self.anchor.generation().unwrap_or(0).max(self.generation);
+        let head = self.anchor.newest();
+        let is_other =
+            |head: &Head| head.end > end || head.end == end && head.frontier != self.frontier;
+        // Signed, and not what follows on what was read here: the log was cut and went on from there.
+        if head.as_ref().is_some_and(is_other) {
+            self.broken = true;
+            return Err(changed(LogError::Exchanged { path: places.log() }));
+        }
+        self.generation = head.map_or(0, |head| head.generation).max(self.generation);
         match damage {
             Some(error) => self.repair(places, error),
             None => Ok(()),
         }
+    }
+
+    /// The first file of the ledger that is not the one that is open here.
+    fn exchanged(&self, places: &Places) -> Option<PathBuf> {
+        let files = [(&self.file, places.log()), (self.salts.file(), places.salts())];
+        files.into_iter().find(|(file, path)| !turn::is_at(file, path)).map(|(_, path)| path)
+    }
+
+    /// Whether this is still the end of the log, or of the beginning of one that others made longer.
+    pub(super) fn is_current(&self, places: &Places) -> bool {
+        let is_whole = self.log.length().is_ok_and(|length| length >= self.end);
+        !self.broken && is_whole && self.exchanged(places).is_none()
     }
 
     /// Takes away the rest that a process left which died just now, as on opening, and says so.
@@ -211,9 +229,10 @@ impl Tip {
         draft: &Draft,
     ) -> Result<Option<Link>, RecordError> {
         let Some(run) = draft.run else { return Ok(newer.own.or(older.own).or(self.own)) };
-        let known = [&newer.runs, &older.runs, &self.runs];
-        if let Some(link) = known.into_iter().find_map(|runs| runs.get(&run)) {
-            return Ok(Some(*link));
+        let waiting =
+            [&newer.runs, &older.runs].into_iter().find_map(|runs| runs.get(&run)).copied();
+        if let Some(link) = waiting.or_else(|| self.runs.get(run)) {
+            return Ok(Some(link));
         }
         if draft.event.begins_run() {
             return Ok(None);
@@ -254,8 +273,9 @@ impl Tip {
             return Err(doing("append to the ledger")(error));
         }
         if length.map_or(true, |length| length != grown) {
-            self.broken = true; // somebody wrote without the lock
-            return Err(RecordError::Broken);
+            self.broken = true;
+            let error = io::Error::other("another process wrote to the log without its lock");
+            return Err(doing("append to the ledger")(error));
         }
         if let Err(error) = self.file.sync_data() {
             // What the disk has now is unknown, and a second try could succeed without it.

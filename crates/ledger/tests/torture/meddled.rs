@@ -235,6 +235,57 @@ fn h02_h05_an_open_ledger_notices_that_its_files_are_gone() {
     assert_eq!(damages(&home.verify()), []);
 }
 
+/// What others recorded after a loss that the operator mended is not taken for a torn append.
+#[test]
+fn h05_an_open_ledger_notices_a_log_that_was_cut_and_went_on() {
+    // One batch that reaches over the old end, or several of which one begins there or before it.
+    for (batches, events) in [(1, 30), (30, 1)] {
+        let home = sound(3);
+        let ledger = home.open();
+        ledger.record(Draft::new(event(1))).map(drop).unwrap();
+        let log = fs::read(home.log()).unwrap();
+        let cut = crate::fixture::spans(&log)[1].0;
+        fs::OpenOptions::new().write(true).open(home.log()).unwrap().set_len(cut as u64).unwrap();
+        assert!(!ledger.is_current());
+        mend(&home.places(), "cut").unwrap();
+        let other = home.open();
+        for _ in 0..batches {
+            let drafts = (0..events).map(|number| Draft::new(event(number))).collect();
+            other.record_all(drafts).map(drop).unwrap();
+        }
+        let grown = fs::read(home.log()).unwrap();
+        assert!(grown.len() > log.len(), "the old end is inside the new log");
+        let error = ledger.record(Draft::new(event(1))).unwrap_err();
+        assert!(matches!(error, RecordError::Changed(_)), "{error:?}");
+        assert_eq!(fs::read(home.log()).unwrap(), grown, "nothing is cut off or added");
+        assert!(!ledger.is_current());
+        home.open().record(Draft::new(event(1))).map(drop).unwrap();
+        assert_eq!(damages(&home.verify()), []);
+    }
+}
+
+#[test]
+fn open_ledger_is_current_beside_other_writers_and_not_when_its_log_is_replaced() {
+    let home = sound(3);
+    let ledger = home.open();
+    let other = home.open();
+    other.record(Draft::new(event(1))).map(drop).unwrap();
+    other.rotate_key().unwrap();
+    assert!(ledger.is_current());
+    ledger.record(Draft::new(event(1))).map(drop).unwrap();
+    assert!(other.is_current());
+    let away = home.places().ledger().with_extension("away");
+    fs::rename(home.places().ledger(), &away).unwrap();
+    assert!(!ledger.is_current(), "moved away");
+    fs::rename(&away, home.places().ledger()).unwrap();
+    assert!(ledger.is_current(), "control: it is back");
+    let mut log = fs::read(home.log()).unwrap();
+    log[40] ^= 1;
+    fs::write(home.log(), &log).unwrap();
+    assert!(matches!(mend(&home.places(), "rot").unwrap(), Mended::SetAside { .. }));
+    assert!(!ledger.is_current(), "another ledger is in its place");
+}
+
 #[test]
 fn the_operator_can_go_on_after_a_loss_and_the_record_says_so() {
     // From the log, when only the head is lost.
