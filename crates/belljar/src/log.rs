@@ -1,24 +1,24 @@
 //! The log: off unless `BELLJAR_LOG` is set, and only of our own crates.
 //!
 //! `BELLJAR_LOG` is a level, or a level and `,json`. Lines go to standard error, or with
-//! `BELLJAR_LOG_DIR` to one file per process in that directory.
+//! `BELLJAR_LOG_DIR` to one file per process in that directory, of a bounded size.
+
+mod file;
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::Context as _;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::host::HostEnv;
 use belljar_engine::logging;
 use belljar_engine::roles::Role;
-use rustix::fs::OFlags;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::registry::Registry;
+
+use file::{LIMIT, LogFile, WhenFull};
 
 /// The level, and how a line is written.
 const LOG: &str = "BELLJAR_LOG";
@@ -30,6 +30,11 @@ const DIR: &str = "BELLJAR_LOG_DIR";
 /// have names that begin like this.
 const TARGETS: &str = "belljar";
 
+/// The end of a log that is full, as text and as JSON.
+const LAST_LINE: &str = "WARN the log ends here: it has reached its size limit\n";
+const LAST_OBJECT: &str =
+    "{\"level\":\"WARN\",\"message\":\"the log ends here: it has reached its size limit\"}\n";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Format {
     level: LevelFilter,
@@ -39,20 +44,20 @@ struct Format {
 /// Starts the log of this process, if the environment asks for one. Of the errors of a role nobody
 /// would be told, so a role goes on without a log.
 pub(crate) fn start(host: &HostEnv, role: Option<Role>) -> Result<(), EngineError> {
-    let started = install(host, role.map_or("command", Role::name));
+    let started = install(host, role);
     if role.is_some() { Ok(()) } else { started }
 }
 
-fn install(host: &HostEnv, process: &str) -> Result<(), EngineError> {
+fn install(host: &HostEnv, role: Option<Role>) -> Result<(), EngineError> {
     let Some(value) = host.variable(LOG).filter(|value| !value.is_empty()) else { return Ok(()) };
     let format = parse(value)?;
     let dir = host.variable(DIR).filter(|dir| !dir.is_empty()).map(Path::new);
     let mut variables = vec![(LOG, value.to_owned())];
     match dir {
         Some(dir) => {
-            let file = open(dir, process)?;
+            let file = open(dir, role, format)?;
             variables.push((DIR, dir.into()));
-            subscribe(format, Arc::new(file));
+            subscribe(format, file);
         }
         None => subscribe(format, std::io::stderr),
     }
@@ -84,14 +89,19 @@ fn parse(value: &OsStr) -> Result<Format, EngineError> {
 }
 
 /// Opens the file of this process before the process gives up the right to open files.
-fn open(dir: &Path, process: &str) -> Result<File, EngineError> {
+fn open(dir: &Path, role: Option<Role>, format: Format) -> Result<LogFile, EngineError> {
     if !dir.is_absolute() {
         return Err(invalid(format!("{DIR} must be an absolute path")));
     }
+    let process = role.map_or("command", Role::name);
     let path = dir.join(format!("{process}-{}.log", std::process::id()));
-    let flags = OFlags::NOFOLLOW.bits().cast_signed();
-    let opened =
-        OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(&path);
+    let is_locked = matches!(role, Some(Role::Broker | Role::Screen));
+    let when_full = match (is_locked, format.is_json) {
+        (false, _) => WhenFull::Rotate,
+        (true, false) => WhenFull::End(LAST_LINE),
+        (true, true) => WhenFull::End(LAST_OBJECT),
+    };
+    let opened = LogFile::open(path.clone(), LIMIT, when_full);
     opened.with_context(|| format!("{DIR}: open {}", path.display())).kind(ErrorKind::Invalid)
 }
 
@@ -113,7 +123,7 @@ where
 #[cfg(test)]
 mod tests {
     use std::io::{self, Write};
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
 
