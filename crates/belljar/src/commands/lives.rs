@@ -6,6 +6,7 @@ use belljar_engine::boxes::snapshot::{self, Tag};
 use belljar_engine::boxes::{self, Reset};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::moment;
+use belljar_engine::scope::Scoped;
 use belljar_model::boxes::BoxName;
 use belljar_model::display;
 
@@ -18,7 +19,7 @@ pub(crate) fn snapshot(args: &SnapshotArgs) -> Outcome {
     let state = scope::open(None)?;
     let one = NamedBox::find(&state, &args.which.name)?;
     if args.list {
-        return list(&one, args.json);
+        return list(&state, &one, args.json);
     }
     let tag = match &args.tag {
         Some(tag) => tag.clone(),
@@ -39,8 +40,8 @@ fn tag_of_now() -> Result<Tag, EngineError> {
     format!("{date}-{time}").parse().context("a tag from the time").kind(ErrorKind::Broken)
 }
 
-fn list(one: &NamedBox, json: bool) -> Outcome {
-    let all = snapshot::all(one)?;
+fn list(state: &Scoped, one: &NamedBox, json: bool) -> Outcome {
+    let all = snapshot::all(state, one)?;
     for it in &all {
         if json {
             print::json(it).kind(ErrorKind::Broken)?;

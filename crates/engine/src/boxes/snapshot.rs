@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::box_store::{self, NamedBox, parts, trash};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
+use crate::notice::Notice;
 use crate::record;
 use crate::scope::Scoped;
 use crate::supervisor::{
@@ -57,17 +58,25 @@ pub fn ground(state: &Scoped, dir: &Path) -> Option<Ground> {
     box_store::read_record(&text, home.as_deref()).ok().map(|record| record.ground)
 }
 
-/// All snapshots of a box, oldest first.
-pub fn all(of: &NamedBox) -> Result<Vec<Snapshot>, EngineError> {
+/// All snapshots of a box that can be read, oldest first. The others are reported as damaged.
+pub fn all(state: &Scoped, of: &NamedBox) -> Result<Vec<Snapshot>, EngineError> {
     let entries = match fs::read_dir(place(of)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.context("list the snapshots").kind(ErrorKind::Broken)?,
     };
-    let load = |entry: io::Result<fs::DirEntry>| -> Option<Snapshot> {
-        let entry = entry.ok().filter(|entry| !is_unfinished(entry))?;
-        serde_json::from_slice(&fs::read(entry.path().join("snapshot.json")).ok()?).ok()
+    let load = |dir: &Path| -> anyhow::Result<Snapshot> {
+        Ok(serde_json::from_slice(&fs::read(dir.join("snapshot.json"))?)?)
     };
-    let mut all: Vec<Snapshot> = entries.filter_map(load).collect();
+    let mut all = Vec::new();
+    for entry in entries.filter_map(Result::ok).filter(|entry| !is_unfinished(entry)) {
+        match load(&entry.path()) {
+            Ok(snapshot) => all.push(snapshot),
+            Err(error) => state.notice(&Notice::Damaged(format!(
+                "damaged snapshot {}: {error:#}",
+                entry.path().display()
+            ))),
+        }
+    }
     all.sort_by_key(|snapshot| snapshot.when);
     Ok(all)
 }
