@@ -21,6 +21,41 @@ fn changed(lab: &Lab, options: &[&str]) -> String {
     result["run"].as_str().expect("an id").to_owned()
 }
 
+// ---- A full disk
+
+#[test]
+fn state_on_a_full_disk_can_be_read_and_a_run_says_to_make_room() {
+    let lab = lab();
+    let script = "mount -t tmpfs -o size=1m none \"$BELLJAR_HOME\"
+        run() { \"$BELLJAR\" run -- true 2>&1; echo \"$1: exit $?\"; }
+        run before
+        head -c 2m /dev/zero > \"$BELLJAR_HOME/ballast\" 2> /dev/null && exit 9
+        run full
+        \"$BELLJAR\" runs --all > /dev/null; echo \"runs: exit $?\"
+        rm \"$BELLJAR_HOME/ballast\"
+        run after";
+    let own_user = if belljar_testkit::is_root() { &[][..] } else { &["--map-root-user"] };
+    let unshare = lab.program("unshare").arg("--mount").args(own_user);
+    let said = unshare.args(["sh", "-c", script]).succeed();
+    let part = |from: &str, to: &str| {
+        let rest = said.split_once(from).map_or(said.as_str(), |(_, rest)| rest);
+        rest.split_once(to).map(|(part, _)| part.to_owned()).unwrap_or_default()
+    };
+    let full = part("before: exit", "runs: exit");
+    assert!(full.contains("full: exit 125"), "{said}");
+    assert!(full.contains("No space left on device"), "{said}");
+    assert!(full.contains("make room on the disk of"), "{said}");
+    assert!(full.contains("BELLJAR_HOME"), "{said}");
+    assert!(said.contains("runs: exit 0"), "{said}");
+    // Controls. In a namespace of a plain user no box can be built, for another reason.
+    for part in [part("", "before: exit"), part("runs: exit", "after: exit")] {
+        assert!(!part.contains("make room"), "{said}");
+    }
+    if belljar_testkit::is_root() {
+        assert!(said.contains("before: exit 0") && said.contains("after: exit 0"), "{said}");
+    }
+}
+
 // ---- Runs
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::host::real_path;
@@ -84,7 +84,7 @@ pub fn create(dir: &Path, name: &str, text: &[u8]) -> io::Result<bool> {
             Err(error) => Err(error.into()),
         }
     };
-    let created = put();
+    let created = put().map_err(|error| explained(error, dir));
     if !matches!(created, Ok(true)) {
         fs::remove_file(&beside).ok(); // it may not have come to be, or have its name by now
     }
@@ -146,14 +146,35 @@ fn put(dir: &Path, name: &str, text: &[u8], sync: Sync) -> io::Result<()> {
         }
         Ok(())
     };
-    written().inspect_err(|_| {
+    written().map_err(|error| {
         fs::remove_file(&new).ok(); // it may have its name by now
+        explained(error, dir)
     })
+}
+
+/// Adds what to do to the error of a full disk.
+pub fn explained(error: io::Error, dir: &Path) -> io::Error {
+    if !is_full(&error) {
+        return error;
+    }
+    let dir = dir.display();
+    let text = format!(
+        "{error}: make room on the disk of {dir}, or name another state directory with BELLJAR_HOME"
+    );
+    io::Error::new(error.kind(), text)
+}
+
+/// Whether the reason of an error is a full disk.
+pub fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let mut causes = causes.filter_map(|error| error.downcast_ref::<io::Error>());
+    causes.any(|error| matches!(error.kind(), StorageFull | QuotaExceeded))
 }
 
 /// A new file beside the one of this name. Another process may have the same id in a namespace of its own,
 /// and a killed one may have left a file: both are passed over.
-fn beside(dir: &Path, name: &str) -> io::Result<(std::path::PathBuf, fs::File)> {
+fn beside(dir: &Path, name: &str) -> io::Result<(PathBuf, fs::File)> {
     const TRIES: usize = 1000;
     static COUNT: AtomicU64 = AtomicU64::new(0);
     for _ in 0..TRIES {
@@ -161,7 +182,10 @@ fn beside(dir: &Path, name: &str) -> io::Result<(std::path::PathBuf, fs::File)> 
         let path = dir.join(format!(".{name}.{}-{count}.new", std::process::id()));
         match fs::File::create_new(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            created => return Ok((path, created?)),
+            created => {
+                let file = created.map_err(|error| explained(error, dir))?;
+                return Ok((path, file));
+            }
         }
     }
     Err(io::Error::other(format!("too many unfinished copies of {name}")))
@@ -201,5 +225,16 @@ mod tests {
         fs::write(dir.path().join("taken/inside"), "x").unwrap();
         assert!(write(dir.path(), "taken", b"y").is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn error_of_a_full_disk_says_what_to_do_and_other_errors_stay() {
+        let full = explained(io::ErrorKind::StorageFull.into(), Path::new("/state"));
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        let text = full.to_string();
+        assert!(text.contains("make room on the disk of /state"), "{text}");
+        assert!(is_full(anyhow::Error::new(full).context("write run.json").as_ref()));
+        let other = explained(io::ErrorKind::NotFound.into(), Path::new("/state"));
+        assert!(!is_full(&other) && !other.to_string().contains("make room"), "{other}");
     }
 }
