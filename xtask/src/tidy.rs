@@ -31,7 +31,7 @@ Usage: cargo xtask tidy
   threats       the table of docs/threat-model.md and the tests named by threat id agree
   crates        who may depend on whom
   modules       no cycle between modules of engine and of belljar, and engine's in their order
-  lints         crates/engine has the lints of xtask/engine-clippy.toml, and turns none off
+  lints         crates/engine has the lints of xtask/engine-clippy.toml, turns none off, and locks in one file
   tokio         no feature of tokio that the broker cannot bear
   licences      every locked package within deny.toml; nothing from its ban list
   links         relative links in the documents resolve

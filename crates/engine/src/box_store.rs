@@ -17,8 +17,9 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use belljar_box::Standing;
 use belljar_model::RunState;
 use belljar_model::boxes::{BoxName, BoxRecord, BoxRecord01, BoxState, Ground};
@@ -28,7 +29,7 @@ use crate::agents::HomeFile;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::notice::Notice;
 use crate::scope::Scoped;
-use crate::store::lock::{CHANGE_TIMEOUT, is_held, take};
+use crate::store::lock::{self, CHANGE_TIMEOUT, Held, Rank, is_held};
 use crate::store::{Run, durable, is_empty};
 
 /// Files of a box without a workspace belong to nobody on the host.
@@ -43,8 +44,9 @@ pub struct NamedBox {
 
 /// The right to change a box, as long as it is held.
 #[derive(Debug)]
+#[must_use]
 pub struct Turn {
-    _file: File,
+    _held: Held,
 }
 
 /// Where all boxes are.
@@ -57,10 +59,9 @@ impl NamedBox {
     pub fn find(state: &Scoped, name: &BoxName) -> Result<Self, EngineError> {
         let dir = place(state).join(name.as_str());
         if !dir.exists() {
-            let text = format!("there is no box {name}; `belljar list` shows those there are");
-            return Err(EngineError::message(ErrorKind::NotFound, text));
+            return Err(no_box(name));
         }
-        Self::load(state, &dir).kind(ErrorKind::Broken)
+        Self::load(state, &dir).kind(ErrorKind::Damaged)
     }
 
     /// All boxes, by name. What cannot be read is said.
@@ -124,16 +125,27 @@ impl NamedBox {
 
     /// Waits for the right to change this box.
     pub fn turn(&self) -> Result<Turn, EngineError> {
-        let file = File::create(self.dir.join("turn")).context("open the turn of the box");
-        let file = file.kind(ErrorKind::Broken)?;
-        if !take(&file, CHANGE_TIMEOUT) {
-            let error = anyhow!("another command is at work on box {}", self.name());
-            return Err(EngineError::new(ErrorKind::Busy, error));
-        }
+        self.turn_within(CHANGE_TIMEOUT)
+    }
+
+    fn turn_within(&self, timeout: Duration) -> Result<Turn, EngineError> {
+        let held = match lock::wait(&self.dir.join("turn"), Rank::Box, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(no_box(self.name())); // another command removed it meanwhile
+            }
+            held => held,
+        };
+        let held = held.context("open the turn of the box").kind(ErrorKind::Broken)?;
+        let held = held.ok_or_else(|| {
+            let name = self.name();
+            let text =
+                format!("another command is at work on box {name}; try again when it has ended");
+            EngineError::message(ErrorKind::Busy, text)
+        })?;
         parts::finish(&self.dir)
             .context("finish what an interrupted command began")
             .kind(ErrorKind::Broken)?;
-        Ok(Turn { _file: file })
+        Ok(Turn { _held: held })
     }
 
     /// The same, for what cannot be done to a box that is up.
@@ -148,6 +160,11 @@ impl NamedBox {
         }
         Ok(turn)
     }
+}
+
+fn no_box(name: &BoxName) -> EngineError {
+    let text = format!("there is no box {name}; `belljar list` shows those there are");
+    EngineError::message(ErrorKind::NotFound, text)
 }
 
 /// Reads `box.json`, also one that belljar 0.1 wrote. `home` is the user's home directory.
@@ -296,4 +313,53 @@ pub fn furnish(home: &Path, files: &[HomeFile], owner: Option<(u32, u32)>) -> an
         give(&[&file], owner)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use belljar_model::spec::BoxSpec;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_millis(50);
+
+    fn one(dir: &Path) -> NamedBox {
+        let record = BoxRecord {
+            name: "task".parse().unwrap(),
+            created: 0,
+            spec: BoxSpec::default(),
+            typed_in: "/".into(),
+            ground: Ground::Nothing,
+        };
+        NamedBox { dir: dir.to_owned(), record }
+    }
+
+    #[test]
+    fn change_of_a_box_that_is_changed_is_busy_after_the_timeout_and_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = one(dir.path());
+        let held = of.turn_within(TIMEOUT).unwrap();
+        let began = Instant::now();
+        let on_another_thread = || {
+            let change = || of.turn_within(TIMEOUT).map(drop);
+            std::thread::scope(|scope| scope.spawn(change).join().unwrap())
+        };
+        let error = on_another_thread().unwrap_err();
+        assert!(began.elapsed() >= TIMEOUT, "{:?}", began.elapsed());
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        let text = error.to_string();
+        assert_eq!(text, "another command is at work on box task; try again when it has ended");
+        drop(held);
+        on_another_thread().expect("control: the other command has ended");
+    }
+
+    #[test]
+    fn change_of_a_removed_box_says_that_there_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = one(&dir.path().join("task")).turn().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.to_string().contains("there is no box task"), "{error}");
+    }
 }

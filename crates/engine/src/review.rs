@@ -3,9 +3,10 @@
 pub mod cloned;
 pub mod list;
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use belljar_ledger::BoxDiscarded;
@@ -17,7 +18,8 @@ use crate::boxes::unapplied;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::record;
 use crate::scope::Scoped;
-use crate::store::{Run, is_empty, lock};
+use crate::store::lock::{self, CHANGE_TIMEOUT, Held, Rank};
+use crate::store::{Run, is_empty};
 
 /// What was named, first among the boxes, or the newest run of this workspace whose changes wait.
 pub fn find(state: &Scoped, here: &Path, which: Option<&str>) -> Result<Run, EngineError> {
@@ -74,19 +76,24 @@ fn newest_here(runs: Vec<Run>, here: &Path) -> Result<Run, EngineError> {
 
 /// The right to review a run, as long as it is held.
 #[derive(Debug)]
+#[must_use]
 pub struct ReviewLock {
-    _file: File,
+    _held: Held,
 }
 
 /// Waits for the right to apply or discard the changes of a run.
 pub fn lock(run: &Run) -> Result<ReviewLock, EngineError> {
-    let file = File::create(run.dir.join("review")).context("open the review lock of the run");
-    let file = file.kind(ErrorKind::Broken)?;
-    if lock::take(&file, lock::CHANGE_TIMEOUT) {
-        return Ok(ReviewLock { _file: file });
-    }
-    let text = format!("another command reviews run {}; try again when it has ended", run.id());
-    Err(EngineError::message(ErrorKind::Busy, text))
+    lock_within(run, CHANGE_TIMEOUT)
+}
+
+fn lock_within(run: &Run, timeout: Duration) -> Result<ReviewLock, EngineError> {
+    let held = lock::wait(&run.dir.join("review"), Rank::Review, timeout);
+    let held = held.context("open the review lock of the run").kind(ErrorKind::Broken)?;
+    let held = held.ok_or_else(|| {
+        let text = format!("another command reviews run {}; try again when it has ended", run.id());
+        EngineError::message(ErrorKind::Busy, text)
+    })?;
+    Ok(ReviewLock { _held: held })
 }
 
 /// Whether the changes of a run can be discarded. `false`: it holds none back.
@@ -104,7 +111,7 @@ pub fn discard(state: &Scoped, run: &mut Run) -> Result<(), EngineError> {
     if !can_discard(run)? {
         return Err(invalid(format!("run {} holds nothing back any more", run.id())));
     }
-    let ledger = record::open(state).kind(ErrorKind::Broken)?;
+    let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
     record::discarded(&ledger, run.id())
         .map(drop)
         .context("record the discard")
@@ -135,7 +142,7 @@ pub fn discard_of_box(
         unapplied: note.unapplied.clone(),
     };
     record::fact(state, event)?;
-    let ledger = record::open(state).kind(ErrorKind::Broken)?;
+    let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
     record::discarded(&ledger, run.id())
         .map(drop)
         .context("record the discard")
@@ -146,4 +153,75 @@ pub fn discard_of_box(
     record::settle(&ledger, state, run.id(), "the operator discarded its changes")
         .kind(ErrorKind::Broken)?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use belljar_model::{Mode, RunRecord};
+
+    use super::*;
+    use crate::scope;
+
+    const TIMEOUT: Duration = Duration::from_millis(50);
+
+    fn run(state: &Scoped) -> Run {
+        let record = RunRecord {
+            id: state.new_id().unwrap().0,
+            name: None,
+            created: 0,
+            workspace: None,
+            mode: Mode::Overlay,
+            argv: vec!["true".to_owned()],
+            template: "default".to_owned(),
+            state: RunState::Finished,
+            review: Review::Pending,
+            result: None,
+        };
+        state.store().create(record).unwrap().0
+    }
+
+    #[test]
+    fn review_of_a_run_under_review_is_busy_after_the_timeout_and_says_what_to_do() {
+        assert_eq!(CHANGE_TIMEOUT, Duration::from_secs(30));
+        let home = tempfile::tempdir().unwrap();
+        let state = scope::of_test(home.path());
+        let (run, other) = (run(&state), run(&state));
+        let held = lock_within(&run, TIMEOUT).unwrap();
+        let began = Instant::now();
+        let on_another_thread = |run: &Run| {
+            let review = || lock_within(run, TIMEOUT).map(drop);
+            std::thread::scope(|scope| scope.spawn(review).join().unwrap())
+        };
+        let error = on_another_thread(&run).unwrap_err();
+        assert!(began.elapsed() >= TIMEOUT, "{:?}", began.elapsed());
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        let text = error.to_string();
+        let expected =
+            format!("another command reviews run {}; try again when it has ended", run.id());
+        assert_eq!(text, expected);
+        on_another_thread(&other).expect("control: another run");
+        drop(held);
+        on_another_thread(&run).expect("control: the review has ended");
+    }
+
+    #[test]
+    fn discard_waits_for_a_review_and_then_reads_the_record_again() {
+        let home = tempfile::tempdir().unwrap();
+        let state = scope::of_test(home.path());
+        let mut run = run(&state);
+        let held = lock_within(&run, TIMEOUT).unwrap();
+        let discarded = std::thread::scope(|scope| {
+            let mut seen = Run::load(&run.dir).unwrap();
+            let state = &state;
+            let waiting = scope.spawn(move || discard(state, &mut seen));
+            run.record.review = Review::Applied;
+            run.save().unwrap();
+            drop(held);
+            waiting.join().unwrap()
+        });
+        let error = discarded.unwrap_err();
+        assert!(error.to_string().contains("holds nothing back any more"), "{error}");
+    }
 }

@@ -1,4 +1,5 @@
 //! The lints of `crates/engine`: its `clippy.toml` is the one kept here, and no code turns them off.
+//! One file alone takes locks, because it knows their order.
 //!
 //! The engine is a library for a command line and for servers. It does not print, read the
 //! environment or the clock, or end the process; `xtask/engine-clippy.toml` refuses that. A program
@@ -17,6 +18,9 @@ const WORKSPACE: &str = "clippy.toml";
 /// The engine may call this one, in these modules only: they start git, roles and key commands.
 const STARTS_PROGRAMS: &str = "std::process::Command::new";
 const STARTERS: &[&str] = &["clones", "lockdown", "secrets", "supervisor"];
+
+/// The only file of the engine that locks files.
+const LOCKS: &str = "store/lock.rs";
 
 /// Lints that stay on, and the groups that contain them.
 const KEPT_ON: &[&str] = &[
@@ -56,6 +60,7 @@ pub(super) fn check(files: &[File]) -> Result<Vec<String>> {
         if !path.starts_with("bin/") {
             complaints.extend(turned_off(file, &tokens));
             complaints.extend(starts_programs(file, path, &tokens));
+            complaints.extend(takes_locks(file, path, &tokens));
         }
     }
     Ok(complaints)
@@ -115,6 +120,17 @@ fn starts_programs(file: &File, path: &str, tokens: &[Token<'_>]) -> Vec<String>
         .map(|(_, token)| {
             format!("{}:{}: `{module}` may not start programs", file.path, token.line)
         })
+        .collect()
+}
+
+/// Locks of files outside the module that knows their order.
+fn takes_locks(file: &File, path: &str, tokens: &[Token<'_>]) -> Vec<String> {
+    if path == LOCKS {
+        return Vec::new();
+    }
+    let taken = tokens.iter().filter(|token| token.text == "flock");
+    taken
+        .map(|token| format!("{}:{}: locks are taken in {DIR}src/{LOCKS}", file.path, token.line))
         .collect()
 }
 
@@ -200,6 +216,17 @@ mod tests {
             "crates/engine/src/store.rs",
             code,
             &["crates/engine/src/store.rs:1: `store` may not start programs"],
+        );
+    }
+
+    #[test]
+    fn only_the_module_of_locks_takes_locks() {
+        let code = "fn f() { rustix::fs::flock(&file, how) } // flock";
+        engine("crates/engine/src/store/lock.rs", code, &[]);
+        engine(
+            "crates/engine/src/review.rs",
+            code,
+            &["crates/engine/src/review.rs:1: locks are taken in crates/engine/src/store/lock.rs"],
         );
     }
 }

@@ -1,10 +1,11 @@
 //! Starting, stopping and removing boxes.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::box_store::{NamedBox, trash};
 use crate::boxes::unapplied;
-use crate::error::{EngineError, ErrorKind};
+use crate::error::{EngineError, ErrorKind, invalid};
 use crate::scope::Scoped;
 use crate::supervisor::{self, Starting, protocol::ToSupervisor};
 
@@ -20,11 +21,21 @@ pub enum Stopped {
 
 /// Starts boxes side by side. Returns the result of each, in order.
 pub fn start(state: &Scoped, boxes: &[NamedBox]) -> Vec<Result<(), EngineError>> {
-    let begin =
-        |one: &NamedBox| one.turn().and_then(|turn| Ok((turn, supervisor::start(state, one)?)));
-    let starting: Vec<_> = boxes.iter().map(begin).collect();
+    let mut by_path: Vec<(usize, &NamedBox)> = boxes.iter().enumerate().collect();
+    // The order of locks: without it two commands could wait for each other.
+    by_path.sort_by(|(_, left), (_, right)| left.dir.cmp(&right.dir));
+    let mut before: Option<&NamedBox> = None;
+    let mut starting = BTreeMap::new();
+    for (at, one) in by_path {
+        let is_twice = before.replace(one).is_some_and(|before| before.dir == one.dir);
+        let begun = match is_twice {
+            true => Err(invalid(format!("box {} is named twice", one.name()))),
+            false => one.turn().and_then(|turn| Ok((turn, supervisor::start(state, one)?))),
+        };
+        starting.insert(at, begun);
+    }
     let finish = |(turn, starting): (_, Starting)| starting.finish(state).map(|()| drop(turn));
-    starting.into_iter().map(|begun| begun.and_then(finish)).collect()
+    starting.into_values().map(|begun| begun.and_then(finish)).collect()
 }
 
 /// Stops a box and waits for its end. `now` kills its program instead of asking it.

@@ -1,11 +1,31 @@
-//! Directories that are there for as long as a process is, and locks that say that somebody lives.
+//! Locks of the store. All locks of the engine are taken here, in one order.
+//!
+//! A lock is a file that a process locks with flock(2). Locks in order of acquisition:
+//!
+//! | rank | lock | held by | how it is taken |
+//! |---|---|---|---|
+//! | [`Rank::Box`] | `boxes/NAME/turn` | commands that change a box | 30 s, then `Busy`; several boxes in the order of their paths |
+//! | [`Rank::Review`] | `review` of a run or box | apply, discard | 30 s, then `Busy` |
+//! | none | `lock` of a run, box, session, incoming; `calls/ID` | a live process | never waited for |
+//! | [`Rank::Directory`] | directories `sessions/`, `incoming/` | make, sweep | blocking |
+//! | none | `apply.log`; `vault/`, `skills/`, `mcp/` | one writer | in their crates, which call nothing of the engine while they hold one |
+//! | [`Rank::Ledger`] | `ledger/lock` | append | 30 s, then `Busy`; in crates/ledger |
+//!
+//! **Invariant:** no thread waits for a lock while it holds the same one or a later one. So nothing is
+//! waited for while the ledger is held, and no two commands wait for each other. [`order`] checks
+//! that in builds with debug assertions.
+//!
+//! Locks of live processes have no rank. Nobody waits for them, so no order of them can block:
 //!
 //! ```text
-//! <all>/<name>/lock    locked by whoever made the directory; nobody is left when it is free
+//! <all>/<name>/lock    locked by the maker of the directory; if it is free, the maker is gone
 //! ```
 
+mod order;
+
 use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,7 +38,51 @@ pub const GLANCE: Duration = Duration::from_millis(500);
 /// How long a command waits for another one that changes the same box or run.
 pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Takes the lock of a file. False if somebody has it for longer than that.
+/// Locks that are waited for, in the order in which a thread may take them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rank {
+    Box,
+    Review,
+    Directory,
+    Ledger,
+}
+
+/// A lock with a rank. It is free when this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Held {
+    _file: File,
+    _entry: order::Entry,
+}
+
+/// Waits for the lock of a file, which is made if it is missing. `None`: another process had it all the
+/// time.
+pub fn wait(path: &Path, rank: Rank, timeout: Duration) -> io::Result<Option<Held>> {
+    let entry = order::enter(rank, path);
+    let until = Instant::now() + timeout;
+    loop {
+        let file = File::create(path)?;
+        if !take(&file, until.saturating_duration_since(Instant::now())) {
+            return Ok(None);
+        }
+        // What it belongs to may have been moved away meanwhile: then this lock keeps nobody out.
+        if is_at(&file, path) {
+            return Ok(Some(Held { _file: file, _entry: entry }));
+        }
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(open), Ok(there)) = (file.metadata(), path.symlink_metadata()) else { return false };
+    (open.dev(), open.ino()) == (there.dev(), there.ino())
+}
+
+/// Says that this thread is about to use the ledger, which locks it, until the value is dropped.
+pub(super) fn ledger(dir: &Path) -> impl Sized {
+    order::enter(Rank::Ledger, dir)
+}
+
+/// Takes the lock of a live process. False if another process has it for longer than that.
 pub fn take(file: &File, patience: Duration) -> bool {
     let began = Instant::now();
     let waited = || u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -52,9 +116,9 @@ pub fn is_held(file: &Path) -> bool {
 
 /// Makes a directory of one's own in `all`, and its lock.
 pub fn make(all: &Path, name: &str) -> anyhow::Result<(PathBuf, File)> {
-    let made = || -> std::io::Result<(PathBuf, File)> {
+    let made = || -> io::Result<(PathBuf, File)> {
         DirBuilder::new().recursive(true).mode(0o700).create(all)?;
-        let _turn = turn(all)?;
+        let _held = hold_directory(all)?;
         let dir = all.join(name);
         DirBuilder::new().mode(0o700).create(&dir)?;
         let lock = File::create(dir.join("lock"))?;
@@ -66,7 +130,7 @@ pub fn make(all: &Path, name: &str) -> anyhow::Result<(PathBuf, File)> {
 
 /// Removes the directories in `all` whose makers are gone.
 pub fn sweep(all: &Path, remove: impl Fn(&Path)) {
-    let Ok(turn) = turn(all) else { return }; // there are none yet
+    let Ok(held) = hold_directory(all) else { return }; // there are none yet
     let ended: Vec<(PathBuf, Option<File>)> = fs::read_dir(all)
         .into_iter()
         .flatten()
@@ -79,7 +143,7 @@ pub fn sweep(all: &Path, remove: impl Fn(&Path)) {
         })
         .collect();
     // They are ours now, and what they hold can be much.
-    drop(turn);
+    drop(held);
     for (dir, _lock) in ended {
         remove(&dir);
     }
@@ -87,10 +151,11 @@ pub fn sweep(all: &Path, remove: impl Fn(&Path)) {
 
 /// Only one at a time makes directories or looks for those to remove: in between a new one has no
 /// lock yet, or one that nobody has.
-fn turn(all: &Path) -> std::io::Result<File> {
-    let dir = File::open(all)?;
-    rustix::io::retry_on_intr(|| rustix::fs::flock(&dir, FlockOperation::LockExclusive))?;
-    Ok(dir)
+fn hold_directory(all: &Path) -> io::Result<Held> {
+    let entry = order::enter(Rank::Directory, all);
+    let file = File::open(all)?;
+    rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
+    Ok(Held { _file: file, _entry: entry })
 }
 
 #[cfg(test)]
@@ -150,5 +215,43 @@ mod tests {
         });
         assert!(take(&file, GLANCE));
         assert!(!take(&File::open(&path).unwrap(), GLANCE), "somebody has it");
+    }
+
+    #[test]
+    fn lock_of_a_directory_that_was_moved_away_is_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let (home, away) = (dir.path().join("box"), dir.path().join("away"));
+        fs::create_dir(&home).unwrap();
+        let path = home.join("turn");
+        let held = wait(&path, Rank::Box, GLANCE).unwrap().unwrap();
+        let waiting = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| wait(&path, Rank::Box, CHANGE_TIMEOUT));
+            // It has the file open: it is in the list of this process's descriptors twice.
+            let has_opened = || {
+                let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
+                open.filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path)).count() == 2
+            };
+            belljar_testkit::eventually("the other thread waits", has_opened);
+            fs::rename(&home, &away).unwrap();
+            drop(held);
+            waiting.join().unwrap()
+        });
+        assert_eq!(waiting.unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(wait(&away.join("turn"), Rank::Box, GLANCE).unwrap().is_some(), "it is free");
+    }
+
+    #[test]
+    fn lock_that_is_held_is_given_up_after_the_timeout_and_free_after_the_drop() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("turn");
+        let timeout = Duration::from_millis(50);
+        let held = wait(&path, Rank::Box, timeout).unwrap().unwrap();
+        let began = Instant::now();
+        let second = std::thread::scope(|scope| {
+            scope.spawn(|| wait(&path, Rank::Box, timeout).unwrap().is_some()).join().unwrap()
+        });
+        assert!(!second && began.elapsed() >= timeout, "{:?}", began.elapsed());
+        drop(held);
+        assert!(wait(&path, Rank::Box, timeout).unwrap().is_some(), "control");
     }
 }

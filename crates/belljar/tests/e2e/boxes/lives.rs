@@ -50,6 +50,64 @@ fn a_box_goes_back_to_a_snapshot_and_what_it_had_comes_back() {
     lab.belljar(["ledger", "verify"]).succeed();
 }
 
+#[test]
+fn damaged_snapshot_is_reported_and_the_others_are_listed() {
+    let lab = lab();
+    stopped(&lab, "task");
+    for tag in ["good", "torn", "bare"] {
+        lab.belljar(["snapshot", "task", tag]).succeed();
+    }
+    let list = |options: &[&str]| {
+        let ended = lab.belljar(["snapshot", "task", "--list"]).args(options).run();
+        (ended.expect(0), ended.err())
+    };
+    let (listed, said) = list(&[]);
+    assert_eq!(listed.lines().count(), 3, "control: {listed}");
+    assert!(!said.contains("damaged"), "control: {said}");
+    let snapshots = dir(&lab, "task").join("snapshots");
+    fs::write(snapshots.join("torn/snapshot.json"), "{").unwrap();
+    fs::remove_file(snapshots.join("bare/snapshot.json")).unwrap();
+    for options in [&[][..], &["--json"]] {
+        let (listed, said) = list(options);
+        assert!(listed.contains("good") && listed.lines().count() == 1, "{listed}");
+        for tag in ["torn", "bare"] {
+            let expected = format!("damaged snapshot {}", snapshots.join(tag).display());
+            assert!(said.contains(&expected), "{said}");
+        }
+    }
+}
+
+#[test]
+fn two_commands_that_remove_one_box_have_one_winner() {
+    let lab = lab();
+    for _ in 0..3 {
+        stopped(&lab, "task");
+        let down = || lab.belljar(["down", "task", "--discard-work"]).start();
+        let [first, second] = [down(), down()].map(belljar_testkit::Live::wait);
+        let (won, lost) = if first.code() == 0 { (first, second) } else { (second, first) };
+        won.expect(0);
+        lost.complains(2, "there is no box task");
+        lab.belljar(["restore", "task"]).succeed();
+        lab.belljar(["down", "task", "--discard-work"]).succeed();
+    }
+}
+
+#[test]
+fn boxes_start_in_any_order_of_names_and_a_name_given_twice_is_refused() {
+    let lab = lab();
+    for name in ["b", "a"] {
+        stopped(&lab, name);
+    }
+    let started = lab.belljar(["start", "b", "a"]).run();
+    started.expect(0);
+    let said = started.err();
+    let at = |name: &str| said.find(&format!("box {name} is up")).expect("it started");
+    assert!(at("b") < at("a"), "reported as asked: {said}");
+    lab.belljar(["stop", "--now", "a", "b"]).succeed();
+    lab.belljar(["start", "a", "a"]).run().complains(2, "box a is named twice");
+    lab.belljar(["stop", "--now", "a"]).succeed();
+}
+
 /// A hostile program leaves things in the home that the next program would run.
 #[test]
 fn c27_what_poisons_a_home_is_seen_and_gone_after_a_reset() {
