@@ -135,3 +135,23 @@ fn c01_what_a_rule_keeps_as_it_is_does_not_come_back_from_plain_runs() {
         assert!(!lab.workspace().join("secret/new").exists(), "{mode}");
     }
 }
+
+/// The rules of the start are not those of the end: a rule that came meanwhile holds, too.
+#[test]
+fn c01_direct_mode_reads_the_rules_again_before_it_takes_changes_over() {
+    for (rules, is_taken) in [("", true), ("[permissions]\ndeny = [\"Edit(kept/**)\"]\n", false)] {
+        let lab = lab();
+        lab.configure("");
+        let script =
+            "mkdir kept; echo new > kept/file; echo fine > added; echo ready; read -r line";
+        let run = lab.belljar(["run", "--mode", "direct", "--", "sh", "-c", script]);
+        let run = run.open_input().start();
+        run.says("ready");
+        lab.configure(rules);
+        let ended = run.wait();
+        assert!(lab.workspace().join("added").exists(), "control: {}", ended.err());
+        assert_eq!(lab.workspace().join("kept/file").exists(), is_taken, "{}", ended.err());
+        let is_said = ended.err().contains("held back: kept/file");
+        assert_eq!(is_said, !is_taken, "{}", ended.err());
+    }
+}
