@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{Context as _, anyhow};
-use belljar_ledger::{Body, Ledger, WorkspaceApplied};
+use belljar_ledger::{Body, WorkspaceApplied};
 use belljar_model::permission::Permissions;
 use belljar_model::{Review, RunState, WorkspaceAt, display};
 use belljar_workspace::{
@@ -14,7 +14,7 @@ use belljar_workspace::{
 
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::notice::Notice;
-use crate::record::Applying;
+use crate::record::{Applying, LedgerHandle};
 use crate::scope::Scoped;
 use crate::store::{Run, is_empty};
 
@@ -51,7 +51,7 @@ pub fn count_changes(run: &mut Run, state: &Scoped, disk: u64) -> u64 {
 }
 
 /// Direct mode: takes over at once what is harmless; the rest waits, and is said.
-pub fn take_over(run: &mut Run, state: &Scoped, ledger: &Ledger, permissions: &Permissions) {
+pub fn take_over(run: &mut Run, state: &Scoped, ledger: &LedgerHandle, permissions: &Permissions) {
     match take_harmless(state, run, ledger, permissions) {
         Ok((review, held_back)) => {
             run.record.review = review;
@@ -68,7 +68,7 @@ pub fn take_over(run: &mut Run, state: &Scoped, ledger: &Ledger, permissions: &P
 /// Takes over what was planned, once that is on record, and records what came of it.
 pub fn take(
     state: &Scoped,
-    ledger: &Ledger,
+    ledger: &LedgerHandle,
     run: &Run,
     takeover: &mut Takeover<'_>,
     plan: ApplyPlan<'_>,
@@ -98,7 +98,7 @@ pub fn take(
 pub fn take_harmless(
     state: &Scoped,
     run: &Run,
-    ledger: &Ledger,
+    ledger: &LedgerHandle,
     permissions: &Permissions,
 ) -> Result<(Review, Vec<String>), EngineError> {
     let (layers, changes) = layers_of(state, run)?;

@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use belljar_box::{Count, Door, Kept, Mask, Request, Running, Standing, Supervision, Workspace};
-use belljar_ledger::Ledger;
 use belljar_model::{
     Caller, LayerState, Purpose, Review, RunId, RunName, RunRecord, RunResult, RunState, Template,
     WorkspaceAt,
@@ -34,7 +33,7 @@ use crate::config::Source;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::network::{self, Outlet, Outside};
 use crate::notice::Notice;
-use crate::record::{self, Journal, Plan};
+use crate::record::{self, Journal, LedgerHandle, Plan};
 use crate::scope::Scoped;
 use crate::store::Run;
 
@@ -302,7 +301,7 @@ pub struct Launched {
 pub struct Prepared {
     built: Built,
     running: Running,
-    ledger: Ledger,
+    ledger: LedgerHandle,
 }
 
 /// Builds a box, and records its run while it is built.

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use belljar_box::{NetRequest, Running, Trust};
 use belljar_broker::rules::Rules;
 use belljar_broker::setup::{Hello, Placeholder};
-use belljar_ledger::{Digest, Ledger};
+use belljar_ledger::Digest;
 use belljar_model::net::{Policy, Tls};
 use belljar_model::{Config, Net, RunId, Template};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::host::HostEnv;
 use crate::notice::Notice;
+use crate::record::LedgerHandle;
 use crate::scope::Scoped;
 use broker::{Account, Beyond, Broker, Clerk, Lever, Sealed};
 
@@ -190,7 +191,7 @@ impl Outside {
 /// Lets `work` happen while what the broker says goes on record.
 pub fn during<T>(
     outside: Option<&Outside>,
-    ledger: &Ledger,
+    ledger: &LedgerHandle,
     run: RunId,
     work: impl FnOnce() -> T,
 ) -> (T, Option<Account>) {

@@ -16,10 +16,10 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Context as _;
 use belljar_ledger::{
-    Actor, AttentionSettled, Body, BoxExec, Digest, Draft, Event, Ledger, OpenError, Places,
-    PolicyLoaded, Reader, ReaderError, Receipt, RecordError, Row, RunCreated, RunEnded, RunExec,
-    RunFailed, RunLayers, RunLimit, RunWeakened, WorkspaceApplied, WorkspaceApplying,
-    WorkspaceChanged, WorkspaceDiscarded,
+    Actor, AttentionSettled, Body, BoxExec, Digest, Draft, Event, OpenError, Places, PolicyLoaded,
+    Reader, ReaderError, Receipt, RecordError, Row, RunCreated, RunEnded, RunExec, RunFailed,
+    RunLayers, RunLimit, RunWeakened, WorkspaceApplied, WorkspaceApplying, WorkspaceChanged,
+    WorkspaceDiscarded,
 };
 use belljar_model::{
     Caller, EnvVar, InForce, LayerState, Purpose, Record, RunId, RunRecord, RunResult, Template,
@@ -28,13 +28,14 @@ use belljar_model::{
 
 use crate::config::Source;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
-use crate::notice::Notice;
 use crate::scope::Scoped;
+use crate::store::durable;
+pub use crate::store::ledger::LedgerHandle;
 
 /// The record of one run, as long as it lasts.
 #[derive(Debug)]
 pub struct Journal {
-    ledger: Ledger,
+    ledger: LedgerHandle,
     run: RunId,
     created: Receipt,
 }
@@ -55,23 +56,31 @@ pub struct Plan<'a> {
     pub remarks: &'a [String],
 }
 
-/// Opens the ledger of the state directory, and says what had to be put right.
-pub fn open(state: &Scoped) -> anyhow::Result<Ledger> {
-    let ledger = Ledger::open(&Places::under(state.home()));
-    let ledger = ledger.map_err(|error| match advice(&error) {
-        Some(advice) => anyhow::Error::new(error).context(advice),
-        None => anyhow::Error::new(error).context("open the ledger; nothing is done without it"),
-    })?;
-    tracing::trace!("ledger is open");
-    for repair in ledger.repairs() {
-        tracing::warn!(bytes = repair.bytes, kept = %repair.kept.display(), "ledger was repaired");
-        state.notice(&Notice::LedgerRepaired { bytes: repair.bytes, kept: repair.kept.clone() });
-    }
-    Ok(ledger)
+/// Opens the ledger of the state directory, or finds it open, and says what had to be put right.
+pub fn open(state: &Scoped) -> anyhow::Result<LedgerHandle> {
+    LedgerHandle::open(state.store().ledger(), state.observer()).map_err(|error| {
+        let advice = advice(&error);
+        let advice = advice.unwrap_or("open the ledger; nothing is done without it");
+        anyhow::Error::new(error).context(advice)
+    })
+}
+
+/// What helps when the ledger has no room.
+const DISK_IS_FULL: &str =
+    "the disk of the ledger is full: make room on it; nothing is done that cannot be recorded";
+
+/// Adds what to do to the reason why something is not on record.
+fn explained(error: RecordError) -> anyhow::Error {
+    let is_full = durable::is_full(&error);
+    let error = anyhow::Error::new(error);
+    if is_full { error.context(DISK_IS_FULL) } else { error }
 }
 
 /// What helps against a ledger that must not be written to.
 fn advice(error: &OpenError) -> Option<&'static str> {
+    if durable::is_full(error) {
+        return Some(DISK_IS_FULL);
+    }
     match error {
         OpenError::NoAnchor { .. }
         | OpenError::Gone { .. }
@@ -97,7 +106,7 @@ impl Journal {
 
     /// The same in a ledger that is open already.
     pub fn begin_in(
-        ledger: Ledger,
+        ledger: LedgerHandle,
         plan: &Plan<'_>,
         layers: &[LayerState],
     ) -> Result<Self, EngineError> {
@@ -117,14 +126,14 @@ impl Journal {
         let program = plan.argv.first().map(|word| word.as_bytes().to_vec()).unwrap_or_default();
         drafts.push(Draft::new(RunExec { program }).by(Actor::Supervisor));
         let drafts = drafts.into_iter().map(|draft| draft.of_run(run)).collect();
-        let receipts =
-            ledger.record_all(drafts).context("record the run").kind(ErrorKind::CannotStart)?;
+        let receipts = ledger.record_all(drafts).map_err(explained);
+        let receipts = receipts.context("record the run").kind(ErrorKind::CannotStart)?;
         let created =
             receipts.into_iter().next().ok_or(RecordError::Broken).kind(ErrorKind::CannotStart)?;
         Ok(Self { ledger, run, created })
     }
 
-    pub const fn ledger(&self) -> &Ledger {
+    pub const fn ledger(&self) -> &LedgerHandle {
         &self.ledger
     }
 
@@ -183,23 +192,24 @@ pub fn exec(
     let ledger = open(state).kind(ErrorKind::CannotStart)?;
     let command = Body::hash_of(&argv.join(&0)).kind(ErrorKind::CannotStart)?;
     let draft = Draft::new(event(command)).of_run(run);
-    ledger.record(draft).context("record the program").kind(ErrorKind::CannotStart)
+    let recorded = ledger.record(draft).map_err(explained);
+    recorded.context("record the program").kind(ErrorKind::CannotStart)
 }
 
 /// Proof that taking over changes was recorded before it was done.
 #[derive(Debug)]
 #[must_use]
 pub struct Applying<'a> {
-    ledger: &'a Ledger,
+    ledger: &'a LedgerHandle,
     intent: Receipt,
 }
 
 impl<'a> Applying<'a> {
-    pub fn begin(ledger: &'a Ledger, run: RunId, files: u64) -> Result<Self, EngineError> {
+    pub fn begin(ledger: &'a LedgerHandle, run: RunId, files: u64) -> Result<Self, EngineError> {
         tracing::info!(%run, files, "changes are about to be applied");
-        let intent = record_of(ledger, run, WorkspaceApplying { files });
+        let intent = record_of(ledger, run, WorkspaceApplying { files }).map_err(explained);
         let intent =
-            intent.context("record what is about to be applied").kind(ErrorKind::Broken)?;
+            intent.context("record what is about to be applied").kind(ErrorKind::Unrecorded)?;
         Ok(Self { ledger, intent })
     }
 
@@ -217,20 +227,24 @@ impl<'a> Applying<'a> {
     }
 }
 
-pub fn discarded(ledger: &Ledger, run: RunId) -> Result<Receipt, RecordError> {
+pub fn discarded(ledger: &LedgerHandle, run: RunId) -> Result<Receipt, RecordError> {
     tracing::info!(%run, "changes are discarded");
     record_of(ledger, run, WorkspaceDiscarded {})
 }
 
 /// Records something that is about to be done, and that what is on disk then tells whether it was.
 pub fn fact(state: &Scoped, event: impl Into<Event>) -> Result<(), EngineError> {
-    let ledger = open(state).kind(ErrorKind::Broken)?;
-    let recorded = ledger.record(Draft::new(event)).map(drop);
-    recorded.context("put on record what is about to be done").kind(ErrorKind::Broken)
+    let ledger = open(state).kind(ErrorKind::Unrecorded)?;
+    let recorded = ledger.record(Draft::new(event)).map(drop).map_err(explained);
+    recorded.context("put on record what is about to be done").kind(ErrorKind::Unrecorded)
 }
 
 /// Records an event of a run; of one that is older than the ledger, as the ledger's own.
-fn record_of(ledger: &Ledger, run: RunId, event: impl Into<Event>) -> Result<Receipt, RecordError> {
+fn record_of(
+    ledger: &LedgerHandle,
+    run: RunId,
+    event: impl Into<Event>,
+) -> Result<Receipt, RecordError> {
     let draft = Draft::new(event);
     match ledger.record(draft.clone().of_run(run)) {
         Err(RecordError::NoRun { .. }) => ledger.record(draft),
@@ -253,7 +267,12 @@ pub fn needs_attention(
 }
 
 /// Records that the operator dealt with a run, whatever was unknown about it.
-pub fn settle(ledger: &Ledger, state: &Scoped, run: RunId, reason: &str) -> anyhow::Result<()> {
+pub fn settle(
+    ledger: &LedgerHandle,
+    state: &Scoped,
+    run: RunId,
+    reason: &str,
+) -> anyhow::Result<()> {
     let open = Reader::open(&Places::under(state.home()))?.unsettled(Some(run))?;
     let drafts = open.iter().map(|row| {
         let event = AttentionSettled { reason: reason.to_owned() };
@@ -263,7 +282,7 @@ pub fn settle(ledger: &Ledger, state: &Scoped, run: RunId, reason: &str) -> anyh
     Ok(())
 }
 
-fn created(ledger: &Ledger, plan: &Plan<'_>) -> anyhow::Result<RunCreated> {
+fn created(ledger: &LedgerHandle, plan: &Plan<'_>) -> anyhow::Result<RunCreated> {
     let Plan { record, purpose, caller, template, network, argv, env, .. } = plan;
     let command: Vec<&[u8]> = argv.iter().map(|word| word.as_bytes()).collect();
     let command = command.join(&0);
@@ -360,5 +379,17 @@ mod tests {
         let digest = policy(&Template::default(), None).to_string();
         let expected = "22ed9800ab206d38532627e6dcc9926e469b8649f74880a21b3f7d51fd31a27c";
         assert_eq!(digest, expected);
+    }
+
+    #[test]
+    fn act_that_cannot_be_recorded_has_its_own_kind_and_says_what_to_do() {
+        let home = tempfile::tempdir().unwrap();
+        let event = || belljar_ledger::TrashEmptied { trash: Vec::new() };
+        fact(&crate::scope::of_test(home.path()), event()).expect("control: a sound ledger");
+        std::fs::remove_dir_all(home.path().join("anchor")).unwrap();
+        let error = fact(&crate::scope::of_test(home.path()), event()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unrecorded);
+        let text = error.to_string();
+        assert!(text.contains("belljar ledger mend"), "{text}");
     }
 }

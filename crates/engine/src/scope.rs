@@ -141,6 +141,11 @@ impl Scoped {
         self.clock().new_id()
     }
 
+    /// Receives the notices of this scope.
+    pub(crate) fn observer(&self) -> &Arc<dyn Observer> {
+        &self.shared.observer
+    }
+
     pub fn notice(&self, notice: &Notice) {
         self.shared.observer.notice(notice);
     }

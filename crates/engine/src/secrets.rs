@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use belljar_broker::vault::Value;
 use belljar_broker::vault::sealed::{self, Key, KeySource};
 use belljar_broker::vault::store::{Store, Stored};
-use belljar_ledger::{Draft, Ledger, SecretRemoved, SecretSet};
+use belljar_ledger::{Draft, SecretRemoved, SecretSet};
 use belljar_model::Config;
 use belljar_model::net::{SecretDecl, SecretName};
 use rustix::fs::MemfdFlags;
@@ -19,7 +19,7 @@ use rustix::process::DumpableBehavior;
 use zeroize::Zeroizing;
 
 use crate::error::{EngineError, ErrorKind, WithKind as _};
-use crate::record;
+use crate::record::{self, LedgerHandle};
 use crate::scope::Scoped;
 
 /// The most bytes that a value may have.
@@ -137,7 +137,7 @@ impl Secrets {
 #[derive(Debug)]
 pub struct SecretWriter<'a> {
     secrets: &'a Secrets,
-    ledger: Ledger,
+    ledger: LedgerHandle,
     store: Store,
     key: Key,
 }

@@ -1,4 +1,5 @@
-//! Everything Belljar keeps: one directory per run.
+//! Everything Belljar keeps: the directory layout, locks and their order, durable writes and the
+//! ledger handle each have a module here. This one has the runs: one directory per run.
 //!
 //! ```text
 //! $BELLJAR_HOME/runs/<id>/run.json       the record
@@ -9,12 +10,14 @@
 
 pub mod durable;
 pub mod layout;
+pub mod ledger;
 pub mod lock;
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::Context;
@@ -22,6 +25,7 @@ use belljar_model::{Review, RunId, RunRecord, RunState};
 
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::store::layout::Layout;
+use crate::store::ledger::SharedLedger;
 use crate::store::lock::{GLANCE, is_held, take};
 
 /// The state directory.
@@ -29,6 +33,7 @@ use crate::store::lock::{GLANCE, is_held, take};
 pub struct Store {
     /// With every link resolved, so that it can be recognised inside a workspace.
     layout: Layout,
+    ledger: Arc<SharedLedger>,
 }
 
 /// One run that was recorded.
@@ -59,12 +64,13 @@ impl Store {
             let (_, real) = belljar_box::open(home).map_err(io::Error::other)?;
             Ok(real)
         };
-        let opened =
-            opened().with_context(|| format!("open the state directory {}", home.display()));
+        let opened = opened().map_err(|error| durable::explained(error, home));
+        let opened = opened.with_context(|| format!("open the state directory {}", home.display()));
         let layout = Layout::new(opened.kind(ErrorKind::Broken)?);
         layout.check()?;
         tracing::debug!(home = %layout.home().display(), "state directory is open");
-        Ok(Self { layout })
+        let ledger = ledger::shared(layout.home());
+        Ok(Self { layout, ledger })
     }
 
     /// Where everything is kept.
@@ -77,12 +83,18 @@ impl Store {
         self.layout.home()
     }
 
+    /// The ledger, which is opened at its first use.
+    pub(crate) const fn ledger(&self) -> &Arc<SharedLedger> {
+        &self.ledger
+    }
+
     /// Makes the directory of a new run and takes its lock.
     pub fn create(&self, record: RunRecord) -> anyhow::Result<(Run, File)> {
         let dir = self.layout.run(record.id);
         DirBuilder::new()
             .mode(0o700)
             .create(&dir)
+            .map_err(|error| durable::explained(error, &dir))
             .with_context(|| format!("create {}", dir.display()))?;
         let lock = File::create(dir.join("lock")).context("create the lock of the run")?;
         anyhow::ensure!(take(&lock, GLANCE), "somebody else has the lock of the run");

@@ -17,6 +17,7 @@ mod redact;
 mod replay;
 mod show;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -28,8 +29,8 @@ use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
-use belljar_engine::record;
 use belljar_engine::record::reading::{damaged, each, find_run, newest, read};
+use belljar_engine::record::{self, LedgerHandle};
 use belljar_engine::scope::Scoped;
 use input::{given_keys, number, read_input, trusted_keys, write_output};
 
@@ -109,15 +110,15 @@ impl Home {
     }
 
     /// The ledger for recording, which must have been begun.
-    fn writer(&self) -> Result<Ledger, EngineError> {
+    fn writer(&self) -> Result<Arc<Ledger>, EngineError> {
         if !self.exists() {
             return Err(invalid(NONE_YET));
         }
-        self.begin()
+        Ok(self.begin()?.ledger())
     }
 
     /// The ledger for recording; it is begun if there is none.
-    fn begin(&self) -> Result<Ledger, EngineError> {
+    fn begin(&self) -> Result<LedgerHandle, EngineError> {
         record::open(&self.state).kind(ErrorKind::Broken)
     }
 

@@ -6,9 +6,11 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use belljar_box::Stream;
-use belljar_ledger::{Body, Committing, Digest, Ledger, Salt};
+use belljar_ledger::{Body, Committing, Digest, Salt};
 use belljar_model::Record;
 use rustix::fs::{Mode, OFlags};
+
+use crate::record::LedgerHandle;
 
 /// Both outputs of one program.
 #[derive(Debug)]
@@ -42,7 +44,11 @@ impl Tape {
         }
     }
 
-    pub fn finish(self, ledger: &Ledger, policy: Digest) -> anyhow::Result<[Option<Body>; 2]> {
+    pub fn finish(
+        self,
+        ledger: &LedgerHandle,
+        policy: Digest,
+    ) -> anyhow::Result<[Option<Body>; 2]> {
         Ok([self.output.finish(ledger, policy)?, self.error.finish(ledger, policy)?])
     }
 }
@@ -72,7 +78,7 @@ impl Track {
         }
     }
 
-    fn finish(self, ledger: &Ledger, policy: Digest) -> anyhow::Result<Option<Body>> {
+    fn finish(self, ledger: &LedgerHandle, policy: Digest) -> anyhow::Result<Option<Body>> {
         match self {
             Self::None => Ok(None),
             // That nothing was written is no secret that would need a salt.

@@ -45,7 +45,7 @@ pub fn take(
 ) -> Result<(), EngineError> {
     let run = of.run().map(|run| run.id());
     let run = run.ok_or_else(|| invalid(format!("box {} was never started", of.name())))?;
-    let ledger = record::open(state).kind(ErrorKind::Broken)?;
+    let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
     let files = work.files.len() as u64;
     let applying = Applying::begin(&ledger, run, files)?;
     let taken = clones::keep(at, work, of.name()).and_then(|()| clones::branch(at, work, branch));
@@ -63,7 +63,7 @@ pub fn take(
 }
 
 fn settle(state: &Scoped, run: RunId, why: &str) -> Result<(), EngineError> {
-    let ledger = record::open(state).kind(ErrorKind::Broken)?;
+    let ledger = record::open(state).kind(ErrorKind::Unrecorded)?;
     record::settle(&ledger, state, run, why).kind(ErrorKind::Broken)
 }
 

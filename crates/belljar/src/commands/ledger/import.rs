@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Context, anyhow};
-use belljar_ledger::{Actor, Body, Digest, Draft, Ledger, TraceSpan};
+use belljar_ledger::{Actor, Body, Digest, Draft, TraceSpan};
 use belljar_model::{RunId, display};
 use serde_json::json;
 
@@ -14,6 +14,7 @@ use crate::cli::ledger::ImportTraceArgs;
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{ErrorKind, WithKind as _};
+use belljar_engine::record::LedgerHandle;
 use belljar_engine::record::otlp::{self, Span};
 
 /// So many events at once: a name may have 4 KiB, and a batch 16 MiB.
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &ImportTraceArgs) -> Outcome {
 
 /// Where spans go.
 struct Into<'a> {
-    ledger: &'a Ledger,
+    ledger: &'a LedgerHandle,
     run: Option<RunId>,
     keeps: bool,
 }

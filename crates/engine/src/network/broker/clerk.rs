@@ -13,7 +13,7 @@ use belljar_broker::record::{
 use belljar_init::wire;
 use belljar_ledger::{
     Actor, AlarmRaised, ApprovalAsked, ApprovalGiven, ApprovalRefused, BudgetSpent, Digest,
-    DnsDecided, Draft, Event, Ledger, NetworkChanged, Receipt, RecordError, RequestDecided,
+    DnsDecided, Draft, Event, NetworkChanged, Receipt, RecordError, RequestDecided,
     RequestFinished, SecretUsed,
 };
 use belljar_model::RunId;
@@ -29,6 +29,7 @@ use super::renewals::Renewals;
 use crate::approvals::desk::Claim;
 use crate::approvals::{NewRequest, Outcome, RequestId, Verdict as Approved, request_digest};
 use crate::clock::Clock;
+use crate::record::LedgerHandle;
 
 /// Hears one broker until it is gone.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ impl Clerk {
     }
 
     /// Records what comes until the broker ends.
-    pub fn work(mut self, ledger: &Ledger, run: RunId) -> Account {
+    pub fn work(mut self, ledger: &LedgerHandle, run: RunId) -> Account {
         let _signals = SignalFd::new(&SUPERVISED); // the main thread's to read; without, one could end the run unheard
         let mut account = Account::default();
         let mut buffer = vec![0; MAX_MESSAGE];
@@ -173,7 +174,7 @@ impl Clerk {
     }
 
     /// Does what the operator wants, once that is on record.
-    fn obey(&mut self, ledger: &Ledger, run: RunId, account: &mut Account) {
+    fn obey(&mut self, ledger: &LedgerHandle, run: RunId, account: &mut Account) {
         for order in self.lever.orders() {
             match order {
                 Order::Answer { number, id, claim } => {
@@ -217,7 +218,7 @@ impl Clerk {
 
     fn approve(
         &self,
-        ledger: &Ledger,
+        ledger: &LedgerHandle,
         run: RunId,
         question: u64,
         claim: &Claim,
@@ -236,7 +237,7 @@ impl Clerk {
     }
 
     /// Opens the questions among words that are on record now, and closes those that are over.
-    fn attend(&mut self, ledger: &Ledger, run: RunId, word: &Word, index: u64) {
+    fn attend(&mut self, ledger: &LedgerHandle, run: RunId, word: &Word, index: u64) {
         match word {
             Word::Asked(asking) => {
                 let bound_to = bound_to(asking, run);
@@ -320,7 +321,7 @@ impl Clerk {
     }
 
     /// Has a renewed secret stored. What cannot be is an alarm, and the broker goes on without.
-    fn renew(&self, ledger: &Ledger, run: RunId, renewed: &Renewed, account: &mut Account) {
+    fn renew(&self, ledger: &LedgerHandle, run: RunId, renewed: &Renewed, account: &mut Account) {
         let stored = match &self.renewals {
             Some(renewals) => renewals.store(ledger, run, renewed),
             None => Err(anyhow::anyhow!("this box has no secret")),
@@ -343,7 +344,13 @@ impl Clerk {
         wire::send(self.socket.as_fd(), heard, &[])
     }
 
-    fn record(&mut self, ledger: &Ledger, run: RunId, sayings: &[Saying], account: &mut Account) {
+    fn record(
+        &mut self,
+        ledger: &LedgerHandle,
+        run: RunId,
+        sayings: &[Saying],
+        account: &mut Account,
+    ) {
         let words = || sayings.iter().flat_map(|saying| &saying.words);
         let drafts = words().map(|word| self.draft(word, run));
         let recorded = ledger.record_all(drafts.collect());

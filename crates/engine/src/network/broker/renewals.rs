@@ -8,9 +8,11 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, bail};
 use belljar_broker::record::Renewed;
 use belljar_broker::vault::store::Store;
-use belljar_ledger::{Actor, Draft, Ledger, SecretRenewed};
+use belljar_ledger::{Actor, Draft, SecretRenewed};
 use belljar_model::RunId;
 use belljar_model::net::{Grant, Kind, Policy, SecretDecl, SecretName};
+
+use crate::record::LedgerHandle;
 
 /// The vault, for the refresh tokens of one box.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ impl Renewals {
     /// Stores what the broker sealed, on record first: where that is in the ledger.
     pub(super) fn store(
         &self,
-        ledger: &Ledger,
+        ledger: &LedgerHandle,
         run: RunId,
         renewed: &Renewed,
     ) -> anyhow::Result<u64> {

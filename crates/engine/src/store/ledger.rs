@@ -1,0 +1,275 @@
+//! The ledger of one state directory: opened at its first use, and once per process.
+//!
+//! A process keeps one ledger per tenant open, however many scopes, runs and threads record in it. A
+//! ledger that cannot record any more is opened again: after an append that failed, and after another
+//! process put another log in its place. A ledger that this process has seen is never begun anew.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use belljar_ledger::{
+    Body, Digest, Draft, KeepError, Ledger, OpenError, Places, Receipt, RecordError,
+};
+
+use super::lock;
+use crate::notice::{Notice, Observer};
+
+/// The ledger of one tenant, open for recording. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LedgerHandle {
+    shared: Arc<SharedLedger>,
+    opened: Arc<Opened>,
+    observer: Arc<dyn Observer>,
+}
+
+/// What all handles of one state directory share.
+#[derive(Debug)]
+pub(crate) struct SharedLedger {
+    places: Places,
+    /// `None` before the first use.
+    opened: Mutex<Option<Arc<Opened>>>,
+}
+
+/// The ledger that is open now.
+type Opened = Mutex<Arc<Ledger>>;
+
+/// The ledgers of this process, by the path of the state directory.
+static LEDGERS: Mutex<BTreeMap<PathBuf, Weak<SharedLedger>>> = Mutex::new(BTreeMap::new());
+
+/// The ledger of a state directory whose path has no links. It is not opened yet.
+pub(super) fn shared(home: &Path) -> Arc<SharedLedger> {
+    let mut ledgers = LEDGERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(shared) = ledgers.get(home).and_then(Weak::upgrade) {
+        return shared;
+    }
+    ledgers.retain(|_, shared| shared.strong_count() > 0);
+    let shared = SharedLedger { places: Places::under(home), opened: Mutex::new(None) };
+    let shared = Arc::new(shared);
+    ledgers.insert(home.to_owned(), Arc::downgrade(&shared));
+    shared
+}
+
+impl LedgerHandle {
+    /// Opens the ledger, unless it is open and can record.
+    pub(crate) fn open(
+        shared: &Arc<SharedLedger>,
+        observer: &Arc<dyn Observer>,
+    ) -> Result<Self, OpenError> {
+        let _held = lock::ledger(shared.places.ledger());
+        let mut first = locked(&shared.opened);
+        let opened = match &*first {
+            Some(opened) => Arc::clone(opened),
+            None => {
+                let ledger = shared.open(observer.as_ref())?;
+                Arc::clone(first.insert(Arc::new(Mutex::new(ledger))))
+            }
+        };
+        drop(first);
+        let (shared, observer) = (Arc::clone(shared), Arc::clone(observer));
+        let handle = Self { shared, opened, observer };
+        let ledger = handle.ledger();
+        if !ledger.is_current() {
+            handle.after(&ledger)?;
+        }
+        Ok(handle)
+    }
+
+    /// The ledger itself, for what is neither recorded nor kept.
+    pub fn ledger(&self) -> Arc<Ledger> {
+        Arc::clone(&locked(&self.opened))
+    }
+
+    /// Records one event. When this returns, it is on disk.
+    pub fn record(&self, draft: Draft) -> Result<Receipt, RecordError> {
+        let mut receipts = self.record_all(vec![draft])?;
+        receipts.pop().ok_or(RecordError::Broken)
+    }
+
+    /// Records events one behind the other, all of them or none.
+    pub fn record_all(&self, drafts: Vec<Draft>) -> Result<Vec<Receipt>, RecordError> {
+        let _held = lock::ledger(self.shared.places.ledger());
+        let ledger = self.ledger();
+        match ledger.record_all(drafts.clone()) {
+            // An earlier append failed, and of these events nothing was written.
+            Err(RecordError::Broken) => {}
+            recorded => return recorded,
+        }
+        let again = self.after(&ledger).map_err(|error| {
+            tracing::error!(%error, "ledger cannot be opened again");
+            RecordError::Broken
+        })?;
+        again.record_all(drafts)
+    }
+
+    /// Keeps a content, and returns the body that an event can name; see [`Ledger::keep`].
+    pub fn keep(&self, scope: Digest, content: &mut dyn Read) -> Result<Body, KeepError> {
+        let _held = lock::ledger(self.shared.places.ledger());
+        self.ledger().keep(scope, content)
+    }
+
+    /// The ledger that takes the place of one that cannot record. Another thread may have opened it.
+    fn after(&self, spent: &Arc<Ledger>) -> Result<Arc<Ledger>, OpenError> {
+        let mut opened = locked(&self.opened);
+        if Arc::ptr_eq(&opened, spent) {
+            tracing::warn!("ledger is opened again");
+            let places = &self.shared.places;
+            if !places.log().exists() && !places.anchor().exists() {
+                return Err(OpenError::Gone { path: places.log(), events: spent.events() });
+            }
+            *opened = self.shared.open(self.observer.as_ref())?;
+        }
+        Ok(Arc::clone(&opened))
+    }
+}
+
+impl SharedLedger {
+    fn open(&self, observer: &dyn Observer) -> Result<Arc<Ledger>, OpenError> {
+        let ledger = Ledger::open(&self.places)?;
+        tracing::trace!("ledger is open");
+        for repair in ledger.repairs() {
+            let (bytes, kept) = (repair.bytes, repair.kept.clone());
+            tracing::warn!(bytes, kept = %kept.display(), "ledger was repaired");
+            observer.notice(&Notice::LedgerRepaired { bytes, kept });
+        }
+        Ok(Arc::new(ledger))
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Barrier;
+
+    use belljar_ledger::{Asked, Mended, TrashEmptied, mend, verify};
+
+    use super::*;
+    use crate::notice::Silent;
+    use crate::store::Store;
+
+    fn event() -> Draft {
+        Draft::new(TrashEmptied { trash: vec!["a".repeat(500)] })
+    }
+
+    fn open(shared: &Arc<SharedLedger>) -> Result<LedgerHandle, OpenError> {
+        let silent: Arc<dyn Observer> = Arc::new(Silent);
+        LedgerHandle::open(shared, &silent)
+    }
+
+    fn check_sound(home: &Path, events: u64) {
+        let report = verify(&Places::under(home), Asked::default()).unwrap();
+        assert!(report.is_sound(), "{report:?}");
+        assert_eq!(report.signed, Some(events));
+    }
+
+    #[test]
+    fn ledger_is_opened_at_the_first_use_and_once_for_all_stores_of_a_directory() {
+        let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let stores = [home.path(), home.path(), other.path()].map(|dir| Store::open(dir).unwrap());
+        assert!(!home.path().join("ledger").exists(), "nothing was recorded yet");
+        let barrier = Barrier::new(stores.len());
+        let ledgers = std::thread::scope(|scope| {
+            let open = |store: &Store| {
+                barrier.wait();
+                open(store.ledger()).unwrap().ledger()
+            };
+            let opening = stores.each_ref().map(|store| scope.spawn(move || open(store)));
+            opening.map(|opening| opening.join().unwrap())
+        });
+        assert!(Arc::ptr_eq(&ledgers[0], &ledgers[1]));
+        assert!(!Arc::ptr_eq(&ledgers[0], &ledgers[2]), "control: another state directory");
+    }
+
+    #[test]
+    fn ledger_of_a_directory_is_closed_with_its_last_store() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let first = Arc::downgrade(&open(store.ledger()).unwrap().ledger());
+        assert!(first.upgrade().is_some(), "control: the store keeps it open");
+        drop(store);
+        assert!(first.upgrade().is_none());
+    }
+
+    #[test]
+    fn ledger_that_was_replaced_by_another_process_is_opened_again() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let handle = open(store.ledger()).unwrap();
+        handle.record(event()).map(drop).unwrap();
+        let places = Places::under(home.path());
+        let mut log = fs::read(places.log()).unwrap();
+        log[40] ^= 1;
+        fs::write(places.log(), &log).unwrap();
+        assert!(matches!(mend(&places, "rot").unwrap(), Mended::SetAside { .. }));
+        handle.record(event()).map(drop).unwrap_err();
+        open(store.ledger()).unwrap().record(event()).map(drop).unwrap();
+        handle.record(event()).map(drop).unwrap();
+        check_sound(home.path(), 4); // created, repaired, and two
+    }
+
+    #[test]
+    fn broken_ledger_is_opened_again_and_the_event_is_recorded_once() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let handle = open(store.ledger()).unwrap();
+        let places = Places::under(home.path());
+        let cut = fs::metadata(places.log()).unwrap().len();
+        handle.record(event()).map(drop).unwrap();
+        // The log loses an event, and others make it longer than it was: that breaks who has it open.
+        let log = fs::File::options().write(true).open(places.log()).unwrap();
+        log.set_len(cut).unwrap();
+        mend(&places, "cut").unwrap();
+        let other = Ledger::open(&places).unwrap();
+        other.record_all(vec![event(), event(), event()]).map(drop).unwrap();
+        let broken = handle.ledger();
+        assert!(matches!(handle.record(event()), Err(RecordError::Changed(_))));
+        assert!(matches!(broken.record(event()), Err(RecordError::Broken)), "control");
+        handle.record(event()).map(drop).unwrap();
+        check_sound(home.path(), 6); // created, repaired, three and one
+    }
+
+    #[test]
+    fn ledger_that_was_cut_short_is_refused_as_a_new_process_would_refuse_it() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let handle = open(store.ledger()).unwrap();
+        handle.record(event()).map(drop).unwrap();
+        let log = fs::File::options().write(true).open(Places::under(home.path()).log()).unwrap();
+        log.set_len(100).unwrap();
+        assert!(matches!(open(store.ledger()), Err(OpenError::CutShort { .. })));
+        assert!(matches!(handle.record(event()), Err(RecordError::Changed(_))));
+    }
+
+    #[test]
+    fn ledger_that_was_seen_is_not_begun_anew() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        open(store.ledger()).unwrap().record(event()).map(drop).unwrap();
+        fs::remove_dir_all(home.path().join("ledger")).unwrap();
+        fs::remove_dir_all(home.path().join("anchor")).unwrap();
+        assert!(matches!(open(store.ledger()), Err(OpenError::Gone { events: 2, .. })));
+        assert!(!home.path().join("ledger").exists());
+    }
+
+    #[test]
+    fn ledger_follows_the_events_and_the_key_of_another_process() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open(home.path()).unwrap();
+        let handle = open(store.ledger()).unwrap();
+        let other = Ledger::open(&Places::under(home.path())).unwrap();
+        let before = handle.ledger();
+        for _ in 0..3 {
+            other.record(event()).map(drop).unwrap();
+            other.rotate_key().unwrap();
+            handle.record(event()).map(drop).unwrap();
+        }
+        let after = open(store.ledger()).unwrap().ledger();
+        assert!(Arc::ptr_eq(&before, &after), "nothing was opened again");
+        check_sound(home.path(), 10);
+    }
+}
