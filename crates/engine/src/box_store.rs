@@ -61,7 +61,10 @@ impl NamedBox {
         if !dir.exists() {
             return Err(no_box(name));
         }
-        Self::load(state, &dir).kind(ErrorKind::Damaged)
+        let loaded = Self::load(state, &dir).with_context(|| {
+            format!("the record of box {name} is damaged: put box.json back from a copy, such as one of its snapshots")
+        });
+        loaded.kind(ErrorKind::Damaged)
     }
 
     /// All boxes, by name. What cannot be read is said.
@@ -353,6 +356,28 @@ mod tests {
         assert_eq!(text, "another command is at work on box task; try again when it has ended");
         drop(held);
         on_another_thread().expect("control: the other command has ended");
+    }
+
+    #[test]
+    fn box_with_a_damaged_record_is_refused_and_the_file_is_named() {
+        let home = tempfile::tempdir().unwrap();
+        let state = crate::scope::of_test(home.path());
+        let dir = place(&state).join("task");
+        fs::create_dir_all(&dir).unwrap();
+        let of = one(&dir);
+        of.save().unwrap();
+        NamedBox::find(&state, of.name()).expect("control: a whole record");
+        let record = fs::read_to_string(dir.join("box.json")).unwrap();
+        let unknown = record.replacen("\"spec\": {", "\"spec\": { \"later\": 1,", 1);
+        assert_ne!(unknown, record);
+        for (text, why) in [("{", "EOF"), (&unknown, "unknown field `later`")] {
+            fs::write(dir.join("box.json"), text).unwrap();
+            let error = NamedBox::find(&state, of.name()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Damaged);
+            let said = format!("{error:#}");
+            let path = dir.join("box.json").display().to_string();
+            assert!(said.contains(&path) && said.contains(why) && said.contains("copy"), "{said}");
+        }
     }
 
     #[test]
