@@ -16,6 +16,18 @@ pub struct HostEnv {
     pub variables: BTreeMap<OsString, OsString>,
     /// The path of the running program, which no box may write to.
     pub own_program: PathBuf,
+    /// The program that the engine's own processes run.
+    pub roles: RoleProgram,
+}
+
+/// The program that the engine starts for its own processes. It calls `Role::parse` first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RoleProgram {
+    /// The running program.
+    #[default]
+    SelfExe,
+    /// Another program, for an embedding program that does not handle roles itself.
+    Path(PathBuf),
 }
 
 impl HostEnv {
@@ -23,7 +35,17 @@ impl HostEnv {
         variables: impl IntoIterator<Item = (OsString, OsString)>,
         own_program: PathBuf,
     ) -> Self {
-        Self { variables: variables.into_iter().collect(), own_program }
+        let variables = variables.into_iter().collect();
+        Self { variables, own_program, roles: RoleProgram::default() }
+    }
+
+    /// The path to execute for a process of the engine.
+    pub fn role_program(&self) -> &Path {
+        match &self.roles {
+            // The running file itself, also when another one has replaced it on disk.
+            RoleProgram::SelfExe => Path::new("/proc/self/exe"),
+            RoleProgram::Path(path) => path,
+        }
     }
 
     pub fn variable(&self, name: impl AsRef<OsStr>) -> Option<&OsStr> {

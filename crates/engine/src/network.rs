@@ -77,6 +77,8 @@ pub struct Outlet {
     /// Whether the rules may change while the box runs.
     changes: bool,
     clock: Clock,
+    /// What a broker is started from.
+    program: PathBuf,
 }
 
 /// A broker that gets ready, and the box's side of it.
@@ -118,13 +120,13 @@ impl Outlet {
                 .kind(ErrorKind::Invalid)?;
         }
         let beyond = Beyond { roots, name_servers };
-        let clock = state.clock();
-        Ok(Self { policy, beyond, sealed, changes, clock })
+        let (clock, program) = (state.clock(), state.host().role_program().to_owned());
+        Ok(Self { policy, beyond, sealed, changes, clock, program })
     }
 
     /// Starts the broker, which gets ready while the box is prepared.
     pub fn open(self, run: RunId) -> anyhow::Result<Outside> {
-        let Self { policy, beyond, sealed, changes, clock } = self;
+        let Self { policy, beyond, sealed, changes, clock, program } = self;
         // The presets and declarations that the template only names are part of this.
         let hash = Digest::of(&[&serde_json::to_vec(&policy)?]);
         let ports = Rules::new(&policy).ports().into_iter().collect();
@@ -132,7 +134,8 @@ impl Outlet {
         let any_port = full || changes;
         let passes = policy.allow.iter().chain(&policy.ask).filter_map(|rule| rule.http());
         let and_the_hosts = any_port || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
-        let broker = Broker::start(run, policy, beyond, sealed.as_ref(), changes, clock)?;
+        let sealed = sealed.as_ref();
+        let broker = Broker::start(&program, run, policy, beyond, sealed, changes, clock)?;
         Ok(Outside { broker, policy: hash, ports, any_port, and_the_hosts })
     }
 }

@@ -82,6 +82,7 @@ pub struct Sealed {
 impl Broker {
     /// Starts a broker for this policy. It prepares itself while we do something else.
     pub fn start(
+        program: &Path,
         run: RunId,
         policy: Policy,
         Beyond { roots, name_servers }: Beyond,
@@ -90,8 +91,8 @@ impl Broker {
         clock: Clock,
     ) -> anyhow::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let program = rustix::fs::open("/proc/self/exe", flags, Mode::empty())
-            .context("open our own program")?;
+        let program = rustix::fs::open(program, flags, Mode::empty())
+            .with_context(|| format!("open {}", program.display()))?;
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .context("open /dev/null")?;
         let (socket, theirs) = rustix::net::socketpair(
