@@ -10,6 +10,7 @@
 )]
 
 mod canary;
+mod git;
 mod lab;
 mod leftovers;
 mod mcp;
@@ -25,6 +26,7 @@ mod wire;
 use std::time::{Duration, Instant};
 
 pub use canary::Canary;
+pub use git::{commit, git, git_command, picture, write_file};
 pub use lab::{Lab, belljar, is_root};
 pub use leftovers::{
     Born, Family, cgroups_of, descendants, is_alive, kill, mounts_naming, orphans, signal,
