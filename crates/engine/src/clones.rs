@@ -23,8 +23,6 @@ pub use branch::{branch, default_branch};
 pub use changes::FileChange;
 pub use clone::{Cloned, Wish, clone};
 pub use source::{Source, identity, look};
-#[cfg(test)]
-pub use work::collect;
 pub use work::{Commit, Style, Work, diff, has_work, keep};
 
 #[cfg(test)]

@@ -32,8 +32,6 @@ mod jail;
 #[cfg(test)]
 mod ledger;
 #[cfg(test)]
-mod limits;
-#[cfg(test)]
 mod logs;
 #[cfg(test)]
 mod mcp;

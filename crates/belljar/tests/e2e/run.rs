@@ -1,11 +1,11 @@
-//! `belljar run`: exit codes, streams, what the box is given, signals, odd workspaces.
+//! `belljar run`: exit codes, streams, results, signals, and the choice of a workspace. What a box is
+//! given is tested in `crates/engine/tests`.
 
 use std::fs;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
 
-use belljar_testkit::{Family, Lab, Signal, is_root};
+use belljar_testkit::{Family, Signal, is_root};
 use serde_json::{Value, json};
 
 use crate::lab;
@@ -126,109 +126,6 @@ fn a_reader_that_goes_away_ends_the_program() {
     let lab = lab();
     let pipe = r#""$BELLJAR" run -- yes 2>err | head -1; echo ${PIPESTATUS[0]}; cat err"#;
     assert_eq!(lab.program("bash").args(["-c", pipe]).succeed(), "y\n141");
-}
-
-// ---- What the box is given
-
-#[test]
-fn only_named_variables_are_inherited() {
-    let lab = lab();
-    let boxed = lab
-        .belljar(["run", "--env", "SET=a b=c", "--env", "PASSED", "-e", "ABSENT", "--", "env"])
-        .env("PASSED", "on")
-        .env("SECRET", "token");
-    let out = boxed.succeed();
-    let mut names: Vec<&str> = out.lines().filter_map(|line| line.split('=').next()).collect();
-    names.sort_unstable();
-    let own = ["BELLJAR_RUN", "HOME", "LANG", "LOGNAME", "PASSED", "PATH", "SET", "USER"];
-    assert_eq!(names, own, "{out}");
-    for line in ["SET=a b=c", "PASSED=on"] {
-        assert!(out.lines().any(|found| found == line), "{out}");
-    }
-}
-
-#[test]
-fn own_variables_can_be_replaced() {
-    let lab = lab();
-    let out = lab.belljar(["run", "-e", "HOME=/tmp", "-e", "LANG=C", "--", "bash", "-c"]);
-    assert_eq!(out.arg("cd; pwd; echo $LANG").succeed(), "/tmp\nC");
-}
-
-#[test]
-fn the_user_inside_is_the_one_asked_for() {
-    let lab = lab();
-    for (user, name) in [("0", "root"), ("1000", "user"), ("4242", "user")] {
-        let script = "id -u; id -g; id -un; touch /tmp/f f; stat -c %u /tmp/f f";
-        let boxed = lab.belljar(["run", "--user", user, "--", "bash", "-c", script]);
-        assert_eq!(boxed.succeed(), [user, user, name, user, user].join("\n"));
-    }
-}
-
-#[test]
-fn without_a_workspace_a_program_starts_at_home() {
-    let lab = lab();
-    let script = "pwd; ls -d /workspace; touch ~/f /tmp/f && echo writes";
-    let ended = lab.belljar(["run", "--no-workspace", "--json", "--", "bash", "-c", script]).run();
-    assert!(ended.expect(0).starts_with("/home/user\nwrites\n"), "{}", ended.out());
-    assert_eq!(ended.result()["changed_files"], Value::Null);
-}
-
-#[test]
-fn mounts_show_files_and_directories() {
-    let lab = lab();
-    let (shown, shared, file) =
-        (lab.dir().join("shown"), lab.dir().join("shared"), lab.dir().join("a file"));
-    fs::create_dir(&shown).unwrap();
-    fs::create_dir(&shared).unwrap();
-    fs::write(shown.join("f"), "from outside").unwrap();
-    fs::write(&file, "one file").unwrap();
-    let mounts = [
-        format!("{}:/deep/in/the/box", shown.display()),
-        format!("{}:/mnt/shared:rw", shared.display()),
-        format!("{}:/mnt/file:ro", file.display()),
-    ];
-    let script = "cat /deep/in/the/box/f /mnt/file; echo; echo from inside > /mnt/shared/new
-        touch /deep/in/the/box/x 2> /dev/null || echo refused
-        { echo x > /mnt/file; } 2> /dev/null || echo refused";
-    let options = mounts.iter().flat_map(|mount| ["--mount", mount]);
-    let boxed = lab.belljar(["run"]).args(options).args(["--", "bash", "-c", script]);
-    assert_eq!(boxed.succeed(), "from outsideone file\nrefused\nrefused");
-    assert_eq!(fs::read_to_string(shared.join("new")).unwrap(), "from inside\n");
-    let owner = |path: &Path| fs::metadata(path).unwrap().uid();
-    assert_eq!(owner(&shared.join("new")), owner(&shared));
-    assert_eq!(fs::read_to_string(&file).unwrap(), "one file");
-    assert!(!shown.join("x").exists());
-}
-
-/// A root file system with one static program.
-fn small_root(lab: &Lab) -> PathBuf {
-    let root = lab.dir().join("root");
-    fs::create_dir_all(root.join("bin")).unwrap();
-    fs::copy("/bin/busybox", root.join("bin/busybox")).expect("busybox");
-    for name in ["sh", "cat", "ls", "id", "touch"] {
-        symlink("busybox", root.join("bin").join(name)).unwrap();
-    }
-    fs::write(root.join("bin/greeting"), "hello\n").unwrap();
-    root
-}
-
-#[test]
-fn another_root_file_system_is_used_and_not_changed() {
-    let lab = lab();
-    let root = small_root(&lab);
-    let script = "cat /bin/greeting; ls /usr/lib 2> /dev/null; echo x > /bin/greeting; touch /made; cat /bin/greeting; id -u; touch in-workspace";
-    let boxed = lab.belljar(["run", "--rootfs"]).arg(&root).args(["--", "/bin/sh", "-c", script]);
-    assert_eq!(boxed.succeed(), "hello\nx\n1000");
-    assert_eq!(fs::read_to_string(root.join("bin/greeting")).unwrap(), "hello\n");
-    assert!(!root.join("made").exists());
-    assert!(lab.run_dir().join("upper/in-workspace").exists());
-}
-
-#[test]
-fn system_directories_cannot_be_written() {
-    let script = "for d in / /usr /etc /bin /proc /sys /dev /run /root /var; do
-        touch $d/x 2> /dev/null && echo $d; done; touch /tmp/x ~/x /dev/shm/x /var/tmp/y && echo rest";
-    assert_eq!(lab().bash(script).succeed(), "rest");
 }
 
 // ---- The result
@@ -359,66 +256,6 @@ fn what_runs_in_the_background_ends_with_the_program() {
 // ---- The workspace
 
 #[test]
-fn files_keep_the_owner_of_the_workspace() {
-    let lab = lab();
-    let workspace = lab.workspace();
-    if is_root() {
-        chown(&workspace, Some(4242), Some(4343)).unwrap();
-    }
-    let own = fs::metadata(&workspace).unwrap();
-    let own = (own.uid(), own.gid());
-    let owner = |path: PathBuf| fs::metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
-    lab.write("before", "");
-    if is_root() {
-        chown(workspace.join("before"), Some(4242), Some(4343)).unwrap();
-    }
-    let script = "stat -c %U before; echo x >> before; mkdir -p d; touch d/new";
-    assert_eq!(lab.bash(script).succeed(), "user");
-    let upper = lab.run_dir().join("upper");
-    for made in ["before", "d", "d/new"] {
-        assert_eq!(owner(upper.join(made)), own, "{made} in the overlay");
-    }
-    assert!(!workspace.join("d").exists());
-    lab.belljar(["run", "--mode", "direct", "--", "bash", "-c", script]).succeed();
-    for made in ["before", "d", "d/new"] {
-        assert_eq!(owner(workspace.join(made)), own, "{made} in the workspace");
-    }
-}
-
-#[test]
-fn a_read_only_workspace_cannot_be_written() {
-    let lab = lab();
-    lab.write("f", "content");
-    let script = "cat f; echo; touch x 2> /dev/null || echo refused";
-    let boxed = lab.belljar(["run", "--mode", "read-only", "--", "bash", "-c", script]);
-    assert_eq!(boxed.succeed(), "content\nrefused");
-}
-
-#[test]
-fn a_workspace_may_have_any_name() {
-    let lab = lab();
-    let odd = [
-        b"with space".to_vec(),
-        b"colon:comma,equals=back\\slash".to_vec(),
-        b"not\xff\xfeutf8".to_vec(),
-        "žluťoučký".into(),
-        b"new\nline".to_vec(),
-        b"-dash".to_vec(),
-    ];
-    for name in odd {
-        let dir = lab.dir().join(std::ffi::OsString::from_vec(name));
-        fs::create_dir(&dir).unwrap();
-        fs::write(dir.join("f"), "here").unwrap();
-        let boxed = lab.bash("cat f; echo new > g").cwd(&dir);
-        assert_eq!(boxed.succeed(), "here", "{dir:?}");
-        let upper = lab.runs().pop().unwrap().join("upper/g");
-        assert_eq!(fs::read(upper).unwrap(), b"new\n", "{dir:?}");
-        let listed = lab.belljar(["runs", "--json"]).cwd(&dir).succeed();
-        assert_eq!(listed.lines().count(), 1, "{dir:?}");
-    }
-}
-
-#[test]
 fn a_workspace_may_be_relative_or_behind_a_link() {
     let lab = lab();
     lab.write("sub/f", "here");
@@ -429,58 +266,10 @@ fn a_workspace_may_be_relative_or_behind_a_link() {
     }
 }
 
-/// git of the host, with an identity, and free to clone from a file.
-#[track_caller]
-fn git(lab: &Lab, dir: &Path, args: &[&str]) {
-    let always = ["-c", "user.name=n", "-c", "user.email=e@x", "-c", "protocol.file.allow=always"];
-    lab.program("git").args(always).args(args).cwd(dir).succeed();
-}
-
-fn repository(lab: &Lab, name: &str) -> PathBuf {
-    let dir = lab.dir().join(name);
-    git(lab, lab.dir(), &["init", "-q", name]);
-    fs::write(dir.join("f"), "one\n").unwrap();
-    git(lab, &dir, &["add", "f"]);
-    git(lab, &dir, &["commit", "-qm", "first"]);
-    dir
-}
-
-#[test]
-fn a_git_worktree_works_as_workspace() {
-    let lab = lab();
-    let main = repository(&lab, "main");
-    git(&lab, &main, &["worktree", "add", "-q", "../tree", "-b", "topic"]);
-    let script =
-        "echo two >> f; git status --short; git log --format=%s; git branch --show-current";
-    let boxed = lab.bash(script).cwd(lab.dir().join("tree"));
-    assert_eq!(boxed.succeed(), " M f\nfirst\ntopic");
-}
-
-#[test]
-fn a_git_submodule_works_as_workspace() {
-    let lab = lab();
-    let (main, _) = (repository(&lab, "main"), repository(&lab, "part"));
-    git(&lab, &main, &["submodule", "--quiet", "add", "../part", "part"]);
-    git(&lab, &main, &["commit", "-qm", "with a part"]);
-    let script = "echo two >> f; git status --short; git log --format=%s";
-    let boxed = lab.bash(script).cwd(main.join("part"));
-    assert_eq!(boxed.succeed(), " M f\nfirst");
-    let boxed = lab.bash("git submodule status | cut -c43-; git -C part log --format=%s");
-    assert_eq!(boxed.cwd(&main).succeed(), "part (heads/master)\nfirst");
-}
-
 #[test]
 fn a_workspace_that_holds_the_home_must_be_named() {
     let lab = lab();
     lab.bash("true").cwd(lab.dir()).run().complains(2, "home directory");
     let named = lab.belljar(["run", "--workspace", ".", "--", "ls"]).cwd(lab.dir());
     assert!(named.succeed().contains("project"));
-}
-
-#[test]
-fn belljars_own_state_is_no_workspace_and_not_seen_in_one() {
-    let lab = lab();
-    lab.bash("true").cwd(lab.state()).run().complains(2, "own state");
-    let around = lab.belljar(["run", "--workspace", ".", "--", "ls", "-A", "state"]);
-    assert_eq!(around.cwd(lab.dir()).succeed(), "");
 }

@@ -103,25 +103,6 @@ fn runs_belong_to_their_directory() {
 }
 
 #[test]
-fn a_run_is_found_by_id_beginning_and_name() {
-    let lab = lab();
-    let (first, second) = (changed(&lab, &["--name", "same"]), changed(&lab, &["--name", "same"]));
-    let third = changed(&lab, &[]);
-    let shared: String =
-        first.chars().zip(third.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a).collect();
-    assert!(shared.len() >= 4, "ids begin with the time: {first} {third}");
-    let discard = |run: &str| lab.belljar(["discard", "--yes", run]).run();
-    discard(&shared[..4]).complains(2, "write more of it");
-    discard("no-such-run").complains(2, "there is no run");
-    discard("").complains(2, "there is no run");
-    discard("same").complains(0, &second); // the newest of that name
-    discard(&first).complains(0, &first);
-    discard(&third[..third.len() - 1]).complains(0, &third);
-    discard(&third).complains(0, "holds nothing back");
-    lab.belljar(["discard", "--yes"]).run().complains(2, "no run of this directory");
-}
-
-#[test]
 fn two_boxes_share_a_workspace_and_do_not_see_each_other() {
     let lab = lab();
     lab.write("f", "host\n");
@@ -151,52 +132,6 @@ fn a_run_that_goes_on_is_not_thrown_away() {
     lab.belljar(["discard", "--yes", &id]).run().complains(0, "discarded");
 }
 
-#[test]
-fn what_changed_nothing_keeps_no_layers() {
-    let lab = lab();
-    lab.bash("ls").succeed();
-    assert!(!lab.run_dir().join("upper").exists() && !lab.run_dir().join("work").exists());
-}
-
-#[test]
-fn old_records_go_and_what_waits_stays() {
-    let lab = lab();
-    let waiting = changed(&lab, &[]);
-    lab.bash("true").succeed();
-    let record = |run: &Path| fs::read_to_string(run.join("run.json")).unwrap();
-    let runs = lab.runs();
-    let done = runs.iter().find(|run| !record(run).contains("\"pending\"")).expect("both");
-    let (text, id) = (record(done), done.file_name().unwrap().to_str().unwrap().to_owned());
-    for number in 0..520 {
-        // Base 32 without i, l, o and u: digits will do.
-        let other = format!("0000{number:012}");
-        let dir = done.with_file_name(&other);
-        fs::create_dir(&dir).unwrap();
-        fs::write(dir.join("lock"), "").unwrap();
-        fs::write(dir.join("run.json"), text.replace(&id, &other)).unwrap();
-    }
-    lab.belljar(["runs", "--all"]).succeed();
-    let left = lab.runs();
-    assert_eq!(left.len(), 501, "500 records, and the run that waits");
-    assert!(left.iter().any(|run| run.ends_with(&waiting)));
-    assert!(left.iter().any(|run| run.ends_with("0000000000000519")), "the newest stay");
-    assert!(!left.iter().any(|run| run.ends_with("0000000000000000")), "the oldest go");
-}
-
-#[test]
-fn a_broken_record_does_not_hide_the_others() {
-    let lab = lab();
-    changed(&lab, &[]);
-    for (name, content) in [("broken", "{"), ("foreign", "{\"id\": 5}"), ("empty", "")] {
-        let dir = lab.state().join("runs").join(name);
-        fs::create_dir(&dir).unwrap();
-        fs::write(dir.join("run.json"), content).unwrap();
-    }
-    fs::write(lab.state().join("runs/file"), "").unwrap();
-    assert_eq!(objects(lab.belljar(["runs", "--json"])).len(), 1);
-    lab.bash("true").succeed();
-}
-
 // ---- Where the state is
 
 #[test]
@@ -221,17 +156,6 @@ fn the_state_has_a_place_by_default() {
     assert!(xdg.join("belljar/runs").is_dir());
     home().without_env("HOME").run().complains(2, "neither BELLJAR_HOME nor HOME");
     lab.bash("true").without_env("HOME").succeed();
-}
-
-#[test]
-fn the_state_is_for_its_owner_alone() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let lab = lab();
-    let state = lab.dir().join("new/state");
-    lab.bash("true").env("BELLJAR_HOME", &state).succeed();
-    for dir in [state.clone(), state.join("runs")] {
-        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o077, 0, "{dir:?}");
-    }
 }
 
 // ---- Configuration
@@ -275,42 +199,6 @@ fn another_file_replaces_the_operators() {
     }
     let missing = lab.belljar(["--config", "/no/such.toml", "run", "--", "true"]).run();
     missing.complains(2, "/no/such.toml");
-}
-
-#[test]
-fn a_project_may_tighten() {
-    let lab = lab();
-    operator(&lab, "[template.default]\nmemory = \"512MiB\"\n");
-    lab.write("belljar.toml", "[template.default]\nmemory = \"64MiB\"\nmode = \"read-only\"\n");
-    let ended = lab.json(&[], "touch x 2> /dev/null || echo refused").run();
-    assert!(ended.expect(0).starts_with("refused\n"));
-    assert_eq!(ended.result()["limits"]["memory"], "64MiB");
-    // The workspace's file counts, wherever one stands.
-    let elsewhere = lab.json(&["--workspace", "project"], "true").cwd(lab.dir()).run();
-    assert_eq!(elsewhere.result()["limits"]["memory"], "64MiB");
-}
-
-#[test]
-fn a_project_may_not_loosen() {
-    let lab = lab();
-    operator(&lab, "[template.default]\nmemory = \"512MiB\"\n");
-    let file = lab.workspace().join("belljar.toml");
-    for (line, about) in [
-        ("memory = \"1GiB\"", "`memory` of template `default`: 1GiB, but the operator has 512MiB"),
-        ("mode = \"direct\"", "`mode` of template `default`: direct, but the operator has overlay"),
-        ("mounts = [\"/etc:/x\"]", "`mounts` of template `default`"),
-        ("env = [\"LD_PRELOAD=x\"]", "LD_PRELOAD steers"),
-        ("env = [\"TOKEN\"]", "TOKEN is to be inherited"),
-        ("weaken = [\"seccomp\"]", "seccomp is to be weakened"),
-        ("timeout = \"none\"", "`timeout` of template `default`: none"),
-        ("user = 0", "`user` of template `default`: 0"),
-    ] {
-        lab.write("belljar.toml", format!("# a comment\n[template.default]\n{line}\n"));
-        let ended = lab.bash("true").run();
-        ended.complains(2, &format!("{}:3: ", file.display()));
-        ended.complains(2, about);
-    }
-    assert_eq!(lab.runs(), [] as [PathBuf; 0]);
 }
 
 #[test]

@@ -1,46 +1,42 @@
-//! Real repositories, a real git, and real sealed boxes.
+//! Objects that no honest git makes, as a sealed box might hand them over.
 
-mod attacks;
-mod hostile;
-mod kinds;
-
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::Stdio;
 
-use belljar_model::boxes::BoxName;
-use belljar_model::{Identity, RepoAt};
+use belljar_model::RepoAt;
+use belljar_testkit::{commit, git, git_command, is_root, picture, write_file};
 
-use super::*;
-use crate::scope::Scoped;
+use super::incoming::Incoming;
+use super::reader::Answer;
+use super::work::judge;
+use super::{Wish, Work, clone, look};
+use crate::scope::{Scoped, of_test};
 
-/// A user's repository, a state directory, and a clone for one box.
+/// A user's repository with one commit, a state directory, and a clone for one box.
 struct Bench {
     _dir: tempfile::TempDir,
     top: PathBuf,
     state: Scoped,
+    at: RepoAt,
 }
 
 impl Bench {
-    /// With one commit of two files on `main`.
     fn new() -> Self {
-        let bench = Self::empty();
-        bench.write("src/lib.rs", "one\n");
-        bench.write("README.md", "hello\n");
-        bench.commit("Begin");
-        bench
-    }
-
-    fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (_, top) = belljar_box::open(dir.path()).unwrap();
-        for name in ["user", "state"] {
-            fs::create_dir(top.join(name)).unwrap();
-        }
-        let state = crate::scope::of_test(&top.join("state"));
-        let bench = Self { _dir: dir, top, state };
-        git(&bench.user(), &["init", "-q", "-b", "main"]);
-        bench
+        let (user, state) = (top.join("user"), of_test(&top.join("state")));
+        write_file(&user, "README.md", "hello\n");
+        git(&user, &["init", "-q", "-b", "main"]);
+        commit(&user, "Begin");
+        let (ada, name) = ("Ada <ada@example.org>".parse().unwrap(), "box".parse().unwrap());
+        let wish = Wish { branch: None, uncommitted: false, identity: &ada, name: &name };
+        // Root's boxes have the owner's files under an id of their own.
+        let owner = is_root().then_some((65534, 65534));
+        let source = look(&state, &user).unwrap();
+        let at = clone(&source, &wish, &top.join("state/repo"), owner).unwrap().at;
+        Self { _dir: dir, top, state, at }
     }
 
     fn user(&self) -> PathBuf {
@@ -51,354 +47,144 @@ impl Bench {
     fn repo(&self) -> PathBuf {
         self.top.join("state/repo")
     }
-
-    fn write(&self, path: &str, content: &str) {
-        write(&self.user(), path, content);
-    }
-
-    fn commit(&self, subject: &str) -> String {
-        commit(&self.user(), subject)
-    }
-
-    fn clone(&self, uncommitted: bool) -> Cloned {
-        let (ada, name) = (ada(), boxed());
-        let wish = Wish { branch: None, uncommitted, identity: &ada, name: &name };
-        self.clone_as(&self.user(), &wish).unwrap()
-    }
-
-    fn clone_as(&self, from: &Path, wish: &Wish<'_>) -> Result<Cloned, crate::error::EngineError> {
-        // Root's boxes have the owner's files under an id of their own.
-        let root = rustix::process::geteuid().is_root();
-        clone(&look(&self.state, from)?, wish, &self.repo(), root.then_some((65534, 65534)))
-    }
-
-    fn work(&self, at: &RepoAt) -> Option<Work> {
-        has_work(&self.state, &boxed(), at, &self.repo()).unwrap()
-    }
-
-    /// Why the work cannot be had.
-    fn refusal(&self, at: &RepoAt) -> String {
-        let failure = has_work(&self.state, &boxed(), at, &self.repo()).unwrap_err();
-        format!("{:#}", failure.inner())
-    }
 }
 
-fn boxed() -> BoxName {
-    "box".parse().unwrap()
+/// Writes an object as it is, whatever git thinks of it.
+fn object(repo: &Path, kind: &str, content: &[u8]) -> String {
+    let args = ["hash-object", "-t", kind, "--literally", "-w", "--stdin"];
+    let mut command = git_command(repo, &args);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(content).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-fn ada() -> Identity {
-    "Ada Lovelace <ada@example.org>".parse().unwrap()
+/// One entry of a tree.
+fn entry(mode: &str, name: &str, oid: &str) -> Vec<u8> {
+    let byte = |at: usize| u8::from_str_radix(&oid[at..at + 2], 16).unwrap();
+    let mut entry = format!("{mode} {name}\0").into_bytes();
+    entry.extend((0..oid.len()).step_by(2).map(byte));
+    entry
 }
 
-/// Plain git, as somebody at a terminal runs it.
-fn git_command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new("git");
-    command
-        .args(args)
-        .current_dir(dir)
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_COUNT", "1")
-        .env("GIT_CONFIG_KEY_0", "safe.directory")
-        .env("GIT_CONFIG_VALUE_0", "*")
-        .env("GIT_AUTHOR_NAME", "T")
-        .env("GIT_AUTHOR_EMAIL", "t@t")
-        .env("GIT_COMMITTER_NAME", "T")
-        .env("GIT_COMMITTER_EMAIL", "t@t");
-    command
+fn commit_of(repo: &Path, tree: &str, parent: &str) -> String {
+    let by = "T <t@t> 1700000000 +0000";
+    let parent = if parent.is_empty() { String::new() } else { format!("parent {parent}\n") };
+    let text = format!("tree {tree}\n{parent}author {by}\ncommitter {by}\n\nEvil\n");
+    object(repo, "commit", text.as_bytes())
 }
 
-#[track_caller]
-fn git(dir: &Path, args: &[&str]) -> String {
-    let output = git_command(dir, args).output().unwrap();
-    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+/// A pack of exactly these objects.
+fn pack(repo: &Path, oids: &[&str]) -> Vec<u8> {
+    let mut command = git_command(repo, &["pack-objects", "--stdout", "-q"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(oids.join("\n").as_bytes()).unwrap();
+    child.wait_with_output().unwrap().stdout
 }
 
-fn write(top: &Path, path: &str, content: &str) {
-    let path = top.join(path);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, content).unwrap();
-}
-
-fn commit(top: &Path, subject: &str) -> String {
-    git(top, &["add", "-A"]);
-    git(top, &["commit", "-q", "--allow-empty", "-m", subject]);
-    git(top, &["rev-parse", "HEAD"])
-}
-
-/// Every file beneath a directory with its content, and the target of every link.
-fn picture(top: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
-    let mut rest = vec![top.to_owned()];
-    while let Some(dir) = rest.pop() {
-        for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
-            let kind = entry.symlink_metadata().unwrap().file_type();
-            if kind.is_dir() {
-                rest.push(entry);
-            } else if kind.is_symlink() {
-                let target = fs::read_link(&entry).unwrap();
-                found.push((entry, target.into_os_string().into_encoded_bytes()));
-            } else {
-                let content = fs::read(&entry).unwrap_or_default();
-                found.push((entry, content));
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
-fn names(work: &Work) -> Vec<(String, &'static str)> {
-    let name = |file: &FileChange| (file.path.display().to_string(), file.kind.name());
-    work.files.iter().map(name).collect()
+fn take(bench: &Bench, at: &RepoAt, tip: &str, pack: &[u8]) -> anyhow::Result<Option<Work>> {
+    let path = bench.top.join("pack");
+    fs::write(&path, pack).unwrap();
+    let answer = Answer { tip: Some(tip.to_owned()), has_pack: true, ..Answer::default() };
+    judge(at, &answer, File::open(&path).unwrap(), Incoming::new(&bench.state).unwrap())
 }
 
 #[test]
-fn work_comes_back_as_commits_and_nothing_else_changes() {
+fn c04_c10_objects_that_would_harm_a_checkout_are_refused() {
     let bench = Bench::new();
-    let (user, repo) = (bench.user(), bench.repo());
-    let cloned = bench.clone(false);
-    assert_eq!(cloned.remarks, Vec::<String>::new());
-    assert_eq!((cloned.at.branch.as_str(), &cloned.at.path), ("main", &user));
-    assert!(bench.work(&cloned.at).is_none(), "nothing was done yet");
-
-    write(&repo, "src/lib.rs", "two\n");
-    let first = commit(&repo, "Say two");
-    fs::remove_file(repo.join("README.md")).unwrap();
-    write(&repo, "new file.txt", "new\n");
-    let before = picture(&user);
-    let work = bench.work(&cloned.at).unwrap();
-    assert!(work.uncommitted && !work.is_empty());
-    assert_eq!(work.base, cloned.at.base.clone().unwrap());
-    let subjects: Vec<&str> = work.commits.iter().map(|commit| commit.subject.as_str()).collect();
-    assert_eq!(subjects, ["Changes in the box box that were not committed", "Say two"]);
-    assert_eq!(
-        (work.commits[0].author.as_str(), work.commit_count),
-        ("Ada Lovelace <ada@example.org>", 2)
-    );
-    assert_eq!(work.commits[1].oid, first);
-    let expect = [("README.md", "deleted"), ("new file.txt", "added"), ("src/lib.rs", "modified")];
-    assert_eq!(names(&work), expect.map(|(path, kind)| (path.to_owned(), kind)));
-    let text = diff(&cloned.at, &work, Style::default()).unwrap();
-    assert!(text.contains("-one\n+two\n") && text.contains("deleted file"), "{text}");
-    let one = Style { paths: &[Path::new("src")], colour: true, ..Style::default() };
-    let text = diff(&cloned.at, &work, one).unwrap();
-    assert!(text.contains("\u{1b}[32m+two\u{1b}[m\n") && !text.contains("README"), "{text}");
-    let stat = diff(&cloned.at, &work, Style { stat: true, ..Style::default() }).unwrap();
-    assert!(stat.contains("3 files changed"), "{stat}");
-    assert_eq!(before, picture(&user), "to look changes nothing");
-
-    // The same again is the same commit.
-    let kept = collect(&bench.state, &boxed(), &cloned.at, &repo).unwrap().unwrap();
-    assert_eq!(kept.tip, work.tip);
-    assert_eq!(git(&user, &["rev-parse", "refs/belljar/work/box"]), work.tip);
-    let news: Vec<PathBuf> = picture(&user)
-        .into_iter()
-        .filter(|file| !before.contains(file))
-        .map(|(path, _)| path.strip_prefix(user.join(".git")).unwrap().to_owned())
-        .collect();
-    let is_new = |path: &PathBuf| {
-        path.starts_with("objects/pack") || path == Path::new("refs/belljar/work/box")
-    };
-    assert!(news.iter().all(is_new) && !news.is_empty(), "{news:?}");
-    assert!(git(&user, &["fsck", "--strict"]).is_empty());
-    assert!(crate::store::is_empty(&bench.top.join("state/incoming/x")), "nothing is left");
-    drop((work, kept));
-    assert!(crate::store::is_empty(&bench.top.join("state/incoming")), "nothing is left");
-}
-
-#[test]
-fn a_branch_is_made_or_moved_forward_and_never_pulled_from_under_anybody() {
-    let bench = Bench::new();
-    let (user, repo) = (bench.user(), bench.repo());
-    let at = bench.clone(false).at;
-    write(&repo, "a", "1\n");
-    commit(&repo, "One");
-    let work = collect(&bench.state, &boxed(), &at, &repo).unwrap().unwrap();
-    let refused = |name: &str| format!("{:#}", branch(&at, &work, name).unwrap_err());
-    assert_eq!(bench.work(&at).unwrap().would_lose().unwrap(), "1 commit with changes to 1 file");
-    branch(&at, &work, "belljar/box").unwrap();
-    branch(&at, &work, "belljar/box").unwrap();
-    let taken = bench.work(&at).unwrap();
-    let plain = git_command(&user, &["rev-parse", "belljar/box"]).output().unwrap();
-    assert!(plain.stderr.is_empty(), "the name means the branch alone: {plain:?}");
-    assert_eq!((taken.taken.as_deref(), taken.would_lose()), (Some("belljar/box"), None));
-    assert_eq!(git(&user, &["rev-parse", "belljar/box"]), work.tip);
-    assert!(refused("main").contains("checked out in"), "{}", refused("main"));
-    git(&user, &["worktree", "add", "-q", "../other", "-b", "other"]);
-    assert!(refused("other").contains("/other;"), "{}", refused("other"));
-    git(&user, &["branch", "apart", "main"]);
-    git(&user, &["commit", "-q", "--allow-empty", "-m", "My own"]);
-    git(&user, &["branch", "own", "main"]);
-    assert!(refused("own").contains("has commits that"), "{}", refused("own"));
-    branch(&at, &work, "apart").unwrap();
-    for name in ["", "-d", "HEAD", "a..b", "a b", "x.lock", "/x", "../../config", "a\nb"] {
-        assert!(refused(name).contains("cannot be the name"), "{name}: {}", refused(name));
-    }
-    fs::create_dir_all(user.join(".git/rebase-merge")).unwrap();
-    fs::write(user.join(".git/rebase-merge/head-name"), "refs/heads/moving\n").unwrap();
-    git(&user, &["branch", "moving", "apart~1"]);
-    assert!(refused("moving").contains("checked out"), "{}", refused("moving"));
-
-    // The next work goes on from there.
-    write(&repo, "a", "2\n");
-    let next = collect(&bench.state, &boxed(), &at, &repo).unwrap().unwrap();
-    branch(&at, &next, "belljar/box").unwrap();
-    assert_eq!(git(&user, &["show", "belljar/box:a"]), "2");
-    // Work that was only looked at is nowhere that a branch could point to.
-    write(&repo, "a", "3\n");
-    let seen = bench.work(&at).unwrap();
-    assert!(branch(&at, &seen, "belljar/box").is_err());
-}
-
-#[test]
-fn c02_c04_a_clone_shares_nothing_with_the_repository_it_is_from() {
-    use std::os::unix::fs::MetadataExt as _;
-    let bench = Bench::new();
-    let user = bench.user();
-    let secret = bench.commit("On another branch");
-    git(&user, &["branch", "private"]);
-    git(&user, &["tag", "v1"]);
-    git(&user, &["reset", "-q", "--hard", "HEAD~1"]);
-    git(&user, &["remote", "add", "origin", "https://user:token@example.org/x.git"]);
-    git(&user, &["config", "alias.st", "!touch fired"]);
-    write(&user, ".git/hooks/post-checkout", "#!/bin/sh\n");
-    let at = bench.clone(false).at;
+    let at = bench.at.clone();
     let repo = bench.repo();
-    let root = rustix::process::geteuid().is_root();
-    for (path, _) in picture(&repo) {
-        let meta = path.symlink_metadata().unwrap();
-        assert_eq!(meta.nlink(), 1, "{}", path.display());
-        assert!(!root || meta.uid() == 65534, "{} is root's", path.display());
+    let before = picture(&bench.user());
+    let base = at.base.clone().unwrap();
+    let blob = object(&repo, "blob", b"#!/bin/sh\n");
+    let link = object(&repo, "blob", b"/etc");
+    let url = "[submodule \"x\"]\n\tpath = x\n\turl = --upload-pack=touch /tmp/x\n";
+    let modules = object(&repo, "blob", url.as_bytes());
+    let nested = object(&repo, "tree", &entry("100755", "post-checkout", &blob));
+    let lone = |mode: &str, name: &str, oid: &str| object(&repo, "tree", &entry(mode, name, oid));
+    let twice = [entry("120000", "a", &link), entry("40000", "a", &nested)].concat();
+    let trees = [
+        lone("40000", ".git", &nested),
+        lone("40000", ".GiT", &nested),
+        lone("40000", "GIT~1", &nested),
+        lone("40000", ".g\u{200c}it", &nested),
+        lone("40000", "..", &nested),
+        lone("40000", ".", &nested),
+        lone("100644", "a/b", &blob),
+        lone("100644", "", &blob),
+        lone("120000", ".gitmodules", &link),
+        lone("100644", ".gitmodules", &modules),
+        object(&repo, "tree", &twice),
+        object(&repo, "tree", b"100644 broken"),
+    ];
+    for (index, tree) in trees.iter().enumerate() {
+        let tip = commit_of(&repo, tree, &base);
+        let pack = pack(&repo, &[&tip, tree, &nested, &blob, &link, &modules]);
+        let refused = take(&bench, &at, &tip, &pack).unwrap_err();
+        assert!(format!("{refused:#}").contains("not sound"), "{index}: {refused:#}");
     }
-    assert_eq!(fs::read_to_string(repo.join("src/lib.rs")).unwrap(), "one\n");
-    let config = fs::read_to_string(repo.join(".git/config")).unwrap();
-    for word in ["remote", "example.org/x", "token", "alias", "hooks"] {
-        assert!(!config.contains(word), "{config}");
-    }
-    assert_eq!(git(&repo, &["config", "user.email"]), "ada@example.org");
-    assert_eq!(git(&repo, &["config", "commit.gpgsign"]), "false");
+    // Git that is not told to look takes the first of them.
+    let tip = commit_of(&repo, &trees[0], &base);
+    let pack = pack(&repo, &[&tip, &trees[0], &nested, &blob]);
+    fs::write(bench.top.join("pack"), pack).unwrap();
+    git(&bench.top, &["clone", "-q", "--bare", "user", "control"]);
+    let mut command = git_command(&bench.top.join("control"), &["index-pack", "--stdin"]);
+    command.stdin(File::open(bench.top.join("pack")).unwrap());
+    assert!(command.status().unwrap().success());
+    assert_eq!(before, picture(&bench.user()), "none of it is in the user's repository");
+    assert!(crate::store::is_empty(&bench.top.join("state/incoming")));
+}
+
+#[test]
+fn c10_a_pack_that_is_not_what_it_says_is_refused() {
+    let bench = Bench::new();
+    let at = bench.at.clone();
+    let repo = bench.repo();
+    let before = picture(&bench.user());
+    let base = at.base.clone().unwrap();
+    let blob = object(&repo, "blob", b"new\n");
+    let tree = object(&repo, "tree", &entry("100644", "a", &blob));
+    let tip = commit_of(&repo, &tree, &base);
+    let whole = pack(&repo, &[&tip, &tree, &blob]);
+    let refusal =
+        |tip: &str, pack: &[u8]| format!("{:#}", take(&bench, &at, tip, pack).unwrap_err());
+    assert!(refusal(&tip, &pack(&repo, &[&tip, &tree])).contains("not sound"), "without its file");
+    assert!(refusal(&tip, &pack(&repo, &[&tip])).contains("not sound"), "without its tree");
+    assert!(refusal(&tip, b"").contains("not sound"), "nothing");
+    assert!(refusal(&tip, b"PACK\0\0\0\x02").contains("not sound"), "cut short");
+    let mut spoiled = whole.clone();
+    *spoiled.last_mut().unwrap() ^= 1;
+    assert!(refusal(&tip, &spoiled).contains("not sound"), "spoiled");
+    assert!(refusal(&blob, &whole).contains("did not come"), "a file is no commit");
+    assert!(refusal(&"0".repeat(40), &whole).contains("did not come"), "one that is not there");
+    let orphan = commit_of(&repo, &tree, &"1".repeat(40));
+    let pack = pack(&repo, &[&orphan, &tree, &blob]);
     assert!(
-        !repo.join(".git/hooks").exists() && !repo.join(".git/objects/info/alternates").exists()
+        refusal(&orphan, &pack).contains("missing")
+            || refusal(&orphan, &pack).contains("not sound")
     );
-    assert_eq!(git(&repo, &["for-each-ref", "--format=%(refname)"]), "refs/heads/main");
-    assert!(!git_command(&repo, &["cat-file", "-e", &secret]).status().unwrap().success());
-    assert!(git(&repo, &["status", "--porcelain"]).is_empty());
-    assert!(bench.work(&at).is_none());
+    assert_eq!(before, picture(&bench.user()));
+    let work = take(&bench, &at, &tip, &whole).unwrap().unwrap();
+    assert_eq!(work.tip, tip, "an honest one is taken");
 }
 
 #[test]
-fn what_is_not_committed_is_said_or_taken_along_and_stays_as_it_was() {
+fn a_few_objects_that_stand_for_billions_of_files_are_refused_in_time() {
     let bench = Bench::new();
-    let user = bench.user();
-    bench.write(".gitignore", "ignored\n");
-    bench.write("gone", "x\n");
-    bench.commit("More");
-    bench.write("src/lib.rs", "staged\n");
-    git(&user, &["add", "src/lib.rs"]);
-    bench.write("README.md", "changed\n");
-    bench.write("later", "staged first\n");
-    git(&user, &["add", "later"]);
-    bench.write("later", "and changed again\n");
-    fs::remove_file(user.join("gone")).unwrap();
-    bench.write("untracked :(x) é", "new\n");
-    bench.write("ignored", "no\n");
-    bench.write("excluded", "no\n");
-    fs::write(user.join(".git/info/exclude"), "excluded\n").unwrap();
-    let before = (picture(&user), git(&user, &["status", "--porcelain"]));
-
-    let cloned = bench.clone(false);
-    assert_eq!(
-        cloned.remarks,
-        ["5 changed files are not in the box; `--uncommitted` takes them along"]
-    );
-    assert_eq!(git(&bench.repo(), &["status", "--porcelain"]), "");
-    assert_eq!(cloned.at.base, cloned.at.from);
-    fs::remove_dir_all(bench.repo()).unwrap();
-
-    let cloned = bench.clone(true);
+    let at = bench.at.clone();
     let repo = bench.repo();
-    assert_eq!(before, (picture(&user), git(&user, &["status", "--porcelain"])));
-    for (path, content) in [
-        ("src/lib.rs", Some("staged\n")),
-        ("README.md", Some("changed\n")),
-        ("later", Some("and changed again\n")),
-        ("untracked :(x) é", Some("new\n")),
-        ("gone", None),
-        ("ignored", None),
-        ("excluded", None),
-        (".git/info/exclude", None),
-        (".git/belljar-index", None),
-    ] {
-        assert_eq!(fs::read_to_string(repo.join(path)).ok().as_deref(), content, "{path}");
+    let mut all = vec![object(&repo, "blob", b"x")];
+    for level in 0..12 {
+        let (mode, last) = (if level == 0 { "100644" } else { "40000" }, all.last().unwrap());
+        let tree: Vec<u8> =
+            (0..10).flat_map(|index| entry(mode, &format!("d{index}"), last)).collect();
+        all.push(object(&repo, "tree", &tree));
     }
-    assert_eq!(git(&repo, &["status", "--porcelain"]), "");
-    assert_ne!(cloned.at.base, cloned.at.from);
-    assert!(git(&repo, &["fsck"]).is_empty(), "it needs nothing of the user's");
-    assert!(bench.work(&cloned.at).is_none(), "the user's changes are not the box's work");
-    // Nor after the agent has thrown them away: then that is the work.
-    git(&repo, &["reset", "-q", "--hard", "HEAD~1"]);
-    write(&repo, "more", "x\n");
-    let work = bench.work(&cloned.at).unwrap();
-    assert!(names(&work).contains(&("gone".to_owned(), "added")), "{:?}", names(&work));
-    assert_eq!(work.files.len(), 6);
-}
-
-#[test]
-fn what_stays_in_the_box_is_said() {
-    let bench = Bench::new();
-    let repo = bench.repo();
-    let at = bench.clone(false).at;
-    git(&repo, &["checkout", "-q", "-b", "idea"]);
-    commit(&repo, "An idea");
-    git(&repo, &["checkout", "-q", "main"]);
-    let work = bench.work(&at).unwrap();
-    assert!(work.is_empty() && work.files.is_empty());
-    assert!(work.would_lose().unwrap().contains("not checked out"));
-    assert!(work.remarks[0].starts_with("idea in the box has a commit"), "{:?}", work.remarks);
-    keep(&at, &work, &boxed()).unwrap();
-    write(&repo, ".gitignore", "out/\n");
-    write(&repo, "out/x", "x\n");
-    git(&repo, &["init", "-q", "dep"]);
-    commit(&repo.join("dep"), "Theirs");
-    git(&repo, &["init", "-q", "unborn"]);
-    write(&repo, "unborn/x", "x\n");
-    let work = bench.work(&at).unwrap();
-    let said = work.remarks.join("\n");
-    assert!(said.contains("1 file or directory that git ignores"), "{said}");
-    assert!(said.contains("could not be read"), "{said}");
-    let dep = work.files.iter().find(|file| file.path == Path::new("dep")).unwrap();
-    assert!(dep.risky.as_ref().unwrap().contains("repository of its own"), "{dep:?}");
-}
-
-#[test]
-fn a_repository_that_cannot_be_read_is_not_taken_for_one_without_work() {
-    let bench = Bench::new();
-    let at = bench.clone(false).at;
-    let repo = bench.repo();
-    write(&repo, "work", "precious\n");
-    fs::rename(repo.join(".git"), bench.top.join("away")).unwrap();
-    assert!(
-        bench.refusal(&at).contains("there is no repository any more"),
-        "{}",
-        bench.refusal(&at)
-    );
-    fs::rename(bench.top.join("away"), repo.join(".git")).unwrap();
-    assert!(bench.work(&at).is_some());
-    fs::rename(bench.user(), bench.top.join("elsewhere")).unwrap();
-    assert!(bench.refusal(&at).contains("is not there any more"), "{}", bench.refusal(&at));
-}
-
-#[test]
-fn denied_paths_are_marked_by_the_rule_that_keeps_them_out() {
-    let bench = Bench::new();
-    let at = bench.clone(false).at;
-    write(&bench.repo(), "src/lib.rs", "x\n");
-    write(&bench.repo(), "docs/x", "x\n");
-    let mut work = bench.work(&at).unwrap();
-    work.deny(&|path| path.starts_with("src").then(|| "Edit(src/**)".to_owned()));
-    let denied: Vec<_> = work.files.iter().map(|file| file.denied.as_deref()).collect();
-    assert_eq!(denied, [None, Some("Edit(src/**)")]);
+    all.push(commit_of(&repo, all.last().unwrap(), &at.base.clone().unwrap()));
+    let oids: Vec<&str> = all.iter().map(String::as_str).collect();
+    let pack = pack(&repo, &oids);
+    assert!(pack.len() < 8192, "it is small: {}", pack.len());
+    let refused = take(&bench, &at, all.last().unwrap(), &pack).unwrap_err();
+    assert!(format!("{refused:#}").contains("says more than"), "{refused:#}");
 }

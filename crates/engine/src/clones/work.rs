@@ -73,21 +73,6 @@ pub fn has_work(
     look(state, name, at, repo).kind(ErrorKind::Broken)
 }
 
-/// The same, and puts it on `refs/belljar/work/NAME` in the user's repository, where nothing else changes.
-#[cfg(test)]
-pub fn collect(
-    state: &Scoped,
-    name: &BoxName,
-    at: &RepoAt,
-    repo: &Path,
-) -> Result<Option<Work>, EngineError> {
-    let work = has_work(state, name, at, repo)?;
-    if let Some(work) = &work {
-        keep(at, work, name)?;
-    }
-    Ok(work)
-}
-
 /// Puts the objects of `work` into the user's repository, on `refs/belljar/work/NAME`.
 pub fn keep(at: &RepoAt, work: &Work, name: &BoxName) -> Result<(), EngineError> {
     if work.is_empty() {

@@ -3,6 +3,7 @@
 //! Each attack has its control: plain git, run in the same repository, falls for it.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use belljar_testkit::eventually;
@@ -87,15 +88,15 @@ const HOOKS: [&str; 6] = [
 ];
 
 /// Where programs that were started leave their marks.
-fn marks(bench: &Bench) -> PathBuf {
-    bench.top.join("marks")
+fn marks(repos: &Repos) -> PathBuf {
+    repos.top.join("marks")
 }
 
-fn fired(bench: &Bench) -> Vec<String> {
+fn fired(repos: &Repos) -> Vec<String> {
     let name = |entry: std::io::Result<fs::DirEntry>| {
         entry.unwrap().file_name().to_string_lossy().into_owned()
     };
-    let mut all: Vec<String> = fs::read_dir(marks(bench)).unwrap().map(name).collect();
+    let mut all: Vec<String> = fs::read_dir(marks(repos)).unwrap().map(name).collect();
     all.sort();
     all
 }
@@ -107,8 +108,8 @@ fn program(path: &Path, text: &str) {
 }
 
 /// Sets every trap in a repository whose last commit changed a file that the traps are for.
-fn poison(bench: &Bench, repo: &Path) {
-    let marks = marks(bench);
+fn poison(repos: &Repos, repo: &Path) {
+    let marks = marks(repos);
     fs::create_dir_all(&marks).unwrap();
     fs::set_permissions(&marks, fs::Permissions::from_mode(0o777)).unwrap();
     let gpg = repo.join(".git/gpg");
@@ -156,7 +157,7 @@ fn prepare(repo: &Path) {
 
 /// Runs plain git into every trap.
 #[track_caller]
-fn control(bench: &Bench, repo: &Path) {
+fn control(repos: &Repos, repo: &Path) {
     for vector in &VECTORS {
         write(repo, "a.txt", "4\n");
         git_command(repo, &["-c", "core.hooksPath=/dev/null", "reset", "-q", "--hard"])
@@ -180,7 +181,7 @@ fn control(bench: &Bench, repo: &Path) {
         child.stdin.take().unwrap().write_all(b"protocol=https\nhost=x\n\n").ok();
         child.wait().unwrap();
         assert!(
-            fired(bench).iter().any(|name| name == vector.name),
+            fired(repos).iter().any(|name| name == vector.name),
             "{} did not fire",
             vector.name
         );
@@ -189,17 +190,17 @@ fn control(bench: &Bench, repo: &Path) {
         .output()
         .unwrap();
     for hook in ["hook-pre-commit", "hook-post-commit", "hook-reference-transaction"] {
-        assert!(fired(bench).iter().any(|name| name == hook), "{hook}: {:?}", fired(bench));
+        assert!(fired(repos).iter().any(|name| name == hook), "{hook}: {:?}", fired(repos));
     }
 }
 
 #[test]
 fn c02_c03_nothing_that_a_box_wrote_into_its_repository_is_started_on_the_host() {
-    let bench = Bench::new();
-    let (repo, user) = (bench.repo(), bench.user());
-    let at = bench.clone(false).at;
+    let repos = Repos::new();
+    let (repo, user) = (repos.repo(), repos.user());
+    let at = repos.clone(false).at;
     prepare(&repo);
-    poison(&bench, &repo);
+    poison(&repos, &repo);
     // In the sealed box it is: there it may.
     let path = repo.join(".git/config");
     let config = fs::read_to_string(&path).unwrap();
@@ -207,44 +208,44 @@ fn c02_c03_nothing_that_a_box_wrote_into_its_repository_is_started_on_the_host()
     assert_ne!(config, evil);
     fs::write(&path, evil).unwrap();
     write(&repo, "a.txt", "not committed\n");
-    let work = collect(&bench.state, &boxed(), &at, &repo).unwrap().unwrap();
+    let work = collect(&repos.state, &boxed(), &at, &repo).unwrap().unwrap();
     let text = diff(&at, &work, Style::default()).unwrap();
     assert!(text.contains("+evil\n+not committed\n"), "the filter ran where it may: {text}");
     branch(&at, &work, "belljar/box").unwrap();
     assert_eq!(git(&user, &["rev-parse", "belljar/box"]), work.tip);
-    assert_eq!(fired(&bench), Vec::<String>::new(), "programs of the box ran on the host");
+    assert_eq!(fired(&repos), Vec::<String>::new(), "programs of the box ran on the host");
     fs::write(&path, config).unwrap();
-    control(&bench, &repo);
+    control(&repos, &repo);
 }
 
 #[test]
 fn c02_c03_no_setting_or_hook_of_the_users_own_repository_is_started() {
-    let bench = Bench::new();
-    let (repo, user) = (bench.repo(), bench.user());
+    let repos = Repos::new();
+    let (repo, user) = (repos.repo(), repos.user());
     prepare(&user);
-    poison(&bench, &user);
-    bench.write("a.txt", "not committed\n");
-    bench.write("b.txt", "new\n");
-    let cloned = bench.clone(true);
+    poison(&repos, &user);
+    repos.write("a.txt", "not committed\n");
+    repos.write("b.txt", "new\n");
+    let cloned = repos.clone(true);
     assert_eq!(fs::read_to_string(repo.join("a.txt")).unwrap(), "not committed\n");
     write(&repo, "a.txt", "by the box\n");
-    let work = collect(&bench.state, &boxed(), &cloned.at, &repo).unwrap().unwrap();
+    let work = collect(&repos.state, &boxed(), &cloned.at, &repo).unwrap().unwrap();
     assert!(diff(&cloned.at, &work, Style::default()).unwrap().contains("+by the box"));
     branch(&cloned.at, &work, "belljar/box").unwrap();
     branch(&cloned.at, &work, "belljar/box").unwrap();
-    look(&bench.state, &user).unwrap().identity();
-    assert_eq!(fired(&bench), Vec::<String>::new(), "programs of the repository were started");
-    control(&bench, &user);
+    look(&repos.state, &user).unwrap().identity();
+    assert_eq!(fired(&repos), Vec::<String>::new(), "programs of the repository were started");
+    control(&repos, &user);
 }
 
 /// Another repository of the user's, whose content no box may have.
-fn secret(bench: &Bench) -> (PathBuf, String) {
-    let secret = bench.top.join("secret");
-    git(&bench.top, &["init", "-q", "-b", "main", "secret"]);
+fn secret(repos: &Repos) -> (PathBuf, String) {
+    let secret = repos.top.join("secret");
+    git(&repos.top, &["init", "-q", "-b", "main", "secret"]);
     write(&secret, "key", "the secret of another repository\n");
     let oid = commit(&secret, "Secret");
     // Everybody may read it: what keeps a box from it is not its mode.
-    for dir in [bench.top.clone(), secret.clone()] {
+    for dir in [repos.top.clone(), secret.clone()] {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
     }
     (secret, oid)
@@ -252,8 +253,8 @@ fn secret(bench: &Bench) -> (PathBuf, String) {
 
 /// That nothing of the secret is in what the box's repository is found to hold.
 #[track_caller]
-fn keeps_the_secret(bench: &Bench, at: &RepoAt) {
-    if let Ok(Some(work)) = has_work(&bench.state, &boxed(), at, &bench.repo()) {
+fn keeps_the_secret(repos: &Repos, at: &RepoAt) {
+    if let Ok(Some(work)) = has_work(&repos.state, &boxed(), at, &repos.repo()) {
         let text = diff(at, &work, Style::default()).unwrap();
         assert!(!text.contains("another repository"), "{text}");
         assert!(work.commits.iter().all(|commit| commit.subject != "Secret"), "{:?}", work.commits);
@@ -272,9 +273,9 @@ fn put(path: &Path, content: &str) {
 
 #[test]
 fn c04_a_repository_that_points_elsewhere_leads_nowhere() {
-    let bench = Bench::new();
-    let (secret, oid) = secret(&bench);
-    let repo = bench.repo();
+    let repos = Repos::new();
+    let (secret, oid) = secret(&repos);
+    let repo = repos.repo();
     let sees = || git_command(&repo, &["show", "HEAD:key"]).output().unwrap().status.success();
     type Trap = fn(&Path, &Path, &str);
     let traps: [(&str, Trap); 5] = [
@@ -304,22 +305,22 @@ fn c04_a_repository_that_points_elsewhere_leads_nowhere() {
         }),
     ];
     for (name, trap) in traps {
-        let at = bench.clone(false).at;
+        let at = repos.clone(false).at;
         trap(&repo, &secret, &oid);
         assert!(sees(), "{name}: plain git falls for it");
-        let before = picture(&bench.user());
-        keeps_the_secret(&bench, &at);
-        assert!(has_work(&bench.state, &boxed(), &at, &repo).is_err(), "{name}: and it is said");
-        assert_eq!(before, picture(&bench.user()));
+        let before = picture(&repos.user());
+        keeps_the_secret(&repos, &at);
+        assert!(has_work(&repos.state, &boxed(), &at, &repo).is_err(), "{name}: and it is said");
+        assert_eq!(before, picture(&repos.user()));
         fs::remove_dir_all(&repo).unwrap();
     }
 }
 
 #[test]
 fn c04_settings_in_hidden_places_and_attributes_hide_nothing_from_a_review() {
-    let bench = Bench::new();
-    let at = bench.clone(false).at;
-    let repo = bench.repo();
+    let repos = Repos::new();
+    let at = repos.clone(false).at;
+    let repo = repos.repo();
     write(&repo, ".git/info/attributes", "* -diff\n");
     write(&repo, ".gitattributes", "* -diff\n");
     git(&repo, &["config", "extensions.worktreeConfig", "true"]);
@@ -330,7 +331,7 @@ fn c04_settings_in_hidden_places_and_attributes_hide_nothing_from_a_review() {
     let plain = git(&repo, &["diff", "HEAD~1", "HEAD", "--", "src"]);
     assert!(plain.contains("Binary files"), "plain git hides it: {plain}");
     write(&repo, ".git/config.worktree", "[core]\n\tworktree = /\n\tbare = true\n");
-    let work = collect(&bench.state, &boxed(), &at, &repo).unwrap().unwrap();
+    let work = collect(&repos.state, &boxed(), &at, &repo).unwrap().unwrap();
     let text = diff(&at, &work, Style::default()).unwrap();
     assert!(text.contains("+unsafe"), "{text}");
     let marked = work.files.iter().find(|file| file.path == Path::new(".gitattributes")).unwrap();
@@ -339,9 +340,9 @@ fn c04_settings_in_hidden_places_and_attributes_hide_nothing_from_a_review() {
 
 #[test]
 fn c05_a_bare_repository_among_the_files_is_marked() {
-    let bench = Bench::new();
-    let at = bench.clone(false).at;
-    let repo = bench.repo();
+    let repos = Repos::new();
+    let at = repos.clone(false).at;
+    let repo = repos.repo();
     for (path, content) in [
         ("assets/HEAD", "ref: refs/heads/main\n"),
         ("assets/config", "[core]\n\tbare = true\n\tfsmonitor = evil\n"),
@@ -354,7 +355,7 @@ fn c05_a_bare_repository_among_the_files_is_marked() {
     }
     let plain = git(&repo.join("assets"), &["rev-parse", "--is-bare-repository"]);
     assert_eq!(plain, "true", "plain git takes it for one");
-    let work = collect(&bench.state, &boxed(), &at, &repo).unwrap().unwrap();
+    let work = collect(&repos.state, &boxed(), &at, &repo).unwrap().unwrap();
     for file in &work.files {
         let planted = file.path.starts_with("assets");
         assert_eq!(file.risky.is_some(), planted, "{file:?}");
@@ -364,9 +365,9 @@ fn c05_a_bare_repository_among_the_files_is_marked() {
 
 #[test]
 fn c06_what_tools_execute_is_marked_and_does_not_reach_the_checkout() {
-    let bench = Bench::new();
-    let (repo, user) = (bench.repo(), bench.user());
-    let at = bench.clone(false).at;
+    let repos = Repos::new();
+    let (repo, user) = (repos.repo(), repos.user());
+    let at = repos.clone(false).at;
     let risky = [
         ".vscode/tasks.json",
         ".envrc",
@@ -384,7 +385,7 @@ fn c06_what_tools_execute_is_marked_and_does_not_reach_the_checkout() {
     }
     write(&repo, "harmless.txt", "x\n");
     program(&repo.join("tool"), "#!/bin/sh\n");
-    let work = collect(&bench.state, &boxed(), &at, &repo).unwrap().unwrap();
+    let work = collect(&repos.state, &boxed(), &at, &repo).unwrap().unwrap();
     branch(&at, &work, "belljar/box").unwrap();
     for file in &work.files {
         assert_eq!(file.risky.is_none(), file.path == Path::new("harmless.txt"), "{file:?}");
@@ -398,10 +399,10 @@ fn c06_what_tools_execute_is_marked_and_does_not_reach_the_checkout() {
 
 #[test]
 fn c10_links_are_marked_and_never_followed() {
-    let bench = Bench::new();
-    let (secret, _) = secret(&bench);
-    let repo = bench.repo();
-    let at = bench.clone(false).at;
+    let repos = Repos::new();
+    let (secret, _) = secret(&repos);
+    let repo = repos.repo();
+    let at = repos.clone(false).at;
     symlink(secret.join("key"), repo.join("file")).unwrap();
     symlink(&secret, repo.join("dir")).unwrap();
     symlink("../../secret/key", repo.join("up")).unwrap();
@@ -412,7 +413,7 @@ fn c10_links_are_marked_and_never_followed() {
     symlink(&secret, repo.join("src")).unwrap();
     let plain = fs::read_to_string(repo.join("file")).unwrap();
     assert!(plain.contains("another repository"), "who follows it reads the secret");
-    let work = collect(&bench.state, &boxed(), &at, &repo).unwrap().unwrap();
+    let work = collect(&repos.state, &boxed(), &at, &repo).unwrap().unwrap();
     let marked = |path: &str| {
         let file = work.files.iter().find(|file| file.path == Path::new(path));
         file.unwrap().risky.as_deref() == Some("a symbolic link that leads out of the workspace")
@@ -429,7 +430,7 @@ fn c10_links_are_marked_and_never_followed() {
         let old = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
         symlink(secret.join("key"), &path).unwrap();
-        keeps_the_secret(&bench, &at);
+        keeps_the_secret(&repos, &at);
         fs::remove_file(&path).unwrap();
         fs::write(&path, old).unwrap();
     }
@@ -437,10 +438,10 @@ fn c10_links_are_marked_and_never_followed() {
 
 #[test]
 fn c11_a_repository_that_is_swapped_all_the_time_shows_nothing_else() {
-    let bench = Bench::new();
-    let (secret, _) = secret(&bench);
-    let repo = bench.repo();
-    let at = bench.clone(false).at;
+    let repos = Repos::new();
+    let (secret, _) = secret(&repos);
+    let repo = repos.repo();
+    let at = repos.clone(false).at;
     symlink(secret.join(".git"), repo.join("other")).unwrap();
     symlink(&secret, repo.join("linked")).unwrap();
     let over = AtomicBool::new(false);
@@ -459,7 +460,7 @@ fn c11_a_repository_that_is_swapped_all_the_time_shows_nothing_else() {
         let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             eventually("plain git is led to the secret", reads);
             for _ in 0..20 {
-                keeps_the_secret(&bench, &at);
+                keeps_the_secret(&repos, &at);
             }
         }));
         over.store(true, Ordering::Relaxed);
@@ -471,16 +472,16 @@ fn c11_a_repository_that_is_swapped_all_the_time_shows_nothing_else() {
 
 #[test]
 fn c26_our_own_state_is_no_repository_and_never_comes_along() {
-    let bench = Bench::new();
-    let (user, repo) = (bench.user(), bench.repo());
-    let at = bench.clone(false).at;
+    let repos = Repos::new();
+    let (user, repo) = (repos.user(), repos.repo());
+    let at = repos.clone(false).at;
     assert!(git(&repo, &["status", "--porcelain"]).is_empty(), "plain git takes it for one");
-    let gitfile = bench.top.join("lure");
+    let gitfile = repos.top.join("lure");
     write(&gitfile, ".git", &format!("gitdir: {}\n", repo.join(".git").display()));
-    let link = bench.top.join("link");
+    let link = repos.top.join("link");
     symlink(&repo, &link).unwrap();
     for dir in [&repo, &repo.join("src"), &repo.join(".git"), &gitfile, &link] {
-        let refused = look(&bench.state, dir).unwrap_err();
+        let refused = look(&repos.state, dir).unwrap_err();
         assert!(format!("{refused:#}").contains("own state"), "{refused:#}");
     }
     drop(at);
@@ -488,12 +489,12 @@ fn c26_our_own_state_is_no_repository_and_never_comes_along() {
     let own = user.join("odd *[x] #state");
     write(&own, "vault/key", "secret\n");
     write(&own, "boxes/other/repo/.git", "gitdir: /nowhere\n");
-    bench.write("mine", "x\n");
+    repos.write("mine", "x\n");
     assert!(
         git(&user, &["status", "--porcelain", "-uall"]).contains("vault/key"),
         "plain git sees it"
     );
-    let state = crate::scope::of_test(&own);
+    let state = repos.open(&own);
     let (ada, name) = (ada(), boxed());
     let into = own.join("boxes/box/repo");
     let wish = Wish { branch: None, uncommitted: true, identity: &ada, name: &name };
@@ -511,16 +512,16 @@ fn what_root_puts_into_a_repository_belongs_to_its_owner() {
     if !belljar_testkit::root_or_skip("a plain user owns every file it writes") {
         return;
     }
-    let bench = Bench::new();
-    let (repo, user) = (bench.repo(), bench.user());
+    let repos = Repos::new();
+    let (repo, user) = (repos.repo(), repos.user());
     // Its owner can get there, but not to our state.
-    fs::set_permissions(&bench.top, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::set_permissions(bench.top.join("state"), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(&repos.top, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(repos.top.join("state"), fs::Permissions::from_mode(0o700)).unwrap();
     let given = Command::new("chown").args(["-R", "4711:4712"]).arg(&user).status().unwrap();
     assert!(given.success());
-    let at = bench.clone(false).at;
+    let at = repos.clone(false).at;
     write(&repo, "a", "1\n");
-    let work = collect(&bench.state, &boxed(), &at, &repo).unwrap().unwrap();
+    let work = collect(&repos.state, &boxed(), &at, &repo).unwrap().unwrap();
     branch(&at, &work, "belljar/box").unwrap();
     for (path, _) in picture(&user) {
         let meta = path.symlink_metadata().unwrap();

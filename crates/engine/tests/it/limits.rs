@@ -6,30 +6,32 @@
 use std::fs;
 use std::path::Path;
 
-use belljar_testkit::{Ended, Family, Lab, cgroups_of, eventually, is_root, mounts_naming};
-use serde_json::Value;
+use belljar_engine::error::ErrorKind;
+use belljar_model::{InForce, Layer, Reason};
+use belljar_testkit::{Family, cgroups_of, eventually, is_root, mounts_naming};
+use serde_json::{Value, json};
 
-use crate::lab;
+use crate::bench::{Bench, Ended};
 
 /// Runs a script under limits and sees that it ends for this reason, and leaves nothing.
 #[track_caller]
-fn ends(options: &[&str], script: &str, reason: &str, code: i32) -> Ended {
-    let lab = lab();
-    // It begins at the end of its input, so that nobody is gone before they were seen.
-    let live = lab.json(options, &format!("read; {script}")).open_input().start();
-    let family = Family::watch(live.pid());
-    eventually("the box is seen", || family.look() >= 1);
-    let ended = live.wait();
-    let told = ended.result();
-    assert_eq!((told["reason"].as_str(), ended.code()), (Some(reason), code), "{}", ended.err());
+fn ends(overrides: Value, script: &str, reason: Reason, code: u8) -> Ended {
+    let bench = Bench::new();
+    let family = Family::watch(i32::try_from(std::process::id()).unwrap());
+    let started = bench.start(&bench.spec(overrides, script)).unwrap();
+    assert!(family.look() >= 1, "the box is seen");
+    let ended = bench.supervise(started).unwrap();
+    let told = (ended.result.reason, ended.result.exit_code());
+    assert_eq!(told, (reason, code), "{}", ended.err);
     assert!(family.is_gone() >= 1);
-    leaves_nothing(&lab);
+    leaves_nothing(&bench);
     ended
 }
 
 /// No cgroup, no mount, and no file but those of the record.
 #[track_caller]
-fn leaves_nothing(lab: &Lab) {
+fn leaves_nothing(bench: &Bench) {
+    let lab = &bench.lab;
     eventually("no cgroup is left", || cgroups_of(&lab.runs()).is_empty());
     assert_eq!(mounts_naming(lab.dir()), [] as [String; 0]);
     let known = ["run.json", "lock", "upper", "work", "base", "changes.json"];
@@ -55,32 +57,29 @@ while True: kept.append(b\"x\" * (1 << 20))'";
 
 #[test]
 fn a_memory_bomb_is_stopped() {
-    let ended = ends(&["--memory", "64MiB"], MEMORY_BOMB, "memory", 137);
-    assert!(ended.err().contains("more memory than its limit"), "{}", ended.err());
-    assert!(ended.result()["peak_memory_bytes"].as_u64().is_some_and(|peak| peak > 32 << 20));
+    let ended = ends(json!({"memory": "64MiB"}), MEMORY_BOMB, Reason::Memory, 137);
+    assert!(ended.result.peak_memory_bytes.is_some_and(|peak| peak > 32 << 20));
 }
 
 #[test]
 fn a_memory_bomb_of_many_processes_is_stopped() {
     let script = "mkfifo p; for i in $(seq 12); do
         python3 -c 'kept = b\"x\" * (16 << 20); open(\"p\").read()' & done; wait";
-    ends(&["--memory", "96MiB"], script, "memory", 137);
+    ends(json!({"memory": "96MiB"}), script, Reason::Memory, 137);
 }
 
 #[test]
 fn memory_that_is_a_file_counts_too() {
-    let lab = lab();
+    let bench = Bench::new();
     let script =
         "for i in $(seq 64); do head -c 4M /dev/zero > /dev/shm/$i || exit 1; done; sleep 1000";
-    let ended = lab.json(&["--memory", "64MiB", "--disk", "1GiB"], script).run();
-    let result = ended.result();
-    match result["reason"].as_str() {
-        Some("memory") => assert_eq!(ended.code(), 137),
+    let ended = bench.run(json!({"memory": "64MiB", "disk": "1GiB"}), script);
+    if ended.result.reason != Reason::Memory {
         // Without a cgroup the file system itself is made no larger than the memory.
-        Some("exited") => ended.complains(1, "No space left on device"),
-        reason => panic!("{reason:?}"),
+        assert_eq!((ended.result.reason, ended.result.exit_code()), (Reason::Exited, 1));
+        assert!(ended.err.contains("No space left on device"), "{}", ended.err);
     }
-    leaves_nothing(&lab);
+    leaves_nothing(&bench);
 }
 
 /// Everybody forks for ever. A shell would not do: it rests after a refusal and gives up after a few.
@@ -92,8 +91,7 @@ while True:
 
 #[test]
 fn a_fork_bomb_is_stopped() {
-    let ended = ends(&["--pids", "32"], FORK_BOMB, "pids", 137);
-    assert!(ended.err().contains("more processes than its limit"), "{}", ended.err());
+    ends(json!({"pids": 32}), FORK_BOMB, Reason::Pids, 137);
 }
 
 #[test]
@@ -105,59 +103,55 @@ for made in range(100):
         if os.fork() == 0: os.execvp(\"sleep\", [\"sleep\", \"1000\"])
     except BlockingIOError:
         print(made < 20); break'";
-    let ended = ends(&["--pids", "16"], script, "exited", 0);
-    assert_eq!(ended.out().lines().next(), Some("True"));
+    let ended = ends(json!({"pids": 16}), script, Reason::Exited, 0);
+    assert_eq!(ended.succeeded(), "True");
 }
 
 #[test]
 fn a_filler_of_the_overlay_is_stopped() {
     let script = "for i in $(seq 1000); do head -c 2M /dev/zero > f$i; done; sleep 1000";
-    let ended = ends(&["--disk", "16MiB"], script, "disk", 137);
-    assert!(ended.err().contains("more to disk than its limit"), "{}", ended.err());
+    ends(json!({"disk": "16MiB"}), script, Reason::Disk, 137);
 }
 
 #[test]
 fn a_filler_of_the_temporary_directories_meets_a_full_disk() {
     for place in ["/tmp", "/home/user", "/dev/shm", "/var/tmp"] {
         let script = format!("for i in 1 2 3; do head -c 6M /dev/zero > {place}/f$i; done");
-        let ended = ends(&["--disk", "16MiB"], &script, "exited", 1);
-        assert!(ended.err().contains("No space left on device"), "{place}: {}", ended.err());
+        let ended = ends(json!({"disk": "16MiB"}), &script, Reason::Exited, 1);
+        assert!(ended.err.contains("No space left on device"), "{place}: {}", ended.err);
     }
 }
 
 #[test]
 fn one_file_cannot_be_larger_than_the_disk() {
     let script = "head -c 100M /dev/zero > f; echo $?; stat -c %s f; rm f";
-    let ended = ends(&["--disk", "16MiB"], script, "exited", 0);
-    assert!(ended.out().starts_with("153\n16777216\n"), "{}", ended.out()); // 128 + SIGXFSZ
+    let ended = ends(json!({"disk": "16MiB"}), script, Reason::Exited, 0);
+    assert_eq!(ended.succeeded(), "153\n16777216"); // 128 + SIGXFSZ
 }
 
 #[test]
 fn a_flood_of_output_is_stopped() {
     for script in ["yes", "yes >&2", "exec cat /dev/zero"] {
-        let ended = ends(&["--output-limit", "1MiB"], script, "output", 137);
-        let bytes = &ended.result()["output_bytes"];
-        let total = bytes["stdout"].as_u64().zip(bytes["stderr"].as_u64());
-        assert!(total.is_some_and(|(out, err)| out + err < 4 << 20), "{bytes}");
+        let bytes =
+            ends(json!({"output": "1MiB"}), script, Reason::Output, 137).result.output_bytes;
+        assert!(bytes.stdout + bytes.stderr < 4 << 20, "{bytes:?}");
     }
 }
 
 #[test]
 fn busy_loops_get_their_share_and_end_at_the_deadline() {
     let script = "for i in 1 2 3 4; do while :; do :; done & done; wait";
-    let ended = ends(&["--cpus", "0.5", "--timeout", "1s"], script, "timeout", 124);
-    let result = ended.result();
-    let number = |value: &Value| value.as_u64().expect("a number");
-    let used = number(&result["cpu_micros"]["user"]) + number(&result["cpu_micros"]["system"]);
+    let limits = json!({"cpus": "0.5", "timeout": "1s"});
+    let result = ends(limits, script, Reason::Timeout, 124).result;
+    let used = result.cpu_micros.user + result.cpu_micros.system;
     assert!(used > 0, "the time of processes that were killed counts");
     // A stand-in only chooses the CPUs, so one whole is the most that half of one can become.
-    assert!(used < number(&result["wall_micros"]) * 5 / 4, "{result}");
+    assert!(used < result.wall_micros * 5 / 4, "{result:?}");
 }
 
 #[test]
 fn sleeping_past_the_deadline_is_no_way_out() {
-    let ended = ends(&["--timeout", "1s"], "sleep 1000", "timeout", 124);
-    assert!(ended.err().contains("longer than its timeout"), "{}", ended.err());
+    ends(json!({"timeout": "1s"}), "sleep 1000", Reason::Timeout, 124);
 }
 
 /// Leaves its session twice, ignores what can be ignored, closes its streams.
@@ -177,19 +171,19 @@ python3 d.py; until [ -e /tmp/alive ]; do sleep 0.01; done";
 
 #[test]
 fn a_daemon_ends_with_the_program_that_started_it() {
-    ends(&[], DAEMON, "exited", 0);
+    ends(json!({}), DAEMON, Reason::Exited, 0).succeeded();
 }
 
 #[test]
 fn a_daemon_does_not_outlive_the_deadline() {
     let script = format!("trap '' HUP INT QUIT TERM; {DAEMON}; while :; do sleep 1; done");
-    ends(&["--timeout", "1s"], &script, "timeout", 124);
+    ends(json!({"timeout": "1s"}), &script, Reason::Timeout, 124);
 }
 
 #[test]
 fn stopped_processes_end_too() {
     let script = "sleep 1000 & kill -STOP $!; kill -STOP $$";
-    ends(&["--timeout", "1s"], script, "timeout", 124);
+    ends(json!({"timeout": "1s"}), script, Reason::Timeout, 124);
 }
 
 #[test]
@@ -199,40 +193,40 @@ import os
 try:
     for opened in range(200): os.dup(0)
 except OSError as error: print(error.strerror, opened < 64)'";
-    let ended = ends(&["--files", "64"], script, "exited", 0);
-    assert_eq!(ended.out().lines().next(), Some("Too many open files True"));
+    let ended = ends(json!({"files": 64}), script, Reason::Exited, 0);
+    assert_eq!(ended.succeeded(), "Too many open files True");
 }
 
 #[test]
 fn a_result_says_what_enforces_the_limits() {
-    let lab = lab();
-    let result = lab.json(&[], "true").run().result();
-    let layers = result["layers"].as_array().expect("layers");
-    let cgroup = layers.iter().find(|layer| layer["layer"] == "cgroup").expect("the layer");
-    let required = lab.json(&["--require", "cgroup"], "true").run();
-    match cgroup["state"].as_str() {
-        Some("in_force") => {
-            assert!(cgroup["detail"].as_str().is_some_and(|detail| detail.starts_with("cgroup v")));
-            required.expect(0);
+    let bench = Bench::new();
+    let layers = bench.run(json!({}), "true").result.layers;
+    let cgroup = layers.iter().find(|state| state.layer == Layer::Cgroup).expect("the layer");
+    let required = bench.spec(json!({"require": ["cgroup"]}), "true");
+    match &cgroup.state {
+        InForce::InForce { detail } => {
+            assert!(detail.starts_with("cgroup v"), "{detail}");
+            bench.try_run(&required).unwrap().succeeded();
         }
-        Some("stand_in") => {
+        InForce::StandIn { mechanism } => {
             assert!(!is_root(), "root can always make a cgroup");
-            assert!(cgroup["mechanism"].as_str().is_some_and(|how| how.contains("watcher")));
-            required.complains(125, "layer `cgroup` is required");
+            assert!(mechanism.contains("watcher"), "{mechanism}");
+            let refused = bench.refused(&required, ErrorKind::CannotStart);
+            assert!(refused.contains("layer `cgroup` is required"), "{refused}");
         }
-        state => panic!("{state:?}"),
+        InForce::Weakened => panic!("nobody weakened it"),
     }
-    leaves_nothing(&lab);
+    leaves_nothing(&bench);
 }
 
 #[test]
 fn without_the_cgroup_the_stand_in_does_its_work() {
-    for (options, script, reason) in [
-        (["--memory", "64MiB"], MEMORY_BOMB, "memory"),
-        (["--timeout", "1s"], "sleep 1000", "timeout"),
-        (["--output-limit", "1MiB"], "yes", "output"),
+    for (limit, value, script, reason) in [
+        ("memory", "64MiB", MEMORY_BOMB, Reason::Memory),
+        ("timeout", "1s", "sleep 1000", Reason::Timeout),
+        ("output", "1MiB", "yes", Reason::Output),
     ] {
-        let options = [&options[..], &["--weaken", "cgroup"]].concat();
-        ends(&options, script, reason, if reason == "timeout" { 124 } else { 137 });
+        let code = if reason == Reason::Timeout { 124 } else { 137 };
+        ends(json!({limit: value, "weaken": ["cgroup"]}), script, reason, code);
     }
 }

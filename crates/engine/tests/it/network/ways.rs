@@ -5,7 +5,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use super::*;
+use serde_json::json;
+
+use super::{Authority, Bench, Reply, Upstream, bash, log, rule};
 
 /// A service that greets first and then says back what it hears, in upper case.
 fn greeter() -> SocketAddr {
@@ -33,89 +35,66 @@ fn talk(host: &str, port: u16) -> String {
 
 #[test]
 fn a_rule_for_raw_tcp_lets_that_port_of_that_name_through() {
-    let (lab, address) = (lab(), greeter());
+    let (bench, address) = (Bench::new(), greeter());
     let tcp = format!(
         "[[template.default.allow]]\ntcp = \"db.internal:5432\"\nconnect = \"{address}\"\n"
     );
-    lab.configure(&format!("[template.default]\nnet = \"restricted\"\n{tcp}"));
-    assert_eq!(lab.bash(&talk("db.internal", 5432)).run().expect(0).trim(), "220 hello PING");
-    lab.bash(&talk("db.internal", 5433)).run().expect(7);
-    let log = lab.belljar(["net", "log", "--json"]).run().expect(0);
+    bench.lab.configure(&format!("[template.default]\nnet = \"restricted\"\n{tcp}"));
+    assert_eq!(bash(&bench, &talk("db.internal", 5432)).succeeded(), "220 hello PING");
+    assert_eq!(bash(&bench, &talk("db.internal", 5433)).result.exit, Some(7));
+    let log = log(&bench);
+    assert!(log.contains("db.internal"), "{log}");
     assert!(!log.contains("PING"), "what is said there is nobody's business: {log}");
 }
 
 #[test]
 fn a_service_of_the_host_is_reached_only_when_a_rule_opens_its_port() {
-    let (lab, address) = (lab(), greeter());
+    let (bench, address) = (Bench::new(), greeter());
     let script = talk("host.belljar.internal", address.port());
     let port = format!("host-port:{}", address.port());
-    let allowed = lab.belljar(["run", "--allow", &port, "--", "bash", "-c", &script]);
-    assert_eq!(allowed.run().expect(0).trim(), "220 hello PING");
-    let other = lab.belljar(["run", "--net", "restricted", "--", "bash", "-c", &script]);
-    other.run().expect(7);
+    let mut allowed = bench.spec(json!({"net": "restricted"}), &script);
+    allowed.on.overrides.allow = vec![port.parse().unwrap()];
+    assert_eq!(bench.try_run(&allowed).unwrap().succeeded(), "220 hello PING");
+    let other = bench.run(json!({"net": "restricted"}), &script);
+    assert_eq!(other.result.exit, Some(7));
 }
 
 #[test]
 fn plain_http_works_where_a_rule_says_so() {
-    let lab = lab();
+    let bench = Bench::new();
     let upstream = Upstream::plain(|received| Reply::new(200, received.path.clone()));
     let rule = rule("plain.example.com", &upstream, "port = 80");
-    lab.configure(&format!("[template.default]\nnet = \"restricted\"\n{rule}"));
-    assert_eq!(lab.bash("curl -sS http://plain.example.com/x").run().expect(0), "/x");
-    let https = lab.bash("curl -sS https://plain.example.com/x").run();
-    assert_ne!(https.code(), 0, "the rule is for port 80");
+    bench.lab.configure(&format!("[template.default]\nnet = \"restricted\"\n{rule}"));
+    assert_eq!(bash(&bench, "curl -sS http://plain.example.com/x").succeeded(), "/x");
+    let https = bash(&bench, "curl -sS https://plain.example.com/x");
+    assert_ne!(https.result.exit, Some(0), "the rule is for port 80");
 }
 
 #[test]
 fn tls_is_passed_on_unopened_where_a_rule_says_so() {
-    let (lab, authority) = (lab(), Authority::new());
+    let (bench, authority) = (Bench::new(), Authority::new());
     let upstream = Upstream::echo(&authority, &["pinned.example.com"]);
     let rule = rule("pinned.example.com", &upstream, "tls = \"passthrough\"");
-    lab.configure(&format!("[template.default]\nnet = \"restricted\"\n{rule}"));
-    lab.write("pin.pem", authority.pem());
+    bench.lab.configure(&format!("[template.default]\nnet = \"restricted\"\n{rule}"));
+    bench.lab.write("pin.pem", authority.pem());
     let script = "curl -sS --cacert pin.pem https://pinned.example.com/deep";
-    let got = lab.bash(script).run().expect(0);
-    assert_eq!(json(&got)["path"], "/deep");
-    let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
+    let got = bash(&bench, script).succeeded();
+    assert_eq!(super::json(&got)["path"], "/deep");
+    let log = log(&bench);
     assert!(log.contains("\"TLS\"") && !log.contains("/deep"), "{log}");
 }
 
 #[test]
 fn full_reaches_every_public_name_and_no_private_one() {
     // 192.0.2.1 is nobody's: the dial fails, but it is not refused. A name server says where names are.
-    let lab = lab();
+    let bench = Bench::new();
     let script = "curl -sS -m 3 -o /dev/null -w '%{http_code}' https://127.0.0.1.example/; echo; \
                   curl -sS -m 3 -o /dev/null -w '%{http_code}' http://10.0.0.1/; echo; \
                   curl -sS -m 3 -o /dev/null -w '%{http_code}' http://169.254.169.254/; echo";
-    let ended = lab.belljar(["run", "--net", "full", "--", "bash", "-c", script]).run();
-    let out = ended.expect(0);
+    let ended = bench.run(json!({"net": "full"}), script);
+    let out = ended.succeeded();
     let codes: Vec<&str> = out.lines().collect();
-    assert_eq!(codes.get(1..), Some(&["403", "403"][..]), "{out} {}", ended.err());
-}
-
-#[test]
-fn a32_a_broker_that_is_killed_leaves_the_box_in_the_dark() {
-    let (lab, _, upstream) = site("");
-    let script = "curl -sS -o /dev/null https://api.example.com/ && echo one; read -r; \
-                  curl -sS -m 5 -o /dev/null https://api.example.com/; echo $?";
-    let live = lab.bash(script).open_input().start();
-    live.says("one");
-    let broker = belljar_testkit::descendants(live.pid())
-        .into_iter()
-        .map(|(pid, _)| pid)
-        .find(|pid| {
-            std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|name| name.starts_with("belljar-broker"))
-        })
-        .expect("a broker");
-    belljar_testkit::kill(broker);
-    let ended = live.wait();
-    let out = ended.out();
-    assert!(out.trim_end().ends_with('6') || out.trim_end().ends_with('7'), "{out}");
-    assert_eq!(upstream.received().len(), 1);
-    assert!(ended.err().contains("no network"), "{}", ended.err());
-    let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
-    assert!(log.contains("broker-gone"), "{log}");
+    assert_eq!(codes.get(1..), Some(&["403", "403"][..]), "{out} {}", ended.err);
 }
 
 /// A proxy as companies have them: tunnels to one server whatever is asked for. Keeps who was asked for.
@@ -147,19 +126,19 @@ fn proxy(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
 
 #[test]
 fn everything_goes_through_the_proxy_that_the_operator_names() {
-    let (lab, authority) = (lab(), Authority::new());
+    let (bench, authority) = (Bench::new(), Authority::new());
     let upstream = Upstream::echo(&authority, &["api.example.com"]);
     let (proxy, asked) = proxy(upstream.address());
-    lab.configure_for(
+    bench.lab.configure_for(
         &authority,
         &format!(
             "[proxy]\nurl = \"http://{proxy}\"\n[template.default]\nnet = \"restricted\"\nallow = [\"api.example.com\"]\n"
         ),
     );
-    let got = lab.bash("curl -sS https://api.example.com/through").run().expect(0);
-    assert_eq!(json(&got)["path"], "/through");
+    let got = bash(&bench, "curl -sS https://api.example.com/through").succeeded();
+    assert_eq!(super::json(&got)["path"], "/through");
     assert_eq!(*asked.lock().unwrap(), ["CONNECT api.example.com:443 HTTP/1.1"]);
-    let other = lab.bash("curl -sS https://other.example.com/").run();
-    assert_eq!(other.code(), 6, "no rule, no name: {}", other.err());
+    let other = bash(&bench, "curl -sS https://other.example.com/");
+    assert_eq!(other.result.exit, Some(6), "no rule, no name: {}", other.err);
     assert_eq!(asked.lock().unwrap().len(), 1);
 }

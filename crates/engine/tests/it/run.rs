@@ -1,0 +1,228 @@
+//! What a box is given, and what may be a workspace.
+
+use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{MetadataExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use belljar_engine::error::ErrorKind;
+use belljar_model::spec::WorkspaceSpec;
+use belljar_testkit::{Lab, is_root};
+use serde_json::json;
+
+use crate::bench::Bench;
+
+// ---- What the box is given
+
+#[test]
+fn only_named_variables_are_inherited() {
+    let bench = Bench::with_variables(&[("PASSED", "on"), ("SECRET", "token")]);
+    let overrides = json!({"env": ["SET=a b=c", "PASSED", "ABSENT"]});
+    let spec = bench.spec_on(&bench.lab.workspace(), overrides, &["env"]);
+    let out = bench.try_run(&spec).unwrap().succeeded();
+    let mut names: Vec<&str> = out.lines().filter_map(|line| line.split('=').next()).collect();
+    names.sort_unstable();
+    let own = ["BELLJAR_RUN", "HOME", "LANG", "LOGNAME", "PASSED", "PATH", "SET", "USER"];
+    assert_eq!(names, own, "{out}");
+    for line in ["SET=a b=c", "PASSED=on"] {
+        assert!(out.lines().any(|found| found == line), "{out}");
+    }
+}
+
+#[test]
+fn own_variables_can_be_replaced() {
+    let overrides = json!({"env": ["HOME=/tmp", "LANG=C"]});
+    assert_eq!(Bench::new().succeed(overrides, "cd; pwd; echo $LANG"), "/tmp\nC");
+}
+
+#[test]
+fn the_user_inside_is_the_one_asked_for() {
+    let bench = Bench::new();
+    for (user, name) in [(0, "root"), (1000, "user"), (4242, "user")] {
+        let script = "id -u; id -g; id -un; touch /tmp/f f; stat -c %u /tmp/f f";
+        let out = bench.succeed(json!({"user": user}), script);
+        assert_eq!(out, format!("{user}\n{user}\n{name}\n{user}\n{user}"));
+    }
+}
+
+#[test]
+fn without_a_workspace_a_program_starts_at_home() {
+    let bench = Bench::new();
+    let script = "pwd; ls -d /workspace; touch ~/f /tmp/f && echo writes";
+    let mut spec = bench.spec(json!({}), script);
+    spec.on.workspace = WorkspaceSpec::None;
+    let ended = bench.try_run(&spec).unwrap();
+    assert_eq!(ended.succeeded(), "/home/user\nwrites");
+    assert_eq!(ended.result.changed_files, None);
+}
+
+#[test]
+fn mounts_show_files_and_directories() {
+    let bench = Bench::new();
+    let at = |name: &str| bench.lab.dir().join(name);
+    let (shown, shared, file) = (at("shown"), at("shared"), at("a file"));
+    fs::create_dir(&shown).unwrap();
+    fs::create_dir(&shared).unwrap();
+    fs::write(shown.join("f"), "from outside").unwrap();
+    fs::write(&file, "one file").unwrap();
+    let mounts = [
+        format!("{}:/deep/in/the/box", shown.display()),
+        format!("{}:/mnt/shared:rw", shared.display()),
+        format!("{}:/mnt/file:ro", file.display()),
+    ];
+    let script = "cat /deep/in/the/box/f /mnt/file; echo; echo from inside > /mnt/shared/new
+        touch /deep/in/the/box/x 2> /dev/null || echo refused
+        { echo x > /mnt/file; } 2> /dev/null || echo refused";
+    let out = bench.succeed(json!({"mounts": mounts}), script);
+    assert_eq!(out, "from outsideone file\nrefused\nrefused");
+    assert_eq!(fs::read_to_string(shared.join("new")).unwrap(), "from inside\n");
+    let owner = |path: &Path| fs::metadata(path).unwrap().uid();
+    assert_eq!(owner(&shared.join("new")), owner(&shared));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "one file");
+    assert!(!shown.join("x").exists());
+}
+
+/// A root file system with one static program.
+fn small_root(lab: &Lab) -> PathBuf {
+    let root = lab.dir().join("root");
+    fs::create_dir_all(root.join("bin")).unwrap();
+    fs::copy("/bin/busybox", root.join("bin/busybox")).expect("busybox");
+    for name in ["sh", "cat", "ls", "id", "touch"] {
+        symlink("busybox", root.join("bin").join(name)).unwrap();
+    }
+    fs::write(root.join("bin/greeting"), "hello\n").unwrap();
+    root
+}
+
+#[test]
+fn another_root_file_system_is_used_and_not_changed() {
+    let bench = Bench::new();
+    let root = small_root(&bench.lab);
+    let script = "cat /bin/greeting; ls /usr/lib 2> /dev/null; echo x > /bin/greeting; touch /made; cat /bin/greeting; id -u; touch in-workspace";
+    let argv = ["/bin/sh", "-c", script];
+    let mut spec = bench.spec_on(&bench.lab.workspace(), json!({}), &argv);
+    spec.on.overrides.rootfs = Some(root.clone());
+    assert_eq!(bench.try_run(&spec).unwrap().succeeded(), "hello\nx\n1000");
+    assert_eq!(fs::read_to_string(root.join("bin/greeting")).unwrap(), "hello\n");
+    assert!(!root.join("made").exists());
+    assert!(bench.lab.run_dir().join("upper/in-workspace").exists());
+}
+
+#[test]
+fn system_directories_cannot_be_written() {
+    let script = "for d in / /usr /etc /bin /proc /sys /dev /run /root /var; do
+        touch $d/x 2> /dev/null && echo $d; done; touch /tmp/x ~/x /dev/shm/x /var/tmp/y && echo rest";
+    assert_eq!(Bench::new().succeed(json!({}), script), "rest");
+}
+
+// ---- The workspace
+
+#[test]
+fn files_keep_the_owner_of_the_workspace() {
+    let bench = Bench::new();
+    let workspace = bench.lab.workspace();
+    if is_root() {
+        chown(&workspace, Some(4242), Some(4343)).unwrap();
+    }
+    let own = fs::metadata(&workspace).unwrap();
+    let own = (own.uid(), own.gid());
+    let owner = |path: PathBuf| fs::metadata(path).map(|meta| (meta.uid(), meta.gid())).unwrap();
+    bench.lab.write("before", "");
+    if is_root() {
+        chown(workspace.join("before"), Some(4242), Some(4343)).unwrap();
+    }
+    let script = "stat -c %U before; echo x >> before; mkdir -p d; touch d/new";
+    assert_eq!(bench.succeed(json!({}), script), "user");
+    let upper = bench.lab.run_dir().join("upper");
+    for made in ["before", "d", "d/new"] {
+        assert_eq!(owner(upper.join(made)), own, "{made} in the overlay");
+    }
+    assert!(!workspace.join("d").exists());
+    bench.succeed(json!({"mode": "direct"}), script);
+    for made in ["before", "d", "d/new"] {
+        assert_eq!(owner(workspace.join(made)), own, "{made} in the workspace");
+    }
+}
+
+#[test]
+fn a_read_only_workspace_cannot_be_written() {
+    let bench = Bench::new();
+    bench.lab.write("f", "content");
+    let script = "cat f; echo; touch x 2> /dev/null || echo refused";
+    assert_eq!(bench.succeed(json!({"mode": "read-only"}), script), "content\nrefused");
+}
+
+#[test]
+fn a_workspace_may_have_any_name() {
+    let bench = Bench::new();
+    let odd = [
+        b"with space".to_vec(),
+        b"colon:comma,equals=back\\slash".to_vec(),
+        b"not\xff\xfeutf8".to_vec(),
+        "žluťoučký".into(),
+        b"new\nline".to_vec(),
+        b"-dash".to_vec(),
+    ];
+    for name in odd {
+        let dir = bench.lab.dir().join(std::ffi::OsString::from_vec(name));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("f"), "here").unwrap();
+        let out = bench.succeed_on(&dir, &["bash", "-c", "cat f; echo new > g"]);
+        assert_eq!(out, "here", "{dir:?}");
+        let upper = bench.runs().pop().unwrap().join("upper/g");
+        assert_eq!(fs::read(upper).unwrap(), b"new\n", "{dir:?}");
+        let recorded = bench.state.store().runs().unwrap();
+        let of_here = recorded.iter().filter_map(|run| run.record.workspace.as_ref());
+        assert_eq!(of_here.filter(|at| at.path == dir).count(), 1, "{dir:?}");
+    }
+}
+
+/// git of the host, with an identity, and free to clone from a file.
+#[track_caller]
+fn git(lab: &Lab, dir: &Path, args: &[&str]) {
+    let always = ["-c", "user.name=n", "-c", "user.email=e@x", "-c", "protocol.file.allow=always"];
+    lab.program("git").args(always).args(args).cwd(dir).succeed();
+}
+
+fn repository(lab: &Lab, name: &str) -> PathBuf {
+    let dir = lab.dir().join(name);
+    git(lab, lab.dir(), &["init", "-q", "-b", "master", name]);
+    fs::write(dir.join("f"), "one\n").unwrap();
+    git(lab, &dir, &["add", "f"]);
+    git(lab, &dir, &["commit", "-qm", "first"]);
+    dir
+}
+
+#[test]
+fn a_git_worktree_works_as_workspace() {
+    let bench = Bench::new();
+    let main = repository(&bench.lab, "main");
+    git(&bench.lab, &main, &["worktree", "add", "-q", "../tree", "-b", "topic"]);
+    let script =
+        "echo two >> f; git status --short; git log --format=%s; git branch --show-current";
+    let out = bench.succeed_on(&bench.lab.dir().join("tree"), &["bash", "-c", script]);
+    assert_eq!(out, " M f\nfirst\ntopic");
+}
+
+#[test]
+fn a_git_submodule_works_as_workspace() {
+    let bench = Bench::new();
+    let lab = &bench.lab;
+    let (main, _) = (repository(lab, "main"), repository(lab, "part"));
+    git(lab, &main, &["submodule", "--quiet", "add", "../part", "part"]);
+    git(lab, &main, &["commit", "-qm", "with a part"]);
+    let script = "echo two >> f; git status --short; git log --format=%s";
+    let out = bench.succeed_on(&main.join("part"), &["bash", "-c", script]);
+    assert_eq!(out, " M f\nfirst");
+    let script = "git submodule status | cut -c43-; git -C part log --format=%s";
+    assert_eq!(bench.succeed_on(&main, &["bash", "-c", script]), "part (heads/master)\nfirst");
+}
+
+#[test]
+fn belljars_own_state_is_no_workspace_and_not_seen_in_one() {
+    let bench = Bench::new();
+    let on_state = bench.spec_on(&bench.lab.state(), json!({}), &["true"]);
+    let refused = bench.refused(&on_state, ErrorKind::Invalid);
+    assert!(refused.contains("own state"), "{refused}");
+    assert_eq!(bench.succeed_on(bench.lab.dir(), &["ls", "-A", "state"]), "");
+}
