@@ -13,7 +13,9 @@ impl Canary {
     pub fn new() -> Self {
         let random = || RandomState::new().hash_one(0);
         // Some characters that every way of escaping treats in its own way.
-        Self(format!("canary/{:016x}+{:016x}=", random(), random()))
+        let value = format!("canary/{:016x}+{:016x}=", random(), random());
+        crate::planted::plant(&value);
+        Self(value)
     }
 
     pub fn value(&self) -> &str {

@@ -16,6 +16,7 @@ mod leftovers;
 mod mcp;
 mod model;
 mod names;
+mod planted;
 mod program;
 mod shop;
 mod skip;

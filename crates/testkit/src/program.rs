@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::DEADLINE;
+use crate::{DEADLINE, planted};
 
 /// A program about to be started, with nothing of our own environment.
 #[derive(Debug)]
@@ -111,6 +111,7 @@ impl Program {
         let stdout = Collected::read(child.stdout.take().expect("a pipe"));
         let stderr = Collected::read(child.stderr.take().expect("a pipe"));
         let writer = self.input.map(|bytes| {
+            planted::plant_input(self.command.get_args(), &bytes);
             let mut pipe = child.stdin.take().expect("a pipe");
             // A program may end before it has read everything.
             std::thread::spawn(move || pipe.write_all(&bytes).unwrap_or_default())
