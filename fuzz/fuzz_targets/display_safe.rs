@@ -1,13 +1,4 @@
-//! Whatever a box wrote, what a person is shown cannot steer a terminal.
+//! Fuzzes `belljar_fuzz::display_safe`.
 #![no_main]
 
-use belljar_model::display;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
-    for line in [display::safe(bytes), display::safe_line(bytes)] {
-        assert!(!line.chars().any(char::is_control), "{line:?}");
-    }
-    let text = display::safe_multiline(bytes);
-    assert!(!text.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{text:?}");
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| belljar_fuzz::display_safe::check(bytes));

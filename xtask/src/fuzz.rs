@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: coverage-guided fuzzing of every parser of outside bytes.
 //!
 //! Needs a nightly toolchain (sanitizers) and `cargo-fuzz`, so it is a command of its own and no
-//! part of `test`. Inputs that reach new code are kept in `fuzz/corpus` from run to run.
+//! part of `test`, which only replays the seeds (`crates/broker/tests/seeds.rs`). Inputs that reach new code are kept in `fuzz/corpus` from run to run.
 
 use anyhow::{Context as _, Result, bail};
 

@@ -1,0 +1,11 @@
+//! Whatever a box wrote, what a person is shown cannot steer a terminal.
+
+use belljar_model::display;
+
+pub fn check(bytes: &[u8]) {
+    for line in [display::safe(bytes), display::safe_line(bytes)] {
+        assert!(!line.chars().any(char::is_control), "{line:?}");
+    }
+    let text = display::safe_multiline(bytes);
+    assert!(!text.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{text:?}");
+}

@@ -1,0 +1,63 @@
+//! No bytes make the reader of hellos panic, records do not change what it reads, and a TLS library
+//! that reads the same hello reads the same name in it.
+
+use belljar_broker::tls::{Hello, Peek};
+use rustls::server::Acceptor;
+
+pub fn check(bytes: &[u8]) {
+    let peek = Hello::parse(bytes);
+    if bytes.len() < Hello::LIMIT {
+        let half = Hello::parse(&bytes[..bytes.len() / 2]);
+        // More bytes never change an answer.
+        assert!(half == Peek::Incomplete || half == peek, "{half:?} {peek:?}");
+    }
+    let Peek::Hello(hello) = peek else { return };
+    compare(bytes, &hello);
+    if let Some(length) = one_record(bytes) {
+        let cut = records(&bytes[5..length], usize::from(bytes[bytes.len() - 1]) + 1);
+        if cut.len() < Hello::LIMIT {
+            assert_eq!(Hello::parse(&cut), Peek::Hello(hello));
+        }
+    }
+}
+
+fn compare(bytes: &[u8], hello: &Hello) {
+    let mut acceptor = Acceptor::default();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        if acceptor.read_tls(&mut rest).is_err() {
+            return;
+        }
+        match acceptor.accept() {
+            Err(_) => return,
+            Ok(None) => {}
+            Ok(Some(accepted)) => {
+                let theirs = accepted.client_hello();
+                let name = theirs.server_name().map(str::to_ascii_lowercase);
+                let ours = hello.sni.as_ref().map(ToString::to_string);
+                assert_eq!(name, ours);
+                let protocols: Vec<Vec<u8>> =
+                    theirs.alpn().into_iter().flatten().map(<[u8]>::to_vec).collect();
+                assert_eq!(protocols, hello.alpn);
+                return;
+            }
+        }
+    }
+}
+
+/// Where the hello ends, if it is all in the first record.
+fn one_record(bytes: &[u8]) -> Option<usize> {
+    let length = usize::from(u16::from_be_bytes([*bytes.get(3)?, *bytes.get(4)?]));
+    let message = u32::from_be_bytes([0, *bytes.get(6)?, *bytes.get(7)?, *bytes.get(8)?]);
+    (usize::try_from(message).ok()? + 4 == length).then_some(5 + length)
+}
+
+fn records(message: &[u8], size: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for part in message.chunks(size) {
+        bytes.extend_from_slice(&[22, 3, 1]);
+        bytes.extend_from_slice(&u16::try_from(part.len()).expect("a byte").to_be_bytes());
+        bytes.extend_from_slice(part);
+    }
+    bytes
+}
