@@ -38,7 +38,7 @@ pub(crate) fn refuse_all(lab: &Lab, checks: &mut Checks, refusals: &[Refusal<'_>
     let excusable = if lab.root { alike.is_empty() } else { alike.len() < refusals.len() };
     checks.control(excusable, format_args!("a kernel without us says the same to {alike:?}"))?;
     if !alike.is_empty() {
-        checks.note(format_args!("this user is refused outside as well: {}", alike.join(", ")));
+        checks.unproven(format_args!("this user is refused outside as well: {}", alike.join(", ")));
     }
     Ok(())
 }

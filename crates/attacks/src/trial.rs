@@ -21,7 +21,8 @@ pub struct Attack {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Every act was refused as it must be, and every control showed that it could have succeeded.
-    Held { checks: u32, detail: String },
+    /// Where this user lacks a right that a control needs, `unproven` names those controls.
+    Held { checks: u32, detail: String, unproven: Vec<String> },
     /// The box let something through, or refused it in another way than it promises.
     Broken { what: String },
     /// The attack proves nothing: its act does not even succeed where it may.
@@ -62,6 +63,7 @@ impl Verdict {
 pub(crate) struct Checks {
     count: u32,
     notes: Vec<String>,
+    unproven: Vec<String>,
 }
 
 impl Checks {
@@ -93,8 +95,15 @@ impl Checks {
         self.notes.push(note.to_string());
     }
 
+    /// A control that this user has not the right to make. It is a note, and a skip of the test.
+    pub(crate) fn unproven(&mut self, what: impl Display) {
+        self.unproven.push(what.to_string());
+        self.note(what);
+    }
+
     pub(crate) fn held(self) -> Trial {
-        Ok(Verdict::Held { checks: self.count, detail: self.notes.join("; ") })
+        let Self { count, notes, unproven } = self;
+        Ok(Verdict::Held { checks: count, detail: notes.join("; "), unproven })
     }
 
     pub(crate) fn residual(self, why: &str) -> Trial {

@@ -156,10 +156,10 @@ fn told(proof: &Proof) -> String {
 fn judge(id: &'static str, title: &'static str, verdict: Verdict) -> Proof {
     let kept = !verdict.is_failure();
     let (name, detail) = match verdict {
-        Verdict::Held { checks, detail } if detail.is_empty() => {
+        Verdict::Held { checks, detail, .. } if detail.is_empty() => {
             ("held", format!("{checks} checks"))
         }
-        Verdict::Held { checks, detail } => ("held", format!("{checks} checks; {detail}")),
+        Verdict::Held { checks, detail, .. } => ("held", format!("{checks} checks; {detail}")),
         Verdict::Residual { checks, why } => ("residual", format!("{checks} checks; {why}")),
         Verdict::NotHere { why } => ("not here", why),
         Verdict::Broken { what } => ("broken", what),
