@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::time::Duration;
 
 use belljar_box::view::HOME;
 use belljar_box::{Ends, ExecError, GuestEnded, Program, Request};
@@ -114,11 +113,16 @@ fn a_paused_box_stands_still_until_the_pause_is_dropped() {
     let now = || fs::read_to_string(room.path("home/count")).unwrap_or_default();
     eventually("it counts", || now().len() > 2);
 
+    let elsewhere = Room::new();
+    let other = elsewhere.start(&elsewhere.request());
     let paused = standing.door.pause().unwrap();
     let before = now();
     let joined = std::thread::scope(|scope| {
         let late = scope.spawn(|| standing.run(&["echo", "late"]));
-        std::thread::sleep(Duration::from_millis(100));
+        // Control: meanwhile ten programs join and end in a box that is not paused.
+        for _ in 0..10 {
+            assert_eq!(other.run(&["true"]).exit, Some(0));
+        }
         assert_eq!(now(), before);
         assert!(!late.is_finished(), "nothing joins a box that stands still");
         drop(paused);
