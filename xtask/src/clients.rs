@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use crate::packages::{self, Package};
-use crate::shell::{cargo, program, read, run, target_dir, which};
+use crate::shell::{cargo, program, read, root, run, target_dir, which};
 
 const NPM_ITSELF: Package =
     Package { name: "npm", program: "npm", why: "a client of a box's network; installs others" };
@@ -22,8 +22,8 @@ const AGENTS: [&str; 3] =
 /// Into `servers/`: an MCP server that is not ours.
 const SERVERS: [&str; 1] = ["@modelcontextprotocol/server-everything@2026.8.31"];
 
-/// Into `typescript/`: what types mean is its word.
-const TYPESCRIPT: [&str; 1] = ["typescript@6.0.3"];
+/// Into `typescript/`: TypeScript decides what types mean, Node and Deno what programs give.
+const TYPESCRIPT: [&str; 3] = ["deno@2.9.6", "node@24.21.0", "typescript@6.0.3"];
 
 /// Into `python/`, for the Python of the system, which is the one that a box sees.
 const PYPI: [&str; 4] =
@@ -64,6 +64,14 @@ pub(crate) fn install() -> Result<()> {
     })?;
     let version = read(cargo().arg("--version"))?;
     once(&dir, "rust", version.trim(), rust)
+}
+
+/// Runs the programs of `crates/belljar/tests/programs` in Node and Deno, and fails where they give
+/// something else than a program says. `shop` is the web service that programs talk to.
+pub(crate) fn oracle(shop: &Path) -> Result<()> {
+    let dir = target_dir()?.join("clients/typescript");
+    let script = root().join("crates/belljar/tests/programs/oracle.mjs");
+    run(program(dir.join("node_modules/.bin/node")).arg(script).args([&dir, shop]))
 }
 
 /// Makes one directory afresh unless it holds `what` already. Its stamp is written last.

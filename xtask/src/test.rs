@@ -37,9 +37,10 @@ const ENGINE: &str = "belljar-worker";
 /// What judges a protocol or an agent and not a box is the same for every user.
 const NOT_OF_BOXES: &str = "not test(/^mcp::(conformance|inspector|python|agents)::/)";
 
-/// Packages whose integration tests run a second time as a plain user: those that build boxes or
-/// touch what a box left behind.
-const UNPRIVILEGED: &[&str] = &["belljar", "belljar-attacks", "belljar-box", "belljar-workspace"];
+/// Packages whose tests run a second time as a plain user: those that build boxes or touch what a box
+/// left behind.
+const UNPRIVILEGED: &[&str] =
+    &["belljar", "belljar-attacks", "belljar-box", "belljar-engine", "belljar-workspace"];
 
 pub(crate) fn main(args: &[String]) -> Result<()> {
     let Some(mut args) = Args::new(args, HELP) else { return Ok(()) };
@@ -112,10 +113,14 @@ fn all(this: &mut Run, install: bool, filter: Option<&str>) -> Result<()> {
     if filter.is_some() {
         return Ok(());
     }
-    steps.step("examples of the engine", || {
-        let example = ["run", "--package", "belljar-engine", "--example", "review_a_run"];
-        run(cargo().args(example).arg("--locked"))
-    })?;
+    // Built with the tests. Cargo would build them again for the features of one package.
+    let examples = target_dir()?.join("debug/examples");
+    steps.step("examples of the engine", || run(&mut program(examples.join("review_a_run"))))?;
+    if install {
+        steps.step("programs in other engines", || clients::oracle(&examples.join("shop")))?;
+    } else {
+        skips.step("programs in other engines", "--no-install, not run");
+    }
     steps.step("doctests", || run(cargo().args(["test", "--workspace", "--doc", "--locked"])))?;
     steps.step("docs", || {
         let docs = ["doc", "--workspace", "--no-deps", "--locked"];
@@ -129,8 +134,7 @@ fn all(this: &mut Run, install: bool, filter: Option<&str>) -> Result<()> {
     } else {
         skips.step("cargo deny", "not installed, not run");
     }
-    skips.step("fuzz targets", "need a nightly toolchain, not run; `cargo xtask fuzz` runs them");
-    skips.step("oracle.mjs", "needs Deno and TypeScript, not run; its results are in the programs");
+    skips.step("fuzz targets", "need a nightly toolchain; tests replay their seeds");
     Ok(())
 }
 
@@ -260,8 +264,8 @@ impl Runner {
                 for package in *packages {
                     command.args(["--package", package]);
                 }
-                // `--test '*'` means integration tests only.
-                command.args(["--test", "*"]).env(runner_variable()?, &user.runner);
+                // Unit tests as well: those of the engine build boxes.
+                command.args(["--lib", "--test", "*"]).env(runner_variable()?, &user.runner);
                 if let Self::Nextest = self {
                     command.args(["--filterset", NOT_OF_BOXES]);
                 }

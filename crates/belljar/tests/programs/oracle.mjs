@@ -1,10 +1,9 @@
 // Works out what each program of this directory must give, from engines that are not ours.
 //
-//   npm install --prefix DIR node@24 deno@2.9.6 typescript@5.9      (anywhere outside the project)
-//   cargo build -p belljar-testkit --example shop
 //   DIR/node_modules/.bin/node oracle.mjs DIR SHOP [--write] [NAME…]
 //
-// SHOP is the example just built, which serves the web service of the tests on plain loopback. Without
+// `cargo xtask test` installs DIR, `clients/typescript` of the target directory, and runs this without
+// `--write`. SHOP is the example of `crates/testkit`, which serves the web service of the tests. Without
 // `--write` it only says where a program's header and the engines disagree; with it the headers are
 // written. The runner, `tests/e2e/programs.rs`, explains the header.
 //
@@ -80,7 +79,8 @@ function render(header, found, body) {
     add("error", `${found.error}${found.line ? ` at ${found.line + count}` : ""}`);
     if (found.thrown) add("message", JSON.stringify(found.thrown));
   }
-  return `${lines.join("\n")}\n${body}`;
+  // A header without lines was written as an empty line, and the body still has that line.
+  return lines.length ? `${lines.join("\n")}\n${body}` : body;
 }
 
 async function run(ts, dir, shop, name, header, body) {
