@@ -46,7 +46,7 @@ pub fn spawn(
     stderr: Stdio,
 ) -> io::Result<(Child, UnixStream)> {
     let (connection, theirs) = UnixStream::pair()?;
-    let child = Command::new("/proc/self/exe")
+    let child = Command::new(state.host().role_program())
         .arg0(ROLE)
         .env(HOME_VARIABLE, state.engine_home())
         .current_dir("/")

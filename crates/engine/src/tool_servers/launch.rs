@@ -39,8 +39,12 @@ pub(super) enum Start {
     Invalid(String),
     /// As a plain process, for tests of the conversation with it.
     #[cfg(test)]
-    Plain { program: std::ffi::OsString, words: Vec<std::ffi::OsString> },
+    Plain { words: Vec<std::ffi::OsString>, start: StartPlain },
 }
+
+/// Starts words as a process with these standard streams.
+#[cfg(test)]
+pub(super) type StartPlain = fn(&[std::ffi::OsString], [OwnedFd; 3]) -> io::Result<Child>;
 
 /// A started supervisor with the pipes of its tool server.
 #[derive(Debug)]
@@ -89,11 +93,7 @@ impl Launch {
                 (child, Some(connection))
             }
             #[cfg(test)]
-            Start::Plain { program, words } => {
-                let mut command = std::process::Command::new(program);
-                command.args(words).stdin(input).stdout(output).stderr(error);
-                (command.spawn()?, None)
-            }
+            Start::Plain { words, start } => (start(words, [input, output, error])?, None),
         };
         Ok(Started { child, connection, stdin, stdout, stderr })
     }

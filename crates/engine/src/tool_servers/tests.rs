@@ -1,5 +1,7 @@
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::process::Child;
 use std::time::Duration;
 
 use belljar_code::pin::Identity;
@@ -9,6 +11,11 @@ use serde_json::json;
 use super::launch::Start;
 use super::*;
 use crate::scope::of_test;
+
+fn python(words: &[OsString], [input, output, error]: [OwnedFd; 3]) -> std::io::Result<Child> {
+    let mut command = std::process::Command::new("/usr/bin/python3");
+    command.args(words).stdin(input).stdout(output).stderr(error).spawn()
+}
 
 /// A server that is the script beside this file, without a box.
 struct Odd {
@@ -29,10 +36,7 @@ impl Odd {
         let script = include_str!("tests/server.py");
         let words = ["-c".as_ref(), script.as_ref(), home.path().as_os_str(), mode.as_ref()];
         let launch = Launch {
-            start: Start::Plain {
-                program: "/usr/bin/python3".into(),
-                words: words.map(OsString::from).to_vec(),
-            },
+            start: Start::Plain { words: words.map(OsString::from).to_vec(), start: python },
             identity: Identity::Command(vec!["odd".to_owned()]),
         };
         let pins = Arc::new(Pins::open(home.path()).unwrap());

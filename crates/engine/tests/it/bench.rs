@@ -85,7 +85,7 @@ impl Bench {
 
     /// Builds the box of a run. Its program waits.
     pub(crate) fn start(&self, spec: &RunSpec) -> Result<StartedRun, EngineError> {
-        let options = RunOptions { here: self.lab.workspace(), of_server: None };
+        let options = RunOptions { here: self.lab.workspace() };
         run::start(&self.state, spec, &options)
     }
 
