@@ -261,14 +261,19 @@ impl Runner {
                 command.args(["--workspace", "--lib", "--bins", "--tests"]);
             }
             Half::Unprivileged { user, packages } => {
-                for package in *packages {
-                    command.args(["--package", package]);
-                }
-                // Unit tests as well: those of the engine build boxes.
-                command.args(["--lib", "--test", "*"]).env(runner_variable()?, &user.runner);
-                if let Self::Nextest = self {
-                    command.args(["--filterset", NOT_OF_BOXES]);
-                }
+                command.env(runner_variable()?, &user.runner);
+                match self {
+                    // The same build as for the other half: features differ for fewer packages.
+                    Self::Nextest => command
+                        .args(["--workspace", "--lib", "--bins", "--tests", "--filterset"])
+                        .arg(of_packages(packages)),
+                    Self::Cargo => {
+                        for package in *packages {
+                            command.args(["--package", package]);
+                        }
+                        command.args(["--lib", "--test", "*"])
+                    }
+                };
                 // A filter may well name a test that has no unprivileged twin.
                 if let (Self::Nextest, Some(_)) = (self, filter) {
                     command.arg("--no-tests=pass");
@@ -303,6 +308,12 @@ impl Runner {
         }
         result
     }
+}
+
+/// The library and integration tests of some packages that build boxes. Unit tests of the engine do, too.
+fn of_packages(packages: &[&str]) -> String {
+    let packages: Vec<String> = packages.iter().map(|name| format!("package(={name})")).collect();
+    format!("({}) and (kind(lib) or kind(test)) and {NOT_OF_BOXES}", packages.join(" or "))
 }
 
 /// A test that is never run passes everything. The attribute is tidy's business; this also finds a
