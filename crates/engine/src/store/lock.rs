@@ -12,7 +12,7 @@
 //! | [`Rank::Ledger`] | `ledger/lock` | append | 30 s, then `Busy`; in crates/ledger |
 //!
 //! **Invariant:** no thread waits for a lock while it holds the same one or a later one. So nothing is
-//! waited for while the ledger is held, and no two commands wait for each other. [`order`] checks
+//! waited for while the ledger is held, and no two commands wait for each other. The module `order` checks
 //! that in builds with debug assertions.
 //!
 //! Locks of live processes have no rank. Nobody waits for them, so no order of them can block:
