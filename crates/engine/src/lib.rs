@@ -35,6 +35,7 @@ pub mod scope;
 pub mod screen;
 pub mod secrets;
 pub mod skills;
+pub mod specs;
 pub mod store;
 pub mod supervisor;
 pub mod tool_servers;

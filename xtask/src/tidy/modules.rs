@@ -21,6 +21,7 @@ const ENGINE_ORDER: &[&str] = &[
     "store",
     "config",
     "scope",
+    "specs",
     "screen",
     "record",
     "policy",
