@@ -8,8 +8,8 @@ use belljar_ledger::{Body, WorkspaceApplied};
 use belljar_model::permission::Permissions;
 use belljar_model::{Review, RunState, WorkspaceAt, display};
 use belljar_workspace::{
-    ApplyPlan, Caps, Changes, Choice, Layers, Outcome as Applied, Pick, Places, RelPath, Taken,
-    Takeover, plan_apply,
+    ApplyOutcome as Applied, ApplyPlan, ApplySession, Changes, Choice, EntryStatus, Layers, Pick,
+    RelPath, RunPaths, SealLimits, plan_apply,
 };
 
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
@@ -31,10 +31,11 @@ pub fn count_changes(run: &mut Run, state: &Scoped, disk: u64) -> u64 {
     }
     run.record.review = Review::Pending;
     let Some(at) = &run.record.workspace else { return 0 };
-    let places = Places { workspace: &at.path, state: state.home(), run: &run.dir };
+    let paths = RunPaths { workspace: &at.path, state: state.home(), run: &run.dir };
     // Holes cost a box nothing and us the time to read them: twice what it may write is enough.
-    let caps = Caps { upper_bytes: disk.saturating_mul(2).max(1 << 30), ..Caps::default() };
-    let sealed = Layers::open(&places)
+    let caps =
+        SealLimits { upper_bytes: disk.saturating_mul(2).max(1 << 30), ..SealLimits::default() };
+    let sealed = Layers::open(&paths)
         .map_err(anyhow::Error::from)
         .and_then(|layers| Ok(belljar_workspace::seal(&layers, at.clock, &caps)?));
     match sealed {
@@ -70,16 +71,17 @@ pub fn take(
     state: &Scoped,
     ledger: &LedgerHandle,
     run: &Run,
-    takeover: &mut Takeover<'_>,
+    session: &mut ApplySession<'_>,
     plan: ApplyPlan<'_>,
 ) -> Result<Applied, EngineError> {
     let applying = Applying::begin(ledger, run.id(), plan.len() as u64)?;
-    let recorded = match takeover.apply(plan, &mut |_| {}).kind(ErrorKind::Broken) {
+    let recorded = match session.apply(plan, &mut |_| {}).kind(ErrorKind::Broken) {
         Ok(applied) => {
-            let count = |is: fn(&Taken) -> bool| {
-                applied.entries.iter().filter(|entry| is(&entry.taken)).count() as u64
+            let count = |is: fn(&EntryStatus) -> bool| {
+                applied.entries.iter().filter(|entry| is(&entry.status)).count() as u64
             };
-            let taken = count(|taken| matches!(taken, Taken::Applied | Taken::AlreadyThere));
+            let taken =
+                count(|taken| matches!(taken, EntryStatus::Applied | EntryStatus::AlreadyThere));
             let held_back = applied.entries.len() as u64 - taken;
             (applying.done(WorkspaceApplied { taken, held_back, error: None }), Ok(applied))
         }
@@ -102,23 +104,25 @@ pub fn take_harmless(
     permissions: &Permissions,
 ) -> Result<(Review, Vec<String>), EngineError> {
     let (layers, changes) = layers_of(state, run)?;
-    let mut takeover = Takeover::begin(&layers).kind(ErrorKind::Broken)?;
-    let observed = takeover.observe(&changes).kind(ErrorKind::Broken)?;
+    let mut session = ApplySession::begin(&layers).kind(ErrorKind::Broken)?;
+    let observed = session.observe(&changes).kind(ErrorKind::Broken)?;
     let denied = denied(permissions, &changes);
     let choice = Choice { ours: Pick::All, denied, ..Choice::everything() };
     let plan = plan_apply(&observed, &choice).settle();
     let plan = plan.map_err(|_| anyhow!("both sides changed")).kind(ErrorKind::Broken)?;
-    let applied = take(state, ledger, run, &mut takeover, plan)?;
+    let applied = take(state, ledger, run, &mut session, plan)?;
     let mut held_back = Vec::new();
     for entry in &applied.entries {
         let path = display::safe(entry.path.as_bytes());
-        match &entry.taken {
-            Taken::Applied | Taken::AlreadyThere | Taken::NotChosen => {}
-            Taken::KeptOurs => held_back.push(format!("{path}: both sides changed it")),
-            Taken::LeftOut(why) => held_back.push(format!("{path}: {}", why.words())),
-            Taken::Conflict(why) => held_back.push(format!("{path}: {}", why.words())),
-            Taken::Failed { doing, cause } => held_back.push(format!("{path}: {doing}: {cause}")),
-            Taken::NotReached => held_back.push(format!("{path}: not reached")),
+        match &entry.status {
+            EntryStatus::Applied | EntryStatus::AlreadyThere | EntryStatus::NotChosen => {}
+            EntryStatus::KeptOurs => held_back.push(format!("{path}: both sides changed it")),
+            EntryStatus::LeftOut(why) => held_back.push(format!("{path}: {}", why.message())),
+            EntryStatus::Conflict(why) => held_back.push(format!("{path}: {}", why.message())),
+            EntryStatus::Failed { doing, cause } => {
+                held_back.push(format!("{path}: {doing}: {cause}"))
+            }
+            EntryStatus::NotReached => held_back.push(format!("{path}: not reached")),
         }
     }
     let review = if held_back.is_empty() { Review::Applied } else { Review::PartlyApplied };
@@ -139,7 +143,7 @@ pub fn look(state: &Scoped, run: &Run, is_up: bool) -> Result<(Layers, Changes),
         return layers_of(state, run);
     }
     let (layers, at) = open_layers(state, run)?;
-    let changes = belljar_workspace::look(&layers, at.clock, &Caps::default())
+    let changes = belljar_workspace::read_changes(&layers, at.clock, &SealLimits::default())
         .context("read what the box has changed so far")
         .kind(ErrorKind::Broken)?;
     Ok((layers, changes))
@@ -147,7 +151,7 @@ pub fn look(state: &Scoped, run: &Run, is_up: bool) -> Result<(Layers, Changes),
 
 fn layers_of(state: &Scoped, run: &Run) -> Result<(Layers, Changes), EngineError> {
     let (layers, at) = open_layers(state, run)?;
-    let changes = belljar_workspace::seal(&layers, at.clock, &Caps::default())
+    let changes = belljar_workspace::seal(&layers, at.clock, &SealLimits::default())
         .context("read what the box changed")
         .kind(ErrorKind::Broken)?;
     Ok((layers, changes))
@@ -156,8 +160,8 @@ fn layers_of(state: &Scoped, run: &Run) -> Result<(Layers, Changes), EngineError
 fn open_layers<'r>(state: &Scoped, run: &'r Run) -> Result<(Layers, &'r WorkspaceAt), EngineError> {
     let none = || anyhow!("run {} had no workspace", run.id());
     let at = run.record.workspace.as_ref().ok_or_else(none).kind(ErrorKind::Invalid)?;
-    let places = Places { workspace: &at.path, state: state.home(), run: &run.dir };
-    let layers = Layers::open(&places).kind(ErrorKind::Invalid)?;
+    let paths = RunPaths { workspace: &at.path, state: state.home(), run: &run.dir };
+    let layers = Layers::open(&paths).kind(ErrorKind::Invalid)?;
     let (_, inode) =
         layers.workspace_inode().context("look at the workspace").kind(ErrorKind::Broken)?;
     if inode != at.ino {

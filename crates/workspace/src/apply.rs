@@ -1,10 +1,11 @@
-//! Takes over what a box changed, one file at a time and each in one step.
+//! Applies the changes of a box to the user's directory, one file at a time.
 //!
-//! A new file is written beside its place and renamed into it. A file that is replaced is *exchanged*
-//! with the new one, so that what comes out can be checked: if it is not what the plan saw, it goes
-//! back. What comes out, and what is deleted, is moved to `trash` in the run's directory, so nothing
-//! of the user's is ever unlinked. `apply.log` says beforehand which temporary names may appear, so
-//! that an apply that was killed is cleaned up by the next one, which finds by content what is done.
+//! A new file is written under a temporary name in the same directory and then renamed. A file that
+//! is replaced is *exchanged* with the new one, so that the file that comes out can be checked: if
+//! it is not the file that the plan saw, the exchange is undone. Replaced and deleted files are
+//! moved to `trash` in the run's directory, so no file of the user is unlinked. `apply.log` lists
+//! the temporary names before they are created. The next apply uses the list to clean up after an
+//! apply that was killed, and finds completed steps by comparing content.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,190 +16,196 @@ use crate::change::{Change, Changes};
 use crate::host::{self, ObserveError, Observed};
 use crate::layers::Layers;
 use crate::path::RelPath;
-use crate::plan::{Act, ApplyPlan, ConflictReason, LeftOut, PlannedStep, Verdict};
+use crate::plan::{Action, ApplyPlan, ConflictReason, LeftOut, PlannedStep, Verdict};
 
-mod ahead;
-mod journal;
-mod place;
+mod executor;
+mod log;
+mod path_step;
+mod prestage;
 mod recover;
 mod stage;
 mod trash;
-mod work;
 
-use journal::Journal;
+use executor::{Executor, StepError};
+use log::ApplyLog;
 pub use recover::Recovered;
 pub use trash::{Trashed, trashed};
-use work::{StepError, Work};
 
-/// Steps whose log records are written to disk together.
+/// Number of steps whose log records are written to disk together.
 const BATCH: usize = 64;
 
-/// An apply at work: holds the run's log, so there is only one.
+/// An apply in progress. It holds the lock on the run's log, so only one exists per run.
 #[derive(Debug)]
-pub struct Takeover<'l> {
+pub struct ApplySession<'l> {
     layers: &'l Layers,
-    journal: Journal,
+    log: ApplyLog,
     trash: OwnedFd,
     recovered: Vec<Recovered>,
 }
 
-/// What became of every change.
+/// The status of every change after an apply.
 #[derive(Debug, Serialize)]
-pub struct Outcome {
+pub struct ApplyOutcome {
     pub entries: Vec<OutcomeEntry>,
 }
 
+/// The status of one change after an apply.
 #[derive(Debug, Serialize)]
 pub struct OutcomeEntry {
     pub path: RelPath,
-    pub taken: Taken,
+    #[serde(rename = "taken")]
+    pub status: EntryStatus,
 }
 
-/// What became of one change.
+/// What an apply did with one change, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Taken {
+pub enum EntryStatus {
     Applied,
-    /// The host held it already.
+    /// The user's directory already had this content.
     AlreadyThere,
     NotChosen,
     LeftOut(LeftOut),
-    /// Both sides had changed, and the host's was to stay.
+    /// Both sides had changed, and the user chose to keep the host's version.
     KeptOurs,
-    /// The host changed it after the plan was made. Its file is untouched.
+    /// The host changed the file after the plan was made. The host's file is untouched.
     Conflict(ConflictReason),
     Failed {
         doing: String,
         cause: String,
     },
-    /// The apply stopped before it. Doing it again goes on.
+    /// The apply stopped before this change. Repeating the apply continues.
     NotReached,
 }
 
-/// Told before each change to a file system, for progress and for tests.
+/// A progress report, sent before each change to a file system.
 #[derive(Debug, Clone, Copy)]
 pub struct Step<'a> {
-    /// Counts from one.
+    /// The number of the step, starting at one.
     pub number: u64,
     pub path: &'a RelPath,
 }
 
-/// Why an apply could not begin or had to stop. What was done until then is whole.
+/// Why an apply could not begin or had to stop. Completed steps stay complete.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    #[error("another apply of this run is at work")]
+    #[error("another apply of this run is in progress; wait until it ends and try again")]
     Busy,
-    #[error("open apply.log of the run")]
-    OpenJournal { source: io::Error },
-    #[error("read apply.log of the run")]
-    ReadJournal { source: io::Error },
-    #[error("apply.log of the run is damaged in line {line}")]
-    DamagedJournal { line: usize, source: serde_json::Error },
-    #[error("write apply.log of the run")]
-    WriteJournal { source: io::Error },
-    #[error("open the trash of the run")]
+    #[error("cannot open apply.log of the run")]
+    OpenLog { source: io::Error },
+    #[error("cannot read apply.log of the run")]
+    ReadLog { source: io::Error },
+    #[error("cannot parse line {line} of the run's apply.log")]
+    DamagedLog { line: usize, source: serde_json::Error },
+    #[error("cannot write apply.log of the run")]
+    WriteLog { source: io::Error },
+    #[error("cannot open the trash of the run")]
     OpenTrash { source: io::Error },
-    #[error("clean up what an earlier apply left at {path:?}")]
+    #[error("cannot remove the temporary files of an interrupted apply at {path:?}")]
     Recover { path: RelPath, source: io::Error },
     #[error(transparent)]
     Observe(#[from] ObserveError),
-    #[error("write the directory {path:?} to disk")]
+    #[error("cannot flush the directory {path:?} to disk")]
     Sync { path: RelPath, source: io::Error },
 }
 
-impl<'l> Takeover<'l> {
-    /// Takes the run's log and cleans up what an apply that was killed left behind.
+impl<'l> ApplySession<'l> {
+    /// Locks the run's log and cleans up after an apply that was killed.
     pub fn begin(layers: &'l Layers) -> Result<Self, ApplyError> {
-        let (journal, open) = Journal::open(layers)?;
+        let (log, open) = ApplyLog::open(layers)?;
         let trash =
             layers.make_run_dir(b"trash").map_err(|source| ApplyError::OpenTrash { source })?;
-        let mut takeover = Self { layers, journal, trash, recovered: Vec::new() };
-        takeover.recovered = recover::recover(&mut takeover, &open)?;
-        Ok(takeover)
+        let mut session = Self { layers, log, trash, recovered: Vec::new() };
+        session.recovered = recover::recover(&mut session, &open)?;
+        Ok(session)
     }
 
-    /// What an earlier apply had taken out of the user's directory and not yet put away.
+    /// Returns the user's files that an interrupted apply had moved to a temporary name. They are
+    /// in the trash now.
     pub fn recovered(&self) -> &[Recovered] {
         &self.recovered
     }
 
-    /// Looks at what the user's directory holds now.
+    /// Inspects the current state of the user's directory at the path of every change.
     pub fn observe<'c>(&self, changes: &'c Changes) -> Result<Observed<'c>, ApplyError> {
         Ok(host::observe(self.layers.lower(), changes)?)
     }
 
-    /// Does what the plan says. What the host changed since is left as it is, and reported.
+    /// Executes the plan. A file that the host changed since then is left as it is and reported as
+    /// a conflict.
     pub fn apply(
         &mut self,
         plan: ApplyPlan<'_>,
         on_step: &mut dyn FnMut(Step<'_>),
-    ) -> Result<Outcome, ApplyError> {
+    ) -> Result<ApplyOutcome, ApplyError> {
         let ApplyPlan { changes, verdicts, steps } = plan;
-        let mut taken: Vec<Taken> = verdicts.into_iter().map(Taken::from).collect();
-        let mut work = Work::new(self, on_step);
-        // Of one phase only: the directories of one are where the files of the next belong.
-        let phases = steps.chunk_by(|one, next| one.act.phase() == next.act.phase());
+        let mut statuses: Vec<EntryStatus> = verdicts.into_iter().map(EntryStatus::from).collect();
+        let mut executor = Executor::new(self, on_step);
+        // A batch has steps of one phase only: one phase creates the directories that the next
+        // phase writes to.
+        let phases = steps.chunk_by(|one, next| one.action.phase() == next.action.phase());
         'all: for batch in phases.flat_map(|phase| phase.chunks(BATCH)) {
-            let numbers = work.announce(changes, batch)?;
-            work.stage_ahead(changes, batch, &numbers);
+            let numbers = executor.announce(changes, batch)?;
+            executor.prestage(changes, batch, &numbers);
             for (step, number) in batch.iter().zip(numbers) {
                 let Some(change) = changes.entries().get(step.index) else { continue };
-                let result = match move_incomplete(changes, change, step, &taken) {
-                    Some(left_out) => Taken::LeftOut(left_out),
-                    None => match work.execute(change, &step.act, number) {
-                        Ok(()) => Taken::Applied,
-                        Err(StepError::Conflict(why)) => Taken::Conflict(why),
-                        Err(StepError::LeftOut(why)) => Taken::LeftOut(why),
+                let result = match move_incomplete(changes, change, step, &statuses) {
+                    Some(left_out) => EntryStatus::LeftOut(left_out),
+                    None => match executor.execute(change, &step.action, number) {
+                        Ok(()) => EntryStatus::Applied,
+                        Err(StepError::Conflict(why)) => EntryStatus::Conflict(why),
+                        Err(StepError::LeftOut(why)) => EntryStatus::LeftOut(why),
                         Err(StepError::Log(error)) => return Err(error),
                         Err(StepError::Io { doing, source }) => {
                             let cause = source.to_string();
                             set(
-                                &mut taken,
+                                &mut statuses,
                                 step.index,
-                                Taken::Failed { doing: doing.into(), cause },
+                                EntryStatus::Failed { doing: doing.into(), cause },
                             );
-                            if is_hopeless(&source) {
+                            if is_fatal(&source) {
                                 break 'all;
                             }
                             continue;
                         }
                     },
                 };
-                work.finish(number, &result)?;
-                set(&mut taken, step.index, result);
+                executor.finish(number, &result)?;
+                set(&mut statuses, step.index, result);
             }
-            work.sync()?;
+            executor.sync()?;
         }
-        work.close()?;
+        executor.close()?;
         let paths = changes.entries().iter().map(|change| change.path.clone());
-        let entries = paths.zip(taken).map(|(path, taken)| OutcomeEntry { path, taken }).collect();
-        Ok(Outcome { entries })
+        let entries =
+            paths.zip(statuses).map(|(path, status)| OutcomeEntry { path, status }).collect();
+        Ok(ApplyOutcome { entries })
     }
 }
 
-fn set(taken: &mut [Taken], index: usize, result: Taken) {
-    if let Some(place) = taken.get_mut(index) {
+fn set(statuses: &mut [EntryStatus], index: usize, result: EntryStatus) {
+    if let Some(place) = statuses.get_mut(index) {
         *place = result;
     }
 }
 
-/// A file that was moved loses its old place only when it has its new one.
+/// Returns why the old name of a moved file must stay: its new name was not applied.
 fn move_incomplete(
     changes: &Changes,
     change: &Change,
     step: &PlannedStep,
-    taken: &[Taken],
+    statuses: &[EntryStatus],
 ) -> Option<LeftOut> {
-    let to = change.moved_to.as_ref().filter(|_| matches!(step.act, Act::Remove(_)))?;
-    let arrived = changes.position(to).and_then(|place| taken.get(place));
+    let to = change.moved_to.as_ref().filter(|_| matches!(step.action, Action::Remove(_)))?;
+    let arrived = changes.position(to).and_then(|place| statuses.get(place));
     match arrived {
-        Some(Taken::Applied | Taken::AlreadyThere) => None,
+        Some(EntryStatus::Applied | EntryStatus::AlreadyThere) => None,
         _ => Some(LeftOut::MoveLeftOut { to: to.clone() }),
     }
 }
 
-/// Errors that every further step would meet as well.
-fn is_hopeless(error: &io::Error) -> bool {
+/// Returns whether every further step would fail with the same error.
+fn is_fatal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull
@@ -208,7 +215,7 @@ fn is_hopeless(error: &io::Error) -> bool {
     )
 }
 
-impl From<Verdict> for Taken {
+impl From<Verdict> for EntryStatus {
     fn from(verdict: Verdict) -> Self {
         match verdict {
             Verdict::NotChosen => Self::NotChosen,
@@ -221,19 +228,23 @@ impl From<Verdict> for Taken {
     }
 }
 
-impl Outcome {
-    /// Whether nothing that was chosen is missing on the host.
+impl ApplyOutcome {
+    /// Returns whether every chosen change is now on the host.
     pub fn is_complete(&self) -> bool {
-        self.entries.iter().all(|entry| match entry.taken {
-            Taken::Applied | Taken::AlreadyThere | Taken::KeptOurs | Taken::NotChosen => true,
-            Taken::LeftOut(_) | Taken::Conflict(_) | Taken::Failed { .. } | Taken::NotReached => {
-                false
-            }
+        self.entries.iter().all(|entry| match entry.status {
+            EntryStatus::Applied
+            | EntryStatus::AlreadyThere
+            | EntryStatus::KeptOurs
+            | EntryStatus::NotChosen => true,
+            EntryStatus::LeftOut(_)
+            | EntryStatus::Conflict(_)
+            | EntryStatus::Failed { .. }
+            | EntryStatus::NotReached => false,
         })
     }
 
-    pub fn get(&self, path: &RelPath) -> Option<&Taken> {
+    pub fn get(&self, path: &RelPath) -> Option<&EntryStatus> {
         let entry = self.entries.binary_search_by(|entry| entry.path.cmp(path)).ok()?;
-        self.entries.get(entry).map(|entry| &entry.taken)
+        self.entries.get(entry).map(|entry| &entry.status)
     }
 }

@@ -1,8 +1,8 @@
-//! Files by descriptor: the few calls with which the host touches what a box wrote.
+//! File operations by descriptor, for files that a box wrote.
 //!
-//! **Invariant:** no function here follows a symbolic link, leaves the directory it was given,
-//! crosses a mount or blocks on a pipe. Callers hold directories, not path strings, so a name that
-//! is swapped between two calls changes what is found, never where it is looked for.
+//! **Invariant:** no function follows a symbolic link, leaves its directory, crosses a mount or
+//! blocks on a pipe. Callers hold directory descriptors, not path strings. If a name is swapped
+//! between two calls, the second call sees another file, but in the same directory.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,13 +17,14 @@ use rustix::io::Errno;
 use crate::meta::{FileKind, Meta};
 use crate::path::RelPath;
 
-/// One name in a directory.
+/// The name of one directory entry.
 pub(crate) type Name = Vec<u8>;
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// `NONBLOCK` because a pipe that took the file's place would otherwise hold us for ever.
+/// Flags to open a file for reading. `NONBLOCK` because opening a pipe in place of the file would
+/// block forever.
 const READ: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -37,46 +38,47 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Opens a directory that the caller names, not the box: links on the way are the user's own.
+/// Opens a directory whose path comes from the caller. Symbolic links are followed because the user
+/// made them.
 pub(crate) fn open_root(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// The directory that holds what the caller names.
+/// Opens the parent directory of a path that comes from the caller.
 pub(crate) fn open_parent_of(path: &Path) -> io::Result<OwnedFd> {
     open_root(path.parent().ok_or(io::ErrorKind::InvalidInput)?)
 }
 
-/// The last part of a path that the caller names.
+/// Returns the last component of a path that comes from the caller.
 pub(crate) fn last_name(path: &Path) -> io::Result<&[u8]> {
     Ok(path.file_name().ok_or(io::ErrorKind::InvalidInput)?.as_bytes())
 }
 
-/// The directory at `path` beneath `root`.
+/// Opens the directory at `path` beneath `root`.
 pub(crate) fn dir(root: impl AsFd, path: &RelPath) -> io::Result<OwnedFd> {
     let name = if path.is_root() { OsStr::new(".") } else { path.as_os_str() };
     open(root, name, DIRECTORY)
 }
 
-/// The directory `name` in `parent`.
+/// Opens the directory `name` in `parent`.
 pub(crate) fn child_dir(parent: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     open(parent, OsStr::from_bytes(name), DIRECTORY)
 }
 
-/// The directory above `child`. The caller compares inodes: `child` may have been moved.
+/// Opens the parent of `child`. The caller must compare inodes: `child` can have been moved.
 pub(crate) fn parent_dir(child: impl AsFd) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(child, "..", HANDLE | OFlags::DIRECTORY, Mode::empty())?)
 }
 
-/// A handle on `name` that can be looked at and compared but not read.
+/// Opens `name` as an `O_PATH` handle, which gives metadata but no content.
 pub(crate) fn handle(parent: impl AsFd, name: &[u8]) -> io::Result<(OwnedFd, Meta)> {
     let fd = open(parent, OsStr::from_bytes(name), HANDLE)?;
     let meta = meta(&fd)?;
     Ok((fd, meta))
 }
 
-/// The regular file `name` in `parent`, for reading.
+/// Opens the regular file `name` in `parent` for reading.
 pub(crate) fn file(parent: impl AsFd, name: &[u8]) -> io::Result<(OwnedFd, Meta)> {
     let fd = open(parent, OsStr::from_bytes(name), READ)?;
     let meta = meta(&fd)?;
@@ -90,18 +92,20 @@ pub(crate) fn file(parent: impl AsFd, name: &[u8]) -> io::Result<(OwnedFd, Meta)
     }
 }
 
-/// A new file that nobody else has. The caller gives it its final mode when it is whole.
+/// Creates a new file; fails if the name exists. The caller sets the final mode when the content is
+/// complete.
 pub(crate) fn create(parent: impl AsFd, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let name = OsStr::from_bytes(name);
     Ok(rustix::fs::openat2(parent, name, flags, Mode::from_raw_mode(mode), BENEATH)?)
 }
 
+/// Returns the metadata of an open file.
 pub(crate) fn meta(fd: impl AsFd) -> io::Result<Meta> {
     Ok(rustix::fs::fstat(fd)?.into())
 }
 
-/// What `name` is, or `None` where there is nothing.
+/// Returns the metadata of `name`, or `None` if it does not exist.
 pub(crate) fn stat(parent: impl AsFd, name: &[u8]) -> io::Result<Option<Meta>> {
     match rustix::fs::statat(parent, OsStr::from_bytes(name), AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat.into())),
@@ -110,16 +114,17 @@ pub(crate) fn stat(parent: impl AsFd, name: &[u8]) -> io::Result<Option<Meta>> {
     }
 }
 
+/// Returns the target of the symbolic link `name`.
 pub(crate) fn read_link(parent: impl AsFd, name: &[u8]) -> io::Result<Vec<u8>> {
     Ok(rustix::fs::readlinkat(parent, OsStr::from_bytes(name), Vec::new())?.into_bytes())
 }
 
-/// All names in the directory, `.` and `..` left out. Reading stops soon after `limit`, so more
-/// than that many means "too many".
+/// Returns all names in the directory except `.` and `..`. Reading stops soon after `limit` names,
+/// so a longer result means "too many".
 pub(crate) fn names(dir: impl AsFd, limit: usize) -> io::Result<Vec<Name>> {
     let mut all = Vec::new();
     loop {
-        let mut some = some_names(dir.as_fd())?;
+        let mut some = next_names(dir.as_fd())?;
         if some.is_empty() || all.len() > limit {
             return Ok(all);
         }
@@ -127,9 +132,9 @@ pub(crate) fn names(dir: impl AsFd, limit: usize) -> io::Result<Vec<Name>> {
     }
 }
 
-/// The next few names, reading on from where the last call on this descriptor ended; none at the
+/// Returns the next batch of names, continuing after the last call on this descriptor; empty at the
 /// end.
-pub(crate) fn some_names(dir: impl AsFd) -> io::Result<Vec<Name>> {
+pub(crate) fn next_names(dir: impl AsFd) -> io::Result<Vec<Name>> {
     let mut buffer = [MaybeUninit::uninit(); 32 * 1024];
     let mut entries = RawDir::new(dir.as_fd(), &mut buffer);
     let mut names = Vec::new();
@@ -144,15 +149,16 @@ pub(crate) fn some_names(dir: impl AsFd) -> io::Result<Vec<Name>> {
     Ok(names)
 }
 
-/// Starts reading the directory from its beginning again.
+/// Resets the directory to its first entry.
 pub(crate) fn rewind(dir: impl AsFd) -> io::Result<()> {
     rustix::fs::seek(dir, rustix::fs::SeekFrom::Start(0))?;
     Ok(())
 }
 
-/// The value of an extended attribute, or `None` where there is none or the file system has none.
+/// Returns the value of an extended attribute, or `None` if it is missing or unsupported.
 pub(crate) fn xattr(fd: impl AsFd, name: &str) -> io::Result<Option<Vec<u8>>> {
-    // Every attribute of overlayfs that we read is shorter; a longer one is not what we ask for.
+    // All overlayfs attributes that we read are shorter; a longer value is never equal to an
+    // expected one.
     let mut value = [0_u8; 256];
     match rustix::fs::fgetxattr(fd, name, &mut value[..]) {
         Ok(len) => Ok(value.get(..len).map(<[u8]>::to_vec)),
@@ -172,17 +178,17 @@ pub(crate) fn rmdir(parent: impl AsFd, name: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(parent, OsStr::from_bytes(name), AtFlags::REMOVEDIR)?)
 }
 
-/// Creates a directory, where nothing may be yet.
+/// Creates a directory; fails if the name exists.
 pub(crate) fn mkdir(parent: impl AsFd, name: &[u8], mode: u32) -> io::Result<()> {
     Ok(rustix::fs::mkdirat(parent, OsStr::from_bytes(name), Mode::from_raw_mode(mode))?)
 }
 
-/// Moves a name, replacing what stood there.
+/// Renames a file and replaces an existing target.
 pub(crate) fn rename(from: impl AsFd, old: &[u8], to: impl AsFd, new: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::renameat(from, OsStr::from_bytes(old), to, OsStr::from_bytes(new))?)
 }
 
-/// Moves a name to where nothing may be yet.
+/// Renames a file; fails if the target exists.
 pub(crate) fn rename_new(from: impl AsFd, old: &[u8], to: impl AsFd, new: &[u8]) -> io::Result<()> {
     let (old_name, new_name) = (OsStr::from_bytes(old), OsStr::from_bytes(new));
     let flags = RenameFlags::NOREPLACE;
@@ -192,8 +198,8 @@ pub(crate) fn rename_new(from: impl AsFd, old: &[u8], to: impl AsFd, new: &[u8])
     }
 }
 
-/// What stands in for [`rename_new`] where the file system has no such rename: link(2) never replaces
-/// anything either. A directory cannot be linked, but a rename replaces only an empty one with it.
+/// Implements [`rename_new`] on file systems without `RENAME_NOREPLACE`: link(2) never replaces a
+/// file. A directory cannot be linked; rename(2) replaces only an empty directory with one.
 fn link_then_unlink(from: impl AsFd, old: &[u8], to: impl AsFd, new: &[u8]) -> io::Result<()> {
     let (old_name, new_name) = (OsStr::from_bytes(old), OsStr::from_bytes(new));
     match rustix::fs::linkat(from.as_fd(), old_name, to.as_fd(), new_name, AtFlags::empty()) {
@@ -206,16 +212,16 @@ fn link_then_unlink(from: impl AsFd, old: &[u8], to: impl AsFd, new: &[u8]) -> i
     }
 }
 
-/// renameat2(2) says EINVAL where the file system does not know the flag.
+/// Returns whether the file system does not support the rename flag (EINVAL of renameat2(2)).
 fn is_unsupported(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
 
-/// Swaps two names of one directory in one step; `Unsupported` where the file system cannot.
+/// Exchanges two names of one directory atomically; fails with `Unsupported` on other file systems.
 pub(crate) fn exchange(dir: impl AsFd, one: &[u8], other: &[u8]) -> io::Result<()> {
     let (one, other) = (OsStr::from_bytes(one), OsStr::from_bytes(other));
     match rustix::fs::renameat_with(dir.as_fd(), one, dir.as_fd(), other, RenameFlags::EXCHANGE) {
-        // EXDEV: overlayfs, for a directory that is still in a lower layer.
+        // EXDEV: overlayfs, for a directory that exists only in a lower layer.
         Err(errno) if is_unsupported(errno) || errno == Errno::XDEV => {
             Err(io::ErrorKind::Unsupported.into())
         }
@@ -223,15 +229,15 @@ pub(crate) fn exchange(dir: impl AsFd, one: &[u8], other: &[u8]) -> io::Result<(
     }
 }
 
-/// Changes the mode of exactly the file behind `fd`, which may be a bare handle.
+/// Changes the mode of the file behind `fd`, which can be an `O_PATH` handle.
 pub(crate) fn chmod(fd: impl AsFd, mode: u32) -> io::Result<()> {
-    // fchmod(2) refuses O_PATH descriptors; the link in /proc leads to the inode, not to a name.
+    // fchmod(2) refuses O_PATH descriptors. The link in /proc leads to the inode, not to a name.
     let link = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     Ok(rustix::fs::chmod(link, Mode::from_raw_mode(mode))?)
 }
 
 fn open(root: impl AsFd, path: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
-    // openat2(2): EAGAIN when a rename raced with the lookup; the kernel asks us to try again.
+    // openat2(2): EAGAIN means that a rename raced with the lookup and the call should be repeated.
     for _ in 0..128 {
         match rustix::fs::openat2(root.as_fd(), path, flags, Mode::empty(), BENEATH) {
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -247,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory with a file, a link, a directory and something in the way of each.
+    /// Creates a directory with a file, a link, a subdirectory and an existing name `taken`.
     fn fixture() -> (tempfile::TempDir, OwnedFd) {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "file").unwrap();
@@ -259,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rename_to_a_new_name_never_replaces_with_or_without_the_kernels_help() {
+    fn rename_new_never_replaces_a_file_with_or_without_kernel_support() {
         type Rename = fn(&OwnedFd, &[u8], &OwnedFd, &[u8]) -> io::Result<()>;
         let both: [Rename; 2] = [
             |from, old, to, new| rename_new(from, old, to, new),
@@ -280,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn c10_no_call_goes_through_a_link_or_out_of_its_directory() {
+    fn c10_no_file_operation_follows_a_link_or_leaves_its_directory() {
         let (dir, fd) = fixture();
         std::os::unix::fs::symlink("/etc", dir.path().join("out")).unwrap();
         fs::create_dir(dir.path().join("dir/sub")).unwrap();
@@ -290,7 +296,10 @@ mod tests {
         assert!(super::dir(&fd, &path("dir/sub")).is_ok());
         assert!(super::dir(&fd, &path("out")).is_err());
         assert!(super::dir(&fd, &path("out/ssl")).is_err());
-        assert!(super::dir(&fd, &path("inside/sub")).is_err(), "not even where it stays inside");
+        assert!(
+            super::dir(&fd, &path("inside/sub")).is_err(),
+            "links inside the directory are refused too"
+        );
         assert!(file(&fd, b"dir/f").is_ok() && file(&fd, b"inside/f").is_err());
         assert!(file(&fd, b"out/passwd").is_err());
         assert!(handle(&fd, b"out/passwd").is_err());
@@ -302,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn c23_a_pipe_in_place_of_a_file_does_not_block() {
+    fn c23_opening_a_pipe_in_place_of_a_file_does_not_block() {
         let (_dir, fd) = fixture();
         rustix::fs::mknodat(&fd, "pipe", rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
         assert!(file(&fd, b"pipe").is_err());

@@ -1,4 +1,4 @@
-//! Originals of what a box changed, kept by hash so that a three-way view is possible later.
+//! Copies of the original files that a box changed, stored by hash for a later three-way diff.
 
 use std::fs::File;
 use std::io;
@@ -8,25 +8,27 @@ use crate::at;
 use crate::content::{self, ContentHash, Summary};
 use crate::layers::Layers;
 
-/// Larger files are only hashed.
+/// Size limit for stored originals; larger files are only hashed.
 pub(crate) const KEEP_LIMIT: u64 = 16 * 1024 * 1024;
 
 const INCOMING: &[u8] = b"incoming";
 
+/// The directory of stored originals of one run.
 #[derive(Debug)]
 pub(crate) struct BaseStore {
     dir: OwnedFd,
 }
 
 impl BaseStore {
+    /// Opens the store and creates it if it is missing.
     pub(crate) fn create(layers: &Layers) -> io::Result<Self> {
         Ok(Self { dir: layers.make_run_dir(b"base")? })
     }
 
-    /// Copies `file`, which is at most [`KEEP_LIMIT`] long.
+    /// Stores a copy of `file`, which has at most [`KEEP_LIMIT`] bytes.
     ///
-    /// Not synced: the user's file is still where it was, and [`load`] checks the hash, so a copy
-    /// that a power cut emptied is only a missing convenience.
+    /// The copy is not synced to disk: [`load`] checks the hash, so after a power cut the original
+    /// is at worst missing from the diff.
     pub(crate) fn keep(&self, file: &mut File) -> io::Result<Summary> {
         match at::unlink(&self.dir, INCOMING) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -39,7 +41,7 @@ impl BaseStore {
     }
 }
 
-/// The original with this hash, if it is there and whole.
+/// Returns the original with this hash, or `None` if it is missing or damaged.
 pub(crate) fn load(
     run: BorrowedFd<'_>,
     hash: ContentHash,

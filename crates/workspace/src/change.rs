@@ -1,7 +1,7 @@
-//! What a box changed, entry by entry, as it is written to `changes.json`.
+//! The changes of a box, entry by entry, as stored in `changes.json`.
 //!
-//! **Invariants:** one entry per path, in path order, so that everything beneath a directory
-//! follows it; and every file that would go when a directory goes has its own entry.
+//! **Invariants:** there is one entry per path. Entries are in path order, so the entries beneath a
+//! directory follow it. If a directory was deleted, every file in it has its own entry.
 
 use belljar_model::Clock;
 use serde::{Deserialize, Serialize};
@@ -11,33 +11,33 @@ use crate::lossless;
 use crate::meta::{FileKind, Identity};
 use crate::path::RelPath;
 
-/// The format of `changes.json`.
+/// The version of the `changes.json` format.
 const VERSION: u32 = 1;
 
-/// Everything that one run changed in its workspace.
+/// All changes of one run in its workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Raw")]
+#[serde(try_from = "RawChanges")]
 pub struct Changes {
     version: u32,
-    /// When the box started; files that the host touched later have an unknown base.
+    /// The start time of the box. The base of a file that the host changed later is unknown.
     start: Clock,
     entries: Vec<Change>,
     too_long: Vec<TooLong>,
-    /// What the upper layer holds as the host has it: nothing to take over, but from then on the box
-    /// sees its own.
+    /// Files in the upper layer that are equal to the host's. They need no apply, but later changes
+    /// on the host stay hidden from the box.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    same: Vec<Known>,
-    /// Directories of the upper layer through which nothing of the host's is seen.
+    same: Vec<StartState>,
+    /// Opaque directories of the upper layer, which hide the host's directory completely.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     opaque: Vec<RelPath>,
 }
 
-/// What the box started from at a path that its upper layer covers.
+/// The state of a path when the box started, for a path in the upper layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Known {
+pub(crate) struct StartState {
     pub path: RelPath,
-    /// None: there was nothing.
+    /// `None` if the path did not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub side: Option<Side>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,60 +46,61 @@ pub(crate) struct Known {
     pub host: Option<Identity>,
 }
 
-/// One path that is not as it was.
+/// One changed path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
     pub path: RelPath,
-    pub kind: Kind,
-    /// What the user's directory held when the run was sealed.
+    pub kind: ChangeKind,
+    /// The file in the user's directory when the run was sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<Side>,
-    /// What the box left there.
+    /// The box's version of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<Side>,
-    /// What is known of the content that the box started from; none for directories and additions.
+    /// How much is known about the original content; `None` for directories and added files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Base>,
-    /// Which file the user's directory held when the run was sealed.
+    /// The identity of the user's file when the run was sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Identity>,
-    /// Something on the host would execute this, or be steered by it.
+    /// The rule that matches if a program on the host executes this file or reads it as
+    /// configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risky: Option<Risk>,
-    /// A program that was not one before.
+    /// Whether the file became executable in the box.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub new_executable: bool,
-    /// A symbolic link that leads out of the workspace, or might.
+    /// Whether the entry is a symbolic link that can lead out of the workspace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leads_out: bool,
-    /// Setuid, setgid and sticky bits that the box set and that are never taken over.
+    /// Setuid, setgid and sticky bits that the box set. An apply never sets them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub stripped: u32,
-    /// Why this can be shown but not taken over.
+    /// Why this entry can be shown but not applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupported: Option<Unsupported>,
-    /// For something deleted: where its content went.
+    /// The path of an added file with the same content, for a deleted file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_to: Option<RelPath>,
 }
 
-/// In what way a path is not as it was.
+/// How a path changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum ChangeKind {
     Added,
     Modified,
     Deleted,
     ModeChanged,
     TypeChanged,
-    /// Added, with the content of a file that was deleted.
+    /// Added with the content of a deleted file.
     Renamed {
         from: RelPath,
     },
 }
 
-/// One side of a change.
+/// One version of a changed path: the host's or the box's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Side {
@@ -111,29 +112,29 @@ pub struct Side {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Content>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub target: Option<Target>,
+    pub target: Option<LinkTarget>,
 }
 
-/// What is known of the content that the box started from.
+/// How much is known about the original content of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Base {
-    /// A copy is in `base` under its hash.
+    /// A copy is stored in `base` under its hash.
     Kept,
-    /// Only its hash (or link target) is known.
+    /// Only the hash or the link target is known.
     HashOnly,
-    /// Not even its hash: only which file it was.
+    /// Only the identity of the file is known.
     IdentityOnly,
     /// The host wrote to the file after the box had started.
     Unknown,
 }
 
-/// What the target of a symbolic link says.
+/// The target of a symbolic link, as bytes.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub struct Target(pub Vec<u8>);
+pub struct LinkTarget(pub Vec<u8>);
 
-/// The rule of the risky table that a path matched.
+/// The rule for risky paths that a changed path matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Risk {
@@ -141,7 +142,7 @@ pub struct Risk {
     pub why: String,
 }
 
-/// Why an entry cannot be taken over.
+/// Why an entry cannot be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unsupported {
@@ -156,7 +157,7 @@ pub enum Unsupported {
     OwnState,
 }
 
-/// Names in a directory whose full path no program on the host could use.
+/// The number of names in a directory whose full path exceeds the length limit of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TooLong {
@@ -164,42 +165,42 @@ pub struct TooLong {
     pub names: u64,
 }
 
-/// Exactly the file.
+/// The content of `changes.json` before validation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Raw {
+struct RawChanges {
     version: u32,
     start: Clock,
     entries: Vec<Change>,
     too_long: Vec<TooLong>,
     #[serde(default)]
-    same: Vec<Known>,
+    same: Vec<StartState>,
     #[serde(default)]
     opaque: Vec<RelPath>,
 }
 
-/// Why a manifest makes no sense.
+/// Why the content of `changes.json` is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    #[error("version {found} is not {VERSION}, the one this program writes")]
+    #[error("unsupported version {found}; this program reads version {VERSION}")]
     Version { found: u32 },
-    #[error("its entries are not in path order")]
+    #[error("the entries are not in path order")]
     Order,
 }
 
 impl Changes {
-    /// Puts entries in path order.
+    /// Creates the list and sorts the entries by path.
     pub(crate) fn new(start: Clock, mut entries: Vec<Change>, too_long: Vec<TooLong>) -> Self {
         entries.sort_by(|one, other| one.path.cmp(&other.path));
         Self { version: VERSION, start, entries, too_long, same: Vec::new(), opaque: Vec::new() }
     }
 
-    /// Remembers what the upper layer covers without changing it.
-    pub(crate) fn covering(self, same: Vec<Known>, opaque: Vec<RelPath>) -> Self {
+    /// Adds the paths that the upper layer covers without changing them.
+    pub(crate) fn covering(self, same: Vec<StartState>, opaque: Vec<RelPath>) -> Self {
         Self { same, opaque, ..self }
     }
 
-    pub(crate) fn same(&self) -> &[Known] {
+    pub(crate) fn same(&self) -> &[StartState] {
         &self.same
     }
 
@@ -215,7 +216,7 @@ impl Changes {
         self.entries.is_empty() && self.too_long.is_empty()
     }
 
-    /// What the box named so that it cannot exist on the host.
+    /// Returns the directories with names that are too long to exist on the host.
     pub fn too_long(&self) -> &[TooLong] {
         &self.too_long
     }
@@ -232,7 +233,7 @@ impl Changes {
         self.entries.binary_search_by(|change| change.path.cmp(path)).ok()
     }
 
-    /// The entries beneath the one at `index`, which follow it directly.
+    /// Returns the range of the entries beneath the entry at `index`.
     pub(crate) fn beneath(&self, index: usize) -> std::ops::Range<usize> {
         let from = index + 1;
         let Some((top, rest)) = self.entries.get(index..).and_then(<[Change]>::split_first) else {
@@ -246,11 +247,11 @@ impl Changes {
     }
 }
 
-impl TryFrom<Raw> for Changes {
+impl TryFrom<RawChanges> for Changes {
     type Error = ManifestError;
 
-    fn try_from(raw: Raw) -> Result<Self, ManifestError> {
-        let Raw { version, start, entries, too_long, same, opaque } = raw;
+    fn try_from(raw: RawChanges) -> Result<Self, ManifestError> {
+        let RawChanges { version, start, entries, too_long, same, opaque } = raw;
         if version != VERSION {
             return Err(ManifestError::Version { found: version });
         }
@@ -262,7 +263,7 @@ impl TryFrom<Raw> for Changes {
 }
 
 impl Change {
-    /// What kind of thing this is now, or was.
+    /// Returns the file type in the box, or on the host for a deleted file.
     pub fn file_kind(&self) -> FileKind {
         let side = self.new.as_ref().or(self.old.as_ref());
         side.map_or(FileKind::File, |side| side.kind)
@@ -276,12 +277,12 @@ impl Change {
         self.new.as_ref().map(|side| side.kind)
     }
 
-    /// Whether a directory makes way for something else, together with all that is in it.
+    /// Returns whether the change replaces a directory, with everything in it, by a file or link.
     pub(crate) fn replaces_directory(&self) -> bool {
-        self.kind == Kind::TypeChanged && self.old_kind() == Some(FileKind::Directory)
+        self.kind == ChangeKind::TypeChanged && self.old_kind() == Some(FileKind::Directory)
     }
 
-    /// Why this is left out of an `apply` that does not name it.
+    /// Returns the reasons why `apply` skips this change unless the user names it.
     pub fn cautions(&self) -> impl Iterator<Item = Caution<'_>> {
         let risky = self.risky.as_ref().map(Caution::Risky);
         let executable = self.new_executable.then_some(Caution::NewExecutable);
@@ -290,7 +291,7 @@ impl Change {
     }
 }
 
-/// One reason to look twice.
+/// A reason why the user must confirm a change by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caution<'a> {
     Risky(&'a Risk),
@@ -299,50 +300,50 @@ pub enum Caution<'a> {
 }
 
 impl Caution<'_> {
-    /// In plain words.
-    pub fn words(&self) -> &str {
+    /// Returns the reason as text for people.
+    pub fn message(&self) -> &str {
         match self {
             Self::Risky(risk) => &risk.why,
-            Self::NewExecutable => "a program that was not one before",
+            Self::NewExecutable => "a new executable file",
             Self::LeadsOut => "a symbolic link that leads out of the workspace",
         }
     }
 }
 
 impl Unsupported {
-    /// In plain words.
-    pub const fn words(self) -> &'static str {
+    /// Returns the reason as text for people.
+    pub const fn message(self) -> &'static str {
         match self {
-            Self::Fifo => "a named pipe cannot be taken over",
-            Self::Socket => "a socket cannot be taken over",
-            Self::Device => "a device cannot be taken over",
-            Self::TooLarge => "it is larger than a reviewed file may be",
-            Self::Unreadable => "it cannot be read",
+            Self::Fifo => "apply does not support named pipes",
+            Self::Socket => "apply does not support sockets",
+            Self::Device => "apply does not support device files",
+            Self::TooLarge => "the file is larger than the limit for a reviewed file",
+            Self::Unreadable => "the file cannot be read",
             Self::Redirect => {
-                "its overlay entry points elsewhere (user.overlay.redirect), which no box can ask for"
+                "its overlay entry has the attribute user.overlay.redirect, which a box cannot set"
             }
             Self::Metacopy => {
-                "its overlay entry has no content (user.overlay.metacopy), which no box can ask for"
+                "its overlay entry has the attribute user.overlay.metacopy, which a box cannot set"
             }
-            Self::OtherFileSystem => "another file system is mounted there",
-            Self::OwnState => "it belongs to Belljar itself",
+            Self::OtherFileSystem => "another file system is mounted at this path",
+            Self::OwnState => "the path is in Belljar's own state directory",
         }
     }
 }
 
-impl std::fmt::Debug for Target {
+impl std::fmt::Debug for LinkTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Debug::fmt(&lossless::encode(&self.0), f)
     }
 }
 
-impl From<Target> for String {
-    fn from(target: Target) -> Self {
+impl From<LinkTarget> for String {
+    fn from(target: LinkTarget) -> Self {
         lossless::encode(&target.0)
     }
 }
 
-impl TryFrom<String> for Target {
+impl TryFrom<String> for LinkTarget {
     type Error = lossless::BadEscape;
 
     fn try_from(text: String) -> Result<Self, lossless::BadEscape> {

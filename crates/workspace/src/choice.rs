@@ -1,4 +1,4 @@
-//! What the user chose to take over. Pure.
+//! The user's selection of changes to apply. Pure.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,36 +7,36 @@ use belljar_model::glob::{matches_name, matches_path_or_parent};
 
 use crate::path::{PathError, RelPath};
 
-/// Which of the changes are meant, and how to settle those where both sides changed.
+/// Which changes to apply, and how to resolve conflicts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     pub paths: Pick,
-    /// Marked entries (risky, new programs, links that lead out) to take over all the same.
+    /// Marked entries (risky files, new executables, links out of the workspace) to apply as well.
     pub include_executable: Pick,
-    /// Where both sides changed: take the box's.
+    /// Where both sides changed: use the box's version.
     pub theirs: Pick,
-    /// Where both sides changed: keep the host's. Wins over `theirs`.
+    /// Where both sides changed: keep the host's version. Takes precedence over `theirs`.
     pub ours: Pick,
-    /// What a rule of the user's keeps as it is, whatever else is chosen.
+    /// Paths that a permission rule of the user protects. They are never applied.
     pub denied: BTreeSet<RelPath>,
 }
 
-/// All, or what at least one pattern matches.
+/// All paths, or the paths that at least one pattern matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pick {
     All,
     These(Vec<Pattern>),
 }
 
-/// A path that stands for itself and all beneath it, or a glob.
+/// A path, which also matches everything beneath it, or a glob.
 ///
-/// `*` and `?` stay within one name, `**` crosses directories. A glob without `/` matches a name at
-/// any depth; every other pattern starts at the workspace.
+/// `*` and `?` match within one name, `**` crosses directories. A glob without `/` matches a name
+/// at any depth; every other pattern starts at the workspace root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(Vec<u8>);
 
 impl Choice {
-    /// Everything that needs no second look.
+    /// Selects every change that is not marked.
     pub const fn everything() -> Self {
         Self {
             paths: Pick::All,
@@ -49,6 +49,7 @@ impl Choice {
 }
 
 impl Pick {
+    /// Selects no path.
     pub const fn none() -> Self {
         Self::These(Vec::new())
     }
@@ -69,7 +70,7 @@ impl Pick {
 }
 
 impl Pattern {
-    /// Takes what a person wrote; `./` and a trailing `/` make no difference.
+    /// Parses a pattern; a leading `./` and a trailing `/` are ignored.
     pub fn new(text: impl AsRef<[u8]>) -> Result<Self, PathError> {
         Ok(Self(RelPath::new(text)?.as_bytes().to_vec()))
     }
@@ -80,7 +81,7 @@ impl Pattern {
         }
         let bytes = path.as_bytes();
         let is_glob = self.0.iter().any(|byte| matches!(byte, b'*' | b'?'));
-        // A name given literally, stars and all, is that name.
+        // A pattern that equals the name matches, even if the name contains `*`.
         let literal = bytes.strip_prefix(self.0.as_slice());
         if literal.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/")) {
             return true;
@@ -91,7 +92,7 @@ impl Pattern {
         if !self.0.contains(&b'/') && self.0 != b"**" {
             return path.parts().any(|part| matches_name(&self.0, part));
         }
-        // Everything in a directory that matches also matches.
+        // A pattern that matches a directory also matches everything in it.
         matches_path_or_parent(&self.0, bytes)
     }
 }
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_stands_for_itself_and_all_beneath_it() {
+    fn a_path_pattern_matches_the_path_and_everything_beneath_it() {
         check("src", "src", true);
         check("./src/", "src/a/b", true);
         check("src", "srcs", false);
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_without_a_slash_matches_a_name_anywhere() {
+    fn a_glob_without_a_slash_matches_a_name_at_any_depth() {
         check("*.sh", "a.sh", true);
         check("*.sh", "bin/a.sh", true);
         check("*.sh", "a.shx", false);
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_with_a_slash_starts_at_the_workspace() {
+    fn a_glob_with_a_slash_starts_at_the_workspace_root() {
         check("bin/*", "bin/a", true);
         check("bin/*", "bin/a/b", true);
         check("bin/*", "x/bin/a", false);
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_out_of_the_workspace_cannot_be_made() {
+    fn a_pattern_outside_the_workspace_is_refused() {
         assert!(Pattern::new("/etc").is_err());
         assert!(Pattern::new("../x").is_err());
     }

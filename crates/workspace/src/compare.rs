@@ -1,4 +1,4 @@
-//! What differs between two trees: for homes of boxes, where no overlay keeps account.
+//! Compares two directory trees, for the home directories of boxes, which have no overlay.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,55 +10,57 @@ use belljar_model::risky;
 use serde::Serialize;
 
 use crate::at::{self, Name};
-use crate::change::{Kind, Target};
+use crate::change::{ChangeKind, LinkTarget};
 use crate::content::{self, ContentHash};
 use crate::meta::{FileKind, Meta};
 use crate::path::RelPath;
 use crate::tree::{Tree, UpperFile};
 use crate::walk::{self, Visit, WalkError};
 
-/// One path that is not in both trees as it is in the other.
+/// One path that differs between two trees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
     pub path: RelPath,
-    pub change: Kind,
+    pub change: ChangeKind,
     pub kind: FileKind,
     pub size: u64,
-    /// Something executes this or is steered by it, if it is read where the tree is a home.
+    /// Why the file is risky: a program in this home directory executes it or reads it as
+    /// configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub risky: Option<String>,
-    /// A program, by its mode.
+    /// Whether the mode makes the file executable.
     pub executable: bool,
 }
 
-/// Compares the tree at `new` with the one at `old`, or with nothing. Directories count for their mode.
+/// Compares the tree at `new` with the tree at `old`, or with an empty tree. Directories are
+/// compared by mode.
 pub fn compare(old: Option<&Path>, new: &Path, entries: usize) -> io::Result<Vec<Difference>> {
-    let before = old.map(|path| Side::read(path, entries)).transpose()?;
-    let after = Side::read(new, entries)?;
+    let before = old.map(|path| TreeSide::read(path, entries)).transpose()?;
+    let after = TreeSide::read(new, entries)?;
     let none = BTreeMap::new();
     let was = before.as_ref().map_or(&none, |side| &side.seen);
     let mut all = Vec::new();
     for (path, meta) in &after.seen {
         let change = match was.get(path) {
-            None => Kind::Added,
-            Some(old) if old.kind != meta.kind => Kind::TypeChanged,
+            None => ChangeKind::Added,
+            Some(old) if old.kind != meta.kind => ChangeKind::TypeChanged,
             Some(_) if before.as_ref().is_some_and(|side| side.differs(&after, path)) => {
-                Kind::Modified
+                ChangeKind::Modified
             }
             Some(old) if old.mode != meta.mode && meta.kind != FileKind::Symlink => {
-                Kind::ModeChanged
+                ChangeKind::ModeChanged
             }
             Some(_) => continue,
         };
         all.push(difference(path, change, meta));
     }
     let gone = was.iter().filter(|(path, _)| !after.seen.contains_key(path));
-    all.extend(gone.map(|(path, meta)| difference(path, Kind::Deleted, meta)));
+    all.extend(gone.map(|(path, meta)| difference(path, ChangeKind::Deleted, meta)));
     all.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(all)
 }
 
-fn difference(path: &RelPath, change: Kind, meta: &Meta) -> Difference {
+fn difference(path: &RelPath, change: ChangeKind, meta: &Meta) -> Difference {
     let is_file = meta.kind == FileKind::File;
     let rule = match meta.kind {
         FileKind::Directory => None,
@@ -71,30 +73,31 @@ fn difference(path: &RelPath, change: Kind, meta: &Meta) -> Difference {
         path: path.clone(),
         kind: meta.kind,
         size: if is_file { meta.size() } else { 0 },
-        risky: rule.map(|rule| rule.why.to_owned()).filter(|_| change != Kind::Deleted),
+        risky: rule.map(|rule| rule.why.to_owned()).filter(|_| change != ChangeKind::Deleted),
         executable: is_file && meta.mode & 0o111 != 0,
         change,
     }
 }
 
-/// One of the two trees.
-struct Side {
+/// One of the two trees, with the metadata of all paths.
+struct TreeSide {
     tree: Tree,
     seen: BTreeMap<RelPath, Meta>,
-    most: usize,
+    max_entries: usize,
 }
 
-impl Side {
-    fn read(path: &Path, most: usize) -> io::Result<Self> {
+impl TreeSide {
+    fn read(path: &Path, max_entries: usize) -> io::Result<Self> {
         let above = at::open_parent_of(path)?;
         let tree = Tree::open(std::os::fd::AsFd::as_fd(&above), at::last_name(path)?)?;
         let root = tree.dir(&RelPath::root())?;
-        let mut side = Self { tree, seen: BTreeMap::new(), most };
+        let mut side = Self { tree, seen: BTreeMap::new(), max_entries };
         walk::walk(root, b"", &mut side)?;
         Ok(side)
     }
 
-    /// Whether the content of a path that both trees have is another one. A time can be forged.
+    /// Returns whether a path that both trees have differs in content. Timestamps are ignored
+    /// because they can be forged.
     fn differs(&self, other: &Self, path: &RelPath) -> bool {
         let (Some(one), Some(two)) = (self.seen.get(path), other.seen.get(path)) else {
             return true;
@@ -110,9 +113,9 @@ impl Side {
         }
     }
 
-    fn target(&self, path: &RelPath) -> Option<Target> {
+    fn target(&self, path: &RelPath) -> Option<LinkTarget> {
         let (parent, name) = path.split()?;
-        at::read_link(self.tree.dir(&parent).ok()?, name).ok().map(Target)
+        at::read_link(self.tree.dir(&parent).ok()?, name).ok().map(LinkTarget)
     }
 
     fn hash(&self, path: &RelPath) -> Option<ContentHash> {
@@ -124,17 +127,20 @@ impl Side {
     }
 }
 
-impl Visit for Side {
+impl Visit for TreeSide {
     type Error = io::Error;
 
     fn visit(&mut self, path: &[u8], dir: BorrowedFd<'_>) -> io::Result<Vec<Name>> {
         let Ok(path) = RelPath::new(path) else { return Ok(Vec::new()) };
         let mut below = Vec::new();
-        for name in at::names(dir, self.most)? {
+        for name in at::names(dir, self.max_entries)? {
             let Ok(child) = path.join(&name) else { continue };
             let Some(meta) = at::stat(dir, &name)? else { continue };
-            if self.seen.len() >= self.most {
-                return Err(io::Error::other(format!("it holds more than {} names", self.most)));
+            if self.seen.len() >= self.max_entries {
+                return Err(io::Error::other(format!(
+                    "the directory tree contains more than {} names",
+                    self.max_entries
+                )));
             }
             if meta.kind == FileKind::Directory {
                 below.push(name);
@@ -159,7 +165,9 @@ impl From<WalkError> for io::Error {
     fn from(error: WalkError) -> Self {
         match error {
             WalkError::Io { source, .. } => source,
-            WalkError::Moved { .. } => Self::other("it was moved while it was being read"),
+            WalkError::Moved { .. } => {
+                Self::other("a directory was moved during the comparison; try again")
+            }
         }
     }
 }
@@ -172,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c27_what_was_slipped_into_a_home_is_told() {
+    fn c27_compare_reports_every_change_in_a_home_directory() {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         for root in [&old, &new] {
@@ -195,13 +203,13 @@ mod tests {
         assert_eq!(
             lines,
             [
-                (&b".bashrc"[..], Kind::Added, false),
-                (b"d/tool", Kind::Added, true),
-                (b"forged", Kind::Modified, false),
-                (b"gone", Kind::Deleted, false),
+                (&b".bashrc"[..], ChangeKind::Added, false),
+                (b"d/tool", ChangeKind::Added, true),
+                (b"forged", ChangeKind::Modified, false),
+                (b"gone", ChangeKind::Deleted, false),
             ]
         );
-        assert_eq!(compare(None, &new, 1000).unwrap().len(), 5, "all of it is new");
-        assert!(compare(None, &new, 3).is_err(), "with an end");
+        assert_eq!(compare(None, &new, 1000).unwrap().len(), 5, "every path is new");
+        assert!(compare(None, &new, 3).is_err(), "the number of entries is limited");
     }
 }

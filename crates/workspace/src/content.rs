@@ -1,4 +1,4 @@
-//! The bytes of files: hashing and copying, with an end to both.
+//! Hashes and copies file content, with a limit on the bytes read.
 
 use std::fmt;
 use std::fs::File;
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 const CHUNK: usize = 64 * 1024;
-const TEXT_PROBE: usize = 8000; // as git
+const TEXT_PROBE: usize = 8000; // the value of git
 
 /// The SHA-256 of a file's content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct ContentHash([u8; 32]);
 
-/// Why a text is not a content hash.
+/// The error for a text that is not a content hash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a content hash is 64 hexadecimal digits")]
+#[error("invalid content hash: expected 64 hexadecimal digits")]
 pub struct BadHash;
 
-/// Whether people can read a file.
+/// Whether a file is text or binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Content {
@@ -29,7 +29,7 @@ pub enum Content {
     Binary,
 }
 
-/// What reading a whole file tells.
+/// Hash, size and content type of a file that was read completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub hash: ContentHash,
@@ -43,26 +43,26 @@ impl ContentHash {
     }
 }
 
-/// A file with a NUL byte near its start is not text.
+/// Classifies content: a NUL byte near the start means binary.
 pub(crate) fn classify(start: &[u8]) -> Content {
     let probe = start.get(..TEXT_PROBE).unwrap_or(start);
     if probe.contains(&0) { Content::Binary } else { Content::Text }
 }
 
-/// Reads `file` from its start to its end, but no further than `limit` bytes.
+/// Reads `file` from its start to its end and summarizes it; fails above `limit` bytes.
 pub(crate) fn summarize(file: &mut File, limit: u64) -> io::Result<Summary> {
     file.seek(SeekFrom::Start(0))?;
-    read(file, limit, |_| Ok(()))
+    read_chunks(file, limit, |_| Ok(()))
 }
 
-/// Copies all of `from` into the empty file `to`, sharing the blocks where the file system can and
-/// leaving holes for zeros, and tells what was copied.
+/// Copies `from` into the empty file `to` and returns the summary of the content. Blocks are shared
+/// if the file system supports it, and zeros become holes.
 pub(crate) fn copy(from: &mut File, to: &mut File, limit: u64) -> io::Result<Summary> {
     if rustix::fs::ioctl_ficlone(&*to, &*from).is_ok() {
         return summarize(to, limit);
     }
     from.seek(SeekFrom::Start(0))?;
-    let summary = read(from, limit, |chunk| {
+    let summary = read_chunks(from, limit, |chunk| {
         if chunk.iter().all(|&byte| byte == 0) {
             to.seek_relative(i64::try_from(chunk.len()).unwrap_or(i64::MAX))
         } else {
@@ -73,8 +73,8 @@ pub(crate) fn copy(from: &mut File, to: &mut File, limit: u64) -> io::Result<Sum
     Ok(summary)
 }
 
-/// Copies all of `from` into the empty file `to` without looking at it, where the file system can by
-/// sharing the blocks.
+/// Copies `from` into the empty file `to` without a summary. Blocks are shared if the file system
+/// supports it.
 pub(crate) fn clone_or_copy(from: &mut File, to: &mut File) -> io::Result<()> {
     if rustix::fs::ioctl_ficlone(&*to, &*from).is_ok() {
         return Ok(());
@@ -82,14 +82,14 @@ pub(crate) fn clone_or_copy(from: &mut File, to: &mut File) -> io::Result<()> {
     copy(from, to, u64::MAX).map(drop)
 }
 
-/// The whole file, or `None` when it is longer than `limit`.
+/// Returns the content of the file, or `None` if it is longer than `limit`.
 pub(crate) fn read_up_to(file: &mut File, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= limit).then_some(bytes))
 }
 
-fn read(
+fn read_chunks(
     file: &mut File,
     limit: u64,
     mut each: impl FnMut(&[u8]) -> io::Result<()>,
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn c23_a_file_longer_than_its_limit_is_not_read_to_the_end() {
+    fn c23_summarize_stops_reading_a_file_above_the_limit() {
         let error = summarize(&mut file_of(&[1; 1000]), 999).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(summarize(&mut file_of(&[1; 1000]), 1000).unwrap().size, 1000);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_survives_its_text_and_nothing_else_is_one() {
+    fn a_hash_survives_a_round_trip_and_invalid_texts_are_refused() {
         let hash = ContentHash::of(b"belljar");
         let text = hash.to_string();
         assert_eq!(text.parse(), Ok(hash));

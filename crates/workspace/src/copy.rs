@@ -1,9 +1,9 @@
-//! Copies a tree that a box wrote, as it is: owners, modes, times, overlay marks, holes.
+//! Copies a directory tree of a box with owners, modes, times, overlay attributes and holes.
 //!
-//! The tree may be hostile and may still move. Nothing is followed, both trees are held by descriptor,
-//! depth costs neither stack nor descriptors, and blocks are shared where the file system can. Never by
-//! hard links: what is written to one of the trees later must not show in the other. Names of one file
-//! within the tree stay names of one file.
+//! The tree can be hostile and can change during the copy. No link is followed, both trees are held
+//! by descriptor, depth costs neither stack nor descriptors, and blocks are shared if the file
+//! system supports it. The copy never contains hard links to the source: a later write to one tree
+//! must not change the other. Hard links within the tree are kept.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -21,32 +21,32 @@ use crate::content;
 use crate::meta::{FileKind, Meta};
 use crate::tree::UpperFile;
 
-/// Directories kept open above the current one.
+/// Number of directories kept open above the current one.
 const OPEN: usize = 24;
-/// Longest list of attribute names, and longest value, that is copied.
+/// Maximum bytes of a list of attribute names and of an attribute value.
 const ATTRIBUTE: usize = 64 * 1024;
 
-/// What was copied, and what could not be.
+/// The number of copied and skipped entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Copied {
     pub entries: u64,
-    /// Sockets and devices, which are nothing without whoever made them.
+    /// Sockets and devices. They are useless without the process or driver behind them.
     pub left_out: u64,
 }
 
-/// Why a tree could not be copied. What was copied until then is still there.
+/// Why a tree could not be copied. The partial copy stays.
 #[derive(Debug, thiserror::Error)]
-#[error("copy `{}`", belljar_model::display::safe(path))]
+#[error("cannot copy `{}`", belljar_model::display::safe(path))]
 pub struct CopyError {
     pub path: Vec<u8>,
     pub source: io::Error,
 }
 
-/// Copies the directory `from` to `to`, where nothing may be yet, and writes it to disk.
+/// Copies the directory `from` to `to`, which must not exist, and syncs it to disk.
 pub fn copy_tree(from: &Path, to: &Path) -> Result<Copied, CopyError> {
     let fail = |source| CopyError { path: from.as_os_str().as_bytes().to_vec(), source };
     let opened = || -> io::Result<(OwnedFd, OwnedFd)> {
-        let source = open_locked(&at::open_parent_of(from)?, at::last_name(from)?)?;
+        let source = open_readable(&at::open_parent_of(from)?, at::last_name(from)?)?;
         let above = at::open_parent_of(to)?;
         at::mkdir(&above, at::last_name(to)?, 0o700)?;
         Ok((source, at::child_dir(&above, at::last_name(to)?)?))
@@ -64,16 +64,16 @@ pub fn copy_tree(from: &Path, to: &Path) -> Result<Copied, CopyError> {
 
 struct Copying {
     root: OwnedFd,
-    /// Where we are, for errors and for further names of one file.
+    /// The current path, for errors and for hard links.
     path: Vec<u8>,
     done: Copied,
-    /// Files with several names: where the first is.
+    /// The copied path of the first name of each file with several hard links.
     linked: HashMap<(u64, u64), Vec<u8>>,
 }
 
 /// A directory whose content is being copied.
 struct Frame {
-    /// Closed while we are far below.
+    /// Source and target descriptors; closed while the walk is much deeper.
     pair: Option<(OwnedFd, OwnedFd)>,
     inodes: [(u64, u64); 2],
     meta: Meta,
@@ -102,7 +102,7 @@ impl Copying {
                 self.leaf(source.as_fd(), target.as_fd(), &name, &meta)?;
                 continue;
             }
-            let below = open_locked(source, &name)?;
+            let below = open_readable(source, &name)?;
             at::mkdir(target, &name, 0o700)?;
             let copy = at::child_dir(target, &name)?;
             self.done.entries += 1;
@@ -121,16 +121,15 @@ impl Copying {
         Ok(Frame { pair: Some((source, target)), inodes, meta, pending, len: self.path.len() })
     }
 
-    /// Goes up one directory in both trees, which must be the ones we came from.
+    /// Moves up one directory in both trees and checks that it is the expected one.
     fn leave(&mut self, frames: &mut Vec<Frame>) -> io::Result<()> {
         let Some(Frame { pair: Some((source, target)), .. }) = frames.pop() else { return Ok(()) };
         let Some(frame) = frames.last_mut() else { return Ok(()) };
         self.path.truncate(frame.len);
         if frame.pair.is_none() {
-            let above =
-                (readable(&at::parent_dir(&source)?)?, readable(&at::parent_dir(&target)?)?);
+            let above = (reopen(&at::parent_dir(&source)?)?, reopen(&at::parent_dir(&target)?)?);
             if [at::meta(&above.0)?.inode(), at::meta(&above.1)?.inode()] != frame.inodes {
-                return Err(io::Error::other("it was moved while it was being copied"));
+                return Err(io::Error::other("a directory was moved during the copy; try again"));
             }
             frame.pair = Some(above);
         }
@@ -146,7 +145,7 @@ impl Copying {
     ) -> io::Result<()> {
         let name_text = OsStr::from_bytes(name);
         match meta.kind {
-            FileKind::File if self.is_linked(target, name_text, meta) => {}
+            FileKind::File if self.link_to_copied(target, name_text, meta) => {}
             FileKind::File => {
                 copy_file(source, target, name, meta)?;
                 if meta.nlink > 1 {
@@ -156,17 +155,17 @@ impl Copying {
             FileKind::Symlink => {
                 let to = at::read_link(source, name)?;
                 rustix::fs::symlinkat(OsStr::from_bytes(&to), target, name_text)?;
-                own_and_date(target, name_text, meta)?;
+                set_owner_and_times(target, name_text, meta)?;
             }
             FileKind::Fifo => {
                 let mode = Mode::from_raw_mode(meta.mode & 0o777);
                 rustix::fs::mknodat(target, name_text, FileType::Fifo, mode, 0)?;
-                own_and_date(target, name_text, meta)?;
+                set_owner_and_times(target, name_text, meta)?;
             }
             FileKind::Device if meta.whiteout => {
                 let kind = FileType::CharacterDevice;
                 rustix::fs::mknodat(target, name_text, kind, Mode::empty(), 0)?;
-                own_and_date(target, name_text, meta)?;
+                set_owner_and_times(target, name_text, meta)?;
             }
             FileKind::Socket | FileKind::Device | FileKind::Directory => {
                 self.done.left_out += 1;
@@ -177,8 +176,8 @@ impl Copying {
         Ok(())
     }
 
-    /// One more name of a file that was copied already.
-    fn is_linked(&self, target: BorrowedFd<'_>, name: &OsStr, meta: &Meta) -> bool {
+    /// Hard-links a further name of a file that was already copied; returns whether that succeeded.
+    fn link_to_copied(&self, target: BorrowedFd<'_>, name: &OsStr, meta: &Meta) -> bool {
         let Some(first) = self.linked.get(&meta.inode()) else { return false };
         let first = OsStr::from_bytes(first);
         rustix::fs::linkat(&self.root, first, target, name, AtFlags::empty()).is_ok()
@@ -195,24 +194,24 @@ fn copy_file(
     let mut to = File::from(at::create(target, name, 0o600)?);
     content::clone_or_copy(from.file(), &mut to)?;
     copy_attributes(from.file().as_fd(), to.as_fd())?;
-    own(to.as_fd(), meta)?;
+    set_owner(to.as_fd(), meta)?;
     at::chmod(&to, meta.mode)?;
     Ok(rustix::fs::futimens(&to, &times(meta))?)
 }
 
 fn finish_directory(source: &OwnedFd, target: &OwnedFd, meta: &Meta) -> io::Result<()> {
     copy_attributes(source.as_fd(), target.as_fd())?;
-    own(target.as_fd(), meta)?;
+    set_owner(target.as_fd(), meta)?;
     rustix::fs::futimens(target, &times(meta))?;
     at::chmod(target, meta.mode)?;
     if at::meta(source)?.mode != meta.mode {
-        at::chmod(source, meta.mode)?; // it was opened up to be read
+        at::chmod(source, meta.mode)?; // was made readable for the copy
     }
     Ok(())
 }
 
-/// Opens a directory, if need be by giving its owner the right to.
-fn open_locked(parent: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+/// Opens a directory and first makes it readable for its owner if necessary.
+fn open_readable(parent: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     let (handle, meta) = at::handle(parent.as_fd(), name)?;
     if meta.kind == FileKind::Directory
         && meta.mode & 0o500 != 0o500
@@ -223,12 +222,12 @@ fn open_locked(parent: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     at::child_dir(&handle, b".")
 }
 
-/// A directory that can be listed, from a bare handle.
-fn readable(handle: &OwnedFd) -> io::Result<OwnedFd> {
+/// Reopens an `O_PATH` handle of a directory so that it can be listed.
+fn reopen(handle: &OwnedFd) -> io::Result<OwnedFd> {
     at::child_dir(handle, b".")
 }
 
-fn own(file: BorrowedFd<'_>, meta: &Meta) -> io::Result<()> {
+fn set_owner(file: BorrowedFd<'_>, meta: &Meta) -> io::Result<()> {
     let now = at::meta(file)?;
     if (now.uid, now.gid) == (meta.uid, meta.gid) {
         return Ok(());
@@ -236,13 +235,13 @@ fn own(file: BorrowedFd<'_>, meta: &Meta) -> io::Result<()> {
     let owner = rustix::fs::Uid::from_raw(meta.uid);
     let group = rustix::fs::Gid::from_raw(meta.gid);
     match rustix::fs::fchown(file, Some(owner), Some(group)) {
-        // A plain user can own nothing of others.
+        // Without root privileges files of other users get our owner.
         Err(Errno::PERM) if !rustix::process::geteuid().is_root() => Ok(()),
         done => Ok(done?),
     }
 }
 
-fn own_and_date(parent: BorrowedFd<'_>, name: &OsStr, meta: &Meta) -> io::Result<()> {
+fn set_owner_and_times(parent: BorrowedFd<'_>, name: &OsStr, meta: &Meta) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         let owner = rustix::fs::Uid::from_raw(meta.uid);
         let group = rustix::fs::Gid::from_raw(meta.gid);
@@ -258,8 +257,8 @@ const fn times(meta: &Meta) -> Timestamps {
     Timestamps { last_access: time, last_modification: time }
 }
 
-/// Copies `user.*`, where overlayfs keeps its marks. What the kernel acts on beside those (capabilities,
-/// labels) a box cannot set.
+/// Copies the `user.*` attributes, which include the marks of overlayfs. A box cannot set the other
+/// attributes that the kernel acts on (capabilities, labels).
 fn copy_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
     let mut names = vec![0_u8; ATTRIBUTE];
     let length = match rustix::fs::flistxattr(from, &mut names[..]) {
@@ -276,7 +275,7 @@ fn copy_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
                 let value = value.get(..length).unwrap_or_default();
                 rustix::fs::fsetxattr(to, name, value, XattrFlags::empty())?;
             }
-            Err(Errno::NODATA) => {} // removed since
+            Err(Errno::NODATA) => {} // removed in the meantime
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -291,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_as_the_tree_was_and_shares_nothing_with_it() {
+    fn copy_tree_keeps_metadata_and_shares_no_inode_with_the_source() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         fs::create_dir_all(from.join("d/e")).unwrap();
@@ -323,13 +322,13 @@ mod tests {
         assert_eq!(fs::read_link(to.join("l")).unwrap(), Path::new("/nowhere/../x"));
         let ino = |name: &str| fs::metadata(to.join(name)).unwrap().ino();
         fs::set_permissions(to.join("d"), fs::Permissions::from_mode(0o700)).unwrap();
-        assert_eq!(ino("d/f"), ino("g"), "two names of one file stay that");
+        assert_eq!(ino("d/f"), ino("g"), "hard links within the tree are kept");
         fs::set_permissions(to.join("d/e"), fs::Permissions::from_mode(0o700)).unwrap();
         let e = at::open_root(&to.join("d/e")).unwrap();
         assert_eq!(at::xattr(&e, "user.overlay.opaque").unwrap(), Some(b"y".to_vec()));
         fs::write(to.join("g"), "other").unwrap();
         assert_eq!(fs::read_to_string(from.join("g")).unwrap(), "content");
-        assert!(copy_tree(&from, &to).is_err(), "never over something");
+        assert!(copy_tree(&from, &to).is_err(), "an existing target is refused");
         for name in ["d/e", "d"] {
             fs::set_permissions(from.join(name), fs::Permissions::from_mode(0o700)).ok();
         }
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn c10_a_copy_follows_no_link() {
+    fn c10_copy_tree_follows_no_symbolic_link() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("secret")).unwrap();
         fs::write(dir.path().join("secret/key"), "key").unwrap();
@@ -347,12 +346,12 @@ mod tests {
         assert!(dir.path().join("to/link").is_symlink());
         symlink(dir.path().join("secret"), dir.path().join("top")).unwrap();
         let top = copy_tree(&dir.path().join("top"), &dir.path().join("other"));
-        assert!(top.is_err(), "the top is not followed either");
+        assert!(top.is_err(), "a link as the top directory is refused");
         assert!(copy_tree(&dir.path().join("secret"), &dir.path().join("control")).is_ok());
     }
 
     #[test]
-    fn c23_three_thousand_directories_deep_are_copied_and_removed() {
+    fn c23_a_tree_of_three_thousand_levels_is_copied_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let from = dir.path().join("from");
         fs::create_dir(&from).unwrap();

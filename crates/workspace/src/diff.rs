@@ -1,15 +1,15 @@
-//! Shows what a box changed, for a person to read.
+//! Formats the changes of a box for people.
 //!
-//! The layout is git's, so that eyes and tools know it, but it is not a patch. Every byte that a box
-//! could have chosen passes the one sanitiser of `belljar-model` (threat F13); colours are put around
-//! the result, never taken from it. What a box wrote always stands behind one of ` +-\@`, so a line
-//! that starts with `!` is ours. Files that are large or not text are summarised.
+//! The layout follows `git diff`, but the output is not a patch. Every byte that a box could have
+//! chosen passes the sanitizer of `belljar-model` (threat F13); colors are added around the
+//! sanitized text. A line with content of a box always starts with one of ` +-\@`, so a line that
+//! starts with `!` comes from Belljar. Large and binary files are summarized.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::change::{Change, Changes, Kind, TooLong};
+use crate::change::{Change, ChangeKind, Changes, TooLong};
 use crate::choice::Pick;
 use crate::layers::Layers;
 
@@ -19,50 +19,50 @@ mod text;
 mod three_way;
 
 use body::Body;
-use text::Sums;
+use text::Totals;
 pub use three_way::three_way;
 
-/// Whether to put colours around what is shown.
+/// Whether the output contains color sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colour {
     Never,
     Always,
 }
 
-/// All chosen changes in numbers, and each with its diff, as data.
+/// The selected changes with counts and diffs, for JSON output.
 #[derive(Debug, Serialize)]
-pub struct Report<'c> {
+pub struct DiffReport<'c> {
     pub changed: usize,
     pub insertions: usize,
     pub deletions: usize,
-    /// Entries that `apply` leaves out unless they are named.
+    /// Number of entries that `apply` skips unless they are named.
     pub marked: usize,
-    pub entries: Vec<ReportEntry<'c>>,
+    pub entries: Vec<DiffReportEntry<'c>>,
     pub too_long: &'c [TooLong],
 }
 
-/// One change and its diff.
+/// One change with its diff and notes.
 #[derive(Debug, Serialize)]
-pub struct ReportEntry<'c> {
+pub struct DiffReportEntry<'c> {
     #[serde(flatten)]
     pub change: &'c Change,
-    /// What to know before it is taken over, in plain words.
+    /// Warnings about the change, as text for people.
     pub notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub insertions: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletions: Option<usize>,
-    /// The changed lines, safe to show.
+    /// The changed lines, sanitized for a terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<String>,
 }
 
-/// All changes that `pick` matches, as unified diffs with what a reader must know of each.
+/// Returns the changes that `pick` matches as unified diffs with warnings.
 pub fn unified(layers: &Layers, changes: &Changes, pick: &Pick, colour: Colour) -> String {
     text::in_memory(|out| write_unified(layers, changes, pick, (colour, out)))
 }
 
-/// As [`unified`], one change at a time, so that a long diff needs no memory.
+/// Writes the output of [`unified`] one change at a time, so that memory use stays small.
 pub fn write_unified(
     layers: &Layers,
     changes: &Changes,
@@ -75,25 +75,25 @@ pub fn write_unified(
     text::too_long(changes, colour, out)
 }
 
-/// One line per change, and the sum. Reads no content, so it is quick.
+/// Returns one line per change and a total. Reads no file content, so it is fast.
 pub fn stat(changes: &Changes, pick: &Pick, colour: Colour) -> String {
-    summed_up(changes, pick, colour, |_| Body::Nothing)
+    stat_text(changes, pick, colour, |_| Body::Nothing)
 }
 
-/// As [`stat`], with the number of lines that came and went.
+/// Returns the output of [`stat`] with the number of added and removed lines.
 pub fn stat_with_lines(layers: &Layers, changes: &Changes, pick: &Pick, colour: Colour) -> String {
-    summed_up(changes, pick, colour, |change| Body::load(layers, change))
+    stat_text(changes, pick, colour, |change| Body::load(layers, change))
 }
 
-/// All changes that `pick` matches with their diffs, as data.
-pub fn report<'c>(layers: &Layers, changes: &'c Changes, pick: &Pick) -> Report<'c> {
-    let mut sums = Sums::default();
+/// Returns the changes that `pick` matches with their diffs, for JSON output.
+pub fn report<'c>(layers: &Layers, changes: &'c Changes, pick: &Pick) -> DiffReport<'c> {
+    let mut totals = Totals::default();
     let mut entries = Vec::new();
     for change in changes.entries().iter().filter(|change| pick.matches(&change.path)) {
         let body = Body::load(layers, change);
-        sums.add(change, &body);
+        totals.add(change, &body);
         let lines = body.lines();
-        entries.push(ReportEntry {
+        entries.push(DiffReportEntry {
             change,
             notes: text::notes(change, &body),
             insertions: lines.map(|lines| lines.added),
@@ -101,34 +101,34 @@ pub fn report<'c>(layers: &Layers, changes: &'c Changes, pick: &Pick) -> Report<
             diff: lines.map(text::hunks_as_string),
         });
     }
-    let Sums { changed, insertions, deletions, marked } = sums;
-    Report { changed, insertions, deletions, marked, entries, too_long: changes.too_long() }
+    let Totals { changed, insertions, deletions, marked } = totals;
+    DiffReport { changed, insertions, deletions, marked, entries, too_long: changes.too_long() }
 }
 
-fn summed_up(
+fn stat_text(
     changes: &Changes,
     pick: &Pick,
     colour: Colour,
     load: impl Fn(&Change) -> Body,
 ) -> String {
     text::in_memory(|out| {
-        let mut sums = Sums::default();
+        let mut totals = Totals::default();
         for change in shown(changes, pick) {
             let body = load(change);
             text::stat_line(change, &body, colour, out)?;
-            sums.add(change, &body);
+            totals.add(change, &body);
         }
-        text::sums(&sums, colour, out)?;
+        text::totals(&totals, colour, out)?;
         text::too_long(changes, colour, out)
     })
 }
 
-/// What is chosen. The old place of a moved file is told with its new one.
+/// Returns the selected changes. The old path of a moved file is shown with its new path.
 fn shown<'c>(changes: &'c Changes, pick: &'c Pick) -> impl Iterator<Item = &'c Change> {
-    let told_elsewhere = |change: &Change| {
-        let to = change.moved_to.as_ref().filter(|_| change.kind == Kind::Deleted);
+    let shown_with_rename = |change: &Change| {
+        let to = change.moved_to.as_ref().filter(|_| change.kind == ChangeKind::Deleted);
         to.is_some_and(|to| pick.matches(to))
     };
     let entries = changes.entries().iter();
-    entries.filter(move |change| pick.matches(&change.path) && !told_elsewhere(change))
+    entries.filter(move |change| pick.matches(&change.path) && !shown_with_rename(change))
 }

@@ -1,10 +1,9 @@
-//! Throws away what a box wrote.
+//! Deletes the layers of a run.
 //!
-//! The layers are first moved aside in one rename each, so that a discard that was interrupted can
-//! never be mistaken for changes: half of an opaque directory would look like deletions. Then the
-//! tree is flattened while it is deleted (every directory is moved up before it is emptied), so
-//! depth costs neither stack nor path length. What `apply` took out of the user's directory stays
-//! in `trash` until [`empty_trash`].
+//! Each layer is first renamed, so that an interrupted discard is never mistaken for changes: a
+//! partly deleted opaque directory would look like deletions. Then the tree is flattened while it
+//! is deleted: every directory is moved up before it is emptied, so depth costs neither stack nor
+//! path length. The user's files that `apply` replaced stay in `trash` until [`empty_trash`].
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -13,60 +12,60 @@ use std::path::{Path, PathBuf};
 use crate::at;
 use crate::meta::FileKind;
 
-/// What is thrown away, and under which name it waits for it.
+/// The layers to delete, and their names while the deletion is in progress.
 const LAYERS: [(&str, &str); 3] =
     [("upper", "gone.upper"), ("work", "gone.work"), ("base", "gone.base")];
 const FILES: [&str; 4] = ["changes.json", "changes.json.new", "earlier.json", "earlier.json.new"];
 const TRASH: (&str, &str) = ("trash", "gone.trash");
 
-/// How many names were deleted.
+/// The number of deleted names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Discarded {
     pub entries: u64,
 }
 
-/// Why something could not be thrown away. Doing it again goes on where it ended.
+/// Why a layer could not be deleted. Repeating the operation continues.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscardError {
-    #[error("open the run directory {}", path.display())]
+    #[error("cannot open the directory {}", path.display())]
     Run { path: PathBuf, source: io::Error },
-    #[error("move `{name}` of the run aside")]
-    Aside { name: &'static str, source: io::Error },
+    #[error("cannot rename `{name}` of the run before its deletion")]
+    MoveAside { name: &'static str, source: io::Error },
     #[error(
-        "delete `{}` from `{}`",
+        "cannot delete `{}` from `{}`",
         belljar_model::display::safe(name),
         belljar_model::display::safe(tree)
     )]
     Delete { tree: Vec<u8>, name: Vec<u8>, source: io::Error },
-    #[error("write the run directory to disk")]
+    #[error("cannot sync the run directory to disk")]
     Sync { source: io::Error },
 }
 
-/// Deletes `upper`, `work` and `base` of a run and the manifest made from them.
+/// Deletes `upper`, `work` and `base` of a run and the manifests made from them.
 pub fn discard(run_dir: &Path) -> Result<Discarded, DiscardError> {
     let run = open_run(run_dir)?;
     let mut count = Discarded::default();
     for name in FILES {
         if present(&run, name)? {
             at::unlink(&run, name.as_bytes())
-                .map_err(|source| DiscardError::Aside { name, source })?;
+                .map_err(|source| DiscardError::MoveAside { name, source })?;
         }
     }
     for layer in LAYERS {
-        throw_away(&run, layer, &mut count)?;
+        remove_layer(&run, layer, &mut count)?;
     }
     Ok(count)
 }
 
-/// Deletes what `apply` took out of the user's directory and kept.
+/// Deletes the trash of a run: the user's files that an apply replaced or deleted.
 pub fn empty_trash(run_dir: &Path) -> Result<Discarded, DiscardError> {
     let run = open_run(run_dir)?;
     let mut count = Discarded::default();
-    throw_away(&run, TRASH, &mut count)?;
+    remove_layer(&run, TRASH, &mut count)?;
     Ok(count)
 }
 
-/// Deletes a directory that a box wrote in, with all there is in it.
+/// Deletes a directory tree that a box wrote.
 pub fn remove_tree(dir: &Path) -> Result<Discarded, DiscardError> {
     let fail = |source| DiscardError::Run { path: dir.to_owned(), source };
     let above = at::open_parent_of(dir).map_err(fail)?;
@@ -81,20 +80,20 @@ fn open_run(run_dir: &Path) -> Result<OwnedFd, DiscardError> {
 
 fn present(run: &OwnedFd, name: &'static str) -> Result<bool, DiscardError> {
     let meta = at::stat(run, name.as_bytes());
-    Ok(meta.map_err(|source| DiscardError::Aside { name, source })?.is_some())
+    Ok(meta.map_err(|source| DiscardError::MoveAside { name, source })?.is_some())
 }
 
-fn throw_away(
+fn remove_layer(
     run: &OwnedFd,
     (name, aside): (&'static str, &'static str),
     count: &mut Discarded,
 ) -> Result<(), DiscardError> {
-    // What an interrupted discard left comes first: its place is needed.
+    // The remains of an interrupted discard are deleted first because the rename needs their name.
     delete(run, aside.as_bytes(), count)?;
     if present(run, name)? {
         unlock(run.as_fd(), name.as_bytes())
             .and_then(|_| at::rename_new(run, name.as_bytes(), run, aside.as_bytes()))
-            .map_err(|source| DiscardError::Aside { name, source })?;
+            .map_err(|source| DiscardError::MoveAside { name, source })?;
         rustix::fs::fsync(run).map_err(|errno| DiscardError::Sync { source: errno.into() })?;
     }
     delete(run, aside.as_bytes(), count)
@@ -112,7 +111,7 @@ fn delete(run: &OwnedFd, tree: &[u8], count: &mut Discarded) -> Result<(), Disca
     let root = unlock(run.as_fd(), tree).map_err(|source| fail(b".", source))?;
     let mut next = 0;
     let mut inside = Discarded::default();
-    each(&root, count, |name, kind| match kind {
+    for_each_entry(&root, count, |name, kind| match kind {
         FileKind::Directory => flatten(&root, name, &mut next, &mut inside),
         FileKind::File
         | FileKind::Symlink
@@ -125,17 +124,17 @@ fn delete(run: &OwnedFd, tree: &[u8], count: &mut Discarded) -> Result<(), Disca
     at::rmdir(run, tree).map_err(|source| fail(b".", source))
 }
 
-/// Empties the directory `name` of `root` by deleting its files and moving its directories up to
-/// `root`, then removes it.
+/// Deletes the files in the directory `name` of `root`, moves its subdirectories up to `root` and
+/// removes the empty directory.
 fn flatten(root: &OwnedFd, name: &[u8], next: &mut u64, deleted: &mut Discarded) -> io::Result<()> {
     let dir = unlock(root.as_fd(), name)?;
     let mut seen = Discarded::default();
-    each(&dir, &mut seen, |child, kind| {
+    for_each_entry(&dir, &mut seen, |child, kind| {
         if kind != FileKind::Directory {
             deleted.entries += 1;
             return at::unlink(&dir, child);
         }
-        // A directory that changes its parent must itself be writable: rename(2), EACCES.
+        // rename(2), EACCES: a directory that gets a new parent must itself be writable.
         drop(unlock(dir.as_fd(), child)?);
         loop {
             *next += 1;
@@ -149,17 +148,18 @@ fn flatten(root: &OwnedFd, name: &[u8], next: &mut u64, deleted: &mut Discarded)
     at::rmdir(root, name)
 }
 
-/// Acts on every name until none is left. Deleting while reading may hide names from one pass.
-fn each(
+/// Calls `action` for every entry until the directory is empty. One pass can miss names because
+/// entries are deleted while the directory is read.
+fn for_each_entry(
     dir: &OwnedFd,
     count: &mut Discarded,
-    mut act: impl FnMut(&[u8], FileKind) -> io::Result<()>,
+    mut action: impl FnMut(&[u8], FileKind) -> io::Result<()>,
 ) -> Result<(), (Vec<u8>, io::Error)> {
     loop {
         at::rewind(dir).map_err(|source| (b".".to_vec(), source))?;
         let before = count.entries;
         loop {
-            let names = at::some_names(dir).map_err(|source| (b".".to_vec(), source))?;
+            let names = at::next_names(dir).map_err(|source| (b".".to_vec(), source))?;
             if names.is_empty() {
                 break;
             }
@@ -168,7 +168,7 @@ fn each(
                 else {
                     continue;
                 };
-                act(&name, meta.kind).map_err(|source| (name, source))?;
+                action(&name, meta.kind).map_err(|source| (name, source))?;
                 count.entries += 1;
             }
         }
@@ -178,7 +178,8 @@ fn each(
     }
 }
 
-/// Opens a directory for emptying, whatever mode the box (or overlayfs: `work` is 0000) gave it.
+/// Opens a directory for deletion and makes it accessible first (the box or overlayfs can have set
+/// mode 0000).
 fn unlock(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let (handle, meta) = at::handle(parent, name)?;
     if meta.kind == FileKind::Directory && meta.mode & 0o700 != 0o700 {
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_gone_after_a_discard_and_its_trash_is_not() {
+    fn discard_removes_the_layers_and_keeps_the_trash() {
         let run = tempfile::tempdir().unwrap();
         let at = |path: &str| run.path().join(path);
         for dir in ["upper/a/b/c", "work/work", "base", "trash"] {
@@ -218,13 +219,13 @@ mod tests {
             fs::read_dir(run.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["run.json", "trash"]);
-        assert_eq!(discard(run.path()).unwrap().entries, 0, "again is fine");
+        assert_eq!(discard(run.path()).unwrap().entries, 0, "a second discard succeeds");
         empty_trash(run.path()).unwrap();
         assert!(!at("trash").exists());
     }
 
     #[test]
-    fn c10_a_link_out_of_the_upper_layer_is_deleted_and_not_followed() {
+    fn c10_discard_deletes_links_out_of_the_upper_layer_without_following_them() {
         let run = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         fs::write(outside.path().join("precious"), "x").unwrap();
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn c23_three_thousand_directories_deep_is_no_deeper_than_one() {
+    fn c23_discard_and_usage_handle_three_thousand_nested_directories() {
         let run = tempfile::tempdir().unwrap();
         fs::create_dir(run.path().join("upper")).unwrap();
         let mut dir = at::open_root(&run.path().join("upper")).unwrap();
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_discard_goes_on() {
+    fn discard_continues_after_an_interruption() {
         let run = tempfile::tempdir().unwrap();
         for dir in ["gone.upper/a/b", "upper/c", "work/work"] {
             fs::create_dir_all(run.path().join(dir)).unwrap();

@@ -1,4 +1,4 @@
-//! What the user's directory holds right now at the path of each change.
+//! Inspects the current state of the user's directory at the path of each change.
 
 use std::fs::File;
 use std::io;
@@ -7,30 +7,30 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use crate::at;
-use crate::change::{Base, Change, Changes, Side, Target};
+use crate::change::{Base, Change, Changes, LinkTarget, Side};
 use crate::content::{self, ContentHash};
 use crate::meta::{FileKind, Identity};
 use crate::path::RelPath;
 
-/// What was found for every entry of `changes`, in its order.
+/// The current state of the host for every entry of `changes`, in the same order.
 #[derive(Debug)]
 pub struct Observed<'c> {
     pub(crate) changes: &'c Changes,
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) states: Vec<HostState>,
 }
 
-/// What is at one path.
+/// The current state of one path on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum HostState {
     Absent,
-    /// A directory above it is not there.
+    /// A parent directory is missing.
     NoParent,
-    /// Something on the way is not a directory that we would go through.
+    /// A parent is not a directory that we can enter.
     Blocked(Blocked),
-    Here(Here),
+    Present(HostFile),
 }
 
-/// What stands on the way to a path.
+/// Why a parent directory of a path cannot be entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocked {
     NotDirectory,
@@ -38,34 +38,35 @@ pub(crate) enum Blocked {
     OtherFileSystem,
 }
 
-/// What is at a path.
+/// A file on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Here {
+pub(crate) struct HostFile {
     pub kind: FileKind,
     pub mode: u32,
     pub identity: Identity,
-    /// It has other names too, here or anywhere on its file system.
+    /// The file has further hard links.
     pub shared: bool,
-    /// Known when it could matter: when this may be what the box started from, or what it left.
+    /// The hash; only computed if the file can be the original or the box's version.
     pub hash: Option<ContentHash>,
-    pub target: Option<Target>,
+    pub target: Option<LinkTarget>,
 }
 
-/// A host path could not be looked at.
+/// The error for a path in the user's directory that cannot be inspected.
 #[derive(Debug, thiserror::Error)]
-#[error("look at {path:?} in the workspace")]
+#[error("cannot inspect {path:?} in the workspace")]
 pub struct ObserveError {
     pub path: RelPath,
     pub source: io::Error,
 }
 
+/// Inspects the host at the path of every change.
 pub(crate) fn observe<'c>(
     lower: BorrowedFd<'_>,
     changes: &'c Changes,
 ) -> Result<Observed<'c>, ObserveError> {
-    // Neighbours share a directory, so the last one is kept open.
-    let mut last: Option<(RelPath, Result<OwnedFd, Seen>)> = None;
-    let mut seen = Vec::with_capacity(changes.entries().len());
+    // Adjacent entries are often in the same directory, so the last directory stays open.
+    let mut last: Option<(RelPath, Result<OwnedFd, HostState>)> = None;
+    let mut states = Vec::with_capacity(changes.entries().len());
     for change in changes.entries() {
         let fail = |source| ObserveError { path: change.path.clone(), source };
         let (parent, name) = change.path.split().unwrap_or((RelPath::root(), b"."));
@@ -73,41 +74,41 @@ pub(crate) fn observe<'c>(
             let opened = open_parent(lower, &parent).map_err(fail)?;
             last = Some((parent, opened));
         }
-        seen.push(match &last {
-            Some((_, Ok(dir))) => look(dir, name, change).map_err(fail)?,
-            Some((_, Err(seen))) => seen.clone(),
-            None => Seen::NoParent,
+        states.push(match &last {
+            Some((_, Ok(dir))) => inspect(dir, name, change).map_err(fail)?,
+            Some((_, Err(state))) => state.clone(),
+            None => HostState::NoParent,
         });
     }
-    Ok(Observed { changes, seen })
+    Ok(Observed { changes, states })
 }
 
-/// Opens the directory that holds a change, or says what is there instead.
+/// Opens the parent directory of a change; the inner error is the state of the path without it.
 pub(crate) fn open_parent(
     lower: BorrowedFd<'_>,
     parent: &RelPath,
-) -> io::Result<Result<OwnedFd, Seen>> {
+) -> io::Result<Result<OwnedFd, HostState>> {
     match at::dir(lower, parent) {
         Ok(dir) => Ok(Ok(dir)),
         Err(error) => match Errno::from_io_error(&error) {
-            Some(Errno::NOENT) => Ok(Err(Seen::NoParent)),
-            // A link at the very end is not followed and then found to be no directory.
+            Some(Errno::NOENT) => Ok(Err(HostState::NoParent)),
+            // A link as the last component is not followed and gives ENOTDIR.
             Some(Errno::NOTDIR) => {
-                Ok(Err(Seen::Blocked(match at::handle(lower, parent.as_bytes()) {
+                Ok(Err(HostState::Blocked(match at::handle(lower, parent.as_bytes()) {
                     Ok((_, meta)) if meta.kind == FileKind::Symlink => Blocked::Symlink,
                     Ok(_) | Err(_) => Blocked::NotDirectory,
                 })))
             }
-            Some(Errno::LOOP) => Ok(Err(Seen::Blocked(Blocked::Symlink))),
-            Some(Errno::XDEV) => Ok(Err(Seen::Blocked(Blocked::OtherFileSystem))),
+            Some(Errno::LOOP) => Ok(Err(HostState::Blocked(Blocked::Symlink))),
+            Some(Errno::XDEV) => Ok(Err(HostState::Blocked(Blocked::OtherFileSystem))),
             _ => Err(error),
         },
     }
 }
 
-fn look(dir: &OwnedFd, name: &[u8], change: &Change) -> io::Result<Seen> {
-    let Some(meta) = at::stat(dir, name)? else { return Ok(Seen::Absent) };
-    let mut here = Here {
+fn inspect(dir: &OwnedFd, name: &[u8], change: &Change) -> io::Result<HostState> {
+    let Some(meta) = at::stat(dir, name)? else { return Ok(HostState::Absent) };
+    let mut found = HostFile {
         kind: meta.kind,
         mode: meta.mode,
         identity: meta.identity,
@@ -117,14 +118,14 @@ fn look(dir: &OwnedFd, name: &[u8], change: &Change) -> io::Result<Seen> {
     };
     match meta.kind {
         FileKind::Symlink => match at::read_link(dir, name) {
-            Ok(target) => here.target = Some(Target(target)),
-            // Replaced since; the executor will notice.
-            Err(_) => return Ok(Seen::Here(here)),
+            Ok(target) => found.target = Some(LinkTarget(target)),
+            // The link was replaced in the meantime; the executor will notice.
+            Err(_) => return Ok(HostState::Present(found)),
         },
         FileKind::File
             if change.host != Some(meta.identity) && could_match(change, meta.size()) =>
         {
-            here.hash = hash(dir, name, meta.size());
+            found.hash = hash(dir, name, meta.size());
         }
         FileKind::File
         | FileKind::Directory
@@ -132,10 +133,11 @@ fn look(dir: &OwnedFd, name: &[u8], change: &Change) -> io::Result<Seen> {
         | FileKind::Socket
         | FileKind::Device => {}
     }
-    Ok(Seen::Here(here))
+    Ok(HostState::Present(found))
 }
 
-/// A file of another size is surely neither side, and need not be read.
+/// Returns whether a file of this size can be the original or the box's version. Other files need
+/// not be read.
 fn could_match(change: &Change, size: u64) -> bool {
     [&change.old, &change.new].into_iter().flatten().any(|side| side.size == size)
 }
@@ -145,8 +147,8 @@ fn hash(dir: &OwnedFd, name: &[u8], limit: u64) -> Option<ContentHash> {
     content::summarize(&mut File::from(fd), limit).ok().map(|summary| summary.hash)
 }
 
-impl Here {
-    /// Whether this holds exactly what the box left, whatever its mode.
+impl HostFile {
+    /// Returns whether the file has the content of `side`. The mode is ignored.
     pub(crate) fn holds(&self, side: &Side) -> bool {
         self.kind == side.kind
             && match side.kind {
@@ -157,7 +159,7 @@ impl Here {
             }
     }
 
-    /// Whether this is surely still what the box started from.
+    /// Returns whether the file is certainly the original that the box started from.
     pub(crate) fn is_original(&self, change: &Change) -> bool {
         let Some(old) = &change.old else { return false };
         match change.base {

@@ -1,4 +1,4 @@
-//! The directories that a review works on, held open.
+//! The open directories of a run: the workspace, the upper layer and the run directory.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,18 +10,18 @@ use crate::at;
 use crate::path::{PathError, RelPath};
 use crate::tree::Tree;
 
-/// Where things are. All three are the operator's words, never a box's.
+/// The paths of a run. They come from the operator, never from a box.
 #[derive(Debug, Clone, Copy)]
-pub struct Places<'a> {
-    /// The user's directory, over which the box's changes lie.
+pub struct RunPaths<'a> {
+    /// The user's directory, the lower layer of the overlay.
     pub workspace: &'a Path,
-    /// All that Belljar keeps. Nothing from a box is ever put inside it.
+    /// Belljar's state directory. No change of a box is ever applied inside it.
     pub state: &'a Path,
-    /// What this run left: `upper`, `work`, `base`, `changes.json`.
+    /// The directory of the run with `upper`, `work`, `base` and `changes.json`.
     pub run: &'a Path,
 }
 
-/// The user's directory and what one run left, by descriptor.
+/// The user's directory and the layers of one run, held open by descriptor.
 #[derive(Debug)]
 pub struct Layers {
     lower: OwnedFd,
@@ -31,35 +31,36 @@ pub struct Layers {
     own: Option<RelPath>,
 }
 
-/// Why there is nothing to review.
+/// Why the layers of a run could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("open the workspace {}", path.display())]
+    #[error("cannot open the workspace {}", path.display())]
     Workspace { path: PathBuf, source: io::Error },
-    #[error("open the run directory {}", path.display())]
+    #[error("cannot open the run directory {}", path.display())]
     Run { path: PathBuf, source: io::Error },
-    #[error("open the state directory {}", path.display())]
+    #[error("cannot open the state directory {}", path.display())]
     State { path: PathBuf, source: io::Error },
     #[error("the run {} holds no changes (they were discarded, or it had no overlay)", run.display())]
     NoUpper { run: PathBuf },
-    #[error("open what the box wrote in {}", run.display())]
+    #[error("cannot open the upper layer of {}", run.display())]
     Upper { run: PathBuf, source: io::Error },
-    #[error("the workspace {} lies inside Belljar's own state directory", path.display())]
+    #[error("the workspace {} is inside Belljar's state directory; choose another workspace", path.display())]
     InsideState { path: PathBuf },
-    #[error("the state directory lies too deep in the workspace")]
+    #[error("the path of the state directory within the workspace is too long")]
     StateTooDeep { source: PathError },
 }
 
 impl Layers {
-    pub fn open(places: &Places<'_>) -> Result<Self, OpenError> {
-        let Places { workspace, state, run } = *places;
+    /// Opens the directories of a run.
+    pub fn open(paths: &RunPaths<'_>) -> Result<Self, OpenError> {
+        let RunPaths { workspace, state, run } = *paths;
         let lower = at::open_root(workspace)
             .map_err(|source| OpenError::Workspace { path: workspace.to_owned(), source })?;
         let run_fd =
             at::open_root(run).map_err(|source| OpenError::Run { path: run.to_owned(), source })?;
         let state_fd = at::open_root(state)
             .map_err(|source| OpenError::State { path: state.to_owned(), source })?;
-        let own = own_place(&lower, &state_fd, workspace)?;
+        let own = own_state_path(&lower, &state_fd, workspace)?;
         let upper = Tree::open(run_fd.as_fd(), b"upper").map_err(|source| {
             let run = run.to_owned();
             if source.kind() == io::ErrorKind::NotFound {
@@ -72,7 +73,8 @@ impl Layers {
         Ok(Self { lower, upper, run: run_fd, run_name, own })
     }
 
-    /// Device and inode of the user's directory, to compare with what the run started on.
+    /// Returns device and inode of the user's directory, to detect that it was replaced since the
+    /// run.
     pub fn workspace_inode(&self) -> io::Result<(u64, u64)> {
         Ok(at::meta(&self.lower)?.inode())
     }
@@ -89,18 +91,18 @@ impl Layers {
         self.run.as_fd()
     }
 
-    /// The name of the run, for temporary files that must not meet those of another.
+    /// Returns the name of the run, which makes temporary names unique among runs.
     pub(crate) fn run_name(&self) -> &[u8] {
         &self.run_name
     }
 
-    /// Whether `path` is our own state directory (which a user who works in the home directory
-    /// shows to the box) or lies in it.
+    /// Returns whether `path` is in Belljar's state directory. That directory is in the workspace
+    /// if the user works in the home directory.
     pub(crate) fn is_own(&self, path: &RelPath) -> bool {
         self.own.as_ref().is_some_and(|own| path.is_within(own))
     }
 
-    /// A directory of the run, made if it is not there.
+    /// Opens a directory of the run and creates it if it is missing.
     pub(crate) fn make_run_dir(&self, name: &[u8]) -> io::Result<OwnedFd> {
         match at::mkdir(&self.run, name, 0o700) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -109,9 +111,9 @@ impl Layers {
     }
 }
 
-/// Where the state directory lies in the workspace, if it does (threat C26). By the real paths of
-/// what was opened, so a link in either does not hide it.
-fn own_place(
+/// Returns the path of the state directory within the workspace, if it is inside (threat C26). Real
+/// paths are compared, so links cannot hide it.
+fn own_state_path(
     lower: &OwnedFd,
     state: &OwnedFd,
     workspace: &Path,

@@ -1,14 +1,14 @@
-//! What a box changed in its workspace: sealed, shown, taken over or thrown away.
+//! Reads, shows, applies and discards the changes of a box in its workspace.
 //!
-//! A box with an overlay workspace leaves an upper layer; nothing of it reaches the user's directory
-//! by itself. [`seal`] reads it once into [`Changes`], [`unified`] shows them, a [`Takeover`] looks at
-//! the user's directory, [`plan_apply`] decides, [`Takeover::apply`] does what was decided, and
-//! [`discard`] throws the rest away.
+//! A box with an overlay workspace leaves an upper layer. No change reaches the user's directory by
+//! itself: [`seal`] reads the upper layer once into [`Changes`], [`unified`] shows them, an
+//! [`ApplySession`] inspects the user's directory, [`plan_apply`] decides, [`ApplySession::apply`]
+//! executes the plan, and [`discard`] deletes the layer.
 //!
-//! **Invariants:** everything that a box wrote is reached by descriptor, beneath its directory and
-//! through no link; no program is ever started; every walk and every read has an end; nothing that
-//! the user had is unlinked, it is moved to the run's trash; and whatever is killed at whatever
-//! moment, doing it again finishes it.
+//! **Invariants:** files of a box are opened by descriptor, beneath their directory and without
+//! following links. No program is started. Every directory walk and every read is bounded. No file
+//! of the user is unlinked: a replaced file is moved to the trash of the run. Every operation can
+//! be killed at any moment, and repeating it completes it.
 #![forbid(unsafe_code)]
 
 mod apply;
@@ -36,30 +36,33 @@ mod usage;
 mod walk;
 
 pub use apply::{
-    ApplyError, Outcome, OutcomeEntry, Recovered, Step, Taken, Takeover, Trashed, trashed,
+    ApplyError, ApplyOutcome, ApplySession, EntryStatus, OutcomeEntry, Recovered, Step, Trashed,
+    trashed,
 };
 pub use change::{
-    Base, Caution, Change, Changes, Kind, ManifestError, Risk, Side, Target, TooLong, Unsupported,
+    Base, Caution, Change, ChangeKind, Changes, LinkTarget, ManifestError, Risk, Side, TooLong,
+    Unsupported,
 };
 pub use choice::{Choice, Pattern, Pick};
 pub use compare::{Difference, compare};
 pub use content::{BadHash, Content, ContentHash};
 pub use copy::{Copied, CopyError, copy_tree};
 pub use diff::{
-    Colour, Report, ReportEntry, report, stat, stat_with_lines, three_way, unified, write_unified,
+    Colour, DiffReport, DiffReportEntry, report, stat, stat_with_lines, three_way, unified,
+    write_unified,
 };
 pub use discard::{DiscardError, Discarded, discard, empty_trash, remove_tree};
 pub use host::{ObserveError, Observed};
-pub use layers::{Layers, OpenError, Places};
+pub use layers::{Layers, OpenError, RunPaths};
 pub use links::leads_out;
 pub use lossless::BadEscape;
-pub use meta::{FileKind, Identity, Moment};
+pub use meta::{FileKind, Identity, Timestamp};
 pub use path::{MAX_PATH, PathError, RelPath};
 pub use plan::{ApplyPlan, Conflict, ConflictReason, Draft, LeftOut, plan_apply, unapplied};
-pub use seal::{Caps, LoadError, SealError, go_on, look, seal};
+pub use seal::{LoadError, SealError, SealLimits, prepare_restart, read_changes, seal};
 pub use usage::{Usage, UsageCap, usage};
 
-/// The clock by which the kernel stamps files that change: what is stamped before it was read is older.
+/// Returns the coarse clock that the kernel uses for file timestamps.
 pub fn file_clock() -> belljar_model::Clock {
     let coarse = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     belljar_model::Clock { secs: coarse.tv_sec, nanos: u32::try_from(coarse.tv_nsec).unwrap_or(0) }

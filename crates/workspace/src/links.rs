@@ -1,11 +1,11 @@
-//! Where a symbolic link could lead.
+//! Classifies the targets of symbolic links.
 
 use crate::path::RelPath;
 
-/// Whether a link at `path` with this target leads out of the workspace, or might.
+/// Returns whether a link at `path` with this target can lead out of the workspace.
 ///
-/// The directories above `path` are real ones, so `..` at the start of the target is exact. After
-/// any name it is not: the name may be a link itself, and `..` then starts from where that leads.
+/// The directories above `path` are real, so leading `..` components are exact. A `..` after a name
+/// is not: the name can be a link, and `..` then starts from the target of that link.
 pub fn leads_out(path: &RelPath, target: &[u8]) -> bool {
     if target.starts_with(b"/") || target.is_empty() {
         return true;
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c10_a_link_may_only_point_where_it_surely_stays_inside() {
+    fn c10_leads_out_detects_links_that_can_leave_the_workspace() {
         for (path, target, out) in [
             ("a", "b", false),
             ("a", "./b/c", false),
@@ -33,7 +33,7 @@ mod tests {
             ("d/e/a", "../../../b", true),
             ("a", "/etc/passwd", true),
             ("a", "/", true),
-            // Through `b`, which may be a link to somewhere higher up.
+            // `b` can be a link to a directory further up.
             ("d/a", "b/../c", true),
             ("d/a", "../b/..", true),
             ("a", "...", false),

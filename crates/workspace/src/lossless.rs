@@ -1,11 +1,11 @@
-//! Bytes as JSON text without losing any: valid UTF-8 stands as it is, a backslash is doubled and
-//! every other byte becomes `\xNN`. Plain names stay readable and any name survives a round trip.
+//! Encodes bytes as text without loss: valid UTF-8 is kept, a backslash is doubled and every other
+//! byte becomes `\xNN`. Plain names stay readable, and every name survives a round trip.
 
 use std::fmt::Write as _;
 
-/// Why a text is not an encoding of bytes.
+/// The error for a text with an invalid escape sequence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a backslash is followed neither by a backslash nor by xNN at byte {at}")]
+#[error("invalid escape at byte {at}: expected `\\\\` or `\\xNN` with two hexadecimal digits")]
 pub struct BadEscape {
     at: usize,
 }
@@ -38,7 +38,7 @@ pub(crate) fn decode(text: &str) -> Result<Vec<u8>, BadEscape> {
     Ok(bytes)
 }
 
-/// Reads what follows a backslash.
+/// Decodes the characters after a backslash.
 fn unescape(tail: &[u8]) -> Option<(u8, &[u8])> {
     match tail.split_first()? {
         (b'\\', rest) => Some((b'\\', rest)),
@@ -57,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_names_stay_readable() {
+    fn encode_keeps_plain_names_readable() {
         assert_eq!(encode("src/größe.rs".as_bytes()), "src/größe.rs");
         assert_eq!(encode(b"a\\b\xff\n"), "a\\\\b\\xff\n");
     }
 
     #[test]
-    fn a_stray_backslash_is_refused() {
+    fn decode_refuses_an_invalid_escape() {
         for text in ["\\", "\\x", "\\x4", "\\xg0", "\\x+1", "ok\\n"] {
             assert!(decode(text).is_err(), "{text}");
         }
@@ -71,13 +71,13 @@ mod tests {
     }
 
     #[test]
-    fn an_escape_is_read_in_either_case() {
+    fn decode_accepts_hexadecimal_digits_of_either_case() {
         assert_eq!(decode("\\xfF\\x00"), Ok(vec![0xff, 0]));
     }
 
     proptest::proptest! {
         #[test]
-        fn every_byte_string_survives(bytes: Vec<u8>) {
+        fn every_byte_string_survives_a_round_trip(bytes: Vec<u8>) {
             proptest::prop_assert_eq!(decode(&encode(&bytes)), Ok(bytes));
         }
     }

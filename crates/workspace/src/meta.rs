@@ -1,9 +1,9 @@
-//! What one `stat` says about a file, in our own words.
+//! File metadata in portable types.
 
 use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 
-/// What kind of thing a name stands for.
+/// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileKind {
@@ -16,8 +16,8 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The word people use for it.
-    pub const fn word(self) -> &'static str {
+    /// Returns the common noun for the file type.
+    pub const fn noun(self) -> &'static str {
         match self {
             Self::File => "file",
             Self::Directory => "directory",
@@ -29,44 +29,45 @@ impl FileKind {
     }
 }
 
-/// A moment as the file system keeps it.
+/// A timestamp of the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Moment {
+pub struct Timestamp {
     pub secs: i64,
     pub nanos: u32,
 }
 
-/// Enough about a file to notice that it is another one, or was written to.
+/// The identity of a file, to detect that it was replaced or written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     pub dev: u64,
     pub ino: u64,
     pub size: u64,
-    pub mtime: Moment,
-    pub ctime: Moment,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
 }
 
 impl Identity {
-    /// The same inode with the same bytes. A rename moves `ctime`, so it is left out.
+    /// Returns whether both are the same inode with the same content. `ctime` is ignored because a
+    /// rename changes it.
     pub(crate) fn same_content(&self, other: &Self) -> bool {
         let Self { dev, ino, size, mtime, ctime: _ } = *self;
         (dev, ino, size, mtime) == (other.dev, other.ino, other.size, other.mtime)
     }
 }
 
-/// One `stat`, with the kernel's varying integer widths evened out.
+/// The result of `stat` with uniform integer types.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Meta {
     pub kind: FileKind,
-    /// Permission bits with setuid, setgid and sticky; no type bits.
+    /// Permission bits including setuid, setgid and sticky, without type bits.
     pub mode: u32,
     pub identity: Identity,
     pub nlink: u64,
     pub uid: u32,
     pub gid: u32,
-    /// Bytes really allocated, holes left out.
+    /// Bytes allocated on disk, without holes.
     pub allocated: u64,
-    /// A character device 0/0: what overlayfs leaves where something was deleted.
+    /// A character device 0/0, which overlayfs uses as a whiteout.
     pub whiteout: bool,
 }
 
@@ -75,7 +76,7 @@ impl Meta {
         self.identity.size
     }
 
-    /// Whether the file has other names, which a change to it would reach.
+    /// Returns whether the file has further hard links, which a change would affect.
     pub(crate) fn is_shared(&self) -> bool {
         self.kind != FileKind::Directory && self.nlink > 1
     }
@@ -95,8 +96,8 @@ impl From<Stat> for Meta {
                 dev: unsigned(stat.st_dev),
                 ino: unsigned(stat.st_ino),
                 size: unsigned(stat.st_size),
-                mtime: moment(stat.st_mtime, stat.st_mtime_nsec),
-                ctime: moment(stat.st_ctime, stat.st_ctime_nsec),
+                mtime: timestamp(stat.st_mtime, stat.st_mtime_nsec),
+                ctime: timestamp(stat.st_ctime, stat.st_ctime_nsec),
             },
             nlink: unsigned(stat.st_nlink),
             uid: stat.st_uid,
@@ -118,11 +119,12 @@ fn kind_of(raw: FileType) -> FileKind {
     }
 }
 
-fn moment(secs: i64, nanos: impl TryInto<u32>) -> Moment {
-    Moment { secs, nanos: nanos.try_into().unwrap_or(0) }
+fn timestamp(secs: i64, nanos: impl TryInto<u32>) -> Timestamp {
+    Timestamp { secs, nanos: nanos.try_into().unwrap_or(0) }
 }
 
-/// The fields of `stat` differ in width and sign between architectures; none is ever negative.
+/// Converts a field of `stat`, whose width and sign depend on the architecture. The values are
+/// never negative.
 fn unsigned(value: impl TryInto<u64>) -> u64 {
     value.try_into().unwrap_or(0)
 }

@@ -1,8 +1,8 @@
-//! The marks that overlayfs leaves in an upper layer (mounted with `userxattr`).
+//! Reads the attributes that overlayfs writes to an upper layer (mounted with `userxattr`).
 //!
-//! See Documentation/filesystems/overlayfs.rst. `redirect_dir` and `metacopy` are off when we mount,
-//! and a box cannot set these attributes through the mount, so an entry that has one was made some
-//! other way and is refused. The rest of `user.overlay.*` is the kernel's own bookkeeping.
+//! See Documentation/filesystems/overlayfs.rst. Our mounts disable `redirect_dir` and `metacopy`,
+//! and a box cannot set these attributes through the mount. An entry that has one was made in
+//! another way and is refused. The other `user.overlay.*` attributes are internal to the kernel.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,18 +15,18 @@ const REDIRECT: &str = "user.overlay.redirect";
 const METACOPY: &str = "user.overlay.metacopy";
 const WHITEOUT: &str = "user.overlay.whiteout";
 
-/// How a directory of the upper layer covers the one below it.
+/// How a directory of the upper layer combines with the lower directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cover {
-    /// What is below shows through.
+    /// The lower directory is visible.
     Merge,
-    /// What is below is gone (`opaque = "y"`).
+    /// The lower directory is hidden (`opaque = "y"`).
     Opaque,
-    /// What is below shows through, and empty files may be whiteouts (`opaque = "x"`).
+    /// The lower directory is visible, and empty files can be whiteouts (`opaque = "x"`).
     MergeWithMarks,
 }
 
-/// How the open directory `dir` covers what is below it.
+/// Reads how the open directory `dir` combines with the lower directory.
 pub(crate) fn cover(dir: impl AsFd) -> io::Result<Cover> {
     Ok(match at::xattr(dir, OPAQUE)?.as_deref() {
         Some(b"y") => Cover::Opaque,
@@ -35,7 +35,7 @@ pub(crate) fn cover(dir: impl AsFd) -> io::Result<Cover> {
     })
 }
 
-/// Why the open file or directory cannot be what a box left.
+/// Returns the reason to refuse an open file or directory, if it has a forbidden attribute.
 pub(crate) fn refuse(fd: impl AsFd) -> io::Result<Option<Unsupported>> {
     if at::xattr(fd.as_fd(), REDIRECT)?.is_some() {
         return Ok(Some(Unsupported::Redirect));
@@ -43,7 +43,7 @@ pub(crate) fn refuse(fd: impl AsFd) -> io::Result<Option<Unsupported>> {
     Ok(at::xattr(fd.as_fd(), METACOPY)?.map(|_| Unsupported::Metacopy))
 }
 
-/// Whether an empty file is marked as a whiteout.
+/// Returns whether an empty file is marked as a whiteout.
 pub(crate) fn is_marked_whiteout(fd: impl AsFd) -> io::Result<bool> {
     Ok(at::xattr(fd, WHITEOUT)?.is_some())
 }

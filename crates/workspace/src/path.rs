@@ -1,8 +1,8 @@
-//! A place inside the workspace, as bytes.
+//! Paths relative to the workspace, as bytes.
 //!
-//! **Invariant:** a [`RelPath`] never starts with `/`, never has an empty, `.` or `..` part, never
-//! has a NUL byte and is short enough for one system call. What a box named so that it cannot be
-//! one is reported, not followed.
+//! **Invariant:** a [`RelPath`] never starts with `/`, has no empty, `.` or `..` component,
+//! contains no NUL byte and is short enough for one system call. Names of a box that violate this
+//! are reported and skipped.
 
 use std::cmp::Ordering;
 use std::ffi::OsStr;
@@ -13,27 +13,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::lossless;
 
-/// The longest path the kernel takes in one call, without its NUL. No program on the host can name
-/// more, so neither can a change.
+/// The longest path that the kernel accepts in one call, without the NUL byte. A longer path is
+/// unusable for programs on the host, so it cannot be applied.
 pub const MAX_PATH: usize = 4095;
 
-/// A path beneath the workspace; empty means the workspace itself.
+/// A path relative to the workspace; the empty path is the workspace itself.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct RelPath(Vec<u8>);
 
-/// Why bytes are not a path beneath the workspace.
+/// Why a path is not a valid path in the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    #[error("an absolute path is not beneath the workspace")]
+    #[error("the path is absolute; use a path relative to the workspace")]
     Absolute,
-    #[error("`..` leads out of the workspace")]
+    #[error("the path contains `..`, which is not allowed")]
     Parent,
-    #[error("a path cannot hold a NUL byte")]
+    #[error("the path contains a NUL byte")]
     Nul,
     #[error("the path is longer than {MAX_PATH} bytes")]
     TooLong,
-    #[error("the path is not in its escaped form")]
+    #[error("the path contains an invalid escape")]
     Escape {
         #[from]
         source: lossless::BadEscape,
@@ -41,12 +41,12 @@ pub enum PathError {
 }
 
 impl RelPath {
-    /// The workspace itself.
+    /// Returns the path of the workspace itself.
     pub const fn root() -> Self {
         Self(Vec::new())
     }
 
-    /// Takes a path as people write it: `./a//b/` is `a/b`.
+    /// Parses a path and normalizes it: `./a//b/` becomes `a/b`.
     pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self, PathError> {
         let bytes = bytes.as_ref();
         if bytes.starts_with(b"/") {
@@ -56,7 +56,7 @@ impl RelPath {
         parts.into_iter().try_fold(Self::root(), |path, part| path.join(part))
     }
 
-    /// This path with one more part.
+    /// Returns this path with one more component.
     pub fn join(&self, name: &[u8]) -> Result<Self, PathError> {
         if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') {
             return Err(PathError::Parent);
@@ -88,12 +88,12 @@ impl RelPath {
         self.0.is_empty()
     }
 
-    /// The parts, outermost first.
+    /// Returns the components, outermost first.
     pub fn parts(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|&byte| byte == b'/').filter(|part| !part.is_empty())
     }
 
-    /// The directory that holds this path, and its name there. The root has neither.
+    /// Returns the parent directory and the last component, or `None` for the root.
     pub fn split(&self) -> Option<(Self, &[u8])> {
         if self.is_root() {
             return None;
@@ -107,12 +107,12 @@ impl RelPath {
         }
     }
 
-    /// The last part; empty for the root.
+    /// Returns the last component; empty for the root.
     pub fn name(&self) -> &[u8] {
         self.0.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
     }
 
-    /// Every directory above this path, nearest first, without the root.
+    /// Returns every directory above this path, nearest first, without the root.
     pub fn ancestors(&self) -> impl Iterator<Item = Self> {
         std::iter::successors(self.split(), |(parent, _)| {
             parent.split().map(|(grandparent, _)| (grandparent, &[][..]))
@@ -121,7 +121,7 @@ impl RelPath {
         .take_while(|parent| !parent.is_root())
     }
 
-    /// Whether this is `top` or lies beneath it.
+    /// Returns whether this path is `top` or beneath it.
     pub fn is_within(&self, top: &Self) -> bool {
         match self.0.strip_prefix(top.0.as_slice()) {
             Some(rest) => top.is_root() || rest.is_empty() || rest.starts_with(b"/"),
@@ -129,13 +129,14 @@ impl RelPath {
         }
     }
 
-    /// Whether this lies beneath `top` and is not `top`.
+    /// Returns whether this path is beneath `top` and not `top` itself.
     pub fn is_beneath(&self, top: &Self) -> bool {
         self != top && self.is_within(top)
     }
 }
 
-/// Part by part, so that everything beneath a directory follows it directly: `a`, `a/b`, `a.c`.
+/// Compares component by component, so that everything beneath a directory follows it: `a`, `a/b`,
+/// `a.c`.
 impl Ord for RelPath {
     fn cmp(&self, other: &Self) -> Ordering {
         self.parts().cmp(other.parts())
@@ -148,7 +149,7 @@ impl PartialOrd for RelPath {
     }
 }
 
-/// The escaped form, which is safe to log but not made for people; see `diff` for that.
+/// Formats the escaped form, which is safe for logs. `diff` formats paths for people.
 impl fmt::Debug for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&lossless::encode(&self.0), f)
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn c10_a_path_that_leaves_the_workspace_cannot_be_made() {
+    fn c10_a_path_that_leaves_the_workspace_is_refused() {
         for bad in ["/etc/passwd", "..", "a/../b", "a/..", "a\0b"] {
             assert!(RelPath::new(bad).is_err(), "{bad:?}");
         }
@@ -191,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn everything_beneath_a_directory_follows_it_directly() {
+    fn paths_beneath_a_directory_sort_directly_after_it() {
         let mut paths = ["a.c", "b", "a/z", "a", "a/b/c", "a-"].map(path);
         paths.sort();
         assert_eq!(paths, ["a", "a/b/c", "a/z", "a-", "a.c", "b"].map(path));
     }
 
     #[test]
-    fn beneath_means_whole_parts() {
+    fn is_beneath_compares_whole_components() {
         assert!(path("a/b").is_within(&path("a")));
         assert!(path("a").is_within(&path("a")));
         assert!(path("a").is_within(&RelPath::root()));
@@ -215,7 +216,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_path_survives_json(bytes: Vec<u8>) {
+        fn a_path_survives_a_round_trip_through_json(bytes: Vec<u8>) {
             if let Ok(path) = RelPath::new(&bytes) {
                 let text = serde_json::to_string(&path).unwrap();
                 let back: RelPath = serde_json::from_str(&text).unwrap();

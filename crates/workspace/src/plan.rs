@@ -1,13 +1,13 @@
-//! Decides what an `apply` will do, entry by entry. Pure: no file is touched here.
+//! Decides what an apply does with each change. Pure: touches no file.
 //!
-//! **Invariants:** whatever a host file holds is taken away only where it is surely what the box
-//! started from, or where the user said `theirs`; a marked entry is taken only where it is named; an
-//! [`ApplyPlan`] exists only where no conflict is left; and a file that was moved loses its old place
-//! only if its new one is taken.
+//! **Invariants:** a host file is replaced or deleted only if it is certainly the original that the
+//! box started from, or if the user chose `theirs`. A marked entry is applied only if the user
+//! names it. An [`ApplyPlan`] exists only if no conflict is left. The old name of a moved file is
+//! removed only if the new name is applied.
 
-use crate::change::{Change, Changes, Kind};
+use crate::change::{Change, ChangeKind, Changes};
 use crate::choice::{Choice, Pattern};
-use crate::host::{Here, ObserveError, Observed};
+use crate::host::{HostFile, ObserveError, Observed};
 use crate::layers::Layers;
 use crate::meta::FileKind;
 use crate::path::RelPath;
@@ -18,7 +18,7 @@ mod reason;
 
 pub use reason::{ConflictReason, LeftOut};
 
-/// What would happen to every change. Becomes an [`ApplyPlan`] when nothing conflicts.
+/// The verdict for every change. Becomes an [`ApplyPlan`] if there is no conflict.
 #[derive(Debug)]
 pub struct Draft<'c> {
     changes: &'c Changes,
@@ -26,7 +26,7 @@ pub struct Draft<'c> {
     unmatched: Vec<Pattern>,
 }
 
-/// What to do, in which order, and what each step expects to find.
+/// The ordered steps of an apply, each with the expected state of the host.
 #[derive(Debug)]
 #[must_use]
 pub struct ApplyPlan<'c> {
@@ -35,75 +35,75 @@ pub struct ApplyPlan<'c> {
     pub(crate) steps: Vec<PlannedStep>,
 }
 
-/// One thing to do to the user's directory.
+/// One step of an apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedStep {
-    /// Which entry of the changes.
+    /// The index of the change.
     pub index: usize,
-    pub act: Act,
+    pub action: Action,
 }
 
-/// What is done at one path.
+/// The operation at one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Act {
-    /// Makes a directory where nothing is, and the missing ones above it.
+pub(crate) enum Action {
+    /// Creates a directory at a free path, with missing parents.
     MakeDir,
-    /// Puts a directory in the place of a file.
-    ReplaceWithDir(Here),
-    /// Puts a file or link where nothing is.
+    /// Replaces a file with a directory.
+    ReplaceWithDir(HostFile),
+    /// Creates a file or link at a free path.
     Add,
-    /// Puts a file or link in the place of another one.
+    /// Replaces a file or link with another one.
     Replace {
-        was: Here,
+        was: HostFile,
         mode: u32,
     },
     SetMode {
-        was: Here,
+        was: HostFile,
         mode: u32,
     },
-    Remove(Here),
+    Remove(HostFile),
     RemoveDir,
-    /// Puts a file or link in the place of a directory, once that is empty.
+    /// Replaces an empty directory with a file or link.
     ReplaceDir,
     SetDirMode {
-        was: Here,
+        was: HostFile,
         mode: u32,
     },
 }
 
-/// What happens to one entry.
+/// The decision about one change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     NotChosen,
     LeftOut(LeftOut),
-    /// The host holds it already.
+    /// The host already has this content.
     Done,
-    /// Both sides changed and the host's stays.
+    /// Both sides changed and the host's version stays.
     Ours,
     Conflict {
         why: ConflictReason,
         settle: Settle,
     },
-    Do(Act),
+    Do(Action),
 }
 
-/// How a conflict can be settled.
+/// Which choices resolve a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settle {
     Either,
     OursOnly,
 }
 
-/// A path where both sides changed.
+/// A path that both the host and the box changed.
 #[derive(Debug, Clone, Copy)]
 pub struct Conflict<'d> {
     pub change: &'d Change,
     pub why: ConflictReason,
-    /// Whether `theirs` could settle it; `ours` always can.
+    /// Whether `theirs` can resolve the conflict; `ours` always can.
     pub theirs_possible: bool,
 }
 
-/// Decides, for each change, what would happen.
+/// Decides what an apply would do with each change.
 pub fn plan_apply<'c>(observed: &Observed<'c>, choice: &Choice) -> Draft<'c> {
     let changes = observed.changes;
     let verdicts = decide::all(observed, choice);
@@ -111,7 +111,7 @@ pub fn plan_apply<'c>(observed: &Observed<'c>, choice: &Choice) -> Draft<'c> {
     Draft { changes, verdicts, unmatched: unmatched(changes, choice) }
 }
 
-/// What the host does not hold yet of what the box left.
+/// Returns the changes of the box that are not yet on the host.
 pub fn unapplied<'c>(
     layers: &Layers,
     changes: &'c Changes,
@@ -122,13 +122,13 @@ pub fn unapplied<'c>(
     Ok(all.filter(|(_, verdict)| *verdict != Verdict::Done).map(|(change, _)| change).collect())
 }
 
-/// What would happen to each change if everything were chosen.
+/// Returns the verdicts for a selection of all changes.
 pub(crate) fn verdicts(observed: &Observed<'_>) -> Vec<Verdict> {
     decide::all(observed, &Choice::everything())
 }
 
 impl<'c> Draft<'c> {
-    /// Where both sides changed and the choice does not say which is meant.
+    /// Returns the conflicts that the choice does not resolve.
     pub fn conflicts(&self) -> impl Iterator<Item = Conflict<'_>> {
         self.with_verdicts().filter_map(|(change, verdict)| match *verdict {
             Verdict::Conflict { why, settle } => {
@@ -142,7 +142,7 @@ impl<'c> Draft<'c> {
         })
     }
 
-    /// What was chosen and is left out all the same, and why.
+    /// Returns the selected changes that are left out, with the reason.
     pub fn left_out(&self) -> impl Iterator<Item = (&Change, &LeftOut)> {
         self.with_verdicts().filter_map(|(change, verdict)| match verdict {
             Verdict::LeftOut(why) => Some((change, why)),
@@ -154,24 +154,24 @@ impl<'c> Draft<'c> {
         })
     }
 
-    /// What will be taken over.
+    /// Returns the changes that will be applied.
     pub fn to_do(&self) -> impl Iterator<Item = &Change> {
         let chosen = |(change, verdict)| matches!(verdict, &Verdict::Do(_)).then_some(change);
         self.with_verdicts().filter_map(chosen)
     }
 
-    /// What the host already holds as the box left it.
+    /// Returns the changes that the host already has.
     pub fn already_there(&self) -> impl Iterator<Item = &Change> {
         let done = |(change, verdict)| matches!(verdict, &Verdict::Done).then_some(change);
         self.with_verdicts().filter_map(done)
     }
 
-    /// Patterns of the choice that match no change: perhaps a typing error.
+    /// Returns the patterns that match no change, which indicates a typing error.
     pub fn unmatched(&self) -> &[Pattern] {
         &self.unmatched
     }
 
-    /// The plan, if nothing conflicts. Nothing is taken over from half a choice.
+    /// Returns the plan, or the draft itself if a conflict is left.
     pub fn settle(self) -> Result<ApplyPlan<'c>, Self> {
         if self.conflicts().next().is_some() {
             return Err(self);
@@ -187,7 +187,7 @@ impl<'c> Draft<'c> {
 }
 
 impl ApplyPlan<'_> {
-    /// How many things there are to do.
+    /// Returns the number of steps.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
@@ -198,19 +198,19 @@ impl ApplyPlan<'_> {
 }
 
 impl Verdict {
-    /// Whether the host will hold what the box left.
+    /// Returns whether the host has the box's version after the apply.
     pub(crate) const fn arrives(&self) -> bool {
         matches!(self, Self::Do(_) | Self::Done)
     }
 }
 
-/// First what is new, from the top; then what is gone, from the bottom; modes of directories last,
-/// because they may forbid the rest.
+/// Orders the steps: first additions from the top, then deletions from the bottom, then directory
+/// modes, which can forbid the other steps.
 fn order(verdicts: &[Verdict]) -> Vec<PlannedStep> {
     let steps = |phase: u8| {
         verdicts.iter().enumerate().filter_map(move |(index, verdict)| match verdict {
-            Verdict::Do(act) if act.phase() == phase => {
-                Some(PlannedStep { index, act: act.clone() })
+            Verdict::Do(action) if action.phase() == phase => {
+                Some(PlannedStep { index, action: action.clone() })
             }
             Verdict::Do(_)
             | Verdict::NotChosen
@@ -226,7 +226,7 @@ fn order(verdicts: &[Verdict]) -> Vec<PlannedStep> {
     ordered
 }
 
-impl Act {
+impl Action {
     pub(crate) const fn phase(&self) -> u8 {
         match self {
             Self::MakeDir | Self::ReplaceWithDir(_) => 0,
@@ -248,7 +248,7 @@ fn unmatched(changes: &Changes, choice: &Choice) -> Vec<Pattern> {
         .collect()
 }
 
-/// For each entry, the nearest entry above it.
+/// Returns the index of the nearest entry above each entry.
 fn parents(changes: &Changes) -> Vec<Option<usize>> {
     let entries = changes.entries();
     let mut above: Vec<(usize, &RelPath)> = Vec::new();
@@ -263,8 +263,8 @@ fn parents(changes: &Changes) -> Vec<Option<usize>> {
     parents
 }
 
-/// Whether the entry makes a directory at its path.
+/// Returns whether the change creates a directory at its path.
 fn makes_directory(change: &Change) -> bool {
-    let made = matches!(change.kind, Kind::Added | Kind::TypeChanged);
+    let made = matches!(change.kind, ChangeKind::Added | ChangeKind::TypeChanged);
     made && change.new_kind() == Some(FileKind::Directory)
 }

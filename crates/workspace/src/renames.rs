@@ -1,30 +1,31 @@
-//! Finds files that were moved: one deleted, one added, with the same content. Pure.
+//! Detects moved files: one deleted and one added file with the same content. Pure.
 
 use std::collections::HashMap;
 
-use crate::change::{Change, Changes, Kind};
+use crate::change::{Change, ChangeKind, Changes};
 use crate::content::ContentHash;
 use crate::meta::FileKind;
 use crate::path::RelPath;
 
+/// Maximum number of deleted files with the same content that are considered.
 const MAX_ALIKE: usize = 64;
 
-/// Pairs deleted and added files of equal content, those with the same name first.
+/// Pairs deleted and added files with equal content; equal names come first.
 pub(crate) fn detect(changes: &mut Changes) {
     let mut gone: HashMap<ContentHash, Vec<usize>> = HashMap::new();
     for (index, change) in changes.entries().iter().enumerate() {
-        if change.kind == Kind::Deleted
+        if change.kind == ChangeKind::Deleted
             && let Some(hash) = moved_hash(change, change.old.as_ref())
         {
             gone.entry(hash).or_default().push(index);
         }
     }
-    // Many files of one content say nothing about which went where, and would take long to pair.
+    // Many files with the same content are ambiguous and slow to pair.
     gone.retain(|_, sources| sources.len() <= MAX_ALIKE);
     let mut pairs = HashMap::new();
     for same_name in [true, false] {
         for (index, change) in changes.entries().iter().enumerate() {
-            if change.kind != Kind::Added || pairs.contains_key(&index) {
+            if change.kind != ChangeKind::Added || pairs.contains_key(&index) {
                 continue;
             }
             let Some(hash) = moved_hash(change, change.new.as_ref()) else { continue };
@@ -40,7 +41,8 @@ pub(crate) fn detect(changes: &mut Changes) {
     }
 }
 
-/// The content of a file that could have been moved. Empty files are all alike, so they could not.
+/// Returns the hash of a file that can be part of a move. Empty files are excluded because they are
+/// all equal.
 fn moved_hash(change: &Change, side: Option<&crate::change::Side>) -> Option<ContentHash> {
     let side = side.filter(|side| side.kind == FileKind::File && side.size > 0)?;
     if change.unsupported.is_some() { None } else { side.hash }
@@ -55,10 +57,10 @@ fn name_of(path: &RelPath) -> Option<&[u8]> {
 }
 
 fn link(entries: &mut [Change], from: usize, to: usize) {
-    let Ok([source, place]) = entries.get_disjoint_mut([from, to]) else { return };
-    // A program that only moved is not a new one.
+    let Ok([source, target]) = entries.get_disjoint_mut([from, to]) else { return };
+    // A moved executable is not a new one.
     let was_program = source.old.as_ref().is_some_and(|side| side.mode & 0o111 != 0);
-    place.new_executable &= !was_program;
-    place.kind = Kind::Renamed { from: source.path.clone() };
-    source.moved_to = Some(place.path.clone());
+    target.new_executable &= !was_program;
+    target.kind = ChangeKind::Renamed { from: source.path.clone() };
+    source.moved_to = Some(target.path.clone());
 }

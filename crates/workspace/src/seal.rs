@@ -1,7 +1,8 @@
-//! Reads what a box left in the upper layer against the user's directory, once.
+//! Reads the upper layer of a box and compares it with the user's directory, once.
 //!
-//! The result is written to `changes.json`; from then on it is what is shown and taken over, and
-//! sealing again returns it, until the run goes on ([`go_on`]). Nothing in the upper layer or in the user's directory is changed.
+//! The result is stored in `changes.json`, which is the basis of every diff and apply. Sealing
+//! again returns the stored result until the run restarts ([`prepare_restart`]). Sealing changes
+//! neither the upper layer nor the user's directory.
 
 use std::io;
 use std::path::Path;
@@ -14,33 +15,33 @@ use crate::layers::Layers;
 use crate::path::RelPath;
 use crate::renames;
 
-mod doomed;
+mod deleted;
 mod earlier;
 mod manifest;
 mod sides;
 mod upper;
 
-use earlier::Earlier;
-pub use earlier::go_on;
+use earlier::EarlierRuns;
+pub use earlier::prepare_restart;
 pub use manifest::LoadError;
 
-/// How much is looked at, so that a hostile box costs a bounded amount of time and memory.
+/// Limits of a seal, so that a hostile box costs a bounded amount of time and memory.
 #[derive(Debug, Clone, Copy)]
-pub struct Caps {
-    /// Changed paths. More is an error.
+pub struct SealLimits {
+    /// Maximum number of changed paths. More is an error.
     pub entries: usize,
-    /// Bytes of all changed paths together. More is an error.
+    /// Maximum total bytes of all changed paths. More is an error.
     pub path_bytes: u64,
-    /// Bytes read from the upper layer, holes included. More is an error.
+    /// Maximum bytes read from the upper layer, including holes. More is an error.
     pub upper_bytes: u64,
-    /// The largest single file that is taken over; larger ones are reported and left out.
+    /// Maximum size of a file that can be applied; larger files are reported and left out.
     pub file_bytes: u64,
-    /// Bytes of the user's own files that are read to keep originals. Beyond it, files are
-    /// recognised by inode and times alone.
+    /// Maximum bytes of the user's files that are read to store originals. Further files are
+    /// identified by inode and times.
     pub base_bytes: u64,
 }
 
-impl Default for Caps {
+impl Default for SealLimits {
     fn default() -> Self {
         Self {
             entries: 200_000,
@@ -52,51 +53,56 @@ impl Default for Caps {
     }
 }
 
-/// Why what a box changed could not be read.
+/// Why the changes of a box could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
     #[error("the box changed more than {cap} paths")]
     TooManyEntries { cap: usize },
-    #[error("the names of what the box changed are longer than {cap} bytes together")]
+    #[error("the paths changed by the box have more than {cap} bytes in total")]
     TooManyPathBytes { cap: u64 },
-    #[error("the box wrote more than {cap} bytes that would have to be read (at {path:?})")]
+    #[error("the box wrote more than {cap} bytes (limit reached at {path:?})")]
     TooManyBytes { cap: u64, path: RelPath },
-    #[error("read {path:?} in the upper layer")]
+    #[error("cannot read {path:?} in the upper layer")]
     Upper { path: RelPath, source: io::Error },
-    #[error("read {path:?} in the workspace")]
+    #[error("cannot read {path:?} in the workspace")]
     Lower { path: RelPath, source: io::Error },
-    #[error("{path:?} was moved while it was being read; try again")]
+    #[error("the directory {path:?} was moved while it was read; try again")]
     Moved { path: RelPath },
-    #[error("keep the original of {path:?}")]
+    #[error("cannot store the original of {path:?}")]
     Keep { path: RelPath, source: io::Error },
-    #[error("write {}", Path::new("changes.json").display())]
+    #[error("cannot write {}", Path::new("changes.json").display())]
     Write { source: io::Error },
     #[error(transparent)]
     Load(#[from] LoadError),
 }
 
-/// What the box changed. Reads it the first time, and returns what was read from then on.
+/// Returns the changes of the box. The first call reads and stores them; later calls return the
+/// stored result.
 ///
-/// `start` is the clock as it was when the box began to see the workspace: a file of the host with
-/// an older change time is what the box started from.
-pub fn seal(layers: &Layers, start: Clock, caps: &Caps) -> Result<Changes, SealError> {
+/// `start` is the time when the box first saw the workspace: a host file with an older change time
+/// is the original that the box started from.
+pub fn seal(layers: &Layers, start: Clock, limits: &SealLimits) -> Result<Changes, SealError> {
     if let Some(sealed) = Changes::load(layers)? {
         return Ok(sealed);
     }
-    let changes = look(layers, start, caps)?;
+    let changes = read_changes(layers, start, limits)?;
     changes.save(layers).map_err(|source| SealError::Write { source })?;
     Ok(changes)
 }
 
-/// What the box changed so far, read anew and not written down: it may still be at work.
-pub fn look(layers: &Layers, start: Clock, caps: &Caps) -> Result<Changes, SealError> {
+/// Reads the current changes of a box without storing them; the box can be running.
+pub fn read_changes(
+    layers: &Layers,
+    start: Clock,
+    limits: &SealLimits,
+) -> Result<Changes, SealError> {
     let base = BaseStore::create(layers).map_err(|source| SealError::Write { source })?;
     let mut sealing = Sealing {
         layers,
         start,
-        caps,
+        limits,
         base,
-        earlier: Earlier::load(layers)?,
+        earlier: EarlierRuns::load(layers)?,
         entries: Vec::new(),
         same: Vec::new(),
         too_long: Vec::new(),
@@ -115,36 +121,36 @@ pub fn look(layers: &Layers, start: Clock, caps: &Caps) -> Result<Changes, SealE
     Ok(changes)
 }
 
-/// What has been found so far.
+/// The state of a seal in progress.
 struct Sealing<'a> {
     layers: &'a Layers,
     start: Clock,
-    caps: &'a Caps,
+    limits: &'a SealLimits,
     base: BaseStore,
-    earlier: Earlier,
+    earlier: EarlierRuns,
     entries: Vec<Change>,
-    same: Vec<crate::change::Known>,
+    same: Vec<crate::change::StartState>,
     too_long: Vec<crate::change::TooLong>,
     path_bytes: u64,
     upper_bytes: u64,
     base_bytes: u64,
-    /// Files of the upper layer with several names, read once.
+    /// Summaries of upper-layer files with several hard links, so that each is read once.
     linked: std::collections::HashMap<(u64, u64), crate::content::Summary>,
-    /// Opaque directories above the current one, and it itself if it is one.
+    /// The opaque directories on the path to the current directory, including itself.
     opaque: Vec<RelPath>,
     all_opaque: Vec<RelPath>,
-    /// Directories above the current one that git would take for a repository.
+    /// The directories on the current path that git would treat as a repository.
     bare: Vec<(RelPath, &'static belljar_model::risky::RiskyRule)>,
 }
 
 impl Sealing<'_> {
     fn push(&mut self, mut change: Change) -> Result<(), SealError> {
         self.path_bytes += change.path.as_bytes().len() as u64;
-        if self.entries.len() >= self.caps.entries {
-            return Err(SealError::TooManyEntries { cap: self.caps.entries });
+        if self.entries.len() >= self.limits.entries {
+            return Err(SealError::TooManyEntries { cap: self.limits.entries });
         }
-        if self.path_bytes > self.caps.path_bytes {
-            return Err(SealError::TooManyPathBytes { cap: self.caps.path_bytes });
+        if self.path_bytes > self.limits.path_bytes {
+            return Err(SealError::TooManyPathBytes { cap: self.limits.path_bytes });
         }
         if self.layers.is_own(&change.path) {
             change.unsupported = Some(crate::change::Unsupported::OwnState);
@@ -153,7 +159,7 @@ impl Sealing<'_> {
         Ok(())
     }
 
-    /// A name that makes a longer path than any program could use.
+    /// Counts a name whose path exceeds the length limit.
     fn push_too_long(&mut self, within: RelPath) {
         match self.too_long.last_mut() {
             Some(last) if last.within == within => last.names += 1,

@@ -1,8 +1,8 @@
-//! The upper layer as something that can be read, whatever modes the box left in it.
+//! Makes the upper layer readable, whatever modes the box set.
 //!
-//! Root reads anything. A plain user owns the files but not the right to open a directory that the
-//! box made 0000, so such a directory is opened up for as long as a [`Tree`] lives and gets its mode
-//! back afterwards. (Killed in between, it stays 0700 and shows up so; nothing else is lost.)
+//! Root can read everything. Other users own the files but cannot open a directory with mode 0000,
+//! so a [`Tree`] makes such a directory accessible and restores its mode when it is dropped. After
+//! a kill the directory keeps mode 0700 and is reported with it; nothing else is lost.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,11 @@ use crate::at;
 use crate::meta::{FileKind, Meta};
 use crate::path::RelPath;
 
+/// A directory tree that is readable while this value exists.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: OwnedFd,
-    /// Directories that were opened up, outermost first, with the mode that the box gave them.
+    /// The directories that were made accessible, outermost first, with their original modes.
     opened: Mutex<Vec<(RelPath, u32)>>,
 }
 
@@ -32,7 +33,7 @@ impl Tree {
         Ok(Self { root: at::child_dir(&handle, b".")?, opened: Mutex::new(opened) })
     }
 
-    /// The directory at `path`.
+    /// Opens the directory at `path`.
     pub(crate) fn dir(&self, path: &RelPath) -> io::Result<OwnedFd> {
         match at::dir(&self.root, path) {
             Ok(fd) if at::meta(&fd).is_ok_and(|meta| !is_locked(&meta)) => return Ok(fd),
@@ -42,44 +43,45 @@ impl Tree {
         let mut fd = at::child_dir(&self.root, b".")?;
         let mut here = RelPath::root();
         for part in path.parts() {
-            here = here.join(part).expect("a part of a path is a path");
+            here = here.join(part).expect("a component of a path is a valid path");
             fd = self.child(fd.as_fd(), &here)?;
         }
         Ok(fd)
     }
 
-    /// The directory `path`, whose parent is open already.
+    /// Opens the directory `path`, whose parent is already open.
     pub(crate) fn child(&self, parent: BorrowedFd<'_>, path: &RelPath) -> io::Result<OwnedFd> {
         let (_, name) = path.split().ok_or(io::ErrorKind::InvalidInput)?;
         let (handle, meta) = at::handle(parent, name)?;
         if meta.kind == FileKind::Directory && is_locked(&meta) {
-            let mut opened = self.opened.lock().expect("nobody panics while holding it");
+            let mut opened = self.opened.lock().expect("no code panics while holding the lock");
             at::chmod(&handle, meta.mode | 0o700)?;
             opened.push((path.clone(), meta.mode));
         }
         at::child_dir(&handle, b".")
     }
 
-    /// Gives the directories that were opened up their modes back.
-    fn lock_again(&mut self) {
-        let opened = std::mem::take(self.opened.get_mut().expect("nobody panics while holding it"));
+    /// Restores the modes of the directories that were made accessible.
+    fn restore_modes(&mut self) {
+        let opened =
+            std::mem::take(self.opened.get_mut().expect("no code panics while holding the lock"));
         for (path, mode) in opened.iter().rev() {
-            // Nothing is at stake but a mode in the private layer, and nobody to tell.
+            // A failure only leaves another mode in the private layer.
             drop(at::dir(&self.root, path).and_then(|fd| at::chmod(&fd, *mode)));
         }
     }
 }
 
-/// A regular file of the upper layer, readable for as long as this lives.
+/// A regular file of the upper layer that is readable while this value exists.
 #[derive(Debug)]
 pub(crate) struct UpperFile {
     file: File,
-    /// What the box locked, and the mode it gets back.
+    /// A handle and the original mode, if the file was made readable.
     locked: Option<(OwnedFd, u32)>,
 }
 
 impl UpperFile {
-    /// Opens `name` in `parent`.
+    /// Opens the regular file `name` in `parent`.
     pub(crate) fn open(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<Self> {
         match at::file(parent, name) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
@@ -107,7 +109,7 @@ impl UpperFile {
 impl Drop for UpperFile {
     fn drop(&mut self) {
         if let Some((handle, mode)) = self.locked.take() {
-            // Nothing is at stake but a mode in the private layer, and nobody to tell.
+            // A failure only leaves another mode in the private layer.
             drop(at::chmod(&handle, mode));
         }
     }
@@ -115,11 +117,11 @@ impl Drop for UpperFile {
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        self.lock_again();
+        self.restore_modes();
     }
 }
 
-/// Whether its owner could not list it and look at what it holds.
+/// Returns whether the owner cannot list or search the directory, unless we are root.
 fn is_locked(meta: &Meta) -> bool {
     meta.mode & 0o500 != 0o500 && !rustix::process::geteuid().is_root()
 }

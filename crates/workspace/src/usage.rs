@@ -1,4 +1,4 @@
-//! How much a box has written so far, while it is still writing.
+//! Measures the disk usage of a box while it runs.
 
 use std::collections::HashSet;
 use std::io;
@@ -8,50 +8,51 @@ use crate::at::{self, Name};
 use crate::meta::FileKind;
 use crate::walk::{self, Visit, WalkError};
 
-/// Where counting may stop: more than this is too much, however much more it is.
+/// The limit at which counting stops.
 #[derive(Debug, Clone, Copy)]
 pub struct UsageCap {
     pub bytes: u64,
     pub inodes: u64,
 }
 
-/// What a tree holds.
+/// The disk usage of a directory tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Bytes allocated on disk; holes cost nothing and a file with many names costs once.
+    /// Bytes allocated on disk. Holes are free, and a file with several hard links counts once.
     pub bytes: u64,
     pub inodes: u64,
-    /// Directories that could not be counted, because they were locked or moved away under us.
-    /// When it is not zero the other numbers are a lower bound.
+    /// Number of directories that were not counted because they were inaccessible or moved. If it
+    /// is not zero, the other numbers are lower bounds.
     pub unseen: u64,
 }
 
 impl Usage {
+    /// Returns whether the usage is above the limit.
     pub fn exceeds(&self, cap: &UsageCap) -> bool {
         self.bytes > cap.bytes || self.inodes > cap.inodes
     }
 }
 
-/// Counts what is beneath `upper`, and stops as soon as `cap` is exceeded.
+/// Counts the files beneath `upper` and stops as soon as `cap` is exceeded.
 ///
-/// The box goes on writing meanwhile, so names come and go; only `upper` itself must be readable.
-/// Files that were deleted while still open cost space but have no name: watch the free space of
-/// the file system beside this.
+/// The box can write during the count, so names can appear and disappear; only `upper` itself must
+/// be readable. Deleted files that are still open use space but have no name: monitor the free
+/// space of the file system as well.
 pub fn usage(upper: BorrowedFd<'_>, cap: UsageCap) -> io::Result<Usage> {
     let root = at::child_dir(upper, b".")?;
-    let mut count = Count { usage: Usage::default(), cap, linked: HashSet::new() };
+    let mut count = Counter { usage: Usage::default(), cap, linked: HashSet::new() };
     match walk::walk(root, b"", &mut count) {
         Ok(()) | Err(Stop::Cap) => {}
-        // The walk lost its way: what it had not reached yet is not counted.
+        // A directory was moved during the walk: the rest is not counted.
         Err(Stop::Lost) => count.usage.unseen += 1,
     }
     Ok(count.usage)
 }
 
-struct Count {
+struct Counter {
     usage: Usage,
     cap: UsageCap,
-    /// Inodes with several names that were counted already.
+    /// Inodes with several hard links that were already counted.
     linked: HashSet<(u64, u64)>,
 }
 
@@ -66,13 +67,13 @@ impl From<WalkError> for Stop {
     }
 }
 
-impl Visit for Count {
+impl Visit for Counter {
     type Error = Stop;
 
     fn visit(&mut self, _path: &[u8], dir: BorrowedFd<'_>) -> Result<Vec<Name>, Stop> {
         let mut below = Vec::new();
         loop {
-            let Ok(names) = at::some_names(dir) else {
+            let Ok(names) = at::next_names(dir) else {
                 self.usage.unseen += 1;
                 return Ok(below);
             };
@@ -102,13 +103,13 @@ impl Visit for Count {
     }
 }
 
-impl Count {
+impl Counter {
     fn add(&mut self, dir: BorrowedFd<'_>, name: Name, below: &mut Vec<Name>) -> Result<(), Stop> {
         let meta = match at::stat(dir, &name) {
             Ok(Some(meta)) => meta,
-            // Gone again.
+            // Deleted in the meantime.
             Ok(None) => return Ok(()),
-            // A directory that can be listed but not searched hides what its names stand for.
+            // Entries of a directory that can be listed but not searched have no visible metadata.
             Err(_) => {
                 self.usage.unseen += 1;
                 return Ok(());
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn c23_holes_are_free_and_hard_links_count_once() {
+    fn c23_usage_ignores_holes_and_counts_hard_links_once() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         fs::write(dir.path().join("a/f"), vec![7; 100_000]).unwrap();
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn c23_counting_stops_at_the_cap() {
+    fn c23_usage_stops_counting_at_the_cap() {
         let dir = tempfile::tempdir().unwrap();
         for n in 0..100 {
             fs::write(dir.path().join(n.to_string()), "").unwrap();
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_directory_is_reported_not_forgotten() {
+    fn usage_reports_an_inaccessible_directory_as_unseen() {
         let dir = tempfile::tempdir().unwrap();
         let locked = dir.path().join("locked");
         fs::create_dir(&locked).unwrap();
@@ -173,7 +174,7 @@ mod tests {
         fs::set_permissions(&locked, fs::Permissions::from_mode(0o0)).unwrap();
         let seen = count(dir.path(), NO_CAP);
         fs::set_permissions(&locked, fs::Permissions::from_mode(0o700)).unwrap();
-        // Root looks inside all the same.
+        // Root can read the directory regardless of its mode.
         let expected = if rustix::process::geteuid().is_root() { (2, 0) } else { (1, 1) };
         assert_eq!((seen.inodes, seen.unseen), expected);
     }

@@ -1,24 +1,25 @@
-//! A walk through a tree that may be as deep and as wide as a box could make it.
+//! Walks through a directory tree of any depth and width.
 //!
-//! No recursion and a fixed number of open descriptors: the nearest [`OPEN`] directories above the
-//! current one stay open, farther ones are found again through `..` and recognised by their inode.
+//! The walk does not recurse and holds a fixed number of descriptors: the nearest [`OPEN`]
+//! directories above the current one stay open; others are reopened through `..` and checked by
+//! inode.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use crate::at::{self, Name};
 
-/// Directories kept open above the current one.
+/// Number of directories kept open above the current one.
 const OPEN: usize = 48;
 
-/// What is done in each directory of a walk.
+/// The operations of a walk in each directory.
 pub(crate) trait Visit {
     type Error: From<WalkError>;
 
-    /// Looks at one directory and names the children to go into.
+    /// Reads one directory and returns the names of the subdirectories to enter.
     fn visit(&mut self, path: &[u8], dir: BorrowedFd<'_>) -> Result<Vec<Name>, Self::Error>;
 
-    /// Opens a child that `visit` named; `None` leaves it out.
+    /// Opens a subdirectory that `visit` returned; `None` skips it.
     fn open(
         &mut self,
         path: &[u8],
@@ -27,28 +28,29 @@ pub(crate) trait Visit {
     ) -> Result<Option<OwnedFd>, Self::Error>;
 }
 
-/// How a walk itself can fail.
+/// Why a walk failed.
 #[derive(Debug)]
 pub(crate) enum WalkError {
     Io {
         path: Vec<u8>,
         source: io::Error,
     },
-    /// A directory was moved away while we were inside it.
+    /// A directory was moved during the walk.
     Moved {
         path: Vec<u8>,
     },
 }
 
+/// A directory whose subdirectories are being visited.
 struct Frame {
     fd: Option<OwnedFd>,
     inode: (u64, u64),
     pending: Vec<Name>,
-    /// Length of this directory's path.
+    /// Length of the path of this directory.
     len: usize,
 }
 
-/// Visits `root` (whose path is `top`) and everything that the visitor goes into.
+/// Visits `root` (whose path is `top`) and every directory that the visitor enters.
 pub(crate) fn walk<V: Visit>(root: OwnedFd, top: &[u8], visitor: &mut V) -> Result<(), V::Error> {
     let mut path = top.to_vec();
     let mut frames = vec![enter(root, &path, visitor)?];
@@ -80,7 +82,7 @@ fn enter<V: Visit>(fd: OwnedFd, path: &[u8], visitor: &mut V) -> Result<Frame, V
     Ok(Frame { fd: Some(fd), inode, pending, len: path.len() })
 }
 
-/// Goes up one directory, which must be the one we came from.
+/// Moves up one directory and checks that it is the expected one.
 fn leave(frames: &mut Vec<Frame>, path: &mut Vec<u8>) -> Result<(), WalkError> {
     let Some(Frame { fd: Some(left), .. }) = frames.pop() else { return Ok(()) };
     let Some(frame) = frames.last_mut() else { return Ok(()) };

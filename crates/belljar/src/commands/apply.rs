@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use anyhow::{Context, anyhow};
 use belljar_model::{Review, display};
 use belljar_workspace::{
-    Choice, Draft, Outcome as Applied, Pattern, Pick, Taken, Takeover, plan_apply,
+    ApplyOutcome as Applied, ApplySession, Choice, Draft, EntryStatus, Pattern, Pick, plan_apply,
 };
 
 use crate::cli::{ApplyArgs, Cli};
@@ -46,11 +46,11 @@ pub(crate) fn run(cli: &Cli, args: &ApplyArgs) -> Outcome {
     choice.denied = changes::denied(&permissions(&state, of.as_ref(), &run, cli)?, &changed);
     // Before anything is touched: to begin may finish what an earlier apply left.
     let ledger = record::open(&state).kind(ErrorKind::Broken)?;
-    let mut takeover = Takeover::begin(&layers).kind(ErrorKind::Broken)?;
-    for recovered in takeover.recovered() {
+    let mut session = ApplySession::begin(&layers).kind(ErrorKind::Broken)?;
+    for recovered in session.recovered() {
         print::note(&format!("finished what an interrupted apply left: {recovered:?}"));
     }
-    let observed = takeover.observe(&changed).kind(ErrorKind::Broken)?;
+    let observed = session.observe(&changed).kind(ErrorKind::Broken)?;
     let draft = plan_apply(&observed, &choice);
     if let Some(pattern) = draft.unmatched().first() {
         return Err(invalid(format!("{pattern} matches nothing that the box changed")));
@@ -69,7 +69,7 @@ pub(crate) fn run(cli: &Cli, args: &ApplyArgs) -> Outcome {
             return Err(invalid("nothing was applied; `--yes` answers the question"));
         }
     }
-    let applied = changes::take(&state, &ledger, &run, &mut takeover, plan)?;
+    let applied = changes::take(&state, &ledger, &run, &mut session, plan)?;
     run.record.review = reviewed(&applied);
     run.save().kind(ErrorKind::Broken)?;
     if args.json {
@@ -134,7 +134,7 @@ fn summary(draft: &Draft<'_>) -> String {
     }
     for (change, why) in draft.left_out() {
         let path = display::safe(change.path.as_bytes());
-        writeln!(text, "  leave    {path}: {}", display::safe_line(why.words())).ok();
+        writeln!(text, "  leave    {path}: {}", display::safe_line(why.message())).ok();
     }
     text
 }
@@ -143,7 +143,7 @@ fn conflicted(run: &Run, draft: &Draft<'_>) -> EngineError {
     let mut text = "both sides changed, and nothing was applied:".to_owned();
     for conflict in draft.conflicts() {
         let path = display::safe(conflict.change.path.as_bytes());
-        write!(text, " {path} ({});", conflict.why.words()).ok();
+        write!(text, " {path} ({});", conflict.why.message()).ok();
     }
     write!(
         text,
@@ -156,13 +156,19 @@ fn conflicted(run: &Run, draft: &Draft<'_>) -> EngineError {
 
 fn failed(applied: &Applied) -> bool {
     applied.entries.iter().any(|entry| {
-        matches!(entry.taken, Taken::Failed { .. } | Taken::Conflict(_) | Taken::NotReached)
+        matches!(
+            entry.status,
+            EntryStatus::Failed { .. } | EntryStatus::Conflict(_) | EntryStatus::NotReached
+        )
     })
 }
 
 fn reviewed(applied: &Applied) -> Review {
     let held_back = applied.entries.iter().any(|entry| {
-        !matches!(entry.taken, Taken::Applied | Taken::AlreadyThere | Taken::KeptOurs)
+        !matches!(
+            entry.status,
+            EntryStatus::Applied | EntryStatus::AlreadyThere | EntryStatus::KeptOurs
+        )
     });
     if held_back { Review::PartlyApplied } else { Review::Applied }
 }
@@ -172,16 +178,16 @@ fn report(applied: &Applied) -> std::io::Result<()> {
     let mut taken = 0;
     for entry in &applied.entries {
         let path = display::safe(entry.path.as_bytes());
-        match &entry.taken {
-            Taken::Applied => taken += 1,
-            Taken::AlreadyThere | Taken::NotChosen | Taken::KeptOurs => {}
-            Taken::LeftOut(why) => {
-                writeln!(text, "left out  {path}: {}", display::safe_line(why.words())).ok();
+        match &entry.status {
+            EntryStatus::Applied => taken += 1,
+            EntryStatus::AlreadyThere | EntryStatus::NotChosen | EntryStatus::KeptOurs => {}
+            EntryStatus::LeftOut(why) => {
+                writeln!(text, "left out  {path}: {}", display::safe_line(why.message())).ok();
             }
-            Taken::Conflict(why) => {
-                writeln!(text, "conflict  {path}: {}", why.words()).ok();
+            EntryStatus::Conflict(why) => {
+                writeln!(text, "conflict  {path}: {}", why.message()).ok();
             }
-            Taken::Failed { doing, cause } => {
+            EntryStatus::Failed { doing, cause } => {
                 writeln!(
                     text,
                     "failed    {path}: {}",
@@ -189,7 +195,7 @@ fn report(applied: &Applied) -> std::io::Result<()> {
                 )
                 .ok();
             }
-            Taken::NotReached => {
+            EntryStatus::NotReached => {
                 writeln!(text, "not yet   {path}: run `belljar apply` again").ok();
             }
         }

@@ -3,8 +3,8 @@
 use anyhow::Context as _;
 use belljar_model::display;
 use belljar_workspace::{
-    Caps, Choice, Colour, Difference, FileKind, Kind, Pick, Takeover, compare, plan_apply, report,
-    stat_with_lines, three_way, unified,
+    ApplySession, ChangeKind, Choice, Colour, Difference, FileKind, Pick, SealLimits, compare,
+    plan_apply, report, stat_with_lines, three_way, unified,
 };
 
 use crate::cli::DiffArgs;
@@ -49,8 +49,8 @@ pub(crate) fn run(args: &DiffArgs) -> Outcome {
     }
     let colour = if print::colour() { Colour::Always } else { Colour::Never };
     let text = if args.conflicts {
-        let takeover = Takeover::begin(&layers).kind(ErrorKind::Broken)?;
-        let observed = takeover.observe(&changes).kind(ErrorKind::Broken)?;
+        let session = ApplySession::begin(&layers).kind(ErrorKind::Broken)?;
+        let observed = session.observe(&changes).kind(ErrorKind::Broken)?;
         let choice = Choice { paths, include_executable: Pick::All, ..Choice::everything() };
         let draft = plan_apply(&observed, &choice);
         draft.conflicts().map(|conflict| three_way(&layers, conflict.change, colour)).collect()
@@ -73,7 +73,7 @@ fn home(state: &Scoped, args: &DiffArgs) -> Outcome {
         Some(tag) => Some(snapshot::find(&one, tag)?.join("home")),
         None => Some(first).filter(|first| first.is_dir()),
     };
-    let most = Caps::default().entries;
+    let most = SealLimits::default().entries;
     let found = compare(from.as_deref(), &one.dir.join("home"), most);
     let found =
         found.with_context(|| format!("read the home of box {name}")).kind(ErrorKind::Broken)?;
@@ -88,11 +88,11 @@ fn home(state: &Scoped, args: &DiffArgs) -> Outcome {
 
 fn line(found: &Difference) -> String {
     let letter = match found.change {
-        Kind::Added | Kind::Renamed { .. } => 'A',
-        Kind::Modified => 'M',
-        Kind::Deleted => 'D',
-        Kind::ModeChanged => 'm',
-        Kind::TypeChanged => 'T',
+        ChangeKind::Added | ChangeKind::Renamed { .. } => 'A',
+        ChangeKind::Modified => 'M',
+        ChangeKind::Deleted => 'D',
+        ChangeKind::ModeChanged => 'm',
+        ChangeKind::TypeChanged => 'T',
     };
     let path = display::safe(found.path.as_bytes());
     let end = if found.kind == FileKind::Directory { "/" } else { "" };

@@ -132,7 +132,7 @@ fn risk(
         );
     }
     if entry.new_mode == PROGRAM && entry.old_mode != PROGRAM {
-        return Some("a program that was not one before".into());
+        return Some("a new executable file".into());
     }
     if is_link {
         let target = targets.get(&entry.new).and_then(Option::as_deref);

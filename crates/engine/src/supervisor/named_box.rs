@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow};
 use belljar_box::{Kept as KeptHome, Stream, Workspace};
 use belljar_model::boxes::{BoxName, Ground};
 use belljar_model::{Mode, Purpose, Review, RunState, WorkspaceAt};
-use belljar_workspace::{Caps, Layers, Places};
+use belljar_workspace::{Layers, RunPaths, SealLimits};
 use rustix::fs::{Mode as FileMode, OFlags};
 use tracing::Span;
 
@@ -223,12 +223,12 @@ fn workspace(
     let workspace = Workspace { place, path: real, layers: None, scratch: false };
     let fresh = at(&workspace).kind(ErrorKind::CannotStart)?;
     let before = of.run().and_then(|run| run.record.workspace);
-    go_on(of, state, before.as_ref(), &fresh)?;
+    prepare_restart(of, state, before.as_ref(), &fresh)?;
     Ok((Some(workspace), Some(fresh)))
 }
 
 /// Puts aside what is known of the changes so far, so that all are read again when the run is over.
-fn go_on(
+fn prepare_restart(
     of: &NamedBox,
     state: &Scoped,
     before: Option<&WorkspaceAt>,
@@ -256,9 +256,9 @@ fn go_on(
         );
         return Err(EngineError::new(ErrorKind::CannotStart, error));
     }
-    let places = Places { workspace: &fresh.path, state: state.home(), run: &of.dir };
-    let layers = Layers::open(&places).kind(ErrorKind::CannotStart)?;
-    belljar_workspace::go_on(&layers, before.clock, &Caps::default())
+    let paths = RunPaths { workspace: &fresh.path, state: state.home(), run: &of.dir };
+    let layers = Layers::open(&paths).kind(ErrorKind::CannotStart)?;
+    belljar_workspace::prepare_restart(&layers, before.clock, &SealLimits::default())
         .context("read what the box changed so far")
         .kind(ErrorKind::CannotStart)
 }

@@ -1,59 +1,61 @@
-//! Cleans up what an apply that was killed left in the user's directory.
+//! Cleans up the temporary files of an apply that was killed.
 //!
-//! A temporary name holds either something of ours, of which the upper layer has all, or what was
-//! just taken out of the user's directory. The first is removed, the second goes to the trash, and
-//! what cannot be told apart goes to the trash as well.
+//! A temporary name holds either a copy of the box's file, which the upper layer still has, or a
+//! file that was just taken out of the user's directory. The first is removed, the second goes to
+//! the trash, and a file that cannot be identified goes to the trash as well.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use super::journal::{self, Begin, Opened, Record, Unfinished};
+use super::log::{self, Begin, Opened, Record, Unfinished};
 use super::stage::HALF_WRITTEN;
-use super::{ApplyError, Takeover, trash};
+use super::{ApplyError, ApplySession, trash};
 use crate::at;
-use crate::change::Target;
+use crate::change::LinkTarget;
 use crate::content;
 use crate::host;
 use crate::meta::{FileKind, Meta};
 use crate::path::RelPath;
 
-/// What an apply that was killed had taken out of the user's directory, now in the trash.
+/// A file of the user that a killed apply had moved to a temporary name. It is now in the trash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
     pub path: RelPath,
-    /// Its name in `trash`.
+    /// The name of the file in `trash`.
     pub number: u64,
 }
 
+/// Cleans up the unfinished steps of earlier applies. Returns the files moved to the trash.
 pub(super) fn recover(
-    takeover: &mut Takeover<'_>,
+    session: &mut ApplySession<'_>,
     unfinished: &Unfinished,
 ) -> Result<Vec<Recovered>, ApplyError> {
     let mut recovered = Vec::new();
     for begin in &unfinished.begun {
         let fail = |source| ApplyError::Recover { path: begin.path.clone(), source };
-        let how = match clean_up(takeover, begin).map_err(fail)? {
+        let how = match clean_up(session, begin).map_err(fail)? {
             Found::Nothing => "found whole",
             Found::Ours => "cleaned up",
             Found::Users => {
                 recovered.push(Recovered { path: begin.path.clone(), number: begin.number });
                 "put in the trash"
             }
-            // The directory is out of reach now. Perhaps next time.
+            // The directory cannot be reached now. The next apply tries again.
             Found::Unreachable => continue,
         };
-        takeover.journal.add(&Record::End { number: begin.number, how: how.to_owned() })?;
+        session.log.add(&Record::End { number: begin.number, how: how.to_owned() })?;
     }
-    // Innermost first: the ones above must be open to reach it.
+    // Innermost first: the directories above must stay writable to reach it.
     for opened in unfinished.opened.iter().rev() {
-        close(takeover, opened);
-        takeover.journal.add(&Record::Closed { path: opened.path.clone() })?;
+        close(session, opened);
+        session.log.add(&Record::Closed { path: opened.path.clone() })?;
     }
-    takeover.journal.sync()?;
+    session.log.sync()?;
     Ok(recovered)
 }
 
+/// The file under a temporary name.
 enum Found {
     Nothing,
     Ours,
@@ -61,12 +63,12 @@ enum Found {
     Unreachable,
 }
 
-fn clean_up(takeover: &Takeover<'_>, begin: &Begin) -> io::Result<Found> {
+fn clean_up(session: &ApplySession<'_>, begin: &Begin) -> io::Result<Found> {
     let (parent, _) = begin.path.split().ok_or(io::ErrorKind::InvalidData)?;
-    let Ok(parent) = host::open_parent(takeover.layers.lower(), &parent)? else {
+    let Ok(parent) = host::open_parent(session.layers.lower(), &parent)? else {
         return Ok(Found::Unreachable);
     };
-    let name = journal::temporary_name(takeover.layers, begin.number);
+    let name = log::temporary_name(session.layers, begin.number);
     let Some(meta) = at::stat(&parent, &name)? else { return Ok(Found::Nothing) };
     let parent = std::os::fd::AsFd::as_fd(&parent);
     if is_ours(parent, &name, &meta, begin) {
@@ -80,9 +82,9 @@ fn clean_up(takeover: &Takeover<'_>, begin: &Begin) -> io::Result<Found> {
         }
         return Ok(Found::Ours);
     }
-    let trash = std::os::fd::AsFd::as_fd(&takeover.trash);
+    let trash = std::os::fd::AsFd::as_fd(&session.trash);
     trash::put(trash, begin.number, parent, &name)?;
-    journal::sync_dir(trash)?;
+    log::sync_dir(trash)?;
     Ok(Found::Users)
 }
 
@@ -99,20 +101,20 @@ fn is_ours(parent: BorrowedFd<'_>, name: &[u8], meta: &Meta, begin: &Begin) -> b
             .and_then(|(fd, meta)| content::summarize(&mut File::from(fd), meta.size()))
             .is_ok_and(|summary| begin.hash == Some(summary.hash)),
         FileKind::Symlink => {
-            at::read_link(parent, name).is_ok_and(|target| begin.target == Some(Target(target)))
+            at::read_link(parent, name).is_ok_and(|target| begin.target == Some(LinkTarget(target)))
         }
         FileKind::Fifo | FileKind::Socket | FileKind::Device => false,
     }
 }
 
-/// Gives a directory the mode it is to have, unless somebody else changed it since.
-pub(super) fn close(takeover: &Takeover<'_>, opened: &Opened) {
-    let dir = at::dir(takeover.layers.lower(), &opened.path);
+/// Restores the mode of a directory, unless the host has changed the mode since.
+pub(super) fn close(session: &ApplySession<'_>, opened: &Opened) {
+    let dir = at::dir(session.layers.lower(), &opened.path);
     if let Ok(dir) = dir
         && let Ok(meta) = at::meta(&dir)
-        && meta.mode & 0o777 == opened.meanwhile & 0o777
+        && meta.mode & 0o777 == opened.temporary_mode & 0o777
     {
-        // Only the mode of a directory is at stake, and it was ours to open.
+        // A failure only leaves the directory writable by its owner.
         drop(at::chmod(&dir, (meta.mode & 0o7000) | (opened.mode & 0o777)));
     }
 }

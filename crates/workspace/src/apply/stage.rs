@@ -1,4 +1,4 @@
-//! The box's version of a file, made ready beside the place it will take.
+//! Creates the box's version of a file under a temporary name beside its final name.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use rustix::fs::{AtFlags, Gid, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::work::StepError;
+use super::executor::StepError;
 use crate::at;
 use crate::change::{Change, Side};
 use crate::content;
@@ -18,23 +18,23 @@ use crate::meta::{FileKind, Meta};
 use crate::path::RelPath;
 use crate::tree::UpperFile;
 
-/// The mode of a staged file until it is whole.
+/// The mode of a staged file until its content is complete.
 pub(super) const HALF_WRITTEN: u32 = 0o200;
 
-/// Largest extended attribute that is carried over; what Linux allows.
+/// The largest extended attribute that is copied; the limit of Linux.
 const MAX_ATTRIBUTE: usize = 64 * 1024;
 
-/// Who a staged file is to belong to.
+/// The owner that a staged file gets.
 #[derive(Clone, Copy)]
 pub(super) enum Owner<'a> {
-    /// The owner of the directory: the file is new.
+    /// The owner of the directory, for a new file.
     Directory(&'a Meta),
-    /// The owner of the file it replaces, together with its attributes.
+    /// The owner and the attributes of the replaced file.
     File(&'a Meta, &'a [u8]),
 }
 
-/// Makes a copy of what the box left under the name `temporary`, with its final mode and owner and
-/// written to disk. Returns its inode.
+/// Copies the box's file or link to the name `temporary`, with its final mode and owner, and syncs
+/// it to disk. Returns the inode of the copy.
 pub(super) fn leaf(
     layers: &Layers,
     (parent, temporary): (BorrowedFd<'_>, &[u8]),
@@ -45,36 +45,36 @@ pub(super) fn leaf(
     match new.kind {
         FileKind::File => {
             let made = file(layers, (parent, temporary), change, (mode, owner))?;
-            made.sync_all().map_err(StepError::io("write the new file"))?;
+            made.sync_all().map_err(StepError::io("cannot write the new file"))?;
         }
         FileKind::Symlink => link(parent, temporary, new, owner)?,
         FileKind::Directory | FileKind::Fifo | FileKind::Socket | FileKind::Device => {
-            return Err(StepError::io("take over what is neither file nor link")(bad()));
+            return Err(StepError::io("cannot apply a special file")(invalid_data()));
         }
     }
-    match at::stat(parent, temporary).map_err(StepError::io("look at the new file"))? {
+    match at::stat(parent, temporary).map_err(StepError::io("cannot inspect the new file"))? {
         Some(meta) => Ok(meta.inode()),
-        None => Err(StepError::io("look at the new file")(io::ErrorKind::NotFound.into())),
+        None => Err(StepError::io("cannot inspect the new file")(io::ErrorKind::NotFound.into())),
     }
 }
 
-/// Makes an empty directory under the name `temporary`.
+/// Creates an empty directory under the name `temporary`.
 pub(super) fn directory(
     parent: BorrowedFd<'_>,
     temporary: &[u8],
     mode: u32,
     owner: Owner<'_>,
 ) -> Result<(), StepError> {
-    let io = StepError::io("make the directory");
+    let io = StepError::io("cannot create the directory");
     at::mkdir(parent, temporary, 0o700).map_err(&io)?;
     let dir = at::child_dir(parent, temporary).map_err(&io)?;
-    give(&dir, owner).map_err(&io)?;
-    // Setgid comes from the directory above, where the user set it.
+    set_owner(&dir, owner).map_err(&io)?;
+    // The setgid bit is inherited from the parent directory, where the user set it.
     let inherited = at::meta(&dir).map_err(&io)?.mode & 0o2000;
     at::chmod(&dir, inherited | mode).map_err(&io)
 }
 
-/// Makes a copy of the file that the box left. It is not on disk until the caller says so.
+/// Copies the box's file to the name `temporary`. The caller must sync the copy to disk.
 pub(super) fn file(
     layers: &Layers,
     (parent, temporary): (BorrowedFd<'_>, &[u8]),
@@ -83,25 +83,30 @@ pub(super) fn file(
 ) -> Result<File, StepError> {
     let new = new_side(change)?;
     let (above, name) = change.path.split().unwrap_or((RelPath::root(), b"."));
-    let read = StepError::io("read what the box left");
+    let read = StepError::io("cannot read the box's file");
     let upper = layers.upper().dir(&above).map_err(&read)?;
     let mut from = UpperFile::open(upper.as_fd(), name).map_err(&read)?;
-    let create = StepError::io("create the new file");
+    let create = StepError::io("cannot create the new file");
     let mut to = File::from(at::create(parent, temporary, HALF_WRITTEN).map_err(create)?);
-    let filled = fill(from.file(), &mut to, new, owner, parent)
-        .and_then(|()| at::chmod(&to, mode & 0o777).map_err(StepError::io("write the new file")));
+    let filled = fill(from.file(), &mut to, new, owner, parent).and_then(|()| {
+        at::chmod(&to, mode & 0o777).map_err(StepError::io("cannot write the new file"))
+    });
     if filled.is_err() {
-        // Half a file is of no use. If this fails, the next apply finds it in the log.
+        // An incomplete file is useless. If this fails, the next apply finds the file in the log.
         drop(at::unlink(parent, temporary));
     }
     filled.map(|()| to)
 }
 
 fn new_side(change: &Change) -> Result<&Side, StepError> {
-    change.new.as_ref().ok_or_else(|| StepError::io("read the change")(bad()))
+    change
+        .new
+        .as_ref()
+        .ok_or_else(|| StepError::io("cannot apply a change without new content")(invalid_data()))
 }
 
-/// Everything but the final mode, which says that the file is whole.
+/// Writes content, owner and attributes. The final mode is set last because it marks the file as
+/// complete.
 fn fill(
     from: &mut File,
     to: &mut File,
@@ -109,16 +114,18 @@ fn fill(
     owner: Owner<'_>,
     parent: BorrowedFd<'_>,
 ) -> Result<(), StepError> {
-    let copied = content::copy(from, to, new.size).map_err(StepError::io("write the new file"))?;
+    let copied =
+        content::copy(from, to, new.size).map_err(StepError::io("cannot write the new file"))?;
     if Some(copied.hash) != new.hash {
-        return Err(StepError::io("read what the box left, which is not what was reviewed")(bad()));
+        return Err(StepError::io(
+            "cannot apply the box's file because it changed after the review",
+        )(invalid_data()));
     }
-    give(&*to, owner).map_err(StepError::io("give the new file to its owner"))?;
+    set_owner(&*to, owner).map_err(StepError::io("cannot set the owner of the new file"))?;
     match owner {
         Owner::Directory(_) => Ok(()),
-        Owner::File(_, name) => {
-            carry_attributes(parent, name, to).map_err(StepError::io("carry over attributes"))
-        }
+        Owner::File(_, name) => copy_user_attributes(parent, name, to)
+            .map_err(StepError::io("cannot copy the extended attributes")),
     }
 }
 
@@ -128,8 +135,8 @@ fn link(
     new: &Side,
     owner: Owner<'_>,
 ) -> Result<(), StepError> {
-    let io = StepError::io("make the symbolic link");
-    let target = new.target.as_ref().ok_or_else(|| io(bad()))?;
+    let io = StepError::io("cannot create the symbolic link");
+    let target = new.target.as_ref().ok_or_else(|| io(invalid_data()))?;
     let (target, name) = (OsStr::from_bytes(&target.0), OsStr::from_bytes(temporary));
     rustix::fs::symlinkat(target, parent, name).map_err(|errno| io(errno.into()))?;
     let meta = at::stat(parent, temporary).map_err(&io)?;
@@ -138,17 +145,18 @@ fn link(
         .map_err(|errno| io(errno.into()))
 }
 
-fn give(fd: impl AsFd, owner: Owner<'_>) -> io::Result<()> {
+fn set_owner(fd: impl AsFd, owner: Owner<'_>) -> io::Result<()> {
     match new_owner(&at::meta(fd.as_fd())?, owner) {
         Some((uid, gid)) => Ok(rustix::fs::fchown(fd, uid, gid)?),
         None => Ok(()),
     }
 }
 
-/// What has to change for `made` to belong to whom it should.
+/// Returns the user and group to set on `made`, or `None` if its owner is already right.
 ///
-/// Root gives new files to the owner of the directory; others cannot give anything away. A file that
-/// is replaced must keep its owner: if we may not say so, the step fails and the file stays.
+/// Root gives new files to the owner of the directory; other users cannot change owners. A file
+/// that is replaced must keep its owner: if we lack the permission, the step fails and the file
+/// stays.
 fn new_owner(made: &Meta, owner: Owner<'_>) -> Option<(Option<Uid>, Option<Gid>)> {
     let like = match owner {
         Owner::Directory(dir) if rustix::process::geteuid().is_root() => dir,
@@ -160,9 +168,9 @@ fn new_owner(made: &Meta, owner: Owner<'_>) -> Option<(Option<Uid>, Option<Gid>)
     (uid.is_some() || gid.is_some()).then_some((uid, gid))
 }
 
-/// The user's own attributes and access list stay on a file whose content is replaced.
-fn carry_attributes(parent: BorrowedFd<'_>, name: &[u8], to: &File) -> io::Result<()> {
-    // What we may not read has no attributes that we could see.
+/// Copies the user's extended attributes and access list from the replaced file.
+fn copy_user_attributes(parent: BorrowedFd<'_>, name: &[u8], to: &File) -> io::Result<()> {
+    // The attributes of an unreadable file are not visible to us.
     let Ok((from, _)) = at::file(parent, name) else { return Ok(()) };
     let mut list = vec![0_u8; MAX_ATTRIBUTE];
     let len = match rustix::fs::flistxattr(&from, list.as_mut_slice()) {
@@ -171,7 +179,7 @@ fn carry_attributes(parent: BorrowedFd<'_>, name: &[u8], to: &File) -> io::Resul
         Err(errno) => return Err(errno.into()),
     };
     for attribute in list.get(..len).unwrap_or_default().split(|&byte| byte == 0) {
-        // Not `security.capability`, which would make a program of the box's privileged.
+        // `security.capability` is skipped: it would give the box's program privileges.
         if !attribute.starts_with(b"user.") && attribute != b"system.posix_acl_access" {
             continue;
         }
@@ -189,6 +197,6 @@ fn carry_attributes(parent: BorrowedFd<'_>, name: &[u8], to: &File) -> io::Resul
     Ok(())
 }
 
-fn bad() -> io::Error {
+fn invalid_data() -> io::Error {
     io::ErrorKind::InvalidData.into()
 }

@@ -1,4 +1,4 @@
-//! Where what `apply` took out of the user's directory is kept.
+//! The trash of a run: the user's files that an apply replaced or deleted.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,23 +8,23 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use rustix::io::Errno;
 
-use super::{ApplyError, journal};
+use super::{ApplyError, log};
 use crate::at;
 use crate::content;
 use crate::layers::Layers;
 use crate::meta::FileKind;
 use crate::path::RelPath;
 
-/// Something that `apply` took out of the user's directory.
+/// A file of the user that an apply replaced or deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trashed {
-    /// Its name in `trash`.
+    /// The name of the file in `trash`.
     pub number: u64,
-    /// Where it was.
+    /// The path of the file before the apply.
     pub path: RelPath,
 }
 
-/// What is in the trash of a run.
+/// Returns the files in the trash of a run.
 pub fn trashed(layers: &Layers) -> Result<Vec<Trashed>, ApplyError> {
     let dir = match at::child_dir(layers.run(), b"trash") {
         Ok(dir) => dir,
@@ -32,36 +32,36 @@ pub fn trashed(layers: &Layers) -> Result<Vec<Trashed>, ApplyError> {
         Err(source) => return Err(ApplyError::OpenTrash { source }),
     };
     let kept = |number: u64| at::stat(&dir, number.to_string().as_bytes());
-    let begun = journal::read_begun(layers)?.into_iter();
+    let begun = log::read_begun(layers)?.into_iter();
     Ok(begun
         .filter(|begin| kept(begin.number).is_ok_and(|meta| meta.is_some()))
         .map(|begin| Trashed { number: begin.number, path: begin.path })
         .collect())
 }
 
-/// Moves `name` into the trash under `number`. Between file systems it is copied, written to disk
-/// and only then removed.
+/// Moves `name` into the trash under `number`. Between file systems the file is copied, synced to
+/// disk and only then removed.
 pub(super) fn put(
     trash: BorrowedFd<'_>,
     number: u64,
     from: BorrowedFd<'_>,
     name: &[u8],
 ) -> io::Result<()> {
-    let mut place = number.to_string();
-    // An apply that was killed between copy and removal left the copy; keep both.
-    while at::stat(trash, place.as_bytes())?.is_some() {
-        place.push_str(".again");
+    let mut trash_name = number.to_string();
+    // An apply that was killed between copy and removal left its copy: keep both.
+    while at::stat(trash, trash_name.as_bytes())?.is_some() {
+        trash_name.push_str(".again");
     }
-    match at::rename_new(from, name, trash, place.as_bytes()) {
+    match at::rename_new(from, name, trash, trash_name.as_bytes()) {
         Err(error) if is_other_file_system(&error) => {
-            copy(trash, &place, from, name)?;
+            copy(trash, &trash_name, from, name)?;
             at::unlink(from, name)
         }
         done => done,
     }
 }
 
-/// Copies `name` into the trash under `number` and leaves it where it is.
+/// Copies `name` into the trash under `number` and keeps the original.
 pub(super) fn keep_copy(
     trash: BorrowedFd<'_>,
     number: u64,
@@ -71,13 +71,18 @@ pub(super) fn keep_copy(
     copy(trash, &number.to_string(), from, name)
 }
 
-/// rename(2) between file systems, or between mounts of one.
+/// Returns whether rename(2) failed because the two directories are on different mounts.
 pub(super) fn is_other_file_system(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::XDEV)
 }
 
-fn copy(trash: BorrowedFd<'_>, place: &str, from: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    let part = format!("{place}.part");
+fn copy(
+    trash: BorrowedFd<'_>,
+    trash_name: &str,
+    from: BorrowedFd<'_>,
+    name: &[u8],
+) -> io::Result<()> {
+    let part = format!("{trash_name}.part");
     match at::unlink(trash, part.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -95,11 +100,11 @@ fn copy(trash: BorrowedFd<'_>, place: &str, from: BorrowedFd<'_>, name: &[u8]) -
             let target = at::read_link(from, name)?;
             rustix::fs::symlinkat(OsStr::from_bytes(&target), trash, &part)?;
         }
-        // Nothing that a copy could keep.
+        // A copy of these kinds would lose their function.
         FileKind::Directory | FileKind::Fifo | FileKind::Socket | FileKind::Device => {
             return Err(io::ErrorKind::Unsupported.into());
         }
     }
-    at::rename(trash, part.as_bytes(), trash, place.as_bytes())?;
-    journal::sync_dir(trash.as_fd())
+    at::rename(trash, part.as_bytes(), trash, trash_name.as_bytes())?;
+    log::sync_dir(trash.as_fd())
 }

@@ -1,4 +1,4 @@
-//! What is inside two sides of a change, as far as it can and should be shown.
+//! Loads the content of both sides of a change, as far as it can be shown.
 
 use std::os::fd::AsFd as _;
 
@@ -12,22 +12,22 @@ use crate::meta::FileKind;
 use crate::path::RelPath;
 use crate::tree::UpperFile;
 
-/// Larger files are told, not shown.
+/// Size limit for diffs; larger files are only mentioned.
 pub(super) const SHOW_LIMIT: u64 = 4 * 1024 * 1024;
 
-/// What to show of a change beneath its headers.
+/// The part of a diff after its headers.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// The headers say it all.
+    /// The headers are sufficient.
     Nothing,
     Lines(Lines),
     Binary,
     TooLarge,
-    /// One side is not there to compare.
+    /// One side cannot be read; the text is the reason.
     Missing(&'static str),
 }
 
-/// One side as bytes.
+/// The content of one side.
 pub(super) enum Bytes {
     Have(Vec<u8>),
     Binary,
@@ -36,6 +36,7 @@ pub(super) enum Bytes {
 }
 
 impl Body {
+    /// Loads both sides of a change and compares them.
     pub(super) fn load(layers: &Layers, change: &Change) -> Self {
         let old_file = change.old.as_ref().filter(|side| side.kind == FileKind::File);
         let new_file = change.new.as_ref().filter(|side| side.kind == FileKind::File);
@@ -45,8 +46,8 @@ impl Body {
         if same || (old_file.is_none() && new_file.is_none()) || change.unsupported.is_some() {
             return Self::Nothing;
         }
-        // A moved file has the content that it had.
-        if matches!(change.kind, crate::change::Kind::Renamed { .. }) {
+        // A moved file has the same content as before.
+        if matches!(change.kind, crate::change::ChangeKind::Renamed { .. }) {
             return Self::Nothing;
         }
         let old = old_file.map_or(Bytes::Have(Vec::new()), |side| old_bytes(layers, change, side));
@@ -54,6 +55,7 @@ impl Body {
         Self::of(&old, &new)
     }
 
+    /// Compares two sides that are already loaded.
     pub(super) fn of(old: &Bytes, new: &Bytes) -> Self {
         match (old, new) {
             (Bytes::Binary, _) | (_, Bytes::Binary) => Self::Binary,
@@ -71,7 +73,7 @@ impl Body {
     }
 }
 
-/// What the box started from; where that is not known, what the host has now.
+/// Returns the original content, or the host's current content if the original is unknown.
 fn old_bytes(layers: &Layers, change: &Change, side: &Side) -> Bytes {
     if let Some(known) = by_summary(side) {
         return known;
@@ -79,17 +81,18 @@ fn old_bytes(layers: &Layers, change: &Change, side: &Side) -> Bytes {
     match (change.base, side.hash) {
         (Some(Base::Kept), Some(hash)) => base_bytes(layers, hash),
         (Some(Base::Unknown), _) => host_bytes(layers, &change.path),
-        // The host may have changed it since: only what the hash vouches for is the original.
+        // The host can have changed the file since: the hash decides whether it is the original.
         (_, Some(hash)) => match host_bytes(layers, &change.path) {
             Bytes::Have(bytes) if ContentHash::of(&bytes) == hash => Bytes::Have(bytes),
-            Bytes::Have(_) | Bytes::Binary | Bytes::TooLarge | Bytes::Missing(_) => {
-                Bytes::Missing("the original was not kept, and the host has changed it since")
-            }
+            Bytes::Have(_) | Bytes::Binary | Bytes::TooLarge | Bytes::Missing(_) => Bytes::Missing(
+                "the original was not stored, and the host has changed the file since",
+            ),
         },
         (_, None) => Bytes::Missing("the original was not read"),
     }
 }
 
+/// Returns the content of the box's file, checked against its hash.
 pub(super) fn new_bytes(layers: &Layers, change: &Change, side: &Side) -> Bytes {
     if let Some(known) = by_summary(side) {
         return known;
@@ -101,19 +104,20 @@ pub(super) fn new_bytes(layers: &Layers, change: &Change, side: &Side) -> Bytes 
     });
     match read {
         Ok(Some(bytes)) if Some(ContentHash::of(&bytes)) == side.hash => Bytes::Have(bytes),
-        Ok(_) => Bytes::Missing("what the box left is not what was sealed"),
-        Err(_) => Bytes::Missing("what the box left cannot be read"),
+        Ok(_) => Bytes::Missing("the box's file changed after the changes were sealed"),
+        Err(_) => Bytes::Missing("the box's file cannot be read"),
     }
 }
 
+/// Returns the stored original with this hash.
 pub(super) fn base_bytes(layers: &Layers, hash: ContentHash) -> Bytes {
     match base::load(layers.run(), hash, SHOW_LIMIT) {
         Ok(Some(bytes)) => Bytes::Have(bytes),
-        Ok(None) | Err(_) => Bytes::Missing("the original that was kept is damaged or gone"),
+        Ok(None) | Err(_) => Bytes::Missing("the stored original is damaged or missing"),
     }
 }
 
-/// What the host has now.
+/// Returns the current content of the host's file.
 pub(super) fn host_bytes(layers: &Layers, path: &RelPath) -> Bytes {
     let (parent, name) = path.split().unwrap_or((RelPath::root(), b"."));
     let opened = at::dir(layers.lower(), &parent).and_then(|dir| at::file(&dir, name));
@@ -122,11 +126,11 @@ pub(super) fn host_bytes(layers: &Layers, path: &RelPath) -> Bytes {
         Ok(Some(bytes)) if content::classify(&bytes) == Content::Binary => Bytes::Binary,
         Ok(Some(bytes)) => Bytes::Have(bytes),
         Ok(None) => Bytes::TooLarge,
-        Err(_) => Bytes::Missing("the host has no such file that could be read"),
+        Err(_) => Bytes::Missing("the host's file is missing or cannot be read"),
     }
 }
 
-/// What the manifest alone tells.
+/// Returns the result if the manifest alone shows that the file is binary or too large.
 fn by_summary(side: &Side) -> Option<Bytes> {
     if side.content == Some(Content::Binary) {
         return Some(Bytes::Binary);

@@ -1,16 +1,17 @@
-//! The lines in which two texts differ. Pure but for a deadline.
+//! Compares two texts line by line. Pure except for a timeout.
 
 use std::time::{Duration, Instant};
 
 use similar::{Algorithm, ChangeTag, DiffOp, capture_diff_slices_deadline, group_diff_ops};
 
-/// A text that is made to be slow to compare gets a coarser diff instead.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Timeout of a comparison; after it the diff becomes coarser. A hostile text can be slow to
+/// compare.
+const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Unchanged lines around a change, as git shows them.
+/// Number of unchanged lines shown around a change, as in git.
 const CONTEXT: usize = 3;
 
-/// Which lines went and came.
+/// The difference between two texts.
 #[derive(Debug)]
 pub(super) struct Lines {
     pub hunks: Vec<Hunk>,
@@ -18,7 +19,7 @@ pub(super) struct Lines {
     pub removed: usize,
 }
 
-/// Lines that belong together.
+/// A group of changed lines with their context.
 #[derive(Debug)]
 pub(super) struct Hunk {
     pub old_start: usize,
@@ -28,19 +29,21 @@ pub(super) struct Hunk {
     pub lines: Vec<Line>,
 }
 
+/// One line of a hunk.
 #[derive(Debug)]
 pub(super) struct Line {
     pub tag: ChangeTag,
-    /// Without its line end.
+    /// The content without the line terminator.
     pub bytes: Vec<u8>,
-    /// The last line of a file that does not end in a line end.
+    /// Whether the line is the last one and has no line terminator.
     pub unterminated: bool,
 }
 
+/// Compares two texts.
 pub(super) fn compare(old: &[u8], new: &[u8]) -> Lines {
     let old: Vec<&[u8]> = old.split_inclusive(|&byte| byte == b'\n').collect();
     let new: Vec<&[u8]> = new.split_inclusive(|&byte| byte == b'\n').collect();
-    let deadline = Instant::now().checked_add(PATIENCE);
+    let deadline = Instant::now().checked_add(DIFF_TIMEOUT);
     let ops = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, deadline);
     let count = |tag: fn(&DiffOp) -> usize| ops.iter().map(tag).sum();
     let added = count(|op| if is_equal(op) { 0 } else { op.new_range().len() });
@@ -57,7 +60,7 @@ fn hunk(group: &[DiffOp], old: &[&[u8]], new: &[&[u8]]) -> Hunk {
     let span = |range: fn(&DiffOp) -> std::ops::Range<usize>| {
         let start = group.first().map_or(0, |op| range(op).start);
         let end = group.last().map_or(0, |op| range(op).end);
-        // An empty side stands before its first line: `-0,0`.
+        // An empty side is written as the line before it: `-0,0`.
         (if start == end { start } else { start + 1 }, end - start)
     };
     let (old_start, old_len) = span(DiffOp::old_range);
@@ -65,16 +68,21 @@ fn hunk(group: &[DiffOp], old: &[&[u8]], new: &[&[u8]]) -> Hunk {
     let mut lines = Vec::new();
     for op in group {
         if is_equal(op) {
-            take(&mut lines, ChangeTag::Equal, old, op.old_range());
+            push_lines(&mut lines, ChangeTag::Equal, old, op.old_range());
         } else {
-            take(&mut lines, ChangeTag::Delete, old, op.old_range());
-            take(&mut lines, ChangeTag::Insert, new, op.new_range());
+            push_lines(&mut lines, ChangeTag::Delete, old, op.old_range());
+            push_lines(&mut lines, ChangeTag::Insert, new, op.new_range());
         }
     }
     Hunk { old_start, old_len, new_start, new_len, lines }
 }
 
-fn take(lines: &mut Vec<Line>, tag: ChangeTag, from: &[&[u8]], range: std::ops::Range<usize>) {
+fn push_lines(
+    lines: &mut Vec<Line>,
+    tag: ChangeTag,
+    from: &[&[u8]],
+    range: std::ops::Range<usize>,
+) {
     for line in from.get(range).unwrap_or_default() {
         let (bytes, unterminated) = match line.strip_suffix(b"\n") {
             Some(bytes) => (bytes, false),
@@ -94,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_came_and_went_are_counted() {
+    fn compare_counts_added_and_removed_lines() {
         assert_eq!(counts("a\nb\n", "a\nb\n"), (0, 0, 0));
         assert_eq!(counts("", "a\nb"), (2, 0, 1));
         assert_eq!(counts("a\nb\n", "a\nc\n"), (1, 1, 1));
@@ -102,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_made_to_be_slow_still_ends() {
+    fn compare_ends_on_a_text_that_is_slow_to_compare() {
         let text = |step: usize| -> String {
             (0..300_000).map(|n| format!("{}\n", (n * step) % 7919)).collect()
         };
@@ -112,7 +120,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_new_text_can_be_told_from_the_diff(old in "[ab\n]{0,40}", new in "[ab\n]{0,40}") {
+        fn hunk_lengths_match_their_lines(old in "[ab\n]{0,40}", new in "[ab\n]{0,40}") {
             let lines = compare(old.as_bytes(), new.as_bytes());
             let came = |tag| lines.hunks.iter().flat_map(|hunk| &hunk.lines).filter(|l| l.tag == tag).count();
             proptest::prop_assert_eq!(came(ChangeTag::Insert), lines.added);

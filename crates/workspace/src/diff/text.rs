@@ -1,4 +1,4 @@
-//! Changes as text for people.
+//! Formats changes as text for a terminal.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use similar::ChangeTag;
 use super::Colour;
 use super::body::Body;
 use super::lines::{Hunk, Lines};
-use crate::change::{Base, Change, Changes, Kind, Side};
+use crate::change::{Base, Change, ChangeKind, Changes, Side};
 use crate::meta::FileKind;
 use crate::path::RelPath;
 
@@ -18,21 +18,21 @@ const GREEN: &str = "\x1b[32m";
 const CYAN: &str = "\x1b[36m";
 const WARN: &str = "\x1b[1;33m";
 
-/// Columns of `+` and `-` in a line of `--stat`.
+/// Maximum number of `+` and `-` characters in a line of `--stat`.
 const BAR: usize = 40;
 
 const LINE_BYTES: usize = 4096;
 
-/// What `--stat` adds up.
+/// The totals of `--stat`.
 #[derive(Debug, Default)]
-pub(super) struct Sums {
+pub(super) struct Totals {
     pub changed: usize,
     pub insertions: usize,
     pub deletions: usize,
     pub marked: usize,
 }
 
-impl Sums {
+impl Totals {
     pub(super) fn add(&mut self, change: &Change, body: &Body) {
         self.changed += 1;
         self.insertions += body.lines().map_or(0, |lines| lines.added);
@@ -41,7 +41,7 @@ impl Sums {
     }
 }
 
-/// One change: headers, notes, lines.
+/// Writes one change: headers, notes and lines.
 pub(super) fn entry(
     change: &Change,
     body: &Body,
@@ -50,10 +50,12 @@ pub(super) fn entry(
 ) -> io::Result<()> {
     let path = show(&change.path);
     let from = match &change.kind {
-        Kind::Renamed { from } => show(from),
-        Kind::Added | Kind::Modified | Kind::Deleted | Kind::ModeChanged | Kind::TypeChanged => {
-            path.clone()
-        }
+        ChangeKind::Renamed { from } => show(from),
+        ChangeKind::Added
+        | ChangeKind::Modified
+        | ChangeKind::Deleted
+        | ChangeKind::ModeChanged
+        | ChangeKind::TypeChanged => path.clone(),
     };
     line(out, colour, BOLD, &format!("diff --git a/{from} b/{path}"))?;
     for header in headers(change) {
@@ -79,7 +81,7 @@ pub(super) fn entry(
     }
 }
 
-/// Two file headers and what differs.
+/// Writes the two file headers and the hunks.
 pub(super) fn hunks(
     lines: &Lines,
     (old, new): (&str, &str),
@@ -94,16 +96,16 @@ pub(super) fn hunks(
     lines.hunks.iter().try_for_each(|hunk| write_hunk(hunk, colour, out))
 }
 
-/// Only the changed lines, without colour.
+/// Returns the hunks as text without color.
 pub(super) fn hunks_as_string(lines: &Lines) -> String {
     in_memory(|out| lines.hunks.iter().try_for_each(|hunk| write_hunk(hunk, Colour::Never, out)))
 }
 
-/// What `write` writes, as text.
+/// Returns the output of `write` as text.
 pub(super) fn in_memory(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).expect("writing to memory cannot fail");
-    String::from_utf8(out).expect("what is safe to show is text")
+    String::from_utf8(out).expect("sanitized text is UTF-8")
 }
 
 fn write_hunk(hunk: &Hunk, colour: Colour, out: &mut dyn Write) -> io::Result<()> {
@@ -116,7 +118,7 @@ fn write_hunk(hunk: &Hunk, colour: Colour, out: &mut dyn Write) -> io::Result<()
             ChangeTag::Delete => ('-', RED),
             ChangeTag::Insert => ('+', GREEN),
         };
-        line(out, colour, paint, &format!("{sign}{}", shown(&content.bytes)))?;
+        line(out, colour, paint, &format!("{sign}{}", display_line(&content.bytes)))?;
         if content.unterminated {
             line(out, colour, "", "\\ No newline at end of file")?;
         }
@@ -124,8 +126,8 @@ fn write_hunk(hunk: &Hunk, colour: Colour, out: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
-/// A line as a person may see it; one that is very long is cut, or it could fill the screen for ever.
-fn shown(line: &[u8]) -> String {
+/// Sanitizes a line for the terminal and cuts a very long line.
+fn display_line(line: &[u8]) -> String {
     match line.get(..LINE_BYTES) {
         Some(start) if line.len() > LINE_BYTES => {
             format!("{} … ({} bytes)", safe_multiline(start), line.len())
@@ -134,19 +136,19 @@ fn shown(line: &[u8]) -> String {
     }
 }
 
-/// What git says between its first line and the content.
+/// Returns the extended headers of git's diff format.
 fn headers(change: &Change) -> Vec<String> {
     let mut headers = Vec::new();
     match (&change.kind, &change.old, &change.new) {
-        (Kind::Renamed { from }, _, _) => {
+        (ChangeKind::Renamed { from }, _, _) => {
             headers.push(format!("rename from {}", show(from)));
             headers.push(format!("rename to {}", show(&change.path)));
         }
-        (_, None, Some(new)) => headers.push(format!("new {}", what(new))),
-        (_, Some(old), None) => headers.push(format!("deleted {}", what(old))),
+        (_, None, Some(new)) => headers.push(format!("new {}", describe_side(new))),
+        (_, Some(old), None) => headers.push(format!("deleted {}", describe_side(old))),
         (_, Some(old), Some(new)) if old.kind != new.kind => {
-            headers.push(format!("deleted {}", what(old)));
-            headers.push(format!("new {}", what(new)));
+            headers.push(format!("deleted {}", describe_side(old)));
+            headers.push(format!("new {}", describe_side(new)));
         }
         (_, Some(old), Some(new)) => {
             if old.target != new.target {
@@ -162,28 +164,28 @@ fn headers(change: &Change) -> Vec<String> {
     headers
 }
 
-/// What to know before an entry is taken over.
+/// Returns the warnings about a change, as text for people.
 pub(super) fn notes(change: &Change, body: &Body) -> Vec<String> {
     let mut notes: Vec<String> = change
         .cautions()
         .map(|caution| {
             format!(
                 "{}; apply leaves it out unless it is named with --include-executable",
-                caution.words()
+                caution.message()
             )
         })
         .collect();
     if let Some(why) = change.unsupported {
-        notes.push(format!("{}; apply leaves it out", why.words()));
+        notes.push(format!("{}; apply leaves it out", why.message()));
     }
     if change.stripped != 0 {
-        notes.push(format!("the bits {:o} of its mode are not taken over", change.stripped));
+        notes.push(format!("the mode bits {:o} are not applied", change.stripped));
     }
     if change.base == Some(Base::Unknown) {
-        notes.push("you changed it since the box started; compared with what you have now".into());
+        notes.push("you changed this file since the box started; the diff compares with your current version".into());
     }
     if let Some(to) = &change.moved_to {
-        notes.push(format!("its content is now in {}", show(to)));
+        notes.push(format!("the content was moved to {}", show(to)));
     }
     match body {
         Body::TooLarge => notes.push("too large to show".into()),
@@ -193,11 +195,11 @@ pub(super) fn notes(change: &Change, body: &Body) -> Vec<String> {
     notes
 }
 
-pub(super) fn conflict_head(path: &str, colour: Colour, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn conflict_header(path: &str, colour: Colour, out: &mut dyn Write) -> io::Result<()> {
     line(out, colour, BOLD, &format!("! both sides changed {path}"))
 }
 
-/// One line of `--stat`.
+/// Writes one line of `--stat`.
 pub(super) fn stat_line(
     change: &Change,
     body: &Body,
@@ -205,17 +207,19 @@ pub(super) fn stat_line(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let name = match &change.kind {
-        Kind::Renamed { from } => format!("{} => {}", show(from), show(&change.path)),
-        Kind::Added | Kind::Modified | Kind::Deleted | Kind::ModeChanged | Kind::TypeChanged => {
-            show(&change.path)
-        }
+        ChangeKind::Renamed { from } => format!("{} => {}", show(from), show(&change.path)),
+        ChangeKind::Added
+        | ChangeKind::Modified
+        | ChangeKind::Deleted
+        | ChangeKind::ModeChanged
+        | ChangeKind::TypeChanged => show(&change.path),
     };
     let letter = match change.kind {
-        Kind::Added => 'A',
-        Kind::Modified => 'M',
-        Kind::Deleted => 'D',
-        Kind::ModeChanged | Kind::TypeChanged => 'T',
-        Kind::Renamed { .. } => 'R',
+        ChangeKind::Added => 'A',
+        ChangeKind::Modified => 'M',
+        ChangeKind::Deleted => 'D',
+        ChangeKind::ModeChanged | ChangeKind::TypeChanged => 'T',
+        ChangeKind::Renamed { .. } => 'R',
     };
     let mark = if change.cautions().next().is_some() || change.unsupported.is_some() {
         paint(colour, WARN, "! ")
@@ -235,8 +239,8 @@ pub(super) fn stat_line(
     writeln!(out, "{mark}{letter} {name}{tail}")
 }
 
-pub(super) fn sums(sums: &Sums, colour: Colour, out: &mut dyn Write) -> io::Result<()> {
-    let Sums { changed, insertions, deletions, marked } = sums;
+pub(super) fn totals(totals: &Totals, colour: Colour, out: &mut dyn Write) -> io::Result<()> {
+    let Totals { changed, insertions, deletions, marked } = totals;
     writeln!(out, "{changed} changed, {insertions} insertions(+), {deletions} deletions(-)")?;
     if *marked > 0 {
         let text = format!(
@@ -250,7 +254,7 @@ pub(super) fn sums(sums: &Sums, colour: Colour, out: &mut dyn Write) -> io::Resu
 pub(super) fn too_long(changes: &Changes, colour: Colour, out: &mut dyn Write) -> io::Result<()> {
     for group in changes.too_long() {
         let text = format!(
-            "! {} names in {} make paths that no program could use; apply leaves them out",
+            "! {} names in {} make paths that are too long; apply leaves them out",
             group.names,
             show(&group.within)
         );
@@ -259,7 +263,7 @@ pub(super) fn too_long(changes: &Changes, colour: Colour, out: &mut dyn Write) -
     Ok(())
 }
 
-/// `12 ++++++---`, never wider than the bar.
+/// Returns the bar of a line of `--stat`, such as `12 ++++++---`.
 fn bar(lines: &Lines, colour: Colour) -> String {
     let (added, removed) = (lines.added, lines.removed);
     let total = added + removed;
@@ -276,14 +280,14 @@ fn sizes(change: &Change) -> String {
     format!("{} -> {} bytes", size(&change.old), size(&change.new))
 }
 
-fn what(side: &Side) -> String {
+fn describe_side(side: &Side) -> String {
     match side.kind {
         FileKind::Symlink => format!("link to {}", target(side)),
         FileKind::File
         | FileKind::Directory
         | FileKind::Fifo
         | FileKind::Socket
-        | FileKind::Device => format!("{} mode {}", side.kind.word(), mode(side)),
+        | FileKind::Device => format!("{} mode {}", side.kind.noun(), mode(side)),
     }
 }
 
@@ -291,7 +295,7 @@ fn target(side: &Side) -> String {
     side.target.as_ref().map_or_else(String::new, |target| safe(&target.0))
 }
 
-/// The mode as git writes it, with the type.
+/// Returns the mode in git's notation, with the file type.
 fn mode(side: &Side) -> String {
     let kind = match side.kind {
         FileKind::File => "100",
@@ -310,7 +314,7 @@ pub(super) fn line(out: &mut dyn Write, colour: Colour, style: &str, text: &str)
     writeln!(out, "{}", paint(colour, style, text))
 }
 
-/// `text` is safe already; only the colour is ours to add.
+/// Adds a color sequence to text that is already sanitized.
 fn paint(colour: Colour, style: &str, text: &str) -> String {
     match colour {
         Colour::Always if !style.is_empty() && !text.is_empty() => format!("{style}{text}\x1b[m"),

@@ -1,4 +1,4 @@
-//! Both sides of a conflict: what the host did and what the box did to the same original.
+//! Shows a conflict: the changes of the host and of the box to the same original.
 
 use std::io::{self, Write};
 
@@ -9,8 +9,8 @@ use crate::change::{Base, Change};
 use crate::layers::Layers;
 use crate::meta::FileKind;
 
-/// A path where both sides changed: from what the box started with to the host's, and to the box's;
-/// where that is not known, from the host's to the box's.
+/// Returns the diffs from the original to the host's version and to the box's version. If the
+/// original is unknown, returns the diff from the host's to the box's version.
 pub fn three_way(layers: &Layers, change: &Change, colour: Colour) -> String {
     text::in_memory(|out| write(layers, change, (colour, out)))
 }
@@ -24,9 +24,9 @@ fn write(
     let host = body::host_bytes(layers, &change.path);
     let new = match change.new.as_ref().filter(|side| side.kind == FileKind::File) {
         Some(side) => body::new_bytes(layers, change, side),
-        None => Bytes::Missing("the box has no such file"),
+        None => Bytes::Missing("the box has no regular file at this path"),
     };
-    text::conflict_head(&path, colour, out)?;
+    text::conflict_header(&path, colour, out)?;
     let [base_name, host_name, box_name] =
         ["base", "host", "box"].map(|side| format!("{side}/{path}"));
     let Some(base) = original(layers, change) else {

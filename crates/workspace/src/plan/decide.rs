@@ -1,30 +1,30 @@
-//! One entry against what the host holds at its path.
+//! Compares each change with the current state of the host.
 
-use super::{Act, ConflictReason, LeftOut, Settle, Verdict, makes_directory, parents};
-use crate::change::{Base, Change, Changes, Kind, Side};
+use super::{Action, ConflictReason, LeftOut, Settle, Verdict, makes_directory, parents};
+use crate::change::{Base, Change, ChangeKind, Changes, Side};
 use crate::choice::Choice;
-use crate::host::{Blocked, Here, Observed, Seen};
+use crate::host::{Blocked, HostFile, HostState, Observed};
 use crate::meta::FileKind;
 
-/// A decision before `theirs` and `ours` are asked.
-enum First {
+/// A decision before `theirs` and `ours` are considered.
+enum Decision {
     Done,
-    Do(Act),
-    /// Both sides changed; the act is what taking the box's side would be, if it is possible.
-    Conflict(ConflictReason, Option<Act>),
+    Do(Action),
+    /// Both sides changed; the action applies the box's version, if that is possible.
+    Conflict(ConflictReason, Option<Action>),
 }
 
 pub(super) fn all(observed: &Observed<'_>, choice: &Choice) -> Vec<Verdict> {
-    let Observed { changes, seen } = observed;
+    let Observed { changes, states } = observed;
     let parents = parents(changes);
     let chosen = chosen(changes, choice, &parents);
-    let mut verdicts: Vec<Verdict> = Vec::with_capacity(seen.len());
-    for (index, (change, seen)) in changes.entries().iter().zip(seen).enumerate() {
+    let mut verdicts: Vec<Verdict> = Vec::with_capacity(states.len());
+    for (index, (change, state)) in changes.entries().iter().zip(states).enumerate() {
         let verdict = if chosen.get(index) == Some(&true) {
-            let made = making(changes, &parents, index);
+            let made = new_parent(changes, &parents, index);
             let above =
                 made.and_then(|made| Some((changes.entries().get(made)?, verdicts.get(made)?)));
-            one(change, seen, above, choice)
+            verdict(change, state, above, choice)
         } else {
             Verdict::NotChosen
         };
@@ -33,19 +33,20 @@ pub(super) fn all(observed: &Observed<'_>, choice: &Choice) -> Vec<Verdict> {
     verdicts
 }
 
-/// What is meant: what matches, the other half of each move, and the new directories above it.
+/// Returns which changes are selected: the matching ones, the other half of each move, and new
+/// parent directories.
 fn chosen(changes: &Changes, choice: &Choice, parents: &[Option<usize>]) -> Vec<bool> {
     let entries = changes.entries();
     let mut chosen: Vec<bool> =
         entries.iter().map(|change| choice.paths.matches(&change.path)).collect();
     for change in entries.iter().filter(|change| choice.paths.matches(&change.path)) {
         let other = match &change.kind {
-            Kind::Renamed { from } => Some(from),
-            Kind::Added
-            | Kind::Modified
-            | Kind::Deleted
-            | Kind::ModeChanged
-            | Kind::TypeChanged => change.moved_to.as_ref(),
+            ChangeKind::Renamed { from } => Some(from),
+            ChangeKind::Added
+            | ChangeKind::Modified
+            | ChangeKind::Deleted
+            | ChangeKind::ModeChanged
+            | ChangeKind::TypeChanged => change.moved_to.as_ref(),
         };
         if let Some(other) = other.and_then(|path| changes.position(path))
             && let Some(other) = chosen.get_mut(other)
@@ -53,12 +54,12 @@ fn chosen(changes: &Changes, choice: &Choice, parents: &[Option<usize>]) -> Vec<
             *other = true;
         }
     }
-    // From the bottom up, so that a directory passes it on to the one above.
+    // From the bottom up, so that a directory also selects its own parent.
     for (index, change) in entries.iter().enumerate().rev() {
         let needs = chosen.get(index) == Some(&true) && change.new.is_some();
         if needs
             && let Some(above) = parents.get(index).copied().flatten()
-            && entries.get(above).is_some_and(|above| above.kind == Kind::Added)
+            && entries.get(above).is_some_and(|above| above.kind == ChangeKind::Added)
             && let Some(above) = chosen.get_mut(above)
         {
             *above = true;
@@ -67,15 +68,15 @@ fn chosen(changes: &Changes, choice: &Choice, parents: &[Option<usize>]) -> Vec<
     chosen
 }
 
-/// The nearest entry above that makes a directory.
-fn making(changes: &Changes, parents: &[Option<usize>], index: usize) -> Option<usize> {
+/// Returns the nearest entry above if it creates a directory.
+fn new_parent(changes: &Changes, parents: &[Option<usize>], index: usize) -> Option<usize> {
     let above = parents.get(index).copied().flatten()?;
     makes_directory(changes.entries().get(above)?).then_some(above)
 }
 
-fn one(
+fn verdict(
     change: &Change,
-    seen: &Seen,
+    state: &HostState,
     above: Option<(&Change, &Verdict)>,
     choice: &Choice,
 ) -> Verdict {
@@ -86,194 +87,208 @@ fn one(
         return Verdict::LeftOut(LeftOut::Denied);
     }
     let marked = change.cautions().next().is_some();
-    let first = match place(seen, change, above) {
-        Ok(seen) => first(change, &seen),
+    let decision = match state_after_parents(state, change, above) {
+        Ok(state) => decide(change, &state),
         Err(verdict) => return *verdict,
     };
-    match first {
-        First::Done => Verdict::Done,
+    match decision {
+        Decision::Done => Verdict::Done,
         _ if marked && !choice.include_executable.matches(&change.path) => {
             Verdict::LeftOut(LeftOut::marked(change))
         }
-        First::Do(act) => Verdict::Do(act),
-        First::Conflict(..) if choice.ours.matches(&change.path) => Verdict::Ours,
-        First::Conflict(_, Some(act)) if choice.theirs.matches(&change.path) => Verdict::Do(act),
-        First::Conflict(why, Some(_)) => Verdict::Conflict { why, settle: Settle::Either },
-        First::Conflict(why, None) => Verdict::Conflict { why, settle: Settle::OursOnly },
+        Decision::Do(action) => Verdict::Do(action),
+        Decision::Conflict(..) if choice.ours.matches(&change.path) => Verdict::Ours,
+        Decision::Conflict(_, Some(action)) if choice.theirs.matches(&change.path) => {
+            Verdict::Do(action)
+        }
+        Decision::Conflict(why, Some(_)) => Verdict::Conflict { why, settle: Settle::Either },
+        Decision::Conflict(why, None) => Verdict::Conflict { why, settle: Settle::OursOnly },
     }
 }
 
-/// What will be at the path once the directories above it are made.
-fn place(
-    seen: &Seen,
+/// Returns the state of the path after its parent directories are created.
+fn state_after_parents(
+    state: &HostState,
     change: &Change,
     above: Option<(&Change, &Verdict)>,
-) -> Result<Seen, Box<Verdict>> {
-    if !matches!(seen, Seen::NoParent | Seen::Blocked(_)) {
-        return Ok(seen.clone());
+) -> Result<HostState, Box<Verdict>> {
+    if !matches!(state, HostState::NoParent | HostState::Blocked(_)) {
+        return Ok(state.clone());
     }
     match above {
-        Some((_, Verdict::Do(_))) => Ok(Seen::Absent),
+        Some((_, Verdict::Do(_))) => Ok(HostState::Absent),
         Some((directory, Verdict::LeftOut(_) | Verdict::NotChosen | Verdict::Ours)) => {
             let directory = directory.path.clone();
             Err(Box::new(Verdict::LeftOut(LeftOut::NeedsDirectory { directory })))
         }
-        // The same conflict, which `theirs` for the directory settles for all in it.
+        // The entry shares the conflict of its directory; `theirs` for the directory resolves both.
         Some((_, Verdict::Conflict { why, settle })) if change.new.is_some() => {
             Err(Box::new(Verdict::Conflict { why: *why, settle: *settle }))
         }
-        Some((_, Verdict::Conflict { .. } | Verdict::Done)) | None => Ok(seen.clone()),
+        Some((_, Verdict::Conflict { .. } | Verdict::Done)) | None => Ok(state.clone()),
     }
 }
 
-fn first(change: &Change, seen: &Seen) -> First {
-    match (&change.new, seen) {
-        (None, _) => deleted(change, seen),
-        (Some(_), Seen::Blocked(by)) => First::Conflict(blocked(*by), None),
-        (Some(new), _) if new.kind == FileKind::Directory => directory(change, new, seen),
-        (Some(new), _) => leaf(change, new, seen),
+fn decide(change: &Change, state: &HostState) -> Decision {
+    match (&change.new, state) {
+        (None, _) => deleted(change, state),
+        (Some(_), HostState::Blocked(by)) => Decision::Conflict(blocked(*by), None),
+        (Some(new), _) if new.kind == FileKind::Directory => directory(change, new, state),
+        (Some(new), _) => leaf(change, new, state),
     }
 }
 
-fn deleted(change: &Change, seen: &Seen) -> First {
-    let here = match seen {
-        // Gone is what was asked for, whoever did it.
-        Seen::Absent | Seen::NoParent => return First::Done,
-        Seen::Blocked(Blocked::NotDirectory | Blocked::Symlink) => return First::Done,
-        Seen::Blocked(by @ Blocked::OtherFileSystem) => {
-            return First::Conflict(blocked(*by), None);
+fn deleted(change: &Change, state: &HostState) -> Decision {
+    let found = match state {
+        // A missing file is the goal of a deletion, no matter who deleted it.
+        HostState::Absent | HostState::NoParent => return Decision::Done,
+        HostState::Blocked(Blocked::NotDirectory | Blocked::Symlink) => return Decision::Done,
+        HostState::Blocked(by @ Blocked::OtherFileSystem) => {
+            return Decision::Conflict(blocked(*by), None);
         }
-        Seen::Here(here) => here,
+        HostState::Present(found) => found,
     };
     let was_dir = change.old_kind() == Some(FileKind::Directory);
-    match (was_dir, here.kind == FileKind::Directory) {
-        (true, true) => First::Do(Act::RemoveDir),
-        (false, true) => First::Conflict(ConflictReason::HostTypeChanged, None),
+    match (was_dir, found.kind == FileKind::Directory) {
+        (true, true) => Decision::Do(Action::RemoveDir),
+        (false, true) => Decision::Conflict(ConflictReason::HostTypeChanged, None),
         (true, false) => {
-            let act = Act::Remove(here.clone());
-            First::Conflict(ConflictReason::HostTypeChanged, Some(act))
+            let action = Action::Remove(found.clone());
+            Decision::Conflict(ConflictReason::HostTypeChanged, Some(action))
         }
-        (false, false) if here.is_original(change) => First::Do(Act::Remove(here.clone())),
-        (false, false) => First::Conflict(changed(change), Some(Act::Remove(here.clone()))),
+        (false, false) if found.is_original(change) => Decision::Do(Action::Remove(found.clone())),
+        (false, false) => {
+            Decision::Conflict(change_reason(change), Some(Action::Remove(found.clone())))
+        }
     }
 }
 
-fn directory(change: &Change, new: &Side, seen: &Seen) -> First {
-    let here = match seen {
-        Seen::Here(here) => here,
-        Seen::Absent | Seen::NoParent | Seen::Blocked(_) => {
-            let act = Act::MakeDir;
-            return match (seen, &change.kind) {
-                (Seen::NoParent, _) => First::Conflict(ConflictReason::DirectoryGone, Some(act)),
-                (_, Kind::ModeChanged) => First::Conflict(ConflictReason::HostDeleted, Some(act)),
-                // Nothing of the host's is at stake where it has nothing.
+fn directory(change: &Change, new: &Side, state: &HostState) -> Decision {
+    let found = match state {
+        HostState::Present(found) => found,
+        HostState::Absent | HostState::NoParent | HostState::Blocked(_) => {
+            let action = Action::MakeDir;
+            return match (state, &change.kind) {
+                (HostState::NoParent, _) => {
+                    Decision::Conflict(ConflictReason::DirectoryGone, Some(action))
+                }
+                (_, ChangeKind::ModeChanged) => {
+                    Decision::Conflict(ConflictReason::HostDeleted, Some(action))
+                }
+                // A free path on the host cannot lose data.
                 (
                     _,
-                    Kind::Added
-                    | Kind::TypeChanged
-                    | Kind::Modified
-                    | Kind::Deleted
-                    | Kind::Renamed { .. },
-                ) => First::Do(act),
+                    ChangeKind::Added
+                    | ChangeKind::TypeChanged
+                    | ChangeKind::Modified
+                    | ChangeKind::Deleted
+                    | ChangeKind::Renamed { .. },
+                ) => Decision::Do(action),
             };
         }
     };
-    if here.kind != FileKind::Directory {
-        let act = Act::ReplaceWithDir(here.clone());
+    if found.kind != FileKind::Directory {
+        let action = Action::ReplaceWithDir(found.clone());
         return match change.kind {
-            Kind::TypeChanged if here.is_original(change) => First::Do(act),
-            Kind::TypeChanged => First::Conflict(changed(change), Some(act)),
-            Kind::Added => First::Conflict(ConflictReason::AddedOnBoth, Some(act)),
-            Kind::Modified | Kind::Deleted | Kind::ModeChanged | Kind::Renamed { .. } => {
-                First::Conflict(ConflictReason::HostTypeChanged, Some(act))
+            ChangeKind::TypeChanged if found.is_original(change) => Decision::Do(action),
+            ChangeKind::TypeChanged => Decision::Conflict(change_reason(change), Some(action)),
+            ChangeKind::Added => Decision::Conflict(ConflictReason::AddedOnBoth, Some(action)),
+            ChangeKind::Modified
+            | ChangeKind::Deleted
+            | ChangeKind::ModeChanged
+            | ChangeKind::Renamed { .. } => {
+                Decision::Conflict(ConflictReason::HostTypeChanged, Some(action))
             }
         };
     }
-    let mode = here.mode & 0o777;
+    let mode = found.mode & 0o777;
     let old = change.old.as_ref().map(|old| old.mode & 0o777);
-    if change.kind != Kind::ModeChanged || mode == new.mode {
-        return First::Done;
+    if change.kind != ChangeKind::ModeChanged || mode == new.mode {
+        return Decision::Done;
     }
-    let act = Act::SetDirMode { was: here.clone(), mode: new.mode };
+    let action = Action::SetDirMode { was: found.clone(), mode: new.mode };
     if Some(mode) == old {
-        First::Do(act)
+        Decision::Do(action)
     } else {
-        First::Conflict(ConflictReason::HostChanged, Some(act))
+        Decision::Conflict(ConflictReason::HostChanged, Some(action))
     }
 }
 
-fn leaf(change: &Change, new: &Side, seen: &Seen) -> First {
-    let here = match seen {
-        Seen::Here(here) => here,
-        Seen::NoParent => {
-            return First::Conflict(ConflictReason::DirectoryGone, Some(Act::Add));
+fn leaf(change: &Change, new: &Side, state: &HostState) -> Decision {
+    let found = match state {
+        HostState::Present(found) => found,
+        HostState::NoParent => {
+            return Decision::Conflict(ConflictReason::DirectoryGone, Some(Action::Add));
         }
-        Seen::Absent | Seen::Blocked(_) => return missing(change),
+        HostState::Absent | HostState::Blocked(_) => return missing(change),
     };
-    if here.holds(new) {
-        return same_content(change, new, here);
+    if found.holds(new) {
+        return same_content(change, new, found);
     }
-    if here.kind == FileKind::Directory {
+    if found.kind == FileKind::Directory {
         return if change.replaces_directory() {
-            First::Do(Act::ReplaceDir)
+            Decision::Do(Action::ReplaceDir)
         } else {
-            First::Conflict(ConflictReason::HostTypeChanged, None)
+            Decision::Conflict(ConflictReason::HostTypeChanged, None)
         };
     }
-    let replace = |mode| Act::Replace { was: here.clone(), mode };
+    let replace = |mode| Action::Replace { was: found.clone(), mode };
     if change.old.is_none() {
-        return First::Conflict(ConflictReason::AddedOnBoth, Some(replace(new.mode)));
+        return Decision::Conflict(ConflictReason::AddedOnBoth, Some(replace(new.mode)));
     }
-    if !here.is_original(change) {
-        return First::Conflict(changed(change), Some(replace(new.mode)));
+    if !found.is_original(change) {
+        return Decision::Conflict(change_reason(change), Some(replace(new.mode)));
     }
-    match (merged_mode(change, new, here), &change.kind) {
-        (None, Kind::ModeChanged) => {
-            First::Conflict(ConflictReason::HostChanged, Some(set_mode(here, new.mode)))
+    match (merged_mode(change, new, found), &change.kind) {
+        (None, ChangeKind::ModeChanged) => {
+            Decision::Conflict(ConflictReason::HostChanged, Some(set_mode(found, new.mode)))
         }
-        (None, _) => First::Conflict(ConflictReason::HostChanged, Some(replace(new.mode))),
-        // A mode that only differs in bits that are never taken over is there already.
-        (Some(mode), Kind::ModeChanged) if mode == here.mode & 0o777 && here.mode <= 0o777 => {
-            First::Done
+        (None, _) => Decision::Conflict(ConflictReason::HostChanged, Some(replace(new.mode))),
+        // The modes differ only in bits that an apply never sets.
+        (Some(mode), ChangeKind::ModeChanged)
+            if mode == found.mode & 0o777 && found.mode <= 0o777 =>
+        {
+            Decision::Done
         }
-        (Some(mode), Kind::ModeChanged) => First::Do(set_mode(here, mode)),
-        (Some(mode), _) => First::Do(replace(mode)),
+        (Some(mode), ChangeKind::ModeChanged) => Decision::Do(set_mode(found, mode)),
+        (Some(mode), _) => Decision::Do(replace(mode)),
     }
 }
 
-/// The host has nothing at the path of a file or link that the box left.
-fn missing(change: &Change) -> First {
+/// Decides about a file or link whose path is free on the host.
+fn missing(change: &Change) -> Decision {
     let was_file = change.old_kind().is_some_and(|kind| kind != FileKind::Directory);
     if was_file {
-        First::Conflict(ConflictReason::HostDeleted, Some(Act::Add))
+        Decision::Conflict(ConflictReason::HostDeleted, Some(Action::Add))
     } else {
-        First::Do(Act::Add)
+        Decision::Do(Action::Add)
     }
 }
 
-/// The host holds the same bytes, but perhaps with another mode.
-fn same_content(change: &Change, new: &Side, here: &Here) -> First {
-    if new.kind != FileKind::File || here.mode & 0o777 == new.mode {
-        return First::Done;
+/// Decides about a file that has the same content on the host, possibly with another mode.
+fn same_content(change: &Change, new: &Side, found: &HostFile) -> Decision {
+    if new.kind != FileKind::File || found.mode & 0o777 == new.mode {
+        return Decision::Done;
     }
-    let act = set_mode(here, new.mode);
-    let untouched = change.old.as_ref().is_some_and(|old| old.mode & 0o777 == here.mode & 0o777);
+    let action = set_mode(found, new.mode);
+    let untouched = change.old.as_ref().is_some_and(|old| old.mode & 0o777 == found.mode & 0o777);
     match change.old {
-        _ if untouched => First::Do(act),
-        Some(_) => First::Conflict(ConflictReason::HostChanged, Some(act)),
-        None => First::Conflict(ConflictReason::AddedOnBoth, Some(act)),
+        _ if untouched => Decision::Do(action),
+        Some(_) => Decision::Conflict(ConflictReason::HostChanged, Some(action)),
+        None => Decision::Conflict(ConflictReason::AddedOnBoth, Some(action)),
     }
 }
 
-/// A file with other names is replaced: they keep their mode, as they did in the box.
-fn set_mode(here: &Here, mode: u32) -> Act {
-    let was = here.clone();
-    if here.shared { Act::Replace { was, mode } } else { Act::SetMode { was, mode } }
+/// Returns the action to set a mode. A file with further hard links is replaced, so that they keep
+/// their mode.
+fn set_mode(found: &HostFile, mode: u32) -> Action {
+    let was = found.clone();
+    if found.shared { Action::Replace { was, mode } } else { Action::SetMode { was, mode } }
 }
 
-/// The mode that both sides agree on: who did not change it follows the other.
-fn merged_mode(change: &Change, new: &Side, here: &Here) -> Option<u32> {
-    let host = here.mode & 0o777;
+/// Merges the modes of both sides: the side that changed the mode wins. `None` if both changed it.
+fn merged_mode(change: &Change, new: &Side, found: &HostFile) -> Option<u32> {
+    let host = found.mode & 0o777;
     let old = change.old.as_ref().filter(|old| old.kind == new.kind).map(|old| old.mode & 0o777);
     match old {
         Some(old) if new.mode == old => Some(host),
@@ -283,7 +298,7 @@ fn merged_mode(change: &Change, new: &Side, here: &Here) -> Option<u32> {
     }
 }
 
-fn changed(change: &Change) -> ConflictReason {
+fn change_reason(change: &Change) -> ConflictReason {
     match change.base {
         Some(Base::Unknown) => ConflictReason::HostChangedDuringRun,
         Some(Base::Kept | Base::HashOnly | Base::IdentityOnly) | None => {

@@ -1,19 +1,19 @@
-//! Entries that need each other: what one verdict does to others.
+//! Adjusts verdicts that depend on each other.
 
 use super::{LeftOut, Verdict, makes_directory, parents};
-use crate::change::{Changes, Kind};
+use crate::change::{ChangeKind, Changes};
 use crate::meta::FileKind;
 
-/// Leaves out what cannot be taken without something that is left out.
+/// Leaves out the changes that depend on a left-out change.
 pub(super) fn settle(changes: &Changes, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
-    keep_sources_of_left_out_moves(changes, &mut verdicts);
-    replace_directories_whole_or_not(changes, &mut verdicts);
-    keep_directories_with_something_in_them(changes, &mut verdicts);
-    skip_directories_with_nothing_in_them(changes, &mut verdicts);
+    keep_old_names_of_skipped_moves(changes, &mut verdicts);
+    replace_directories_completely_or_not_at_all(changes, &mut verdicts);
+    keep_directories_that_stay_in_use(changes, &mut verdicts);
+    skip_directories_that_would_be_empty(changes, &mut verdicts);
     verdicts
 }
 
-fn keep_sources_of_left_out_moves(changes: &Changes, verdicts: &mut [Verdict]) {
+fn keep_old_names_of_skipped_moves(changes: &Changes, verdicts: &mut [Verdict]) {
     for (index, change) in changes.entries().iter().enumerate() {
         let Some(to) = &change.moved_to else { continue };
         let arrives = changes
@@ -26,7 +26,7 @@ fn keep_sources_of_left_out_moves(changes: &Changes, verdicts: &mut [Verdict]) {
     }
 }
 
-fn replace_directories_whole_or_not(changes: &Changes, verdicts: &mut [Verdict]) {
+fn replace_directories_completely_or_not_at_all(changes: &Changes, verdicts: &mut [Verdict]) {
     for (index, change) in changes.entries().iter().enumerate() {
         if !change.replaces_directory() {
             continue;
@@ -39,7 +39,7 @@ fn replace_directories_whole_or_not(changes: &Changes, verdicts: &mut [Verdict])
                 *verdict = Verdict::LeftOut(LeftOut::DirectoryStays);
             }
             Some(Verdict::LeftOut(_) | Verdict::Conflict { .. } | Verdict::Ours) => {}
-            // What was chosen beneath a directory that was not is simply deleted.
+            // If the directory itself is not selected, selected files in it are simply deleted.
             Some(Verdict::NotChosen | Verdict::Done) | None => continue,
         }
         let directory = change.path.clone();
@@ -52,12 +52,12 @@ fn replace_directories_whole_or_not(changes: &Changes, verdicts: &mut [Verdict])
     }
 }
 
-fn keep_directories_with_something_in_them(changes: &Changes, verdicts: &mut [Verdict]) {
+fn keep_directories_that_stay_in_use(changes: &Changes, verdicts: &mut [Verdict]) {
     let mut stays = vec![false; verdicts.len()];
     let parents = parents(changes);
     for (index, change) in changes.entries().iter().enumerate().rev() {
         let deleted_dir =
-            change.kind == Kind::Deleted && change.old_kind() == Some(FileKind::Directory);
+            change.kind == ChangeKind::Deleted && change.old_kind() == Some(FileKind::Directory);
         let Some(verdict) = verdicts.get_mut(index) else { continue };
         let something_stays = stays.get(index) == Some(&true);
         if deleted_dir && something_stays && matches!(verdict, Verdict::Do(_)) {
@@ -72,14 +72,14 @@ fn keep_directories_with_something_in_them(changes: &Changes, verdicts: &mut [Ve
     }
 }
 
-fn skip_directories_with_nothing_in_them(changes: &Changes, verdicts: &mut [Verdict]) {
+fn skip_directories_that_would_be_empty(changes: &Changes, verdicts: &mut [Verdict]) {
     let mut holds = vec![false; verdicts.len()];
     let parents = parents(changes);
     for (index, change) in changes.entries().iter().enumerate().rev() {
         let Some(verdict) = verdicts.get_mut(index) else { continue };
         let was_empty = changes.beneath(index).is_empty();
         let pointless = makes_directory(change) && !was_empty && holds.get(index) != Some(&true);
-        if pointless && change.kind == Kind::Added && matches!(verdict, Verdict::Do(_)) {
+        if pointless && change.kind == ChangeKind::Added && matches!(verdict, Verdict::Do(_)) {
             *verdict = Verdict::LeftOut(LeftOut::NothingInside);
         }
         if verdict.arrives()

@@ -1,63 +1,65 @@
-//! Why something is not taken over, in plain words.
+//! Reasons why a change is not applied, with texts for people.
 
 use serde::Serialize;
 
 use crate::change::{Change, Unsupported};
 use crate::path::RelPath;
 
-/// Why an entry that was chosen is left out.
+/// Why a selected change is left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeftOut {
-    /// A rule of the user's keeps it as it is.
+    /// A permission rule of the user protects the path.
     Denied,
-    /// It would run on the host, or lead out: it must be named.
+    /// The change is marked and must be named by the user.
     Marked {
         why: Vec<String>,
     },
     Unsupported(Unsupported),
-    /// The directory it belongs into is left out.
+    /// The directory of the file is left out.
     NeedsDirectory {
         directory: RelPath,
     },
-    /// A directory in which something stays.
+    /// A deleted directory that still has entries on the host.
     NotEmpty,
-    /// A directory that is to become something else, in which something stays.
+    /// A directory that cannot be replaced because entries in it stay.
     DirectoryStays,
-    /// A directory in which nothing would be.
+    /// A new directory whose content is left out.
     NothingInside,
-    /// The old place of a moved file whose new place is left out.
+    /// The old name of a moved file whose new name is left out.
     MoveLeftOut {
         to: RelPath,
     },
 }
 
-/// In what way both sides changed.
+/// Why a change conflicts with the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConflictReason {
-    /// The host changed it after the run was sealed.
+    /// The host changed the file after the run was sealed.
     HostChanged,
-    /// The host changed it after the box had started, so what the box started from is not known.
+    /// The host changed the file after the box had started, so the original is unknown.
     HostChangedDuringRun,
     HostDeleted,
-    /// Both made it, with different content.
+    /// Both sides created the path with different content.
     AddedOnBoth,
-    /// The host has another kind of thing there.
+    /// The host has another file type at the path.
     HostTypeChanged,
-    /// The host removed the directory it belongs into.
+    /// The host removed the parent directory.
     DirectoryGone,
-    /// The host put a file where the directory was.
+    /// The host has a file in place of the parent directory.
     BlockedByFile,
-    /// The host put a symbolic link where the directory was; we never go through one.
+    /// The host has a symbolic link in place of the parent directory, and apply never follows
+    /// links.
     BlockedBySymlink,
-    /// Another file system is mounted on the way.
+    /// Another file system is mounted at a parent directory.
     BlockedByMount,
-    /// The host put something into a directory that was to be replaced.
+    /// The host added entries to a directory that should be replaced.
     DirectoryInUse,
-    /// The host changed it while we were at work. Its file is where it was.
+    /// The host changed the file during the apply. The host's file is unchanged.
     ChangedMeanwhile,
-    /// As before, and the host had put another file there already: the earlier one is in the trash.
+    /// The host changed the file during the apply and created another one: the earlier file is in
+    /// the trash.
     KeptInTrash {
         number: u64,
     },
@@ -65,50 +67,56 @@ pub enum ConflictReason {
 
 impl LeftOut {
     pub(crate) fn marked(change: &Change) -> Self {
-        Self::Marked { why: change.cautions().map(|caution| caution.words().to_owned()).collect() }
+        Self::Marked {
+            why: change.cautions().map(|caution| caution.message().to_owned()).collect(),
+        }
     }
 
-    /// In plain words; every byte of them is safe to show.
-    pub fn words(&self) -> String {
+    /// Returns the reason as text for people, sanitized for a terminal.
+    pub fn message(&self) -> String {
         let show = |path: &RelPath| belljar_model::display::safe(path.as_bytes());
         match self {
             Self::Marked { why } => {
                 format!("{}: name it with --include-executable", why.join("; "))
             }
-            Self::Denied => "a rule of [permissions] keeps it as it is".to_owned(),
-            Self::Unsupported(why) => why.words().to_owned(),
+            Self::Denied => "a rule in [permissions] protects this path".to_owned(),
+            Self::Unsupported(why) => why.message().to_owned(),
             Self::NeedsDirectory { directory } => {
-                format!("{} is left out, which it belongs into", show(directory))
+                format!("its directory {} is left out", show(directory))
             }
-            Self::NotEmpty => "something in it stays".to_owned(),
-            Self::DirectoryStays => "something in the directory it would replace stays".to_owned(),
-            Self::NothingInside => "nothing in it is taken over".to_owned(),
+            Self::NotEmpty => "the directory is not empty on the host".to_owned(),
+            Self::DirectoryStays => {
+                "files in the directory that it would replace are left out".to_owned()
+            }
+            Self::NothingInside => "all files in the directory are left out".to_owned(),
             Self::MoveLeftOut { to } => {
-                format!("it was moved to {}, which is left out", show(to))
+                format!("the file was moved to {}, which is left out", show(to))
             }
         }
     }
 }
 
 impl ConflictReason {
-    /// In plain words.
-    pub fn words(self) -> String {
+    /// Returns the reason as text for people.
+    pub fn message(self) -> String {
         match self {
-            Self::HostChanged => "you changed it since the box ended".into(),
-            Self::HostChangedDuringRun => "you changed it since the box started".into(),
-            Self::HostDeleted => "you deleted it since the box started".into(),
-            Self::AddedOnBoth => "you and the box both made it, with different content".into(),
-            Self::HostTypeChanged => "it is another kind of file on the host by now".into(),
-            Self::DirectoryGone => "you removed the directory it belongs into".into(),
-            Self::BlockedByFile => "the directory it belongs into is a file on the host".into(),
-            Self::BlockedBySymlink => {
-                "the directory it belongs into is a symbolic link on the host".into()
+            Self::HostChanged => "you changed the file since the box ended".into(),
+            Self::HostChangedDuringRun => "you changed the file since the box started".into(),
+            Self::HostDeleted => "you deleted the file since the box started".into(),
+            Self::AddedOnBoth => {
+                "you and the box both created the file, with different content".into()
             }
-            Self::BlockedByMount => "another file system is mounted on the way to it".into(),
-            Self::DirectoryInUse => "you put something into the directory it would replace".into(),
-            Self::ChangedMeanwhile => "it changed while it was being taken over".into(),
+            Self::HostTypeChanged => "the host has another type of file at this path".into(),
+            Self::DirectoryGone => "you removed its directory".into(),
+            Self::BlockedByFile => "its directory is a file on the host".into(),
+            Self::BlockedBySymlink => "its directory is a symbolic link on the host".into(),
+            Self::BlockedByMount => {
+                "another file system is mounted at one of its directories".into()
+            }
+            Self::DirectoryInUse => "you added files to the directory that it would replace".into(),
+            Self::ChangedMeanwhile => "the file changed during the apply".into(),
             Self::KeptInTrash { number } => format!(
-                "it changed while it was being taken over; what was there is in trash/{number}"
+                "the file changed during the apply; the earlier version is in trash/{number}"
             ),
         }
     }

@@ -1,10 +1,10 @@
-//! What is known from before a box was started again on the same upper layer.
+//! The original states from before a box was restarted on the same upper layer.
 //!
-//! A box that was stopped and goes on sees its own layer over the host's directory as that is by then.
-//! What it had covered before it does not see again: there it goes on from what it started from the
-//! first time, and what the host did since is the host's own. Everywhere else it starts from the host as
-//! it is now. Forgetting the difference would take a file that the host changed in between for one that
-//! the box knew, and replace it without a word.
+//! A restarted box sees its upper layer over the current state of the host's directory. A path that
+//! the upper layer already covered hides the host's changes since then: there the original is still
+//! the file from the first start. Everywhere else the original is the host's current file. Without
+//! this distinction an apply would take a file that the host changed in the meantime for the
+//! original and replace it silently.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,45 +12,46 @@ use belljar_model::Clock;
 use serde::{Deserialize, Serialize};
 
 use super::manifest::{self, LoadError};
-use super::{Caps, SealError, seal};
-use crate::change::{Base, Change, Changes, Known};
-use crate::host::{self, Here, Observed, Seen};
+use super::{SealError, SealLimits, seal};
+use crate::change::{Base, Change, Changes, StartState};
+use crate::host::{self, HostFile, HostState, Observed};
 use crate::layers::Layers;
 use crate::meta::FileKind;
 use crate::path::RelPath;
 use crate::plan::{self, Verdict};
 
-/// What the upper layer covered when the box was started again.
+/// The paths that the upper layer covered when the box was restarted.
 #[derive(Debug, Default)]
-pub(super) struct Earlier {
-    known: BTreeMap<RelPath, Known>,
-    /// Beneath these the box saw nothing of the host's.
+pub(super) struct EarlierRuns {
+    known: BTreeMap<RelPath, StartState>,
+    /// Paths beneath which the host's files are hidden from the box.
     hides: HashSet<RelPath>,
 }
 
-/// Exactly `earlier.json`.
+/// The content of `earlier.json`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    known: Vec<Known>,
+struct EarlierFile {
+    known: Vec<StartState>,
     hides: Vec<RelPath>,
 }
 
-impl Earlier {
+impl EarlierRuns {
+    /// Loads `earlier.json`; empty if the box was never restarted.
     pub(super) fn load(layers: &Layers) -> Result<Self, LoadError> {
-        let Some(File { known, hides }) = manifest::read(layers, manifest::EARLIER)? else {
+        let Some(EarlierFile { known, hides }) = manifest::read(layers, manifest::EARLIER)? else {
             return Ok(Self::default());
         };
         let known = known.into_iter().map(|known| (known.path.clone(), known)).collect();
         Ok(Self { known, hides: hides.into_iter().collect() })
     }
 
-    /// What the box started from at `path`, if it covered it before.
-    pub(super) fn known(&self, path: &RelPath) -> Option<&Known> {
+    /// Returns the original state of `path` if the upper layer covered it before.
+    pub(super) fn known(&self, path: &RelPath) -> Option<&StartState> {
         self.known.get(path)
     }
 
-    /// Whether the box could not see what the host has at `path`, because of something above it.
+    /// Returns whether a parent of `path` hides the host's file from the box.
     pub(super) fn hides(&self, path: &RelPath) -> bool {
         if self.hides.is_empty() {
             return false;
@@ -66,29 +67,35 @@ impl Earlier {
     }
 }
 
-/// Gets a run ready to go on: what it changed so far is put aside as what is known, so that the next
-/// [`seal`] reads the upper layer again, with `start` as it is then.
+/// Prepares the restart of a run: stores the current changes as original states, so that the next
+/// [`seal`] reads the upper layer again with a new start time.
 ///
-/// `start` is that of the run so far. Done again after it was interrupted, it does the same.
-pub fn go_on(layers: &Layers, start: Clock, caps: &Caps) -> Result<(), SealError> {
-    let changes = seal(layers, start, caps)?;
+/// `start` is the start time of the run so far. The function can be repeated after an interruption.
+pub fn prepare_restart(
+    layers: &Layers,
+    start: Clock,
+    limits: &SealLimits,
+) -> Result<(), SealError> {
+    let changes = seal(layers, start, limits)?;
     let observed = host::observe(layers.lower(), &changes);
     let observed =
         observed.map_err(|error| SealError::Lower { path: error.path, source: error.source })?;
-    let file = File { known: known(&observed), hides: hides(&changes) };
+    let file = EarlierFile { known: start_states(&observed), hides: hidden_paths(&changes) };
     let written = manifest::write(layers, manifest::EARLIER, &file);
     written.and_then(|()| manifest::remove(layers)).map_err(|source| SealError::Write { source })
 }
 
-fn known(observed: &Observed<'_>) -> Vec<Known> {
+fn start_states(observed: &Observed<'_>) -> Vec<StartState> {
     let verdicts = plan::verdicts(observed);
-    let entries = observed.changes.entries().iter().zip(&observed.seen).zip(verdicts);
-    let entries = entries.map(|((change, seen), verdict)| match (verdict, seen) {
-        (Verdict::Done, Seen::Here(here)) if change.new.is_some() => arrived(change, here),
-        (Verdict::Done, _) => {
-            Known { path: change.path.clone(), side: None, base: None, host: None }
+    let entries = observed.changes.entries().iter().zip(&observed.states).zip(verdicts);
+    let entries = entries.map(|((change, state), verdict)| match (verdict, state) {
+        (Verdict::Done, HostState::Present(found)) if change.new.is_some() => {
+            arrived(change, found)
         }
-        _ => Known {
+        (Verdict::Done, _) => {
+            StartState { path: change.path.clone(), side: None, base: None, host: None }
+        }
+        _ => StartState {
             path: change.path.clone(),
             side: change.old.clone(),
             base: change.base,
@@ -98,18 +105,18 @@ fn known(observed: &Observed<'_>) -> Vec<Known> {
     observed.changes.same().iter().cloned().chain(entries).collect()
 }
 
-/// The host has by now what the box left: from here on both start from it.
-fn arrived(change: &Change, here: &Here) -> Known {
-    let is_directory = here.kind == FileKind::Directory;
-    Known {
+/// Returns the original state of a change that the host already has.
+fn arrived(change: &Change, found: &HostFile) -> StartState {
+    let is_directory = found.kind == FileKind::Directory;
+    StartState {
         path: change.path.clone(),
         side: change.new.clone(),
         base: (!is_directory).then_some(Base::HashOnly),
-        host: Some(here.identity),
+        host: Some(found.identity),
     }
 }
 
-fn hides(changes: &Changes) -> Vec<RelPath> {
+fn hidden_paths(changes: &Changes) -> Vec<RelPath> {
     let is_leaf = |kind: Option<FileKind>| kind != Some(FileKind::Directory);
     let entries = changes.entries().iter().filter(|change| is_leaf(change.new_kind()));
     let same = changes.same().iter();

@@ -1,4 +1,4 @@
-//! `changes.json` and `earlier.json`: written whole or not at all.
+//! Reads and writes `changes.json` and `earlier.json` atomically.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write as _};
@@ -13,17 +13,17 @@ use crate::layers::Layers;
 const CHANGES: &str = "changes.json";
 pub(super) const EARLIER: &str = "earlier.json";
 
-/// Why a manifest that is there could not be used.
+/// Why an existing manifest could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error("read {name} of the run")]
+    #[error("cannot read {name} of the run")]
     Read { name: &'static str, source: io::Error },
-    #[error("{name} of the run is damaged")]
+    #[error("cannot parse {name} of the run")]
     Damaged { name: &'static str, source: serde_json::Error },
 }
 
 impl Changes {
-    /// What an earlier seal wrote, if there was one.
+    /// Loads the result of an earlier seal, if it exists.
     pub fn load(layers: &Layers) -> Result<Option<Self>, LoadError> {
         read(layers, CHANGES)
     }
@@ -33,7 +33,7 @@ impl Changes {
     }
 }
 
-/// What the file of this name holds, if it is there.
+/// Reads and parses a manifest; `None` if it does not exist.
 pub(super) fn read<T: DeserializeOwned>(
     layers: &Layers,
     name: &'static str,
@@ -47,6 +47,7 @@ pub(super) fn read<T: DeserializeOwned>(
     }
 }
 
+/// Writes a manifest to a temporary file, syncs it and renames it.
 pub(super) fn write(layers: &Layers, name: &str, value: &impl Serialize) -> io::Result<()> {
     let new = format!("{name}.new");
     match at::unlink(layers.run(), new.as_bytes()) {
@@ -61,7 +62,7 @@ pub(super) fn write(layers: &Layers, name: &str, value: &impl Serialize) -> io::
     Ok(rustix::fs::fsync(layers.run())?)
 }
 
-/// Removes `changes.json`, so that what the box changed is read again.
+/// Removes `changes.json`, so that the next seal reads the changes again.
 pub(super) fn remove(layers: &Layers) -> io::Result<()> {
     at::unlink(layers.run(), CHANGES.as_bytes())?;
     Ok(rustix::fs::fsync(layers.run())?)

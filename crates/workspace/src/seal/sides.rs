@@ -1,4 +1,4 @@
-//! The two sides of one change: what the box left and what the user's directory holds.
+//! Reads the two sides of one change: the box's version and the host's version.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use belljar_model::risky;
 use super::{SealError, Sealing};
 use crate::at;
 use crate::base::KEEP_LIMIT;
-use crate::change::{Base, Change, Kind, Known, Risk, Side, Target, Unsupported};
+use crate::change::{Base, Change, ChangeKind, LinkTarget, Risk, Side, StartState, Unsupported};
 use crate::content::{self, Summary};
 use crate::links;
 use crate::meta::{FileKind, Identity, Meta};
@@ -17,44 +17,44 @@ use crate::overlay;
 use crate::path::RelPath;
 use crate::tree::UpperFile;
 
-/// What one name in the upper layer turns out to be.
-pub(super) enum Left {
+/// The meaning of one name in the upper layer.
+pub(super) enum UpperEntry {
     Whiteout,
-    Something(New),
+    Present(NewSide),
 }
 
-/// What the box left under a name.
-pub(super) struct New {
+/// The box's version of a path.
+pub(super) struct NewSide {
     pub side: Side,
     pub stripped: u32,
     pub unsupported: Option<Unsupported>,
 }
 
-/// What the user's directory holds under the same name.
-pub(super) struct Old {
+/// The host's version of a path.
+pub(super) struct OldSide {
     pub side: Side,
     pub base: Option<Base>,
     pub host: Option<Identity>,
 }
 
-impl Old {
-    /// What an earlier run of the box started from; none where it found nothing.
-    pub(super) fn from_known(known: Known) -> Option<Self> {
-        let Known { path: _, side, base, host } = known;
+impl OldSide {
+    /// Returns the original from before the restart; `None` if the path did not exist.
+    pub(super) fn from_known(known: StartState) -> Option<Self> {
+        let StartState { path: _, side, base, host } = known;
         side.map(|side| Self { side, base, host })
     }
 
-    /// What the box holds just as the host had it.
-    pub(super) fn into_same(self, path: RelPath) -> Known {
+    /// Converts the state of a file that is equal on both sides.
+    pub(super) fn into_same(self, path: RelPath) -> StartState {
         let Self { side, base, host } = self;
-        // Whenever the host wrote it: the box has the same.
+        // The modification time does not matter because the content is equal.
         let known = side.hash.is_some() || side.target.is_some();
         let base = if known { Some(Base::HashOnly) } else { base };
-        Known { path, side: Some(side), base, host }
+        StartState { path, side: Some(side), base, host }
     }
 }
 
-/// Whether the original is worth a copy.
+/// Whether the original is stored or only hashed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     Copy,
@@ -63,32 +63,34 @@ pub(super) enum Keep {
 
 impl Sealing<'_> {
     /// Reads a name of the upper layer that is not a directory.
-    pub(super) fn left(
+    pub(super) fn read_upper_entry(
         &mut self,
         dir: BorrowedFd<'_>,
         path: &RelPath,
         meta: &Meta,
         marks: overlay::Cover,
-    ) -> Result<Left, SealError> {
+    ) -> Result<UpperEntry, SealError> {
         let io = |source| SealError::Upper { path: path.clone(), source };
         let name = path.name();
         let mut side = bare_side(meta);
         let mut unsupported = None;
         match meta.kind {
             FileKind::File => match self.upper_file(dir, path, meta, marks)? {
-                FileLeft::Whiteout => return Ok(Left::Whiteout),
-                FileLeft::Refused(why) => unsupported = Some(why),
-                FileLeft::Read(summary) => fill(&mut side, &summary),
+                UpperContent::Whiteout => return Ok(UpperEntry::Whiteout),
+                UpperContent::Refused(why) => unsupported = Some(why),
+                UpperContent::Read(summary) => fill(&mut side, &summary),
             },
-            FileKind::Symlink => side.target = Some(Target(at::read_link(dir, name).map_err(io)?)),
+            FileKind::Symlink => {
+                side.target = Some(LinkTarget(at::read_link(dir, name).map_err(io)?))
+            }
             FileKind::Fifo => unsupported = Some(Unsupported::Fifo),
             FileKind::Socket => unsupported = Some(Unsupported::Socket),
-            FileKind::Device if meta.whiteout => return Ok(Left::Whiteout),
+            FileKind::Device if meta.whiteout => return Ok(UpperEntry::Whiteout),
             FileKind::Device | FileKind::Directory => unsupported = Some(Unsupported::Device),
         }
         let stripped = if meta.kind == FileKind::File { meta.mode & 0o7000 } else { 0 };
         side.mode &= 0o777;
-        Ok(Left::Something(New { side, stripped, unsupported }))
+        Ok(UpperEntry::Present(NewSide { side, stripped, unsupported }))
     }
 
     fn upper_file(
@@ -97,57 +99,59 @@ impl Sealing<'_> {
         path: &RelPath,
         meta: &Meta,
         marks: overlay::Cover,
-    ) -> Result<FileLeft, SealError> {
+    ) -> Result<UpperContent, SealError> {
         let io = |source| SealError::Upper { path: path.clone(), source };
         let mut opened = match UpperFile::open(dir, path.name()) {
             Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return Ok(FileLeft::Refused(Unsupported::Unreadable));
+                return Ok(UpperContent::Refused(Unsupported::Unreadable));
             }
             Err(source) => return Err(io(source)),
         };
         if let Some(why) = overlay::refuse(&*opened.file()).map_err(io)? {
-            return Ok(FileLeft::Refused(why));
+            return Ok(UpperContent::Refused(why));
         }
         let may_be_mark = marks == overlay::Cover::MergeWithMarks && meta.size() == 0;
         if may_be_mark && overlay::is_marked_whiteout(&*opened.file()).map_err(io)? {
-            return Ok(FileLeft::Whiteout);
+            return Ok(UpperContent::Whiteout);
         }
         if let Some(&summary) = self.linked.get(&meta.inode()) {
-            return Ok(FileLeft::Read(summary));
+            return Ok(UpperContent::Read(summary));
         }
-        if meta.size() > self.caps.file_bytes {
-            return Ok(FileLeft::Refused(Unsupported::TooLarge));
+        if meta.size() > self.limits.file_bytes {
+            return Ok(UpperContent::Refused(Unsupported::TooLarge));
         }
         self.upper_bytes = self.upper_bytes.saturating_add(meta.size());
-        if self.upper_bytes > self.caps.upper_bytes {
-            let cap = self.caps.upper_bytes;
+        if self.upper_bytes > self.limits.upper_bytes {
+            let cap = self.limits.upper_bytes;
             return Err(SealError::TooManyBytes { cap, path: path.clone() });
         }
         let summary = content::summarize(opened.file(), meta.size()).map_err(io)?;
         if meta.nlink > 1 {
             self.linked.insert(meta.inode(), summary);
         }
-        Ok(FileLeft::Read(summary))
+        Ok(UpperContent::Read(summary))
     }
 
-    /// Reads a name of the user's directory and, if asked, keeps what it holds.
-    pub(super) fn old(
+    /// Reads a name of the user's directory and optionally stores the original.
+    pub(super) fn read_old_side(
         &mut self,
         dir: BorrowedFd<'_>,
         path: &RelPath,
         meta: Meta,
         keep: Keep,
-    ) -> Result<Old, SealError> {
+    ) -> Result<OldSide, SealError> {
         let mut side = bare_side(&meta);
         let ctime = (meta.identity.ctime.secs, meta.identity.ctime.nanos);
         let mut fresh = ctime < (self.start.secs, self.start.nanos);
         let mut known = Base::IdentityOnly;
         match meta.kind {
-            FileKind::Directory => return Ok(Old { side, base: None, host: Some(meta.identity) }),
+            FileKind::Directory => {
+                return Ok(OldSide { side, base: None, host: Some(meta.identity) });
+            }
             FileKind::Symlink => {
                 if let Ok(target) = at::read_link(dir, path.name()) {
-                    side.target = Some(Target(target));
+                    side.target = Some(LinkTarget(target));
                     known = Base::HashOnly;
                 }
             }
@@ -160,35 +164,36 @@ impl Sealing<'_> {
             }
             FileKind::Fifo | FileKind::Socket | FileKind::Device => {}
         }
-        // The host may have written while we read.
+        // The host can have written to the file while we read it.
         let after = at::stat(dir, path.name()).ok().flatten();
         fresh &= after.is_some_and(|after| after.identity == meta.identity);
         let base = Some(if fresh { known } else { Base::Unknown });
-        Ok(Old { side, base, host: Some(meta.identity) })
+        Ok(OldSide { side, base, host: Some(meta.identity) })
     }
 
-    /// What the box started from at a name that it deleted.
-    pub(super) fn lost(
+    /// Returns the original state of a name that the box deleted.
+    pub(super) fn old_side_of_deleted(
         &mut self,
         dir: BorrowedFd<'_>,
         path: &RelPath,
         meta: Meta,
         keep: Keep,
-    ) -> Result<Old, SealError> {
+    ) -> Result<OldSide, SealError> {
         let known = self.earlier.known(path).cloned();
-        if let Some(old) = known.clone().and_then(Old::from_known) {
+        if let Some(old) = known.clone().and_then(OldSide::from_known) {
             return Ok(old);
         }
         let was_hidden = known.is_some() || self.earlier.hides(path);
-        let mut old = self.old(dir, path, meta, if was_hidden { Keep::Hash } else { keep })?;
-        // The host put it where the box could not see it any more.
+        let mut old =
+            self.read_old_side(dir, path, meta, if was_hidden { Keep::Hash } else { keep })?;
+        // The host created the file where it was hidden from the box.
         if was_hidden && old.side.kind != FileKind::Directory {
             old.base = Some(Base::Unknown);
         }
         Ok(old)
     }
 
-    /// The user's own file; `None` when it cannot be read or would cost too much.
+    /// Reads the user's file; `None` if it is unreadable or exceeds the limit.
     fn read_original(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -197,7 +202,7 @@ impl Sealing<'_> {
         keep: Keep,
     ) -> Result<Option<(Summary, Base)>, SealError> {
         let spent = self.base_bytes.saturating_add(meta.size());
-        if spent > self.caps.base_bytes {
+        if spent > self.limits.base_bytes {
             return Ok(None);
         }
         let Ok((fd, _)) = at::file(dir, path.name()) else { return Ok(None) };
@@ -210,26 +215,26 @@ impl Sealing<'_> {
         }
         match self.base.keep(&mut file) {
             Ok(summary) => Ok(Some((summary, Base::Kept))),
-            // The file grew under our hands: `old` notices.
+            // The file grew while it was read; `read_old_side` notices that.
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(None),
             Err(source) => Err(SealError::Keep { path: path.clone(), source }),
         }
     }
 
-    /// An entry with its marks.
+    /// Creates the entry of a change with its marks.
     pub(super) fn change(
         &self,
         path: RelPath,
-        kind: Kind,
-        old: Option<Old>,
-        new: Option<New>,
+        kind: ChangeKind,
+        old: Option<OldSide>,
+        new: Option<NewSide>,
     ) -> Change {
         let (new, stripped, unsupported) = match new {
-            Some(New { side, stripped, unsupported }) => (Some(side), stripped, unsupported),
+            Some(NewSide { side, stripped, unsupported }) => (Some(side), stripped, unsupported),
             None => (None, 0, None),
         };
         let (old, base, host) = match old {
-            Some(Old { side, base, host }) => (Some(side), base, host),
+            Some(OldSide { side, base, host }) => (Some(side), base, host),
             None => (None, None, None),
         };
         Change {
@@ -251,12 +256,13 @@ impl Sealing<'_> {
         }
     }
 
-    /// A directory does nothing by itself; what is in it has entries of its own. To lose one is
-    /// another matter: a repository without its empty directories is none.
+    /// Returns the rule that makes a change risky. A new directory is harmless; its content has its
+    /// own entries. A deleted directory can be risky: a repository needs even its empty
+    /// directories.
     fn risk(&self, path: &RelPath, old: Option<&Side>, new: Option<&Side>) -> Option<Risk> {
-        let does = |side: &Side| side.kind != FileKind::Directory;
+        let is_content = |side: &Side| side.kind != FileKind::Directory;
         let is_lost = old.is_some() && new.is_none();
-        if !is_lost && !old.is_some_and(does) && !new.is_some_and(does) {
+        if !is_lost && !old.is_some_and(is_content) && !new.is_some_and(is_content) {
             return None;
         }
         let is_link = new.is_some_and(|side| side.kind == FileKind::Symlink);
@@ -271,7 +277,8 @@ impl Sealing<'_> {
     }
 }
 
-enum FileLeft {
+/// The content of a regular file in the upper layer.
+enum UpperContent {
     Whiteout,
     Refused(Unsupported),
     Read(Summary),

@@ -1,17 +1,17 @@
-//! A box that is stopped and started again on the same upper layer.
+//! Tests of a box that is stopped and restarted on the same upper layer.
 
 use std::fs;
 
-use belljar_workspace::{Base, Choice, Pick, look};
+use belljar_workspace::{Base, Choice, Pick, read_changes};
 
 use crate::fixture::{Run, path, snapshot, summary, these};
 
 #[test]
-fn what_a_later_run_changed_is_found_beside_the_rest() {
+fn changes_after_a_restart_are_added_to_the_earlier_ones() {
     let run = Run::new("echo a > a; echo b > b");
     run.in_box("echo first >> a; echo n > n");
     assert_eq!(summary(&run.seal()), ["M a", "A n"]);
-    let run = run.goes_on();
+    let run = run.restart();
     run.in_box("echo second >> a; rm b n");
     let changes = run.seal();
     assert_eq!(summary(&changes), ["M a", "D b"]);
@@ -22,19 +22,19 @@ fn what_a_later_run_changed_is_found_beside_the_rest() {
 }
 
 #[test]
-fn a_file_that_the_host_changed_before_the_box_did_is_what_the_box_started_from() {
+fn a_host_change_before_the_restart_is_the_original_of_a_later_box_change() {
     let run = Run::new("echo a > a; echo b > b");
     run.in_box("echo box >> a");
     run.seal();
     run.host("echo host >> b");
-    let run = run.goes_on();
+    let run = run.restart();
     run.in_box("echo box >> b");
     assert_eq!(run.conflicts(&Choice::everything()), Vec::<String>::new());
     run.apply(&Choice::everything());
     assert_eq!(fs::read_to_string(run.lower().join("b")).unwrap(), "b\nhost\nbox\n");
 }
 
-/// What the box covered before it was started again, the host's change since, what conflicts then.
+/// Checks that a host change between two runs of the box causes exactly the `expected` conflicts.
 #[track_caller]
 fn check(host: &str, first: &str, meanwhile: &str, second: &str, expected: &[&str]) {
     for sealed in [true, false] {
@@ -44,7 +44,7 @@ fn check(host: &str, first: &str, meanwhile: &str, second: &str, expected: &[&st
             run.seal();
         }
         run.host(meanwhile);
-        let run = run.goes_on();
+        let run = run.restart();
         run.in_box(second);
         let conflicts = run.conflicts(&Choice::everything());
         let paths: Vec<&str> = conflicts.iter().filter_map(|line| line.split(':').next()).collect();
@@ -53,8 +53,9 @@ fn check(host: &str, first: &str, meanwhile: &str, second: &str, expected: &[&st
 }
 
 #[test]
-fn a_change_of_the_host_that_the_box_could_not_see_is_never_replaced() {
-    // Each of these was covered by the first run; by its time alone, the host's file is older than the second.
+fn a_host_change_hidden_from_the_box_is_never_replaced() {
+    // The first run covered each of these paths. By its time alone, the host's file is older than
+    // the second run.
     check("echo a > a", "echo box >> a", "echo host >> a", "echo more >> a", &["a"]);
     check("echo a > a", "touch a", "echo host >> a", "echo more >> a", &["a"]);
     check("echo a > a", "rm a", "echo host >> a", "true", &["a"]);
@@ -80,50 +81,50 @@ fn a_change_of_the_host_that_the_box_could_not_see_is_never_replaced() {
 }
 
 #[test]
-fn what_the_box_only_touched_stays_the_hosts() {
+fn a_file_that_the_box_only_touched_keeps_the_hosts_content() {
     let run = Run::new("echo a > a; mkdir d; chmod 755 d; echo b > d/b");
     run.in_box("touch a; echo c > d/c");
     assert_eq!(summary(&run.seal()), ["A d/c"]);
     run.host("echo host >> a; chmod 700 d");
-    let run = run.goes_on();
+    let run = run.restart();
     run.in_box("echo e > e");
     assert_eq!(
         summary(&run.seal()),
         ["A d/c", "A e"],
-        "neither the file nor the mode is the box's"
+        "neither the file nor the mode is a change of the box"
     );
     run.apply(&Choice::everything());
     assert_eq!(fs::read_to_string(run.lower().join("a")).unwrap(), "a\nhost\n");
 }
 
 #[test]
-fn what_was_taken_over_is_what_the_box_goes_on_from() {
+fn applied_changes_are_the_original_after_a_restart() {
     let run = Run::new("echo a > a; echo b > b");
     run.in_box("echo box >> a; echo box >> b; rm -f gone; mkdir n; echo x > n/x");
     let some = Choice { paths: these(["a", "n"]), ..Choice::everything() };
     run.apply(&some);
-    let run = run.goes_on();
+    let run = run.restart();
     run.in_box("echo more >> a; echo more >> n/x");
     assert_eq!(summary(&run.seal()), ["M a", "M b", "M n/x"]);
     assert_eq!(run.conflicts(&Choice::everything()), Vec::<String>::new());
     run.apply(&Choice::everything());
     assert_eq!(fs::read_to_string(run.lower().join("a")).unwrap(), "a\nbox\nmore\n");
     assert_eq!(fs::read_to_string(run.lower().join("n/x")).unwrap(), "x\nmore\n");
-    let run = run.goes_on();
-    assert_eq!(summary(&run.seal()), Vec::<String>::new(), "all of it is there");
+    let run = run.restart();
+    assert_eq!(summary(&run.seal()), Vec::<String>::new(), "the host has every change");
 }
 
 #[test]
-fn what_was_made_and_removed_again_leaves_nothing() {
+fn files_created_and_removed_across_runs_are_no_change() {
     let run = Run::new("mkdir d; echo a > d/a");
     run.in_box("echo n > n; rm d/a; rmdir d");
-    let run = run.goes_on();
+    let run = run.restart();
     run.in_box("rm n; mkdir d; echo a > d/a");
     assert_eq!(summary(&run.seal()), Vec::<String>::new());
 }
 
 #[test]
-fn many_runs_say_what_one_would_have_said() {
+fn several_runs_give_the_same_changes_as_one_run() {
     let host = "mkdir -p d/e; echo a > a; echo b > d/b; echo c > d/e/c; ln -s a l";
     let steps = [
         "echo 1 >> a; rm d/b",
@@ -136,7 +137,7 @@ fn many_runs_say_what_one_would_have_said() {
     steps.iter().for_each(|step| drop(once.in_box(step)));
     let mut often = Run::new(host);
     for step in steps {
-        often = often.goes_on();
+        often = often.restart();
         often.in_box(step);
     }
     assert_eq!(summary(&often.seal()), summary(&once.seal()));
@@ -146,10 +147,11 @@ fn many_runs_say_what_one_would_have_said() {
 }
 
 #[test]
-fn to_look_writes_nothing_down() {
+fn read_changes_stores_no_manifest() {
     let run = Run::new("echo a > a");
     run.in_box("echo n > n");
-    let seen = look(&run.layers(), run.start(), &belljar_workspace::Caps::default()).unwrap();
+    let seen = read_changes(&run.layers(), run.start(), &belljar_workspace::SealLimits::default())
+        .unwrap();
     assert_eq!(summary(&seen), ["A n"]);
     assert!(!run.run_dir().join("changes.json").exists());
     run.in_box("echo m > m");

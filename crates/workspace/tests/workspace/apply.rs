@@ -1,34 +1,37 @@
-//! What is taken over, and what is left out.
+//! Tests of which changes are applied and which are left out.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
-use belljar_workspace::{Choice, LeftOut, Taken, Takeover, plan_apply};
+use belljar_workspace::{ApplySession, Choice, EntryStatus, LeftOut, plan_apply};
 
 use crate::fixture::{Run, all, path, snapshot, these};
 
-/// What the host had and what the box did: taken over whole, both must look the same.
+/// Applies all changes of the box; the host must then look like the box's view.
 #[track_caller]
-fn check_whole(host: &str, in_box: &str) -> Run {
+fn check_apply_all(host: &str, in_box: &str) -> Run {
     let run = Run::new(host);
-    check_taken(&run, in_box);
+    check_apply_all_in(&run, in_box);
     run
 }
 
 #[track_caller]
-fn check_taken(run: &Run, in_box: &str) {
+fn check_apply_all_in(run: &Run, in_box: &str) {
     run.in_box(in_box);
     let view = run.box_view();
     let outcome = run.apply(&all());
     assert!(outcome.is_complete(), "{in_box}: {outcome:?}");
     assert_eq!(snapshot(&run.lower()), view, "{in_box}");
     let again = run.apply(&all());
-    assert!(again.entries.iter().all(|entry| entry.taken == Taken::AlreadyThere), "{again:?}");
+    assert!(
+        again.entries.iter().all(|entry| entry.status == EntryStatus::AlreadyThere),
+        "{again:?}"
+    );
 }
 
 #[test]
-fn everything_arrives_and_what_it_replaced_is_in_the_trash() {
-    let run = check_whole(
+fn all_changes_are_applied_and_replaced_files_are_in_the_trash() {
+    let run = check_apply_all(
         "echo a > a; echo b > b; mkdir -p d/e; echo c > d/e/c; ln -s a l; echo t > t; mkdir m",
         "echo more >> a; rm b; rm -r d; mkdir -p n/o; echo n > n/o/p; ln -sfn b l; rm t; mkdir t
          echo u > t/u; chmod 700 m; echo x > 'with space'",
@@ -43,10 +46,10 @@ fn everything_arrives_and_what_it_replaced_is_in_the_trash() {
     assert_eq!(trash.len(), 5);
 }
 
-/// Two names of one file, and everything that a box can do to each of them. In the box they part as
-/// soon as one is touched; taking the change over parts them on the host too.
+/// Covers every operation of a box on two hard links of one file. In the box a change separates the
+/// links; an apply separates them on the host too.
 #[test]
-fn c17_every_name_of_a_file_gets_what_the_box_did_to_it() {
+fn c17_every_hard_link_gets_exactly_its_own_change() {
     let acts = [
         "true",
         "echo new > NAME",
@@ -62,31 +65,31 @@ fn c17_every_name_of_a_file_gets_what_the_box_did_to_it() {
             let file = "echo old > a; mkdir d; ln a d/b; ln a c";
             let link = "ln -s old a; mkdir d; ln -P a d/b; ln -P a c";
             for run in [Run::new(file), Run::new(link), Run::across_file_systems(file)] {
-                check_taken(&run, &in_box);
+                check_apply_all_in(&run, &in_box);
             }
         }
     }
 }
 
 #[test]
-fn directories_become_files_and_files_become_directories() {
-    check_whole(
+fn apply_replaces_directories_with_files_and_files_with_directories() {
+    check_apply_all(
         "mkdir -p d/e f; echo a > d/a; echo b > d/e/b; echo g > g; ln -s x h",
         "rm -r d; echo d > d; rm -r f; ln -s g f; rm g; mkdir g; echo i > g/i; rm h; mkdir -p h/j",
     );
 }
 
 #[test]
-fn a_replaced_directory_arrives_as_it_is() {
-    check_whole(
+fn apply_reproduces_a_replaced_directory() {
+    check_apply_all(
         "mkdir -p d/e d/s; echo a > d/a; echo b > d/b; echo c > d/e/c; echo k > d/s/k",
         "rm -r d; mkdir -p d/s; chmod 750 d; echo a > d/a; echo changed > d/b; echo k > d/s/k",
     );
 }
 
 #[test]
-fn moves_modes_and_read_only_directories() {
-    check_whole(
+fn apply_handles_moves_modes_and_read_only_directories() {
+    check_apply_all(
         "mkdir -p d ro/sub; echo 1 > d/1; echo 2 > 2; echo x > ro/x; echo y > ro/sub/y
          chmod 555 ro/sub ro; echo p > p",
         "mv d/1 1; mv 2 d/2; chmod 755 p; chmod 755 ro; echo z > ro/z; echo w > ro/x; chmod 555 ro
@@ -95,8 +98,8 @@ fn moves_modes_and_read_only_directories() {
 }
 
 #[test]
-fn c23_names_of_any_bytes_arrive() {
-    check_whole(
+fn c23_files_with_arbitrary_name_bytes_are_applied() {
+    check_apply_all(
         "",
         r#"printf x > "$(printf 'new\nline')"; printf x > "$(printf '\033[31mred')"
            printf x > "$(printf 'bad\377utf')"; printf x > 'back\slash'; printf x > '-rf'
@@ -105,26 +108,32 @@ fn c23_names_of_any_bytes_arrive() {
 }
 
 #[test]
-fn c23_a_thousand_directories_deep_arrive() {
-    check_whole("", "i=0; while [ $i -lt 1100 ]; do mkdir d; cd d; i=$((i+1)); done; echo x > f");
+fn c23_a_file_a_thousand_directories_deep_is_applied() {
+    check_apply_all(
+        "",
+        "i=0; while [ $i -lt 1100 ]; do mkdir d; cd d; i=$((i+1)); done; echo x > f",
+    );
 }
 
 #[test]
-fn c23_holes_stay_holes_and_pipes_stay_in_the_box() {
+fn c23_apply_keeps_holes_and_leaves_out_pipes() {
     let run = Run::new("");
     run.in_box("truncate -s 64M hole; echo end >> hole; mkfifo pipe; mkdir d; mkfifo d/pipe");
     let outcome = run.apply(&all());
     let meta = fs::metadata(run.lower().join("hole")).unwrap();
     assert_eq!(meta.len(), (64 << 20) + 4);
     assert!(meta.blocks() * 512 < 1 << 20);
-    assert_eq!(snapshot(&run.lower()).len(), 1, "neither pipe nor its directory");
-    assert!(matches!(outcome.get(&path("pipe")), Some(Taken::LeftOut(LeftOut::Unsupported(_)))));
-    assert_eq!(outcome.get(&path("d")), Some(&Taken::LeftOut(LeftOut::NothingInside)));
+    assert_eq!(snapshot(&run.lower()).len(), 1, "neither the pipe nor its directory is applied");
+    assert!(matches!(
+        outcome.get(&path("pipe")),
+        Some(EntryStatus::LeftOut(LeftOut::Unsupported(_)))
+    ));
+    assert_eq!(outcome.get(&path("d")), Some(&EntryStatus::LeftOut(LeftOut::NothingInside)));
     assert!(!outcome.is_complete());
 }
 
 #[test]
-fn c01_to_c08_marked_entries_stay_out_unless_they_are_named() {
+fn c01_to_c08_marked_entries_are_left_out_unless_named() {
     let run = Run::new("mkdir .git; echo x > .git/config; echo s > script.sh");
     run.in_box(
         "mkdir .claude; echo {} > .claude/settings.json; echo evil > .git/config; echo ok > ok.txt
@@ -136,8 +145,8 @@ fn c01_to_c08_marked_entries_stay_out_unless_they_are_named() {
     assert_eq!(host[&b".git/config"[..]], "file 644 x\\n");
     for name in [".claude/settings.json", ".envrc", ".git/config", "out", "tool"] {
         match outcome.get(&path(name)) {
-            Some(Taken::LeftOut(left @ LeftOut::Marked { .. })) => {
-                assert!(left.words().contains("--include-executable"), "{left:?}");
+            Some(EntryStatus::LeftOut(left @ LeftOut::Marked { .. })) => {
+                assert!(left.message().contains("--include-executable"), "{left:?}");
             }
             other => panic!("{name}: {other:?}"),
         }
@@ -154,7 +163,7 @@ fn c01_to_c08_marked_entries_stay_out_unless_they_are_named() {
 }
 
 #[test]
-fn c22_setuid_bits_never_arrive() {
+fn c22_setuid_bits_are_never_applied() {
     let run = Run::new("echo s > s; chmod 755 s");
     run.in_box(
         "cp /bin/true suid; chmod 6755 suid; chmod 4755 s; mkdir d; chmod 3777 d; echo x > d/x",
@@ -166,26 +175,26 @@ fn c22_setuid_bits_never_arrive() {
 }
 
 #[test]
-fn only_what_was_chosen_arrives() {
+fn only_selected_changes_are_applied() {
     let run = Run::new("echo a > a; mkdir d; echo b > d/b");
     run.in_box("echo x > a; echo x > d/b; mkdir -p n/m; echo x > n/m/o; echo x > n/p");
     let outcome = run.apply(&Choice { paths: these(["d", "n/m/o"]), ..Choice::everything() });
     let host = snapshot(&run.lower());
     assert_eq!(host[&b"a"[..]], "file 644 a\\n");
     assert_eq!(host[&b"d/b"[..]], "file 644 x\\n");
-    assert!(host.contains_key(&b"n/m/o"[..]), "with the directories it needs");
+    assert!(host.contains_key(&b"n/m/o"[..]), "with its parent directories");
     assert!(!host.contains_key(&b"n/p"[..]));
-    assert_eq!(outcome.get(&path("a")), Some(&Taken::NotChosen));
+    assert_eq!(outcome.get(&path("a")), Some(&EntryStatus::NotChosen));
     assert!(outcome.is_complete());
 }
 
 #[test]
-fn a_choice_that_matches_nothing_is_told() {
+fn patterns_that_match_no_change_are_reported() {
     let run = Run::new("");
     run.in_box("echo x > a");
     let (layers, changes) = (run.layers(), run.seal());
-    let takeover = Takeover::begin(&layers).unwrap();
-    let observed = takeover.observe(&changes).unwrap();
+    let session = ApplySession::begin(&layers).unwrap();
+    let observed = session.observe(&changes).unwrap();
     let choice =
         Choice { paths: these(["a", "typo"]), ours: these(["b*"]), ..Choice::everything() };
     let draft = plan_apply(&observed, &choice);
@@ -194,19 +203,19 @@ fn a_choice_that_matches_nothing_is_told() {
 }
 
 #[test]
-fn a_moved_file_keeps_its_old_place_while_its_new_one_is_left_out() {
+fn a_moved_file_keeps_its_old_name_if_its_new_name_is_left_out() {
     let run = Run::new("echo content > work.txt");
     run.in_box("mkdir .githooks; mv work.txt .githooks/post-commit");
     let (layers, changes) = (run.layers(), run.seal());
-    let takeover = Takeover::begin(&layers).unwrap();
-    let draft = plan_apply(&takeover.observe(&changes).unwrap(), &Choice::everything());
-    assert_eq!(draft.to_do().count(), 0, "and the plan says so before anything is done");
-    drop((draft, takeover));
+    let session = ApplySession::begin(&layers).unwrap();
+    let draft = plan_apply(&session.observe(&changes).unwrap(), &Choice::everything());
+    assert_eq!(draft.to_do().count(), 0, "the plan leaves out both before anything is applied");
+    drop((draft, session));
     let outcome = run.apply(&Choice::everything());
     assert_eq!(fs::read(run.lower().join("work.txt")).unwrap(), b"content\n");
     assert!(matches!(
         outcome.get(&path("work.txt")),
-        Some(Taken::LeftOut(LeftOut::MoveLeftOut { .. }))
+        Some(EntryStatus::LeftOut(LeftOut::MoveLeftOut { .. }))
     ));
     run.apply(&Choice { paths: these([".githooks"]), ..all() });
     assert!(!run.lower().join("work.txt").exists(), "choosing one half of a move chooses both");
@@ -214,40 +223,40 @@ fn a_moved_file_keeps_its_old_place_while_its_new_one_is_left_out() {
 }
 
 #[test]
-fn a_directory_stays_while_something_in_it_stays() {
+fn a_deleted_directory_stays_if_a_file_in_it_is_left_out() {
     let run = Run::new("mkdir -p d/.git; echo x > d/.git/config; echo y > d/y");
     run.in_box("rm -r d");
     let outcome = run.apply(&Choice::everything());
-    assert_eq!(outcome.get(&path("d")), Some(&Taken::LeftOut(LeftOut::NotEmpty)));
+    assert_eq!(outcome.get(&path("d")), Some(&EntryStatus::LeftOut(LeftOut::NotEmpty)));
     let host = snapshot(&run.lower());
     assert!(host.contains_key(&b"d/.git/config"[..]) && !host.contains_key(&b"d/y"[..]));
 }
 
 #[test]
-fn a_directory_is_replaced_whole_or_not_at_all() {
+fn a_directory_is_replaced_completely_or_not_at_all() {
     let run = Run::new("mkdir -p d/.git; echo x > d/.git/config; echo y > d/y");
     run.in_box("rm -r d; echo file > d");
     let before = snapshot(&run.lower());
     let outcome = run.apply(&Choice::everything());
-    assert_eq!(outcome.get(&path("d")), Some(&Taken::LeftOut(LeftOut::DirectoryStays)));
+    assert_eq!(outcome.get(&path("d")), Some(&EntryStatus::LeftOut(LeftOut::DirectoryStays)));
     assert_eq!(snapshot(&run.lower()), before);
     run.apply(&all());
     assert_eq!(fs::read(run.lower().join("d")).unwrap(), b"file\n");
 }
 
 #[test]
-fn a_directory_with_files_that_the_box_never_saw_stays() {
+fn a_deleted_directory_stays_if_the_host_added_a_file() {
     let run = Run::new("mkdir d; echo a > d/a");
     run.in_box("rm -r d");
     run.seal();
     run.host("echo mine > d/mine");
     let outcome = run.apply(&all());
-    assert_eq!(outcome.get(&path("d")), Some(&Taken::LeftOut(LeftOut::NotEmpty)));
+    assert_eq!(outcome.get(&path("d")), Some(&EntryStatus::LeftOut(LeftOut::NotEmpty)));
     assert_eq!(snapshot(&run.lower()).len(), 2);
 }
 
 #[test]
-fn an_existing_file_keeps_its_owner_and_attributes_and_a_new_one_gets_the_directorys() {
+fn a_replaced_file_keeps_its_owner_and_a_new_file_gets_the_directorys_owner() {
     let run = Run::new("echo a > a; mkdir d; chmod 777 d");
     let root = rustix::process::geteuid().is_root();
     let lower = run.lower();
@@ -257,15 +266,15 @@ fn an_existing_file_keeps_its_owner_and_attributes_and_a_new_one_gets_the_direct
     }
     let flags = rustix::fs::XattrFlags::empty();
     rustix::fs::setxattr(lower.join("a"), "user.note", b"mine", flags).unwrap();
-    // The box's owner has no place in our namespace, so what it leaves is written by hand.
+    // The owner in the box has no id in our namespace, so the test writes the upper layer itself.
     fs::create_dir(run.upper().join("d")).unwrap();
     fs::set_permissions(run.upper().join("d"), fs::Permissions::from_mode(0o777)).unwrap();
     fs::write(run.upper().join("d/new"), "new").unwrap();
     fs::create_dir(run.upper().join("d/sub")).unwrap();
     std::os::unix::fs::symlink("new", run.upper().join("d/link")).unwrap();
     fs::write(run.upper().join("a"), "changed").unwrap();
-    let takeover = Choice { theirs: belljar_workspace::Pick::All, ..all() };
-    run.apply(&takeover);
+    let choice = Choice { theirs: belljar_workspace::Pick::All, ..all() };
+    run.apply(&choice);
     let owner = |name: &str| {
         let meta = fs::symlink_metadata(lower.join(name)).unwrap();
         (meta.uid(), meta.gid())
@@ -283,7 +292,7 @@ fn an_existing_file_keeps_its_owner_and_attributes_and_a_new_one_gets_the_direct
 }
 
 #[test]
-fn setgid_directories_of_the_host_stay_so_and_pass_it_on() {
+fn setgid_directories_keep_the_bit_and_new_subdirectories_inherit_it() {
     let run = Run::new("mkdir d; chmod 2755 d");
     run.in_box("chmod 2750 d; mkdir d/sub; chmod 700 d/sub");
     run.apply(&all());
@@ -293,19 +302,19 @@ fn setgid_directories_of_the_host_stay_so_and_pass_it_on() {
 }
 
 #[test]
-fn what_is_no_longer_what_was_reviewed_is_not_taken_over() {
+fn a_file_that_changed_after_the_seal_is_not_applied() {
     let run = Run::new("echo a > a");
     run.in_box("echo reviewed > a; echo reviewed > n");
     run.seal();
     fs::write(run.upper().join("a"), "tampered").unwrap();
     fs::write(run.upper().join("n"), "tampered and longer").unwrap();
     let outcome = run.apply(&all());
-    assert!(outcome.entries.iter().all(|entry| matches!(entry.taken, Taken::Failed { .. })));
+    assert!(outcome.entries.iter().all(|entry| matches!(entry.status, EntryStatus::Failed { .. })));
     assert_eq!(snapshot(&run.lower()).into_values().collect::<Vec<_>>(), ["file 644 a\\n"]);
 }
 
 #[test]
-fn between_file_systems_what_was_replaced_is_copied_to_the_trash() {
+fn replaced_files_are_copied_to_a_trash_on_another_file_system() {
     let run = Run::across_file_systems(
         "echo a > a; echo b > b; chmod 600 b; ln -s a l; ln -s a m; mkdir d; echo c > d/c; echo t > t",
     );
@@ -323,24 +332,24 @@ fn between_file_systems_what_was_replaced_is_copied_to_the_trash() {
 }
 
 #[test]
-fn a_pipe_that_no_copy_could_keep_stays() {
+fn a_deleted_pipe_stays_if_the_trash_is_on_another_file_system() {
     let run = Run::across_file_systems("mkfifo p");
     run.in_box("rm p");
     let outcome = run.apply(&all());
-    assert!(matches!(outcome.get(&path("p")), Some(Taken::Failed { .. })), "{outcome:?}");
+    assert!(matches!(outcome.get(&path("p")), Some(EntryStatus::Failed { .. })), "{outcome:?}");
     assert_eq!(snapshot(&run.lower()).into_values().collect::<Vec<_>>(), ["pipe"]);
 }
 
 #[test]
-fn only_one_apply_of_a_run_is_at_work() {
+fn a_second_apply_of_a_run_is_refused_while_one_is_in_progress() {
     let run = Run::new("");
     let layers = run.layers();
-    let _first = Takeover::begin(&layers).unwrap();
-    assert!(matches!(Takeover::begin(&layers), Err(belljar_workspace::ApplyError::Busy)));
+    let _first = ApplySession::begin(&layers).unwrap();
+    assert!(matches!(ApplySession::begin(&layers), Err(belljar_workspace::ApplyError::Busy)));
 }
 
 #[test]
-fn after_a_discard_the_trash_of_an_apply_is_still_there() {
+fn discard_keeps_the_trash_of_an_apply() {
     let run = Run::new("echo precious > a");
     run.in_box("rm a");
     run.apply(&all());

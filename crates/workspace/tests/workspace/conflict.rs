@@ -1,13 +1,13 @@
-//! Both sides changed: nothing is taken over until the user says which is meant.
+//! Tests of conflicts: a file that both sides changed is applied only if the user chooses a side.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use belljar_workspace::{Choice, Pick, Taken};
+use belljar_workspace::{Choice, EntryStatus, Pick};
 
 use crate::fixture::{Run, all, path, snapshot, these};
 
-/// The host had something, the box did something, the run was sealed, the host did something.
+/// Checks the conflicts of a box change and a host change after the seal.
 #[track_caller]
 fn check(host: &str, in_box: &str, meanwhile: &str, expected: &[&str]) -> Run {
     let run = Run::new(host);
@@ -16,12 +16,12 @@ fn check(host: &str, in_box: &str, meanwhile: &str, expected: &[&str]) -> Run {
     run.host(meanwhile);
     let before = snapshot(&run.lower());
     assert_eq!(run.conflicts(&all()), expected);
-    assert_eq!(snapshot(&run.lower()), before, "planning touches nothing");
+    assert_eq!(snapshot(&run.lower()), before, "planning changes no file");
     run
 }
 
 #[test]
-fn each_way_in_which_both_sides_can_change() {
+fn changes_on_both_sides_are_reported_as_conflicts() {
     let base = "echo a > a; mkdir d; echo b > d/b; chmod 755 d; ln -s a l";
     check(base, "echo x > a", "echo y > a", &["a: HostChanged"]);
     check(base, "echo x > a", "rm a", &["a: HostDeleted"]);
@@ -42,7 +42,7 @@ fn each_way_in_which_both_sides_can_change() {
 }
 
 #[test]
-fn what_both_sides_did_alike_or_apart_is_no_conflict() {
+fn equal_or_unrelated_changes_on_both_sides_are_no_conflict() {
     let base = "echo a > a; mkdir d; echo b > d/b; chmod 644 a";
     check(base, "echo x > a", "echo x > a", &[]);
     check(base, "echo x > n", "echo x > n", &[]);
@@ -62,7 +62,7 @@ fn a_host_change_of_the_mode_survives_a_box_change_of_the_content() {
 }
 
 #[test]
-fn a_change_while_the_box_ran_conflicts_too() {
+fn a_host_change_while_the_box_runs_is_a_conflict() {
     let run = Run::new("echo a > a; echo b > b");
     run.in_box("echo x > a; rm b");
     run.host("echo y > a; echo z > b");
@@ -70,7 +70,7 @@ fn a_change_while_the_box_ran_conflicts_too() {
 }
 
 #[test]
-fn theirs_takes_the_box_and_keeps_the_host_in_the_trash() {
+fn theirs_applies_the_boxs_version_and_moves_the_hosts_to_the_trash() {
     let run = Run::new("echo a > a; echo b > b; echo c > c; mkdir d e; ln -s a l");
     run.in_box("echo x > a; rm b; echo x > n; echo x > c; echo x > d/n; mkdir -p e/f; ln -sfn z l");
     let view = run.box_view();
@@ -92,14 +92,14 @@ fn theirs_takes_the_box_and_keeps_the_host_in_the_trash() {
 }
 
 #[test]
-fn ours_keeps_the_host_and_takes_the_rest() {
+fn ours_keeps_the_hosts_version_and_applies_the_rest() {
     let run = Run::new("echo a > a; echo b > b");
     run.in_box("echo x > a; echo x > b; echo x > n");
     run.seal();
     run.host("echo y > a; mkdir n");
     let choice = Choice { ours: these(["a", "n"]), theirs: these(["a"]), ..all() };
     let outcome = run.apply(&choice);
-    assert_eq!(outcome.get(&path("a")), Some(&Taken::KeptOurs));
+    assert_eq!(outcome.get(&path("a")), Some(&EntryStatus::KeptOurs));
     let host = snapshot(&run.lower());
     assert_eq!(host[&b"a"[..]], "file 644 y\\n");
     assert_eq!(host[&b"b"[..]], "file 644 x\\n");
@@ -107,17 +107,17 @@ fn ours_keeps_the_host_and_takes_the_rest() {
 }
 
 #[test]
-fn a_directory_that_came_into_use_is_not_replaced() {
+fn a_directory_with_a_new_host_file_is_not_replaced() {
     let run = check("mkdir d; echo a > d/a", "rm -r d; echo x > d", "echo mine > d/mine", &[]);
     let outcome = run.apply(&all());
-    assert!(matches!(outcome.get(&path("d")), Some(Taken::Conflict(_))), "{outcome:?}");
+    assert!(matches!(outcome.get(&path("d")), Some(EntryStatus::Conflict(_))), "{outcome:?}");
     let host = snapshot(&run.lower());
     assert_eq!(host[&b"d/mine"[..]], "file 644 mine\\n");
     assert!(!host.keys().any(|name| name.starts_with(b".belljar")));
 }
 
 #[test]
-fn c10_a_link_that_the_host_has_in_place_of_a_directory_is_never_written_through() {
+fn c10_apply_never_writes_through_a_host_link_in_place_of_a_directory() {
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("b"), "precious").unwrap();
     let run = Run::new("mkdir d; echo b > d/b");
@@ -127,24 +127,24 @@ fn c10_a_link_that_the_host_has_in_place_of_a_directory_is_never_written_through
     symlink(outside.path(), run.lower().join("d")).unwrap();
     let choice = Choice { theirs: Pick::All, ..all() };
     let expected = ["d/b: BlockedBySymlink (ours only)", "d/n: BlockedBySymlink (ours only)"];
-    assert_eq!(run.conflicts(&choice), expected, "not even with theirs");
+    assert_eq!(run.conflicts(&choice), expected, "`theirs` does not help");
     assert_eq!(snapshot(outside.path()).into_values().collect::<Vec<_>>(), ["file 644 precious"]);
 }
 
 #[test]
-fn a_host_file_that_changes_after_the_plan_was_made_is_left_alone() {
+fn a_host_file_that_changed_after_the_plan_is_untouched() {
     let run = Run::new("echo a > a; echo b > b; echo c > c; mkdir d");
     run.in_box("echo x > a; rm b; chmod 600 c; echo x > n; echo x > ok; echo x > d/n");
     let (layers, changes) = (run.layers(), run.seal());
-    let mut takeover = belljar_workspace::Takeover::begin(&layers).unwrap();
-    let observed = takeover.observe(&changes).unwrap();
+    let mut session = belljar_workspace::ApplySession::begin(&layers).unwrap();
+    let observed = session.observe(&changes).unwrap();
     let plan = belljar_workspace::plan_apply(&observed, &all()).settle().unwrap();
     run.host("echo mine > a; echo mine > b; echo mine > c; echo mine > n; mv d e; ln -s e d");
     let before = snapshot(&run.lower());
-    let outcome = takeover.apply(plan, &mut |_| {}).unwrap();
+    let outcome = session.apply(plan, &mut |_| {}).unwrap();
     for name in ["a", "b", "c", "n", "d/n"] {
         let taken = outcome.get(&path(name));
-        assert!(matches!(taken, Some(Taken::Conflict(_))), "{name}: {taken:?}");
+        assert!(matches!(taken, Some(EntryStatus::Conflict(_))), "{name}: {taken:?}");
     }
     let mut after = snapshot(&run.lower());
     assert_eq!(after.remove(&b"ok"[..]).unwrap(), "file 644 x\\n");

@@ -1,4 +1,4 @@
-//! What a person is shown.
+//! Tests of the diff output for people.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use belljar_workspace::{
 
 use crate::fixture::{Run, path, these};
 
-/// What the host had, what the box did, what is shown.
+/// Checks the unified diff of a box change.
 #[track_caller]
 fn check(host: &str, in_box: &str, expected: &str) -> Run {
     let run = Run::new(host);
@@ -23,7 +23,7 @@ fn check(host: &str, in_box: &str, expected: &str) -> Run {
 }
 
 #[test]
-fn text_is_shown_line_by_line() {
+fn unified_shows_text_changes_line_by_line() {
     check(
         "printf '1\\n2\\n3\\n4\\n5\\n6\\n7\\n8\\n' > a; printf 'old\\n' > d",
         "printf '1\\n2\\n3\\n4\\nfive\\n6\\n7\\n8\\n' > a; printf 'new' > n; rm d",
@@ -58,7 +58,7 @@ new file mode 100644
 }
 
 #[test]
-fn modes_moves_links_directories_and_binaries_are_summed_up() {
+fn unified_summarizes_modes_moves_links_directories_and_binaries() {
     check(
         "echo m > m; echo moved > from; ln -s a l; mkdir e; printf 'a\\0b' > b; echo t > t",
         "chmod 600 m; mv from to; ln -sfn b l; mkdir n; rmdir e; printf 'a\\0bc' > b; rm t; ln -s m t",
@@ -90,7 +90,7 @@ rename to to
 }
 
 #[test]
-fn marked_entries_say_why_in_plain_words() {
+fn marked_entries_are_shown_with_their_reason() {
     let run = Run::new("echo s > s; chmod 755 s");
     run.in_box(
         "mkdir -p .git/hooks; echo x > .git/hooks/pre-commit; printf x > run; chmod 4755 run
@@ -100,10 +100,10 @@ fn marked_entries_say_why_in_plain_words() {
     let shown = unified(&run.layers(), &changes, &Pick::All, Colour::Never);
     for note in [
         "! git runs its hooks on commit, checkout, merge and push; apply leaves it out unless it is named with --include-executable\n",
-        "! a program that was not one before; apply leaves it out unless",
-        "! the bits 4000 of its mode are not taken over\n",
+        "! a new executable file; apply leaves it out unless",
+        "! the mode bits 4000 are not applied\n",
         "! a symbolic link that leads out of the workspace; apply leaves it out unless",
-        "! a named pipe cannot be taken over; apply leaves it out\n",
+        "! apply does not support named pipes; apply leaves it out\n",
     ] {
         assert!(shown.contains(note), "{note}{shown}");
     }
@@ -113,7 +113,7 @@ fn marked_entries_say_why_in_plain_words() {
 }
 
 #[test]
-fn nothing_that_a_box_wrote_steers_the_terminal() {
+fn diff_output_contains_no_control_characters_of_the_box() {
     let run = Run::new("echo a > a");
     run.in_box(
         r#"printf 'x\033[2Jy\r\n\tz\001\n' > a; printf 'q\n! forged\n' > "$(printf 'n\n! forged\033[31m')"
@@ -135,12 +135,12 @@ fn nothing_that_a_box_wrote_steers_the_terminal() {
     }
     let steers = |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || c == '\u{202e}';
     assert!(!all.contains(steers), "{all:?}");
-    assert!(!all.contains("\n! forged"), "no line of the box's looks like ours: {all}");
-    assert!(all.contains(r"x\x1b[2Jy\r"), "what it wrote is still visible: {all}");
+    assert!(!all.contains("\n! forged"), "no line of the box starts with `!`: {all}");
+    assert!(all.contains(r"x\x1b[2Jy\r"), "the escaped content is visible: {all}");
 }
 
 #[test]
-fn colours_are_ours_alone() {
+fn unified_with_colour_always_adds_colour_sequences() {
     let run = Run::new("echo a > a");
     run.in_box("echo b > a; echo {} > .mcp.json");
     let shown = unified(&run.layers(), &run.seal(), &Pick::All, Colour::Always);
@@ -156,7 +156,7 @@ fn colours_are_ours_alone() {
 }
 
 #[test]
-fn only_chosen_paths_are_shown() {
+fn stat_shows_only_selected_paths() {
     let run = Run::new("mkdir d; echo moved > moved");
     run.in_box("echo x > d/x; echo y > y; mv moved z");
     let changes = run.seal();
@@ -171,7 +171,7 @@ fn only_chosen_paths_are_shown() {
 }
 
 #[test]
-fn lines_are_counted_and_the_bar_stays_short() {
+fn stat_counts_lines_and_limits_the_bar_width() {
     let run = Run::new("seq 1000 > a; echo b > b; printf 'x\\0' > c");
     run.in_box("seq 500 > a; echo bb >> b; printf 'y\\0' > c");
     let changes = run.seal();
@@ -194,7 +194,7 @@ fn lines_are_counted_and_the_bar_stays_short() {
 }
 
 #[test]
-fn large_files_and_endless_lines_are_told_not_shown() {
+fn large_files_and_long_lines_are_not_shown_in_full() {
     let run = Run::new("");
     run.in_box("yes | head -c 5000000 > large; head -c 100000 /dev/zero | tr '\\0' x > line");
     let shown = unified(&run.layers(), &run.seal(), &Pick::All, Colour::Never);
@@ -204,7 +204,7 @@ fn large_files_and_endless_lines_are_told_not_shown() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_said() {
+fn unified_reports_files_that_cannot_be_compared() {
     let run = Run::new("echo a > a; echo b > b; echo c > c");
     run.in_box("echo x > a; echo x > b; echo x > c");
     run.host("echo host > c");
@@ -215,11 +215,11 @@ fn what_cannot_be_compared_is_said() {
     let shown = unified(&run.layers(), &changes, &Pick::All, Colour::Never);
     let expected = "\
 diff --git a/a b/a
-! what the box left is not what was sealed
+! the box's file changed after the changes were sealed
 diff --git a/b b/b
-! the original that was kept is damaged or gone
+! the stored original is damaged or missing
 diff --git a/c b/c
-! you changed it since the box started; compared with what you have now
+! you changed this file since the box started; the diff compares with your current version
 --- a/c
 +++ b/c
 @@ -1,1 +1,1 @@
@@ -230,7 +230,7 @@ diff --git a/c b/c
 }
 
 #[test]
-fn both_sides_of_a_conflict_are_shown() {
+fn three_way_shows_both_sides_of_a_conflict() {
     let run = Run::new("printf '1\\n2\\n3\\n' > a; echo b > b; echo c > c");
     run.in_box("printf '1\\n2\\nbox\\n' > a; echo box > b; rm c");
     run.host("echo host > b");
@@ -274,13 +274,13 @@ fn both_sides_of_a_conflict_are_shown() {
 @@ -1,1 +1,1 @@
 -c
 +host
-! base/c -> box/c: the box has no such file
+! base/c -> box/c: the box has no regular file at this path
 ";
     assert_eq!(shown("c"), expected);
 }
 
 #[test]
-fn paths_that_are_too_long_are_counted() {
+fn unified_counts_paths_that_are_too_long() {
     let run = Run::new("");
     let name = "d".repeat(250);
     let mut dir = run.upper();

@@ -1,4 +1,4 @@
-//! A workspace with a run over it.
+//! Test fixture: a workspace and a run with an overlay over it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,26 +9,27 @@ use std::process::{Command, Output};
 
 use belljar_model::Clock;
 use belljar_workspace::{
-    Caps, Changes, Choice, Draft, Layers, Outcome, Pattern, Pick, Places, RelPath, SealError,
-    Takeover, go_on, plan_apply, seal, trashed,
+    ApplyOutcome, ApplySession, Changes, Choice, Draft, Layers, Pattern, Pick, RelPath, RunPaths,
+    SealError, SealLimits, plan_apply, prepare_restart, seal, trashed,
 };
 use rustix::time::{ClockId, clock_gettime};
 
+/// A workspace and a run with an overlay over it.
 pub(crate) struct Run {
     dir: tempfile::TempDir,
-    /// The workspace, when it is on another file system than the run.
+    /// The directory of the workspace if it is on another file system than the run.
     elsewhere: Option<tempfile::TempDir>,
     start: Clock,
 }
 
 impl Run {
-    /// A workspace that `script` filled, and a run that starts now.
+    /// Creates a workspace with `script` and starts a run.
     #[track_caller]
     pub(crate) fn new(script: &str) -> Self {
         Self::make(script, None)
     }
 
-    /// As `new`, with the workspace on another file system than the run.
+    /// Like `new`, with the workspace on another file system than the run.
     #[track_caller]
     pub(crate) fn across_file_systems(script: &str) -> Self {
         let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -50,7 +51,7 @@ impl Run {
         run.started_now()
     }
 
-    /// Waits until the file clock has moved on, so that all that is there is older than the run.
+    /// Waits until the file clock has advanced, so that all existing files are older than the run.
     fn started_now(mut self) -> Self {
         let probe = self.dir.path().join("probe");
         fs::write(&probe, "").unwrap();
@@ -66,10 +67,10 @@ impl Run {
         }
     }
 
-    /// Starts the box again on what it left.
+    /// Restarts the box on its upper layer.
     #[track_caller]
-    pub(crate) fn goes_on(self) -> Self {
-        go_on(&self.layers(), self.start, &Caps::default()).unwrap();
+    pub(crate) fn restart(self) -> Self {
+        prepare_restart(&self.layers(), self.start, &SealLimits::default()).unwrap();
         self.started_now()
     }
 
@@ -85,13 +86,13 @@ impl Run {
         self.run_dir().join("upper")
     }
 
-    /// The host does something in the workspace.
+    /// Runs a shell script of the host in the workspace.
     #[track_caller]
     pub(crate) fn host(&self, script: &str) {
         shell(Command::new("sh").arg("-ec").arg(script).current_dir(self.lower()));
     }
 
-    /// The box does something in its view of the workspace.
+    /// Runs a shell script of the box in its view of the workspace.
     #[track_caller]
     pub(crate) fn in_box(&self, script: &str) -> Output {
         let mount = format!(
@@ -107,36 +108,36 @@ impl Run {
     pub(crate) fn layers(&self) -> Layers {
         let (workspace, run) = (self.lower(), self.run_dir());
         let state = self.dir.path().join("state");
-        Layers::open(&Places { workspace: &workspace, state: &state, run: &run }).unwrap()
+        Layers::open(&RunPaths { workspace: &workspace, state: &state, run: &run }).unwrap()
     }
 
-    pub(crate) fn try_seal(&self, caps: &Caps) -> Result<Changes, SealError> {
-        seal(&self.layers(), self.start, caps)
+    pub(crate) fn try_seal(&self, limits: &SealLimits) -> Result<Changes, SealError> {
+        seal(&self.layers(), self.start, limits)
     }
 
     #[track_caller]
     pub(crate) fn seal(&self) -> Changes {
-        self.try_seal(&Caps::default()).unwrap()
+        self.try_seal(&SealLimits::default()).unwrap()
     }
 
-    /// Takes over what `choice` says, which must not conflict.
+    /// Applies the changes that `choice` selects, which must not conflict.
     #[track_caller]
-    pub(crate) fn apply(&self, choice: &Choice) -> Outcome {
+    pub(crate) fn apply(&self, choice: &Choice) -> ApplyOutcome {
         let (layers, changes) = (self.layers(), self.seal());
-        let mut takeover = Takeover::begin(&layers).unwrap();
-        let observed = takeover.observe(&changes).unwrap();
+        let mut session = ApplySession::begin(&layers).unwrap();
+        let observed = session.observe(&changes).unwrap();
         let plan = plan_apply(&observed, choice).settle().unwrap_or_else(|draft| {
             panic!("conflicts: {:?}", conflicts(&draft));
         });
-        takeover.apply(plan, &mut |_| {}).unwrap()
+        session.apply(plan, &mut |_| {}).unwrap()
     }
 
-    /// What conflicts, as people would say it.
+    /// Returns the conflicts as text.
     #[track_caller]
     pub(crate) fn conflicts(&self, choice: &Choice) -> Vec<String> {
         let (layers, changes) = (self.layers(), self.seal());
-        let takeover = Takeover::begin(&layers).unwrap();
-        let observed = takeover.observe(&changes).unwrap();
+        let session = ApplySession::begin(&layers).unwrap();
+        let observed = session.observe(&changes).unwrap();
         conflicts(&plan_apply(&observed, choice))
     }
 
@@ -144,7 +145,7 @@ impl Run {
         self.start
     }
 
-    /// What the box sees.
+    /// Returns a snapshot of the box's view.
     pub(crate) fn box_view(&self) -> BTreeMap<Vec<u8>, String> {
         let copy = self.dir.path().join("view");
         fs::create_dir(&copy).unwrap();
@@ -152,7 +153,7 @@ impl Run {
         snapshot(&copy)
     }
 
-    /// The content of everything in the trash, with where it was.
+    /// Returns the content of the trash by original path.
     pub(crate) fn trash(&self) -> BTreeMap<Vec<u8>, String> {
         let mut kept = snapshot(&self.run_dir().join("trash"));
         let trashed = trashed(&self.layers()).unwrap();
@@ -166,7 +167,8 @@ impl Run {
     }
 }
 
-/// What a plain user locked, that user must unlock before it can be deleted.
+/// Makes everything accessible, because a user without root privileges cannot delete locked
+/// directories.
 impl Drop for Run {
     fn drop(&mut self) {
         for dir in [Some(&self.dir), self.elsewhere.as_ref()].into_iter().flatten() {
@@ -177,7 +179,7 @@ impl Drop for Run {
 
 #[track_caller]
 fn shell(command: &mut Command) -> Output {
-    let output = command.output().expect("start a shell");
+    let output = command.output().expect("cannot start a shell");
     assert!(
         output.status.success(),
         "{command:?}: {}{}",
@@ -187,7 +189,7 @@ fn shell(command: &mut Command) -> Output {
     output
 }
 
-/// Every path beneath `root` with what it is and holds.
+/// Returns every path beneath `root` with its type, mode and content.
 pub(crate) fn snapshot(root: &Path) -> BTreeMap<Vec<u8>, String> {
     let mut seen = BTreeMap::new();
     let mut todo = vec![root.to_owned()];
@@ -224,7 +226,7 @@ pub(crate) fn conflicts(draft: &Draft<'_>) -> Vec<String> {
     draft.conflicts().map(line).collect()
 }
 
-/// Everything, marked entries too.
+/// Selects all changes, including marked ones.
 pub(crate) fn all() -> Choice {
     Choice { include_executable: Pick::All, ..Choice::everything() }
 }
@@ -237,17 +239,17 @@ pub(crate) fn path(text: impl AsRef<[u8]>) -> RelPath {
     RelPath::new(text).unwrap()
 }
 
-/// The paths of all entries with one letter for their kind, as people would write them.
+/// Returns one line per entry: a letter for the kind of change and the path.
 pub(crate) fn summary(changes: &Changes) -> Vec<String> {
-    use belljar_workspace::Kind;
+    use belljar_workspace::ChangeKind;
     let line = |change: &belljar_workspace::Change| {
         let letter = match &change.kind {
-            Kind::Added => "A",
-            Kind::Modified => "M",
-            Kind::Deleted => "D",
-            Kind::ModeChanged => "m",
-            Kind::TypeChanged => "T",
-            Kind::Renamed { from } => &format!("R({})", from.as_bytes().escape_ascii()),
+            ChangeKind::Added => "A",
+            ChangeKind::Modified => "M",
+            ChangeKind::Deleted => "D",
+            ChangeKind::ModeChanged => "m",
+            ChangeKind::TypeChanged => "T",
+            ChangeKind::Renamed { from } => &format!("R({})", from.as_bytes().escape_ascii()),
         };
         format!("{letter} {}", change.path.as_bytes().escape_ascii())
     };

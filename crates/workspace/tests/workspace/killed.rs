@@ -1,11 +1,11 @@
-//! An apply that is killed at any step loses nothing, and the next one finishes.
+//! Tests that an apply killed at any step loses no file, and that the next apply completes it.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use belljar_workspace::{Changes, Layers, Places, Takeover, plan_apply};
+use belljar_workspace::{ApplySession, Changes, Layers, RunPaths, plan_apply};
 
 use crate::fixture::{Run, all, snapshot};
 
@@ -17,17 +17,18 @@ const BOX: &str = "
     echo u > t/u; chmod 600 m; mv moved n/moved; rm -r f; echo file > f; mkdir w; echo w > w/w
     chmod 500 w; chmod 755 r; echo s >> r/r; echo v > r/v; chmod 555 r; chmod 700 q; ln -s a s";
 
-/// Where the child finds its run and the step at which it is to die.
-const PLACES: &str = "BELLJAR_TEST_KILLED_PLACES";
+/// Environment variables for the child process: the paths of its run and the step at which it is
+/// killed.
+const PATHS: &str = "BELLJAR_TEST_KILLED_PLACES";
 const KILL_AT: &str = "BELLJAR_TEST_KILLED_AT";
 
 fn apply(layers: &Layers, changes: &Changes, kill_at: u64) {
-    let mut takeover = Takeover::begin(layers).unwrap();
-    let observed = takeover.observe(changes).unwrap();
+    let mut session = ApplySession::begin(layers).unwrap();
+    let observed = session.observe(changes).unwrap();
     let plan = plan_apply(&observed, &all()).settle().unwrap_or_else(|draft| {
         panic!("conflicts: {:?}", crate::fixture::conflicts(&draft));
     });
-    let outcome = takeover.apply(plan, &mut |step| {
+    let outcome = session.apply(plan, &mut |step| {
         if step.number == kill_at {
             let me = rustix::process::getpid();
             rustix::process::kill_process(me, rustix::process::Signal::KILL).unwrap();
@@ -36,11 +37,11 @@ fn apply(layers: &Layers, changes: &Changes, kill_at: u64) {
     assert!(outcome.unwrap().is_complete());
 }
 
-/// Alone it is a whole apply; started by the test below it dies at the step it is told.
+/// Runs a complete apply. As a child of the tests below it is killed at the given step.
 #[test]
-fn an_apply_in_a_process_of_its_own() {
-    let told = std::env::var(PLACES).ok().zip(std::env::var(KILL_AT).ok());
-    let Some((places, kill_at)) = told else {
+fn apply_in_a_child_process() {
+    let settings = std::env::var(PATHS).ok().zip(std::env::var(KILL_AT).ok());
+    let Some((paths, kill_at)) = settings else {
         let run = Run::new(HOST);
         run.in_box(BOX);
         let view = run.box_view();
@@ -48,21 +49,21 @@ fn an_apply_in_a_process_of_its_own() {
         assert_eq!(snapshot(&run.lower()), view);
         return;
     };
-    let places: Vec<PathBuf> = places.split(':').map(PathBuf::from).collect();
-    let [workspace, state, run] = places.as_slice() else { panic!("three places") };
-    let layers = Layers::open(&Places { workspace, state, run }).unwrap();
+    let paths: Vec<PathBuf> = paths.split(':').map(PathBuf::from).collect();
+    let [workspace, state, run] = paths.as_slice() else { panic!("expected three paths") };
+    let layers = Layers::open(&RunPaths { workspace, state, run }).unwrap();
     let changes = Changes::load(&layers).unwrap().unwrap();
     apply(&layers, &changes, kill_at.parse().unwrap());
 }
 
-/// Applies in another process, which dies before its step `kill_at`; `true` when it did.
+/// Applies in a child process that is killed before step `kill_at`. Returns whether it was killed.
 fn apply_and_die(run: &Run, kill_at: u64) -> bool {
     let state = run.run_dir().join("../..");
-    let places = [run.lower(), state, run.run_dir()];
-    let places: Vec<_> = places.iter().map(|path| path.to_str().unwrap()).collect();
+    let paths = [run.lower(), state, run.run_dir()];
+    let paths: Vec<_> = paths.iter().map(|path| path.to_str().unwrap()).collect();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "killed::an_apply_in_a_process_of_its_own", "--nocapture"])
-        .env(PLACES, places.join(":"))
+        .args(["--exact", "killed::apply_in_a_child_process", "--nocapture"])
+        .env(PATHS, paths.join(":"))
         .env(KILL_AT, kill_at.to_string())
         .output()
         .unwrap();
@@ -76,7 +77,7 @@ fn apply_and_die(run: &Run, kill_at: u64) -> bool {
     signal == Some(9)
 }
 
-/// Every file content and link target beneath a directory.
+/// Returns every file content and link target beneath a directory.
 fn contents(dir: &Path) -> Vec<String> {
     let tail = |what: String| what.split_once(' ').map(|(_, tail)| tail.to_owned());
     snapshot(dir)
@@ -93,7 +94,7 @@ fn check_nothing_is_lost(run: &Run, before: &[String], step: u64) {
     let mut left = contents(&run.lower());
     left.extend(contents(&run.run_dir().join("trash")));
     for content in before {
-        assert!(left.contains(content), "step {step}: {content} is nowhere: {left:?}");
+        assert!(left.contains(content), "step {step}: {content} is lost: {left:?}");
     }
 }
 
@@ -117,7 +118,7 @@ fn check_killed_at_every_step(make: impl Fn() -> Run) {
         }
         steps = step;
         check_nothing_is_lost(&run, &before, step);
-        // Killed once more, a little further on, and then left in peace.
+        // Killed once more at a later step, and then completed.
         apply_and_die(&run, 1 + step % 5);
         check_nothing_is_lost(&run, &before, step);
         apply(&run.layers(), &changes, u64::MAX);
@@ -127,17 +128,17 @@ fn check_killed_at_every_step(make: impl Fn() -> Run) {
 }
 
 #[test]
-fn killed_at_every_step_nothing_is_lost_and_the_next_apply_finishes() {
+fn apply_killed_at_any_step_loses_nothing_and_is_completed_by_the_next() {
     check_killed_at_every_step(|| Run::new(HOST));
 }
 
 #[test]
-fn killed_at_every_step_between_file_systems() {
+fn apply_killed_at_any_step_between_file_systems_loses_nothing() {
     check_killed_at_every_step(|| Run::across_file_systems(HOST));
 }
 
 #[test]
-fn a_torn_last_line_of_the_log_was_not_acted_upon() {
+fn an_incomplete_last_line_of_the_log_is_ignored() {
     let run = Run::new("echo a > a");
     run.in_box("echo x > a; echo y > n");
     run.seal();
@@ -148,14 +149,14 @@ fn a_torn_last_line_of_the_log_was_not_acted_upon() {
 }
 
 #[test]
-fn a_damaged_log_stops_the_apply() {
+fn begin_refuses_a_damaged_log() {
     let run = Run::new("echo a > a");
     run.in_box("echo x > a");
     run.seal();
     fs::write(run.run_dir().join("apply.log"), "garbage\n").unwrap();
     let layers = run.layers();
-    let begun = Takeover::begin(&layers);
-    let damaged = belljar_workspace::ApplyError::DamagedJournal { line: 1, source: json_error() };
+    let begun = ApplySession::begin(&layers);
+    let damaged = belljar_workspace::ApplyError::DamagedLog { line: 1, source: json_error() };
     assert_eq!(begun.unwrap_err().to_string(), damaged.to_string());
 }
 

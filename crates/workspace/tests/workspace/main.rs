@@ -1,11 +1,11 @@
-//! What a box leaves in a real overlay, sealed, shown and taken over.
+//! Seals, shows and applies the changes of a box in a real overlay.
 //!
-//! The "box" here is a shell in its own user and mount namespace, with the same overlay mount that a
-//! box has. Nothing is mocked: the kernel writes the upper layer.
+//! The "box" is a shell in its own user and mount namespace with the same overlay mount as a real
+//! box. Nothing is mocked: the kernel writes the upper layer.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "tests start shells, and one of them a second process of itself"
+    reason = "tests start shells, and one test starts its own program again"
 )]
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! Somebody on the host is busy in the workspace while we are.
+//! Tests of an apply while a process on the host changes the workspace.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use belljar_workspace::{Choice, Pick, Takeover, plan_apply};
+use belljar_workspace::{ApplySession, Choice, Pick, plan_apply};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::fixture::{Run, all, snapshot};
 
-/// Applies again and again while `disturb` runs in another thread; what is left out or conflicts is
-/// as good as what arrives.
+/// Applies repeatedly while `disturb` runs in another thread. Conflicts and skipped changes are
+/// allowed.
 fn apply_while(run: &Run, rounds: u64, disturb: impl Fn(u64) + Sync) {
     let (layers, changes) = (run.layers(), run.seal());
     let choice = Choice { theirs: Pick::All, ..all() };
@@ -22,19 +22,19 @@ fn apply_while(run: &Run, rounds: u64, disturb: impl Fn(u64) + Sync) {
                 disturb(turns.fetch_add(1, Ordering::Relaxed));
             }
         });
-        // Also when an assertion fails below: the scope waits for the other thread.
+        // The guard also stops the thread if an assertion fails, because the scope waits for it.
         let _stop = SetOnDrop(&done);
         let (mut round, mut applied) = (0, 0);
         while !disturber.is_finished() && (round < rounds || turns.load(Ordering::Relaxed) < 10_000)
         {
             round += 1;
-            let mut takeover = Takeover::begin(&layers).unwrap();
-            let Ok(observed) = takeover.observe(&changes) else { continue };
+            let mut session = ApplySession::begin(&layers).unwrap();
+            let Ok(observed) = session.observe(&changes) else { continue };
             let Ok(plan) = plan_apply(&observed, &choice).settle() else { continue };
-            takeover.apply(plan, &mut |_| {}).unwrap();
+            session.apply(plan, &mut |_| {}).unwrap();
             applied += 1;
         }
-        assert!(applied > 0, "none of {round} rounds came as far as an apply");
+        assert!(applied > 0, "none of {round} rounds reached an apply");
     });
 }
 
@@ -47,7 +47,7 @@ impl Drop for SetOnDrop<'_> {
 }
 
 #[test]
-fn c11_a_directory_swapped_for_a_link_never_leads_a_write_out() {
+fn c11_apply_never_writes_outside_when_a_directory_is_swapped_for_a_link() {
     let outside = tempfile::tempdir().unwrap();
     for name in ["b", "c"] {
         fs::write(outside.path().join(name), "precious").unwrap();
@@ -58,7 +58,7 @@ fn c11_a_directory_swapped_for_a_link_never_leads_a_write_out() {
     let (dir, link) = (run.lower().join("d"), run.lower().join("link"));
     symlink(outside.path(), &link).unwrap();
     apply_while(&run, 100, |turn| {
-        // The directory and the link trade names, then the files come back.
+        // The directory and the link exchange names, then the files are restored.
         renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE).unwrap();
         if turn % 2 == 1 {
             fs::write(dir.join("b"), "b\n").unwrap();
@@ -71,7 +71,7 @@ fn c11_a_directory_swapped_for_a_link_never_leads_a_write_out() {
 }
 
 #[test]
-fn c11_a_file_swapped_for_a_link_is_never_written_through() {
+fn c11_apply_never_writes_through_a_link_swapped_for_a_file() {
     let outside = tempfile::tempdir().unwrap();
     let target = outside.path().join("target");
     fs::write(&target, "precious").unwrap();
@@ -82,7 +82,8 @@ fn c11_a_file_swapped_for_a_link_is_never_written_through() {
     apply_while(&run, 100, |turn| {
         let name = lower.join(["a", "b", "n"][usize::try_from(turn % 3).unwrap()]);
         if renameat_with(CWD, &name, CWD, &link, RenameFlags::EXCHANGE).is_err() {
-            // Never through the link, which our own side may just be putting back.
+            // `create_new` never follows the link, which the apply can be moving back at this
+            // moment.
             drop(fs::File::create_new(&name));
         }
         if fs::symlink_metadata(&link).is_ok_and(|meta| !meta.is_symlink()) && turn % 5 == 0 {
@@ -96,24 +97,24 @@ fn c11_a_file_swapped_for_a_link_is_never_written_through() {
 }
 
 #[test]
-fn c11_a_writer_on_the_host_never_loses_what_it_wrote() {
+fn c11_apply_never_loses_a_file_that_the_host_writes_at_the_same_time() {
     let run = Run::new("echo 0 > a");
     run.in_box("echo box > a");
     let (file, next) = (run.lower().join("a"), run.lower().join("a.next"));
     let last = AtomicU64::new(0);
     apply_while(&run, 100, |turn| {
-        // As editors save: a new file is renamed over the old one.
+        // As editors do: a new file is renamed over the old one.
         fs::write(&next, format!("host {turn}\n")).unwrap();
         fs::rename(&next, &file).unwrap();
         last.store(turn, Ordering::Relaxed);
     });
-    // Each version was in place until the host itself or we took it out, and we keep what we take.
+    // Each version was replaced by the host itself or moved to the trash by the apply.
     let newest = format!("host {}\n", last.load(Ordering::Relaxed));
     let kept = fs::read_dir(run.run_dir().join("trash")).unwrap();
     let mut found: Vec<String> =
         kept.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap()).collect();
     found.push(fs::read_to_string(&file).unwrap());
-    assert!(found.contains(&newest), "{newest} is nowhere");
+    assert!(found.contains(&newest), "{newest} is lost");
     assert!(
         found
             .iter()
@@ -122,10 +123,10 @@ fn c11_a_writer_on_the_host_never_loses_what_it_wrote() {
     check_no_leftovers(&run);
 }
 
-/// After the next apply has begun, no temporary name of ours is left.
+/// Checks that no temporary file is left after the next apply has begun.
 #[track_caller]
 fn check_no_leftovers(run: &Run) {
-    drop(Takeover::begin(&run.layers()).unwrap());
+    drop(ApplySession::begin(&run.layers()).unwrap());
     let names = snapshot(&run.lower());
     let ours = |name: &Vec<u8>| name.windows(9).any(|part| part == b".belljar-");
     assert!(!names.keys().any(ours), "{names:?}");

@@ -1,11 +1,11 @@
-//! Whatever a box does, taking it all over makes the host look like the box's view.
+//! Property tests with random changes of the box and the host.
 
-use belljar_workspace::{Choice, Pick, Takeover, plan_apply};
+use belljar_workspace::{ApplySession, Choice, Pick, plan_apply};
 use proptest::prelude::*;
 
 use crate::fixture::{Run, all, snapshot};
 
-/// One shell command in a small world of names, so that commands meet each other often.
+/// Generates one shell command on a small set of names, so that commands often affect each other.
 fn command() -> impl Strategy<Value = String> {
     let name = prop_oneof!["[abc]", "[abc]/[xy]", "[ab]/x/[pq]", Just("a b/\u{e9}".to_owned()),];
     let name = name.prop_map(|name| format!("'{name}'"));
@@ -26,7 +26,7 @@ fn command() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Commands that fail because of what others did are part of the game.
+/// Generates a script. Commands can fail because of earlier ones.
 fn script() -> impl Strategy<Value = String> {
     let each = |commands: Vec<String>| -> String {
         commands.iter().map(|command| format!("{{ {command}; }} 2>/dev/null || true\n")).collect()
@@ -38,24 +38,24 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn taking_all_over_makes_the_host_look_like_the_box(host in script(), in_box in script()) {
+    fn applying_all_changes_makes_the_host_equal_to_the_boxs_view(host in script(), in_box in script()) {
         let run = Run::new(&host);
         run.in_box(&in_box);
         let view = run.box_view();
         let before = snapshot(&run.lower());
         let changes = run.seal();
-        prop_assert_eq!(&snapshot(&run.lower()), &before, "sealing changes nothing");
+        prop_assert_eq!(&snapshot(&run.lower()), &before, "sealing changes no file");
         prop_assert_eq!(changes.is_empty(), view == before, "{:?}", changes);
         let outcome = run.apply(&all());
         prop_assert!(outcome.is_complete(), "{:?}", outcome);
         prop_assert_eq!(&snapshot(&run.lower()), &view);
         let again = run.apply(&all());
         prop_assert!(again.is_complete());
-        prop_assert_eq!(&snapshot(&run.lower()), &view, "and again changes nothing");
+        prop_assert_eq!(&snapshot(&run.lower()), &view, "a second apply changes nothing");
     }
 
     #[test]
-    fn whatever_the_host_does_meanwhile_none_of_its_work_is_lost(
+    fn apply_never_loses_a_file_that_the_host_changed_meanwhile(
         host in script(), in_box in script(), meanwhile in script(), theirs: bool,
     ) {
         let run = Run::new(&host);
@@ -65,20 +65,20 @@ proptest! {
         let before = snapshot(&run.lower());
         let theirs = if theirs { Pick::All } else { Pick::none() };
         let layers = run.layers();
-        let mut takeover = Takeover::begin(&layers).unwrap();
-        let observed = takeover.observe(&changes).unwrap();
+        let mut session = ApplySession::begin(&layers).unwrap();
+        let observed = session.observe(&changes).unwrap();
         match plan_apply(&observed, &Choice { theirs, ..all() }).settle() {
             Err(draft) => {
                 prop_assert!(draft.conflicts().next().is_some());
-                prop_assert_eq!(&snapshot(&run.lower()), &before, "a refused apply touches nothing");
+                prop_assert_eq!(&snapshot(&run.lower()), &before, "a refused apply changes no file");
             }
             Ok(plan) => {
-                takeover.apply(plan, &mut |_| {}).unwrap();
+                session.apply(plan, &mut |_| {}).unwrap();
                 let (after, trash) = (snapshot(&run.lower()), run.trash());
                 for (path, what) in before.iter().filter(|(_, what)| !what.starts_with("dir")) {
                     let same = |other: &String| content(other) == content(what);
                     let kept = after.get(path).is_some_and(same) || trash.get(path).is_some_and(same);
-                    prop_assert!(kept, "{:?} {} is nowhere", path.escape_ascii(), what);
+                    prop_assert!(kept, "{:?} {} is lost", path.escape_ascii(), what);
                 }
                 let ours = |name: &Vec<u8>| name.windows(9).any(|part| part == b".belljar-");
                 prop_assert!(!after.keys().any(ours), "{:?}", after);
@@ -87,7 +87,7 @@ proptest! {
     }
 }
 
-/// A line of a snapshot without the mode.
+/// Splits a line of a snapshot into type and content, without the mode.
 fn content(what: &str) -> (&str, &str) {
     let (kind, rest) = what.split_once(' ').unwrap_or((what, ""));
     match kind {

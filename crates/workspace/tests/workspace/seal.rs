@@ -1,16 +1,16 @@
-//! What is found in the upper layer.
+//! Tests of the changes that a seal finds in the upper layer.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
 use belljar_workspace::{
-    Base, Caps, Content, ContentHash, FileKind, Kind, OpenError, Places, SealError, Target,
-    Unsupported,
+    Base, ChangeKind, Content, ContentHash, FileKind, LinkTarget, OpenError, RunPaths, SealError,
+    SealLimits, Unsupported,
 };
 
 use crate::fixture::{Run, path, snapshot, summary};
 
-/// What the host had, what the box did, what is found.
+/// Checks the changes that a seal finds after a script of the box.
 #[track_caller]
 fn check(host: &str, in_box: &str, expected: &[&str]) -> belljar_workspace::Changes {
     let run = Run::new(host);
@@ -18,14 +18,14 @@ fn check(host: &str, in_box: &str, expected: &[&str]) -> belljar_workspace::Chan
     let (host, upper) = (snapshot(&run.lower()), snapshot(&run.upper()));
     let changes = run.seal();
     assert_eq!(summary(&changes), expected);
-    assert_eq!(snapshot(&run.lower()), host, "sealing changes nothing on the host");
-    assert_eq!(snapshot(&run.upper()), upper, "nor in the upper layer");
-    assert_eq!(run.seal(), changes, "sealing again says the same");
+    assert_eq!(snapshot(&run.lower()), host, "sealing changes no file on the host");
+    assert_eq!(snapshot(&run.upper()), upper, "sealing changes no file in the upper layer");
+    assert_eq!(run.seal(), changes, "a second seal returns the same changes");
     changes
 }
 
 #[test]
-fn files_that_were_added_modified_and_deleted() {
+fn seal_finds_added_modified_and_deleted_files() {
     let changes = check(
         "echo a > a; echo b > b; echo c > c; mkdir d; echo e > d/e",
         "echo new > n; echo more >> a; rm b; echo f > d/f",
@@ -41,27 +41,27 @@ fn files_that_were_added_modified_and_deleted() {
 }
 
 #[test]
-fn a_file_that_was_only_touched_is_no_change() {
+fn seal_ignores_a_file_that_was_only_touched() {
     check("echo a > a; mkdir d; echo b > d/b", "touch a; chmod 600 a; chmod 644 a; touch d/b", &[]);
 }
 
 #[test]
-fn modes_types_and_links() {
+fn seal_finds_changes_of_modes_types_and_links() {
     let changes = check(
         "echo a > a; chmod 644 a; ln -s a l; ln -s a k; echo t > t; mkdir d; chmod 755 d",
         "chmod 600 a; ln -sfn b l; rm t; ln -s a t; chmod 700 d; rm k; ln -s a k",
         &["m a", "m d", "M l", "T t"],
     );
     let l = changes.get(&path("l")).unwrap();
-    assert_eq!(l.old.as_ref().unwrap().target, Some(Target(b"a".to_vec())));
-    assert_eq!(l.new.as_ref().unwrap().target, Some(Target(b"b".to_vec())));
+    assert_eq!(l.old.as_ref().unwrap().target, Some(LinkTarget(b"a".to_vec())));
+    assert_eq!(l.new.as_ref().unwrap().target, Some(LinkTarget(b"b".to_vec())));
     let t = changes.get(&path("t")).unwrap();
     assert_eq!(t.old.as_ref().unwrap().kind, FileKind::File);
     assert_eq!(t.new.as_ref().unwrap().kind, FileKind::Symlink);
 }
 
 #[test]
-fn a_deleted_directory_is_listed_file_by_file() {
+fn seal_lists_a_deleted_directory_file_by_file() {
     check(
         "mkdir -p d/e; echo a > d/a; echo b > d/e/b; ln -s x d/l",
         "rm -r d",
@@ -70,7 +70,7 @@ fn a_deleted_directory_is_listed_file_by_file() {
 }
 
 #[test]
-fn a_replaced_directory_loses_what_is_not_in_the_new_one() {
+fn a_replaced_directory_deletes_the_files_missing_in_the_new_one() {
     check(
         "mkdir -p d/e d/s; echo a > d/a; echo b > d/b; echo c > d/e/c; echo k > d/s/k",
         "rm -r d; mkdir -p d/s; echo a > d/a; echo changed > d/b; echo k > d/s/k",
@@ -79,7 +79,7 @@ fn a_replaced_directory_loses_what_is_not_in_the_new_one() {
 }
 
 #[test]
-fn what_is_made_inside_a_replaced_directory_hides_what_was_there_too() {
+fn directories_inside_a_replaced_directory_hide_the_hosts_files() {
     check(
         "mkdir -p d/e/f; echo a > d/e/a; echo b > d/e/f/b",
         "rm -r d; mkdir -p d/e/f",
@@ -88,7 +88,7 @@ fn what_is_made_inside_a_replaced_directory_hides_what_was_there_too() {
 }
 
 #[test]
-fn a_directory_that_became_something_else_and_back() {
+fn seal_finds_directories_that_became_files_and_the_reverse() {
     let changes = check(
         "mkdir -p d/e; echo a > d/e/a; echo f > f; mkdir g",
         "rm -r d; echo x > d; rm f; mkdir f; echo y > f/y; rmdir g; ln -s f g",
@@ -99,7 +99,7 @@ fn a_directory_that_became_something_else_and_back() {
 }
 
 #[test]
-fn a_moved_file_is_recognised_by_its_content() {
+fn seal_recognises_a_moved_file_by_its_content() {
     let changes = check(
         "echo one > one; echo two > two; mkdir d; : > empty",
         "mv one d/uno; mv two d/two; rm empty; : > also-empty",
@@ -109,7 +109,7 @@ fn a_moved_file_is_recognised_by_its_content() {
 }
 
 #[test]
-fn a_host_file_that_changed_after_the_start_has_an_unknown_base() {
+fn a_host_file_changed_after_the_start_has_an_unknown_base() {
     let run = Run::new("echo a > a; echo b > b; ln -s x l");
     run.in_box("echo box > a; rm b; ln -sfn y l");
     run.host("echo host > a; echo host > b; ln -sfn z l");
@@ -121,7 +121,7 @@ fn a_host_file_that_changed_after_the_start_has_an_unknown_base() {
 }
 
 #[test]
-fn originals_are_kept_once_each_and_large_ones_only_as_a_hash() {
+fn originals_are_stored_once_and_large_ones_only_as_a_hash() {
     let run = Run::new("echo same > a; echo same > b; truncate -s 17M big");
     run.in_box("echo x > a; rm b; echo x >> big");
     let changes = run.seal();
@@ -135,10 +135,10 @@ fn originals_are_kept_once_each_and_large_ones_only_as_a_hash() {
 }
 
 #[test]
-fn originals_beyond_the_budget_are_known_by_their_inode() {
+fn originals_above_the_byte_limit_are_identified_by_inode() {
     let run = Run::new("echo aaaa > a; echo bbbb > b");
     run.in_box("rm a; echo x > b");
-    let changes = run.try_seal(&Caps { base_bytes: 3, ..Caps::default() }).unwrap();
+    let changes = run.try_seal(&SealLimits { base_bytes: 3, ..SealLimits::default() }).unwrap();
     for change in changes.entries() {
         assert_eq!(change.base, Some(Base::IdentityOnly));
         assert!(change.host.is_some());
@@ -146,7 +146,7 @@ fn originals_beyond_the_budget_are_known_by_their_inode() {
 }
 
 #[test]
-fn c01_to_c08_what_the_host_would_execute_is_marked_whether_or_not_it_existed() {
+fn c01_to_c08_files_that_the_host_executes_are_marked() {
     let changes = check(
         "mkdir -p .git/hooks; echo x > .git/config; echo y > package.json; echo z > main.c",
         "mkdir -p .claude .vscode .venv/bin; echo {} > .claude/settings.json
@@ -193,7 +193,7 @@ fn c05_a_file_put_into_an_existing_bare_repository_is_marked() {
 }
 
 #[test]
-fn c06_c22_new_programs_are_marked_and_setuid_bits_are_dropped_and_said() {
+fn c06_c22_new_executables_are_marked_and_setuid_bits_are_dropped() {
     let changes = check(
         "echo a > a; echo b > b; chmod +x b; echo c > c; chmod +x c; echo s > s; chmod 755 s",
         "chmod +x a; echo more >> b; mv c d; echo n > n; chmod 4755 n; chmod 6755 s",
@@ -201,7 +201,7 @@ fn c06_c22_new_programs_are_marked_and_setuid_bits_are_dropped_and_said() {
     );
     let marked = |name| changes.get(&path(name)).unwrap().new_executable;
     assert!(marked("a") && marked("n"));
-    assert!(!marked("b") && !marked("d") && !marked("s"), "those were programs before");
+    assert!(!marked("b") && !marked("d") && !marked("s"), "these files were executable before");
     let n = changes.get(&path("n")).unwrap();
     assert_eq!((n.stripped, n.new.as_ref().unwrap().mode), (0o4000, 0o755));
     let s = changes.get(&path("s")).unwrap();
@@ -209,7 +209,7 @@ fn c06_c22_new_programs_are_marked_and_setuid_bits_are_dropped_and_said() {
 }
 
 #[test]
-fn c10_links_that_lead_out_are_marked() {
+fn c10_links_out_of_the_workspace_are_marked() {
     let changes = check(
         "mkdir d",
         "ln -s /etc/passwd a; ln -s ../.. b; ln -s .. d/c; ln -s ../.. d/e; ln -s d f",
@@ -221,7 +221,7 @@ fn c10_links_that_lead_out_are_marked() {
 }
 
 #[test]
-fn c10_a_link_on_the_host_in_place_of_a_directory_is_not_followed() {
+fn c10_seal_does_not_follow_a_host_link_in_place_of_a_directory() {
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("secret"), "x").unwrap();
     let run = Run::new("mkdir d; echo a > d/a");
@@ -233,7 +233,7 @@ fn c10_a_link_on_the_host_in_place_of_a_directory_is_not_followed() {
 }
 
 #[test]
-fn c23_pipes_and_sockets_are_reported_as_what_they_are() {
+fn c23_pipes_and_sockets_are_reported_as_unsupported() {
     let run = Run::new("echo a > a; mkfifo p");
     run.in_box("mkfifo f; rm a; mkfifo a; touch p");
     let _socket = std::os::unix::net::UnixListener::bind(run.upper().join("s")).unwrap();
@@ -246,9 +246,9 @@ fn c23_pipes_and_sockets_are_reported_as_what_they_are() {
 }
 
 #[test]
-fn c23_a_sparse_file_of_eight_exbibytes_is_reported_not_read() {
+fn c23_a_huge_sparse_file_is_reported_without_reading_it() {
     let run = Run::new("");
-    // ext4 ends at 16 TiB; what it can hold is as far from readable.
+    // The limit of ext4 is 16 TiB, which is also far too large to read.
     run.in_box("truncate -s 15T huge || truncate -s 8191P huge; echo ok > ok");
     let changes = run.seal();
     assert_eq!(summary(&changes), ["A huge", "A ok"]);
@@ -257,23 +257,32 @@ fn c23_a_sparse_file_of_eight_exbibytes_is_reported_not_read() {
 }
 
 #[test]
-fn c23_more_than_the_caps_is_a_named_error_and_changes_nothing() {
+fn c23_seal_fails_above_each_limit_and_changes_nothing() {
     let run = Run::new("mkdir d; for n in 1 2 3 4 5 6 7 8 9; do echo $n > d/$n; done");
     run.in_box("for n in 1 2 3 4 5 6 7 8 9; do echo $n > $n; done; rm -r d");
     let before = snapshot(&run.upper());
-    let seal = |caps| run.try_seal(&caps).unwrap_err();
-    let caps = Caps::default();
-    assert!(matches!(seal(Caps { entries: 5, ..caps }), SealError::TooManyEntries { cap: 5 }));
-    assert!(matches!(seal(Caps { entries: 15, ..caps }), SealError::TooManyEntries { .. }));
-    assert!(matches!(seal(Caps { upper_bytes: 10, ..caps }), SealError::TooManyBytes { .. }));
-    assert!(matches!(seal(Caps { path_bytes: 10, ..caps }), SealError::TooManyPathBytes { .. }));
+    let seal = |limits| run.try_seal(&limits).unwrap_err();
+    let limits = SealLimits::default();
+    assert!(matches!(
+        seal(SealLimits { entries: 5, ..limits }),
+        SealError::TooManyEntries { cap: 5 }
+    ));
+    assert!(matches!(seal(SealLimits { entries: 15, ..limits }), SealError::TooManyEntries { .. }));
+    assert!(matches!(
+        seal(SealLimits { upper_bytes: 10, ..limits }),
+        SealError::TooManyBytes { .. }
+    ));
+    assert!(matches!(
+        seal(SealLimits { path_bytes: 10, ..limits }),
+        SealError::TooManyPathBytes { .. }
+    ));
     assert_eq!(snapshot(&run.upper()), before);
     assert!(!run.run_dir().join("changes.json").exists());
-    assert_eq!(run.seal().entries().len(), 19, "and with room it works");
+    assert_eq!(run.seal().entries().len(), 19, "the default limits suffice");
 }
 
 #[test]
-fn c23_names_of_any_bytes_survive_the_manifest() {
+fn c23_arbitrary_name_bytes_survive_a_round_trip_through_the_manifest() {
     let run = Run::new("");
     run.in_box(
         r#"printf x > "$(printf 'new\nline')"; printf x > "$(printf '\033[31mred')"
@@ -287,7 +296,7 @@ fn c23_names_of_any_bytes_survive_the_manifest() {
 }
 
 #[test]
-fn c23_a_thousand_directories_deep() {
+fn c23_seal_reads_a_file_a_thousand_directories_deep() {
     let run = Run::new("");
     run.in_box("p=.; i=0; while [ $i -lt 1200 ]; do mkdir d; cd d; i=$((i+1)); done; echo x > f");
     let changes = run.seal();
@@ -296,7 +305,7 @@ fn c23_a_thousand_directories_deep() {
 }
 
 #[test]
-fn c23_what_is_too_deep_for_any_path_is_counted_and_left() {
+fn c23_paths_above_the_length_limit_are_counted_and_skipped() {
     let run = Run::new("");
     let flags = rustix::fs::OFlags::DIRECTORY;
     let none = rustix::fs::Mode::empty();
@@ -307,13 +316,13 @@ fn c23_what_is_too_deep_for_any_path_is_counted_and_left() {
         dir = rustix::fs::openat(&dir, &name, flags, none).unwrap();
     }
     let changes = run.seal();
-    assert_eq!(changes.entries().len(), 20, "20 * 201 bytes still make a path");
+    assert_eq!(changes.entries().len(), 20, "20 * 201 bytes are below the limit");
     assert_eq!(changes.too_long().len(), 1);
     assert_eq!(changes.too_long()[0].names, 1);
 }
 
 #[test]
-fn c17_hard_links_are_files_of_their_own() {
+fn c17_each_hard_link_has_its_own_entry() {
     let changes = check("echo a > a", "echo b > b; ln b c; ln a d", &["A b", "A c", "A d"]);
     let hash = |name| changes.get(&path(name)).unwrap().new.as_ref().unwrap().hash;
     assert_eq!(hash("b"), hash("c"));
@@ -321,7 +330,7 @@ fn c17_hard_links_are_files_of_their_own() {
 }
 
 #[test]
-fn locked_files_and_directories_of_the_box_are_read_and_locked_again() {
+fn seal_reads_files_with_mode_0_and_restores_their_modes() {
     let run = Run::new("");
     run.in_box("mkdir -p d/e; echo x > d/e/f; echo y > g; chmod 0 d/e/f g d/e d; chmod 0 .");
     let changes = run.seal();
@@ -334,7 +343,7 @@ fn locked_files_and_directories_of_the_box_are_read_and_locked_again() {
 }
 
 #[test]
-fn hostile_overlay_attributes_are_refused() {
+fn seal_refuses_hostile_overlay_attributes() {
     let run = Run::new("echo secret > s; mkdir d; echo x > d/x");
     for dir in ["moved", "marks"] {
         fs::create_dir(run.upper().join(dir)).unwrap();
@@ -350,7 +359,7 @@ fn hostile_overlay_attributes_are_refused() {
     set("meta", "user.overlay.metacopy", b"");
     set("marks", "user.overlay.opaque", b"x");
     set("marks/x", "user.overlay.whiteout", b"");
-    // Without the directory's mark it is an ordinary empty file.
+    // Without the mark on the directory the file is an ordinary empty file.
     set("x", "user.overlay.whiteout", b"");
     let changes = run.seal();
     assert_eq!(summary(&changes), ["A marks", "A meta", "A moved", "A x"]);
@@ -361,7 +370,7 @@ fn hostile_overlay_attributes_are_refused() {
 }
 
 #[test]
-fn an_attribute_whiteout_deletes_like_any_other() {
+fn a_whiteout_attribute_is_a_deletion() {
     let run = Run::new("mkdir d; echo x > d/x; echo y > d/y");
     fs::create_dir(run.upper().join("d")).unwrap();
     fs::write(run.upper().join("d/x"), "").unwrap();
@@ -373,32 +382,32 @@ fn an_attribute_whiteout_deletes_like_any_other() {
 }
 
 #[test]
-fn c26_what_lies_in_our_own_state_directory_is_never_taken_over() {
+fn c26_changes_in_belljars_state_directory_are_never_applied() {
     let run = Run::new("mkdir -p home/.state/other; echo precious > home/.state/x");
     run.in_box("echo evil > home/.state/x; echo evil > home/.state/other/y; echo fine > home/z");
     let (workspace, dir) = (run.lower(), run.run_dir());
     let state = run.lower().join("home/.state");
-    let layers = belljar_workspace::Layers::open(&Places {
+    let layers = belljar_workspace::Layers::open(&RunPaths {
         workspace: &workspace,
         state: &state,
         run: &dir,
     })
     .unwrap();
-    let changes = belljar_workspace::seal(&layers, run.start(), &Caps::default()).unwrap();
+    let changes = belljar_workspace::seal(&layers, run.start(), &SealLimits::default()).unwrap();
     assert_eq!(summary(&changes), ["m home/.state", "A home/z"]);
     assert_eq!(changes.get(&path("home/.state")).unwrap().unsupported, Some(Unsupported::OwnState));
     let inside = state.join("other");
     let open =
-        belljar_workspace::Layers::open(&Places { workspace: &inside, state: &state, run: &dir });
+        belljar_workspace::Layers::open(&RunPaths { workspace: &inside, state: &state, run: &dir });
     assert!(matches!(open, Err(OpenError::InsideState { .. })));
 }
 
 #[test]
-fn a_run_without_an_upper_layer_says_so() {
+fn open_reports_a_run_without_an_upper_layer() {
     let run = Run::new("");
     belljar_workspace::discard(&run.run_dir()).unwrap();
     let (workspace, dir, state) = (run.lower(), run.run_dir(), run.run_dir());
-    let open = belljar_workspace::Layers::open(&Places {
+    let open = belljar_workspace::Layers::open(&RunPaths {
         workspace: &workspace,
         state: &state,
         run: &dir,
@@ -407,17 +416,17 @@ fn a_run_without_an_upper_layer_says_so() {
 }
 
 #[test]
-fn a_damaged_manifest_is_an_error_not_an_empty_one() {
+fn seal_refuses_a_damaged_manifest() {
     let run = Run::new("");
     run.in_box("echo x > x");
     run.seal();
     fs::write(run.run_dir().join("changes.json"), "{\"version\":1").unwrap();
-    assert!(matches!(run.try_seal(&Caps::default()), Err(SealError::Load(_))));
+    assert!(matches!(run.try_seal(&SealLimits::default()), Err(SealError::Load(_))));
 }
 
 #[test]
-fn kinds_are_spelled_for_machines() {
-    let kind = Kind::Renamed { from: path("a") };
+fn change_kinds_are_serialized_in_kebab_case() {
+    let kind = ChangeKind::Renamed { from: path("a") };
     assert_eq!(serde_json::to_string(&kind).unwrap(), r#"{"renamed":{"from":"a"}}"#);
-    assert_eq!(serde_json::to_string(&Kind::ModeChanged).unwrap(), r#""mode-changed""#);
+    assert_eq!(serde_json::to_string(&ChangeKind::ModeChanged).unwrap(), r#""mode-changed""#);
 }

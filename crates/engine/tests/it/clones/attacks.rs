@@ -391,7 +391,7 @@ fn c06_what_tools_execute_is_marked_and_does_not_reach_the_checkout() {
         assert_eq!(file.risky.is_none(), file.path == Path::new("harmless.txt"), "{file:?}");
     }
     let tool = work.files.iter().find(|file| file.path == Path::new("tool")).unwrap();
-    assert_eq!(tool.risky.as_deref(), Some("a program that was not one before"));
+    assert_eq!(tool.risky.as_deref(), Some("a new executable file"));
     assert!(risky.iter().all(|path| !user.join(path).exists()), "nothing was checked out");
     git(&user, &["checkout", "-q", "belljar/box"]);
     assert!(risky.iter().all(|path| user.join(path).exists()), "until the user does");

@@ -1,6 +1,7 @@
-//! `apply.log`: which names an apply may leave behind, written down before it makes them.
+//! `apply.log`: the temporary names of an apply, recorded before the files are created.
 //!
-//! One JSON object per line, appended. A line that was torn by a crash was not yet acted upon.
+//! Each line is one JSON object; lines are only appended. An incomplete last line was not yet acted
+//! upon.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,16 +15,16 @@ use serde::{Deserialize, Serialize};
 
 use super::ApplyError;
 use crate::at;
-use crate::change::Target;
+use crate::change::LinkTarget;
 use crate::content::ContentHash;
 use crate::layers::Layers;
 use crate::path::RelPath;
 
 const NAME: &str = "apply.log";
-const LOCK_TRIES: u32 = 100;
+const LOCK_ATTEMPTS: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// One line.
+/// One line of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) enum Record {
@@ -32,55 +33,59 @@ pub(super) enum Record {
         number: u64,
         how: String,
     },
-    /// A directory was made writable for us and is to get `mode` afterwards.
+    /// A directory was made writable for the apply and must get `mode` afterwards.
     Opened(Opened),
     Closed {
         path: RelPath,
     },
 }
 
-/// From here on a temporary name may stand beside `path`, and `trash/<number>` may hold what was
-/// there.
+/// The start of a step: from here on a temporary file can exist beside `path`, and `trash/<number>`
+/// can hold the old file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Begin {
     pub number: u64,
     pub path: RelPath,
-    /// What the box left, to tell ours from the user's.
+    /// Hash of the box's version, to distinguish our file from the user's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<ContentHash>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub target: Option<Target>,
-    /// Device and inode of what the user has there.
+    pub target: Option<LinkTarget>,
+    /// Device and inode of the user's file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<(u64, u64)>,
 }
 
+/// A directory of the user that is temporarily writable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Opened {
     pub path: RelPath,
-    /// The mode that it is to get.
+    /// The mode to restore.
     pub mode: u32,
-    /// The mode that it has meanwhile.
-    pub meanwhile: u32,
+    /// The mode until then.
+    #[serde(rename = "meanwhile")]
+    pub temporary_mode: u32,
 }
 
-/// What an earlier apply began and did not end.
+/// The steps and directories that an earlier apply began and did not finish.
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
     pub begun: Vec<Begin>,
     pub opened: Vec<Opened>,
 }
 
+/// The open and locked log of one run.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(super) struct ApplyLog {
     file: File,
     buffer: Vec<u8>,
     last: u64,
 }
 
-impl Journal {
+impl ApplyLog {
+    /// Opens and locks the log. Also returns the unfinished steps of earlier applies.
     pub(super) fn open(layers: &Layers) -> Result<(Self, Unfinished), ApplyError> {
         let flags = OFlags::RDWR
             | OFlags::CREATE
@@ -90,43 +95,44 @@ impl Journal {
             | OFlags::CLOEXEC;
         let file = rustix::fs::openat(layers.run(), NAME, flags, Mode::RUSR | Mode::WUSR)
             .map(File::from)
-            .map_err(|errno| ApplyError::OpenJournal { source: errno.into() })?;
+            .map_err(|errno| ApplyError::OpenLog { source: errno.into() })?;
         lock(&file)?;
-        let mut journal = Self { file, buffer: Vec::new(), last: 0 };
-        let records = journal.read()?;
-        journal.last = records.iter().map(number_of).max().unwrap_or(0);
-        Ok((journal, unfinished(records)))
+        let mut log = Self { file, buffer: Vec::new(), last: 0 };
+        let records = log.read()?;
+        log.last = records.iter().map(number_of).max().unwrap_or(0);
+        Ok((log, unfinished(records)))
     }
 
-    /// The number of the next step; each is used once in the life of a run.
+    /// Returns the number of the next step. A number is used once per run.
     pub(super) fn next(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
+    /// Adds a record to the buffer.
     pub(super) fn add(&mut self, record: &Record) -> Result<(), ApplyError> {
         serde_json::to_writer(&mut self.buffer, record)
-            .map_err(|error| ApplyError::WriteJournal { source: error.into() })?;
+            .map_err(|error| ApplyError::WriteLog { source: error.into() })?;
         self.buffer.push(b'\n');
         Ok(())
     }
 
-    /// Hands all records to the kernel; a killed process loses none of them.
+    /// Writes all buffered records to the file, so that killing the process loses none.
     pub(super) fn flush(&mut self) -> Result<(), ApplyError> {
-        let fail = |source| ApplyError::WriteJournal { source };
+        let fail = |source| ApplyError::WriteLog { source };
         self.file.write_all(&self.buffer).map_err(fail)?;
         self.buffer.clear();
         Ok(())
     }
 
-    /// As `flush`, and a power cut loses none either.
+    /// Like `flush`, and also syncs the file, so that a power cut loses none.
     pub(super) fn sync(&mut self) -> Result<(), ApplyError> {
         self.flush()?;
-        self.file.sync_data().map_err(|source| ApplyError::WriteJournal { source })
+        self.file.sync_data().map_err(|source| ApplyError::WriteLog { source })
     }
 
     fn read(&mut self) -> Result<Vec<Record>, ApplyError> {
-        let fail = |source| ApplyError::ReadJournal { source };
+        let fail = |source| ApplyError::ReadLog { source };
         let mut bytes = Vec::new();
         self.file.read_to_end(&mut bytes).map_err(fail)?;
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
@@ -137,35 +143,35 @@ impl Journal {
         let lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
         let parse = |(at, line): (usize, &[u8])| {
             serde_json::from_slice(line)
-                .map_err(|source| ApplyError::DamagedJournal { line: at + 1, source })
+                .map_err(|source| ApplyError::DamagedLog { line: at + 1, source })
         };
         lines.enumerate().map(parse).collect()
     }
 }
 
-/// Takes the log for us alone. A lock that was just given up may live on for a moment in a process
-/// that this one is starting, which has our descriptors until its exec; so we ask more than once.
+/// Locks the log exclusively. The lock is retried: a lock that was just released can live on for a
+/// moment in a child process that has inherited the descriptor and not yet called exec.
 fn lock(file: &File) -> Result<(), ApplyError> {
-    for _ in 0..LOCK_TRIES {
+    for _ in 0..LOCK_ATTEMPTS {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
-            Err(errno) => return Err(ApplyError::OpenJournal { source: errno.into() }),
+            Err(errno) => return Err(ApplyError::OpenLog { source: errno.into() }),
         }
     }
     Err(ApplyError::Busy)
 }
 
-/// All that was ever begun, for the list of what is in the trash.
+/// Returns all begin records, for the list of files in the trash.
 pub(super) fn read_begun(layers: &Layers) -> Result<Vec<Begin>, ApplyError> {
     let file = match at::file(layers.run(), NAME.as_bytes()) {
         Ok((fd, _)) => File::from(fd),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(ApplyError::OpenJournal { source }),
+        Err(source) => return Err(ApplyError::OpenLog { source }),
     };
     let mut bytes = Vec::new();
-    (&file).read_to_end(&mut bytes).map_err(|source| ApplyError::ReadJournal { source })?;
-    // A torn line at the end was not yet acted upon.
+    (&file).read_to_end(&mut bytes).map_err(|source| ApplyError::ReadLog { source })?;
+    // An incomplete last line was not yet acted upon.
     let records = bytes.split(|&byte| byte == b'\n').map(serde_json::from_slice::<Record>);
     Ok(records
         .filter_map(|record| match record {
@@ -197,7 +203,7 @@ fn unfinished(records: Vec<Record>) -> Unfinished {
     Unfinished { begun: begun.into_values().collect(), opened }
 }
 
-/// The temporary name of a step, in the directory of its path.
+/// Returns the temporary name of a step, in the directory of its path.
 pub(super) fn temporary_name(layers: &Layers, number: u64) -> Vec<u8> {
     let mut name = b".belljar-".to_vec();
     name.extend_from_slice(layers.run_name());
@@ -205,7 +211,7 @@ pub(super) fn temporary_name(layers: &Layers, number: u64) -> Vec<u8> {
     name
 }
 
-/// Writes what happened to the names in a directory to disk, on file systems that can be asked to.
+/// Syncs a directory to disk, on file systems that support it.
 pub(super) fn sync_dir(dir: impl AsFd) -> io::Result<()> {
     match rustix::fs::fsync(dir) {
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),

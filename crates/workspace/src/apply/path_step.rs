@@ -1,23 +1,24 @@
-//! One path of the user's directory, and what can be done there in one step.
+//! One step of an apply: the operations on one path of the user's directory.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::io::Errno;
 
-use super::journal::{self, Opened};
+use super::executor::{Executor, StepError};
+use super::log::{self, Opened};
 use super::stage::{self, Owner};
 use super::trash;
-use super::work::{StepError, Work};
 use crate::at;
 use crate::change::Change;
-use crate::host::Here;
+use crate::host::HostFile;
 use crate::meta::{FileKind, Meta};
 use crate::path::RelPath;
 use crate::plan::{ConflictReason, LeftOut};
 
-pub(super) struct Place<'p, 'w, 'l> {
-    work: &'p mut Work<'w, 'l>,
+/// One step of an apply at one path.
+pub(super) struct PathStep<'p, 'w, 'l> {
+    executor: &'p mut Executor<'w, 'l>,
     change: &'p Change,
     path: &'p RelPath,
     number: u64,
@@ -27,18 +28,18 @@ pub(super) struct Place<'p, 'w, 'l> {
     temporary: Vec<u8>,
 }
 
-const MEANWHILE: StepError = StepError::Conflict(ConflictReason::ChangedMeanwhile);
+const CHANGED_MEANWHILE: StepError = StepError::Conflict(ConflictReason::ChangedMeanwhile);
 
-impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
+impl<'p, 'w, 'l> PathStep<'p, 'w, 'l> {
     pub(super) fn new(
-        work: &'p mut Work<'w, 'l>,
+        executor: &'p mut Executor<'w, 'l>,
         change: &'p Change,
         number: u64,
         (parent, directory): (BorrowedFd<'p>, &'p Meta),
     ) -> Self {
-        let temporary = journal::temporary_name(work.takeover.layers, number);
+        let temporary = log::temporary_name(executor.session.layers, number);
         let (path, name) = (&change.path, change.path.name());
-        Self { work, path, change, number, parent, directory, name, temporary }
+        Self { executor, path, change, number, parent, directory, name, temporary }
     }
 
     pub(super) fn make_dir(mut self) -> Result<(), StepError> {
@@ -46,7 +47,7 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
         match self.move_in() {
             Err(error) => {
                 self.unstage_dir();
-                // Somebody else made the directory: that is as well.
+                // The host created the same directory in the meantime, which is fine.
                 let is_dir = self.stat()?.is_some_and(|meta| meta.kind == FileKind::Directory);
                 if is_dir { Ok(()) } else { Err(error) }
             }
@@ -54,7 +55,7 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
         }
     }
 
-    pub(super) fn replace_with_dir(mut self, was: &Here) -> Result<(), StepError> {
+    pub(super) fn replace_with_dir(mut self, was: &HostFile) -> Result<(), StepError> {
         let meta = self.expect(was)?;
         self.stage_dir(Owner::File(&meta, self.name))?;
         let (_, staged) = self.handle(&self.temporary)?;
@@ -80,7 +81,7 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
         moved
     }
 
-    pub(super) fn replace(mut self, was: &Here, mode: u32) -> Result<(), StepError> {
+    pub(super) fn replace(mut self, was: &HostFile, mode: u32) -> Result<(), StepError> {
         let meta = self.expect(was)?;
         let name = self.name;
         let staged = self.stage(mode, Owner::File(&meta, name))?;
@@ -96,8 +97,8 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
         }
     }
 
-    pub(super) fn set_mode(self, was: &Here, mode: u32) -> Result<(), StepError> {
-        let io = StepError::io("change the mode");
+    pub(super) fn set_mode(self, was: &HostFile, mode: u32) -> Result<(), StepError> {
+        let io = StepError::io("cannot change the mode");
         let (handle, meta) = self.handle(self.name)?;
         let same = if meta.kind == FileKind::Directory {
             meta.inode() == (was.identity.dev, was.identity.ino)
@@ -105,36 +106,37 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
             meta.identity.same_content(&was.identity)
         };
         if meta.kind != was.kind || !same || meta.mode != was.mode || meta.is_shared() {
-            return Err(MEANWHILE);
+            return Err(CHANGED_MEANWHILE);
         }
-        // The host's own setgid and sticky bits stay on a directory, and nothing special on a file.
+        // A directory keeps the host's setgid and sticky bits; a file gets no special bits.
         let kept = if meta.kind == FileKind::Directory { meta.mode & 0o7000 } else { 0 };
-        self.work.step(self.path);
+        self.executor.step(self.path);
         at::chmod(&handle, kept | (mode & 0o777)).map_err(io)
     }
 
-    pub(super) fn remove(mut self, was: &Here) -> Result<(), StepError> {
+    pub(super) fn remove(mut self, was: &HostFile) -> Result<(), StepError> {
         self.expect(was)?;
         self.move_out(was)
     }
 
-    /// Moves the file to the trash, and back if it is not the expected one.
-    fn move_out(&mut self, was: &Here) -> Result<(), StepError> {
-        let io = StepError::io("move the file to the trash");
-        let place = self.number.to_string().into_bytes();
-        self.work.step(self.path);
-        let trash = self.work.takeover.trash.as_fd();
-        match at::rename_new(self.parent, self.name, trash, &place) {
+    /// Moves the file to the trash, and back if it is not the expected file.
+    fn move_out(&mut self, was: &HostFile) -> Result<(), StepError> {
+        let io = StepError::io("cannot move the file to the trash");
+        let trash_name = self.number.to_string().into_bytes();
+        self.executor.step(self.path);
+        let trash = self.executor.session.trash.as_fd();
+        match at::rename_new(self.parent, self.name, trash, &trash_name) {
             Ok(()) => {
-                let out = at::stat(trash, &place).map_err(&io)?;
+                let out = at::stat(trash, &trash_name).map_err(&io)?;
                 if out.is_some_and(|out| is_expected(&out, was)) {
                     return Ok(());
                 }
-                self.work.step(self.path);
-                let trash = self.work.takeover.trash.as_fd();
-                match at::rename_new(trash, &place, self.parent, self.name) {
-                    Ok(()) => Err(MEANWHILE),
-                    // The host has put another file there already; the earlier one is kept.
+                self.executor.step(self.path);
+                let trash = self.executor.session.trash.as_fd();
+                match at::rename_new(trash, &trash_name, self.parent, self.name) {
+                    Ok(()) => Err(CHANGED_MEANWHILE),
+                    // The host has already created another file there; the trash keeps the earlier
+                    // one.
                     Err(_) => {
                         let number = self.number;
                         Err(StepError::Conflict(ConflictReason::KeptInTrash { number }))
@@ -142,152 +144,155 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
                 }
             }
             Err(error) if trash::is_other_file_system(&error) => self.remove_by_copy(was),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(MEANWHILE),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(CHANGED_MEANWHILE),
             Err(source) => Err(io(source)),
         }
     }
 
     pub(super) fn remove_dir(self) -> Result<(), StepError> {
-        self.work.step(self.path);
+        self.executor.step(self.path);
         match at::rmdir(self.parent, self.name) {
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
                 Err(StepError::LeftOut(LeftOut::NotEmpty))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(MEANWHILE),
-            done => done.map_err(StepError::io("remove the directory")),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(CHANGED_MEANWHILE),
+            done => done.map_err(StepError::io("cannot remove the directory")),
         }
     }
 
     pub(super) fn replace_dir(mut self) -> Result<(), StepError> {
-        let io = StepError::io("replace the directory");
+        let io = StepError::io("cannot replace the directory");
         let mode = self.change.new.as_ref().map_or(0o600, |new| new.mode);
         let staged = self.stage(mode, Owner::Directory(self.directory))?;
-        self.work.step(self.path);
+        self.executor.step(self.path);
         match at::exchange(self.parent, &self.temporary, self.name) {
             Err(error) if is_unsupported(&error) => return self.replace_dir_in_two_steps(),
             Err(error) => {
                 self.unstage();
                 let gone = error.kind() == io::ErrorKind::NotFound;
-                return Err(if gone { MEANWHILE } else { io(error) });
+                return Err(if gone { CHANGED_MEANWHILE } else { io(error) });
             }
             Ok(()) => {}
         }
-        self.work.step(self.path);
+        self.executor.step(self.path);
         match at::rmdir(self.parent, &self.temporary) {
             Ok(()) => Ok(()),
             Err(error) => {
-                self.work.step(self.path);
+                self.executor.step(self.path);
                 at::exchange(self.parent, &self.temporary, self.name).map_err(&io)?;
                 self.unstage_if_ours(staged);
                 match Errno::from_io_error(&error) {
                     Some(Errno::NOTEMPTY | Errno::EXIST) => {
                         Err(StepError::Conflict(ConflictReason::DirectoryInUse))
                     }
-                    Some(Errno::NOTDIR) => Err(MEANWHILE),
+                    Some(Errno::NOTDIR) => Err(CHANGED_MEANWHILE),
                     _ => Err(io(error)),
                 }
             }
         }
     }
 
-    /// Whether the user still has what the plan saw.
-    fn expect(&self, was: &Here) -> Result<Meta, StepError> {
-        self.work.expect(was, self.parent, self.name)
+    /// Returns the metadata of the user's file if it is still the file that the plan saw.
+    fn expect(&self, was: &HostFile) -> Result<Meta, StepError> {
+        self.executor.expect(was, self.parent, self.name)
     }
 
     fn stat(&self) -> Result<Option<Meta>, StepError> {
-        at::stat(self.parent, self.name).map_err(StepError::io("look at the file"))
+        at::stat(self.parent, self.name).map_err(StepError::io("cannot inspect the file"))
     }
 
     fn handle(&self, name: &[u8]) -> Result<(std::os::fd::OwnedFd, Meta), StepError> {
-        at::handle(self.parent, name).map_err(meanwhile_or("look at the file", Errno::NOENT))
+        at::handle(self.parent, name)
+            .map_err(conflict_or_io("cannot inspect the file", Errno::NOENT))
     }
 
     fn stage(&mut self, mode: u32, owner: Owner<'_>) -> Result<(u64, u64), StepError> {
-        if let Some(staged) = self.work.ahead.staged(self.number) {
+        if let Some(staged) = self.executor.prestaged.staged(self.number) {
             return staged;
         }
-        self.work.step(self.path);
-        let layers = self.work.takeover.layers;
+        self.executor.step(self.path);
+        let layers = self.executor.session.layers;
         stage::leaf(layers, (self.parent, &self.temporary), self.change, (mode, owner))
     }
 
     fn stage_dir(&mut self, owner: Owner<'_>) -> Result<(), StepError> {
         let mode = self.change.new.as_ref().map_or(0o755, |new| new.mode & 0o777);
         if mode & 0o700 != 0o700 {
-            let meanwhile = mode | 0o700;
-            self.work.note_opened(Opened { path: self.path.clone(), mode, meanwhile })?;
+            let temporary_mode = mode | 0o700;
+            self.executor.note_opened(Opened { path: self.path.clone(), mode, temporary_mode })?;
         }
-        self.work.step(self.path);
+        self.executor.step(self.path);
         stage::directory(self.parent, &self.temporary, mode | 0o700, owner)
     }
 
-    /// Gives the staged file its name, where nothing may be yet.
+    /// Renames the staged file to its final name, which must not exist yet.
     fn move_in(&mut self) -> Result<(), StepError> {
-        self.work.step(self.path);
+        self.executor.step(self.path);
         let moved = at::rename_new(self.parent, &self.temporary, self.parent, self.name);
-        moved.map_err(meanwhile_or("give the new file its name", Errno::EXIST))
+        moved.map_err(conflict_or_io("cannot rename the new file", Errno::EXIST))
     }
 
-    /// Exchanges the staged file with the user's, makes sure that it was the expected one that came
-    /// out, and moves that to the trash. If it was another, or the trash cannot take it, it goes back.
-    fn swap(&mut self, was: &Here, staged: (u64, u64)) -> Result<(), StepError> {
-        let io = StepError::io("exchange the file");
-        self.work.step(self.path);
+    /// Exchanges the staged file with the user's file and moves the user's file to the trash. The
+    /// exchange is undone if the user's file is not the expected one or the trash cannot take it.
+    fn swap(&mut self, was: &HostFile, staged: (u64, u64)) -> Result<(), StepError> {
+        let io = StepError::io("cannot exchange the files");
+        self.executor.step(self.path);
         at::exchange(self.parent, &self.temporary, self.name)
-            .map_err(meanwhile_or("exchange the file", Errno::NOENT))?;
+            .map_err(conflict_or_io("cannot exchange the files", Errno::NOENT))?;
         let Err(why) = self.put_away_expected(was, &io)? else { return Ok(()) };
-        self.work.step(self.path);
+        self.executor.step(self.path);
         at::exchange(self.parent, &self.temporary, self.name).map_err(&io)?;
         let back = at::stat(self.parent, &self.temporary).map_err(&io)?;
         if back.is_some_and(|back| back.inode() == staged) {
             return Err(why);
         }
-        // Between the two exchanges somebody replaced our file: theirs is the newest and belongs
-        // there, and what we had taken out before goes to the trash.
-        self.work.step(self.path);
+        // Between the two exchanges the host replaced our file: the host's file is the newest and
+        // stays, and the file that came out first goes to the trash.
+        self.executor.step(self.path);
         at::exchange(self.parent, &self.temporary, self.name).map_err(&io)?;
         let number = self.number;
         self.put_away()?;
         Err(StepError::Conflict(ConflictReason::KeptInTrash { number }))
     }
 
-    /// Moves what came out to the trash if it is the expected file. The inner error says why it goes
-    /// back; the outer one that it could not be looked at.
+    /// Moves the file that was exchanged out to the trash if it is the expected one. The inner
+    /// error is the reason to undo the exchange; the outer error means that the file could not be
+    /// inspected.
     fn put_away_expected(
         &mut self,
-        was: &Here,
+        was: &HostFile,
         io: impl Fn(io::Error) -> StepError,
     ) -> Result<Result<(), StepError>, StepError> {
         let out = at::stat(self.parent, &self.temporary).map_err(io)?;
         match out.is_some_and(|out| is_expected(&out, was)) {
             true => Ok(self.put_away()),
-            false => Ok(Err(MEANWHILE)),
+            false => Ok(Err(CHANGED_MEANWHILE)),
         }
     }
 
-    /// Moves what came out to the trash.
+    /// Moves the file that was exchanged out to the trash.
     fn put_away(&mut self) -> Result<(), StepError> {
-        self.work.step(self.path);
-        let trash = self.work.takeover.trash.as_fd();
+        self.executor.step(self.path);
+        let trash = self.executor.session.trash.as_fd();
         trash::put(trash, self.number, self.parent, &self.temporary)
-            .map_err(StepError::io("move the old file to the trash"))
+            .map_err(StepError::io("cannot move the old file to the trash"))
     }
 
-    fn remove_by_copy(&mut self, was: &Here) -> Result<(), StepError> {
-        let io = StepError::io("move the file to the trash");
-        self.work.step(self.path);
+    fn remove_by_copy(&mut self, was: &HostFile) -> Result<(), StepError> {
+        let io = StepError::io("cannot move the file to the trash");
+        self.executor.step(self.path);
         match at::rename_new(self.parent, self.name, self.parent, &self.temporary) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(MEANWHILE),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(CHANGED_MEANWHILE),
             moved => moved.map_err(&io)?,
         }
         let Err(why) = self.put_away_expected(was, &io)? else { return Ok(()) };
-        self.work.step(self.path);
+        self.executor.step(self.path);
         match at::rename_new(self.parent, &self.temporary, self.parent, self.name) {
             Ok(()) => Err(why),
-            // The host has put another file there already. If the trash does not take the earlier
-            // one either, it stays where it is and the next apply finds it in the log.
+            // The host has already created another file there. If the trash does not take the
+            // earlier one either, that file keeps its temporary name and the next apply finds it in
+            // the log.
             Err(_) => {
                 self.put_away()?;
                 Err(StepError::Conflict(ConflictReason::KeptInTrash { number: self.number }))
@@ -295,48 +300,50 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
         }
     }
 
-    /// For file systems without an exchange: a copy to the trash first, then a rename over it. A
-    /// writer that comes between the last look and the rename loses to us, but not to the trash.
-    fn replace_in_two_steps(&mut self, was: &Here) -> Result<(), StepError> {
-        let io = StepError::io("replace the file");
-        self.work.step(self.path);
-        let trash = self.work.takeover.trash.as_fd();
+    /// Replaces a file on a file system without exchange: copies it to the trash, then renames over
+    /// it. If the host writes between the check and the rename, that write is lost and the copy in
+    /// the trash is older.
+    fn replace_in_two_steps(&mut self, was: &HostFile) -> Result<(), StepError> {
+        let io = StepError::io("cannot replace the file");
+        self.executor.step(self.path);
+        let trash = self.executor.session.trash.as_fd();
         trash::keep_copy(trash, self.number, self.parent, self.name).map_err(&io)?;
         if let Err(error) = self.expect(was) {
             self.unstage();
             return Err(error);
         }
-        self.work.step(self.path);
+        self.executor.step(self.path);
         at::rename(self.parent, &self.temporary, self.parent, self.name).map_err(io)
     }
 
-    /// As before, for a directory in place of a file: the file is taken out first.
-    fn make_way_in_two_steps(&mut self, was: &Here) -> Result<(), StepError> {
+    /// Replaces a file with a directory on a file system without exchange: moves the file out
+    /// first.
+    fn make_way_in_two_steps(&mut self, was: &HostFile) -> Result<(), StepError> {
         self.expect(was)?;
-        self.work.step(self.path);
-        let trash = self.work.takeover.trash.as_fd();
+        self.executor.step(self.path);
+        let trash = self.executor.session.trash.as_fd();
         trash::put(trash, self.number, self.parent, self.name)
-            .map_err(StepError::io("move the old file to the trash"))?;
+            .map_err(StepError::io("cannot move the old file to the trash"))?;
         let number = self.number;
         self.move_in().map_err(|_| StepError::Conflict(ConflictReason::KeptInTrash { number }))
     }
 
     fn replace_dir_in_two_steps(&mut self) -> Result<(), StepError> {
-        self.work.step(self.path);
+        self.executor.step(self.path);
         if let Err(error) = at::rmdir(self.parent, self.name) {
             self.unstage();
             return Err(match Errno::from_io_error(&error) {
                 Some(Errno::NOTEMPTY | Errno::EXIST) => {
                     StepError::Conflict(ConflictReason::DirectoryInUse)
                 }
-                _ => StepError::Io { doing: "replace the directory", source: error },
+                _ => StepError::Io { doing: "cannot replace the directory", source: error },
             });
         }
         self.move_in()
     }
 
-    /// Removes the staged file, which the upper layer still has. If that fails, the next apply
-    /// finds it in the log.
+    /// Removes the staged file; the upper layer still has the content. After a failure the next
+    /// apply finds the file in the log.
     fn unstage(&self) {
         drop(at::unlink(self.parent, &self.temporary));
     }
@@ -353,18 +360,18 @@ impl<'p, 'w, 'l> Place<'p, 'w, 'l> {
     }
 }
 
-/// The one error that means that the host was faster, and all others.
-fn meanwhile_or(doing: &'static str, sign: Errno) -> impl Fn(io::Error) -> StepError {
+/// Maps `conflict` to "changed meanwhile" and every other error to an I/O error.
+fn conflict_or_io(doing: &'static str, conflict: Errno) -> impl Fn(io::Error) -> StepError {
     move |source| {
-        if Errno::from_io_error(&source) == Some(sign) {
-            MEANWHILE
+        if Errno::from_io_error(&source) == Some(conflict) {
+            CHANGED_MEANWHILE
         } else {
             StepError::Io { doing, source }
         }
     }
 }
 
-fn is_expected(out: &Meta, was: &Here) -> bool {
+fn is_expected(out: &Meta, was: &HostFile) -> bool {
     out.kind == was.kind && out.identity.same_content(&was.identity)
 }
 
@@ -378,13 +385,13 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::apply::Takeover;
-    use crate::change::{Changes, Kind, Side, Target};
+    use crate::apply::ApplySession;
+    use crate::change::{ChangeKind, Changes, LinkTarget, Side};
     use crate::content::{Content, ContentHash};
-    use crate::host::Seen;
-    use crate::layers::{Layers, Places};
+    use crate::host::HostState;
+    use crate::layers::{Layers, RunPaths};
 
-    /// A workspace where `x` is as `host` left it, and a run whose box left a file or nothing there.
+    /// Creates a workspace whose `x` is made by `host`, and a run whose box left the file `x`.
     fn fixture(host: impl Fn(&Path)) -> (tempfile::TempDir, Layers) {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -394,18 +401,18 @@ mod tests {
         host(&at("lower/x"));
         fs::write(at("state/run/upper/x"), "box").unwrap();
         let (workspace, state, run) = (at("lower"), at("state"), at("state/run"));
-        let places = Places { workspace: &workspace, state: &state, run: &run };
-        let layers = Layers::open(&places).unwrap();
+        let paths = RunPaths { workspace: &workspace, state: &state, run: &run };
+        let layers = Layers::open(&paths).unwrap();
         (dir, layers)
     }
 
     fn change(kind: FileKind) -> Change {
         let hash = Some(ContentHash::of(b"box"));
         let content = Some(Content::Text);
-        let target: Option<Target> = None;
+        let target: Option<LinkTarget> = None;
         Change {
             path: RelPath::new("x").unwrap(),
-            kind: Kind::Modified,
+            kind: ChangeKind::Modified,
             old: None,
             new: Some(Side { kind, mode: 0o755, size: 3, hash, content, target }),
             base: None,
@@ -419,25 +426,25 @@ mod tests {
         }
     }
 
-    /// Does `act` at `x`, as on a file system that has no exchange.
-    fn at_place(
+    /// Runs `action` at `x`, as on a file system without exchange.
+    fn at_path(
         layers: &Layers,
         kind: FileKind,
-        act: impl FnOnce(&mut Place<'_, '_, '_>, Option<Here>) -> Result<(), StepError>,
+        action: impl FnOnce(&mut PathStep<'_, '_, '_>, Option<HostFile>) -> Result<(), StepError>,
     ) -> Result<(), StepError> {
         let change = change(kind);
-        let mut takeover = Takeover::begin(layers).unwrap();
+        let mut session = ApplySession::begin(layers).unwrap();
         let clock = belljar_model::Clock { secs: 0, nanos: 0 };
         let changes = Changes::new(clock, vec![change.clone()], Vec::new());
-        let was = match takeover.observe(&changes).unwrap().seen.remove(0) {
-            Seen::Here(here) => Some(here),
-            Seen::Absent | Seen::NoParent | Seen::Blocked(_) => None,
+        let was = match session.observe(&changes).unwrap().states.remove(0) {
+            HostState::Present(found) => Some(found),
+            HostState::Absent | HostState::NoParent | HostState::Blocked(_) => None,
         };
         let mut quiet = |_: crate::apply::Step<'_>| {};
-        let mut work = Work::new(&mut takeover, &mut quiet);
+        let mut executor = Executor::new(&mut session, &mut quiet);
         let meta = at::meta(layers.lower()).unwrap();
-        let mut place = Place::new(&mut work, &change, 1, (layers.lower(), &meta));
-        act(&mut place, was)
+        let mut step = PathStep::new(&mut executor, &change, 1, (layers.lower(), &meta));
+        action(&mut step, was)
     }
 
     fn names(dir: &Path) -> Vec<String> {
@@ -446,11 +453,11 @@ mod tests {
     }
 
     #[test]
-    fn without_an_exchange_a_file_is_copied_to_the_trash_and_replaced() {
+    fn without_exchange_a_file_is_copied_to_the_trash_and_replaced() {
         let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
-        at_place(&layers, FileKind::File, |place, was| {
-            place.stage(0o644, Owner::Directory(place.directory))?;
-            place.replace_in_two_steps(&was.unwrap())
+        at_path(&layers, FileKind::File, |step, was| {
+            step.stage(0o644, Owner::Directory(step.directory))?;
+            step.replace_in_two_steps(&was.unwrap())
         })
         .unwrap();
         assert_eq!(fs::read(dir.path().join("lower/x")).unwrap(), b"box");
@@ -459,12 +466,12 @@ mod tests {
     }
 
     #[test]
-    fn without_an_exchange_a_file_that_changed_meanwhile_stays() {
+    fn without_exchange_a_file_that_the_host_changed_is_not_replaced() {
         let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
-        let result = at_place(&layers, FileKind::File, |place, was| {
-            place.stage(0o644, Owner::Directory(place.directory))?;
+        let result = at_path(&layers, FileKind::File, |step, was| {
+            step.stage(0o644, Owner::Directory(step.directory))?;
             fs::write(dir.path().join("lower/x"), "newer").unwrap();
-            place.replace_in_two_steps(&was.unwrap())
+            step.replace_in_two_steps(&was.unwrap())
         });
         assert!(matches!(result, Err(StepError::Conflict(ConflictReason::ChangedMeanwhile))));
         assert_eq!(fs::read(dir.path().join("lower/x")).unwrap(), b"newer");
@@ -472,31 +479,31 @@ mod tests {
     }
 
     #[test]
-    fn without_an_exchange_a_file_makes_way_for_a_directory_and_a_directory_for_a_file() {
+    fn without_exchange_a_file_and_a_directory_can_replace_each_other() {
         let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
-        at_place(&layers, FileKind::Directory, |place, was| {
-            place.stage_dir(Owner::Directory(place.directory))?;
-            place.make_way_in_two_steps(&was.unwrap())
+        at_path(&layers, FileKind::Directory, |step, was| {
+            step.stage_dir(Owner::Directory(step.directory))?;
+            step.make_way_in_two_steps(&was.unwrap())
         })
         .unwrap();
         assert!(dir.path().join("lower/x").is_dir());
         assert_eq!(fs::read(dir.path().join("state/run/trash/1")).unwrap(), b"host");
 
         let (dir, layers) = fixture(|x| fs::create_dir(x).unwrap());
-        at_place(&layers, FileKind::File, |place, _| {
-            place.stage(0o644, Owner::Directory(place.directory))?;
-            place.replace_dir_in_two_steps()
+        at_path(&layers, FileKind::File, |step, _| {
+            step.stage(0o644, Owner::Directory(step.directory))?;
+            step.replace_dir_in_two_steps()
         })
         .unwrap();
         assert_eq!(fs::read(dir.path().join("lower/x")).unwrap(), b"box");
     }
 
     #[test]
-    fn without_an_exchange_a_directory_in_use_stays() {
+    fn without_exchange_a_directory_with_new_files_is_not_replaced() {
         let (dir, layers) = fixture(|x| fs::create_dir_all(x.join("mine")).unwrap());
-        let result = at_place(&layers, FileKind::File, |place, _| {
-            place.stage(0o644, Owner::Directory(place.directory))?;
-            place.replace_dir_in_two_steps()
+        let result = at_path(&layers, FileKind::File, |step, _| {
+            step.stage(0o644, Owner::Directory(step.directory))?;
+            step.replace_dir_in_two_steps()
         });
         assert!(matches!(result, Err(StepError::Conflict(ConflictReason::DirectoryInUse))));
         assert!(dir.path().join("lower/x/mine").is_dir());
@@ -504,14 +511,14 @@ mod tests {
     }
 
     #[test]
-    fn what_came_out_unexpectedly_goes_back() {
+    fn swap_is_undone_when_the_host_changed_the_file() {
         let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
-        let result = at_place(&layers, FileKind::File, |place, was| {
-            let staged = place.stage(0o644, Owner::Directory(place.directory))?;
-            // After the last look and before the exchange, which no test could time.
+        let result = at_path(&layers, FileKind::File, |step, was| {
+            let staged = step.stage(0o644, Owner::Directory(step.directory))?;
+            // Between the check and the exchange, a moment that a test cannot hit by timing.
             fs::write(dir.path().join("lower/x"), "newer").unwrap();
-            let swapped = place.swap(&was.unwrap(), staged);
-            place.unstage_if_ours(staged);
+            let swapped = step.swap(&was.unwrap(), staged);
+            step.unstage_if_ours(staged);
             swapped
         });
         assert!(matches!(result, Err(StepError::Conflict(ConflictReason::ChangedMeanwhile))));
@@ -520,13 +527,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_trash_cannot_take_goes_back() {
+    fn swap_is_undone_when_the_trash_is_missing() {
         let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
-        let result = at_place(&layers, FileKind::File, |place, was| {
-            let staged = place.stage(0o644, Owner::Directory(place.directory))?;
+        let result = at_path(&layers, FileKind::File, |step, was| {
+            let staged = step.stage(0o644, Owner::Directory(step.directory))?;
             fs::remove_dir(dir.path().join("state/run/trash")).unwrap();
-            let swapped = place.swap(&was.unwrap(), staged);
-            place.unstage_if_ours(staged);
+            let swapped = step.swap(&was.unwrap(), staged);
+            step.unstage_if_ours(staged);
             swapped
         });
         assert!(matches!(result, Err(StepError::Io { .. })), "{result:?}");
@@ -535,15 +542,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_unexpectedly_goes_back() {
-        type Remove = fn(&mut Place<'_, '_, '_>, &Here) -> Result<(), StepError>;
+    fn remove_is_undone_when_the_host_changed_the_file() {
+        type Remove = fn(&mut PathStep<'_, '_, '_>, &HostFile) -> Result<(), StepError>;
         let both: [Remove; 2] =
-            [|place, was| place.move_out(was), |place, was| place.remove_by_copy(was)];
+            [|step, was| step.move_out(was), |step, was| step.remove_by_copy(was)];
         for remove in both {
             let (dir, layers) = fixture(|x| fs::write(x, "host").unwrap());
-            let result = at_place(&layers, FileKind::File, |place, was| {
+            let result = at_path(&layers, FileKind::File, |step, was| {
                 fs::write(dir.path().join("lower/x"), "newer").unwrap();
-                remove(place, &was.unwrap())
+                remove(step, &was.unwrap())
             });
             assert!(matches!(result, Err(StepError::Conflict(ConflictReason::ChangedMeanwhile))));
             assert_eq!(fs::read(dir.path().join("lower/x")).unwrap(), b"newer");

@@ -1,4 +1,4 @@
-//! What the box deleted, listed file by file so that nothing goes unseen.
+//! Lists deleted directories file by file, so that every lost file has an entry.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -6,15 +6,15 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 use super::sides::Keep;
-use super::upper::known;
+use super::upper::walked_path;
 use super::{SealError, Sealing};
 use crate::at::{self, Name};
-use crate::change::{Kind, Unsupported};
+use crate::change::{ChangeKind, Unsupported};
 use crate::meta::{FileKind, Meta};
 use crate::path::RelPath;
 use crate::walk::{self, Visit};
 
-/// Lists `path`, found in the user's directory `dir`, and everything in it as deleted.
+/// Records `path` in the user's directory `dir` and everything in it as deleted.
 pub(super) fn delete(
     sealing: &mut Sealing<'_>,
     dir: BorrowedFd<'_>,
@@ -24,28 +24,28 @@ pub(super) fn delete(
     if meta.kind != FileKind::Directory {
         return leaf(sealing, dir, path, meta);
     }
-    let mut doomed = Doomed { sealing };
-    match doomed.open(path.as_bytes(), dir, path.name())? {
-        Some(fd) => walk::walk(fd, path.as_bytes(), &mut doomed),
+    let mut deleted = DeletedTree { sealing };
+    match deleted.open(path.as_bytes(), dir, path.name())? {
+        Some(fd) => walk::walk(fd, path.as_bytes(), &mut deleted),
         None => Ok(()),
     }
 }
 
-/// Lists what is in the directory `path` as deleted, but not the directory: something else took
-/// its place, which has an entry of its own.
+/// Records everything in the directory `path` as deleted. The directory itself was replaced and has
+/// its own entry.
 pub(super) fn delete_beneath(
     sealing: &mut Sealing<'_>,
     dir: BorrowedFd<'_>,
     path: &RelPath,
 ) -> Result<(), SealError> {
     let io = |source| SealError::Lower { path: path.clone(), source };
-    // Not our own state, not another file system: then the entry stays the only one, and what it
-    // asks for fails because the directory is not empty.
+    // Belljar's own state and other file systems are skipped. The entry of the directory then stays
+    // the only one, and its apply fails because the directory is not empty.
     if sealing.layers.is_own(path) {
         return Ok(());
     }
     match at::child_dir(dir, path.name()) {
-        Ok(fd) => walk::walk(fd, path.as_bytes(), &mut Doomed { sealing }),
+        Ok(fd) => walk::walk(fd, path.as_bytes(), &mut DeletedTree { sealing }),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::NOENT | Errno::XDEV | Errno::ACCESS) => Ok(()),
             _ => Err(io(error)),
@@ -59,22 +59,23 @@ fn leaf(
     path: RelPath,
     meta: Meta,
 ) -> Result<(), SealError> {
-    let old = sealing.lost(dir, &path, meta, Keep::Copy)?;
-    let change = sealing.change(path, Kind::Deleted, Some(old), None);
+    let old = sealing.old_side_of_deleted(dir, &path, meta, Keep::Copy)?;
+    let change = sealing.change(path, ChangeKind::Deleted, Some(old), None);
     sealing.push(change)
 }
 
-struct Doomed<'a, 'b> {
+/// A walk through a deleted directory of the host.
+struct DeletedTree<'a, 'b> {
     sealing: &'a mut Sealing<'b>,
 }
 
-impl Visit for Doomed<'_, '_> {
+impl Visit for DeletedTree<'_, '_> {
     type Error = SealError;
 
     fn visit(&mut self, path: &[u8], dir: BorrowedFd<'_>) -> Result<Vec<Name>, SealError> {
-        let path = known(path);
+        let path = walked_path(path);
         let io = |source| SealError::Lower { path: path.clone(), source };
-        let cap = self.sealing.caps.entries;
+        let cap = self.sealing.limits.entries;
         let names = at::names(dir, cap).map_err(io)?;
         if names.len() > cap {
             return Err(SealError::TooManyEntries { cap });
@@ -95,14 +96,14 @@ impl Visit for Doomed<'_, '_> {
         Ok(below)
     }
 
-    /// Adds the entry of a directory and goes into it, unless it cannot or must not be looked into.
+    /// Adds the entry of a directory and opens it, unless it is unreadable or must be skipped.
     fn open(
         &mut self,
         path: &[u8],
         parent: BorrowedFd<'_>,
         name: &[u8],
     ) -> Result<Option<OwnedFd>, SealError> {
-        let path = known(path);
+        let path = walked_path(path);
         let io = |source| SealError::Lower { path: path.clone(), source };
         let Some(meta) = at::stat(parent, name).map_err(io)? else { return Ok(None) };
         let (fd, unsupported) = match at::child_dir(parent.as_fd(), name) {
@@ -115,8 +116,8 @@ impl Visit for Doomed<'_, '_> {
             },
         };
         let fd = fd.filter(|_| !self.sealing.layers.is_own(&path));
-        let old = self.sealing.lost(parent, &path, meta, Keep::Hash)?;
-        let mut change = self.sealing.change(path, Kind::Deleted, Some(old), None);
+        let old = self.sealing.old_side_of_deleted(parent, &path, meta, Keep::Hash)?;
+        let mut change = self.sealing.change(path, ChangeKind::Deleted, Some(old), None);
         change.unsupported = unsupported;
         self.sealing.push(change)?;
         Ok(fd)
