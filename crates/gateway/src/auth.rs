@@ -1,4 +1,4 @@
-//! Bearer tokens, and the file that they are kept in.
+//! Bearer tokens and the file that stores them.
 
 pub(crate) mod token;
 pub(crate) mod token_file;

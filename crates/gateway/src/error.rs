@@ -1,32 +1,32 @@
-//! Why a server could not serve, or not go on.
+//! The errors of a server.
 
 use std::path::PathBuf;
 
 use crate::mcp::session::NoRandomness;
 
-/// A server that could not begin, or that ended otherwise than by being told to.
+/// Why a server could not start or stopped unexpectedly.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("begin a session")]
+    #[error("cannot start a session")]
     Session(#[source] NoRandomness),
-    #[error("the task that serves a client ended")]
+    #[error("the task that serves a client failed")]
     Task(#[source] tokio::task::JoinError),
-    #[error("listen")]
+    #[error("cannot listen for connections")]
     Listen(#[source] std::io::Error),
-    #[error("a server over HTTP needs a token at least")]
+    #[error("an HTTP server needs at least one token")]
     NoToken,
     #[error(
-        "{0} is reached from other machines, so tokens would cross the network in clear: give a certificate and its key, or listen on 127.0.0.1"
+        "{0} is reachable from other machines, so tokens would be sent unencrypted; pass a certificate and its key, or listen on 127.0.0.1"
     )]
-    InClear(std::net::SocketAddr),
-    #[error("`{0}` is no name of a host")]
+    TlsRequired(std::net::SocketAddr),
+    #[error("`{0}` is not a valid host name")]
     BadHost(String),
-    #[error("`{0}` is no origin, which is a scheme, a host and perhaps a port")]
+    #[error("`{0}` is not a valid origin; expected a scheme, a host and optionally a port")]
     BadOrigin(String),
-    #[error("read {} for TLS", path.display())]
+    #[error("cannot read {} for TLS", path.display())]
     ReadPem { path: PathBuf, source: rustls_pki_types::pem::Error },
-    #[error("{} holds no certificate", .0.display())]
+    #[error("{} contains no certificate", .0.display())]
     NoCertificate(PathBuf),
-    #[error("use this certificate with this key")]
+    #[error("cannot use this certificate with this key")]
     Tls(#[source] rustls::Error),
 }

@@ -1,12 +1,12 @@
-//! Many clients over HTTP: who may connect, how many, and for how long.
+//! The HTTP server: accepts connections and limits their number and duration.
 //!
-//! A server that other machines reach speaks TLS or does not start, since its callers send tokens.
-//! HTTP/1.1 only, which every client speaks: nothing of HTTP/2 can then be held against us. One permit for
-//! each connection is taken before it is accepted, so that a flood waits in the kernel and not here.
+//! A server that other machines can reach must use TLS, because clients send tokens. Only HTTP/1.1
+//! is served: every client supports it, and attacks on HTTP/2 do not apply. A permit is acquired
+//! before a connection is accepted, so a flood of connections waits in the kernel.
 
-mod answer;
 mod gate;
 mod names;
+mod response;
 mod sessions;
 
 use std::net::{IpAddr, SocketAddr};
@@ -29,61 +29,61 @@ use crate::auth::token::Tokens;
 use crate::error::ServeError;
 use crate::mcp::service::Service;
 use crate::tls::TlsFiles;
-use gate::{Answered, Gate};
+use gate::{Gate, GateResult};
 
-/// More headers than any client sends.
+/// Maximum number of headers, more than any client sends.
 const MAX_HEADERS: usize = 64;
 
-/// A head may have this many bytes.
+/// Maximum bytes of a request head.
 const MAX_HEAD: usize = 32 * 1024;
 
-/// How long connections may take to end once the server stops.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// Timeout for open connections after the server stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After an error of `accept`, which is mostly one about too many open files.
-const BREATH: Duration = Duration::from_millis(100);
+/// Delay after an error of `accept`, usually too many open files.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// How a server over HTTP is to be.
+/// The configuration of an HTTP server.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// Who may come in. There is no way to ask for none.
+    /// The accepted tokens. A server without tokens is refused.
     pub tokens: Tokens,
-    /// Whom the sessions of all tokens belong to.
+    /// The owner of the sessions of all tokens.
     pub owner: Caller,
     pub tls: Option<TlsFiles>,
-    /// Names of this server besides those of the loopback and the address that it is reached by.
+    /// Host names of this server in addition to the loopback names and its own address.
     pub hosts: Vec<String>,
-    /// Origins whose pages may speak to it besides its own.
+    /// Origins whose web pages can call this server, in addition to its own.
     pub origins: Vec<String>,
     pub limits: Limits,
 }
 
 impl HttpOptions {
-    /// Everything else as it is good for one machine.
+    /// Creates a configuration with defaults for a server on the local machine.
     pub fn new(tokens: Tokens, owner: Caller) -> Self {
         let (hosts, origins) = (Vec::new(), Vec::new());
         Self { tokens, owner, tls: None, hosts, origins, limits: Limits::default() }
     }
 }
 
-/// How much anybody may have of this server.
+/// The limits of an HTTP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time, of everybody together.
+    /// Maximum number of open connections of all clients.
     pub connections: usize,
-    /// Sessions of one token.
+    /// Maximum number of sessions per token.
     pub sessions: usize,
-    /// Streams that one session holds open with GET.
+    /// Maximum number of streams that a session holds open with GET.
     pub streams: usize,
-    /// Calls that one session has under way.
+    /// Maximum number of running calls per session.
     pub calls: usize,
-    /// Bytes of one body.
+    /// Maximum bytes of a request body.
     pub body: usize,
-    /// For a handshake of TLS and for a head, and so for a connection on which nothing is asked.
+    /// Timeout of a TLS handshake and of a request head, and so of an idle connection.
     pub head: Duration,
-    /// For a body.
+    /// Timeout of a request body.
     pub read: Duration,
-    /// After so long without a word a session is over.
+    /// Idle time after which a session ends.
     pub idle: Duration,
 }
 
@@ -102,7 +102,7 @@ impl Default for Limits {
     }
 }
 
-/// Serves everybody who has a token until `stop`, then ends all sessions.
+/// Serves clients with a token until `stop`, then ends all sessions.
 pub async fn http<S: Service>(
     service: Arc<S>,
     listener: std::net::TcpListener,
@@ -113,7 +113,7 @@ pub async fn http<S: Service>(
     let tls = options.tls.as_ref().map(TlsFiles::acceptor).transpose()?;
     let address = listener.local_addr().map_err(ServeError::Listen)?;
     if tls.is_none() && !address.ip().to_canonical().is_loopback() {
-        return Err(ServeError::InClear(address));
+        return Err(ServeError::TlsRequired(address));
     }
     listener.set_nonblocking(true).map_err(ServeError::Listen)?;
     let listener = TcpListener::from_std(listener).map_err(ServeError::Listen)?;
@@ -126,23 +126,24 @@ pub async fn http<S: Service>(
     }
     drop(listener);
     let ended = async { while connections.join_next().await.is_some() {} };
-    // What is not answered by then is cut off with its connection.
-    drop(tokio::time::timeout(LAST_ANSWERS, ended).await);
+    // Unfinished responses are cut off with their connection.
+    drop(tokio::time::timeout(SHUTDOWN_TIMEOUT, ended).await);
     connections.shutdown().await;
     gate.close_all().await;
     Ok(())
 }
 
-/// Looks often enough that no session outlives its time by more than a quarter.
+/// Ends idle sessions. The check runs often enough that no session exceeds its idle time by more
+/// than a quarter.
 async fn expire<S: Service>(gate: &Gate<S>, idle: Duration) {
-    let mut look = tokio::time::interval((idle / 4).max(Duration::from_millis(10)));
+    let mut ticks = tokio::time::interval((idle / 4).max(Duration::from_millis(10)));
     loop {
-        look.tick().await;
+        ticks.tick().await;
         gate.expire().await;
     }
 }
 
-/// What every connection needs.
+/// The state that all connections share.
 struct Server<S: Service> {
     gate: Arc<Gate<S>>,
     tls: Option<TlsAcceptor>,
@@ -159,15 +160,15 @@ impl<S: Service> Clone for Server<S> {
 
 impl<S: Service> Server<S> {
     async fn accept(&self, listener: &TcpListener, connections: &mut JoinSet<()>) {
-        let room = Arc::new(Semaphore::new(self.limits.connections));
+        let permits = Arc::new(Semaphore::new(self.limits.connections));
         loop {
-            let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             while connections.try_join_next().is_some() {}
             match listener.accept().await {
                 Ok((stream, _)) => {
                     connections.spawn(self.clone().connection(stream, permit));
                 }
-                Err(_) => tokio::time::sleep(BREATH).await,
+                Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
             }
         }
     }
@@ -175,7 +176,7 @@ impl<S: Service> Server<S> {
     async fn connection(self, stream: TcpStream, permit: OwnedSemaphorePermit) {
         let _permit = permit;
         let Ok(local) = stream.local_addr().as_ref().map(SocketAddr::ip) else { return };
-        // Answers are written whole, so there is nothing to wait for.
+        // Responses are written completely, so delaying packets has no benefit.
         drop(stream.set_nodelay(true));
         match &self.tls {
             None => self.serve(stream, local).await,
@@ -189,17 +190,17 @@ impl<S: Service> Server<S> {
     }
 
     async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin, local: IpAddr) {
-        let answer = service_fn(|request: http::Request<Incoming>| async move {
-            Answered::Ok(self.gate.answer(request, local).await)
+        let handle = service_fn(|request: http::Request<Incoming>| async move {
+            GateResult::Ok(self.gate.handle(request, local).await)
         });
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(self.limits.head)
             .max_headers(MAX_HEADERS)
             .max_buf_size(MAX_HEAD);
-        let connection = http.serve_connection(TokioIo::new(stream), answer);
+        let connection = http.serve_connection(TokioIo::new(stream), handle);
         let mut connection = std::pin::pin!(connection);
-        // What goes wrong on one connection is its client's to notice.
+        // An error on one connection only concerns its client.
         tokio::select! {
             ended = connection.as_mut() => return drop(ended),
             () = self.stop.cancelled() => connection.as_mut().graceful_shutdown(),

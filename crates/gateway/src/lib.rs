@@ -1,7 +1,8 @@
-//! MCP over standard streams and HTTP: wire shapes, authentication and the tools.
+//! MCP over standard streams and HTTP: the wire format, authentication and the tools.
 //!
-//! The only code that parses strangers' HTTP. The transports ask a [`Service`]; [`tools::McpService`] is the
-//! one that runs programs. Nothing here prints, reads the environment or parses arguments.
+//! This is the only crate that parses HTTP from untrusted clients. The transports call a
+//! [`Service`]; [`tools::McpService`] is the implementation that runs programs. No code here
+//! prints, reads the environment or parses arguments.
 
 #![forbid(unsafe_code)]
 
@@ -18,8 +19,8 @@ pub use error::ServeError;
 pub use http::{HttpOptions, Limits, http};
 pub use mcp::context::{CallContext, Progress};
 pub use mcp::service::{
-    About, Annotations, CallError, Outcome, PromptArgument, PromptError, PromptSpec, PromptText,
-    ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,
+    About, Annotations, CallError, CallOutcome, PromptArgument, PromptError, PromptSpec,
+    PromptText, ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,
 };
 pub use mcp::session::NoRandomness;
 pub use mcp::streams::{stdio, streams};

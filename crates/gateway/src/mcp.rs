@@ -1,4 +1,4 @@
-//! The protocol: messages, sessions and calls, and what a [`Service`](service::Service) must answer.
+//! The MCP protocol: messages, sessions and calls, and the trait [`Service`](service::Service).
 
 pub(crate) mod context;
 mod convert;

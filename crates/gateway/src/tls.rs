@@ -1,4 +1,4 @@
-//! TLS for a server that is reached from elsewhere: certificate and key out of PEM files.
+//! TLS configuration from PEM files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::error::ServeError;
 
-/// Where certificate and key are.
+/// The paths of the certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The chain, leaf first.
+    /// The certificate chain, leaf first.
     pub certificate: PathBuf,
     pub key: PathBuf,
 }

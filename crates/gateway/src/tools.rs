@@ -1,7 +1,7 @@
 //! The tools, resources and prompts of Belljar, as a [`Service`](crate::Service).
 //!
-//! [`McpService`] decides what there is and what each call asks of `belljar_engine::programs`. It knows
-//! nothing of the transport.
+//! [`McpService`] defines them and calls `belljar_engine::programs`. It does not depend on the
+//! transport.
 
 mod arguments;
 mod calls;

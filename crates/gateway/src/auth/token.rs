@@ -1,6 +1,6 @@
-//! Bearer tokens: made here, held only as hashes, compared in constant time.
+//! Bearer tokens, stored only as hashes and compared in constant time.
 //!
-//! **Invariant:** nothing that prints a value of this file prints a token, but [`Token::expose`].
+//! **Invariant:** only [`Token::expose`] reveals a token; `Debug` and error messages do not.
 
 use std::fmt;
 
@@ -9,38 +9,38 @@ use zeroize::Zeroizing;
 
 use crate::mcp::session::NoRandomness;
 
-/// As many random bytes as a SHA-256 has.
+/// Number of random bytes in a token, the same as in a SHA-256 hash.
 const RANDOM: usize = 32;
 
-/// Too short to guess at leisure, too long for a header.
+/// Allowed length of a token: long enough to resist guessing, short enough for a header.
 const LENGTH: std::ops::RangeInclusive<usize> = 32..=512;
 
-/// What a client shows to be let in.
+/// A secret text that authenticates a client.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Zeroizing<String>);
 
 impl Token {
-    /// A new one, from the kernel's random bytes.
+    /// Generates a token from the random bytes of the kernel.
     pub fn generate() -> Result<Self, NoRandomness> {
         let mut bytes = Zeroizing::new([0; RANDOM]);
         getrandom::fill(&mut *bytes).map_err(|_| NoRandomness)?;
         Ok(Self(Zeroizing::new(format!("bj_{}", hex::encode(bytes.as_slice())))))
     }
 
-    /// Takes a token that somebody else made.
+    /// Parses a token that was generated elsewhere.
     pub fn parse(text: &str) -> Result<Self, BadToken> {
         if !LENGTH.contains(&text.len()) {
             return Err(BadToken::Length);
         }
-        // The alphabet of RFC 6750, less the end that only some of them may have.
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-        if !text.bytes().all(fits) {
+        // The characters of RFC 6750; `=` is accepted anywhere, not only at the end.
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+        if !text.bytes().all(is_allowed) {
             return Err(BadToken::Alphabet);
         }
         Ok(Self(Zeroizing::new(text.to_owned())))
     }
 
-    /// The token itself, to show it once to the one who made it.
+    /// Returns the token as text, to show it once to the operator.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -52,16 +52,16 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A text that is no token. It does not repeat it.
+/// Why a text is not a valid token. The message does not contain the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
-    #[error("a token has {} to {} characters", LENGTH.start(), LENGTH.end())]
+    #[error("invalid token: expected {} to {} characters", LENGTH.start(), LENGTH.end())]
     Length,
-    #[error("a token has letters, digits and `-._~+/=` only")]
+    #[error("invalid token: only letters, digits and `-._~+/=` are allowed")]
     Alphabet,
 }
 
-/// The tokens that let somebody in, as hashes. Their order is the order in which they were given.
+/// The hashes of the accepted tokens, in their original order.
 #[derive(Clone, Default)]
 pub struct Tokens(Vec<[u8; 32]>);
 
@@ -78,8 +78,8 @@ impl Tokens {
         self.0.is_empty()
     }
 
-    /// Which of them this is. Looks at all of every one, whatever is shown: how long that takes says
-    /// nothing about how much of a guess was right.
+    /// Returns the index of a token, or `None` if it is unknown. The time does not depend on how
+    /// much of a guess is right: all hashes are compared completely.
     pub(crate) fn find(&self, shown: &str) -> Option<usize> {
         let shown = hash(shown);
         let same = |held: &[u8; 32]| {
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f17_a_token_is_found_by_the_hash_of_all_of_it() {
+    fn f17_a_token_is_accepted_only_if_all_of_it_matches() {
         let all: Vec<Token> = (0..3).map(|_| Token::generate().unwrap()).collect();
         let tokens = Tokens::new(&all);
         for (at, token) in all.iter().enumerate() {
@@ -117,14 +117,14 @@ mod tests {
             {
                 assert_eq!(tokens.find(wrong), None, "{wrong}");
             }
-            // What is held is no key: knowing it lets nobody in.
+            // The stored hash itself is not accepted as a token.
             assert_eq!(tokens.find(&hex::encode(hash(shown))), None);
         }
         assert_eq!(Tokens::default().find(""), None);
     }
 
     #[test]
-    fn f17_nothing_prints_a_token() {
+    fn f17_debug_output_and_errors_contain_no_token() {
         let token = Token::generate().unwrap();
         let printed = format!("{token:?} {:?}", Tokens::new([&token]));
         assert_eq!(printed, "Token(..) Tokens(1)");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_tokens_are_alike() {
+    fn generated_tokens_are_unique() {
         let made: std::collections::BTreeSet<String> =
             (0..1000).map(|_| Token::generate().unwrap().expose().to_owned()).collect();
         assert_eq!(made.len(), 1000);

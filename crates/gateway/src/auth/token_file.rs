@@ -1,7 +1,7 @@
-//! The file that tokens are kept in: one on each line, readable by its owner alone.
+//! The token file: one token per line, readable only by its owner.
 //!
-//! Blank lines and lines that begin with `#` are skipped. A file that others can read is not used, since
-//! then it is not known who has the tokens in it.
+//! Empty lines and lines that start with `#` are skipped. A file that others can read is refused,
+//! because others can know its tokens.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -13,42 +13,42 @@ use zeroize::Zeroizing;
 use crate::auth::token::{BadToken, Token, Tokens};
 use crate::mcp::session::NoRandomness;
 
-/// Enough for a hundred tokens of the longest kind.
+/// Maximum size of the file, enough for a hundred tokens of maximum length.
 const MAX_FILE: u64 = 64 * 1024;
 
-/// The tokens of a file.
+/// The content of a token file.
 #[derive(Debug)]
 pub struct TokenFile {
     pub tokens: Tokens,
-    /// The token that was made because there was no file. It is nowhere else but in it.
+    /// The token that was generated because the file did not exist.
     pub made: Option<Token>,
 }
 
-/// A file of tokens that cannot be used.
+/// Why a token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
-    #[error("make a token")]
+    #[error("cannot generate a token")]
     Random(#[source] NoRandomness),
-    #[error("create {}", path.display())]
+    #[error("cannot create the token file {}", path.display())]
     Create { path: PathBuf, source: std::io::Error },
-    #[error("read {}", path.display())]
+    #[error("cannot read the token file {}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{} is not a file", .0.display())]
-    NoFile(PathBuf),
-    #[error("{} belongs to another user", .0.display())]
-    Foreign(PathBuf),
-    #[error("others may read {}: `chmod 600` it, and make a new token if they have", .0.display())]
-    Open(PathBuf),
-    #[error("{} is too large for a file of tokens", .0.display())]
+    #[error("the token file {} is not a regular file", .0.display())]
+    NotAFile(PathBuf),
+    #[error("the token file {} belongs to another user", .0.display())]
+    OtherOwner(PathBuf),
+    #[error("other users can read the token file {}; run `chmod 600` on it and replace tokens that they could have read", .0.display())]
+    ReadableByOthers(PathBuf),
+    #[error("the token file {} is larger than 64 KiB", .0.display())]
     TooLarge(PathBuf),
-    #[error("{}, line {line}", path.display())]
+    #[error("invalid token in {}, line {line}", path.display())]
     Line { path: PathBuf, line: usize, source: BadToken },
-    #[error("{} has no token in it", .0.display())]
+    #[error("the token file {} contains no token", .0.display())]
     Empty(PathBuf),
 }
 
 impl TokenFile {
-    /// Reads the tokens of `path`, or makes the file with a new one in it.
+    /// Reads the tokens in `path`, or creates the file with a new token.
     pub fn open(path: &Path) -> Result<Self, TokenFileError> {
         match read(path) {
             Err(TokenFileError::Read { source, .. })
@@ -65,7 +65,7 @@ impl TokenFile {
 fn create(path: &Path) -> Result<TokenFile, TokenFileError> {
     let token = Token::generate().map_err(TokenFileError::Random)?;
     let write = || {
-        // The mode counts from the first moment on, whatever the umask allows.
+        // The mode applies from the creation on, whatever the umask allows.
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         file.write_all(Zeroizing::new(format!("{}\n", token.expose())).as_bytes())?;
         file.sync_all()
@@ -79,8 +79,8 @@ fn read(path: &Path) -> Result<Vec<Token>, TokenFileError> {
     let nofollow = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let flags = i32::try_from(nofollow.bits()).unwrap_or_default();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
-    // Of what is open, which nobody can exchange any more.
-    private(path, &file.metadata().map_err(failed)?)?;
+    // Checks the open file, which cannot be swapped any more.
+    check_private(path, &file.metadata().map_err(failed)?)?;
     let text = contents(&file).map_err(failed)?;
     let mut tokens = Vec::new();
     for (line, text) in (1..).zip(text.lines().map(str::trim)) {
@@ -93,13 +93,13 @@ fn read(path: &Path) -> Result<Vec<Token>, TokenFileError> {
     if tokens.is_empty() { Err(TokenFileError::Empty(path.to_owned())) } else { Ok(tokens) }
 }
 
-fn private(path: &Path, about: &Metadata) -> Result<(), TokenFileError> {
+fn check_private(path: &Path, about: &Metadata) -> Result<(), TokenFileError> {
     let refused = if !about.is_file() {
-        TokenFileError::NoFile
+        TokenFileError::NotAFile
     } else if about.uid() != rustix::process::geteuid().as_raw() {
-        TokenFileError::Foreign
+        TokenFileError::OtherOwner
     } else if about.mode() & 0o077 != 0 {
-        TokenFileError::Open
+        TokenFileError::ReadableByOthers
     } else if about.len() > MAX_FILE {
         TokenFileError::TooLarge
     } else {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f17_a_file_of_tokens_is_made_private_and_used_only_while_it_is() {
+    fn f17_a_token_file_is_created_private_and_refused_if_others_can_read_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let made = TokenFile::open(&path).unwrap().made.unwrap();
@@ -132,7 +132,7 @@ mod tests {
         for mode in [0o640, 0o604, 0o620, 0o666] {
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
             let error = TokenFile::open(&path).unwrap_err();
-            assert!(matches!(error, TokenFileError::Open(_)), "{mode:o}: {error}");
+            assert!(matches!(error, TokenFileError::ReadableByOthers(_)), "{mode:o}: {error}");
             assert!(error.to_string().contains("chmod 600"), "{error}");
         }
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o400)).unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn f17_links_and_directories_are_no_files_of_tokens() {
+    fn f17_a_link_or_directory_as_token_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (path, link) = (dir.path().join("token"), dir.path().join("link"));
         TokenFile::open(&path).unwrap();
@@ -150,11 +150,11 @@ mod tests {
         std::os::unix::fs::symlink(dir.path().join("nowhere"), &dangling).unwrap();
         TokenFile::open(&dangling).unwrap_err();
         assert!(!dir.path().join("nowhere").exists());
-        assert!(matches!(TokenFile::open(dir.path()).unwrap_err(), TokenFileError::NoFile(_)));
+        assert!(matches!(TokenFile::open(dir.path()).unwrap_err(), TokenFileError::NotAFile(_)));
     }
 
     #[test]
-    fn several_tokens_with_remarks_are_read_and_bad_lines_named_but_not_shown() {
+    fn token_file_accepts_comments_and_reports_the_line_of_an_invalid_token() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let write = |text: &str| {
@@ -168,7 +168,7 @@ mod tests {
         let tokens = TokenFile::open(&path).unwrap().tokens;
         assert_eq!((tokens.find(a.expose()), tokens.find(b.expose())), (Some(0), Some(1)));
 
-        write("# only words\n");
+        write("# only a comment\n");
         assert!(matches!(TokenFile::open(&path).unwrap_err(), TokenFileError::Empty(_)));
         write("\nhunter2\n");
         let error = TokenFile::open(&path).unwrap_err();

@@ -1,8 +1,8 @@
-//! What every request has to pass before the protocol sees it.
+//! Checks every HTTP request before the protocol handles it.
 //!
-//! In this order, so that what is cheap and what a browser can be made to send comes first: name, origin,
-//! path, query, token, method, kind of body, length, time, syntax. Behind the gate a request has no token
-//! any more and belongs to one session.
+//! Cheap checks and checks of values that a browser can be made to send come first: host, origin,
+//! path, query, token, method, content type, length, time, syntax. A forwarded request contains no
+//! token and belongs to one session.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -16,40 +16,40 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Held, Shown, malformed, refusal, unauthorized, wrong_method};
-use super::names::Names;
-use super::sessions::{Sessions, Starting};
+use super::names::AllowedNames;
+use super::response::{SessionBody, TokenProblem, malformed, refusal, unauthorized, wrong_method};
+use super::sessions::{SessionReservation, Sessions};
 use super::{HttpOptions, Limits};
 use crate::auth::token::Tokens;
 use crate::error::ServeError;
 use crate::mcp::handler::Handler;
 use crate::mcp::message;
 use crate::mcp::service::Service;
-use crate::mcp::slot::{Busy, SessionSlot, Shares};
+use crate::mcp::slot::{BusyGuard, SessionLimits, SessionSlot};
 
-/// The one path that there is.
+/// The only path of the server.
 const PATH: &str = "/mcp";
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVERYTHING: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
-/// The way in.
+/// Checks requests and forwards them to the sessions of their token.
 pub(super) struct Gate<S: Service> {
     tokens: Tokens,
-    names: Names,
+    names: AllowedNames,
     limits: Limits,
-    /// One for each token, in the same order.
-    rooms: Vec<Room<S>>,
+    /// One endpoint for each token, in the same order.
+    endpoints: Vec<TokenEndpoint<S>>,
 }
 
-/// What one token leads to.
-struct Room<S: Service> {
+/// The sessions and the protocol handler of one token.
+struct TokenEndpoint<S: Service> {
     sessions: Arc<Sessions<S>>,
     protocol: StreamableHttpService<Handler<S>, Sessions<S>>,
 }
 
-type Refused = Box<Response<Held>>;
+type Refused = Box<Response<SessionBody>>;
 
 impl<S: Service> Gate<S> {
     pub(super) fn new(
@@ -60,88 +60,98 @@ impl<S: Service> Gate<S> {
         if options.tokens.is_empty() {
             return Err(ServeError::NoToken);
         }
-        let names = Names::new(&options.hosts, &options.origins)?;
-        let rooms = (0..options.tokens.len()).map(|_| Room::new(service, options, stop));
+        let names = AllowedNames::new(&options.hosts, &options.origins)?;
+        let endpoints =
+            (0..options.tokens.len()).map(|_| TokenEndpoint::new(service, options, stop));
         let (tokens, limits) = (options.tokens.clone(), options.limits);
-        Ok(Self { tokens, names, limits, rooms: rooms.collect() })
+        Ok(Self { tokens, names, limits, endpoints: endpoints.collect() })
     }
 
-    /// Ends the sessions that nothing has been heard of for too long.
+    /// Ends sessions that were idle for too long.
     pub(super) async fn expire(&self) {
-        for room in &self.rooms {
-            room.sessions.expire(self.limits.idle).await;
+        for endpoint in &self.endpoints {
+            endpoint.sessions.expire(self.limits.idle).await;
         }
     }
 
+    /// Ends all sessions.
     pub(super) async fn close_all(&self) {
-        for room in &self.rooms {
-            room.sessions.close_all().await;
+        for endpoint in &self.endpoints {
+            endpoint.sessions.close_all().await;
         }
     }
 
-    /// Answers one request. `local` is the address that it came to.
-    pub(super) async fn answer<B>(&self, request: Request<B>, local: IpAddr) -> Response<Held>
+    /// Handles one request. `local` is the local address of the connection.
+    pub(super) async fn handle<B>(
+        &self,
+        request: Request<B>,
+        local: IpAddr,
+    ) -> Response<SessionBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.pass(request, local).await.unwrap_or_else(|refused| *refused)
+        self.check_and_forward(request, local).await.unwrap_or_else(|refused| *refused)
     }
 
-    async fn pass<B>(&self, request: Request<B>, local: IpAddr) -> Result<Response<Held>, Refused>
+    async fn check_and_forward<B>(
+        &self,
+        request: Request<B>,
+        local: IpAddr,
+    ) -> Result<Response<SessionBody>, Refused>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         self.check_names(&request, local)?;
         check_target(&request)?;
-        let room = self.check_token(request.headers())?;
+        let endpoint = self.check_token(request.headers())?;
         let (mut parts, body) = request.into_parts();
-        // From here on nobody needs it, so nobody has it.
+        // No later code needs the token, so it is removed here.
         parts.headers.remove(AUTHORIZATION);
         match parts.method {
             Method::POST => {
-                check_kind(&mut parts.headers)?;
+                check_content_type(&mut parts.headers)?;
                 let body = self.read(&parts.headers, body).await?;
-                room.post(parts, &body).await
+                endpoint.post(parts, &body).await
             }
-            Method::GET | Method::DELETE => room.other(parts).await,
+            Method::GET | Method::DELETE => endpoint.get_or_delete(parts).await,
             _ => Err(Box::new(wrong_method())),
         }
     }
 
     fn check_names<B>(&self, request: &Request<B>, local: IpAddr) -> Result<(), Refused> {
         let headers = request.headers();
-        let host =
-            only(headers, &HOST)?.ok_or_else(|| bad("say whom you mean: `Host` is missing"))?;
+        let host = single_header(headers, &HOST)?
+            .ok_or_else(|| bad_request("the header `Host` is missing"))?;
         let target = request.uri().authority().map(http::uri::Authority::as_str);
         if ![Some(host), target]
             .into_iter()
             .flatten()
             .all(|name| self.names.allows_host(name, local))
         {
-            let words = "this server does not go by that name: see `--allow-host`";
-            return Err(no(StatusCode::FORBIDDEN, words));
+            let message = "this host name is not allowed; allow it with `--allow-host`";
+            return Err(refuse(StatusCode::FORBIDDEN, message));
         }
-        match only(headers, &ORIGIN)? {
+        match single_header(headers, &ORIGIN)? {
             Some(origin) if !self.names.allows_origin(origin, local) => {
-                let words =
-                    "pages of that origin may not speak to this server: see `--allow-origin`";
-                Err(no(StatusCode::FORBIDDEN, words))
+                let message = "this origin is not allowed; allow it with `--allow-origin`";
+                Err(refuse(StatusCode::FORBIDDEN, message))
             }
             _ => Ok(()),
         }
     }
 
-    fn check_token(&self, headers: &HeaderMap) -> Result<&Room<S>, Refused> {
+    fn check_token(&self, headers: &HeaderMap) -> Result<&TokenEndpoint<S>, Refused> {
         let refused = |shown| Box::new(unauthorized(shown));
-        let shown = only(headers, &AUTHORIZATION)?.ok_or_else(|| refused(Shown::Nothing))?;
+        let shown = single_header(headers, &AUTHORIZATION)?
+            .ok_or_else(|| refused(TokenProblem::Missing))?;
         let token = match shown.split_once(' ') {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
-            _ => return Err(refused(Shown::Nothing)),
+            _ => return Err(refused(TokenProblem::Missing)),
         };
-        let found = self.tokens.find(token).and_then(|at| self.rooms.get(at));
-        found.ok_or_else(|| refused(Shown::Wrong))
+        let found = self.tokens.find(token).and_then(|at| self.endpoints.get(at));
+        found.ok_or_else(|| refused(TokenProblem::Invalid))
     }
 
     async fn read<B>(&self, headers: &HeaderMap, body: B) -> Result<Bytes, Refused>
@@ -150,36 +160,42 @@ impl<S: Service> Gate<S> {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let most = self.limits.body;
-        let too_large =
-            || no(StatusCode::PAYLOAD_TOO_LARGE, format!("a body may have at most {most} bytes"));
-        let said = only(headers, &CONTENT_LENGTH)?.and_then(|text| text.parse::<usize>().ok());
-        if said.is_some_and(|length| length > most) {
+        let too_large = || {
+            refuse(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {most} bytes"))
+        };
+        let declared =
+            single_header(headers, &CONTENT_LENGTH)?.and_then(|text| text.parse::<usize>().ok());
+        if declared.is_some_and(|length| length > most) {
             return Err(too_large());
         }
         let collected = tokio::time::timeout(self.limits.read, Limited::new(body, most).collect());
         match collected.await {
             Ok(Ok(whole)) => Ok(whole.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-            Ok(Err(_)) => Err(bad("the body ended early")),
-            Err(_) => Err(no(StatusCode::REQUEST_TIMEOUT, "the body took too long to come")),
+            Ok(Err(_)) => Err(bad_request("the body is incomplete")),
+            Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body was not received in time")),
         }
     }
 }
 
-impl<S: Service> Room<S> {
+impl<S: Service> TokenEndpoint<S> {
     fn new(service: &Arc<S>, options: &HttpOptions, stop: &CancellationToken) -> Self {
         let HttpOptions { owner, limits, .. } = options;
-        let shares = Shares { calls: limits.calls, streams: limits.streams };
-        let sessions =
-            Arc::new(Sessions::new(Arc::clone(service), owner.clone(), shares, limits.sessions));
+        let limits_per_session = SessionLimits { calls: limits.calls, streams: limits.streams };
+        let sessions = Arc::new(Sessions::new(
+            Arc::clone(service),
+            owner.clone(),
+            limits_per_session,
+            limits.sessions,
+        ));
         let config = StreamableHttpServerConfig::default()
-            // Checked before, by stricter rules.
+            // The gate has already checked the host by stricter rules.
             .disable_allowed_hosts()
             .with_json_response(true)
             .with_max_request_body_bytes(limits.body)
             .with_cancellation_token(stop.child_token());
         let service = Arc::clone(service);
-        let handler = move || Ok(Handler::of_requests(Arc::clone(&service)));
+        let handler = move || Ok(Handler::per_request(Arc::clone(&service)));
         let protocol = StreamableHttpService::new(handler, Arc::clone(&sessions), config);
         Self { sessions, protocol }
     }
@@ -188,12 +204,12 @@ impl<S: Service> Room<S> {
         &self,
         parts: http::request::Parts,
         body: &[u8],
-    ) -> Result<Response<Held>, Refused> {
+    ) -> Result<Response<SessionBody>, Refused> {
         let message =
-            message::read(body).map_err(|error| Box::new(malformed(&error.into_json())))?;
-        let named = only(&parts.headers, &SESSION)?;
+            message::parse(body).map_err(|error| Box::new(malformed(&error.into_json())))?;
+        let named = single_header(&parts.headers, &SESSION)?;
         let _starting = match named {
-            None if message.is_initialize() => Some(self.room_for_session()?),
+            None if message.is_initialize() => Some(self.reserve_session()?),
             _ => None,
         };
         let slot = match named.and_then(|id| self.sessions.find(id)) {
@@ -201,84 +217,89 @@ impl<S: Service> Room<S> {
             None if message.is_initialize() => None,
             None => Some(self.stateless()?),
         };
-        // Written anew, so that the protocol reads what was looked at here and no second meaning of it.
+        // The body is serialized again, so that the protocol parses exactly the message that was
+        // checked here.
         let body = Full::new(Bytes::from(message.json.to_string()));
-        Ok(self.hand_on(parts, body, slot).await)
+        Ok(self.forward(parts, body, slot).await)
     }
 
-    async fn other(&self, parts: http::request::Parts) -> Result<Response<Held>, Refused> {
-        let slot = match only(&parts.headers, &SESSION)? {
+    async fn get_or_delete(
+        &self,
+        parts: http::request::Parts,
+    ) -> Result<Response<SessionBody>, Refused> {
+        let slot = match single_header(&parts.headers, &SESSION)? {
             None => None,
             Some(id) => Some(self.sessions.find(id).ok_or_else(unknown_session)?),
         };
         let slot = match slot {
             Some((slot, _busy)) if parts.method == Method::GET => {
                 let stream = slot.stream().ok_or_else(|| {
-                    let words = "this session has as many streams open as it may: close one first";
-                    no(StatusCode::TOO_MANY_REQUESTS, words)
+                    let message = "this session has too many open streams; close one first";
+                    refuse(StatusCode::TOO_MANY_REQUESTS, message)
                 })?;
                 Some((slot, stream))
             }
             other => other,
         };
         let delete = parts.method == Method::DELETE;
-        let mut response = self.hand_on(parts, Full::default(), slot).await;
+        let mut response = self.forward(parts, Full::default(), slot).await;
         if delete && response.status() == StatusCode::ACCEPTED {
-            // It is done, not only taken note of, and clients ask for one of the two words for that.
+            // The deletion is complete, and clients expect 200 or 204 for that.
             *response.status_mut() = StatusCode::NO_CONTENT;
         }
         Ok(response)
     }
 
-    async fn hand_on(
+    async fn forward(
         &self,
         mut parts: http::request::Parts,
         body: Full<Bytes>,
-        slot: Option<(Arc<SessionSlot>, Busy)>,
-    ) -> Response<Held> {
+        slot: Option<(Arc<SessionSlot>, BusyGuard)>,
+    ) -> Response<SessionBody> {
         let (slot, busy) = slot.unzip();
         if let Some(slot) = slot {
             parts.extensions.insert(slot);
         }
         let response = self.protocol.handle(Request::from_parts(parts, body)).await;
-        response.map(|body| Held::new(body, busy))
+        response.map(|body| SessionBody::new(body, busy))
     }
 
-    fn stateless(&self) -> Result<(Arc<SessionSlot>, Busy), Refused> {
-        let failed = |_| no(StatusCode::SERVICE_UNAVAILABLE, "the kernel gave no random bytes");
+    fn stateless(&self) -> Result<(Arc<SessionSlot>, BusyGuard), Refused> {
+        let failed =
+            |_| refuse(StatusCode::SERVICE_UNAVAILABLE, "the kernel returned no random bytes");
         self.sessions.stateless().map_err(failed)
     }
 
-    fn room_for_session(&self) -> Result<Starting<'_, S>, Refused> {
-        self.sessions.begin().ok_or_else(|| {
-            let words = "this token has as many sessions open as it may: end one with DELETE, or wait \
-                         until one has been idle for long enough";
-            no(StatusCode::TOO_MANY_REQUESTS, words)
+    fn reserve_session(&self) -> Result<SessionReservation<'_, S>, Refused> {
+        self.sessions.reserve().ok_or_else(|| {
+            let message = "this token has too many open sessions; end one with DELETE, or wait \
+                         until an idle one expires";
+            refuse(StatusCode::TOO_MANY_REQUESTS, message)
         })
     }
 }
 
 fn check_target<B>(request: &Request<B>) -> Result<(), Refused> {
     if request.uri().path() != PATH {
-        return Err(no(StatusCode::NOT_FOUND, format!("there is nothing here: use {PATH}")));
+        return Err(refuse(StatusCode::NOT_FOUND, format!("path not found; use {PATH}")));
     }
     if request.uri().query().is_some() {
-        // A token here would stand in logs and histories, so that it must not even work.
-        let words = "this server takes nothing from the query. A token belongs into the header \
-                     `Authorization: Bearer TOKEN`; one that stood in an address should be replaced";
-        return Err(bad(words));
+        // A token in the query would appear in logs and histories, so it must never work.
+        let message = "query parameters are not accepted. Send the token in the header \
+                     `Authorization: Bearer TOKEN`, and replace a token that was part of an address";
+        return Err(bad_request(message));
     }
     Ok(())
 }
 
-/// A body of JSON, and nothing that a page could send without asking first; and an answer of either
-/// kind, since clients that say nothing about it read both.
-fn check_kind(headers: &mut HeaderMap) -> Result<(), Refused> {
-    let kind = only(headers, &CONTENT_TYPE)?.unwrap_or_default();
+/// Requires a JSON body, which a web page cannot send without a preflight request. Also sets
+/// `Accept` for clients that do not restrict it, because they read both response types.
+fn check_content_type(headers: &mut HeaderMap) -> Result<(), Refused> {
+    let kind = single_header(headers, &CONTENT_TYPE)?.unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
-        let words = "send `Content-Type: application/json`";
-        return Err(no(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
+        let message = "send `Content-Type: application/json`";
+        return Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     headers.insert(CONTENT_TYPE, JSON);
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -289,28 +310,32 @@ fn check_kind(headers: &mut HeaderMap) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The one value of a header. Two are one too many: somebody before us may have read the other.
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refused> {
+/// Returns the only value of a header. Duplicates are refused, because a proxy can have read the
+/// other value.
+fn single_header<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a str>, Refused> {
     let mut values = headers.get_all(name).iter();
     let (first, second) = (values.next(), values.next());
     match (first.map(HeaderValue::to_str).transpose(), second) {
         (Ok(value), None) => Ok(value),
-        (Ok(_), Some(_)) => Err(bad(format!("`{name}` is there more than once"))),
-        (Err(_), _) => Err(bad(format!("`{name}` is not readable"))),
+        (Ok(_), Some(_)) => Err(bad_request(format!("the header `{name}` occurs more than once"))),
+        (Err(_), _) => Err(bad_request(format!("the header `{name}` is not valid text"))),
     }
 }
 
 fn unknown_session() -> Refused {
-    no(StatusCode::NOT_FOUND, "there is no such session: begin one with `initialize`")
+    refuse(StatusCode::NOT_FOUND, "unknown session; start one with `initialize`")
 }
 
-fn bad(words: impl Into<String>) -> Refused {
-    no(StatusCode::BAD_REQUEST, words)
+fn bad_request(message: impl Into<String>) -> Refused {
+    refuse(StatusCode::BAD_REQUEST, message)
 }
 
-fn no(status: StatusCode, words: impl Into<String>) -> Refused {
-    Box::new(refusal(status, words))
+fn refuse(status: StatusCode, message: impl Into<String>) -> Refused {
+    Box::new(refusal(status, message))
 }
 
-/// As hyper wants its answers.
-pub(super) type Answered = Result<Response<Held>, Infallible>;
+/// The result type that hyper requires.
+pub(super) type GateResult = Result<Response<SessionBody>, Infallible>;

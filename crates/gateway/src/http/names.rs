@@ -1,8 +1,8 @@
-//! Under which names this server may be spoken to, and from which pages.
+//! The allowed values of the headers `Host` and `Origin`.
 //!
-//! A browser that was led here by a name of its own (DNS rebinding) says that name in `Host`, and a page
-//! that sends requests across says where it came from in `Origin`. Neither can be chosen by the page. An
-//! address is no name: who reached us by the address that we have has not been led here by a name.
+//! A browser that is led here by DNS rebinding sends the attacker's name in `Host`, and a page of
+//! another site sends its site in `Origin`. A page can choose neither. An address is safe: a client
+//! that uses the server's own address was not led here by a name.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,14 +13,14 @@ use crate::error::ServeError;
 
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// The names and origins that are let through.
+/// The allowed host names and origins.
 #[derive(Debug, Clone)]
-pub(super) struct Names {
+pub(super) struct AllowedNames {
     hosts: BTreeSet<String>,
     origins: BTreeSet<(String, String, Option<u16>)>,
 }
 
-impl Names {
+impl AllowedNames {
     pub(super) fn new(hosts: &[String], origins: &[String]) -> Result<Self, ServeError> {
         let bad_host = |text: &String| ServeError::BadHost(text.clone());
         let bad_origin = |text: &String| ServeError::BadOrigin(text.clone());
@@ -31,14 +31,15 @@ impl Names {
         Ok(Self { hosts, origins: origins.collect::<Result<_, _>>()? })
     }
 
-    /// Whether `Host` names us. `local` is the address that the connection came to.
-    pub(super) fn allows_host(&self, said: &str, local: IpAddr) -> bool {
-        host(said).is_some_and(|host| self.is_ours(&host, local))
+    /// Returns whether a `Host` header is allowed. `local` is the local address of the connection.
+    pub(super) fn allows_host(&self, header: &str, local: IpAddr) -> bool {
+        host(header).is_some_and(|host| self.is_ours(&host, local))
     }
 
-    /// Whether a page of this origin may speak to us: one of the list, or one that we could serve.
-    pub(super) fn allows_origin(&self, said: &str, local: IpAddr) -> bool {
-        let Some((scheme, host, port)) = origin(said) else { return false };
+    /// Returns whether a page of this origin is allowed: it is on the list, or its host is this
+    /// server.
+    pub(super) fn allows_origin(&self, header: &str, local: IpAddr) -> bool {
+        let Some((scheme, host, port)) = origin(header) else { return false };
         self.is_ours(&host, local) || self.origins.contains(&(scheme, host, port))
     }
 
@@ -49,10 +50,10 @@ impl Names {
     }
 }
 
-/// The host of `host[:port]`, in one spelling. A name with a user before it is not a name.
+/// Returns the host of `host[:port]` in normalized form. A value with user information is invalid.
 fn host(text: &str) -> Option<String> {
     let authority: Authority = text.parse().ok()?;
-    (!text.contains('@')).then(|| spelled(authority.host())).filter(|host| !host.is_empty())
+    (!text.contains('@')).then(|| normalized(authority.host())).filter(|host| !host.is_empty())
 }
 
 fn origin(text: &str) -> Option<(String, String, Option<u16>)> {
@@ -65,7 +66,7 @@ fn origin(text: &str) -> Option<(String, String, Option<u16>)> {
     bare.then(|| (scheme.to_owned(), host, port))
 }
 
-fn spelled(host: &str) -> String {
+fn normalized(host: &str) -> String {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     bare.to_ascii_lowercase()
 }
@@ -76,12 +77,12 @@ mod tests {
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7));
 
-    fn names() -> Names {
-        Names::new(&["box.example".to_owned()], &["https://app.example".to_owned()]).unwrap()
+    fn names() -> AllowedNames {
+        AllowedNames::new(&["box.example".to_owned()], &["https://app.example".to_owned()]).unwrap()
     }
 
     #[test]
-    fn f04_only_our_own_names_and_the_address_that_was_reached_are_hosts() {
+    fn f04_only_names_of_this_server_and_its_own_address_are_allowed_hosts() {
         for host in [
             "localhost",
             "LOCALHOST:7070",
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn f04_only_pages_from_here_or_from_the_list_are_origins() {
+    fn f04_only_origins_of_this_server_or_on_the_list_are_allowed() {
         for origin in [
             "http://localhost:3000",
             "http://127.0.0.1",
@@ -144,19 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn a_list_with_something_else_in_it_is_not_taken() {
-        Names::new(&["a b".to_owned()], &[]).unwrap_err();
-        Names::new(&[], &["app.example".to_owned()]).unwrap_err();
-        Names::new(&[], &["*".to_owned()]).unwrap_err();
+    fn new_refuses_an_invalid_host_or_origin() {
+        AllowedNames::new(&["a b".to_owned()], &[]).unwrap_err();
+        AllowedNames::new(&[], &["app.example".to_owned()]).unwrap_err();
+        AllowedNames::new(&[], &["*".to_owned()]).unwrap_err();
     }
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_it_panic_or_pass(text in ".{0,40}") {
+        fn allows_host_refuses_text_without_an_allowed_name(text in ".{0,40}") {
             let ours = ["localhost", "127.0.0.1", "::1", "box.example", "192.0.2.7"];
             if names().allows_host(&text, HERE) {
-                let said = text.to_ascii_lowercase();
-                proptest::prop_assert!(ours.iter().any(|name| said.contains(name)));
+                let header = text.to_ascii_lowercase();
+                proptest::prop_assert!(ours.iter().any(|name| header.contains(name)));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Answers of our own, each with words that say what to do instead; and what keeps a session busy while
-//! an answer is on its way.
+//! Responses that the server creates itself, each with the solution to the problem, and the
+//! response body that keeps its session busy.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,22 +13,22 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 
-use crate::mcp::slot::Busy;
+use crate::mcp::slot::BusyGuard;
 
-/// A body that keeps its session busy until it is sent or given up.
-pub(super) struct Held {
+/// A response body that keeps its session busy until it is sent or dropped.
+pub(super) struct SessionBody {
     body: BoxBody<Bytes, Infallible>,
-    #[expect(dead_code, reason = "held for its drop, which lets the session grow idle")]
-    busy: Option<Busy>,
+    #[expect(dead_code, reason = "held until drop, which marks the session as idle")]
+    busy: Option<BusyGuard>,
 }
 
-impl Held {
-    pub(super) fn new(body: BoxBody<Bytes, Infallible>, busy: Option<Busy>) -> Self {
+impl SessionBody {
+    pub(super) fn new(body: BoxBody<Bytes, Infallible>, busy: Option<BusyGuard>) -> Self {
         Self { body, busy }
     }
 }
 
-impl Body for Held {
+impl Body for SessionBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -48,45 +48,45 @@ impl Body for Held {
     }
 }
 
-/// A request that goes no further.
-pub(super) fn refusal(status: StatusCode, words: impl Into<String>) -> Response<Held> {
-    let mut response = Response::new(full(format!("{}\n", words.into())));
+/// Returns a response that refuses a request, with a text for people.
+pub(super) fn refusal(status: StatusCode, message: impl Into<String>) -> Response<SessionBody> {
+    let mut response = Response::new(full(format!("{}\n", message.into())));
     *response.status_mut() = status;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, plain);
     response
 }
 
-/// Whoever shows no token, or the wrong one. RFC 6750 says how to tell them.
-pub(super) fn unauthorized(shown: Shown) -> Response<Held> {
-    let (challenge, words) = match shown {
-        Shown::Nothing => {
+/// Returns a 401 response for a missing or invalid token, as defined by RFC 6750.
+pub(super) fn unauthorized(problem: TokenProblem) -> Response<SessionBody> {
+    let (challenge, message) = match problem {
+        TokenProblem::Missing => {
             ("Bearer realm=\"belljar\"", "send a token: `Authorization: Bearer TOKEN`")
         }
-        Shown::Wrong => {
-            ("Bearer realm=\"belljar\", error=\"invalid_token\"", "this token lets nobody in")
+        TokenProblem::Invalid => {
+            ("Bearer realm=\"belljar\", error=\"invalid_token\"", "this token is invalid")
         }
     };
-    let mut response = refusal(StatusCode::UNAUTHORIZED, words);
+    let mut response = refusal(StatusCode::UNAUTHORIZED, message);
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     response
 }
 
-/// What a request that was not let in had to show.
+/// Why a request is not authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shown {
-    Nothing,
-    Wrong,
+pub(super) enum TokenProblem {
+    Missing,
+    Invalid,
 }
 
-pub(super) fn wrong_method() -> Response<Held> {
+pub(super) fn wrong_method() -> Response<SessionBody> {
     let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, "use POST, GET or DELETE");
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
     response
 }
 
-/// A body that is no message.
-pub(super) fn malformed(error: &Value) -> Response<Held> {
+/// Returns a 400 response for a malformed message.
+pub(super) fn malformed(error: &Value) -> Response<SessionBody> {
     let mut response = Response::new(full(error.to_string()));
     *response.status_mut() = StatusCode::BAD_REQUEST;
     let json = HeaderValue::from_static("application/json");
@@ -94,6 +94,6 @@ pub(super) fn malformed(error: &Value) -> Response<Held> {
     response
 }
 
-fn full(text: String) -> Held {
-    Held { body: Full::new(Bytes::from(text)).boxed(), busy: None }
+fn full(text: String) -> SessionBody {
+    SessionBody { body: Full::new(Bytes::from(text)).boxed(), busy: None }
 }

@@ -1,7 +1,7 @@
 //! The sessions of one token.
 //!
-//! There is one of these for each token, so that the session of another is not refused but unknown: no
-//! code compares owners, and none can forget to. Ids are made here and are never a client's choice.
+//! Each token has its own table, so the session of another token is unknown here. No code compares
+//! owners, so no code can forget to. The server generates session ids; clients never choose one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,95 +20,100 @@ use tokio_util::task::TaskTracker;
 
 use crate::mcp::service::Service;
 use crate::mcp::session::NoRandomness;
-use crate::mcp::slot::{Busy, SessionSlot, Shares};
+use crate::mcp::slot::{BusyGuard, SessionLimits, SessionSlot};
 
-/// How long what a session has under way may take to end.
-const LAST_CALLS: Duration = Duration::from_secs(5);
+/// Timeout for the running calls of a session that ends.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Every session of one token, and the one that its stateless requests share.
+/// All sessions of one token, and the session that its stateless requests share.
 pub(super) struct Sessions<S> {
     service: Arc<S>,
     owner: Caller,
     sdk: LocalSessionManager,
-    shares: Shares,
-    most: usize,
-    table: Mutex<Table>,
-    endings: TaskTracker,
+    limits_per_session: SessionLimits,
+    max_sessions: usize,
+    table: Mutex<SessionTable>,
+    closing: TaskTracker,
 }
 
 #[derive(Default)]
-struct Table {
+struct SessionTable {
     slots: HashMap<SessionId, Arc<SessionSlot>>,
-    /// Sessions that are being made and not among the slots yet.
+    /// Number of reserved sessions that are not yet in `slots`.
     starting: usize,
-    /// Sessions whose first answer is not there yet, which must not grow idle before it is.
-    opening: HashMap<SessionId, Busy>,
+    /// Guards for sessions without a first response, so that they do not expire.
+    opening: HashMap<SessionId, BusyGuard>,
     stateless: Option<Arc<SessionSlot>>,
 }
 
-/// A session that could not be made or used.
+/// Why a session could not be created or used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionsError {
     #[error(transparent)]
     Random(#[from] NoRandomness),
     #[error(transparent)]
     Sdk(#[from] LocalSessionManagerError),
-    #[error("the id of this session is taken")]
-    Taken,
+    #[error("the generated session id is already in use")]
+    DuplicateId,
 }
 
-/// Room for a session that is about to be made.
-pub(super) struct Starting<'a, S: Service>(&'a Sessions<S>);
+/// A reservation for a session that is about to be created.
+pub(super) struct SessionReservation<'a, S: Service>(&'a Sessions<S>);
 
-impl<S: Service> Drop for Starting<'_, S> {
+impl<S: Service> Drop for SessionReservation<'_, S> {
     fn drop(&mut self) {
         self.0.table().starting -= 1;
     }
 }
 
 impl<S: Service> Sessions<S> {
-    pub(super) fn new(service: Arc<S>, owner: Caller, shares: Shares, most: usize) -> Self {
+    pub(super) fn new(
+        service: Arc<S>,
+        owner: Caller,
+        limits_per_session: SessionLimits,
+        max_sessions: usize,
+    ) -> Self {
         let mut sdk = LocalSessionManager::default();
-        // We know better when a session is idle: a call that runs for long is not.
+        // Idle sessions are tracked here: a session with a long call is not idle.
         sdk.session_config.keep_alive = None;
-        let (table, endings) = (Mutex::default(), TaskTracker::new());
-        Self { service, owner, sdk, shares, most, table, endings }
+        let (table, closing) = (Mutex::default(), TaskTracker::new());
+        Self { service, owner, sdk, limits_per_session, max_sessions, table, closing }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, SessionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for one more session, if there is any.
-    pub(super) fn begin(&self) -> Option<Starting<'_, S>> {
+    /// Reserves one more session, or returns `None` if the limit is reached.
+    pub(super) fn reserve(&self) -> Option<SessionReservation<'_, S>> {
         let mut table = self.table();
-        let room = table.slots.len() + table.starting < self.most;
-        table.starting += usize::from(room);
-        room.then(|| Starting(self))
+        let free = table.slots.len() + table.starting < self.max_sessions;
+        table.starting += usize::from(free);
+        free.then(|| SessionReservation(self))
     }
 
-    /// The session of this id, busy from now on, so that it cannot expire under a request.
-    pub(super) fn find(&self, id: &str) -> Option<(Arc<SessionSlot>, Busy)> {
+    /// Returns the session with this id and a guard, so that it does not expire during a request.
+    pub(super) fn find(&self, id: &str) -> Option<(Arc<SessionSlot>, BusyGuard)> {
         let table = self.table();
         let slot = table.slots.get(id)?;
         Some((Arc::clone(slot), slot.busy()))
     }
 
-    /// The session of all requests that name none.
-    pub(super) fn stateless(&self) -> Result<(Arc<SessionSlot>, Busy), NoRandomness> {
+    /// Returns the shared session of all stateless requests.
+    pub(super) fn stateless(&self) -> Result<(Arc<SessionSlot>, BusyGuard), NoRandomness> {
         let mut table = self.table();
         let slot = match &table.stateless {
             Some(slot) => Arc::clone(slot),
-            None => SessionSlot::new(&self.owner, self.shares)?,
+            None => SessionSlot::new(&self.owner, self.limits_per_session)?,
         };
         table.stateless = Some(Arc::clone(&slot));
         let busy = slot.busy();
         Ok((slot, busy))
     }
 
-    /// Ends what nothing has been heard of for so long.
+    /// Ends all sessions that were idle for `after`.
     pub(super) async fn expire(&self, after: Duration) {
-        let over = |slot: &Arc<SessionSlot>| slot.idle().is_some_and(|idle| idle >= after);
+        let over = |slot: &Arc<SessionSlot>| slot.idle_time().is_some_and(|idle| idle >= after);
         let (ids, stateless) = {
             let mut table = self.table();
             let over_ids = table.slots.iter().filter(|(_, slot)| over(slot));
@@ -117,7 +122,7 @@ impl<S: Service> Sessions<S> {
         };
         stateless.into_iter().for_each(|slot| self.end(slot));
         for id in ids {
-            // Looked at again under the lock: a request may have come since.
+            // Checked again under the lock: a request can have arrived since.
             let slot = {
                 let mut table = self.table();
                 let still = table.slots.get(&id).is_some_and(over);
@@ -127,7 +132,7 @@ impl<S: Service> Sessions<S> {
         }
     }
 
-    /// Ends everything, and waits for it.
+    /// Ends all sessions and waits until they are closed.
     pub(super) async fn close_all(&self) {
         let (slots, stateless) = {
             let mut table = self.table();
@@ -137,24 +142,24 @@ impl<S: Service> Sessions<S> {
         for (id, slot) in slots {
             self.close(&id, Some(slot)).await;
         }
-        self.endings.close();
-        self.endings.wait().await;
+        self.closing.close();
+        self.closing.wait().await;
     }
 
     async fn close(&self, id: &SessionId, slot: Option<Arc<SessionSlot>>) {
         let Some(slot) = slot else { return };
         self.end(slot);
-        // It fails for sessions that are gone, which is what we want, and waits for a client that does not
-        // read, which must not hold up others: such a session ends with its connection.
-        drop(tokio::time::timeout(LAST_CALLS, self.sdk.close_session(id)).await);
+        // An error means that the session is already gone. The timeout protects other sessions from
+        // a client that does not read; such a session ends with its connection.
+        drop(tokio::time::timeout(CLOSE_TIMEOUT, self.sdk.close_session(id)).await);
     }
 
-    /// Stops what the session does, and tells the service once it has stopped.
+    /// Cancels the calls of a session and notifies the service when they have ended.
     fn end(&self, slot: Arc<SessionSlot>) {
         let service = Arc::clone(&self.service);
-        self.endings.spawn(async move {
+        self.closing.spawn(async move {
             slot.ending.cancel();
-            drop(tokio::time::timeout(LAST_CALLS, slot.free()).await);
+            drop(tokio::time::timeout(CLOSE_TIMEOUT, slot.wait_until_idle()).await);
             service.closed(&slot.caller);
         });
     }
@@ -165,12 +170,12 @@ impl<S: Service> SessionManager for Sessions<S> {
     type Transport = SessionTransport;
 
     async fn create_session(&self) -> Result<(SessionId, SessionTransport), SessionsError> {
-        let slot = SessionSlot::new(&self.owner, self.shares)?;
+        let slot = SessionSlot::new(&self.owner, self.limits_per_session)?;
         let id: SessionId = slot.id.to_string().into();
-        // The only function of the SDK that takes an id of ours.
+        // This is the only function of the SDK that accepts an id of ours.
         let restored = self.sdk.restore_session(Arc::clone(&id)).await?;
         let RestoreOutcome::Restored(transport) = restored else {
-            return Err(SessionsError::Taken);
+            return Err(SessionsError::DuplicateId);
         };
         let mut table = self.table();
         table.opening.insert(Arc::clone(&id), slot.busy());

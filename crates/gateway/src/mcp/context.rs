@@ -1,59 +1,61 @@
-//! The context of a running call: its cancellation, and where it reports progress.
+//! The context of a running call: its cancellation token and its progress channel.
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// How many reports may wait for the wire. More are dropped: the next one says more anyway.
-const REPORTS: usize = 16;
+/// Maximum number of queued progress reports. Further reports are dropped; a later one is more
+/// recent anyway.
+const MAX_QUEUED_REPORTS: usize = 16;
 
-/// What a running call shares with its client.
+/// Progress channel and cancellation token of a running call.
 #[derive(Debug, Clone)]
 pub struct CallContext {
     pub progress: Progress,
-    /// The client does not want the answer any more, or is gone.
+    /// Cancelled when the client cancels the call or disconnects.
     pub cancelled: CancellationToken,
 }
 
 impl CallContext {
-    /// For a caller that listens to nothing and never cancels.
-    pub fn deaf() -> Self {
-        Self { progress: Progress::nobody(), cancelled: CancellationToken::new() }
+    /// Creates a context without progress reports and without cancellation.
+    pub fn without_client() -> Self {
+        Self { progress: Progress::none(), cancelled: CancellationToken::new() }
     }
 }
 
-/// Where a call says how far it is. Costs nothing when the client did not ask.
+/// Sends progress reports of a call. Does nothing if the client did not request them.
 #[derive(Debug, Clone)]
-pub struct Progress(Option<mpsc::Sender<Report>>);
+pub struct Progress(Option<mpsc::Sender<ProgressReport>>);
 
-/// One report of a call.
+/// One progress report of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Report {
+pub(crate) struct ProgressReport {
     pub(crate) done: f64,
     pub(crate) total: Option<f64>,
     pub(crate) message: String,
 }
 
 impl Progress {
-    /// For a client that did not ask.
-    pub fn nobody() -> Self {
+    /// Creates a sender for a client that did not request progress.
+    pub fn none() -> Self {
         Self(None)
     }
 
-    pub(crate) fn channel() -> (Self, mpsc::Receiver<Report>) {
-        let (sender, receiver) = mpsc::channel(REPORTS);
+    /// Creates a sender and the receiver of its reports.
+    pub(crate) fn channel() -> (Self, mpsc::Receiver<ProgressReport>) {
+        let (sender, receiver) = mpsc::channel(MAX_QUEUED_REPORTS);
         (Self(Some(sender)), receiver)
     }
 
-    /// Whether anybody listens, for callers whose report is dear to make.
-    pub fn is_wanted(&self) -> bool {
+    /// Returns whether the client requested progress, for reports that are expensive to create.
+    pub fn is_requested(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Says how far the work is. `done` must grow; what does not is not sent on. Never waits.
+    /// Sends a progress report without waiting. `done` must increase; other reports are dropped.
     pub fn report(&self, done: f64, total: Option<f64>, message: String) {
         if let Some(sender) = &self.0 {
-            // Full means that the client reads slower than we report: it misses one.
-            drop(sender.try_send(Report { done, total, message }));
+            // The queue is full because the client reads slowly: the report is dropped.
+            drop(sender.try_send(ProgressReport { done, total, message }));
         }
     }
 }

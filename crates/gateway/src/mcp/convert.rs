@@ -1,4 +1,4 @@
-//! From the types of a [`Service`](crate::Service) to those of the protocol, by hand.
+//! Converts the types of a [`Service`](crate::Service) to the types of the protocol.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use rmcp::model::{
 use serde_json::json;
 
 use crate::mcp::service::{
-    About, Annotations, CallError, Outcome, PromptError, PromptSpec, PromptText, ReadError,
+    About, Annotations, CallError, CallOutcome, PromptError, PromptSpec, PromptText, ReadError,
     ResourceContents, ResourceSpec, ResourceTemplateSpec, ToolSpec,
 };
 
@@ -34,14 +34,14 @@ pub(crate) fn tool(spec: ToolSpec) -> Tool {
     tool
 }
 
-/// What the model can mend comes back as a failed call, which clients show to it; what it cannot is an
-/// error of the protocol, which many do not.
+/// Converts the result of a call. Invalid arguments become a failed call, which clients show to the
+/// model; other errors become protocol errors, which many clients do not show.
 pub(crate) fn called(
     name: &str,
-    outcome: Result<Outcome, CallError>,
+    outcome: Result<CallOutcome, CallError>,
 ) -> Result<CallToolResult, ErrorData> {
     match outcome {
-        Ok(Outcome { text, structured, is_error }) => {
+        Ok(CallOutcome { text, structured, is_error }) => {
             let text = vec![ContentBlock::text(text)];
             let mut result =
                 if is_error { CallToolResult::error(text) } else { CallToolResult::success(text) };
@@ -51,10 +51,10 @@ pub(crate) fn called(
         Err(CallError::UnknownTool) => {
             Err(ErrorData::invalid_params(format!("Unknown tool: {name}"), None))
         }
-        Err(CallError::InvalidArguments(words)) => {
-            Ok(CallToolResult::error(vec![ContentBlock::text(words)]))
+        Err(CallError::InvalidArguments(message)) => {
+            Ok(CallToolResult::error(vec![ContentBlock::text(message)]))
         }
-        Err(CallError::Internal(words)) => Err(ErrorData::internal_error(words, None)),
+        Err(CallError::Internal(message)) => Err(ErrorData::internal_error(message, None)),
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn read(
         Err(ReadError::NotFound) => {
             Err(ErrorData::resource_not_found("Resource not found", Some(json!({ "uri": uri }))))
         }
-        Err(ReadError::Internal(words)) => Err(ErrorData::internal_error(words, None)),
+        Err(ReadError::Internal(message)) => Err(ErrorData::internal_error(message, None)),
     }
 }
 
@@ -123,7 +123,9 @@ pub(crate) fn prompted(
         Err(PromptError::UnknownPrompt) => {
             Err(ErrorData::invalid_params(format!("Unknown prompt: {name}"), None))
         }
-        Err(PromptError::InvalidArguments(words)) => Err(ErrorData::invalid_params(words, None)),
-        Err(PromptError::Internal(words)) => Err(ErrorData::internal_error(words, None)),
+        Err(PromptError::InvalidArguments(message)) => {
+            Err(ErrorData::invalid_params(message, None))
+        }
+        Err(PromptError::Internal(message)) => Err(ErrorData::internal_error(message, None)),
     }
 }

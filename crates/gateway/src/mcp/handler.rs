@@ -1,4 +1,4 @@
-//! Between the SDK and a [`Service`]: which session a request is of, and what its answer looks like.
+//! Connects the SDK to a [`Service`]: finds the session of a request and converts the response.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::sync::mpsc;
 
-use crate::mcp::context::{CallContext, Progress, Report};
+use crate::mcp::context::{CallContext, Progress, ProgressReport};
 use crate::mcp::convert;
 use crate::mcp::service::Service;
 use crate::mcp::slot::SessionSlot;
 
-/// The revisions that we speak. The SDK knows older ones, which nothing in the field needs from us.
+/// The supported protocol revisions. The SDK supports older ones, which no current client needs.
 const VERSIONS: &[ProtocolVersion] =
     &[ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
 
-/// How long the last reports of a call may hold back its answer.
-const LAST_REPORTS: Duration = Duration::from_secs(1);
+/// Timeout for the last progress reports of a call, which are sent before its response.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Methods with parameters that the SDK reads: whatever it could not read of them is our caller's fault.
+/// Methods whose parameters the SDK parses; a parse failure is an error of the client.
 const TYPED: [&str; 9] = [
     "initialize",
     "server/discover",
@@ -40,39 +40,38 @@ const TYPED: [&str; 9] = [
     "prompts/get",
 ];
 
-/// Answers the SDK's questions out of a service.
+/// Handles the requests of the SDK with a service.
 pub(crate) struct Handler<S> {
     service: Arc<S>,
-    /// The session of every request. Over HTTP each request brings its own.
+    /// The session of all requests. Over HTTP each request contains its own session.
     slot: Option<Arc<SessionSlot>>,
 }
 
 impl<S: Service> Handler<S> {
-    /// For a connection that is one session.
-    pub(crate) fn of(service: Arc<S>, slot: Arc<SessionSlot>) -> Self {
+    /// Creates a handler for a connection that is one session.
+    pub(crate) fn for_session(service: Arc<S>, slot: Arc<SessionSlot>) -> Self {
         Self { service, slot: Some(slot) }
     }
 
-    /// For requests that carry their session with them.
-    pub(crate) fn of_requests(service: Arc<S>) -> Self {
+    /// Creates a handler for requests that contain their session.
+    pub(crate) fn per_request(service: Arc<S>) -> Self {
         Self { service, slot: None }
     }
 
     fn slot(&self, context: &RequestContext<RoleServer>) -> Result<Arc<SessionSlot>, ErrorData> {
-        let brought = || {
+        let from_request = || {
             let parts = context.extensions.get::<http::request::Parts>()?;
             parts.extensions.get::<Arc<SessionSlot>>()
         };
-        let slot = self.slot.as_ref().or_else(brought);
-        slot.cloned()
-            .ok_or_else(|| ErrorData::internal_error("this request is of no session", None))
+        let slot = self.slot.as_ref().or_else(from_request);
+        slot.cloned().ok_or_else(|| ErrorData::internal_error("this request has no session", None))
     }
 }
 
-/// The name of a tool as a stranger wrote it, for a line of the log.
-fn short(name: &str) -> &str {
-    const MOST: usize = 128; // bytes
-    let end = (0..=MOST).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
+/// Truncates a tool name from a client for the log.
+fn truncate(name: &str) -> &str {
+    const MAX_BYTES: usize = 128;
+    let end = (0..=MAX_BYTES).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
     name.get(..end).unwrap_or(name)
 }
 
@@ -91,7 +90,7 @@ impl<S: Service> ServerHandler for Handler<S> {
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
         let answer = self.negotiate_initialize(&request)?;
-        // What was agreed on, not what was asked for: later answers have the shape of this revision.
+        // Stores the negotiated revision, not the requested one: later responses have its format.
         let mut peer = request;
         peer.protocol_version = answer.protocol_version.clone();
         tracing::info!(revision = %answer.protocol_version, "client connected");
@@ -104,10 +103,10 @@ impl<S: Service> ServerHandler for Handler<S> {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        first_page(request)?;
+        require_first_page(request)?;
         let slot = self.slot(&context)?;
         let tools = self.service.tools(&slot.caller).await;
-        tracing::debug!(tools = tools.len(), "tools are listed");
+        tracing::debug!(tools = tools.len(), "listing tools");
         Ok(ListToolsResult::with_all_items(tools.into_iter().map(convert::tool).collect()))
     }
 
@@ -118,29 +117,29 @@ impl<S: Service> ServerHandler for Handler<S> {
     ) -> Result<CallToolResponse, ErrorData> {
         let slot = self.slot(&context)?;
         let Some(_busy) = slot.call() else {
-            let words = "too many calls of this session are under way: wait for one to end";
-            return Err(ErrorData::internal_error(words, None));
+            let message = "too many calls of this session are running; wait until one ends";
+            return Err(ErrorData::internal_error(message, None));
         };
         let cancelled = slot.ending.child_token();
         let (progress, mut reports) = Progress::channel();
         let token = context.meta.get_progress_token();
-        let progress = if token.is_some() { progress } else { Progress::nobody() };
+        let progress = if token.is_some() { progress } else { Progress::none() };
         let call_context = CallContext { progress, cancelled: cancelled.clone() };
-        let tool = short(&request.name);
+        let tool = truncate(&request.name);
         tracing::info!(tool, "tool call begins");
         let began = std::time::Instant::now();
         let arguments = request.arguments.unwrap_or_default();
         let call = self.service.call(&slot.caller, &request.name, arguments, call_context);
-        let mut teller = Teller { context: &context, token, said: f64::NEG_INFINITY };
+        let mut sender = ProgressSender { context: &context, token, last_sent: f64::NEG_INFINITY };
         let outcome = {
             let mut call = std::pin::pin!(call);
-            let tell = teller.tell(&mut reports);
-            let mut tell = std::pin::pin!(tell);
-            let (mut told, mut unwanted) = (false, false);
+            let forward = sender.forward(&mut reports);
+            let mut forward = std::pin::pin!(forward);
+            let (mut forwarded, mut unwanted) = (false, false);
             loop {
                 tokio::select! {
                     outcome = &mut call => break outcome,
-                    () = &mut tell, if !told => told = true,
+                    () = &mut forward, if !forwarded => forwarded = true,
                     () = context.ct.cancelled(), if !unwanted => {
                         unwanted = true;
                         cancelled.cancel();
@@ -148,11 +147,11 @@ impl<S: Service> ServerHandler for Handler<S> {
                 }
             }
         };
-        // What it said last is worth a moment, but no client can hold an answer back with it.
+        // The last reports get a short time, but no client can delay the response with them.
         let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
         tracing::info!(tool, millis, "tool call ends");
         reports.close();
-        drop(tokio::time::timeout(LAST_REPORTS, teller.tell(&mut reports)).await);
+        drop(tokio::time::timeout(PROGRESS_TIMEOUT, sender.forward(&mut reports)).await);
         convert::called(&request.name, outcome).map(Into::into)
     }
 
@@ -161,7 +160,7 @@ impl<S: Service> ServerHandler for Handler<S> {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        first_page(request)?;
+        require_first_page(request)?;
         let slot = self.slot(&context)?;
         let resources = self.service.resources(&slot.caller).await;
         let resources = resources.into_iter().map(convert::resource).collect();
@@ -173,7 +172,7 @@ impl<S: Service> ServerHandler for Handler<S> {
         request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        first_page(request)?;
+        require_first_page(request)?;
         let templates = self.service.resource_templates();
         let templates = templates.into_iter().map(convert::template).collect();
         Ok(ListResourceTemplatesResult::with_all_items(templates))
@@ -194,7 +193,7 @@ impl<S: Service> ServerHandler for Handler<S> {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        first_page(request)?;
+        require_first_page(request)?;
         let slot = self.slot(&context)?;
         let prompts = self.service.prompts(&slot.caller).await;
         Ok(ListPromptsResult::with_all_items(prompts.into_iter().map(convert::prompt).collect()))
@@ -216,7 +215,7 @@ impl<S: Service> ServerHandler for Handler<S> {
         _request: CompleteRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        Err(no_method("completion/complete"))
+        Err(unknown_method("completion/complete"))
     }
 
     async fn on_custom_request(
@@ -227,43 +226,48 @@ impl<S: Service> ServerHandler for Handler<S> {
         let handshake = context.protocol_version().is_none_or(|version| version.has_initialize());
         let typed = TYPED.contains(&request.method.as_str());
         if typed && (handshake || request.method != "initialize") {
-            let words = format!("the parameters of `{}` do not fit", request.method);
-            return Err(ErrorData::invalid_params(words, None));
+            let message = format!("invalid parameters for `{}`", request.method);
+            return Err(ErrorData::invalid_params(message, None));
         }
-        Err(no_method(&request.method))
+        Err(unknown_method(&request.method))
     }
 }
 
-/// Says to a client how far its call is.
-struct Teller<'a> {
+/// Forwards the progress reports of a call to its client.
+struct ProgressSender<'a> {
     context: &'a RequestContext<RoleServer>,
     token: Option<rmcp::model::ProgressToken>,
-    said: f64,
+    last_sent: f64,
 }
 
-impl Teller<'_> {
-    /// Until no more reports can come.
-    async fn tell(&mut self, reports: &mut mpsc::Receiver<Report>) {
-        while let Some(Report { done, total, message }) = reports.recv().await {
-            // The protocol wants numbers that grow.
-            let Some(token) = self.token.clone().filter(|_| done > self.said) else { continue };
-            self.said = done;
-            let mut said = ProgressNotificationParam::new(token, done).with_message(message);
-            said.total = total;
-            // A client that is gone hears nothing, and its call is ended elsewhere.
-            drop(self.context.peer.notify_progress(said).await);
+impl ProgressSender<'_> {
+    /// Forwards reports until the channel is closed.
+    async fn forward(&mut self, reports: &mut mpsc::Receiver<ProgressReport>) {
+        while let Some(ProgressReport { done, total, message }) = reports.recv().await {
+            // The protocol requires increasing numbers.
+            let Some(token) = self.token.clone().filter(|_| done > self.last_sent) else {
+                continue;
+            };
+            self.last_sent = done;
+            let mut notification =
+                ProgressNotificationParam::new(token, done).with_message(message);
+            notification.total = total;
+            // A disconnected client receives nothing, and its call is cancelled elsewhere.
+            drop(self.context.peer.notify_progress(notification).await);
         }
     }
 }
 
-/// Every list that we give is one page, so no cursor is one of ours.
-fn first_page(request: Option<PaginatedRequestParams>) -> Result<(), ErrorData> {
+/// Refuses a cursor, because every list has only one page.
+fn require_first_page(request: Option<PaginatedRequestParams>) -> Result<(), ErrorData> {
     match request.and_then(|request| request.cursor) {
         None => Ok(()),
-        Some(_) => Err(ErrorData::invalid_params("there is no such page", None)),
+        Some(_) => {
+            Err(ErrorData::invalid_params("unknown cursor; the list has only one page", None))
+        }
     }
 }
 
-fn no_method(name: &str) -> ErrorData {
-    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method `{name}`"), None)
+fn unknown_method(name: &str) -> ErrorData {
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("unknown method `{name}`"), None)
 }

@@ -1,13 +1,13 @@
-//! One message of a client, from bytes.
+//! Parses one message of a client.
 //!
-//! What gets past [`read`] is one JSON object that is a request, a notification or an answer with an
-//! id of a kind that we can repeat. Everything else is refused here with the words of JSON-RPC, so that
-//! neither transport can be ended by what a client writes.
+//! [`parse`] accepts only a JSON object that is a request, a notification or a response with an id
+//! that can be repeated. Everything else is refused with a JSON-RPC error, so that no input of a
+//! client can end a transport.
 
 use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, JsonRpcError, RequestId};
 use serde_json::Value;
 
-/// What is wrong with a message, and which request it was if that could be read.
+/// A malformed message: the error, and the id of the request if it could be parsed.
 #[derive(Debug)]
 pub(crate) struct Malformed {
     id: Option<RequestId>,
@@ -15,16 +15,17 @@ pub(crate) struct Malformed {
 }
 
 impl Malformed {
-    pub(crate) fn new(code: ErrorCode, words: impl Into<String>) -> Self {
-        Self { id: None, error: ErrorData::new(code, words.into(), None) }
+    pub(crate) fn new(code: ErrorCode, text: impl Into<String>) -> Self {
+        Self { id: None, error: ErrorData::new(code, text.into(), None) }
     }
 
-    fn invalid(id: Option<RequestId>, words: &str) -> Self {
-        let error = ErrorData::new(ErrorCode::INVALID_REQUEST, words.to_owned(), None);
+    fn invalid(id: Option<RequestId>, text: &str) -> Self {
+        let error = ErrorData::new(ErrorCode::INVALID_REQUEST, text.to_owned(), None);
         Self { id, error }
     }
 
-    /// As an answer on the wire. An error without an id says `null`, as JSON-RPC wants it.
+    /// Returns the JSON-RPC error response. Without an id the field is `null`, as JSON-RPC
+    /// requires.
     pub(crate) fn into_json(self) -> Value {
         let id = self.id.clone();
         let mut answer = serde_json::to_value(JsonRpcError::new(self.id, self.error))
@@ -36,14 +37,14 @@ impl Malformed {
     }
 }
 
-/// A message that was understood, with the one form of it that was looked at.
+/// A valid message in the JSON form that was checked.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) json: Value,
 }
 
 impl Message {
-    /// Whether a client opens a session with this.
+    /// Returns whether the message starts a session.
     pub(crate) fn is_initialize(&self) -> bool {
         self.json.get("method").and_then(Value::as_str) == Some("initialize")
     }
@@ -51,16 +52,16 @@ impl Message {
     pub(crate) fn into_rpc(self) -> Result<ClientJsonRpcMessage, Malformed> {
         let id = id_of(&self.json);
         serde_json::from_value(self.json)
-            .map_err(|_| Malformed::invalid(id, "this is no message of the protocol"))
+            .map_err(|_| Malformed::invalid(id, "the message is not part of the protocol"))
     }
 }
 
-/// Reads one message. Nesting is bounded by the parser at 127 levels.
-pub(crate) fn read(bytes: &[u8]) -> Result<Message, Malformed> {
+/// Parses one message. The parser limits the nesting to 127 levels.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Message, Malformed> {
     let json: Value = serde_json::from_slice(bytes)
         .map_err(|error| Malformed::new(ErrorCode::PARSE_ERROR, format!("Parse error: {error}")))?;
     let id = id_of(&json);
-    let words = match &json {
+    let text = match &json {
         Value::Object(fields) if fields.get("jsonrpc").and_then(Value::as_str) != Some("2.0") => {
             "`jsonrpc` must be \"2.0\""
         }
@@ -77,15 +78,13 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Message, Malformed> {
         Value::Object(fields) if fields.contains_key("result") || fields.contains_key("error") => {
             return Ok(Message { json });
         }
-        Value::Object(_) => "a message has a `method`, a `result` or an `error`",
-        Value::Array(_) => {
-            "several messages at once are not part of this protocol: send them singly"
-        }
+        Value::Object(_) => "a message must have a `method`, a `result` or an `error`",
+        Value::Array(_) => "batches are not supported; send one message at a time",
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            "a message is a JSON object"
+            "a message must be a JSON object"
         }
     };
-    Err(Malformed::invalid(id, words))
+    Err(Malformed::invalid(id, text))
 }
 
 fn id_of(json: &Value) -> Option<RequestId> {
@@ -102,14 +101,14 @@ mod tests {
 
     #[track_caller]
     fn refused(bytes: &str, code: i64, id: &Value) {
-        let error = read(bytes.as_bytes()).map(drop).unwrap_err().into_json();
+        let error = parse(bytes.as_bytes()).map(drop).unwrap_err().into_json();
         assert_eq!(error["error"]["code"], code, "{bytes}: {error}");
         assert_eq!(error["id"], *id, "{bytes}: {error}");
         assert_eq!(error["jsonrpc"], "2.0");
     }
 
     #[test]
-    fn what_is_no_message_is_told_so_and_under_its_id_when_it_has_one() {
+    fn malformed_messages_are_answered_with_their_id() {
         refused("{", -32700, &Value::Null);
         refused("\u{feff}{}", -32700, &Value::Null);
         refused("{}", -32600, &Value::Null);
@@ -124,21 +123,21 @@ mod tests {
     }
 
     #[test]
-    fn requests_notifications_and_answers_get_through() {
+    fn parse_accepts_requests_notifications_and_responses() {
         for text in [
             r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
             r#"{"jsonrpc":"2.0","id":"x","result":{}}"#,
             r#"{"jsonrpc":"2.0","id":"x","method":"of/tomorrow","params":{"a":1}}"#,
         ] {
-            read(text.as_bytes()).unwrap().into_rpc().unwrap();
+            parse(text.as_bytes()).unwrap().into_rpc().unwrap();
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
-            drop(read(&bytes).map(Message::into_rpc));
+        fn parse_never_panics(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
+            drop(parse(&bytes).map(Message::into_rpc));
         }
     }
 }

@@ -1,42 +1,48 @@
-//! What a server must be able to answer, in plain types that no revision of the protocol shows in.
+//! The interface of an MCP server, independent of the protocol revision.
 //!
-//! Nothing here knows of tokens, headers or connections: a [`Service`] learns who asks in which session and
-//! no more, so that it can neither forward a caller's credential nor decide who may come in.
+//! A [`Service`] gets the caller and its session, but no token, header or connection. It can
+//! neither forward credentials nor decide who is allowed to connect.
 
 use belljar_model::Caller;
 use serde_json::{Map, Value};
 
 use crate::mcp::context::CallContext;
 
-/// What stands behind the protocol. Every answer is for one session and may differ between two.
+/// The implementation of an MCP server. Every result is for one session and can differ between
+/// sessions.
 pub trait Service: Send + Sync + 'static {
-    /// Who this is, for the first answer that a client gets.
+    /// Returns the name, version and instructions of the server.
     fn about(&self) -> About;
 
-    /// The tools that this caller may use.
+    /// Returns the tools that this caller can use.
     fn tools(&self, caller: &Caller) -> impl Future<Output = Vec<ToolSpec>> + Send;
 
-    /// Does it. Dropping the future or cancelling `context.cancelled` ends the work.
+    /// Calls a tool. Dropping the future or cancelling `context.cancelled` stops the call.
     fn call(
         &self,
         caller: &Caller,
         name: &str,
         arguments: Map<String, Value>,
         context: CallContext,
-    ) -> impl Future<Output = Result<Outcome, CallError>> + Send;
+    ) -> impl Future<Output = Result<CallOutcome, CallError>> + Send;
 
+    /// Returns the resources that this caller can read.
     fn resources(&self, caller: &Caller) -> impl Future<Output = Vec<ResourceSpec>> + Send;
 
+    /// Returns the templates of resource addresses.
     fn resource_templates(&self) -> Vec<ResourceTemplateSpec>;
 
+    /// Reads a resource.
     fn read(
         &self,
         caller: &Caller,
         uri: &str,
     ) -> impl Future<Output = Result<Vec<ResourceContents>, ReadError>> + Send;
 
+    /// Returns the prompts that this caller can use.
     fn prompts(&self, caller: &Caller) -> impl Future<Output = Vec<PromptSpec>> + Send;
 
+    /// Returns a prompt with its arguments filled in.
     fn prompt(
         &self,
         caller: &Caller,
@@ -44,33 +50,34 @@ pub trait Service: Send + Sync + 'static {
         arguments: Map<String, Value>,
     ) -> impl Future<Output = Result<PromptText, PromptError>> + Send;
 
-    /// The session is over and its id will not come back: free what it had. Does not block.
+    /// Releases the resources of a session that has ended. Its id is never used again. Does not
+    /// block.
     fn closed(&self, caller: &Caller);
 }
 
-/// Who this server is.
+/// The name, version and instructions of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
     pub name: String,
     pub version: String,
-    /// What a model should know before it uses any tool.
+    /// Instructions for the model before its first tool call.
     pub instructions: String,
 }
 
-/// One tool, as a client's model sees it.
+/// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSpec {
     pub name: String,
     pub title: Option<String>,
     pub description: String,
-    /// JSON Schema of an object.
+    /// JSON Schema of the arguments object.
     pub input_schema: Map<String, Value>,
-    /// JSON Schema of an object, which every [`Outcome::structured`] then follows.
+    /// JSON Schema of the result object in [`CallOutcome::structured`].
     pub output_schema: Option<Map<String, Value>>,
     pub annotations: Annotations,
 }
 
-/// Hints on what a tool does. What is not said is not known.
+/// Hints about the effects of a tool. `None` means unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Annotations {
     pub read_only: Option<bool>,
@@ -79,29 +86,29 @@ pub struct Annotations {
     pub open_world: Option<bool>,
 }
 
-/// What a call came to, also when the tool itself failed.
+/// The result of a call, including a failure of the tool.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Outcome {
+pub struct CallOutcome {
     pub text: String,
-    /// An object, if the tool has an output schema.
+    /// The result object, if the tool has an output schema.
     pub structured: Option<Value>,
-    /// The tool ran and failed; the text says why, for the model to read.
+    /// Whether the tool failed; the text then contains the reason for the model.
     pub is_error: bool,
 }
 
-/// A call that came to nothing.
+/// Why a call did not run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    #[error("there is no such tool")]
+    #[error("unknown tool")]
     UnknownTool,
-    /// Told to the model as a failed call, so that it can try again.
+    /// Sent to the model as a failed call, so that it can retry.
     #[error("{0}")]
     InvalidArguments(String),
     #[error("{0}")]
     Internal(String),
 }
 
-/// One thing to read.
+/// A resource that clients can read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceSpec {
     pub uri: String,
@@ -111,7 +118,7 @@ pub struct ResourceSpec {
     pub mime_type: Option<String>,
 }
 
-/// A family of things to read, by RFC 6570 template.
+/// A family of resources, described by an RFC 6570 URI template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceTemplateSpec {
     pub uri_template: String,
@@ -121,7 +128,7 @@ pub struct ResourceTemplateSpec {
     pub mime_type: Option<String>,
 }
 
-/// What a resource holds.
+/// The content of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceContents {
     pub uri: String,
@@ -129,16 +136,16 @@ pub struct ResourceContents {
     pub text: String,
 }
 
-/// A resource that was not read.
+/// Why a resource could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    #[error("there is no such resource")]
+    #[error("unknown resource")]
     NotFound,
     #[error("{0}")]
     Internal(String),
 }
 
-/// One prompt that a user may pick.
+/// A prompt that a user can choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptSpec {
     pub name: String,
@@ -147,7 +154,7 @@ pub struct PromptSpec {
     pub arguments: Vec<PromptArgument>,
 }
 
-/// One blank of a prompt.
+/// A parameter of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptArgument {
     pub name: String,
@@ -155,17 +162,17 @@ pub struct PromptArgument {
     pub required: bool,
 }
 
-/// A prompt with its blanks filled: one message of the user.
+/// A prompt with its arguments filled in, as one message of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptText {
     pub description: Option<String>,
     pub text: String,
 }
 
-/// A prompt that was not given.
+/// Why a prompt could not be returned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PromptError {
-    #[error("there is no such prompt")]
+    #[error("unknown prompt")]
     UnknownPrompt,
     #[error("{0}")]
     InvalidArguments(String),

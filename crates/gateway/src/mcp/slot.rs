@@ -1,7 +1,7 @@
-//! One session inside this process: who it is, what it has under way, and when it was last heard of.
+//! The state of one session: its owner, its running calls and its idle time.
 //!
-//! A slot is *busy* while somebody holds a [`Busy`] of it: a call that runs, an answer that is still being
-//! sent, a stream that is open. Only a slot that is not busy grows idle.
+//! A session is *busy* while a [`BusyGuard`] of it exists: for a running call, a response in
+//! transmission or an open stream. Only a session without guards becomes idle.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::mcp::session::{NoRandomness, new_session};
 
-/// What one session may have under way at a time.
+/// The limits of one session.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shares {
+pub(crate) struct SessionLimits {
     pub(crate) calls: usize,
     pub(crate) streams: usize,
 }
@@ -24,64 +24,67 @@ pub(crate) struct Shares {
 #[derive(Debug)]
 pub(crate) struct SessionSlot {
     pub(crate) id: SessionId,
-    /// Who asks, with this session.
+    /// The owner with this session.
     pub(crate) caller: Caller,
-    /// Ends every call of the session.
+    /// Cancels every call of the session.
     pub(crate) ending: CancellationToken,
     calls: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     busy: AtomicUsize,
     free: Notify,
-    heard: Mutex<Instant>,
+    last_active: Mutex<Instant>,
 }
 
 impl SessionSlot {
-    /// A new session for `owner`.
-    pub(crate) fn new(owner: &Caller, shares: Shares) -> Result<Arc<Self>, NoRandomness> {
+    /// Creates a session for `owner`.
+    pub(crate) fn new(
+        owner: &Caller,
+        limits_per_session: SessionLimits,
+    ) -> Result<Arc<Self>, NoRandomness> {
         let id = new_session()?;
         Ok(Arc::new(Self {
             id,
             caller: Caller { session: Some(id), ..owner.clone() },
             ending: CancellationToken::new(),
-            calls: Arc::new(Semaphore::new(shares.calls)),
-            streams: Arc::new(Semaphore::new(shares.streams)),
+            calls: Arc::new(Semaphore::new(limits_per_session.calls)),
+            streams: Arc::new(Semaphore::new(limits_per_session.streams)),
             busy: AtomicUsize::new(0),
             free: Notify::new(),
-            heard: Mutex::new(Instant::now()),
+            last_active: Mutex::new(Instant::now()),
         }))
     }
 
-    /// Keeps the session from growing idle until it is dropped.
-    pub(crate) fn busy(self: &Arc<Self>) -> Busy {
+    /// Returns a guard that keeps the session busy until it is dropped.
+    pub(crate) fn busy(self: &Arc<Self>) -> BusyGuard {
         self.busy.fetch_add(1, Ordering::AcqRel);
-        Busy { slot: Arc::clone(self), share: None }
+        BusyGuard { slot: Arc::clone(self), permit: None }
     }
 
-    /// Room for one more call, if there is any.
-    pub(crate) fn call(self: &Arc<Self>) -> Option<Busy> {
-        self.with_share(&self.calls)
+    /// Returns a guard for one more call, or `None` if the limit is reached.
+    pub(crate) fn call(self: &Arc<Self>) -> Option<BusyGuard> {
+        self.acquire(&self.calls)
     }
 
-    /// Room for one more stream that stays open, if there is any.
-    pub(crate) fn stream(self: &Arc<Self>) -> Option<Busy> {
-        self.with_share(&self.streams)
+    /// Returns a guard for one more open stream, or `None` if the limit is reached.
+    pub(crate) fn stream(self: &Arc<Self>) -> Option<BusyGuard> {
+        self.acquire(&self.streams)
     }
 
-    fn with_share(self: &Arc<Self>, of: &Arc<Semaphore>) -> Option<Busy> {
-        let share = Arc::clone(of).try_acquire_owned().ok()?;
+    fn acquire(self: &Arc<Self>, of: &Arc<Semaphore>) -> Option<BusyGuard> {
+        let permit = Arc::clone(of).try_acquire_owned().ok()?;
         let mut busy = self.busy();
-        busy.share = Some(share);
+        busy.permit = Some(permit);
         Some(busy)
     }
 
-    /// How long nothing has been under way, or nothing if something is.
-    pub(crate) fn idle(&self) -> Option<Duration> {
-        let heard = *self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.busy.load(Ordering::Acquire) == 0).then(|| heard.elapsed())
+    /// Returns the time since the last activity, or `None` if the session is busy.
+    pub(crate) fn idle_time(&self) -> Option<Duration> {
+        let last_active = *self.last_active.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.busy.load(Ordering::Acquire) == 0).then(|| last_active.elapsed())
     }
 
-    /// Waits until nothing is under way.
-    pub(crate) async fn free(&self) {
+    /// Waits until the session is not busy.
+    pub(crate) async fn wait_until_idle(&self) {
         loop {
             let freed = self.free.notified();
             if self.busy.load(Ordering::Acquire) == 0 {
@@ -92,17 +95,17 @@ impl SessionSlot {
     }
 }
 
-/// Something of a session that is under way.
+/// Keeps a session busy, for example during a call.
 #[derive(Debug)]
-pub(crate) struct Busy {
+pub(crate) struct BusyGuard {
     slot: Arc<SessionSlot>,
-    /// Held for its drop, which gives the room back.
-    share: Option<OwnedSemaphorePermit>,
+    /// Released on drop.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Drop for Busy {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
-        *self.slot.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.slot.last_active.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         if self.slot.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.slot.free.notify_waiters();
         }

@@ -1,8 +1,8 @@
-//! One client over a pair of byte streams, which are mostly standard input and output.
+//! Serves one client over a pair of byte streams, usually standard input and output.
 //!
-//! A message is a line. A line that is no message is answered and forgotten; a line that is too long is
-//! answered, skipped and forgotten. Only the end of the input ends the connection. Lines are read and
-//! written by tasks of their own, and every call runs in one, so that none of them waits for another.
+//! A message is one line. A malformed or too long line gets an error response and is skipped. Only
+//! the end of the input ends the connection. Separate tasks read lines, write lines and run each
+//! call, so that none blocks another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,71 +19,74 @@ use crate::error::ServeError;
 use crate::mcp::handler::Handler;
 use crate::mcp::message::{self, Malformed};
 use crate::mcp::service::Service;
-use crate::mcp::slot::{SessionSlot, Shares};
+use crate::mcp::slot::{SessionLimits, SessionSlot};
 
-/// As long as a body over HTTP may be.
+/// Maximum bytes of a line, the same as of an HTTP body.
 const MAX_LINE: usize = 4 * 1024 * 1024;
 
-/// Messages that wait to be handled, or written.
-const WAITING: usize = 64;
+/// Maximum number of queued messages per direction.
+const QUEUE_LENGTH: usize = 64;
 
-const SHARES: Shares = Shares { calls: 32, streams: 0 };
+const LIMITS: SessionLimits = SessionLimits { calls: 32, streams: 0 };
 
-/// How long calls may take to end once their client is gone.
-const LAST_CALLS: Duration = Duration::from_secs(5);
+/// Timeout for running calls after the client disconnected.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves one client on standard input and output until the input ends. Its session belongs to `owner`.
+/// Serves one client on standard input and output until the input ends. The session belongs to
+/// `owner`.
 pub async fn stdio<S: Service>(service: Arc<S>, owner: &Caller) -> Result<(), ServeError> {
     streams(service, owner, tokio::io::stdin(), tokio::io::stdout()).await
 }
 
-/// Serves one client until `input` ends, in a session of `owner`. Answers to what it asked before are written first.
+/// Serves one client in a session of `owner` until `input` ends. Pending requests are still
+/// answered.
 pub async fn streams<S: Service>(
     service: Arc<S>,
     owner: &Caller,
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Result<(), ServeError> {
-    let slot = SessionSlot::new(owner, SHARES).map_err(ServeError::Session)?;
-    let (answers, to_write) = mpsc::channel(WAITING);
-    let (messages, to_handle) = mpsc::channel(WAITING);
+    let slot = SessionSlot::new(owner, LIMITS).map_err(ServeError::Session)?;
+    let (answers, to_write) = mpsc::channel(QUEUE_LENGTH);
+    let (messages, to_handle) = mpsc::channel(QUEUE_LENGTH);
     let writer = tokio::spawn(write(output, to_write));
     let reader = tokio::spawn(read(input, messages, answers.clone()));
-    let handler = Handler::of(Arc::clone(&service), Arc::clone(&slot));
-    // Without the SDK's gate at the start, which gives up on a client whose first line is none it expects.
-    let running = serve_directly(handler, Lines { to_handle, answers: Some(answers) }, None);
+    let handler = Handler::for_session(Arc::clone(&service), Arc::clone(&slot));
+    // Skips the SDK's handshake check, which disconnects a client whose first line is unexpected.
+    let running =
+        serve_directly(handler, LineTransport { to_handle, answers: Some(answers) }, None);
     let ended = running.waiting().await;
     reader.abort();
     slot.ending.cancel();
-    // A call that does not end by then is the service's to bury: it was told twice.
-    drop(tokio::time::timeout(LAST_CALLS, slot.free()).await);
-    drop(tokio::time::timeout(LAST_CALLS, writer).await);
+    // A call that still runs has ignored two cancellations; the service must handle it.
+    drop(tokio::time::timeout(CLOSE_TIMEOUT, slot.wait_until_idle()).await);
+    drop(tokio::time::timeout(CLOSE_TIMEOUT, writer).await);
     service.closed(&slot.caller);
     ended.map(drop).map_err(ServeError::Task)
 }
 
-/// Our end of the two tasks, as the SDK wants it.
-struct Lines {
+/// The reader and writer tasks as a transport of the SDK.
+struct LineTransport {
     to_handle: mpsc::Receiver<RxJsonRpcMessage<RoleServer>>,
     answers: Option<mpsc::Sender<Vec<u8>>>,
 }
 
-/// The client does not read any more.
+/// The error that the client has closed the output.
 #[derive(Debug, thiserror::Error)]
-#[error("the output is closed")]
-struct Closed;
+#[error("the client closed the output")]
+struct OutputClosed;
 
-impl Transport<RoleServer> for Lines {
-    type Error = Closed;
+impl Transport<RoleServer> for LineTransport {
+    type Error = OutputClosed;
 
     fn send(
         &mut self,
         item: TxJsonRpcMessage<RoleServer>,
-    ) -> impl Future<Output = Result<(), Closed>> + Send + 'static {
+    ) -> impl Future<Output = Result<(), OutputClosed>> + Send + 'static {
         let answers = self.answers.clone();
         async move {
-            let line = serde_json::to_vec(&item).map_err(|_| Closed)?;
-            answers.ok_or(Closed)?.send(line).await.map_err(|_| Closed)
+            let line = serde_json::to_vec(&item).map_err(|_| OutputClosed)?;
+            answers.ok_or(OutputClosed)?.send(line).await.map_err(|_| OutputClosed)
         }
     }
 
@@ -91,13 +94,13 @@ impl Transport<RoleServer> for Lines {
         self.to_handle.recv().await
     }
 
-    async fn close(&mut self) -> Result<(), Closed> {
+    async fn close(&mut self) -> Result<(), OutputClosed> {
         self.answers = None;
         Ok(())
     }
 }
 
-/// Hands on every line that is a message, and answers every other one.
+/// Forwards valid messages and answers malformed lines with an error.
 async fn read(
     input: impl AsyncRead + Unpin,
     messages: mpsc::Sender<RxJsonRpcMessage<RoleServer>>,
@@ -107,7 +110,7 @@ async fn read(
     while let Some(line) = next_line(&mut input).await {
         let message = match &line {
             Line::Whole(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => continue,
-            Line::Whole(bytes) => message::read(bytes).and_then(message::Message::into_rpc),
+            Line::Whole(bytes) => message::parse(bytes).and_then(message::Message::into_rpc),
             Line::TooLong => Err(too_long()),
         };
         let gone = match message {
@@ -124,8 +127,8 @@ async fn read(
 }
 
 fn too_long() -> Malformed {
-    let words = format!("a line may have at most {MAX_LINE} bytes");
-    Malformed::new(ErrorCode::INVALID_REQUEST, words)
+    let text = format!("the line is longer than {MAX_LINE} bytes");
+    Malformed::new(ErrorCode::INVALID_REQUEST, text)
 }
 
 enum Line {
@@ -133,8 +136,8 @@ enum Line {
     TooLong,
 }
 
-/// The next line without its end, holding no more of it than a message may have. An input that fails is
-/// one that has ended, and a last line without an end is a line.
+/// Reads the next line without its terminator and buffers at most the maximum length. A read error
+/// counts as the end of the input, and an unterminated last line is a line.
 async fn next_line(input: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Line> {
     let (mut line, mut fits) = (Vec::new(), true);
     loop {

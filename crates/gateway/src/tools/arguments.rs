@@ -1,4 +1,4 @@
-//! The arguments of each tool. An error names the field that is wrong.
+//! Parses the arguments of each tool. An error names the invalid field.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use serde_json::{Map, Value};
 
 use crate::mcp::service::CallError;
 
-/// Reads the arguments of a tool.
+/// Parses the arguments of a tool.
 pub(super) fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, CallError> {
     serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| {
         let path = error.path().to_string();
         match path.as_str() {
-            "." => wrong(error.inner()),
-            path => wrong(format!("`{path}`: {}", error.inner())),
+            "." => invalid(error.inner()),
+            path => invalid(format!("`{path}`: {}", error.inner())),
         }
     })
 }
 
-/// The first thing that is wrong, as an answer to a model.
-pub(super) fn wrong(text: impl std::fmt::Display) -> CallError {
+/// Returns an error about invalid arguments, for the model.
+pub(super) fn invalid(text: impl std::fmt::Display) -> CallError {
     CallError::InvalidArguments(text.to_string())
 }
 
-/// A number, also as models write it.
+/// A number, also accepted as a string because models often write it so.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number(f64);
 
@@ -39,7 +39,7 @@ impl<'de> Deserialize<'de> for Number {
             Value::String(text) => text.trim().parse().ok(),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         };
-        number.map(Self).ok_or_else(|| serde::de::Error::custom("a number is expected"))
+        number.map(Self).ok_or_else(|| serde::de::Error::custom("expected a number"))
     }
 }
 
@@ -59,13 +59,16 @@ pub(super) struct ExecuteCode {
 
 impl ExecuteCode {
     pub(super) fn language(&self) -> Result<Language, CallError> {
-        self.language.as_deref().map_or(Ok(Language::TypeScript), str::parse).map_err(wrong)
+        self.language.as_deref().map_or(Ok(Language::TypeScript), str::parse).map_err(invalid)
     }
 
     pub(super) fn apis(&self) -> Result<Option<BTreeSet<ApiName>>, CallError> {
         let Some(names) = &self.apis else { return Ok(None) };
         let names = names.iter().map(|name| name.parse());
-        names.collect::<Result<_, _>>().map(Some).map_err(|error| wrong(format!("`apis`: {error}")))
+        names
+            .collect::<Result<_, _>>()
+            .map(Some)
+            .map_err(|error| invalid(format!("`apis`: {error}")))
     }
 
     pub(super) fn timeout(&self) -> Result<Option<Duration>, CallError> {
@@ -73,11 +76,11 @@ impl ExecuteCode {
     }
 }
 
-/// Seconds as a model says them. Too few and too many are told apart later, with the operator's bounds.
-pub(super) fn seconds(said: Option<Number>) -> Result<Option<Duration>, CallError> {
-    let Some(Number(seconds)) = said else { return Ok(None) };
+/// Converts seconds to a duration. The operator's limits are checked later.
+pub(super) fn seconds(value: Option<Number>) -> Result<Option<Duration>, CallError> {
+    let Some(Number(seconds)) = value else { return Ok(None) };
     if !(1.0..=86_400.0).contains(&seconds) {
-        return Err(wrong("`timeout` is a number of seconds, from 1 to 600"));
+        return Err(invalid("`timeout` must be a number of seconds from 1 to 600"));
     }
     Ok(Some(Duration::from_secs_f64(seconds)))
 }
@@ -92,7 +95,7 @@ pub(super) struct DescribeApi {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
+pub(super) struct NoArguments {}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -124,20 +127,22 @@ pub(super) struct RunSkill {
 #[serde(deny_unknown_fields)]
 pub(super) struct UpdateSkill {
     pub(super) name: SkillName,
-    edits: Vec<Block>,
+    edits: Vec<EditBlock>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Block {
+struct EditBlock {
     search: String,
     replace: String,
 }
 
 impl UpdateSkill {
     pub(super) fn edits(&self) -> Vec<Edit> {
-        let edit =
-            |block: &Block| Edit { search: block.search.clone(), replace: block.replace.clone() };
+        let edit = |block: &EditBlock| Edit {
+            search: block.search.clone(),
+            replace: block.replace.clone(),
+        };
         self.edits.iter().map(edit).collect()
     }
 }
@@ -159,7 +164,7 @@ pub(super) struct SearchTools {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunCommand {
-    /// A line for the shell, or a program and its arguments.
+    /// A shell command line, or a program with its arguments.
     command: Command,
     #[serde(default)]
     pub(super) stdin: Option<String>,

@@ -1,4 +1,4 @@
-//! What each tool does.
+//! Implements the tools.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,25 +13,26 @@ use belljar_model::code::ApiName;
 use serde_json::{Map, Value, json};
 
 use super::arguments::{
-    DeleteSkill, DescribeApi, ExecuteCode, Nothing, RunCommand, RunSkill, SaveSkill, SearchTools,
-    UpdateSkill, read, seconds, wrong,
+    DeleteSkill, DescribeApi, ExecuteCode, NoArguments, RunCommand, RunSkill, SaveSkill,
+    SearchTools, UpdateSkill, invalid, read, seconds,
 };
 use super::service::McpService;
 use super::{instructions, resources};
 use crate::mcp::context::CallContext;
-use crate::mcp::service::{CallError, Outcome};
+use crate::mcp::service::{CallError, CallOutcome};
 
-/// How many tools a search gives unless it says.
-const FOUND: usize = 20;
+/// Maximum results of a search without `limit`.
+const DEFAULT_SEARCH_LIMIT: usize = 20;
 
 impl McpService {
+    /// Calls the tool `name`.
     pub(super) async fn handle(
         &self,
         caller: &Caller,
         name: &str,
         arguments: Map<String, Value>,
         context: &CallContext,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<CallOutcome, CallError> {
         match name {
             "execute_code" => self.execute_code(caller, read(arguments)?, context).await,
             "run_command" => self.run_command(caller, read(arguments)?, context).await,
@@ -41,14 +42,14 @@ impl McpService {
             "edit_file" => self.file(caller, FileTool::Edit(read(arguments)?), context).await,
             "glob" => self.file(caller, FileTool::Glob(read(arguments)?), context).await,
             "grep" => self.file(caller, FileTool::Grep(read(arguments)?), context).await,
-            "list_apis" => read(arguments).and_then(|Nothing {}| self.list_apis()),
+            "list_apis" => read(arguments).and_then(|NoArguments {}| self.list_apis()),
             "describe_api" => self.describe_api(&read(arguments)?),
             "get_instructions" => read(arguments)
-                .map(|Nothing {}| text(instructions::whole(&self.workshop, &self.skills))),
+                .map(|NoArguments {}| text(instructions::full(&self.workshop, &self.skills))),
             "save_skill" => self.save_skill(caller, read(arguments)?),
             "update_skill" => self.update_skill(caller, &read(arguments)?),
             "delete_skill" => self.delete_skill(&read(arguments)?),
-            "list_skills" => read(arguments).and_then(|Nothing {}| self.list_skills()),
+            "list_skills" => read(arguments).and_then(|NoArguments {}| self.list_skills()),
             "search_tools" => self.search_tools(&read(arguments)?).await,
             _ => Err(CallError::UnknownTool),
         }
@@ -59,12 +60,12 @@ impl McpService {
         caller: &Caller,
         asked: ExecuteCode,
         context: &CallContext,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<CallOutcome, CallError> {
         let (language, apis, timeout) = (asked.language()?, asked.apis()?, asked.timeout()?);
         let input = asked.input.as_ref().map(Value::to_string);
         let program = Program::Code { code: asked.code, language, input };
         let report = self.run(caller, Work { program, apis, timeout }, context).await?;
-        Ok(account(&report))
+        Ok(report_outcome(&report))
     }
 
     async fn run_command(
@@ -72,43 +73,43 @@ impl McpService {
         caller: &Caller,
         asked: RunCommand,
         context: &CallContext,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<CallOutcome, CallError> {
         let timeout = seconds(asked.timeout)?;
         let program = Program::Command { argv: asked.argv(), stdin: asked.stdin };
         let report = self.run(caller, Work { program, apis: None, timeout }, context).await?;
-        Ok(account(&report))
+        Ok(report_outcome(&report))
     }
 
-    /// A skill gets what it declared and no more, whatever its caller may.
+    /// Runs a skill with only the permissions that it declared, whatever the caller is allowed.
     async fn run_skill(
         &self,
         caller: &Caller,
         asked: RunSkill,
         context: &CallContext,
-    ) -> Result<Outcome, CallError> {
-        let skill = self.skills.get(&asked.name).map_err(wrong)?;
-        let config = self.workshop.config().map_err(wrong)?;
+    ) -> Result<CallOutcome, CallError> {
+        let skill = self.skills.get(&asked.name).map_err(invalid)?;
+        let config = self.workshop.config().map_err(invalid)?;
         let work = Work::of_skill(&skill, &config, asked.input.as_ref().map(Value::to_string));
         let timeout = seconds(asked.timeout)?;
         let report = self.run(caller, Work { timeout, ..work }, context).await?;
-        Ok(account(&report))
+        Ok(report_outcome(&report))
     }
 
-    /// A tool that works on files: its answer is what its script gives.
+    /// Runs a tool that works on files. The result is the output of its script.
     async fn file(
         &self,
         caller: &Caller,
         tool: FileTool,
         context: &CallContext,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<CallOutcome, CallError> {
         let report = self.run(caller, tool.work(), context).await?;
         if let Some(why) = report.failure() {
-            return Ok(Outcome { text: why, structured: None, is_error: true });
+            return Ok(CallOutcome { text: why, structured: None, is_error: true });
         }
         let value = report.result().clone();
         let text = value.as_str().or_else(|| value.get("content")?.as_str()).map(str::to_owned);
         let text = text.unwrap_or_else(|| serde_json::to_string_pretty(&value).unwrap_or_default());
-        Ok(Outcome { text, structured: None, is_error: false })
+        Ok(CallOutcome { text, structured: None, is_error: false })
     }
 
     async fn run(
@@ -118,8 +119,8 @@ impl McpService {
         context: &CallContext,
     ) -> Result<ProgramReport, CallError> {
         let room = self.room(caller)?;
-        let mut told = Told { context };
-        let answer = self.workshop.run(&room, work, &mut told, &context.cancelled).await;
+        let mut listener = ProgressListener { context };
+        let answer = self.workshop.run(&room, work, &mut listener, &context.cancelled).await;
         let answer = answer.map_err(|error| match error {
             RunError::Usage(message) => CallError::InvalidArguments(message),
             RunError::Broken(error) => CallError::Internal(format!("{error:#}")),
@@ -129,27 +130,28 @@ impl McpService {
         Ok(report)
     }
 
-    fn list_apis(&self) -> Result<Outcome, CallError> {
-        let config = self.workshop.config().map_err(wrong)?;
+    fn list_apis(&self) -> Result<CallOutcome, CallError> {
+        let config = self.workshop.config().map_err(invalid)?;
         let apis: Vec<Value> = config.apis().values().map(resources::api_line).collect();
         let languages = Language::here();
         let value = json!({ "apis": apis, "languages": languages });
         Ok(structured(value))
     }
 
-    fn describe_api(&self, asked: &DescribeApi) -> Result<Outcome, CallError> {
-        let config = self.workshop.config().map_err(wrong)?;
-        let name: ApiName = asked.api.parse().map_err(|error| wrong(format!("`api`: {error}")))?;
-        let api = config.api(&name).map_err(wrong)?;
-        resources::describe(&self.workshop, api, asked.search.as_deref()).map(text).map_err(wrong)
+    fn describe_api(&self, asked: &DescribeApi) -> Result<CallOutcome, CallError> {
+        let config = self.workshop.config().map_err(invalid)?;
+        let name: ApiName =
+            asked.api.parse().map_err(|error| invalid(format!("`api`: {error}")))?;
+        let api = config.api(&name).map_err(invalid)?;
+        resources::describe(&self.workshop, api, asked.search.as_deref()).map(text).map_err(invalid)
     }
 
-    fn save_skill(&self, caller: &Caller, asked: SaveSkill) -> Result<Outcome, CallError> {
+    fn save_skill(&self, caller: &Caller, asked: SaveSkill) -> Result<CallOutcome, CallError> {
         let language = match asked.language.as_deref() {
             None | Some("ts" | "typescript") => Dialect::Ts,
             Some("js" | "javascript") => Dialect::Js,
             Some(other) => {
-                return Err(wrong(format!("`language`: {other:?} is neither ts nor js")));
+                return Err(invalid(format!("`language`: expected ts or js, not {other:?}")));
             }
         };
         let wants = Wants {
@@ -159,71 +161,71 @@ impl McpService {
         };
         let draft = Draft { description: asked.description, code: asked.code, language, wants };
         let saved = self.skills.save(&asked.name, draft, &author(caller));
-        let saved = saved.map_err(wrong)?;
+        let saved = saved.map_err(invalid)?;
         Ok(structured(saved_line(asked.name.as_str(), &saved)))
     }
 
-    fn update_skill(&self, caller: &Caller, asked: &UpdateSkill) -> Result<Outcome, CallError> {
+    fn update_skill(&self, caller: &Caller, asked: &UpdateSkill) -> Result<CallOutcome, CallError> {
         let saved = self.skills.edit(&asked.name, &asked.edits(), &author(caller));
-        let saved = saved.map_err(wrong)?;
+        let saved = saved.map_err(invalid)?;
         Ok(structured(saved_line(asked.name.as_str(), &saved)))
     }
 
-    fn delete_skill(&self, asked: &DeleteSkill) -> Result<Outcome, CallError> {
-        self.skills.remove(&asked.name).map_err(wrong)?;
-        Ok(text(format!("skill {} is deleted", asked.name)))
+    fn delete_skill(&self, asked: &DeleteSkill) -> Result<CallOutcome, CallError> {
+        self.skills.remove(&asked.name).map_err(invalid)?;
+        Ok(text(format!("deleted the skill {}", asked.name)))
     }
 
-    fn list_skills(&self) -> Result<Outcome, CallError> {
-        let skills = self.skills.list().map_err(wrong)?;
+    fn list_skills(&self) -> Result<CallOutcome, CallError> {
+        let skills = self.skills.list().map_err(invalid)?;
         let skills: Vec<Value> = skills.iter().map(skill_line).collect();
         Ok(structured(json!({ "skills": skills })))
     }
 
-    async fn search_tools(&self, asked: &SearchTools) -> Result<Outcome, CallError> {
-        let limit = asked.limit.unwrap_or(FOUND).clamp(1, 100);
+    async fn search_tools(&self, asked: &SearchTools) -> Result<CallOutcome, CallError> {
+        let limit = asked.limit.unwrap_or(DEFAULT_SEARCH_LIMIT).clamp(1, 100);
         let found = self.workshop.servers.search(&asked.query, limit).await;
         let declarations = belljar_engine::tool_servers::declarations(&found);
         Ok(text(if found.is_empty() {
-            "nothing found: no accepted tool of another server matches".to_owned()
+            "no accepted tool of another server matches the query".to_owned()
         } else {
             declarations
         }))
     }
 }
 
-/// Tells a client how far its program is.
-struct Told<'a> {
+/// Reports the progress of a program to its client.
+struct ProgressListener<'a> {
     context: &'a CallContext,
 }
 
-impl Listener for Told<'_> {
+impl Listener for ProgressListener<'_> {
     fn output(&mut self, _: Stream, _: &str) {}
 
     fn still(&mut self, since: Duration, written: usize) {
-        if self.context.progress.is_wanted() {
+        if self.context.progress.is_requested() {
             let message = format!("running for {} s, {written} bytes of output", since.as_secs());
             self.context.progress.report(since.as_secs_f64(), None, message);
         }
     }
 }
 
-/// The whole report on a program.
-fn account(report: &ProgramReport) -> Outcome {
-    Outcome { text: report.text(), structured: Some(report.json()), is_error: !report.is_ok() }
+/// Returns the complete report on a program as the result of a call.
+fn report_outcome(report: &ProgramReport) -> CallOutcome {
+    CallOutcome { text: report.text(), structured: Some(report.json()), is_error: !report.is_ok() }
 }
 
-fn text(text: impl Into<String>) -> Outcome {
-    Outcome { text: text.into(), structured: None, is_error: false }
+fn text(text: impl Into<String>) -> CallOutcome {
+    CallOutcome { text: text.into(), structured: None, is_error: false }
 }
 
-fn structured(value: Value) -> Outcome {
+fn structured(value: Value) -> CallOutcome {
     let text = serde_json::to_string_pretty(&value).unwrap_or_default();
-    Outcome { text, structured: Some(value), is_error: false }
+    CallOutcome { text, structured: Some(value), is_error: false }
 }
 
 fn author(caller: &Caller) -> Author {
-    // A part is enough to tell sessions apart. Whoever reads a skill must not learn the whole id.
+    // A prefix distinguishes sessions. A reader of the skill must not learn the complete id.
     let session = caller.session.map(|id| id.to_string()).unwrap_or_default();
     Author::Caller(format!("mcp {}", session.get(..8).unwrap_or_default()))
 }
@@ -235,7 +237,8 @@ fn parsed<T: std::str::FromStr + Ord>(
 where
     T::Err: std::fmt::Display,
 {
-    let parse = |text: &String| text.parse().map_err(|error| wrong(format!("`{field}`: {error}")));
+    let parse =
+        |text: &String| text.parse().map_err(|error| invalid(format!("`{field}`: {error}")));
     texts.iter().map(parse).collect()
 }
 

@@ -1,9 +1,9 @@
-//! Instructions for a model that writes programs.
+//! Creates the instructions for a model that writes programs.
 
 use belljar_engine::programs::{Language, Workshop};
 use belljar_engine::skills::{Skills, Standing};
 
-/// For the first answer that a client gets.
+/// Returns the short instructions for the response to `initialize`.
 pub(super) fn brief(workshop: &Workshop) -> String {
     let apis = names(workshop);
     let apis = if apis.is_empty() { "none".to_owned() } else { apis.join(", ") };
@@ -12,14 +12,14 @@ pub(super) fn brief(workshop: &Workshop) -> String {
     )
 }
 
-/// All of it.
-pub(super) fn whole(workshop: &Workshop, skills: &Skills) -> String {
+/// Returns the complete instructions.
+pub(super) fn full(workshop: &Workshop, skills: &Skills) -> String {
     let mut text = include_str!("instructions.md").to_owned();
     text.push_str(&format!("\n## Languages here\n{}\n", Language::here().join(", ")));
     if let Ok(config) = workshop.config() {
         let code = config.code();
         text.push_str(&format!(
-            "\n## Limits\nA program has {} s unless it says `timeout` (1 to {} s), and {} of output per stream.\n",
+            "\n## Limits\nThe default timeout of a program is {} s; `timeout` sets another (1 to {} s). Each output stream is limited to {}.\n",
             code.timeout.as_secs(),
             code.max_timeout.as_secs(),
             code.output
@@ -30,7 +30,7 @@ pub(super) fn whole(workshop: &Workshop, skills: &Skills) -> String {
             text.push_str(&format!("- `apis.{}`: {about}\n", api.name.identifier()));
         }
         if config.apis().is_empty() {
-            text.push_str("None is declared, so programs reach no network.\n");
+            text.push_str("No service is declared, so programs have no network access.\n");
         }
         if !config.servers().is_empty() {
             let servers: Vec<&str> = config.servers().keys().map(|name| name.as_str()).collect();

@@ -1,4 +1,5 @@
-//! Resources: skills, declared services, and results of earlier calls of the same session.
+//! Lists and reads resources: skills, declared services and results of earlier calls of the
+//! session.
 
 use belljar_engine::apis::Ask;
 use belljar_engine::programs::{Room, Workshop};
@@ -50,8 +51,8 @@ pub(super) fn templates() -> Vec<ResourceTemplateSpec> {
     };
     vec![
         template("skill://{name}", "skill", "The code of a saved skill", CODE),
-        template("api://{name}", "api", "What a declared service offers", TEXT),
-        template("run://{id}", "run", "What an earlier call of this session gave", JSON),
+        template("api://{name}", "api", "The description of a declared service", TEXT),
+        template("run://{id}", "run", "The result of an earlier call of this session", JSON),
     ]
 }
 
@@ -79,7 +80,7 @@ pub(super) fn read(
     Ok(vec![ResourceContents { uri: uri.to_owned(), mime_type: Some(mime.to_owned()), text }])
 }
 
-/// A service in one line of a list.
+/// Returns a service as an entry of a list.
 pub(super) fn api_line(api: &Api) -> Value {
     let rules: Vec<String> = api.allow.iter().map(|rule| rule.what.to_string()).collect();
     let restricted: Vec<&str> = match api.yolo {
@@ -98,7 +99,7 @@ pub(super) fn api_line(api: &Api) -> Value {
     })
 }
 
-/// All that a model needs to use a service, or what matches a search.
+/// Returns the description of a service, or of the operations that match a search.
 pub(super) fn describe(
     workshop: &Workshop,
     api: &Api,
@@ -106,12 +107,12 @@ pub(super) fn describe(
 ) -> Result<String, String> {
     let config = workshop.config().map_err(|error| error.to_string())?;
     let offer = workshop.offer(&config, api).map_err(|error| error.to_string())?;
-    let told = match search {
+    let description = match search {
         None => offer.service.describe(&Ask::Overview),
         Some(words) => {
             let whole = offer.service.describe(&Ask::Operation(words.to_owned()));
             whole.or_else(|_| offer.service.describe(&Ask::Search(words.to_owned())))
         }
     };
-    told.map_err(|error| error.to_string())
+    description.map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! JSON Schemas of what tools answer with.
+//! JSON Schemas of tool results.
 
 use serde_json::{Map, Value, json};
 
@@ -39,7 +39,7 @@ pub(super) fn of_report() -> Map<String, Value> {
     object(value)
 }
 
-/// The members of a JSON object that is a literal in this crate.
+/// Returns the members of a JSON object that is a literal in this crate.
 pub(super) fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,

@@ -1,4 +1,5 @@
-//! The service: one workspace per session; all sessions share the configuration, skills and tool servers.
+//! The MCP service: one workspace per session; all sessions share the configuration, skills and
+//! tool servers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use tokio::task::JoinSet;
 use super::{instructions, resources, specs};
 use crate::mcp::context::CallContext;
 use crate::mcp::service::{
-    About, CallError, Outcome, PromptArgument, PromptError, PromptSpec, PromptText, ReadError,
+    About, CallError, CallOutcome, PromptArgument, PromptError, PromptSpec, PromptText, ReadError,
     ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,
 };
 
@@ -22,7 +23,7 @@ use crate::mcp::service::{
 pub struct McpService {
     pub(super) workshop: Arc<Workshop>,
     pub(super) skills: Skills,
-    /// The workspaces, by the caller with its session: no other caller gets one of them.
+    /// The workspaces by caller and session, so that no other caller gets one.
     rooms: Mutex<HashMap<Caller, Arc<Room>>>,
     /// Tasks that remove ended sessions.
     leaving: Mutex<JoinSet<()>>,
@@ -33,7 +34,7 @@ impl McpService {
         Self { workshop, skills, rooms: Mutex::default(), leaving: Mutex::default() }
     }
 
-    /// The workspace of a session, made when it is first needed.
+    /// Returns the workspace of a session and creates it on first use.
     pub(super) fn room(&self, caller: &Caller) -> Result<Arc<Room>, CallError> {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(room) = rooms.get(caller) {
@@ -45,13 +46,13 @@ impl McpService {
         Ok(room)
     }
 
-    /// The same, if the session has one already.
+    /// Returns the workspace of a session if it exists.
     pub(super) fn known(&self, caller: &Caller) -> Option<Arc<Room>> {
         let rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         rooms.get(caller).map(Arc::clone)
     }
 
-    /// Ends all sessions and waits until what they held is removed.
+    /// Ends all sessions and waits until their resources are removed.
     pub async fn close(&self) {
         let rooms = std::mem::take(&mut *self.rooms.lock().unwrap_or_else(PoisonError::into_inner));
         rooms.into_values().for_each(|room| self.leave(room));
@@ -59,10 +60,10 @@ impl McpService {
         leaving.join_all().await;
     }
 
-    /// Removes a session on a blocking thread, because that reads files.
+    /// Removes the resources of a session on a blocking thread, because that accesses files.
     fn leave(&self, room: Arc<Room>) {
         let mut leaving = self.leaving();
-        while leaving.try_join_next().is_some() {} // those that are done
+        while leaving.try_join_next().is_some() {} // collect finished tasks
         leaving.spawn_blocking(move || put_away(room));
     }
 
@@ -81,7 +82,7 @@ impl Service for McpService {
     }
 
     async fn tools(&self, caller: &Caller) -> Vec<ToolSpec> {
-        // Whoever asks what there is will call it soon.
+        // A client that lists the tools will call one soon.
         if let Ok(room) = self.room(caller) {
             self.workshop.warm(&room);
         }
@@ -94,7 +95,7 @@ impl Service for McpService {
         name: &str,
         arguments: Map<String, Value>,
         context: CallContext,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<CallOutcome, CallError> {
         self.handle(caller, name, arguments, &context).await
     }
 
@@ -119,10 +120,10 @@ impl Service for McpService {
         vec![PromptSpec {
             name: "run_skill".to_owned(),
             title: Some("Run a skill".to_owned()),
-            description: "Have a saved skill run, with an input".to_owned(),
+            description: "Run a saved skill with an input".to_owned(),
             arguments: vec![
                 argument("name", "The name of the skill", true),
-                argument("input", "JSON for it", false),
+                argument("input", "The input as JSON", false),
             ],
         }]
     }
@@ -148,7 +149,7 @@ impl Service for McpService {
         Ok(PromptText {
             description: Some(found.description.clone()),
             text: format!(
-                "Call the tool `run_skill` with name {skill:?}{input}, and tell me what it gives.\n\nThe skill: {}",
+                "Call the tool `run_skill` with name {skill:?}{input}, and show me its result.\n\nThe skill: {}",
                 found.description
             ),
         })

@@ -6,69 +6,69 @@ use serde_json::{Map, Value, json};
 use super::schema::{self, object};
 use crate::mcp::service::{Annotations, ToolSpec};
 
-/// All tools, in the order in which a model should read them.
+/// Returns all tools, in the order in which a model should read them.
 pub(super) fn all(workshop: &Workshop) -> Vec<ToolSpec> {
     vec![
         execute_code(workshop),
         tool(
             "get_instructions",
-            "Read once before writing programs: what there is in them, how results come back, and which services, functions and limits there are.",
+            "Read this once before you write programs. Explains the environment and the result of a program, and lists the available services, functions and limits.",
             json!({}),
             &[],
             READS,
         ),
-        listing(
+        list_tool(
             "list_apis",
-            "The declared services that programs may call, and the languages that there are.",
+            "List the declared services that programs can call, and the available languages.",
             json!({"apis": {"type": "array", "items": {"type": "object"}}, "languages": texts()}),
         ),
         tool(
             "describe_api",
-            "Types, examples and reference of one declared service. `search` gives the operations that match it, with all their types.",
-            json!({"api": text("Its name"), "search": text("A word to look for in its operations")}),
+            "Return types, examples and reference of one declared service. `search` returns only the matching operations, with all their types.",
+            json!({"api": text("Name of the service"), "search": text("Search term for operations")}),
             &["api"],
             READS,
         ),
         tool(
             "search_tools",
-            "Find functions of other servers, which programs call as `tools.SERVER.FUNCTION(input)`. Gives TypeScript declarations.",
-            json!({"query": text("Words to look for"), "limit": count("How many at the most")}),
+            "Find functions of other servers, which programs call as `tools.SERVER.FUNCTION(input)`. Returns TypeScript declarations.",
+            json!({"query": text("Search terms"), "limit": count("Maximum number of results")}),
             &["query"],
             READS,
         ),
-        listing(
+        list_tool(
             "list_skills",
-            "The saved skills, which programs import as `skill:NAME`.",
+            "List the saved skills, which programs import as `skill:NAME`.",
             json!({"skills": {"type": "array", "items": {"type": "object"}}}),
         ),
-        account(
+        program_tool(
             "run_skill",
             "Run a saved skill in a fresh box: its default export, called with `input`.",
-            json!({"name": text("Its name"), "input": any("What it is called with"), "timeout": timeout()}),
+            json!({"name": text("Name of the skill"), "input": any("Argument of its default export"), "timeout": timeout()}),
             &["name"],
             RUNS,
         ),
         save_skill(),
         tool(
             "update_skill",
-            "Change a saved skill by search and replace. Each `search` must occur exactly once; either all are done or none.",
-            json!({"name": text("Its name"), "edits": edits()}),
+            "Change a saved skill by search and replace. Each `search` must occur exactly once; either all edits are made or none.",
+            json!({"name": text("Name of the skill"), "edits": edits()}),
             &["name", "edits"],
             CHANGES,
         ),
         tool(
             "delete_skill",
             "Delete a saved skill.",
-            json!({"name": text("Its name")}),
+            json!({"name": text("Name of the skill")}),
             &["name"],
             DESTROYS,
         ),
-        account(
+        program_tool(
             "run_command",
-            "Run a command in a fresh box, in /workspace. A text goes to `sh -c`, a list is a program and its arguments.",
+            "Run a command in a fresh box, in /workspace. A string is run with `sh -c`; a list is a program and its arguments.",
             json!({
                 "command": {"description": "The command", "anyOf": [{"type": "string"}, texts()]},
-                "stdin": text("What it reads"),
+                "stdin": text("Standard input of the command"),
                 "timeout": timeout(),
             }),
             &["command"],
@@ -77,20 +77,20 @@ pub(super) fn all(workshop: &Workshop) -> Vec<ToolSpec> {
         tool(
             "read_file",
             "Read a text file of the workspace.",
-            json!({"path": path(), "offset": count("The first line, from 1"), "limit": count("How many lines")}),
+            json!({"path": path(), "offset": count("The first line, from 1"), "limit": count("Maximum number of lines")}),
             &["path"],
             READS,
         ),
         tool(
             "write_file",
-            "Write a file of the workspace, with the directories above it.",
-            json!({"path": path(), "content": text("All of it")}),
+            "Write a file of the workspace and create missing directories.",
+            json!({"path": path(), "content": text("The complete content")}),
             &["path", "content"],
             CHANGES,
         ),
         tool(
             "edit_file",
-            "Change a file of the workspace by search and replace. Each `search` must occur exactly once; either all are done or none.",
+            "Change a file of the workspace by search and replace. Each `search` must occur exactly once; either all edits are made or none.",
             json!({"path": path(), "edits": edits()}),
             &["path", "edits"],
             CHANGES,
@@ -98,7 +98,7 @@ pub(super) fn all(workshop: &Workshop) -> Vec<ToolSpec> {
         tool(
             "glob",
             "List files of the workspace whose path matches a pattern such as `src/**/*.ts`.",
-            json!({"pattern": text("The pattern"), "path": text("Where to begin"), "limit": count("How many at the most")}),
+            json!({"pattern": text("The pattern"), "path": text("Directory to search"), "limit": count("Maximum number of results")}),
             &["pattern"],
             READS,
         ),
@@ -106,10 +106,10 @@ pub(super) fn all(workshop: &Workshop) -> Vec<ToolSpec> {
             "grep",
             "Search files of the workspace for a regular expression.",
             json!({
-                "pattern": text("A regular expression of JavaScript"),
-                "path": text("Where to begin"),
-                "glob": text("Only files whose path matches"),
-                "limit": count("How many lines at the most"),
+                "pattern": text("A JavaScript regular expression"),
+                "path": text("File or directory to search"),
+                "glob": text("Pattern for the paths of files to search"),
+                "limit": count("Maximum number of lines"),
             }),
             &["pattern"],
             READS,
@@ -123,23 +123,23 @@ fn execute_code(workshop: &Workshop) -> ToolSpec {
         |config| {
             let names: Vec<&str> = config.apis().keys().map(|name| name.as_str()).collect();
             match names.is_empty() {
-                true => " No service is declared, so programs reach no network.".to_owned(),
+                true => " No service is declared, so programs have no network access.".to_owned(),
                 false => format!(" Services: {}.", names.join(", ")),
             }
         },
     );
     let description = format!(
-        "Run a program in a fresh, sealed box, in milliseconds. TypeScript by default: top-level await, `fetch`, `console`, `input`, `apis.NAME` for declared services, `tools.SERVER.FUNCTION` of other servers, `import … from \"skill:NAME\"`, files in /workspace and /tmp. The result is `export default`, a top-level `return`, or the last expression. Credentials are added on the way out: never ask for any.{apis}"
+        "Run a program in a fresh, sealed box, in milliseconds. TypeScript by default: top-level await, `fetch`, `console`, `input`, `apis.NAME` for declared services, `tools.SERVER.FUNCTION` of other servers, `import … from \"skill:NAME\"`, files in /workspace and /tmp. The result is `export default`, a top-level `return`, or the last expression. Credentials are added to requests outside the box: never ask for any.{apis}"
     );
-    account(
+    program_tool(
         "execute_code",
         &description,
         json!({
             "code": text("The program"),
-            "language": {"type": "string", "enum": Language::here(), "description": "ts unless said"},
-            "apis": {"type": "array", "items": {"type": "string"}, "description": "Only these services; all unless said"},
+            "language": {"type": "string", "enum": Language::here(), "description": "The default is ts"},
+            "apis": {"type": "array", "items": {"type": "string"}, "description": "Services that the program can use; the default is all"},
             "timeout": timeout(),
-            "input": any("What the program finds as `input`"),
+            "input": any("Value of the variable `input` in the program"),
         }),
         &["code"],
         Annotations { open_world: Some(true), ..RUNS },
@@ -149,12 +149,12 @@ fn execute_code(workshop: &Workshop) -> ToolSpec {
 fn save_skill() -> ToolSpec {
     tool(
         "save_skill",
-        "Save a module for later programs, which import it as `skill:NAME`. It declares the hosts, secrets and paths that it needs; one that wants more than was approved waits for the operator.",
+        "Save a module for later programs, which import it as `skill:NAME`. It declares the hosts, secrets and paths that it needs; a skill that needs more than was approved waits for the operator.",
         json!({
-            "name": text("a-z, digits, `_` and `-`"),
-            "description": text("What it does, in a sentence"),
-            "code": text("An ES module; its default export is what `run_skill` calls with its input"),
-            "language": {"type": "string", "enum": ["ts", "js"], "description": "ts unless said"},
+            "name": text("Letters a-z, digits, `_` and `-`"),
+            "description": text("One sentence about the skill"),
+            "code": text("An ES module; `run_skill` calls its default export with the input"),
+            "language": {"type": "string", "enum": ["ts", "js"], "description": "The default is ts"},
             "hosts": texts(),
             "secrets": texts(),
             "paths": texts(),
@@ -190,14 +190,14 @@ fn tool(
         name: name.to_owned(),
         title: None,
         description: description.to_owned(),
-        input_schema: of(properties, required),
+        input_schema: object_schema(properties, required),
         output_schema: None,
         annotations,
     }
 }
 
-/// A tool that answers with the report on a program.
-fn account(
+/// Returns the definition of a tool whose result is the report on a program.
+fn program_tool(
     name: &str,
     description: &str,
     properties: Value,
@@ -208,16 +208,16 @@ fn account(
     ToolSpec { output_schema, ..tool(name, description, properties, required, annotations) }
 }
 
-/// A tool that asks nothing and answers with an object of these properties.
-fn listing(name: &str, description: &str, gives: Value) -> ToolSpec {
+/// Returns the definition of a tool without arguments whose result has these properties.
+fn list_tool(name: &str, description: &str, gives: Value) -> ToolSpec {
     let required: Vec<String> = object(gives.clone()).keys().cloned().collect();
-    let mut output = of(gives, &[]);
+    let mut output = object_schema(gives, &[]);
     output.insert("required".to_owned(), json!(required));
     output.remove("additionalProperties");
     ToolSpec { output_schema: Some(output), ..tool(name, description, json!({}), &[], READS) }
 }
 
-fn of(properties: Value, required: &[&str]) -> Map<String, Value> {
+fn object_schema(properties: Value, required: &[&str]) -> Map<String, Value> {
     let mut schema =
         object(json!({ "type": "object", "required": required, "additionalProperties": false }));
     schema.insert("properties".to_owned(), properties);

@@ -1,4 +1,4 @@
-//! Every attack on this surface, each with a control that shows that the same request without it works.
+//! Attacks on the gateway, each with a control request that succeeds.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,30 +11,30 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::{Answer, Ask, Web, call, initialize, request};
+use crate::client::{TestRequest, TestResponse, TestServer, call, initialize, request};
 use crate::http::certificate;
 
-/// The request that works, and works again after every attack.
-async fn control(web: &Web) {
+/// Sends a valid request, which must succeed after every attack.
+async fn control(web: &TestServer) {
     let answer = web.post(&initialize("2025-11-25")).send().await;
     assert_eq!(answer.status, 200, "{answer:?}");
 }
 
-/// Nothing in an answer lets a page of another origin read it.
-fn no_cors(answer: &Answer) {
+/// Checks that the response has no CORS header that lets a page of another origin read it.
+fn check_no_cors(answer: &TestResponse) {
     assert!(!answer.head.to_ascii_lowercase().contains("access-control"), "{answer:?}");
 }
 
 #[tokio::test]
-async fn f04_a_name_that_was_bent_to_this_machine_is_not_answered() {
-    let web = Web::with(|options| options.hosts = vec!["box.example".to_owned()]).await;
+async fn f04_a_foreign_host_name_is_refused() {
+    let web = TestServer::with(|options| options.hosts = vec!["box.example".to_owned()]).await;
     for host in
         ["evil.example", "localhost.evil.example", "evil.example:80", "localhost@evil.example"]
     {
         let mut ask = web.post(&initialize("2025-11-25"));
         ask.set("Host", host);
         assert_eq!(ask.send().await.status, 403, "{host}");
-        // Nor does it help to hide the name in the target.
+        // The name in the request target is refused as well.
         let mut ask = web.post(&initialize("2025-11-25"));
         ask.start = format!("POST http://{host}/mcp HTTP/1.1");
         assert!(matches!(ask.send().await.status, 400 | 403), "{host}");
@@ -53,36 +53,37 @@ async fn f04_a_name_that_was_bent_to_this_machine_is_not_answered() {
 }
 
 #[tokio::test]
-async fn f04_a_page_of_another_origin_is_refused_and_could_not_read_the_answer() {
-    let web = Web::with(|options| options.origins = vec!["https://app.example".to_owned()]).await;
+async fn f04_a_page_of_another_origin_is_refused_without_cors_headers() {
+    let web =
+        TestServer::with(|options| options.origins = vec!["https://app.example".to_owned()]).await;
     for origin in ["https://evil.example", "null", "http://app.example", "https://app.example:444"]
     {
         let mut ask = web.post(&initialize("2025-11-25"));
         ask.set("Origin", origin);
         let answer = ask.send().await;
         assert_eq!(answer.status, 403, "{origin}");
-        no_cors(&answer);
-        // What a browser asks before it sends anything of its own.
+        check_no_cors(&answer);
+        // The preflight request of a browser.
         let mut ask = web.ask("OPTIONS", "");
         ask.set("Origin", origin).set("Access-Control-Request-Method", "POST");
         ask.unset("Authorization");
         let answer = ask.send().await;
         assert_eq!(answer.status, 403, "{origin}");
-        no_cors(&answer);
+        check_no_cors(&answer);
     }
     for origin in ["https://app.example", "http://localhost:3000"] {
         let mut ask = web.post(&initialize("2025-11-25"));
         ask.set("Origin", origin);
         let answer = ask.send().await;
         assert_eq!(answer.status, 200, "{origin}");
-        no_cors(&answer);
+        check_no_cors(&answer);
     }
     control(&web).await;
 }
 
 #[tokio::test]
-async fn f04_a_request_that_a_page_can_send_unasked_is_not_taken() {
-    let web = Web::start().await;
+async fn f04_a_request_without_a_json_content_type_is_refused() {
+    let web = TestServer::start().await;
     for kind in
         ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "text/json", ""]
     {
@@ -100,8 +101,8 @@ async fn f04_a_request_that_a_page_can_send_unasked_is_not_taken() {
 }
 
 #[tokio::test]
-async fn f04_nobody_comes_in_without_a_token_also_not_from_this_machine() {
-    let web = Web::start().await;
+async fn f04_a_request_without_a_token_is_refused_even_on_the_loopback() {
+    let web = TestServer::start().await;
     let session = web.session(&web.tokens[0]).await;
     for method in ["POST", "GET", "DELETE"] {
         let mut ask = web.ask(method, initialize("2025-11-25").to_string());
@@ -116,8 +117,8 @@ async fn f04_nobody_comes_in_without_a_token_also_not_from_this_machine() {
 }
 
 #[tokio::test]
-async fn f05_a_token_in_an_address_does_not_work_and_comes_back_nowhere() {
-    let web = Web::start().await;
+async fn f05_a_token_in_an_address_is_refused_and_not_repeated() {
+    let web = TestServer::start().await;
     let token = web.tokens[0].expose();
     for query in ["token", "access_token", "api_key", "authorization"] {
         for with_header in [false, true] {
@@ -132,8 +133,8 @@ async fn f05_a_token_in_an_address_does_not_work_and_comes_back_nowhere() {
             assert!(!format!("{answer:?}").contains(token), "{answer:?}");
         }
     }
-    // Nor in the path, a cookie, a user before the host, or another scheme.
-    let attempts: [&dyn Fn(&mut Ask); 4] = [
+    // A token in the path, a cookie, another scheme or another header is refused as well.
+    let attempts: [&dyn Fn(&mut TestRequest); 4] = [
         &|ask| ask.start = format!("POST /mcp/{token} HTTP/1.1"),
         &|ask| {
             ask.set("Cookie", &format!("token={token}"));
@@ -157,8 +158,8 @@ async fn f05_a_token_in_an_address_does_not_work_and_comes_back_nowhere() {
 }
 
 #[tokio::test]
-async fn f11_the_service_never_sees_a_token_and_a_wrong_one_lets_nobody_in() {
-    let mut web = Web::start().await;
+async fn f11_the_service_never_sees_a_token_and_an_invalid_one_is_refused() {
+    let mut web = TestServer::start().await;
     let token = web.tokens[0].expose().to_owned();
     let foreign = belljar_gateway::Token::generate().unwrap();
     let wrong = [
@@ -182,9 +183,9 @@ async fn f11_the_service_never_sees_a_token_and_a_wrong_one_lets_nobody_in() {
     twice.headers.push(("Authorization".to_owned(), format!("Bearer {}", foreign.expose())));
     assert_eq!(twice.send().await.status, 400);
 
-    // The control, and all that the service was told of its caller.
+    // The control request, and everything that the service knows about its caller.
     let session = web.session(&web.tokens[0]).await;
-    assert_eq!(web.within(&session, &call(2, "whoami")).send().await.text(), session);
+    assert_eq!(web.in_session(&session, &call(2, "whoami")).send().await.text(), session);
     let whoami = web.stateless("tools/call", &json!({ "name": "whoami", "arguments": {} }));
     whoami.send().await.text();
     let callers = web.demo.callers.lock().unwrap().clone();
@@ -196,9 +197,9 @@ async fn f11_the_service_never_sees_a_token_and_a_wrong_one_lets_nobody_in() {
 }
 
 #[test]
-fn f08_no_token_reaches_a_session_of_another_in_any_order_of_requests() {
+fn f08_a_token_never_reaches_a_session_of_another_token() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let web = runtime.block_on(Web::start());
+    let web = runtime.block_on(TestServer::start());
     let sessions = runtime.block_on(async {
         let mut all = Vec::new();
         for owner in [0, 1, 0, 1] {
@@ -214,24 +215,24 @@ fn f08_no_token_reaches_a_session_of_another_in_any_order_of_requests() {
                 let (owner, id) = &sessions[session];
                 let own = *owner == token;
                 let mut ask = match method {
-                    0 => web.within(id, &call(2, "whoami")),
-                    1 => web.within(id, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })),
+                    0 => web.in_session(id, &call(2, "whoami")),
+                    1 => web.in_session(id, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })),
                     2 => web.ask("GET", ""),
-                    // Nobody ends a session of their own here, so that all of them are there to try.
+                    // Own sessions are not ended here, so that all of them stay available.
                     _ if own => continue,
                     _ => web.ask("DELETE", ""),
                 };
                 ask.set("Mcp-Session-Id", id).token(&web.tokens[token]);
                 let mut stream = ask.open().await;
-                let head = Answer::head(&mut stream).await;
+                let head = TestResponse::head(&mut stream).await;
                 assert_eq!(head.status != 404, own, "{token} {session} {method}: {head:?}");
             }
         });
     });
-    // The control: every owner still has each of theirs, and is known there by its id.
+    // The control: every owner still reaches each own session by its id.
     runtime.block_on(async {
         for (owner, id) in &sessions {
-            let mut ask = web.within(id, &call(3, "whoami"));
+            let mut ask = web.in_session(id, &call(3, "whoami"));
             assert_eq!(ask.token(&web.tokens[*owner]).send().await.text(), *id);
         }
     });
@@ -239,49 +240,49 @@ fn f08_no_token_reaches_a_session_of_another_in_any_order_of_requests() {
 
 #[tokio::test]
 async fn f08_another_token_cannot_cancel_a_call_by_its_number() {
-    let mut web = Web::start().await;
+    let mut web = TestServer::start().await;
     let (mine, theirs) = (web.session(&web.tokens[0]).await, web.session(&web.tokens[1]).await);
-    let held = web.within(&mine, &call(2, "wait")).open().await;
+    let held = web.in_session(&mine, &call(2, "wait")).open().await;
     while web.events.recv().await.unwrap() != format!("called {mine} wait") {}
     let cancel = json!({ "requestId": 2 });
     let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel });
-    let mut ask = web.within(&theirs, &cancel);
+    let mut ask = web.in_session(&theirs, &cancel);
     assert_eq!(ask.token(&web.tokens[1]).send().await.status, 202);
-    let mut ask = web.within(&mine, &cancel);
+    let mut ask = web.in_session(&mine, &cancel);
     assert_eq!(ask.token(&web.tokens[1]).send().await.status, 404);
     web.demo.open.send_replace(true);
-    assert_eq!(Answer::whole(held).await.text(), "waited");
+    assert_eq!(TestResponse::whole(held).await.text(), "waited");
 }
 
 #[tokio::test]
-async fn f17_a_server_that_other_machines_reach_speaks_tls_or_does_not_start() {
+async fn f17_a_server_that_other_machines_can_reach_refuses_to_start_without_tls() {
     let dir = tempfile::tempdir().unwrap();
     let serve = async |address: &str, tls: bool| {
         let token = belljar_gateway::Token::generate().unwrap();
         let mut options = HttpOptions::new(Tokens::new([&token]), Caller::local(1000));
         options.tls = tls.then(|| certificate(dir.path()).1);
         let listener = std::net::TcpListener::bind(address).unwrap();
-        // Told to stop before it begins: only whether it begins is asked here.
+        // Stopped before it starts: the test only checks whether it starts.
         let stop = CancellationToken::new();
         stop.cancel();
-        belljar_gateway::http(crate::server::Demo::new().0, listener, options, stop).await
+        belljar_gateway::http(crate::server::DemoService::new().0, listener, options, stop).await
     };
     let refused = serve("0.0.0.0:0", false).await.unwrap_err();
-    assert!(refused.to_string().contains("in clear"), "{refused}");
+    assert!(refused.to_string().contains("unencrypted"), "{refused}");
     serve("0.0.0.0:0", true).await.unwrap();
     serve("127.0.0.1:0", false).await.unwrap();
 }
 
 #[tokio::test]
-async fn f17_an_id_that_a_client_chose_is_never_a_session() {
-    let web = Web::start().await;
+async fn f17_a_session_id_chosen_by_a_client_is_refused() {
+    let web = TestServer::start().await;
     let chosen = "00000000000000000000000000000000";
     let mut ask = web.post(&initialize("2025-11-25"));
     ask.set("Mcp-Session-Id", chosen);
     let answer = ask.send().await;
     assert_eq!(answer.status, 404, "{answer:?}");
     assert_eq!(answer.header("mcp-session-id"), None);
-    assert_eq!(web.within(chosen, &call(2, "whoami")).send().await.status, 404);
+    assert_eq!(web.in_session(chosen, &call(2, "whoami")).send().await.status, 404);
     let mut seen = BTreeSet::new();
     for _ in 0..8 {
         let id = web.session(&web.tokens[0]).await;
@@ -291,8 +292,8 @@ async fn f17_an_id_that_a_client_chose_is_never_a_session() {
 }
 
 #[tokio::test]
-async fn f14_bodies_that_are_too_large_too_deep_or_no_json_are_refused() {
-    let web = Web::start().await;
+async fn f14_bodies_that_are_too_large_too_deep_or_not_json_are_refused() {
+    let web = TestServer::start().await;
     let post = |body: Vec<u8>| {
         let mut ask = web.post(&json!({}));
         ask.body = body;
@@ -300,11 +301,11 @@ async fn f14_bodies_that_are_too_large_too_deep_or_no_json_are_refused() {
     };
     let huge = post(vec![b' '; 4 * 1024 * 1024 + 1]);
     assert_eq!(huge.send().await.status, 413);
-    // A length that is a lie is not believed either way.
+    // A false length is refused as well.
     let mut stream = TcpStream::connect(web.addr).await.unwrap();
     let head = format!("{}Content-Length: 99999999999\r\n\r\n", huge.head());
     stream.write_all(head.as_bytes()).await.unwrap();
-    assert_eq!(Answer::head(&mut stream).await.status, 413);
+    assert_eq!(TestResponse::head(&mut stream).await.status, 413);
     let mut stream = TcpStream::connect(web.addr).await.unwrap();
     let head = format!("{}Transfer-Encoding: chunked\r\n\r\n", huge.head());
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -312,7 +313,7 @@ async fn f14_bodies_that_are_too_large_too_deep_or_no_json_are_refused() {
     for _ in 0..5 {
         drop(stream.write_all(chunk.as_bytes()).await);
     }
-    assert_eq!(Answer::head(&mut stream).await.status, 413);
+    assert_eq!(TestResponse::head(&mut stream).await.status, 413);
 
     let nested = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let inside = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{nested}}}"#);
@@ -320,7 +321,7 @@ async fn f14_bodies_that_are_too_large_too_deep_or_no_json_are_refused() {
         let answer = post(body.into_bytes()).send().await;
         assert_eq!((answer.status, answer.rpc()["error"]["code"].clone()), (400, json!(-32700)));
     }
-    // What is packed is not unpacked, whatever it would grow to.
+    // A compressed body is not decompressed.
     let mut packed = post(b"\x1f\x8b\x08\x00\x00\x00\x00\x00".to_vec());
     assert_eq!(packed.set("Content-Encoding", "gzip").send().await.status, 400);
     let batch = format!("[{},{}]", call(1, "whoami"), call(2, "whoami"));
@@ -330,9 +331,9 @@ async fn f14_bodies_that_are_too_large_too_deep_or_no_json_are_refused() {
 }
 
 #[tokio::test]
-async fn f14_whoever_sends_slowly_is_not_waited_for() {
+async fn f14_a_slow_request_times_out() {
     let soon = Duration::from_millis(200);
-    let web = Web::with(|options| {
+    let web = TestServer::with(|options| {
         options.limits.read = soon;
         options.limits.head = soon;
     })
@@ -341,7 +342,7 @@ async fn f14_whoever_sends_slowly_is_not_waited_for() {
     let mut body = TcpStream::connect(web.addr).await.unwrap();
     let head = format!("{}Content-Length: 500\r\n\r\n{{", ask.head());
     body.write_all(head.as_bytes()).await.unwrap();
-    assert_eq!(Answer::head(&mut body).await.status, 408);
+    assert_eq!(TestResponse::head(&mut body).await.status, 408);
 
     let mut head = TcpStream::connect(web.addr).await.unwrap();
     head.write_all(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
@@ -352,22 +353,22 @@ async fn f14_whoever_sends_slowly_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn f14_connections_are_bounded_and_the_next_one_waits_its_turn() {
-    let web = Web::with(|options| options.limits.connections = 2).await;
+async fn f14_a_connection_above_the_limit_waits_until_another_closes() {
+    let web = TestServer::with(|options| options.limits.connections = 2).await;
     let mut ask = web.stateless("tools/list", &json!({}));
     ask.set("Connection", "keep-alive");
     let whole = async |stream: &mut TcpStream| {
-        let head = Answer::head(stream).await;
+        let head = TestResponse::head(stream).await;
         assert_eq!(head.status, 200, "{head:?}");
         let mut body = vec![0; head.header("content-length").unwrap().parse().unwrap()];
         stream.read_exact(&mut body).await.unwrap();
     };
-    // Two that were answered and are kept open.
+    // Two connections that were answered and stay open.
     let (mut first, mut second) = (ask.open().await, ask.open().await);
     whole(&mut first).await;
     whole(&mut second).await;
     let mut third = ask.open().await;
-    // The others are served on and on while it waits.
+    // The open connections are served while the third one waits.
     for _ in 0..50 {
         first.write_all(&ask.bytes()).await.unwrap();
         whole(&mut first).await;
@@ -379,8 +380,8 @@ async fn f14_connections_are_bounded_and_the_next_one_waits_its_turn() {
 }
 
 #[tokio::test]
-async fn f14_sessions_and_streams_and_calls_of_one_token_are_bounded() {
-    let mut web = Web::with(|options| {
+async fn f14_sessions_streams_and_calls_of_one_token_are_limited() {
+    let mut web = TestServer::with(|options| {
         options.limits.sessions = 2;
         options.limits.streams = 1;
         options.limits.calls = 1;
@@ -390,7 +391,7 @@ async fn f14_sessions_and_streams_and_calls_of_one_token_are_bounded() {
     let third = web.post(&initialize("2025-11-25")).send().await;
     assert_eq!(third.status, 429);
     assert!(third.body.contains("DELETE"), "{third:?}");
-    // Others have their own.
+    // Another token has its own limit.
     web.session(&web.tokens[1]).await;
     let mut gone = web.ask("DELETE", "");
     assert_eq!(gone.set("Mcp-Session-Id", &second).send().await.status, 204);
@@ -399,27 +400,27 @@ async fn f14_sessions_and_streams_and_calls_of_one_token_are_bounded() {
     let mut stream = web.ask("GET", "");
     stream.set("Mcp-Session-Id", &first);
     let mut open = stream.open().await;
-    assert_eq!(Answer::head(&mut open).await.status, 200);
+    assert_eq!(TestResponse::head(&mut open).await.status, 200);
     assert_eq!(stream.send().await.status, 429);
     drop(open);
     loop {
         let mut again = stream.open().await;
-        if Answer::head(&mut again).await.status == 200 {
+        if TestResponse::head(&mut again).await.status == 200 {
             break;
         }
     }
 
-    let held = web.within(&first, &call(2, "wait")).open().await;
+    let held = web.in_session(&first, &call(2, "wait")).open().await;
     while web.events.recv().await.unwrap() != format!("called {first} wait") {}
-    let refused = web.within(&first, &call(3, "wait")).send().await.rpc();
+    let refused = web.in_session(&first, &call(3, "wait")).send().await.rpc();
     assert!(refused["error"]["message"].as_str().unwrap().contains("too many calls"), "{refused}");
     web.demo.open.send_replace(true);
-    assert_eq!(Answer::whole(held).await.text(), "waited");
+    assert_eq!(TestResponse::whole(held).await.text(), "waited");
 }
 
 #[tokio::test]
-async fn f14_garbage_on_a_connection_hurts_that_connection_only() {
-    let web = Web::start().await;
+async fn f14_garbage_on_one_connection_does_not_affect_others() {
+    let web = TestServer::start().await;
     let mut good = web.post(&initialize("2025-11-25"));
     good.set("Connection", "keep-alive");
     for garbage in [
@@ -433,7 +434,7 @@ async fn f14_garbage_on_a_connection_hurts_that_connection_only() {
         format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(100_000)).into_bytes(),
         vec![0; 100_000],
     ] {
-        // Behind a good request, whose answer comes first.
+        // The garbage follows a valid request, whose response comes first.
         let mut stream = TcpStream::connect(web.addr).await.unwrap();
         stream.write_all(&good.bytes()).await.unwrap();
         drop(stream.write_all(&garbage).await);
@@ -445,6 +446,6 @@ async fn f14_garbage_on_a_connection_hurts_that_connection_only() {
     }
     control(&web).await;
     let session = web.session(&web.tokens[0]).await;
-    let ping = web.within(&session, &request(2, "ping", &json!({}))).send().await;
+    let ping = web.in_session(&session, &request(2, "ping", &json!({}))).send().await;
     assert_eq!(ping.rpc()["result"], json!({}));
 }

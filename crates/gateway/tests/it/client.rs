@@ -1,4 +1,4 @@
-//! A client that writes its own bytes, so that tests can send what no library would.
+//! A test client that writes raw bytes, so that tests can send malformed requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::server::{Demo, Events};
+use crate::server::{DemoService, Events};
 
-/// A server that runs, with two tokens.
-pub(crate) struct Web {
+/// A running server with two tokens.
+pub(crate) struct TestServer {
     pub(crate) addr: SocketAddr,
     pub(crate) tokens: [Token; 2],
-    pub(crate) demo: Arc<Demo>,
+    pub(crate) demo: Arc<DemoService>,
     pub(crate) events: Events,
     stop: CancellationToken,
     task: JoinHandle<Result<(), ServeError>>,
 }
 
-impl Web {
+impl TestServer {
     pub(crate) async fn start() -> Self {
         Self::with(|_| ()).await
     }
@@ -34,28 +34,28 @@ impl Web {
         change(&mut options);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
-        let (demo, events) = Demo::new();
+        let (demo, events) = DemoService::new();
         let stop = CancellationToken::new();
         let server = belljar_gateway::http(Arc::clone(&demo), listener, options, stop.clone());
         Self { addr, tokens, demo, events, stop, task: tokio::spawn(server) }
     }
 
-    /// Stops the server, and returns once it has.
+    /// Stops the server and waits until it has ended.
     pub(crate) async fn stop(self) -> Events {
         self.stop.cancel();
         self.task.await.unwrap().unwrap();
         self.events
     }
 
-    /// A request as a good client sends it, with the first token.
-    pub(crate) fn post(&self, body: &Value) -> Ask {
+    /// Creates a valid POST request with the first token.
+    pub(crate) fn post(&self, body: &Value) -> TestRequest {
         let mut ask = self.ask("POST", body.to_string());
         ask.set("Content-Type", "application/json");
         ask
     }
 
-    pub(crate) fn ask(&self, method: &str, body: impl Into<Vec<u8>>) -> Ask {
-        let mut ask = Ask {
+    pub(crate) fn ask(&self, method: &str, body: impl Into<Vec<u8>>) -> TestRequest {
+        let mut ask = TestRequest {
             addr: self.addr,
             start: format!("{method} /mcp HTTP/1.1"),
             headers: Vec::new(),
@@ -68,7 +68,7 @@ impl Web {
         ask
     }
 
-    /// Opens a session of the older kind and returns its id.
+    /// Opens a session of revision 2025-11-25 and returns its id.
     pub(crate) async fn session(&self, token: &Token) -> String {
         let mut ask = self.post(&initialize("2025-11-25"));
         ask.token(token);
@@ -78,16 +78,16 @@ impl Web {
         answer.header("mcp-session-id").unwrap().to_owned()
     }
 
-    /// A request within a session.
-    pub(crate) fn within(&self, session: &str, body: &Value) -> Ask {
+    /// Creates a request within a session.
+    pub(crate) fn in_session(&self, session: &str, body: &Value) -> TestRequest {
         let mut ask = self.post(body);
         ask.set("Mcp-Session-Id", session);
         ask.set("MCP-Protocol-Version", "2025-11-25");
         ask
     }
 
-    /// A request of the newest revision, which belongs to no session.
-    pub(crate) fn stateless(&self, method: &str, params: &Value) -> Ask {
+    /// Creates a request of the newest revision, which needs no session.
+    pub(crate) fn stateless(&self, method: &str, params: &Value) -> TestRequest {
         let mut ask = self.post(&stateless(method, params.clone()));
         ask.set("MCP-Protocol-Version", "2026-07-28");
         ask.set("Mcp-Method", method);
@@ -121,16 +121,16 @@ pub(crate) fn stateless(method: &str, mut params: Value) -> Value {
     request(7, method, &params)
 }
 
-/// One request, byte by byte.
+/// A raw HTTP request.
 #[derive(Clone)]
-pub(crate) struct Ask {
+pub(crate) struct TestRequest {
     addr: SocketAddr,
     pub(crate) start: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Ask {
+impl TestRequest {
     pub(crate) fn set(&mut self, name: &str, value: &str) -> &mut Self {
         self.unset(name);
         self.headers.push((name.to_owned(), value.to_owned()));
@@ -161,37 +161,37 @@ impl Ask {
         bytes
     }
 
-    pub(crate) async fn send(&self) -> Answer {
-        Answer::whole(self.open().await).await
+    pub(crate) async fn send(&self) -> TestResponse {
+        TestResponse::whole(self.open().await).await
     }
 
-    /// Sends it and leaves the answer to be read.
+    /// Sends the request and returns the stream without reading the response.
     pub(crate) async fn open(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.addr).await.unwrap();
-        // A server that refuses early may not read all of it.
+        // A server that refuses early does not read the complete request.
         drop(stream.write_all(&self.bytes()).await);
         stream
     }
 }
 
-/// An answer that has been read.
+/// An HTTP response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Answer {
-    /// Reads until the server ends the connection.
+impl TestResponse {
+    /// Reads until the server closes the connection.
     pub(crate) async fn whole(mut stream: impl AsyncRead + Unpin) -> Self {
         let mut bytes = Vec::new();
-        // A connection that is cut has said what it had to say.
+        // A connection reset also ends the response.
         drop(stream.read_to_end(&mut bytes).await);
         Self::parse(&String::from_utf8(bytes).unwrap())
     }
 
-    /// Reads the head and no further.
+    /// Reads only the head of the response.
     pub(crate) async fn head(stream: &mut (impl AsyncRead + Unpin)) -> Self {
         Self::parse(&until(stream, "\r\n\r\n").await)
     }
@@ -213,7 +213,7 @@ impl Answer {
         found.next().map(|(_, value)| value.trim())
     }
 
-    /// Every message of it, whether it is a stream of events or one body.
+    /// Returns all messages of the response, from an event stream or a single body.
     pub(crate) fn messages(&self) -> Vec<Value> {
         if !self.header("content-type").unwrap_or_default().starts_with("text/event-stream") {
             return vec![serde_json::from_str(&self.body).unwrap()];
@@ -222,7 +222,7 @@ impl Answer {
         data.filter_map(|data| serde_json::from_str(data.trim()).ok()).collect()
     }
 
-    /// The message that answers, which is the last one.
+    /// Returns the last message, which is the response to the request.
     pub(crate) fn rpc(&self) -> Value {
         self.messages().pop().unwrap_or_else(|| panic!("no message in {self:?}"))
     }
@@ -236,7 +236,7 @@ impl Answer {
     }
 }
 
-/// Reads until `end` has been seen.
+/// Reads until `end` was received.
 pub(crate) async fn until(stream: &mut (impl AsyncRead + Unpin), end: &str) -> String {
     let mut text = String::new();
     while !text.contains(end) {

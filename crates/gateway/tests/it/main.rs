@@ -1,4 +1,4 @@
-//! The gateway from outside: real sockets, real streams, and a small service behind them.
+//! Tests of the gateway with real sockets and streams and a small service.
 
 #![forbid(unsafe_code)]
 

@@ -1,40 +1,40 @@
-//! A small service that does what tests need: it answers, it takes its time, it fails, and it remembers
-//! who called and who left.
+//! A small service for tests: it answers, waits, fails and records its callers.
 
 use std::sync::{Arc, Mutex};
 
 use belljar_gateway::{
-    About, Annotations, CallContext, CallError, Outcome, PromptArgument, PromptError, PromptSpec,
-    PromptText, ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec, Service, ToolSpec,
+    About, Annotations, CallContext, CallError, CallOutcome, PromptArgument, PromptError,
+    PromptSpec, PromptText, ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec,
+    Service, ToolSpec,
 };
 use belljar_model::caller::{Caller, SessionId};
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, watch};
 
-/// What happened, in words: `called SESSION TOOL`, `cancelled SESSION`, `closed SESSION`.
+/// The recorded events: `called SESSION TOOL`, `cancelled SESSION`, `closed SESSION`.
 pub(crate) type Events = mpsc::UnboundedReceiver<String>;
 
-pub(crate) struct Demo {
+pub(crate) struct DemoService {
     events: mpsc::UnboundedSender<String>,
-    /// Calls of `wait` end once this is true.
+    /// Calls of `wait` end when this is true.
     pub(crate) open: watch::Sender<bool>,
     pub(crate) callers: Mutex<Vec<Caller>>,
 }
 
-impl Demo {
+impl DemoService {
     pub(crate) fn new() -> (Arc<Self>, Events) {
         let (events, received) = mpsc::unbounded_channel();
         let open = watch::Sender::new(false);
         (Arc::new(Self { events, open, callers: Mutex::default() }), received)
     }
 
-    fn say(&self, words: String) {
-        // A test that has seen enough does not listen any more.
-        drop(self.events.send(words));
+    fn record(&self, event: String) {
+        // A finished test does not receive events any more.
+        drop(self.events.send(event));
     }
 }
 
-/// The session of a caller, who is the owner that the server was started with.
+/// Returns the session of a caller, who must be the owner of the server.
 fn session(caller: &Caller) -> SessionId {
     let session = caller.session.unwrap();
     assert_eq!(*caller, Caller { session: Some(session), ..Caller::local(1000) });
@@ -53,7 +53,7 @@ fn tool(name: &str, input: Value, output: Option<Value>) -> ToolSpec {
     }
 }
 
-impl Service for Demo {
+impl Service for DemoService {
     fn about(&self) -> About {
         let name = "demo".to_owned();
         About { name, version: "1.2.3".to_owned(), instructions: "Call echo.".to_owned() }
@@ -80,24 +80,24 @@ impl Service for Demo {
         name: &str,
         arguments: Map<String, Value>,
         context: CallContext,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<CallOutcome, CallError> {
         self.callers.lock().unwrap().push(caller.clone());
-        self.say(format!("called {} {name}", session(caller)));
-        let said = |text: &str| Outcome { text: text.to_owned(), ..Outcome::default() };
+        self.record(format!("called {} {name}", session(caller)));
+        let outcome = |text: &str| CallOutcome { text: text.to_owned(), ..CallOutcome::default() };
         match name {
             "echo" => {
                 let Some(text) = arguments.get("text").and_then(Value::as_str) else {
                     return Err(CallError::InvalidArguments("`text` is missing".to_owned()));
                 };
-                Ok(Outcome { structured: Some(json!({ "text": text })), ..said(text) })
+                Ok(CallOutcome { structured: Some(json!({ "text": text })), ..outcome(text) })
             }
-            "whoami" => Ok(said(&session(caller).to_string())),
+            "whoami" => Ok(outcome(&session(caller).to_string())),
             "wait" => {
                 let mut open = self.open.subscribe();
                 tokio::select! {
-                    _ = open.wait_for(|open| *open) => Ok(said("waited")),
+                    _ = open.wait_for(|open| *open) => Ok(outcome("waited")),
                     () = context.cancelled.cancelled() => {
-                        self.say(format!("cancelled {}", session(caller)));
+                        self.record(format!("cancelled {}", session(caller)));
                         Err(CallError::Internal("cancelled".to_owned()))
                     }
                 }
@@ -108,9 +108,9 @@ impl Service for Demo {
                 {
                     context.progress.report(number, Some(3.0), word.to_owned());
                 }
-                Ok(said("counted"))
+                Ok(outcome("counted"))
             }
-            "fail" => Ok(Outcome { is_error: true, ..said("it did not work") }),
+            "fail" => Ok(CallOutcome { is_error: true, ..outcome("it did not work") }),
             "break" => Err(CallError::Internal("broken".to_owned())),
             _ => Err(CallError::UnknownTool),
         }
@@ -173,6 +173,6 @@ impl Service for Demo {
     }
 
     fn closed(&self, caller: &Caller) {
-        self.say(format!("closed {}", session(caller)));
+        self.record(format!("closed {}", session(caller)));
     }
 }
