@@ -1,7 +1,7 @@
-//! Limits that the kernel holds for the box as a whole.
+//! Limits that the kernel enforces for all processes of a box together.
 //!
-//! A box gets a cgroup beneath the supervisor's own, so that whatever limits the supervisor limits
-//! its boxes too. Where the user may not make one, [`crate::standin`] does what can be done without.
+//! A box gets a cgroup below the cgroup of its supervisor, so that limits of the supervisor also apply to
+//! its boxes. If the user cannot create a cgroup, [`crate::standin`] enforces the limits.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 use belljar_init::janitor::{self, Directory, Setting};
 use belljar_model::{Limits, RunId};
 
-/// Init is in the cgroup too.
+/// Number of Belljar's own processes in the cgroup: init.
 const OUR_PROCESSES: u32 = 1;
-/// How often the kernel refills the CPU quota, in microseconds; its own default.
+/// Period of the CPU quota in microseconds; the default of the kernel.
 const PERIOD: u64 = 100_000;
 
-/// The cgroup of one box: where it is, or will be once the janitor has made it.
+/// The paths of the cgroup of one box, which the janitor creates.
 #[derive(Debug)]
 pub(crate) enum Cgroup {
-    /// Joined through the `tasks` files.
+    /// cgroup v1: init joins through the `tasks` file of each controller.
     V1 { memory: PathBuf, pids: PathBuf, cpu: PathBuf },
-    /// The directory is where init is born.
+    /// cgroup v2: clone3(2) creates init directly in the directory.
     V2 { directory: PathBuf },
 }
 
-/// What the kernel has counted.
+/// Counters that the kernel keeps for the cgroup of a box.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) peak_memory: Option<u64>,
@@ -32,7 +32,7 @@ pub(crate) struct Counts {
 }
 
 impl Cgroup {
-    /// Finds out what this process may make. `None`: nothing.
+    /// Returns the cgroup that this process can create for a run, or `None` without permission.
     pub(crate) fn find(run: RunId) -> Option<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
         let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -48,7 +48,7 @@ impl Cgroup {
         Some(Self::V2 { directory: parent.join(name) })
     }
 
-    /// Every directory that has to go at the end.
+    /// Returns all directories of the cgroup, which are removed at the end.
     pub(crate) fn directories(&self) -> Vec<&Path> {
         match self {
             Self::V1 { memory, pids, cpu } => vec![memory, pids, cpu],
@@ -56,7 +56,7 @@ impl Cgroup {
         }
     }
 
-    /// For people: which mechanism it is.
+    /// Describes the cgroup version and controllers for people.
     pub(crate) fn describe(&self) -> &'static str {
         match self {
             Self::V1 { .. } => "cgroup v1: memory, pids, cpu",
@@ -64,8 +64,8 @@ impl Cgroup {
         }
     }
 
-    /// How to make it, in the order of [`Self::directories`].
-    pub(crate) fn recipe(&self, limits: &Limits) -> Vec<Directory> {
+    /// Returns the directories and settings for the janitor, in the order of [`Self::directories`].
+    pub(crate) fn directory_specs(&self, limits: &Limits) -> Vec<Directory> {
         let memory_bytes = limits.memory.as_u64().to_string();
         let processes = (limits.pids + OUR_PROCESSES).to_string();
         let quota = u64::from(limits.cpus.millis()) * PERIOD / 1000;
@@ -75,23 +75,23 @@ impl Cgroup {
             optional: false,
         };
         let try_set = |file: &str, value: &str| Setting { optional: true, ..set(file, value) };
-        let made = |path: &Path, files: Vec<Setting>, door: Option<&str>| Directory {
+        let spec = |path: &Path, files: Vec<Setting>, door: Option<&str>| Directory {
             path: path.as_os_str().as_bytes().to_vec(),
             files,
             door: door.map(str::to_owned),
         };
         match self {
             Self::V1 { memory, pids, cpu } => {
-                let of_memory = vec![
+                let memory_settings = vec![
                     set("memory.limit_in_bytes", &memory_bytes),
-                    // Only where swap is accounted; without it there is nothing to limit.
+                    // The file exists only where the kernel accounts swap.
                     try_set("memory.memsw.limit_in_bytes", &memory_bytes),
                 ];
-                let of_cpu = vec![set("cpu.cfs_quota_us", &quota.to_string())];
+                let cpu_settings = vec![set("cpu.cfs_quota_us", &quota.to_string())];
                 vec![
-                    made(memory, of_memory, Some("tasks")),
-                    made(pids, vec![set("pids.max", &processes)], Some("tasks")),
-                    made(cpu, of_cpu, Some("tasks")),
+                    spec(memory, memory_settings, Some("tasks")),
+                    spec(pids, vec![set("pids.max", &processes)], Some("tasks")),
+                    spec(cpu, cpu_settings, Some("tasks")),
                 ]
             }
             Self::V2 { directory } => {
@@ -102,19 +102,20 @@ impl Cgroup {
                     set("pids.max", &processes),
                     set("cpu.max", &format!("{quota} {PERIOD}")),
                 ];
-                vec![made(directory, files, None)]
+                vec![spec(directory, files, None)]
             }
         }
     }
 
-    /// Whether init must be born in it, instead of joining it later.
-    pub(crate) fn is_birthplace(&self) -> bool {
+    /// Whether init must be created in the cgroup, instead of joining it later.
+    pub(crate) fn needs_clone_into(&self) -> bool {
         match self {
             Self::V1 { .. } => false,
             Self::V2 { .. } => true,
         }
     }
 
+    /// Reads the kernel's counters of the cgroup.
     pub(crate) fn counts(&self) -> Counts {
         match self {
             Self::V1 { memory, pids, .. } => Counts {
@@ -130,7 +131,7 @@ impl Cgroup {
         }
     }
 
-    /// Kills what is left, which is nothing after init is gone, and removes the directories.
+    /// Kills remaining processes (none after init has ended) and removes the directories.
     pub(crate) fn remove(&self) {
         self.directories().into_iter().for_each(janitor::remove);
     }
@@ -140,7 +141,7 @@ fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// The number behind `key` in a file of `key value` lines.
+/// Returns the number after `key` in a file of `key value` lines, or 0.
 fn field(path: &Path, key: &str) -> u64 {
     let content = std::fs::read_to_string(path).unwrap_or_default();
     let value = content.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
@@ -151,25 +152,25 @@ fn writable(directory: &Path) -> bool {
     rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// One line of mountinfo(5), as far as it concerns us.
-struct Mounted<'a> {
+/// The fields of a mountinfo(5) line that identify a cgroup mount.
+struct MountInfo<'a> {
     root: &'a str,
     point: &'a str,
     kind: &'a str,
     options: &'a str,
 }
 
-fn mounted(line: &str) -> Option<Mounted<'_>> {
+fn parse_mount(line: &str) -> Option<MountInfo<'_>> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(3);
     let mut after = after.split(' ');
     let (root, point) = (before.next()?, before.next()?);
     let kind = after.next()?;
-    Some(Mounted { root, point, kind, options: after.nth(1)? })
+    Some(MountInfo { root, point, kind, options: after.nth(1)? })
 }
 
-/// Our own cgroup's directory on a mounted hierarchy, seen from where it is mounted.
-fn directory(mount: &Mounted<'_>, own: &str) -> PathBuf {
+/// Returns the directory of cgroup `own` on a mounted hierarchy.
+fn directory(mount: &MountInfo<'_>, own: &str) -> PathBuf {
     let beneath = own.strip_prefix(mount.root.trim_end_matches('/')).unwrap_or(own);
     Path::new(mount.point).join(beneath.trim_start_matches('/'))
 }
@@ -177,7 +178,7 @@ fn directory(mount: &Mounted<'_>, own: &str) -> PathBuf {
 fn v1_parent(mounts: &str, own: &str, controller: &str) -> Option<PathBuf> {
     let has = |list: &str| list.split(',').any(|name| name == controller);
     let mount =
-        mounts.lines().filter_map(mounted).find(|m| m.kind == "cgroup" && has(m.options))?;
+        mounts.lines().filter_map(parse_mount).find(|m| m.kind == "cgroup" && has(m.options))?;
     let own = own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?);
@@ -186,9 +187,9 @@ fn v1_parent(mounts: &str, own: &str, controller: &str) -> Option<PathBuf> {
     Some(directory(&mount, own))
 }
 
-/// The nearest cgroup at or above ours in which we may make one with all three controllers.
+/// Returns the nearest cgroup, from ours upwards, that accepts a child with all three controllers.
 fn v2_parent(mounts: &str, own: &str) -> Option<PathBuf> {
-    let mount = mounts.lines().filter_map(mounted).find(|mount| mount.kind == "cgroup2")?;
+    let mount = mounts.lines().filter_map(parse_mount).find(|mount| mount.kind == "cgroup2")?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::"))?;
     let own = directory(&mount, own);
     own.ancestors()
@@ -198,8 +199,9 @@ fn v2_parent(mounts: &str, own: &str) -> Option<PathBuf> {
         .map(Path::to_path_buf)
 }
 
-/// Whether children of `place` have the controllers, switching them on where that is allowed: the
-/// kernel refuses it for a cgroup that has processes of its own, unless it is the root.
+/// Enables the controllers for children of `place`, and returns whether all three are enabled.
+///
+/// The kernel refuses this for a cgroup that contains processes, except for the root cgroup.
 fn enable(place: &Path) -> bool {
     let control = place.join("cgroup.subtree_control");
     let complete = || {
@@ -222,7 +224,7 @@ mod tests {
     const OWN: &str = "4:memory:/user/1\n3:cpu,cpuacct:/\n2:pids:/docker/abc/x\n0::/a/b\n";
 
     #[test]
-    fn the_own_cgroup_is_found_on_every_hierarchy() {
+    fn own_cgroup_is_found_on_every_v1_hierarchy() {
         let check = |controller, expect: Option<&str>| {
             assert_eq!(v1_parent(MOUNTS, OWN, controller), expect.map(PathBuf::from));
         };
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_read_by_their_whole_name() {
+    fn counter_is_matched_by_its_full_name() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("memory.events");
         std::fs::write(&file, "low 0\noom 3\noom_kill 2\noom_group_kill 1\n").unwrap();

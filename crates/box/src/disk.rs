@@ -1,9 +1,9 @@
-//! Watches what a box writes to the host's disk through its overlay.
+//! Enforces the disk limit of a box that writes through an overlay.
 //!
-//! The overlay's upper layer is an ordinary directory, which the kernel does not limit. So its tree is
-//! counted while the box runs, files that were deleted while open are counted through the processes
-//! that hold them, and where a directory could not be looked into, the free space of the file system
-//! decides. Between two looks a box can overshoot by what the disk takes in that time.
+//! The upper layer of an overlay is an ordinary directory, which the kernel does not limit. So the size of
+//! its tree is measured while the box runs. Deleted files that are still open are measured through the
+//! processes that hold them. If a directory cannot be read, the free space of the file system decides.
+//! Between two measurements a box can exceed the limit.
 
 use std::fs;
 use std::io;
@@ -15,59 +15,58 @@ use rustix::fs::StatVfs;
 
 use crate::processes;
 
-/// What was found beneath the upper layer.
+/// The measured size of an overlay's upper layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskUse {
     pub bytes: u64,
-    /// False when some directory could not be looked into.
+    /// False if a directory could not be read.
     pub complete: bool,
 }
 
-/// Counts the upper layer up to a cap.
-pub type Count<'a> = dyn FnMut(u64) -> io::Result<DiskUse> + 'a;
+/// Measures the upper layer of an overlay, up to the given number of bytes.
+pub type DiskCounter<'a> = dyn FnMut(u64) -> io::Result<DiskUse> + 'a;
 
-/// Below this much free space a box is stopped, whoever filled the disk.
+/// Minimum free space on the disk. Below it a box is stopped, even if another program filled the disk.
 const RESERVE: u64 = 256 << 20;
-/// A walk may take this part of the time, so that a large tree does not keep a CPU busy.
-const SHARE: u32 = 10;
+/// Ratio of pause to measurement time, so that a large tree does not keep a CPU busy.
+const PAUSE_RATIO: u32 = 10;
 
-/// The state between two looks.
+/// The state between two measurements of the disk use of a box.
 pub(crate) struct DiskWatch<'a> {
     layers: PathBuf,
     free_before: u64,
-    count: &'a mut Count<'a>,
+    count: &'a mut DiskCounter<'a>,
     next: Instant,
 }
 
 impl<'a> DiskWatch<'a> {
-    pub(crate) fn new(layers: &Path, count: &'a mut Count<'a>) -> io::Result<Self> {
+    pub(crate) fn new(layers: &Path, count: &'a mut DiskCounter<'a>) -> io::Result<Self> {
         let free_before = free(&rustix::fs::statvfs(layers)?);
         Ok(Self { layers: layers.to_owned(), free_before, count, next: Instant::now() })
     }
 
-    /// Whether the box has used more than `cap`. An error counts as yes: a limit that cannot be
-    /// checked does not hold.
+    /// Whether the box uses more than `cap` bytes. Returns true if the use cannot be measured.
     pub(crate) fn exceeded(&mut self, init: i32, cap: u64, pause: Duration) -> bool {
         let began = Instant::now();
         if began < self.next {
             return false;
         }
-        let verdict = self.look(init, cap).unwrap_or(true);
-        self.next = Instant::now() + pause.max(began.elapsed() * SHARE);
+        let verdict = self.measure(init, cap).unwrap_or(true);
+        self.next = Instant::now() + pause.max(began.elapsed() * PAUSE_RATIO);
         verdict
     }
 
-    fn look(&mut self, init: i32, cap: u64) -> io::Result<bool> {
+    fn measure(&mut self, init: i32, cap: u64) -> io::Result<bool> {
         let stat = rustix::fs::statvfs(&self.layers)?;
         if free(&stat) < RESERVE.min(self.free_before / 2) {
             return Ok(true);
         }
-        let counted = (self.count)(cap)?;
-        if counted.bytes > cap || counted.bytes + unlinked(init) > cap {
+        let used = (self.count)(cap)?;
+        if used.bytes > cap || used.bytes + unlinked(init) > cap {
             return Ok(true);
         }
-        let gone = self.free_before.saturating_sub(free(&stat));
-        Ok(!counted.complete && gone > cap)
+        let consumed = self.free_before.saturating_sub(free(&stat));
+        Ok(!used.complete && consumed > cap)
     }
 }
 
@@ -75,7 +74,7 @@ fn free(stat: &StatVfs) -> u64 {
     stat.f_bavail * stat.f_frsize
 }
 
-/// Bytes in files that have no name any more but are held open in the box, outside memory.
+/// Returns the size of deleted files on disk that processes of the box still hold open.
 fn unlinked(init: i32) -> u64 {
     let mut seen = std::collections::HashSet::new();
     let mut bytes = 0;

@@ -1,4 +1,4 @@
-//! What this machine can enforce, found by looking and by trying.
+//! Checks which layers of a box this machine can enforce.
 
 use std::fs;
 
@@ -9,41 +9,40 @@ use serde::Serialize;
 
 use crate::cgroup::Cgroup;
 use crate::hint;
+use crate::privilege::Privilege;
 use crate::seccomp::Machine;
-use crate::standing::Standing;
 
-/// One thing that was looked at.
+/// The result of checking one feature of this machine.
 #[derive(Debug, Serialize)]
 pub struct Finding {
     pub subject: &'static str,
     pub health: Health,
     pub detail: String,
-    /// What would make it better, where something would.
+    /// Advice that improves the result, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
+/// The rating of one feature of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
     Good,
-    /// A box runs, with less than it could have.
+    /// Boxes run, with weaker protection.
     Weak,
-    /// No box runs.
+    /// Boxes cannot run without `--weaken`, or not at all.
     Missing,
 }
 
-/// Everything, in the order of importance.
+/// Checks all features of this machine, the most important first.
 pub fn examine() -> Vec<Finding> {
     vec![user(), user_namespaces(), seccomp(), landlock(), cgroup(), kernel(), vulnerabilities()]
 }
 
 fn user() -> Finding {
-    let detail = match Standing::of_this_process() {
-        Standing::Root => "root: every box gets a user id of its own",
-        Standing::Rootless => {
-            "a plain user: boxes have this user's id, in a namespace of their own"
-        }
+    let detail = match Privilege::of_this_process() {
+        Privilege::Root => "root: every box gets its own user id",
+        Privilege::Rootless => "plain user: boxes have this user's id, in their own user namespace",
     };
     finding("user", Health::Good, detail, None)
 }
@@ -51,14 +50,14 @@ fn user() -> Finding {
 fn user_namespaces() -> Finding {
     let subject = "user namespaces";
     let tried = clone::hold_user_namespace().and_then(|held| {
-        // Some systems let one be made and then forbid everything in it, beginning with the maps.
+        // Some systems allow the creation of a user namespace, but forbid writing its maps.
         let mapped = fs::write(format!("/proc/{}/setgroups", held.pid), "deny");
         rustix::process::pidfd_send_signal(&held.pidfd, Signal::KILL)?;
         process::wait(held.pid, true)?;
         mapped
     });
     match tried {
-        Ok(()) => finding(subject, Health::Good, "can be made", None),
+        Ok(()) => finding(subject, Health::Good, "can be created", None),
         Err(error) => {
             let remedy = hint::user_namespaces(&error);
             finding(subject, Health::Missing, &error.to_string(), Some(remedy))
@@ -70,7 +69,7 @@ fn seccomp() -> Finding {
     match Machine::current() {
         Some(_) => finding("seccomp", Health::Good, std::env::consts::ARCH, None),
         None => {
-            finding("seccomp", Health::Missing, "no table of system calls for this machine", None)
+            finding("seccomp", Health::Missing, "no system call table for this architecture", None)
         }
     }
 }
@@ -79,12 +78,13 @@ fn landlock() -> Finding {
     match landlock::abi() {
         Ok(abi) if abi >= 6 => finding("landlock", Health::Good, &format!("abi {abi}"), None),
         Ok(abi) => {
-            let remedy = "Linux 6.12 adds the scopes for signals and abstract sockets".to_owned();
+            let remedy = "Linux 6.12 adds scopes for signals and abstract sockets".to_owned();
             finding("landlock", Health::Weak, &format!("abi {abi}"), Some(remedy))
         }
         Err(error) => {
             let remedy =
-                "boot with `lsm=landlock,…`, or go without: `--weaken landlock`".to_owned();
+                "boot with `lsm=landlock,…`, or run without this layer: `--weaken landlock`"
+                    .to_owned();
             finding("landlock", Health::Missing, &error.to_string(), Some(remedy))
         }
     }
@@ -95,7 +95,7 @@ fn cgroup() -> Finding {
         Some(place) => finding("cgroup", Health::Good, place.describe(), None),
         None => {
             let remedy = "with systemd: `systemd-run --user --scope -p Delegate=yes belljar run …`";
-            let detail = "none can be made; rlimits and a watcher stand in";
+            let detail = "cannot be created; rlimits and a watcher enforce the limits instead";
             finding("cgroup", Health::Weak, detail, Some(remedy.to_owned()))
         }
     }
@@ -109,12 +109,12 @@ fn kernel() -> Finding {
     if version >= (6, 6) {
         return finding("kernel", Health::Good, &release, None);
     }
-    let remedy =
-        "the kernel is what holds a box: run one that still gets security fixes".to_owned();
+    let remedy = "a box is only as safe as the kernel: use a kernel that still gets security fixes"
+        .to_owned();
     finding("kernel", Health::Weak, &release, Some(remedy))
 }
 
-/// What the kernel itself says about the processor.
+/// Reports processor vulnerabilities that the kernel lists as not mitigated.
 fn vulnerabilities() -> Finding {
     let mut open: Vec<String> = fs::read_dir("/sys/devices/system/cpu/vulnerabilities")
         .map(|entries| {
@@ -133,11 +133,13 @@ fn vulnerabilities() -> Finding {
         return finding(
             "processor",
             Health::Good,
-            "no open vulnerability known to the kernel",
+            "the kernel reports no unmitigated vulnerability",
             None,
         );
     }
-    let remedy = "side channels: keep secrets off machines that run hostile code".to_owned();
+    let remedy =
+        "side channels are possible: do not keep secrets on machines that run hostile code"
+            .to_owned();
     finding("processor", Health::Weak, &open.join(", "), Some(remedy))
 }
 

@@ -1,4 +1,4 @@
-//! Copies the static programs that go inside a box into sealed memory.
+//! Copies the embedded static programs into sealed memory files, for execution in a box.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,15 +7,15 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 pub use belljar_embedded::PROBE;
 
-/// Init in memory that nobody can change any more, not even through `/proc/1/exe`.
+/// Returns init as a sealed memory file, which cannot be changed even through `/proc/1/exe`.
 pub(crate) fn init() -> io::Result<OwnedFd> {
     sealed("belljar-init", belljar_embedded::INIT)
 }
 
-/// A program in memory that nobody can change any more.
+/// Copies a program into a memory file and seals it against changes.
 pub fn sealed(name: &str, program: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Before 6.3 the kernel does not know the flag that says "will be executed".
+    // Kernels before 6.3 do not support `MFD_EXEC`.
     let memory = rustix::fs::memfd_create(name, flags | MemfdFlags::from_bits_retain(MFD_EXEC))
         .or_else(|_| rustix::fs::memfd_create(name, flags))?;
     let mut rest = program;

@@ -1,41 +1,41 @@
-//! Bytes on their way between the box and the host, one chunk at a time.
+//! Copies the standard streams between a box and the host, one chunk at a time.
 //!
-//! The box never holds a descriptor of the host, so everything it reads and writes passes here. No
-//! write may block, or a stopped reader of ours would keep us from enforcing the deadline: the host's
-//! side is written only when it is ready, and then no more than a pipe surely takes.
+//! A box never holds a descriptor of the host, so all its input and output passes through this module.
+//! No write blocks: a reader on the host that stopped reading would otherwise delay the enforcement of
+//! the deadline. So the host's side is written only when it is ready, and with at most `PIPE_BUF` bytes.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 
-/// Which of the payload's outputs.
+/// An output stream of a payload: standard output or standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Output,
     Error,
 }
 
-/// Rewrites what is about to reach the operator's terminal; appends to the buffer.
-pub type Guard<'a> = dyn FnMut(Stream, &[u8], &mut Vec<u8>) + 'a;
+/// Filters output before it reaches the operator's terminal. It appends the filtered bytes to the buffer.
+pub type OutputFilter<'a> = dyn FnMut(Stream, &[u8], &mut Vec<u8>) + 'a;
 
-/// The same for one stream.
+/// An [`OutputFilter`] for a single stream.
 pub(crate) type Filter<'a> = &'a mut dyn FnMut(&[u8], &mut Vec<u8>);
 
-/// A pipe that is ready takes this much without blocking (PIPE_BUF).
-const SURE: usize = 4096;
+/// Size of a write that a ready pipe accepts without blocking (`PIPE_BUF`).
+const ATOMIC_WRITE: usize = 4096;
 const CHUNK: usize = 64 * 1024;
 
-/// One direction.
+/// A copy in one direction, from a source to a sink.
 #[derive(Debug)]
 pub(crate) struct Flow<'a> {
-    /// `None`: nothing more comes.
+    /// `None` after the end of the input.
     from: Option<Source<'a>>,
-    /// `None`: nobody wants it any more.
+    /// `None` after the sink was closed.
     to: Option<Sink<'a>>,
     pending: Vec<u8>,
     sent: usize,
-    /// Bytes read so far.
+    /// Number of bytes read so far.
     pub(crate) total: u64,
     last: Option<u8>,
 }
@@ -43,24 +43,24 @@ pub(crate) struct Flow<'a> {
 #[derive(Debug)]
 enum Source<'a> {
     Host(BorrowedFd<'a>),
-    /// Closed by dropping, which ends a payload that goes on writing.
+    /// Dropping this descriptor closes it, which ends a payload that goes on writing.
     Box(OwnedFd),
 }
 
 #[derive(Debug)]
 enum Sink<'a> {
     Host(BorrowedFd<'a>),
-    /// Closed by dropping, which the payload sees as the end of its input.
+    /// Dropping this descriptor closes it, which is end-of-file for the payload.
     Box(OwnedFd),
 }
 
 impl<'a> Flow<'a> {
-    /// From the operator into the box.
+    /// Creates a flow from the operator into the box.
     pub(crate) fn inwards(from: BorrowedFd<'a>, to: OwnedFd) -> Self {
         Self::new(Source::Host(from), Sink::Box(to))
     }
 
-    /// From the box to the operator.
+    /// Creates a flow from the box to the operator.
     pub(crate) fn outwards(from: OwnedFd, to: BorrowedFd<'a>) -> Self {
         Self::new(Source::Box(from), Sink::Host(to))
     }
@@ -69,12 +69,12 @@ impl<'a> Flow<'a> {
         Self { from: Some(from), to: Some(to), pending: Vec::new(), sent: 0, total: 0, last: None }
     }
 
-    /// Whether nothing can come through any more.
+    /// Whether the flow has ended, so that no more bytes can pass.
     pub(crate) fn is_over(&self) -> bool {
         self.to.is_none() || (self.from.is_none() && !self.has_pending())
     }
 
-    /// What to wait for next.
+    /// Returns the descriptor and event to poll for next, or `None` after the end.
     pub(crate) fn interest(&self) -> Option<PollFd<'_>> {
         let to = self.to.as_ref()?;
         if self.has_pending() {
@@ -84,17 +84,17 @@ impl<'a> Flow<'a> {
         Some(PollFd::from_borrowed_fd(from.fd(), PollFlags::IN))
     }
 
-    /// Makes one step after the descriptor of [`Self::interest`] was ready.
+    /// Performs one read or write after the descriptor of [`Self::interest`] became ready.
     pub(crate) fn advance(&mut self, filter: Option<Filter<'_>>) -> io::Result<()> {
         if self.has_pending() { self.write() } else { self.read(filter) }
     }
 
-    /// Whether what came through ends a line, or nothing came.
+    /// Whether the last byte was a newline, or no byte was read.
     pub(crate) fn ended_in_newline(&self) -> bool {
         self.last.is_none_or(|last| last == b'\n')
     }
 
-    /// Stops reading; what was read still goes out.
+    /// Stops reading. Bytes that were already read are still written.
     pub(crate) fn end_input(&mut self) {
         self.from = None;
         self.close_if_done();
@@ -111,7 +111,7 @@ impl<'a> Flow<'a> {
             Ok(0) => 0,
             Ok(read) => read,
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return Ok(()),
-            Err(rustix::io::Errno::IO) => 0, // a terminal whose other side is closed
+            Err(rustix::io::Errno::IO) => 0, // the other side of the terminal is closed
             Err(error) => return Err(error.into()),
         };
         chunk.truncate(read);
@@ -123,9 +123,9 @@ impl<'a> Flow<'a> {
         self.sent = 0;
         self.pending = match filter {
             Some(filter) if read > 0 => {
-                let mut kept = Vec::with_capacity(read);
-                filter(&chunk, &mut kept);
-                kept
+                let mut filtered = Vec::with_capacity(read);
+                filter(&chunk, &mut filtered);
+                filtered
             }
             _ => chunk,
         };
@@ -135,7 +135,7 @@ impl<'a> Flow<'a> {
 
     fn write(&mut self) -> io::Result<()> {
         let Some(to) = &self.to else { return Ok(()) };
-        let end = self.pending.len().min(self.sent + SURE);
+        let end = self.pending.len().min(self.sent + ATOMIC_WRITE);
         let slice = self.pending.get(self.sent..end).unwrap_or_default();
         match rustix::io::write(to.fd(), slice) {
             Ok(wrote) => self.sent += wrote,

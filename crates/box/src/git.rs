@@ -1,8 +1,8 @@
-//! The git directory of a workspace that is a worktree or a submodule, which lies elsewhere.
+//! Finds the git directory of a workspace that is a worktree or a submodule.
 //!
-//! A `.git` file names it, and such a file may have been planted by an earlier box to be shown
-//! something else. So the directory is shown only if it names this workspace in turn, and only for
-//! reading.
+//! A `.git` file contains the path of such a directory. An earlier box could have planted that file, to
+//! get access to another directory. So the directory is mounted only if it points back to this
+//! workspace, and only read-only.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -12,47 +12,47 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-/// What git needs besides the workspace.
+/// A git directory outside the workspace that git needs inside the box.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct GitDirectory {
-    /// Where it is on the host.
+    /// Path of the git directory on the host.
     pub(crate) source: PathBuf,
-    /// Where git will look for it inside.
+    /// Path inside the box where git looks for the directory.
     pub(crate) target: PathBuf,
-    /// Where the repository believes its workspace to be, when that is another place.
+    /// Path of the workspace according to the repository, if it differs.
     pub(crate) alias: Option<PathBuf>,
 }
 
-/// No honest one of these files is longer.
+/// Maximum size of a `.git` file or git configuration that is read.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// Looks for the git directory of the workspace at `path`, which is shown at `inside`.
+/// Returns the git directory of the workspace at `path`, which is mounted at `inside`.
 pub(crate) fn find(workspace: &OwnedFd, path: &Path, inside: &Path) -> Option<GitDirectory> {
     let named = read(workspace, ".git")?;
     let named = Path::new(OsStr::from_bytes(named.trim_ascii().strip_prefix(b"gitdir: ")?));
     let host = normal(&path.join(named));
     let (directory, real) = crate::prepare::open(&host).ok()?;
     if real != host {
-        return None; // a link on the way: what git would find inside is not this
+        return None; // a symbolic link in the path: git would find another directory inside
     }
     let in_box = normal(&inside.join(named));
     worktree(&directory, &host, &in_box, path).or_else(|| submodule(&directory, host, in_box, path))
 }
 
-/// A worktree of its own: shares the repository that `commondir` leads to.
+/// Returns the repository of a linked worktree, which its `commondir` file points to.
 fn worktree(directory: &OwnedFd, host: &Path, in_box: &Path, path: &Path) -> Option<GitDirectory> {
     let back = read(directory, "gitdir")?;
     let back = host.join(OsStr::from_bytes(back.trim_ascii()));
     let common = read(directory, "commondir")?;
     let common = OsStr::from_bytes(common.trim_ascii());
     let source = normal(&host.join(common));
-    // Exactly `<repository>/worktrees/<name>`, or a planted file could widen what is shown.
+    // Only `<repository>/worktrees/<name>`: a planted file could otherwise expose more directories.
     let own = host.parent().filter(|parent| parent.ends_with("worktrees"))?.parent()?;
-    let whole = normal(&back) == path.join(".git") && source == own;
-    whole.then(|| GitDirectory { target: normal(&in_box.join(common)), source, alias: None })
+    let points_back = normal(&back) == path.join(".git") && source == own;
+    points_back.then(|| GitDirectory { target: normal(&in_box.join(common)), source, alias: None })
 }
 
-/// A submodule: its repository names the workspace in its configuration.
+/// Returns the repository of a submodule, whose configuration contains the path of the workspace.
 fn submodule(
     directory: &OwnedFd,
     host: PathBuf,
@@ -69,7 +69,7 @@ fn submodule(
     is_ours.then_some(GitDirectory { source: host, target: in_box, alias: Some(alias) })
 }
 
-/// A small regular file right in a directory; no link, no device, nothing that waits.
+/// Reads a small regular file of a directory. Returns `None` for a symbolic link, device or empty file.
 fn read(directory: &OwnedFd, name: &str) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -82,7 +82,7 @@ fn read(directory: &OwnedFd, name: &str) -> Option<Vec<u8>> {
     (!content.is_empty()).then_some(content)
 }
 
-/// The same path without `.` and `..`, as text: nothing is looked up.
+/// Removes `.` and `..` from a path, without accessing the file system.
 fn normal(path: &Path) -> PathBuf {
     let mut clean = PathBuf::new();
     for component in path.components() {
@@ -113,30 +113,30 @@ mod tests {
     }
 
     #[test]
-    fn c04_a_git_directory_is_shown_only_if_it_names_the_workspace_in_turn() {
+    fn c04_git_directory_is_mounted_only_if_it_points_back_to_the_workspace() {
         let dir = tempfile::tempdir().unwrap();
         let (_, top) = place(dir.path());
         let tree = top.join("tree");
         let own = top.join("main/.git/worktrees/tree");
         write(tree.join(".git"), &format!("gitdir: {}\n", own.display()));
         write(own.join("commondir"), "../..\n");
-        let look = || find(&place(&tree).0, &tree, Path::new("/workspace"));
+        let found = || find(&place(&tree).0, &tree, Path::new("/workspace"));
 
-        assert_eq!(look(), None, "without the way back");
+        assert_eq!(found(), None, "no path back to the workspace");
         write(own.join("gitdir"), &format!("{}/other/.git\n", top.display()));
-        assert_eq!(look(), None, "with a way back to somebody else");
+        assert_eq!(found(), None, "path back to another workspace");
         write(own.join("gitdir"), &format!("{}/.git\n", tree.display()));
         let common = top.join("main/.git");
         let expect = GitDirectory { source: common.clone(), target: common, alias: None };
-        assert_eq!(look(), Some(expect));
+        assert_eq!(found(), Some(expect));
         write(own.join("commondir"), "../../../../..\n");
-        assert_eq!(look(), None, "with more than its repository");
+        assert_eq!(found(), None, "common directory above the repository");
         write(tree.join(".git"), "gitdir: /etc\n");
-        assert_eq!(look(), None, "a directory that knows nothing of us");
+        assert_eq!(found(), None, "directory without a path back");
     }
 
     #[test]
-    fn a_submodule_is_found_where_git_will_look_for_it() {
+    fn submodule_repository_is_mounted_at_the_path_that_git_resolves() {
         let dir = tempfile::tempdir().unwrap();
         let (_, top) = place(dir.path());
         let sub = top.join("sub");

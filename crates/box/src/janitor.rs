@@ -1,4 +1,4 @@
-//! The supervisor's side of the janitor: asks first, takes the answers when it needs them.
+//! The supervisor's connection to the janitor: sends requests early, reads the responses when needed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,15 +8,15 @@ use belljar_init::wire;
 use belljar_sys::clone::{self, Spawn};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 
-/// A janitor at work. It cleans up when it is told to, or when this is dropped.
+/// A running janitor process. It cleans up on request, or when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Janitor {
     socket: OwnedFd,
 }
 
 impl Janitor {
-    /// Starts one from the program that is also init.
-    pub(crate) fn hire(program: &OwnedFd, null: &OwnedFd) -> io::Result<Self> {
+    /// Starts a janitor from the same program as init.
+    pub(crate) fn spawn(program: &OwnedFd, null: &OwnedFd) -> io::Result<Self> {
         let (socket, theirs) = socket_pair()?;
         let beside =
             Spawn::beside(program.as_fd(), c"belljar-janitor", theirs.as_fd(), null.as_fd());
@@ -24,16 +24,22 @@ impl Janitor {
         Ok(Self { socket })
     }
 
-    pub(crate) fn ask_cgroups(&self, directories: Vec<Directory>) -> io::Result<()> {
+    /// Requests the creation of cgroup directories.
+    pub(crate) fn request_cgroups(&self, directories: Vec<Directory>) -> io::Result<()> {
         wire::send(self.socket.as_fd(), &Ask::Cgroups(directories), &[])
     }
 
-    pub(crate) fn ask_namespace(&self, owner: (u32, u32), outside: (u32, u32)) -> io::Result<()> {
+    /// Requests a user namespace that maps the `owner` of files to `outside`.
+    pub(crate) fn request_namespace(
+        &self,
+        owner: (u32, u32),
+        outside: (u32, u32),
+    ) -> io::Result<()> {
         wire::send(self.socket.as_fd(), &Ask::Namespace { owner, outside }, &[])
     }
 
-    /// The answer to the oldest question that has none yet.
-    pub(crate) fn answer(&self) -> io::Result<Vec<OwnedFd>> {
+    /// Receives the descriptors for the oldest pending request.
+    pub(crate) fn receive(&self) -> io::Result<Vec<OwnedFd>> {
         match wire::receive(self.socket.as_fd(), wire::MAX_WORD)? {
             Some((Answer::Here, descriptors)) => Ok(descriptors),
             Some((Answer::Failed { errno }, _)) => Err(io::Error::from_raw_os_error(errno)),
@@ -41,12 +47,12 @@ impl Janitor {
         }
     }
 
-    /// Nothing more will be asked: it removes what it made, and ends.
-    pub(crate) fn leave(&self) {
-        rustix::net::shutdown(&self.socket, Shutdown::Write).ok(); // one that is gone needs no word
+    /// Tells the janitor to remove its cgroups and to exit.
+    pub(crate) fn shut_down(&self) {
+        rustix::net::shutdown(&self.socket, Shutdown::Write).ok(); // fails if the janitor has exited
     }
 
-    /// Waits until it has ended.
+    /// Waits until the janitor has exited.
     pub(crate) fn wait(&self) {
         while let Ok(Some((Answer::Here | Answer::Failed { .. }, _))) =
             wire::receive(self.socket.as_fd(), wire::MAX_WORD)
@@ -54,7 +60,7 @@ impl Janitor {
     }
 }
 
-/// Two ends of a socket that keeps messages apart.
+/// Creates a pair of connected sockets that preserve message boundaries.
 pub(crate) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(
         AddressFamily::UNIX,

@@ -1,10 +1,10 @@
-//! Runs a program in a box: template in, confined process out, and an account of how it ended.
+//! Runs a program in a box: builds the box from a template, supervises the program, reports its end.
 //!
 //! ```text
-//! Request ──prepare──▶ Plan ──start──▶ init in new namespaces ──Go──▶ payload ──▶ Finished
+//! Request ──prepare──▶ Plan ──start──▶ init in new namespaces ──Go──▶ payload ──▶ BoxEnd
 //! ```
-//! Runs hostile things and never parses what they say: output is bytes that are counted and passed
-//! on. It prints nothing and reads no environment.
+//! The program is hostile. Its output is never parsed, only counted and copied. This crate prints nothing
+//! and reads no environment variables.
 
 #![forbid(unsafe_code)]
 
@@ -14,32 +14,32 @@ pub mod view;
 
 mod cgroup;
 mod disk;
-mod door;
+mod exec;
 mod flow;
 mod git;
 mod hint;
 mod janitor;
 mod listeners;
 mod prepare;
+mod privilege;
 mod processes;
 mod request;
 mod seccomp;
 mod sockets;
 mod standin;
-mod standing;
 mod start;
 mod supervise;
 mod trust;
 mod verdict;
 
-pub use disk::{Count, DiskUse};
-pub use door::{Door, Ends, ExecError, Guest, GuestEnded, Paused, Program};
-pub use flow::{Guard, Stream};
+pub use disk::{DiskCounter, DiskUse};
+pub use exec::{ExecChannel, ExecEnd, ExecError, ExecProcess, ExecStreams, Paused, Program};
+pub use flow::{OutputFilter, Stream};
 pub use listeners::Sockets;
 pub use prepare::{PrepareError, open};
-pub use request::{Kept, MAX_FILES, Mask, MaskKind, NetRequest, Request, Trust, Workspace};
+pub use privilege::{Ids, Privilege};
+pub use request::{HomeMount, MAX_FILES, Mask, MaskKind, NetRequest, Request, Trust, Workspace};
 pub use seccomp::{broker_filter, screen_filter};
-pub use standing::{Ids, Standing};
-pub use start::{Running, StartError, start};
-pub use supervise::{Remains, SuperviseError, Supervision};
-pub use verdict::Finished;
+pub use start::{BuiltBox, StartError, start};
+pub use supervise::{SuperviseError, Supervision, Teardown};
+pub use verdict::BoxEnd;

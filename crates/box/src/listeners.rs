@@ -1,23 +1,24 @@
-//! The sockets that listen inside a box.
+//! The listening sockets of a box's network.
 
 use std::os::fd::OwnedFd;
 
 use belljar_init::plan::Socket;
 
-/// Sockets that were made inside a box, all of them non-blocking. What they accept or receive is what
-/// the box dialled: the local address of an accepted connection is the one that was asked for. Closed,
-/// the box is refused.
+/// The listening sockets of a box, created in its network namespace. All are non-blocking.
+///
+/// They accept the connections that programs in the box open. The local address of an accepted connection
+/// is the address that the program dialled. After a socket is closed, connections to it are refused.
 #[derive(Debug)]
 pub struct Sockets {
-    /// Each port that was asked for, with its socket.
+    /// Requested TCP ports, each with its socket.
     pub tcp: Vec<(u16, OwnedFd)>,
     pub dns_udp: OwnedFd,
     pub dns_tcp: OwnedFd,
-    /// Gets the connections to every port that no other socket has, if that was asked for.
+    /// Catch-all socket for the remaining ports, if requested.
     pub any: Option<OwnedFd>,
 }
 
-/// Sockets as they come from init, a few at a time.
+/// Sockets received from init so far; init sends a few per message.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     tcp: Vec<(u16, OwnedFd)>,
@@ -38,7 +39,7 @@ impl Collected {
         }
     }
 
-    /// `None`: there are none, as for a box without a network.
+    /// Returns all sockets, or `None` for a box without a network.
     pub(crate) fn finish(self) -> Option<Sockets> {
         let Self { tcp, dns_udp, dns_tcp, any } = self;
         Some(Sockets { tcp, dns_udp: dns_udp?, dns_tcp: dns_tcp?, any })

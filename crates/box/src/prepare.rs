@@ -1,6 +1,6 @@
-//! From a request to a plan: which mounts, which files, which limits, which filter.
+//! Turns a request into the plan that init executes: mounts, files, limits, system call filter.
 //!
-//! Looks at the host but changes nothing on it.
+//! Reads files of the host, but changes nothing.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,51 +15,51 @@ use belljar_model::{Access as MountAccess, Layer, Mode, Mount, Template};
 use rustix::fs::{FileType, Mode as FileMode, OFlags};
 
 use crate::git;
-use crate::request::{Kept, MAX_FILES, Mask, NetRequest, Request, Workspace};
-use crate::seccomp::{self, Counted, Machine};
+use crate::privilege::{Ids, MappedTrees, Privilege};
+use crate::request::{HomeMount, MAX_FILES, Mask, NetRequest, Request, Workspace};
+use crate::seccomp::{self, Accounting, Machine};
 use crate::sockets;
-use crate::standing::{Ids, MappedTrees, Standing};
 use crate::trust;
 use crate::view::{self, HOME, HOSTNAME, WORKSPACE};
 
-/// Why a box cannot be planned on this host.
+/// An invalid request, or a file of the host that a box cannot use.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    #[error("open {}", path.display())]
+    #[error("cannot open {}", path.display())]
     Open { path: PathBuf, source: io::Error },
-    #[error("{} is neither a directory nor a file; a {kind} would be a way out of the box", path.display())]
+    #[error("cannot mount {}: it is a {kind}, and only directories and regular files can be mounted", path.display())]
     NotMountable { path: PathBuf, kind: &'static str },
-    #[error("{} is part of Belljar's own state and cannot be given to a box", path.display())]
+    #[error("cannot mount {}: it is part of Belljar's own state", path.display())]
     OwnState { path: PathBuf },
-    #[error("show {} to the box under its own user id; its file system may not allow that: run as the user who owns it", path.display())]
+    #[error("cannot map the owner of {} to the user id of the box; if its file system does not support id-mapped mounts, run as its owner", path.display())]
     MapOwner { path: PathBuf, source: io::Error },
     #[error(
-        "layer `seccomp` has no table for {}; `--weaken seccomp` goes without",
+        "layer `seccomp` does not support {}; run without it by `--weaken seccomp`",
         std::env::consts::ARCH
     )]
     NoFilter,
     #[error(
-        "the rules name {count} ports, and a box listens on at most {MAX_PORTS}: name fewer, or use `--net full`"
+        "the rules name {count} ports, but a box supports at most {MAX_PORTS}; name fewer ports or use `--net full`"
     )]
     TooManyPorts { count: usize },
-    #[error("a mask is a path beneath the workspace without `..`, and {} is none", path.display())]
+    #[error("invalid mask {}: use a path relative to the workspace, without `..`", path.display())]
     Mask { path: PathBuf },
-    #[error("a file for a box needs an absolute path without `..`, and {} is none", path.display())]
+    #[error("invalid path {} of a file for the box: use an absolute path without `..`", path.display())]
     File { path: PathBuf },
-    #[error("the files for a box are longer than {} KiB together", MAX_FILES / 1024)]
+    #[error("the files for the box are larger than {} KiB in total", MAX_FILES / 1024)]
     FilesTooLong,
 }
 
-/// A plan and the descriptors that go with it.
+/// A plan for init, with the descriptors that the plan refers to.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
     pub(crate) trees: Vec<OwnedFd>,
 }
 
-/// Collects mounts and the descriptors they need.
+/// Collects the mounts of a box and their descriptors.
 struct Mounts<'a> {
-    standing: Standing,
+    privilege: Privilege,
     mapped: MappedTrees<'a>,
     hidden: &'a [PathBuf],
     trees: Vec<OwnedFd>,
@@ -67,21 +67,21 @@ struct Mounts<'a> {
     writable: Vec<Vec<u8>>,
 }
 
-/// Makes the plan of one box. `doors` are the cgroups (v1) that init is to join.
+/// Makes the plan of one box. `cgroup_files` are the cgroups (v1) that init joins.
 pub(crate) fn prepare(
     request: &Request,
-    standing: Standing,
+    privilege: Privilege,
     ids: Ids,
     mapped: MappedTrees<'_>,
-    doors: Vec<OwnedFd>,
+    cgroup_files: Vec<OwnedFd>,
     cgroup: bool,
 ) -> Result<Prepared, PrepareError> {
     let template = &request.template;
     let limits = &template.limits;
-    let strong = |layer: Layer| !template.weaken.contains(&layer);
+    let enabled = |layer: Layer| !template.weaken.contains(&layer);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut mounts = Mounts {
-        standing,
+        privilege,
         mapped,
         hidden: &request.hidden,
         trees: Vec::new(),
@@ -103,7 +103,7 @@ pub(crate) fn prepare(
     if let Some(net) = &request.net {
         mounts.steps.extend(trust::steps(&net.trust));
     }
-    let mask = strong(Layer::ProcMask).then(|| view::proc_mask(limits, cpus, request.now));
+    let mask = enabled(Layer::ProcMask).then(|| view::proc_mask(limits, cpus, request.now));
     mounts.steps.extend([Step::Proc { mask }, Step::Devices]);
     if let Some(workspace) = &request.workspace {
         mounts.workspace(workspace, template.mode)?;
@@ -113,17 +113,17 @@ pub(crate) fn prepare(
     }
     mounts.masks(&request.masks)?;
     mounts.files(&request.files)?;
-    let seccomp = if strong(Layer::Seccomp) {
+    let seccomp = if enabled(Layer::Seccomp) {
         let machine = Machine::current().ok_or(PrepareError::NoFilter)?;
-        let counted = if cgroup { Counted::ByCgroup } else { Counted::ByStandIn };
-        let program = seccomp::filter(machine, counted);
+        let accounting = if cgroup { Accounting::Cgroup } else { Accounting::StandIn };
+        let program = seccomp::filter(machine, accounting);
         Some(program.iter().map(|i| (i.code, i.jump_true, i.jump_false, i.k)).collect())
     } else {
         None
     };
     let Mounts { trees, steps, writable, .. } = mounts;
-    let (doors, trees) = (doors.len(), doors.into_iter().chain(trees).collect());
-    let landlock = strong(Layer::Landlock).then(|| Landlock {
+    let (doors, trees) = (cgroup_files.len(), cgroup_files.into_iter().chain(trees).collect());
+    let landlock = enabled(Layer::Landlock).then(|| Landlock {
         writable,
         devices: ["null", "zero", "full", "random", "urandom", "tty", "pts"]
             .map(|name| format!("/dev/{name}").into_bytes())
@@ -141,25 +141,25 @@ pub(crate) fn prepare(
         ),
         steps,
         carried: request.program.is_some(),
-        line: request.door,
+        line: request.exec_channel,
         workdir: workdir.into(),
         argv: request.argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
         env: environment(request),
         limits: rlimits(template, cgroup),
         affinity: (!cgroup).then(|| limits.cpus.millis().div_ceil(1000)),
-        own_clocks: strong(Layer::TimeNamespace),
-        forbid_nested_userns: strong(Layer::NestedUserns),
+        own_clocks: enabled(Layer::TimeNamespace),
+        forbid_nested_userns: enabled(Layer::NestedUserns),
         landlock,
         seccomp,
         stdio: request
             .terminal
             .map_or(Stdio::Pipes, |(rows, columns)| Stdio::Terminal { rows, columns }),
-        self_test: strong(Layer::SelfTest),
+        self_test: enabled(Layer::SelfTest),
     };
     Ok(Prepared { plan, trees })
 }
 
-/// Every port once, and not too many.
+/// Returns the network part of the plan, with each port once. Fails above [`MAX_PORTS`].
 fn net_plan(net: &NetRequest) -> Result<NetPlan, PrepareError> {
     let mut ports = net.ports.clone();
     ports.sort_unstable();
@@ -170,23 +170,24 @@ fn net_plan(net: &NetRequest) -> Result<NetPlan, PrepareError> {
     Ok(NetPlan { ports, any_port: net.any_port })
 }
 
-/// The payload's variables; what the caller says goes before what a network brings.
+/// Returns the payload's variables. Variables of the request override those for the CA bundle.
 pub(crate) fn environment(request: &Request) -> Vec<Vec<u8>> {
-    let given = |name: &str| request.env.iter().any(|(given, _)| given == name);
-    let trusted = request.net.iter().flat_map(|_| trust::variables());
+    let is_set = |name: &str| request.env.iter().any(|(own, _)| own == name);
+    let ca_variables = request.net.iter().flat_map(|_| trust::variables());
     let own =
         request.env.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
-    let trusted = trusted
-        .filter(|(name, _)| !given(name))
+    let ca_variables = ca_variables
+        .filter(|(name, _)| !is_set(name))
         .map(|(name, value)| format!("{name}={value}").into_bytes());
-    own.chain(trusted).collect()
+    own.chain(ca_variables).collect()
 }
 
-/// One tmpfs for all that is writable and not the workspace; one inode per four KiB. Where no cgroup
-/// counts its pages it may be no larger than the memory.
-fn scratch(bytes: u64, keeps_home: bool) -> Scratch {
+/// Describes the tmpfs for all writable directories outside the workspace, with one inode per 4 KiB.
+///
+/// Without a cgroup, the caller limits `bytes` to the memory limit, because nothing else counts its pages.
+fn scratch(bytes: u64, has_home_mount: bool) -> Scratch {
     let at = [("tmp", "/tmp", 0o1777), ("shm", "/dev/shm", 0o1777), ("home", HOME, 0o755)];
-    let at = at.iter().filter(|(_, target, _)| !(keeps_home && *target == HOME));
+    let at = at.iter().filter(|(_, target, _)| !(has_home_mount && *target == HOME));
     Scratch {
         bytes,
         inodes: (bytes / 4096).max(1024),
@@ -195,22 +196,22 @@ fn scratch(bytes: u64, keeps_home: bool) -> Scratch {
 }
 
 fn rlimits(template: &Template, cgroup: bool) -> Vec<(Limit, u64)> {
-    const OUR_PROCESSES: u64 = 1; // init, which has the same user id
+    const OUR_PROCESSES: u64 = 1; // init has the same user id
     let limits = &template.limits;
     let processes = u64::from(limits.pids) + OUR_PROCESSES;
-    // Where a cgroup counts, it must be what refuses, because only it tells that it did.
+    // With a cgroup, the cgroup must refuse forks first, because only its counter shows the refusal.
     let processes = if cgroup { processes * 2 + 64 } else { processes };
     let mut set = vec![
         (Limit::Files, limits.files),
         (Limit::Processes, processes),
         (Limit::FileSize, limits.disk.as_u64()),
-        (Limit::Core, 1), // not 0: the kernel still dumps into a program then, see core(5)
+        (Limit::Core, 1), // not 0: with 0 the kernel still pipes core dumps into a program, see core(5)
         (Limit::MessageQueues, 1 << 20),
         (Limit::PendingSignals, 4096),
         (Limit::LockedMemory, 8 << 20),
     ];
     if !cgroup {
-        // Behind the watcher, which kills and says why; this only bounds how far it can be overrun.
+        // The watcher kills the box at the limit; this rlimit bounds the overshoot between two checks.
         set.push((Limit::Data, limits.memory.as_u64().saturating_add(1 << 30)));
     }
     set
@@ -223,8 +224,8 @@ impl Mounts<'_> {
         Ok(RootKind::Directory(self.source(&place, &real)?))
     }
 
-    /// Comes before all that may be mounted beneath it.
-    fn home(&mut self, home: &Kept) -> Result<(), PrepareError> {
+    /// Mounts the persistent home. Mounts below the home come later.
+    fn home(&mut self, home: &HomeMount) -> Result<(), PrepareError> {
         let source = self.source(&home.place, &home.path)?;
         let (target, access) = (HOME.into(), Access::ReadWrite);
         self.steps.push(Step::Bind { source, target, access, optional: false });
@@ -235,15 +236,15 @@ impl Mounts<'_> {
         let lower = self.source(&workspace.place, &workspace.path)?;
         let target = WORKSPACE.as_bytes().to_vec();
         if workspace.scratch {
-            // What is in it was written by a box, so nothing in it is looked at, not even for a repository.
+            // Boxes wrote its files, so none of them is trusted, not even a `.git` file.
             self.writable.push(target.clone());
             let (source, access) = (lower, Access::ReadWrite);
             self.steps.push(Step::Bind { source, target, access, optional: false });
             return Ok(());
         }
         match (mode, &workspace.layers) {
-            // Direct means that nobody is asked, not that hostile code writes the user's files: the
-            // caller takes over what is harmless when the program has ended.
+            // Direct mode skips the review, but hostile code still does not write the user's files: the
+            // caller applies the harmless changes after the program has ended.
             (Mode::Overlay | Mode::Direct, Some(layers)) => {
                 let (place, real) = open(layers)?;
                 let layers = self.source(&place, &real)?;
@@ -276,7 +277,7 @@ impl Mounts<'_> {
         Ok(())
     }
 
-    /// After all that may be mounted in the workspace.
+    /// Hides or protects paths of the workspace. Runs after all mounts in the workspace.
     fn masks(&mut self, masks: &[Mask]) -> Result<(), PrepareError> {
         for Mask { path, kind } in masks {
             if !path.components().all(|part| matches!(part, Component::Normal(_))) {
@@ -288,7 +289,7 @@ impl Mounts<'_> {
         Ok(())
     }
 
-    /// Last of all, so that nothing is over them.
+    /// Injects files. Runs last, so that no other mount covers them.
     fn files(&mut self, files: &[(PathBuf, Vec<u8>)]) -> Result<(), PrepareError> {
         if files.iter().map(|(_, content)| content.len()).sum::<usize>() > MAX_FILES {
             return Err(PrepareError::FilesTooLong);
@@ -305,7 +306,7 @@ impl Mounts<'_> {
         Ok(())
     }
 
-    /// The repository of a worktree or submodule, for reading.
+    /// Mounts the repository of a worktree or submodule read-only.
     fn git_directory(&mut self, workspace: &Workspace) -> Result<(), PrepareError> {
         let inside = Path::new(WORKSPACE);
         let Some(found) = git::find(&workspace.place, &workspace.path, inside) else {
@@ -321,7 +322,7 @@ impl Mounts<'_> {
         Ok(())
     }
 
-    /// Covers the sockets that are in a writable mount now: each would be a way out.
+    /// Hides the Unix sockets in a writable mount: each could be a way out of the box.
     fn hide_sockets(&mut self, place: &OwnedFd, target: &Path) {
         for socket in sockets::beneath(place) {
             let path = target.join(socket);
@@ -329,17 +330,17 @@ impl Mounts<'_> {
         }
     }
 
-    /// Our own state inside something that is shown becomes an empty directory.
-    fn hide_state(&mut self, shown: &Path, target: &str) {
+    /// Hides Belljar's own state below a mounted directory: the box sees an empty directory.
+    fn hide_state(&mut self, mounted: &Path, target: &str) {
         for hidden in self.hidden {
-            if let Ok(beneath) = hidden.strip_prefix(shown) {
+            if let Ok(beneath) = hidden.strip_prefix(mounted) {
                 let path = Path::new(target).join(beneath);
                 self.steps.push(Step::Hide { path: path.as_os_str().as_bytes().to_vec() });
             }
         }
     }
 
-    /// Opens what the user named and refuses what must not be shown.
+    /// Opens a path of the user. Refuses Belljar's own state, sockets, pipes and devices.
     fn open(&self, path: &Path) -> Result<(OwnedFd, PathBuf), PrepareError> {
         let (place, real) = open(path)?;
         if self.hidden.iter().any(|hidden| real.starts_with(hidden)) {
@@ -352,15 +353,15 @@ impl Mounts<'_> {
             FileType::Socket => "socket",
             FileType::Fifo => "pipe",
             FileType::CharacterDevice | FileType::BlockDevice => "device",
-            FileType::Symlink | FileType::Unknown => "thing of this kind",
+            FileType::Symlink | FileType::Unknown => "file of an unknown kind",
         };
         Err(PrepareError::NotMountable { path: path.to_owned(), kind })
     }
 
-    /// How init gets at a place of the host.
+    /// Returns the mount source of a host path for init: a mapped mount under root, else the path.
     fn source(&mut self, place: &OwnedFd, path: &Path) -> Result<Source, PrepareError> {
-        match self.standing {
-            Standing::Root => {
+        match self.privilege {
+            Privilege::Root => {
                 let tree = self
                     .mapped
                     .clone_of(place.as_fd())
@@ -369,7 +370,7 @@ impl Mounts<'_> {
                 let last = u32::try_from(self.trees.len() - 1).unwrap_or(u32::MAX);
                 Ok(Source::Descriptor(last))
             }
-            Standing::Rootless => {
+            Privilege::Rootless => {
                 let stat = rustix::fs::fstat(place).map_err(|error| PrepareError::Open {
                     path: path.to_owned(),
                     source: error.into(),
@@ -381,7 +382,7 @@ impl Mounts<'_> {
     }
 }
 
-/// Opens a path as a place, and says where that really is.
+/// Opens a path with `O_PATH`, and returns the descriptor and the resolved path.
 pub fn open(path: &Path) -> Result<(OwnedFd, PathBuf), PrepareError> {
     let failed = |source: rustix::io::Errno| PrepareError::Open {
         path: path.to_owned(),

@@ -1,8 +1,10 @@
-//! The processes of a box, seen from the host.
+//! Finds the processes of a box from the host, and checks whether they are stopped.
 
 use std::fs;
 
-/// A process and all below it. For init that is the whole box, since orphans become its children.
+/// Returns a process and all its descendants.
+///
+/// For init these are all processes of the box, since init adopts orphans.
 pub(crate) fn descendants(root: i32) -> Vec<i32> {
     let mut found = vec![root];
     let mut next = 0;
@@ -17,8 +19,8 @@ pub(crate) fn descendants(root: i32) -> Vec<i32> {
     found
 }
 
-/// Whether every thread of all processes below `root` is stopped, or is over.
-pub(crate) fn stand_still_below(root: i32) -> bool {
+/// Whether every thread of every descendant of `root` is stopped or has ended.
+pub(crate) fn all_stopped_below(root: i32) -> bool {
     descendants(root).into_iter().filter(|pid| *pid != root).all(|pid| {
         let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
         threads.flatten().all(|thread| {
@@ -33,14 +35,15 @@ pub(crate) fn stand_still_below(root: i32) -> bool {
     })
 }
 
-/// The state behind the name in proc_pid_stat(5); the name may contain anything.
+/// Returns the process state from proc_pid_stat(5). The name before it can contain any character.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
 }
 
-/// Whether a thread that waits in this call, as proc_pid_syscall(5) tells it, waits for its child to
-/// execute a program: vfork(2). It cannot be stopped there, and does nothing until its child, which can
-/// be, goes on.
+/// Whether a line of proc_pid_syscall(5) is a call that creates a process, such as vfork(2).
+///
+/// A thread that waits in vfork(2) cannot be stopped, but it does nothing until its child continues,
+/// and the child can be stopped.
 fn is_fork(call: &str) -> bool {
     let forks: &[&str] = match std::env::consts::ARCH {
         "x86_64" => &["56", "57", "58", "435"],
@@ -55,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_of_a_process_is_read_behind_its_name() {
+    fn process_state_is_parsed_after_a_name_with_parentheses() {
         assert_eq!(state("7 (sh) T 1 7"), Some('T'));
         assert_eq!(state("7 (a) R (b) Z 1 7"), Some('Z'));
         assert_eq!(state("7 () T ) R 1 7"), Some('R'));

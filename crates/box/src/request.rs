@@ -1,4 +1,4 @@
-//! What the caller asks for: one program, one template, one workspace.
+//! The request for a box: program, template, workspace, network and files.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -7,92 +7,97 @@ use std::path::PathBuf;
 pub use belljar_init::plan::MaskKind;
 use belljar_model::{RunId, Template};
 
-/// So much all files of [`Request::files`] may have together; they travel in one message.
+/// Maximum total size of [`Request::files`] in bytes; all files are sent in one message.
 pub const MAX_FILES: usize = 64 * 1024;
 
-/// One run, completely described. Paths and variables are resolved; nothing is looked up later.
+/// The complete description of one run. All paths and variables are already resolved.
 #[derive(Debug)]
 pub struct Request {
     pub id: RunId,
-    /// Tells the boxes of root apart; any random number.
+    /// Random number from which root's boxes derive their user id.
     pub random: u32,
     pub template: Template,
     pub argv: Vec<OsString>,
-    /// The program itself, when it is nowhere in the box; `argv` then only says how it is called.
+    /// Executable to run if the program is not a file in the box. `argv[0]` is then only its name.
     pub program: Option<OwnedFd>,
-    /// Everything that reaches the payload, beside what every box has.
+    /// Variables of the payload, in addition to those of every box.
     pub env: Vec<(OsString, OsString)>,
     pub workspace: Option<Workspace>,
-    /// Keeps the home beyond the run; none: it is in memory and ends with the box.
-    pub home: Option<Kept>,
-    /// Files of our own that nobody inside can change: absolute path inside, content; not more than
-    /// [`MAX_FILES`] bytes. Also beneath `/etc` and the home. In a kept home an empty file, and
-    /// the directories above it, stay behind; a link that was in the way is gone, and what else was
-    /// has another name (`.aside-0`). A directory above can be closed from inside (chmod), not moved.
+    /// Directory on the host that becomes the home. `None`: a home in memory that ends with the box.
+    pub home: Option<HomeMount>,
+    /// Injected files that the box cannot change: absolute path inside, and content. At most
+    /// [`MAX_FILES`] bytes in total. Paths below `/etc` and the home are allowed.
+    ///
+    /// In a persistent home, an empty file and its parent directories remain after the run. A symbolic
+    /// link at such a path is removed; any other existing entry is renamed (`.aside-0`). The box can
+    /// change the mode of a parent directory, but cannot move it.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// What of the workspace is less than the rest.
+    /// Paths of the workspace that are hidden or read-only.
     pub masks: Vec<Mask>,
-    /// Whether programs can be started in it later.
-    pub door: bool,
-    /// What must not be reachable from inside, whatever is mounted: the state directory.
+    /// Whether more programs can be started in the box later, through an [`crate::ExecChannel`].
+    pub exec_channel: bool,
+    /// Host paths that no mount can expose: the state directory.
     pub hidden: Vec<PathBuf>,
-    /// `None`: no network at all.
+    /// `None`: the box has no network.
     pub net: Option<NetRequest>,
-    /// Rows and columns, when the payload gets a terminal.
+    /// Rows and columns of the payload's terminal. `None`: the payload gets pipes.
     pub terminal: Option<(u16, u16)>,
-    /// Seconds since the epoch, shown to the box as its time of boot.
+    /// Current time in seconds since the epoch; the box sees it as its boot time.
     pub now: u64,
 }
 
-/// A network whose every address is the box's own, and whose sockets go to the caller.
+/// The network of a box: every address is local, and the caller gets the listening sockets.
 #[derive(Clone, Debug)]
 pub struct NetRequest {
-    /// TCP ports that get a socket of their own, beside the one of name servers.
+    /// TCP ports with their own listening socket, in addition to port 53.
     pub ports: Vec<u16>,
-    /// Whether one more socket gets the connections to every other port.
+    /// Whether one catch-all socket receives the connections to all other ports.
     pub any_port: bool,
     pub trust: Trust,
 }
 
-/// Whom the programs of a box believe.
+/// The certificate authorities that programs in a box trust.
 #[derive(Clone, Debug)]
 pub struct Trust {
-    /// The certificate of the box's own authority, in PEM. It replaces those of the system.
+    /// Certificate of the box's own authority, in PEM. It replaces the authorities of the system.
     pub ca_pem: Vec<u8>,
-    /// Whether those of the host stay beside it: for connections that are passed on as they are.
-    pub and_the_hosts: bool,
-    /// The same as a key store of Java; its password is `changeit`, which is Java's default.
+    /// Whether the host's authorities are trusted too, for connections that the broker does not intercept.
+    pub trust_host_cas: bool,
+    /// The same certificate as a Java key store with Java's default password, `changeit`.
     pub jks: Vec<u8>,
 }
 
-/// The user's directory, held open so that nobody can swap it.
+/// The user's directory that a box works on. An open descriptor protects it from being swapped.
 #[derive(Debug)]
 pub struct Workspace {
+    /// `O_PATH` descriptor of the directory.
     pub place: OwnedFd,
-    /// Where it really is, with every link resolved.
+    /// Path of the directory with all symbolic links resolved.
     pub path: PathBuf,
-    /// For an overlay: the directory with `upper` and `work`.
+    /// Directory with `upper` and `work` of the overlay, if the workspace is an overlay.
     pub layers: Option<PathBuf>,
-    /// Nobody's work but that of earlier boxes: shown as it is, to be written to. Several boxes may have
-    /// it at once.
+    /// Whether the directory contains only files of earlier boxes and is mounted writable, without an
+    /// overlay. Several boxes can share such a directory.
     pub scratch: bool,
 }
 
-/// A directory of ours that is the home of a box, held open so that nobody can swap it.
+/// A host directory that is mounted as the home of a box, and keeps its files after the run.
 ///
-/// What boxes write to it is on the host's disk: only [`crate::Supervision::disk`] limits it.
+/// An open descriptor protects the directory from being swapped. Only [`crate::Supervision::disk`] limits
+/// the space that a box uses in it.
 #[derive(Debug)]
-pub struct Kept {
+pub struct HomeMount {
+    /// `O_PATH` descriptor of the directory.
     pub place: OwnedFd,
-    /// Where it really is, with every link resolved.
+    /// Path of the directory with all symbolic links resolved.
     pub path: PathBuf,
 }
 
-/// One place of the workspace with less rights than the rest of it.
+/// A path of the workspace that is hidden or read-only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mask {
-    /// Relative to the workspace. What does not exist when the box starts is ignored. A link is
-    /// followed: what it leads to is masked, while the link itself can be replaced.
+    /// Path relative to the workspace. A path that is missing when the box starts is ignored. The mask
+    /// applies to the target of a symbolic link; the link itself can be replaced.
     pub path: PathBuf,
     pub kind: MaskKind,
 }

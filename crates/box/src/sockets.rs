@@ -1,18 +1,19 @@
-//! Finds sockets in a directory that a box is about to get for writing.
+//! Finds Unix sockets in a directory that is about to be mounted writable in a box.
 //!
-//! Neither a read-only mount nor Landlock (before ABI 9) keeps a program from connecting to a socket
-//! that it can name. What is there at the start is covered; what the host adds later is not.
+//! Neither a read-only mount nor Landlock (before ABI 9) prevents a program from connecting to a socket
+//! below a visible path. Sockets that exist at the start of the box are hidden; sockets that the host
+//! creates later are not.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 
-/// So many entries are looked at; sockets lie near the top of what people mount.
+/// Maximum number of entries to search; sockets are usually near the top of a mount.
 const MAX_ENTRIES: usize = 50_000;
 const MAX_DEPTH: usize = 16;
 
-/// Paths of sockets, relative to the directory.
+/// Returns the paths of all sockets below a directory, relative to it.
 pub(crate) fn beneath(place: &OwnedFd) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = MAX_ENTRIES;

@@ -1,8 +1,8 @@
-//! Watches the memory of a box where no cgroup does.
+//! Measures the memory and the processes of a box on systems without a usable cgroup.
 //!
-//! The processes of the box are the descendants of init, since orphans become its children. Their
-//! resident sizes are added up; only when that is too much are shared pages counted properly, which
-//! costs more. Between two looks a box can overshoot: `--require cgroup` refuses to rely on this.
+//! The processes of a box are the descendants of init, which adopts orphans. Their resident sizes are
+//! added up. Only if the sum exceeds the limit, shared pages are counted exactly, which costs more.
+//! Between two measurements a box can exceed its limit; `--require cgroup` refuses this fallback.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,9 +11,9 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::processes;
 
-const PAGE: u64 = 4096; // both architectures that a box runs on; statm counts in it
+const PAGE: u64 = 4096; // on both supported architectures; statm counts pages
 
-/// Memory of the box whose init has this pid, in bytes; `limit` decides how closely to look.
+/// Returns the memory use of a box in bytes. Above `limit` the measurement is exact, but slower.
 pub(crate) fn memory_of(init: i32, limit: u64) -> u64 {
     let processes = processes::descendants(init);
     let unmapped = anonymous_files(&processes);
@@ -27,7 +27,7 @@ pub(crate) fn memory_of(init: i32, limit: u64) -> u64 {
         .sum()
 }
 
-/// Bytes in files that live in memory only, which no resident size shows.
+/// Returns the size of memory files (memfd), which resident sizes do not include.
 fn anonymous_files(processes: &[i32]) -> u64 {
     let mut seen = HashSet::new();
     let mut bytes = 0;
@@ -47,7 +47,7 @@ fn anonymous_files(processes: &[i32]) -> u64 {
     bytes
 }
 
-/// How many processes the box has, without init.
+/// Returns the number of processes in the box, without init.
 pub(crate) fn processes_of(init: i32) -> usize {
     processes::descendants(init).len() - 1
 }

@@ -1,4 +1,4 @@
-//! Starts init in new namespaces and sees it through to the moment before the payload runs.
+//! Starts init in new namespaces and waits until the box is built. The payload does not run yet.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,80 +13,84 @@ use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
 
 use crate::cgroup::Cgroup;
-use crate::door::Door;
+use crate::exec::ExecChannel;
 use crate::janitor::{Janitor, socket_pair};
 use crate::listeners::{Collected, Sockets};
 use crate::prepare::{PrepareError, Prepared, environment, prepare};
+use crate::privilege::{Ids, MappedTrees, Privilege, is_root_without_capabilities, write_maps};
 use crate::request::Request;
-use crate::standing::{Ids, MappedTrees, Standing, is_powerless_root, write_maps};
 use crate::{embedded, hint};
 
-/// Why a box did not come to be. Nothing of the payload has run.
+/// Why a box could not be built. The payload did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
     Prepare(#[from] PrepareError),
-    #[error("make the namespaces of the box: {hint}")]
+    #[error("cannot create the namespaces of the box: {hint}")]
     Namespaces { hint: String, source: io::Error },
-    #[error("layer `cgroup` is required, and this user may not make one here")]
+    #[error(
+        "layer `cgroup` is required, but this user cannot create a cgroup; see `belljar doctor`"
+    )]
     CgroupRequired,
-    #[error("set the limits in the cgroup of the box; `--weaken cgroup` goes without")]
+    #[error(
+        "cannot set the limits of the box in its cgroup; run without this layer by `--weaken cgroup`"
+    )]
     Cgroup { source: io::Error },
-    #[error("start init, at the step {step:?}")]
+    #[error("cannot start init: step {step:?} failed")]
     Init { step: Step, source: io::Error },
-    #[error("{}{what}{}", of_layer(*stage), remedy(*stage))]
+    #[error("{}{what}{}", layer_prefix(*stage), remedy(*stage))]
     Build { stage: Stage, what: String, source: io::Error },
     #[error("{doing}")]
     Host { doing: &'static str, source: io::Error },
     #[error(
-        "this process is root without CAP_SYS_ADMIN, so the program would be root of the machine too: run belljar as a plain user"
+        "this process is root without CAP_SYS_ADMIN, so the program would be root on this machine; run belljar as a plain user"
     )]
     PowerlessRoot,
     #[error(
-        "the command, the variables, the files and the masks of a box are longer than {} KiB together",
+        "the command, the variables, the files and the masks of the box are larger than {} KiB in total",
         wire::MAX_MESSAGE / 1024
     )]
     TooLong,
-    #[error("init ended without a word")]
-    Silence,
+    #[error("init exited without reporting an error")]
+    InitExited,
 }
 
-/// A box that stands, with the payload not yet started.
+/// A complete box that is ready to start its payload.
 #[derive(Debug)]
-pub struct Running {
+pub struct BuiltBox {
     pub(crate) init: Spawned,
     pub(crate) control: OwnedFd,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) janitor: Option<Janitor>,
-    /// Whether the payload was given the word already.
+    /// Whether the payload was already started.
     pub(crate) launched: bool,
-    /// Taken out when the run begins, so that closing an end reaches the payload.
+    /// Taken when supervision begins, so that closing a stream reaches the payload.
     pub(crate) streams: Option<Streams>,
     sockets: Option<Sockets>,
-    door: Option<Door>,
+    exec_channel: Option<ExecChannel>,
     pub(crate) template: Template,
     pub(crate) layers: Vec<LayerState>,
 }
 
-impl Running {
-    /// Starts the payload ahead of [`Self::supervise`]: one that does nothing before it is told to.
+impl BuiltBox {
+    /// Starts the payload before [`Self::supervise`]. Only for a payload that waits for its input.
     pub fn launch(&mut self) -> io::Result<()> {
         wire::send(self.control.as_fd(), &Order::Go, &[])?;
         self.launched = true;
         Ok(())
     }
 
-    /// Lets the payload run for so long, from the moment when it is supervised.
+    /// Sets the timeout of the payload, counted from the start of supervision.
     pub fn set_timeout(&mut self, timeout: Option<std::time::Duration>) {
         self.template.limits.timeout = timeout;
     }
 
-    /// The layers that hold it.
+    /// Returns the state of each layer of the box.
     pub fn layers(&self) -> &[LayerState] {
         &self.layers
     }
 
-    /// Another handle of the payload's terminal, if it has one: to read, to write, to resize.
+    /// Returns another descriptor of the payload's terminal, if it has one.
     pub fn terminal(&self) -> io::Result<Option<OwnedFd>> {
         match &self.streams {
             Some(Streams::Terminal(master)) => master.try_clone().map(Some),
@@ -94,25 +98,25 @@ impl Running {
         }
     }
 
-    /// The way to start more programs in it, once; `None` for a box that was made without.
-    pub fn door(&mut self) -> Option<Door> {
-        self.door.take()
+    /// Takes the channel that starts more programs. Returns `None` if it was not requested, or taken.
+    pub fn take_exec_channel(&mut self) -> Option<ExecChannel> {
+        self.exec_channel.take()
     }
 
-    /// The sockets that listen inside the box, once; `None` for a box without a network.
+    /// Takes the listening sockets of the box. Returns `None` without a network, or if already taken.
     pub fn take_sockets(&mut self) -> Option<Sockets> {
         self.sockets.take()
     }
 }
 
-/// Our side of the payload's streams.
+/// The host's ends of the payload's standard streams.
 #[derive(Debug)]
 pub(crate) enum Streams {
     Pipes { input: OwnedFd, output: OwnedFd, error: OwnedFd },
     Terminal(OwnedFd),
 }
 
-/// All but two that init makes itself: cgroup, once it is in its own, and time, once it has set it.
+/// Namespaces that clone3(2) creates. Init creates the cgroup and time namespaces itself, later.
 const NAMESPACES: u64 = namespaces::USER
     | namespaces::MOUNT
     | namespaces::PID
@@ -120,8 +124,9 @@ const NAMESPACES: u64 = namespaces::USER
     | namespaces::IPC
     | namespaces::UTS;
 
-/// What init needs to build the box, and then gives up. The file rights are for overlayfs, which
-/// keeps the credentials it was mounted with.
+/// Capabilities that init needs to build the box, and then drops.
+///
+/// The file capabilities are for overlayfs, which keeps the credentials of its mount.
 const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SYS_TIME)
     .union(CapabilitySet::NET_ADMIN)
@@ -133,37 +138,38 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID);
 
-/// Builds the box that `request` describes. The payload starts with [`Running::supervise`].
+/// Builds the box that `request` describes. [`BuiltBox::supervise`] starts the payload.
 ///
-/// `meanwhile` runs while init builds, which would otherwise be spent waiting. It is told the layers
-/// that hold the box: init makes them all hold, or this fails.
+/// `meanwhile` runs while init builds the box. Its argument is the state of each layer: init enforces all
+/// of them, or this function fails.
 pub fn start<T>(
     request: &Request,
     meanwhile: impl FnOnce(&[LayerState]) -> T,
-) -> Result<(Running, T), StartError> {
-    let standing = Standing::of_this_process();
-    if is_powerless_root(standing) {
+) -> Result<(BuiltBox, T), StartError> {
+    let privilege = Privilege::of_this_process();
+    if is_root_without_capabilities(privilege) {
         return Err(StartError::PowerlessRoot);
     }
-    let ids = standing.ids(request.template.user, request.random);
-    let program = embedded::init().map_err(host("copy init into memory"))?;
+    let ids = privilege.ids(request.template.user, request.random);
+    let program = embedded::init().map_err(host("cannot copy init into memory"))?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(host("open /dev/null"))?;
+        .map_err(host("cannot open /dev/null"))?;
     let cgroup = find_cgroup(request)?;
-    let janitor = if cgroup.is_some() || standing == Standing::Root {
-        Some(Janitor::hire(&program, &null).map_err(host("start the janitor"))?)
+    let janitor = if cgroup.is_some() || privilege == Privilege::Root {
+        Some(Janitor::spawn(&program, &null).map_err(host("cannot start the janitor"))?)
     } else {
         None
     };
-    let site = Site { request, standing, ids, cgroup: cgroup.as_ref(), janitor: janitor.as_ref() };
+    let starter =
+        Starter { request, privilege, ids, cgroup: cgroup.as_ref(), janitor: janitor.as_ref() };
     let landlock_abi = belljar_sys::landlock::abi().unwrap_or(0);
     let layers = layers(&request.template, landlock_abi, cgroup.as_ref());
-    // On failure the janitor finds itself alone, and cleans up.
-    let ((init, control, Built { streams, sockets, line }), done) =
-        site.start([&program, &null], || meanwhile(&layers))?;
+    // After a failure the janitor sees its socket closed, and cleans up.
+    let ((init, control, Built { streams, sockets, exec_socket }), done) =
+        starter.start([&program, &null], || meanwhile(&layers))?;
     tracing::debug!(
         pid = init.pid,
-        ?standing,
+        ?privilege,
         cgroup = cgroup.is_some(),
         janitor = janitor.is_some(),
         landlock_abi,
@@ -173,11 +179,12 @@ pub fn start<T>(
     for LayerState { layer, state } in &layers {
         tracing::trace!(%layer, ?state, "layer");
     }
-    let door = line.map(|line| Door::new(line, init.pid, environment(request)));
+    let exec_channel =
+        exec_socket.map(|socket| ExecChannel::new(socket, init.pid, environment(request)));
     let template = request.template.clone();
     let streams = Some(streams);
     let launched = false;
-    let running = Running {
+    let built = BuiltBox {
         init,
         control,
         cgroup,
@@ -185,14 +192,14 @@ pub fn start<T>(
         launched,
         streams,
         sockets,
-        door,
+        exec_channel,
         template,
         layers,
     };
-    Ok((running, done))
+    Ok((built, done))
 }
 
-/// A cgroup, where one can and should be had.
+/// Returns the cgroup for a box, or `None` if it is disabled or cannot be created.
 fn find_cgroup(request: &Request) -> Result<Option<Cgroup>, StartError> {
     let template = &request.template;
     if template.weaken.contains(&Layer::Cgroup) {
@@ -207,43 +214,44 @@ fn find_cgroup(request: &Request) -> Result<Option<Cgroup>, StartError> {
 
 type Started = (Spawned, OwnedFd, Built);
 
-/// What comes from a box that stands.
+/// The descriptors of a box that init has built.
 struct Built {
     streams: Streams,
     sockets: Option<Sockets>,
-    line: Option<OwnedFd>,
+    exec_socket: Option<OwnedFd>,
 }
 
-/// Everything that the start of one box needs to know.
-struct Site<'a> {
+/// The inputs for the start of one box.
+struct Starter<'a> {
     request: &'a Request,
-    standing: Standing,
+    privilege: Privilege,
     ids: Ids,
     cgroup: Option<&'a Cgroup>,
     janitor: Option<&'a Janitor>,
 }
 
-impl Site<'_> {
-    /// Starts init while the janitor works, then brings both together in the plan.
+impl Starter<'_> {
+    /// Starts init while the janitor works, then sends init the plan with the results of the janitor.
     fn start<T>(
         &self,
         [program, null]: [&OwnedFd; 2],
         meanwhile: impl FnOnce() -> T,
     ) -> Result<(Started, T), StartError> {
-        let owner = self.ask().map_err(host("instruct the janitor"))?;
-        let mut doors = Vec::new();
-        let is_birthplace = self.cgroup.is_some_and(Cgroup::is_birthplace);
-        if is_birthplace {
-            doors = self.doors()?;
+        let owner =
+            self.request_resources().map_err(host("cannot send a request to the janitor"))?;
+        let mut cgroup_files = Vec::new();
+        let clone_into_cgroup = self.cgroup.is_some_and(Cgroup::needs_clone_into);
+        if clone_into_cgroup {
+            cgroup_files = self.receive_cgroups()?;
         }
-        let (control, theirs) = socket_pair().map_err(host("make a socket pair"))?;
+        let (control, theirs) = socket_pair().map_err(host("cannot create a socket pair"))?;
         let (gate, opener) =
-            rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(host("make a pipe"))?;
+            rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(host("cannot create a pipe"))?;
         let init = clone::spawn(&Spawn {
             namespaces: NAMESPACES,
-            cgroup: doors.first().map(AsFd::as_fd),
+            cgroup: cgroup_files.first().map(AsFd::as_fd),
             gate: Some(Gate { read: gate.as_fd(), write: opener.as_fd() }),
-            ids: (self.standing == Standing::Root).then_some((self.ids.inside, self.ids.inside)),
+            ids: (self.privilege == Privilege::Root).then_some((self.ids.inside, self.ids.inside)),
             ambient: self.capabilities().bits(),
             program: program.as_fd(),
             role: c"belljar-init",
@@ -255,14 +263,14 @@ impl Site<'_> {
         .map_err(no_namespaces)?;
         drop(theirs);
         let built = self.open_gate(&init, &opener).and_then(|()| {
-            let doors = if is_birthplace { Vec::new() } else { self.doors()? };
-            let Prepared { plan, trees } = self.prepare(owner, doors)?;
+            let cgroup_files = if clone_into_cgroup { Vec::new() } else { self.receive_cgroups()? };
+            let Prepared { plan, trees } = self.prepare(owner, cgroup_files)?;
             build(&control, plan, &trees, self.request.program.as_ref(), meanwhile)
         });
         match built {
             Ok((built, done)) => Ok(((init, control, built), done)),
             Err(error) => {
-                // Best effort: without its supervisor's socket init ends anyway.
+                // Best effort: init also exits when its control socket is closed.
                 rustix::process::pidfd_send_signal(&init.pidfd, Signal::KILL).ok();
                 belljar_sys::process::wait(init.pid, true).ok();
                 Err(error)
@@ -277,55 +285,57 @@ impl Site<'_> {
         }
     }
 
-    /// Asks the janitor for all that is known to be needed. Returns the owner of the workspace, if
-    /// a namespace for it was asked for.
-    fn ask(&self) -> io::Result<Option<(u32, u32)>> {
+    /// Requests the cgroup and the user namespace from the janitor.
+    ///
+    /// Returns the owner of the workspace, if a namespace for this owner was requested.
+    fn request_resources(&self) -> io::Result<Option<(u32, u32)>> {
         let Some(janitor) = self.janitor else { return Ok(None) };
         if let Some(cgroup) = self.cgroup {
-            janitor.ask_cgroups(cgroup.recipe(&self.request.template.limits))?;
+            janitor.request_cgroups(cgroup.directory_specs(&self.request.template.limits))?;
         }
         let Some(workspace) = self.request.workspace.as_ref() else { return Ok(None) };
-        if self.standing != Standing::Root {
+        if self.privilege != Privilege::Root {
             return Ok(None);
         }
         let stat = rustix::fs::fstat(&workspace.place)?;
         let owner = (stat.st_uid, stat.st_gid);
-        janitor.ask_namespace(owner, self.ids.outside())?;
+        janitor.request_namespace(owner, self.ids.outside())?;
         Ok(Some(owner))
     }
 
-    /// The doors of the cgroup that was asked for.
-    fn doors(&self) -> Result<Vec<OwnedFd>, StartError> {
+    /// Receives the descriptors of the requested cgroup.
+    fn receive_cgroups(&self) -> Result<Vec<OwnedFd>, StartError> {
         match (self.janitor, self.cgroup) {
             (Some(janitor), Some(_)) => {
-                janitor.answer().map_err(|source| StartError::Cgroup { source })
+                janitor.receive().map_err(|source| StartError::Cgroup { source })
             }
             _ => Ok(Vec::new()),
         }
     }
 
     fn open_gate(&self, init: &Spawned, opener: &OwnedFd) -> Result<(), StartError> {
-        write_maps(init.pid, self.standing, self.ids).map_err(no_namespaces)?;
-        rustix::io::write(opener, b"1").map_err(host("let init go on"))?;
+        write_maps(init.pid, self.privilege, self.ids).map_err(no_namespaces)?;
+        rustix::io::write(opener, b"1").map_err(host("cannot start init"))?;
         Ok(())
     }
 
     fn prepare(
         &self,
         owner: Option<(u32, u32)>,
-        doors: Vec<OwnedFd>,
+        cgroup_files: Vec<OwnedFd>,
     ) -> Result<Prepared, StartError> {
         let mut mapped = MappedTrees::new(self.ids, self.janitor);
         if let (Some(owner), Some(janitor)) = (owner, self.janitor) {
-            let namespace = janitor.answer().map_err(host("get a user namespace"))?.pop();
-            mapped.add(owner, namespace.ok_or(StartError::Silence)?);
+            let namespace =
+                janitor.receive().map_err(host("cannot create a user namespace"))?.pop();
+            mapped.add(owner, namespace.ok_or(StartError::InitExited)?);
         }
         let cgroup = self.cgroup.is_some();
-        Ok(prepare(self.request, self.standing, self.ids, mapped, doors, cgroup)?)
+        Ok(prepare(self.request, self.privilege, self.ids, mapped, cgroup_files, cgroup)?)
     }
 }
 
-/// Sends the plan and waits until the box stands.
+/// Sends the plan to init and waits until the box is built.
 fn build<T>(
     control: &OwnedFd,
     plan: belljar_init::plan::Plan,
@@ -336,65 +346,69 @@ fn build<T>(
     let mut descriptors: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
     let terminal = matches!(plan.stdio, belljar_init::plan::Stdio::Terminal { .. });
     let has_net = plan.net.is_some();
-    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(host("make a pipe"));
+    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(host("cannot create a pipe"));
     let (input, output, error) = (pipe()?, pipe()?, pipe()?);
     if !terminal {
         descriptors.extend([input.0.as_fd(), output.1.as_fd(), error.1.as_fd()]);
     }
     descriptors.extend(program.map(AsFd::as_fd));
-    let line = plan.line.then(|| socket_pair().map_err(host("make a socket pair"))).transpose()?;
-    let (line, theirs) = line.unzip();
+    let exec_pair = plan
+        .line
+        .then(|| socket_pair().map_err(host("cannot create a socket pair")))
+        .transpose()?;
+    let (exec_socket, theirs) = exec_pair.unzip();
     descriptors.extend(theirs.as_ref().map(AsFd::as_fd));
     let order = Order::Build(Box::new(plan));
     if let Err(source) = wire::send(control.as_fd(), &order, &descriptors) {
         if source.kind() == io::ErrorKind::InvalidInput {
             return Err(StartError::TooLong);
         }
-        // A child that failed before it could listen has left a report.
+        // A child that failed before it read the socket has left a report in it.
         return Err(early_failure(control)
-            .unwrap_or(StartError::Host { doing: "send the plan to init", source }));
+            .unwrap_or(StartError::Host { doing: "cannot send the plan to init", source }));
     }
     drop(theirs);
     let done = meanwhile();
-    let (mut with, sockets) = wait_for_built(control)?;
+    let (mut descriptors, sockets) = wait_for_built(control)?;
     let streams = if terminal {
-        Streams::Terminal(with.pop().ok_or(StartError::Silence)?)
+        Streams::Terminal(descriptors.pop().ok_or(StartError::InitExited)?)
     } else {
         Streams::Pipes { input: input.1, output: output.0, error: error.0 }
     };
     if has_net && sockets.is_none() {
-        return Err(StartError::Silence);
+        return Err(StartError::InitExited);
     }
-    Ok((Built { streams, sockets, line }, done))
+    Ok((Built { streams, sockets, exec_socket }, done))
 }
 
-/// Hears init out: sockets, then the descriptors of the box that stands.
+/// Receives the listening sockets and then the descriptors of the built box from init.
 fn wait_for_built(control: &OwnedFd) -> Result<(Vec<OwnedFd>, Option<Sockets>), StartError> {
     let mut sockets = Collected::default();
     let mut buffer = [0; wire::MAX_WORD];
     loop {
-        let received =
-            wire::receive_raw(control.as_fd(), &mut buffer).map_err(host("hear from init"))?;
-        let Some((length, with)) = received else { return Err(StartError::Silence) };
+        let received = wire::receive_raw(control.as_fd(), &mut buffer)
+            .map_err(host("cannot read from init"))?;
+        let Some((length, descriptors)) = received else { return Err(StartError::InitExited) };
         let bytes = buffer.get(..length).unwrap_or_default();
         if let Some((step, source)) = Step::from_report(bytes) {
             return Err(StartError::Init { step, source });
         }
-        let event: Event = wire::decode(bytes).map_err(host("understand init"))?;
+        let event: Event = wire::decode(bytes).map_err(host("cannot decode a message of init"))?;
         match event {
-            Event::Sockets(names) => sockets.add(names, with),
-            Event::Built { .. } => return Ok((with, sockets.finish())),
+            Event::Sockets(names) => sockets.add(names, descriptors),
+            Event::Built { .. } => return Ok((descriptors, sockets.finish())),
             Event::Failed { stage, what, errno } => {
                 let source = io::Error::from_raw_os_error(errno);
                 return Err(StartError::Build { stage, what, source });
             }
             Event::Started | Event::ExecFailed { .. } | Event::Ended { .. } => {
-                return Err(StartError::Silence);
+                return Err(StartError::InitExited);
             }
         }
     }
 }
 
+/// Returns the report of a child that failed before it could read the plan.
 fn early_failure(control: &OwnedFd) -> Option<StartError> {
     let mut buffer = [0; 16];
     let (length, _) = wire::receive_raw(control.as_fd(), &mut buffer).ok()??;
@@ -410,7 +424,7 @@ fn host<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> StartError {
     move |source| StartError::Host { doing, source: source.into() }
 }
 
-/// What holds this box, layer by layer.
+/// Returns the state of each layer of a box.
 fn layers(template: &Template, landlock_abi: u32, cgroup: Option<&Cgroup>) -> Vec<LayerState> {
     let state = |layer: Layer| {
         if template.weaken.contains(&layer) {
@@ -441,7 +455,7 @@ fn layers(template: &Template, landlock_abi: u32, cgroup: Option<&Cgroup>) -> Ve
     Layer::ALL.into_iter().map(|layer| LayerState { layer, state: state(layer) }).collect()
 }
 
-/// The layer that a stage of the building belongs to.
+/// Returns the layer that init enforces in a stage of the build, if any.
 fn layer_of(stage: Stage) -> Option<Layer> {
     match stage {
         Stage::Namespaces => Some(Layer::Namespaces),
@@ -460,19 +474,21 @@ fn layer_of(stage: Stage) -> Option<Layer> {
     }
 }
 
-fn of_layer(stage: Stage) -> String {
+fn layer_prefix(stage: Stage) -> String {
     layer_of(stage).map_or_else(String::new, |layer| format!("layer `{layer}`: "))
 }
 
 fn remedy(stage: Stage) -> String {
     if stage == Stage::Redirect {
-        return "; the kernel needs nf_tables with tproxy for `--net full` and for rules with ports \
-                from 1024 up: `modprobe nf_tables nft_tproxy` as root, or stay with `--net \
-                restricted` and lower ports"
+        return "; `--net full` and rules with ports of 1024 or more need nf_tables with tproxy: run \
+                `modprobe nf_tables nft_tproxy` as root, or use `--net restricted` and lower \
+                ports"
             .to_owned();
     }
     match layer_of(stage) {
-        Some(layer) if layer.weakenable() => format!("; `--weaken {layer}` goes without"),
+        Some(layer) if layer.weakenable() => {
+            format!("; run without this layer by `--weaken {layer}`")
+        }
         _ => String::new(),
     }
 }

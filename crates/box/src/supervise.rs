@@ -1,7 +1,7 @@
-//! Watches over a running box: passes bytes, enforces what the kernel does not, cleans up.
+//! Supervises a running box: copies its streams, enforces limits that the kernel does not, cleans up.
 //!
-//! One thread, one `poll`. The box is over when init says that nothing is left in it, or when init is
-//! gone, because the kernel kills everything in its pid namespace with it.
+//! One thread runs one `poll` loop. A box has ended when init reports that no other process is left, or
+//! when init has exited, because the kernel then kills all processes of its pid namespace.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,23 +18,23 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
 use crate::cgroup::{Cgroup, Counts};
-use crate::disk::{Count, DiskWatch};
-use crate::flow::{Filter, Flow, Guard, Stream};
+use crate::disk::{DiskCounter, DiskWatch};
+use crate::flow::{Filter, Flow, OutputFilter, Stream};
 use crate::janitor::Janitor;
 use crate::standin;
-use crate::start::{Running, Streams};
-use crate::verdict::{self, Finished, Seen};
+use crate::start::{BuiltBox, Streams};
+use crate::verdict::{self, BoxEnd, Observed};
 
-/// What the caller lends us for one run.
+/// The streams and callbacks of the caller for the supervision of one box.
 pub struct Supervision<'a> {
     pub input: BorrowedFd<'a>,
     pub output: BorrowedFd<'a>,
     pub error: BorrowedFd<'a>,
-    /// Stands before the operator's terminal, if that is where output goes.
-    pub guard: Option<&'a mut Guard<'a>>,
-    /// Where the overlay's layers are and how to count them, if the box has an overlay.
-    pub disk: Option<(&'a Path, &'a mut Count<'a>)>,
-    /// The box ends when this can be read from, or when its other end is gone.
+    /// Filters the output, if it goes to the operator's terminal.
+    pub filter: Option<&'a mut OutputFilter<'a>>,
+    /// Directory of the overlay's layers and the function that measures them, if the box has an overlay.
+    pub disk: Option<(&'a Path, &'a mut DiskCounter<'a>)>,
+    /// The box is killed when this descriptor becomes readable or its other end is closed.
     pub stop: Option<BorrowedFd<'a>>,
 }
 
@@ -44,94 +44,96 @@ impl std::fmt::Debug for Supervision<'_> {
     }
 }
 
-/// Why supervision itself failed. The box is gone by then.
+/// A failure of the supervision itself. The box has been killed.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
-    #[error("the box could not be sealed before the program started: {what}")]
+    #[error("init failed before it could start the program: {what}")]
     Refused { what: String },
     #[error("{doing}")]
     Host { doing: &'static str, source: io::Error },
 }
 
-/// How often limits without a notification are looked at.
+/// Interval for checking limits that have no notification.
 const TICK: Duration = Duration::from_millis(100);
-/// What a program gets to end after it was asked to.
+/// Time between a termination signal and the kill of the box.
 const GRACE: Duration = Duration::from_secs(10);
-/// So many looks in a row at a box that is full of processes are a bomb, where nobody counts.
+/// Consecutive checks at the process limit after which a box without a cgroup is a fork bomb.
 const FULL_TICKS: u32 = 10;
-/// So many refused forks are a bomb and not a busy build that met its limit.
+/// Refused forks above which a box is a fork bomb. A busy build causes fewer.
 const FORK_BOMB: u64 = 256;
 
-impl Running {
-    /// Starts the payload and sees it to its end. The kernel takes down mounts and namespaces while the
-    /// caller does something else; all that is left goes when [`Remains`] is dropped.
+impl BuiltBox {
+    /// Starts the payload and supervises it until its end.
+    ///
+    /// The kernel removes mounts and namespaces in the background. Dropping [`Teardown`] waits for that and
+    /// removes the rest.
     pub fn supervise(
         mut self,
         with: Supervision<'_>,
-    ) -> Result<(Finished, Remains), SuperviseError> {
+    ) -> Result<(BoxEnd, Teardown), SuperviseError> {
         let streams = self.streams.take();
         match watch(&self, streams, with) {
-            Ok((finished, init_is_gone)) => {
-                tracing::debug!(init_is_gone, "box is over");
-                Ok((finished, self.clean_up(init_is_gone)))
+            Ok((end, init_reaped)) => {
+                tracing::debug!(init_reaped, "box has ended");
+                Ok((end, self.clean_up(init_reaped)))
             }
             Err(error) => {
-                tracing::warn!("box is taken down: it cannot be supervised");
+                tracing::warn!("supervision failed; the box is killed");
                 self.abandon();
                 Err(error)
             }
         }
     }
 
-    /// Takes the box down; if the payload was not started, it never will be.
+    /// Kills the box. A payload that was not started will never start.
     pub fn abandon(self) {
         kill(&self);
-        process::wait(self.init.pid, true).ok(); // reaped already, or now
+        process::wait(self.init.pid, true).ok(); // fails if init was already reaped
         drop(self.clean_up(true));
     }
 
-    /// Lets the janitor remove the cgroups, if nobody is in them any more.
-    fn clean_up(self, init_is_gone: bool) -> Remains {
-        let init = (!init_is_gone).then_some(self.init.pid);
+    /// Lets the janitor remove the cgroups, if they contain no process.
+    fn clean_up(self, init_reaped: bool) -> Teardown {
+        let init = (!init_reaped).then_some(self.init.pid);
         if let (Some(janitor), None) = (&self.janitor, init) {
-            janitor.leave();
+            janitor.shut_down();
         }
-        Remains { init, cgroup: self.cgroup, janitor: self.janitor }
+        Teardown { init, cgroup: self.cgroup, janitor: self.janitor }
     }
 }
 
-/// What is left of a box that is over: its mounts, namespaces and cgroups. Gone when this is.
+/// The mounts, namespaces and cgroups of a box that has ended. Dropping this value removes them.
 #[derive(Debug)]
 #[must_use]
-pub struct Remains {
-    /// It has nothing more to do than to end.
+pub struct Teardown {
+    /// Process id of init, if it is still exiting.
     init: Option<i32>,
     cgroup: Option<Cgroup>,
     janitor: Option<Janitor>,
 }
 
-impl Drop for Remains {
+impl Drop for Teardown {
     fn drop(&mut self) {
         if let Some(init) = self.init {
-            process::wait(init, true).ok(); // nobody else reaps it
+            process::wait(init, true).ok(); // no other code reaps init
         }
         if let Some(janitor) = &self.janitor {
-            janitor.leave();
+            janitor.shut_down();
             janitor.wait();
         }
-        // There is nothing to do here, unless somebody killed the janitor.
+        // The directories exist only if the janitor was killed.
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
     }
 }
 
-/// Everything that changes while the box runs.
+/// The state of the supervision of one box.
 struct Watch<'a> {
-    running: &'a Running,
-    seen: Seen,
+    built: &'a BuiltBox,
+    seen: Observed,
     over: bool,
-    /// What all of it took, as init says it when nothing else is left.
+    /// Resource use of the whole box, as init reports it at the end.
     spent: Option<Spent>,
     started: Option<Instant>,
     ended: Option<Instant>,
@@ -139,36 +141,38 @@ struct Watch<'a> {
     grace: Option<Instant>,
     interrupts: u32,
     full_ticks: u32,
-    /// The most memory that was seen where no cgroup keeps count.
+    /// Highest measured memory use, in a box without a cgroup.
     peak: u64,
     next_tick: Instant,
     refused: Option<String>,
-    /// Init has closed its side; only its end is still to come.
-    silent: bool,
+    /// Whether init has closed its socket, before it exits.
+    closed: bool,
 }
 
 fn watch(
-    running: &Running,
+    built: &BuiltBox,
     streams: Option<Streams>,
     mut with: Supervision<'_>,
-) -> Result<(Finished, bool), SuperviseError> {
+) -> Result<(BoxEnd, bool), SuperviseError> {
     let host =
         |doing: &'static str| move |source: io::Error| SuperviseError::Host { doing, source };
-    let signals = SignalFd::new(&SUPERVISED).map_err(host("watch for signals"))?;
-    if !running.launched {
-        wire::send(running.control.as_fd(), &Order::Go, &[]).map_err(host("give init the word"))?;
+    let signals = SignalFd::new(&SUPERVISED).map_err(host("cannot watch for signals"))?;
+    if !built.launched {
+        wire::send(built.control.as_fd(), &Order::Go, &[])
+            .map_err(host("cannot tell init to start the program"))?;
     }
     let host_streams = [with.input, with.output, with.error];
     let (mut flows, terminal) =
-        flows(streams, host_streams).map_err(host("prepare the streams"))?;
+        flows(streams, host_streams).map_err(host("cannot prepare the streams"))?;
     let disk = with.disk.take().map(|(layers, count)| DiskWatch::new(layers, count)).transpose();
-    let mut disk = disk.map_err(host("look at the free space"))?;
+    let mut disk = disk.map_err(host("cannot measure the free disk space"))?;
     process::trim_heap();
-    let mut state = Watch::new(running);
+    let mut state = Watch::new(built);
     while !(state.over && flows.iter().skip(1).all(Flow::is_over)) {
-        let ready = wait(&state, &signals, with.stop, &flows).map_err(host("wait for the box"))?;
+        let ready =
+            wait(&state, &signals, with.stop, &flows).map_err(host("cannot wait for the box"))?;
         if ready.signal {
-            while let Some(signal) = signals.read().map_err(host("read a signal"))? {
+            while let Some(signal) = signals.read().map_err(host("cannot read a signal"))? {
                 state.signal(signal, with.input, terminal.as_ref());
             }
         }
@@ -176,7 +180,7 @@ fn watch(
             state.kill(Reason::Interrupted);
         }
         if ready.control {
-            state.hear().map_err(host("hear from init"))?;
+            state.receive().map_err(host("cannot read from init"))?;
             if state.spent.is_some() {
                 state.end(&mut flows);
             }
@@ -184,25 +188,25 @@ fn watch(
         for (index, flow) in flows.iter_mut().enumerate() {
             if ready.flows.get(index).copied().unwrap_or(false) {
                 let stream = if index == 2 { Stream::Error } else { Stream::Output };
-                let mut filter = with.guard.as_mut().filter(|_| index > 0).map(|guard| {
-                    move |chunk: &[u8], kept: &mut Vec<u8>| guard(stream, chunk, kept)
+                let mut filter = with.filter.as_mut().filter(|_| index > 0).map(|filter| {
+                    move |chunk: &[u8], filtered: &mut Vec<u8>| filter(stream, chunk, filtered)
                 });
                 let filter = filter.as_mut().map(|filter| filter as Filter<'_>);
-                flow.advance(filter).map_err(host("pass bytes on"))?;
+                flow.advance(filter).map_err(host("cannot copy a stream"))?;
             }
         }
-        if ready.gone {
-            state.gone(&mut flows);
+        if ready.exited {
+            state.init_exited(&mut flows);
         }
         state.limits(&mut flows, disk.as_mut());
     }
     if let Some(what) = state.refused.take() {
         return Err(SuperviseError::Refused { what });
     }
-    state.finish(&flows).map_err(host("wait for init"))
+    state.finish(&flows).map_err(host("cannot wait for init"))
 }
 
-/// The flows of a run (into the box, its output, its error) and the terminal, if it has one.
+/// Returns the flows of a box (input, output, error) and its terminal, if it has one.
 fn flows(
     streams: Option<Streams>,
     [input, output, error]: [BorrowedFd<'_>; 3],
@@ -218,7 +222,7 @@ fn flows(
             Ok((flows, None))
         }
         Streams::Terminal(master) => {
-            // A program that reads nothing would hold us up once its terminal is full.
+            // A program that reads nothing would block the supervisor once its terminal is full.
             rustix::io::ioctl_fionbio(&master, true)?;
             let (from_box, terminal) = (master.try_clone()?, master.try_clone()?);
             let flows = vec![Flow::inwards(input, master), Flow::outwards(from_box, output)];
@@ -227,9 +231,10 @@ fn flows(
     }
 }
 
+/// The descriptors that `poll` reported as ready.
 struct Ready {
     control: bool,
-    gone: bool,
+    exited: bool,
     signal: bool,
     stop: bool,
     flows: Vec<bool>,
@@ -243,10 +248,10 @@ fn wait(
 ) -> io::Result<Ready> {
     let mut polled = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
     if !state.over {
-        polled.push(PollFd::from_borrowed_fd(state.running.init.pidfd.as_fd(), PollFlags::IN));
+        polled.push(PollFd::from_borrowed_fd(state.built.init.pidfd.as_fd(), PollFlags::IN));
     }
-    if !state.over && !state.silent {
-        polled.push(PollFd::from_borrowed_fd(state.running.control.as_fd(), PollFlags::IN));
+    if !state.over && !state.closed {
+        polled.push(PollFd::from_borrowed_fd(state.built.control.as_fd(), PollFlags::IN));
     }
     let fixed = polled.len();
     let stop = stop.filter(|_| state.seen.killed.is_none() && !state.over);
@@ -269,7 +274,7 @@ fn wait(
     let flows = flows.collect();
     Ok(Ready {
         signal: is_ready(0),
-        gone: fixed > 1 && is_ready(1),
+        exited: fixed > 1 && is_ready(1),
         control: fixed > 2 && is_ready(2),
         stop: stop.is_some() && is_ready(fixed),
         flows,
@@ -277,27 +282,27 @@ fn wait(
 }
 
 impl<'a> Watch<'a> {
-    fn new(running: &'a Running) -> Self {
+    fn new(built: &'a BuiltBox) -> Self {
         let now = Instant::now();
         Self {
-            running,
-            seen: Seen::default(),
+            built,
+            seen: Observed::default(),
             over: false,
             spent: None,
             started: None,
             ended: None,
-            deadline: running.template.limits.timeout.map(|timeout| now + timeout),
+            deadline: built.template.limits.timeout.map(|timeout| now + timeout),
             grace: None,
             interrupts: 0,
             full_ticks: 0,
             peak: 0,
             next_tick: now + TICK,
             refused: None,
-            silent: false,
+            closed: false,
         }
     }
 
-    /// How long nothing needs to be looked at.
+    /// Returns the time until the next deadline or check.
     fn sleep(&self) -> Option<Duration> {
         if self.over {
             return None;
@@ -306,9 +311,9 @@ impl<'a> Watch<'a> {
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Takes what init says.
-    fn hear(&mut self) -> io::Result<()> {
-        match wire::receive::<Event>(self.running.control.as_fd(), wire::MAX_WORD)? {
+    /// Receives one message of init.
+    fn receive(&mut self) -> io::Result<()> {
+        match wire::receive::<Event>(self.built.control.as_fd(), wire::MAX_WORD)? {
             Some((Event::Started, _)) => self.started = Some(Instant::now()),
             Some((Event::ExecFailed { errno }, _)) => self.seen.exec_errno = Some(errno),
             Some((Event::Ended { exit, signal, spent }, _)) => {
@@ -318,22 +323,22 @@ impl<'a> Watch<'a> {
             }
             Some((Event::Failed { what, .. }, _)) => self.refused = Some(what),
             Some((Event::Sockets(_) | Event::Built { .. }, _)) => {}
-            None => self.silent = true,
+            None => self.closed = true,
         }
         Ok(())
     }
 
-    /// Init is gone, and with it everything in the box.
-    fn gone(&mut self, flows: &mut [Flow<'_>]) {
+    /// Handles the exit of init, and with it of all processes of the box.
+    fn init_exited(&mut self, flows: &mut [Flow<'_>]) {
         if self.over {
             return;
         }
-        // Its last words may still be in the socket, which then ends.
-        while !self.silent && self.hear().is_ok() {}
+        // The last messages of init can still be in the socket.
+        while !self.closed && self.receive().is_ok() {}
         self.end(flows);
     }
 
-    /// Nothing runs in the box any more.
+    /// Records that no process of the box is left.
     fn end(&mut self, flows: &mut [Flow<'_>]) {
         self.over = true;
         self.ended.get_or_insert_with(Instant::now);
@@ -361,17 +366,17 @@ impl<'a> Watch<'a> {
     }
 
     fn forward(&self, signal: i32) {
-        wire::send(self.running.control.as_fd(), &Order::Signal(signal), &[]).ok(); // or it is gone
+        wire::send(self.built.control.as_fd(), &Order::Signal(signal), &[]).ok(); // init can have exited
     }
 
-    /// Enforces what has no event of its own.
+    /// Enforces the limits that no event reports: output, time, memory, processes, disk.
     fn limits(&mut self, flows: &mut [Flow<'_>], disk: Option<&mut DiskWatch<'_>>) {
-        let limits = &self.running.template.limits;
+        let limits = &self.built.template.limits;
         let written: u64 = flows.iter().skip(1).map(|flow| flow.total).sum();
         if written > limits.output.as_u64() {
             self.kill(Reason::Output);
             if self.seen.killed == Some(Reason::Output) {
-                // It goes on writing until the kernel has come round to killing it.
+                // The payload keeps writing until the kernel has killed it.
                 flows.iter_mut().skip(1).for_each(Flow::end_input);
             }
         }
@@ -386,19 +391,19 @@ impl<'a> Watch<'a> {
             return;
         }
         self.next_tick = now + TICK;
-        match &self.running.cgroup {
+        match &self.built.cgroup {
             Some(cgroup) => {
                 let counts = cgroup.counts();
                 if counts.refused_forks > FORK_BOMB {
                     self.kill(Reason::Pids);
                 }
-                // The kernel (v1) kills one process after the other; the box is one thing.
+                // The kernel (v1) kills single processes; the limit is for the whole box.
                 if counts.memory_kills > 0 {
                     self.kill(Reason::Memory);
                 }
             }
             None => {
-                let (init, limit) = (self.running.init.pid, limits.memory.as_u64());
+                let (init, limit) = (self.built.init.pid, limits.memory.as_u64());
                 let used = standin::memory_of(init, limit);
                 self.peak = self.peak.max(used);
                 if used > limit {
@@ -411,7 +416,7 @@ impl<'a> Watch<'a> {
                 }
             }
         }
-        let (init, cap) = (self.running.init.pid, limits.disk.as_u64());
+        let (init, cap) = (self.built.init.pid, limits.disk.as_u64());
         if disk.is_some_and(|disk| disk.exceeded(init, cap, TICK)) {
             self.kill(Reason::Disk);
         }
@@ -420,24 +425,24 @@ impl<'a> Watch<'a> {
     fn kill(&mut self, reason: Reason) {
         if !self.over && self.ended.is_none() && self.seen.killed.is_none() {
             self.seen.killed = Some(reason);
-            kill(self.running);
+            kill(self.built);
         }
     }
 
-    /// The account, and whether init is gone by now.
-    fn finish(self, flows: &[Flow<'_>]) -> io::Result<(Finished, bool)> {
+    /// Returns the end of the box, and whether init has been reaped.
+    fn finish(self, flows: &[Flow<'_>]) -> io::Result<(BoxEnd, bool)> {
         let usage = match self.spent {
             Some(Spent { user, system, max_rss_bytes }) => Usage { user, system, max_rss_bytes },
             None => {
-                let reaped = process::wait(self.running.init.pid, true)?;
+                let reaped = process::wait(self.built.init.pid, true)?;
                 reaped.map_or_else(Usage::default, |(_, _, usage)| usage)
             }
         };
-        let counts = self.running.cgroup.as_ref().map_or_else(Counts::default, Cgroup::counts);
+        let counts = self.built.cgroup.as_ref().map_or_else(Counts::default, Cgroup::counts);
         let bytes = |index: usize| flows.get(index).map_or(0, |flow| flow.total);
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let wall = self.started.zip(self.ended).map_or(Duration::ZERO, |(from, to)| to - from);
-        let finished = Finished {
+        let end = BoxEnd {
             reason: verdict::reason(self.seen, counts),
             exit: self.seen.exit,
             signal: self.seen.signal,
@@ -447,21 +452,21 @@ impl<'a> Watch<'a> {
             stdin_bytes: bytes(0),
             ended_in_newline: flows.get(1).is_none_or(Flow::ended_in_newline),
             output: OutputBytes { stdout: bytes(1), stderr: bytes(2) },
-            layers: self.running.layers.clone(),
+            layers: self.built.layers.clone(),
             exec_error: self.seen.exec_errno.map(io::Error::from_raw_os_error),
         };
-        Ok((finished, self.spent.is_none()))
+        Ok((end, self.spent.is_none()))
     }
 }
 
-/// Gives the payload's terminal the size of ours.
+/// Sets the size of the payload's terminal to the size of the operator's terminal.
 fn resize(ours: BorrowedFd<'_>, theirs: Option<&OwnedFd>) {
     if let (Some(theirs), Ok(size)) = (theirs, rustix::termios::tcgetwinsize(ours)) {
-        rustix::termios::tcsetwinsize(theirs, size).ok(); // a size is never worth failing for
+        rustix::termios::tcsetwinsize(theirs, size).ok(); // a wrong size is not worth a failure
     }
 }
 
-fn kill(running: &Running) {
-    // It fails only when init is gone, which is what was wanted.
-    rustix::process::pidfd_send_signal(&running.init.pidfd, Signal::KILL).ok();
+fn kill(built: &BuiltBox) {
+    // Fails only if init has already exited.
+    rustix::process::pidfd_send_signal(&built.init.pidfd, Signal::KILL).ok();
 }

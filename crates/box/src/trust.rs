@@ -1,8 +1,8 @@
-//! Whom the programs of a box with a network believe: one file, under every name it is looked for.
+//! Installs the CA bundle of a box at every path and variable where programs look for one.
 //!
-//! No single place suffices. Programs read the bundle of their distribution, or one that was built into
-//! them, or what a variable of their own names; so the file is linked to from all of the first kind,
-//! and all of the others are set. Kept as data.
+//! Some programs read the bundle of their distribution, others a built-in bundle or the file that a
+//! variable names. So all distribution paths are links to one file, and all known variables contain its
+//! path. Paths and variables are data.
 
 use std::path::Path;
 
@@ -11,34 +11,34 @@ use belljar_init::plan::Step;
 use crate::request::Trust;
 use crate::view::file;
 
-/// The one file. Everything else leads here.
+/// Path of the CA bundle. All other bundle paths are links to it.
 const BUNDLE: &str = "/etc/belljar/ca.pem";
-/// The same for Java.
+/// Path of the Java key store with the same certificates.
 const KEY_STORE: &str = "/etc/belljar/ca.jks";
 
-/// Where distributions have their bundle.
+/// Bundle paths of distributions, each with its users.
 const BUNDLES: [(&str, &str); 11] = [
     ("/etc/ssl/certs/ca-certificates.crt", "Debian, Ubuntu, Alpine, Arch; Go"),
     ("/etc/ssl/certs/ca-bundle.crt", "old names of Debian and Red Hat"),
-    ("/etc/ssl/cert.pem", "Alpine, Arch, OpenSSL's own default there"),
+    ("/etc/ssl/cert.pem", "Alpine, Arch: OpenSSL's default"),
     ("/etc/ssl/ca-bundle.pem", "SUSE"),
-    ("/var/lib/ca-certificates/ca-bundle.pem", "SUSE, where the former leads"),
+    ("/var/lib/ca-certificates/ca-bundle.pem", "SUSE, target of /etc/ssl/ca-bundle.pem"),
     ("/etc/pki/tls/certs/ca-bundle.crt", "Fedora, Red Hat"),
     ("/etc/pki/tls/cert.pem", "Fedora, Red Hat: OpenSSL's default"),
     ("/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "Fedora, Red Hat"),
-    ("/etc/pki/ca-trust/source/anchors/belljar.pem", "p11-kit on Fedora, so GnuTLS"),
+    ("/etc/pki/ca-trust/source/anchors/belljar.pem", "GnuTLS on Fedora, through p11-kit"),
     ("/etc/ca-certificates/extracted/tls-ca-bundle.pem", "Arch"),
-    ("/etc/ca-certificates/trust-source/anchors/belljar.pem", "p11-kit on Arch"),
+    ("/etc/ca-certificates/trust-source/anchors/belljar.pem", "GnuTLS on Arch, through p11-kit"),
 ];
 
-/// Where distributions have the key store of their Java.
+/// Key store paths of Java, by distribution.
 const KEY_STORES: [(&str, &str); 3] = [
     ("/etc/ssl/certs/java/cacerts", "Debian"),
     ("/etc/pki/java/cacerts", "Fedora"),
-    ("/etc/pki/ca-trust/extracted/java/cacerts", "Fedora, where the former leads"),
+    ("/etc/pki/ca-trust/extracted/java/cacerts", "Fedora, target of /etc/pki/java/cacerts"),
 ];
 
-/// Variables that name the bundle, and who reads them.
+/// Variables that contain the path of the bundle, each with the programs that read it.
 const VARIABLES: [(&str, &str); 19] = [
     ("SSL_CERT_FILE", "OpenSSL, Go, Ruby, httpx, uv, rustls-native-certs"),
     ("CURL_CA_BUNDLE", "curl, requests"),
@@ -47,13 +47,13 @@ const VARIABLES: [(&str, &str); 19] = [
     ("NODE_EXTRA_CA_CERTS", "Node, Bun"),
     ("DENO_CERT", "Deno"),
     ("npm_config_cafile", "npm, pnpm"),
-    ("YARN_HTTPS_CA_FILE_PATH", "Yarn since 2"),
+    ("YARN_HTTPS_CA_FILE_PATH", "Yarn 2 and later"),
     ("CARGO_HTTP_CAINFO", "cargo"),
     ("PIP_CERT", "pip"),
     ("PERL_LWP_SSL_CA_FILE", "Perl's LWP"),
     ("AWS_CA_BUNDLE", "the AWS command line and boto3"),
     ("CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "gcloud"),
-    ("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "gRPC's C core, so its Python and Ruby"),
+    ("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "gRPC's C core, Python and Ruby"),
     ("HTTPLIB2_CA_CERTS", "Python's httplib2"),
     ("BUNDLE_SSL_CA_CERT", "Ruby's bundler"),
     ("HEX_CACERTS_PATH", "Elixir's hex"),
@@ -61,10 +61,10 @@ const VARIABLES: [(&str, &str); 19] = [
     ("NIX_SSL_CERT_FILE", "nix"),
 ];
 
-/// The files and the links to them.
+/// Returns the steps that create the bundle, the key store and the links to them.
 pub(crate) fn steps(trust: &Trust) -> Vec<Step> {
     let hosts = BUNDLES.iter().map(|(path, _)| *path).find(|path| Path::new(path).is_file());
-    let bundle = match hosts.filter(|_| trust.and_the_hosts) {
+    let bundle = match hosts.filter(|_| trust.trust_host_cas) {
         Some(hosts) => Step::Joined {
             path: BUNDLE.into(),
             content: trust.ca_pem.clone(),
@@ -80,7 +80,7 @@ pub(crate) fn steps(trust: &Trust) -> Vec<Step> {
     steps
 }
 
-/// The variables and their values.
+/// Returns the variables that point programs to the bundle, with their values.
 pub(crate) fn variables() -> impl Iterator<Item = (&'static str, String)> {
     let java = format!(
         "-Djavax.net.ssl.trustStore={KEY_STORE} -Djavax.net.ssl.trustStoreType=JKS \

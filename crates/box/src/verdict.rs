@@ -1,4 +1,4 @@
-//! How a run ended, decided from what was seen. Pure.
+//! Decides why a run ended, from its exit status and the kernel's counters. No side effects.
 
 use std::time::Duration;
 
@@ -6,37 +6,37 @@ use belljar_model::{CpuTime, LayerState, OutputBytes, Reason};
 
 use crate::cgroup::Counts;
 
-/// The account of a run that is over.
+/// The end of a box: reason, exit status and used resources.
 #[derive(Debug)]
-pub struct Finished {
+pub struct BoxEnd {
     pub reason: Reason,
     pub exit: Option<i32>,
     pub signal: Option<i32>,
-    /// From the start of the program to its end.
+    /// Time from the start of the program to its end.
     pub wall: Duration,
     pub cpu: CpuTime,
     pub peak_memory: Option<u64>,
     pub stdin_bytes: u64,
     pub output: OutputBytes,
-    /// Whether standard output is at the beginning of a line.
+    /// Whether standard output ended with a newline or was empty.
     pub ended_in_newline: bool,
     pub layers: Vec<LayerState>,
-    /// Why the program could not be executed, when it could not.
+    /// Error of `execve`, if the program could not be executed.
     pub exec_error: Option<std::io::Error>,
 }
 
-/// What the supervisor saw of the payload's end.
+/// The supervisor's observations of the payload's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// Why we killed the box, if we did.
+pub(crate) struct Observed {
+    /// Reason for which the supervisor killed the box, if it did.
     pub(crate) killed: Option<Reason>,
     pub(crate) exec_errno: Option<i32>,
     pub(crate) exit: Option<i32>,
     pub(crate) signal: Option<i32>,
 }
 
-/// The reason of the end. Limits that the kernel enforced show only in its counters.
-pub(crate) fn reason(seen: Seen, counts: Counts) -> Reason {
+/// Returns why a run ended. Limits that the kernel enforced appear only in its counters.
+pub(crate) fn reason(seen: Observed, counts: Counts) -> Reason {
     if let Some(reason) = seen.killed {
         return reason;
     }
@@ -44,7 +44,7 @@ pub(crate) fn reason(seen: Seen, counts: Counts) -> Reason {
         let missing = errno == rustix::io::Errno::NOENT.raw_os_error();
         return if missing { Reason::NotFound } else { Reason::NotExecutable };
     }
-    // A program that survived the kernel's kill of one of its children and succeeded is no victim.
+    // A successful program did not end for lack of memory, even if the kernel killed one of its children.
     let failed = seen.exit != Some(0);
     match (seen.exit, seen.signal) {
         _ if failed && counts.memory_kills > 0 => Reason::Memory,
@@ -59,22 +59,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_follows_from_what_was_seen() {
+    fn end_reason_follows_from_exit_status_and_counters() {
         let none = Counts::default();
         let oom = Counts { memory_kills: 1, ..none };
-        let seen = Seen::default();
-        let check = |seen: Seen, counts: Counts, expect: Reason| {
+        let seen = Observed::default();
+        let check = |seen: Observed, counts: Counts, expect: Reason| {
             assert_eq!(reason(seen, counts), expect, "{seen:?} {counts:?}");
         };
-        check(Seen { exit: Some(0), ..seen }, none, Reason::Exited);
-        check(Seen { exit: Some(0), ..seen }, oom, Reason::Exited);
-        check(Seen { exit: Some(137), ..seen }, oom, Reason::Memory);
-        check(Seen { signal: Some(9), ..seen }, oom, Reason::Memory);
-        check(Seen { signal: Some(9), ..seen }, none, Reason::Signaled);
+        check(Observed { exit: Some(0), ..seen }, none, Reason::Exited);
+        check(Observed { exit: Some(0), ..seen }, oom, Reason::Exited);
+        check(Observed { exit: Some(137), ..seen }, oom, Reason::Memory);
+        check(Observed { signal: Some(9), ..seen }, oom, Reason::Memory);
+        check(Observed { signal: Some(9), ..seen }, none, Reason::Signaled);
         check(seen, oom, Reason::Memory);
         check(seen, none, Reason::Interrupted);
-        check(Seen { killed: Some(Reason::Timeout), ..seen }, oom, Reason::Timeout);
-        check(Seen { exec_errno: Some(2), ..seen }, none, Reason::NotFound);
-        check(Seen { exec_errno: Some(13), ..seen }, none, Reason::NotExecutable);
+        check(Observed { killed: Some(Reason::Timeout), ..seen }, oom, Reason::Timeout);
+        check(Observed { exec_errno: Some(2), ..seen }, none, Reason::NotFound);
+        check(Observed { exec_errno: Some(13), ..seen }, none, Reason::NotExecutable);
     }
 }

@@ -1,7 +1,7 @@
-//! What a box sees of the host's system: an allow-list, kept as data.
+//! The allow-list of host files that a box sees, as data.
 //!
-//! Nothing of `/home`, `/root`, `/run`, `/var`, `/opt` or `/sys`; of `/etc` only what programs need
-//! to start and to find each other. What is not listed does not exist inside.
+//! A box sees nothing of `/home`, `/root`, `/run`, `/var`, `/opt` or `/sys`, and only those files of
+//! `/etc` that programs need to start. A path that is not listed does not exist inside the box.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -10,56 +10,57 @@ use std::path::Path;
 use belljar_init::plan::{Access, ProcMask, Source, Step};
 use belljar_model::Limits;
 
-use crate::standing::Ids;
+use crate::privilege::Ids;
 
-/// Where the payload's home is inside.
+/// Path of the payload's home inside a box.
 pub const HOME: &str = "/home/user";
-/// Where the workspace is inside.
+/// Path of the workspace inside a box.
 pub const WORKSPACE: &str = "/workspace";
-/// Where programs are looked for inside.
+/// Default search path for programs inside a box.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// What the box calls itself.
+/// Host name inside a box.
 pub const HOSTNAME: &str = "belljar";
 
-/// Programs and libraries. A link is shown as a link, a directory read-only.
+/// Directories with programs and libraries, mounted read-only. A symbolic link stays a link.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store"];
 
-/// What of `/etc` is shown read-only, and who needs it. A final `*` stands for any ending. Never a
-/// directory with private keys: a plain user's groups go with the payload.
+/// Entries of `/etc` that are mounted read-only, each with its user. A final `*` matches any suffix.
+///
+/// No entry contains private keys: a payload of a plain user has the groups of that user.
 const ETC: [(&str, &str); 24] = [
-    ("alternatives", "Debian: which program answers to a name"),
+    ("alternatives", "Debian: program alternatives"),
     ("ld.so.cache", "the dynamic linker"),
-    ("ssl/certs", "certificates of authorities"),
-    ("ssl/openssl.cnf", "OpenSSL starts with it"),
-    ("pki/tls/certs", "certificates of authorities on Fedora"),
-    ("pki/ca-trust", "certificates of authorities on Fedora"),
-    ("ca-certificates/extracted", "certificates of authorities on Arch"),
+    ("ssl/certs", "CA certificates"),
+    ("ssl/openssl.cnf", "OpenSSL at startup"),
+    ("pki/tls/certs", "CA certificates on Fedora"),
+    ("pki/ca-trust", "CA certificates on Fedora"),
+    ("ca-certificates/extracted", "CA certificates on Arch"),
     ("crypto-policies", "TLS settings on Fedora"),
-    ("java*", "the Java runtime's own settings"),
+    ("java*", "settings of the Java runtime"),
     ("perl", "Perl's module path"),
     ("python3*", "Debian's Python"),
     ("fonts", "fontconfig"),
     ("terminfo", "terminals"),
-    ("bash.bashrc", "a shell that feels like one"),
-    ("profile", "a login shell"),
+    ("bash.bashrc", "interactive shells"),
+    ("profile", "login shells"),
     ("inputrc", "line editing"),
     ("services", "ports by name"),
     ("protocols", "protocols by name"),
     ("mime.types", "web servers and mailers"),
-    ("debian_version", "tools that ask which Debian this is"),
+    ("debian_version", "tools that check the Debian release"),
     ("localtime", "the time zone"),
     ("magic", "file(1)"),
-    ("maven", "Maven's own settings"),
+    ("maven", "settings of Maven"),
     ("manpath.config", "the manual"),
 ];
 
-/// Of those, what a box with a network does not get: it believes an authority of its own.
+/// Entries of [`ETC`] that a box with a network does not get, because it trusts its own authority.
 const AUTHORITIES: [&str; 4] =
     ["ssl/certs", "pki/tls/certs", "pki/ca-trust", "ca-certificates/extracted"];
 
-/// The steps that furnish the system part of a box.
+/// Returns the steps that mount the host's system files in a box.
 pub(crate) fn system_steps(net: bool) -> Vec<Step> {
-    let mut steps: Vec<Step> = SYSTEM.iter().filter_map(|path| shown(Path::new(path))).collect();
+    let mut steps: Vec<Step> = SYSTEM.iter().filter_map(|path| expose(Path::new(path))).collect();
     let etc = Path::new("/etc");
     let names: Vec<OsString> = std::fs::read_dir(etc)
         .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect())
@@ -69,11 +70,11 @@ pub(crate) fn system_steps(net: bool) -> Vec<Step> {
             continue;
         }
         match pattern.strip_suffix('*') {
-            None => steps.extend(shown(&etc.join(pattern))),
+            None => steps.extend(expose(&etc.join(pattern))),
             Some(start) => {
                 let matching =
                     names.iter().filter(|name| name.as_bytes().starts_with(start.as_bytes()));
-                steps.extend(matching.filter_map(|name| shown(&etc.join(name))));
+                steps.extend(matching.filter_map(|name| expose(&etc.join(name))));
             }
         }
     }
@@ -82,8 +83,8 @@ pub(crate) fn system_steps(net: bool) -> Vec<Step> {
     steps
 }
 
-/// One thing of the host as the box sees it, if the host has it.
-fn shown(path: &Path) -> Option<Step> {
+/// Returns the step that mounts or links one path of the host, or `None` if the path is missing.
+fn expose(path: &Path) -> Option<Step> {
     let bytes = path.as_os_str().as_bytes().to_vec();
     let kind = std::fs::symlink_metadata(path).ok()?.file_type();
     if kind.is_symlink() {
@@ -94,7 +95,7 @@ fn shown(path: &Path) -> Option<Step> {
     Some(Step::Bind { source, target: bytes, access: Access::ReadOnly, optional: true })
 }
 
-/// Files of the box's own: who it is, and that it is alone.
+/// Returns the steps that create the box's own system files: users, host names, CPUs.
 pub(crate) fn own_files(ids: Ids, cpus: usize) -> Vec<Step> {
     let user = ids.inside;
     let name = user_name(ids);
@@ -114,7 +115,7 @@ pub(crate) fn own_files(ids: Ids, cpus: usize) -> Vec<Step> {
         file("/etc/hosts", format!("127.0.0.1 localhost {HOSTNAME}\n::1 localhost {HOSTNAME}\n")),
         file("/etc/hostname", format!("{HOSTNAME}\n")),
         file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
-        // glibc, Go and the JVM count processors here.
+        // glibc, Go and the JVM read the number of processors here.
         file("/sys/devices/system/cpu/online", online.as_str()),
         file("/sys/devices/system/cpu/possible", online.as_str()),
         file("/sys/devices/system/cpu/present", online),
@@ -126,7 +127,7 @@ pub(crate) fn own_files(ids: Ids, cpus: usize) -> Vec<Step> {
     ]
 }
 
-/// Where names are asked: any address, since whatever it is, the same socket gets the question.
+/// Returns the step that creates `/etc/resolv.conf`. The address is arbitrary: the broker gets all queries.
 pub(crate) fn resolver(net: bool) -> Step {
     let text = if net {
         "# whatever the address, Belljar answers\nnameserver 192.0.2.53\noptions timeout:5 attempts:2\n"
@@ -136,14 +137,14 @@ pub(crate) fn resolver(net: bool) -> Step {
     file("/etc/resolv.conf", text)
 }
 
-/// What the payload is called inside.
+/// Returns the user name of the payload inside a box.
 pub fn user_name(ids: Ids) -> &'static str {
     if ids.inside == 0 { "root" } else { "user" }
 }
 
-/// What of `/proc` is not about processes and yet shown.
+/// Returns the files of `/proc` that stay visible or are replaced, besides those of processes.
 pub(crate) fn proc_mask(limits: &Limits, cpus: usize, boot: u64) -> ProcMask {
-    // What cpuid and uname tell anyway, and what belongs to the box's own namespaces.
+    // Also available from cpuid and uname, or part of the box's own namespaces.
     let keep = ["cpuinfo", "version", "filesystems", "sysvipc"];
     let kib = limits.memory.as_u64() / 1024;
     let meminfo = format!(

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use belljar_box::Standing;
+use belljar_box::Privilege;
 use belljar_model::RunState;
 use belljar_model::boxes::{BoxName, BoxRecord, BoxRecord01, BoxState, Ground};
 use rustix::fs::{CWD, RenameFlags};
@@ -285,7 +285,7 @@ pub fn owner_of(dir: &Path) -> Option<(u32, u32)> {
 
 /// Gives paths to whom the box's files belong on the host: when we are root, whoever owns the workspace.
 pub fn give(paths: &[&Path], owner: Option<(u32, u32)>) -> anyhow::Result<()> {
-    if Standing::of_this_process() != Standing::Root {
+    if Privilege::of_this_process() != Privilege::Root {
         return Ok(());
     }
     let (uid, gid) = owner.unwrap_or((NOBODY, NOBODY));

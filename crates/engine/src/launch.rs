@@ -19,7 +19,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use belljar_box::{Count, Door, Kept, Mask, Request, Running, Standing, Supervision, Workspace};
+use belljar_box::{
+    BuiltBox, DiskCounter, ExecChannel, HomeMount, Mask, Privilege, Request, Supervision, Workspace,
+};
 use belljar_model::{
     Caller, LayerState, Purpose, Review, RunId, RunName, RunRecord, RunResult, RunState, Template,
     WorkspaceAt,
@@ -61,7 +63,7 @@ pub struct LaunchSpec {
     /// The workspace as records name it.
     pub at: Option<WorkspaceAt>,
     /// A home directory that outlives the run.
-    pub home: Option<Kept>,
+    pub home: Option<HomeMount>,
     /// Read-only files inside, which placeholders still go into.
     pub files: Vec<(PathBuf, Vec<u8>)>,
     pub masks: Vec<Mask>,
@@ -185,7 +187,7 @@ struct Built {
     env: Vec<(OsString, OsString)>,
     outside: Option<Outside>,
     tape: Tape,
-    disk: Option<(PathBuf, Box<Count<'static>>)>,
+    disk: Option<(PathBuf, Box<DiskCounter<'static>>)>,
     began: Instant,
 }
 
@@ -225,7 +227,7 @@ impl Built {
         };
         let disk = match spec.disk {
             Some(DiskLimit { dir, counted }) => {
-                let count: Box<Count<'static>> =
+                let count: Box<DiskCounter<'static>> =
                     Box::new(counter(&counted).kind(ErrorKind::CannotStart)?);
                 Some((dir, count))
             }
@@ -246,7 +248,7 @@ impl Built {
             home: spec.home,
             files,
             masks: spec.masks,
-            door: spec.exec_channel,
+            exec_channel: spec.exec_channel,
             hidden: vec![state.home().to_owned()],
             net,
             terminal: spec.terminal.map(|terminal| (terminal.rows, terminal.columns)),
@@ -290,7 +292,7 @@ impl Built {
 #[derive(Debug)]
 pub struct Launched {
     built: Built,
-    running: Running,
+    running: BuiltBox,
     journal: Journal,
     /// How long the start took, in microseconds.
     setup: u64,
@@ -300,7 +302,7 @@ pub struct Launched {
 #[derive(Debug)]
 pub struct Prepared {
     built: Built,
-    running: Running,
+    running: BuiltBox,
     ledger: LedgerHandle,
 }
 
@@ -466,8 +468,8 @@ impl Launched {
     }
 
     /// Where more programs are started.
-    pub fn exec_channel(&mut self) -> Option<Door> {
-        self.running.door()
+    pub fn exec_channel(&mut self) -> Option<ExecChannel> {
+        self.running.take_exec_channel()
     }
 
     /// The program's terminal, to change its size.
@@ -500,9 +502,9 @@ impl Launched {
             filter(stream, chunk, kept);
         };
         let disk =
-            disk.as_mut().map(|(dir, count)| (dir.as_path(), &mut **count as &mut Count<'_>));
+            disk.as_mut().map(|(dir, count)| (dir.as_path(), &mut **count as &mut DiskCounter<'_>));
         let supervision =
-            Supervision { input, output, error, guard: Some(&mut filter), disk, stop };
+            Supervision { input, output, error, filter: Some(&mut filter), disk, stop };
         let (finished, account) =
             network::during(outside.as_ref(), journal.ledger(), record.id, || {
                 running.supervise(supervision)
@@ -547,7 +549,7 @@ fn micros(since: Instant) -> u64 {
 /// The directories of the overlay, as the workspace's owner has them.
 pub fn prepare_layers(run: &Run, workspace: &mut Workspace) -> anyhow::Result<()> {
     let stat = rustix::fs::fstat(&workspace.place).context("look at the workspace")?;
-    let as_root = Standing::of_this_process() == Standing::Root;
+    let as_root = Privilege::of_this_process() == Privilege::Root;
     run.make_layers(as_root.then_some((stat.st_uid, stat.st_gid)))?;
     run.copy_mode(&workspace.path)?;
     workspace.layers = Some(run.dir.clone());

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use belljar_box::{NetRequest, Running, Trust};
+use belljar_box::{BuiltBox, NetRequest, Trust};
 use belljar_broker::rules::Rules;
 use belljar_broker::setup::{Hello, Placeholder};
 use belljar_ledger::Digest;
@@ -88,7 +88,7 @@ pub struct Outside {
     policy: Digest,
     ports: Vec<u16>,
     any_port: bool,
-    and_the_hosts: bool,
+    trust_host_cas: bool,
 }
 
 impl Outlet {
@@ -133,10 +133,11 @@ impl Outlet {
         let full = policy.net == Net::Full;
         let any_port = full || changes;
         let passes = policy.allow.iter().chain(&policy.ask).filter_map(|rule| rule.http());
-        let and_the_hosts = any_port || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
+        let trust_host_cas =
+            any_port || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
         let sealed = sealed.as_ref();
         let broker = Broker::start(&program, run, policy, beyond, sealed, changes, clock)?;
-        Ok(Outside { broker, policy: hash, ports, any_port, and_the_hosts })
+        Ok(Outside { broker, policy: hash, ports, any_port, trust_host_cas })
     }
 }
 
@@ -175,7 +176,7 @@ impl Outside {
             }
         }
         let (ports, any_port) = (self.ports.clone(), self.any_port);
-        let trust = Trust { ca_pem: certificate, and_the_hosts: self.and_the_hosts, jks: java };
+        let trust = Trust { ca_pem: certificate, trust_host_cas: self.trust_host_cas, jks: java };
         Ok(NetRequest { ports, any_port, trust })
     }
 
@@ -185,7 +186,7 @@ impl Outside {
     }
 
     /// Hands the sockets of a box that stands to the broker.
-    pub fn connect(&self, running: &mut Running) -> anyhow::Result<()> {
+    pub fn connect(&self, running: &mut BuiltBox) -> anyhow::Result<()> {
         let sockets = running.take_sockets().context("a box without its sockets")?;
         self.broker.open(sockets)
     }

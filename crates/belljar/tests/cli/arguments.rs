@@ -192,7 +192,7 @@ belljar: --template: there is no "large"; there are default
 [exit 2]
 
 $ belljar run --workspace LAB/missing -- true
-belljar: --workspace: open [LAB]/missing: No such file or directory (os error 2)
+belljar: --workspace: cannot open [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 
 $ belljar run --mode fast -- true
@@ -457,7 +457,7 @@ belljar: --agent: there is no nobody; there are aider, claude, codex, gemini, op
 [exit 2]
 
 $ belljar up a --workspace LAB/missing
-belljar: --workspace: open [LAB]/missing: No such file or directory (os error 2)
+belljar: --workspace: cannot open [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 
 $ belljar up a --workspace . --no-workspace
@@ -469,7 +469,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar up a --repo LAB/missing
-belljar: open [LAB]/missing: No such file or directory (os error 2)
+belljar: cannot open [LAB]/missing: No such file or directory (os error 2)
 [exit 2]
 
 $ belljar up a --repo LAB/project

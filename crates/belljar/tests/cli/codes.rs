@@ -69,11 +69,11 @@ fn a_box_that_cannot_be_started_has_exit_code_125() {
         "run --rootfs LAB/missing -- true",
     ]), @r##"
 $ belljar run --mount LAB/missing:/x -- true
-belljar: open [LAB]/missing: No such file or directory (os error 2)
+belljar: cannot open [LAB]/missing: No such file or directory (os error 2)
 [exit 125]
 
 $ belljar run --rootfs LAB/missing -- true
-belljar: open [LAB]/missing: No such file or directory (os error 2)
+belljar: cannot open [LAB]/missing: No such file or directory (os error 2)
 [exit 125]
 "##);
 }

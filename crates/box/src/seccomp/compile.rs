@@ -1,8 +1,8 @@
-//! Turns the table into a BPF program: a binary search over call numbers, then the argument checks.
+//! Compiles a system call table into a BPF program: a binary search by call number, then argument checks.
 //!
-//! Neighbouring numbers with the same judgement become one range, so that the program is a few
-//! hundred instructions and the kernel's own cache of unconditional answers fills quickly; a chain
-//! of comparisons, as other compilers make, costs a millisecond to install.
+//! Adjacent numbers with the same verdict become one range. So the program has a few hundred
+//! instructions, and the kernel fills its cache of unconditional results quickly. A chain of comparisons,
+//! as other compilers generate it, takes a millisecond to install.
 
 use belljar_sys::seccomp::Instruction;
 
@@ -11,11 +11,11 @@ use super::rule::{
     AF_UNIX, CREATING, Call, DESCRIPTOR_FLAGS, EAFNOSUPPORT, EINVAL, ENOSYS, EPERM,
     FILTERS_ON_SOCKETS, HARMLESS_NODES, INTERNET, NAMESPACES, NEW_LISTENER, NODE_TYPE, PERSONAS,
     PROT_EXEC, PROTOCOLS, READINESS, RLIMIT_CORE, Rule, SET_ID_BITS, SMALL_SEGMENT, SOCKET_TYPE,
-    SOL_SOCKET, SOL_TCP, STREAM_OR_DATAGRAM, TCP_UPPER_LAYER, TERMINAL_TRICKS,
+    SOL_SOCKET, SOL_TCP, STREAM_OR_DATAGRAM, TCP_UPPER_LAYER, TERMINAL_INJECTION,
 };
 use super::table::{CALLS, LAST_KNOWN};
 
-/// An instruction set whose calls we know by number.
+/// A supported architecture, which determines the system call numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Machine {
     X86_64,
@@ -23,7 +23,7 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
-    /// The one that this program runs on. `None`: there is no table for it.
+    /// Returns the architecture of this program, or `None` if it is not supported.
     pub(crate) fn current() -> Option<Self> {
         match std::env::consts::ARCH {
             "x86_64" => Some(Self::X86_64),
@@ -32,7 +32,7 @@ impl Machine {
         }
     }
 
-    /// `AUDIT_ARCH_*`, as the kernel reports it to the filter.
+    /// Returns the `AUDIT_ARCH_*` number that the kernel passes to the filter.
     fn audit_number(self) -> u32 {
         match self {
             Self::X86_64 => 0xc000_003e,
@@ -48,49 +48,50 @@ impl Machine {
     }
 }
 
-/// Who counts what a box uses.
+/// The mechanism that measures the resources of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counted {
-    ByCgroup,
-    ByStandIn,
+pub(crate) enum Accounting {
+    Cgroup,
+    StandIn,
 }
 
-/// The same program for every box of a kind.
-pub(crate) fn filter(machine: Machine, counted: Counted) -> Vec<Instruction> {
-    compile(machine, CALLS, counted)
+/// Returns the filter program of a box.
+pub(crate) fn filter(machine: Machine, accounting: Accounting) -> Vec<Instruction> {
+    compile(machine, CALLS, accounting)
 }
 
-/// The program of every broker. `None`: there is no table for this machine.
+/// Returns the filter program of a broker, or `None` on an unsupported architecture.
 pub fn broker_filter() -> Option<Vec<Instruction>> {
-    Some(compile(Machine::current()?, broker::CALLS, Counted::ByCgroup))
+    Some(compile(Machine::current()?, broker::CALLS, Accounting::Cgroup))
 }
 
-/// The program of every process that keeps a screen: a broker's without ways to the outside.
+/// Returns the filter program of a screen process: that of a broker, without calls that open sockets.
 pub fn screen_filter() -> Option<Vec<Instruction>> {
     let opens = ["socket", "connect", "bind", "accept4"];
     let calls: Vec<Call> =
         broker::CALLS.iter().filter(|call| !opens.contains(&call.name)).copied().collect();
-    Some(compile(Machine::current()?, &calls, Counted::ByCgroup))
+    Some(compile(Machine::current()?, &calls, Accounting::Cgroup))
 }
 
-fn compile(machine: Machine, calls: &[Call], counted: Counted) -> Vec<Instruction> {
+fn compile(machine: Machine, calls: &[Call], accounting: Accounting) -> Vec<Instruction> {
     let mut program = vec![load(ARCH), jump(EQUAL, machine.audit_number(), 1, 0), ret(KILL)];
     program.push(load(NUMBER));
     if machine == Machine::X86_64 {
-        // x32 shares the architecture and is told apart by this bit.
+        // x32 has the same architecture number; this bit marks its calls.
         program.extend([jump(GREATER_EQUAL, 0x4000_0000, 0, 1), ret(KILL)]);
     }
-    program.extend(search(&ranges(machine, calls), counted));
+    program.extend(search(&ranges(machine, calls), accounting));
     program
 }
 
-/// A run of call numbers, from `first` to the next range, with one judgement.
+/// Consecutive call numbers with the same verdict, from `first` to the next range.
 #[derive(Debug)]
 struct Range {
     first: u32,
     verdict: Verdict,
 }
 
+/// The decision about a call number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Refused,
@@ -117,26 +118,26 @@ fn ranges(machine: Machine, calls: &[Call]) -> Vec<Range> {
     ranges
 }
 
-/// Code that finds the range of the number in the accumulator and judges by it.
-fn search(ranges: &[Range], counted: Counted) -> Vec<Instruction> {
+/// Returns code that finds the range of the call number and applies its verdict.
+fn search(ranges: &[Range], accounting: Accounting) -> Vec<Instruction> {
     let (left, right) = ranges.split_at(ranges.len() / 2);
     match (left, right) {
         ([], []) => vec![ret(KILL)],
-        ([], [only]) | ([only], []) => judge(only.verdict, counted),
+        ([], [only]) | ([only], []) => judge(only.verdict, accounting),
         (_, [first, ..]) => {
-            let (below, above) = (search(left, counted), search(right, counted));
-            // Conditional jumps reach 255 instructions, so the far side goes by a plain one.
+            let (below, above) = (search(left, accounting), search(right, accounting));
+            // Conditional jumps reach at most 255 instructions, so the far branch needs a plain jump.
             let over = u32::try_from(below.len()).unwrap_or(u32::MAX);
             let mut code = vec![jump(GREATER_EQUAL, first.first, 0, 1), jump_over(over)];
             code.extend(below);
             code.extend(above);
             code
         }
-        (_, []) => search(left, counted),
+        (_, []) => search(left, accounting),
     }
 }
 
-fn judge(verdict: Verdict, counted: Counted) -> Vec<Instruction> {
+fn judge(verdict: Verdict, accounting: Accounting) -> Vec<Instruction> {
     let rule = match verdict {
         Verdict::Refused => return vec![errno(EPERM)],
         Verdict::Unknown => return vec![errno(ENOSYS)],
@@ -147,7 +148,7 @@ fn judge(verdict: Verdict, counted: Counted) -> Vec<Instruction> {
         Rule::Absent => vec![errno(ENOSYS)],
         Rule::Ioctl => {
             let mut code = vec![load(argument(1))];
-            code.extend(one_of(&TERMINAL_TRICKS, &[errno(EPERM)], &[ret(ALLOW)]));
+            code.extend(one_of(&TERMINAL_INJECTION, &[errno(EPERM)], &[ret(ALLOW)]));
             code
         }
         Rule::Create { flags, mode } => {
@@ -181,7 +182,7 @@ fn judge(verdict: Verdict, counted: Counted) -> Vec<Instruction> {
             code.extend(one_of(&READINESS, &[ret(ALLOW)], &[errno(EPERM)]));
             code
         }
-        Rule::AskLimit => vec![
+        Rule::ReadLimit => vec![
             load(argument(2)),
             jump(EQUAL, 0, 0, 2),
             load(argument(2) + 4),
@@ -200,7 +201,7 @@ fn judge(verdict: Verdict, counted: Counted) -> Vec<Instruction> {
             load(argument(1)),
             jump(EQUAL, RLIMIT_CORE, 1, 0),
             ret(ALLOW),
-            // Asking has no new limit: a null pointer, in both halves.
+            // A call that only reads the limit passes a null pointer: both halves are zero.
             load(argument(2)),
             jump(EQUAL, 0, 0, 2),
             load(argument(2) + 4),
@@ -208,7 +209,7 @@ fn judge(verdict: Verdict, counted: Counted) -> Vec<Instruction> {
             errno(EINVAL),
             ret(ALLOW),
         ],
-        Rule::Affinity | Rule::Segment if counted == Counted::ByCgroup => vec![ret(ALLOW)],
+        Rule::Affinity | Rule::Segment if accounting == Accounting::Cgroup => vec![ret(ALLOW)],
         Rule::Affinity => vec![errno(EPERM)],
         Rule::Segment => vec![
             load(argument(1) + 4),
@@ -254,12 +255,12 @@ fn internet_socket() -> Vec<Instruction> {
     code
 }
 
-/// Allows when none of `bits` is set in the argument.
+/// Returns code that allows the call if none of `bits` is set in the argument.
 fn no_bits(arg: u8, bits: u32) -> Vec<Instruction> {
     vec![load(argument(arg)), jump(ANY_BIT, bits, 0, 1), errno(EPERM), ret(ALLOW)]
 }
 
-/// `yes` when the accumulator is one of `values`, else `no`. Both must end in a return.
+/// Returns code that runs `yes` if the accumulator is one of `values`, else `no`. Both must return.
 fn one_of(values: &[u32], yes: &[Instruction], no: &[Instruction]) -> Vec<Instruction> {
     let mut code = Vec::new();
     for (index, value) in values.iter().enumerate() {
@@ -319,7 +320,7 @@ fn errno(number: u32) -> Instruction {
 mod tests {
     use super::*;
 
-    /// What the kernel would do with one call: a BPF machine in miniature.
+    /// Interprets a filter program for one call, like the kernel, and returns the action.
     fn run(program: &[Instruction], arch: u32, number: u32, args: [u64; 6]) -> u32 {
         let word = |offset: u32| match offset {
             NUMBER => number,
@@ -343,7 +344,7 @@ mod tests {
                 GREATER_EQUAL => at += branch(accumulator >= k),
                 ANY_BIT => at += branch(accumulator & k != 0),
                 RETURN => return k,
-                _ => panic!("instruction {code:#x} is not one of ours"),
+                _ => panic!("unexpected instruction {code:#x}"),
             }
         }
     }
@@ -351,22 +352,22 @@ mod tests {
     fn check(machine: Machine, name: &str, args: [u64; 6], expect: u32) {
         let call = CALLS.iter().find(|call| call.name == name).unwrap();
         let number = machine.number_of(call).unwrap();
-        let program = filter(machine, Counted::ByCgroup);
-        let answer = run(&program, machine.audit_number(), number, args);
-        assert_eq!(answer, expect, "{name}({args:#x?}) on {machine:?}");
+        let program = filter(machine, Accounting::Cgroup);
+        let action = run(&program, machine.audit_number(), number, args);
+        assert_eq!(action, expect, "{name}({args:#x?}) on {machine:?}");
     }
 
     const BOTH: [Machine; 2] = [Machine::X86_64, Machine::Aarch64];
     const REFUSED: u32 = ERRNO | EPERM;
 
     #[test]
-    fn the_program_agrees_with_the_table_for_every_number() {
+    fn filter_follows_the_table_for_every_call_number() {
         for machine in BOTH {
-            let program = filter(machine, Counted::ByCgroup);
+            let program = filter(machine, Accounting::Cgroup);
             assert!(program.len() < 1024, "{} instructions", program.len());
             for number in 0..2048 {
                 let call = CALLS.iter().find(|call| machine.number_of(call) == Some(number));
-                let answer = run(&program, machine.audit_number(), number, [0; 6]);
+                let action = run(&program, machine.audit_number(), number, [0; 6]);
                 let expect = match call.map(|call| call.rule) {
                     Some(Rule::Absent) => ERRNO | ENOSYS,
                     Some(Rule::Socket | Rule::LocalPair) => ERRNO | EAFNOSUPPORT,
@@ -374,25 +375,25 @@ mod tests {
                     None if number > LAST_KNOWN => ERRNO | ENOSYS,
                     None => REFUSED,
                 };
-                assert_eq!(answer, expect, "{machine:?} {number} {call:?}");
+                assert_eq!(action, expect, "{machine:?} {number} {call:?}");
             }
         }
     }
 
     #[test]
-    fn another_architecture_kills_whatever_the_number() {
+    fn call_of_another_architecture_kills_the_process() {
         for machine in BOTH {
-            let program = filter(machine, Counted::ByCgroup);
+            let program = filter(machine, Accounting::Cgroup);
             for arch in [0, 0x4000_0003, 0x4000_0028, 0xc000_00b6, u32::MAX] {
                 assert_eq!(run(&program, arch, 0, [0; 6]), KILL);
             }
         }
-        let x86 = filter(Machine::X86_64, Counted::ByStandIn);
+        let x86 = filter(Machine::X86_64, Accounting::StandIn);
         assert_eq!(run(&x86, Machine::X86_64.audit_number(), 0x4000_0000, [0; 6]), KILL);
     }
 
     #[test]
-    fn arguments_decide_where_the_table_says_so() {
+    fn filter_checks_the_arguments_of_restricted_calls() {
         for machine in BOTH {
             check(machine, "clone", [0x0001_0f00, 0, 0, 0, 0, 0], ALLOW);
             check(machine, "clone", [0x1000_0000, 0, 0, 0, 0, 0], REFUSED);
@@ -433,60 +434,60 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_counts_some_calls_are_narrower() {
+    fn filter_is_stricter_in_a_box_without_a_cgroup() {
         let machine = Machine::X86_64;
-        let answer = |name: &str, args: [u64; 6]| {
+        let action = |name: &str, args: [u64; 6]| {
             let call = CALLS.iter().find(|call| call.name == name).unwrap();
-            let program = filter(machine, Counted::ByStandIn);
+            let program = filter(machine, Accounting::StandIn);
             run(&program, machine.audit_number(), machine.number_of(call).unwrap(), args)
         };
-        assert_eq!(answer("sched_setaffinity", [0; 6]), REFUSED);
-        assert_eq!(answer("shmget", [0, 65536, 0, 0, 0, 0]), ALLOW);
-        assert_eq!(answer("shmget", [0, 65537, 0, 0, 0, 0]), REFUSED);
-        assert_eq!(answer("shmget", [0, 1 << 32, 0, 0, 0, 0]), REFUSED);
+        assert_eq!(action("sched_setaffinity", [0; 6]), REFUSED);
+        assert_eq!(action("shmget", [0, 65536, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(action("shmget", [0, 65537, 0, 0, 0, 0]), REFUSED);
+        assert_eq!(action("shmget", [0, 1 << 32, 0, 0, 0, 0]), REFUSED);
     }
 
     fn broker(name: &str, machine: Machine, args: [u64; 6]) -> u32 {
         let known = CALLS.iter().chain(broker::CALLS).find(|call| call.name == name).unwrap();
-        let program = compile(machine, broker::CALLS, Counted::ByCgroup);
+        let program = compile(machine, broker::CALLS, Accounting::Cgroup);
         run(&program, machine.audit_number(), machine.number_of(known).unwrap(), args)
     }
 
     #[test]
-    fn a33_a_broker_talks_and_does_nothing_else() {
+    fn a33_broker_filter_allows_socket_io_and_refuses_other_calls() {
         for machine in BOTH {
-            let answer = |name: &str, args: [u64; 6]| broker(name, machine, args);
+            let action = |name: &str, args: [u64; 6]| broker(name, machine, args);
             for name in ["read", "write", "accept4", "connect", "epoll_ctl", "futex", "close"] {
-                assert_eq!(answer(name, [0; 6]), ALLOW, "{name}");
+                assert_eq!(action(name, [0; 6]), ALLOW, "{name}");
             }
             let refused = "openat execve execveat clone socketpair kill tgkill memfd_create unlinkat \
                  prctl setrlimit seccomp pipe2 listen statx readlinkat getdents64";
             for name in refused.split_whitespace() {
-                assert_eq!(answer(name, [0; 6]), REFUSED, "{name}");
+                assert_eq!(action(name, [0; 6]), REFUSED, "{name}");
             }
-            assert_eq!(answer("clone3", [0; 6]), ERRNO | ENOSYS);
-            assert_eq!(answer("socket", [2, 0x80801, 0, 0, 0, 0]), ALLOW);
-            assert_eq!(answer("socket", [10, 0x80802, 17, 0, 0, 0]), ALLOW);
+            assert_eq!(action("clone3", [0; 6]), ERRNO | ENOSYS);
+            assert_eq!(action("socket", [2, 0x80801, 0, 0, 0, 0]), ALLOW);
+            assert_eq!(action("socket", [10, 0x80802, 17, 0, 0, 0]), ALLOW);
             for family in [0, 1, 16, 17, 38, 40] {
-                let socket = answer("socket", [family, 1, 0, 0, 0, 0]);
+                let socket = action("socket", [family, 1, 0, 0, 0, 0]);
                 assert_eq!(socket, ERRNO | EAFNOSUPPORT, "{family}");
             }
-            assert_eq!(answer("socket", [2, 3, 6, 0, 0, 0]), ERRNO | EAFNOSUPPORT);
+            assert_eq!(action("socket", [2, 3, 6, 0, 0, 0]), ERRNO | EAFNOSUPPORT);
             for name in ["mmap", "mprotect"] {
-                assert_eq!(answer(name, [0, 4096, 3, 0, 0, 0]), ALLOW, "{name}");
-                assert_eq!(answer(name, [0, 4096, 5, 0, 0, 0]), REFUSED, "{name}");
+                assert_eq!(action(name, [0, 4096, 3, 0, 0, 0]), ALLOW, "{name}");
+                assert_eq!(action(name, [0, 4096, 5, 0, 0, 0]), REFUSED, "{name}");
             }
-            assert_eq!(answer("fcntl", [3, 1030, 0, 0, 0, 0]), ALLOW);
-            assert_eq!(answer("fcntl", [3, 8, 1, 0, 0, 0]), REFUSED, "who is told by signals");
-            assert_eq!(answer("ioctl", [3, 0x5421, 0, 0, 0, 0]), ALLOW);
-            assert_eq!(answer("ioctl", [3, 0x5412, 0, 0, 0, 0]), REFUSED);
-            assert_eq!(answer("prlimit64", [0, 7, 0, 99, 0, 0]), ALLOW);
-            assert_eq!(answer("prlimit64", [0, 7, 1 << 40, 0, 0, 0]), REFUSED);
+            assert_eq!(action("fcntl", [3, 1030, 0, 0, 0, 0]), ALLOW);
+            assert_eq!(action("fcntl", [3, 8, 1, 0, 0, 0]), REFUSED, "F_SETOWN");
+            assert_eq!(action("ioctl", [3, 0x5421, 0, 0, 0, 0]), ALLOW);
+            assert_eq!(action("ioctl", [3, 0x5412, 0, 0, 0, 0]), REFUSED);
+            assert_eq!(action("prlimit64", [0, 7, 0, 99, 0, 0]), ALLOW);
+            assert_eq!(action("prlimit64", [0, 7, 1 << 40, 0, 0, 0]), REFUSED);
         }
     }
 
     #[test]
-    fn every_row_of_the_brokers_has_a_reason_and_none_stands_twice() {
+    fn broker_table_has_unique_numbers_and_a_reason_per_row() {
         for machine in BOTH {
             let mut numbers: Vec<u32> =
                 broker::CALLS.iter().filter_map(|call| machine.number_of(call)).collect();
@@ -505,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_a_number_and_a_reason_and_none_stands_twice() {
+    fn box_table_has_unique_numbers_and_a_reason_per_row() {
         for machine in BOTH {
             let mut numbers: Vec<u32> = CALLS.iter().filter_map(|c| machine.number_of(c)).collect();
             let count = numbers.len();

@@ -1,16 +1,16 @@
-//! Boxes that live on: programs that join them, homes that outlast them, and what stays out of reach.
+//! Tests of long-running boxes: exec, pause, persistent homes, masks and injected files.
 //!
-//! As root and as a plain user the same tests run, since a box is built in different ways for the two.
+//! The same tests run as root and as a plain user, because the two build boxes in different ways.
 
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
 mod attacks;
 #[cfg(test)]
-mod fixed;
+mod exec;
 #[cfg(test)]
-mod guests;
+mod fixture;
 #[cfg(test)]
-mod kept;
+mod home;
 #[cfg(test)]
-mod room;
+mod masks;

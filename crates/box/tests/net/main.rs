@@ -1,12 +1,12 @@
-//! Boxes with a network, whose sockets the test serves itself: what arrives, and what does not.
+//! Tests of boxes with a network. A broker of the test serves the listening sockets.
 //!
-//! As root and as a plain user the same tests run, since a box is built in different ways for the two.
+//! The same tests run as root and as a plain user, because the two build boxes in different ways.
 
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
-mod reach;
+mod fixture;
 #[cfg(test)]
-mod room;
+mod reach;
 #[cfg(test)]
 mod trust;

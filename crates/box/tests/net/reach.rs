@@ -1,11 +1,11 @@
-//! What a program in a box reaches: our sockets, its own services, and nothing else.
+//! Tests that a program in a box reaches only the broker's sockets and its own services.
 
-use crate::room::{Broker, Room, net};
+use crate::fixture::{Broker, Fixture, net};
 
 const REFUSED: &str = "errno ECONNREFUSED";
 
 #[test]
-fn whatever_the_address_the_socket_of_the_port_gets_it() {
+fn connection_to_any_address_reaches_the_socket_of_its_port() {
     let acts = [
         "greet-tcp 203.0.113.9:443",
         "greet-tcp 10.0.0.1:443",
@@ -18,7 +18,7 @@ fn whatever_the_address_the_socket_of_the_port_gets_it() {
         "greet-tcp 203.0.113.9:444",
         "greet-tcp [2001:db8::9]:22",
     ];
-    let answers = Room::new().acts(net(&[80, 443, 5432], false), &acts);
+    let answers = Fixture::new().acts(net(&[80, 443, 5432], false), &acts);
     let want = [
         "ok port 443 for 203.0.113.9:443",
         "ok port 443 for 10.0.0.1:443",
@@ -35,7 +35,7 @@ fn whatever_the_address_the_socket_of_the_port_gets_it() {
 }
 
 #[test]
-fn one_socket_gets_every_other_port_and_learns_what_was_dialled() {
+fn catch_all_socket_gets_other_ports_and_the_dialled_address() {
     let acts = [
         "greet-tcp 203.0.113.9:1",
         "greet-tcp 203.0.113.9:22",
@@ -48,7 +48,7 @@ fn one_socket_gets_every_other_port_and_learns_what_was_dialled() {
         "greet-tcp 127.0.0.1:8080",
         "greet-tcp [::1]:8080",
     ];
-    let answers = Room::new().acts(net(&[443, 5432], true), &acts);
+    let answers = Fixture::new().acts(net(&[443, 5432], true), &acts);
     let want = [
         "ok any for 203.0.113.9:1",
         "ok any for 203.0.113.9:22",
@@ -65,14 +65,14 @@ fn one_socket_gets_every_other_port_and_learns_what_was_dialled() {
 }
 
 #[test]
-fn names_are_asked_of_any_server() {
+fn dns_query_to_any_server_reaches_the_broker() {
     let acts = ["ask-udp 8.8.8.8:53", "ask-udp 192.0.2.53:53", "ask-udp 127.0.0.1:53"];
-    let answers = Room::new().acts(net(&[], false), &acts);
+    let answers = Fixture::new().acts(net(&[], false), &acts);
     assert_eq!(answers, ["ok dns got belljar-probe"; 3]);
 }
 
 #[test]
-fn services_of_the_box_are_its_own() {
+fn service_of_the_box_is_reachable_over_loopback() {
     let acts = [
         "own-service 127.0.0.1:8080 127.0.0.1:8080",
         "own-service 127.0.0.1:5432 127.0.0.1:5432",
@@ -88,63 +88,63 @@ fn services_of_the_box_are_its_own() {
         "ok true [::ffff:127.0.0.1]:5432",
     ];
     for any in [false, true] {
-        assert_eq!(Room::new().acts(net(&[443, 5432], any), &acts), want, "any: {any}");
+        assert_eq!(Fixture::new().acts(net(&[443, 5432], any), &acts), want, "any: {any}");
     }
-    // Beyond the loopback a port that a rule names is the broker's, whoever else listens on it.
+    // Outside loopback, the broker gets a port of a rule even if the box listens on it.
     let acts = ["own-service 0.0.0.0:5432 203.0.113.9:5432"];
-    assert_eq!(Room::new().acts(net(&[5432], false), &acts), ["errno EAGAIN"]);
+    assert_eq!(Fixture::new().acts(net(&[5432], false), &acts), ["errno EAGAIN"]);
 }
 
 #[test]
-fn nothing_changes_for_a_box_without_a_network() {
-    let room = Room::new();
-    let mut running = room.build(None, &["/probe", "batch"]).unwrap();
+fn box_without_a_network_has_no_sockets_and_no_route() {
+    let fixture = Fixture::new();
+    let mut running = fixture.build(None, &["/probe", "batch"]).unwrap();
     assert!(running.take_sockets().is_none());
     let acts = "greet-tcp 203.0.113.9:443\nask-udp 8.8.8.8:53\ngreet-tcp 127.0.0.1:53\nown-service 127.0.0.1:80 127.0.0.1:80\n";
-    let said = room.run(running, acts);
+    let output = fixture.run(running, acts);
     let answers: Vec<&str> =
-        said.out.lines().filter_map(|line| line.split_once(" => ")).map(|(_, a)| a).collect();
+        output.out.lines().filter_map(|line| line.split_once(" => ")).map(|(_, a)| a).collect();
     let unreachable = "errno ENETUNREACH";
     assert_eq!(answers, [unreachable, unreachable, REFUSED, "errno EACCES"]);
 }
 
 #[test]
-fn sockets_that_nobody_holds_refuse() {
-    let room = Room::new();
-    let mut running = room.build(net(&[443], true), &["/probe", "batch"]).unwrap();
+fn connection_to_a_closed_socket_is_refused() {
+    let fixture = Fixture::new();
+    let mut running = fixture.build(net(&[443], true), &["/probe", "batch"]).unwrap();
     drop(running.take_sockets().expect("sockets"));
-    assert!(running.take_sockets().is_none(), "they are taken once");
+    assert!(running.take_sockets().is_none(), "the sockets can be taken only once");
     let acts = ["greet-tcp 203.0.113.9:443", "greet-tcp 203.0.113.9:9999", "ask-udp 8.8.8.8:53"];
-    let said = room.run(running, &(acts.join("\n") + "\n"));
+    let output = fixture.run(running, &(acts.join("\n") + "\n"));
     let want: Vec<String> = acts.iter().map(|act| format!("{act} => {REFUSED}")).collect();
-    assert_eq!(said.out, want.join("\n"));
+    assert_eq!(output.out, want.join("\n"));
 }
 
 #[test]
 fn two_hundred_ports_are_served_and_one_more_is_an_error() {
-    let room = Room::new();
+    let fixture = Fixture::new();
     let ports: Vec<u16> = (900..1100).collect();
     let acts =
         ["greet-tcp 203.0.113.9:900", "greet-tcp 203.0.113.9:1099", "greet-tcp 1.2.3.4:1100"];
-    let answers = room.acts(net(&ports, false), &acts);
+    let answers = fixture.acts(net(&ports, false), &acts);
     assert_eq!(
         answers[..2],
         ["ok port 900 for 203.0.113.9:900", "ok port 1099 for 203.0.113.9:1099"]
     );
     assert_eq!(answers[2], REFUSED);
     let ports: Vec<u16> = (900..1101).collect();
-    let error = room.build(net(&ports, false), &["/probe"]).unwrap_err();
+    let error = fixture.build(net(&ports, false), &["/probe"]).unwrap_err();
     assert!(error.to_string().contains("201 ports"), "{error}");
 }
 
 #[test]
-fn a18_datagrams_and_other_sockets_reach_nothing_under_a_network() {
-    let room = Room::new();
+fn a18_datagrams_and_other_sockets_reach_nothing_in_a_box_with_a_network() {
+    let fixture = Fixture::new();
     let outside = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let at = outside.local_addr().unwrap();
-    assert_eq!(room.outside(&format!("send-udp {at}")), "ok 13");
+    assert_eq!(fixture.outside(&format!("send-udp {at}")), "ok 13");
     let mut buffer = [0; 64];
-    assert_eq!(outside.recv(&mut buffer).unwrap(), 13, "the control arrives");
+    assert_eq!(outside.recv(&mut buffer).unwrap(), 13, "control: the datagram arrives");
     outside.set_nonblocking(true).unwrap();
     let refused = [
         format!("ask-udp {at}"),
@@ -169,7 +169,7 @@ fn a18_datagrams_and_other_sockets_reach_nothing_under_a_network() {
     ];
     let acts: Vec<&str> = refused.iter().map(String::as_str).chain(no_family).collect();
     for any in [false, true] {
-        let answers = room.acts(net(&[443], any), &acts);
+        let answers = fixture.acts(net(&[443], any), &acts);
         for (act, answer) in acts.iter().zip(&answers) {
             let want = if act.starts_with("ask") { REFUSED } else { "errno EAFNOSUPPORT" };
             assert_eq!(answer, want, "{act}, any: {any}");
@@ -180,16 +180,16 @@ fn a18_datagrams_and_other_sockets_reach_nothing_under_a_network() {
 }
 
 #[test]
-fn the_payload_holds_no_socket_and_no_right_over_the_network() {
-    let room = Room::new();
-    let mut running = room.build(net(&[443, 5432], true), &["/probe", "batch"]).unwrap();
+fn payload_has_no_broker_socket_and_no_network_privilege() {
+    let fixture = Fixture::new();
+    let mut running = fixture.build(net(&[443, 5432], true), &["/probe", "batch"]).unwrap();
     let broker = running.take_sockets().map(Broker::serve);
     let acts = ["descriptors", "own-service 203.0.113.9:443 203.0.113.9:443", "interfaces"];
-    let said = room.run(running, &(acts.join("\n") + "\n"));
+    let output = fixture.run(running, &(acts.join("\n") + "\n"));
     drop(broker);
     assert_eq!(
-        said.out,
+        output.out,
         "descriptors => ok\nown-service 203.0.113.9:443 203.0.113.9:443 => errno EACCES\ninterfaces => ok lo"
     );
-    assert_eq!(said.exit, Some(0));
+    assert_eq!(output.exit, Some(0));
 }

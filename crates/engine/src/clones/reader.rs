@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use belljar_box::{Finished, Stream, Workspace};
+use belljar_box::{BoxEnd, Stream, Workspace};
 use belljar_model::{ByteSize, Identity, Limits, Mode, Purpose, Reason, Template};
 
 use super::git;
@@ -83,7 +83,7 @@ fn run(
     incoming: &Incoming,
     answer: &File,
     complaint: &mut Vec<u8>,
-) -> anyhow::Result<Finished> {
+) -> anyhow::Result<BoxEnd> {
     let (place, path) = belljar_box::open(ask.repo)?;
     let id = state.new_id().map_err(EngineError::into_inner)?;
     let argv = ["/bin/sh", "-c", SCRIPT].map(OsString::from).to_vec();
@@ -173,7 +173,7 @@ fn environment(ask: &Ask<'_>, git: &Path) -> anyhow::Result<Vec<(OsString, OsStr
 }
 
 /// Why there is no answer, with the place where the work still is.
-fn refusal(finished: &Finished, complaint: &[u8], repo: &Path) -> anyhow::Error {
+fn refusal(finished: &BoxEnd, complaint: &[u8], repo: &Path) -> anyhow::Error {
     let why = match finished.reason {
         Reason::Output => format!("its work is more than {LARGEST_MIB} MiB"),
         Reason::Exited => git::said(complaint),

@@ -1,6 +1,6 @@
 //! The end of a run: its result, and the record of it.
 
-use belljar_box::{Finished, Remains};
+use belljar_box::{BoxEnd, Teardown};
 use belljar_ledger::{Body, Digest};
 use belljar_model::{RunRecord, RunResult, Template};
 use tracing::Span;
@@ -14,9 +14,9 @@ use crate::scope::Scoped;
 #[derive(Debug)]
 pub struct Ended {
     pub(super) span: Span,
-    pub finished: Finished,
+    pub finished: BoxEnd,
     /// Mounts and cgroups, which are gone at the latest when this is dropped.
-    pub remains: Remains,
+    pub remains: Teardown,
     /// What the network of the box was used for.
     pub account: Option<Account>,
     pub journal: Journal,
@@ -32,7 +32,7 @@ pub struct Ended {
 impl Ended {
     /// The result. `changed` is the number of changed files, where there is a workspace.
     pub fn result(&self, changed: Option<u64>) -> RunResult {
-        let Finished { exit, signal, reason, wall, .. } = &self.finished;
+        let BoxEnd { exit, signal, reason, wall, .. } = &self.finished;
         RunResult {
             run: self.record.id,
             name: self.record.name.clone(),

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use belljar_box::{Ends, ExecError, Guest, GuestEnded, Program};
+use belljar_box::{ExecEnd, ExecError, ExecProcess, ExecStreams, Program};
 use belljar_ledger::{Body, BoxExec, Receipt};
 use belljar_model::Caller;
 use belljar_sys::time::timespec;
@@ -68,7 +68,7 @@ pub(super) fn run(
     let met =
         send(client, &FromSupervisor::ExecStarted).and_then(|()| hand_over(client, &mut guest));
     match met.and_then(|()| watch(client, &guest)) {
-        Ok(Some(GuestEnded { exit, signal })) => {
+        Ok(Some(ExecEnd { exit, signal })) => {
             tracing::info!(exit, signal, "program in the box ended");
             send(client, &FromSupervisor::ExecEnded { exit, signal })
         }
@@ -124,17 +124,19 @@ const fn kind_of(error: &ExecError) -> ErrorKind {
 
 /// Sends the descriptors of the program's streams to the client. None stay open here, so that the program
 /// sees when the client closes them.
-fn hand_over(client: &UnixStream, guest: &mut Guest) -> io::Result<()> {
-    let ends = guest.ends.take().ok_or(io::ErrorKind::InvalidInput)?;
+fn hand_over(client: &UnixStream, guest: &mut ExecProcess) -> io::Result<()> {
+    let ends = guest.streams.take().ok_or(io::ErrorKind::InvalidInput)?;
     let ends: Vec<BorrowedFd<'_>> = match &ends {
-        Ends::Pipes { input, output, error } => vec![input.as_fd(), output.as_fd(), error.as_fd()],
-        Ends::Terminal(terminal) => vec![terminal.as_fd()],
+        ExecStreams::Pipes { input, output, error } => {
+            vec![input.as_fd(), output.as_fd(), error.as_fd()]
+        }
+        ExecStreams::Terminal(terminal) => vec![terminal.as_fd()],
     };
     send_descriptors(client, &ends)
 }
 
 /// Passes signals on until the program ends. `None`: the client is gone.
-fn watch(client: &UnixStream, guest: &Guest) -> io::Result<Option<GuestEnded>> {
+fn watch(client: &UnixStream, guest: &ExecProcess) -> io::Result<Option<ExecEnd>> {
     loop {
         let mut polled = [
             PollFd::from_borrowed_fd(guest.as_fd(), PollFlags::IN),
@@ -158,7 +160,7 @@ fn watch(client: &UnixStream, guest: &Guest) -> io::Result<Option<GuestEnded>> {
 }
 
 /// Ends a program whose client is gone.
-fn end(guest: &Guest) -> io::Result<()> {
+fn end(guest: &ExecProcess) -> io::Result<()> {
     guest.signal(SIGHUP)?;
     guest.signal(SIGTERM)?;
     let until = Instant::now() + GRACE;

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use belljar_box::{Door, Program};
+use belljar_box::{ExecChannel, Program};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::protocol::Health;
@@ -27,13 +27,13 @@ pub(super) fn check_repeatedly(line: &str, session: &BoxSession) {
 }
 
 /// Whether the command line succeeds. Its output is not read.
-fn check(line: &str, channel: &Door) -> bool {
+fn check(line: &str, channel: &ExecChannel) -> bool {
     let argv = ["sh", "-c", "exec </dev/null >/dev/null 2>&1; eval \"$0\"", line];
     let argv = argv.map(Into::into).to_vec();
     let Ok(mut program) = channel.exec(&Program { argv, ..Program::default() }) else {
         return false;
     };
-    drop(program.ends.take());
+    drop(program.streams.take());
     let mut polled = [PollFd::from_borrowed_fd(program.as_fd(), PollFlags::IN)];
     if !rustix::event::poll(&mut polled, Some(&TIMEOUT)).is_ok_and(|ready| ready > 0) {
         program.signal(9).ok(); // it may have ended just now, too late

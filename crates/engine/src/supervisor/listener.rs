@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use belljar_box::Door;
+use belljar_box::ExecChannel;
 
 use super::client::{open_directory, socket_in};
 use super::connection::{self, receive_small, send};
@@ -130,7 +130,7 @@ fn approval_answered(session: &BoxSession, id: RequestId) -> FromSupervisor {
 /// Pauses the box until the client closes the connection.
 fn pause(client: &UnixStream, session: &BoxSession) -> io::Result<()> {
     let none = || io::Error::other("no program can be started in it");
-    let paused = match session.exec_channel().ok_or_else(none).and_then(Door::pause) {
+    let paused = match session.exec_channel().ok_or_else(none).and_then(ExecChannel::pause) {
         Ok(paused) => paused,
         Err(error) => {
             return send(client, &refused(session, &format!("it cannot be paused: {error}")));

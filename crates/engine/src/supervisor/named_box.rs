@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
-use belljar_box::{Kept as KeptHome, Stream, Workspace};
+use belljar_box::{HomeMount, Stream, Workspace};
 use belljar_model::boxes::{BoxName, Ground};
 use belljar_model::{Mode, Purpose, Review, RunState, WorkspaceAt};
 use belljar_workspace::{Layers, RunPaths, SealLimits};
@@ -277,10 +277,10 @@ fn of_user(path: &Path) -> Option<WorkspaceAt> {
 }
 
 /// The directory that stays when the box is stopped.
-fn home(of: &NamedBox) -> Result<KeptHome, EngineError> {
+fn home(of: &NamedBox) -> Result<HomeMount, EngineError> {
     let opened = belljar_box::open(&of.dir.join("home")).context("the home of the box");
     let (place, path) = opened.kind(ErrorKind::CannotStart)?;
-    Ok(KeptHome { place, path })
+    Ok(HomeMount { place, path })
 }
 
 /// The directories of the overlay: those of the run before, or new ones.

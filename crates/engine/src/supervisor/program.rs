@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use belljar_box::{Finished, Remains, Workspace};
+use belljar_box::{BoxEnd, Teardown, Workspace};
 use belljar_model::{Mode, Purpose};
 use belljar_wire::{self as wire, Job};
 use rustix::fs::{Mode as FileMode, OFlags};
@@ -94,7 +94,7 @@ impl PreparedProgram {
         state: &Scoped,
         connection: &UnixStream,
         task: Task,
-    ) -> Result<(Ending, Remains), EngineError> {
+    ) -> Result<(Ending, Teardown), EngineError> {
         let Self { prepared, tape, _mark, .. } = self;
         let Task { job, output, timeout_millis, command } = task;
         // Steps that can fail come before the run is recorded.
@@ -213,7 +213,7 @@ fn null() -> anyhow::Result<OwnedFd> {
 }
 
 /// The report of a program's end.
-fn ending(finished: &Finished, reader: &mut WorkerReader, account: Account) -> Ending {
+fn ending(finished: &BoxEnd, reader: &mut WorkerReader, account: Account) -> Ending {
     let (stdout_truncated, stderr_truncated) = reader.cut();
     let Account { requests, more_requests, denied, alarms, is_dark, unrecorded, .. } = account;
     let mut notes: Vec<String> = alarms.into_iter().map(|line| format!("alarm: {line}")).collect();

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use belljar_box::Door;
+use belljar_box::ExecChannel;
 use belljar_model::RunId;
 use belljar_model::boxes::BoxName;
 use rustix::event::{PollFd, PollFlags};
@@ -30,7 +30,7 @@ pub(super) struct Inputs {
     /// A byte that is written here ends the box at once.
     pub(super) halt: OwnedFd,
     /// Starts more programs in the box.
-    pub(super) exec_channel: Option<Door>,
+    pub(super) exec_channel: Option<ExecChannel>,
     /// The program's terminal, to change its size.
     pub(super) terminal: Option<OwnedFd>,
 }
@@ -46,7 +46,7 @@ pub(super) struct BoxSession {
     keys: Mutex<File>,
     /// The screen, if the program has a terminal.
     screen: Option<ScreenFeed>,
-    exec_channel: Option<Door>,
+    exec_channel: Option<ExecChannel>,
     /// Counts the programs that were started beside the box's own.
     programs: Arc<()>,
     pub(super) rules: LiveRules,
@@ -82,7 +82,7 @@ impl BoxSession {
         }
     }
 
-    pub(super) const fn exec_channel(&self) -> Option<&Door> {
+    pub(super) const fn exec_channel(&self) -> Option<&ExecChannel> {
         self.exec_channel.as_ref()
     }
 

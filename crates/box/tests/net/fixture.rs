@@ -1,4 +1,4 @@
-//! A box that runs the probe, and a broker that tells whom it was taken for.
+//! Builds boxes that run the probe, and a broker that reports the dialled address.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
@@ -13,21 +13,21 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use belljar_box::{
-    NetRequest, Request, Running, Sockets, StartError, Supervision, Trust, embedded,
+    BuiltBox, NetRequest, Request, Sockets, StartError, Supervision, Trust, embedded,
 };
 use belljar_model::{Access, Mount, RunId, Template};
 use tempfile::TempDir;
 
-/// Where the probe is, and what else boxes of one test share.
-pub(crate) struct Room {
+/// The directory, template and variables of one test.
+pub(crate) struct Fixture {
     dir: TempDir,
     pub(crate) template: Template,
     pub(crate) env: Vec<(String, String)>,
 }
 
-/// What a box said and how it ended.
+/// The output and the exit status of a box.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Output {
     pub(crate) out: String,
     pub(crate) exit: Option<i32>,
 }
@@ -36,19 +36,19 @@ pub(crate) const CA: &str =
     "-----BEGIN CERTIFICATE-----\nYmVsbGphcg==\n-----END CERTIFICATE-----\n";
 pub(crate) const JKS: &[u8] = b"\xfe\xed\xfe\xed key store";
 
-/// A network with these ports.
+/// Returns a network request with the given ports.
 pub(crate) fn net(ports: &[u16], any_port: bool) -> Option<NetRequest> {
-    let trust = Trust { ca_pem: CA.into(), and_the_hosts: false, jks: JKS.into() };
+    let trust = Trust { ca_pem: CA.into(), trust_host_cas: false, jks: JKS.into() };
     Some(NetRequest { ports: ports.to_vec(), any_port, trust })
 }
 
-impl Room {
-    #[expect(clippy::disallowed_methods, reason = "the runner says where labs are made")]
+impl Fixture {
+    #[expect(clippy::disallowed_methods, reason = "the test runner sets the directory")]
     pub(crate) fn new() -> Self {
         let parent =
             std::env::var_os("BELLJAR_TEST_ROOT").map_or_else(std::env::temp_dir, PathBuf::from);
         let dir = tempfile::Builder::new().prefix("belljar-net-").tempdir_in(parent).unwrap();
-        // Under root the payload has another uid.
+        // Under root, the payload has another user id.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let probe = dir.path().join("probe");
         fs::write(&probe, embedded::PROBE).unwrap();
@@ -62,12 +62,12 @@ impl Room {
         self.dir.path()
     }
 
-    /// A box that is built and waits.
+    /// Builds a box without starting its payload.
     pub(crate) fn build(
         &self,
         net: Option<NetRequest>,
         argv: &[&str],
-    ) -> Result<Running, StartError> {
+    ) -> Result<BuiltBox, StartError> {
         let env = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into_iter();
         let request = Request {
             id: RunId::new(random().into(), random()),
@@ -80,7 +80,7 @@ impl Room {
             home: None,
             files: Vec::new(),
             masks: Vec::new(),
-            door: false,
+            exec_channel: false,
             hidden: Vec::new(),
             net,
             terminal: None,
@@ -89,8 +89,8 @@ impl Room {
         belljar_box::start(&request, |_| ()).map(|(running, ())| running)
     }
 
-    /// Lets the payload of a box that waits run to its end.
-    pub(crate) fn run(&self, running: Running, input: &str) -> Said {
+    /// Runs the payload of a built box until its end.
+    pub(crate) fn run(&self, running: BuiltBox, input: &str) -> Output {
         let path = |name: &str| self.dir.path().join(name);
         fs::write(path("input"), input).unwrap();
         let output = File::create(path("output")).unwrap();
@@ -99,26 +99,26 @@ impl Room {
             input: with.as_fd(),
             output: output.as_fd(),
             error: output.as_fd(),
-            guard: None,
+            filter: None,
             disk: None,
             stop: None,
         };
-        let (finished, remains) = running.supervise(supervision).unwrap();
-        drop(remains);
+        let (end, teardown) = running.supervise(supervision).unwrap();
+        drop(teardown);
         let out = fs::read_to_string(path("output")).unwrap();
-        Said { out: out.trim_end().to_owned(), exit: finished.exit }
+        Output { out: out.trim_end().to_owned(), exit: end.exit }
     }
 
-    /// A box with a network that the test serves, and what the probe said to each act.
+    /// Runs probe commands in a box whose network the test serves, and returns their results.
     pub(crate) fn acts(&self, net: Option<NetRequest>, acts: &[&str]) -> Vec<String> {
         let mut running = self.build(net, &["/probe", "batch"]).unwrap();
         let broker = running.take_sockets().map(Broker::serve);
-        let said = self.run(running, &(acts.join("\n") + "\n"));
+        let output = self.run(running, &(acts.join("\n") + "\n"));
         drop(broker);
-        answers(&said.out, acts)
+        answers(&output.out, acts)
     }
 
-    /// The probe outside any box.
+    /// Runs the probe outside any box.
     #[expect(clippy::disallowed_methods, reason = "the control is a program outside a box")]
     pub(crate) fn outside(&self, act: &str) -> String {
         let mut probe = std::process::Command::new(self.dir.path().join("probe"));
@@ -127,7 +127,7 @@ impl Room {
     }
 }
 
-/// A number that nobody else picked: boxes of tests that run at once must not share a cgroup.
+/// Returns a random number: boxes of parallel tests must not share a cgroup.
 fn random() -> u32 {
     let hash = RandomState::new().hash_one(std::process::id());
     u32::try_from(hash >> 32).unwrap()
@@ -136,14 +136,14 @@ fn random() -> u32 {
 fn answers(out: &str, acts: &[&str]) -> Vec<String> {
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), acts.len(), "{out}");
-    let told = lines.iter().zip(acts).map(|(line, act)| {
+    let results = lines.iter().zip(acts).map(|(line, act)| {
         let answer = line.strip_prefix(&format!("{act} => "));
         answer.unwrap_or_else(|| panic!("no answer to `{act}` in {out}")).to_owned()
     });
-    told.collect()
+    results.collect()
 }
 
-/// Answers everybody with the socket that got it and the address that was dialled.
+/// A broker that replies with the name of the accepting socket and the dialled address.
 pub(crate) struct Broker {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -185,7 +185,7 @@ impl Broker {
                 match listener.accept() {
                     Ok((mut stream, _)) => {
                         stream.set_nonblocking(false).unwrap();
-                        // One that only dialled may be gone; the answers of the probe decide.
+                        // The client can have disconnected; the test checks the output of the probe.
                         stream.read_to_end(&mut Vec::new()).ok();
                         let dialled = canonical(stream.local_addr().unwrap());
                         write!(stream, "{name} for {dialled}").ok();
@@ -211,7 +211,7 @@ fn wait(error: &std::io::Error) {
     std::thread::sleep(Duration::from_millis(2));
 }
 
-/// An address of IPv4 that a socket of IPv6 was reached by is one of IPv4.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

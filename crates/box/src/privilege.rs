@@ -1,8 +1,8 @@
-//! Who we are on the host, and who the payload is to be.
+//! The privilege of this process, and the user ids of a box.
 //!
-//! As root every box gets a user id of its own that nobody else on the machine has; files of the
-//! workspace are shown through an id-mapped mount, so that on disk they keep their owner. As a plain
-//! user the payload has that user's id, in a user namespace where it is worth nothing else.
+//! Under root, every box gets a unique user id. An id-mapped mount shows the files of the workspace, so
+//! that the files keep their owner on disk. Under a plain user, the payload has the id of that user, in
+//! a user namespace without any other rights.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,19 +13,19 @@ use rustix::thread::CapabilitySet;
 
 use crate::janitor::Janitor;
 
-/// What the host lets us do.
+/// The privilege of this process on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Root of the machine.
+pub enum Privilege {
+    /// Root of the machine, with `CAP_SYS_ADMIN`.
     Root,
-    /// Anybody else, including root of a container with its own user namespace.
+    /// Any other user, including root in a container with its own user namespace.
     Rootless,
 }
 
-/// First of the user ids given to the boxes of root: a range that no distribution hands out.
+/// First user id of the boxes of root. No distribution assigns ids of this range.
 const BOX_IDS: u32 = 0x7000_0000;
 
-/// How ids inside the box relate to those of the host.
+/// The user and group id of a box, inside the box and on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
     pub inside: u32,
@@ -33,15 +33,15 @@ pub struct Ids {
     pub outside_gid: u32,
 }
 
-impl Standing {
-    /// Looks at this process.
+impl Privilege {
+    /// Returns the privilege of this process.
     pub fn of_this_process() -> Self {
         let admin = rustix::thread::capabilities(None)
             .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
         if is_root_of_the_machine() && admin { Self::Root } else { Self::Rootless }
     }
 
-    /// The ids of a new box. `random` tells the boxes of root apart.
+    /// Returns the ids of a new box. Under root, `random` selects the id on the host.
     pub fn ids(self, inside: u32, random: u32) -> Ids {
         match self {
             Self::Root => {
@@ -57,7 +57,7 @@ impl Standing {
     }
 }
 
-/// Whether our user id is the machine's own 0, not that of a container's user namespace.
+/// Whether this process is uid 0 of the machine, as opposed to uid 0 of a user namespace.
 fn is_root_of_the_machine() -> bool {
     let whole = || {
         std::fs::read_to_string("/proc/self/uid_map")
@@ -66,16 +66,16 @@ fn is_root_of_the_machine() -> bool {
     rustix::process::geteuid().is_root() && whole()
 }
 
-/// Root without its powers could start a box, but only one whose payload is root too.
-pub(crate) fn is_powerless_root(standing: Standing) -> bool {
-    standing == Standing::Rootless && is_root_of_the_machine()
+/// Whether this process is root without `CAP_SYS_ADMIN`. Its payloads would be root on the host.
+pub(crate) fn is_root_without_capabilities(privilege: Privilege) -> bool {
+    privilege == Privilege::Rootless && is_root_of_the_machine()
 }
 
-/// Writes the id maps of the user namespace that `pid` is in.
-pub(crate) fn write_maps(pid: i32, standing: Standing, ids: Ids) -> io::Result<()> {
-    match standing {
-        Standing::Root => {} // the child drops root's groups, which "deny" would forbid
-        Standing::Rootless => write_map(pid, "setgroups", "deny")?,
+/// Writes the uid and gid maps of the user namespace of process `pid`.
+pub(crate) fn write_maps(pid: i32, privilege: Privilege, ids: Ids) -> io::Result<()> {
+    match privilege {
+        Privilege::Root => {} // the child drops root's groups; "deny" would forbid that
+        Privilege::Rootless => write_map(pid, "setgroups", "deny")?,
     }
     write_map(pid, "uid_map", &format!("{} {} 1", ids.inside, ids.outside_uid))?;
     write_map(pid, "gid_map", &format!("{} {} 1", ids.inside, ids.outside_gid))
@@ -85,12 +85,12 @@ fn write_map(pid: i32, file: &str, content: &str) -> io::Result<()> {
     std::fs::write(format!("/proc/{pid}/{file}"), content)
 }
 
-/// Detached mounts whose files belong, for the box, to the box. Only for root.
+/// Detached id-mapped mounts whose files the box owns, from its own view. Only root can make them.
 #[derive(Debug)]
 pub(crate) struct MappedTrees<'a> {
     ids: Ids,
     janitor: Option<&'a Janitor>,
-    /// One user namespace per owner that was seen; usually one.
+    /// One user namespace per file owner; usually one.
     namespaces: Vec<((u32, u32), OwnedFd)>,
 }
 
@@ -99,12 +99,12 @@ impl<'a> MappedTrees<'a> {
         Self { ids, janitor, namespaces: Vec::new() }
     }
 
-    /// Takes a namespace that was asked for beforehand.
+    /// Adds a user namespace that the janitor has already created.
     pub(crate) fn add(&mut self, owner: (u32, u32), namespace: OwnedFd) {
         self.namespaces.push((owner, namespace));
     }
 
-    /// Clones the tree at `place`; files of its owner become the box's, all others nobody's.
+    /// Clones the mount at `place`. The box owns the files of its owner; all others belong to nobody.
     pub(crate) fn clone_of(&mut self, place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let stat = rustix::fs::fstat(place)?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
@@ -115,8 +115,8 @@ impl<'a> MappedTrees<'a> {
         let owner = (stat.st_uid, stat.st_gid);
         if !self.namespaces.iter().any(|(of, _)| *of == owner) {
             let janitor = self.janitor.ok_or(io::ErrorKind::NotFound)?;
-            janitor.ask_namespace(owner, self.ids.outside())?;
-            let namespace = janitor.answer()?.pop().ok_or(io::ErrorKind::NotFound)?;
+            janitor.request_namespace(owner, self.ids.outside())?;
+            let namespace = janitor.receive()?.pop().ok_or(io::ErrorKind::NotFound)?;
             self.add(owner, namespace);
         }
         let namespace = self.namespaces.iter().find(|(of, _)| *of == owner);
@@ -127,7 +127,7 @@ impl<'a> MappedTrees<'a> {
 }
 
 impl Ids {
-    /// User and group on the host.
+    /// Returns the user and group id on the host.
     pub(crate) fn outside(self) -> (u32, u32) {
         (self.outside_uid, self.outside_gid)
     }
