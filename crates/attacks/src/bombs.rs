@@ -1,16 +1,16 @@
-//! Programs that use up what others need, and programs that flood whoever listens.
+//! Attacks that exhaust resources or flood the output.
 
 use serde_json::Value;
 
-use crate::boxed::{Told, words};
+use crate::boxed::{RunResult, probe_args};
 use crate::command::Program;
 use crate::handoff::repository;
 use crate::host::contains;
 use crate::lab::Lab;
 use crate::trial::{Checks, Step, Trial};
 
-/// Acts that a limit turns down with an error, and the same act under the limit.
-const TURNED_DOWN: &[(&[&str], &str, &str, &str)] = &[
+/// Limits, each with an act below the limit, an act above it, and the expected error.
+const REFUSED: &[(&[&str], &str, &str, &str)] = &[
     (&["--pids", "40"], "forks 10", "forks 200", "errno EAGAIN after"),
     (&["--pids", "40"], "threads 10", "threads 200", "errno EAGAIN after"),
     (&["--pids", "40"], "zombies 10", "zombies 200", "errno EAGAIN after"),
@@ -28,15 +28,16 @@ const TURNED_DOWN: &[(&[&str], &str, &str, &str)] = &[
     (&["--files", "4096"], "terminals 5", "terminals 3000", "errno ENOSPC after"),
 ];
 
+/// Tests the limits on processes, memory, disk, files, timers and terminals.
 pub(crate) fn d16(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    for (options, little, much, refusal) in TURNED_DOWN {
+    for (options, little, much, refusal) in REFUSED {
         let boxed = lab.boxed().options(options);
         let little = boxed.act(little)?;
-        checks.control(little.starts_with("ok"), format_args!("under the limit: {little}"))?;
+        checks.control(little.starts_with("ok"), format_args!("below the limit: {little}"))?;
         let answer = boxed.act(much)?;
         checks.holds(answer.starts_with(refusal), format_args!("{much}, {options:?}: {answer}"))?;
-        // What the box could not have, the host still has.
+        // The host still has the resource.
         let host = lab.outside(much.split_once(' ').map_or("me", |(act, _)| match act {
             "watches" => "watches 1",
             "terminals" => "terminals 1",
@@ -44,14 +45,14 @@ pub(crate) fn d16(lab: &Lab) -> Trial {
             "forks" => "forks 1",
             _ => "hold-files 1",
         }))?;
-        checks.holds(host.starts_with("ok"), format_args!("after {much} the host has: {host}"))?;
+        checks.holds(host.starts_with("ok"), format_args!("on the host after {much}: {host}"))?;
     }
     killed(lab, &mut checks)?;
     neighbours(lab, &mut checks)?;
     checks.held()
 }
 
-/// Acts that end with the whole box, and with the reason said.
+/// Checks limits whose violation kills the whole box, and the reported reason.
 fn killed(lab: &Lab, checks: &mut Checks) -> Step {
     let top = repository(lab, "d16")?;
     let in_workspace = lab.boxed().workspace(&top);
@@ -80,7 +81,7 @@ fn killed(lab: &Lab, checks: &mut Checks) -> Step {
     ];
     unmapped(lab, checks)?;
     timeout(lab, checks)?;
-    // The disk of the workspace is the host's, so the limit must also see what a listing does not.
+    // The workspace uses the host's disk, so the limit must include deleted and unreadable files.
     let hidden = [
         ("fill-unlinked /workspace/y 1048576", "fill-unlinked /workspace/y 268435456"),
         ("fill-hidden /workspace/d1 1048576", "fill-hidden /workspace/d2 268435456"),
@@ -89,37 +90,41 @@ fn killed(lab: &Lab, checks: &mut Checks) -> Step {
     let of_disk = in_workspace.options(&["--disk", "16MiB"]);
     let hidden = hidden.map(|(little, much)| (of_disk.clone(), little, much, "disk", 137));
     for (boxed, little, much, reason, code) in cases.into_iter().chain(hidden) {
-        let fine = boxed.tell_act(little)?;
+        let fine = boxed.act_json(little)?;
         checks.control(fine.ended.code == Some(0), format_args!("{little}: {}", fine.reason()))?;
-        let told = boxed.tell_act(much)?;
-        checks.exactly(much, told.reason(), reason)?;
+        let result = boxed.act_json(much)?;
+        checks.exactly(much, result.reason(), reason)?;
         checks.holds(
-            told.ended.code == Some(code),
-            format_args!("{much}: code {:?}", told.ended.code),
+            result.ended.code == Some(code),
+            format_args!("{much}: code {:?}", result.ended.code),
         )?;
     }
     Ok(())
 }
 
-/// A program that is over in time, and one that is not.
+/// Checks that a program is killed at its timeout, and only then.
 fn timeout(lab: &Lab, checks: &mut Checks) -> Step {
-    let fine = lab.boxed().options(&["--timeout", "1m"]).tell_act("spin 0")?;
+    let fine = lab.boxed().options(&["--timeout", "1m"]).act_json("spin 0")?;
     checks.control(fine.ended.code == Some(0), format_args!("spin 0: {}", fine.reason()))?;
-    let told = lab.boxed().options(&["--timeout", "1s"]).tell_act("spin 300")?;
-    checks.exactly("spin 300", told.reason(), "timeout")?;
-    checks.holds(told.ended.code == Some(124), format_args!("spin 300: code {:?}", told.ended.code))
+    let result = lab.boxed().options(&["--timeout", "1s"]).act_json("spin 300")?;
+    checks.exactly("spin 300", result.reason(), "timeout")?;
+    checks.holds(
+        result.ended.code == Some(124),
+        format_args!("spin 300: code {:?}", result.ended.code),
+    )
 }
 
-/// Memory that no process has mapped counts as well. Where nothing better than a watcher stands in for a
-/// cgroup, buffers inside the kernel are not counted; the threat model says so.
+/// Checks that memory counts even if no process maps it.
+///
+/// Without a cgroup, kernel buffers are not counted; this is a known gap in the threat model.
 fn unmapped(lab: &Lab, checks: &mut Checks) -> Step {
     let boxed = lab.boxed().options(&["--memory", "64MiB", "--disk", "64MiB"]);
     for act in ["memory-files", "memory-segments", "memory-sockets"] {
-        let (little, told) =
-            (boxed.act(&format!("{act} 1048576"))?, boxed.tell_act(&format!("{act} 400000000"))?);
-        let in_force = told.layer("cgroup") == "in_force";
+        let (little, result) =
+            (boxed.act(&format!("{act} 1048576"))?, boxed.act_json(&format!("{act} 400000000"))?);
+        let in_force = result.layer("cgroup") == "in_force";
         match act {
-            // What the watcher cannot count is not to be had on its watch.
+            // The watcher cannot measure segments, so a box without a cgroup gets only small ones.
             "memory-segments" if !in_force => {
                 checks.exactly(act, &little, "errno EPERM after 0")?;
                 continue;
@@ -127,96 +132,107 @@ fn unmapped(lab: &Lab, checks: &mut Checks) -> Step {
             "memory-sockets" if !in_force => continue,
             _ => checks.control(little.starts_with("ok"), format_args!("{act}: {little}"))?,
         }
-        let turned_down = told.ended.stdout_text().starts_with("errno ENOSPC after");
-        let stopped = ["memory", "disk"].contains(&told.reason()) || turned_down;
-        checks.holds(stopped, format_args!("{act} ended by {}", told.reason()))?;
+        let turned_down = result.ended.stdout_text().starts_with("errno ENOSPC after");
+        let stopped = ["memory", "disk"].contains(&result.reason()) || turned_down;
+        checks.holds(stopped, format_args!("{act} ended with reason {}", result.reason()))?;
     }
     Ok(())
 }
 
-/// While one box rages, another starts and answers.
+/// Checks that a box with a resource bomb does not disturb another box or the host.
 fn neighbours(lab: &Lab, checks: &mut Checks) -> Step {
-    // A bomb that never stops is found out, and told as what it is.
-    let told = lab.boxed().options(&["--pids", "100", "--timeout", "20s"]).tell_act("storm 300")?;
-    let reasons: &[&str] = match told.layer("cgroup") {
+    // An endless fork bomb is detected and reported as such.
+    let result =
+        lab.boxed().options(&["--pids", "100", "--timeout", "20s"]).act_json("storm 300")?;
+    let reasons: &[&str] = match result.layer("cgroup") {
         "in_force" => &["pids"],
-        _ => &["pids", "timeout"], // where nobody counts what was refused
+        _ => &["pids", "timeout"], // without a cgroup, refused forks are not counted
     };
-    checks.one_of("a fork bomb ends by", told.reason(), reasons)?;
+    checks.one_of("reason of a fork bomb", result.reason(), reasons)?;
     for rage in ["storm 20", "spin 20", "memory 400000000", "terminals 3000"] {
         let options = ["--pids", "200", "--memory", "256MiB", "--files", "4096", "--timeout", "1s"];
-        let raging = lab.boxed().options(&options).option("--json").start(&words(rage))?;
+        let raging = lab.boxed().options(&options).option("--json").start(&probe_args(rage))?;
         let answer = lab.boxed().act("socket unix stream 0")?;
-        checks.exactly(format_args!("a neighbour of `{rage}`"), &answer, "ok")?;
+        checks.exactly(format_args!("another box during `{rage}`"), &answer, "ok")?;
         let host = lab.outside("terminals 1")?;
-        checks.holds(host.starts_with("ok"), format_args!("the host beside `{rage}`: {host}"))?;
-        let told = Told::of(raging.end()?)?;
-        let ended = ["timeout", "memory", "pids", "exited"].contains(&told.reason());
-        checks.holds(ended, format_args!("`{rage}` ended by {}", told.reason()))?;
+        checks.holds(host.starts_with("ok"), format_args!("the host during `{rage}`: {host}"))?;
+        let result = RunResult::parse(raging.end()?)?;
+        let ended = ["timeout", "memory", "pids", "exited"].contains(&result.reason());
+        checks.holds(ended, format_args!("`{rage}` ended with reason {}", result.reason()))?;
     }
     Ok(())
 }
 
-/// Output without end, without sense, and made to look like ours.
+/// Tests endless, binary and forged output.
 pub(crate) fn d18(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    // Bytes pass unchanged, so that a pipe is a pipe; the result comes after them, on a line of its own.
+    // Output passes unchanged; the result follows on its own line.
     let strange = "ff00fe1b5d35323b633b5a585a7062413d3d07c3280d";
-    let told = lab.boxed().tell_act(&format!("print {strange}"))?;
+    let result = lab.boxed().act_json(&format!("print {strange}"))?;
     let want = b"\xff\x00\xfe\x1b]52;c;ZXZpbA==\x07\xc3(\r";
-    checks.holds(told.ended.stdout.starts_with(want), "the program's bytes were changed")?;
-    checks.exactly("what it ended by", told.reason(), "exited")?;
+    checks.holds(result.ended.stdout.starts_with(want), "the program's bytes were changed")?;
+    checks.exactly("reason of the end", result.reason(), "exited")?;
     let fake = r#"printf '{"reason":"exited","exit":0,"layers":[]}'; exit 7"#;
-    let told = lab.boxed().tell(&["/bin/sh", "-c", fake])?;
-    let exit = told.result.get("exit").and_then(Value::as_i64);
-    checks.holds(exit == Some(7), format_args!("a forged result is believed: {}", told.result))?;
-    // A flood ends at the limit, and no sooner.
+    let result = lab.boxed().run_json(&["/bin/sh", "-c", fake])?;
+    let exit = result.json.get("exit").and_then(Value::as_i64);
+    checks.holds(exit == Some(7), format_args!("a forged result is accepted: {}", result.json))?;
+    // The box is killed at the output limit, not earlier.
     let boxed = lab.boxed().options(&["--output-limit", "2MiB"]);
-    let under = boxed.tell_act("output 1000000")?;
-    checks.control(under.reason() == "exited", format_args!("a megabyte: {}", under.reason()))?;
-    let over = boxed.tell_act("output 500000000")?;
-    checks.exactly("a flood", over.reason(), "output")?;
+    let under = boxed.act_json("output 1000000")?;
+    checks.control(
+        under.reason() == "exited",
+        format_args!("one megabyte of output: {}", under.reason()),
+    )?;
+    let over = boxed.act_json("output 500000000")?;
+    checks.exactly("output above the limit", over.reason(), "output")?;
     let got = over.ended.stdout.len();
-    checks.holds(got <= 3 << 20, format_args!("{got} bytes of a flood came through"))?;
+    checks.holds(got <= 3 << 20, format_args!("{got} bytes passed, above the limit"))?;
     terminal(lab, &mut checks)?;
-    // What is kept about a run and shown later has no control characters left.
+    // Recorded data is shown without control characters.
     let top = repository(lab, "d18")?;
     let script = "printf '\\033]0;evil\\007\\033[2J' > /workspace/screen.txt; : '\u{1b}[31m'";
     lab.boxed().workspace(&top).run(&["/bin/sh", "-c", script])?;
     let runs = lab.belljar_in(&top, &["runs", "--json"])?.stdout_text();
-    checks.control(runs.contains("printf"), format_args!("`runs` does not tell: {runs}"))?;
+    checks.control(
+        runs.contains("printf"),
+        format_args!("`runs` does not show the command: {runs}"),
+    )?;
     for args in [&["runs"][..], &["diff"], &["runs", "--json"]] {
         let ended = lab.belljar_in(&top, args)?;
-        let said = [ended.stdout, ended.stderr].concat();
+        let output = [ended.stdout, ended.stderr].concat();
         checks.holds(
-            !said.contains(&0x1b) && !said.contains(&7),
-            format_args!("`belljar {args:?}` prints an escape: {}", said.escape_ascii()),
+            !output.contains(&0x1b) && !output.contains(&7),
+            format_args!("`belljar {args:?}` prints an escape sequence: {}", output.escape_ascii()),
         )?;
     }
     checks.held()
 }
 
-/// Sequences that make a terminal do something else than show: write the clipboard, or type text of the
-/// program's choice as if the operator had. In hexadecimal: what is printed, and what of it must not
-/// reach the terminal.
+/// Escape sequences that access the clipboard or inject input into a terminal.
+///
+/// In hexadecimal: the printed bytes, and the part that must not reach the terminal.
 const COMMANDS: &[(&str, &str, &str)] = &[
-    ("1b5d35323b633b5a585a7062413d3d07", "1b5d3532", "OSC 52, the clipboard"),
+    ("1b5d35323b633b5a585a7062413d3d07", "1b5d3532", "OSC 52, writing the clipboard"),
     ("1b5d35323b633b3f1b5c", "1b5d3532", "OSC 52, reading the clipboard"),
-    ("1b5d31313b3f07", "1b5d31313b3f", "OSC 11, asking for a colour"),
-    ("1b5d343b313b3f07", "1b5d343b313b3f", "OSC 4, asking for a colour"),
-    ("1b50247122701b5c", "1b50", "DCS, asking for a setting"),
-    ("1b5b323174", "1b5b323174", "CSI 21t, the title typed back"),
-    ("1b5a", "1b5a", "DECID, what the terminal is"),
+    ("1b5d31313b3f07", "1b5d31313b3f", "OSC 11, color query"),
+    ("1b5d343b313b3f07", "1b5d343b313b3f", "OSC 4, color query"),
+    ("1b50247122701b5c", "1b50", "DCS, setting query"),
+    ("1b5b323174", "1b5b323174", "CSI 21t, title report"),
+    ("1b5a", "1b5a", "DECID, terminal identification"),
     ("1b5f47613d713b1b5c", "1b5f", "APC, graphics"),
-    ("05", "05", "ENQ, the answer-back"),
+    ("05", "05", "ENQ, answerback"),
     ("c29d35323b633b5a585a7062413d3d07", "c29d", "OSC 52 as a C1 control"),
-    ("1bc29d35323b633b5a585a7062413d3d07", "c29d", "the same after an escape"),
-    ("1b5bc29d35323b633b5a585a7062413d3d07", "c29d", "the same inside a CSI"),
-    ("1b5d303b78c29cc29d35323b633b5a585a7062413d3d07", "c29d", "the same inside a title"),
-    ("1b25409d35323b633b5a585a7062413d3d07", "1b2540", "leaving UTF-8 for eight-bit controls"),
+    ("1bc29d35323b633b5a585a7062413d3d07", "c29d", "OSC 52 as a C1 control after an escape"),
+    ("1b5bc29d35323b633b5a585a7062413d3d07", "c29d", "OSC 52 as a C1 control inside a CSI"),
+    (
+        "1b5d303b78c29cc29d35323b633b5a585a7062413d3d07",
+        "c29d",
+        "OSC 52 as a C1 control inside a title",
+    ),
+    ("1b25409d35323b633b5a585a7062413d3d07", "1b2540", "switch from UTF-8 to 8-bit controls"),
 ];
 
-/// The operator's terminal shows colours and does not obey.
+/// Checks that the operator's terminal gets colors, but no dangerous escape sequences.
 fn terminal(lab: &Lab, checks: &mut Checks) -> Step {
     let on_terminal = |program: Program| -> Step<Vec<u8>> {
         Ok(program.through(&lab.probe, &["on-terminal"]).run()?.stdout)
@@ -227,7 +243,7 @@ fn terminal(lab: &Lab, checks: &mut Checks) -> Step {
         let outside = on_terminal(Program::new(&lab.probe).args(act.split_whitespace()))?;
         checks.control(contains(&outside, &forbidden), format_args!("{name}: {outside:?}"))?;
         for option in ["--tty", "--no-tty"] {
-            let inside = on_terminal(lab.boxed().option(option).command(&words(&act)))?;
+            let inside = on_terminal(lab.boxed().option(option).command(&probe_args(&act)))?;
             let text = inside.escape_ascii();
             checks.control(inside.starts_with(b"A"), format_args!("{name}, {option}: {text}"))?;
             let through = contains(&inside, &forbidden);
@@ -235,8 +251,9 @@ fn terminal(lab: &Lab, checks: &mut Checks) -> Step {
                 .holds(!through, format_args!("{name} reaches the terminal, {option}: {text}"))?;
         }
     }
-    let colour = on_terminal(lab.boxed().option("--tty").command(&words("print 1b5b33316d41")))?;
-    checks.control(contains(&colour, b"\x1b[31mA"), "not even a colour reaches the terminal")
+    let colour =
+        on_terminal(lab.boxed().option("--tty").command(&probe_args("print 1b5b33316d41")))?;
+    checks.control(contains(&colour, b"\x1b[31mA"), "a color sequence does not reach the terminal")
 }
 
 fn bytes(hex: &str) -> Vec<u8> {

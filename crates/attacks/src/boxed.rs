@@ -1,18 +1,18 @@
-//! `belljar run` with the probe inside.
+//! Builds and runs `belljar run` commands that execute the probe in a box.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::command::{Ended, Live, Program};
+use crate::command::{Ended, Process, Program};
 use crate::lab::Lab;
 use crate::trial::{Step, fault};
 
-/// Where a box has the probe.
+/// Path of the probe inside a box.
 pub(crate) const PROBE: &str = "/probe";
 
-/// A box about to be run.
+/// A `belljar run` command under construction.
 #[derive(Debug, Clone)]
 pub(crate) struct Boxed<'a> {
     lab: &'a Lab,
@@ -23,15 +23,15 @@ pub(crate) struct Boxed<'a> {
     input: Vec<u8>,
 }
 
-/// What `--json` said about a run, with all else that it said.
+/// The JSON result of a run, with its exit code and output.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct RunResult {
     pub(crate) ended: Ended,
-    pub(crate) result: Value,
+    pub(crate) json: Value,
 }
 
 impl Lab {
-    /// A box with all defaults, without a workspace.
+    /// Returns a command for a box with defaults and without a workspace.
     pub(crate) fn boxed(&self) -> Boxed<'_> {
         let mut mount = self.probe.clone().into_os_string();
         mount.push(":");
@@ -75,7 +75,7 @@ impl Boxed<'_> {
         self.options(&["--user", uid])
     }
 
-    /// A host path with its place inside.
+    /// Adds a mount of a host path.
     pub(crate) fn mount(self, source: &Path, target_and_access: &str) -> Self {
         let mut mount = source.to_owned().into_os_string();
         mount.push(":");
@@ -83,7 +83,7 @@ impl Boxed<'_> {
         self.option("--mount").option(mount)
     }
 
-    /// A variable of the operator, which a box must not see.
+    /// Sets a variable of the operator's environment, which a box must not inherit.
     pub(crate) fn operator_env(
         mut self,
         key: impl Into<OsString>,
@@ -93,7 +93,7 @@ impl Boxed<'_> {
         self
     }
 
-    /// Where the operator stands when he starts the box.
+    /// Sets the working directory of the `belljar` command.
     pub(crate) fn cwd(mut self, cwd: &Path) -> Self {
         self.cwd = cwd.to_owned();
         self
@@ -104,7 +104,7 @@ impl Boxed<'_> {
         self
     }
 
-    /// The whole command, for a trial that starts it in a way of its own.
+    /// Returns the complete command, for trials that start it themselves.
     pub(crate) fn command(&self, program: &[&str]) -> Program {
         let mut run = self.lab.belljar(&["run"]).cwd(&self.cwd).input(self.input.clone());
         for (key, value) in &self.env {
@@ -117,7 +117,7 @@ impl Boxed<'_> {
         run.args(&self.options).arg("--").args(program)
     }
 
-    pub(crate) fn start(&self, program: &[&str]) -> Step<Live> {
+    pub(crate) fn start(&self, program: &[&str]) -> Step<Process> {
         self.command(program).start()
     }
 
@@ -125,59 +125,61 @@ impl Boxed<'_> {
         self.command(program).run()
     }
 
-    /// Runs with `--json` and reads the result, the last line of standard output.
-    pub(crate) fn tell(&self, program: &[&str]) -> Step<Told> {
-        Told::of(self.clone().option("--json").run(program)?)
+    /// Runs a program with `--json` and parses the result, the last line of standard output.
+    pub(crate) fn run_json(&self, program: &[&str]) -> Step<RunResult> {
+        RunResult::parse(self.clone().option("--json").run(program)?)
     }
 
-    /// The same with an act of the probe.
-    pub(crate) fn tell_act(&self, act: &str) -> Step<Told> {
-        self.tell(&words(act))
+    /// Runs an act of the probe with `--json` and parses the result of the run.
+    pub(crate) fn act_json(&self, act: &str) -> Step<RunResult> {
+        self.run_json(&probe_args(act))
     }
 
-    /// One act of the probe, and its answer.
+    /// Runs one act of the probe and returns its result.
     pub(crate) fn act(&self, act: &str) -> Step<String> {
-        Ok(self.run(&words(act))?.line())
+        Ok(self.run(&probe_args(act))?.line())
     }
 
-    /// Many acts in one box, each in a process of its own.
+    /// Runs several acts in one box, each in its own process, and returns their results.
     pub(crate) fn acts(&self, acts: &[&str]) -> Step<Vec<String>> {
         self.clone().input(acts.join("\n") + "\n").run(&[PROBE, "batch"])?.answers(acts)
     }
 }
 
-/// The probe's command line for an act.
-pub(crate) fn words(act: &str) -> Vec<&str> {
+/// Returns the command line of the probe for an act.
+pub(crate) fn probe_args(act: &str) -> Vec<&str> {
     std::iter::once(PROBE).chain(act.split_whitespace()).collect()
 }
 
-impl Told {
-    pub(crate) fn of(ended: Ended) -> Step<Self> {
+impl RunResult {
+    /// Parses the last line of the output of `belljar run --json`.
+    pub(crate) fn parse(ended: Ended) -> Step<Self> {
         let text = ended.stdout_text();
         let last = text.lines().next_back().unwrap_or_default();
         match serde_json::from_str(last) {
-            Ok(result @ Value::Object(_)) => Ok(Self { ended, result }),
+            Ok(json @ Value::Object(_)) => Ok(Self { ended, json }),
             Ok(_) | Err(_) => Err(fault(format_args!(
-                "`--json` said no object last (code {:?}): {text}{}",
+                "the last line of `--json` is not an object (code {:?}): {text}{}",
                 ended.code,
                 ended.stderr_text()
             ))),
         }
     }
 
+    /// Returns the reason of the end, such as `exited` or `timeout`.
     pub(crate) fn reason(&self) -> &str {
-        self.result.get("reason").and_then(Value::as_str).unwrap_or("none given")
+        self.json.get("reason").and_then(Value::as_str).unwrap_or("missing")
     }
 
-    /// `in_force`, `weakened` or `stand_in`.
+    /// Returns the state of a layer: `in_force`, `weakened` or `stand_in`.
     pub(crate) fn layer(&self, name: &str) -> &str {
-        let layers = self.result.get("layers").and_then(Value::as_array);
+        let layers = self.json.get("layers").and_then(Value::as_array);
         layers
             .into_iter()
             .flatten()
             .find(|layer| layer.get("layer").and_then(Value::as_str) == Some(name))
             .and_then(|layer| layer.get("state"))
             .and_then(Value::as_str)
-            .unwrap_or("not told")
+            .unwrap_or("missing")
     }
 }

@@ -1,4 +1,4 @@
-//! Programs with a deadline: every attack must end, and one that hangs has failed.
+//! Runs programs with a deadline. An attack that hangs has failed.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -12,14 +12,14 @@ use std::{io, thread};
 
 use crate::trial::{During, Step, Verdict, fault};
 
-/// Enough for anything but a hang, also on a busy machine.
+/// Timeout of a program; long enough for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// After a program ended, whoever still holds its output is a survivor.
+/// Time after the end of a program until its output must be closed. Later, a process has survived.
 const GRACE: Duration = Duration::from_secs(30);
-/// An attack that floods us keeps what it floods with to itself.
+/// Maximum number of output bytes that are kept.
 const KEEP: u64 = 4 << 20;
 
-/// A program about to be started.
+/// A command under construction.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     program: PathBuf,
@@ -29,14 +29,14 @@ pub(crate) struct Program {
     input: Input,
 }
 
-/// Where a program's standard input comes from.
+/// The standard input of a program.
 #[derive(Debug, Clone)]
 enum Input {
     Bytes(Vec<u8>),
     Descriptor(Arc<OwnedFd>),
 }
 
-/// How a program ended.
+/// The exit code and output of a program that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -44,9 +44,9 @@ pub(crate) struct Ended {
     pub(crate) stderr: Vec<u8>,
 }
 
-/// A program that runs.
+/// A running program.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct Process {
     child: Child,
     name: String,
     stdout: Receiver<Vec<u8>>,
@@ -89,13 +89,13 @@ impl Program {
         self
     }
 
-    /// This very descriptor as standard input, whatever it is.
+    /// Uses a descriptor as standard input.
     pub(crate) fn input_from(mut self, descriptor: OwnedFd) -> Self {
         self.input = Input::Descriptor(Arc::new(descriptor));
         self
     }
 
-    /// The same program started by another one, which gets its name and arguments behind `args`.
+    /// Lets another program start this one. The starter gets `args`, then this program's command line.
     pub(crate) fn through(mut self, starter: &Path, args: &[&str]) -> Self {
         let mut all: Vec<OsString> = args.iter().map(OsString::from).collect();
         all.push(std::mem::replace(&mut self.program, starter.to_owned()).into());
@@ -104,12 +104,13 @@ impl Program {
         self
     }
 
+    /// Runs the program until its end.
     pub(crate) fn run(self) -> Step<Ended> {
         self.start()?.end()
     }
 
     #[expect(clippy::disallowed_methods, reason = "attacks start the binary under attack")]
-    pub(crate) fn start(self) -> Step<Live> {
+    pub(crate) fn start(self) -> Step<Process> {
         let name = self.program.display().to_string();
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().envs(self.env);
@@ -124,16 +125,16 @@ impl Program {
         let mut child = command.spawn().during(format_args!("start {name}"))?;
         let (stdout, stderr) = (collect(child.stdout.take()), collect(child.stderr.take()));
         if let (Some(mut stdin), Input::Bytes(input)) = (child.stdin.take(), self.input) {
-            // A program that does not read its input may leave us here; nobody waits for this thread.
+            // A program that does not read its input blocks this thread; no other code waits for it.
             thread::spawn(move || stdin.write_all(&input).unwrap_or_default());
         }
-        Ok(Live { child, name, stdout, stderr, until: Instant::now() + DEADLINE })
+        Ok(Process { child, name, stdout, stderr, until: Instant::now() + DEADLINE })
     }
 }
 
-/// Reads to the end on a thread of its own and keeps the beginning.
+/// Reads a stream to its end in a thread, and keeps the first [`KEEP`] bytes.
 fn collect(source: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut kept = Vec::new();
         if let Some(mut source) = source {
@@ -143,12 +144,12 @@ fn collect(source: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
                 kept.extend_from_slice(format!("[read: {error}]").as_bytes());
             }
         }
-        tell.send(kept).unwrap_or_default(); // nobody listens after a deadline
+        sender.send(kept).unwrap_or_default(); // after a deadline, the receiver is closed
     });
-    told
+    receiver
 }
 
-impl Live {
+impl Process {
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -157,16 +158,18 @@ impl Live {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// `SIGKILL`, as an out-of-memory killer would send it.
+    /// Kills the program with `SIGKILL`, like the out-of-memory killer.
     pub(crate) fn kill(&mut self) -> Step {
         self.child.kill().during(format_args!("kill {}", self.name))
     }
 
-    /// Waits for the end. A hang, or output that someone keeps open afterwards, ends the trial.
+    /// Waits for the end of the program.
+    ///
+    /// The trial ends if the program hangs, or if another process keeps its output open.
     pub(crate) fn end(mut self) -> Step<Ended> {
         let status = self.wait()?;
         let survivor = |_| Verdict::Broken {
-            what: format!("{} has ended and something still holds its output", self.name),
+            what: format!("{} has ended, but another process keeps its output open", self.name),
         };
         let stdout = self.stdout.recv_timeout(GRACE).map_err(survivor)?;
         let stderr = self.stderr.recv_timeout(GRACE).map_err(survivor)?;
@@ -176,13 +179,15 @@ impl Live {
     fn wait(&mut self) -> Step<ExitStatus> {
         let mut pause = Duration::from_micros(200);
         loop {
-            if let Some(status) = self.child.try_wait().during("wait")? {
+            if let Some(status) = self.child.try_wait().during("wait for a program")? {
                 return Ok(status);
             }
             if Instant::now() > self.until {
                 self.kill()?;
-                self.child.wait().during("wait")?;
-                return Err(Verdict::Broken { what: format!("{} hangs", self.name) });
+                self.child.wait().during("wait for a program")?;
+                return Err(Verdict::Broken {
+                    what: format!("{} did not end before its deadline", self.name),
+                });
             }
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(10));
@@ -190,10 +195,10 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for Process {
     fn drop(&mut self) {
         if self.is_running() {
-            // A trial that ended early must not leave its program behind.
+            // A trial that ended early must not leave its program running.
             self.child.kill().and_then(|()| self.child.wait().map(|_| ())).unwrap_or_default();
         }
     }
@@ -208,16 +213,16 @@ impl Ended {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// What the probe said, or else what went wrong.
+    /// Returns the output of the probe, or a description of its failure.
     pub(crate) fn line(&self) -> String {
         let text = self.stdout_text();
         match text.trim_end() {
-            "" => format!("nothing said, code {:?}: {}", self.code, self.stderr_text().trim_end()),
+            "" => format!("no output, code {:?}: {}", self.code, self.stderr_text().trim_end()),
             line => line.to_owned(),
         }
     }
 
-    /// The answers of a batch, one for each act in order.
+    /// Returns the results of a batch, one per act and in order.
     pub(crate) fn answers(&self, acts: &[&str]) -> Step<Vec<String>> {
         let text = self.stdout_text();
         let answers: Vec<String> = acts
@@ -232,6 +237,6 @@ impl Ended {
         }
         let missing = acts.get(answers.len()).unwrap_or(&"");
         let stderr = self.stderr_text();
-        Err(fault(format_args!("no answer to `{missing}` (code {:?}): {text}{stderr}", self.code)))
+        Err(fault(format_args!("no result for `{missing}` (code {:?}): {text}{stderr}", self.code)))
     }
 }

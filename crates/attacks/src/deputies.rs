@@ -1,4 +1,4 @@
-//! Ways to make the host's own tools, Belljar among them, act for the box.
+//! Attacks that make tools of the host, including Belljar, act on behalf of the box.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use crate::handoff::repository;
 use crate::lab::Lab;
 use crate::trial::{Checks, During, Step, Trial, Verdict};
 
-/// Where git might be.
+/// Returns the path of git, if it is installed.
 fn git() -> Option<PathBuf> {
     ["/usr/bin/git", "/usr/local/bin/git", "/bin/git"]
         .map(PathBuf::from)
@@ -17,7 +17,7 @@ fn git() -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Every setting of a repository that makes git run a program, each leaving a mark of its own.
+/// Returns a git configuration whose settings each run a program that creates a mark file.
 fn hostile_config(marks: &Path) -> String {
     let mark = |name: &str| format!("touch {}/{name};", marks.display());
     format!(
@@ -42,11 +42,11 @@ fn hostile_config(marks: &Path) -> String {
     )
 }
 
-/// Plants all of them, with a hook and the attributes that bring the drivers into play.
+/// Writes the hostile configuration, hooks, and attributes that activate the drivers.
 fn plant(top: &Path, marks: &Path) -> Step {
     use std::os::unix::fs::PermissionsExt;
     let hooks = marks.join("hooks");
-    fs::create_dir_all(&hooks).during("make the hooks")?;
+    fs::create_dir_all(&hooks).during("create the hooks")?;
     for directory in [hooks, top.join(".git/hooks")] {
         for name in ["post-index-change", "pre-commit", "post-checkout", "reference-transaction"] {
             let hook = directory.join(name);
@@ -60,6 +60,7 @@ fn plant(top: &Path, marks: &Path) -> Step {
     fs::write(top.join(".gitattributes"), attributes).during("write the attributes")
 }
 
+/// Returns the mark files of the programs that git has run.
 fn fired(marks: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(marks)
         .into_iter()
@@ -72,10 +73,10 @@ fn fired(marks: &Path) -> Vec<String> {
     names
 }
 
-/// Belljar shows, applies and discards changes of a repository whose settings would make git run programs.
+/// Tests that diff, apply and discard do not run programs from git settings.
 pub(crate) fn c03(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    let marks = lab.room("marks")?;
+    let marks = lab.directory("marks")?;
     let top = repository(lab, "c03")?;
     let run_git = |args: &[&str]| -> Step {
         let Some(git) = git() else { return Ok(()) };
@@ -83,7 +84,7 @@ pub(crate) fn c03(lab: &Lab) -> Trial {
         let path = "/usr/local/bin:/usr/bin:/bin";
         program.env("PATH", path).cwd(&top).args(args).run().map(|_| ())
     };
-    // An index with one commit's worth of files, so that the drivers have something to work on.
+    // An index with a file, so that the drivers have input.
     run_git(&["add", "README.md"])?;
     plant(&top, &marks)?;
 
@@ -92,7 +93,8 @@ pub(crate) fn c03(lab: &Lab) -> Trial {
         let script = "cd /workspace; echo changed >> README.md; echo new > new.txt; exit 0";
         let ended = boxed.run(&["/bin/sh", "-c", script])?;
         checks.control(ended.code == Some(0), format_args!("{mode}: {}", ended.stderr_text()))?;
-        checks.holds(fired(&marks).is_empty(), format_args!("`run` fired {:?}", fired(&marks)))?;
+        checks
+            .holds(fired(&marks).is_empty(), format_args!("`run` executed {:?}", fired(&marks)))?;
         for args in [
             &["diff"][..],
             &["diff", "--stat"],
@@ -103,29 +105,32 @@ pub(crate) fn c03(lab: &Lab) -> Trial {
         ] {
             lab.belljar_in(&top, args)?;
             let fired = fired(&marks);
-            checks.holds(fired.is_empty(), format_args!("`belljar {args:?}` fired {fired:?}"))?;
+            checks
+                .holds(fired.is_empty(), format_args!("`belljar {args:?}` executed {fired:?}"))?;
         }
         let taken = fs::read_to_string(top.join("new.txt")).is_ok_and(|text| text == "new\n");
-        checks.control(taken, format_args!("{mode}: nothing was taken over"))?;
-        fs::remove_file(top.join("new.txt")).during("begin anew")?;
+        checks.control(taken, format_args!("{mode}: no change was applied"))?;
+        fs::remove_file(top.join("new.txt")).during("remove new.txt")?;
         lab.boxed().workspace(&top).run(&["/bin/sh", "-c", script])?;
         lab.belljar_in(&top, &["discard", "--yes"])?;
-        checks
-            .holds(fired(&marks).is_empty(), format_args!("discard fired {:?}", fired(&marks)))?;
+        checks.holds(
+            fired(&marks).is_empty(),
+            format_args!("discard executed {:?}", fired(&marks)),
+        )?;
     }
     if git().is_none() {
-        let why = "no git on this machine, so nothing could have fired".to_owned();
+        let why = "git is not installed, so the control cannot run".to_owned();
         return Ok(Verdict::NotHere { why });
     }
     run_git(&["status"])?;
     run_git(&["diff"])?;
     let fired = fired(&marks);
-    checks.control(fired.len() >= 2, format_args!("git itself fires only {fired:?}"))?;
-    checks.note(format_args!("git itself fires {}", fired.join(", ")));
+    checks.control(fired.len() >= 2, format_args!("git itself executes only {fired:?}"))?;
+    checks.note(format_args!("git itself executes {}", fired.join(", ")));
     checks.held()
 }
 
-/// A file in the workspace that asks for a weaker box.
+/// Tests that a project file cannot weaken the box.
 pub(crate) fn c08(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let asks = [
@@ -153,47 +158,53 @@ pub(crate) fn c08(lab: &Lab) -> Trial {
         )?;
     }
     odd_files(lab, &mut checks)?;
-    // Control: the operator's own file may say so, and it shows; the project's may tighten.
+    // Control: the operator's file can weaken the box, and the project file can tighten it.
     let top = repository(lab, "c08")?;
     let config = top.join("operator.toml");
     let text = "[template.default]\nweaken = [\"seccomp\"]\n";
     fs::write(&config, text).during("write a config")?;
-    let told = lab.boxed().option("--config").option(config).tell_act("me")?;
+    let result = lab.boxed().option("--config").option(config).act_json("me")?;
     checks.control(
-        told.layer("seccomp") == "weakened",
-        format_args!("the operator's file is not heard: {}", told.layer("seccomp")),
+        result.layer("seccomp") == "weakened",
+        format_args!("the operator's file is ignored: {}", result.layer("seccomp")),
     )?;
     let text = "[template.default]\npids = 7\n";
     fs::write(top.join("belljar.toml"), text).during("write a project file")?;
     let forks = lab.boxed().workspace(&top).cwd(&top).act("forks 20")?;
-    checks.control(!forks.starts_with("ok"), format_args!("a tighter project file: {forks}"))?;
+    checks.control(
+        !forks.starts_with("ok"),
+        format_args!("a tighter project file is ignored: {forks}"),
+    )?;
     checks.held()
 }
 
-/// What stands in the place of a project's file but is none: nobody waits for it or follows it.
+/// Checks that a pipe, link or directory in place of the project file is refused.
 fn odd_files(lab: &Lab, checks: &mut Checks) -> Step {
     let secret = lab.home.join("operator.secret");
     fs::write(&secret, "api-key-of-the-operator").during("write a secret")?;
     type Plant<'a> = (&'a str, Box<dyn Fn(&Path) -> Step + 'a>);
-    let link = |to: PathBuf| move |at: &Path| symlink(&to, at).during("make a link");
+    let link = |to: PathBuf| move |at: &Path| symlink(&to, at).during("create a symbolic link");
     let plants: [Plant<'_>; 4] = [
         ("a pipe", Box::new(|at| lab.outside(&format!("mknod {} p 0 0", at.display())).map(drop))),
         ("a link to /dev/zero", Box::new(link(PathBuf::from("/dev/zero")))),
         ("a link to a secret", Box::new(link(secret))),
-        ("a directory", Box::new(|at| fs::create_dir(at).during("make a directory"))),
+        ("a directory", Box::new(|at| fs::create_dir(at).during("create a directory"))),
     ];
     for (what, plant) in plants {
         let top = repository(lab, "c08")?;
         plant(&top.join("belljar.toml"))?;
         let ended = lab.boxed().workspace(&top).cwd(&top).run(&["/probe", "me"])?;
-        let said = ended.stderr_text();
-        checks.holds(ended.code == Some(2), format_args!("{what}: {:?} {said}", ended.code))?;
-        checks.holds(!said.contains("api-key"), format_args!("{what} shows the secret: {said}"))?;
+        let output = ended.stderr_text();
+        checks.holds(ended.code == Some(2), format_args!("{what}: {:?} {output}", ended.code))?;
+        checks.holds(
+            !output.contains("api-key"),
+            format_args!("{what}: the message contains the secret: {output}"),
+        )?;
     }
     Ok(())
 }
 
-/// No word that an agent could add turns the box off.
+/// Tests that no command line flag disables the box.
 pub(crate) fn c09(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let flags = [
@@ -215,10 +226,10 @@ pub(crate) fn c09(lab: &Lab) -> Trial {
         let ended = lab.boxed().option(flag).run(&["/probe", "me"])?;
         checks.holds(ended.code == Some(2), format_args!("`{flag}`: code {:?}", ended.code))?;
     }
-    // After `--` everything is the program's, also what looks like an option of ours.
-    let told = lab.boxed().tell(&["/probe", "me", "--weaken", "seccomp"])?;
-    checks.exactly("an option behind the program", told.layer("seccomp"), "in_force")?;
-    // Inside there is nobody to ask: a copy of Belljar can be started and builds no box.
+    // Arguments after `--` belong to the program, even if they look like options of Belljar.
+    let result = lab.boxed().run_json(&["/probe", "me", "--weaken", "seccomp"])?;
+    checks.exactly("an option after the program", result.layer("seccomp"), "in_force")?;
+    // Inside a box, Belljar can be started, but cannot build a box.
     let boxed = lab.boxed().mount(&lab.belljar, "/belljar:ro");
     let inner = ["/belljar", "run", "--no-workspace", "--", "/bin/true"];
     let nested = boxed.run(&inner)?;
@@ -228,7 +239,7 @@ pub(crate) fn c09(lab: &Lab) -> Trial {
     )?;
     let version = boxed.run(&["/belljar", "--version"])?;
     checks.control(version.code == Some(0), format_args!("{}", version.stderr_text()))?;
-    // The state of other runs is not there to be asked either.
+    // The state of other runs is not visible.
     let state = format!("list {}", lab.state.display());
     checks
         .control(lab.outside(&state)?.starts_with("ok"), "the state directory cannot be listed")?;
@@ -236,7 +247,7 @@ pub(crate) fn c09(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// The file that says what a box may do lies where a box can write.
+/// Tests that a box cannot replace the project file that limits it.
 pub(crate) fn c20(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let top = repository(lab, "c20")?;
@@ -258,25 +269,27 @@ pub(crate) fn c20(lab: &Lab) -> Trial {
     let asked = ["apply", "--yes", "--include-executable", "belljar.toml"];
     let applied = lab.belljar_in(&top, &asked)?;
     let text = fs::read_to_string(top.join("belljar.toml")).unwrap_or_default();
-    checks
-        .control(text.contains("4096"), format_args!("asked for it: {}", applied.stderr_text()))?;
-    fs::write(top.join("belljar.toml"), "[template.default]\npids = 64\n").during("begin anew")?;
-    // No file with the policy of a run appears anywhere where a box could see it.
+    checks.control(
+        text.contains("4096"),
+        format_args!("`--include-executable` does not apply the file: {}", applied.stderr_text()),
+    )?;
+    fs::write(top.join("belljar.toml"), "[template.default]\npids = 64\n")
+        .during("restore belljar.toml")?;
+    // The box sees no file that contains the policy of a run.
     let listing = lab.boxed().direct(&top).run(&["/bin/ls", "-a", "/workspace", "/tmp"])?;
     let listing = listing.stdout_text();
-    checks.control(listing.contains("README.md"), format_args!("ls says {listing}"))?;
+    checks.control(listing.contains("README.md"), format_args!("ls prints {listing}"))?;
     let strange = listing.lines().find(|line| line.contains("belljar") && *line != "belljar.toml");
     checks.holds(strange.is_none(), format_args!("the box sees {strange:?}"))?;
     checks.held()
 }
 
-/// Belljar's own program lies in the directory that the box may write: either there is no such box, or the
-/// program stays what it was.
+/// Tests that a box cannot replace a Belljar program in a writable directory.
 pub(crate) fn c21(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let top = repository(lab, "c21")?;
     let own = top.join("bin");
-    fs::create_dir(&own).during("make a directory")?;
+    fs::create_dir(&own).during("create a directory")?;
     let installed = own.join("belljar");
     fs::copy(&lab.belljar, &installed).during("install belljar")?;
     let original = fs::read(&installed).during("read belljar")?;
@@ -301,20 +314,20 @@ pub(crate) fn c21(lab: &Lab) -> Trial {
     let (direct, mounted) = (["--mode", "direct"], ["--mount", mount.as_str()]);
     let ways = [(&direct, Some(top.as_path())), (&direct, Some(own.as_path())), (&mounted, None)];
     for (options, workspace) in ways {
-        let (code, said) = run(options, workspace)?;
-        let refused = matches!(code, Some(2 | 125)) && !said.contains("ran");
+        let (code, output) = run(options, workspace)?;
+        let refused = matches!(code, Some(2 | 125)) && !output.contains("ran");
         let same = fs::read(&installed).is_ok_and(|now| now == original);
         checks.holds(
             same,
-            format_args!("{options:?}, {workspace:?}: belljar was replaced: {said}"),
+            format_args!("{options:?}, {workspace:?}: belljar was replaced: {output}"),
         )?;
-        checks.holds(refused || same, format_args!("{options:?}: code {code:?}: {said}"))?;
+        checks.holds(refused || same, format_args!("{options:?}: code {code:?}: {output}"))?;
     }
-    // Where the box cannot write it, or it lies elsewhere, there is nothing to refuse.
+    // Control: boxes start if the program is read-only or in another directory.
     let elsewhere = repository(lab, "c21")?;
     for (mode, workspace) in [("overlay", &top), ("read-only", &top), ("direct", &elsewhere)] {
-        let (code, said) = run(&["--mode", mode], Some(workspace))?;
-        checks.control(code == Some(0), format_args!("{mode}: code {code:?}: {said}"))?;
+        let (code, output) = run(&["--mode", mode], Some(workspace))?;
+        checks.control(code == Some(0), format_args!("{mode}: code {code:?}: {output}"))?;
     }
     checks.held()
 }

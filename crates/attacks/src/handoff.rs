@@ -1,7 +1,7 @@
-//! Files that a box leaves behind for something on the host to execute later.
+//! Attacks with files that tools of the host execute later.
 //!
-//! One trial for all of them: in an overlay they are held back, marked, and left out of `apply` until
-//! they are asked for; in direct mode they do not come into being at all.
+//! All trials are alike: in overlay mode, `diff` marks such files and `apply` skips them unless they are
+//! named explicitly; in direct mode they never reach the host.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,9 +12,10 @@ use crate::json;
 use crate::lab::Lab;
 use crate::trial::{Checks, During, Step, Trial};
 
-/// What every planted file says; an `apply` that takes one over brings these bytes.
+/// Content of every planted file.
 const PLANTED: &str = "planted by a box";
 
+/// Tests that agent settings are held back.
 pub(crate) fn c01(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(
@@ -34,6 +35,7 @@ pub(crate) fn c01(lab: &Lab) -> Trial {
     checks.held()
 }
 
+/// Tests that git hooks and git configuration are held back.
 pub(crate) fn c02(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(
@@ -44,6 +46,7 @@ pub(crate) fn c02(lab: &Lab) -> Trial {
     checks.held()
 }
 
+/// Tests that internal files of git are held back.
 pub(crate) fn c04(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(
@@ -61,12 +64,12 @@ pub(crate) fn c04(lab: &Lab) -> Trial {
             ".gitmodules",
         ],
     )?;
-    // A link or a file in the place of `.git` points git to a repository of the attacker's choice.
+    // A file or link named `.git` can point git to a repository of the attacker.
     hold_back(lab, &mut checks, &["sub/.git"])?;
     checks.held()
 }
 
-/// A directory that git takes for a repository: three names are enough.
+/// Tests that a planted bare repository is held back. Git recognizes one by three names.
 pub(crate) fn c05(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(
@@ -77,6 +80,7 @@ pub(crate) fn c05(lab: &Lab) -> Trial {
     checks.held()
 }
 
+/// Tests that files of editors, shells, build tools and CI are held back.
 pub(crate) fn c06(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(
@@ -104,6 +108,7 @@ pub(crate) fn c06(lab: &Lab) -> Trial {
     checks.held()
 }
 
+/// Tests that replaced interpreters and tools are held back.
 pub(crate) fn c07(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(
@@ -111,11 +116,11 @@ pub(crate) fn c07(lab: &Lab) -> Trial {
         &mut checks,
         &[".venv/bin/python", "node_modules/.bin/eslint", "venv/bin/activate"],
     )?;
-    // The operator's own tools and caches are not there to be replaced.
+    // The operator's tools and caches are not visible in a box.
     for place in [".cargo/bin/cargo", ".local/bin/tool", ".bashrc", ".npm/cache"] {
         let path = lab.home.join(place);
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).during("make a home")?;
+            fs::create_dir_all(parent).during("create a directory")?;
         }
         fs::write(&path, "the operator's").during("write a file of the operator")?;
         let act = format!("open-to-write {}", path.display());
@@ -126,15 +131,14 @@ pub(crate) fn c07(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Names that a list of patterns is likely to miss: other letter case, great depth, made later, with
-/// characters that patterns use.
+/// Tests unusual names: other letter case, deep directories, characters of glob patterns.
 pub(crate) fn c18(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     hold_back(lab, &mut checks, &[".GIT/hooks/pre-commit", ".Claude/Settings.json", ".ENVRC"])?;
     hold_back(lab, &mut checks, &["a/b/c/d/e/f/g/h/i/j/k/l/.envrc", "[x]/*/.vscode/tasks.json"])?;
-    // What is not mounted has no name at all, so no pattern can miss it.
+    // Unmounted files do not exist inside, so no pattern can miss them.
     let odd = lab.home.join("[x]").join("*");
-    fs::create_dir_all(&odd).during("make a home")?;
+    fs::create_dir_all(&odd).during("create a directory")?;
     for name in [".env", "id_rsa", "*", "[a-z]", "..."] {
         let path = odd.join(name);
         fs::write(&path, "secret").during("write a secret")?;
@@ -145,7 +149,7 @@ pub(crate) fn c18(lab: &Lab) -> Trial {
             checks.exactly(&act, &lab.boxed().user(user).act(&act)?, "errno ENOENT")?;
         }
     }
-    // Of the host's directories only programs are shown; the others are ours, and empty.
+    // Only program directories of the host are visible; the others are empty directories of the box.
     let top = lab.boxed().act("list /")?;
     for name in ["boot", "home", "media", "mnt", "opt", "root", "run", "srv", "var"] {
         let listing = lab.boxed().act(&format!("list /{name}"))?;
@@ -155,27 +159,28 @@ pub(crate) fn c18(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// A workspace that git takes for a repository, made without git.
+/// Creates a workspace that is a valid git repository, without running git.
 pub(crate) fn repository(lab: &Lab, name: &str) -> Step<PathBuf> {
-    let top = lab.room(name)?;
+    let top = lab.directory(name)?;
     for directory in [".git/objects/info", ".git/refs/heads", ".git/hooks", ".git/info"] {
-        fs::create_dir_all(top.join(directory)).during("make a repository")?;
+        fs::create_dir_all(top.join(directory)).during("create a repository")?;
     }
     let config = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n";
     for (file, content) in
         [(".git/HEAD", "ref: refs/heads/main\n"), (".git/config", config), ("README.md", "hello\n")]
     {
-        fs::write(top.join(file), content).during("make a repository")?;
+        fs::write(top.join(file), content).during("create a repository")?;
     }
     open_to_all(&top)?;
-    let_time_pass(&top)?;
+    wait_for_clock_tick(&top)?;
     Ok(top)
 }
 
-/// Waits until the clock of the file system has moved on: a file written in the same moment as a box starts
-/// might have been written after it, and `apply` would rightly call that a conflict.
-fn let_time_pass(top: &Path) -> Step {
-    const TICK: Duration = Duration::from_millis(20); // longer than that of any kernel
+/// Waits until the clock of the file system has advanced.
+///
+/// `apply` would report a conflict for a file with the same time as the start of the box.
+fn wait_for_clock_tick(top: &Path) -> Step {
+    const TICK: Duration = Duration::from_millis(20); // longer than the clock tick of any kernel
     let clock = top.with_extension("clock");
     let now = || fs::write(&clock, "").and_then(|()| fs::metadata(&clock)?.modified());
     let past = now().during("read the clock")?;
@@ -184,22 +189,22 @@ fn let_time_pass(top: &Path) -> Step {
     if moved {
         Ok(())
     } else {
-        Err(crate::trial::fault("the clock of the file system stands still"))
+        Err(crate::trial::fault("the clock of the file system does not advance"))
     }
 }
 
-/// Under root the payload has another uid than the files, so everybody may write here.
+/// Makes a tree writable for all: under root the payload has another user id than the files.
 pub(crate) fn open_to_all(top: &Path) -> Step {
     use std::os::unix::fs::PermissionsExt;
     for path in crate::host::walk(top).into_iter().chain([top.to_owned()]) {
         let mode = if path.is_dir() { 0o777 } else { 0o666 };
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).during("open a workspace")?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).during("set permissions")?;
     }
     Ok(())
 }
 
-/// A shell script that plants every path and one file that nobody minds.
-fn planting(paths: &[&str]) -> String {
+/// Returns a shell script that writes every path and one harmless file.
+fn plant_script(paths: &[&str]) -> String {
     let mut script = String::from("cd /workspace || exit 9\n");
     for path in paths {
         script.push_str(&format!(
@@ -210,10 +215,11 @@ fn planting(paths: &[&str]) -> String {
     script
 }
 
-fn has(top: &Path, path: &str) -> bool {
+fn is_planted(top: &Path, path: &str) -> bool {
     fs::read_to_string(top.join(path)).is_ok_and(|text| text == PLANTED)
 }
 
+/// Checks in both modes that planted files do not reach the host unasked.
 fn hold_back(lab: &Lab, checks: &mut Checks, paths: &[&str]) -> Step {
     in_overlay(lab, checks, paths)?;
     in_direct_mode(lab, checks, paths)
@@ -221,11 +227,14 @@ fn hold_back(lab: &Lab, checks: &mut Checks, paths: &[&str]) -> Step {
 
 fn in_overlay(lab: &Lab, checks: &mut Checks, paths: &[&str]) -> Step {
     let top = repository(lab, "overlay")?;
-    let before = crate::host::picture(&top);
-    let script = planting(paths);
+    let before = crate::host::snapshot(&top);
+    let script = plant_script(paths);
     let ended = lab.boxed().workspace(&top).run(&["/bin/sh", "-c", &script])?;
-    checks.control(ended.code == Some(0), format_args!("planting: {}", ended.stderr_text()))?;
-    let after = crate::host::picture(&top);
+    checks.control(
+        ended.code == Some(0),
+        format_args!("cannot plant the files: {}", ended.stderr_text()),
+    )?;
+    let after = crate::host::snapshot(&top);
     checks.holds(before == after, "a box in overlay mode changed the workspace of the host")?;
     let changes = json::changes(lab, &top)?;
     for path in paths {
@@ -236,9 +245,12 @@ fn in_overlay(lab: &Lab, checks: &mut Checks, paths: &[&str]) -> Step {
     }
     let applied = lab.belljar_in(&top, &["apply", "--yes"])?;
     let harmless = top.join("harmless.txt").exists();
-    checks.control(harmless, format_args!("apply took nothing over: {}", applied.stderr_text()))?;
+    checks.control(harmless, format_args!("`apply` applied nothing: {}", applied.stderr_text()))?;
     for path in paths {
-        checks.holds(!has(&top, path), format_args!("`apply` took {path} over unasked"))?;
+        checks.holds(
+            !is_planted(&top, path),
+            format_args!("`apply` applied {path} without being asked"),
+        )?;
     }
     let mut args = vec!["apply", "--yes"];
     for path in paths {
@@ -246,21 +258,26 @@ fn in_overlay(lab: &Lab, checks: &mut Checks, paths: &[&str]) -> Step {
     }
     let asked = lab.belljar_in(&top, &args)?;
     for path in paths {
-        checks
-            .control(has(&top, path), format_args!("asked for {path}: {}", asked.stderr_text()))?;
+        checks.control(
+            is_planted(&top, path),
+            format_args!("`--include-executable` does not apply {path}: {}", asked.stderr_text()),
+        )?;
     }
     Ok(())
 }
 
 fn in_direct_mode(lab: &Lab, checks: &mut Checks, paths: &[&str]) -> Step {
     let top = repository(lab, "direct")?;
-    let ended = lab.boxed().direct(&top).run(&["/bin/sh", "-c", &planting(paths)])?;
+    let ended = lab.boxed().direct(&top).run(&["/bin/sh", "-c", &plant_script(paths)])?;
     let harmless = fs::metadata(top.join("harmless.txt"));
     checks.control(harmless.is_ok(), format_args!("direct mode: {}", ended.stderr_text()))?;
     for path in paths {
-        checks.holds(!has(&top, path), format_args!("direct mode let {path} come into being"))?;
+        checks.holds(
+            !is_planted(&top, path),
+            format_args!("direct mode created {path} on the host"),
+        )?;
     }
-    // The owner of what arrives is the operator, not an id that only the box knew.
+    // The operator owns the applied files, not the user id of the box.
     let (mine, theirs) = (fs::metadata(&lab.dir), harmless);
     if let (Ok(mine), Ok(theirs)) = (mine, theirs) {
         let owner = theirs.uid();

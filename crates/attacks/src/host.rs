@@ -1,4 +1,4 @@
-//! What a trial needs on the host's side: listeners to be reached, processes to be seen, traces to be found.
+//! Helpers for the host's side of a trial: listeners, process search, file search.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::trial::{During, Step};
 
-/// A listener on the host's loopback, and how often it was reached.
+/// A listener on the host's loopback that counts connections or datagrams.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) at: SocketAddr,
@@ -24,8 +24,8 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) fn tcp() -> Step<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").during("listen")?;
-        let at = listener.local_addr().during("listen")?;
+        let listener = TcpListener::bind("127.0.0.1:0").during("listen on a socket")?;
+        let at = listener.local_addr().during("listen on a socket")?;
         let reached = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&reached);
         thread::spawn(move || {
@@ -37,38 +37,38 @@ impl Listener {
     }
 
     pub(crate) fn udp() -> Step<Self> {
-        let socket = UdpSocket::bind("127.0.0.1:0").during("listen")?;
-        let at = socket.local_addr().during("listen")?;
+        let socket = UdpSocket::bind("127.0.0.1:0").during("listen on a socket")?;
+        let at = socket.local_addr().during("listen on a socket")?;
         let reached = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&reached);
         thread::spawn(move || {
-            let mut room = [0; 64];
-            while socket.recv(&mut room).is_ok() {
+            let mut buffer = [0; 64];
+            while socket.recv(&mut buffer).is_ok() {
                 count.fetch_add(1, Ordering::SeqCst);
             }
         });
         Ok(Self { at, reached })
     }
 
-    /// A Unix socket at a path, open to everybody; it answers `hello from the host`.
+    /// Listens on a Unix socket at a path, accessible to all. It replies `hello from the host`.
     pub(crate) fn path(path: &Path) -> Step<Arc<AtomicU32>> {
         use std::os::unix::fs::PermissionsExt;
-        let listener = UnixListener::bind(path).during("listen")?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).during("open the socket")?;
+        let listener = UnixListener::bind(path).during("listen on a socket")?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).during("set permissions")?;
         Ok(greet(listener))
     }
 
-    /// The same without a path.
+    /// Listens on an abstract Unix socket. It replies `hello from the host`.
     pub(crate) fn abstract_name(name: &str) -> Step<Arc<AtomicU32>> {
-        let address = UnixAddr::from_abstract_name(name).during("name a socket")?;
-        Ok(greet(UnixListener::bind_addr(&address).during("listen")?))
+        let address = UnixAddr::from_abstract_name(name).during("create a socket address")?;
+        Ok(greet(UnixListener::bind_addr(&address).during("listen on a socket")?))
     }
 
     pub(crate) fn times(&self) -> u32 {
         self.reached.load(Ordering::SeqCst)
     }
 
-    /// Whether it was reached more often than that, given the moment that a datagram takes.
+    /// Waits until the count exceeds `times`. Returns false after a timeout.
     pub(crate) fn more_than(&self, times: u32) -> bool {
         eventually(|| self.times() > times)
     }
@@ -80,20 +80,21 @@ fn greet(listener: UnixListener) -> Arc<AtomicU32> {
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             count.fetch_add(1, Ordering::SeqCst);
-            let mut word = [0; 32];
-            let greeted = stream.read(&mut word).and_then(|_| stream.write(b"hello from the host"));
-            drop(greeted); // a caller that went away is none of our business
+            let mut request = [0; 32];
+            let greeted =
+                stream.read(&mut request).and_then(|_| stream.write(b"hello from the host"));
+            drop(greeted); // the client can have disconnected
         }
     });
     reached
 }
 
-/// Long enough for a busy machine; what should not last must be made to last longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of [`eventually`]; long enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Whether something becomes true before long.
+/// Waits until a condition holds. Returns false after a timeout.
 pub(crate) fn eventually(mut done: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while Instant::now() < until {
         if done() {
             return true;
@@ -103,7 +104,7 @@ pub(crate) fn eventually(mut done: impl FnMut() -> bool) -> bool {
     done()
 }
 
-/// The processes of this machine whose command line has the mark in it.
+/// Returns the processes whose command line contains `mark`.
 pub(crate) fn marked(mark: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
@@ -120,14 +121,14 @@ pub(crate) fn contains(text: &[u8], part: &[u8]) -> bool {
     !part.is_empty() && text.windows(part.len()).any(|window| window == part)
 }
 
-/// The mounts of our own namespace that name this place.
+/// Returns the number of mounts in this mount namespace that refer to a path.
 pub(crate) fn mounts_of(place: &Path) -> Step<usize> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").during("read the mounts")?;
     let place = place.display().to_string();
     Ok(mounts.lines().filter(|line| line.contains(&place)).count())
 }
 
-/// The cgroups of the runs that this state directory knows of, dead or alive.
+/// Returns the existing cgroups of all runs in a state directory.
 pub(crate) fn cgroups_of(state: &Path) -> Vec<PathBuf> {
     let runs: Vec<String> = fs::read_dir(state.join("runs"))
         .into_iter()
@@ -143,7 +144,7 @@ pub(crate) fn cgroups_of(state: &Path) -> Vec<PathBuf> {
     walk(Path::new("/sys/fs/cgroup")).into_iter().filter(of_ours).collect()
 }
 
-/// Everything beneath a directory; what cannot be read is passed over, links are not followed.
+/// Returns all paths below a directory. Skips unreadable directories and does not follow links.
 pub(crate) fn walk(top: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut waiting = vec![top.to_owned()];
@@ -158,7 +159,7 @@ pub(crate) fn walk(top: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The files beneath a directory that have these bytes in their content or their name.
+/// Returns the files below a directory whose content or name contains `part`.
 pub(crate) fn files_with(top: &Path, part: &str) -> Vec<PathBuf> {
     walk(top)
         .into_iter()
@@ -171,9 +172,9 @@ pub(crate) fn files_with(top: &Path, part: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What a tree looks like: path, kind and mode, size, time of change and content.
-pub(crate) fn picture(top: &Path) -> BTreeMap<PathBuf, String> {
-    let look = |path: PathBuf| {
+/// Returns the state of a tree: mode, inode and content of every path.
+pub(crate) fn snapshot(top: &Path) -> BTreeMap<PathBuf, String> {
+    let describe = |path: PathBuf| {
         let meta = fs::symlink_metadata(&path).ok()?;
         let content = match meta.is_file() {
             true => fs::read(&path).unwrap_or_default().escape_ascii().to_string(),
@@ -182,5 +183,5 @@ pub(crate) fn picture(top: &Path) -> BTreeMap<PathBuf, String> {
         let line = format!("{:o} {} {}", meta.mode(), meta.ino(), content);
         Some((path, line))
     };
-    walk(top).into_iter().filter_map(look).collect()
+    walk(top).into_iter().filter_map(describe).collect()
 }

@@ -1,4 +1,4 @@
-//! What `belljar diff --json` says, read without knowing more of it than a script would.
+//! Parses the output of `belljar diff --json` like a user's script, without the types of Belljar.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use serde_json::Value;
 use crate::lab::Lab;
 use crate::trial::{Step, fault};
 
-/// One changed path.
+/// A changed path of a run.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) path: String,
-    /// Why the host would act on it, when it would.
+    /// Whether `diff` marks the file as executed by tools of the host.
     pub(crate) risky: bool,
 }
 
-/// The changes of the newest run of this workspace.
+/// Returns the changes of the newest run of a workspace.
 pub(crate) fn changes(lab: &Lab, workspace: &Path) -> Step<Vec<Change>> {
     let ended = lab.belljar_in(workspace, &["diff", "--json"])?;
     let text = ended.stdout_text();

@@ -1,22 +1,22 @@
-//! System calls that a box refuses, whoever asks and by whichever door.
+//! Attacks through system calls that a box refuses for every user.
 
-use crate::boxed::words;
+use crate::boxed::probe_args;
 use crate::lab::Lab;
 use crate::trial::{Checks, Step, Trial};
 
-/// An act of the probe and the one answer that a box may give to it.
+/// An act of the probe and its expected result in a box.
 type Refusal<'a> = (&'a str, &'a str);
 
 const EPERM: &str = "errno EPERM";
 const ENOSYS: &str = "errno ENOSYS";
 const KILLED: &str = "killed SIGSYS";
 
-/// Tries every act outside, inside as a plain user, and inside as root.
+/// Tries every act outside a box, inside as a plain user, and inside as root.
 ///
-/// The control is that the answer outside is another one: success where the act is harmless, else the
-/// complaint of a kernel that looked at the arguments, which a filter never does. As a plain user of the
-/// host the kernel itself refuses some of them with the same `EPERM`; then a box without the filter is
-/// asked too, and what is left without a control is counted and said.
+/// The control is a different result outside: success for a harmless act, else an error of the kernel
+/// about the arguments, which a filter never returns. For a plain user of the host, the kernel refuses
+/// some acts with the same `EPERM`. These acts are tried in a box without the filter too, and those that
+/// remain without a control are reported.
 pub(crate) fn refuse_all(lab: &Lab, checks: &mut Checks, refusals: &[Refusal<'_>]) -> Step {
     let acts: Vec<&str> = refusals.iter().map(|(act, _)| *act).collect();
     let outside = lab.all_outside(&acts)?;
@@ -34,15 +34,20 @@ pub(crate) fn refuse_all(lab: &Lab, checks: &mut Checks, refusals: &[Refusal<'_>
     }
     alike.sort_unstable();
     alike.dedup();
-    // A plain user lacks the capability for some of them, but never for all.
+    // A plain user lacks the capability for some acts, but never for all.
     let excusable = if lab.root { alike.is_empty() } else { alike.len() < refusals.len() };
-    checks.control(excusable, format_args!("a kernel without us says the same to {alike:?}"))?;
+    checks.control(
+        excusable,
+        format_args!("without a box the kernel returns the same error for {alike:?}"),
+    )?;
     if !alike.is_empty() {
-        checks.unproven(format_args!("this user is refused outside as well: {}", alike.join(", ")));
+        checks
+            .unproven(format_args!("outside a box this user is refused too: {}", alike.join(", ")));
     }
     Ok(())
 }
 
+/// Tests that io_uring is refused.
 pub(crate) fn d01(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     refuse_all(
@@ -57,21 +62,23 @@ pub(crate) fn d01(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// On x86-64 the same kernel serves two more tables of calls, with other numbers for the same things.
+/// Tests the two other system call tables of x86-64: 32-bit and x32.
 pub(crate) fn d02(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     if cfg!(not(target_arch = "x86_64")) {
-        // The 32-bit door of other machines is another instruction set, not an instruction.
-        return Ok(crate::Verdict::NotHere { why: "only x86-64 has these doors".to_owned() });
+        // Other architectures reach 32-bit calls by another instruction set, not by an instruction.
+        return Ok(crate::Verdict::NotHere {
+            why: "only x86-64 has these system call tables".to_owned(),
+        });
     }
     // In the 32-bit table 20 is getpid, 310 is unshare and 359 is socket; 39 is the x32 getpid.
     let [getpid, unshare, socket] = ["int80 20", "int80 310 0x10000000", "int80 359 16 3 0"];
     let outside = lab.all_outside(&[getpid, unshare, socket, "x32 39"])?;
     let answers: Vec<&str> = outside.iter().map(String::as_str).collect();
-    // A kernel without 32-bit support answers ENOSYS or faults; a kill by a filter is neither.
+    // A kernel without 32-bit support returns ENOSYS or faults; a filter kills instead.
     checks.control(!answers.contains(&KILLED), format_args!("outside: {answers:?}"))?;
     if !answers.iter().take(3).all(|answer| answer.starts_with("ok")) {
-        checks.note("this kernel has no 32-bit table");
+        checks.note("this kernel has no 32-bit system calls");
     }
     for user in ["1000", "0"] {
         let acts = [getpid, unshare, socket, "x32 39", "x32 272 0x10000000"];
@@ -87,42 +94,45 @@ pub(crate) fn d02(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Keys pushed into the terminal that the operator types into. `TIOCSTI` is 0x5412, `TIOCLINUX` 0x541c;
-/// the kernel looks at the lower half of the number only, so a filter must too.
+/// Tests that a box cannot inject input into the operator's terminal.
+///
+/// `TIOCSTI` is 0x5412, `TIOCLINUX` is 0x541c. The kernel uses only the lower half of the number, so the
+/// filter must do so too.
 pub(crate) fn d03(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let push = [
         "ioctl - 0x5412 x",
         "ioctl - 0x100005412 x",
         "ioctl - 0x541c x",
-        "ioctl - 0x5423 x", // TIOCSETD: line disciplines are kernel code that nobody looks at
+        "ioctl - 0x5423 x", // TIOCSETD: line disciplines are rarely reviewed kernel code
     ];
     for act in push {
-        // With a terminal of one's own: granted, or EIO where the kernel has it switched off.
+        // On the program's own terminal: success, or EIO if the kernel has disabled it.
         let starter = ["on-terminal"];
         let program = crate::command::Program::new(&lab.probe).args(act.split_whitespace());
         let outside = program.through(&lab.probe, &starter).run()?.line();
         let possible = ["ok 0", "errno EIO", "errno ENOTTY", "errno EINVAL"];
         let possible = possible.iter().any(|answer| outside.ends_with(answer));
         checks.control(possible, format_args!("{act} outside: {outside}"))?;
-        // A terminal of the box's own, and none at all while Belljar is started in one of the host's.
+        // With the box's own terminal, and without one while Belljar runs in a terminal of the host.
         for (user, option) in [("1000", "--tty"), ("0", "--tty"), ("1000", "--no-tty")] {
-            let command = lab.boxed().user(user).option(option).command(&words(act));
+            let command = lab.boxed().user(user).option(option).command(&probe_args(act));
             let inside = command.through(&lab.probe, &starter).run()?.line();
             checks.exactly(format_args!("{act} with {option}"), &last(&inside), EPERM)?;
         }
     }
-    let open = lab.boxed().option("--no-tty").command(&words("open /dev/tty"));
+    let open = lab.boxed().option("--no-tty").command(&probe_args("open /dev/tty"));
     let open = open.through(&lab.probe, &["on-terminal"]).run()?.line();
     checks.exactly("the controlling terminal", &last(&open), "errno ENXIO")?;
     checks.held()
 }
 
-/// What was said last; a terminal puts a carriage return before each end of line.
+/// Returns the last line of a terminal's output, without the carriage return.
 fn last(text: &str) -> String {
     text.lines().next_back().unwrap_or_default().trim_end().to_owned()
 }
 
+/// Tests that a box cannot create namespaces.
 pub(crate) fn d04(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     refuse_all(
@@ -143,7 +153,7 @@ pub(crate) fn d04(lab: &Lab) -> Trial {
             ("call setns", EPERM),
         ],
     )?;
-    // Behind the filter stands a second refusal: no user namespace fits into the box's own.
+    // Second layer: the box's user namespace forbids nested ones.
     for act in ["call clone3-user", "call unshare-user"] {
         let answer = lab.boxed().weaken("seccomp").act(act)?;
         checks.exactly(format_args!("{act} without the filter"), &answer, "errno ENOSPC")?;
@@ -151,6 +161,7 @@ pub(crate) fn d04(lab: &Lab) -> Trial {
     checks.held()
 }
 
+/// Tests that a box cannot mount in a nested user namespace.
 pub(crate) fn d05(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let act = "call mount-in-user-namespace";
@@ -164,14 +175,18 @@ pub(crate) fn d05(lab: &Lab) -> Trial {
         let boxed = lab.boxed().user(user);
         checks.exactly(act, &boxed.act(act)?, EPERM)?;
         let unfiltered = boxed.clone().weaken("seccomp").act(act)?;
-        checks.exactly("the same without the filter", &unfiltered, "errno ENOSPC")?;
+        checks.exactly(
+            "mount in a user namespace without the filter",
+            &unfiltered,
+            "errno ENOSPC",
+        )?;
         let nested = boxed.weaken("nested-userns").act(act)?;
-        checks.exactly("the same with only the filter", &nested, EPERM)?;
+        checks.exactly("mount in a user namespace with only the filter", &nested, EPERM)?;
     }
     checks.held()
 }
 
-/// A program is confined by where it runs, not by what its file is called.
+/// Tests that the filter applies to programs in memory, copies and other names.
 pub(crate) fn d13(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let act = "call unshare-user";
@@ -188,16 +203,16 @@ pub(crate) fn d13(lab: &Lab) -> Trial {
     let copy = format!("cp /probe /tmp/harmless && exec /tmp/harmless {act}");
     let copied = lab.boxed().run(&["/bin/sh", "-c", &copy])?.line();
     checks.exactly("a copy under another name", &copied, EPERM)?;
-    // Running from memory as such is what runtimes do, and is allowed.
+    // Running a program from memory is allowed, since language runtimes do it.
     let socket = lab.boxed().act("run-from-memory socket unix stream 0")?;
     checks.control(socket == "ok", format_args!("an allowed act from memory: {socket}"))?;
     checks.held()
 }
 
-/// Which layers hold is told and true; what was weakened is told as weakened.
+/// Tests that the reported layers match the enforced ones, including weakened layers.
 pub(crate) fn d14(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    let whole = lab.boxed().tell_act("me")?;
+    let whole = lab.boxed().act_json("me")?;
     let all = [
         "namespaces",
         "time-namespace",
@@ -214,28 +229,32 @@ pub(crate) fn d14(lab: &Lab) -> Trial {
     for layer in all {
         checks.exactly(layer, whole.layer(layer), "in_force")?;
     }
-    let said = whole.ended.stdout_text();
-    checks.holds(said.contains("Seccomp=2"), format_args!("no filter in force: {said}"))?;
-    checks.holds(said.contains("NoNewPrivs=1"), format_args!("no_new_privs is off: {said}"))?;
+    let output = whole.ended.stdout_text();
+    checks.holds(output.contains("Seccomp=2"), format_args!("no filter in force: {output}"))?;
+    checks.holds(output.contains("NoNewPrivs=1"), format_args!("no_new_privs is off: {output}"))?;
     for layer in ["seccomp", "landlock", "proc-mask", "nested-userns", "self-test"] {
-        let weak = lab.boxed().weaken(layer).tell_act("me")?;
+        let weak = lab.boxed().weaken(layer).act_json("me")?;
         checks.exactly(layer, weak.layer(layer), "weakened")?;
         let off = weak.ended.stdout_text().contains("Seccomp=0");
-        checks.control(off == (layer == "seccomp"), format_args!("weakening {layer} shows"))?;
+        checks.control(
+            off == (layer == "seccomp"),
+            format_args!("weakening {layer} changes the wrong layer"),
+        )?;
     }
-    // Landlock alone: a device number that the file system lets anyone make.
+    // Landlock alone: device number 0:0, which the file system lets any user create.
     let alone = lab.boxed().weaken("seccomp");
     let refused = alone.act("mknod /tmp/node c 0 0")?;
-    checks.exactly("a node with only Landlock", &refused, "errno EACCES")?;
+    checks.exactly("a device node with only Landlock", &refused, "errno EACCES")?;
     let granted = alone.weaken("landlock").act("mknod /tmp/node c 0 0")?;
-    checks.control(granted == "ok", format_args!("a node without Landlock: {granted}"))?;
+    checks.control(granted == "ok", format_args!("a device node without Landlock: {granted}"))?;
     for layer in ["namespaces", "read-only-system", "capabilities", "no-new-privs", "rlimits"] {
         let refused = lab.boxed().weaken(layer).run(&["/probe", "me"])?;
-        checks.holds(refused.code == Some(2), format_args!("`--weaken {layer}` is taken"))?;
+        checks.holds(refused.code == Some(2), format_args!("`--weaken {layer}` is accepted"))?;
     }
     checks.held()
 }
 
+/// Tests that other dangerous system calls are refused.
 pub(crate) fn d15(lab: &Lab) -> Trial {
     const CALLS: &[&str] = &[
         "bpf",
@@ -292,13 +311,13 @@ pub(crate) fn d15(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let acts: Vec<String> = CALLS.iter().map(|name| format!("call {name}")).collect();
     let mut refusals: Vec<Refusal<'_>> = acts.iter().map(|act| (act.as_str(), EPERM)).collect();
-    // The second step of these is the one that counts.
+    // The second step of these acts is the dangerous one.
     refusals.extend(["call seccomp-notify", "call vhangup"].map(|act| (act, "errno EPERM at 1")));
     refuse_all(lab, &mut checks, &refusals)?;
     checks.held()
 }
 
-/// A bug in the kernel itself is beyond any filter; the doors that such bugs were reached by are shut.
+/// Tests that system calls of known kernel exploits are refused. Kernel bugs elsewhere remain a risk.
 pub(crate) fn d21(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     refuse_all(
@@ -316,9 +335,9 @@ pub(crate) fn d21(lab: &Lab) -> Trial {
         ],
     )?;
     let doctor = lab.belljar(&["doctor", "--json"]).run()?.stdout_text();
-    checks.holds(doctor.contains("kernel"), "`doctor` does not say how old the kernel is")?;
+    checks.holds(doctor.contains("kernel"), "`doctor` does not report the kernel version")?;
     checks.residual(
-        "a bug in what every program needs of the kernel (pipes, memory, files) is reachable; \
-         only a tier with a kernel of its own stops it",
+        "kernel bugs in features that every program needs (pipes, memory, files) are reachable; \
+         only a tier with its own kernel prevents this",
     )
 }

@@ -1,4 +1,4 @@
-//! The place where attacks are tried: a directory, a state directory, a home, and the two programs.
+//! The environment of attacks: directories of its own, the `belljar` binary and the probe.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -10,39 +10,39 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::command::{Ended, Program};
 use crate::trial::{During, Step};
 
-/// Everything an attack may touch. Removed when dropped.
+/// The files and programs that attacks use. Dropping a lab removes its directory.
 #[derive(Debug)]
 pub struct Lab {
-    /// The binary under attack.
+    /// Path of the `belljar` binary under attack.
     pub(crate) belljar: PathBuf,
-    /// The program that attacks it, a copy in `dir`.
+    /// Path of the probe, the program that performs the attacks.
     pub(crate) probe: PathBuf,
     pub(crate) dir: PathBuf,
-    /// `HOME` of the operator.
+    /// Value of `HOME` for the operator.
     pub(crate) home: PathBuf,
-    /// `BELLJAR_HOME`.
+    /// Value of `BELLJAR_HOME`.
     pub(crate) state: PathBuf,
-    /// Whether we are root on the host.
+    /// Whether this process is root on the host.
     pub(crate) root: bool,
-    rooms: AtomicU32,
+    directories: AtomicU32,
 }
 
-/// Why there is no lab.
+/// Why a lab could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    #[error("find out who we are")]
-    WhoAmI(#[source] io::Error),
-    #[error("make the directory {}", path.display())]
+    #[error("cannot determine the user of this process")]
+    UnknownUser(#[source] io::Error),
+    #[error("cannot create the directory {}", path.display())]
     Directory { path: PathBuf, source: io::Error },
-    #[error("{} did not write its probe: {said}", belljar.display())]
-    Probe { belljar: PathBuf, said: String },
+    #[error("{} did not write its probe: {output}", belljar.display())]
+    Probe { belljar: PathBuf, output: String },
 }
 
 impl Lab {
-    /// A fresh lab beneath `parent`, such as the system's temporary directory.
+    /// Creates a lab in a new directory below `parent`, such as the system's temporary directory.
     pub fn new(belljar: &Path, parent: &Path) -> Result<Self, LabError> {
-        // /proc/self belongs to the effective user, which spares a system call wrapper.
-        let root = fs::metadata("/proc/self").map_err(LabError::WhoAmI)?.uid() == 0;
+        // The owner of /proc/self is the effective user; this needs no system call wrapper.
+        let root = fs::metadata("/proc/self").map_err(LabError::UnknownUser)?.uid() == 0;
         let dir = parent.join(format!("belljar-lab-{:016x}", random()));
         let lab = Self {
             belljar: belljar.to_owned(),
@@ -51,10 +51,10 @@ impl Lab {
             state: dir.join("state"),
             dir,
             root,
-            rooms: AtomicU32::new(0),
+            directories: AtomicU32::new(0),
         };
         for path in [&lab.dir, &lab.home, &lab.state] {
-            // Open to all, as a user's own directories are: the payload has another uid under root.
+            // Readable for all, like a user's directories: under root the payload has another user id.
             fs::DirBuilder::new()
                 .mode(0o755)
                 .create(path)
@@ -73,11 +73,11 @@ impl Lab {
         }
     }
 
-    fn no_probe(&self, said: String) -> LabError {
-        LabError::Probe { belljar: self.belljar.clone(), said }
+    fn no_probe(&self, output: String) -> LabError {
+        LabError::Probe { belljar: self.belljar.clone(), output }
     }
 
-    /// The binary under attack with these arguments, in the environment of the lab's operator.
+    /// Returns a `belljar` command with the environment of the lab's operator.
     pub(crate) fn belljar(&self, args: &[&str]) -> Program {
         let mut program = Program::new(&self.belljar)
             .env("HOME", &self.home)
@@ -90,42 +90,42 @@ impl Lab {
         program
     }
 
-    /// `belljar COMMAND` in a workspace; the trial ends if it hangs.
+    /// Runs `belljar` in a workspace directory. The trial ends if the command hangs.
     pub(crate) fn belljar_in(&self, workspace: &Path, args: &[&str]) -> Step<Ended> {
         self.belljar(args).cwd(workspace).run()
     }
 
-    /// The probe outside any box.
+    /// Runs one act of the probe outside any box, and returns its result.
     pub(crate) fn outside(&self, act: &str) -> Step<String> {
         let program = Program::new(&self.probe).cwd(&self.dir);
         let ended = act.split_whitespace().fold(program, Program::arg).run()?;
         Ok(ended.line())
     }
 
-    /// The probe outside, many acts.
+    /// Runs several acts of the probe outside any box, and returns their results.
     pub(crate) fn all_outside(&self, acts: &[&str]) -> Step<Vec<String>> {
         let program = Program::new(&self.probe).cwd(&self.dir).arg("batch");
         program.input(acts.join("\n") + "\n").run()?.answers(acts)
     }
 
-    /// A fresh directory for one trial.
-    pub(crate) fn room(&self, name: &str) -> Step<PathBuf> {
-        let number = self.rooms.fetch_add(1, Ordering::Relaxed);
-        let room = self.dir.join(format!("{name}-{number}"));
-        fs::DirBuilder::new().mode(0o755).create(&room).during("make a room")?;
-        Ok(room)
+    /// Creates a new directory for one trial.
+    pub(crate) fn directory(&self, name: &str) -> Step<PathBuf> {
+        let number = self.directories.fetch_add(1, Ordering::Relaxed);
+        let work_dir = self.dir.join(format!("{name}-{number}"));
+        fs::DirBuilder::new().mode(0o755).create(&work_dir).during("create a directory")?;
+        Ok(work_dir)
     }
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // What a box left unreadable stays behind; the next line must not hide a verdict with a panic.
+        // Unreadable files of a box can remain; a panic here would hide the verdict.
         fs::remove_dir_all(&self.dir).unwrap_or_default();
     }
 }
 
-/// A number that nobody else picked, for names and canaries.
+/// Returns a random number for unique names and canaries.
 pub(crate) fn random() -> u64 {
-    // The only source of randomness in std: every state is keyed anew.
+    // The only source of randomness in std: every `RandomState` has a new key.
     RandomState::new().hash_one(std::process::id())
 }

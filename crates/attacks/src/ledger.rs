@@ -1,7 +1,7 @@
-//! Hands on the record: cut, exchanged, rewritten, put back, spoilt.
+//! Attacks on ledger files: truncation, replacement, rewriting, rollback, corruption.
 //!
-//! Every row first shows that the untouched ledger verifies, and that nothing but the verifier stands
-//! in the way: the files themselves can be changed.
+//! Every trial first shows that the unchanged ledger verifies, and that its files can be changed. Only the
+//! verifier detects the change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,18 +19,19 @@ pub(crate) struct Record<'a> {
     pub(crate) home: PathBuf,
 }
 
-/// What a refused run ends with: there is no box without a record.
+/// Exit code of a refused run: without a ledger there is no box.
 const NO_BOX: Option<i32> = Some(125);
 
 impl<'a> Record<'a> {
-    /// A ledger of its own, in which one run is on record.
+    /// Creates a new ledger with one recorded run.
     pub(crate) fn new(lab: &'a Lab, checks: &mut Checks) -> Step<Self> {
-        let record = Self { lab, home: lab.room("record")? };
+        let record = Self { lab, home: lab.directory("record")? };
         record.run(checks, "true")?;
         record.sound(checks, "the untouched ledger")?;
         Ok(record)
     }
 
+    /// Returns a `belljar` command for this state directory.
     pub(crate) fn belljar(&self, args: &[&str]) -> Program {
         self.lab.belljar(args).env("BELLJAR_HOME", &self.home)
     }
@@ -41,8 +42,8 @@ impl<'a> Record<'a> {
 
     pub(crate) fn run(&self, checks: &mut Checks, script: &str) -> Step<Ended> {
         let ended = self.try_run(script)?;
-        let said = ended.stderr_text();
-        checks.control(ended.code == Some(0), format_args!("a run is recorded: {said}"))?;
+        let output = ended.stderr_text();
+        checks.control(ended.code == Some(0), format_args!("a run failed: {output}"))?;
         Ok(ended)
     }
 
@@ -54,11 +55,11 @@ impl<'a> Record<'a> {
         fs::read(self.file("ledger/events.log")).during("read the log")
     }
 
-    fn lay(&self, log: &[u8]) -> Step {
+    fn write_log(&self, log: &[u8]) -> Step {
         fs::write(self.file("ledger/events.log"), log).during("write the log")
     }
 
-    /// The exit code of `verify`, and the names of what it calls damage.
+    /// Returns the exit code of `verify` and the codes of the reported damage.
     pub(crate) fn verify(&self, args: &[&str]) -> Step<(Option<i32>, Vec<String>)> {
         let ended = self.belljar(&["ledger", "verify", "--json"]).args(args.to_vec()).run()?;
         let text = ended.stdout_text();
@@ -66,37 +67,41 @@ impl<'a> Record<'a> {
             fault(format_args!("`verify --json`: {error}: {text}{}", ended.stderr_text()))
         })?;
         let findings = report.get("findings").and_then(Value::as_array).into_iter().flatten();
-        let word = |finding: &Value, key: &str| {
+        let field = |finding: &Value, key: &str| {
             finding.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
         };
-        let damage = findings.filter(|finding| word(finding, "severity") == "damage");
-        Ok((ended.code, damage.map(|finding| word(finding, "code")).collect()))
+        let damage = findings.filter(|finding| field(finding, "severity") == "damage");
+        Ok((ended.code, damage.map(|finding| field(finding, "code")).collect()))
     }
 
+    /// Requires that `belljar ledger verify --deep` finds no damage.
     pub(crate) fn sound(&self, checks: &mut Checks, what: &str) -> Step {
         let (code, found) = self.verify(&["--deep"])?;
         checks.control(code == Some(0), format_args!("{what} does not verify: {found:?}"))
     }
 
-    /// The verifier must name exactly this, or this among others, and end with 1.
+    /// Requires that `verify` exits with 1 and reports the damage `name`.
     pub(crate) fn damaged(&self, checks: &mut Checks, args: &[&str], name: &str) -> Step {
         let (code, found) = self.verify(args)?;
         let is_named = code == Some(1) && found.iter().any(|code| code == name);
-        checks.holds(is_named, format_args!("`{name}` is not said, but {code:?} {found:?}"))
+        checks
+            .holds(is_named, format_args!("`verify` does not report `{name}`: {code:?} {found:?}"))
     }
 
-    /// Nothing may be done with a ledger like this, and nothing of it is changed.
+    /// Requires that a run with this ledger is refused and the log stays unchanged.
     fn refused(&self, checks: &mut Checks) -> Step {
         let before = fs::read(self.file("ledger/events.log")).ok();
         let ended = self.try_run("true")?;
-        let said = ended.stderr_text();
-        checks
-            .holds(ended.code == NO_BOX, format_args!("a run goes on: {:?} {said}", ended.code))?;
+        let output = ended.stderr_text();
+        checks.holds(
+            ended.code == NO_BOX,
+            format_args!("a run is not refused: {:?} {output}", ended.code),
+        )?;
         let after = fs::read(self.file("ledger/events.log")).ok();
-        checks.holds(before == after, "the log was continued all the same")
+        checks.holds(before == after, "the refused run changed the log")
     }
 
-    /// The events, as `log --json` tells them.
+    /// Returns the events from `log --json`.
     pub(crate) fn events(&self, args: &[&str]) -> Step<Vec<Value>> {
         let ended = self.belljar(&["ledger", "log", "--json"]).args(args.to_vec()).run()?;
         let text = ended.stdout_text();
@@ -104,38 +109,38 @@ impl<'a> Record<'a> {
         parsed.map_err(|error| fault(format_args!("`log --json`: {error}: {text}")))
     }
 
-    /// Keeps the newest checkpoint and the key elsewhere.
-    fn keep_elsewhere(&self) -> Step<[String; 2]> {
-        let room = self.lab.room("elsewhere")?;
-        let (note, key) = (room.join("checkpoint"), room.join("key"));
-        let given = self.belljar(&["ledger", "checkpoint"]).run()?;
-        fs::write(&note, given.stdout).during("keep a checkpoint")?;
-        let given = self.belljar(&["ledger", "key", "export"]).run()?;
-        fs::write(&key, given.stdout).during("keep a key")?;
+    /// Exports the newest checkpoint and the key, and returns the paths of both files.
+    fn export(&self) -> Step<[String; 2]> {
+        let work_dir = self.lab.directory("exported")?;
+        let (note, key) = (work_dir.join("checkpoint"), work_dir.join("key"));
+        let exported = self.belljar(&["ledger", "checkpoint"]).run()?;
+        fs::write(&note, exported.stdout).during("write a checkpoint")?;
+        let exported = self.belljar(&["ledger", "key", "export"]).run()?;
+        fs::write(&key, exported.stdout).during("write a key")?;
         Ok([note.display().to_string(), key.display().to_string()])
     }
 
-    /// A second state directory that is the same so far.
+    /// Copies the state directory.
     fn copy(&self) -> Step<Self> {
-        let copy = Self { lab: self.lab, home: self.lab.room("copy")? };
+        let copy = Self { lab: self.lab, home: self.lab.directory("copy")? };
         for part in ["ledger", "anchor"] {
             copy_tree(&self.file(part), &copy.file(part))?;
         }
         Ok(copy)
     }
 
-    /// Puts another's directory in the place of ours.
-    fn take(&self, part: &str, from: &Self) -> Step {
+    /// Replaces a directory by that of another ledger.
+    fn replace(&self, part: &str, from: &Self) -> Step {
         fs::remove_dir_all(self.file(part)).during("remove a directory")?;
         copy_tree(&from.file(part), &self.file(part))
     }
 }
 
 fn copy_tree(from: &Path, to: &Path) -> Step {
-    fs::create_dir_all(to).during("make a directory")?;
+    fs::create_dir_all(to).during("create a directory")?;
     for entry in fs::read_dir(from).during("read a directory")?.flatten() {
         let to = to.join(entry.file_name());
-        match entry.file_type().during("look at a file")?.is_dir() {
+        match entry.file_type().during("read a file type")?.is_dir() {
             true => copy_tree(&entry.path(), &to)?,
             false => drop(fs::copy(entry.path(), to).during("copy a file")?),
         }
@@ -143,56 +148,58 @@ fn copy_tree(from: &Path, to: &Path) -> Step {
     Ok(())
 }
 
-/// Where the batches of a log begin.
+/// Returns the offsets of the batches in a log.
 fn batches(log: &[u8]) -> Vec<usize> {
-    let places = log.windows(4).enumerate().filter(|(_, bytes)| bytes == b"BJB1");
-    places.map(|(place, _)| place).collect()
+    let found = log.windows(4).enumerate().filter(|(_, bytes)| bytes == b"BJB1");
+    found.map(|(offset, _)| offset).collect()
 }
 
+/// Tests that a truncated ledger is detected.
 pub(crate) fn h01(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
     let log = record.log()?;
     for last in batches(&log).into_iter().skip(1) {
-        record.lay(log.get(..last).unwrap_or_default())?;
+        record.write_log(log.get(..last).unwrap_or_default())?;
         record.damaged(&mut checks, &[], "log-truncated")?;
     }
     record.refused(&mut checks)?;
-    record.lay(&log)?;
-    record.sound(&mut checks, "the log put back")?;
-    // Ledger and anchor cut alike: only somebody else can know.
+    record.write_log(&log)?;
+    record.sound(&mut checks, "the restored log")?;
+    // Ledger and anchor rolled back together: only an external checkpoint detects it.
     let old = record.copy()?;
     record.run(&mut checks, "true")?;
-    let [checkpoint, _] = record.keep_elsewhere()?;
-    record.take("ledger", &old)?;
+    let [checkpoint, _] = record.export()?;
+    record.replace("ledger", &old)?;
     record.damaged(&mut checks, &[], "log-truncated")?;
-    record.take("anchor", &old)?;
+    record.replace("anchor", &old)?;
     record.damaged(&mut checks, &["--checkpoint", &checkpoint], "checkpoint-ahead")?;
     checks.held()
 }
 
+/// Tests that missing parts of a ledger are detected.
 pub(crate) fn h02(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
     record.run(&mut checks, "echo second")?;
     let (log, copy) = (record.log()?, record.copy()?);
-    // One run out of the middle.
+    // A run removed from the middle.
     if let [first, second, .., last] = batches(&log).as_slice() {
         let parts = [log.get(..*first), log.get(*second..)].map(Option::unwrap_or_default);
-        record.lay(&parts.concat())?;
+        record.write_log(&parts.concat())?;
         record.damaged(&mut checks, &[], "batch-missing")?;
         let parts = [log.get(..*second), log.get(*last..)].map(Option::unwrap_or_default);
-        record.lay(&parts.concat())?;
+        record.write_log(&parts.concat())?;
         record.damaged(&mut checks, &[], "batch-missing")?;
     }
-    // All of it.
+    // The whole ledger removed.
     fs::remove_dir_all(record.file("ledger")).during("remove the ledger")?;
     record.damaged(&mut checks, &[], "log-missing")?;
     record.refused(&mut checks)?;
     fs::remove_file(record.file("anchor/key")).during("remove the key")?;
     record.damaged(&mut checks, &[], "log-missing")?;
     record.refused(&mut checks)?;
-    // What vouches for it.
+    // The anchor removed.
     let record = copy;
     fs::remove_dir_all(record.file("anchor")).during("remove the anchor")?;
     record.damaged(&mut checks, &[], "head-missing")?;
@@ -200,71 +207,75 @@ pub(crate) fn h02(lab: &Lab) -> Trial {
     checks.held()
 }
 
+/// Tests that a rewritten ledger is detected with an external key or checkpoint.
 pub(crate) fn h03(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
-    let [checkpoint, key] = record.keep_elsewhere()?;
+    let [checkpoint, key] = record.export()?;
     let forged = Record::new(lab, &mut checks)?;
-    record.take("ledger", &forged)?;
+    record.replace("ledger", &forged)?;
     record.damaged(&mut checks, &[], "log-of-another-ledger")?;
     record.refused(&mut checks)?;
-    record.take("anchor", &forged)?;
-    record.sound(&mut checks, "a forged ledger by itself")?;
+    record.replace("anchor", &forged)?;
+    record.sound(&mut checks, "a forged ledger without external evidence")?;
     record.damaged(&mut checks, &["--key", &key], "key-not-of-ledger")?;
     record.damaged(&mut checks, &["--checkpoint", &checkpoint], "checkpoint-of-another-ledger")?;
     checks.residual(
-        "whoever can write the state directory has the key too and can write the record anew; only a \
-         checkpoint or a key that is kept on another machine shows it",
+        "a user with write access to the state directory has the key and can rewrite the ledger; only \
+         a checkpoint or key on another machine reveals it",
     )
 }
 
+/// Tests parallel writers, and that a forked ledger is detected.
 pub(crate) fn h04(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
-    // Several at once: one ledger, and everything is in it.
+    // Parallel runs: all are recorded in one ledger.
     let before = record.events(&["--kind", "run.ended"])?.len();
     let start = |_| record.belljar(&["run", "--no-workspace", "--", "/bin/true"]).start();
     let live: Vec<_> = (0..4).map(start).collect::<Step<_>>()?;
     for live in live {
-        checks.control(live.end()?.code == Some(0), "a run beside others does not end well")?;
+        checks.control(live.end()?.code == Some(0), "a parallel run failed")?;
     }
     let ended = record.events(&["--kind", "run.ended"])?.len();
     checks.holds(
         ended == before + 4,
-        format_args!("4 runs ended, {} are on record", ended - before),
+        format_args!("4 runs ended, but {} are recorded", ended - before),
     )?;
     record.sound(&mut checks, "a ledger of several processes")?;
-    // Two of it: each is sound alone.
+    // Two continuations of the same ledger: each verifies on its own.
     let other = record.copy()?;
     record.run(&mut checks, "true")?;
     other.run(&mut checks, "exit 0")?;
-    let [checkpoint, _] = other.keep_elsewhere()?;
+    let [checkpoint, _] = other.export()?;
     record.sound(&mut checks, "one continuation")?;
     other.sound(&mut checks, "another continuation")?;
     record.damaged(&mut checks, &["--checkpoint", &checkpoint], "checkpoint-forked")?;
     checks.held()
 }
 
+/// Tests that a truncated ledger is not continued.
 pub(crate) fn h05(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
     let log = record.log()?;
     let head = fs::read(record.file("anchor/head")).during("read the head")?;
     for last in batches(&log) {
-        record.lay(log.get(..last).unwrap_or_default())?;
+        record.write_log(log.get(..last).unwrap_or_default())?;
         record.refused(&mut checks)?;
         let now = fs::read(record.file("anchor/head")).during("read the head")?;
-        checks.holds(now == head, "the head was made to fit the log")?;
+        checks.holds(now == head, "the head was changed to match the log")?;
     }
-    record.lay(&log)?;
+    record.write_log(&log)?;
     record.run(&mut checks, "true")?;
     let events = record.events(&[])?;
-    let places: Vec<_> = events.iter().filter_map(|event| event.get("index")?.as_u64()).collect();
+    let indexes: Vec<_> = events.iter().filter_map(|event| event.get("index")?.as_u64()).collect();
     let want: Vec<u64> = (0..events.len() as u64).collect();
-    checks.holds(places == want, format_args!("the places of the events: {places:?}"))?;
+    checks.holds(indexes == want, format_args!("indexes of the events: {indexes:?}"))?;
     checks.held()
 }
 
+/// Tests that `verify` raises no false alarm during writes.
 pub(crate) fn h06(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
@@ -280,57 +291,61 @@ pub(crate) fn h06(lab: &Lab) -> Trial {
             .start()
     };
     let mut live = [program(script)?, program(script)?];
-    let mut looks = 0;
-    while live.iter_mut().any(crate::command::Live::is_running) {
+    let mut rounds = 0;
+    while live.iter_mut().any(crate::command::Process::is_running) {
         let (code, found) = record.verify(&["--deep"])?;
         checks.holds(code == Some(0), format_args!("a false alarm: {found:?}"))?;
-        looks += 1;
+        rounds += 1;
     }
     for live in live {
-        checks.control(live.end()?.code == Some(0), "the runs beside the verifier failed")?;
+        checks.control(live.end()?.code == Some(0), "a run during verification failed")?;
     }
-    checks.note(format_args!("looked {looks} times beside two writers"));
-    // And a real alarm is still one.
+    checks.note(format_args!("verified {rounds} times during two writers"));
+    // Real damage is still detected.
     let mut log = record.log()?;
     if let Some(byte) = log.last_mut() {
         *byte ^= 1;
     }
-    record.lay(&log)?;
+    record.write_log(&log)?;
     record.damaged(&mut checks, &[], "batch-damaged")?;
     checks.held()
 }
 
+/// Tests that damage is detected and blocks runs, and that a torn write is repaired.
 pub(crate) fn h12(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
     let log = record.log()?;
     let middle = batches(&log).get(1).copied().unwrap_or(0);
-    for (place, name) in [(20, "log-header-damaged"), (middle + 40, "batch-damaged")] {
-        let mut spoilt = log.clone();
-        if let Some(byte) = spoilt.get_mut(place) {
+    for (offset, name) in [(20, "log-header-damaged"), (middle + 40, "batch-damaged")] {
+        let mut corrupted = log.clone();
+        if let Some(byte) = corrupted.get_mut(offset) {
             *byte ^= 4;
         }
-        record.lay(&spoilt)?;
+        record.write_log(&corrupted)?;
         record.damaged(&mut checks, &[], name)?;
     }
-    // An append that was cut short is no damage: it is taken away, kept and told.
-    record.lay(&[log.as_slice(), b"BJB1\0\0\x01\0half of it"].concat())?;
+    // An incomplete append is not damage: it is removed, saved and reported.
+    record.write_log(&[log.as_slice(), b"BJB1\0\0\x01\0half of it"].concat())?;
     record.sound(&mut checks, "an unfinished append")?;
     let ended = record.run(&mut checks, "true")?;
-    let told = ended.stderr_text().contains("cut short");
-    checks.holds(told, "the repair is not said")?;
+    let reported = ended.stderr_text().contains("cut short");
+    checks.holds(reported, "the repair is not reported")?;
     let repaired = record.events(&["--kind", "ledger.repaired"])?.len();
-    checks.holds(repaired == 1, format_args!("{repaired} repairs are on record"))?;
+    checks.holds(repaired == 1, format_args!("{repaired} repairs are recorded"))?;
     record.sound(&mut checks, "the repaired ledger")?;
-    // Without a place to record there is no run.
+    // Without a writable ledger no run starts.
     let log = record.log()?;
     fs::remove_file(record.file("ledger/events.log")).during("remove the log")?;
-    fs::create_dir(record.file("ledger/events.log")).during("put a directory there")?;
+    fs::create_dir(record.file("ledger/events.log")).during("create a directory")?;
     let ended = record.try_run("echo ran")?;
     let ran = ended.stdout_text().contains("ran");
-    checks.holds(ended.code == NO_BOX && !ran, format_args!("it ran: {:?}", ended.code))?;
+    checks.holds(
+        ended.code == NO_BOX && !ran,
+        format_args!("a run without a ledger is not refused: {:?}", ended.code),
+    )?;
     fs::remove_dir(record.file("ledger/events.log")).during("remove the directory")?;
-    record.lay(&log)?;
+    record.write_log(&log)?;
     record.run(&mut checks, "true")?;
     checks.held()
 }

@@ -1,12 +1,11 @@
-//! The attacks that Belljar answers, each with its control.
+//! Attacks against a box, each with a control that proves that the attack can succeed.
 //!
-//! Black box: an attack knows the `belljar` binary, a static probe that performs hostile acts, and a
-//! directory of its own; it knows nothing of the code. So the same rows are the tests of this tree and
-//! what `belljar doctor --prove` runs on a user's machine.
+//! Black box tests: an attack uses only the `belljar` binary, a static probe that performs hostile acts,
+//! and its own directory. So the same attacks are tests of this repository and the checks that
+//! `belljar doctor --prove` runs on a user's machine.
 //!
-//! Every row first shows that its act *can* succeed (outside a box, or with that one defence off), then
-//! demands the exact error inside. Controls touch only what the lab made: its own files, listeners and
-//! processes, never those of the machine.
+//! Every attack first shows that its act *can* succeed (outside a box, or with one defence disabled), then
+//! requires the exact error inside. Controls use only files, listeners and processes of the lab.
 
 #![forbid(unsafe_code)]
 

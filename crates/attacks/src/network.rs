@@ -1,4 +1,4 @@
-//! Ways out of a box over the network.
+//! Attacks that leave a box over the network.
 
 use crate::host::Listener;
 use crate::lab::Lab;
@@ -8,7 +8,7 @@ const REFUSED: &str = "errno ECONNREFUSED";
 const UNREACHABLE: &str = "errno ENETUNREACH";
 const NO_FAMILY: &str = "errno EAFNOSUPPORT";
 
-/// However "no network" is said, and also when nothing is said, it means no network.
+/// Tests that a box has no network without a rule, with every way to configure that.
 pub(crate) fn a02(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let listener = Listener::tcp()?;
@@ -17,14 +17,14 @@ pub(crate) fn a02(lab: &Lab) -> Trial {
     checks.control(outside == "ok" && listener.more_than(0), format_args!("{dial}: {outside}"))?;
     let before = listener.times();
 
-    let room = lab.room("a02")?;
-    let config = room.join("belljar.toml");
+    let work_dir = lab.directory("a02")?;
+    let config = work_dir.join("belljar.toml");
     let text = "[template.silent]\n[template.explicit]\nnet = \"none\"\n";
     std::fs::write(&config, text).map_err(crate::trial::fault)?;
     let with_config =
         |name| lab.boxed().option("--config").option(config.clone()).options(&["--template", name]);
     let ways = [
-        ("nothing said", lab.boxed()),
+        ("default", lab.boxed()),
         ("--net none", lab.boxed().options(&["--net", "none"])),
         ("a template without `net`", with_config("silent")),
         ("a template with `net = \"none\"`", with_config("explicit")),
@@ -38,7 +38,7 @@ pub(crate) fn a02(lab: &Lab) -> Trial {
         }
         checks.exactly(way, &boxed.act("interfaces")?, "ok lo")?;
     }
-    // With a broker there is somebody to talk to, but no rule leads to the host.
+    // With a broker, no rule allows the host.
     for mode in ["restricted", "full"] {
         let boxed = lab.boxed().options(&["--net", mode]);
         checks.exactly(format_args!("--net {mode}: {dial}"), &boxed.act(&dial)?, REFUSED)?;
@@ -48,7 +48,7 @@ pub(crate) fn a02(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Every family with every type, beside those that real programs need on loopback.
+/// Tests that sockets of all other families and types are refused.
 pub(crate) fn a18(lab: &Lab) -> Trial {
     const FAMILIES: &str = "unix inet ax25 ipx appletalk netrom bridge atmpvc x25 inet6 rose decnet key \
          netlink packet econet rds irda pppox llc ib mpls can tipc bluetooth iucv rxrpc isdn phonet \
@@ -63,8 +63,7 @@ pub(crate) fn a18(lab: &Lab) -> Trial {
             }
         }
     }
-    // Known families, other protocols: ICMP, SCTP, UDP-Lite, MPTCP, raw TCP, netlink for routes and
-    // for packet filters.
+    // Allowed families with other protocols: ICMP, SCTP, UDP-Lite, MPTCP, raw TCP, netlink.
     refused.extend(
         [
             "inet dgram 1",
@@ -95,7 +94,7 @@ pub(crate) fn a18(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// What may be made leads nowhere.
+/// Checks that allowed sockets do not reach the host.
 fn datagrams(lab: &Lab, checks: &mut Checks) -> Step {
     let allowed = ["socket inet stream 0", "socket inet dgram 0", "socket inet6 stream 6"];
     for (act, answer) in allowed.iter().zip(lab.boxed().acts(&allowed)?) {
@@ -106,7 +105,7 @@ fn datagrams(lab: &Lab, checks: &mut Checks) -> Step {
     let outside = lab.outside(&send)?;
     checks.control(listener.more_than(0), format_args!("{send} outside: {outside}"))?;
     let before = listener.times();
-    // On a loopback of the box's own a datagram is sent and lost; beyond it there is no route.
+    // The box's own loopback drops the datagram; other addresses have no route.
     let acts = [send.as_str(), "send-udp 192.0.2.1:53", "send-udp [2001:db8::1]:443"];
     let answers = lab.boxed().acts(&acts)?;
     for (act, answer) in acts.iter().zip(&answers) {
@@ -116,7 +115,7 @@ fn datagrams(lab: &Lab, checks: &mut Checks) -> Step {
     checks.holds(listener.times() == before, "a datagram from a box reached the host")
 }
 
-/// Variables that name a proxy are a hint to programs. Nothing depends on them.
+/// Tests that proxy variables neither leak into a box nor open its network.
 pub(crate) fn a19(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let listener = Listener::tcp()?;

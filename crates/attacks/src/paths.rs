@@ -1,4 +1,4 @@
-//! Names in the workspace that lead elsewhere, and what is too much or too strange to take over.
+//! Attacks with links, races, special files and huge trees in the workspace.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -7,39 +7,40 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use crate::handoff::repository;
-use crate::host::{picture, walk};
+use crate::host::{snapshot, walk};
 use crate::json;
 use crate::lab::Lab;
 use crate::trial::{Checks, During, Step, Trial};
 
-/// Links in the workspace that lead out of it, followed by nobody on the host's side.
+/// Tests that symbolic links out of the workspace are not followed on the host.
 pub(crate) fn c10(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    let outside = lab.room("c10-outside")?;
+    let outside = lab.directory("c10-outside")?;
     fs::write(outside.join("precious.txt"), "precious\n").during("write a file")?;
-    fs::create_dir(outside.join("sub")).during("make a directory")?;
-    let before = picture(&outside);
+    fs::create_dir(outside.join("sub")).during("create a directory")?;
+    let before = snapshot(&outside);
     let away = outside.display();
 
-    // Links that the operator already has, written and deleted through by the box.
+    // Existing links of the operator, through which the box writes and deletes.
     let top = repository(lab, "c10")?;
-    symlink(&outside, top.join("link")).during("make a link")?;
-    symlink(outside.join("precious.txt"), top.join("file")).during("make a link")?;
+    symlink(&outside, top.join("link")).during("create a symbolic link")?;
+    symlink(outside.join("precious.txt"), top.join("file")).during("create a symbolic link")?;
     let through = lab.outside(&format!("write {}/link/control.txt x", top.display()))?;
     checks.control(through == "ok", format_args!("writing through the link: {through}"))?;
-    fs::remove_file(outside.join("control.txt")).during("clean up")?;
+    fs::remove_file(outside.join("control.txt")).during("remove control.txt")?;
     for mode in ["direct", "overlay"] {
         let boxed = lab.boxed().workspace(&top).options(&["--mode", mode]);
         let script = "cd /workspace; echo x > link/new.txt; echo x > file; rm -rf link/sub link/precious.txt";
         boxed.run(&["/bin/sh", "-c", script])?;
         lab.belljar_in(&top, &["apply", "--yes"])?;
-        checks.holds(picture(&outside) == before, format_args!("{mode}: a link was followed"))?;
+        checks.holds(snapshot(&outside) == before, format_args!("{mode}: a link was followed"))?;
     }
 
-    // A directory that the box turns into a link, with files that would go through it.
-    fs::create_dir(top.join("dir")).during("make a directory")?;
+    // A directory that the box replaces by a link, with files below it.
+    fs::create_dir(top.join("dir")).during("create a directory")?;
     fs::write(top.join("dir/a.txt"), "a\n").during("write a file")?;
-    fs::set_permissions(top.join("dir"), fs::Permissions::from_mode(0o777)).during("open it")?;
+    fs::set_permissions(top.join("dir"), fs::Permissions::from_mode(0o777))
+        .during("set permissions")?;
     let script = format!(
         "cd /workspace; echo changed > dir/a.txt; rm -rf dir; ln -s {away} dir; ln -s {away}/precious.txt new"
     );
@@ -50,53 +51,54 @@ pub(crate) fn c10(lab: &Lab) -> Trial {
         &top,
         &["apply", "--yes", "--", "dir/a.txt", "dir/precious.txt", "../c10-outside"],
     )?;
-    checks.holds(picture(&outside) == before, "a link that the box made was followed")?;
+    checks.holds(snapshot(&outside) == before, "a link that the box made was followed")?;
 
-    // A directory that becomes a link on the host while the changes wait.
+    // A directory that becomes a link on the host before the changes are applied.
     let top = repository(lab, "c10")?;
-    fs::create_dir(top.join("dir")).during("make a directory")?;
-    fs::set_permissions(top.join("dir"), fs::Permissions::from_mode(0o777)).during("open it")?;
+    fs::create_dir(top.join("dir")).during("create a directory")?;
+    fs::set_permissions(top.join("dir"), fs::Permissions::from_mode(0o777))
+        .during("set permissions")?;
     let script =
         "cd /workspace; echo new > dir/precious.txt; echo new > dir/other.txt; echo ok > fine.txt";
     lab.boxed().workspace(&top).run(&["/bin/sh", "-c", script])?;
-    fs::remove_dir(top.join("dir")).during("remove it")?;
-    symlink(&outside, top.join("dir")).during("make a link")?;
+    fs::remove_dir(top.join("dir")).during("remove a directory")?;
+    symlink(&outside, top.join("dir")).during("create a symbolic link")?;
     lab.belljar_in(&top, &["apply", "--yes"])?;
     lab.belljar_in(&top, &["apply", "--yes", "--theirs", "dir/precious.txt"])?;
     lab.belljar_in(&top, &["apply", "--yes", "--", "fine.txt"])?;
-    checks.holds(picture(&outside) == before, "`apply` followed a link that came later")?;
-    checks.control(
-        top.join("fine.txt").exists(),
-        "`apply` does nothing here, so it proves nothing",
-    )?;
+    checks.holds(snapshot(&outside) == before, "`apply` followed a link that was created later")?;
+    checks.control(top.join("fine.txt").exists(), "`apply` applied nothing")?;
     lab.belljar_in(&top, &["discard", "--yes"])?;
-    checks.holds(picture(&outside) == before, "`discard` followed a link")?;
+    checks.holds(snapshot(&outside) == before, "`discard` followed a link")?;
     checks.held()
 }
 
-/// A directory that is exchanged for a link and back as fast as it goes, while `apply` writes into it.
+/// Tests `apply` while a directory is swapped for a symbolic link and back in a loop.
 pub(crate) fn c11(lab: &Lab) -> Trial {
     const FILES: u32 = 500;
     const ENOUGH: u32 = 100;
     let mut checks = Checks::default();
-    let outside = lab.room("c11-outside")?;
+    let outside = lab.directory("c11-outside")?;
     let top = repository(lab, "c11")?;
     let (dir, link) = (top.join("dir"), lab.dir.join("c11-link"));
-    fs::create_dir(&dir).during("make a directory")?;
-    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).during("open it")?;
-    symlink(&outside, &link).during("make a link")?;
+    fs::create_dir(&dir).during("create a directory")?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).during("set permissions")?;
+    symlink(&outside, &link).during("create a symbolic link")?;
     let script = format!(
         "cd /workspace/dir; i=0; while [ $i -lt {FILES} ]; do echo x > $i; i=$((i+1)); done"
     );
     let made = lab.boxed().workspace(&top).run(&["/bin/sh", "-c", &script])?;
-    checks.control(made.code == Some(0), format_args!("making files: {}", made.stderr_text()))?;
+    checks.control(
+        made.code == Some(0),
+        format_args!("cannot create the files: {}", made.stderr_text()),
+    )?;
 
     let (stop, swaps) = (AtomicBool::new(false), AtomicU32::new(0));
     let apart = lab.dir.join("c11-apart");
     let applied = thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                // Two renames: now the directory is a link, now it is itself again.
+                // Swap the directory for the link, and back.
                 let away = fs::rename(&dir, &apart).and_then(|()| fs::rename(&link, &dir));
                 let back = fs::rename(&dir, &link).and_then(|()| fs::rename(&apart, &dir));
                 if away.and(back).is_ok() {
@@ -106,7 +108,7 @@ pub(crate) fn c11(lab: &Lab) -> Trial {
         });
         let mut last = Ok(0);
         for round in 0..100 {
-            // On a busy machine the other side needs more time for its turns.
+            // On a busy machine the swapping thread needs more time.
             if round >= 3 && swaps.load(Ordering::Relaxed) > ENOUGH {
                 break;
             }
@@ -117,18 +119,18 @@ pub(crate) fn c11(lab: &Lab) -> Trial {
     });
     applied?;
     let swaps = swaps.load(Ordering::Relaxed);
-    checks.control(swaps > ENOUGH, format_args!("only {swaps} exchanges happened meanwhile"))?;
+    checks.control(swaps > ENOUGH, format_args!("only {swaps} swaps during apply"))?;
     let escaped = walk(&outside).len();
     checks.holds(escaped == 0, format_args!("{escaped} files were written through the link"))?;
-    // With nobody in the way, the rest is taken over.
+    // Without the race, the remaining files are applied.
     lab.belljar_in(&top, &["apply", "--yes"])?;
     let arrived = walk(&dir).len();
-    checks.control(arrived > 0, "nothing was ever applied")?;
-    checks.note(format_args!("{swaps} exchanges, {arrived} files arrived, none outside"));
+    checks.control(arrived > 0, "`apply` applied nothing")?;
+    checks.note(format_args!("{swaps} swaps, {arrived} files applied, none outside"));
     checks.held()
 }
 
-/// In direct mode protected files are not changed by way of another name, nor is their directory moved away.
+/// Tests that links and renames cannot change protected files in direct mode.
 pub(crate) fn c17(lab: &Lab) -> Trial {
     const SCRIPTS: &[&str] = &[
         "ln .git/config alias && echo evil >> alias",
@@ -144,11 +146,11 @@ pub(crate) fn c17(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     for script in SCRIPTS {
         let top = repository(lab, "c17")?;
-        fs::create_dir(top.join("plain")).during("make a directory")?;
+        fs::create_dir(top.join("plain")).during("create a directory")?;
         let anybody = fs::Permissions::from_mode(0o777);
-        fs::set_permissions(top.join("plain"), anybody).during("open it")?;
+        fs::set_permissions(top.join("plain"), anybody).during("set permissions")?;
         let git = top.join(".git");
-        let before = picture(&git);
+        let before = snapshot(&git);
         for user in ["1000", "0"] {
             let script =
                 format!("cd /workspace; {{ {script}; }} 2>/dev/null; echo fine > done.txt; :");
@@ -156,14 +158,14 @@ pub(crate) fn c17(lab: &Lab) -> Trial {
             let ended = boxed.run(&["/bin/sh", "-c", &script])?;
             let took = fs::read_to_string(top.join("done.txt")).is_ok_and(|text| text == "fine\n");
             checks.control(took, format_args!("`{script}`: {}", ended.stderr_text()))?;
-            fs::remove_file(top.join("done.txt")).during("begin anew")?;
+            fs::remove_file(top.join("done.txt")).during("remove done.txt")?;
             let kept = fs::symlink_metadata(&git).is_ok_and(|meta| meta.is_dir());
-            checks.holds(kept, format_args!("`{script}` as uid {user} took .git away"))?;
-            let same = picture(&git) == before;
+            checks.holds(kept, format_args!("`{script}` as uid {user} removed .git"))?;
+            let same = snapshot(&git) == before;
             checks.holds(same, format_args!("`{script}` as uid {user} changed .git"))?;
         }
     }
-    // The same acts are possible where nothing is protected.
+    // Control: the same acts succeed outside a box.
     let free = repository(lab, "c17")?;
     let here = |name: &str| free.join(name).display().to_string();
     for act in [
@@ -177,11 +179,11 @@ pub(crate) fn c17(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Set-user-id programs and device nodes: neither made, nor usable where they already are.
+/// Tests that set-user-id files and devices can neither be created nor used.
 pub(crate) fn c22(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    let room = lab.room("c22")?;
-    let control = format!("copy-setuid {} {}/copy", lab.probe.display(), room.display());
+    let work_dir = lab.directory("c22")?;
+    let control = format!("copy-setuid {} {}/copy", lab.probe.display(), work_dir.display());
     let outside = lab.outside(&control)?;
     checks.control(outside == "ok", format_args!("{control}: {outside}"))?;
     for user in ["1000", "0"] {
@@ -213,24 +215,25 @@ pub(crate) fn c22(lab: &Lab) -> Trial {
                 .holds(raised.is_none(), format_args!("{raised:?} is set-user-id on the host"))?;
         }
     }
-    prepared(lab, &room, &mut checks)?;
+    prepared(lab, &work_dir, &mut checks)?;
     checks.held()
 }
 
-/// What root of the host has prepared for an attacker: a set-user-id copy and a device node.
-fn prepared(lab: &Lab, room: &Path, checks: &mut Checks) -> Step {
+/// Checks a set-user-id program and a device node that root of the host created before.
+fn prepared(lab: &Lab, work_dir: &Path, checks: &mut Checks) -> Step {
     if !lab.root {
-        checks.unproven("not root: no set-user-id file of another user to try");
+        checks.unproven("only root can create a set-user-id file of another user");
         return Ok(());
     }
-    let run = format!("as 65534 {}/copy me", room.display());
+    let run = format!("as 65534 {}/copy me", work_dir.display());
     let outside = lab.outside(&run)?;
     checks.control(outside.contains("Uid=65534,0,0,0"), format_args!("{run}: {outside}"))?;
-    let made = lab.outside(&format!("mknod {}/zero c 1 5", room.display()))?;
-    let opened = lab.outside(&format!("open {}/zero", room.display()))?;
-    checks.control(made == "ok" && opened == "ok", format_args!("a node: {made}, {opened}"))?;
+    let made = lab.outside(&format!("mknod {}/zero c 1 5", work_dir.display()))?;
+    let opened = lab.outside(&format!("open {}/zero", work_dir.display()))?;
+    checks
+        .control(made == "ok" && opened == "ok", format_args!("a device node: {made}, {opened}"))?;
     for access in ["ro", "rw"] {
-        let boxed = lab.boxed().mount(room, &format!("/prepared:{access}"));
+        let boxed = lab.boxed().mount(work_dir, &format!("/prepared:{access}"));
         let inside = boxed.run(&["/prepared/copy", "me"])?.line();
         checks.holds(
             inside.contains("Uid=1000,1000,1000,1000")
@@ -243,7 +246,7 @@ fn prepared(lab: &Lab, room: &Path, checks: &mut Checks) -> Step {
     Ok(())
 }
 
-/// Too many, too large, too deep, too strange: `diff` and `apply` still end, and take over only files.
+/// Tests that `diff` and `apply` handle huge trees and special files, and apply only regular files.
 pub(crate) fn c23(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let top = repository(lab, "c23")?;
@@ -262,12 +265,12 @@ pub(crate) fn c23(lab: &Lab) -> Trial {
     for (act, answer) in acts.iter().zip(&answers) {
         checks.control(answer.starts_with("ok"), format_args!("{act}: {answer}"))?;
     }
-    // A file of eight exbibytes, in name only; and one that is merely larger than the limit.
+    // A sparse file of eight exbibytes, and one that is larger than the limit.
     for bytes in ["9223372036854775807", "1099511627776"] {
         let act = format!("sparse /workspace/huge {bytes}");
         let answer = lab.boxed().workspace(&top).act(&act)?;
         let stopped = ["errno EFBIG", "errno EINVAL", "killed SIGXFSZ"].contains(&answer.as_str())
-            || answer.starts_with("nothing said, code Some(1");
+            || answer.starts_with("no output, code Some(1");
         checks.holds(stopped, format_args!("{act}: {answer}"))?;
         lab.belljar_in(&top, &["discard", "--yes"])?;
     }
@@ -278,10 +281,10 @@ pub(crate) fn c23(lab: &Lab) -> Trial {
     checks.holds(clean, "`diff` prints a control character of a file name")?;
     let applied = lab.belljar_in(&top, &["apply", "--yes"])?;
     let plain = fs::read_to_string(top.join("plain.txt")).is_ok_and(|text| text == "plain");
-    checks.control(plain, format_args!("`apply` took nothing over: {}", applied.stderr_text()))?;
+    checks.control(plain, format_args!("`apply` applied nothing: {}", applied.stderr_text()))?;
     for name in ["pipe", "socket"] {
         let there = fs::symlink_metadata(top.join(name)).is_ok();
-        checks.holds(!there, format_args!("`apply` made a {name} on the host"))?;
+        checks.holds(!there, format_args!("`apply` created a {name} on the host"))?;
     }
     checks.held()
 }

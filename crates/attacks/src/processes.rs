@@ -1,18 +1,18 @@
-//! What a box can do to processes that are not its own, and to what all processes share.
+//! Attacks on processes outside the box and on resources that processes share.
 
 use std::fs;
 
-use crate::boxed::{PROBE, words};
+use crate::boxed::{PROBE, probe_args};
 use crate::command::Program;
 use crate::host::{cgroups_of, eventually, marked, mounts_of};
 use crate::lab::{Lab, random};
-use crate::sockets::open;
+use crate::sockets::make_writable;
 use crate::trial::{Checks, During, Step, Trial};
 
 const EPERM: &str = "errno EPERM";
 const ABSENT: &str = "errno ESRCH";
 
-/// Reading, stopping and robbing another process.
+/// Tests that a box cannot trace other processes or access their memory and descriptors.
 pub(crate) fn d09(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let victim = Program::new(&lab.probe).args(["sleep", "300"]).start()?;
@@ -24,21 +24,21 @@ pub(crate) fn d09(lab: &Lab) -> Trial {
     };
     let outside: Vec<String> =
         at(&victim.pid().to_string()).iter().map(|act| lab.outside(act)).collect::<Step<_>>()?;
-    // vm-read and vm-write name an address that nobody has: EFAULT means that they were let through.
+    // vm-read and vm-write use an invalid address: EFAULT means that the call was permitted.
     let granted = outside.iter().filter(|it| it.starts_with("ok") || *it == "errno EFAULT").count();
-    // Only Yama refuses a plain user what belongs to the same user.
+    // Only Yama restricts access to processes of the same user.
     let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     let restricted = !lab.root && yama.is_ok_and(|scope| scope.trim() != "0");
     checks.control(granted == 4 || restricted, format_args!("outside: {outside:?}"))?;
     if granted < 4 {
-        checks.unproven("this machine restricts ptrace outside a box as well");
+        checks.unproven("this machine restricts ptrace outside a box too");
     }
     for user in ["1000", "0"] {
         for act in at("1") {
             let answer = lab.boxed().user(user).act(&act)?;
             let want = if act.starts_with("steal") { "errno EPERM at 1" } else { EPERM };
             checks.exactly(format_args!("{act} as uid {user}"), &answer, want)?;
-            // Behind the filter: init has no dump and the box no capability.
+            // Second layer: init is not dumpable, and the box has no capability.
             let unfiltered = lab.boxed().user(user).weaken("seccomp").act(&act)?;
             checks.exactly(format_args!("{act} without the filter"), &unfiltered, want)?;
         }
@@ -57,70 +57,71 @@ pub(crate) fn d09(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// What a box leaves running. Each process carries a mark in its arguments, which the host looks for.
+/// Tests that no process outlives its box. A mark in its arguments identifies each process.
 pub(crate) fn d17(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let mark = || format!("belljar-mark-{:x}", random());
     let gone = |mark: &str| eventually(|| marked(mark).is_empty());
 
-    // Control: outside, such a process does outlive its parent.
+    // Control: outside a box, such a process outlives its parent.
     let lonely = mark();
     let mut parent = Program::new(&lab.probe).args(["stubborn", "300", &lonely]).start()?;
     let outlives = eventually(|| !parent.is_running() && !marked(&lonely).is_empty());
     for pid in marked(&lonely) {
         lab.outside(&format!("kill {pid} 9"))?;
     }
-    checks.control(outlives, "a stubborn process does not even survive outside")?;
+    checks.control(outlives, "the process does not survive outside a box")?;
 
-    // The program ends by itself and leaves a child that hears nothing.
+    // The program exits and leaves a child that ignores signals.
     let left = mark();
-    let told = lab.boxed().tell_act(&format!("stubborn 300 {left}"))?;
-    checks.exactly("the program's own end", told.reason(), "exited")?;
+    let result = lab.boxed().act_json(&format!("stubborn 300 {left}"))?;
+    checks.exactly("reason after the exit of the program", result.reason(), "exited")?;
     checks.holds(gone(&left), "a child survived the end of its box")?;
-    // It never ends, in three ways.
+    // Three programs that never end.
     let ways = ["stubborn 300 {}; /probe sleep 300 {}", "sleep 300 {}", "stop-everything 300 {}"];
     for way in ways {
         let late = mark();
         let script = format!("/probe {}", way.replace("{}", &late));
         let boxed = lab.boxed().options(&["--timeout", "1s"]);
-        let told = boxed.tell(&["/bin/sh", "-c", &script])?;
-        checks.exactly(format_args!("`{way}` ends by"), told.reason(), "timeout")?;
-        checks.holds(told.ended.code == Some(124), format_args!("code {:?}", told.ended.code))?;
+        let result = boxed.run_json(&["/bin/sh", "-c", &script])?;
+        checks.exactly(format_args!("reason of `{way}`"), result.reason(), "timeout")?;
+        checks
+            .holds(result.ended.code == Some(124), format_args!("code {:?}", result.ended.code))?;
         checks.holds(gone(&late), format_args!("`{way}` survived its timeout"))?;
     }
-    let here = lab.boxed().start(&words("sleep 300 here"))?;
-    let seen = lab.boxed().tell_act("me")?.layer("cgroup") != "in_force"
+    let here = lab.boxed().start(&probe_args("sleep 300 here"))?;
+    let seen = lab.boxed().act_json("me")?.layer("cgroup") != "in_force"
         || eventually(|| !cgroups_of(&lab.state).is_empty());
-    checks.control(seen, "the cgroup of a living box is not found")?;
+    checks.control(seen, "the cgroup of a running box is not found")?;
     drop(here);
     kill_the_supervisor(lab, &mut checks)?;
     let gone = eventually(|| cgroups_of(&lab.state).is_empty());
-    checks.holds(gone, format_args!("cgroups are left: {:?}", cgroups_of(&lab.state)))?;
-    checks.holds(mounts_of(&lab.dir)? == 0, "a mount is left on the host")?;
+    checks.holds(gone, format_args!("cgroups remain: {:?}", cgroups_of(&lab.state)))?;
+    checks.holds(mounts_of(&lab.dir)? == 0, "a mount remains on the host")?;
     checks.held()
 }
 
-/// `SIGKILL` for the supervisor, sooner and later in the life of a box.
+/// Kills the supervisor with `SIGKILL` at different moments of a box's life.
 fn kill_the_supervisor(lab: &Lab, checks: &mut Checks) -> Step {
     const LAST: u64 = 24;
     for round in 0..=LAST {
         let late = format!("belljar-mark-{:x}", random());
-        let mut live = lab.boxed().start(&words(&format!("sleep 300 {late}")))?;
+        let mut live = lab.boxed().start(&probe_args(&format!("sleep 300 {late}")))?;
         if round < LAST {
-            // Not a wait for anything: the moment of the kill is what is varied.
+            // The sleep varies the moment of the kill; it does not wait for an event.
             std::thread::sleep(std::time::Duration::from_millis(round * 2));
         } else {
-            // On a slow machine all those were too early, so the last one waits for the program.
+            // On a slow machine all earlier kills are too early, so the last one waits for the program.
             checks.control(eventually(|| runs(&late)), "the box does not start")?;
         }
         live.kill()?;
         let gone = eventually(|| marked(&late).is_empty());
-        checks.holds(gone, format_args!("killed in round {round}, the box lives on"))?;
+        checks.holds(gone, format_args!("the box survives the kill of round {round}"))?;
     }
     Ok(())
 }
 
-/// Whether the probe itself runs in its box, and not only what is to become it.
+/// Whether the probe has been executed, as opposed to its parent processes with the same mark.
 fn runs(mark: &str) -> bool {
     marked(mark).into_iter().any(|pid| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -128,7 +129,7 @@ fn runs(mark: &str) -> bool {
     })
 }
 
-/// Things that all processes of a machine share unless they are told apart.
+/// Tests that a box shares no IPC objects, host name, clock or priorities with the host.
 pub(crate) fn d19(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let key = format!("0x{:x}", 0x6200_0000 | (random() & 0xffff));
@@ -174,7 +175,7 @@ pub(crate) fn d19(lab: &Lab) -> Trial {
     )?;
     for (user, answers) in inside {
         for (act, answer) in finders.iter().zip(answers) {
-            // Landlock forbids POSIX queues as a whole, which have no path that could be allowed.
+            // Landlock forbids all POSIX queues, since they have no path that a rule could allow.
             let absent = if act.starts_with("mq") { "errno EACCES" } else { "errno ENOENT" };
             checks.one_of(
                 format_args!("{act} as uid {user}"),
@@ -185,12 +186,12 @@ pub(crate) fn d19(lab: &Lab) -> Trial {
     }
     let host = fs::read_to_string("/proc/sys/kernel/hostname").during("read the host's name")?;
     let name = lab.boxed().run(&["/bin/uname", "-n"])?.line();
-    checks.holds(name != host.trim_end(), format_args!("the box knows the host's name: {name}"))?;
+    checks.holds(name != host.trim_end(), format_args!("the box sees the host name: {name}"))?;
     let boot = "read /proc/sys/kernel/random/boot_id";
     let (outside, inside) = (lab.outside(boot)?, lab.boxed().act(boot)?);
     checks.control(outside.starts_with("ok"), format_args!("{boot} outside: {outside}"))?;
-    checks.holds(outside != inside, "the box knows the machine by its boot id")?;
-    // How long the machine has been running is not the box's to know.
+    checks.holds(outside != inside, "the box sees the boot id of the machine")?;
+    // The uptime of the machine is hidden.
     let clock =
         |answer: String| answer.strip_prefix("ok ").and_then(|text| text.parse::<u64>().ok());
     let (outside, inside) =
@@ -199,10 +200,7 @@ pub(crate) fn d19(lab: &Lab) -> Trial {
         return Err(crate::trial::fault(format_args!("clocks: {outside:?}, {inside:?}")));
     };
     if outside > 60 {
-        checks.holds(
-            inside < 60,
-            format_args!("the box runs since {inside} s, the host {outside}"),
-        )?;
+        checks.holds(inside < 60, format_args!("uptime inside {inside} s, outside {outside} s"))?;
     }
     for act in [
         "write /proc/self/oom_score_adj -1000",
@@ -219,7 +217,7 @@ pub(crate) fn d19(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Signals and scheduling aimed at processes of the host, by number and at all at once.
+/// Tests that signals and scheduling calls of a box reach no process outside.
 pub(crate) fn d20(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let mut victim = Program::new(&lab.probe).args(["sleep", "300"]).start()?;
@@ -236,30 +234,32 @@ pub(crate) fn d20(lab: &Lab) -> Trial {
         checks.control(outside.starts_with("ok"), format_args!("{act} outside: {outside}"))?;
         for user in ["1000", "0"] {
             let inside = lab.boxed().user(user).act(act)?;
-            // Where affinity stands in for a limit on processors, nobody may change it at all.
+            // Without a cgroup, the affinity is the CPU limit and cannot be changed at all.
             let refused = if act.starts_with("affinity") { EPERM } else { ABSENT };
             checks.one_of(format_args!("{act} as uid {user}"), &inside, &[ABSENT, refused])?;
         }
     }
-    // Everything that can be signalled from inside is inside.
+    // A signal to all processes stays in the box.
     for user in ["1000", "0"] {
         let everyone =
             "kill -9 -1; kill -9 1; kill -STOP 1; for i in $(seq 2 400); do kill -9 $i; done";
         let boxed = lab.boxed().user(user).options(&["--timeout", "20s"]);
         let ended = boxed.run(&["/bin/sh", "-c", everyone])?;
-        checks.holds(ended.code != Some(124), "after a signal to everyone the box hangs")?;
+        checks.holds(ended.code != Some(124), "the box hangs after a signal to all processes")?;
         checks.holds(victim.is_running(), "a signal from a box reached a process of the host")?;
     }
-    // A neighbour box is as far away as the host.
-    let room = lab.room("d20")?;
-    open(&room)?;
-    let boxed = lab.boxed().mount(&room, "/room:rw");
-    let script = "touch /room/ready; while [ ! -e /room/stop ]; do sleep 0.02; done; echo alive";
+    // Another box is not reached either.
+    let work_dir = lab.directory("d20")?;
+    make_writable(&work_dir)?;
+    let boxed = lab.boxed().mount(&work_dir, "/work_dir:rw");
+    let script =
+        "touch /work_dir/ready; while [ ! -e /work_dir/stop ]; do sleep 0.02; done; echo alive";
     let neighbour = boxed.start(&["/bin/sh", "-c", script])?;
-    checks.control(eventually(|| room.join("ready").exists()), "the neighbour does not start")?;
+    checks
+        .control(eventually(|| work_dir.join("ready").exists()), "the other box does not start")?;
     lab.boxed().run(&["/bin/sh", "-c", "kill -9 -1"])?;
-    fs::write(room.join("stop"), "").during("stop the neighbour")?;
+    fs::write(work_dir.join("stop"), "").during("stop the other box")?;
     let ended = neighbour.end()?;
-    checks.exactly("the neighbour", &ended.line(), "alive")?;
+    checks.exactly("the other box", &ended.line(), "alive")?;
     checks.held()
 }

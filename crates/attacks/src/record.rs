@@ -1,4 +1,4 @@
-//! Ways of a box into the record, and of secrets out of it.
+//! Attacks of a box on the ledger, and secrets in the ledger.
 
 use std::fs;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::ledger::Record;
 use crate::secrets::canary;
 use crate::trial::{Checks, During, Step, Trial};
 
-/// What looks like an event, a batch, a line of JSON or the end of one.
+/// A command whose output looks like events, a batch and JSON lines.
 const FORGED: &str = r#"printf 'BJB1\0\0\0\020{"kind":"run.ended","run":"0000000000000000"}\n{"kind":"secret.set","kind":"x"}\n\342\200\250\033[2J'"#;
 
-/// How many events there are of each kind.
+/// Returns the number of events of each kind.
 fn kinds(events: &[Value]) -> Vec<(String, usize)> {
     let mut kinds: Vec<String> = Vec::new();
     for event in events {
@@ -31,7 +31,7 @@ fn kinds(events: &[Value]) -> Vec<(String, usize)> {
     counted
 }
 
-/// The kinds of events that one more run of this script adds.
+/// Runs a script and returns the number of new events of each kind.
 fn added(record: &Record<'_>, checks: &mut Checks, script: &str) -> Step<Vec<(String, usize)>> {
     let before = record.events(&[])?.len();
     record.run(checks, script)?;
@@ -39,23 +39,25 @@ fn added(record: &Record<'_>, checks: &mut Checks, script: &str) -> Step<Vec<(St
     Ok(kinds(events.get(before..).unwrap_or_default()))
 }
 
+/// Tests that output and arguments cannot forge events.
 pub(crate) fn h07(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
     let plain = added(&record, &mut checks, "true")?;
     let forged = added(&record, &mut checks, FORGED)?;
     checks.holds(plain == forged, format_args!("{plain:?} became {forged:?}"))?;
-    // In the words of the command line, too, and larger than any event.
+    // Forged arguments, larger than any event.
     let long = "x".repeat(100_000);
     let words = [FORGED, &long];
     let run = record.belljar(&["run", "--no-workspace", "--", "/bin/true"]).args(words).run()?;
-    checks.holds(run.code == Some(0), format_args!("long words: {}", run.stderr_text()))?;
+    checks.holds(run.code == Some(0), format_args!("long arguments: {}", run.stderr_text()))?;
     let events = record.events(&["--kind", "run.ended"])?;
     checks.holds(events.len() == 4, format_args!("{} runs ended", events.len()))?;
-    record.sound(&mut checks, "a ledger full of forgeries")?;
+    record.sound(&mut checks, "a ledger after forged output")?;
     checks.held()
 }
 
+/// Tests that names of bodies cannot lead to other files.
 pub(crate) fn h08(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     keep_bodies(lab)?;
@@ -63,34 +65,35 @@ pub(crate) fn h08(lab: &Lab) -> Trial {
     let hash = hash_of_output(&record, &mut checks, "echo something", &[])?;
     let get = |hash: &str| record.belljar(&["ledger", "get", hash]).run();
     let given = get(&hash)?;
-    checks.control(given.stdout == b"something\n", "a kept body cannot be had")?;
+    checks.control(given.stdout == b"something\n", "a kept body cannot be read")?;
     let upper = hash.to_uppercase();
     for name in ["../../../anchor/key", &format!("../{hash}"), &upper, "", "%2e%2e", "0"] {
         let given = get(name)?;
         let refused = given.code == Some(2) && given.stdout.is_empty();
         checks.holds(refused, format_args!("`get {name}`: {:?}", given.code))?;
     }
-    // A link in the place of a body leads nowhere.
-    let (shelf, rest) = hash.split_at_checked(2).unwrap_or_default();
-    let body = record.home.join("ledger/bodies").join(shelf).join(rest);
+    // A symbolic link in place of a body is refused.
+    let (prefix, rest) = hash.split_at_checked(2).unwrap_or_default();
+    let body = record.home.join("ledger/bodies").join(prefix).join(rest);
     fs::remove_file(&body).during("remove a body")?;
-    std::os::unix::fs::symlink(record.file("anchor/key"), &body).during("make a link")?;
+    std::os::unix::fs::symlink(record.file("anchor/key"), &body)
+        .during("create a symbolic link")?;
     let given = get(&hash)?;
     let refused = given.code == Some(1) && given.stdout.is_empty();
-    checks.holds(refused, format_args!("a link for a body: {:?}", given.code))?;
+    checks.holds(refused, format_args!("a link in place of a body: {:?}", given.code))?;
     record.damaged(&mut checks, &["--deep"], "body-damaged")?;
     checks.held()
 }
 
-/// Makes the lab's boxes keep what they write, not only its hash.
+/// Configures the lab's boxes to record output bodies, not only hashes.
 fn keep_bodies(lab: &Lab) -> Step {
     let dir = lab.home.join(".config/belljar");
-    fs::create_dir_all(&dir).during("make a directory")?;
+    fs::create_dir_all(&dir).during("create a directory")?;
     let text = "[template.default]\nrecord = \"bodies\"\n";
     fs::write(dir.join("belljar.toml"), text).during("write settings")
 }
 
-/// Runs a script; the hash of what it wrote.
+/// Runs a script and returns the hash of its standard output.
 fn hash_of_output(
     record: &Record<'_>,
     checks: &mut Checks,
@@ -107,21 +110,23 @@ fn hash_of_output(
     Ok(hash)
 }
 
+/// Returns the ledger files that contain a secret.
 fn traces(record: &Record<'_>, secret: &str) -> Vec<std::path::PathBuf> {
     ["ledger", "anchor"].iter().flat_map(|part| files_with(&record.file(part), secret)).collect()
 }
 
+/// Tests that secrets stay out of the ledger or can be redacted.
 pub(crate) fn h09(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let secret = canary();
     let record = Record::new(lab, &mut checks)?;
-    // In a variable, in files, in the output and in the words of the command: only hashes are kept.
-    let room = lab.room("h09")?;
-    fs::write(room.join("notes"), &secret).during("write a secret")?;
+    // In a variable, files, output and arguments: the ledger contains only hashes.
+    let work_dir = lab.directory("h09")?;
+    fs::write(work_dir.join("notes"), &secret).during("write a secret")?;
     let script = "echo \"$TOKEN\"; cat /workspace/notes >&2; echo \"$TOKEN\" > /workspace/leaked";
     let given = record
         .belljar(&["run", "--env", "TOKEN", "--workspace"])
-        .arg(&room)
+        .arg(&work_dir)
         .args(["--", "/bin/sh", "-c", script, &secret])
         .env("TOKEN", &secret)
         .run()?;
@@ -132,7 +137,7 @@ pub(crate) fn h09(lab: &Lab) -> Trial {
     let found = traces(&record, &secret);
     checks.holds(found.is_empty(), format_args!("the secret is in {found:?}"))?;
 
-    // Kept on purpose, it is there; redacted, it is gone, and the record is sound.
+    // A recorded body contains the secret; after redaction it is removed, and the ledger verifies.
     keep_bodies(lab)?;
     let hash = hash_of_output(&record, &mut checks, &format!("echo {secret}"), &[])?;
     let given = record.belljar(&["ledger", "get", &hash]).run()?;
@@ -141,25 +146,26 @@ pub(crate) fn h09(lab: &Lab) -> Trial {
     let command = command.first().and_then(|event| event.pointer("/fields/command/hash"));
     let command = command.and_then(Value::as_str).unwrap_or_default().to_owned();
     let reason = "a canary";
-    let words = ["ledger", "redact", &hash, &command, "--reason", reason, "--yes"];
-    let redacted = record.belljar(&words).run()?;
+    let args = ["ledger", "redact", &hash, &command, "--reason", reason, "--yes"];
+    let redacted = record.belljar(&args).run()?;
     checks.holds(redacted.code == Some(0), redacted.stderr_text())?;
     for hash in [&hash, &command] {
         let given = record.belljar(&["ledger", "get", hash]).run()?;
         let is_gone = given.code == Some(1) && given.stdout.is_empty();
         checks.holds(is_gone, format_args!("after a redaction: {:?}", given.code))?;
-        let (shelf, rest) = hash.split_at_checked(2).unwrap_or_default();
-        let body = record.home.join("ledger/bodies").join(shelf).join(rest);
-        checks.holds(!body.exists(), "the file of a redacted body is still there")?;
+        let (prefix, rest) = hash.split_at_checked(2).unwrap_or_default();
+        let body = record.home.join("ledger/bodies").join(prefix).join(rest);
+        checks.holds(!body.exists(), "the file of a redacted body still exists")?;
     }
     let found = traces(&record, &secret);
     checks.holds(found.is_empty(), format_args!("after a redaction: {found:?}"))?;
     let events = record.events(&["--kind", "ledger.redacted"])?;
-    checks.holds(events.len() == 1, "the redaction is not on record")?;
+    checks.holds(events.len() == 1, "the redaction is not recorded")?;
     record.sound(&mut checks, "a redacted ledger")?;
     checks.held()
 }
 
+/// Tests that a box cannot access the ledger.
 pub(crate) fn h10(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
@@ -171,7 +177,7 @@ pub(crate) fn h10(lab: &Lab) -> Trial {
         let inside = lab.boxed().user(user).act(&read)?;
         checks.exactly(format_args!("{read} as {user}"), &inside, "errno ENOENT")?;
     }
-    // Nobody hands it in.
+    // Ledger files cannot be mounted.
     for part in ["ledger", "anchor", "ledger/events.log"] {
         let mount = format!("{}:/x:rw", record.file(part).display());
         let ended = record
@@ -182,7 +188,7 @@ pub(crate) fn h10(lab: &Lab) -> Trial {
             format_args!("`--mount {part}`: {:?} {}", ended.code, ended.stderr_text()),
         )?;
     }
-    // No descriptor of it stays open in a box.
+    // No descriptor of the ledger is open in a box.
     let script = "ls -l /proc/self/fd /proc/1/fd 2>/dev/null; true";
     let ended = record.run(&mut checks, script)?;
     let shown = ended.stdout_text();
@@ -190,54 +196,61 @@ pub(crate) fn h10(lab: &Lab) -> Trial {
     for name in ["ledger", "anchor", "events.log", "index.db", "salts"] {
         checks.holds(!shown.contains(name), format_args!("a descriptor of {name}: {shown}"))?;
     }
-    // Whatever it says, it says; who acted is never a box.
+    // The actor of an event is never a box.
     let before = record.events(&[])?.len();
     record.run(&mut checks, FORGED)?;
     for event in record.events(&[])?.get(before..).unwrap_or_default() {
         let actor = event.get("actor").and_then(Value::as_str).unwrap_or_default();
         checks.one_of("the actor", actor, &["operator", "supervisor"])?;
     }
-    record.sound(&mut checks, "the ledger after all that")?;
+    record.sound(&mut checks, "the ledger after the attacks")?;
     checks.held()
 }
 
+/// Tests that a killed run is reported and not repeated.
 pub(crate) fn h11(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
-    let room = lab.room("h11")?;
-    crate::sockets::open(&room)?;
-    let marks = || fs::read_to_string(room.join("marks")).unwrap_or_default().len();
-    let mount = format!("{}:/room:rw", room.display());
-    let script = "printf x >> /room/marks; sleep 300";
+    let work_dir = lab.directory("h11")?;
+    crate::sockets::make_writable(&work_dir)?;
+    let marks = || fs::read_to_string(work_dir.join("marks")).unwrap_or_default().len();
+    let mount = format!("{}:/work_dir:rw", work_dir.display());
+    let script = "printf x >> /work_dir/marks; sleep 300";
     let words = ["run", "--no-workspace", "--mount", &mount, "--", "/bin/sh", "-c", script];
     let mut live = record.belljar(&words).start()?;
     checks.control(eventually(|| marks() == 1), "the program does not start")?;
-    checks.holds(open_intents(&record)?.is_empty(), "a live run needs attention")?;
+    checks.holds(
+        open_intents(&record)?.is_empty(),
+        "a running run is reported as needing attention",
+    )?;
     live.kill()?;
     drop(live.end()?);
     let mut open = Vec::new();
-    let told = eventually(|| {
+    let reported = eventually(|| {
         open = open_intents(&record).unwrap_or_default();
         !open.is_empty()
     });
-    checks.holds(told, "a run that was killed needs nobody's attention")?;
+    checks.holds(reported, "a killed run is not reported as needing attention")?;
     let [intent] = open.as_slice() else {
         return checks.holds(false, format_args!("{open:?}")).and(Err(crate::trial::fault("open")));
     };
-    checks.exactly("what is open", intent.1.as_str(), "run.created")?;
-    // Nothing is tried again by itself.
+    checks.exactly("the open intent", intent.1.as_str(), "run.created")?;
+    // The run is not repeated automatically.
     record.run(&mut checks, "true")?;
     checks.holds(marks() == 1, format_args!("the program ran {} times", marks()))?;
-    checks.holds(open_intents(&record)?.len() == 1, "it was settled by nobody")?;
+    checks.holds(open_intents(&record)?.len() == 1, "the intent was settled without a command")?;
     let settle = ["ledger", "settle", &intent.0.to_string(), "--reason", "seen"];
     let settled = record.belljar(&settle).run()?;
     checks.holds(settled.code == Some(0), settled.stderr_text())?;
-    checks.holds(open_intents(&record)?.is_empty(), "it is settled and still open")?;
+    checks.holds(
+        open_intents(&record)?.is_empty(),
+        "the intent is still open after it was settled",
+    )?;
     record.sound(&mut checks, "the ledger after a kill")?;
     checks.held()
 }
 
-/// What `belljar runs` says needs attention: place and kind.
+/// Returns the event index and kind of each open intent that `belljar runs` reports.
 fn open_intents(record: &Record<'_>) -> Step<Vec<(u64, String)>> {
     let ended = record.belljar(&["runs", "--all", "--json"]).run()?;
     let mut open = Vec::new();
@@ -253,26 +266,28 @@ fn open_intents(record: &Record<'_>) -> Step<Vec<(u64, String)>> {
     Ok(open)
 }
 
+/// Tests that the order of events does not depend on clocks.
 pub(crate) fn h13(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let record = Record::new(lab, &mut checks)?;
-    // A box cannot set the host's clock, and what it takes for the time is on no record.
+    // A box cannot set the host's clock, and the ledger does not use the clock of the box.
     let ended = record.try_run("date +%s && ! date -s @1 2>/dev/null && date +%s")?;
     let times: Vec<u64> =
         ended.stdout_text().lines().filter_map(|line| line.parse().ok()).collect();
     checks.control(times.len() == 2, format_args!("no time inside: {}", ended.stdout_text()))?;
     checks.holds(times.iter().all(|time| *time > 1_600_000_000), "the clock was set")?;
     let events = record.events(&[])?;
-    let place = |event: &Value| event.get("index").and_then(Value::as_u64);
-    let places: Vec<u64> = events.iter().filter_map(place).collect();
+    let index = |event: &Value| event.get("index").and_then(Value::as_u64);
+    let indexes: Vec<u64> = events.iter().filter_map(index).collect();
     let want: Vec<u64> = (0..events.len() as u64).collect();
-    checks.holds(places == want, format_args!("order: {places:?}"))?;
+    checks.holds(indexes == want, format_args!("order: {indexes:?}"))?;
     checks.residual(
-        "times in the record are those of the host's clock, which its root can set: the order of \
-         events does not depend on them, what a person reads from them does",
+        "the ledger contains times of the host's clock, which root can set; the order of events does \
+         not depend on them",
     )
 }
 
+/// Tests that bodies are shared only within a policy, and verified when read.
 pub(crate) fn h17(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     keep_bodies(lab)?;
@@ -280,28 +295,28 @@ pub(crate) fn h17(lab: &Lab) -> Trial {
     let script = "echo the same for all";
     let first = hash_of_output(&record, &mut checks, script, &[])?;
     let again = hash_of_output(&record, &mut checks, script, &[])?;
-    checks.control(first == again, "the same content is not even shared under the same policy")?;
+    checks.control(first == again, "equal content is not shared within one policy")?;
     let other = hash_of_output(&record, &mut checks, script, &["--pids", "77"])?;
-    checks.holds(first != other, "a content is shared across policies")?;
-    // A content that was exchanged is not given out.
+    checks.holds(first != other, "equal content is shared across policies")?;
+    // A replaced body is not returned.
     let file = |hash: &str| {
-        let (shelf, rest) = hash.split_at_checked(2).unwrap_or_default();
-        record.home.join("ledger/bodies").join(shelf).join(rest)
+        let (prefix, rest) = hash.split_at_checked(2).unwrap_or_default();
+        record.home.join("ledger/bodies").join(prefix).join(rest)
     };
-    poison(&file(&first), &file(&other))?;
+    replace_body(&file(&first), &file(&other))?;
     let given = record.belljar(&["ledger", "get", &first]).run()?;
     let refused = given.code == Some(1) && given.stdout.is_empty();
-    checks.holds(refused, format_args!("a poisoned body: {:?}", given.code))?;
+    checks.holds(refused, format_args!("a replaced body: {:?}", given.code))?;
     record.damaged(&mut checks, &["--deep"], "body-damaged")?;
-    // Nor shared with the next run.
+    // A replaced body is not shared with the next run.
     let next = hash_of_output(&record, &mut checks, script, &[])?;
-    checks.holds(next != first, "a poisoned body is shared")?;
+    checks.holds(next != first, "a replaced body is shared")?;
     let given = record.belljar(&["ledger", "get", &next]).run()?;
-    checks.holds(given.stdout == b"the same for all\n", "the next body is not what was written")?;
+    checks.holds(given.stdout == b"the same for all\n", "the next body has the wrong content")?;
     checks.held()
 }
 
-/// Puts the content of another body in the place of one.
-fn poison(body: &Path, other: &Path) -> Step {
-    fs::copy(other, body).map(drop).during("exchange a body")
+/// Replaces the content of a body by that of another.
+fn replace_body(body: &Path, other: &Path) -> Step {
+    fs::copy(other, body).map(drop).during("replace a body")
 }

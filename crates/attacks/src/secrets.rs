@@ -1,80 +1,80 @@
-//! Ways to the operator's secrets.
+//! Attacks on the operator's secrets.
 
 use std::fs;
 use std::path::Path;
 
-use crate::boxed::words;
+use crate::boxed::probe_args;
 use crate::command::Program;
 use crate::host::{contains, files_with};
 use crate::lab::{Lab, random};
 use crate::trial::{Checks, During, Step, Trial};
 
-/// A value that occurs nowhere else.
+/// Returns a unique secret value.
 pub(crate) fn canary() -> String {
     format!("canary-{:016x}{:016x}", random(), random())
 }
 
-/// A secret of the operator in every place where one lies around; then every trace of a run is searched.
+/// Puts a secret into the operator's environment and files, and searches all traces of a run for it.
 pub(crate) fn b16(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let secret = canary();
-    let (room, credentials) = (lab.room("b16")?, lab.home.join(".aws"));
-    fs::create_dir_all(&credentials).during("make ~/.aws")?;
+    let (work_dir, credentials) = (lab.directory("b16")?, lab.home.join(".aws"));
+    fs::create_dir_all(&credentials).during("create ~/.aws")?;
     fs::write(credentials.join("credentials"), &secret).during("write a secret")?;
-    fs::write(room.join("notes.txt"), "nothing secret\n").during("write a file")?;
+    fs::write(work_dir.join("notes.txt"), "nothing secret\n").during("write a file")?;
 
-    // Control: what is handed over on purpose arrives, so the search below could find it.
-    let boxed = lab.boxed().workspace(&room).operator_env("API_TOKEN", &secret);
+    // Control: a variable passed by `--env` arrives, so the search below can find it.
+    let boxed = lab.boxed().workspace(&work_dir).operator_env("API_TOKEN", &secret);
     let given = boxed.clone().options(&["--env", "API_TOKEN"]).act("environment")?;
-    checks.control(given.contains(&secret), format_args!("`--env API_TOKEN` gives: {given}"))?;
+    checks.control(given.contains(&secret), format_args!("`--env API_TOKEN` passes: {given}"))?;
 
-    for boxed in [boxed.clone(), boxed.clone().user("0"), boxed.direct(&room)] {
-        let told = boxed.tell_act("environment")?;
-        let said = [told.ended.stdout, told.ended.stderr].concat();
+    for boxed in [boxed.clone(), boxed.clone().user("0"), boxed.direct(&work_dir)] {
+        let result = boxed.act_json("environment")?;
+        let output = [result.ended.stdout, result.ended.stderr].concat();
         checks.holds(
-            !contains(&said, secret.as_bytes()),
-            "the environment of a box has the secret",
+            !contains(&output, secret.as_bytes()),
+            "the environment of a box contains the secret",
         )?;
         let path = credentials.join("credentials");
         let read = boxed.act(&format!("read {}", path.display()))?;
         checks.exactly("~/.aws/credentials", &read, "errno ENOENT")?;
     }
-    crash(lab, &room, &secret, &mut checks)?;
+    crash(lab, &work_dir, &secret, &mut checks)?;
     for args in [&["runs", "--json"][..], &["runs"], &["diff"], &["doctor", "--json"]] {
-        let program = lab.belljar(args).cwd(&room).env("API_TOKEN", &secret);
+        let program = lab.belljar(args).cwd(&work_dir).env("API_TOKEN", &secret);
         let ended = program.run()?;
-        let said = [ended.stdout, ended.stderr].concat();
+        let output = [ended.stdout, ended.stderr].concat();
         checks.holds(
-            !contains(&said, secret.as_bytes()),
-            format_args!("{args:?} shows the secret"),
+            !contains(&output, secret.as_bytes()),
+            format_args!("{args:?} prints the secret"),
         )?;
     }
-    // Also the run that was given the secret on purpose must not have kept it.
-    for place in [&lab.state, &room] {
+    // Even the run that received the secret must not record it.
+    for place in [&lab.state, &work_dir] {
         let found = files_with(place, &secret);
         checks.holds(found.is_empty(), format_args!("the secret is in {found:?}"))?;
     }
     checks.held()
 }
 
-/// A program that dies with the secret in its memory leaves no image of it.
-fn crash(lab: &Lab, room: &Path, secret: &str, checks: &mut Checks) -> Step {
-    let boxed = lab.boxed().workspace(room).operator_env("API_TOKEN", secret);
+/// Checks that a crash of a program with the secret leaves no core dump.
+fn crash(lab: &Lab, work_dir: &Path, secret: &str, checks: &mut Checks) -> Step {
+    let boxed = lab.boxed().workspace(work_dir).operator_env("API_TOKEN", secret);
     let boxed = boxed.options(&["--env", "API_TOKEN"]);
     let script = "ulimit -c unlimited 2>/dev/null; cd /workspace; kill -SEGV $$; sleep 1";
     let ended = boxed.run(&["/bin/sh", "-c", script])?;
     checks
         .control(ended.code == Some(139), format_args!("the crash ended with {:?}", ended.code))?;
-    // Nor is it handed to a program of the host: for a pipe as core_pattern a limit of zero means
-    // nothing and a limit of one means no, so it is one and stays it. See coredump.c.
+    // No program of the host gets a core dump either: with a pipe as core_pattern, the kernel ignores a
+    // limit of 0, but honors a limit of 1 (coredump.c). So the limit is 1 and cannot be changed.
     let limits = "grep core /proc/self/limits; ulimit -c 0 && echo lowered";
     let limits = lab.boxed().run(&["/bin/sh", "-c", limits])?.stdout_text();
     let words: Vec<&str> = limits.split_whitespace().collect();
     let want = ["Max", "core", "file", "size", "1", "1", "bytes"];
-    checks.holds(words == want, format_args!("the limit on core files: {limits}"))
+    checks.holds(words == want, format_args!("the core dump limit: {limits}"))
 }
 
-/// The environment of whoever started the box, by way of /proc.
+/// Tests that a box cannot read the environment of other processes through /proc.
 pub(crate) fn b17(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let secret = canary();
@@ -86,7 +86,7 @@ pub(crate) fn b17(lab: &Lab) -> Trial {
 
     for user in ["1000", "0"] {
         let boxed = lab.boxed().user(user).operator_env("API_TOKEN", &secret);
-        // No process of the host has a number in the box's /proc.
+        // The box's /proc contains no process of the host.
         let pids = boxed.act("pids")?;
         checks.holds(
             pids.split_whitespace().count() <= 3,
@@ -104,17 +104,23 @@ pub(crate) fn b17(lab: &Lab) -> Trial {
             let answer = boxed.act(&act)?;
             checks.one_of(&act, &answer, &["errno EACCES", "errno EPERM", "errno ENOENT"])?;
         }
-        // The same for every process that the box can name, from a shell as from the probe.
+        // A shell reads all processes of the box's /proc.
         let script =
             "cat /proc/[0-9]*/environ /proc/[0-9]*/task/*/environ 2>/dev/null | tr '\\0' '\\n'";
         let all = boxed.run(&["/bin/sh", "-c", script])?;
-        checks.holds(!contains(&all.stdout, secret.as_bytes()), "some environ has the secret")?;
-        checks.control(contains(&all.stdout, b"PATH="), "the shell cannot even read its own")?;
+        checks.holds(
+            !contains(&all.stdout, secret.as_bytes()),
+            "an environ file contains the secret",
+        )?;
+        checks.control(
+            contains(&all.stdout, b"PATH="),
+            "the shell cannot read its own environ file",
+        )?;
     }
     checks.held()
 }
 
-/// The rule that forbids reading holds for every program, not for one tool.
+/// Tests that no program in a box can read a secret file of the operator.
 pub(crate) fn c19(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let secret = canary();
@@ -141,14 +147,20 @@ pub(crate) fn c19(lab: &Lab) -> Trial {
             .run()?;
         let needs_root = way.contains("/workspace/..");
         let shown = contains(&outside.stdout, secret.as_bytes());
-        checks.control(shown || needs_root, format_args!("outside, `{way}` shows nothing"))?;
+        checks.control(
+            shown || needs_root,
+            format_args!("outside a box `{way}` does not print the secret"),
+        )?;
         for user in ["1000", "0"] {
             let inside = lab.boxed().user(user).run(&["/bin/sh", "-c", way])?;
-            let said = [inside.stdout, inside.stderr].concat();
-            checks.holds(!contains(&said, secret.as_bytes()), format_args!("`{way}` shows it"))?;
+            let output = [inside.stdout, inside.stderr].concat();
+            checks.holds(
+                !contains(&output, secret.as_bytes()),
+                format_args!("`{way}` prints the secret"),
+            )?;
         }
     }
-    let answer = lab.boxed().run(&words(&format!("read {path}")))?.line();
+    let answer = lab.boxed().run(&probe_args(&format!("read {path}")))?.line();
     checks.exactly("the probe", &answer, "errno ENOENT")?;
     checks.held()
 }

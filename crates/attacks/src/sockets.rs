@@ -1,10 +1,10 @@
-//! Local sockets: those with a path, those without, and descriptors handed over them.
+//! Attacks through Unix sockets, and descriptors passed over them.
 
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use crate::boxed::words;
+use crate::boxed::probe_args;
 use crate::handoff::repository;
 use crate::host::{Listener, eventually};
 use crate::lab::{Lab, random};
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 const REFUSED: &str = "errno ECONNREFUSED";
 const ABSENT: &str = "errno ENOENT";
 
-/// Sockets that have a path. A read-only mount does not forbid connecting, so something else must.
+/// Tests Unix sockets with a path. A read-only mount alone does not prevent connections.
 pub(crate) fn d06(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let top = repository(lab, "d06")?;
@@ -35,9 +35,9 @@ pub(crate) fn d06(lab: &Lab) -> Trial {
             checks.exactly(format_args!("through a workspace, {mode}"), &answer, REFUSED)?;
         }
     }
-    // The socket itself as a mount: there is no reading it, only talking to it.
+    // The socket as the source of a mount is refused.
     let mounted =
-        lab.boxed().mount(&path, "/agent.sock:ro").run(&words("connect-path /agent.sock"))?;
+        lab.boxed().mount(&path, "/agent.sock:ro").run(&probe_args("connect-path /agent.sock"))?;
     checks.holds(
         matches!(mounted.code, Some(2 | 125)) || mounted.line() == REFUSED,
         format_args!("a socket as a mount: {}", mounted.line()),
@@ -47,14 +47,14 @@ pub(crate) fn d06(lab: &Lab) -> Trial {
         let act = format!("list {directory}");
         checks.exactly(&act, &lab.boxed().act(&act)?, "ok")?;
     }
-    // Between programs of one box they work, as real programs need them to.
+    // Control: sockets work between programs of the same box.
     let script = "/probe bind /tmp/own.sock; /probe connect-path /tmp/own.sock";
     let own = lab.boxed().run(&["/bin/sh", "-c", script])?.line();
     checks.control(own == format!("ok\n{REFUSED}"), format_args!("sockets inside: {own}"))?;
     checks.held()
 }
 
-/// Sockets without a path live in a network namespace; the box has its own. Both directions.
+/// Tests abstract Unix sockets in both directions. They belong to a network namespace.
 pub(crate) fn d07(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let name = format!("belljar-lab-{:x}", random());
@@ -71,12 +71,12 @@ pub(crate) fn d07(lab: &Lab) -> Trial {
     }
     checks.holds(reached.load(Ordering::SeqCst) == before, "a box reached a socket of the host")?;
 
-    let room = lab.room("d07")?;
-    open(&room)?;
-    let (mine, ready) = (format!("belljar-lab-{:x}", random()), room.join("ready"));
-    let listen = format!("listen-abstract {mine} /room/ready 300");
-    let boxed = lab.boxed().mount(&room, "/room:rw");
-    let mut inside = boxed.start(&words(&listen))?;
+    let work_dir = lab.directory("d07")?;
+    make_writable(&work_dir)?;
+    let (mine, ready) = (format!("belljar-lab-{:x}", random()), work_dir.join("ready"));
+    let listen = format!("listen-abstract {mine} /work_dir/ready 300");
+    let boxed = lab.boxed().mount(&work_dir, "/work_dir:rw");
+    let mut inside = boxed.start(&probe_args(&listen))?;
     checks.control(eventually(|| ready.exists()), "the box does not listen")?;
     let connect = format!("connect-abstract {mine}");
     checks.exactly("from the host into the box", &lab.outside(&connect)?, REFUSED)?;
@@ -85,16 +85,16 @@ pub(crate) fn d07(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Everybody may write here: under root the payload has another uid.
-pub(crate) fn open(room: &std::path::Path) -> crate::trial::Step {
+/// Makes a directory writable for all: under root the payload has another user id.
+pub(crate) fn make_writable(work_dir: &std::path::Path) -> crate::trial::Step {
     use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(room, fs::Permissions::from_mode(0o777)).during("open a room")
+    fs::set_permissions(work_dir, fs::Permissions::from_mode(0o777)).during("set permissions")
 }
 
-/// A socket as standard input could hand over any descriptor of the host; the box gets a pipe instead.
+/// Tests that the standard streams of a box are pipes. A socket could pass descriptors of the host.
 pub(crate) fn d08(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    let pair = || UnixStream::pair().during("make a pair of sockets");
+    let pair = || UnixStream::pair().during("create a socket pair");
     let (theirs, mine) = pair()?;
     let probe = crate::command::Program::new(&lab.probe).args(["readlink", "/proc/self/fd/0"]);
     let outside = probe.input_from(OwnedFd::from(theirs)).run()?.line();
@@ -103,13 +103,13 @@ pub(crate) fn d08(lab: &Lab) -> Trial {
     for user in ["1000", "0"] {
         for number in 0..=2 {
             let (theirs, mine) = pair()?;
-            drop(mine); // so that whoever reads it finds the end
+            drop(mine); // end-of-file for the reader
             let act = format!("readlink /proc/self/fd/{number}");
-            let command = lab.boxed().user(user).command(&words(&act));
+            let command = lab.boxed().user(user).command(&probe_args(&act));
             let inside = command.input_from(OwnedFd::from(theirs)).run()?.line();
             checks.holds(inside.starts_with("ok pipe:"), format_args!("{act}: {inside}"))?;
         }
     }
-    checks.exactly("and nothing else", &lab.boxed().act("descriptors")?, "ok")?;
+    checks.exactly("other open descriptors", &lab.boxed().act("descriptors")?, "ok")?;
     checks.held()
 }

@@ -1,28 +1,28 @@
-//! What a box could reach of the host by way of Belljar: its descriptors, its program, its files, its past.
+//! Attacks on Belljar itself: its descriptors, program, state files and earlier runs.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::boxed::{Boxed, words};
+use crate::boxed::{Boxed, probe_args};
 use crate::handoff::repository;
-use crate::host::picture;
+use crate::host::snapshot;
 use crate::kernel::refuse_all;
 use crate::lab::Lab;
 use crate::secrets::canary;
 use crate::trial::{Checks, During, Trial};
 
-/// Where a box may write is decided when it is made, not by where it is told to stand.
+/// Tests that the working directory does not grant write access.
 pub(crate) fn c12(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    let (top, elsewhere) = (repository(lab, "c12")?, lab.room("c12-elsewhere")?);
-    let before = picture(&elsewhere);
+    let (top, elsewhere) = (repository(lab, "c12")?, lab.directory("c12-elsewhere")?);
+    let before = snapshot(&elsewhere);
     let boxed = lab.boxed().workspace(&top).cwd(&elsewhere);
     let expected = "ok /dev/shm /home/user /tmp /workspace";
     for user in ["1000", "0"] {
         let answer = boxed.clone().user(user).act("writable")?;
-        checks.exactly("where a box may write", &answer, expected)?;
+        checks.exactly("writable directories", &answer, expected)?;
     }
-    checks.exactly("where it stands", &boxed.act("chdir .")?, "ok /workspace")?;
+    checks.exactly("working directory", &boxed.act("chdir .")?, "ok /workspace")?;
     for place in [&elsewhere, &lab.home, &lab.dir] {
         let act = format!("chdir {}", place.display());
         let outside = lab.outside(&act)?;
@@ -33,11 +33,11 @@ pub(crate) fn c12(lab: &Lab) -> Trial {
         let answer = boxed.act(act)?;
         checks.one_of(act, &answer, &["ok /", "errno EACCES", "errno EPERM", "errno ENOENT"])?;
     }
-    checks.holds(picture(&elsewhere) == before, "the operator's directory has changed")?;
+    checks.holds(snapshot(&elsewhere) == before, "the operator's directory has changed")?;
     checks.held()
 }
 
-/// Belljar is started with descriptors open that lead to `/`, to a secret and to sockets.
+/// Tests that descriptors inherited by Belljar (`/`, a secret file) do not reach the box.
 pub(crate) fn c15(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let secret = lab.home.join("open-secret");
@@ -48,29 +48,32 @@ pub(crate) fn c15(lab: &Lab) -> Trial {
     let outside = probe.through(&lab.probe, &starter).run()?.line();
     checks.control(
         outside.contains("63=/") && outside.contains("64="),
-        format_args!("what a program finds open: {outside}"),
+        format_args!("open descriptors outside: {outside}"),
     )?;
     for user in ["1000", "0"] {
         let boxed = lab.boxed().user(user);
-        let listing = boxed.command(&words("descriptors")).through(&lab.probe, &starter).run()?;
-        checks.exactly("open in the box", &listing.line(), "ok")?;
+        let listing =
+            boxed.command(&probe_args("descriptors")).through(&lab.probe, &starter).run()?;
+        checks.exactly("open descriptors in the box", &listing.line(), "ok")?;
         for number in [3, 4, 5, 9, 63, 64] {
             let act = format!("list /proc/self/fd/{number}/../..");
-            let answer = boxed.command(&words(&act)).through(&lab.probe, &starter).run()?.line();
+            let answer =
+                boxed.command(&probe_args(&act)).through(&lab.probe, &starter).run()?.line();
             checks.exactly(&act, &answer, "errno ENOENT")?;
         }
     }
     checks.held()
 }
 
-/// The program that builds boxes, reached from inside one by way of /proc.
+/// Tests that a box cannot overwrite Belljar's program through /proc.
 pub(crate) fn c16(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    let room = lab.room("c16")?;
-    let copy = room.join("copy");
+    let work_dir = lab.directory("c16")?;
+    let copy = work_dir.join("copy");
     fs::copy(&lab.probe, &copy).during("copy the probe")?;
     let open = format!("open-to-write {}", copy.display());
-    checks.control(lab.outside(&open)? == "ok", "a file of ours cannot be opened for writing")?;
+    checks
+        .control(lab.outside(&open)? == "ok", "a file of the lab cannot be opened for writing")?;
     let digest = || fs::read(&lab.belljar).during("read belljar");
     let before = digest()?;
     let refused = ["errno EACCES", "errno EPERM", "errno ENOENT", "errno EROFS", "errno ETXTBSY"];
@@ -81,7 +84,7 @@ pub(crate) fn c16(lab: &Lab) -> Trial {
             let act = format!("open-to-write {name}");
             checks.one_of(&act, &lab.boxed().user(user).act(&act)?, &refused)?;
         }
-        // A script whose interpreter is /proc/self/exe makes the runtime run itself.
+        // A script with the interpreter /proc/self/exe makes a container runtime execute itself.
         let script = "printf '#!/proc/self/exe\\n' > /tmp/x; chmod 755 /tmp/x; exec /tmp/x";
         lab.boxed().user(user).run(&["/bin/sh", "-c", script])?;
         lab.boxed().user(user).run(&["/proc/self/exe"])?;
@@ -90,6 +93,7 @@ pub(crate) fn c16(lab: &Lab) -> Trial {
     checks.held()
 }
 
+/// Tests that files cannot be opened by handle.
 pub(crate) fn c24(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     refuse_all(
@@ -100,9 +104,9 @@ pub(crate) fn c24(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// The knobs of the kernel that /proc and /sys show.
+/// Tests that kernel settings and information in /proc and /sys are inaccessible.
 pub(crate) fn c25(lab: &Lab) -> Trial {
-    const KNOBS: &[&str] = &[
+    const SETTINGS: &[&str] = &[
         "/proc/sys/kernel/core_pattern",
         "/proc/sys/kernel/modprobe",
         "/proc/sys/kernel/hostname",
@@ -115,7 +119,7 @@ pub(crate) fn c25(lab: &Lab) -> Trial {
         "/proc/sysrq-trigger",
         "/proc/irq/default_smp_affinity",
     ];
-    const SIGHTS: &[&str] = &[
+    const INFORMATION: &[&str] = &[
         "/proc/kcore",
         "/proc/kmsg",
         "/proc/keys",
@@ -134,18 +138,18 @@ pub(crate) fn c25(lab: &Lab) -> Trial {
         "/proc/partitions",
         "/proc/diskstats",
     ];
-    const NOT_THERE: &[&str] =
+    const MISSING: &[&str] =
         &["/sys/kernel", "/sys/fs/cgroup", "/sys/firmware", "/sys/class", "/sys/block"];
     let mut checks = Checks::default();
-    let writes: Vec<String> = KNOBS.iter().map(|path| format!("open-to-write {path}")).collect();
-    let reads: Vec<String> = SIGHTS.iter().map(|path| format!("read {path}")).collect();
-    let stats: Vec<String> = NOT_THERE.iter().map(|path| format!("list {path}")).collect();
+    let writes: Vec<String> = SETTINGS.iter().map(|path| format!("open-to-write {path}")).collect();
+    let reads: Vec<String> = INFORMATION.iter().map(|path| format!("read {path}")).collect();
+    let stats: Vec<String> = MISSING.iter().map(|path| format!("list {path}")).collect();
     let there = |path: &&&str| fs::metadata(path).is_ok();
-    let count = KNOBS.iter().chain(SIGHTS).filter(there).count();
-    checks.control(count >= 12, format_args!("only {count} of these exist outside"))?;
+    let count = SETTINGS.iter().chain(INFORMATION).filter(there).count();
+    checks.control(count >= 12, format_args!("only {count} of these files exist outside"))?;
     if lab.root {
         let outside = lab.outside("open-to-write /proc/sys/kernel/hostname")?;
-        checks.control(outside == "ok", format_args!("a knob outside: {outside}"))?;
+        checks.control(outside == "ok", format_args!("a kernel setting outside: {outside}"))?;
     }
     let shut = ["errno EACCES", "errno EPERM", "errno ENOENT", "errno EROFS"];
     for user in ["1000", "0"] {
@@ -156,7 +160,7 @@ pub(crate) fn c25(lab: &Lab) -> Trial {
         }
         let acts: Vec<&str> = reads.iter().map(String::as_str).collect();
         for (act, answer) in acts.iter().zip(boxed.acts(&acts)?) {
-            // A cover is as good as an error: an empty file says nothing.
+            // An empty file is as good as an error.
             let silent = answer == "ok" || shut.contains(&answer.as_str());
             checks.holds(silent, format_args!("{act} as uid {user}: {answer}"))?;
         }
@@ -164,16 +168,16 @@ pub(crate) fn c25(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// The state directory is never given to a box, by whatever name it is called.
+/// Tests that the state directory cannot be mounted in a box under any path.
 pub(crate) fn c26(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    let room = lab.room("c26")?;
+    let work_dir = lab.directory("c26")?;
     let runs = lab.state.join("runs");
-    fs::create_dir_all(&runs).during("make the state")?;
-    let link = room.join("innocent");
-    symlink(&lab.state, &link).during("make a link")?;
-    let chain = room.join("chain");
-    symlink(&link, &chain).during("make a link")?;
+    fs::create_dir_all(&runs).during("create the state directory")?;
+    let link = work_dir.join("innocent");
+    symlink(&lab.state, &link).during("create a symbolic link")?;
+    let chain = work_dir.join("chain");
+    symlink(&link, &chain).during("create a symbolic link")?;
     let mut refused = |how: String, boxed: Boxed<'_>| {
         let ended = boxed.run(&["/probe", "me"])?;
         let code = ended.code;
@@ -192,9 +196,12 @@ pub(crate) fn c26(lab: &Lab) -> Trial {
         }
         refused(format!("--rootfs {shown}"), lab.boxed().option("--rootfs").option(place))?;
     }
-    let fine = lab.boxed().mount(&room, "/room:ro").act("list /room")?;
-    checks.control(fine.starts_with("ok"), format_args!("a directory beside it: {fine}"))?;
-    // A directory that has it somewhere inside is shown without it.
+    let fine = lab.boxed().mount(&work_dir, "/work_dir:ro").act("list /work_dir")?;
+    checks.control(
+        fine.starts_with("ok"),
+        format_args!("a directory next to the state directory: {fine}"),
+    )?;
+    // In a mounted parent directory, the state directory is hidden.
     let whole = lab.outside(&format!("list {}", lab.state.display()))?;
     checks.control(whole.contains("runs"), format_args!("the state outside: {whole}"))?;
     let inside: [(&str, Boxed<'_>); 4] = [
@@ -204,21 +211,25 @@ pub(crate) fn c26(lab: &Lab) -> Trial {
         ("/workspace/state", lab.boxed().workspace(&lab.dir)),
     ];
     for (path, boxed) in inside {
-        let ended = boxed.run(&words(&format!("list {path}")))?;
+        let ended = boxed.run(&probe_args(&format!("list {path}")))?;
         let hidden = matches!(ended.code, Some(2 | 125)) || ended.line() == "ok";
         checks.holds(hidden, format_args!("the state at {path}: {}", ended.line()))?;
     }
-    // Also a link inside a workspace leads to nothing, since the box has no such path.
+    // A link in a workspace is dangling, since the path does not exist in the box.
     let top = repository(lab, "c26")?;
-    symlink(&lab.state, top.join("state")).during("make a link")?;
+    symlink(&lab.state, top.join("state")).during("create a symbolic link")?;
     for mode in ["overlay", "direct"] {
         let boxed = lab.boxed().workspace(&top).options(&["--mode", mode]);
-        checks.exactly("a link to it", &boxed.act("list /workspace/state")?, "errno ENOENT")?;
+        checks.exactly(
+            "a link to the state directory",
+            &boxed.act("list /workspace/state")?,
+            "errno ENOENT",
+        )?;
     }
     checks.held()
 }
 
-/// What one run leaves behind, the next does not find.
+/// Tests that a run does not find files or kernel objects of an earlier run.
 pub(crate) fn c27(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let top = repository(lab, "c27")?;
@@ -229,14 +240,14 @@ pub(crate) fn c27(lab: &Lab) -> Trial {
         let boxed = lab.boxed().workspace(&top);
         let planted = boxed.clone().user(first).run(&["/bin/sh", "-c", plant])?.stdout_text();
         let all = planted.lines().filter(|line| *line == "poison").count();
-        checks.control(all == 4, format_args!("planting in the first run: {planted}"))?;
+        checks.control(all == 4, format_args!("cannot plant files in the first run: {planted}"))?;
         let look = "find / -xdev -name poison 2>/dev/null; \
                     ls -A /tmp /dev/shm \"$HOME\" \"$HOME/.cache\" 2>/dev/null | grep poison; \
                     ls /workspace/poison 2>/dev/null; echo looked";
         let found = boxed.user(second).run(&["/bin/sh", "-c", look])?.stdout_text();
-        checks.exactly("what the second run finds", found.trim_end(), "looked")?;
+        checks.exactly("files found by the second run", found.trim_end(), "looked")?;
     }
-    // Kernel objects do not outlive their box either.
+    // IPC objects do not outlive their box.
     let acts = ["shm-make 0x62656c6c", "msg-make 0x62656c6c", "sem-make 0x62656c6c"];
     let made = lab.boxed().acts(&acts)?;
     checks.control(made.iter().all(|answer| answer.starts_with("ok")), format_args!("{made:?}"))?;

@@ -1,16 +1,16 @@
-//! The supervisor on the host: it decides nothing about calls, hoards nothing, and reads nothing of a box.
+//! Attacks on the supervisor: it does not decide about system calls, and hostile input does not crash it.
 
 use std::fs;
 use std::path::Path;
 
-use crate::command::Live;
+use crate::command::Process;
 use crate::handoff::repository;
 use crate::host::{eventually, marked};
 use crate::lab::{Lab, random};
-use crate::sockets::open;
+use crate::sockets::make_writable;
 use crate::trial::{Checks, During, Step, Trial};
 
-/// What the descriptors of a process are, as far as we may see.
+/// Returns the link targets of a process's descriptors, as far as they are readable.
 fn descriptors(pid: u32) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     entries
@@ -18,17 +18,20 @@ fn descriptors(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// Nobody decides about a call after the kernel looked at its arguments, so nobody can be raced.
+/// Tests that no process decides about system calls, so that no argument can be changed after a check.
 pub(crate) fn d10(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    let judges = |mark: &str| {
+    let listeners = |mark: &str| {
         let fds = marked(mark).into_iter().flat_map(descriptors);
         fds.filter(|link| link.contains("seccomp")).count()
     };
     let mark = format!("belljar-mark-{:x}", random());
     let judge =
         crate::command::Program::new(&lab.probe).args(["judge-calls", "300", &mark]).start()?;
-    checks.control(eventually(|| judges(&mark) > 0), "a listener outside is not even seen")?;
+    checks.control(
+        eventually(|| listeners(&mark) > 0),
+        "a seccomp listener outside a box is not found",
+    )?;
     drop(judge);
     for pid in marked(&mark) {
         lab.outside(&format!("kill {pid} 9"))?;
@@ -38,80 +41,93 @@ pub(crate) fn d10(lab: &Lab) -> Trial {
     let live = lab.boxed().start(&["/probe", "sleep", "300", &mark])?;
     checks.control(eventually(|| marked(&mark).len() > 1), "the box does not start")?;
     let mine = descriptors(live.pid());
-    checks.control(mine.len() > 2, format_args!("the supervisor holds only {mine:?}"))?;
-    checks.holds(judges(&mark) == 0, format_args!("someone judges calls: {mine:?}"))?;
+    checks.control(
+        mine.len() > 2,
+        format_args!("the supervisor has only the descriptors {mine:?}"),
+    )?;
+    checks
+        .holds(listeners(&mark) == 0, format_args!("a process has a seccomp listener: {mine:?}"))?;
     drop(live);
     let refused = lab.boxed().act("call seccomp-notify")?;
-    checks.exactly("a listener inside", &refused, "errno EPERM at 1")?;
+    checks.exactly("a seccomp listener inside", &refused, "errno EPERM at 1")?;
     checks.held()
 }
 
-/// A box that works when a file appears and says when it is done.
-fn working(lab: &Lab, room: &Path, work: &str) -> Step<Live> {
-    open(room)?;
+/// Starts a box that runs `work` when a file appears, and creates another file afterwards.
+fn start_on_signal(lab: &Lab, work_dir: &Path, work: &str) -> Step<Process> {
+    make_writable(work_dir)?;
     let script = format!(
-        "touch /room/ready; while [ ! -e /room/go ]; do sleep 0.02; done; \
-         {work} > /room/said 2>&1; touch /room/done; while [ ! -e /room/end ]; do sleep 0.02; done"
+        "touch /work_dir/ready; while [ ! -e /work_dir/go ]; do sleep 0.02; done; \
+         {work} > /work_dir/output 2>&1; touch /work_dir/done; while [ ! -e /work_dir/end ]; do sleep 0.02; done"
     );
-    lab.boxed().mount(room, "/room:rw").start(&["/bin/sh", "-c", &script])
+    lab.boxed().mount(work_dir, "/work_dir:rw").start(&["/bin/sh", "-c", &script])
 }
 
-/// Refusals do not depend on the supervisor: stopped, it can neither allow nor forbid.
+/// Tests that calls are refused even while the supervisor is stopped.
 pub(crate) fn d11(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
-    let room = lab.room("d11")?;
+    let work_dir = lab.directory("d11")?;
     let work = "/probe call mount; /probe call unshare-user; /probe socket netlink raw 0";
-    let live = working(lab, &room, &format!("{{ {work}; }}"))?;
-    checks.control(eventually(|| room.join("ready").exists()), "the box does not start")?;
+    let live = start_on_signal(lab, &work_dir, &format!("{{ {work}; }}"))?;
+    checks.control(eventually(|| work_dir.join("ready").exists()), "the box does not start")?;
     let signal = |number: u32| lab.outside(&format!("kill {} {number}", live.pid()));
     checks.control(signal(19)? == "ok 0", "the supervisor cannot be stopped")?;
-    fs::write(room.join("go"), "").during("let the box go on")?;
-    let done = eventually(|| room.join("done").exists());
-    let said = fs::read_to_string(room.join("said")).unwrap_or_default();
-    fs::write(room.join("end"), "").during("let the box end")?;
+    fs::write(work_dir.join("go"), "").during("signal the box")?;
+    let done = eventually(|| work_dir.join("done").exists());
+    let output = fs::read_to_string(work_dir.join("output")).unwrap_or_default();
+    fs::write(work_dir.join("end"), "").during("end the box")?;
     signal(18)?;
-    checks.holds(done, "with a stopped supervisor a refused call hangs")?;
+    checks.holds(done, "a refused call hangs while the supervisor is stopped")?;
     let want = "errno EPERM\nerrno EPERM\nerrno EAFNOSUPPORT\n";
-    checks.exactly("with a stopped supervisor", &said, want)?;
+    checks.exactly("with a stopped supervisor", &output, want)?;
     live.end()?;
     checks.held()
 }
 
-/// How many descriptors a process holds for good: it opens some for a moment whenever it looks at limits.
-fn steady(pid: u32) -> usize {
-    let look = |_| {
+/// Returns the minimum number of descriptors of a process over a short time.
+///
+/// The supervisor opens some descriptors briefly whenever it checks limits.
+fn minimum_descriptors(pid: u32) -> usize {
+    let count = |_| {
         std::thread::sleep(std::time::Duration::from_millis(7));
         descriptors(pid).len()
     };
-    (0..20).map(look).min().unwrap_or_default()
+    (0..20).map(count).min().unwrap_or_default()
 }
 
-/// What a box opens costs the supervisor nothing.
+/// Tests that files opened in a box use no descriptors of the supervisor.
 pub(crate) fn d12(lab: &Lab) -> Trial {
     const OPENS: &str = "200000";
     let mut checks = Checks::default();
-    let room = lab.room("d12")?;
-    let live = working(lab, &room, &format!("/probe open-and-close /etc/passwd {OPENS}"))?;
-    checks.control(eventually(|| room.join("ready").exists()), "the box does not start")?;
-    let before = steady(live.pid());
-    fs::write(room.join("go"), "").during("let the box go on")?;
+    let work_dir = lab.directory("d12")?;
+    let live =
+        start_on_signal(lab, &work_dir, &format!("/probe open-and-close /etc/passwd {OPENS}"))?;
+    checks.control(eventually(|| work_dir.join("ready").exists()), "the box does not start")?;
+    let before = minimum_descriptors(live.pid());
+    fs::write(work_dir.join("go"), "").during("signal the box")?;
     let mut most = before;
-    while !room.join("done").exists() {
+    while !work_dir.join("done").exists() {
         most = most.max(descriptors(live.pid()).len());
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    let said = fs::read_to_string(room.join("said")).unwrap_or_default();
-    checks.control(said == format!("ok {OPENS}\n"), format_args!("the opens: {said}"))?;
+    let output = fs::read_to_string(work_dir.join("output")).unwrap_or_default();
+    checks.control(output == format!("ok {OPENS}\n"), format_args!("the opens: {output}"))?;
     let after = || descriptors(live.pid()).len();
     let same = eventually(|| after() <= before);
-    checks.holds(same, format_args!("{before} descriptors became {}", after()))?;
-    checks.holds(most < before + 16, format_args!("{before} descriptors were {most} meanwhile"))?;
-    fs::write(room.join("end"), "").during("let the box end")?;
+    checks.holds(
+        same,
+        format_args!("the supervisor had {before} descriptors and now has {}", after()),
+    )?;
+    checks.holds(
+        most < before + 16,
+        format_args!("the supervisor had {before} descriptors, and {most} during the opens"),
+    )?;
+    fs::write(work_dir.join("end"), "").during("end the box")?;
     live.end()?;
     checks.held()
 }
 
-/// Nothing that a box can say or leave makes the host's side fall over.
+/// Tests that no output or file of a box crashes Belljar.
 pub(crate) fn d22(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let top = repository(lab, "d22")?;
@@ -133,28 +149,28 @@ pub(crate) fn d22(lab: &Lab) -> Trial {
         "exit 255",
     ];
     for script in scripts {
-        let told = lab.boxed().workspace(&top).tell(&["/bin/sh", "-c", script])?;
+        let result = lab.boxed().workspace(&top).run_json(&["/bin/sh", "-c", script])?;
         checks.holds(
-            told.reason() == "exited" && !fell_over(&told.ended.stderr_text()),
-            format_args!("`{script}`: {}", told.reason()),
+            result.reason() == "exited" && !has_panic(&result.ended.stderr_text()),
+            format_args!("`{script}`: {}", result.reason()),
         )?;
         for args in [&["diff"][..], &["diff", "--json"], &["runs"], &["apply", "--yes"]] {
             let ended = lab.belljar_in(&top, args)?;
-            let fine = matches!(ended.code, Some(0..=3)) && !fell_over(&ended.stderr_text());
+            let fine = matches!(ended.code, Some(0..=3)) && !has_panic(&ended.stderr_text());
             checks.holds(
                 fine,
                 format_args!("{args:?} after `{script}`: {:?} {}", ended.code, ended.stderr_text()),
             )?;
         }
-        // Whatever it is, it can be thrown away.
+        // The changes can be discarded.
         lab.belljar_in(&top, &["discard", "--yes"])?;
         let waiting = lab.belljar_in(&top, &["runs", "--pending", "--json"])?.stdout_text();
-        checks.exactly(format_args!("what waits after `{script}`"), waiting.trim_end(), "")?;
+        checks.exactly(format_args!("pending runs after `{script}`"), waiting.trim_end(), "")?;
     }
     checks.held()
 }
 
-/// Only this sentence comes from a panic; random bytes do not make it.
-fn fell_over(text: &str) -> bool {
+/// Whether a text contains a panic message. Random bytes do not contain it by chance.
+fn has_panic(text: &str) -> bool {
     text.contains("' panicked at ") || text.contains(" panicked at crates/")
 }

@@ -1,4 +1,4 @@
-//! What people see of a run, and what the operator's environment does to one.
+//! Attacks on the output that people see, and through arguments and variables.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::handoff::repository;
 use crate::lab::Lab;
 use crate::trial::{Checks, During, Step, Trial};
 
-/// Escape, bell, and the eight-bit form of an escape as UTF-8 has it; also what hides or reorders text.
+/// Returns the name of the first control or hidden character in a text, if any.
 fn hostile(text: &[u8]) -> Option<&'static str> {
     const SIGNS: &[(&[u8], &str)] = &[
         (b"\x1b", "an escape"),
@@ -22,31 +22,38 @@ fn hostile(text: &[u8]) -> Option<&'static str> {
     found.map(|(_, name)| *name)
 }
 
+/// Requires that the output of a command contains no control characters.
 fn clean(checks: &mut Checks, what: &str, ended: &Ended) -> Step {
-    for said in [&ended.stdout, &ended.stderr] {
-        let found = hostile(said);
-        let shown = String::from_utf8_lossy(said).escape_debug().take(300).collect::<String>();
+    for output in [&ended.stdout, &ended.stderr] {
+        let found = hostile(output);
+        let shown = String::from_utf8_lossy(output).escape_debug().take(300).collect::<String>();
         checks.holds(found.is_none(), format_args!("{what} prints {found:?}: {shown}"))?;
     }
     Ok(())
 }
 
-/// Names and contents with escapes, through every command that shows them.
+/// Tests that every command escapes control characters in names and contents.
 pub(crate) fn f13(lab: &Lab) -> Trial {
     const EVIL: &str = "evil\u{1b}]0;title\u{7}\u{1b}[2J\u{9b}31m\u{202e}\u{200b}\u{8}";
     let mut checks = Checks::default();
-    checks.control(hostile(EVIL.as_bytes()).is_some(), "the test does not see its own escapes")?;
+    checks.control(
+        hostile(EVIL.as_bytes()).is_some(),
+        "the test does not detect its own control characters",
+    )?;
     let top = repository(lab, "f13")?;
     let script = format!(
         "cd /workspace; printf '%s\\n' '{EVIL}' > text.txt; printf x > '{EVIL}'; \
          printf 'a\\000b\\033' > binary; ln -s '{EVIL}' link; mkdir '{EVIL}.d'; printf x > '{EVIL}.d/.envrc'"
     );
     let ended = lab.boxed().workspace(&top).run(&["/bin/sh", "-c", &script])?;
-    checks.control(ended.code == Some(0), format_args!("planting: {}", ended.stderr_text()))?;
+    checks.control(
+        ended.code == Some(0),
+        format_args!("cannot plant the files: {}", ended.stderr_text()),
+    )?;
     let shown = lab.belljar_in(&top, &["diff"])?;
     checks.control(
         shown.stdout_text().contains("evil"),
-        format_args!("`diff` does not show the names at all: {}", shown.stdout_text()),
+        format_args!("`diff` does not show the names: {}", shown.stdout_text()),
     )?;
     for args in [
         &["diff"][..],
@@ -70,7 +77,7 @@ pub(crate) fn f13(lab: &Lab) -> Trial {
         let ended = lab.belljar_in(&top, args)?;
         clean(&mut checks, &format!("`belljar {}`", args.join(" ").escape_debug()), &ended)?;
     }
-    // A project file whose keys and values are hostile, as an error message would quote them.
+    // A project file with control characters in keys and values, which error messages quote.
     for text in [
         "[template.\"e\\u001b[31m\"]\nweird = 1\n".to_owned(),
         "[template.default]\nmemory = \"\\u001b[2J\"\n".to_owned(),
@@ -84,7 +91,7 @@ pub(crate) fn f13(lab: &Lab) -> Trial {
     checks.held()
 }
 
-/// Variables by which the environment makes programs load, run or trust something.
+/// Variables that make programs load, run or trust other files.
 const STEERING: &[&str] = &[
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
@@ -109,23 +116,26 @@ const STEERING: &[&str] = &[
     "AWS_SECRET_ACCESS_KEY",
 ];
 
-/// Arguments are arguments and variables are named one by one; nothing goes through a shell.
+/// Tests that arguments, names and variables are passed literally, without a shell.
 pub(crate) fn f15(lab: &Lab) -> Trial {
     let mut checks = Checks::default();
     let mark = lab.dir.join("f15-mark");
     let boxed = STEERING.iter().filter(|name| !name.starts_with("LD_")).fold(
         lab.boxed(),
-        // A program that heeds one of these as a command would leave the mark.
+        // A program that executes one of these variables creates the mark.
         |boxed, name| boxed.operator_env(*name, format!("touch {}", mark.display())),
     );
     let seen = boxed.act("environment")?;
     for name in STEERING {
         checks.holds(!has_variable(&seen, name), format_args!("{name} is inherited: {seen}"))?;
     }
-    let told = boxed.clone().options(&["--env", "EDITOR"]).act("environment")?;
-    checks.control(has_variable(&told, "EDITOR"), format_args!("asked for EDITOR: {told}"))?;
+    let passed = boxed.clone().options(&["--env", "EDITOR"]).act("environment")?;
+    checks.control(
+        has_variable(&passed, "EDITOR"),
+        format_args!("`--env EDITOR` does not pass the variable: {passed}"),
+    )?;
 
-    // Words with a meaning to a shell stay words.
+    // Arguments with shell syntax stay unchanged.
     let odd = ["$(touch /tmp/x)", "`id`", "; id", "a b", "", "-n", "--", "*", "\\", "'\"", "\n"];
     for word in odd {
         let program = ["/bin/sh", "-c", "printf '%s|' \"$#\" \"$1\"", "sh", word];
@@ -144,7 +154,7 @@ pub(crate) fn f15(lab: &Lab) -> Trial {
     }
     for env in ["=x", "A B=1", "LD_PRELOAD\u{0}", "1A=x", "A-B=x", "a\nb=x"] {
         if env.contains('\0') {
-            continue; // no program can be started with it
+            continue; // no program can be started with a NUL byte
         }
         let ended = lab.boxed().options(&["--env", env]).run(&["/probe", "me"])?;
         checks.holds(ended.code == Some(2), format_args!("--env {env:?}: {:?}", ended.code))?;
@@ -153,7 +163,7 @@ pub(crate) fn f15(lab: &Lab) -> Trial {
     let pager =
         boxed.workspace(&repository(lab, "f15")?).run(&["/probe", "write", "/workspace/x", "y"])?;
     checks.control(pager.code == Some(0), format_args!("{}", pager.stderr_text()))?;
-    checks.holds(!mark.exists(), "a variable of the operator was run as a command")?;
+    checks.holds(!mark.exists(), "a variable of the operator was executed as a command")?;
     checks.held()
 }
 
@@ -162,7 +172,7 @@ fn has_variable(answer: &str, name: &str) -> bool {
     list.split('\u{1f}').any(|pair| pair.split('=').next() == Some(name))
 }
 
-/// A project cannot set what steers programs; the operator's own file can.
+/// Checks that a project file cannot set dangerous variables, but the operator's file can set variables.
 fn project_files(lab: &Lab, checks: &mut Checks) -> Step {
     let run = |top: &Path| lab.boxed().workspace(top).cwd(top).run(&["/probe", "environment"]);
     for name in ["LD_PRELOAD", "BASH_ENV", "NODE_OPTIONS", "GIT_SSH_COMMAND", "PATH"] {

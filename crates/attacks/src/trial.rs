@@ -1,45 +1,46 @@
-//! How an attack is judged.
+//! The verdict of an attack, and the checks that lead to it.
 //!
-//! A trial counts what it checked. It ends early with the first thing that is not as it must be, and
-//! says whether that was the box ([`Verdict::Broken`]) or the attack itself ([`Verdict::ControlFailed`]).
+//! A trial counts its checks and ends at the first failed one. The verdict shows whether the box failed
+//! ([`Verdict::Broken`]) or the attack itself ([`Verdict::ControlFailed`]).
 
 use std::fmt::Display;
 use std::io;
 
 use crate::lab::Lab;
 
-/// One row of the table: a threat and how it is tried.
+/// An attack: a row of the threat model and the function that tries it.
 #[derive(Debug)]
 pub struct Attack {
-    /// As in `docs/threat-model.md`.
+    /// Identifier in `docs/threat-model.md`.
     pub id: &'static str,
     pub title: &'static str,
     pub(crate) trial: fn(&Lab) -> Trial,
 }
 
-/// What came of an attack.
+/// The result of an attack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every act was refused as it must be, and every control showed that it could have succeeded.
-    /// Where this user lacks a right that a control needs, `unproven` names those controls.
+    /// The box refused every act, and every control showed that the act can succeed. `unproven` names the
+    /// controls for which this user lacks a permission.
     Held { checks: u32, detail: String, unproven: Vec<String> },
-    /// The box let something through, or refused it in another way than it promises.
+    /// The box allowed an act, or refused it with an unexpected error.
     Broken { what: String },
-    /// The attack proves nothing: its act does not even succeed where it may.
+    /// The attack proves nothing: its act failed where it must succeed.
     ControlFailed { what: String },
-    /// What can be stopped was; the rest is a risk that remains, said in words.
+    /// The box refused every act, but a known risk remains.
     Residual { checks: u32, why: String },
-    /// The attack does not concern this machine.
+    /// The attack does not apply to this machine.
     NotHere { why: String },
 }
 
-/// The end of a trial that came to its end, or the verdict that ended it early.
+/// The verdict of a completed trial (`Ok`), or the verdict that ended it early (`Err`).
 pub(crate) type Trial = Result<Verdict, Verdict>;
 
-/// A step of a trial: goes on, or ends it.
+/// The result of one step of a trial. An error ends the trial.
 pub(crate) type Step<T = ()> = Result<T, Verdict>;
 
 impl Attack {
+    /// Runs the attack in a lab.
     pub fn run(&self, lab: &Lab) -> Verdict {
         match (self.trial)(lab) {
             Ok(verdict) | Err(verdict) => verdict,
@@ -48,8 +49,9 @@ impl Attack {
 }
 
 impl Verdict {
-    /// Whether the promise of the row is broken or was not put to the test. A row that does not concern
-    /// this machine is no failure, but it proves nothing either.
+    /// Whether the box or the control failed.
+    ///
+    /// An attack that does not apply to this machine is not a failure, but it proves nothing.
     pub fn is_failure(&self) -> bool {
         match self {
             Self::Broken { .. } | Self::ControlFailed { .. } => true,
@@ -58,7 +60,7 @@ impl Verdict {
     }
 }
 
-/// The checks of one trial.
+/// Counts the checks of one trial and collects notes.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     count: u32,
@@ -67,62 +69,64 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    /// The act must be possible where nothing forbids it; else the row proves nothing.
+    /// Requires that an act succeeds without the defence; otherwise the attack proves nothing.
     pub(crate) fn control(&mut self, possible: bool, what: impl Display) -> Step {
         self.count += 1;
         if possible { Ok(()) } else { Err(Verdict::ControlFailed { what: what.to_string() }) }
     }
 
-    /// The box must hold.
+    /// Requires that the box withstood the attack; `otherwise` describes the failure.
     pub(crate) fn holds(&mut self, held: bool, otherwise: impl Display) -> Step {
         self.count += 1;
         if held { Ok(()) } else { Err(Verdict::Broken { what: otherwise.to_string() }) }
     }
 
-    /// The box must answer exactly this.
+    /// Requires an exact result of an act.
     pub(crate) fn exactly(&mut self, act: impl Display, got: &str, want: &str) -> Step {
-        self.holds(got == want, format_args!("{act}: `{got}`, and it must be `{want}`"))
+        self.holds(got == want, format_args!("{act}: got `{got}`, expected `{want}`"))
     }
 
-    /// The box must answer one of these.
+    /// Requires one of several results of an act.
     pub(crate) fn one_of(&mut self, act: impl Display, got: &str, want: &[&str]) -> Step {
-        let otherwise = format!("{act}: `{got}`, and it must be one of {want:?}");
+        let otherwise = format!("{act}: got `{got}`, expected one of {want:?}");
         self.holds(want.contains(&got), otherwise)
     }
 
-    /// Something to say about a row that held.
+    /// Adds a note to the verdict.
     pub(crate) fn note(&mut self, note: impl Display) {
         self.notes.push(note.to_string());
     }
 
-    /// A control that this user has not the right to make. It is a note, and a skip of the test.
+    /// Records a control that this user is not permitted to run: a note, and a skip in tests.
     pub(crate) fn unproven(&mut self, what: impl Display) {
         self.unproven.push(what.to_string());
         self.note(what);
     }
 
+    /// Ends the trial with [`Verdict::Held`].
     pub(crate) fn held(self) -> Trial {
         let Self { count, notes, unproven } = self;
         Ok(Verdict::Held { checks: count, detail: notes.join("; "), unproven })
     }
 
+    /// Ends the trial with [`Verdict::Residual`].
     pub(crate) fn residual(self, why: &str) -> Trial {
         Ok(Verdict::Residual { checks: self.count, why: why.to_owned() })
     }
 }
 
-/// A fault of the lab, as opposed to one of the box.
+/// Returns the verdict for a failure of the lab, as opposed to a failure of the box.
 pub(crate) fn fault(what: impl Display) -> Verdict {
     Verdict::ControlFailed { what: what.to_string() }
 }
 
-/// Says what was being done when an operation of the lab failed.
+/// Adds the failed operation to an I/O error of the lab. `what` starts with a verb.
 pub(crate) trait During<T> {
     fn during(self, what: impl Display) -> Step<T>;
 }
 
 impl<T> During<T> for io::Result<T> {
     fn during(self, what: impl Display) -> Step<T> {
-        self.map_err(|error| fault(format_args!("{what}: {error}")))
+        self.map_err(|error| fault(format_args!("cannot {what}: {error}")))
     }
 }

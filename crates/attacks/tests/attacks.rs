@@ -1,7 +1,7 @@
-//! One test per row of `docs/threat-model.md`, against the binary of this build.
+//! Runs every attack of `docs/threat-model.md` against the binary of this build, one test per attack.
 //!
-//! `BELLJAR_BIN` names another binary. As root and as a plain user the same rows run, since a box is built
-//! in different ways for the two.
+//! `BELLJAR_BIN` selects another binary. The same tests run as root and as a plain user, because the two
+//! build boxes in different ways.
 
 #[cfg(test)]
 mod attacks {
@@ -10,21 +10,18 @@ mod attacks {
     use belljar_attacks::{ATTACKS, Lab, Verdict};
     use belljar_testkit::{is_root, skip};
 
-    /// How the reason of a skip begins that is about one control; `xtask/src/skips.rs` knows it.
+    /// Prefix of the skip reason for a missing control; the same text as in `xtask/src/skips.rs`.
     const NO_CONTROL: &str = "without a control as a plain user: ";
 
-    /// Rows of which a part remains a risk, as `docs/threat-model.md` says.
+    /// Attacks with a remaining risk according to `docs/threat-model.md`.
     const RESIDUAL: [&str; 3] = ["D21", "H03", "H13"];
 
-    /// The binary of this build lies beside the directory of the test executables.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a test is told by its runner which binary to use"
-    )]
+    /// Returns the binary of this build, next to the directory of the test executables.
+    #[expect(clippy::disallowed_methods, reason = "the test runner selects the binary")]
     fn belljar() -> PathBuf {
         let given = std::env::var_os("BELLJAR_BIN");
         let built = || {
-            let test = std::env::current_exe().expect("the test knows its own path");
+            let test = std::env::current_exe().expect("the path of the test executable is known");
             let profile =
                 test.parent().and_then(|deps| deps.parent()).expect("target/PROFILE/deps");
             profile.join("belljar")
@@ -38,16 +35,17 @@ mod attacks {
         path
     }
 
+    /// Runs one attack and requires that the box withstands it.
     #[track_caller]
     fn check(id: &str) {
         let attack =
-            ATTACKS.iter().find(|attack| attack.id == id).expect("the row is in the table");
-        let lab = Lab::new(&belljar(), &std::env::temp_dir()).expect("a lab");
+            ATTACKS.iter().find(|attack| attack.id == id).expect("the attack is in the table");
+        let lab = Lab::new(&belljar(), &std::env::temp_dir()).expect("the lab can be created");
         let verdict = attack.run(&lab);
         println!("{id}: {verdict:?}");
         match verdict {
             Verdict::Held { checks, unproven, .. } => {
-                assert!(checks > 0, "{id}: nothing was checked");
+                assert!(checks > 0, "{id}: the attack made no checks");
                 assert!(unproven.is_empty() || !is_root(), "{id}: {unproven:?}");
                 for what in unproven {
                     skip(&format!("{NO_CONTROL}{what}"));
@@ -62,7 +60,7 @@ mod attacks {
     }
 
     #[test]
-    fn rows_are_unique_and_in_order() {
+    fn attack_ids_are_unique_and_sorted() {
         assert!(ATTACKS.windows(2).all(|pair| pair[0].id < pair[1].id));
     }
 
@@ -72,92 +70,92 @@ mod attacks {
     }
 
     #[test]
-    fn a18_every_other_socket_is_refused() {
+    fn a18_sockets_other_than_unix_tcp_and_udp_are_refused() {
         check("A18");
     }
 
     #[test]
-    fn a19_proxy_variables_decide_nothing() {
+    fn a19_proxy_variables_do_not_open_the_network() {
         check("A19");
     }
 
     #[test]
-    fn b16_a_secret_leaves_no_trace() {
+    fn b16_secret_of_the_operator_leaves_no_trace_after_a_run() {
         check("B16");
     }
 
     #[test]
-    fn b17_no_environment_is_read_through_proc() {
+    fn b17_environment_of_other_processes_is_unreadable_through_proc() {
         check("B17");
     }
 
     #[test]
-    fn c01_agent_settings_are_held_back() {
+    fn c01_apply_holds_back_agent_settings() {
         check("C01");
     }
 
     #[test]
-    fn c02_git_hooks_are_held_back() {
+    fn c02_apply_holds_back_git_hooks() {
         check("C02");
     }
 
     #[test]
-    fn c03_belljar_never_fires_git_settings() {
+    fn c03_belljar_never_runs_programs_of_git_settings() {
         check("C03");
     }
 
     #[test]
-    fn c04_hidden_parts_of_git_are_held_back() {
+    fn c04_apply_holds_back_internal_git_files() {
         check("C04");
     }
 
     #[test]
-    fn c05_a_bare_repository_is_held_back() {
+    fn c05_apply_holds_back_a_planted_bare_repository() {
         check("C05");
     }
 
     #[test]
-    fn c06_files_that_tools_execute_are_held_back() {
+    fn c06_apply_holds_back_files_that_tools_execute() {
         check("C06");
     }
 
     #[test]
-    fn c07_replaced_tools_are_held_back() {
+    fn c07_apply_holds_back_replaced_tools() {
         check("C07");
     }
 
     #[test]
-    fn c08_a_project_file_cannot_loosen_the_box() {
+    fn c08_project_file_cannot_weaken_the_box() {
         check("C08");
     }
 
     #[test]
-    fn c09_no_flag_turns_the_box_off() {
+    fn c09_no_flag_disables_the_box() {
         check("C09");
     }
 
     #[test]
-    fn c10_links_are_not_followed_out() {
+    fn c10_symbolic_links_out_of_the_workspace_are_not_followed() {
         check("C10");
     }
 
     #[test]
-    fn c11_apply_wins_no_race_for_the_attacker() {
+    fn c11_apply_does_not_follow_a_directory_swapped_for_a_link() {
         check("C11");
     }
 
     #[test]
-    fn c12_the_working_directory_grants_nothing() {
+    fn c12_working_directory_grants_no_write_access() {
         check("C12");
     }
 
     #[test]
-    fn c13_links_do_not_redirect_mounts() {
+    fn c13_links_in_a_rootfs_do_not_redirect_mounts() {
         check("C13");
     }
 
     #[test]
-    fn c14_devices_are_ours() {
+    fn c14_rootfs_cannot_replace_devices_by_links() {
         check("C14");
     }
 
@@ -167,52 +165,52 @@ mod attacks {
     }
 
     #[test]
-    fn c16_the_runtime_cannot_be_overwritten() {
+    fn c16_belljar_program_cannot_be_overwritten_from_a_box() {
         check("C16");
     }
 
     #[test]
-    fn c17_protected_files_have_no_second_name() {
+    fn c17_links_and_renames_cannot_change_protected_files() {
         check("C17");
     }
 
     #[test]
-    fn c18_odd_names_are_not_missed() {
+    fn c18_apply_holds_back_unusual_names() {
         check("C18");
     }
 
     #[test]
-    fn c19_every_program_is_refused_alike() {
+    fn c19_no_program_can_read_an_unmounted_secret() {
         check("C19");
     }
 
     #[test]
-    fn c20_the_policy_cannot_be_swapped() {
+    fn c20_box_cannot_replace_its_policy_file() {
         check("C20");
     }
 
     #[test]
-    fn c21_our_own_install_is_not_writable() {
+    fn c21_belljar_in_the_workspace_cannot_be_replaced() {
         check("C21");
     }
 
     #[test]
-    fn c22_set_user_id_means_nothing() {
+    fn c22_set_user_id_files_and_devices_are_refused() {
         check("C22");
     }
 
     #[test]
-    fn c23_strange_files_are_survived() {
+    fn c23_diff_and_apply_handle_huge_and_special_files() {
         check("C23");
     }
 
     #[test]
-    fn c24_no_file_is_opened_by_handle() {
+    fn c24_files_cannot_be_opened_by_handle() {
         check("C24");
     }
 
     #[test]
-    fn c25_kernel_knobs_are_out_of_reach() {
+    fn c25_kernel_settings_in_proc_and_sys_are_inaccessible() {
         check("C25");
     }
 
@@ -222,7 +220,7 @@ mod attacks {
     }
 
     #[test]
-    fn c27_runs_share_nothing() {
+    fn c27_run_finds_no_files_of_an_earlier_run() {
         check("C27");
     }
 
@@ -232,67 +230,67 @@ mod attacks {
     }
 
     #[test]
-    fn d02_other_call_tables_kill() {
+    fn d02_32_bit_and_x32_calls_kill_the_process() {
         check("D02");
     }
 
     #[test]
-    fn d03_no_keys_are_pushed_into_a_terminal() {
+    fn d03_box_cannot_inject_terminal_input() {
         check("D03");
     }
 
     #[test]
-    fn d04_no_namespace_is_made() {
+    fn d04_box_cannot_create_namespaces() {
         check("D04");
     }
 
     #[test]
-    fn d05_nothing_is_mounted_in_a_nested_namespace() {
+    fn d05_box_cannot_mount_in_a_nested_user_namespace() {
         check("D05");
     }
 
     #[test]
-    fn d06_no_path_socket_is_reached() {
+    fn d06_box_cannot_connect_to_unix_sockets_of_the_host() {
         check("D06");
     }
 
     #[test]
-    fn d07_no_abstract_socket_is_reached() {
+    fn d07_box_cannot_connect_to_abstract_sockets_of_the_host() {
         check("D07");
     }
 
     #[test]
-    fn d08_no_descriptor_is_handed_in() {
+    fn d08_box_cannot_receive_descriptors_of_the_host() {
         check("D08");
     }
 
     #[test]
-    fn d09_no_process_is_read_or_robbed() {
+    fn d09_box_cannot_access_memory_or_descriptors_of_other_processes() {
         check("D09");
     }
 
     #[test]
-    fn d10_nobody_judges_calls_later() {
+    fn d10_no_process_decides_about_system_calls() {
         check("D10");
     }
 
     #[test]
-    fn d11_a_stopped_supervisor_changes_nothing() {
+    fn d11_calls_are_refused_while_the_supervisor_is_stopped() {
         check("D11");
     }
 
     #[test]
-    fn d12_opens_cost_the_supervisor_nothing() {
+    fn d12_files_opened_in_a_box_use_no_supervisor_descriptors() {
         check("D12");
     }
 
     #[test]
-    fn d13_a_program_is_confined_by_any_name() {
+    fn d13_filter_applies_to_copies_and_programs_in_memory() {
         check("D13");
     }
 
     #[test]
-    fn d14_layers_are_told_and_true() {
+    fn d14_reported_layers_match_the_enforced_layers() {
         check("D14");
     }
 
@@ -302,117 +300,117 @@ mod attacks {
     }
 
     #[test]
-    fn d16_bombs_hurt_only_their_box() {
+    fn d16_resource_bombs_affect_only_their_box() {
         check("D16");
     }
 
     #[test]
-    fn d17_nothing_outlives_the_box() {
+    fn d17_no_process_outlives_its_box() {
         check("D17");
     }
 
     #[test]
-    fn d18_output_is_bounded_and_not_believed() {
+    fn d18_output_is_limited_and_cannot_forge_results() {
         check("D18");
     }
 
     #[test]
-    fn d19_nothing_is_shared_with_the_host() {
+    fn d19_box_shares_no_ipc_name_or_clock_with_the_host() {
         check("D19");
     }
 
     #[test]
-    fn d20_signals_stay_inside() {
+    fn d20_signals_of_a_box_stay_in_the_box() {
         check("D20");
     }
 
     #[test]
-    fn d21_the_doors_of_known_exploits_are_shut() {
+    fn d21_system_calls_of_known_exploits_are_refused() {
         check("D21");
     }
 
     #[test]
-    fn d22_the_host_side_does_not_fall_over() {
+    fn d22_hostile_output_and_files_do_not_crash_belljar() {
         check("D22");
     }
 
     #[test]
-    fn f13_escapes_are_not_printed() {
+    fn f13_escape_sequences_are_not_printed() {
         check("F13");
     }
 
     #[test]
-    fn f15_words_and_variables_do_not_steer() {
+    fn f15_arguments_and_variables_cannot_control_programs() {
         check("F15");
     }
 
     #[test]
-    fn h01_a_cut_record_is_found() {
+    fn h01_truncated_ledger_is_detected() {
         check("H01");
     }
 
     #[test]
-    fn h02_a_missing_record_is_found() {
+    fn h02_missing_parts_of_a_ledger_are_detected() {
         check("H02");
     }
 
     #[test]
-    fn h03_a_forged_record_is_found_from_elsewhere() {
+    fn h03_forged_ledger_is_detected_with_an_external_checkpoint() {
         check("H03");
     }
 
     #[test]
-    fn h04_one_ledger_for_all_who_write() {
+    fn h04_parallel_runs_share_one_ledger_and_a_fork_is_detected() {
         check("H04");
     }
 
     #[test]
-    fn h05_a_cut_record_is_not_continued() {
+    fn h05_truncated_ledger_is_not_continued() {
         check("H05");
     }
 
     #[test]
-    fn h06_honest_records_raise_no_alarm() {
+    fn h06_verify_raises_no_false_alarm_during_writes() {
         check("H06");
     }
 
     #[test]
-    fn h07_nothing_said_becomes_an_event() {
+    fn h07_output_and_arguments_cannot_forge_events() {
         check("H07");
     }
 
     #[test]
-    fn h08_names_of_bodies_lead_nowhere_else() {
+    fn h08_body_names_cannot_lead_to_other_files() {
         check("H08");
     }
 
     #[test]
-    fn h09_secrets_stay_out_or_can_be_taken_out() {
+    fn h09_secrets_stay_out_of_the_ledger_or_can_be_redacted() {
         check("H09");
     }
 
     #[test]
-    fn h10_no_box_writes_the_record() {
+    fn h10_box_cannot_access_the_ledger() {
         check("H10");
     }
 
     #[test]
-    fn h11_a_killed_run_needs_attention() {
+    fn h11_killed_run_is_reported_as_needing_attention() {
         check("H11");
     }
 
     #[test]
-    fn h12_damage_is_found_and_stops_runs() {
+    fn h12_damaged_ledger_is_detected_and_blocks_runs() {
         check("H12");
     }
 
     #[test]
-    fn h13_clocks_decide_no_order() {
+    fn h13_event_order_does_not_depend_on_clocks() {
         check("H13");
     }
 
     #[test]
-    fn h17_bodies_are_shared_within_a_policy_and_checked() {
+    fn h17_bodies_are_shared_only_within_a_policy_and_verified() {
         check("H17");
     }
 }
