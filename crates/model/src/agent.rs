@@ -1,42 +1,42 @@
-//! Agents as data: which program it is, what it needs, and how it is told things.
+//! The definition of an agent: its program, arguments, settings, files and secrets.
 //!
-//! Those that come with Belljar and those that a user adds are files of the same form:
+//! The agents in Belljar and the agents that a user adds are files of the same form:
 //!
 //! ```toml
 //! title = "Some Agent"
-//! program = "some-agent"                    # looked for on the PATH of whoever starts the box
-//! install = "npm install -g some-agent"     # said when it is not found
+//! program = "some-agent"                    # searched on the PATH of the user who starts the box
+//! install = "npm install -g some-agent"     # shown when the program is not found
 //! start = ["--quiet"]                       # arguments of the first start
-//! again = ["--continue"]                    # instead of them when a stopped box is started
-//! skip-all = ["--yes"]                      # in addition, when it is to work without asking
+//! again = ["--continue"]                    # arguments for the later starts of a stopped box
+//! skip-all = ["--yes"]                      # added when the agent must work without asking
 //! env = ["NO_UPDATE=1"]
-//! allow = ["anthropic"]                     # as --allow takes them
-//! secrets = ["anthropic"]                   # each that is set is given
-//! copy = [".some-agent/AGENTS.md"]          # of the user's home, into a new box; `/**` for a directory
+//! allow = ["anthropic"]                     # same form as --allow
+//! secrets = ["anthropic"]                   # given to the box if they are set
+//! copy = [".some-agent/AGENTS.md"]          # from the user's home into a new box; `/**`: a directory
 //!
-//! [settings]                                # its managed settings: read-only, written for every start
-//! language = "claude"                       # how permissions are written: claude, codex, gemini, opencode
+//! [settings]                                # managed settings: read-only, written at every start
+//! language = "claude"                       # format of permissions: claude, codex, gemini, opencode
 //! path = "/etc/some-agent/settings.json"
 //! content = "{}"
 //!
-//! [[home]]                                  # first contents of the home of a new box
+//! [[home]]                                  # initial file in the home of a new box
 //! path = ".some-agent/config.json"
 //! content = "{}"
 //!
-//! [[file]]                                  # read-only, for every start; {{placeholder:NAME}} is filled in
+//! [[file]]                                  # read-only, every start; {{placeholder:NAME}} is replaced
 //! path = "/home/user/.some-agent/auth.json"
 //! content = '{"key": "{{placeholder:openai}}"}'
-//! secret = "openai"                         # only if this secret is given
+//! secret = "openai"                         # written only if the box has this secret
 //!
-//! [login]                                   # a token file that `belljar agent login` takes into the vault
+//! [login]                                   # a token file that `belljar agent login` stores in the vault
 //! file = ".some-agent/token.json"
 //! secret = "some-login"
 //! refresh = "/refresh_token"                # JSON pointers
 //! access = "/access_token"
 //! expires = "/expires_at"
-//! keep = ["/account"]                      # what else of the file the box is shown
+//! keep = ["/account"]                      # other values of the file that the box can see
 //!
-//! [secret.some-login]                       # as in belljar.toml
+//! [secret.some-login]                       # same form as in belljar.toml
 //! hosts = ["api.example.com"]
 //! ```
 
@@ -49,31 +49,31 @@ use serde::Serialize;
 use crate::env::EnvVar;
 use crate::net::{Allow, ChoiceError, SecretDecl, SecretName, by_text};
 
-/// What Belljar knows of one agent.
+/// The definition of one agent, as read from its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Agent {
     pub name: AgentName,
-    /// Its name for people.
+    /// The name that is shown to users.
     pub title: String,
     pub program: String,
-    /// How one gets it.
+    /// The command that installs the program.
     pub install: Option<String>,
     pub start: Vec<String>,
     pub again: Vec<String>,
     pub skip_all: Vec<String>,
     pub env: Vec<EnvVar>,
     pub allow: Vec<Allow>,
-    /// Each that is set is given to the box.
+    /// Secrets of which each that is set is given to the box.
     pub secrets: Vec<SecretName>,
-    /// Paths in the user's home; a last `/**` means a directory with all that is in it.
+    /// Paths in the user's home; a final `/**` means a directory with all its contents.
     pub copy: Vec<PathBuf>,
     pub settings: Option<Settings>,
-    /// First contents of the home.
+    /// Initial files of the home directory of a new box.
     pub home: Vec<Given>,
-    /// Read-only, for every start.
+    /// Read-only files that are written at every start.
     pub files: Vec<Given>,
     pub login: Option<Login>,
-    /// The secrets that it brings along.
+    /// Secrets that the agent's file declares.
     pub declared: Vec<SecretDecl>,
 }
 
@@ -82,41 +82,41 @@ pub struct Agent {
 pub struct Settings {
     pub language: Language,
     pub path: PathBuf,
-    /// What they always say.
+    /// Settings that do not depend on the permissions of the box.
     pub content: String,
 }
 
-/// A file that is written for an agent.
+/// A file that Belljar writes for an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Given {
-    /// Absolute inside the box, or relative to its home.
+    /// An absolute path in the box, or a path relative to the home directory of the box.
     pub path: PathBuf,
     pub content: String,
-    /// Only if the box has this secret.
+    /// The secret that the box must have; otherwise the file is not written.
     pub secret: Option<SecretName>,
 }
 
-/// A login by OAuth: where the agent keeps its tokens, and what is what in there.
+/// An OAuth login: the agent's token file and the JSON pointers of its fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Login {
-    /// In the user's home, and in that of the box.
+    /// Path of the token file, relative to the user's home and to the home of the box.
     pub file: PathBuf,
-    /// What the refresh token is called in the vault.
+    /// Name of the refresh token in the vault.
     pub secret: SecretName,
-    /// RFC 6901.
+    /// JSON pointer (RFC 6901) of the refresh token.
     pub refresh: String,
     pub access: String,
-    /// Milliseconds since 1970, made to be far away.
+    /// JSON pointer of the expiry in milliseconds since 1970; the box sees a time far in the future.
     pub expires: Option<String>,
-    /// A time in RFC 3339, made to be now at every start.
+    /// JSON pointer of the last renewal (RFC 3339); the box sees the time of its start.
     pub renewed: Option<String>,
-    /// Tokens that say who somebody is; they lose their signature.
+    /// JSON pointers of identity tokens; the box sees them without their signature.
     pub identity: Vec<String>,
-    /// What else of the file a box is shown.
+    /// JSON pointers of other values that the box can see.
     pub keep: Vec<String>,
 }
 
-/// In which words an agent's settings speak of permissions.
+/// The format in which an agent's settings express permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Language {
@@ -140,11 +140,11 @@ impl FromStr for Language {
     }
 }
 
-/// The name of an agent: small letters, digits and `-`; also the name of its file.
+/// The name of an agent: lower-case letters, digits and `-`; also the name of its file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentName(String);
 
-/// Why a text is not an agent's name.
+/// The reason why a text is not a valid agent name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an agent's name has 1 to 40 small letters, digits and `-`, and begins with a letter")]
 pub struct AgentNameError;

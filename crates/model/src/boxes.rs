@@ -1,4 +1,4 @@
-//! What is kept about a named box for as long as it exists.
+//! The stored record of a named box, which exists as long as the box does.
 
 use std::path::{Path, PathBuf};
 
@@ -12,22 +12,22 @@ use crate::repo::RepoAt;
 use crate::spec::{BoxSpec, Options01Error};
 use crate::template::Template;
 
-/// The name of a box; its runs carry it too.
+/// The name of a box; its runs have the same name.
 pub type BoxName = RunName;
 
-/// The content of `box.json`: what the box is made from. How its runs went is in their own record.
+/// The content of `box.json`: how to start the box. Results of its runs are in the runs' own records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BoxRecord {
     pub name: BoxName,
     /// Milliseconds since the Unix epoch.
     pub created: u64,
-    /// Every start reads it again, with the configuration as it is then.
+    /// The request for the box; every start evaluates it again with the current configuration.
     pub spec: BoxSpec,
-    /// Relative paths of templates begin here.
+    /// The directory that relative paths of templates refer to.
     #[serde(with = "path_bytes")]
     pub typed_in: PathBuf,
-    /// What the box works on, as it was found when the box was made.
+    /// The workspace of the box, as found when the box was created.
     pub ground: Ground,
 }
 
@@ -40,21 +40,21 @@ pub struct BoxRecord01 {
     pub created: u64,
     /// The options of `belljar up`, as they were typed.
     pub options: Vec<String>,
-    /// The program and its arguments, if they were said.
+    /// The program and its arguments; empty if none were given.
     pub command: Vec<String>,
-    /// Where the options were typed: relative paths begin here.
+    /// The directory in which the options were typed; relative paths refer to it.
     #[serde(with = "path_bytes")]
     pub typed_in: PathBuf,
     /// The operator's file, if `--config` named one.
     pub config: Option<PathBuf>,
     pub ground: Ground,
-    /// What was said about its network since.
+    /// The latest change of the network rules, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkChange>,
 }
 
 impl BoxRecord {
-    /// The record of a box that belljar 0.1 made. `home` is the user's home directory.
+    /// Converts a record of belljar 0.1. `home` is the user's home directory.
     pub fn from_0_1(old: BoxRecord01, home: Option<&Path>) -> Result<Self, Options01Error> {
         let spec = BoxSpec::from_options_0_1(&old, home)?;
         let BoxRecord01 { name, created, typed_in, ground, .. } = old;
@@ -62,18 +62,18 @@ impl BoxRecord {
     }
 }
 
-/// What `belljar network` said last about a box: other words than those of `up`.
+/// The latest `belljar network` command for a box, which replaces the network options of `up`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkChange {
     pub net: Net,
-    /// Beside what the template allows and denies.
+    /// Rules in addition to those of the template.
     pub allow: Vec<Allow>,
     pub deny: Vec<Rule>,
 }
 
 impl NetworkChange {
-    /// The template with these words on top.
+    /// Returns the template with this change applied.
     #[must_use]
     pub fn onto(&self, mut template: Template) -> Template {
         let Self { net, allow, deny } = self.clone();
@@ -84,23 +84,23 @@ impl NetworkChange {
     }
 }
 
-/// What a box works on.
+/// The workspace of a box: nothing, a directory or a private clone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Ground {
-    /// It has no workspace.
+    /// No workspace.
     Nothing,
-    /// A directory of the user's, with every link resolved.
+    /// A directory of the user, with all symbolic links resolved.
     Directory {
         #[serde(with = "path_bytes")]
         path: PathBuf,
     },
-    /// A clone of its own of a repository of the user's.
+    /// A private clone of one of the user's repositories.
     Repo(Box<RepoAt>),
 }
 
 impl Ground {
-    /// The directory of the user's that it is about.
+    /// Returns the user's directory or repository, or `None` without a workspace.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Nothing => None,
@@ -110,17 +110,17 @@ impl Ground {
     }
 }
 
-/// How a box is, as far as can be seen from outside.
+/// The state of a box, as far as it is visible from outside the box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BoxState {
     Running,
-    /// Its keeper is there, and the box not yet or not any more.
+    /// The supervisor is running, but the box is not up yet or is already stopped.
     Changing,
-    /// Its keeper was killed, or the machine went down.
+    /// The supervisor was killed, or the machine went down.
     Interrupted,
     Stopped,
-    /// It was never started.
+    /// The box was never started.
     New,
 }
 

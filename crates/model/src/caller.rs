@@ -1,6 +1,6 @@
-//! Who asks for something, for whom, and in which session.
+//! The caller of an operation: its principal, its tenant and its session.
 //!
-//! These are names, not proofs: whoever makes a [`Caller`] has checked who it is.
+//! These types hold names, not proofs: the code that creates a [`Caller`] has authenticated it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,46 +9,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::net::by_text;
 
-/// Who asks, whose data it is about, and in which session.
+/// The caller of an operation: principal, tenant and session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Caller {
     pub principal: Principal,
     pub tenant: TenantId,
-    /// `None` where nobody keeps sessions, as on a command line.
+    /// `None` on a command line, which has no sessions.
     pub session: Option<SessionId>,
 }
 
 impl Caller {
-    /// A user of this machine, who works on the tenant `local`.
+    /// Returns the caller for a user of this machine, with the tenant `local`.
     pub fn local(uid: u32) -> Self {
         Self { principal: Principal::user(uid), tenant: TenantId::local(), session: None }
     }
 }
 
-/// Who asks, written `KIND:NAME`, for example `user:1000` or `service:ci`.
+/// An authenticated identity, written `KIND:NAME`, for example `user:1000` or `service:ci`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal {
     kind: PrincipalKind,
     name: String,
 }
 
-/// What kind of principal it is.
+/// The kind of a principal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PrincipalKind {
-    /// A user of this machine, by its number.
+    /// A user of this machine, identified by the user id.
     User,
-    /// A person that an identity provider vouches for: the issuer and the subject, never an address.
+    /// A person known to an identity provider: issuer and subject, never an email address.
     Person,
-    /// A program with a token of its own.
+    /// A program that has its own token.
     Service,
-    /// An agent that works for somebody.
+    /// An agent that works on behalf of another principal.
     Agent,
-    /// A time table.
+    /// A schedule that starts work at given times.
     Schedule,
 }
 
-/// Why a text is not a principal.
+/// The reason why a text is not a valid principal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrincipalError {
     #[error(
@@ -79,7 +79,7 @@ impl PrincipalKind {
 }
 
 impl Principal {
-    /// A user of this machine.
+    /// Returns the principal of a user of this machine.
     pub fn user(uid: u32) -> Self {
         Self { kind: PrincipalKind::User, name: uid.to_string() }
     }
@@ -101,7 +101,7 @@ impl Principal {
         self.kind
     }
 
-    /// Without the kind.
+    /// Returns the name without the kind.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -123,11 +123,11 @@ impl fmt::Display for Principal {
     }
 }
 
-/// Whose data it is; also the name of a directory.
+/// The owner of stored data; also the name of the directory that holds the data.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(String);
 
-/// Why a text is not a tenant.
+/// The reason why a text is not a valid tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a tenant has 1 to {MAX_TENANT} of a-z, 0-9 and `-`, and does not begin with `-`")]
 pub struct TenantIdError;
@@ -135,7 +135,7 @@ pub struct TenantIdError;
 const MAX_TENANT: usize = 64;
 
 impl TenantId {
-    /// The one tenant of a machine without a server: the data is in the home of Belljar itself.
+    /// Returns the only tenant of a machine without a server; its data is directly in Belljar's home.
     pub fn local() -> Self {
         Self("local".to_owned())
     }
@@ -175,17 +175,17 @@ impl fmt::Display for TenantId {
     }
 }
 
-/// One session of a client: 128 random bits that the server chose, written in hexadecimal.
+/// The id of a client's session: 128 random bits that the server chose, written in hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(u128);
 
-/// Why a text is not a session.
+/// The reason why a text is not a valid session id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a session is written as 32 hexadecimal digits in lower case")]
 pub struct SessionIdError;
 
 impl SessionId {
-    /// From random bytes of the kernel.
+    /// Creates an id from random bytes of the kernel.
     pub const fn new(random: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(random))
     }

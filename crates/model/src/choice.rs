@@ -1,36 +1,35 @@
-//! The closed choices of a template: how the workspace is seen, how far the network reaches, and what
-//! of contents goes on record.
+//! The enumerated settings of a template: workspace mode, network level, mount access and recording.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How a box sees the workspace. Ordered: the later, the more a box may do.
+/// How a box sees the workspace; a later variant permits more than an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// The directory can be read and nothing else.
+    /// The box can only read the workspace.
     ReadOnly,
-    /// Changes are held back for review.
+    /// Changes are stored separately until the user reviews and applies them.
     Overlay,
-    /// Changes land in the directory at once, but for files that the host would later execute.
+    /// Changes are written to the directory at once, except for files that the host could later execute.
     Direct,
 }
 
-/// How far the network of a box reaches. Ordered: the later, the further.
+/// The network level of a box; a later variant permits more than an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Net {
-    /// Loopback only.
+    /// Only the loopback interface.
     None,
-    /// What rules allow.
+    /// Only destinations that a rule allows.
     Restricted,
-    /// Every public name, still through the broker.
+    /// Every public host, still through the broker.
     Full,
 }
 
-/// What a box may do with a mount. Ordered: the later, the more.
+/// The access of a box to a mount; a later variant permits more than an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Access {
     #[serde(rename = "ro")]
@@ -39,35 +38,37 @@ pub enum Access {
     ReadWrite,
 }
 
-/// What of contents (a program's output, its command line) goes on record. That they were there always
-/// does; of requests it is who asked whom for what, never what was said.
+/// How much of a program's output and command line is recorded in the ledger.
+///
+/// The event itself is always recorded. A request is recorded with its caller, destination and method,
+/// never with its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Record {
-    /// Nothing.
+    /// No content and no hash.
     None,
-    /// A hash, from which a content that is kept elsewhere can be recognised.
+    /// A hash, by which a copy of the content can be recognized.
     Hashes,
-    /// The content itself, once it was scrubbed.
+    /// The content itself, after secrets are removed.
     Bodies,
 }
 
-/// Why a text does not name what is recorded.
+/// The reason why a text is not a valid recording level.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such record; write `hashes`, `bodies` or `none`")]
 pub struct RecordError;
 
-/// Why a text does not name a mode.
+/// The reason why a text is not a valid mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such mode; write `overlay`, `direct` or `read-only`")]
 pub struct ModeError;
 
-/// Why a text does not name a network.
+/// The reason why a text is not a valid network level.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such network; write `none`, `restricted` or `full`")]
 pub struct NetError;
 
-/// Why a text does not name an access.
+/// The reason why a text is not a valid access.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such access; write `ro` or `rw`")]
 pub struct AccessError;

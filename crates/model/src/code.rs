@@ -1,7 +1,7 @@
-//! Code mode: the services that programs of models are given, other servers, and the box they run in.
+//! Code mode: the services, the tool servers and the box settings for programs written by models.
 //!
-//! All of it is the operator's to say. A project's file has none of these sections, so no program
-//! can declare a service that would later carry a secret (C08, F10).
+//! Only the operator can set these. A project's file has none of these sections, so a program cannot
+//! declare a service that would later carry a secret (C08, F10).
 
 mod api;
 mod name;

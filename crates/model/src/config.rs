@@ -1,13 +1,13 @@
-//! `belljar.toml`: templates of the operator, and of a project that may only tighten them.
+//! `belljar.toml`: the operator's templates, and a project's templates, which can only tighten them.
 //!
 //! ```toml
 //! [template.build]
 //! mode = "overlay"                  # overlay, direct or read-only
 //! net = "none"                      # none, restricted or full
-//! mounts = ["~/.cache/x:/cache:rw"] # SRC:DST[:ro|rw]; a relative SRC starts at this file
+//! mounts = ["~/.cache/x:/cache:rw"] # SRC:DST[:ro|rw]; a relative SRC is relative to this file
 //! rootfs = "images/debian"          # a root file system instead of the host's programs
 //! env = ["CI=1", "LANG"]            # NAME=VALUE, or NAME to inherit it
-//! user = 1000                       # the user id inside
+//! user = 1000                       # the user id in the box
 //! memory = "2GiB"
 //! cpus = 2
 //! pids = 512
@@ -22,7 +22,7 @@
 //! secrets = ["github"]
 //! budget = { requests = 1000, bytes = "1GB", tokens = 1000000, money = "5 USD" }
 //!
-//! [[template.forge.allow]]          # the same, at length
+//! [[template.forge.allow]]          # the long form of a rule
 //! host = "git.corp.example"
 //! methods = ["GET", "POST"]
 //! paths = ["/api/**"]
@@ -37,7 +37,7 @@
 //! roots = ["corp.pem"]
 //!
 //! [dns]
-//! servers = ["10.0.0.53"]           # IP or IP:PORT; otherwise as this machine resolves names
+//! servers = ["10.0.0.53"]           # IP or IP:PORT; by default those of this machine
 //!
 //! [proxy]
 //! url = "http://proxy.corp.example:3128"
@@ -45,43 +45,43 @@
 //! [vault]
 //! key-command = ["pass", "show", "belljar"]
 //!
-//! [api.github]                      # a service that programs of models find as `apis.github`
+//! [api.github]                      # a service that programs of models use as `apis.github`
 //! description = "GitHub REST"
 //! allow = ["GET,POST https://api.github.com/repos/acme/**"]
-//! hosts = ["uploads.github.com"]    # short for all requests over TLS; this or `allow` must be there
-//! secrets = ["github"]              # on the rules of this service and on no others
+//! hosts = ["uploads.github.com"]    # all requests over TLS; `hosts` or `allow` is required
+//! secrets = ["github"]              # only on the rules of this service
 //! restricted-methods = ["DELETE"]   # refused, unless `yolo = true`
-//! base-url = "https://api.github.com" # otherwise the first host
+//! base-url = "https://api.github.com" # by default the first host
 //! reference = "https://docs.github.com/rest"
-//! openapi = "github.json"           # a typed client is made from it
+//! openapi = "github.json"           # source of a typed client
 //! types = "github.d.ts"
 //! examples = ["await apis.github.get('/repos/acme/x')"]
 //!
-//! [mcp.files]                       # another server, whose tools are `tools.files`
+//! [mcp.files]                       # a tool server, whose tools are `tools.files`
 //! command = ["npx", "-y", "@x/files"] # or url = "https://…"
 //! env = ["K=V"]
-//! template = "files"                # of its box; allow and secrets add to it
-//! timeout = "30s"                   # of one call
+//! template = "files"                # template of its box; allow and secrets add to it
+//! timeout = "30s"                   # timeout of one call
 //!
-//! [permissions]                     # what agents may do; also as [template.NAME.permissions]
+//! [permissions]                     # rules for agents; also as [template.NAME.permissions]
 //! deny = ["Read(.env)", "Edit(.github/**)", "Bash(rm -rf *)", "Net(gist.github.com)"]
 //! ask = ["Net(api.github.com)"]
 //! allow = ["Edit(src/**)", "Net(docs.rs)", "Tool(WebFetch)"]
 //! skip-all = true                   # the agent never asks; the box is the boundary
 //!
 //! [code]
-//! template = "small"                # of the boxes of programs; otherwise one is built in
-//! warm = 2                          # boxes kept ready
+//! template = "small"                # template of the boxes of programs; by default a built-in one
+//! warm = 2                          # number of boxes kept ready
 //! libraries = "libs"                # modules that programs import as lib:NAME
-//! yolo = false                      # true: every public host
-//! timeout = "30s"                   # of a program that says none
-//! max-timeout = "10m"               # the most that one can say
+//! yolo = false                      # true: programs can reach every public host
+//! timeout = "30s"                   # default timeout of a program
+//! max-timeout = "10m"               # longest timeout that a program can set
 //! output = "1MiB"
 //! ```
 //!
-//! `allow` is given as a list or as tables, not as both: TOML has one of them per key.
+//! `allow` is either a list or tables: TOML does not permit both for one key.
 //!
-//! A template starts from the built-in default; what it does not say stays as it is there.
+//! A template starts from the built-in default and keeps its values for missing keys.
 
 mod agent;
 mod code;
@@ -113,23 +113,23 @@ use crate::net::{PresetName, Proxy, SecretDecl, SecretName};
 use crate::permission::Permissions;
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
 
-/// Whose file it is.
+/// The owner of a configuration file, which decides what the file can set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// The person who runs Belljar: what the file says goes.
+    /// The operator, who runs Belljar and can set everything.
     Operator,
-    /// The workspace, and so perhaps its last box: the file may only tighten (threat C08).
+    /// The workspace, which the last box could have written: the file can only tighten (threat C08).
     Project,
 }
 
-/// The templates of one file, or of an operator's file tightened by a project's.
+/// The content of one file, or of an operator's file tightened by a project's file.
 #[derive(Debug, Clone)]
 pub struct Config {
     file: PathBuf,
     scope: Scope,
     templates: BTreeMap<String, Entry>,
     secrets: BTreeMap<SecretName, SecretDecl>,
-    /// Those that presets declare.
+    /// Secrets that presets and agents declare.
     bundled: BTreeMap<SecretName, SecretDecl>,
     roots: Vec<PathBuf>,
     dns: Vec<SocketAddr>,
@@ -141,7 +141,7 @@ pub struct Config {
     permissions: Permissions,
 }
 
-/// One template: what it is, what the file said to make it so, and where.
+/// One template with the values that the file sets and their lines.
 #[derive(Debug, Clone)]
 struct Entry {
     template: Template,
@@ -150,7 +150,7 @@ struct Entry {
     places: Places,
 }
 
-/// The lines of a template's heading and of its keys.
+/// The line numbers of a template's heading and of its keys.
 #[derive(Debug, Clone)]
 struct Places {
     heading: usize,
@@ -168,7 +168,7 @@ impl Places {
 }
 
 impl Config {
-    /// What holds where there is no file: the built-in default and nothing else.
+    /// Returns the configuration without a file: the built-in default template only.
     pub fn built_in() -> Self {
         let presets = PresetName::all().into_iter().filter_map(PresetName::preset);
         let bundled = presets.flat_map(|preset| preset.secrets);
@@ -189,39 +189,42 @@ impl Config {
         }
     }
 
-    /// Reads a file's text. `file` is named in errors, and relative paths start from its directory.
+    /// Parses the text of a file. `file` appears in errors and anchors relative paths.
     pub fn parse(text: &str, file: &Path, scope: Scope) -> Result<Self, ConfigError> {
         parse::config(text, file, scope)
     }
 
-    /// Reads the file of an agent of this name.
+    /// Parses the definition file of the named agent.
     pub fn agent(name: &AgentName, text: &str, file: &Path) -> Result<Agent, ConfigError> {
         parse::agent(name, text, file)
     }
 
-    /// What an agent may do in a box of this template: the rules of the whole file and the template's.
+    /// Returns the permissions of an agent in a box of this template: the file's and the template's.
     pub fn permissions(&self, template: &str) -> Permissions {
         let own = self.templates.get(template).map(|entry| entry.permissions.clone());
         self.permissions.clone().and(&own.unwrap_or_default())
     }
 
-    /// The same configuration with secrets that an agent brings along; the file's own come first.
+    /// Adds the secrets that an agent declares; the file's own declarations take precedence.
     #[must_use]
     pub fn with_secrets(mut self, secrets: impl IntoIterator<Item = SecretDecl>) -> Self {
         self.bundled.extend(secrets.into_iter().map(|secret| (secret.name.clone(), secret)));
         self
     }
 
-    /// This operator's configuration, tightened by what a project's file says; an error that names the
-    /// line if it would loosen anything.
+    /// Returns this operator's configuration, tightened by a project's file.
+    ///
+    /// The error names the line of the project's file that would loosen something.
     ///
     /// A template that the operator does not have starts from the operator's `default`.
     pub fn tighten(&self, project: &Self) -> Result<Self, ConfigError> {
         tighten::config(self, project)
     }
 
-    /// The template of this name. An operator always has one named `default`; a project's file by
-    /// itself has none, since it describes no box before an operator's has been tightened by it.
+    /// Returns the template of this name, or `None`.
+    ///
+    /// An operator always has a template named `default`. A project's file alone has no templates: it only
+    /// tightens those of the operator.
     pub fn template(&self, name: &str) -> Option<Template> {
         match (self.scope, self.templates.get(name)) {
             (Scope::Project, _) => None,
@@ -230,7 +233,7 @@ impl Config {
         }
     }
 
-    /// The names of all templates, sorted.
+    /// Returns the names of all templates, sorted.
     pub fn names(&self) -> Vec<&str> {
         let mut names: BTreeSet<&str> = self.templates.keys().map(String::as_str).collect();
         match self.scope {
@@ -240,42 +243,42 @@ impl Config {
         names.into_iter().collect()
     }
 
-    /// The declaration of a secret: the file's own, or a preset's.
+    /// Returns the declaration of a secret: the file's own, or a bundled one.
     pub fn secret(&self, name: &SecretName) -> Option<&SecretDecl> {
         self.secrets.get(name).or_else(|| self.bundled.get(name))
     }
 
-    /// The secrets that the file itself declares.
+    /// Returns the secrets that the file itself declares.
     pub fn declared_secrets(&self) -> impl Iterator<Item = &SecretName> {
         self.secrets.keys()
     }
 
-    /// The secrets that presets declare and the file does not.
+    /// Returns the secrets that presets or agents declare and the file does not.
     pub fn bundled_secrets(&self) -> impl Iterator<Item = &SecretName> {
         self.bundled.keys().filter(|name| !self.secrets.contains_key(*name))
     }
 
-    /// Files with authorities that upstream servers may have beside the system's; a `~` is `home`.
+    /// Returns the files with additional root certificates for upstream servers; `~` becomes `home`.
     pub fn roots(&self, home: Option<&Path>) -> Vec<PathBuf> {
         self.roots.iter().map(|root| anchor(root, Path::new(""), home)).collect()
     }
 
-    /// The name servers to ask instead of the system's; none for those.
+    /// Returns the name servers to use instead of the system's, or an empty list.
     pub fn name_servers(&self) -> &[SocketAddr] {
         &self.dns
     }
 
-    /// The proxy that upstream connections go through.
+    /// Returns the proxy for upstream connections, if any.
     pub fn proxy(&self) -> Option<&Proxy> {
         self.proxy.as_ref()
     }
 
-    /// The command that prints the key of the vault.
+    /// Returns the command that prints the key of the vault, if any.
     pub fn key_command(&self) -> Option<&[String]> {
         self.key_command.as_deref()
     }
 
-    /// The file it came from; empty for [`Config::built_in`].
+    /// Returns the path of the file; empty for [`Config::built_in`].
     pub fn file(&self) -> &Path {
         &self.file
     }

@@ -1,4 +1,4 @@
-//! How much processor time a box may use.
+//! The CPU limit of a box.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::text;
 
-/// A share of processors in thousandths, never zero: `0.5` is half of one.
+/// A number of CPUs in thousandths, never zero: `0.5` is half a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cpus(u32);
 
-/// Why a text is not a number of CPUs.
+/// The reason why a text is not a valid number of CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CpusError {
     #[error("not a number of CPUs; write for example \"2\" or \"0.5\"")]
@@ -25,17 +25,17 @@ pub enum CpusError {
 }
 
 impl Cpus {
-    /// `None` for zero.
+    /// Creates a limit from thousandths of a CPU, or returns `None` for zero.
     pub const fn from_millis(millis: u32) -> Option<Self> {
         if millis == 0 { None } else { Some(Self(millis)) }
     }
 
-    /// `n` whole CPUs; at least one.
+    /// Returns a limit of `n` whole CPUs, or of one CPU if `n` is zero.
     pub const fn whole(n: u16) -> Self {
         Self(if n == 0 { 1000 } else { n as u32 * 1000 })
     }
 
-    /// Thousandths of a CPU.
+    /// Returns the limit in thousandths of a CPU.
     pub const fn millis(self) -> u32 {
         self.0
     }
@@ -54,7 +54,7 @@ impl FromStr for Cpus {
         if fraction.len() > 3 {
             return Err(CpusError::TooFine);
         }
-        // Only digits are left, so the one way to fail is to be too large.
+        // Only digits are left, so the only possible failure is an overflow.
         let millis: u32 =
             format!("{whole}{fraction:0<3}").parse().map_err(|_| CpusError::TooMany)?;
         Self::from_millis(millis).ok_or(CpusError::Zero)

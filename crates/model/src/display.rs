@@ -1,23 +1,23 @@
-//! The one way in which text from a box is shown to a person (threats F13 and G02).
+//! Escaping of untrusted text before it is shown on a terminal (threats F13 and G02).
 //!
 //! A box chooses file names, output and messages, and a terminal obeys escape sequences: a name could
-//! clear the screen, change the title, or reverse the order of what follows. What comes out of here
-//! only draws: control, format, private and unassigned characters, odd spaces and bytes that are not
-//! UTF-8 become visible escapes.
+//! clear the screen, change the title, or reverse the order of the text after it. All such text is
+//! escaped here: control, format, private and unassigned characters, unusual spaces and bytes that are
+//! not UTF-8 become visible escapes.
 
 use crate::unicode::is_visible;
 
-/// One line, unambiguous: also a backslash is escaped. For names, paths and arguments.
+/// Escapes text for one line, backslashes included. For names, paths and arguments.
 pub fn safe(text: impl AsRef<[u8]>) -> String {
     escape(text.as_ref(), |c| is_visible(c) && c != '\\')
 }
 
-/// One line, with backslashes as they are. For sentences that quote something.
+/// Escapes text for one line but keeps backslashes. For sentences that quote something.
 pub fn safe_line(text: impl AsRef<[u8]>) -> String {
     escape(text.as_ref(), is_visible)
 }
 
-/// Keeps line ends and tabs, and backslashes as they are. For the content of files.
+/// Escapes text but keeps line ends, tabs and backslashes. For the content of files.
 pub fn safe_multiline(text: impl AsRef<[u8]>) -> String {
     escape(text.as_ref(), |c| is_visible(c) || matches!(c, '\n' | '\t'))
 }

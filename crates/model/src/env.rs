@@ -1,4 +1,4 @@
-//! Environment variables of a box: nothing is inherited unless named.
+//! Environment variables of a box; a box inherits only the variables that are named.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,14 +7,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::text;
 
-/// A variable with its value, or the name of one to inherit from the operator.
+/// A variable with its value, or the name of a variable to inherit from the operator.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EnvVar {
     name: String,
     value: Option<String>,
 }
 
-/// Why a text is not a variable.
+/// The reason why a text is not a valid variable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
     #[error("not a variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)")]
@@ -24,7 +24,7 @@ pub enum EnvError {
 }
 
 impl EnvVar {
-    /// `None` as value inherits the variable from the operator's environment.
+    /// Creates a variable. Without a value it is inherited from the operator's environment.
     pub fn new(name: &str, value: Option<&str>) -> Result<Self, EnvError> {
         let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         if name.is_empty()
@@ -43,18 +43,18 @@ impl EnvVar {
         &self.name
     }
 
-    /// `None`: inherit it from the operator.
+    /// Returns the value, or `None` if the variable is inherited from the operator.
     pub fn value(&self) -> Option<&str> {
         self.value.as_deref()
     }
 
-    /// Whether the variable decides what other programs load, run, trust or talk to.
+    /// Whether the variable controls which code other programs load or run, or which hosts they trust.
     pub fn steers(&self) -> bool {
         steers(&self.name)
     }
 }
 
-// Never the value: a variable may hold a credential, and debug output ends in logs.
+// Omits the value: a variable can hold a credential, and debug output ends up in logs.
 impl fmt::Debug for EnvVar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {
@@ -96,12 +96,12 @@ impl<'de> Deserialize<'de> for EnvVar {
     }
 }
 
-/// Whole names, upper case, divided by white space.
+/// Full names of the variables in question, upper case, separated by whitespace.
 const STEERING_NAMES: [&str; 6] = [
-    // What a shell runs, splits by or looks up.
+    // Commands, word splitting and lookup paths of shells.
     "PATH IFS ENV CDPATH SHELL SHELLOPTS PROMPT_COMMAND PS0 PS1 PS2 PS4 ZDOTDIR FPATH HOME TMPDIR TMP
      TEMP",
-    // What the C library and terminal libraries load.
+    // Files that the C library and terminal libraries load.
     "GLIBC_TUNABLES GCONV_PATH LOCPATH NLSPATH HOSTALIASES RES_OPTIONS RESOLV_HOST_CONF TERMINFO
      TERMINFO_DIRS TERMCAP TZDIR OPENSSL_CONF OPENSSL_MODULES",
     // Programs that other programs start by name.
@@ -116,26 +116,26 @@ const STEERING_NAMES: [&str; 6] = [
     "CLASSPATH JAVA_OPTS _JAVA_OPTIONS LUA_INIT LUA_PATH LUA_CPATH PHPRC PHP_INI_SCAN_DIR R_PROFILE
      R_PROFILE_USER R_ENVIRON EMACSLOADPATH VIMINIT EXINIT MYVIMRC TCLLIBPATH ERL_FLAGS ERL_AFLAGS
      ELIXIR_ERL_OPTIONS GHCRTS ELECTRON_RUN_AS_NODE",
-    // Whom to trust and where to connect.
+    // Trusted certificates and connection settings.
     "SSL_CERT_FILE SSL_CERT_DIR CURL_CA_BUNDLE CURL_HOME REQUESTS_CA_BUNDLE WGETRC KUBECONFIG NETRC",
 ];
 
-/// Beginnings of families, upper case: new members appear faster than one could list them.
+/// Prefixes of variable names, upper case; such families grow too fast to list their members.
 const STEERING_PREFIXES: &str = "LD_ DYLD_ GIT_ BASH_ NODE_ NPM_ YARN_ PNPM_ COREPACK_ DENO_ BUN_
     PYTHON PIP_ UV_ POETRY_ CONDA_ VIRTUAL_ENV PERL RUBY GEM_ BUNDLE_ BUNDLER_ JAVA_TOOL_ JDK_JAVA_
     MAVEN_ GRADLE_ SBT_ DOTNET_ COR_ CORECLR_ NUGET_ CARGO_ RUSTUP_ CMAKE_ CCACHE_ MALLOC_ XDG_ SSH_
     GPG_ GNUPG DOCKER_ AWS_ AZURE_ GOOGLE_ CLOUDSDK_ CLAUDE_ ANTHROPIC_ OPENAI_ CODEX_ GEMINI_ MCP_
     BELLJAR_";
 
-/// Ends of families, upper case: where requests go, and with them the credentials.
+/// Suffixes of names, upper case, of variables that set where requests and credentials are sent.
 const STEERING_SUFFIXES: &str = "_PROXY _BASE_URL _API_BASE _API_URL _ENDPOINT _PRELOAD";
 
-/// Whether a variable of this name decides what programs load, run, trust or talk to (threat F15).
+/// Whether a variable controls which code programs load or run, or which hosts they trust (threat F15).
 ///
-/// A project's file may set variables, but none of these: the program in the box, and the helpers
-/// it starts, are the operator's choice.
+/// A project's file can set variables, but none of these: the operator chooses the program in the box
+/// and the helper programs that it starts.
 fn steers(name: &str) -> bool {
-    // Some are read in lower case as well: http_proxy, npm_config_*.
+    // Some variables are also read in lower case: http_proxy, npm_config_*.
     let name = name.to_ascii_uppercase();
     let any = |list: &str, fits: fn(&str, &str) -> bool| {
         list.split_whitespace().any(|entry| fits(&name, entry))

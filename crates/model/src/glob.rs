@@ -1,7 +1,7 @@
-//! Glob patterns over names and paths, of risky files, file permissions, workspace choices and programs.
+//! Glob patterns for names and paths: risky files, file permissions, workspace choices and programs.
 //!
-//! A pattern and its text are slices of bytes or of characters; `?` stands for one element of them.
-//! Patterns of hosts and URLs are read elsewhere, because they have rules of their own.
+//! A pattern and its text are slices of bytes or of characters; `?` stands for one element.
+//! Patterns of hosts and URLs are in [`crate::net`], because their syntax differs.
 
 /// An element of a pattern: a byte or a character.
 pub trait Unit: Copy + PartialEq + From<u8> {}
@@ -9,15 +9,15 @@ pub trait Unit: Copy + PartialEq + From<u8> {}
 impl Unit for u8 {}
 impl Unit for char {}
 
-/// Whether the whole name matches: `*` stands for any elements, none included, and `?` for one.
+/// Whether a pattern matches a whole name: `*` stands for any number of elements and `?` for one.
 ///
-/// A slash is an element like any other. Takes time linear in the product of the lengths.
+/// A slash is an element like any other. The time is linear in the product of the two lengths.
 pub fn matches_name<T: Unit>(pattern: &[T], name: &[T]) -> bool {
     matches_by(pattern, name, plain_width)
 }
 
-/// As [`matches_name`], where `[a-c]` also stands for one of these characters and `[!a-c]` or `[^a-c]`
-/// for any other one. A bracket without its end matches nothing.
+/// Matches as [`matches_name`] does, and also supports character classes: `[a-c]`, `[!a-c]`, `[^a-c]`.
+/// A class without `]` matches nothing.
 pub fn matches_name_with_classes(pattern: &[char], name: &[char]) -> bool {
     matches_by(pattern, name, |rest, letter| match rest {
         ['[', ..] => class_width(rest, letter),
@@ -25,12 +25,12 @@ pub fn matches_name_with_classes(pattern: &[char], name: &[char]) -> bool {
     })
 }
 
-/// How many elements of the rest of a pattern match one element of a name. `None`: they do not match.
+/// Returns how many pattern elements match one element of a name, or `None` if there is no match.
 type Width<T> = fn(rest: &[T], unit: T) -> Option<usize>;
 
 fn matches_by<T: Unit>(pattern: &[T], name: &[T], width: Width<T>) -> bool {
     let (mut p, mut n) = (0, 0);
-    // The last star and the end of what it stands for. An earlier star never needs to grow.
+    // The last star and the end of its match. Only the last star ever has to match more elements.
     let mut star: Option<(usize, usize)> = None;
     while let Some(&unit) = name.get(n) {
         let rest = pattern.get(p..).unwrap_or_default();
@@ -53,7 +53,7 @@ fn plain_width<T: Unit>(rest: &[T], unit: T) -> Option<usize> {
     (wanted == T::from(b'?') || wanted == unit).then_some(1)
 }
 
-/// The width of a class that has the letter in it. `]` as the first character of a class is in it.
+/// Returns the length of a class that contains the letter. A `]` directly after `[` is a member.
 fn class_width(rest: &[char], letter: char) -> Option<usize> {
     let end = rest.iter().skip(2).position(|&c| c == ']')? + 2;
     let inner = rest.get(1..end)?;
@@ -73,26 +73,27 @@ fn class_width(rest: &[char], letter: char) -> Option<usize> {
     (is_in != is_negated).then_some(end + 1)
 }
 
-/// Whether the whole path matches: `*` and `?` stay within one name, `**` crosses slashes, and `**/`
-/// also stands for nothing where a name begins.
+/// Whether a pattern matches a whole path: `*` and `?` do not match a slash, `**` does.
 ///
-/// Takes time linear in the product of the lengths.
+/// `**/` at the start of a name also matches nothing.
+///
+/// The time is linear in the product of the two lengths.
 pub fn matches_path<T: Unit>(pattern: &[T], path: &[T]) -> bool {
     Search::new(pattern).matches(path, |_| false)
 }
 
-/// Whether the path or a directory above it matches, as in [`matches_path`].
+/// Whether a pattern matches a path or a parent directory of it, by the rules of [`matches_path`].
 pub fn matches_path_or_parent<T: Unit>(pattern: &[T], path: &[T]) -> bool {
     Search::new(pattern).matches(path, |unit| unit == T::from(b'/'))
 }
 
-/// The positions of a pattern that the text read so far can have led to.
+/// The pattern positions that are reachable with the text read so far.
 struct Search<'a, T> {
     pattern: &'a [T],
     reached: Vec<bool>,
 }
 
-/// What stands at one position of a pattern.
+/// The meaning of one position of a pattern.
 enum Token<T> {
     /// `**`
     Deep,
@@ -108,7 +109,7 @@ impl<'a, T: Unit> Search<'a, T> {
         Self { pattern, reached: vec![false; pattern.len() + 1] }
     }
 
-    /// Whether the pattern matches the whole path, or its beginning up to an element where it `may_end`.
+    /// Whether the pattern matches the path, or the part of it before an element that `may_end` accepts.
     fn matches(mut self, path: &[T], may_end: impl Fn(T) -> bool) -> bool {
         let mut next = self.reached.clone();
         reach(&mut self.reached, 0);
@@ -125,7 +126,7 @@ impl<'a, T: Unit> Search<'a, T> {
         self.is_at_end()
     }
 
-    /// Marks in `next` the positions that one more element leads to.
+    /// Marks in `next` the positions that are reachable with one more element.
     fn step(&self, unit: T, next: &mut [bool]) {
         let is_slash = unit == T::from(b'/');
         for (at, token) in self.open() {
@@ -139,7 +140,7 @@ impl<'a, T: Unit> Search<'a, T> {
         }
     }
 
-    /// Passes over stars, which may stand for nothing. They only lead forward, so one pass is enough.
+    /// Skips stars, which can match nothing. Stars only lead forward, so one pass is enough.
     fn skip_empty(&mut self, starts_name: bool) {
         for at in 0..self.pattern.len() {
             if !self.is_reached(at) {
@@ -158,7 +159,7 @@ impl<'a, T: Unit> Search<'a, T> {
         }
     }
 
-    /// The positions that are reached, with what stands there.
+    /// Returns the reachable positions with their tokens.
     fn open(&self) -> impl Iterator<Item = (usize, Token<T>)> {
         let reached = (0..self.pattern.len()).filter(|&at| self.is_reached(at));
         reached.filter_map(|at| Some((at, self.token(at)?)))
@@ -301,7 +302,7 @@ mod tests {
         assert!(!matches_path_or_parent(&[&deep[..], b"b"].concat(), &text));
     }
 
-    /// The definition of [`matches_name`], which takes exponential time.
+    /// Matches as [`matches_name`] does, directly by its definition and in exponential time.
     fn name_by_definition(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern, name) {
             ([], name) => name.is_empty(),
@@ -316,7 +317,7 @@ mod tests {
         }
     }
 
-    /// The definition of [`matches_path`], which takes exponential time.
+    /// Matches as [`matches_path`] does, directly by its definition and in exponential time.
     fn path_by_definition(pattern: &[u8], path: &[u8], at: usize) -> bool {
         let starts_name = at == 0 || path[at - 1] == b'/';
         match (pattern, path.get(at)) {

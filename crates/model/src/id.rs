@@ -1,4 +1,4 @@
-//! The names of a run: one that Belljar gives and one that a user may give.
+//! The two names of a run: the id from Belljar and the optional name from the user.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,28 +7,28 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::text;
 
-/// The id of one run: its start and 32 random bits, so that ids sort by time and do not collide.
+/// The id of one run: its start time and 32 random bits, so ids sort by time and do not collide.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(u128);
 
-/// Why a text is not a run id.
+/// The reason why a text is not a valid run id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a run id; it has 16 digits and lower-case letters without i, l, o and u")]
 pub struct RunIdError;
 
-/// Crockford's base32: no letter that a person could take for a digit.
+/// The digits of Crockford's base32, which has no letter that looks like a digit.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const LENGTH: usize = 16; // 80 bits, 5 per character
 const MAX_MILLIS: u64 = (1 << 48) - 1; // until the year 10889
 
 impl RunId {
-    /// `millis` since the Unix epoch (a later time than 48 bits hold counts as the last).
+    /// Creates an id from milliseconds since the Unix epoch, capped at 48 bits, and random bits.
     pub const fn new(millis: u64, random: u32) -> Self {
         let millis = if millis > MAX_MILLIS { MAX_MILLIS } else { millis };
         Self(((millis as u128) << 32) | random as u128)
     }
 
-    /// When the run began, in milliseconds since the Unix epoch.
+    /// Returns the start time of the run, in milliseconds since the Unix epoch.
     pub fn millis(self) -> u64 {
         u64::try_from(self.0 >> 32).unwrap_or(MAX_MILLIS)
     }
@@ -79,11 +79,11 @@ impl<'de> Deserialize<'de> for RunId {
     }
 }
 
-/// A name that a user gives a run or a template; safe as a file name and as an argument.
+/// A user's name for a run or a template; safe as a file name and as a command-line argument.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunName(String);
 
-/// Why a text is not a name.
+/// The reason why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     #[error("not a name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first")]

@@ -1,11 +1,11 @@
-//! The layers that hold a box, and what may be asked of them.
+//! The confinement layers of a box and the requirements that a template can set for them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// One layer of confinement. All are on unless weakened by name.
+/// One layer of confinement. Every layer is on unless the operator weakens it by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layer {
@@ -23,13 +23,13 @@ pub enum Layer {
     SelfTest,
 }
 
-/// Why a text does not name a layer.
+/// The reason why a text is not the name of a layer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such layer; there are {}", names().join(", "))]
 pub struct LayerError;
 
 impl Layer {
-    /// Every layer, in the order in which reports show them.
+    /// All layers, in the order in which reports show them.
     pub const ALL: [Self; 12] = [
         Self::Namespaces,
         Self::TimeNamespace,
@@ -45,7 +45,7 @@ impl Layer {
         Self::SelfTest,
     ];
 
-    /// The name in `--weaken`, in `belljar.toml` and in results.
+    /// Returns the name that `--weaken`, `belljar.toml` and results use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Namespaces => "namespaces",
@@ -63,7 +63,7 @@ impl Layer {
         }
     }
 
-    /// Whether a box without this layer is still a box. The others are what the word means.
+    /// Whether the operator can turn the layer off. The other layers are essential to every box.
     pub const fn weakenable(self) -> bool {
         match self {
             Self::TimeNamespace
@@ -81,7 +81,7 @@ impl Layer {
         }
     }
 
-    /// What the layer does, in one line.
+    /// Returns a one-line description of the layer.
     pub const fn doc(self) -> &'static str {
         match self {
             Self::Namespaces => {
@@ -124,15 +124,15 @@ impl fmt::Display for Layer {
     }
 }
 
-/// Something without which a box must not start, where a stand-in would otherwise do.
+/// A mechanism that a box must have; without it the box does not start, even if a substitute exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Requirement {
-    /// Limits by a real cgroup, not by rlimits and a watcher.
+    /// Limits enforced by a real cgroup instead of rlimits and a watcher.
     Cgroup,
 }
 
-/// Why a text does not name a requirement.
+/// The reason why a text is not the name of a requirement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such requirement; there is `cgroup`")]
 pub struct RequirementError;
@@ -140,14 +140,14 @@ pub struct RequirementError;
 impl Requirement {
     pub const ALL: [Self; 1] = [Self::Cgroup];
 
-    /// The name in `--require` and in `belljar.toml`.
+    /// Returns the name that `--require` and `belljar.toml` use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cgroup => "cgroup",
         }
     }
 
-    /// The layer that must be in force itself.
+    /// Returns the layer that must be in force without a substitute.
     pub const fn layer(self) -> Layer {
         match self {
             Self::Cgroup => Layer::Cgroup,

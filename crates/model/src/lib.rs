@@ -1,7 +1,7 @@
-//! What things are in Belljar: ids, sizes, layers, templates, `belljar.toml`, risky files and results.
+//! The data types of Belljar: ids, sizes, layers, templates, `belljar.toml`, risky files and results.
 //!
-//! Pure: no I/O, no clock, no environment. Text becomes a checked value once, here, and everything
-//! else works on those values.
+//! This crate does no I/O and reads neither the clock nor the environment. It parses text into checked
+//! values once; all other crates work on these values.
 #![forbid(unsafe_code)]
 
 pub mod agent;

@@ -1,4 +1,4 @@
-//! How much a box may use.
+//! The resource limits of a box.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use crate::cpus::Cpus;
 use crate::size::ByteSize;
 use crate::time;
 
-/// The limits of a box. Every one is enforced, and there is no way to say "unlimited" but for time.
+/// The resource limits of a box. All are enforced, and only the timeout can be turned off.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     pub memory: ByteSize,
     pub cpus: Cpus,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: u32,
-    /// What the box may write to its temporary directories and its overlay.
+    /// Bytes that the box can write to its temporary directories and its overlay.
     pub disk: ByteSize,
     /// Open files per process.
     pub files: u64,
-    /// Standard output and standard error together.
+    /// Bytes of standard output and standard error together.
     pub output: ByteSize,
     #[serde(with = "time::as_text")]
     pub timeout: Option<Duration>,
 }
 
-/// A limit below which no program could run.
+/// A limit that is too small for any program to run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     #[error("at least {MIN_MEMORY} of memory is needed to start a program")]
@@ -59,7 +59,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Refuses what no program could start under.
+    /// Returns an error if a limit is too small for any program to start.
     pub fn check(&self) -> Result<(), LimitError> {
         // Destructured without `..`, so that a new limit cannot be forgotten here.
         let Self { memory, cpus: _, pids, disk, files, output: _, timeout: _ } = self;

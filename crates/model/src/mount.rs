@@ -1,4 +1,4 @@
-//! Directories of the host that a box is given besides its workspace.
+//! Files and directories of the host that a box sees in addition to its workspace.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::choice::Access;
 use crate::record::path_bytes;
 use crate::text;
 
-/// A directory or file of the host, and where a box sees it.
+/// A file or directory of the host and its path in the box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     source: PathBuf,
@@ -19,7 +19,7 @@ pub struct Mount {
     access: Access,
 }
 
-/// Why something is not a mount.
+/// The reason why a mount is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MountError {
     #[error("not a mount; write SRC:DST, SRC:DST:ro or SRC:DST:rw")]
@@ -34,11 +34,11 @@ pub enum MountError {
     TargetTaken(&'static str),
 }
 
-/// What the box itself puts there; nothing beneath may be replaced either.
+/// Directories that the box itself provides; a mount cannot replace any path beneath them.
 const TAKEN_TREES: [&str; 3] = ["/proc", "/dev", "/sys"];
 
 impl Mount {
-    /// Checks where the mount would land. The source is looked at only when the box is built.
+    /// Creates a mount and checks its target. The source is checked only when the box is built.
     pub fn new(source: PathBuf, target: PathBuf, access: Access) -> Result<Self, MountError> {
         let source_bytes = source.as_os_str().as_encoded_bytes();
         if source_bytes.is_empty() || source_bytes.contains(&0) {
@@ -60,20 +60,20 @@ impl Mount {
         self.access
     }
 
-    /// The same mount with its source made absolute; see [`anchor`].
+    /// Returns the mount with an absolute source; see [`anchor`].
     #[must_use]
     pub fn anchored(self, base: &Path, home: Option<&Path>) -> Self {
         Self { source: anchor(&self.source, base, home), ..self }
     }
 
-    /// The same mount, read-only.
+    /// Returns the mount as a read-only mount.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self { access: Access::ReadOnly, ..self }
     }
 }
 
-/// Makes a path of an operator absolute: `~/x` by `home` (left alone without one), else by `base`.
+/// Makes an operator's path absolute: `~/x` relative to `home`, if given, and others to `base`.
 pub fn anchor(path: &Path, base: &Path, home: Option<&Path>) -> PathBuf {
     match path.strip_prefix("~") {
         Ok(rest) => match home {
@@ -87,7 +87,7 @@ pub fn anchor(path: &Path, base: &Path, home: Option<&Path>) -> PathBuf {
 }
 
 fn check_target(target: &Path) -> Result<(), MountError> {
-    // By text, since `Path::components` silently drops `.` and `//`.
+    // Compares text, because `Path::components` silently drops `.` and `//`.
     let text = target.to_str().ok_or(MountError::TargetForm)?;
     let Some(relative) = text.strip_prefix('/') else { return Err(MountError::TargetForm) };
     if relative.is_empty() {
@@ -109,7 +109,7 @@ fn check_target(target: &Path) -> Result<(), MountError> {
 impl FromStr for Mount {
     type Err = MountError;
 
-    /// Reads from the right, so that a source may have a colon in its name.
+    /// Parses from the right, so that the source can contain a colon.
     fn from_str(text: &str) -> Result<Self, MountError> {
         let (rest, last) = text.rsplit_once(':').ok_or(MountError::Malformed)?;
         let (paths, access) = match last.parse() {
@@ -128,7 +128,7 @@ impl fmt::Display for Mount {
     }
 }
 
-/// A mount whose source is not UTF-8, which no text can hold.
+/// The JSON object for a mount whose source is not UTF-8 and therefore cannot be written as text.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Parts {
@@ -138,7 +138,7 @@ struct Parts {
     access: Access,
 }
 
-/// The text of the mount; in JSON an object with its parts where the source is not UTF-8.
+/// Writes a mount as its text, or in JSON as an object if the source is not UTF-8.
 impl Serialize for Mount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if self.source.to_str().is_some() {

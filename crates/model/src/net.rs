@@ -1,7 +1,7 @@
-//! What a box may reach, and with which credentials: names, rules, secrets and budgets.
+//! The network policy of a box: host names, rules, secrets and budgets.
 //!
-//! Everything here was text once and was parsed once. What decides works on these values only, and
-//! reading them back from a frame or a file parses them again.
+//! Every type is parsed from text and checked once. The broker decides on these values only. A value
+//! that is read back from a frame or a file is parsed and checked again.
 
 mod budget;
 mod host;
@@ -35,7 +35,7 @@ pub use signer::{
 pub use slot::{Slot, SlotError, header_name, json_pointer};
 pub use web::{Method, MethodError, Scheme, SchemeError, Tls, TlsError};
 
-/// Serde by the text of a type, both ways.
+/// Implements serde traits that write a type as its `Display` text and read it with `FromStr`.
 macro_rules! by_text {
     ($($name:ty),+ $(,)?) => {$(
         impl serde::Serialize for $name {

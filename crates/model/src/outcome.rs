@@ -1,4 +1,4 @@
-//! How a run ended.
+//! The result of a run: exit status, reason, resource use and state of the layers.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,46 +6,46 @@ use crate::id::{RunId, RunName};
 use crate::layer::Layer;
 use crate::limits::Limits;
 
-/// What `--json` prints and `run.json` keeps about a run that is over.
+/// The result of a finished run, as `--json` prints it and `run.json` stores it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResult {
     pub run: RunId,
     pub name: Option<RunName>,
-    /// What the program returned, when it returned.
+    /// The exit status of the program, if it exited.
     pub exit: Option<i32>,
-    /// The signal that ended the program, when one did.
+    /// The signal that killed the program, if any.
     pub signal: Option<i32>,
     pub reason: Reason,
-    /// From the start of Belljar to the start of the program.
+    /// Time from the start of Belljar to the start of the program.
     pub setup_micros: u64,
-    /// From the start of the program to its end.
+    /// Time from the start of the program to its end.
     pub wall_micros: u64,
     pub cpu_micros: CpuTime,
-    /// `None` where nothing on the machine measures it.
+    /// `None` if the machine cannot measure the peak memory.
     pub peak_memory_bytes: Option<u64>,
     pub stdin_bytes: u64,
     pub output_bytes: OutputBytes,
-    /// `None` without a workspace whose changes are held back.
+    /// `None` for a box without an overlay of its workspace.
     pub changed_files: Option<u64>,
     pub layers: Vec<LayerState>,
     pub limits: Limits,
 }
 
-/// Processor time of all processes of a box, in microseconds.
+/// CPU time of all processes of a box, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuTime {
     pub user: u64,
     pub system: u64,
 }
 
-/// What a program wrote.
+/// Number of bytes that a program wrote to each output stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputBytes {
     pub stdout: u64,
     pub stderr: u64,
 }
 
-/// One layer and what became of it.
+/// A confinement layer and its state during a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerState {
     pub layer: Layer,
@@ -53,19 +53,19 @@ pub struct LayerState {
     pub state: InForce,
 }
 
-/// Whether a layer holds, and by what.
+/// The state of a layer: in force, weakened by the operator, or replaced by a substitute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum InForce {
-    /// As designed; `detail` says how, for example `abi 6` or `v2, delegated`.
+    /// The layer works as designed; `detail` names the mechanism, for example `abi 6` or `v2, delegated`.
     InForce { detail: String },
-    /// Left out because the operator said so.
+    /// The operator turned the layer off.
     Weakened,
-    /// Something weaker does its work, because this machine has no better.
+    /// A weaker mechanism replaces the layer, because this machine does not support the layer.
     StandIn { mechanism: String },
 }
 
-/// Why a run is over.
+/// The reason why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -97,7 +97,7 @@ impl Reason {
         Self::CouldNotStart,
     ];
 
-    /// The name in results. Stable: scripts match on it.
+    /// Returns the name in results. The names are stable: scripts match on them.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exited => "exited",
@@ -114,7 +114,7 @@ impl Reason {
         }
     }
 
-    /// Whether a limit of the box was met, and Belljar or the kernel ended it for that.
+    /// Whether the run ended because it exceeded a limit.
     pub const fn is_limit(self) -> bool {
         match self {
             Self::Timeout | Self::Memory | Self::Pids | Self::Disk | Self::Output => true,
@@ -127,7 +127,7 @@ impl Reason {
         }
     }
 
-    /// What happened, for a person.
+    /// Returns a description of the reason for users.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Exited => "the program ended by itself",
@@ -144,7 +144,7 @@ impl Reason {
         }
     }
 
-    /// The exit code of `belljar run` for a reason that does not depend on the program's own end.
+    /// Returns the exit code of `belljar run` if the exit status of the program does not matter.
     const fn fixed_exit_code(self) -> Option<u8> {
         match self {
             Self::Exited | Self::Signaled | Self::Interrupted => None,
@@ -152,7 +152,7 @@ impl Reason {
             Self::CouldNotStart => Some(COULD_NOT_START),
             Self::NotExecutable => Some(126),
             Self::NotFound => Some(127),
-            // What a shell shows for SIGKILL, since that is what a limit sends.
+            // The exit code that a shell shows for SIGKILL, which enforces a limit.
             Self::Memory | Self::Pids | Self::Disk | Self::Output => Some(137),
         }
     }
@@ -162,14 +162,14 @@ const COULD_NOT_START: u8 = 125;
 const SIGINT: i32 = 2;
 
 impl RunResult {
-    /// The exit code of `belljar run`: the program's own, or one that says why there is none.
+    /// Returns the exit code of `belljar run`: the program's exit status, or a code for the reason.
     pub fn exit_code(&self) -> u8 {
         self.reason.exit_code(self.exit, self.signal)
     }
 }
 
 impl Reason {
-    /// The exit code for a program that ended for this reason, with what it returned or what ended it.
+    /// Returns the exit code for this reason, the program's exit status and the signal that killed it.
     pub fn exit_code(self, exit: Option<i32>, signal: Option<i32>) -> u8 {
         if let Some(code) = self.fixed_exit_code() {
             return code;
@@ -178,19 +178,19 @@ impl Reason {
             (_, Some(signal)) => of_signal(signal),
             (Some(exit), None) => of_exit(exit),
             (None, None) if self == Self::Interrupted => of_signal(SIGINT),
-            // Nobody saw the program end, so nothing may pass for its success.
+            // The end of the program was not observed, so the exit code must not be 0.
             (None, None) => COULD_NOT_START,
         }
     }
 }
 
-/// As wait(2): the low eight bits.
+/// Returns the low eight bits of an exit status, as wait(2) does.
 fn of_exit(exit: i32) -> u8 {
     let [low, ..] = exit.to_le_bytes();
     low
 }
 
-/// As a shell: 128 and the number of the signal.
+/// Returns 128 plus the number of a signal, as shells do.
 fn of_signal(signal: i32) -> u8 {
     u8::try_from(signal).ok().and_then(|signal| signal.checked_add(128)).unwrap_or(u8::MAX)
 }

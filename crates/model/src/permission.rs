@@ -1,9 +1,9 @@
-//! What an agent may do, in the words that agents' users know: `Read(.env)`, `Edit(src/**)`,
-//! `Bash(rm -rf *)`, `Net(api.github.com)`, `Tool(WebSearch)`.
+//! Permissions of an agent: `Read(.env)`, `Edit(src/**)`, `Bash(rm -rf *)`, `Net(api.github.com)`,
+//! `Tool(WebSearch)`. The syntax is the one that users of agents know.
 //!
-//! Files and hosts are kept by the box, its broker and `apply`. A command line is a text that a shell
-//! takes apart, so no pattern on it is a boundary (threat G10): those rules, and all that only decide
-//! when a person is asked, go to the agent in its own settings and are advice.
+//! The box, its broker and `apply` enforce rules on files and hosts. A shell interprets a command line,
+//! so no pattern on it is a boundary (threat G10). Rules on commands, and rules that only decide when
+//! the user is asked, are written to the agent's own settings and are advice.
 
 mod pattern;
 
@@ -16,30 +16,30 @@ pub use pattern::{FilePattern, FilePatternError, FilePlace};
 
 use crate::net::{Allow, AllowError, Rule, RuleError, by_text};
 
-/// The rules of an agent. What is denied is denied, whatever else is said.
+/// The permission rules of an agent. A `deny` rule overrides all others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permissions {
     pub allow: Vec<Permission>,
     pub deny: Vec<Permission>,
     pub ask: Vec<Permission>,
-    /// Whether the agent works without ever asking; see [`Permissions::skips_all`].
+    /// Whether the agent works without asking; see [`Permissions::skips_all`].
     pub skip_all: Option<bool>,
 }
 
-/// One thing that can be allowed, denied or asked about.
+/// An action that a rule can allow, deny or ask about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Permission {
     Read(FilePattern),
     Edit(FilePattern),
-    /// A pattern on a command line, in the agent's own language.
+    /// A pattern for command lines, in the syntax of the agent.
     Bash(String),
-    /// A rule as `--allow` and `--deny` take it.
+    /// A network rule in the form of `--allow` and `--deny`.
     Net(String),
-    /// A tool of the agent, by its own name for it.
+    /// A tool of the agent, by the agent's name for it.
     Tool(String),
 }
 
-/// What a rule says of a permission.
+/// The effect of a permission rule: allow, ask or deny.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -48,28 +48,28 @@ pub enum Verdict {
     Allow,
 }
 
-/// Who keeps a rule.
+/// The component that enforces a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Enforcer {
-    /// The kernel: what is hidden or read-only in the box is so for every program in it.
+    /// The kernel: a hidden or read-only file is so for every program in the box.
     Box,
-    /// The only way to the network.
+    /// The broker, which is the only path to the network.
     Broker,
-    /// What is held back when work is taken over.
+    /// `belljar apply`, which holds back matching files.
     Apply,
-    /// The agent itself, as long as it does as it is told.
+    /// The agent itself, as far as it follows its settings.
     Advice,
 }
 
-/// One line of an explanation: who keeps a rule, and what that means.
+/// The enforcer of a rule and an explanation of its effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Kept {
     pub by: Enforcer,
     pub means: &'static str,
 }
 
-/// Why a text is no permission.
+/// The reason why a text is not a valid permission.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PermissionError {
     #[error(
@@ -89,12 +89,13 @@ pub enum PermissionError {
 }
 
 const MAX_TEXT: usize = 512;
-/// Far above any real file.
+/// Maximum number of rules in one list, far above any real file.
 pub(crate) const MAX_PERMISSIONS: usize = 1024;
 
 impl Permissions {
-    /// Whether the agent works without asking: if that is said, or if nothing is said and no rule wants
-    /// a person to be asked by the agent. The box is the boundary, not the question.
+    /// Whether the agent works without asking.
+    ///
+    /// By default it does, unless a rule makes the agent ask: the box is the boundary, not the question.
     pub fn skips_all(&self) -> bool {
         let asks = |it: &Permission| !matches!(it, Permission::Net(_));
         self.skip_all.unwrap_or_else(|| !self.ask.iter().any(asks))
@@ -104,14 +105,14 @@ impl Permissions {
         *self == Self::default()
     }
 
-    /// Every rule with what it says, those that win first.
+    /// Returns every rule with its verdict, in order of precedence.
     pub fn iter(&self) -> impl Iterator<Item = (Verdict, &Permission)> {
         let all =
             [(Verdict::Deny, &self.deny), (Verdict::Ask, &self.ask), (Verdict::Allow, &self.allow)];
         all.into_iter().flat_map(|(verdict, list)| list.iter().map(move |it| (verdict, it)))
     }
 
-    /// These rules and others: all of them hold. What the others say of `skip_all` wins.
+    /// Returns the union of both sets of rules. The `skip_all` of `other` takes precedence.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         let Self { allow, deny, ask, skip_all } = other;
@@ -127,14 +128,14 @@ impl Permissions {
         self
     }
 
-    /// The rule by which a path of the workspace must not be changed.
+    /// Returns the rule that denies changes of a path in the workspace, if any.
     pub fn denies_edit(&self, path: &[u8]) -> Option<&Permission> {
         self.deny.iter().find(|it| matches!(it, Permission::Edit(files) if files.covers(path)))
     }
 }
 
 impl Permission {
-    /// Checks what can only be checked knowing which list it is in.
+    /// Checks the parts that depend on the list in which the permission is.
     pub(crate) fn check(&self, verdict: Verdict) -> Result<(), PermissionError> {
         let Self::Net(_) = self else { return Ok(()) };
         match verdict {
@@ -144,25 +145,25 @@ impl Permission {
         }
     }
 
-    /// What the broker lets through for it; none if it is about something else.
+    /// Returns the `allow` rule for the broker, or `None` if the permission is not about the network.
     pub fn net_allowed(&self) -> Result<Option<Allow>, PermissionError> {
         let Self::Net(text) = self else { return Ok(None) };
         text.parse().map(Some).map_err(PermissionError::Allow)
     }
 
-    /// What the broker asks about.
+    /// Returns the `ask` rule for the broker, or `None` if the permission is not about the network.
     pub fn net_asked(&self) -> Result<Option<Rule>, PermissionError> {
         let Self::Net(text) = self else { return Ok(None) };
         Rule::ask(text).map(Some).map_err(PermissionError::Rule)
     }
 
-    /// What the broker refuses.
+    /// Returns the `deny` rule for the broker, or `None` if the permission is not about the network.
     pub fn net_denied(&self) -> Result<Option<Rule>, PermissionError> {
         let Self::Net(text) = self else { return Ok(None) };
         Rule::deny(text).map(Some).map_err(PermissionError::Rule)
     }
 
-    /// Who keeps this rule, and what that means.
+    /// Returns the components that enforce this rule, each with an explanation.
     pub fn kept(&self, verdict: Verdict) -> Vec<Kept> {
         let kept = |by, means| Kept { by, means };
         match (self, verdict) {

@@ -1,34 +1,34 @@
-//! Text of a stranger's as a model gets to read it (threats F09 and G02).
+//! Removal of hidden characters from untrusted text before a model reads it (threats F09 and G02).
 //!
-//! [`display`](crate::display) makes what is odd visible to a person. A model would still read it: a
-//! sentence in characters that are drawn as nothing is a sentence to it. So what is not drawn is taken
-//! out here, what is drawn as a blank becomes a blank, and it is told that something was there.
+//! [`display`](crate::display) makes unusual characters visible to a person. A model would still read
+//! them: a sentence in invisible characters is a sentence to a model. So this module removes characters
+//! that are not drawn, replaces unusual spaces by plain ones, and reports that it did so.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::unicode::is_visible;
 
-/// What is left of a text, and what was odd about it.
+/// A cleaned text and the kinds of unusual characters found in the original.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
     pub text: String,
     pub oddities: BTreeSet<Oddity>,
 }
 
-/// What is odd about a text.
+/// A kind of unusual characters in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Oddity {
-    /// Characters that are drawn as nothing, steer a terminal or turn the order round. Taken out.
+    /// Characters that are invisible, control a terminal or reverse the text direction. Removed.
     Invisible,
-    /// Blanks that are not the one of the keyboard. Made one.
+    /// Spaces other than U+0020. Replaced by U+0020.
     Blank,
-    /// A word that mixes alphabets which look alike, or letters made for formulas. Left as it is.
+    /// A word that mixes similar-looking alphabets, or has mathematical letters. Kept unchanged.
     LookAlike,
 }
 
 impl Oddity {
-    /// In words.
+    /// Returns a description for users.
     pub const fn doc(self) -> &'static str {
         match self {
             Self::Invisible => "invisible characters",
@@ -44,12 +44,12 @@ impl fmt::Display for Oddity {
     }
 }
 
-/// Whether a character is drawn, and as what it is.
+/// Whether a character is visible and needs no escape.
 pub fn is_plain(c: char) -> bool {
     is_visible(c)
 }
 
-/// Keeps what is drawn, line ends and tabs.
+/// Removes invisible characters, replaces unusual spaces, and keeps line ends and tabs.
 pub fn plain(text: &str) -> Plain {
     let mut out = String::with_capacity(text.len());
     let mut oddities = BTreeSet::new();
@@ -75,13 +75,13 @@ pub fn plain(text: &str) -> Plain {
     Plain { text: out, oddities }
 }
 
-/// U+FE0F once behind a symbol asks for its colours, which every second emoji does.
+/// Whether U+FE0F follows a symbol; it selects the colored form and is common with emoji.
 fn is_presentation(c: char, before: &str) -> bool {
     c == '\u{fe0f}'
         && before.chars().next_back().is_some_and(|b| !b.is_ascii() && !b.is_alphanumeric())
 }
 
-/// Drawn as a blank: the rest of Zs, and the two that only look so.
+/// Whether a character is drawn as a space: category Zs except U+0020, and the blank braille pattern.
 fn is_blank(c: char) -> bool {
     matches!(
         c,
@@ -90,7 +90,7 @@ fn is_blank(c: char) -> bool {
     )
 }
 
-/// Whether a word mixes Latin letters with ones of other alphabets that look the same.
+/// Whether a word mixes Latin letters with similar-looking letters of other alphabets.
 fn looks_like_another(text: &str) -> bool {
     let words = text.split(|c: char| !c.is_alphabetic());
     words.filter(|word| !word.is_ascii()).any(|word| {
@@ -104,8 +104,8 @@ fn is_latin(c: char) -> bool {
         || matches!(c, '\u{c0}'..='\u{2af}' | '\u{1e00}'..='\u{1eff}' | '\u{2c60}'..='\u{2c7f}' | '\u{a720}'..='\u{a7ff}')
 }
 
-/// Letters of alphabets that have twins in ours. Of Greek only the twins, since units and formulas
-/// mix the others with Latin all the time.
+/// Whether a letter belongs to an alphabet with letters that look Latin. Of Greek only such letters
+/// count, since units and formulas mix the other Greek letters with Latin all the time.
 fn is_like_latin(c: char) -> bool {
     "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧινορυχ".contains(c)
         || matches!(c, '\u{400}'..='\u{52f}' | '\u{530}'..='\u{58f}' | '\u{13a0}'..='\u{13ff}' | '\u{1c80}'..='\u{1c8f}'
@@ -113,7 +113,7 @@ fn is_like_latin(c: char) -> bool {
             | '\u{ab70}'..='\u{abbf}' | '\u{10400}'..='\u{1044f}')
 }
 
-/// Bold, script, circled and wide forms of the same letters.
+/// Whether a letter is a bold, script, circled or wide form of a Latin letter.
 fn is_of_formulas(c: char) -> bool {
     matches!(c, '\u{1d400}'..='\u{1d7ff}' | '\u{ff21}'..='\u{ff3a}' | '\u{ff41}'..='\u{ff5a}' | '\u{24b6}'..='\u{24e9}' | '\u{1f130}'..='\u{1f189}')
 }
@@ -138,7 +138,7 @@ mod tests {
             .map(|c| char::from_u32(0xe0000 + u32::from(c)).unwrap())
             .collect();
         check(&format!("Adds.{hidden}"), "Adds.", &[Oddity::Invisible]);
-        // Bytes as variation selectors behind one letter.
+        // Bytes encoded as variation selectors after one letter.
         let bytes: String = (0xe0100..0xe0110).filter_map(char::from_u32).collect();
         check(&format!("a{bytes}b"), "ab", &[Oddity::Invisible]);
         for odd in

@@ -1,26 +1,26 @@
-//! What a box is started for.
+//! The purpose of a box.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::net::by_text;
 
-/// What a box is started for. Lists of runs leave some of these out.
+/// The purpose of a box. Lists of runs leave some purposes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
-    /// `belljar run`.
+    /// One `belljar run` command.
     Run,
-    /// One program of a model.
+    /// One program that a model wrote.
     Call,
-    /// A named box.
+    /// A named box, which the user can stop and start.
     Box,
-    /// A server of tools.
+    /// An MCP server whose tools programs can call.
     ToolServer,
-    /// Reading the work of a box in its private clone.
+    /// A box that reads the private clone of another box.
     CloneReader,
 }
 
-/// Why a text does not name a purpose.
+/// The reason why a text is not the name of a purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no such purpose; there are run, call, box, tool-server and clone-reader")]
 pub struct PurposeError;
@@ -29,7 +29,7 @@ impl Purpose {
     pub const ALL: [Self; 5] =
         [Self::Run, Self::Call, Self::Box, Self::ToolServer, Self::CloneReader];
 
-    /// Whether a user starts such a box. The others are started by Belljar on the way.
+    /// Whether a user starts such boxes. Belljar itself starts the others.
     pub const fn is_of_user(self) -> bool {
         match self {
             Self::Run | Self::Call | Self::Box => true,
@@ -37,7 +37,7 @@ impl Purpose {
         }
     }
 
-    /// The name in JSON and in the ledger.
+    /// Returns the name in JSON and in the ledger.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Run => "run",

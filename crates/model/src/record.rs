@@ -1,4 +1,4 @@
-//! What is kept about a run while its directory exists.
+//! The stored record of a run, which exists as long as the directory of the run does.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::choice::Mode;
 use crate::id::{RunId, RunName};
 use crate::outcome::RunResult;
 
-/// The content of `run.json`.
+/// The content of `run.json`: identity, workspace, command, state and result of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRecord {
@@ -16,10 +16,10 @@ pub struct RunRecord {
     pub name: Option<RunName>,
     /// Milliseconds since the Unix epoch.
     pub created: u64,
-    /// `None` for a box without one.
+    /// `None` for a box without a workspace.
     pub workspace: Option<WorkspaceAt>,
     pub mode: Mode,
-    /// What was run, for people; bytes that are not UTF-8 are replaced.
+    /// The command line, for display only; bytes that are not UTF-8 are replaced.
     pub argv: Vec<String>,
     pub template: String,
     pub state: RunState,
@@ -27,20 +27,21 @@ pub struct RunRecord {
     pub result: Option<RunResult>,
 }
 
-/// Which directory a box worked on, and since when.
+/// The workspace directory of a run and the time when the run started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceAt {
     #[serde(with = "path_bytes")]
     pub path: PathBuf,
-    /// Device and inode, so that another directory of the same name is not taken for it.
+    /// Device and inode, to detect that another directory now has the same path.
     pub dev: u64,
     pub ino: u64,
     pub clock: Clock,
 }
 
-/// The coarse real-time clock, the one file times come from, when a box started: a file of the host
-/// that changed later carries a later time.
+/// A time of the coarse real-time clock, which also sets the modification times of files.
+///
+/// A file of the host that changed after the start of a box has a later time than the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clock {
@@ -48,21 +49,21 @@ pub struct Clock {
     pub nanos: u32,
 }
 
-/// Where a run is in its life.
+/// The state of a run: running, finished or interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     Running,
     Finished,
-    /// The supervisor went away before the program ended.
+    /// The supervisor disappeared before the program ended.
     Interrupted,
 }
 
-/// What became of the changes of a run.
+/// The review state of the changes of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Review {
-    /// There is nothing to look at.
+    /// The run has no changes to review.
     None,
     Pending,
     Applied,
@@ -91,7 +92,7 @@ impl Review {
         }
     }
 
-    /// Whether something of the box is still held back.
+    /// Whether some changes of the run still wait for a review.
     pub const fn waits(self) -> bool {
         match self {
             Self::Pending | Self::PartlyApplied => true,
@@ -100,7 +101,7 @@ impl Review {
     }
 }
 
-/// Serde of a path that need not be UTF-8: text where it can be, else a list of bytes.
+/// Serde functions for a path: a string if the path is UTF-8, otherwise a list of bytes.
 pub(crate) mod path_bytes {
     use std::path::{Path, PathBuf};
 
@@ -118,7 +119,7 @@ pub(crate) mod path_bytes {
         OsText::deserialize(deserializer).map(|OsText(text)| PathBuf::from(text))
     }
 
-    /// The same for a path that may be missing.
+    /// Serde functions for an optional path.
     pub(crate) mod option {
         use std::ffi::OsString;
         use std::path::PathBuf;

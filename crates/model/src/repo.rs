@@ -1,4 +1,4 @@
-//! A user's repository that a box has a private clone of.
+//! The user's repository from which the private clone of a box was made.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::path_bytes;
 
-/// Which repository a private clone was made from, and where its work begins.
+/// The source repository of a private clone and the commits where the box started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RepoAt {
-    /// The user's checkout, or the repository itself when it has none.
+    /// The user's checkout, or the repository directory if it is bare.
     #[serde(with = "path_bytes")]
     pub path: PathBuf,
-    /// Where the repository keeps its objects and branches.
+    /// The directory that holds the objects and branches of the repository.
     #[serde(with = "path_bytes")]
     pub git_dir: PathBuf,
-    /// The commit of the user's that the clone was made at; none in a repository without one.
+    /// The user's commit at which the clone was made; `None` in a repository without commits.
     pub from: Option<String>,
-    /// The commit that the box began with: `from`, or one on top of it with what was not committed.
+    /// The first commit of the box: `from`, or a commit on top of it with uncommitted changes.
     pub base: Option<String>,
     /// The branch that was checked out for the box.
     pub branch: String,
-    /// Who commits in the box.
+    /// The author of commits in the box.
     pub identity: Identity,
 }
 
-/// Who a commit is by.
+/// The author of a commit: name and email address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawIdentity")]
 pub struct Identity {
@@ -42,7 +42,7 @@ struct RawIdentity {
     email: String,
 }
 
-/// Why nobody can commit under a name or an address.
+/// The reason why a name and an email address are not a valid author.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     #[error("a name and an e-mail address are needed, as in `Ada Lovelace <ada@example.org>`")]
@@ -54,7 +54,7 @@ pub enum IdentityError {
 impl Identity {
     pub fn new(name: &str, email: &str) -> Result<Self, IdentityError> {
         let (name, email) = (name.trim(), email.trim());
-        // Of a name that is nothing but these, git leaves nothing.
+        // Git strips these characters, so a name without any others would become empty.
         let is_crud = |c: char| c.is_ascii_punctuation() || c.is_whitespace();
         if name.chars().all(is_crud) || email.is_empty() {
             return Err(IdentityError::Missing);
@@ -75,7 +75,7 @@ impl Identity {
     }
 }
 
-/// As git writes it: `Name <address>`.
+/// Parses the form that git writes: `Name <address>`.
 impl FromStr for Identity {
     type Err = IdentityError;
 

@@ -1,10 +1,10 @@
-//! Files that something on the host would later execute or be steered by (threats C01 to C08).
+//! Files that the host could later execute, or that configure its tools (threats C01 to C08).
 //!
-//! What a box writes stays in its box, until a person runs `git status`, opens the editor or types
-//! `make`. The table says which names those are. `diff` marks them, `apply` leaves them out unless
+//! A file written by a box is harmless until the user runs `git status`, opens the editor or types
+//! `make`. The table lists the names of such files. `diff` marks them, `apply` leaves them out unless
 //! they are named, and `direct` mode protects them whether or not they exist yet. Ordinary source code
-//! is not in it: whoever runs a program runs what was reviewed. Nor is a file with an execute bit,
-//! which only its inode shows.
+//! is not listed: the user reviews it before running it. Files with an execute bit are not listed
+//! either, because only the inode shows the bit.
 
 mod fold;
 mod table;
@@ -17,42 +17,42 @@ use table::GROUPS;
 
 use crate::glob::matches_name;
 
-/// One name to watch for.
+/// One pattern of risky paths with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RiskyRule {
-    /// Components divided by `/`. `*` stands for anything within one, a last `**` for the directory
-    /// itself and all that is in it.
+    /// Components separated by `/`. `*` matches any text within one component; a final `**` matches the
+    /// directory itself and everything in it.
     pub pattern: &'static str,
-    /// What would happen on the host, for a person.
+    /// The effect on the host, as a text for users.
     pub why: &'static str,
     pub class: RiskClass,
     pub place: Place,
 }
 
-/// How soon the host would act on a file.
+/// How soon the host would execute a file or use it as configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RiskClass {
-    /// Unasked, by opening, entering or looking at the directory: git, shells, editors, agents, CI.
+    /// Automatically, when the directory is opened, entered or listed: git, shells, editors, agents, CI.
     Steers,
-    /// When a person builds, tests or installs.
+    /// When the user builds, tests or installs.
     Builds,
 }
 
-/// Where in a workspace a pattern counts.
+/// The directories of a workspace in which a pattern applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
     Root,
     Anywhere,
 }
 
-/// What a protected name is, when it has to be made.
+/// The file type of a protected path, for creating it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     File,
     Dir,
 }
 
-/// A directory that git would take for a repository, with hooks and a configuration of its own.
+/// The rule for a directory that git treats as a bare repository, with its own hooks and settings.
 static BARE_REPOSITORY: RiskyRule = RiskyRule {
     pattern: "HEAD",
     why: "a directory that git takes for a repository, with hooks and settings of its own",
@@ -60,7 +60,7 @@ static BARE_REPOSITORY: RiskyRule = RiskyRule {
     place: Place::Anywhere,
 };
 
-/// The table, one rule per pattern, in the order in which they are tried.
+/// Returns the table, one rule per pattern, in matching order.
 pub fn rules() -> &'static [RiskyRule] {
     static RULES: LazyLock<Vec<RiskyRule>> = LazyLock::new(|| {
         let expand = |group: &table::Group| {
@@ -72,22 +72,24 @@ pub fn rules() -> &'static [RiskyRule] {
     &RULES
 }
 
-/// The rule for a path relative to the workspace, if something on the host would act on it.
+/// Returns the rule for a path relative to the workspace, if the host could execute or load the file.
 ///
-/// Compared as the least exact file system would: letter case, invisible characters, and spaces or
-/// dots at the end of a name make no difference (threat C18).
+/// Names are compared as on the most lenient file system: letter case, invisible characters, and
+/// spaces or dots at the end of a name make no difference (threat C18).
 pub fn classify(path: &[u8]) -> Option<&'static RiskyRule> {
     first_match(path, Rule::covers)
 }
 
-/// As [`classify`], for a symbolic link: one in the place of a directory on the way to a risky file,
-/// such as `.github`, brings that file with it.
+/// Returns the rule for a symbolic link, which is also risky in place of a parent directory.
+///
+/// For example, a link named `.github` can bring in risky files with its target.
 pub fn classify_link(path: &[u8]) -> Option<&'static RiskyRule> {
     first_match(path, |rule, rest| rule.covers(rest) || rule.lies_beneath(rest))
 }
 
-/// Whether a directory with these names in it is one that git would take for a bare repository
-/// (threat C05). Then every file in it is risky, not only the one named by the rule.
+/// Returns the rule for bare repositories if git would treat a directory with these names as one.
+///
+/// Then every file in the directory is risky (threat C05).
 pub fn bare_repository<'a>(
     names: impl IntoIterator<Item = &'a [u8]>,
 ) -> Option<&'static RiskyRule> {
@@ -95,8 +97,8 @@ pub fn bare_repository<'a>(
     for name in names {
         match fold_component(name).as_slice() {
             b"head" => head = true,
-            // As is_git_directory() in git's setup.c; one of them is enough here, since the other
-            // may be there already or come with the next run.
+            // As is_git_directory() in git's setup.c, but one of the two is enough here, since the other
+            // one can exist already or come with the next run.
             b"objects" | b"refs" | b"commondir" => store = true,
             _ => {}
         }
@@ -104,8 +106,9 @@ pub fn bare_repository<'a>(
     (head && store).then_some(&BARE_REPOSITORY)
 }
 
-/// The concrete paths that `direct` mode protects at the root of a workspace, there or not. Patterns
-/// with a `*` have none. Nothing beneath a directory of the list is in the list again.
+/// Returns the fixed paths at the root of a workspace that `direct` mode protects, existing or not.
+///
+/// Patterns with a `*` have no fixed path. The list has no paths beneath its own directories.
 pub fn protected_at_root() -> impl Iterator<Item = (&'static str, Kind)> {
     static PATHS: LazyLock<Vec<(&str, Kind)>> = LazyLock::new(|| {
         let mut paths: Vec<_> = rules().iter().filter_map(concrete).collect();
@@ -128,7 +131,7 @@ fn concrete(rule: &RiskyRule) -> Option<(&'static str, Kind)> {
     (!path.contains('*')).then_some((path, kind))
 }
 
-/// A rule with its pattern taken apart.
+/// A rule with its pattern split into components.
 struct Rule {
     rule: &'static RiskyRule,
     order: usize,
@@ -146,7 +149,7 @@ impl Rule {
         Self { rule, order, components, whole_tree }
     }
 
-    /// Whether the end of a path, from where the rule could begin, is what the rule names.
+    /// Whether the rule matches the components at the end of a path.
     fn covers(&self, rest: &[Vec<u8>]) -> bool {
         let long_enough = if self.whole_tree {
             rest.len() >= self.components.len()
@@ -156,7 +159,7 @@ impl Rule {
         long_enough && self.agrees(rest)
     }
 
-    /// Whether the end of a path is a directory above what the rule names.
+    /// Whether the components at the end of a path are a parent directory of the rule's pattern.
     fn lies_beneath(&self, rest: &[Vec<u8>]) -> bool {
         rest.len() < self.components.len() && self.agrees(rest)
     }
@@ -167,11 +170,11 @@ impl Rule {
     }
 }
 
-/// The rules by the first component of their patterns, so that a path is not held against all.
+/// The rules indexed by the first component of their pattern, so that few are tried per path.
 #[derive(Default)]
 struct Index {
     literal: HashMap<Vec<u8>, Vec<Rule>>,
-    /// For the last component of a path alone, as `*.mk`.
+    /// Rules for the last component alone, such as `*.mk`.
     last: Vec<Rule>,
     globs: Vec<Rule>,
 }

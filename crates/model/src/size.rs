@@ -1,4 +1,4 @@
-//! Numbers of bytes, as people write them.
+//! Sizes in bytes, parsed from text such as `512MiB`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::text;
 
-/// A number of bytes, never zero: a limit of nothing is nearly always a slip for "no limit".
+/// A number of bytes, never zero: a limit of zero is nearly always a mistake for "no limit".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(u64);
 
-/// Why a text is not a size.
+/// The reason why a text is not a valid size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     #[error("not a size; write for example \"512MiB\" or \"2GiB\"")]
@@ -26,20 +26,20 @@ pub enum SizeError {
     TooLarge,
 }
 
-/// Binary units, largest first, as printed.
+/// Binary units, largest first, as they are printed.
 const UNITS: [(&str, u64); 4] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 impl ByteSize {
-    /// More than there is: no limit.
+    /// The largest size, which means no limit.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// `None` for zero.
+    /// Creates a size, or returns `None` for zero.
     pub const fn new(bytes: u64) -> Option<Self> {
         if bytes == 0 { None } else { Some(Self(bytes)) }
     }
 
-    /// `n` mebibytes; at least one.
+    /// Returns `n` mebibytes, or one mebibyte if `n` is zero.
     pub const fn mib(n: u32) -> Self {
         Self(if n == 0 { 1 << 20 } else { (n as u64) << 20 })
     }
@@ -65,14 +65,14 @@ impl FromStr for ByteSize {
             return Err(SizeError::Fraction);
         }
         let scale = scale_of(unit).ok_or(SizeError::Malformed)?;
-        // Only digits are left, so the one way to fail is to be too large.
+        // Only digits are left, so the only possible failure is an overflow.
         let number: u64 = digits.parse().map_err(|_| SizeError::TooLarge)?;
         let bytes = number.checked_mul(scale).ok_or(SizeError::TooLarge)?;
         Self::new(bytes).ok_or(SizeError::Zero)
     }
 }
 
-/// A bare letter and `iB` count in 1024, `B` after a letter in 1000, as `dd` and IEC 80000-13 do.
+/// Returns the factor of a unit: `K` and `KiB` are 1024, `KB` is 1000, as in `dd` and IEC 80000-13.
 fn scale_of(unit: &str) -> Option<u64> {
     Some(match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,

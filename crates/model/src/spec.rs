@@ -1,11 +1,11 @@
-//! What a caller asks for: a box, or one run of a program.
+//! Complete requests of a caller: for a box, or for one run of a program.
 //!
-//! A spec is complete. It needs no current directory, no home directory and no command line: its paths
-//! are absolute, and what it does not say comes from the template of `belljar.toml` that it names. It is
-//! JSON, with unknown fields refused.
+//! A spec depends on no current directory, home directory or command line: its paths are absolute, and
+//! every missing value comes from the template of `belljar.toml` that it names. Its format is JSON, and
+//! unknown fields are refused.
 //!
-//! **Invariant:** a spec that was read passed [`BoxSpec::check`] or [`RunSpec::check`]. Code that builds
-//! one in memory calls the check itself.
+//! **Invariant:** a spec read from JSON has passed [`BoxSpec::check`] or [`RunSpec::check`]. Code that
+//! builds a spec in memory calls the check itself.
 
 mod argv;
 mod options_0_1;
@@ -29,69 +29,69 @@ use crate::record::path_bytes;
 use crate::repo::Identity;
 use crate::template::{DEFAULT_TEMPLATE, Overrides};
 
-/// What a box is made from.
+/// The request for a box: template, overrides, workspace, program and network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct BoxSpec {
     pub version: SpecVersion,
-    /// The name of a template of `belljar.toml`.
+    /// The name of a template in `belljar.toml`.
     #[serde(default = "default_template")]
     pub template: String,
     #[serde(default)]
     pub tier: Tier,
-    /// What is different from the template. Its `health` is not used: see [`BoxSpec::health`].
+    /// Differences from the template. Its `health` is not used: see [`BoxSpec::health`].
     #[serde(default)]
     pub overrides: Overrides,
     #[serde(default)]
     pub workspace: WorkspaceSpec,
     /// The agent that the box is prepared for.
     pub agent: Option<AgentName>,
-    /// `None`: the agent, or a shell.
+    /// The program to run. `None` means the agent, or a shell without an agent.
     pub program: Option<Argv>,
-    /// Whether the program gets a terminal, which can be attached to.
+    /// Whether the program gets a terminal, to which users can attach.
     #[serde(default)]
     pub terminal: bool,
-    /// A line for the shell inside, which reports whether the box is well.
+    /// A shell command that runs in the box and reports whether the box is healthy.
     pub health: Option<String>,
-    /// Who commits in the box. `None`: as git is configured on the host.
+    /// The author of commits in the box. `None` means the git configuration of the host.
     pub git_identity: Option<Identity>,
-    /// What `belljar network` changed since the box was made.
+    /// The changes that `belljar network` made since the box was created.
     pub network: Option<NetworkChange>,
-    /// The operator's file. `None`: the user's own `belljar.toml`.
+    /// The operator's file. `None` means the user's own `belljar.toml`.
     #[serde(with = "path_bytes::option", default)]
     pub config_file: Option<PathBuf>,
 }
 
-/// What a box works on.
+/// The requested workspace of a box.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WorkspaceSpec {
     #[default]
     None,
-    /// A directory of the user's.
+    /// A directory of the user.
     Directory(#[serde(with = "path_bytes")] PathBuf),
-    /// A private clone of a repository of the user's.
+    /// A private clone of one of the user's repositories.
     Clone {
         #[serde(with = "path_bytes")]
         repo: PathBuf,
-        /// A branch, tag or commit. `None`: the one that is checked out.
+        /// A branch, tag or commit. `None` means the one that is checked out.
         branch: Option<String>,
-        /// Whether changes that are not committed are copied too.
+        /// Whether uncommitted changes are copied too.
         #[serde(default)]
         uncommitted: bool,
     },
 }
 
-/// One run of a program in a new box.
+/// The request for one run of a program in a new box.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct RunSpec {
     pub version: SpecVersion,
     pub name: Option<RunName>,
-    /// The box. Its `program` and `terminal` are not used: those of the run are.
+    /// The box. Its `program` and `terminal` are not used, because the run has its own.
     pub on: BoxSpec,
     pub program: Argv,
-    /// `None`: the program gets pipes.
+    /// Size of the terminal. `None` means that the program gets pipes.
     pub terminal: Option<TerminalSize>,
 }
 
@@ -103,24 +103,24 @@ pub struct TerminalSize {
     pub columns: u16,
 }
 
-/// What confines a box.
+/// The technology that confines a box.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Tier {
-    /// Namespaces and the other layers of the host's kernel.
+    /// Namespaces and the other layers of the host kernel.
     #[default]
     Native,
 }
 
-/// Why a text does not name a tier.
+/// The reason why a text is not the name of a tier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such tier; there is `native`")]
 pub struct TierError;
 
-/// The version of the form of a spec: 1 is the only one there is.
+/// The version number of the spec format; only version 1 exists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpecVersion(());
 
-/// Why a spec cannot be used.
+/// The reason why a spec is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     #[error("`{field}`: {} is not an absolute path", path.display())]
@@ -161,7 +161,7 @@ fn default_template() -> String {
 }
 
 impl BoxSpec {
-    /// Refuses relative paths and rules that no file and no flag could have made.
+    /// Returns an error for relative paths and for rules that no file and no flag can express.
     pub fn check(&self) -> Result<(), SpecError> {
         // Destructured without `..`, so that a new field cannot be forgotten here.
         let Self {
@@ -218,7 +218,7 @@ impl WorkspaceSpec {
 }
 
 impl RunSpec {
-    /// Refuses what [`BoxSpec::check`] refuses, and a second program or terminal.
+    /// Returns the errors of [`BoxSpec::check`], and an error for a program or terminal inside `on`.
     pub fn check(&self) -> Result<(), SpecError> {
         self.on.check()?;
         if self.on.program.is_some() {
@@ -247,7 +247,7 @@ impl Serialize for BoxSpec {
     }
 }
 
-/// Refuses what [`BoxSpec::check`] refuses.
+/// Deserializes a box spec and calls [`BoxSpec::check`].
 impl<'de> Deserialize<'de> for BoxSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spec = Self::deserialize(deserializer)?;
@@ -262,7 +262,7 @@ impl Serialize for RunSpec {
     }
 }
 
-/// Refuses what [`RunSpec::check`] refuses.
+/// Deserializes a run spec and calls [`RunSpec::check`].
 impl<'de> Deserialize<'de> for RunSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spec = Self::deserialize(deserializer)?;
@@ -298,7 +298,7 @@ impl fmt::Display for Tier {
 by_text!(Tier);
 
 impl SpecVersion {
-    /// The number in the document.
+    /// The version number in the JSON document.
     pub const NUMBER: u32 = 1;
 }
 

@@ -1,4 +1,4 @@
-//! What a box is made from.
+//! Templates: named descriptions of a box, and the overrides from flags and files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use crate::record::path_bytes;
 use crate::size::ByteSize;
 use crate::time::{AskTimeout, Timeout};
 
-/// The template that needs no file.
+/// The name of the template that exists without a file.
 pub const DEFAULT_TEMPLATE: &str = "default";
 
-/// A named description of a box.
+/// A named description of a box: workspace mode, network, mounts, limits and rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Template {
@@ -28,7 +28,7 @@ pub struct Template {
     pub net: Net,
     pub record: Record,
     pub mounts: Vec<Mount>,
-    /// A root file system of the user's own, instead of the host's programs.
+    /// The user's own root file system, used instead of the host's programs.
     #[serde(with = "path_bytes::option", default)]
     pub rootfs: Option<PathBuf>,
     pub env: Vec<EnvVar>,
@@ -37,18 +37,18 @@ pub struct Template {
     pub limits: Limits,
     pub weaken: BTreeSet<Layer>,
     pub require: BTreeSet<Requirement>,
-    /// What the network reaches; nothing is all that an empty list allows.
+    /// The allowed destinations; an empty list allows none.
     pub allow: Vec<Allow>,
-    /// Beats `allow` and `ask`.
+    /// The refused destinations; a match overrides `allow` and `ask`.
     pub deny: Vec<Rule>,
-    /// What the operator is asked about, each time; beats `allow`.
+    /// The destinations that need the operator's approval each time; a match overrides `allow`.
     pub ask: Vec<Rule>,
     pub ask_timeout: AskTimeout,
-    /// Those that the box has placeholders for, on every rule that leads to their hosts.
+    /// Secrets for which the box has placeholders; they apply to every rule that leads to their hosts.
     pub secrets: BTreeSet<SecretName>,
-    /// What the whole run may use.
+    /// The network budget of the whole run.
     pub budget: Budget,
-    /// A line for the shell inside a named box, asked now and then whether the box is well.
+    /// A shell command that runs regularly in a named box and reports whether the box is healthy.
     pub health: Option<String>,
 }
 
@@ -77,7 +77,7 @@ impl Default for Template {
     }
 }
 
-/// What was said about a box on top of a template, by flags or in a file.
+/// Values from flags or a file that replace or extend those of a template.
 ///
 /// A field that is missing in JSON changes nothing. A variable without a value is read from the host
 /// at each start.
@@ -110,7 +110,7 @@ pub struct Overrides {
     pub health: Option<String>,
 }
 
-/// What makes a description impossible.
+/// The reason why a template is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error(transparent)]
@@ -130,7 +130,7 @@ pub enum TemplateError {
 }
 
 impl TemplateError {
-    /// The key of `belljar.toml` at fault.
+    /// Returns the key of `belljar.toml` that causes the error.
     pub fn key(&self) -> &'static str {
         match self {
             Self::Limit(LimitError::Memory) => "memory",
@@ -148,9 +148,11 @@ impl TemplateError {
 }
 
 impl Template {
-    /// This template with what was said on top. A mount replaces one on the same target, a variable
-    /// one of the same name; layers to weaken, requirements, rules and secrets add up. Where rules or
-    /// secrets are said and no network is, it is `restricted`.
+    /// Returns the template with the overrides applied.
+    ///
+    /// A mount replaces one on the same target, a variable one of the same name; layers to weaken,
+    /// requirements, rules and secrets add up. If there are rules or secrets but no network level, the
+    /// level becomes `restricted`.
     pub fn with(self, said: Overrides) -> Result<Self, TemplateError> {
         // Destructured without `..`, so that a new flag cannot be silently ignored.
         let Overrides {
@@ -178,7 +180,7 @@ impl Template {
             budget,
             health,
         } = said;
-        // Whoever opens a way wants a network.
+        // A rule or a secret is useless without a network.
         let opened = !allow.is_empty() || !ask.is_empty() || !secrets.is_empty();
         let base_net = if opened { self.net.max(Net::Restricted) } else { self.net };
         let old = self.limits;
@@ -215,7 +217,7 @@ impl Template {
         Ok(template)
     }
 
-    /// Makes the paths of the operator absolute; see [`anchor`].
+    /// Makes the operator's paths absolute; see [`anchor`].
     #[must_use]
     pub fn anchored(self, base: &Path, home: Option<&Path>) -> Self {
         Self {
@@ -225,7 +227,7 @@ impl Template {
         }
     }
 
-    /// Refuses what contradicts itself.
+    /// Returns an error if values of the template contradict each other.
     pub fn check(&self) -> Result<(), TemplateError> {
         self.limits.check().map_err(TemplateError::Limit)?;
         if let Some(layer) = self.weaken.iter().find(|layer| !layer.weakenable()) {
@@ -241,7 +243,7 @@ impl Template {
             return Err(TemplateError::GivenTwice(variable.name().to_owned()));
         }
         if self.user == u32::MAX {
-            // To chown(2) and setresuid(2) this id means "leave as it is".
+            // chown(2) and setresuid(2) take this id as "leave unchanged".
             return Err(TemplateError::NoSuchUser(self.user));
         }
         if self.rootfs.as_deref().is_some_and(is_host_root) {
@@ -252,7 +254,7 @@ impl Template {
 }
 
 impl Overrides {
-    /// Makes the paths of the operator absolute; see [`anchor`].
+    /// Makes the operator's paths absolute; see [`anchor`].
     #[must_use]
     pub fn anchored(self, base: &Path, home: Option<&Path>) -> Self {
         Self {
@@ -262,7 +264,7 @@ impl Overrides {
         }
     }
 
-    /// Refuses rules that no file and no flag could have made.
+    /// Returns an error for a rule that no file and no flag can express.
     pub fn check(&self) -> Result<(), RuleError> {
         check_rules(&self.allow, &self.deny, &self.ask)
     }
@@ -280,7 +282,7 @@ impl Serialize for Template {
     }
 }
 
-/// Refuses what [`Template::check`] refuses, and rules that no file could have made.
+/// Deserializes a template, checks it, and refuses rules that no file can express.
 impl<'de> Deserialize<'de> for Template {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let template = Self::deserialize(deserializer)?;
@@ -297,7 +299,7 @@ impl Serialize for Overrides {
     }
 }
 
-/// Refuses what [`Overrides::check`] refuses.
+/// Deserializes overrides and calls [`Overrides::check`].
 impl<'de> Deserialize<'de> for Overrides {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let said = Self::deserialize(deserializer)?;
@@ -306,12 +308,12 @@ impl<'de> Deserialize<'de> for Overrides {
     }
 }
 
-/// `/`, `//`, `/.`, and nothing at all, which joins to wherever one stands.
+/// Whether a path is `/`, `//`, `/.` or empty; an empty path would mean the current directory.
 fn is_host_root(path: &Path) -> bool {
     path.as_os_str().is_empty() || (path.has_root() && path.components().count() == 1)
 }
 
-/// `old` without what `new` replaces, then `new`.
+/// Returns `old` without the items that `new` replaces, followed by `new`.
 fn replace<T>(old: Vec<T>, new: Vec<T>, same: impl Fn(&T, &T) -> bool) -> Vec<T> {
     let kept = old.into_iter().filter(|old| !new.iter().any(|new| same(old, new)));
     let mut all: Vec<T> = kept.collect();
@@ -319,7 +321,7 @@ fn replace<T>(old: Vec<T>, new: Vec<T>, same: impl Fn(&T, &T) -> bool) -> Vec<T>
     all
 }
 
-/// The first item whose key an earlier one has too.
+/// Returns the first item that has the same key as an earlier item.
 fn repeated<'a, T, K: Ord + ?Sized + 'a>(
     items: &'a [T],
     key: impl Fn(&'a T) -> &'a K,

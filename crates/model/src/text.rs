@@ -1,4 +1,4 @@
-//! Serde for types whose one spelling is their text.
+//! Serde helpers for types that are written as text.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// Reads a string and parses it; the parser's own words are the error.
+/// Deserializes a string and parses it; a parse error becomes the message.
 pub(crate) fn parse<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -18,9 +18,9 @@ where
     Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
-/// Text of the operating system, which need not be UTF-8: a string where it is, else a list of bytes.
+/// A text of the operating system: a string if it is UTF-8, otherwise a list of bytes.
 ///
-/// Only for formats that describe themselves, such as JSON.
+/// Works only with self-describing formats such as JSON.
 pub(crate) struct OsText<T>(pub(crate) T);
 
 impl<T: AsRef<OsStr>> Serialize for OsText<T> {

@@ -1,14 +1,14 @@
-//! How long a program may run, as people write it.
+//! Timeouts, parsed from text such as `1h30m`.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A deadline for a run, or none. Written `90s`, `1h30m`, `250ms` or `none`.
+/// A maximum run time, or none. Written `90s`, `1h30m`, `250ms` or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timeout(pub Option<Duration>);
 
-/// Why a text is not a timeout.
+/// The reason why a text is not a valid timeout.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TimeoutError {
     #[error("not a time; write for example \"90s\", \"10m\", \"1h30m\" or \"none\"")]
@@ -21,15 +21,15 @@ pub enum TimeoutError {
     TooLong,
 }
 
-/// A timer further away than this is a slip, and the kernel's timers take it without overflow.
+/// The longest timeout. A longer one is a mistake; kernel timers take this one without overflow.
 const MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Units and their milliseconds, in the order in which they must appear.
+/// Units and their milliseconds, in the order in which they must appear in a text.
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl Timeout {
-    /// Whether `self` lets a program run longer than `other` does.
+    /// Whether `self` permits a longer run than `other`.
     pub fn is_longer_than(self, other: Self) -> bool {
         match (self.0, other.0) {
             (Some(mine), Some(theirs)) => mine > theirs,
@@ -62,7 +62,7 @@ impl FromStr for Timeout {
     }
 }
 
-/// Adds up `1h30m`: each unit at most once, larger ones first, so that `10m5m` is seen as a slip.
+/// Adds up `1h30m`. Each unit occurs at most once, larger ones first, so `10m5m` is refused.
 fn millis(text: &str) -> Result<u64, TimeoutError> {
     let mut rest = text;
     let mut units = UNITS.iter();
@@ -89,7 +89,7 @@ fn split_where(text: &str, stop: impl Fn(char) -> bool) -> (&str, &str) {
 impl fmt::Display for Timeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(duration) = self.0 else { return f.write_str("none") };
-        // A timeout finer than a millisecond has no spelling; up, so that it does not become zero.
+        // Text has whole milliseconds only; rounding up avoids a timeout of zero.
         let mut left = u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         for (unit, scale) in UNITS {
             if left >= scale {
@@ -101,11 +101,11 @@ impl fmt::Display for Timeout {
     }
 }
 
-/// How long a question to the operator stays open before it counts as a no. Written `5m` or `30s`.
+/// How long a request waits for the operator's answer before it is refused. Written `5m` or `30s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AskTimeout(Duration);
 
-/// Why a text is not such a time.
+/// The reason why a text is not a valid time to wait for an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskTimeoutError {
     #[error(transparent)]
@@ -154,7 +154,7 @@ impl fmt::Display for AskTimeout {
 
 crate::net::by_text!(AskTimeout, Timeout);
 
-/// Serde of a deadline kept as `Option<Duration>`, in the words of [`Timeout`].
+/// Serde functions that write an `Option<Duration>` as the text of a [`Timeout`].
 pub(crate) mod as_text {
     use std::time::Duration;
 

@@ -1,9 +1,10 @@
-//! The few facts about Unicode that we need, as small tables.
+//! Small tables of Unicode properties.
 
 use std::ops::RangeInclusive;
 
-/// `Default_Ignorable_Code_Point` of Unicode 17 (DerivedCoreProperties.txt): characters that are drawn
-/// as nothing. A case-insensitive ext4 or f2fs directory ignores them when it compares names.
+/// Invisible characters: `Default_Ignorable_Code_Point` of Unicode 17 (DerivedCoreProperties.txt).
+///
+/// A case-insensitive ext4 or f2fs directory ignores them when it compares names.
 const IGNORABLE: &[RangeInclusive<char>] = &[
     '\u{ad}'..='\u{ad}',
     '\u{34f}'..='\u{34f}',
@@ -24,15 +25,15 @@ const IGNORABLE: &[RangeInclusive<char>] = &[
     '\u{e0000}'..='\u{e0fff}',
 ];
 
-/// Drawn as a blank though it counts as a symbol.
+/// The blank braille pattern, which is drawn as a space but counts as a symbol.
 const BRAILLE_BLANK: char = '\u{2800}';
 
-/// Whether a character is drawn as nothing.
+/// Whether a character is invisible and ignored in comparisons.
 pub(crate) fn is_ignorable(c: char) -> bool {
     !c.is_ascii() && IGNORABLE.iter().any(|range| range.contains(&c))
 }
 
-/// Whether a person sees this character as what it is, and a terminal does nothing but draw it.
+/// Whether a character is visible, unambiguous and without effect on a terminal.
 pub(crate) fn is_visible(c: char) -> bool {
     match c {
         ' '..='~' => true,
@@ -41,8 +42,10 @@ pub(crate) fn is_visible(c: char) -> bool {
     }
 }
 
-/// Neither Cc, Cf, Cs, Co, Cn, Zl, Zp nor Zs, by the table behind `escape_debug` in the standard
-/// library. After a letter, since only at the start does it escape combining marks too.
+/// Whether a character is in none of the categories Cc, Cf, Cs, Co, Cn, Zl, Zp and Zs.
+///
+/// Uses the table behind `escape_debug`, after a letter, because at the start of a text `escape_debug`
+/// also escapes combining marks.
 fn is_graphic(c: char) -> bool {
     if c.escape_debug().len() == 1 {
         return true;

@@ -1,4 +1,4 @@
-//! A declared service: where it is, what may be done there, and with which secrets.
+//! A declared service: its rules, its secrets and its description for programs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,30 +14,30 @@ use crate::net::{
     Tls, What, authority, by_text,
 };
 
-/// One `[api.NAME]`.
+/// A declared service, `[api.NAME]` in `belljar.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Api {
     pub name: ApiName,
-    /// What it is, in a sentence.
+    /// A description in one sentence.
     pub description: Option<String>,
-    /// What may be reached; never empty, and presets are spelled out.
+    /// The allowed requests; never empty, and with presets replaced by their rules.
     pub allow: Vec<Rule>,
-    /// Those that requests of these rules, and only these, may carry.
+    /// The secrets that requests of these rules, and of no others, can carry.
     pub secrets: BTreeSet<SecretName>,
-    /// Refused, unless `yolo`.
+    /// Methods that are refused, unless `yolo` is set.
     pub restricted: BTreeSet<Method>,
-    /// Lifts `restricted`.
+    /// Whether `restricted` has no effect.
     pub yolo: bool,
-    /// Where people read about it.
+    /// The address of the documentation.
     pub reference: Option<String>,
-    /// As the file says it; see [`Api::base`].
+    /// The base URL in the file, if any; see [`Api::base`].
     pub base_url: Option<BaseUrl>,
     pub examples: Vec<String>,
     pub(crate) types: Option<PathBuf>,
     pub(crate) openapi: Option<PathBuf>,
 }
 
-/// Why a declaration makes no service.
+/// The reason why the declaration of a service is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
     #[error("`allow` or `hosts` must say what it reaches")]
@@ -57,7 +57,7 @@ pub enum ApiError {
 }
 
 impl Api {
-    /// A service with rules for all of `hosts` behind those of `allow`.
+    /// Creates a service with the rules of `allow`, followed by rules for all of `hosts`.
     pub(crate) fn new(
         name: ApiName,
         allow: Vec<Allow>,
@@ -94,7 +94,7 @@ impl Api {
         })
     }
 
-    /// Refuses what could never work.
+    /// Returns an error if the service could never work.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         if let Some(base) = &self.base_url
             && !self.allow.iter().any(|rule| base.is_led_to_by(rule))
@@ -116,29 +116,30 @@ impl Api {
         }
     }
 
-    /// Where relative addresses start: as the file says, else the first host that is one.
+    /// Returns the base of relative addresses: the configured one, or the first host that is not a pattern.
     pub fn base(&self) -> Option<BaseUrl> {
         self.base_url.clone().or_else(|| self.allow.iter().find_map(BaseUrl::of_rule))
     }
 
-    /// The file with its types; a `~` is `home`.
+    /// Returns the path of the file with type declarations; `~` becomes `home`.
     pub fn types(&self, home: Option<&Path>) -> Option<PathBuf> {
         self.types.as_deref().map(|path| anchor(path, Path::new(""), home))
     }
 
-    /// The file with its OpenAPI document; a `~` is `home`.
+    /// Returns the path of the OpenAPI document; `~` becomes `home`.
     pub fn openapi(&self, home: Option<&Path>) -> Option<PathBuf> {
         self.openapi.as_deref().map(|path| anchor(path, Path::new(""), home))
     }
 }
 
-/// Whether a rule's requests can carry a secret: nobody else must see them, and the broker must.
+/// Whether requests of a rule can carry a secret: they must be encrypted and intercepted.
 pub(super) fn carries(rule: &Rule) -> bool {
     rule.http().is_some_and(|http| http.scheme == Scheme::Https && http.tls == Tls::Intercept)
 }
 
-/// Where the relative addresses of a service start: `https://api.github.com` or with a path. It never
-/// ends with a slash.
+/// The base of a service's relative addresses: `https://api.github.com`, or with a path.
+///
+/// It never ends with a slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseUrl {
     scheme: Scheme,
@@ -147,7 +148,7 @@ pub struct BaseUrl {
     path: String,
 }
 
-/// Why a text is not where a service begins.
+/// The reason why a text is not a valid base URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BaseUrlError {
     #[error("write it as https://HOST or https://HOST/PATH")]
@@ -173,7 +174,7 @@ impl BaseUrl {
         Some(Self { scheme: http.scheme, target, port, path: String::new() })
     }
 
-    /// Whether a rule lets something through to this place.
+    /// Whether a rule allows some requests to this URL.
     pub fn is_led_to_by(&self, rule: &Rule) -> bool {
         match &rule.what {
             What::Http(http) => {

@@ -1,11 +1,11 @@
-//! Names that a program can say: of services, of other servers and of skills.
+//! Names of services, tool servers and skills, which programs use as identifiers.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::net::by_text;
 
-/// Why a text is not a name.
+/// The reason why a text is not a valid name of a service, server or skill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CodeNameError {
     #[error(
@@ -18,7 +18,7 @@ pub enum CodeNameError {
 
 const MAX: usize = 64;
 
-/// What every object of a program has, or what would make one look like a promise.
+/// Names of members that every JavaScript object has, or that would make it look like a promise.
 const TAKEN: [&str; 3] = ["constructor", "prototype", "then"];
 
 fn check(text: &str) -> Result<(), CodeNameError> {
@@ -43,7 +43,7 @@ macro_rules! name {
                 &self.0
             }
 
-            /// As a program writes it: `my-api` is `my_api`.
+            /// Returns the name as a program writes it: `my-api` becomes `my_api`.
             pub fn identifier(&self) -> String {
                 self.0.replace('-', "_")
             }
@@ -78,10 +78,10 @@ name! {
     ApiName
 }
 name! {
-    /// The name of another server: `files` in `[mcp.files]` and `tools.files`.
+    /// The name of a tool server: `files` in `[mcp.files]` and `tools.files`.
     ServerName
 }
 name! {
-    /// The name of a skill; it is also the name of a directory.
+    /// The name of a skill, which is also the name of its directory.
     SkillName
 }

@@ -1,5 +1,4 @@
-//! Another MCP server, whose tools programs may call. It runs in a box of its own, or is reached from
-//! one.
+//! An MCP server whose tools programs can call. Each server runs in its own box, or is reached from one.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,31 +8,31 @@ use super::name::ServerName;
 use crate::env::EnvVar;
 use crate::net::{Allow, SecretName};
 
-/// One `[mcp.NAME]`.
+/// A declared tool server, `[mcp.NAME]` in `belljar.toml`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct McpServer {
     pub name: ServerName,
     pub transport: Transport,
-    /// For the program of [`Transport::Command`].
+    /// Variables for the program of [`Transport::Command`].
     pub env: Vec<EnvVar>,
-    /// The template of its box; the default one where none is said.
+    /// The template of the server's box; `None` means the default template.
     pub template: Option<String>,
     pub secrets: BTreeSet<SecretName>,
     pub allow: Vec<Allow>,
-    /// How long one of its tools may take.
+    /// The timeout of one tool call.
     pub timeout: Duration,
 }
 
-/// How it is spoken to.
+/// The connection to a tool server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transport {
-    /// A program and its arguments, by its standard input and output.
+    /// A program and its arguments, which communicates over standard input and output.
     Command(Vec<String>),
-    /// By HTTP. A rule of the box must lead there; without `allow`, just this address is allowed.
+    /// HTTP. A rule of the box must allow this address; without `allow`, only this address is allowed.
     Url(BaseUrl),
 }
 
-/// Why a declaration makes no server.
+/// The reason why the declaration of a server is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServerError {
     #[error("one of `command` and `url` says how it is reached")]
@@ -47,10 +46,10 @@ pub enum ServerError {
 }
 
 impl McpServer {
-    /// How long a tool may take where the file does not say.
+    /// The default timeout of one tool call.
     pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// Refuses what could never work.
+    /// Returns an error if the server could never work.
     pub(crate) fn check(&self) -> Result<(), ServerError> {
         if let Transport::Url(url) = &self.transport {
             if !self.env.is_empty() {

@@ -1,4 +1,4 @@
-//! The box that programs of models run in, and how services open it.
+//! The box for programs written by models, and the network rules that services add to it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,43 +14,43 @@ use crate::net::{Allow, HttpRule, Method, Rule, RuleError, SecretDecl, SecretNam
 use crate::size::ByteSize;
 use crate::template::{Template, TemplateError};
 
-/// The template of code that needs no file.
+/// The name of the built-in template for programs.
 pub const CODE_TEMPLATE: &str = "code";
 
-/// `[code]`.
+/// The settings in `[code]` of `belljar.toml`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeConfig {
-    /// A template of the operator's; none for the one that is built in.
+    /// One of the operator's templates; `None` means the built-in template.
     pub template: Option<String>,
-    /// How many boxes are kept ready.
+    /// The number of boxes that are kept ready.
     pub warm: usize,
-    /// Programs may reach every public host.
+    /// Whether programs can reach every public host.
     pub yolo: bool,
-    /// How long a program may take that does not say it.
+    /// The timeout of a program that sets none itself.
     pub timeout: Duration,
-    /// The most that one may say.
+    /// The longest timeout that a program can set.
     pub max_timeout: Duration,
-    /// What a program may write to its standard output and standard error.
+    /// The limit for the standard output and standard error of a program.
     pub output: ByteSize,
     pub(crate) libraries: Option<PathBuf>,
 }
 
-/// Which of the declared services a program is given.
+/// The declared services that a program can use.
 #[derive(Debug, Clone, Copy)]
 pub enum Selection<'a> {
     All,
     Only(&'a BTreeSet<ApiName>),
 }
 
-/// What a box for a program is made from, and what a person should be told about it.
+/// The template of a box for a program, with remarks for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeBox {
     pub template: Template,
-    /// Each says that something is open which is not by itself. Shown and recorded.
+    /// Descriptions of access beyond the default. They are shown and recorded.
     pub remarks: Vec<String>,
 }
 
-/// Why there is no box for a program.
+/// The reason why no box for a program can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
     #[error("`[code] template`: there is no template `{name}`; there are {known}")]
@@ -82,20 +82,22 @@ impl Default for CodeConfig {
 }
 
 impl CodeConfig {
-    /// The most boxes that can be kept ready.
+    /// The maximum number of boxes that are kept ready.
     pub const MAX_WARM: usize = 64;
-    /// The longest that `max-timeout` can say.
+    /// The maximum of `max-timeout`.
     pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
-    /// The shortest that a program can be given.
+    /// The minimum timeout of a program.
     pub const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// The directory of modules for `lib:NAME`; a `~` is `home`.
+    /// Returns the directory of modules for `lib:NAME`; `~` becomes `home`.
     pub fn libraries(&self, home: Option<&Path>) -> Option<PathBuf> {
         self.libraries.as_deref().map(|path| anchor(path, Path::new(""), home))
     }
 
-    /// The box of a program that is given these services: their rules, denials for the methods that
-    /// they restrict, and their secrets on their own rules.
+    /// Returns the box template for a program with access to the selected services.
+    ///
+    /// It has the rules of these services, denials of their restricted methods, and their secrets on their
+    /// own rules only.
     pub fn template(
         &self,
         config: &Config,
@@ -142,15 +144,15 @@ impl CodeConfig {
         })
     }
 
-    /// Small, since a box is for one program of a model.
+    /// Returns the built-in template, which is small because a box runs only one program.
     fn built_in(&self) -> Template {
         let limits = Limits {
             memory: ByteSize::mib(512),
             pids: 64,
             disk: ByteSize::mib(256),
             files: 1024,
-            // The cut for a program's output is made outside and keeps what came before; this one
-            // ends the box, so it must not come first.
+            // The limit for a program's output is enforced on the host and keeps the earlier output. This
+            // limit kills the box, so it must be the larger one.
             output: ByteSize::new(self.output.as_u64().saturating_mul(4)).unwrap_or(self.output),
             timeout: Some(self.timeout),
             ..Limits::default()
@@ -160,7 +162,7 @@ impl CodeConfig {
 }
 
 impl Selection<'_> {
-    /// The services themselves, by name.
+    /// Returns the selected services, sorted by name.
     pub fn of<'c>(&self, config: &'c Config) -> Result<Vec<&'c Api>, CodeError> {
         match self {
             Self::All => Ok(config.apis().values().collect()),
@@ -172,7 +174,7 @@ impl Selection<'_> {
 }
 
 impl Config {
-    /// The service of this name; the error says which there are.
+    /// Returns the service of this name, or an error that lists the declared services.
     pub fn api(&self, name: &ApiName) -> Result<&Api, CodeError> {
         self.apis().get(name).ok_or_else(|| {
             let known: Vec<&str> = self.apis().keys().map(ApiName::as_str).collect();
@@ -185,7 +187,7 @@ impl Config {
     }
 }
 
-/// The declarations of a service's secrets, each of which some rule of it can carry.
+/// Returns the declarations of a service's secrets; some rule of the service must fit each of them.
 fn secrets<'c>(api: &Api, config: &'c Config) -> Result<Vec<&'c SecretDecl>, CodeError> {
     let mut found = Vec::new();
     for name in &api.secrets {
@@ -206,11 +208,12 @@ fn leads(rule: &Rule, secret: &SecretDecl) -> bool {
     carries(rule) && rule.http().is_some_and(to)
 }
 
-/// A rule of a service, with those of its secrets that are for the rule's hosts. They are not secrets
-/// of the whole box: a rule of another service to the same host does not get them.
+/// Returns a rule of a service with the secrets for the rule's hosts.
+///
+/// They are not secrets of the whole box: a rule of another service for the same host does not get them.
 fn carrying(api: &Api, rule: &Rule, secrets: &[&SecretDecl]) -> Rule {
     let mut rule = rule.clone();
-    // What has no name of its own is told from the rules of the template and of other services.
+    // The prefix distinguishes an unnamed rule from those of the template and of other services.
     if rule.id == format!("allow {}", rule.what) {
         rule.id = format!("api {}: {}", api.name, rule.what);
     }
@@ -222,8 +225,9 @@ fn carrying(api: &Api, rule: &Rule, secrets: &[&SecretDecl]) -> Rule {
     rule
 }
 
-/// The denial of what a service restricts. With a full network the paths of its rules are no bounds,
-/// so the whole host is meant.
+/// Returns a rule that denies the restricted methods of a service.
+///
+/// On a full network it covers the whole host, since the paths of `allow` rules do not limit requests.
 fn restricting(api: &Api, http: &HttpRule, net: Net) -> Result<Rule, RuleError> {
     let denied = HttpRule {
         ports: if net == Net::Full { Vec::new() } else { http.ports.clone() },

@@ -18,7 +18,7 @@ fn no(text: &str, expect: &str) {
     assert_eq!(error.to_string(), format!("b.toml:{expect}"));
 }
 
-/// One line in an api that is right without it.
+/// Checks the error for one additional line in a valid api.
 #[track_caller]
 fn line(line: &str, expect: &str) {
     no(&format!("[api.forge]\nhosts = [\"api.forge.example\"]\n{line}\n"), expect);
@@ -32,7 +32,7 @@ fn names(names: &[&str]) -> BTreeSet<ApiName> {
     names.iter().map(|name| name.parse().unwrap()).collect()
 }
 
-/// The rules of a template that allow: their names and the secrets on them.
+/// Returns the ids of the `allow` rules of a template, with the secrets on them.
 fn rules(template: &crate::Template) -> Vec<(String, Vec<String>)> {
     let of = |allow: &Allow| match allow {
         Allow::Preset(name) => (name.to_string(), Vec::new()),
@@ -239,7 +239,7 @@ fn a_service_opens_its_rules_with_its_secrets_and_restricts_methods() {
     ));
     let CodeBox { template, remarks } = boxed(&config);
     assert_eq!((template.net, remarks), (Net::Restricted, vec![]));
-    // The secret is on the service's own rule to its host, and on nothing else.
+    // Only the service's own rule for the host carries the secret.
     let plain = |id: &str| (id.to_owned(), Vec::<String>::new());
     assert_eq!(
         rules(&template),
@@ -285,7 +285,7 @@ fn what_yolo_opens_is_remarked() {
     let full = boxed(&parsed(&format!("{api}[code]\nyolo = true\n")));
     assert_eq!(full.remarks, ["code reaches every public host (`[code] yolo = true`)"]);
     assert_eq!(full.template.net, Net::Full);
-    // Where everything public is reached, the paths and ports of a rule are no bounds.
+    // On a full network, the paths and ports of a rule do not limit requests.
     assert_eq!(full.template.deny[0].what.to_string(), "DELETE a.example");
     assert!(full.template.deny[0].http().unwrap().ports.is_empty());
     assert_eq!(boxed(&parsed(api)).remarks, Vec::<String>::new(), "the control");

@@ -1,4 +1,4 @@
-//! The file of an agent; its form is in [`crate::agent`].
+//! Parser for the definition file of an agent; its format is in [`crate::agent`].
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::agent::{Agent, AgentName, Given, Language, Login, Settings};
 use crate::env::EnvVar;
 use crate::net::{Allow, SecretDecl, SecretName, json_pointer};
 
-/// An agent as the file has it.
+/// The keys of an agent's file, before they are checked together.
 #[derive(Debug, Default)]
 pub(super) struct Raw {
     title: Option<String>,
@@ -30,10 +30,10 @@ pub(super) struct Raw {
     login: Option<Login>,
 }
 
-/// Far above any real file.
+/// Maximum number of files, far above any real definition.
 const MAX_FILES: usize = 64;
 
-/// All but `secret`, whose tables have names of their own.
+/// All keys of the file except `secret`, whose tables have names.
 pub(super) const KEYS: [(&str, Take<Raw>); 14] = [
     ("title", |raw, value| set(&mut raw.title, line(value))),
     ("program", |raw, value| set(&mut raw.program, program(value))),

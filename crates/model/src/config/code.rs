@@ -1,4 +1,4 @@
-//! `[api.NAME]`, `[mcp.NAME]` and `[code]`: what programs of models are given.
+//! Parser for `[api.NAME]`, `[mcp.NAME]` and `[code]`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::time::Timeout;
 const MAX_TEXT: usize = 2000; // characters of a description or an example
 const MAX_EXAMPLES: usize = 32;
 
-/// A service as the file has it.
+/// The keys of an `[api.NAME]` section, before they are checked together.
 #[derive(Debug, Default)]
 struct RawApi {
     description: Option<String>,
@@ -50,11 +50,11 @@ const API: [(&str, Take<RawApi>); 11] = [
     ("examples", |raw, value| fill(&mut raw.examples, examples(value))),
 ];
 
-/// Reads one `[api.NAME]`; what is wrong with it as a whole is `Wrong::Here`.
+/// Parses an `[api.NAME]` section; an error about the whole section is `Wrong::Here`.
 pub(super) fn api(name: ApiName, value: &Value<'_>, file: &Path) -> Result<Api, Wrong> {
     let mut raw = RawApi::default();
     table(&mut raw, &API, value)?;
-    // Destructured without `..`, so that a new key cannot be silently ignored.
+    // Destructured without `..`, so that a new key cannot be ignored by mistake.
     let RawApi {
         description,
         allow,
@@ -86,7 +86,7 @@ pub(super) fn api(name: ApiName, value: &Value<'_>, file: &Path) -> Result<Api, 
     Ok(api)
 }
 
-/// A server as the file has it.
+/// The keys of an `[mcp.NAME]` section, before they are checked together.
 #[derive(Debug, Default)]
 struct RawServer {
     command: Option<Vec<String>>,
@@ -108,7 +108,7 @@ const SERVER: [(&str, Take<RawServer>); 7] = [
     ("timeout", |raw, value| set(&mut raw.timeout, time(value))),
 ];
 
-/// Reads one `[mcp.NAME]`; what is wrong with it as a whole is `Wrong::Here`.
+/// Parses an `[mcp.NAME]` section; an error about the whole section is `Wrong::Here`.
 pub(super) fn server(name: ServerName, value: &Value<'_>) -> Result<McpServer, Wrong> {
     let mut raw = RawServer::default();
     table(&mut raw, &SERVER, value)?;
@@ -131,7 +131,7 @@ pub(super) fn server(name: ServerName, value: &Value<'_>) -> Result<McpServer, W
     Ok(server)
 }
 
-/// What `[code]` says.
+/// The keys of the `[code]` section, before they are checked together.
 #[derive(Debug, Default)]
 struct RawCode {
     template: Option<String>,
@@ -153,7 +153,7 @@ const CODE: [(&str, Take<RawCode>); 7] = [
     ("output", |raw, value| set(&mut raw.output, scalar(value))),
 ];
 
-/// Reads `[code]`.
+/// Parses the `[code]` section.
 pub(super) fn code(value: &Value<'_>, file: &Path) -> Result<CodeConfig, Wrong> {
     let mut raw = RawCode::default();
     table(&mut raw, &CODE, value)?;
@@ -178,23 +178,23 @@ pub(super) fn code(value: &Value<'_>, file: &Path) -> Result<CodeConfig, Wrong> 
 }
 
 impl Config {
-    /// The declared services.
+    /// Returns the declared services by name.
     pub fn apis(&self) -> &BTreeMap<ApiName, Api> {
         &self.apis
     }
 
-    /// The other servers whose tools programs may call.
+    /// Returns the declared tool servers by name.
     pub fn servers(&self) -> &BTreeMap<ServerName, McpServer> {
         &self.servers
     }
 
-    /// How programs of models are run.
+    /// Returns the settings for programs written by models.
     pub fn code(&self) -> &CodeConfig {
         &self.code
     }
 }
 
-/// Text for people and models; its lines are its own.
+/// Parses a text for users and models, which can have several lines.
 fn prose(value: &Value<'_>) -> Result<String, Wrong> {
     let text = text(value)?;
     if text.chars().count() > MAX_TEXT {

@@ -1,23 +1,23 @@
-//! One way a file is wrong, in the words of the file.
+//! Errors in a configuration file, with file, line and key.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::display::safe_line;
 
-/// What is wrong with a `belljar.toml`, and where. Safe to print: a project's file is not trusted.
+/// An error in a `belljar.toml`. Safe to print, although a project's file is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     pub file: PathBuf,
-    /// Counted from 1.
+    /// The line number, counted from 1.
     pub line: usize,
     pub fault: Fault,
 }
 
-/// What is wrong.
+/// The kind of an error in a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// Not TOML at all.
+    /// The file is not valid TOML.
     Syntax {
         what: String,
     },
@@ -26,19 +26,19 @@ pub enum Fault {
         nearest: Option<&'static str>,
         known: Vec<&'static str>,
     },
-    /// A value, quoted from the file, that its key does not take.
+    /// A value, quoted from the file, that is invalid for its key.
     Value {
         key: String,
         quoted: String,
         what: String,
     },
-    /// One value of a list.
+    /// An invalid value in a list.
     Element {
         key: String,
         quoted: String,
         what: String,
     },
-    /// Values that contradict each other.
+    /// Values of a template that contradict each other.
     Impossible {
         template: String,
         key: &'static str,
@@ -48,24 +48,24 @@ pub enum Fault {
         name: String,
         what: String,
     },
-    /// A secret, a service or a server that is not declared as one can be.
+    /// An invalid declaration of a secret, a service or a server.
     Declared {
         section: &'static str,
         name: String,
         what: String,
     },
-    /// A section that a project's file cannot have.
+    /// A section that only the operator's file can have.
     OperatorOnly {
         section: String,
     },
-    /// A project asks for more than the operator allows.
+    /// A project's value that would permit more than the operator does.
     Loosens {
         template: String,
         key: &'static str,
         project: String,
         operator: String,
     },
-    /// The same, of what an agent may do.
+    /// A project's permission rule that would permit more than the operator does.
     Permits {
         key: &'static str,
         asked: String,

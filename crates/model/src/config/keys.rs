@@ -1,6 +1,4 @@
-//! The keys of a template and what each does with its value.
-//!
-//! What is the same for all tables of the file is here too.
+//! The keys of a template, and parsers for values that all tables share.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -14,26 +12,26 @@ use super::rules;
 use crate::net::Budget;
 use crate::template::Overrides;
 
-/// A value of the file.
+/// A TOML value with its position in the file.
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
-/// Why a value is not taken, and which part of it.
+/// The reason why a value is invalid, with the part of it at fault.
 #[derive(Debug)]
 pub(super) enum Wrong {
     Here(String),
-    /// One value of a list; the key of the list where it is not the one that was asked for.
+    /// An invalid value of a list, with the key of the list if that is not the requested key.
     Element {
         key: Option<&'static str>,
         at: Range<usize>,
         what: String,
     },
-    /// The value of a key of a table inside.
+    /// An invalid value of a key in a nested table.
     Inside {
         key: &'static str,
         at: Range<usize>,
         what: String,
     },
-    /// A key of a table inside that is not known.
+    /// An unknown key in a nested table.
     Unknown {
         key: String,
         at: Range<usize>,
@@ -41,10 +39,10 @@ pub(super) enum Wrong {
     },
 }
 
-/// What a key does with its value.
+/// Parses the value of a key and stores it in a struct.
 pub(super) type Take<T> = fn(&mut T, &Value<'_>) -> Result<(), Wrong>;
 
-/// Every key, once: what is not here is unknown.
+/// All keys of a template; every other key is unknown.
 pub(super) const KEYS: [(&str, Take<Overrides>); 23] = [
     ("mode", |said, value| set(&mut said.mode, scalar(value))),
     ("net", |said, value| set(&mut said.net, scalar(value))),
@@ -79,7 +77,7 @@ pub(super) const BUDGET: [(&str, Take<Budget>); 4] = [
     ("money", |budget, value| set(&mut budget.money, scalar(value))),
 ];
 
-/// Reads a table inside: each key once, and none that is not known.
+/// Parses a nested table and refuses unknown keys.
 pub(super) fn table<T>(
     into: &mut T,
     keys: &[(&'static str, Take<T>)],
@@ -116,7 +114,7 @@ pub(super) fn wrong(what: impl Display) -> Wrong {
     Wrong::Here(what.to_string())
 }
 
-/// A string, or a number by its digits: `cpus = 2` and `cpus = "2"` are the same.
+/// Parses a string, or a number by its digits: `cpus = 2` and `cpus = "2"` are the same.
 pub(super) fn text(value: &Value<'_>) -> Result<String, Wrong> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text.to_string()),

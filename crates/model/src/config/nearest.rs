@@ -1,6 +1,6 @@
-//! What a person may have meant by a word that is not known.
+//! Suggestions for misspelled keys.
 
-/// The known word that differs least, if it differs little.
+/// Returns the known word that is most similar to `word`, if it is similar enough.
 pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
     // A project's file is not trusted, and the cost grows with the square of the length.
     if word.len() > 40 {
@@ -15,7 +15,7 @@ pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str
     candidates.min().map(|(_, known)| known)
 }
 
-/// How many letters must be put in, taken out, replaced or swapped with their neighbour.
+/// Returns the edit distance: insertions, deletions, replacements and swaps of neighbors.
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
     let mut before: Vec<usize> = Vec::new();

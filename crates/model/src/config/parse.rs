@@ -1,4 +1,4 @@
-//! From the text of a file to templates that make sense.
+//! Parser for whole configuration files.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -21,17 +21,17 @@ use crate::mount::anchor;
 use crate::permission::Permissions;
 use crate::template::{Overrides, Template, TemplateError};
 
-/// The sections of a file.
+/// The names of all sections of a file.
 const SECTIONS: [&str; 10] =
     ["template", "permissions", "secret", "api", "mcp", "code", "tls", "dns", "proxy", "vault"];
 
-/// What is not said of the box, but of the agent in it.
+/// The key of a template's table of permissions, which concerns the agent and not the box.
 const PERMISSIONS: &str = "permissions";
 
-/// Longer quotes would hide what is said about them.
+/// Maximum length of a quote from the file in an error.
 const MAX_QUOTE: usize = 60; // characters
 
-/// A file being read.
+/// A file during parsing: its text and path.
 struct Source<'a> {
     text: &'a str,
     file: &'a Path,
@@ -105,7 +105,7 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
     Ok(config)
 }
 
-/// Reads the file of an agent.
+/// Parses the definition file of an agent.
 pub(super) fn agent(name: &AgentName, text: &str, file: &Path) -> Result<Agent, ConfigError> {
     let source = Source { text, file };
     let root = source.root()?;
@@ -167,7 +167,7 @@ impl<'a> Source<'a> {
         }
         let said = self.anchored(said);
         let base = Template { name: name.to_owned(), ..Template::default() };
-        // What a project's template will be, only the operator's tells; but nonsense shows already.
+        // The operator's template decides what a project's will be; contradictions already show here.
         let template = base
             .with(said.clone())
             .map_err(|error| impossible(self.file, name, &places, &error))?;
@@ -185,7 +185,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A table with a name of its own below a section that has many.
+    /// Parses the named table of a section such as `[secret.NAME]`.
     fn declared<N: FromStr<Err: Display>, T>(
         &self,
         section: &'static str,
@@ -202,7 +202,7 @@ impl<'a> Source<'a> {
         let key = format!("{section}.{name}");
         self.table(&key, value)?;
         read(parsed, value).map_err(|wrong| match wrong {
-            // About the declaration as a whole: the heading is the place.
+            // An error about the whole declaration has the line of the heading.
             Wrong::Here(what) => bad(what),
             wrong @ (Wrong::Element { .. } | Wrong::Inside { .. } | Wrong::Unknown { .. }) => {
                 self.wrong(&key, value, wrong)
@@ -210,7 +210,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Two names that programs could not tell apart.
+    /// Returns the error for two names that become the same identifier in programs.
     fn same(
         &self,
         section: &'static str,
@@ -222,7 +222,7 @@ impl<'a> Source<'a> {
         self.error(name.span().start, fault)
     }
 
-    /// Relative paths start from the directory of the file that names them.
+    /// Makes relative paths absolute, based on the directory of the file.
     fn anchored(&self, said: Overrides) -> Overrides {
         let base = self.file.parent().unwrap_or(Path::new(""));
         Overrides {
@@ -259,7 +259,7 @@ impl<'a> Source<'a> {
         self.error(key.span().start, fault)
     }
 
-    /// What is wrong with the value of a key, at the place of the part that is.
+    /// Returns the error for an invalid value, with the line of the part at fault.
     fn wrong(&self, key: &str, value: &Value<'_>, wrong: Wrong) -> ConfigError {
         match wrong {
             Wrong::Here(what) => self.wrong_value(key, value, what),
@@ -302,7 +302,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A template's name appears on command lines and in records, so it is as plain as that of a run.
+/// Checks a template's name, which appears on command lines and in records like a run's name.
 fn check_name(name: &str) -> Result<(), NameError> {
     name.parse::<RunName>().map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! `[permissions]` and `[template.NAME.permissions]`: what an agent may do.
+//! Parser for `[permissions]` and `[template.NAME.permissions]`.
 
 use super::keys::{Take, Value, Wrong, list, set, table, wrong};
 use super::rules::boolean;
@@ -11,15 +11,16 @@ const KEYS: [(&str, Take<Permissions>); 4] = [
     ("skip-all", |said, value| set(&mut said.skip_all, boolean(value))),
 ];
 
-/// Reads a table of permissions.
+/// Parses a table of permissions.
 pub(super) fn read(value: &Value<'_>) -> Result<Permissions, Wrong> {
     let mut said = Permissions::default();
     table(&mut said, &KEYS, value)?;
     Ok(said)
 }
 
-/// What a project may not say in it: it may only tighten (threat C08). To ask about a host is to open it,
-/// once somebody says yes, so that is for the operator too.
+/// Returns a rule that a project cannot set, since it can only tighten (threat C08).
+///
+/// An `ask` rule for a host opens the host once the user approves, so only the operator can set it.
 pub(super) fn loosens(said: &Permissions) -> Option<(&'static str, String)> {
     let Permissions { allow, deny: _, ask, skip_all } = said;
     let net = ask.iter().find(|it| matches!(it, Permission::Net(_)));

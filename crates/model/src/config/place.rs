@@ -1,20 +1,20 @@
-//! Where in the text of a file more can be written.
+//! The position in a file where a rule can be added.
 
 use toml::de::{DeTable, DeValue};
 
 use super::Config;
 
-/// The end of the short list of what a template allows: `allow = [..]`.
+/// The end of the list of rules in `allow = [..]` of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllowList {
-    /// In bytes: behind the last rule and its comma, or behind the bracket if there is none.
+    /// Byte offset after the last rule and its comma, or after the bracket of an empty list.
     pub at: usize,
-    /// Whether a comma must come before another rule.
+    /// Whether a new rule needs a comma before it.
     pub needs_comma: bool,
 }
 
 impl Config {
-    /// The list of what a template allows, if its file has one; none for `[[template.NAME.allow]]`.
+    /// Returns the end of the `allow` list of a template; `None` for `[[template.NAME.allow]]`.
     pub fn allow_list(text: &str, template: &str) -> Option<AllowList> {
         let root = DeTable::parse(text).ok()?;
         let templates = root.get_ref().get("template")?.get_ref().as_table()?;

@@ -1,4 +1,4 @@
-//! From a template to the rules of a box: presets spelled out, secrets looked up.
+//! Conversion of a template to the network policy of a box: expands presets, looks up secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::net::{
 };
 use crate::template::Template;
 
-/// Why a template gives no policy.
+/// The reason why a template has no valid network policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     #[error(
@@ -30,8 +30,10 @@ pub enum PolicyError {
 }
 
 impl Template {
-    /// The rules of a box made from this template. Presets give their rules, and each secret its
-    /// declaration; a secret of the whole box goes to every rule that can lead to one of its hosts.
+    /// Returns the network policy of a box made from this template.
+    ///
+    /// Presets are replaced by their rules. A secret of the whole box applies to every rule that can
+    /// lead to one of its hosts.
     pub fn policy(&self, config: &Config) -> Result<Policy, PolicyError> {
         let mut allow = Vec::new();
         for item in &self.allow {
@@ -78,7 +80,7 @@ impl Template {
         })
     }
 
-    /// One variable has one value.
+    /// Returns an error if two sources set the same variable.
     fn check_variables(&self, secrets: &[SecretDecl]) -> Result<(), PolicyError> {
         let mut taken: BTreeMap<&str, &SecretName> = BTreeMap::new();
         for secret in secrets {
@@ -96,13 +98,13 @@ impl Template {
     }
 }
 
-/// The rule by which a secret reaches its host where everything public is allowed anyway.
+/// Returns the rule that carries a secret to its host on a full network.
 fn for_secret(secret: &SecretDecl, host: &HostPattern) -> Rule {
     let http = HttpRule { websocket: true, ..HttpRule::https(host.clone()) };
     Rule { id: format!("secret {}: {host}", secret.name), what: What::Http(http) }
 }
 
-/// Lets a rule carry a secret, if it can lead to one of the secret's hosts and is looked into.
+/// Adds a secret to a rule if the rule is intercepted and can lead to one of the secret's hosts.
 fn give(rule: &mut Rule, secret: &SecretDecl) -> bool {
     let What::Http(http) = &mut rule.what else { return false };
     let looked_into = http.scheme == Scheme::Https && http.tls == Tls::Intercept;
@@ -114,7 +116,7 @@ fn give(rule: &mut Rule, secret: &SecretDecl) -> bool {
 }
 
 impl Config {
-    /// The declaration of a secret that something needs.
+    /// Returns the declaration of a secret, or an error that lists the declared secrets.
     pub(crate) fn wanted_secret(&self, name: &SecretName) -> Result<&SecretDecl, PolicyError> {
         self.secret(name).ok_or_else(|| {
             let known = self.declared_secrets().chain(self.bundled_secrets());

@@ -1,4 +1,4 @@
-//! Rules in a file: short, as on a command line, or at length as a table.
+//! Parser for rules in a file: short strings, as on a command line, or tables.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -11,10 +11,10 @@ use crate::net::{
     Scheme, SecretName, TcpRule, Tls, What,
 };
 
-/// Far above any real file.
+/// Maximum number of rules in a list, far above any real file.
 const MAX_RULES: usize = 4096;
 
-/// One rule as the file has it.
+/// The keys of one rule, before they are checked together.
 #[derive(Debug, Default)]
 struct Raw {
     name: Option<String>,
@@ -57,7 +57,7 @@ const LIMITS: [(&str, Take<RuleLimits>); 3] = [
     ("total", |limits, value| set(&mut limits.total, scalar(value))),
 ];
 
-/// Reads what a template allows.
+/// Parses the `allow` rules of a template.
 pub(super) fn allow(value: &Value<'_>) -> Result<Vec<Allow>, Wrong> {
     each(value, Allow::from_str, |raw| match raw.preset {
         Some(preset) => raw.only_preset().map(|()| Allow::Preset(preset)),
@@ -68,7 +68,7 @@ pub(super) fn allow(value: &Value<'_>) -> Result<Vec<Allow>, Wrong> {
     })
 }
 
-/// Reads what a template denies.
+/// Parses the `deny` rules of a template.
 pub(super) fn deny(value: &Value<'_>) -> Result<Vec<Rule>, Wrong> {
     each(value, Rule::deny, |raw| match raw.preset {
         Some(_) => Err(wrong("`preset` has no meaning in a rule that denies")),
@@ -79,7 +79,7 @@ pub(super) fn deny(value: &Value<'_>) -> Result<Vec<Rule>, Wrong> {
     })
 }
 
-/// Reads what a template asks about.
+/// Parses the `ask` rules of a template.
 pub(super) fn ask(value: &Value<'_>) -> Result<Vec<Rule>, Wrong> {
     each(value, Rule::ask, |raw| match raw.preset {
         Some(_) => Err(wrong("`preset` has no meaning in a rule that asks")),
@@ -133,9 +133,9 @@ fn each<T, E: std::fmt::Display>(
 }
 
 impl Raw {
-    /// A preset is taken as it is.
+    /// Returns an error if another key is set beside `preset`.
     fn only_preset(&self) -> Result<(), Wrong> {
-        // Destructured without `..`, so that a new key cannot be silently ignored.
+        // Destructured without `..`, so that a new key cannot be ignored by mistake.
         let Self {
             name,
             preset: _,
@@ -189,7 +189,7 @@ impl Raw {
         Ok((name, what))
     }
 
-    /// Refuses what only a rule with `host` can have.
+    /// Returns an error if a key is set that needs `host`.
     fn only_http(&self, with: &str) -> Result<(), Wrong> {
         let said = [
             ("ports", self.ports.is_some()),
@@ -209,7 +209,7 @@ impl Raw {
 
     fn http(self, purpose: Use) -> Result<What, RuleError> {
         let host = self.host.ok_or(RuleError::Malformed)?;
-        // Read as one that denies, where wildcards may be wide.
+        // Parsed as a `deny` rule, in which wildcards can be wide.
         let host = match purpose {
             Use::Allow => host.to_string().parse().map_err(RuleError::Host)?,
             Use::Deny | Use::Ask => host,
@@ -243,7 +243,7 @@ impl Raw {
     }
 }
 
-/// How logs call a rule: one short line.
+/// Parses the name of a rule for logs: one short line.
 fn name(value: &Value<'_>) -> Result<String, Wrong> {
     let name = text(value)?;
     let plain = name.chars().all(|c| matches!(c, ' '..='~'));

@@ -1,4 +1,4 @@
-//! `[secret.NAME]`: where a secret may go. Its value is never in a file of this kind.
+//! Parser for `[secret.NAME]`, which declares the use of a secret. The value is never in this file.
 
 use super::keys::{BUDGET, Take, Value, Wrong, fill, list, scalar, set, table, text, wrong};
 use crate::net::{
@@ -6,7 +6,7 @@ use crate::net::{
     Method, PathPattern, SecretDecl, SecretName, Shape, Slot, TokenBody, TokenUrl, header_name,
 };
 
-/// A declaration as the file has it.
+/// The keys of a declaration, before they are checked together.
 #[derive(Debug, Default)]
 struct Raw {
     hosts: Vec<HostPattern>,
@@ -62,7 +62,7 @@ const KEYS: [(&str, Take<Raw>); 24] = [
     ("scope", |raw, value| set(&mut raw.scope, plain(value))),
 ];
 
-/// Reads one declaration; what is wrong with it as a whole is `Wrong::Here`.
+/// Parses a declaration; an error about the whole declaration is `Wrong::Here`.
 pub(super) fn read(name: SecretName, value: &Value<'_>) -> Result<SecretDecl, Wrong> {
     let mut raw = Raw::default();
     table(&mut raw, &KEYS, value)?;
@@ -147,7 +147,7 @@ fn header(value: &Value<'_>) -> Result<String, Wrong> {
     header_name(&text(value)?).map_err(wrong)
 }
 
-/// Text that goes into a header or a form as it is.
+/// Parses a text that is copied into a header or a form unchanged.
 fn plain(value: &Value<'_>) -> Result<String, Wrong> {
     let text = text(value)?;
     if text.len() > 256 || !text.chars().all(|c| matches!(c, ' '..='~')) {

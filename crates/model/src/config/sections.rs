@@ -1,4 +1,4 @@
-//! The sections of an operator's file that are about the machine, not about a template.
+//! Parser for the sections of an operator's file that concern the machine instead of a template.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const DNS: [(&str, Take<Config>); 1] = [("servers", |config, value| {
     fill(&mut config.dns, Ok(servers.into_iter().map(|NameServer(address)| address).collect()))
 })];
 
-/// An address, with port 53 unless it says another.
+/// The address of a name server, by default with port 53.
 struct NameServer(SocketAddr);
 
 impl FromStr for NameServer {
@@ -45,7 +45,7 @@ const PROXY: [(&str, Take<Config>); 1] =
 const VAULT: [(&str, Take<Config>); 1] =
     [("key-command", |config, value| set(&mut config.key_command, command(value)))];
 
-/// Reads `[tls]`, `[dns]`, `[proxy]` or `[vault]`.
+/// Parses `[tls]`, `[dns]`, `[proxy]` or `[vault]`.
 pub(super) fn read(config: &mut Config, section: &str, value: &Value<'_>) -> Result<(), Wrong> {
     match section {
         "tls" => table(config, &TLS, value),
@@ -56,7 +56,7 @@ pub(super) fn read(config: &mut Config, section: &str, value: &Value<'_>) -> Res
     }
 }
 
-/// A program and its arguments: a list, or a text without quotes, cut at white space.
+/// Parses a program and its arguments: a list, or a text without quotes, split at whitespace.
 pub(super) fn command(value: &Value<'_>) -> Result<Vec<String>, Wrong> {
     let words: Vec<String> = match value.get_ref() {
         DeValue::String(text) if text.contains(['"', '\'', '\\', '$', '`', '|', ';', '&']) => {

@@ -27,7 +27,7 @@ fn refused(text: &str, expect: &str) {
     }
 }
 
-/// The refusal of one line in the `default` template.
+/// Checks the error for one line in the `default` template.
 #[track_caller]
 fn line_refused(line: &str, expect: &str) {
     refused(&format!("[template.default]\n{line}\n"), &format!("belljar.toml:2: {expect}"));
@@ -382,23 +382,23 @@ fn a02_an_empty_list_allows_nothing() {
             .map(|(_, key)| format!("{key} = []\n"))
             .collect();
         let empty = format!("[template.default]\n{empty}");
-        // With an operator: nothing is mounted, inherited, weakened.
+        // With an operator's file: nothing is mounted, inherited or weakened.
         assert_eq!(operator(&empty).template("default"), Some(Template::default()), "{empty}");
-        // With a project: nothing is added to what the operator has, and nothing taken away that
-        // could have been there to protect.
+        // With a project's file: nothing is added to the operator's values, and no mount or variable
+        // that could be there for protection is removed.
         let base = operator(&format!("[template.default]\n{full}"));
         let got = base.tighten(&project(&empty)).unwrap().template("default").unwrap();
         let base = base.template("default").unwrap();
         assert_eq!((&got.mounts, &got.env), (&base.mounts, &base.env), "{empty}");
         assert!(got.weaken.is_subset(&base.weaken) && got.require.is_empty(), "{empty}");
         assert_eq!(got.weaken.is_empty(), empty.contains("weaken"), "{empty}");
-        // And on top of nothing it stays nothing.
+        // An empty list on top of an empty list stays empty.
         let got = Config::built_in().tighten(&project(&empty)).unwrap().template("default");
         assert_eq!(got, Some(Template::default()), "{empty}");
     }
 }
 
-/// Any template as the lines of a file, each key with this chance.
+/// Generates the lines of a template, each key with the given probability.
 fn lines(chance: f64) -> impl Strategy<Value = String> {
     let mode = prop::sample::select(&["read-only", "overlay", "direct"][..]);
     let net = prop::sample::select(&["none", "restricted", "full"][..]);
@@ -467,7 +467,7 @@ fn lines(chance: f64) -> impl Strategy<Value = String> {
         .prop_map(|(a, b, c, d)| format!("[template.default]\n{a}{b}{c}{d}"))
 }
 
-/// Rules, secrets and budgets, short and at length.
+/// Generates rules, secrets and budgets in the short and the long form.
 fn network_lines(chance: f64) -> impl Strategy<Value = String> {
     let allow = vec![
         "\"pypi\"",
@@ -518,7 +518,7 @@ fn network_lines(chance: f64) -> impl Strategy<Value = String> {
         .prop_map(|(a, b, c, d, e)| [a, b, c, d, e].concat())
 }
 
-/// Whether `new` allows nothing that `old` does not, said field by field and not as the code does.
+/// Checks field by field, independently of the code under test, that `new` allows no more than `old`.
 fn no_looser(new: &Template, old: &Template) -> Result<(), TestCaseError> {
     let Template {
         name: _,
@@ -551,7 +551,7 @@ fn no_looser(new: &Template, old: &Template) -> Result<(), TestCaseError> {
     prop_assert!(below(budget.requests, old.budget.requests));
     prop_assert!(below(budget.money.map(|it| it.0), old.budget.money.map(|it| it.0)));
     prop_assert!(*mode <= old.mode && *net <= old.net);
-    // Neither less evidence nor contents that the operator did not ask for.
+    // The project cannot reduce the recorded evidence, nor record contents.
     prop_assert!(*record == old.record || (*record, old.record) == (Record::Hashes, Record::None));
     prop_assert_eq!(mounts.len(), old.mounts.len());
     for (new, old) in mounts.iter().zip(&old.mounts) {
@@ -586,7 +586,7 @@ proptest! {
             let (new, old) = (got.template("default").unwrap(), operator.template("default").unwrap());
             no_looser(&new, &old)?;
             prop_assert!(new.check().is_ok());
-            // Asking again for what one has is no loosening.
+            // Setting the operator's own values again does not loosen anything.
             prop_assert_eq!(got.tighten(&project).unwrap().template("default"), Some(new));
         }
     }

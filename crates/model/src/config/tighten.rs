@@ -1,12 +1,12 @@
-//! What a project may change about the operator's templates: nothing but to tighten them.
+//! Tightening of the operator's templates by a project's file, which cannot loosen anything.
 //!
-//! A project's file lies in the workspace, so the last box may have written it (threat C08). Numbers
-//! and choices may only go down. `mounts` may make a mount read-only, and adds or removes none: an
-//! operator's mount may be there to cover something. `env` may set variables that steer nothing
-//! (F15); `record` may go from nothing to hashes, never to less evidence nor to keeping contents;
-//! `require` and `deny` add up; `weaken`, `allow` and `secrets` may only name fewer; what the operator
-//! wants to be asked about stays as it is; a budget may only shrink; permissions may deny more and have
-//! the agent ask more. A list that is empty asks for nothing and gets nothing (A02).
+//! A project's file is in the workspace, so the last box could have written it (threat C08). Numbers
+//! and choices can only go down. `mounts` can make a mount read-only, but cannot add or remove one: an
+//! operator's mount can be there to cover something. `env` can set variables that do not control other
+//! programs (F15). `record` can go from `none` to `hashes`, never to less evidence or to contents.
+//! `require` and `deny` add up. `weaken`, `allow` and `secrets` can only have fewer entries. `ask` stays
+//! as it is. A budget can only shrink. Permissions can deny more and make the agent ask more. An empty
+//! list allows nothing (A02).
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -23,7 +23,7 @@ use crate::permission::Permissions;
 use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
 use crate::time::Timeout;
 
-/// A value that a project asks for and an operator does not allow.
+/// A project's value that the operator does not permit.
 struct Looser {
     key: &'static str,
     project: String,
@@ -32,7 +32,7 @@ struct Looser {
 
 pub(super) fn config(operator: &Config, project: &Config) -> Result<Config, ConfigError> {
     let mut tightened = operator.clone();
-    // What a project's file may say at all only tightens; see `permissions::loosens`.
+    // A project's file can only contain permissions that tighten; see `permissions::loosens`.
     tightened.permissions = tightened.permissions.and(&project.permissions);
     for (name, entry) in &project.templates {
         let base = operator.template(name).or_else(|| operator.template(DEFAULT_TEMPLATE));
@@ -53,7 +53,7 @@ pub(super) fn config(operator: &Config, project: &Config) -> Result<Config, Conf
 }
 
 impl Config {
-    /// What the template alone says, or the one that a project's of this name starts from.
+    /// Returns the permissions of the operator's template of this name, or else of `default`.
     fn permissions_of(&self, name: &str) -> Permissions {
         let entry = self.templates.get(name).or_else(|| self.templates.get(DEFAULT_TEMPLATE));
         entry.map(|entry| entry.permissions.clone()).unwrap_or_default()
@@ -61,7 +61,7 @@ impl Config {
 }
 
 fn template(base: Template, said: &Overrides, places: &Places) -> Result<Template, Looser> {
-    // Destructured without `..`, so that a new key cannot slip past.
+    // Destructured without `..`, so that a new key cannot be forgotten.
     let Overrides {
         mode,
         net,
@@ -144,7 +144,7 @@ fn template(base: Template, said: &Overrides, places: &Places) -> Result<Templat
             base.secrets
         },
         budget: lower_budget(budget, &base.budget)?,
-        // It runs inside, where the project can run what it likes anyway.
+        // The command runs in the box, where the project can run anything already.
         health: health.clone().or(base.health),
     })
 }
@@ -165,7 +165,7 @@ fn lower<T: Ord + Display + Copy>(
     }
 }
 
-/// `mounts` with the one that is asked for made read-only, if it is asked for as such.
+/// Returns `mounts` with the requested mount made read-only, if the request is read-only.
 fn tighten_mounts(mounts: Vec<Mount>, asked: &Mount) -> Result<Vec<Mount>, Looser> {
     let same = |mount: &Mount| mount.source() == asked.source() && mount.target() == asked.target();
     match mounts.iter().find(|mount| same(mount)) {
@@ -179,7 +179,7 @@ fn tighten_mounts(mounts: Vec<Mount>, asked: &Mount) -> Result<Vec<Mount>, Loose
     }
 }
 
-/// `env` with the variable that is asked for. The operator's values are not shown: they may be secret.
+/// Returns `env` with the requested variable. Errors omit the operator's values, which can be secret.
 fn tighten_env(mut env: Vec<EnvVar>, asked: &EnvVar) -> Result<Vec<EnvVar>, Looser> {
     let name = asked.name();
     match env.iter().find(|variable| variable.name() == name) {
@@ -206,7 +206,7 @@ fn fewer(asked: &[Layer], base: &BTreeSet<Layer>) -> Result<BTreeSet<Layer>, Loo
     }
 }
 
-/// Those rules of the operator that the project lists; it can say none of its own.
+/// Returns the operator's rules that the project lists; a project cannot add rules.
 fn fewer_rules(asked: &[Allow], base: &[Allow]) -> Result<Vec<Allow>, Looser> {
     let mut kept = Vec::new();
     for asked in asked {
@@ -222,8 +222,9 @@ fn fewer_rules(asked: &[Allow], base: &[Allow]) -> Result<Vec<Allow>, Looser> {
     Ok(kept)
 }
 
-/// Whether a project means this rule of the operator: the same one, or its text without what the
-/// operator put to it.
+/// Whether the project's rule names this rule of the operator.
+///
+/// It does if the rules are equal, or if it is the operator's rule without additional settings.
 fn names_same(asked: &Allow, rule: &Allow) -> bool {
     match (asked, rule) {
         (Allow::Rule(asked), Allow::Rule(rule)) => {
@@ -243,8 +244,10 @@ fn more_denied(mut base: Vec<Rule>, asked: &[Rule]) -> Vec<Rule> {
     base
 }
 
-/// The operator's rules that ask, all of them: one less would let through unasked what another rule
-/// allows, and one more would have the operator asked about what no rule of theirs names.
+/// Returns the operator's `ask` rules, or an error if the project has another one.
+///
+/// Fewer rules would allow requests without approval; more would ask about hosts unknown to the
+/// operator.
 fn same_asked(asked: &[Rule], base: Vec<Rule>) -> Result<Vec<Rule>, Looser> {
     match asked.iter().find(|rule| !base.contains(rule)) {
         Some(rule) => Err(looser("ask", &rule.what, "no such rule")),

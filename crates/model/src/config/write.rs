@@ -1,4 +1,4 @@
-//! A template as the text of a file that gives it again.
+//! Conversion of a template to the TOML text that describes it.
 
 use toml::{Table, Value};
 
@@ -7,7 +7,7 @@ use crate::template::Template;
 use crate::time::Timeout;
 
 impl Template {
-    /// The section of `belljar.toml` that describes this template, every key spelled out.
+    /// Returns the section of `belljar.toml` that describes this template, with every key.
     pub fn to_toml(&self) -> String {
         // Destructured without `..`, so that a new field cannot be forgotten.
         let Self {
@@ -30,7 +30,7 @@ impl Template {
             budget,
             health,
         } = self;
-        // Quoted, since a name may have a dot in it.
+        // Quoted, since a name can contain a dot.
         let mut section = format!("[template.{}]\n", Value::String(name.clone()));
         let mut put = |key: &str, value: Value| section.push_str(&format!("{key} = {value}\n"));
         put("mode", text(mode));
@@ -46,7 +46,7 @@ impl Template {
         put("cpus", text(&limits.cpus));
         put("pids", Value::Integer(limits.pids.into()));
         put("disk", text(&limits.disk));
-        // TOML's numbers end at i64, ours do not; a number in quotes is read as well.
+        // TOML numbers are i64 and ours are u64; a number in quotes is valid too.
         put(
             "files",
             i64::try_from(limits.files).map_or_else(|_| text(&limits.files), Value::Integer),
@@ -73,7 +73,7 @@ impl Template {
 fn allowed(allow: &Allow) -> Value {
     match allow {
         Allow::Preset(name) => text(name),
-        // Short where that says the same.
+        // The short form, if it means the same.
         Allow::Rule(rule) => match Rule::allow(&rule.what.to_string()) {
             Ok(same) if same == **rule => text(&rule.what),
             Ok(_) | Err(_) => long(rule, "allow"),
@@ -95,7 +95,7 @@ fn asked(rule: &Rule) -> Value {
     }
 }
 
-/// A rule with each key that says something.
+/// Returns the long form of a rule, without keys that have their default.
 fn long(rule: &Rule, verb: &str) -> Value {
     let mut table = Table::new();
     let mut put = |key: &str, value: Value| {

@@ -1,4 +1,4 @@
-//! What may be spent.
+//! Budgets: limits for requests, bytes, tokens and money.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::by_text;
 use crate::size::ByteSize;
 
-/// Millionths of a dollar; a single token costs some.
+/// An amount of money in millionths of a US dollar, since one token costs less than a cent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MicroUsd(pub u64);
 
-/// Why a text is not an amount of money.
+/// The reason why a text is not a valid amount of money.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MoneyError {
     #[error("not an amount; write for example \"5 USD\" or \"$0.50\"")]
@@ -53,7 +53,7 @@ impl fmt::Display for MicroUsd {
             0 => write!(f, "{whole} USD"),
             micros => {
                 let fraction = format!("{micros:06}");
-                // At least cents, as prices are written.
+                // At least two digits, as prices are written.
                 let fraction = fraction.trim_end_matches('0');
                 write!(f, "{whole}.{fraction:0<2} USD")
             }
@@ -63,13 +63,13 @@ impl fmt::Display for MicroUsd {
 
 by_text!(MicroUsd);
 
-/// What a run, or one secret in a run, may use in all; what is not said is not limited.
+/// The total limits of a run, or of one secret in a run; a missing value means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     pub requests: Option<u64>,
     pub bytes: Option<ByteSize>,
-    /// Of model APIs that tell how many they used.
+    /// Tokens of model APIs that report their token use.
     pub tokens: Option<u64>,
     pub money: Option<MicroUsd>,
 }
@@ -79,7 +79,7 @@ impl Budget {
         *self == Self::default()
     }
 
-    /// This, and what `base` says where this says nothing.
+    /// Returns this budget with missing values taken from `base`.
     #[must_use]
     pub fn or(self, base: Self) -> Self {
         Self {

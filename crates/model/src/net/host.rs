@@ -1,4 +1,4 @@
-//! Names and addresses, in the one spelling that everything else compares.
+//! Host names and addresses in their canonical form.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,21 +6,21 @@ use std::str::FromStr;
 
 use super::by_text;
 
-/// The name under which a box finds services of the user's own machine, if a rule opens a port.
+/// The host name by which a box reaches ports of the user's own machine, if a rule allows them.
 pub const HOST_NAME: &str = "host.belljar.internal";
 
-/// RFC 1035 §2.3.4, without the dot at the end.
+/// Maximum length of a name, without the final dot (RFC 1035 §2.3.4).
 const MAX_NAME: usize = 253;
-/// RFC 1035 §2.3.4.
+/// Maximum length of a label (RFC 1035 §2.3.4).
 const MAX_LABEL: usize = 63;
 
-/// A host name: letters, digits and hyphens in labels, lower case, no dot at the end.
+/// A host name: labels of letters, digits and hyphens, lower case, without a final dot.
 ///
-/// Nothing else can be in one, so no resolver and no matcher can read it in two ways (A01, A08).
+/// No other characters are possible, so resolvers and matchers agree on its meaning (A01, A08).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hostname(String);
 
-/// Why a text is not a host name.
+/// The reason why a text is not a valid host name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostnameError {
     #[error("a host name is missing")]
@@ -48,17 +48,17 @@ impl Hostname {
         &self.0
     }
 
-    /// The parts between the dots, from the left.
+    /// Returns the labels from left to right.
     pub fn labels(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.0.split('.')
     }
 
-    /// Whether this is `parent`, or lies somewhere below it. Compared label by label (A09).
+    /// Whether this name is `parent` or a name below it. Compares whole labels (A09).
     pub fn is_within(&self, parent: &str) -> bool {
         self.0 == parent || self.is_below(parent)
     }
 
-    /// Whether this lies below `parent`, at any depth.
+    /// Whether this name is below `parent`, at any depth.
     pub fn is_below(&self, parent: &str) -> bool {
         self.0.strip_suffix(parent).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
     }
@@ -103,8 +103,9 @@ impl FromStr for Hostname {
     }
 }
 
-/// Whether some resolver would take a name with this last label for an address: `1`, `0x7f`
-/// (WHATWG URL, "ends in a number"; inet_aton(3)).
+/// Whether some resolvers would treat a name with this last label as an address: `1`, `0x7f`.
+///
+/// See WHATWG URL, "ends in a number", and inet_aton(3).
 fn ends_in_number(label: &str) -> bool {
     let digits = |text: &str, legal: fn(&u8) -> bool| text.as_bytes().iter().all(legal);
     digits(label, u8::is_ascii_digit)
@@ -123,14 +124,14 @@ impl AsRef<str> for Hostname {
     }
 }
 
-/// Whom a request is for: a name, or an address written out.
+/// The destination of a request: a host name or an IP address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     Name(Hostname),
     Address(IpAddr),
 }
 
-/// Why a text is neither a name nor an address.
+/// The reason why a text is neither a valid host name nor a valid address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     #[error(transparent)]
@@ -142,7 +143,7 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// The name, if it is one.
+    /// Returns the host name, or `None` for an address.
     pub fn name(&self) -> Option<&Hostname> {
         match self {
             Self::Name(name) => Some(name),
@@ -164,7 +165,7 @@ impl FromStr for Target {
         }
         match text.parse::<Hostname>() {
             Ok(name) => Ok(Self::Name(name)),
-            // The standard library takes four plain decimals without leading zeros and nothing else.
+            // The standard library accepts only four decimal numbers without leading zeros.
             Err(HostnameError::Number) => match text.parse::<Ipv4Addr>() {
                 Ok(address) => Ok(Self::Address(address.into())),
                 Err(_) => Err(TargetError::Address),
@@ -174,7 +175,7 @@ impl FromStr for Target {
     }
 }
 
-/// Exactly the spelling of RFC 5952, in either case: what has two spellings has two readings.
+/// Parses an IPv6 address in the form of RFC 5952 only, since other forms could be misread.
 fn six(text: &str) -> Result<IpAddr, TargetError> {
     let address: Ipv6Addr = text.parse().map_err(|_| TargetError::Address)?;
     if address.to_string() != text.to_ascii_lowercase() {
@@ -193,18 +194,17 @@ impl fmt::Display for Target {
     }
 }
 
-/// A target with its port, if one is given: what stands in `Host` and `:authority`. Nothing before an
-/// `@` is taken.
+/// Parses a target with an optional port, as in `Host` and `:authority`. User information is refused.
 pub fn authority(text: &str) -> Result<(Target, Option<u16>), TargetError> {
     let (target, port) = split_port(text).map_err(|()| TargetError::Port)?;
-    // Without its brackets nobody could tell the address from the port.
+    // Without brackets, an IPv6 address and a port are ambiguous.
     if target.contains(':') && !target.starts_with('[') {
         return Err(TargetError::Address);
     }
     Ok((target.parse()?, port))
 }
 
-/// `host:port`, `[v6]:port` or without a port; an error when what stands there is no port.
+/// Splits `host:port`, `[v6]:port`, or a host without a port; an invalid port is an error.
 pub(super) fn split_port(authority: &str) -> Result<(&str, Option<u16>), ()> {
     let colon = match authority.rfind(']') {
         Some(end) => authority.get(end + 1..).filter(|rest| rest.starts_with(':')).map(|_| end + 1),

@@ -1,4 +1,4 @@
-//! Patterns over names and paths.
+//! Patterns for host names and URL paths.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use super::by_text;
 use super::host::{Hostname, HostnameError, Target, TargetError};
 use super::suffix::open_to_strangers;
 
-/// One target, or all names below one: `*.example.com` is any depth below and not `example.com`.
+/// One target, or all names below a domain: `*.example.com` matches any depth, not `example.com`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPattern(Inner);
 
@@ -19,7 +19,7 @@ enum Inner {
     Below(Hostname),
 }
 
-/// Why a text is not a pattern of hosts.
+/// The reason why a text is not a valid host pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostPatternError {
     #[error(transparent)]
@@ -31,7 +31,7 @@ pub enum HostPatternError {
 }
 
 impl HostPattern {
-    /// The same for a rule that denies, where a wildcard cannot be too wide.
+    /// Parses a pattern for a `deny` rule, in which a wildcard can be arbitrarily wide.
     pub fn for_deny(text: &str) -> Result<Self, HostPatternError> {
         let Some(rest) = text.strip_prefix("*.") else {
             if text.contains('*') {
@@ -46,7 +46,7 @@ impl HostPattern {
         rest.parse().map(|name| Self(Inner::Below(name))).map_err(not_a_name)
     }
 
-    /// This target and no other.
+    /// Creates a pattern that matches only this target.
     pub const fn exact(target: Target) -> Self {
         Self(Inner::Exact(target))
     }
@@ -59,7 +59,7 @@ impl HostPattern {
         }
     }
 
-    /// The only target, if it is no wildcard.
+    /// Returns the only target, or `None` for a wildcard.
     pub fn target(&self) -> Option<&Target> {
         match &self.0 {
             Inner::Exact(target) => Some(target),
@@ -67,7 +67,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether everything that `other` matches is matched by this as well.
+    /// Whether this pattern matches everything that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (_, Inner::Exact(target)) => self.matches(target),
@@ -76,7 +76,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether some target is matched by both.
+    /// Whether some target matches both patterns.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.covers(other) || other.covers(self)
     }
@@ -112,8 +112,9 @@ impl Serialize for HostPattern {
     }
 }
 
-/// Takes wide wildcards too, since a rule that denies may have one; who writes a rule that allows
-/// parses its text.
+/// Deserializes a pattern, wide wildcards included, since a `deny` rule can have them.
+///
+/// An `allow` rule is checked separately.
 impl<'de> Deserialize<'de> for HostPattern {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
@@ -121,12 +122,11 @@ impl<'de> Deserialize<'de> for HostPattern {
     }
 }
 
-/// A pattern over canonical paths: `*` stands for anything within a segment, `**` for any number of
-/// segments, none included.
+/// A pattern for canonical paths: `*` matches within a segment, `**` any number of segments.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathPattern(String);
 
-/// Why a text is not a pattern of paths.
+/// The reason why a text is not a valid path pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathPatternError {
     #[error("a path begins with `/`")]
@@ -152,7 +152,7 @@ impl PathPattern {
         &self.0
     }
 
-    /// Whether it matches. `path` must be canonical: begin with `/` and spell each thing one way.
+    /// Whether the pattern matches a canonical path, which starts with `/` and has one spelling.
     pub fn matches(&self, path: &str) -> bool {
         let Some(path) = path.strip_prefix('/') else { return false };
         let pattern: Vec<&str> = self.0.split('/').skip(1).collect();
@@ -160,19 +160,20 @@ impl PathPattern {
         segments(&pattern, &path)
     }
 
-    /// Whether it matches with `%2F` taken for a slash on both sides, as some servers do.
+    /// Whether the pattern matches if `%2F` means a slash on both sides, as for some servers.
     pub fn matches_slashed(&self, slashed: &str) -> bool {
         Self(self.0.replace("%2F", "/")).matches(slashed)
     }
 
-    /// Whether it matches with all escapes undone on both sides, one character per byte: how the most
-    /// careless server would read them. For rules that deny.
+    /// Whether the pattern matches with all escapes decoded on both sides, one character per byte.
+    ///
+    /// That is how the most lenient server would read a path. For `deny` rules.
     pub fn matches_decoded(&self, decoded: &str) -> bool {
         Self(percent_decoded(&self.0)).matches(decoded)
     }
 }
 
-/// A text with its escapes undone, one character per byte. What is no escape stays.
+/// Decodes percent escapes, one character per byte. Invalid escapes stay unchanged.
 pub fn percent_decoded(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text;
@@ -190,7 +191,7 @@ pub fn percent_decoded(text: &str) -> String {
     decoded
 }
 
-/// Few `**` are in a pattern and paths are bounded, so the number of ways to try is as well.
+/// Matches segments by backtracking, which is bounded by the limits on `**` and on path lengths.
 fn segments(pattern: &[&str], path: &[&str]) -> bool {
     match (pattern, path) {
         ([], []) => true,
@@ -205,7 +206,7 @@ fn segments(pattern: &[&str], path: &[&str]) -> bool {
     }
 }
 
-/// Glob with `*` only, in time linear in the product of the lengths.
+/// Matches `*` within a segment, in time linear in the product of the lengths.
 fn within(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -263,7 +264,7 @@ impl FromStr for PathPattern {
     }
 }
 
-/// The text with its escapes in capital letters, as canonical paths have them.
+/// Returns the text with upper-case escapes, as in canonical paths.
 fn escapes_upper(text: &str) -> Result<String, PathPatternError> {
     let mut upper = String::with_capacity(text.len());
     let mut rest = text;
@@ -289,7 +290,7 @@ fn escapes_upper(text: &str) -> Result<String, PathPatternError> {
     Ok(upper)
 }
 
-/// RFC 3986 §2.3: what must not be escaped.
+/// Whether a byte must not be escaped (RFC 3986 §2.3).
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
@@ -298,8 +299,9 @@ fn is_unreserved_char(c: char) -> bool {
     u8::try_from(c).is_ok_and(is_unreserved)
 }
 
-/// What else may stand unescaped in a segment (RFC 3986 §3.3), but `;`, which servers read in two
-/// ways (A24), and `*`, which is ours.
+/// Whether another character can be unescaped in a segment (RFC 3986 §3.3).
+///
+/// Excludes `;`, which servers read in two ways (A24), and `*`, which is our wildcard.
 fn is_plain(c: char) -> bool {
     matches!(c, '!' | '$' | '&' | '\'' | '(' | ')' | '+' | ',' | '=' | ':' | '@')
 }

@@ -1,4 +1,4 @@
-//! Everything that decides about the network of one box.
+//! The complete network policy of one box.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,32 +13,32 @@ use super::secret::SecretDecl;
 use crate::choice::Net;
 use crate::time::AskTimeout;
 
-/// The rules of one box, with presets spelled out and secrets looked up.
+/// The network rules of one box, with presets expanded and secrets looked up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     pub net: Net,
     pub allow: Vec<Rule>,
-    /// Beat `allow` and `ask`.
+    /// Rules that refuse requests; a match overrides `allow` and `ask`.
     pub deny: Vec<Rule>,
-    /// What the operator is asked about, each time. Beat `allow`.
+    /// Rules that need the operator's approval each time; a match overrides `allow`.
     pub ask: Vec<Rule>,
-    /// How long a question stays open.
+    /// How long a request waits for the operator's answer.
     pub ask_timeout: AskTimeout,
-    /// Those that this box gets placeholders for.
+    /// The secrets for which this box gets placeholders.
     pub secrets: Vec<SecretDecl>,
-    /// Of the whole run.
+    /// The budget of the whole run.
     pub budget: Budget,
     pub proxy: Option<Proxy>,
 }
 
-/// An HTTP proxy that upstream connections go through.
+/// An HTTP proxy for upstream connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proxy {
     pub target: Target,
     pub port: u16,
 }
 
-/// Why a text is not a proxy.
+/// The reason why a text is not a valid proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
     #[error("write it as http://HOST:PORT")]

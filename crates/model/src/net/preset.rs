@@ -1,7 +1,7 @@
-//! Rules and secrets that come with Belljar, as data: what each is for stands beside it.
+//! Built-in rules and secrets for common services.
 //!
-//! Registries can be read and nothing can be published there (A20). Model APIs and GitHub are limited
-//! to the paths that programs need, so that they are no drop box for somebody else's account.
+//! Registries are read-only, so nothing can be published there (A20). Model APIs and GitHub are limited
+//! to the paths that programs need, so that a box cannot upload data to a stranger's account.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,20 +10,20 @@ use super::by_text;
 use super::rule::Rule;
 use super::secret::SecretDecl;
 
-/// The name of a preset.
+/// The name of a built-in preset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PresetName(&'static str);
 
-/// Why a text names no preset.
+/// The reason why a text is not the name of a preset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such preset; there are {}", PresetName::all().map(|name| name.0).join(", "))]
 pub struct PresetError;
 
-/// Rules and declarations under one name.
+/// A named set of rules and secret declarations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preset {
     pub name: PresetName,
-    /// What it is for, in one line.
+    /// A one-line description.
     pub about: &'static str,
     pub rules: Vec<Rule>,
     pub secrets: Vec<SecretDecl>,
@@ -32,7 +32,7 @@ pub struct Preset {
 struct Data {
     name: &'static str,
     about: &'static str,
-    /// As on a command line, several paths behind one host.
+    /// Rules as on a command line, each with the paths for its host.
     rules: &'static [(&'static str, &'static [&'static str])],
     secrets: &'static [Secret],
 }
@@ -206,7 +206,7 @@ const PRESETS: [Data; 9] = [
     },
 ];
 
-/// The preset of this name.
+/// Returns the preset of this name, if there is one.
 pub fn preset(name: &str) -> Option<Preset> {
     PRESETS.iter().find(|data| data.name == name).and_then(Data::preset)
 }
@@ -216,7 +216,7 @@ impl PresetName {
         self.0
     }
 
-    /// Every preset, in the order in which they are shown.
+    /// Returns the names of all presets, in the order in which they are shown.
     pub fn all() -> [Self; 9] {
         PRESETS.each_ref().map(|data| Self(data.name))
     }
@@ -227,7 +227,7 @@ impl PresetName {
 }
 
 impl Data {
-    /// `None` if something in the table is malformed, which a test excludes.
+    /// Parses the preset, or returns `None` if the table is malformed, which a test excludes.
     fn preset(&self) -> Option<Preset> {
         let rules = self.rules.iter().map(|(text, paths)| self.rule(text, paths));
         let secrets = self.secrets.iter().map(Secret::declaration);
@@ -245,7 +245,7 @@ impl Data {
         let paths = paths.iter().map(|path| path.parse().ok()).collect::<Option<Vec<_>>>()?;
         let paths = (!paths.is_empty()).then_some(paths);
         let http = HttpRule { paths, ..rule.http()?.clone() };
-        // The paths would make the name too long to read.
+        // A name with all paths would be too long to read.
         let id = format!("preset {}: {text}", self.name);
         Rule::allowing(Some(id), What::Http(http)).ok()
     }

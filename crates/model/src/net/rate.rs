@@ -1,4 +1,4 @@
-//! How much a rule lets through.
+//! Rate and size limits of a rule.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use super::by_text;
 use crate::size::ByteSize;
 
-/// So many in so long: `60/min`, `5/s`, `1000/h`, `10000/day`.
+/// A number of requests per time unit: `60/min`, `5/s`, `1000/h`, `10000/day`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
     pub count: u32,
     pub per: Duration,
 }
 
-/// Why a text is not a rate.
+/// The reason why a text is not a valid rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
     #[error("not a rate; write for example \"60/min\", \"5/s\", \"1000/h\" or \"10000/day\"")]
@@ -27,7 +27,7 @@ pub enum RateError {
     TooMany,
 }
 
-/// Units, their other spellings and their milliseconds; the largest first, as printed.
+/// Units, their other spellings and their milliseconds; the largest unit first.
 const UNITS: [(&str, &[&str], u64); 5] = [
     ("day", &["d"], 86_400_000),
     ("h", &["hour"], 3_600_000),
@@ -78,14 +78,14 @@ impl fmt::Display for Rate {
 
 by_text!(Rate);
 
-/// The limits of one rule; what is not said is not limited.
+/// The limits of one rule; a missing value means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleLimits {
     pub requests: Option<Rate>,
-    /// Bytes of one request's body.
+    /// Maximum size of a request body.
     pub upload: Option<ByteSize>,
-    /// Bytes in both directions, over the whole run.
+    /// Maximum number of bytes in both directions during the whole run.
     pub total: Option<ByteSize>,
 }
 

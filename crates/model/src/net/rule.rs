@@ -1,4 +1,4 @@
-//! Rules: what is allowed and what is denied.
+//! Network rules, which allow, deny or ask about requests.
 //!
 //! On a command line a rule is a text: `api.github.com`, `*.example.com:8443`,
 //! `GET,POST https://api.github.com/repos/acme/**`, `http://deb.debian.org`,
@@ -18,7 +18,7 @@ use super::rate::RuleLimits;
 use super::secret::SecretName;
 use super::web::{Method, MethodError, Scheme, Tls};
 
-/// One rule, and how logs and refusals name it.
+/// A network rule and the id by which logs and refusals name it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -26,7 +26,7 @@ pub struct Rule {
     pub what: What,
 }
 
-/// What a template allows: a rule, or all those of a preset.
+/// An entry of an `allow` list: a rule or a preset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Allow {
@@ -34,7 +34,7 @@ pub enum Allow {
     Rule(Box<Rule>),
 }
 
-/// Why a text says nothing that can be allowed.
+/// The reason why a text is neither a valid rule nor a preset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AllowError {
     #[error(transparent)]
@@ -44,7 +44,7 @@ pub enum AllowError {
 }
 
 impl Allow {
-    /// Checks a rule that was not made from text; a preset is always in order.
+    /// Checks a rule that was not parsed from text; a preset is always valid.
     pub fn check(&self) -> Result<(), RuleError> {
         match self {
             Self::Preset(_) => Ok(()),
@@ -57,7 +57,7 @@ impl FromStr for Allow {
     type Err = AllowError;
 
     fn from_str(text: &str) -> Result<Self, AllowError> {
-        // A word alone is hardly ever a host.
+        // A single word is more likely a preset than a host.
         let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if !text.is_empty() && text.chars().all(word) {
             return text.parse().map(Self::Preset).map_err(AllowError::Preset);
@@ -66,38 +66,38 @@ impl FromStr for Allow {
     }
 }
 
-/// What a rule is about.
+/// The traffic that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
     Http(HttpRule),
     Tcp(TcpRule),
-    /// A port of the user's own machine, as `host.belljar.internal`.
+    /// A port of the user's own machine, reached as `host.belljar.internal`.
     HostPort(u16),
 }
 
-/// Requests to some hosts.
+/// HTTP requests to the hosts of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpRule {
     pub host: HostPattern,
-    /// In a rule that denies or asks: none means all.
+    /// The ports; in a `deny` or `ask` rule, an empty list means all ports.
     pub ports: Vec<u16>,
-    /// A rule that denies or asks holds for both.
+    /// The scheme; a `deny` or `ask` rule applies to both schemes.
     pub scheme: Scheme,
-    /// `None`: all, but those that no rule may allow.
+    /// `None` means all methods, except those that no rule can allow.
     pub methods: Option<BTreeSet<Method>>,
-    /// `None`: all.
+    /// `None` means all paths.
     pub paths: Option<Vec<PathPattern>>,
     pub secrets: BTreeSet<SecretName>,
     pub limits: RuleLimits,
     pub tls: Tls,
     pub websocket: bool,
-    /// Where the connection goes, whatever the name resolves to; only an operator can say so.
+    /// The address to connect to instead of resolving the name; only an operator can set it.
     pub connect: Option<SocketAddr>,
 }
 
-/// Any bytes to one port of one target.
+/// TCP connections to one port of one target, with any content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpRule {
@@ -106,7 +106,7 @@ pub struct TcpRule {
     pub connect: Option<SocketAddr>,
 }
 
-/// Why a rule is none.
+/// The reason why a rule is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     #[error(
@@ -152,59 +152,59 @@ pub enum RuleError {
 }
 
 impl Rule {
-    /// Parses a rule that allows.
+    /// Parses an `allow` rule.
     pub fn allow(text: &str) -> Result<Self, RuleError> {
         let what = What::parse(text, HostPattern::from_text_allow, Vec::from)?;
         Self::allowing(None, what)
     }
 
-    /// Parses a rule that denies: wildcards may be wide, and no port means all of them.
+    /// Parses a `deny` rule: wildcards can be wide, and no port means all ports.
     pub fn deny(text: &str) -> Result<Self, RuleError> {
         let what = What::parse(text, HostPattern::for_deny, |_| Vec::new())?;
         Self::denying(None, what)
     }
 
-    /// Parses a rule that asks: as wide as one that denies, for it holds back what others allow.
+    /// Parses an `ask` rule, which can be as wide as a `deny` rule.
     pub fn ask(text: &str) -> Result<Self, RuleError> {
         let what = What::parse(text, HostPattern::for_deny, |_| Vec::new())?;
         Self::asking(None, what)
     }
 
-    /// A rule that allows, checked; named after what it says if it has no name.
+    /// Creates and checks an `allow` rule; without a name, the text of the rule becomes its id.
     pub fn allowing(name: Option<String>, what: What) -> Result<Self, RuleError> {
         what.check_allow()?;
         Ok(Self { id: name.unwrap_or_else(|| format!("allow {what}")), what })
     }
 
-    /// The same for a rule that denies.
+    /// Creates and checks a `deny` rule; without a name, the text of the rule becomes its id.
     pub fn denying(name: Option<String>, what: What) -> Result<Self, RuleError> {
         what.check_deny()?;
         Ok(Self { id: name.unwrap_or_else(|| format!("deny {what}")), what })
     }
 
-    /// The same for a rule that asks.
+    /// Creates and checks an `ask` rule; without a name, the text of the rule becomes its id.
     pub fn asking(name: Option<String>, what: What) -> Result<Self, RuleError> {
         what.check_ask()?;
         Ok(Self { id: name.unwrap_or_else(|| format!("ask {what}")), what })
     }
 
-    /// Checks a rule that allows and was not made from text: one of a frame or of a JSON document.
+    /// Checks an `allow` rule that was not parsed from text but read from a frame or from JSON.
     pub fn check_allow(&self) -> Result<(), RuleError> {
         self.check_id()?;
         if let What::Http(http) = &self.what {
-            // Read back for a rule that allows, which may not be as wide as one that denies.
+            // Parsed again, because an `allow` rule cannot have wildcards as wide as a `deny` rule.
             http.host.to_string().parse::<HostPattern>().map_err(RuleError::Host)?;
         }
         self.what.check_allow()
     }
 
-    /// The same for a rule that denies.
+    /// Checks a `deny` rule that was not parsed from text but read from a frame or from JSON.
     pub fn check_deny(&self) -> Result<(), RuleError> {
         self.check_id()?;
         self.what.check_deny()
     }
 
-    /// The same for a rule that asks.
+    /// Checks an `ask` rule that was not parsed from text but read from a frame or from JSON.
     pub fn check_ask(&self) -> Result<(), RuleError> {
         self.check_id()?;
         self.what.check_ask()
@@ -217,7 +217,7 @@ impl Rule {
         Ok(())
     }
 
-    /// The rule about requests in it, if it is one.
+    /// Returns the HTTP part of the rule, or `None` for another kind of rule.
     pub fn http(&self) -> Option<&HttpRule> {
         match &self.what {
             What::Http(http) => Some(http),
@@ -227,7 +227,7 @@ impl Rule {
 }
 
 impl HttpRule {
-    /// All requests over TLS to these hosts.
+    /// Returns a rule for all requests over TLS to these hosts.
     pub fn https(host: HostPattern) -> Self {
         Self {
             host,
@@ -247,7 +247,7 @@ impl HttpRule {
         self.methods.as_ref().is_none_or(|methods| methods.contains(method))
     }
 
-    /// The scheme that ports mean when none is said.
+    /// Returns the scheme that a list of ports implies.
     pub fn scheme_of(ports: &[u16]) -> Result<Scheme, RuleError> {
         match (ports.contains(&80), ports.iter().all(|port| *port == 80)) {
             (true, true) => Ok(Scheme::Http),
@@ -284,7 +284,7 @@ impl HttpRule {
         self.check_way()
     }
 
-    /// What a rule must be that leads somewhere.
+    /// Checks the parts that only a rule which lets requests through can have.
     fn check_way(&self) -> Result<(), RuleError> {
         if self.scheme == Scheme::Http && !self.secrets.is_empty() {
             return Err(RuleError::SecretOverHttp);
@@ -309,7 +309,7 @@ impl HttpRule {
         if self.host.target().is_some_and(is_this_machine) {
             return Err(RuleError::ThisMachine);
         }
-        // Whoever is asked is told that it is to be a WebSocket, and rules that allow have limits.
+        // The operator sees that the request opens a WebSocket, and limits belong to `allow` rules.
         let meaningless = [("limits", !self.limits.is_empty()), ("websocket", self.websocket)];
         if let Some((key, _)) = meaningless.into_iter().find(|(_, said)| *said) {
             return Err(RuleError::InAsk(key));
@@ -333,7 +333,7 @@ impl HttpRule {
     }
 }
 
-/// Loopback, by name or number, and the name that stands for this machine.
+/// Whether a target is a loopback name or address, or the name of this machine in boxes.
 fn is_this_machine(target: &Target) -> bool {
     match target {
         Target::Name(name) => name.as_str() == HOST_NAME || name.is_within("localhost"),
@@ -428,7 +428,7 @@ impl HostPattern {
 }
 
 impl TcpRule {
-    /// `db.internal:5432`, `10.0.0.5:5432` or `[2001:db8::1]:5432`.
+    /// Parses `db.internal:5432`, `10.0.0.5:5432` or `[2001:db8::1]:5432`.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let (target, port) = split_port(text).map_err(|()| RuleError::Port)?;
         let port = port.ok_or(RuleError::TcpPort)?;
@@ -449,7 +449,7 @@ fn parse_methods(text: &str) -> Result<BTreeSet<Method>, RuleError> {
     text.split(',').map(|method| method.parse().map_err(RuleError::Method)).collect()
 }
 
-/// As on a command line, where one rule has one path.
+/// Writes the form of a command line, in which a rule has one path.
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

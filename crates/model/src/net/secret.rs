@@ -1,4 +1,4 @@
-//! What a secret is for. Its value is nowhere in here: only the broker holds values.
+//! Declarations of secrets. The values are not in this crate: only the broker holds them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,11 +15,11 @@ use super::signer::Kind;
 use super::slot::{Slot, SlotError, header_name, json_pointer};
 use super::web::Method;
 
-/// The name of a secret: small letters, digits, `-` and `_`; it is also the name of a file.
+/// The name of a secret: lower-case letters, digits, `-` and `_`; also the name of its file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretName(String);
 
-/// Why a text is not a secret's name.
+/// The reason why a text is not a valid secret name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a secret's name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter or digit"
@@ -59,25 +59,26 @@ impl AsRef<str> for SecretName {
     }
 }
 
-/// A token in a response that must not reach the box: `/oauth/token json:/access_token`. The box gets
-/// a new placeholder in its place, which is good where the secret itself is.
+/// A token in a response that must not reach the box, written `/oauth/token json:/access_token`.
+///
+/// The box gets a new placeholder instead, which is valid in the same requests as the secret.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Capture {
-    /// Responses to requests for these paths.
+    /// The paths of the requests whose responses contain the token.
     pub path: PathPattern,
     pub from: CaptureFrom,
 }
 
-/// Where in a response a token stands.
+/// The location of a token in a response.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CaptureFrom {
-    /// RFC 6901.
+    /// A JSON pointer (RFC 6901) into the body.
     Json(String),
-    /// In small letters.
+    /// A header name in lower case.
     Header(String),
 }
 
-/// Why a text is not a capture.
+/// The reason why a text is not a valid capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
     #[error("write a path and a place, for example \"/oauth/token json:/access_token\"")]
@@ -114,26 +115,26 @@ impl fmt::Display for Capture {
 
 by_text!(SecretName, Capture);
 
-/// Where a secret may go and what stands for it in the box.
+/// The declaration of a secret: its hosts, its slots in requests, and its placeholder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretDecl {
     pub name: SecretName,
-    /// Never empty.
+    /// The hosts that can receive the secret; never empty.
     pub hosts: Vec<HostPattern>,
-    /// Never empty.
+    /// The parts of a request that can hold the secret; never empty.
     pub slots: Vec<Slot>,
-    /// `None`: all that the rule allows.
+    /// `None` means all methods that the rule allows.
     pub methods: Option<BTreeSet<Method>>,
     pub paths: Option<Vec<PathPattern>>,
     pub shape: Shape,
-    /// The variable in which the box finds the placeholder.
+    /// The environment variable of the box that holds the placeholder.
     pub env: Option<String>,
     pub kind: Kind,
     pub captures: Vec<Capture>,
     pub budget: Budget,
 }
 
-/// Why a declaration makes no sense.
+/// The reason why the declaration of a secret is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretDeclError {
     #[error("`hosts` is missing: a secret goes to the hosts that are named and no others")]
@@ -149,7 +150,7 @@ pub enum SecretDeclError {
 }
 
 impl SecretDecl {
-    /// The secrets whose values it is made of: its own, and what a client shows beside it.
+    /// Returns the secrets whose values are needed: its own, and the client secret if there is one.
     pub fn needs(&self) -> impl Iterator<Item = &SecretName> {
         let other = match &self.kind {
             Kind::OAuth2 { client_secret, .. } => client_secret.as_ref(),
@@ -158,7 +159,7 @@ impl SecretDecl {
         std::iter::once(&self.name).chain(other)
     }
 
-    /// A token for these hosts, in the `Authorization` header.
+    /// Returns the declaration of a token for these hosts, in the `Authorization` header.
     pub fn token(name: SecretName, hosts: Vec<HostPattern>) -> Self {
         Self {
             name,
@@ -174,14 +175,14 @@ impl SecretDecl {
         }
     }
 
-    /// Whether it may go to this host.
+    /// Whether this host can receive the secret.
     pub fn is_for(&self, target: &Target) -> bool {
         self.hosts.iter().any(|host| host.matches(target))
     }
 
-    /// Whether it may go along with a request.
+    /// Whether a request can carry the secret.
     ///
-    /// `is_path` tells whether a pattern allows the request's path, in every way that a server may read it.
+    /// `is_path` returns whether a pattern allows the path of the request in every possible reading.
     pub fn covers(
         &self,
         target: &Target,
@@ -193,7 +194,7 @@ impl SecretDecl {
             && self.paths.as_ref().is_none_or(|paths| paths.iter().any(is_path))
     }
 
-    /// Refuses what could never work.
+    /// Returns an error if the declaration could never be used.
     pub fn check(&self) -> Result<(), SecretDeclError> {
         if self.hosts.is_empty() {
             return Err(SecretDeclError::NoHosts);

@@ -1,23 +1,23 @@
-//! What a placeholder looks like.
+//! The format of placeholders.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::by_text;
 
-/// Literal text with runs of random letters and digits: `ghp_{36}`, `sk-ant-api03-{93}AA`.
+/// A format of literal text and runs of random letters and digits: `ghp_{36}`, `sk-ant-api03-{93}AA`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shape(Vec<ShapePart>);
 
-/// One piece of a shape.
+/// One part of a placeholder's format.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShapePart {
     Literal(String),
-    /// So many random characters of `[A-Za-z0-9]`.
+    /// A number of random characters of `[A-Za-z0-9]`.
     Random(usize),
 }
 
-/// Why a text is not a shape.
+/// The reason why a text is not a valid format of placeholders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
     #[error("a brace without its number; write for example ghp_{{36}}")]
@@ -33,7 +33,7 @@ pub enum ShapeError {
 }
 
 impl Shape {
-    /// About 119 bits.
+    /// Minimum number of random characters, about 119 bits.
     pub const MIN_RANDOM: usize = 20;
     pub const MAX: usize = 1024;
 
@@ -41,12 +41,12 @@ impl Shape {
         &self.0
     }
 
-    /// How long a placeholder is.
+    /// Returns the length of a placeholder.
     pub fn len(&self) -> usize {
         self.0.iter().map(ShapePart::len).sum()
     }
 
-    /// Never: there are random characters in each.
+    /// Always false, since every placeholder has random characters.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -107,11 +107,11 @@ fn count(digits: &str) -> Result<usize, ShapeError> {
     if digits.is_empty() || !plain {
         return Err(ShapeError::Brace);
     }
-    // Only digits are left, so the one way to fail is to be too large.
+    // Only digits are left, so the only possible failure is an overflow.
     digits.parse().ok().filter(|count| *count <= Shape::MAX).ok_or(ShapeError::TooLong)
 }
 
-/// What stands unchanged in a header, a query, a JSON string and the user or password of Basic.
+/// Whether a byte stays unchanged in a header, a query, a JSON string and in Basic credentials.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_graphic() && !b"\"'\\%:&=,;{}<>#+?".contains(&byte)
 }

@@ -1,4 +1,4 @@
-//! Secrets that never travel: what the broker computes with them instead.
+//! Kinds of secrets, including keys that the broker uses for signing and never sends.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,37 +9,37 @@ use super::by_text;
 use super::host::{Target, TargetError, split_port};
 use super::secret::SecretName;
 
-/// What kind of thing a secret is.
+/// The kind of a secret, which decides how the broker uses it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A text that is put in the place of its placeholder.
+    /// A text that replaces its placeholder.
     #[default]
     Token,
-    /// A pair of AWS keys, `ID:SECRET`, with which requests are signed anew.
+    /// A pair of AWS keys, `ID:SECRET`, with which the broker signs requests again.
     SigV4 {
-        /// From the host name or the box's own signature, if not said.
+        /// The region; by default from the host name or from the box's own signature.
         region: Option<String>,
         service: Option<String>,
     },
-    /// A key with which a message authentication code over the request is made.
+    /// A key for a message authentication code over the request.
     Hmac {
-        /// Where the code goes; in small letters.
+        /// Name of the header for the code, in lower case.
         header: String,
         algorithm: HmacAlgorithm,
         encoding: HmacEncoding,
-        /// Before the code in the header, for example `sha256=`.
+        /// Text before the code in the header, for example `sha256=`.
         prefix: String,
         message: Message,
-        /// Where the time goes that `{timestamp}` stands for, in seconds; in small letters.
+        /// Name of the header for the time of `{timestamp}` in seconds, in lower case.
         timestamp_header: Option<String>,
     },
-    /// A refresh token or a client's secret, with which access tokens are fetched on the host.
+    /// A refresh token or client secret, with which the host fetches access tokens.
     OAuth2 {
         token_url: TokenUrl,
         grant: Grant,
         client_id: Option<String>,
-        /// Another secret, for clients that need one to refresh.
+        /// Another secret, for clients that need a client secret to refresh.
         client_secret: Option<SecretName>,
         auth: ClientAuth,
         body: TokenBody,
@@ -50,7 +50,7 @@ pub enum Kind {
 impl Kind {
     pub const NAMES: [&str; 4] = ["token", "sigv4", "hmac", "oauth2"];
 
-    /// The name in `belljar.toml`.
+    /// Returns the name in `belljar.toml`.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -78,7 +78,7 @@ pub enum HmacEncoding {
     Base64,
 }
 
-/// How an access token is asked for (RFC 6749 §6, §4.4).
+/// The OAuth grant by which an access token is requested (RFC 6749 §6, §4.4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grant {
@@ -87,7 +87,7 @@ pub enum Grant {
     ClientCredentials,
 }
 
-/// How a client shows itself to the token's server (RFC 6749 §2.3.1).
+/// How a client authenticates to the token server (RFC 6749 §2.3.1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientAuth {
@@ -96,7 +96,7 @@ pub enum ClientAuth {
     Basic,
 }
 
-/// In which form a token's server is asked. RFC 6749 has a form; some servers want JSON.
+/// The format of a request to the token server: a form as in RFC 6749, or JSON for some servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TokenBody {
@@ -105,19 +105,19 @@ pub enum TokenBody {
     Json,
 }
 
-/// Why a text names none of a few choices.
+/// The reason why a text is not one of a few choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("there are {}", .0.join(", "))]
 pub struct ChoiceError(&'static [&'static str]);
 
 impl ChoiceError {
-    /// None of these.
+    /// Creates the error for a text that is none of these names.
     pub(crate) const fn of(names: &'static [&'static str]) -> Self {
         Self(names)
     }
 }
 
-/// Finds the choice of this name.
+/// Returns the choice of this name.
 fn choose<T: Copy>(
     text: &str,
     names: &'static [&'static str],
@@ -168,7 +168,7 @@ impl FromStr for TokenBody {
     }
 }
 
-/// What a code is made over: `{timestamp}.{body}`, `{method}\n{path}\n{query}`.
+/// The text that a message authentication code covers: `{timestamp}.{body}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message(Vec<MessagePart>);
 
@@ -183,7 +183,7 @@ pub enum MessagePart {
     Body,
 }
 
-/// Why a text does not describe a message.
+/// The reason why a text is not a valid message format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     #[error("there are {{method}}, {{host}}, {{path}}, {{query}}, {{timestamp}} and {{body}}")]
@@ -263,16 +263,16 @@ impl fmt::Display for Message {
     }
 }
 
-/// Where access tokens come from: always `https`.
+/// The `https` address of the server that issues access tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenUrl {
     pub target: Target,
     pub port: u16,
-    /// Begins with `/`.
+    /// The path, which begins with `/`.
     pub path: String,
 }
 
-/// Why a text is not the URL of a token's server.
+/// The reason why a text is not a valid URL of a token server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenUrlError {
     #[error("must begin with https://")]

@@ -1,25 +1,25 @@
-//! Where in a request a secret may stand.
+//! Slots: the parts of a request that can hold a secret.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::by_text;
 
-/// One place in a request. A placeholder anywhere else stops the request.
+/// A part of a request that can hold a secret. A placeholder anywhere else stops the request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Slot {
-    /// A header, in small letters. `authorization` also covers what stands in it behind `Bearer` or
-    /// `token`, and the password of Basic.
+    /// A header, in lower case. `authorization` includes the value after `Bearer` or `token`, and the
+    /// password of Basic.
     Header(String),
-    /// User or password of `Authorization: Basic`, and nothing else.
+    /// Only the user or password of `Authorization: Basic`.
     Basic,
-    /// The value of one parameter of the query.
+    /// The value of one query parameter.
     Query(String),
-    /// One string of a JSON body, by RFC 6901.
+    /// One string of a JSON body, given by a JSON pointer (RFC 6901).
     Json(String),
 }
 
-/// Why a text is not a slot.
+/// The reason why a text is not a valid slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SlotError {
     #[error("not a slot; write `header:NAME`, `basic`, `query:NAME` or `json:/POINTER`")]
@@ -34,7 +34,7 @@ pub enum SlotError {
     Pointer,
 }
 
-/// Headers that servers keep, pass on or act upon by themselves (B03).
+/// Headers that servers store, forward or interpret themselves (B03).
 const SINKS: &[&str] = &[
     "accept",
     "accept-encoding",
@@ -63,7 +63,7 @@ const SINKS: &[&str] = &[
     "via",
 ];
 
-/// A header's name in small letters (RFC 9110 §5.1, a token).
+/// Returns a header name in lower case (RFC 9110 §5.1, a token).
 pub fn header_name(text: &str) -> Result<String, SlotError> {
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if text.is_empty() || text.len() > 64 || !text.bytes().all(legal) {
@@ -72,7 +72,7 @@ pub fn header_name(text: &str) -> Result<String, SlotError> {
     Ok(text.to_ascii_lowercase())
 }
 
-/// A JSON pointer that leads somewhere below the top (RFC 6901 §3).
+/// Parses a JSON pointer to a value below the root (RFC 6901 §3).
 pub fn json_pointer(text: &str) -> Result<String, SlotError> {
     let escapes = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
     if !text.starts_with('/') || text.len() > 256 || !escapes || text.chars().any(char::is_control)

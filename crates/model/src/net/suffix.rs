@@ -1,15 +1,15 @@
-//! Names under which strangers register their own: a wildcard there is no rule at all (A09).
+//! Domains below which unrelated owners have names, so that a wildcard would be too wide (A09).
 //!
-//! The public suffix list knows the registries and the services that asked to be on it. Services that
-//! did not are listed here. A name that is on neither costs a warning, not a boundary, since a rule's
-//! author wrote the wildcard.
+//! The public suffix list contains the registries, and services that asked to be listed. This module
+//! lists some other services. A domain missing in both is no security boundary, since the author of
+//! the rule wrote the wildcard.
 
 use psl::{List, Psl as _, Type};
 
 const REGISTRY: &str = "everybody can register a name there";
 const SERVICE: &str = "every customer of that service has a name there";
 
-/// Why `*.` before this name would let in strangers, if it would.
+/// Returns why `*.` before this name would match names of unrelated owners, or `None`.
 pub(super) fn open_to_strangers(name: &str) -> Option<&'static str> {
     if !name.contains('.') {
         return Some(REGISTRY);
@@ -21,10 +21,10 @@ pub(super) fn open_to_strangers(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The section of the public suffix list with a rule for this name, or for every name directly below.
+/// Returns the section of the public suffix list with a rule for this name or all names below it.
 ///
-/// A rule such as `*.ck` makes each name below `ck` a suffix, and exceptions such as `!www.ck` take
-/// one back. No rule has a star as a label, so a star finds the rule for every name.
+/// A rule such as `*.ck` makes each name below `ck` a suffix, and exceptions such as `!www.ck` exclude
+/// one name. No rule has a star as a label, so a lookup with a star finds the rule for every name.
 fn public_suffix(name: &str) -> Option<Type> {
     let labels = || name.as_bytes().rsplit(|byte| *byte == b'.');
     let (here, below) = (List.find(labels()), List.find(labels().chain([&b"*"[..]])));
@@ -33,8 +33,8 @@ fn public_suffix(name: &str) -> Option<Type> {
     here.typ.filter(|_| is_suffix).or(below.typ.filter(|_| is_parent))
 }
 
-/// `s3.amazonaws.com`, `s3.eu-west-1.amazonaws.com`, `s3-website-…`, `execute-api.…`, `elb.…`, all
-/// with a region in them.
+/// Whether a name is an AWS host with buckets or gateways: `s3.eu-west-1.amazonaws.com`, `s3-website-…`,
+/// `execute-api.…`, `elb.…`, with or without a region.
 fn is_bucket_host(name: &str) -> bool {
     name == "amazonaws.com"
         || name == "amazonaws.com.cn"
@@ -44,7 +44,7 @@ fn is_bucket_host(name: &str) -> bool {
             .is_some_and(|rest| rest.split('.').count() <= 3)
 }
 
-/// Services where every customer gets a name below theirs and which the public suffix list lacks.
+/// Services with a name for each customer that are missing in the public suffix list.
 const TENANTS: &[&str] = &[
     "app.github.dev",
     "netlify.com",
@@ -174,14 +174,14 @@ mod tests {
             ("co.uk", Some(REGISTRY)),
             ("github.io", Some(SERVICE)),
             ("xn--55qx5d.cn", Some(REGISTRY)),
-            // `*.ck` and its exception `!www.ck`.
+            // The rule `*.ck` and its exception `!www.ck`.
             ("ck", Some(REGISTRY)),
             ("foo.ck", Some(REGISTRY)),
             ("www.ck", None),
             ("a.foo.ck", None),
             ("kawasaki.jp", Some(REGISTRY)),
             ("city.kawasaki.jp", None),
-            // Only names below this are suffixes.
+            // Only names below this domain are suffixes.
             ("compute.amazonaws.com", Some(SERVICE)),
             ("bd", Some(REGISTRY)),
             ("mine.github.io", None),

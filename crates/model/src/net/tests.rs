@@ -1,4 +1,4 @@
-//! The texts of names, patterns, rules and secrets, and what becomes of them.
+//! Tests of parsing and printing names, patterns, rules and secrets.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::*;
 
-/// A text that is taken prints as `expect`, and survives printing, JSON and frames.
+/// Checks that a text is valid, prints as `expect`, and survives printing, JSON and frames.
 #[track_caller]
 fn good<T>(text: &str, expect: &str)
 where
@@ -25,7 +25,7 @@ where
     assert_eq!(postcard::from_bytes::<T>(&frame).unwrap(), value);
 }
 
-/// A text that is refused, also when it comes in JSON or a frame.
+/// Checks that a text is refused, also in JSON and in a frame.
 #[track_caller]
 fn bad<T: FromStr + DeserializeOwned + Debug>(text: &str) {
     assert!(text.parse::<T>().is_err(), "{text:?} was taken");
@@ -83,14 +83,14 @@ fn a01_no_byte_but_letters_digits_hyphen_and_dot_is_in_a_host_name() {
             let parsed = text.parse::<Hostname>();
             let legal = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
             assert!(legal || parsed.is_err(), "{text:?}");
-            // What is taken has the byte in it, and nothing was cut off or changed but its case.
+            // An accepted name contains the byte; nothing else than letter case was changed.
             if let Ok(name) = parsed {
                 assert_eq!(name.as_str(), text.to_ascii_lowercase());
             }
             assert!(legal || text.parse::<Target>().is_err() || byte == b':', "{text:?}");
         }
     }
-    // The control: the name itself is good.
+    // The name without the byte is valid.
     good::<Hostname>("evil.allowed.com", "evil.allowed.com");
 }
 
@@ -186,7 +186,7 @@ fn a09_wildcards_over_names_of_strangers_are_refused() {
         let error = text.parse::<HostPattern>().unwrap_err();
         assert!(matches!(error, HostPatternError::Strangers(..)), "{text}: {error}");
         assert!(Rule::allow(&text).is_err(), "{text}");
-        // The controls: what is below one's own name is fine, and denying can be wide.
+        // A wildcard below one's own domain is valid, and a `deny` rule can be wide.
         assert!(format!("*.mine.{name}").parse::<HostPattern>().is_ok() || name.contains("amazon"));
         assert!(Rule::deny(&text).is_ok(), "{text}");
     }

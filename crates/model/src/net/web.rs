@@ -1,4 +1,4 @@
-//! Words of HTTP that rules speak.
+//! HTTP methods, schemes and TLS modes in rules.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::by_text;
 
-/// A method as it stands in a request. Methods are case-sensitive (RFC 9110 §9.1); one with small
-/// letters is none that any rule could mean, and some server would read it as another.
+/// An HTTP method, always upper case.
+///
+/// Methods are case-sensitive (RFC 9110 §9.1). Lower-case methods are refused, since some servers would
+/// read them as upper case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Method(String);
 
-/// Why a text is not a method.
+/// The reason why a text is not a valid method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MethodError {
     #[error("methods are written in capital letters, for example GET")]
@@ -26,12 +28,12 @@ impl Method {
         &self.0
     }
 
-    /// Whether a server promises to change nothing (RFC 9110 §9.2.1).
+    /// Whether the method is safe: requests with it change nothing on the server (RFC 9110 §9.2.1).
     pub fn is_safe(&self) -> bool {
         matches!(self.as_str(), "GET" | "HEAD" | "OPTIONS")
     }
 
-    /// Whether no rule may allow it: these echo headers, or leave HTTP for a tunnel (A26, A27).
+    /// Whether no rule can allow the method: it echoes headers or opens a tunnel (A26, A27).
     pub fn is_forbidden(&self) -> bool {
         matches!(self.as_str(), "TRACE" | "TRACK" | "CONNECT" | "DEBUG")
     }
@@ -62,12 +64,12 @@ impl fmt::Display for Method {
 
 by_text!(Method);
 
-/// How a request travels.
+/// The scheme of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
     Https,
-    /// In the clear; never with a secret (B13).
+    /// Unencrypted; never with a secret (B13).
     Http,
 }
 
@@ -79,7 +81,7 @@ impl Scheme {
         }
     }
 
-    /// The port that is meant when none is given.
+    /// Returns the default port of the scheme.
     pub const fn port(self) -> u16 {
         match self {
             Self::Https => 443,
@@ -88,7 +90,7 @@ impl Scheme {
     }
 }
 
-/// Why a text is not a scheme.
+/// The reason why a text is not a valid scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no such scheme; write `https` or `http`")]
 pub struct SchemeError;
@@ -107,17 +109,17 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// What the broker does with the TLS of a connection.
+/// How the broker handles the TLS of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tls {
-    /// Ends it and looks at each request.
+    /// The broker terminates TLS and checks each request.
     Intercept,
-    /// Carries it unseen, for clients that pin certificates; only the name is checked.
+    /// The broker forwards the encrypted bytes and checks only the name, for clients that pin certificates.
     Passthrough,
 }
 
-/// Why a text does not say what to do with TLS.
+/// The reason why a text is not a valid TLS mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no such handling of TLS; write `intercept` or `passthrough`")]
 pub struct TlsError;

@@ -1,4 +1,4 @@
-//! Which files a permission is about.
+//! File patterns in permissions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,25 +7,27 @@ use crate::glob::matches_path_or_parent;
 use crate::net::by_text;
 use crate::risky::fold_component;
 
-/// Files by name, as in a `.gitignore`: `.env` at any depth, `/secrets` and `src/**` from the top of the
-/// workspace, `~/.npmrc` in the home of the box. What is in a directory that fits, fits too.
+/// A pattern for files, as in a `.gitignore`.
+///
+/// `.env` matches at any depth, `/secrets` and `src/**` from the top of the workspace, `~/.npmrc` in
+/// the home of the box. A pattern that matches a directory also matches everything in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilePattern {
     text: String,
     place: FilePlace,
-    /// From the top of the place, with folded names: for [`matches_path_or_parent`].
+    /// The pattern from the top of its place, with folded names, for [`matches_path_or_parent`].
     glob: Vec<char>,
 }
 
-/// Where the files of a pattern are.
+/// The directory to which a pattern is relative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FilePlace {
     Workspace,
-    /// That of the box, never the operator's.
+    /// The home of the box, never the operator's home.
     Home,
 }
 
-/// Why a text names no files.
+/// The reason why a text is not a valid file pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FilePatternError {
     #[error("names no file; `**` is every file of the workspace")]
@@ -49,8 +51,9 @@ impl FilePattern {
         self.place
     }
 
-    /// Whether a path of the workspace, relative to its top, is one of these files or lies in one of
-    /// these directories. Compared as the least exact file system would (threat C18).
+    /// Whether a path relative to the top of the workspace matches, or is in a matching directory.
+    ///
+    /// Names are compared as on the most lenient file system (threat C18).
     pub fn covers(&self, path: &[u8]) -> bool {
         if self.place != FilePlace::Workspace {
             return false;
@@ -93,7 +96,7 @@ impl FromStr for FilePattern {
         for name in rest.split('/') {
             parts.push(part(name)?);
         }
-        // What is in a directory that fits, fits anyway.
+        // A pattern that matches a directory also matches everything in it.
         while parts.len() > 1 && parts.last().is_some_and(|part| part == DEEP) {
             parts.pop();
         }
@@ -101,10 +104,10 @@ impl FromStr for FilePattern {
     }
 }
 
-/// Any number of directories.
+/// The component that matches any number of directories.
 const DEEP: &str = "**";
 
-/// One part of a path: `**`, or a folded name with `*` and `?`.
+/// Parses one component of a path: `**`, or a name with `*` and `?`, which is folded.
 fn part(name: &str) -> Result<String, FilePatternError> {
     match name {
         DEEP => return Ok(DEEP.to_owned()),
@@ -116,7 +119,7 @@ fn part(name: &str) -> Result<String, FilePatternError> {
     }
     let mut folded: Vec<char> =
         String::from_utf8_lossy(&fold_component(name.as_bytes())).chars().collect();
-    // Only a `**` that is a whole part crosses directories.
+    // `**` matches several directories only as a whole component.
     folded.dedup_by(|next, last| (*next, *last) == ('*', '*'));
     Ok(folded.into_iter().collect())
 }
@@ -181,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Compares part by part and takes exponential time.
+    /// Matches component by component in exponential time.
     fn covers_by_definition(pattern: &str, path: &str) -> bool {
         fn covers(parts: &[&str], names: &[&str]) -> bool {
             match (parts, names) {

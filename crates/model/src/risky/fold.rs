@@ -1,9 +1,11 @@
-//! Comparing names as the least exact file system would (threat C18).
+//! Name comparison by the rules of the most lenient file systems (threat C18).
 
 use crate::unicode::is_ignorable;
 
-/// A name in the form in which ext4 with `casefold`, HFS+, APFS, NTFS and FAT would find it: lower
-/// case, without characters drawn as nothing, without dots and spaces at its end or a stream after `:`.
+/// Returns the name by which ext4 with `casefold`, HFS+, APFS, NTFS or FAT would find a file.
+///
+/// The result is lower case, has no invisible characters, no dots or spaces at the end, and no stream
+/// after `:`.
 pub(crate) fn fold_component(name: &[u8]) -> Vec<u8> {
     let mut folded = if name.is_ascii() { name.to_ascii_lowercase() } else { fold_unicode(name) };
     let stream = folded.iter().skip(1).position(|byte| *byte == b':');
@@ -34,8 +36,9 @@ fn push_folded(folded: &mut Vec<u8>, c: char) {
     }
 }
 
-/// The characters that fold into ASCII: full case folding (CaseFolding.txt, C and F), and what older
-/// systems fold by way of upper case.
+/// Returns the ASCII text that a character folds to, if any.
+///
+/// By full case folding (CaseFolding.txt, C and F), and by the upper-case folding of older systems.
 fn ascii_fold(c: char) -> Option<&'static str> {
     Some(match c {
         '\u{17f}' => "s",             // long s

@@ -1,21 +1,21 @@
-//! The table itself. Each pattern belongs to one reason; the first that fits a path is shown.
+//! The table of risky paths. Patterns are grouped by reason; the first match of a path is shown.
 //!
 //! Sources: the documentation of each tool; the lists of Claude Code's sandbox-runtime and of sandy;
 //! git-config(1), githooks(5), gitattributes(5), gitrepository-layout(5).
 //!
-//! Left out on purpose: `.editorconfig`, `.gitignore`, `.nvmrc` and the like, which choose but do not
-//! execute; bare `BUILD` and `WORKSPACE` of Bazel, which without letter case are everyday directories.
+//! Left out on purpose: `.editorconfig`, `.gitignore`, `.nvmrc` and similar files, which do not execute
+//! code; Bazel's bare `BUILD` and `WORKSPACE`, which ignoring letter case are common directory names.
 
 use super::Place::{self, Anywhere, Root};
 use super::RiskClass::{self, Builds, Steers};
 
-/// Patterns that share a reason.
+/// Patterns with the same reason.
 #[derive(Clone, Copy)]
 pub(super) struct Group {
     pub(super) class: RiskClass,
     pub(super) place: Place,
     pub(super) why: &'static str,
-    /// Divided by white space.
+    /// Patterns separated by whitespace.
     pub(super) patterns: &'static str,
 }
 
@@ -112,7 +112,7 @@ pub(super) const GROUPS: &[Group] = &[
          .guile .sbclrc .proverc .ackrc .ripgreprc .perldb .nanorc .lesskey .terraformrc .curlrc
          .wgetrc .netrc .ssh/** .gnupg/** .kube/**",
     ),
-    // CI: runs with the project's credentials as soon as it is pushed.
+    // CI runs these with the project's credentials as soon as they are pushed.
     steers(
         "runs in CI as soon as it is pushed",
         ".github/workflows/** .github/actions/** action.yml action.yaml .gitlab-ci.yml
@@ -235,7 +235,7 @@ pub(super) const GROUPS: &[Group] = &[
          cdk.json samconfig.toml serverless.yml serverless.yaml netlify.toml vercel.json
          heroku.yml render.yaml fly.toml werf.yaml okteto.yml garden.yml",
     ),
-    // Data, but of the kind that sets NODE_OPTIONS and LD_PRELOAD for whoever loads it.
+    // Data files that can set NODE_OPTIONS and LD_PRELOAD for the programs that load them.
     builds(
         "variables for the programs that load it, which can make them run anything",
         ".env .env.local .env.*.local .env.development .env.production .env.test .env.staging

@@ -140,7 +140,7 @@ fn c18_odd_spellings_of_a_risky_name_are_seen() {
     ] {
         assert!(classify(path.as_bytes()).is_some(), "{path}");
     }
-    // Names with characters that a matcher could take for a pattern are names.
+    // Characters with a meaning in patterns have no special meaning in names.
     for path in
         ["[x]/.envrc", "*/.envrc", "**/.git/config", "a\nb/.envrc", "\\/.envrc", "?/Makefile"]
     {
@@ -161,7 +161,7 @@ fn a_link_in_place_of_a_directory_brings_the_risky_file_with_it() {
     for path in ["src", "README.md", "a/b", "lib/tools"] {
         assert!(classify_link(path.as_bytes()).is_none(), "{path}");
     }
-    // `tools/bazel` counts at the root alone.
+    // `tools/bazel` applies only at the root.
     assert!(classify_link(b"tools").is_some());
 }
 

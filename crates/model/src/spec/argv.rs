@@ -6,11 +6,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::text::OsText;
 
-/// A program and its arguments, as execve(2) takes them: any bytes but NUL, and at least one word. In JSON a list in which each word is a string, or a list of bytes where it is not UTF-8.
+/// A program and its arguments, as execve(2) takes them: at least one word, and no NUL bytes.
+///
+/// In JSON a list, in which each word is a string, or a list of bytes if it is not UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Argv(Vec<OsString>);
 
-/// Why words are not a program and its arguments.
+/// The reason why a list of words is not a valid program with arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ArgvError {
     #[error("the name of a program is needed")]
@@ -31,7 +33,7 @@ impl Argv {
         Ok(Self(words))
     }
 
-    /// The program and its arguments; never empty.
+    /// Returns the program and its arguments; the list is never empty.
     pub fn words(&self) -> &[OsString] {
         &self.0
     }

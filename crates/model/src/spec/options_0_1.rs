@@ -1,9 +1,9 @@
-//! Reads the options of `belljar up` that belljar 0.1 stored in `box.json`.
+//! Parser for the options of `belljar up` that belljar 0.1 stored in `box.json`.
 //!
-//! Frozen: 0.1 is released, so its options never change, and a new option of `up` is not added here. It
-//! accepts what the command line parser of 0.1 accepted: `--opt VALUE`, `--opt=VALUE`, `-eVALUE`,
+//! Frozen: 0.1 is released, so its options never change, and new options of `up` do not belong here. The
+//! parser accepts the same forms as the command line of 0.1: `--opt VALUE`, `--opt=VALUE`, `-eVALUE`,
 //! `-e=VALUE`, `-e VALUE`, in any order and between the names of boxes. A word that begins with `-` is
-//! never the value of the option before it, except for `-` alone.
+//! never the value of the preceding option, except for `-` alone.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::net::Rule;
 use crate::repo::Identity;
 use crate::template::{DEFAULT_TEMPLATE, Overrides};
 
-/// Why the stored options do not describe a box.
+/// The reason why the stored options do not describe a box.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Options01Error {
     #[error(
@@ -42,8 +42,7 @@ pub enum Options01Error {
 }
 
 impl BoxSpec {
-    /// The spec of a box that belljar 0.1 made. `home` is the user's home directory, which `~` in a path
-    /// means.
+    /// Returns the spec of a box that belljar 0.1 made. `home` replaces `~` in paths.
     pub fn from_options_0_1(
         record: &BoxRecord01,
         home: Option<&Path>,
@@ -60,7 +59,7 @@ impl BoxSpec {
         } = record;
         let typed = Typed::parse(options)?;
         typed.check()?;
-        // 0.1 stored the program in a field of its own.
+        // 0.1 stored the program in a separate field.
         let words = if command.is_empty() { &typed.program } else { command };
         let program = match words.as_slice() {
             [] => None,
@@ -69,7 +68,7 @@ impl BoxSpec {
                 Some(argv.map_err(Options01Error::Spec)?)
             }
         };
-        // What was found when the box was made, not what was typed: 0.1 works on that at every start.
+        // The stored workspace, not the typed one: 0.1 uses the stored one at every start.
         let workspace = match ground {
             Ground::Nothing => WorkspaceSpec::None,
             Ground::Directory { path } => WorkspaceSpec::Directory(path.clone()),
@@ -89,7 +88,7 @@ impl BoxSpec {
             health: typed.health,
             git_identity: typed.git_identity,
             network: network.clone(),
-            // `--config` among the options is in this field as well, and absolute.
+            // 0.1 also stored a `--config` option in this field, as an absolute path.
             config_file: config.clone(),
             ..Self::default()
         };
@@ -98,7 +97,7 @@ impl BoxSpec {
     }
 }
 
-/// The options as values; paths as they were typed.
+/// The parsed options, with paths as typed.
 #[derive(Debug, Default)]
 struct Typed {
     template: Option<String>,
@@ -116,7 +115,7 @@ struct Typed {
     program: Vec<String>,
 }
 
-/// One word that is not a value.
+/// A word of the command line that is not the value of an option.
 enum Word<'a> {
     Long { name: &'a str, value: Option<&'a str> },
     Env { value: Option<&'a str> },
@@ -158,7 +157,7 @@ impl Typed {
                 Word::Long { name, value } => (format!("--{name}"), value),
                 Word::Env { value } => ("-e".to_owned(), value),
                 Word::Name => {
-                    // Of all boxes that the command made; the record has the name of this one.
+                    // One command could create several boxes; the record has the name of this box.
                     let parsed = word.parse::<BoxName>();
                     parsed.map_err(|why| Options01Error::Name {
                         word: word.to_owned(),
@@ -239,7 +238,7 @@ impl Typed {
         }
     }
 
-    /// Refuses options that exclude each other, or that need another one.
+    /// Returns an error for options that cannot be combined or that need another option.
     fn check(&self) -> Result<(), Options01Error> {
         let [workspace, repo] = [self.workspace.is_some(), self.repo.is_some()];
         let conflicts = [
@@ -251,7 +250,7 @@ impl Typed {
         if let Some((_, one, other)) = conflicts.into_iter().find(|(both, ..)| *both) {
             return Err(Options01Error::Conflict(one, other));
         }
-        // 0.1 did not ask for `--repo` where another option excludes it, and ignored these two then.
+        // 0.1 ignored these two options, without asking for `--repo`, if another option excludes it.
         let excluded = workspace || self.no_workspace || self.overrides.mode.is_some();
         let of_repo = [(self.branch.is_some(), "--branch"), (self.uncommitted, "--uncommitted")];
         match of_repo.into_iter().find(|(said, _)| *said && !repo && !excluded) {
@@ -312,12 +311,12 @@ fn wrong<T>(option: &str, parsed: Result<T, impl Display>) -> Result<T, Options0
     parsed.map_err(|why| Options01Error::Value { option: option.to_owned(), why: why.to_string() })
 }
 
-/// The message never holds the value: one of `-e` may be a credential.
+/// Parses a value. The message omits the value, because a value of `-e` can be a credential.
 fn parse<T: FromStr<Err: Display>>(option: &str, value: &str) -> Result<T, Options01Error> {
     wrong(option, value.parse())
 }
 
-/// 0.1 read these as signed numbers of 64 bits, so `+5` and `-0` were accepted.
+/// Parses a number as 0.1 did: as a signed 64-bit number, so `+5` and `-0` are valid.
 fn small(option: &str, value: &str) -> Result<u32, Options01Error> {
     let number: i64 = parse(option, value)?;
     wrong(option, u32::try_from(number))

@@ -1,5 +1,5 @@
-//! The text that is hashed into `run.created` as the policy. It must never change for the same rules,
-//! or records of the same rules could not be compared across versions.
+//! The text that is hashed as the policy in `run.created`. It must never change for the same rules, or
+//! records of the same rules could not be compared across versions.
 
 use std::fmt::Write as _;
 

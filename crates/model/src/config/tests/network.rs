@@ -1,4 +1,4 @@
-//! Rules, secrets and the machine's own settings in a file.
+//! Tests of rules, secrets and machine settings in a file.
 
 use super::*;
 use crate::net::{
@@ -11,7 +11,7 @@ fn secret(text: &str) -> SecretName {
     text.parse().unwrap()
 }
 
-/// The rules of a template as text, with what they carry.
+/// Returns the ids of a template's rules, each with its secrets.
 fn told(config: &Config, template: &str) -> Vec<String> {
     let policy = config.template(template).unwrap().policy(config).unwrap();
     let text = |rule: &Rule| {
@@ -168,7 +168,7 @@ fn secrets_that_never_travel_say_how_they_are_used() {
     );
 }
 
-/// The refusal of a whole operator's file.
+/// Checks the error for a whole operator's file.
 #[track_caller]
 fn no(text: &str, expect: &str) {
     let error = Config::parse(text, Path::new("belljar.toml"), Scope::Operator).unwrap_err();
@@ -337,7 +337,7 @@ fn c08_a_project_may_name_fewer_rules_and_deny_more() {
         assert!(matches!(error.fault, Fault::Loosens { .. }), "{text}: {error}");
         assert_eq!(error.line, 2, "{text}");
     }
-    // A project without anything of the operator's gets nothing.
+    // Without any rules of the operator, a project's file allows nothing.
     let error = Config::built_in().tighten(&project("[template.default]\nallow = [\"pypi\"]\n"));
     assert!(error.is_err());
 }
@@ -396,7 +396,7 @@ fn secrets_go_to_the_rules_that_lead_to_their_hosts() {
         error.to_string().contains("[secret.nope]") && error.to_string().contains("github"),
         "{error}"
     );
-    // Two that want one variable, or a variable that is given already.
+    // Two secrets with the same variable, or a variable that is already set.
     let own = operator(
         "[secret.a]\nhosts = [\"a.example\"]\nenv = \"T\"\n[secret.b]\nhosts = [\"a.example\"]\nenv = \"T\"\n\
          [template.default]\nallow = [\"a.example\"]\nsecrets = [\"a\", \"b\"]\n",
