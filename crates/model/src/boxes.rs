@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_survives_a_round_trip_and_knows_its_fields() {
+    fn box_record_survives_a_round_trip_and_refuses_unknown_fields() {
         let old = old();
         let record = BoxRecord::from_0_1(old.clone(), None).unwrap();
         assert_eq!(record.spec.network, old.network);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_0_1_with_an_unknown_option_is_refused_and_names_the_option() {
+    fn box_record_of_0_1_with_an_unknown_option_is_refused_by_name() {
         let old = BoxRecord01 { options: vec!["--hots".to_owned()], ..old() };
         let error = BoxRecord::from_0_1(old, None).unwrap_err();
         assert!(error.to_string().contains("`--hots`"), "{error}");

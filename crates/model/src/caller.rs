@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn principal_is_a_kind_and_a_name_and_is_equal_after_its_text() {
+    fn principal_survives_a_round_trip_through_its_text() {
         assert_eq!(Principal::user(1000).to_string(), "user:1000");
         for text in ["user:0", "person:https://id.example#42", "service:ci", "schedule:a:b"] {
             assert_eq!(text.parse::<Principal>().unwrap().to_string(), text);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn principal_of_an_unknown_kind_or_with_a_wrong_name_is_refused() {
+    fn principal_with_an_unknown_kind_or_an_invalid_name_is_refused() {
         let check =
             |text: &str, expect| assert_eq!(text.parse::<Principal>(), Err(expect), "{text}");
         for text in ["", "ada", "User:1", "root:1", ":x"] {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn tenant_is_safe_as_the_name_of_a_directory() {
+    fn tenant_is_safe_as_a_directory_name() {
         for text in ["local", "a", "0", "team-7", "a-", &"a".repeat(64)] {
             assert_eq!(text.parse::<TenantId>().unwrap().as_str(), text);
         }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn caller_is_equal_after_json_and_an_unknown_field_is_refused() {
+    fn caller_survives_a_round_trip_and_refuses_an_unknown_field() {
         let caller = Caller { session: Some(SessionId::new([1; 16])), ..Caller::local(1000) };
         let value = serde_json::to_value(&caller).unwrap();
         let session = "01".repeat(16);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn caller_without_a_tenant_is_refused_and_the_field_is_named() {
+    fn caller_without_a_tenant_is_refused_with_the_field_name() {
         let error = serde_json::from_value::<Caller>(json!({ "principal": "user:1" })).unwrap_err();
         assert_eq!(error.to_string(), "missing field `tenant`");
     }

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_choice_has_one_name_everywhere() {
+    fn every_choice_has_the_same_name_in_text_and_in_json() {
         for mode in Mode::ALL {
             assert_eq!(mode.to_string().parse(), Ok(mode));
             assert_eq!(serde_json::to_string(&mode).unwrap(), format!("\"{mode}\""));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn more_freedom_is_greater() {
+    fn choice_that_permits_more_compares_greater() {
         assert!(Mode::ReadOnly < Mode::Overlay && Mode::Overlay < Mode::Direct);
         assert!(Net::None < Net::Restricted && Net::Restricted < Net::Full);
         assert!(Access::ReadOnly < Access::ReadWrite);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_decimal_with_three_places() {
+    fn cpus_are_decimal_numbers_with_three_places() {
         check("2", Ok(2000));
         check("0.5", Ok(500));
         check("1.250", Ok(1250));
@@ -110,7 +110,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn every_share_survives_a_round_trip(millis in 1_u32..) {
+        fn every_number_of_cpus_survives_a_round_trip(millis in 1_u32..) {
             proptest::prop_assert_eq!(Cpus(millis).to_string().parse(), Ok(Cpus(millis)));
         }
 

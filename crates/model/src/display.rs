@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_text_stays_as_it_is() {
+    fn ordinary_text_is_not_escaped() {
         for text in ["", "src/main.rs", "naïve café", "日本語", "हिन्दी", "e\u{301}", "😀", "a'b\"c"]
         {
             check(text, text, text);
@@ -99,8 +99,8 @@ mod tests {
         assert_eq!(safe_line("a\\n\n"), r"a\n\n");
     }
 
-    /// Everything that a terminal could take as more than something to draw.
-    fn could_steer(c: char) -> bool {
+    /// Whether a terminal could interpret the character instead of drawing it.
+    fn is_terminal_control(c: char) -> bool {
         c.is_control()
             || matches!(u32::from(c),
                 0xad | 0x61c | 0x180e | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfeff
@@ -108,29 +108,29 @@ mod tests {
     }
 
     #[test]
-    fn f13_no_character_at_all_comes_through_that_could_steer_a_terminal() {
-        // Planes 4 to 13 hold no characters at all, so some of each are as good as all.
+    fn f13_no_terminal_control_character_survives_escaping() {
+        // Planes 4 to 13 hold no characters, so a sample of them is enough.
         let empty = |c: &char| ('\u{40000}'..'\u{e0000}').contains(c) && u32::from(*c) % 251 != 0;
         let every: Vec<char> = ('\0'..=char::MAX).filter(|c| !empty(c)).collect();
         for block in every.chunks(4096) {
             let text: String = block.iter().collect();
             for out in [safe(&text), safe_line(&text)] {
-                assert_eq!(out.chars().find(|c| could_steer(*c) || !is_visible(*c)), None);
+                assert_eq!(out.chars().find(|c| is_terminal_control(*c) || !is_visible(*c)), None);
             }
-            let kept = |c: &char| could_steer(*c) && !matches!(c, '\n' | '\t');
+            let kept = |c: &char| is_terminal_control(*c) && !matches!(c, '\n' | '\t');
             assert_eq!(safe_multiline(&text).chars().find(kept), None);
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn f13_no_bytes_at_all_come_through_that_could_steer_a_terminal(bytes: Vec<u8>) {
+        fn f13_escaped_bytes_contain_only_visible_characters(bytes: Vec<u8>) {
             proptest::prop_assert!(safe(&bytes).chars().all(is_visible));
             proptest::prop_assert!(safe_line(&bytes).chars().all(is_visible));
         }
 
         #[test]
-        fn two_texts_never_look_the_same_on_one_line(
+        fn different_texts_stay_different_after_escaping(
             one in "[\\\\nx1b\n\u{1b}]{0,4}",
             other in "[\\\\nx1b\n\u{1b}]{0,4}",
         ) {

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn f15_variables_that_steer_loaders_and_helpers_are_known() {
+    fn f15_variables_that_control_loaders_and_helpers_are_recognized() {
         let known = "LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT BASH_ENV ENV NODE_OPTIONS PYTHONSTARTUP
             PYTHONPATH PERL5OPT PERL5LIB RUBYOPT JAVA_TOOL_OPTIONS _JAVA_OPTIONS GIT_SSH_COMMAND
             GIT_CONFIG_COUNT GIT_EXTERNAL_DIFF PATH IFS PROMPT_COMMAND http_proxy HTTPS_PROXY

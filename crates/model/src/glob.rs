@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_or_parent_match_stops_only_between_names() {
+    fn path_or_parent_match_ends_only_at_a_slash() {
         for (pattern, path, expected) in [
             ("a/*", "a/b/c", true),
             ("a", "a/b", true),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_on_a_long_text_take_bounded_time() {
+    fn patterns_with_many_stars_match_in_bounded_time() {
         let pattern = b"*a".repeat(100);
         let deep = b"**/*a".repeat(50);
         let text = b"a/".repeat(1000);
@@ -363,7 +363,7 @@ mod tests {
         }
 
         #[test]
-        fn a_path_or_parent_match_is_a_match_of_one_of_the_directories(
+        fn path_or_parent_match_equals_a_match_of_the_path_or_one_parent(
             pattern in "(a|b|[*]|[*][*]|[*][*]/|[?]|a/|b/){0,6}",
             path in "(a|b|a/|b/){0,8}",
         ) {

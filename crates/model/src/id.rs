@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_one_spelling_of_an_id_is_taken() {
+    fn id_in_another_spelling_is_refused() {
         for text in [
             "",
             "0",

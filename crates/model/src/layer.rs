@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_layer_has_one_name_everywhere() {
+    fn every_layer_has_the_same_name_in_text_and_in_json() {
         for layer in Layer::ALL {
             assert_eq!(layer.to_string().parse(), Ok(layer));
             assert_eq!(serde_json::to_string(&layer).unwrap(), format!("\"{layer}\""));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_a_box_a_box_cannot_be_weakened() {
+    fn essential_layers_cannot_be_weakened() {
         let firm: Vec<_> =
             Layer::ALL.iter().filter(|layer| !layer.weakenable()).map(|l| l.name()).collect();
         assert_eq!(

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_what_the_documentation_promises() {
+    fn default_limits_equal_the_documented_values() {
         let json = serde_json::to_string(&Limits::default()).unwrap();
         assert_eq!(
             json,
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_no_program_could_start_under_are_refused() {
+    fn limits_too_small_for_any_program_are_refused() {
         let at = Limits::default;
         assert_eq!(Limits { memory: ByteSize::mib(15), ..at() }.check(), Err(LimitError::Memory));
         assert_eq!(Limits { pids: 1, ..at() }.check(), Err(LimitError::Pids));

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_read_only_unless_it_says_otherwise() {
+    fn mount_is_read_only_unless_the_text_ends_in_rw() {
         check("/a:/b", Ok(("/a", "/b", Access::ReadOnly)));
         check("/a:/b:ro", Ok(("/a", "/b", Access::ReadOnly)));
         check("/a:/b:rw", Ok(("/a", "/b", Access::ReadWrite)));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_mount_says_why() {
+    fn invalid_mount_is_refused_with_its_reason() {
         for text in ["", "/a", "ro", "/a:rw"] {
             check(text, Err(MountError::Malformed));
         }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_anchored_once() {
+    fn anchoring_a_source_twice_equals_anchoring_it_once() {
         let (base, home) = (Path::new("/base"), Some(Path::new("/home/u")));
         for (path, expect) in [
             ("x", "/base/x"),

@@ -238,7 +238,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_table_of_exit_codes() {
+    fn every_reason_has_its_documented_exit_code() {
         check(Reason::Exited, Some(0), None, 0);
         check(Reason::Exited, Some(3), None, 3);
         check(Reason::Exited, Some(255), None, 255);
@@ -261,14 +261,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_end_that_nobody_saw_is_never_a_success() {
+    fn unobserved_exit_status_is_never_a_success() {
         for reason in Reason::ALL {
             assert_ne!(ended(reason, None, None).exit_code(), 0, "{reason:?}");
         }
     }
 
     #[test]
-    fn reasons_have_one_name_and_a_sentence() {
+    fn every_reason_has_the_same_name_in_json_and_a_description() {
         for reason in Reason::ALL {
             assert_eq!(serde_json::to_string(&reason).unwrap(), format!("\"{}\"", reason.name()));
             assert!(!reason.sentence().is_empty() && !reason.sentence().ends_with('.'));
@@ -276,7 +276,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_result_survives_a_round_trip_in_the_shape_that_scripts_read() {
+    fn run_result_survives_a_round_trip_with_its_documented_json_fields() {
         let result = ended(Reason::Memory, None, Some(9));
         let json = serde_json::to_value(&result).unwrap();
         assert_eq!(json["reason"], "memory");

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_read_as_their_users_write_them() {
+    fn permission_survives_a_round_trip_through_its_text() {
         for text in [
             "Read(.env)",
             "Edit(src/**)",
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn g10_no_rule_on_a_command_line_is_called_a_boundary() {
+    fn g10_rule_on_a_command_line_is_only_advice() {
         for verdict in [Verdict::Deny, Verdict::Ask, Verdict::Allow] {
             let kept = permission("Bash(rm *)").kept(verdict);
             assert!(kept.iter().all(|kept| kept.by == Enforcer::Advice), "{kept:?}");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_add_up_and_the_agent_asks_only_if_somebody_wants_it() {
+    fn rules_add_up_and_the_agent_asks_only_if_a_rule_requires_it() {
         let rules = |deny: &[&str], ask: &[&str]| Permissions {
             deny: deny.iter().map(|text| permission(text)).collect(),
             ask: ask.iter().map(|text| permission(text)).collect(),
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_edited_is_found_by_name_whether_or_not_it_is_there() {
+    fn denied_edit_is_found_by_name_even_if_the_file_does_not_exist() {
         let rules =
             Permissions { deny: vec![permission("Edit(.claude/**)")], ..Permissions::default() };
         assert!(rules.denies_edit(b".claude/settings.json").is_some());

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn purpose_is_its_name_in_json() {
+    fn every_purpose_has_its_name_as_its_json_text() {
         let names = ["run", "call", "box", "tool-server", "clone-reader"];
         assert_eq!(Purpose::ALL.map(Purpose::name), names);
         for purpose in Purpose::ALL {

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_survives_a_round_trip_also_with_a_path_that_is_not_text() {
+    fn run_record_survives_a_round_trip_even_with_a_path_that_is_not_utf8() {
         for path in [&b"/home/u/project"[..], b"/odd/\xff\xfe", "/é".as_bytes()] {
             let record = record(path);
             let json = serde_json::to_string(&record).unwrap();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn states_have_one_name() {
+    fn every_state_has_the_same_name_in_text_and_in_json() {
         for state in [RunState::Running, RunState::Finished, RunState::Interrupted] {
             assert_eq!(serde_json::to_string(&state).unwrap(), format!("\"{}\"", state.name()));
         }

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_one_line_that_git_takes() {
+    fn identity_is_one_line_in_the_form_of_git() {
         let ada: Identity = "Ada Lovelace <ada@example.org>".parse().unwrap();
         assert_eq!((ada.name(), ada.email()), ("Ada Lovelace", "ada@example.org"));
         assert_eq!(ada.to_string().parse(), Ok(ada));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_back_as_it_was_written_and_never_half() {
+    fn stored_identity_survives_a_round_trip_and_is_refused_if_incomplete() {
         let at = RepoAt {
             path: "/src".into(),
             git_dir: "/src/.git".into(),

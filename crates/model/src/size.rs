@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_and_ib_count_in_1024_and_b_in_1000() {
+    fn units_with_one_letter_or_ib_are_binary_and_units_with_b_are_decimal() {
         check("512", Ok(512));
         check("512B", Ok(512));
         check("64k", Ok(64 << 10));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_size_says_why() {
+    fn invalid_size_is_refused_with_its_reason() {
         for text in ["", " ", "2 gigs", "gib", "2 GiB", "0x10", "+5", "2GiBs", "٣", "2е3", "none"]
         {
             check(text, Err(SizeError::Malformed));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_print_in_the_largest_unit_that_is_exact() {
+    fn size_is_printed_in_the_largest_exact_unit() {
         for (bytes, text) in
             [(2 << 30, "2GiB"), (1536 << 20, "1536MiB"), (1000, "1000"), (1 << 10, "1KiB")]
         {
@@ -164,7 +164,7 @@ mod tests {
         }
 
         #[test]
-        fn parsing_never_panics_and_never_gives_zero(text in "-?[0-9]{0,25}[ .]?[a-zA-Z]{0,4}|.*") {
+        fn parsing_never_panics_and_never_returns_zero(text in "-?[0-9]{0,25}[ .]?[a-zA-Z]{0,4}|.*") {
             if let Ok(size) = text.parse::<ByteSize>() {
                 proptest::prop_assert!(size.as_u64() > 0);
                 proptest::prop_assert_eq!(size.to_string().parse(), Ok(size));

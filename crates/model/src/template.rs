@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_changes_nothing() {
+    fn empty_overrides_change_nothing() {
         assert_eq!(Template::default().with(Overrides::default()), Ok(Template::default()));
         let Template {
             name,
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_wins_and_lists_add_up() {
+    fn overrides_replace_values_and_extend_lists() {
         let base = Template {
             mounts: vec![mount("/a:/x:ro"), mount("/b:/y:ro")],
             env: vec![var("A=1"), var("B")],
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused() {
+    fn contradicting_overrides_are_refused() {
         let said = Overrides::default;
         for layer in Layer::ALL.into_iter().filter(|layer| !layer.weakenable()) {
             refused(
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_anchored() {
+    fn relative_paths_of_a_template_are_anchored() {
         let template = Template {
             mounts: vec![mount("data:/data"), mount("~/c:/c")],
             rootfs: Some("root".into()),
@@ -460,14 +460,14 @@ mod tests {
     }
 
     #[test]
-    fn overrides_without_fields_are_empty_and_an_unknown_field_is_refused() {
+    fn overrides_accept_an_empty_object_and_refuse_an_unknown_field() {
         assert_eq!(serde_json::from_str::<Overrides>("{}").unwrap(), Overrides::default());
         let error = serde_json::from_str::<Overrides>(r#"{"memmory":"1GiB"}"#).unwrap_err();
         assert!(error.to_string().contains("memmory"), "{error}");
     }
 
     #[test]
-    fn overrides_with_an_env_name_keep_it_without_a_value() {
+    fn inherited_variable_stays_without_a_value() {
         let said: Overrides = serde_json::from_str(r#"{"env":["A=","B"]}"#).unwrap();
         assert_eq!(said.env.iter().map(EnvVar::value).collect::<Vec<_>>(), [Some(""), None]);
         let text = serde_json::to_string(&said).unwrap();
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_with_a_path_that_is_not_utf8_are_equal_after_json() {
+    fn overrides_with_a_path_that_is_not_utf8_survive_a_round_trip() {
         let odd = PathBuf::from(std::ffi::OsString::from_vec(b"/a\xff:b".to_vec()));
         let said = Overrides {
             mounts: vec![
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_with_a_rule_that_no_file_can_have_are_refused() {
+    fn overrides_with_a_rule_that_no_file_can_express_are_refused() {
         let with = |list: &str, rule: &Rule, replace: (&str, &str)| {
             let rule = serde_json::to_string(rule).unwrap();
             let rule = if list == "allow" { format!(r#"{{"rule":{rule}}}"#) } else { rule };
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn template_is_equal_after_json_and_a_contradiction_is_refused() {
+    fn template_survives_a_round_trip_and_a_contradiction_is_refused() {
         let template = Template {
             mounts: vec![mount("/a:/x:ro")],
             env: vec![var("A=1"), var("B")],

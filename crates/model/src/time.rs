@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_added_up_from_larger_to_smaller_units() {
+    fn time_is_the_sum_of_larger_to_smaller_units() {
         check("10m", Ok(Some(600_000)));
         check("90s", Ok(Some(90_000)));
         check("1h30m", Ok(Some(5_400_000)));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_time_says_why() {
+    fn invalid_time_is_refused_with_its_reason() {
         for text in
             ["", "m", "ten minutes", "10 m", "10m5m", "5s1h", "10min", "-5s", "1.5h", "None"]
         {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn no_timeout_is_the_longest() {
+    fn timeout_of_none_is_longer_than_any_other() {
         let [none, short, long] = ["none", "1s", "1h"].map(|text| text.parse::<Timeout>().unwrap());
         assert!(none.is_longer_than(long) && long.is_longer_than(short));
         assert!(!long.is_longer_than(none) && !none.is_longer_than(none));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_ends_by_itself_within_an_hour() {
+    fn ask_timeout_is_at_most_one_hour() {
         assert_eq!(AskTimeout::default().to_string(), "5m");
         for text in ["1ms", "30s", "1h"] {
             assert_eq!(text.parse::<AskTimeout>().map(|time| time.to_string()), Ok(text.into()));

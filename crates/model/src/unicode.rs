@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_as_nothing_is_not_visible() {
+    fn ignorable_characters_are_not_visible() {
         for c in [
             '\u{a0}',
             '\u{2800}',

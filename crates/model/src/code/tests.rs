@@ -46,7 +46,7 @@ fn rules(template: &crate::Template) -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn a_file_says_everything_about_services_servers_and_code() {
+fn config_sets_every_field_of_services_servers_and_code() {
     let config = parsed(
         r#"
         [api.forge]
@@ -200,7 +200,7 @@ fn what_is_wrong_with_a_server_or_with_code_is_told_with_its_line() {
 }
 
 #[test]
-fn c08_a_project_declares_no_services_servers_and_code() {
+fn c08_project_file_with_services_servers_or_code_is_refused() {
     for (section, text) in [
         ("api", "[api.x]\nhosts = [\"evil.example\"]"),
         ("mcp", "[mcp.x]\ncommand = [\"evil\"]"),
@@ -222,7 +222,7 @@ fn c08_a_project_declares_no_services_servers_and_code() {
 }
 
 #[test]
-fn without_services_the_box_of_code_has_no_network() {
+fn code_box_without_services_has_no_network() {
     let CodeBox { template, remarks } = boxed(&Config::built_in());
     assert_eq!((template.name.as_str(), template.net), ("code", Net::None));
     assert_eq!((template.limits.memory, template.limits.pids), (ByteSize::mib(512), 64));
@@ -231,7 +231,7 @@ fn without_services_the_box_of_code_has_no_network() {
 }
 
 #[test]
-fn a_service_opens_its_rules_with_its_secrets_and_restricts_methods() {
+fn service_opens_its_rules_with_its_secrets_and_restricts_methods() {
     let config = parsed(&format!(
         "{SECRET}[api.forge]\nallow = ['GET,DELETE https://api.forge.example/a/**', 'cdn.example']\n\
          secrets = ['forge']\nrestricted-methods = ['DELETE']\n\
@@ -258,7 +258,7 @@ fn a_service_opens_its_rules_with_its_secrets_and_restricts_methods() {
 }
 
 #[test]
-fn only_the_services_that_were_chosen_open_the_box() {
+fn only_selected_services_open_the_box() {
     let config = parsed("[api.a]\nhosts = ['a.example']\n[api.b]\nhosts = ['b.example']\n");
     let of = |only: &BTreeSet<ApiName>| config.code().template(&config, Selection::Only(only));
     assert_eq!(rules(&of(&names(&["b"])).unwrap().template), [("api b: b.example".into(), vec![])]);
@@ -277,7 +277,7 @@ fn only_the_services_that_were_chosen_open_the_box() {
 }
 
 #[test]
-fn what_yolo_opens_is_remarked() {
+fn yolo_adds_a_remark_about_the_open_access() {
     let api = "[api.a]\nallow = ['DELETE a.example/x']\nrestricted-methods = ['DELETE']\n";
     let open = boxed(&parsed(&format!("{api}yolo = true\n")));
     assert_eq!(open.remarks, ["api `a`: DELETE not restricted (`yolo = true`)"]);
@@ -292,7 +292,7 @@ fn what_yolo_opens_is_remarked() {
 }
 
 #[test]
-fn the_box_of_code_can_be_a_template_of_the_operator() {
+fn code_box_can_use_a_template_of_the_operator() {
     let text = "[template.mine]\nmemory = '1GiB'\nallow = ['own.example']\n[code]\ntemplate = 'mine'\n[api.a]\nhosts = ['a.example']\n";
     let template = boxed(&parsed(text)).template;
     assert_eq!((template.name.as_str(), template.limits.memory), ("mine", ByteSize::mib(1024)));
@@ -307,7 +307,7 @@ fn the_box_of_code_can_be_a_template_of_the_operator() {
 }
 
 #[test]
-fn a_service_whose_secret_goes_nowhere_is_refused() {
+fn service_with_a_secret_that_no_rule_can_carry_is_refused() {
     let refused = |text: &str| {
         let config = parsed(text);
         config.code().template(&config, Selection::All).unwrap_err().to_string()
@@ -321,7 +321,7 @@ fn a_service_whose_secret_goes_nowhere_is_refused() {
 }
 
 #[test]
-fn a_service_begins_at_its_first_host() {
+fn base_of_a_service_is_its_first_host() {
     for (allow, expect) in [
         ("'a.example'", Some("https://a.example")),
         ("'*.a.example', 'GET b.example:8443/x'", Some("https://b.example:8443")),
@@ -336,7 +336,7 @@ fn a_service_begins_at_its_first_host() {
 }
 
 #[test]
-fn a_preset_in_a_service_is_spelled_out() {
+fn preset_in_a_service_is_replaced_by_its_rules() {
     let config = parsed("[api.npm]\nallow = ['npm']\n");
     let api = config.apis().values().next().unwrap();
     assert!(!api.allow.is_empty());
@@ -344,7 +344,7 @@ fn a_preset_in_a_service_is_spelled_out() {
 }
 
 #[test]
-fn f15_names_are_nothing_but_names() {
+fn f15_service_names_with_special_meaning_are_refused() {
     for bad in ["", "A", "1a", "-a", "_a", "a.b", "a/b", "..", "a b", "é", "constructor", "a\n"] {
         assert!(bad.parse::<ApiName>().is_err(), "{bad:?}");
         assert!(bad.parse::<SkillName>().is_err(), "{bad:?}");

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_are_counted_in_letters() {
+    fn distance_counts_edited_letters() {
         for (from, to, expect) in [
             ("", "", 0),
             ("abc", "abc", 0),
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_finds_the_word_that_was_meant() {
+    fn misspelled_word_finds_the_intended_word() {
         let known = ["memory", "mounts", "mode", "output-limit", "env"];
         for (word, expect) in [
             ("memroy", Some("memory")),

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_permission_is_said_with_its_line() {
+    fn invalid_permission_is_refused_with_its_line() {
         for (text, what) in [
             ("[permissions]\ndeny = ['Write(x)']", "belljar.toml:2: `'Write(x)'` in `deny`: not a"),
             ("[permissions]\nallow = ['Net(nonsense)']", "no such preset"),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn c08_a_project_may_deny_more_and_permit_nothing() {
+    fn c08_project_permissions_can_deny_more_but_permit_nothing() {
         let operator = "[permissions]\ndeny = ['Read(.env)']\nallow = ['Bash(make:*)']\nskip-all = true\n[template.x.permissions]\ndeny = ['Edit(/ci)']\n";
         let operator = parse(operator, Scope::Operator).unwrap();
         let project = "[permissions]\ndeny = ['Read(/keys)']\nask = ['Bash(git push:*)']\nskip-all = false\n[template.x.permissions]\ndeny = ['Edit(/docs)']\n";

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_rules_has_a_place_for_another() {
+    fn allow_list_has_a_position_for_another_rule() {
         let put = |list: &str| format!("[template.x]\nallow = {list}\nuser = 1\n");
         let found = |list: &str, at: &str, comma| check(&put(list), Some((&put(at), comma)));
         found(r#"["a.example"]"#, r#"["a.example"^]"#, true);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_list_there_is_none() {
+    fn template_without_an_allow_list_has_no_position() {
         check("", None);
         check("[template.x]\nuser = 1\n", None);
         check("[template.y]\nallow = ['a']\n", None);

@@ -34,7 +34,7 @@ fn line_refused(line: &str, expect: &str) {
 }
 
 #[test]
-fn a_file_says_everything_about_a_template() {
+fn config_sets_every_field_of_a_template() {
     let config = operator(
         r#"
         [template.build]
@@ -78,14 +78,14 @@ fn a_file_says_everything_about_a_template() {
 }
 
 #[test]
-fn without_a_file_there_is_the_default() {
+fn config_without_a_file_has_the_default_template() {
     assert_eq!(Config::built_in().names(), ["default"]);
     assert_eq!(Config::built_in().template("default"), Some(Template::default()));
     assert_eq!(operator("").names(), ["default"]);
 }
 
 #[test]
-fn bad_values_are_named_with_file_line_and_key() {
+fn invalid_value_is_refused_with_file_line_and_key() {
     refused(
         "# a comment\n\n[template.a]\n\n\nmode = \"overlay\"\nmemory = \"2 gigs\"\n",
         "belljar.toml:7: `memory = \"2 gigs\"`: not a size; write for example \"512MiB\" or \"2GiB\"",
@@ -129,7 +129,7 @@ fn bad_values_are_named_with_file_line_and_key() {
 }
 
 #[test]
-fn unknown_keys_are_refused_with_what_was_meant() {
+fn unknown_key_is_refused_with_a_suggestion() {
     line_refused("memroy = \"1G\"", "unknown key `memroy`; did you mean `memory`?");
     line_refused(
         "output_limit = \"1G\"",
@@ -150,7 +150,7 @@ fn unknown_keys_are_refused_with_what_was_meant() {
 }
 
 #[test]
-fn broken_files_are_refused_with_their_line() {
+fn malformed_file_is_refused_with_its_line() {
     for (text, line) in
         [("[template.a\n", 1), ("\n\nmode =\n", 3), ("[template.a]\npids=1\npids=2\n", 3)]
     {
@@ -175,7 +175,7 @@ fn broken_files_are_refused_with_their_line() {
 }
 
 #[test]
-fn impossible_combinations_are_refused() {
+fn contradicting_values_of_a_template_are_refused() {
     line_refused(
         "weaken = [\"namespaces\"]",
         "`weaken` of template `default`: layer `namespaces` cannot be weakened: without it there is no box",
@@ -207,7 +207,7 @@ fn impossible_combinations_are_refused() {
 }
 
 #[test]
-fn f13_an_error_about_a_hostile_file_is_safe_to_print() {
+fn f13_error_about_a_hostile_file_is_safe_to_print() {
     for text in [
         "\"\\u001b[2J\" = 1\n",
         "[template.a]\nmode = \"\u{202e}x\"\n",
@@ -248,7 +248,7 @@ fn loosens(line: &str, expect: &str) {
 }
 
 #[test]
-fn c08_a_project_may_tighten() {
+fn c08_project_can_tighten_every_field() {
     let got = tightened(
         "[template.default]\nmode = \"read-only\"\nnet = \"none\"\nmounts = [\"/cache:/cache:ro\"]\n\
          env = [\"DEBUG=1\", \"CI=1\", \"LANG\"]\nmemory = \"512MiB\"\ncpus = 1\npids = 10\n\
@@ -266,7 +266,7 @@ fn c08_a_project_may_tighten() {
 }
 
 #[test]
-fn c08_what_a_project_does_not_say_stays_the_operators() {
+fn c08_missing_keys_of_a_project_keep_the_operators_values() {
     let base = operator(OPERATOR).template("default").unwrap();
     assert_eq!(tightened(""), base);
     assert_eq!(tightened("[template.default]\n"), base);
@@ -280,7 +280,7 @@ fn c08_what_a_project_does_not_say_stays_the_operators() {
 }
 
 #[test]
-fn c08_a_project_may_not_loosen() {
+fn c08_project_cannot_loosen_any_field() {
     let may = "a project may only tighten";
     for (line, expect) in [
         ("mode = \"direct\"", "`mode` of template `default`: direct, but the operator has overlay"),
@@ -336,7 +336,7 @@ fn c08_a_project_may_not_loosen() {
 }
 
 #[test]
-fn f15_a_project_may_not_set_variables_that_steer() {
+fn f15_project_cannot_set_variables_that_control_other_programs() {
     for name in ["LD_PRELOAD", "BASH_ENV", "NODE_OPTIONS", "GIT_SSH_COMMAND", "PATH", "https_proxy"]
     {
         loosens(
@@ -350,7 +350,7 @@ fn f15_a_project_may_not_set_variables_that_steer() {
 }
 
 #[test]
-fn c08_a_project_that_asks_for_the_impossible_is_refused() {
+fn c08_project_with_contradicting_values_is_refused() {
     let text = "[template.default]\nrequire = [\"cgroup\"]\n";
     let error = operator(OPERATOR).tighten(&project(text)).unwrap_err();
     assert_eq!(
@@ -360,7 +360,7 @@ fn c08_a_project_that_asks_for_the_impossible_is_refused() {
 }
 
 #[test]
-fn c08_a_projects_file_by_itself_describes_no_box() {
+fn c08_project_file_alone_has_no_templates() {
     let project = project("[template.default]\nmode = \"direct\"\n[template.x]\n");
     assert_eq!(project.names(), ["default", "x"]);
     assert_eq!(project.template("default"), None);
@@ -368,7 +368,7 @@ fn c08_a_projects_file_by_itself_describes_no_box() {
 }
 
 #[test]
-fn a02_an_empty_list_allows_nothing() {
+fn a02_empty_list_allows_nothing() {
     let keys = ["mounts", "env", "weaken", "require"];
     let full = r#"mounts = ["/a:/a:rw"]
         env = ["A", "B=1"]
@@ -595,7 +595,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn an_operators_own_words_loosen_nothing(text in lines(0.5)) {
+    fn operators_own_values_in_a_project_loosen_nothing(text in lines(0.5)) {
         let parse = |scope| Config::parse(&text, Path::new("/p/b.toml"), scope);
         if let (Ok(operator), Ok(project)) = (parse(Scope::Operator), parse(Scope::Project)) {
             let same = operator.tighten(&project).unwrap();
@@ -604,7 +604,7 @@ proptest! {
     }
 
     #[test]
-    fn a_template_survives_a_round_trip(text in lines(0.5)) {
+    fn template_survives_a_round_trip_through_toml(text in lines(0.5)) {
         if let Ok(config) = Config::parse(&text, Path::new("/p/b.toml"), Scope::Operator) {
             let template = config.template("default").unwrap();
             prop_assert_eq!(operator(&template.to_toml()).template("default"), Some(template));

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_were_listed_before_the_public_suffix_list_are_refused() {
+    fn domains_from_before_the_public_suffix_list_are_still_refused() {
         let names =
             "ac.uk co.uk gov.uk ltd.uk me.uk net.uk org.uk plc.uk sch.uk com.au net.au org.au
             edu.au gov.au id.au co.nz net.nz org.nz ac.jp co.jp go.jp ne.jp or.jp co.kr
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_both_sections_with_stars_and_exceptions_are_applied() {
+    fn public_suffix_rules_with_stars_and_exceptions_apply() {
         for (name, expected) in [
             ("co.uk", Some(REGISTRY)),
             ("github.io", Some(SERVICE)),

@@ -36,7 +36,7 @@ fn bad<T: FromStr + DeserializeOwned + Debug>(text: &str) {
 }
 
 #[test]
-fn host_names_are_letters_digits_and_hyphens() {
+fn host_name_has_only_letters_digits_and_hyphens() {
     good::<Hostname>("api.github.com", "api.github.com");
     good::<Hostname>("API.GitHub.com", "api.github.com");
     good::<Hostname>("xn--bcher-kva.example", "xn--bcher-kva.example");
@@ -73,7 +73,7 @@ fn host_names_are_letters_digits_and_hyphens() {
 }
 
 #[test]
-fn a01_no_byte_but_letters_digits_hyphen_and_dot_is_in_a_host_name() {
+fn a01_host_name_with_any_other_byte_is_refused() {
     let host = b"evil.allowed.com";
     for at in 0..=host.len() {
         for byte in 0..=u8::MAX {
@@ -95,7 +95,7 @@ fn a01_no_byte_but_letters_digits_hyphen_and_dot_is_in_a_host_name() {
 }
 
 #[test]
-fn a08_only_canonical_addresses_are_addresses() {
+fn a08_address_in_a_non_canonical_form_is_refused() {
     good::<Target>("192.0.2.1", "192.0.2.1");
     good::<Target>("[2001:db8::1]", "[2001:db8::1]");
     good::<Target>("2001:DB8::1", "[2001:db8::1]");
@@ -135,7 +135,7 @@ fn a08_only_canonical_addresses_are_addresses() {
 }
 
 #[test]
-fn a09_wildcards_are_compared_label_by_label() {
+fn a09_wildcard_matches_whole_labels_only() {
     let matches = |pattern: &str, name: &str| {
         pattern.parse::<HostPattern>().unwrap().matches(&name.parse().unwrap())
     };
@@ -169,7 +169,7 @@ fn a09_wildcards_are_compared_label_by_label() {
 }
 
 #[test]
-fn a09_wildcards_over_names_of_strangers_are_refused() {
+fn a09_wildcard_over_names_of_unrelated_owners_is_refused() {
     for name in [
         "com",
         "co.uk",
@@ -193,7 +193,7 @@ fn a09_wildcards_over_names_of_strangers_are_refused() {
 }
 
 #[test]
-fn paths_are_matched_segment_by_segment() {
+fn path_pattern_matches_segment_by_segment() {
     let matches = |pattern: &str, path: &str| pattern.parse::<PathPattern>().unwrap().matches(path);
     for (pattern, path, expect) in [
         ("/", "/", true),
@@ -252,7 +252,7 @@ fn paths_are_matched_segment_by_segment() {
 }
 
 #[test]
-fn methods_rates_and_money() {
+fn methods_rates_and_money_are_parsed_and_printed() {
     good::<Method>("GET", "GET");
     good::<Method>("VERSION-CONTROL", "VERSION-CONTROL");
     for text in ["", "get", "Get", "GET ", "G\0T", "-GET", "GET,POST", "ÄT", "*"] {
@@ -277,7 +277,7 @@ fn methods_rates_and_money() {
 }
 
 #[test]
-fn slots_shapes_and_captures() {
+fn slots_shapes_and_captures_are_parsed_and_printed() {
     good::<Slot>("header:Authorization", "header:authorization");
     good::<Slot>("basic", "basic");
     good::<Slot>("query:key", "query:key");
@@ -342,7 +342,7 @@ fn slots_shapes_and_captures() {
 }
 
 #[test]
-fn signers_and_proxies() {
+fn signers_and_proxies_are_parsed_and_printed() {
     good::<Message>("{timestamp}.{body}", "{timestamp}.{body}");
     good::<Message>("{method}\n{path}\n", "{method}\n{path}\n");
     for text in ["", "x", "{timestamp}", "{host}", "{Body}", "{body", "body}", "{}"] {
@@ -381,7 +381,7 @@ fn allow(text: &str, expect: &str) {
 }
 
 #[test]
-fn rules_are_written_short() {
+fn short_rules_are_parsed_and_printed() {
     allow("api.github.com", "api.github.com");
     allow("https://api.github.com:443", "api.github.com");
     allow("*.example.com:8443", "*.example.com:8443");
@@ -438,7 +438,7 @@ fn rules_are_written_short() {
 }
 
 #[test]
-fn rules_that_cannot_mean_anything_are_refused() {
+fn rule_with_contradicting_parts_is_refused() {
     let base = || HttpRule::https("a.example".parse().unwrap());
     let secret = || std::collections::BTreeSet::from(["s".parse().unwrap()]);
     let refused = |http: HttpRule, expect: RuleError| {
@@ -469,7 +469,7 @@ fn rules_that_cannot_mean_anything_are_refused() {
 
 proptest! {
     #[test]
-    fn no_text_makes_a_parser_fall_over(text in "(\\PC|[\\x00-\\x20]|[a-z0-9.*:/%{}@-]){0,40}") {
+    fn no_parser_panics_on_any_text(text in "(\\PC|[\\x00-\\x20]|[a-z0-9.*:/%{}@-]){0,40}") {
         if let Ok(name) = text.parse::<Hostname>() {
             prop_assert_eq!(name.to_string().parse(), Ok(name));
         }
@@ -495,7 +495,7 @@ proptest! {
     }
 
     #[test]
-    fn a09_a_wildcard_matches_what_ends_with_its_labels(
+    fn a09_wildcard_matches_names_that_end_with_its_labels(
         parent in "[a-z]{1,5}\\.[a-z]{1,5}\\.example",
         left in "([a-z]{1,3}\\.){0,3}",
         junk in "[a-z-]{0,3}",

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_read_as_those_of_git() {
+    fn file_patterns_match_as_in_git() {
         check(".env", &[".env", "a/.env", "a/b/.env", ".env/x", ".ENV"], &["x.env", ".envrc", ""]);
         check("/.env", &[".env"], &["a/.env"]);
         check("./.env", &[".env"], &["a/.env"]);
@@ -163,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn c18_another_spelling_of_the_same_name_is_no_way_around_a_permission() {
+    fn c18_permission_matches_every_spelling_of_a_name() {
         check(".claude/**", &[".Claude/x", ".claude./x", ".cl\u{200c}aude/settings.json"], &[]);
     }
 
     #[test]
-    fn what_names_no_files_says_why() {
+    fn invalid_file_pattern_is_refused_with_its_reason() {
         for (text, error) in [
             ("", FilePatternError::Empty),
             ("/", FilePatternError::Empty),
@@ -210,7 +210,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_pattern_covers_what_its_parts_match_one_by_one(
+        fn pattern_covers_a_path_if_its_components_match_one_by_one(
             pattern in "(a|b|[*]|[*][*]|[?]|/|[.]{3}|[*][*]/){1,6}",
             path in "(a|b|/|[.]{3}/?){0,8}",
         ) {

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_character_that_folds_to_ascii_is_known() {
+    fn every_character_that_folds_to_ascii_is_in_the_table() {
         for c in ('\u{80}'..=char::MAX).filter(|c| !is_ignorable(*c)) {
             let folded: String = c.to_uppercase().flat_map(char::to_lowercase).collect();
             if folded.is_ascii() {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fold_as_the_least_exact_file_system_would() {
+    fn names_fold_as_on_the_most_lenient_file_system() {
         for (name, folded) in [
             (&b".GIT"[..], &b".git"[..]),
             (".g\u{200c}it".as_bytes(), b".git"),
@@ -91,7 +91,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn folding_is_stable(name: String) {
+        fn folding_a_folded_name_changes_nothing(name: String) {
             let once = fold_component(name.as_bytes());
             proptest::prop_assert_eq!(fold_component(&once), once);
         }

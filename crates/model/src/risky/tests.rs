@@ -24,7 +24,7 @@ fn c01_agent_settings_and_instructions_are_risky() {
 }
 
 #[test]
-fn c02_c03_c04_everything_that_git_runs_or_is_steered_by_is_risky() {
+fn c02_c03_c04_files_that_git_runs_or_reads_as_settings_are_risky() {
     all(
         ".git .git/hooks .git/hooks/pre-commit .git/config .git/config.worktree .git/info/attributes
          .git/modules/sub/hooks/post-checkout .git/modules/sub/config .git/modules/a/b/config
@@ -41,7 +41,7 @@ fn c02_c03_c04_everything_that_git_runs_or_is_steered_by_is_risky() {
 }
 
 #[test]
-fn c05_a_planted_bare_repository_is_seen_by_its_names() {
+fn c05_planted_bare_repository_is_recognized_by_its_file_names() {
     let seen = |names: &str| bare_repository(names.split(' ').map(str::as_bytes)).is_some();
     assert!(seen("HEAD config objects refs"));
     assert!(seen("README HEAD objects"));
@@ -69,7 +69,7 @@ fn c06_editors_shells_and_ci_are_risky() {
 }
 
 #[test]
-fn c06_what_a_build_runs_is_risky() {
+fn c06_files_that_a_build_runs_are_risky() {
     all(
         "package.json sub/package.json .npmrc .yarnrc .yarnrc.yml .pnpmfile.cjs pyproject.toml setup.py
          setup.cfg tests/conftest.py tox.ini noxfile.py Makefile makefile GNUmakefile rules.mk
@@ -113,7 +113,7 @@ fn ordinary_files_are_not_risky() {
 }
 
 #[test]
-fn c18_odd_spellings_of_a_risky_name_are_seen() {
+fn c18_unusual_spellings_of_a_risky_name_are_recognized() {
     for path in [
         ".GIT/HOOKS/pre-commit",
         ".Git",
@@ -152,7 +152,7 @@ fn c18_odd_spellings_of_a_risky_name_are_seen() {
 }
 
 #[test]
-fn a_link_in_place_of_a_directory_brings_the_risky_file_with_it() {
+fn link_in_place_of_a_directory_is_as_risky_as_the_files_in_it() {
     for path in
         [".github", ".venv", "node_modules", "a/node_modules", ".config", ".cargo", ".envrc"]
     {
@@ -166,7 +166,7 @@ fn a_link_in_place_of_a_directory_brings_the_risky_file_with_it() {
 }
 
 #[test]
-fn every_rule_is_well_formed_and_finds_itself() {
+fn every_rule_is_well_formed_and_matches_its_own_pattern() {
     let mut seen = std::collections::HashSet::new();
     for rule in rules() {
         let RiskyRule { pattern, why, class: _, place: _ } = *rule;

@@ -46,7 +46,7 @@ fn full() -> BoxSpec {
 }
 
 #[test]
-fn box_spec_with_every_field_is_equal_after_json() {
+fn box_spec_with_every_field_survives_a_round_trip() {
     let spec = full();
     let text = serde_json::to_string(&spec).unwrap();
     assert!(text.starts_with(r#"{"version":1,"template":"default","tier":"native","#), "{text}");
@@ -54,13 +54,13 @@ fn box_spec_with_every_field_is_equal_after_json() {
 }
 
 #[test]
-fn box_spec_with_a_version_only_has_the_defaults() {
+fn box_spec_with_only_a_version_has_the_defaults() {
     let spec: BoxSpec = serde_json::from_value(json!({ "version": 1 })).unwrap();
     assert_eq!(spec, BoxSpec::default());
 }
 
 #[test]
-fn workspace_spec_has_one_json_form_per_kind() {
+fn workspace_spec_has_one_json_form_per_variant() {
     let form = |workspace: WorkspaceSpec| serde_json::to_value(&workspace).unwrap();
     assert_eq!(form(WorkspaceSpec::None), json!("none"));
     assert_eq!(form(WorkspaceSpec::Directory("/p".into())), json!({ "directory": "/p" }));
@@ -70,7 +70,7 @@ fn workspace_spec_has_one_json_form_per_kind() {
 }
 
 #[test]
-fn box_spec_of_another_version_is_refused_and_the_supported_one_is_named() {
+fn box_spec_of_an_unknown_version_is_refused_with_the_supported_version() {
     refused(json!({ "version": 2 }), "`version` is 2; this belljar reads version 1");
     refused(json!({}), "missing field `version`");
 }
@@ -87,7 +87,7 @@ fn box_spec_with_an_unknown_field_is_refused() {
 }
 
 #[test]
-fn box_spec_with_a_relative_path_is_refused_and_the_field_is_named() {
+fn box_spec_with_a_relative_path_is_refused_with_the_field_name() {
     for (spec, field, path) in [
         (json!({ "workspace": { "directory": "p" } }), "workspace.directory", "p"),
         (json!({ "workspace": { "clone": { "repo": "./r" } } }), "workspace.clone.repo", "./r"),
@@ -114,14 +114,14 @@ fn box_spec_with_health_among_the_overrides_is_refused() {
 }
 
 #[test]
-fn box_spec_with_a_network_rule_that_no_flag_can_have_is_refused() {
+fn box_spec_with_a_network_rule_that_no_flag_can_express_is_refused() {
     let mut spec = serde_json::to_value(full()).unwrap();
     spec["network"]["deny"][0]["id"] = json!("a\nb");
     refused(spec, "`network.deny`: `id` is empty or has control characters in it");
 }
 
 #[test]
-fn run_spec_is_equal_after_json_and_has_one_program_and_one_terminal() {
+fn run_spec_survives_a_round_trip_and_refuses_a_second_program_or_terminal() {
     let spec = RunSpec {
         version: SpecVersion::default(),
         name: Some("build".parse().unwrap()),
@@ -153,7 +153,7 @@ fn argv_without_a_program_or_with_nul_is_refused() {
 
 proptest! {
     #[test]
-    fn argv_of_any_bytes_is_equal_after_json(
+    fn argv_of_any_bytes_survives_a_round_trip(
         words in prop::collection::vec(prop::collection::vec(1_u8..=255, 1..9), 1..4)
     ) {
         let argv = Argv::new(words.into_iter().map(OsString::from_vec)).unwrap();
@@ -180,7 +180,7 @@ fn read(options: &[&str]) -> Result<BoxSpec, Options01Error> {
 }
 
 #[test]
-fn options_0_1_with_all_names_and_a_late_config_are_read() {
+fn options_0_1_with_box_names_and_a_late_config_option_are_parsed() {
     let spec = read(&["one", "--config", "b.toml", "two", "-eA=1", "-e", "B", "-e=C=2"]).unwrap();
     let env: Vec<String> = spec.overrides.env.iter().map(ToString::to_string).collect();
     assert_eq!(env, ["A=1", "B", "C=2"]);
@@ -189,7 +189,7 @@ fn options_0_1_with_all_names_and_a_late_config_are_read() {
 }
 
 #[test]
-fn options_0_1_with_relative_paths_become_absolute() {
+fn options_0_1_with_relative_paths_get_absolute_paths() {
     let spec = read(&["--mount", "d:/d", "--mount=~/c:/c:rw", "--rootfs", "r", "one"]).unwrap();
     let mounts: Vec<String> = spec.overrides.mounts.iter().map(ToString::to_string).collect();
     assert_eq!(mounts, ["/typed/d:/d:ro", "/home/ada/c:/c:rw"]);
@@ -199,7 +199,7 @@ fn options_0_1_with_relative_paths_become_absolute() {
 }
 
 #[test]
-fn options_0_1_of_a_clone_take_the_repository_from_the_record() {
+fn options_0_1_of_a_clone_use_the_repository_of_the_record() {
     let at = RepoAt {
         path: "/src".into(),
         git_dir: "/src/.git".into(),
@@ -218,14 +218,14 @@ fn options_0_1_of_a_clone_take_the_repository_from_the_record() {
 }
 
 #[test]
-fn options_0_1_with_a_branch_and_a_mode_are_read_without_the_branch() {
+fn options_0_1_with_a_branch_and_a_mode_ignore_the_branch() {
     let spec = read(&["--branch", "v1", "--mode=direct", "--uncommitted"]).unwrap();
     assert_eq!(spec.workspace, WorkspaceSpec::Directory("/typed/real".into()));
     assert_eq!(spec.overrides.mode, Some(Mode::Direct));
 }
 
 #[test]
-fn options_0_1_that_0_1_refused_are_refused() {
+fn options_that_belljar_0_1_refused_are_refused() {
     let mode = Mode::Direct.name();
     for (options, expect) in [
         (&["--no-tty=1"][..], "`--no-tty` takes no value"),
@@ -249,7 +249,7 @@ fn options_0_1_that_0_1_refused_are_refused() {
 }
 
 #[test]
-fn options_0_1_with_an_unknown_option_are_refused_with_its_name_and_the_way_out() {
+fn options_0_1_with_an_unknown_option_are_refused_with_its_name_and_a_remedy() {
     for (options, option) in
         [(&["--tier=microvm"][..], "--tier"), (&["-xe"], "-x"), (&["--=a"], "--")]
     {
@@ -260,7 +260,7 @@ fn options_0_1_with_an_unknown_option_are_refused_with_its_name_and_the_way_out(
 }
 
 #[test]
-fn options_0_1_with_a_wrong_value_are_refused_without_showing_it() {
+fn options_0_1_with_an_invalid_value_are_refused_without_showing_the_value() {
     let error = read(&["-e", "A\u{e9}=hunter2"]).unwrap_err().to_string();
     assert!(error.starts_with("`-e`: ") && !error.contains("hunter2"), "{error}");
 }

@@ -73,7 +73,7 @@ fn policy_json_of_every_field_is_unchanged() {
 }
 
 #[test]
-fn policy_of_every_field_is_equal_after_postcard_and_json() {
+fn policy_of_every_field_survives_postcard_and_json() {
     let (_, policy) = everything();
     let frame = postcard::to_allocvec(&policy).unwrap();
     assert_eq!(postcard::from_bytes::<Policy>(&frame).unwrap(), policy);

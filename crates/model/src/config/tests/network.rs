@@ -23,7 +23,7 @@ fn told(config: &Config, template: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_file_says_everything_about_the_network() {
+fn config_sets_every_field_of_the_network() {
     let config = operator(
         r#"
         [secret.github]
@@ -135,7 +135,7 @@ fn a_file_says_everything_about_the_network() {
 }
 
 #[test]
-fn secrets_that_never_travel_say_how_they_are_used() {
+fn config_sets_every_field_of_signing_secrets() {
     let config = operator(
         r#"
         [secret.aws]
@@ -176,7 +176,7 @@ fn no(text: &str, expect: &str) {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn invalid_network_setting_is_refused_with_its_line() {
     let rule = |line: &str| format!("[[template.x.allow]]\nhost = \"a.example\"\n{line}\n");
     no(&rule("metods = [\"GET\"]"), "3: unknown key `metods`; did you mean `methods`?");
     no(
@@ -272,7 +272,7 @@ fn what_is_wrong_is_told_with_its_line() {
 }
 
 #[test]
-fn c08_a_project_says_nothing_about_secrets_roots_and_proxies() {
+fn c08_project_file_with_secrets_roots_or_a_proxy_is_refused() {
     for (section, text) in [
         ("secret", "[secret.github]\nhosts = [\"evil.example\"]"),
         ("tls", "[tls]\nroots = [\"evil.pem\"]"),
@@ -290,7 +290,7 @@ fn c08_a_project_says_nothing_about_secrets_roots_and_proxies() {
 }
 
 #[test]
-fn c08_a_project_may_name_fewer_rules_and_deny_more() {
+fn c08_project_can_remove_rules_and_deny_more() {
     let operator = operator(
         r#"
         [template.default]
@@ -343,7 +343,7 @@ fn c08_a_project_may_name_fewer_rules_and_deny_more() {
 }
 
 #[test]
-fn flags_add_to_a_template_and_want_a_network() {
+fn flags_add_to_a_template_and_turn_on_the_network() {
     let said = |allow: &[&str], secrets: &[&str]| Overrides {
         allow: allow.iter().map(|text| text.parse().unwrap()).collect(),
         secrets: secrets.iter().map(|text| secret(text)).collect(),
@@ -361,7 +361,7 @@ fn flags_add_to_a_template_and_want_a_network() {
 }
 
 #[test]
-fn secrets_go_to_the_rules_that_lead_to_their_hosts() {
+fn secrets_apply_to_the_rules_that_lead_to_their_hosts() {
     let config = Config::built_in();
     let policy = |net: Option<Net>, allow: &[&str], secrets: &[&str]| {
         let said = Overrides {
@@ -412,7 +412,7 @@ fn secrets_go_to_the_rules_that_lead_to_their_hosts() {
 }
 
 #[test]
-fn every_preset_is_whole() {
+fn every_preset_has_valid_rules_and_secrets() {
     for name in PresetName::all() {
         let preset = preset(name.as_str()).unwrap_or_else(|| panic!("{name} does not parse"));
         assert!(!preset.rules.is_empty() && !preset.about.is_empty());
@@ -447,7 +447,7 @@ fn every_preset_is_whole() {
 }
 
 #[test]
-fn every_preset_is_documented_as_it_is() {
+fn every_preset_is_documented_with_its_rules() {
     let page = include_str!("../../../../../docs/presets.md");
     let (mut text, mut missing) = (String::new(), Vec::new());
     for name in PresetName::all() {
