@@ -146,7 +146,7 @@ pub struct AgentName(String);
 
 /// The reason why a text is not a valid agent name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an agent's name has 1 to 40 small letters, digits and `-`, and begins with a letter")]
+#[error("invalid agent name; use 1 to 40 of a-z, 0-9 and `-`, a letter first")]
 pub struct AgentNameError;
 
 impl AgentName {

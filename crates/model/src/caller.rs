@@ -52,16 +52,16 @@ pub enum PrincipalKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrincipalError {
     #[error(
-        "a principal is written KIND:NAME; the kinds are user, person, service, agent, schedule"
+        "invalid principal; write KIND:NAME, KIND one of user, person, service, agent, schedule"
     )]
     Kind,
-    #[error("the name of a user is its number, without zeros in front")]
+    #[error("invalid user principal; NAME must be the user id, without leading zeros")]
     User,
-    #[error("the name of a principal has 1 to {MAX_PRINCIPAL} visible ASCII characters")]
+    #[error("invalid principal; NAME must be 1 to {MAX_PRINCIPAL} visible ASCII characters")]
     Name,
 }
 
-const MAX_PRINCIPAL: usize = 512; // an OpenID issuer and a subject of 255
+const MAX_PRINCIPAL: usize = 512; // an OpenID issuer and a subject of at most 255 characters
 
 impl PrincipalKind {
     pub const ALL: [Self; 5] =
@@ -129,7 +129,7 @@ pub struct TenantId(String);
 
 /// The reason why a text is not a valid tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a tenant has 1 to {MAX_TENANT} of a-z, 0-9 and `-`, and does not begin with `-`")]
+#[error("invalid tenant; use 1 to {MAX_TENANT} of a-z, 0-9 and `-`, not `-` first")]
 pub struct TenantIdError;
 
 const MAX_TENANT: usize = 64;
@@ -181,7 +181,7 @@ pub struct SessionId(u128);
 
 /// The reason why a text is not a valid session id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a session is written as 32 hexadecimal digits in lower case")]
+#[error("invalid session id; it must be 32 lower-case hexadecimal digits")]
 pub struct SessionIdError;
 
 impl SessionId {

@@ -55,22 +55,22 @@ pub enum Record {
 
 /// The reason why a text is not a valid recording level.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such record; write `hashes`, `bodies` or `none`")]
+#[error("unknown recording level; write `hashes`, `bodies` or `none`")]
 pub struct RecordError;
 
 /// The reason why a text is not a valid mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such mode; write `overlay`, `direct` or `read-only`")]
+#[error("unknown mode; write `overlay`, `direct` or `read-only`")]
 pub struct ModeError;
 
 /// The reason why a text is not a valid network level.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such network; write `none`, `restricted` or `full`")]
+#[error("unknown network level; write `none`, `restricted` or `full`")]
 pub struct NetError;
 
 /// The reason why a text is not a valid access.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such access; write `ro` or `rw`")]
+#[error("unknown access; write `ro` or `rw`")]
 pub struct AccessError;
 
 impl Mode {

@@ -14,13 +14,13 @@ pub struct Cpus(u32);
 /// The reason why a text is not a valid number of CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CpusError {
-    #[error("not a number of CPUs; write for example \"2\" or \"0.5\"")]
+    #[error("invalid number of CPUs; write for example \"2\" or \"0.5\"")]
     Malformed,
-    #[error("finer than a thousandth of a CPU")]
+    #[error("at most three digits are possible after the point of a number of CPUs")]
     TooFine,
-    #[error("a box without processor time cannot run")]
+    #[error("the number of CPUs must be greater than zero")]
     Zero,
-    #[error("more CPUs than any machine has")]
+    #[error("the number of CPUs is too large")]
     TooMany,
 }
 

@@ -17,9 +17,9 @@ pub struct EnvVar {
 /// The reason why a text is not a valid variable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
-    #[error("not a variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)")]
+    #[error("invalid variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)")]
     Name,
-    #[error("a value cannot have a NUL in it")]
+    #[error("the value of a variable cannot contain a NUL byte")]
     Nul,
 }
 

@@ -13,7 +13,7 @@ pub struct RunId(u128);
 
 /// The reason why a text is not a valid run id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a run id; it has 16 digits and lower-case letters without i, l, o and u")]
+#[error("invalid run id; a run id has 16 digits or lower-case letters, without i, l, o and u")]
 pub struct RunIdError;
 
 /// The digits of Crockford's base32, which has no letter that looks like a digit.
@@ -86,9 +86,9 @@ pub struct RunName(String);
 /// The reason why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    #[error("not a name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first")]
+    #[error("invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first")]
     Malformed,
-    #[error("looks like a run id, so it could not be told from one")]
+    #[error("invalid name: it has the form of a run id; choose another name")]
     LooksLikeId,
 }
 

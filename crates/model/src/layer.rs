@@ -25,7 +25,7 @@ pub enum Layer {
 
 /// The reason why a text is not the name of a layer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such layer; there are {}", names().join(", "))]
+#[error("unknown layer; the layers are {}", names().join(", "))]
 pub struct LayerError;
 
 impl Layer {
@@ -134,7 +134,7 @@ pub enum Requirement {
 
 /// The reason why a text is not the name of a requirement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such requirement; there is `cgroup`")]
+#[error("unknown requirement; the only one is `cgroup`")]
 pub struct RequirementError;
 
 impl Requirement {

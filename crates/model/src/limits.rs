@@ -29,13 +29,13 @@ pub struct Limits {
 /// A limit that is too small for any program to run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    #[error("at least {MIN_MEMORY} of memory is needed to start a program")]
+    #[error("the memory limit must be at least {MIN_MEMORY}, or no program can start")]
     Memory,
-    #[error("at least {MIN_PIDS} processes are needed, one of them Belljar's")]
+    #[error("the process limit must be at least {MIN_PIDS}; Belljar itself needs one process")]
     Pids,
-    #[error("at least {MIN_DISK} of disk is needed")]
+    #[error("the disk limit must be at least {MIN_DISK}")]
     Disk,
-    #[error("at least {MIN_FILES} open files are needed to start a program")]
+    #[error("the limit of open files must be at least {MIN_FILES}, or no program can start")]
     Files,
 }
 

@@ -22,15 +22,15 @@ pub struct Mount {
 /// The reason why a mount is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MountError {
-    #[error("not a mount; write SRC:DST, SRC:DST:ro or SRC:DST:rw")]
+    #[error("invalid mount; write SRC:DST, SRC:DST:ro or SRC:DST:rw")]
     Malformed,
-    #[error("a mount ends in `:ro` or `:rw`, or in neither")]
+    #[error("invalid access at the end of the mount; write `:ro`, `:rw` or nothing")]
     Access,
-    #[error("the source is empty or has a NUL in it")]
+    #[error("the source of the mount is empty or contains a NUL byte")]
     Source,
-    #[error("the target must be an absolute path without `.`, `..` or `//`")]
+    #[error("the target of the mount must be an absolute path without `.`, `..` or `//`")]
     TargetForm,
-    #[error("{0} is the box's own and cannot be mounted over")]
+    #[error("cannot mount at {0}, which the box itself provides; choose another target")]
     TargetTaken(&'static str),
 }
 
@@ -145,7 +145,9 @@ impl Serialize for Mount {
             return serializer.collect_str(self);
         }
         if !serializer.is_human_readable() {
-            return Err(serde::ser::Error::custom("the source of a mount is not UTF-8"));
+            return Err(serde::ser::Error::custom(
+                "cannot write a mount whose source is not UTF-8",
+            ));
         }
         let Self { source, target, access } = self.clone();
         Parts { source, target, access }.serialize(serializer)

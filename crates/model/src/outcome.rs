@@ -130,8 +130,8 @@ impl Reason {
     /// Returns a description of the reason for users.
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::Exited => "the program ended by itself",
-            Self::Signaled => "the program was ended by a signal",
+            Self::Exited => "the program exited",
+            Self::Signaled => "the program was killed by a signal",
             Self::Timeout => "the program ran longer than its timeout and was killed",
             Self::Memory => "the box used more memory than its limit and was killed",
             Self::Pids => "the box started more processes than its limit and was killed",

@@ -73,14 +73,14 @@ pub struct Kept {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PermissionError {
     #[error(
-        "not a permission; there are Read(path), Edit(path), Bash(command), Net(host) and Tool(name)"
+        "invalid permission; write Read(path), Edit(path), Bash(command), Net(host) or Tool(name)"
     )]
     Malformed,
     #[error(transparent)]
     File(FilePatternError),
-    #[error("must be one line of 1 to {MAX_TEXT} visible characters")]
+    #[error("the text must be one line of 1 to {MAX_TEXT} visible characters")]
     Text,
-    #[error("name a host, for example Net(api.github.com)")]
+    #[error("the host is missing; write for example Net(api.github.com)")]
     NoHost,
     #[error(transparent)]
     Allow(AllowError),
@@ -169,43 +169,52 @@ impl Permission {
         match (self, verdict) {
             (Self::Net(_), Verdict::Deny) => vec![kept(
                 Enforcer::Broker,
-                "no request goes there, whatever allows it; the box has no other way out",
+                "all requests to it are refused, whatever other rules allow; the box has no other network access",
             )],
             (Self::Net(_), Verdict::Ask) => vec![kept(
                 Enforcer::Broker,
                 "each request waits for `belljar approve`; without an answer it is refused",
             )],
             (Self::Net(_), Verdict::Allow) => {
-                vec![kept(Enforcer::Broker, "the box may reach it, and nothing that no rule names")]
+                vec![kept(
+                    Enforcer::Broker,
+                    "the box can reach it; destinations without a rule are refused",
+                )]
             }
             (Self::Read(files), Verdict::Deny) if files.place() == FilePlace::Workspace => vec![
                 kept(
                     Enforcer::Box,
-                    "what fits when the box starts is empty in it; what git keeps of it in its history can still be read",
+                    "files that match when the box starts are empty in it; versions in the git history stay readable",
                 ),
-                kept(Enforcer::Advice, "the agent is told as well"),
+                kept(Enforcer::Advice, "the agent also gets this rule in its settings"),
             ],
             (Self::Edit(files), Verdict::Deny) if files.place() == FilePlace::Workspace => vec![
-                kept(Enforcer::Box, "what fits when the box starts cannot be written in it"),
+                kept(Enforcer::Box, "files that match when the box starts are read-only in it"),
                 kept(
                     Enforcer::Apply,
-                    "what fits is held back when work is taken over, also if it is new",
+                    "files that match are held back on apply, new files included",
                 ),
-                kept(Enforcer::Advice, "the agent is told as well"),
+                kept(Enforcer::Advice, "the agent also gets this rule in its settings"),
             ],
             (Self::Read(_) | Self::Edit(_), Verdict::Deny) => vec![kept(
                 Enforcer::Advice,
-                "your own home is not in the box; in the box's home this is the agent's word",
+                "your own home is not in the box; in the home of the box only the agent itself follows this rule",
             )],
             (Self::Bash(_), _) => vec![kept(
                 Enforcer::Advice,
-                "a shell has a thousand ways to say the same; what a command can do is what the box lets it",
+                "a command has many spellings, so a pattern is no boundary; the box limits what a command can do",
             )],
             (Self::Tool(_), _) => {
-                vec![kept(Enforcer::Advice, "the agent's own tools are its own; it is told")]
+                vec![kept(
+                    Enforcer::Advice,
+                    "the agent controls its own tools; it gets this rule in its settings",
+                )]
             }
             (Self::Read(_) | Self::Edit(_), Verdict::Ask | Verdict::Allow) => {
-                vec![kept(Enforcer::Advice, "decides when the agent asks; the box is the boundary")]
+                vec![kept(
+                    Enforcer::Advice,
+                    "sets when the agent asks; the box enforces the limits",
+                )]
             }
         }
     }

@@ -32,7 +32,7 @@ impl Oddity {
     pub const fn doc(self) -> &'static str {
         match self {
             Self::Invisible => "invisible characters",
-            Self::Blank => "odd blanks",
+            Self::Blank => "unusual spaces",
             Self::LookAlike => "look-alike letters",
         }
     }
@@ -56,7 +56,7 @@ pub fn plain(text: &str) -> Plain {
     for c in text.chars() {
         match c {
             '\n' | '\t' => out.push(c),
-            '\r' => {} // half of a line end
+            '\r' => {} // part of a line end
             c if is_visible(c) => out.push(c),
             c if is_blank(c) => {
                 oddities.insert(Oddity::Blank);

@@ -22,7 +22,7 @@ pub enum Purpose {
 
 /// The reason why a text is not the name of a purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no such purpose; there are run, call, box, tool-server and clone-reader")]
+#[error("unknown purpose; write run, call, box, tool-server or clone-reader")]
 pub struct PurposeError;
 
 impl Purpose {

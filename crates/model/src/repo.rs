@@ -45,9 +45,9 @@ struct RawIdentity {
 /// The reason why a name and an email address are not a valid author.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
-    #[error("a name and an e-mail address are needed, as in `Ada Lovelace <ada@example.org>`")]
+    #[error("invalid author; write a name and an e-mail address: `Ada Lovelace <ada@example.org>`")]
     Missing,
-    #[error("neither a name nor an e-mail address may contain `<`, `>` or control characters")]
+    #[error("the name and the e-mail address cannot contain `<`, `>` or control characters")]
     Forbidden,
 }
 

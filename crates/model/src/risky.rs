@@ -55,7 +55,7 @@ pub enum Kind {
 /// The rule for a directory that git treats as a bare repository, with its own hooks and settings.
 static BARE_REPOSITORY: RiskyRule = RiskyRule {
     pattern: "HEAD",
-    why: "a directory that git takes for a repository, with hooks and settings of its own",
+    why: "a directory that git treats as a repository, with its own hooks and settings",
     class: RiskClass::Steers,
     place: Place::Anywhere,
 };

@@ -14,15 +14,15 @@ pub struct ByteSize(u64);
 /// The reason why a text is not a valid size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    #[error("not a size; write for example \"512MiB\" or \"2GiB\"")]
+    #[error("invalid size; write for example \"512MiB\" or \"2GiB\"")]
     Malformed,
-    #[error("not a whole number; write it in a smaller unit, for example \"1536MiB\"")]
+    #[error("the size must be a whole number; use a smaller unit, for example \"1536MiB\"")]
     Fraction,
     #[error("a size cannot be negative")]
     Negative,
-    #[error("zero could mean nothing or no limit; write the size that is meant")]
+    #[error("a size cannot be zero; write the intended size")]
     Zero,
-    #[error("larger than 16 EiB, which no machine has")]
+    #[error("a size cannot be larger than 16 EiB")]
     TooLarge,
 }
 

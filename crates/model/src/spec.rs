@@ -113,7 +113,7 @@ pub enum Tier {
 
 /// The reason why a text is not the name of a tier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such tier; there is `native`")]
+#[error("unknown tier; the only one is `native`")]
 pub struct TierError;
 
 /// The version number of the spec format; only version 1 exists.
@@ -125,7 +125,7 @@ pub struct SpecVersion(());
 pub enum SpecError {
     #[error("`{field}`: {} is not an absolute path", path.display())]
     Relative { field: &'static str, path: PathBuf },
-    #[error("`{field}`: a path cannot have a NUL in it")]
+    #[error("`{field}`: a path cannot contain a NUL byte")]
     Nul { field: &'static str },
     #[error("`{field}`: {error}")]
     Rule { field: &'static str, error: RuleError },

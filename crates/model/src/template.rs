@@ -115,17 +115,17 @@ pub struct Overrides {
 pub enum TemplateError {
     #[error(transparent)]
     Limit(LimitError),
-    #[error("layer `{0}` cannot be weakened: without it there is no box")]
+    #[error("layer `{0}` cannot be weakened: every box needs it")]
     NotWeakenable(Layer),
     #[error("`{0}` is both required and weakened")]
     RequiredAndWeakened(Requirement),
-    #[error("two mounts on {}", .0.display())]
+    #[error("two mounts have the target {}", .0.display())]
     MountedTwice(PathBuf),
     #[error("variable {0} is given twice")]
     GivenTwice(String),
-    #[error("no user can have the id {0}")]
+    #[error("the user id {0} is reserved; use another number")]
     NoSuchUser(u32),
-    #[error("the root file system of a box cannot be that of the host")]
+    #[error("the root file system of the host cannot be the `rootfs` of a box")]
     HostRoot,
 }
 
@@ -506,12 +506,9 @@ mod tests {
         assert!(with("allow", &rule, ("methods", "method")).is_err(), "unknown field");
         assert!(with("allow", &rule, ("allow GET", "\\u001b[2J")).is_err(), "control character");
         let rule = Rule::deny("*.com").unwrap();
-        assert!(with("deny", &rule, ("", "")).is_ok(), "a rule that denies may be wide");
-        assert!(
-            with("deny", &rule, ("false", "true")).is_err(),
-            "`websocket` in a rule that denies"
-        );
-        assert!(with("ask", &rule, ("false", "true")).is_err(), "`websocket` in a rule that asks");
+        assert!(with("deny", &rule, ("", "")).is_ok(), "a `deny` rule can be wide");
+        assert!(with("deny", &rule, ("false", "true")).is_err(), "`websocket` in a `deny` rule");
+        assert!(with("ask", &rule, ("false", "true")).is_err(), "`websocket` in an `ask` rule");
     }
 
     #[test]

@@ -11,13 +11,13 @@ pub struct Timeout(pub Option<Duration>);
 /// The reason why a text is not a valid timeout.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TimeoutError {
-    #[error("not a time; write for example \"90s\", \"10m\", \"1h30m\" or \"none\"")]
+    #[error("invalid time; write for example \"90s\", \"10m\", \"1h30m\" or \"none\"")]
     Malformed,
-    #[error("a number without a unit; write for example \"{0}s\" or \"{0}m\"")]
+    #[error("the time has no unit; write for example \"{0}s\" or \"{0}m\"")]
     NoUnit(u64),
-    #[error("a timeout of zero would end every program at once; write \"none\" for no timeout")]
+    #[error("a timeout of zero would kill every program at once; write \"none\" for no timeout")]
     Zero,
-    #[error("longer than {} days; write \"none\" for no timeout", MAX.as_secs() / 86_400)]
+    #[error("the timeout is longer than {} days; write \"none\" for no timeout", MAX.as_secs() / 86_400)]
     TooLong,
 }
 
@@ -110,11 +110,11 @@ pub struct AskTimeout(Duration);
 pub enum AskTimeoutError {
     #[error(transparent)]
     Time(TimeoutError),
-    #[error("a question must end by itself; write for example \"5m\"")]
+    #[error("the wait for an answer needs a limit; write for example \"5m\"")]
     None,
-    #[error("a question that is open for no time is a refusal; use `deny`")]
+    #[error("a wait of zero refuses every request; use `deny` instead")]
     Zero,
-    #[error("longer than 1h, and a program waits for each question")]
+    #[error("the wait for an answer is longer than 1h; the program is blocked meanwhile")]
     TooLong,
 }
 

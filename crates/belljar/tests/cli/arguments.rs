@@ -196,83 +196,83 @@ belljar: --workspace: cannot open [LAB]/missing: No such file or directory (os e
 [exit 2]
 
 $ belljar run --mode fast -- true
-error: invalid value 'fast' for '--mode <MODE>': no such mode; write `overlay`, `direct` or `read-only`
+error: invalid value 'fast' for '--mode <MODE>': unknown mode; write `overlay`, `direct` or `read-only`
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --net some -- true
-error: invalid value 'some' for '--net <NET>': no such network; write `none`, `restricted` or `full`
+error: invalid value 'some' for '--net <NET>': unknown network level; write `none`, `restricted` or `full`
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --allow 'a b c' -- true
-error: invalid value 'a b c' for '--allow <RULE>': `methods`: methods are written in capital letters, for example GET
+error: invalid value 'a b c' for '--allow <RULE>': `methods`: methods must be upper case, for example GET
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --allow nothing -- true
-error: invalid value 'nothing' for '--allow <RULE>': no such preset; there are anthropic, openai, gemini, github, pypi, npm, crates, debian, git-https
+error: invalid value 'nothing' for '--allow <RULE>': unknown preset; the presets are anthropic, openai, gemini, github, pypi, npm, crates, debian, git-https
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --deny '*' -- true
-error: invalid value '*' for '--deny <RULE>': `host`: a star may only stand for the whole beginning, as in *.example.com
+error: invalid value '*' for '--deny <RULE>': `host`: a wildcard must be the whole first label, as in *.example.com
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --ask 'a b c' -- true
-error: invalid value 'a b c' for '--ask <RULE>': `methods`: methods are written in capital letters, for example GET
+error: invalid value 'a b c' for '--ask <RULE>': `methods`: methods must be upper case, for example GET
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --secret 'a b' -- true
-error: invalid value 'a b' for '--secret <NAME>': a secret's name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter or digit
+error: invalid value 'a b' for '--secret <NAME>': invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --secret undeclared -- true
-belljar: there is no secret `undeclared`: write `[secret.undeclared]` with its `hosts` into your own belljar.toml and store it by `belljar secret set undeclared`; there are anthropic, gemini, github, openai
+belljar: there is no secret `undeclared`: write `[secret.undeclared]` with its `hosts` into your own belljar.toml and store it with `belljar secret set undeclared`; the secrets are anthropic, gemini, github, openai
 [exit 2]
 
 $ belljar run --mount relative -- true
-error: invalid value 'relative' for '--mount <SRC:DST[:ro|rw]>': not a mount; write SRC:DST, SRC:DST:ro or SRC:DST:rw
+error: invalid value 'relative' for '--mount <SRC:DST[:ro|rw]>': invalid mount; write SRC:DST, SRC:DST:ro or SRC:DST:rw
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --mount /etc:/proc/x -- true
-error: invalid value '/etc:/proc/x' for '--mount <SRC:DST[:ro|rw]>': /proc is the box's own and cannot be mounted over
+error: invalid value '/etc:/proc/x' for '--mount <SRC:DST[:ro|rw]>': cannot mount at /proc, which the box itself provides; choose another target
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --mount /etc:relative -- true
-error: invalid value '/etc:relative' for '--mount <SRC:DST[:ro|rw]>': the target must be an absolute path without `.`, `..` or `//`
+error: invalid value '/etc:relative' for '--mount <SRC:DST[:ro|rw]>': the target of the mount must be an absolute path without `.`, `..` or `//`
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --mount /etc:/x:rx -- true
-error: invalid value '/etc:/x:rx' for '--mount <SRC:DST[:ro|rw]>': a mount ends in `:ro` or `:rw`, or in neither
+error: invalid value '/etc:/x:rx' for '--mount <SRC:DST[:ro|rw]>': invalid access at the end of the mount; write `:ro`, `:rw` or nothing
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --env =x -- true
-error: invalid value '=x' for '--env <K[=V]>': not a variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)
+error: invalid value '=x' for '--env <K[=V]>': invalid variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --env 'A B=x' -- true
-error: invalid value 'A B=x' for '--env <K[=V]>': not a variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)
+error: invalid value 'A B=x' for '--env <K[=V]>': invalid variable; write NAME=VALUE, or NAME to inherit it (letters, digits and `_`)
 
 For more information, try '--help'.
 [exit 2]
@@ -290,23 +290,23 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --memory much -- true
-error: invalid value 'much' for '--memory <SIZE>': not a size; write for example "512MiB" or "2GiB"
+error: invalid value 'much' for '--memory <SIZE>': invalid size; write for example "512MiB" or "2GiB"
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --memory 1KiB -- true
-belljar: at least 16MiB of memory is needed to start a program
+belljar: the memory limit must be at least 16MiB, or no program can start
 [exit 2]
 
 $ belljar run --cpus none -- true
-error: invalid value 'none' for '--cpus <N>': not a number of CPUs; write for example "2" or "0.5"
+error: invalid value 'none' for '--cpus <N>': invalid number of CPUs; write for example "2" or "0.5"
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --cpus 0 -- true
-error: invalid value '0' for '--cpus <N>': a box without processor time cannot run
+error: invalid value '0' for '--cpus <N>': the number of CPUs must be greater than zero
 
 For more information, try '--help'.
 [exit 2]
@@ -318,7 +318,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --pids 0 -- true
-belljar: at least 2 processes are needed, one of them Belljar's
+belljar: the process limit must be at least 2; Belljar itself needs one process
 [exit 2]
 
 $ belljar run --disk -1 -- true
@@ -328,7 +328,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --disk 0 -- true
-error: invalid value '0' for '--disk <SIZE>': zero could mean nothing or no limit; write the size that is meant
+error: invalid value '0' for '--disk <SIZE>': a size cannot be zero; write the intended size
 
 For more information, try '--help'.
 [exit 2]
@@ -340,41 +340,41 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --files 0 -- true
-belljar: at least 16 open files are needed to start a program
+belljar: the limit of open files must be at least 16, or no program can start
 [exit 2]
 
 $ belljar run --output-limit x -- true
-error: invalid value 'x' for '--output-limit <SIZE>': not a size; write for example "512MiB" or "2GiB"
+error: invalid value 'x' for '--output-limit <SIZE>': invalid size; write for example "512MiB" or "2GiB"
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --timeout soon -- true
-error: invalid value 'soon' for '--timeout <TIME>': not a time; write for example "90s", "10m", "1h30m" or "none"
+error: invalid value 'soon' for '--timeout <TIME>': invalid time; write for example "90s", "10m", "1h30m" or "none"
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --timeout 0s -- true
-error: invalid value '0s' for '--timeout <TIME>': a timeout of zero would end every program at once; write "none" for no timeout
+error: invalid value '0s' for '--timeout <TIME>': a timeout of zero would kill every program at once; write "none" for no timeout
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --record all -- true
-error: invalid value 'all' for '--record <WHAT>': no such record; write `hashes`, `bodies` or `none`
+error: invalid value 'all' for '--record <WHAT>': unknown recording level; write `hashes`, `bodies` or `none`
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --weaken walls -- true
-error: invalid value 'walls' for '--weaken <LAYER>': no such layer; there are namespaces, time-namespace, read-only-system, proc-mask, seccomp, landlock, capabilities, no-new-privs, nested-userns, cgroup, rlimits, self-test
+error: invalid value 'walls' for '--weaken <LAYER>': unknown layer; the layers are namespaces, time-namespace, read-only-system, proc-mask, seccomp, landlock, capabilities, no-new-privs, nested-userns, cgroup, rlimits, self-test
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --require moon -- true
-error: invalid value 'moon' for '--require <WHAT>': no such requirement; there is `cgroup`
+error: invalid value 'moon' for '--require <WHAT>': unknown requirement; the only one is `cgroup`
 
 For more information, try '--help'.
 [exit 2]
@@ -384,13 +384,13 @@ belljar: `cgroup` is both required and weakened
 [exit 2]
 
 $ belljar run --name ../x -- true
-error: invalid value '../x' for '--name <NAME>': not a name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
+error: invalid value '../x' for '--name <NAME>': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar run --name '' -- true
-error: invalid value '' for '--name <NAME>': not a name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
+error: invalid value '' for '--name <NAME>': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
 
 For more information, try '--help'.
 [exit 2]
@@ -431,13 +431,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar up ../x
-error: invalid value '../x' for '<NAME>...': not a name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
+error: invalid value '../x' for '<NAME>...': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar up .hidden
-error: invalid value '.hidden' for '<NAME>...': not a name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
+error: invalid value '.hidden' for '<NAME>...': invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, a letter or digit first
 
 For more information, try '--help'.
 [exit 2]
@@ -447,7 +447,7 @@ belljar: --template: there is no "large"; there are default
 [exit 2]
 
 $ belljar up a --agent 'no name'
-error: invalid value 'no name' for '--agent <AGENT>': an agent's name has 1 to 40 small letters, digits and `-`, and begins with a letter
+error: invalid value 'no name' for '--agent <AGENT>': invalid agent name; use 1 to 40 of a-z, 0-9 and `-`, a letter first
 
 For more information, try '--help'.
 [exit 2]
@@ -511,19 +511,19 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar up a --git-identity nobody
-error: invalid value 'nobody' for '--git-identity <WHO>': a name and an e-mail address are needed, as in `Ada Lovelace <ada@example.org>`
+error: invalid value 'nobody' for '--git-identity <WHO>': invalid author; write a name and an e-mail address: `Ada Lovelace <ada@example.org>`
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar up a --memory 0
-error: invalid value '0' for '--memory <SIZE>': zero could mean nothing or no limit; write the size that is meant
+error: invalid value '0' for '--memory <SIZE>': a size cannot be zero; write the intended size
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar up a --secret undeclared
-belljar: there is no secret `undeclared`: write `[secret.undeclared]` with its `hosts` into your own belljar.toml and store it by `belljar secret set undeclared`; there are anthropic, gemini, github, openai
+belljar: there is no secret `undeclared`: write `[secret.undeclared]` with its `hosts` into your own belljar.toml and store it with `belljar secret set undeclared`; the secrets are anthropic, gemini, github, openai
 [exit 2]
 
 $ belljar up a --health
@@ -678,7 +678,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar network a some
-error: invalid value 'some' for '<NET>': no such network; write `none`, `restricted` or `full`
+error: invalid value 'some' for '<NET>': unknown network level; write `none`, `restricted` or `full`
 
 For more information, try '--help'.
 [exit 2]
@@ -807,11 +807,11 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar net explain 'https://a b/'
-belljar: https://a b/: a character that no host name has; only letters, digits, hyphens and dots
+belljar: https://a b/: a host name can contain only letters, digits, hyphens and dots
 [exit 2]
 
 $ belljar net explain https://a.example.com --method 'GET /'
-error: invalid value 'GET /' for '--method <METHOD>': not a method; write for example GET or POST
+error: invalid value 'GET /' for '--method <METHOD>': invalid method; write for example GET or POST
 
 For more information, try '--help'.
 [exit 2]
@@ -834,7 +834,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar secret set 'a b'
-error: invalid value 'a b' for '<NAME>': a secret's name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter or digit
+error: invalid value 'a b' for '<NAME>': invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first
 
 For more information, try '--help'.
 [exit 2]
@@ -848,7 +848,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar skill save ../a LAB/file
-error: invalid value '../a' for '<NAME>': a name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter, since programs say it
+error: invalid value '../a' for '<NAME>': invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first
 
 For more information, try '--help'.
 [exit 2]
@@ -870,13 +870,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar api add 'a b'
-error: invalid value 'a b' for '<NAME>': a name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter, since programs say it
+error: invalid value 'a b' for '<NAME>': invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar api add a --base-url nowhere
-error: invalid value 'nowhere' for '--base-url <URL>': write it as https://HOST or https://HOST/PATH
+error: invalid value 'nowhere' for '--base-url <URL>': invalid URL; write https://HOST or https://HOST/PATH
 
 For more information, try '--help'.
 [exit 2]

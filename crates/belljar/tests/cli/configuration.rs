@@ -49,21 +49,21 @@ belljar: [LAB]/home/.config/belljar/belljar.toml:2: unknown key `memroy`; did yo
 > 
 > memory = "much"
 $ belljar run -- true
-belljar: [LAB]/home/.config/belljar/belljar.toml:3: `memory = "much"`: not a size; write for example "512MiB" or "2GiB"
+belljar: [LAB]/home/.config/belljar/belljar.toml:3: `memory = "much"`: invalid size; write for example "512MiB" or "2GiB"
 [exit 2]
 
 $ belljar template check
-belljar: [LAB]/home/.config/belljar/belljar.toml:3: `memory = "much"`: not a size; write for example "512MiB" or "2GiB"
+belljar: [LAB]/home/.config/belljar/belljar.toml:3: `memory = "much"`: invalid size; write for example "512MiB" or "2GiB"
 [exit 2]
 
 > [template.a]
 > memory = 5
 $ belljar run -- true
-belljar: [LAB]/home/.config/belljar/belljar.toml:2: `memory` of template `a`: at least 16MiB of memory is needed to start a program
+belljar: [LAB]/home/.config/belljar/belljar.toml:2: `memory` of template `a`: the memory limit must be at least 16MiB, or no program can start
 [exit 2]
 
 $ belljar template check
-belljar: [LAB]/home/.config/belljar/belljar.toml:2: `memory` of template `a`: at least 16MiB of memory is needed to start a program
+belljar: [LAB]/home/.config/belljar/belljar.toml:2: `memory` of template `a`: the memory limit must be at least 16MiB, or no program can start
 [exit 2]
 
 > [template.a]
@@ -89,39 +89,39 @@ belljar: [LAB]/home/.config/belljar/belljar.toml:1: unknown key `tempalte`; did 
 > [secret.token]
 > hosts = []
 $ belljar run -- true
-belljar: [LAB]/home/.config/belljar/belljar.toml:1: secret `token`: `hosts` is missing: a secret goes to the hosts that are named and no others
+belljar: [LAB]/home/.config/belljar/belljar.toml:1: secret `token`: `hosts` is missing; list the hosts that may get the secret
 [exit 2]
 
 $ belljar template check
-belljar: [LAB]/home/.config/belljar/belljar.toml:1: secret `token`: `hosts` is missing: a secret goes to the hosts that are named and no others
+belljar: [LAB]/home/.config/belljar/belljar.toml:1: secret `token`: `hosts` is missing; list the hosts that may get the secret
 [exit 2]
 
 > [mcp.a]
 $ belljar run -- true
-belljar: [LAB]/home/.config/belljar/belljar.toml:1: mcp `a`: one of `command` and `url` says how it is reached
+belljar: [LAB]/home/.config/belljar/belljar.toml:1: mcp `a`: exactly one of `command` and `url` must be set
 [exit 2]
 
 $ belljar template check
-belljar: [LAB]/home/.config/belljar/belljar.toml:1: mcp `a`: one of `command` and `url` says how it is reached
+belljar: [LAB]/home/.config/belljar/belljar.toml:1: mcp `a`: exactly one of `command` and `url` must be set
 [exit 2]
 
 > [api.a]
 $ belljar run -- true
-belljar: [LAB]/home/.config/belljar/belljar.toml:1: api `a`: `allow` or `hosts` must say what it reaches
+belljar: [LAB]/home/.config/belljar/belljar.toml:1: api `a`: `allow` and `hosts` are missing; one of them must name the hosts
 [exit 2]
 
 $ belljar template check
-belljar: [LAB]/home/.config/belljar/belljar.toml:1: api `a`: `allow` or `hosts` must say what it reaches
+belljar: [LAB]/home/.config/belljar/belljar.toml:1: api `a`: `allow` and `hosts` are missing; one of them must name the hosts
 [exit 2]
 
 > [[template.default.allow]]
 > host = "a b"
 $ belljar run -- true
-belljar: [LAB]/home/.config/belljar/belljar.toml:2: `host = "a b"`: a character that no host name has; only letters, digits, hyphens and dots
+belljar: [LAB]/home/.config/belljar/belljar.toml:2: `host = "a b"`: a host name can contain only letters, digits, hyphens and dots
 [exit 2]
 
 $ belljar template check
-belljar: [LAB]/home/.config/belljar/belljar.toml:2: `host = "a b"`: a character that no host name has; only letters, digits, hyphens and dots
+belljar: [LAB]/home/.config/belljar/belljar.toml:2: `host = "a b"`: a host name can contain only letters, digits, hyphens and dots
 [exit 2]
 "##);
 }

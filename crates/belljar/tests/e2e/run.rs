@@ -87,7 +87,7 @@ fn wrong_usage_is_2_and_nothing_is_run() {
         (&["run"], "CMD"),
         (&["run", "--memory", "banana", "--", "true"], "--memory"),
         (&["run", "--memory", "1KiB", "--", "true"], "memory"),
-        (&["run", "--timeout", "10", "--", "true"], "without a unit"),
+        (&["run", "--timeout", "10", "--", "true"], "the time has no unit"),
         (&["run", "--net", "lan", "--", "true"], "--net"),
         (&["run", "--weaken", "capabilities", "--", "true"], "capabilities"),
         (&["run", "--workspace", "/no/such/dir", "--", "true"], "/no/such/dir"),

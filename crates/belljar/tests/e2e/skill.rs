@@ -73,7 +73,7 @@ fn what_is_wrong_with_a_skill_is_told_with_code_2() {
     let file = file.to_str().unwrap();
     skill(&lab, &["save", "a", file]).succeed();
     skill(&lab, &["show", "none"]).run().complains(2, "there is no skill `none`");
-    skill(&lab, &["save", "../a", file]).run().complains(2, "small letters");
+    skill(&lab, &["save", "../a", file]).run().complains(2, "invalid name");
     skill(&lab, &["save", "a", "/no/such/file"]).run().complains(2, "/no/such/file");
     skill(&lab, &["edit", "a", "--search", "x", "--replace", "y"])
         .run()

@@ -206,9 +206,9 @@ fn mistakes_are_named_with_file_line_and_key() {
     let lab = lab();
     for (text, line, about) in [
         ("[template.a]\nmemroy = \"1GiB\"\n", 2, "unknown key `memroy`; did you mean `memory`?"),
-        ("\n[template.a]\n\nmemory = \"much\"\n", 4, "`memory = \"much\"`: not a size"),
+        ("\n[template.a]\n\nmemory = \"much\"\n", 4, "`memory = \"much\"`: invalid size"),
         ("[template.a\n", 1, ""),
-        ("[template.a]\nmemory = \"1KiB\"\n", 2, "at least 16MiB of memory"),
+        ("[template.a]\nmemory = \"1KiB\"\n", 2, "must be at least 16MiB"),
         (
             "[template.a]\nweaken = [\"cgroup\"]\nrequire = [\"cgroup\"]\n",
             3,

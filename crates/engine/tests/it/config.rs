@@ -25,9 +25,9 @@ fn a_project_may_not_loosen() {
         ("memory = \"1GiB\"", "`memory` of template `default`: 1GiB, but the operator has 512MiB"),
         ("mode = \"direct\"", "`mode` of template `default`: direct, but the operator has overlay"),
         ("mounts = [\"/etc:/x\"]", "`mounts` of template `default`"),
-        ("env = [\"LD_PRELOAD=x\"]", "LD_PRELOAD steers"),
-        ("env = [\"TOKEN\"]", "TOKEN is to be inherited"),
-        ("weaken = [\"seccomp\"]", "seccomp is to be weakened"),
+        ("env = [\"LD_PRELOAD=x\"]", "LD_PRELOAD, which controls"),
+        ("env = [\"TOKEN\"]", "TOKEN inherited"),
+        ("weaken = [\"seccomp\"]", "seccomp weakened"),
         ("timeout = \"none\"", "`timeout` of template `default`: none"),
         ("user = 0", "`user` of template `default`: 0"),
     ] {

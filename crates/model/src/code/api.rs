@@ -40,19 +40,19 @@ pub struct Api {
 /// The reason why the declaration of a service is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
-    #[error("`allow` or `hosts` must say what it reaches")]
+    #[error("`allow` and `hosts` are missing; one of them must name the hosts")]
     ReachesNothing,
     #[error("`hosts`: {0}")]
     Rule(RuleError),
-    #[error("the preset in `allow` cannot be read")]
+    #[error("the preset in `allow` is malformed")]
     Preset,
-    #[error("`base-url`: no rule of this api leads to {0}")]
+    #[error("`base-url`: no rule of this api allows {0}")]
     BaseElsewhere(BaseUrl),
     #[error(
-        "`restricted-methods`: nobody sees the method of what `{0}` lets through; restrict a rule for requests"
+        "`restricted-methods`: `{0}` hides the method of a request; use an intercepted HTTP rule instead"
     )]
     Unseen(String),
-    #[error("`secrets`: no rule of this api is looked into, so none can carry a secret")]
+    #[error("`secrets`: no rule of this api is intercepted, so no request can carry a secret")]
     NoCarrier,
 }
 
@@ -151,11 +151,11 @@ pub struct BaseUrl {
 /// The reason why a text is not a valid base URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BaseUrlError {
-    #[error("write it as https://HOST or https://HOST/PATH")]
+    #[error("invalid URL; write https://HOST or https://HOST/PATH")]
     Malformed,
     #[error(transparent)]
     Target(TargetError),
-    #[error("a path of plain characters, without `?` and `#`")]
+    #[error("the path must have plain characters, without `?` and `#`")]
     Path,
 }
 

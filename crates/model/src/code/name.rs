@@ -8,11 +8,9 @@ use crate::net::by_text;
 /// The reason why a text is not a valid name of a service, server or skill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CodeNameError {
-    #[error(
-        "a name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter, since programs say it"
-    )]
+    #[error("invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first")]
     Form,
-    #[error("this word has a meaning of its own in every program; take another")]
+    #[error("the name is reserved in JavaScript programs; choose another name")]
     Taken,
 }
 

@@ -35,13 +35,15 @@ pub enum Transport {
 /// The reason why the declaration of a server is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServerError {
-    #[error("one of `command` and `url` says how it is reached")]
+    #[error("exactly one of `command` and `url` must be set")]
     OneTransport,
-    #[error("`env` is for a server with `command`")]
+    #[error("`env` needs `command`; a server with `url` takes no variables")]
     EnvOfUrl,
-    #[error("`url`: no rule in `allow` leads to {0}")]
+    #[error("`url`: no rule in `allow` allows {0}")]
     UrlElsewhere(BaseUrl),
-    #[error("`secrets`: no rule is looked into, so none can carry a secret; say `allow`")]
+    #[error(
+        "`secrets`: no rule is intercepted, so no request can carry a secret; add an `allow` rule"
+    )]
     NoCarrier,
 }
 

@@ -53,13 +53,15 @@ pub struct CodeBox {
 /// The reason why no box for a program can be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodeError {
-    #[error("`[code] template`: there is no template `{name}`; there are {known}")]
+    #[error("`[code] template`: there is no template `{name}`; the templates are {known}")]
     NoTemplate { name: String, known: String },
     #[error("there is no api `{name}`; {known}")]
     NoApi { name: ApiName, known: String },
     #[error("api `{api}`: {error}")]
     Secret { api: ApiName, error: PolicyError },
-    #[error("api `{api}`: secret `{secret}` is for {hosts}, which no rule of it reaches")]
+    #[error(
+        "api `{api}`: secret `{secret}` is for {hosts}, but no rule of this api allows these hosts"
+    )]
     Unreachable { api: ApiName, secret: SecretName, hosts: String },
     #[error("api `{api}`: {error}")]
     Restricted { api: ApiName, error: RuleError },
@@ -107,7 +109,7 @@ impl CodeConfig {
         let mut template = self.base(config)?;
         if self.yolo {
             template.net = Net::Full;
-            remarks.push("code reaches every public host (`[code] yolo = true`)".to_owned());
+            remarks.push("programs can reach every public host (`[code] yolo = true`)".to_owned());
         }
         for api in selection.of(config)? {
             let secrets = secrets(api, config)?;
@@ -120,7 +122,7 @@ impl CodeConfig {
             let methods: Vec<&str> = api.restricted.iter().map(Method::as_str).collect();
             if api.yolo {
                 let (name, methods) = (&api.name, methods.join(", "));
-                remarks.push(format!("api `{name}`: {methods} not restricted (`yolo = true`)"));
+                remarks.push(format!("api `{name}`: {methods} is not restricted (`yolo = true`)"));
                 continue;
             }
             for http in api.allow.iter().filter_map(Rule::http) {
@@ -180,7 +182,7 @@ impl Config {
             let known: Vec<&str> = self.apis().keys().map(ApiName::as_str).collect();
             let known = match known.is_empty() {
                 true => "none is declared; write `[api.NAME]` into your belljar.toml".to_owned(),
-                false => format!("there are {}", known.join(", ")),
+                false => format!("the apis are {}", known.join(", ")),
             };
             CodeError::NoApi { name: name.clone(), known }
         })

@@ -107,19 +107,22 @@ fn config_sets_every_field_of_services_servers_and_code() {
 }
 
 #[test]
-fn what_is_wrong_with_a_service_is_told_with_its_line() {
-    no("[api.forge]\n", "1: api `forge`: `allow` or `hosts` must say what it reaches");
+fn invalid_service_is_refused_with_its_line() {
+    no(
+        "[api.forge]\n",
+        "1: api `forge`: `allow` and `hosts` are missing; one of them must name the hosts",
+    );
     no(
         "[api.Forge]\nhosts = ['a.example']",
-        "1: api `Forge`: a name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter, since programs say it",
+        "1: api `Forge`: invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first",
     );
     no(
         "[api.then]\nhosts = ['a.example']",
-        "1: api `then`: this word has a meaning of its own in every program; take another",
+        "1: api `then`: the name is reserved in JavaScript programs; choose another name",
     );
     no(
         "[api.a-b]\nhosts = ['a.example']\n[api.a_b]\nhosts = ['a.example']",
-        "3: api `a_b`: programs could not tell it from `a-b`",
+        "3: api `a_b`: programs cannot distinguish it from `a-b`; rename one of them",
     );
     no("api = 1", "1: `api = 1`: must be a table; write `[api.NAME]`");
     line("host = 'x.example'", "3: unknown key `host`; did you mean `hosts`?");
@@ -129,72 +132,75 @@ fn what_is_wrong_with_a_service_is_told_with_its_line() {
     );
     line(
         "restricted-methods = ['delete']",
-        "3: `'delete'` in `restricted-methods`: methods are written in capital letters, for example GET",
+        "3: `'delete'` in `restricted-methods`: methods must be upper case, for example GET",
     );
     line("yolo = 1", "3: `yolo = 1`: must be true or false");
     line(
         "base-url = 'api.forge.example'",
-        "3: `base-url = 'api.forge.example'`: write it as https://HOST or https://HOST/PATH",
+        "3: `base-url = 'api.forge.example'`: invalid URL; write https://HOST or https://HOST/PATH",
     );
     line(
         "base-url = 'https://u:p@api.forge.example'",
-        "3: `base-url = 'https://u:p@api.forge.example'`: write it as https://HOST or https://HOST/PATH",
+        "3: `base-url = 'https://u:p@api.forge.example'`: invalid URL; write https://HOST or https://HOST/PATH",
     );
     line(
         "base-url = 'https://api.forge.example/?q'",
-        "3: `base-url = 'https://api.forge.example/?q'`: a path of plain characters, without `?` and `#`",
+        "3: `base-url = 'https://api.forge.example/?q'`: the path must have plain characters, without `?` and `#`",
     );
     line(
         "base-url = 'https://other.example'",
-        "1: api `forge`: `base-url`: no rule of this api leads to https://other.example",
+        "1: api `forge`: `base-url`: no rule of this api allows https://other.example",
     );
     line(
         "base-url = 'http://api.forge.example'",
-        "1: api `forge`: `base-url`: no rule of this api leads to http://api.forge.example",
+        "1: api `forge`: `base-url`: no rule of this api allows http://api.forge.example",
     );
     line("openapi = ''", "3: `openapi = ''`: the path is empty");
     line("examples = 'x'", "3: `examples = 'x'`: must be a list of strings");
     line(
         &format!("description = '{}'", "x".repeat(2001)),
-        &format!("3: `description = '{}…`: longer than 2000 characters", "x".repeat(59)),
+        &format!("3: `description = '{}…`: must have at most 2000 characters", "x".repeat(59)),
     );
     no(
         "[api.db]\nallow = ['tcp://db.example:5432']\nrestricted-methods = ['DELETE']",
-        "1: api `db`: `restricted-methods`: nobody sees the method of what `tcp://db.example:5432` lets through; restrict a rule for requests",
+        "1: api `db`: `restricted-methods`: `tcp://db.example:5432` hides the method of a request; use an intercepted HTTP rule instead",
     );
     no(
         "[api.old]\nallow = ['http://old.example']\nsecrets = ['github']",
-        "1: api `old`: `secrets`: no rule of this api is looked into, so none can carry a secret",
+        "1: api `old`: `secrets`: no rule of this api is intercepted, so no request can carry a secret",
     );
 }
 
 #[test]
-fn what_is_wrong_with_a_server_or_with_code_is_told_with_its_line() {
-    no("[mcp.x]\n", "1: mcp `x`: one of `command` and `url` says how it is reached");
+fn invalid_server_or_code_section_is_refused_with_its_line() {
+    no("[mcp.x]\n", "1: mcp `x`: exactly one of `command` and `url` must be set");
     no(
         "[mcp.x]\ncommand = ['a']\nurl = 'https://a.example'",
-        "1: mcp `x`: one of `command` and `url` says how it is reached",
+        "1: mcp `x`: exactly one of `command` and `url` must be set",
     );
-    no("[mcp.x]\ncommand = []", "2: `command = []`: must name a program");
+    no(
+        "[mcp.x]\ncommand = []",
+        "2: `command = []`: the program is missing; write a list of the program and its arguments",
+    );
     no("[mcp.x]\ncomand = ['a']", "2: unknown key `comand`; did you mean `command`?");
     no(
         "[mcp.x]\nurl = 'https://a.example'\nenv = ['A=1']",
-        "1: mcp `x`: `env` is for a server with `command`",
+        "1: mcp `x`: `env` needs `command`; a server with `url` takes no variables",
     );
     no(
         "[mcp.x]\nurl = 'https://a.example'\nallow = ['b.example']",
-        "1: mcp `x`: `url`: no rule in `allow` leads to https://a.example",
+        "1: mcp `x`: `url`: no rule in `allow` allows https://a.example",
     );
-    no("[code]\ntimeout = 'none'", "2: `timeout = 'none'`: must be 1s at least and 1d at most");
+    no("[code]\ntimeout = 'none'", "2: `timeout = 'none'`: must be from 1s to 1d");
     no(
         "[code]\ntimeout = 0",
-        "2: `timeout = 0`: a timeout of zero would end every program at once; write \"none\" for no timeout",
+        "2: `timeout = 0`: a timeout of zero would kill every program at once; write \"none\" for no timeout",
     );
     no(
         "[code]\ntimeout = '2m'\nmax-timeout = '1m'",
         "1: section `code`: `timeout` is 2m, but `max-timeout` is 1m",
     );
-    no("[code]\nwarm = 65", "2: `warm = 65`: at most 64 boxes are kept ready");
+    no("[code]\nwarm = 65", "2: `warm = 65`: at most 64 boxes can be kept ready");
     no("[code]\nwrm = 1", "2: unknown key `wrm`; did you mean `warm`?");
     no("[cod]\nwarm = 1", "1: unknown key `cod`; did you mean `code`?");
 }
@@ -207,9 +213,9 @@ fn c08_project_file_with_services_servers_or_code_is_refused() {
         ("code", "[code]\nyolo = true"),
     ] {
         let parse = |scope| Config::parse(text, Path::new("b.toml"), scope);
-        assert!(parse(Scope::Operator).is_ok(), "the control");
+        assert!(parse(Scope::Operator).is_ok(), "the operator's file may have it");
         let expect = format!(
-            "b.toml:1: `[{section}]` is for the operator's own file; a project may only tighten"
+            "b.toml:1: `[{section}]` is only valid in the operator's own file; remove it from the project's file"
         );
         assert_eq!(parse(Scope::Project).unwrap_err().to_string(), expect);
     }
@@ -266,7 +272,7 @@ fn only_selected_services_open_the_box() {
     assert_eq!((none.net, none.allow.len()), (Net::None, 0));
     assert_eq!(
         of(&names(&["a", "c"])).unwrap_err().to_string(),
-        "there is no api `c`; there are a, b"
+        "there is no api `c`; the apis are a, b"
     );
     let empty = Config::built_in();
     let unknown = empty.code().template(&empty, Selection::Only(&names(&["c"]))).unwrap_err();
@@ -280,15 +286,15 @@ fn only_selected_services_open_the_box() {
 fn yolo_adds_a_remark_about_the_open_access() {
     let api = "[api.a]\nallow = ['DELETE a.example/x']\nrestricted-methods = ['DELETE']\n";
     let open = boxed(&parsed(&format!("{api}yolo = true\n")));
-    assert_eq!(open.remarks, ["api `a`: DELETE not restricted (`yolo = true`)"]);
+    assert_eq!(open.remarks, ["api `a`: DELETE is not restricted (`yolo = true`)"]);
     assert!(open.template.deny.is_empty());
     let full = boxed(&parsed(&format!("{api}[code]\nyolo = true\n")));
-    assert_eq!(full.remarks, ["code reaches every public host (`[code] yolo = true`)"]);
+    assert_eq!(full.remarks, ["programs can reach every public host (`[code] yolo = true`)"]);
     assert_eq!(full.template.net, Net::Full);
     // On a full network, the paths and ports of a rule do not limit requests.
     assert_eq!(full.template.deny[0].what.to_string(), "DELETE a.example");
     assert!(full.template.deny[0].http().unwrap().ports.is_empty());
-    assert_eq!(boxed(&parsed(api)).remarks, Vec::<String>::new(), "the control");
+    assert_eq!(boxed(&parsed(api)).remarks, Vec::<String>::new(), "without yolo");
 }
 
 #[test]
@@ -302,7 +308,7 @@ fn code_box_can_use_a_template_of_the_operator() {
     let error = config.code().template(&config, Selection::All).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`[code] template`: there is no template `none`; there are default"
+        "`[code] template`: there is no template `none`; the templates are default"
     );
 }
 
@@ -316,7 +322,7 @@ fn service_with_a_secret_that_no_rule_can_carry_is_refused() {
     assert!(unknown.starts_with("api `a`: there is no secret `nope`: write `[secret.nope]`"));
     assert_eq!(
         refused(&format!("{SECRET}[api.a]\nhosts = ['a.example']\nsecrets = ['forge']\n")),
-        "api `a`: secret `forge` is for api.forge.example, which no rule of it reaches"
+        "api `a`: secret `forge` is for api.forge.example, but no rule of this api allows these hosts"
     );
 }
 

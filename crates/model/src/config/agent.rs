@@ -59,7 +59,9 @@ impl Raw {
     ) -> Result<Agent, &'static str> {
         let login_secret = self.login.as_ref().map(|login| &login.secret);
         if login_secret.is_some_and(|name| !declared.iter().any(|it| it.name == *name)) {
-            return Err("`login.secret` must be declared in the same file, as `[secret.NAME]`");
+            return Err(
+                "the secret of `login.secret` must be declared in the same file, as `[secret.NAME]`",
+            );
         }
         Ok(Agent {
             title: self.title.unwrap_or_else(|| name.to_string()),
@@ -115,10 +117,10 @@ fn settings(value: &Value<'_>) -> Result<Settings, Wrong> {
 
 fn given(value: &Value<'_>, is_good: fn(&Path) -> bool) -> Result<Vec<Given>, Wrong> {
     let DeValue::Array(tables) = value.get_ref() else {
-        return Err(wrong("must be tables; write `[[file]]` or `[[home]]`"));
+        return Err(wrong("must be an array of tables; write `[[file]]` or `[[home]]`"));
     };
     if tables.len() > MAX_FILES {
-        return Err(wrong(format!("more than {MAX_FILES} files")));
+        return Err(wrong(format!("at most {MAX_FILES} files are possible")));
     }
     let one = |value: &Value<'_>| {
         let mut raw = RawFile::default();
@@ -126,7 +128,7 @@ fn given(value: &Value<'_>, is_good: fn(&Path) -> bool) -> Result<Vec<Given>, Wr
         let path = raw.path.filter(|path| is_good(path));
         Ok(Given {
             path: path.ok_or_else(|| {
-                wrong("`path` must be relative in `[[home]]`, absolute in `[[file]]`, and plain")
+                wrong("`path` must be relative in `[[home]]` and absolute in `[[file]]`, without `.` and `..`")
             })?,
             content: raw.content.unwrap_or_default(),
             secret: raw.secret,
@@ -197,7 +199,7 @@ fn line(value: &Value<'_>) -> Result<String, Wrong> {
 fn in_home(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, Wrong> {
     match paths.iter().all(|path| is_in_home(path)) {
         true => Ok(paths),
-        false => Err(wrong("must be plain paths in the user's home, without `~/` and `..`")),
+        false => Err(wrong("must be paths relative to the user's home, without `~/` and `..`")),
     }
 }
 

@@ -198,7 +198,7 @@ impl Config {
 fn prose(value: &Value<'_>) -> Result<String, Wrong> {
     let text = text(value)?;
     if text.chars().count() > MAX_TEXT {
-        return Err(wrong(format!("longer than {MAX_TEXT} characters")));
+        return Err(wrong(format!("must have at most {MAX_TEXT} characters")));
     }
     Ok(text)
 }
@@ -206,10 +206,10 @@ fn prose(value: &Value<'_>) -> Result<String, Wrong> {
 fn examples(value: &Value<'_>) -> Result<Vec<String>, Wrong> {
     let examples: Vec<String> = list(value)?;
     if examples.len() > MAX_EXAMPLES {
-        return Err(wrong(format!("more than {MAX_EXAMPLES} examples")));
+        return Err(wrong(format!("at most {MAX_EXAMPLES} examples are possible")));
     }
     match examples.iter().any(|example| example.chars().count() > MAX_TEXT) {
-        true => Err(wrong(format!("an example is longer than {MAX_TEXT} characters"))),
+        true => Err(wrong(format!("an example can have at most {MAX_TEXT} characters"))),
         false => Ok(examples),
     }
 }
@@ -219,13 +219,13 @@ fn time(value: &Value<'_>) -> Result<Duration, Wrong> {
     let bounds = CodeConfig::MIN_TIMEOUT..=CodeConfig::MAX_TIMEOUT;
     time.filter(|time| bounds.contains(time)).ok_or_else(|| {
         let (least, most) = (Timeout(Some(*bounds.start())), Timeout(Some(*bounds.end())));
-        wrong(format!("must be {least} at least and {most} at most"))
+        wrong(format!("must be from {least} to {most}"))
     })
 }
 
 fn warm(value: &Value<'_>) -> Result<usize, Wrong> {
     match number(value)? {
         warm if warm <= CodeConfig::MAX_WARM => Ok(warm),
-        _ => Err(wrong(format!("at most {} boxes are kept ready", CodeConfig::MAX_WARM))),
+        _ => Err(wrong(format!("at most {} boxes can be kept ready", CodeConfig::MAX_WARM))),
     }
 }

@@ -89,7 +89,7 @@ impl fmt::Display for Fault {
                 write!(f, "unknown key `{key}`; did you mean `{nearest}`?")
             }
             Self::UnknownKey { key, nearest: None, known } => {
-                write!(f, "unknown key `{key}`; there are {}", known.join(", "))
+                write!(f, "unknown key `{key}`; the keys are {}", known.join(", "))
             }
             Self::Value { key, quoted, what } => write!(f, "`{key} = {quoted}`: {what}"),
             Self::Element { key, quoted, what } => write!(f, "`{quoted}` in `{key}`: {what}"),
@@ -100,7 +100,7 @@ impl fmt::Display for Fault {
             Self::Declared { section, name, what } => write!(f, "{section} `{name}`: {what}"),
             Self::OperatorOnly { section } => write!(
                 f,
-                "`[{section}]` is for the operator's own file; a project may only tighten"
+                "`[{section}]` is only valid in the operator's own file; remove it from the project's file"
             ),
             Self::Loosens { template, key, project, operator } => write!(
                 f,
@@ -109,7 +109,7 @@ impl fmt::Display for Fault {
             ),
             Self::Permits { key, asked } => write!(
                 f,
-                "`{asked}` in `{key}` of `permissions`: a project may only deny, and have the agent ask"
+                "`{asked}` in `{key}` of `permissions`: a project may only set `deny` and `ask`, and `ask` only for the agent"
             ),
         }
     }

@@ -131,13 +131,13 @@ pub(super) fn scalar<T: FromStr<Err: Display>>(value: &Value<'_>) -> Result<T, W
 }
 
 pub(super) fn number<T: FromStr>(value: &Value<'_>) -> Result<T, Wrong> {
-    text(value)?.parse().map_err(|_| wrong("not a whole number, or too large"))
+    text(value)?.parse().map_err(|_| wrong("must be a whole number, and not too large"))
 }
 
 pub(super) fn path(value: &Value<'_>) -> Result<PathBuf, Wrong> {
     match value.get_ref() {
         DeValue::String(text) if text.is_empty() => Err(wrong("the path is empty")),
-        DeValue::String(text) if text.contains('\0') => Err(wrong("the path has a NUL in it")),
+        DeValue::String(text) if text.contains('\0') => Err(wrong("the path contains a NUL byte")),
         DeValue::String(text) => Ok(PathBuf::from(text.as_ref())),
         DeValue::Integer(_)
         | DeValue::Float(_)

@@ -217,7 +217,7 @@ impl<'a> Source<'a> {
         name: &Spanned<DeString<'_>>,
         other: &str,
     ) -> ConfigError {
-        let what = format!("programs could not tell it from `{other}`");
+        let what = format!("programs cannot distinguish it from `{other}`; rename one of them");
         let fault = Fault::Declared { section, name: name.get_ref().to_string(), what };
         self.error(name.span().start, fault)
     }

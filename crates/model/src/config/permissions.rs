@@ -36,7 +36,7 @@ pub(super) fn loosens(said: &Permissions) -> Option<(&'static str, String)> {
 fn fill(place: &mut Vec<Permission>, verdict: Verdict, value: &Value<'_>) -> Result<(), Wrong> {
     let permissions: Vec<Permission> = list(value)?;
     if permissions.len() > MAX_PERMISSIONS {
-        return Err(wrong(format!("more than {MAX_PERMISSIONS} rules")));
+        return Err(wrong(format!("at most {MAX_PERMISSIONS} rules are possible")));
     }
     for permission in &permissions {
         permission.check(verdict).map_err(|error| wrong(format!("{permission}: {error}")))?;
@@ -67,7 +67,10 @@ mod tests {
     #[test]
     fn invalid_permission_is_refused_with_its_line() {
         for (text, what) in [
-            ("[permissions]\ndeny = ['Write(x)']", "belljar.toml:2: `'Write(x)'` in `deny`: not a"),
+            (
+                "[permissions]\ndeny = ['Write(x)']",
+                "belljar.toml:2: `'Write(x)'` in `deny`: invalid",
+            ),
             ("[permissions]\nallow = ['Net(nonsense)']", "no such preset"),
             ("[permissions]\nskip-all = 'yes'", "must be true or false"),
             ("[permissions]\nskipall = true", "did you mean `skip-all`?"),
@@ -97,7 +100,7 @@ mod tests {
             for section in ["permissions", "template.x.permissions"] {
                 let text = format!("[{section}]\n{text}");
                 let error = parse(&text, Scope::Project).unwrap_err();
-                assert!(error.contains("a project may only deny"), "{error}");
+                assert!(error.contains("a project may only set `deny`"), "{error}");
                 parse(&text, Scope::Operator).unwrap();
             }
         }

@@ -14,18 +14,18 @@ use crate::template::Template;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     #[error(
-        "there is no secret `{name}`: write `[secret.{name}]` with its `hosts` into your own belljar.toml and store it by `belljar secret set {name}`; {known}"
+        "there is no secret `{name}`: write `[secret.{name}]` with its `hosts` into your own belljar.toml and store it with `belljar secret set {name}`; {known}"
     )]
     UnknownSecret { name: SecretName, known: String },
     #[error(
-        "secret `{name}` is for {hosts}, which no rule reaches; allow one of them, for example with --allow {first}"
+        "secret `{name}` is for {hosts}, but no rule allows these hosts; allow one of them, for example with --allow {first}"
     )]
     Unreachable { name: SecretName, hosts: String, first: HostPattern },
-    #[error("the secrets `{first}` and `{second}` both have `env = \"{env}\"`")]
+    #[error("the secrets `{first}` and `{second}` both set `env = \"{env}\"`; change one of them")]
     SameVariable { env: String, first: SecretName, second: SecretName },
-    #[error("variable {env} is given by `env` and stands for the secret `{name}` as well")]
+    #[error("variable {env} is set by `env` and also by the secret `{name}`; remove one of them")]
     GivenToo { env: String, name: SecretName },
-    #[error("the preset `{0}` cannot be read")]
+    #[error("the preset `{0}` is malformed")]
     Preset(PresetName),
 }
 
@@ -107,12 +107,12 @@ fn for_secret(secret: &SecretDecl, host: &HostPattern) -> Rule {
 /// Adds a secret to a rule if the rule is intercepted and can lead to one of the secret's hosts.
 fn give(rule: &mut Rule, secret: &SecretDecl) -> bool {
     let What::Http(http) = &mut rule.what else { return false };
-    let looked_into = http.scheme == Scheme::Https && http.tls == Tls::Intercept;
+    let intercepted = http.scheme == Scheme::Https && http.tls == Tls::Intercept;
     let leads = secret.hosts.iter().any(|host| host.overlaps(&http.host));
-    if looked_into && leads {
+    if intercepted && leads {
         http.secrets.insert(secret.name.clone());
     }
-    looked_into && leads
+    intercepted && leads
 }
 
 impl Config {
@@ -121,7 +121,7 @@ impl Config {
         self.secret(name).ok_or_else(|| {
             let known = self.declared_secrets().chain(self.bundled_secrets());
             let known: Vec<&str> = known.map(SecretName::as_str).collect();
-            let known = format!("there are {}", known.join(", "));
+            let known = format!("the secrets are {}", known.join(", "));
             PolicyError::UnknownSecret { name: name.clone(), known }
         })
     }

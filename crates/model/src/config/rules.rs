@@ -71,7 +71,7 @@ pub(super) fn allow(value: &Value<'_>) -> Result<Vec<Allow>, Wrong> {
 /// Parses the `deny` rules of a template.
 pub(super) fn deny(value: &Value<'_>) -> Result<Vec<Rule>, Wrong> {
     each(value, Rule::deny, |raw| match raw.preset {
-        Some(_) => Err(wrong("`preset` has no meaning in a rule that denies")),
+        Some(_) => Err(wrong("`preset` is not possible in a `deny` rule")),
         None => {
             let (name, what) = raw.what(Use::Deny)?;
             Rule::denying(name, what).map_err(wrong)
@@ -82,7 +82,7 @@ pub(super) fn deny(value: &Value<'_>) -> Result<Vec<Rule>, Wrong> {
 /// Parses the `ask` rules of a template.
 pub(super) fn ask(value: &Value<'_>) -> Result<Vec<Rule>, Wrong> {
     each(value, Rule::ask, |raw| match raw.preset {
-        Some(_) => Err(wrong("`preset` has no meaning in a rule that asks")),
+        Some(_) => Err(wrong("`preset` is not possible in an `ask` rule")),
         None => {
             let (name, what) = raw.what(Use::Ask)?;
             Rule::asking(name, what).map_err(wrong)
@@ -106,7 +106,7 @@ fn each<T, E: std::fmt::Display>(
         return Err(wrong("must be a list of rules"));
     };
     if elements.len() > MAX_RULES {
-        return Err(wrong("more rules than any box needs"));
+        return Err(wrong(format!("at most {MAX_RULES} rules are possible")));
     }
     let element = |value: &Value<'_>| {
         let at = |what: String| Wrong::Element { key: None, at: value.span(), what };
@@ -165,7 +165,9 @@ impl Raw {
         if alone && ports.is_none() && methods.is_none() && paths.is_none() {
             return Ok(());
         }
-        Err(wrong("`preset` stands alone; write its rules out to change them"))
+        Err(wrong(
+            "`preset` cannot be combined with other keys; write its rules out to change them",
+        ))
     }
 
     fn what(self, purpose: Use) -> Result<(Option<String>, What), Wrong> {
@@ -180,11 +182,15 @@ impl Raw {
             (None, None, Some(port)) => {
                 self.only_http("host-port")?;
                 if self.connect.is_some() {
-                    return Err(wrong("`connect` has no meaning with `host-port`"));
+                    return Err(wrong("`connect` cannot be combined with `host-port`"));
                 }
                 What::HostPort(port)
             }
-            _ => return Err(wrong("a rule has one of `host`, `tcp`, `host-port` and `preset`")),
+            _ => {
+                return Err(wrong(
+                    "a rule needs exactly one of `host`, `tcp`, `host-port` and `preset`",
+                ));
+            }
         };
         Ok((name, what))
     }
@@ -202,7 +208,7 @@ impl Raw {
             ("websocket", self.websocket.is_some()),
         ];
         match said.into_iter().find(|(_, said)| *said) {
-            Some((key, _)) => Err(wrong(format!("`{key}` has no meaning with `{with}`"))),
+            Some((key, _)) => Err(wrong(format!("`{key}` cannot be combined with `{with}`"))),
             None => Ok(()),
         }
     }
@@ -248,7 +254,7 @@ fn name(value: &Value<'_>) -> Result<String, Wrong> {
     let name = text(value)?;
     let plain = name.chars().all(|c| matches!(c, ' '..='~'));
     if name.trim().is_empty() || name.len() > 100 || !plain {
-        return Err(wrong("a name is one line of at most 100 plain characters"));
+        return Err(wrong("the name must be one line of at most 100 plain characters"));
     }
     Ok(name)
 }
@@ -291,7 +297,7 @@ pub(super) fn boolean(value: &Value<'_>) -> Result<bool, Wrong> {
 fn connect(value: &Value<'_>) -> Result<SocketAddr, Wrong> {
     text(value)?
         .parse()
-        .map_err(|_| wrong("not an address with its port; write for example \"10.1.2.3:443\""))
+        .map_err(|_| wrong("must be an address with a port; write for example \"10.1.2.3:443\""))
 }
 
 fn tcp(value: &Value<'_>) -> Result<TcpRule, Wrong> {

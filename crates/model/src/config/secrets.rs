@@ -105,7 +105,7 @@ impl Raw {
         ];
         let stray = keys.into_iter().find(|(of, _, said)| *said && *of != kind);
         if let Some((of, key, _)) = stray {
-            return Err(wrong(format!("`{key}` is for `kind = \"{of}\"`")));
+            return Err(wrong(format!("`{key}` is only possible with `kind = \"{of}\"`")));
         }
         Ok(match kind.as_str() {
             "sigv4" => Kind::SigV4 { region: self.region.take(), service: self.service.take() },
@@ -140,7 +140,7 @@ fn kind(value: &Value<'_>) -> Result<String, Wrong> {
     if Kind::NAMES.contains(&kind.as_str()) {
         return Ok(kind);
     }
-    Err(wrong(format!("there are {}", Kind::NAMES.join(", "))))
+    Err(wrong(format!("must be one of {}", Kind::NAMES.join(", "))))
 }
 
 fn header(value: &Value<'_>) -> Result<String, Wrong> {

@@ -13,7 +13,7 @@ use crate::mount::anchor;
 const TLS: [(&str, Take<Config>); 1] = [("roots", |config, value| {
     let roots = list::<PathBuf>(value)?;
     if roots.iter().any(|root| root.as_os_str().is_empty()) {
-        return Err(wrong("a path is empty"));
+        return Err(wrong("a path in the list is empty"));
     }
     let base = config.file.parent().unwrap_or(Path::new("")).to_owned();
     fill(&mut config.roots, Ok(roots.iter().map(|root| anchor(root, &base, None)).collect()))
@@ -22,7 +22,7 @@ const TLS: [(&str, Take<Config>); 1] = [("roots", |config, value| {
 const DNS: [(&str, Take<Config>); 1] = [("servers", |config, value| {
     let servers = list::<NameServer>(value)?;
     if servers.is_empty() {
-        return Err(wrong("names no server"));
+        return Err(wrong("the list is empty; name at least one server"));
     }
     fill(&mut config.dns, Ok(servers.into_iter().map(|NameServer(address)| address).collect()))
 })];
@@ -35,7 +35,7 @@ impl FromStr for NameServer {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let address = text.parse().or_else(|_| text.parse().map(|ip: IpAddr| (ip, 53).into()));
-        address.map(Self).map_err(|_| "not an address; write IP or IP:PORT")
+        address.map(Self).map_err(|_| "invalid address; write IP or IP:PORT")
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn read(config: &mut Config, section: &str, value: &Value<'_>) -> Res
         "dns" => table(config, &DNS, value),
         "proxy" => table(config, &PROXY, value),
         "vault" => table(config, &VAULT, value),
-        _ => Err(wrong("no such section")),
+        _ => Err(wrong("unknown section")),
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) fn command(value: &Value<'_>) -> Result<Vec<String>, Wrong> {
     let words: Vec<String> = match value.get_ref() {
         DeValue::String(text) if text.contains(['"', '\'', '\\', '$', '`', '|', ';', '&']) => {
             return Err(wrong(
-                "no shell reads this; write a list of the program and its arguments",
+                "the command is not run by a shell; write a list of the program and its arguments",
             ));
         }
         DeValue::String(text) => text.split_whitespace().map(str::to_owned).collect(),
@@ -76,6 +76,8 @@ pub(super) fn command(value: &Value<'_>) -> Result<Vec<String>, Wrong> {
         Some(program) if !program.is_empty() && !words.iter().any(|it| it.contains('\0')) => {
             Ok(words)
         }
-        Some(_) | None => Err(wrong("must name a program")),
+        Some(_) | None => {
+            Err(wrong("the program is missing; write a list of the program and its arguments"))
+        }
     }
 }

@@ -88,31 +88,31 @@ fn config_without_a_file_has_the_default_template() {
 fn invalid_value_is_refused_with_file_line_and_key() {
     refused(
         "# a comment\n\n[template.a]\n\n\nmode = \"overlay\"\nmemory = \"2 gigs\"\n",
-        "belljar.toml:7: `memory = \"2 gigs\"`: not a size; write for example \"512MiB\" or \"2GiB\"",
+        "belljar.toml:7: `memory = \"2 gigs\"`: invalid size; write for example \"512MiB\" or \"2GiB\"",
     );
     line_refused("memory = true", "`memory = true`: must be a string or a number");
-    line_refused(
-        "memory = 0",
-        "`memory = 0`: zero could mean nothing or no limit; write the size that is meant",
-    );
+    line_refused("memory = 0", "`memory = 0`: a size cannot be zero; write the intended size");
     line_refused(
         "timeout = 0",
-        "`timeout = 0`: a timeout of zero would end every program at once; write \"none\" for no timeout",
+        "`timeout = 0`: a timeout of zero would kill every program at once; write \"none\" for no timeout",
     );
     line_refused(
         "mode = \"rw\"",
-        "`mode = \"rw\"`: no such mode; write `overlay`, `direct` or `read-only`",
+        "`mode = \"rw\"`: unknown mode; write `overlay`, `direct` or `read-only`",
     );
     line_refused(
         "net = \"\"",
-        "`net = \"\"`: no such network; write `none`, `restricted` or `full`",
+        "`net = \"\"`: unknown network level; write `none`, `restricted` or `full`",
     );
-    line_refused("pids = 1.5", "`pids = 1.5`: not a whole number, or too large");
-    line_refused("pids = -1", "`pids = -1`: not a whole number, or too large");
-    line_refused("user = 4294967296", "`user = 4294967296`: not a whole number, or too large");
+    line_refused("pids = 1.5", "`pids = 1.5`: must be a whole number, and not too large");
+    line_refused("pids = -1", "`pids = -1`: must be a whole number, and not too large");
+    line_refused(
+        "user = 4294967296",
+        "`user = 4294967296`: must be a whole number, and not too large",
+    );
     line_refused(
         "cpus = inf",
-        "`cpus = inf`: not a number of CPUs; write for example \"2\" or \"0.5\"",
+        "`cpus = inf`: invalid number of CPUs; write for example \"2\" or \"0.5\"",
     );
     line_refused("rootfs = 5", "`rootfs = 5`: must be a string");
     line_refused("rootfs = \"\"", "`rootfs = \"\"`: the path is empty");
@@ -120,11 +120,11 @@ fn invalid_value_is_refused_with_file_line_and_key() {
     line_refused("env = [1]", "`1` in `env`: must be a string");
     line_refused(
         "require = [\"seccomp\"]",
-        "`\"seccomp\"` in `require`: no such requirement; there is `cgroup`",
+        "`\"seccomp\"` in `require`: unknown requirement; the only one is `cgroup`",
     );
     refused(
         "[template.a]\nmounts = [\n  \"/a:/b\",\n  \"/c:d\",\n]\n",
-        "belljar.toml:4: `\"/c:d\"` in `mounts`: the target must be an absolute path without `.`, `..` or `//`",
+        "belljar.toml:4: `\"/c:d\"` in `mounts`: the target of the mount must be an absolute path without `.`, `..` or `//`",
     );
 }
 
@@ -145,7 +145,7 @@ fn unknown_key_is_refused_with_a_suggestion() {
     refused("[templates.a]\n", "belljar.toml:1: unknown key `templates`; did you mean `template`?");
     refused(
         "x = 1\n",
-        "belljar.toml:1: unknown key `x`; there are template, permissions, secret, api, mcp, code, tls, dns, proxy, vault",
+        "belljar.toml:1: unknown key `x`; the keys are template, permissions, secret, api, mcp, code, tls, dns, proxy, vault",
     );
 }
 
@@ -169,7 +169,7 @@ fn malformed_file_is_refused_with_its_line() {
     );
     refused(
         "[template.\"../x\"]\n",
-        "belljar.toml:1: template `../x`: not a name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, \
+        "belljar.toml:1: template `../x`: invalid name; use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, \
          a letter or digit first",
     );
 }
@@ -178,7 +178,7 @@ fn malformed_file_is_refused_with_its_line() {
 fn contradicting_values_of_a_template_are_refused() {
     line_refused(
         "weaken = [\"namespaces\"]",
-        "`weaken` of template `default`: layer `namespaces` cannot be weakened: without it there is no box",
+        "`weaken` of template `default`: layer `namespaces` cannot be weakened: every box needs it",
     );
     refused(
         "[template.a]\nweaken = [\"cgroup\"]\nrequire = [\"cgroup\"]\n",
@@ -186,7 +186,7 @@ fn contradicting_values_of_a_template_are_refused() {
     );
     line_refused(
         "mounts = [\"/a:/x\", \"/b:/x\"]",
-        "`mounts` of template `default`: two mounts on /x",
+        "`mounts` of template `default`: two mounts have the target /x",
     );
     line_refused(
         "env = [\"A=1\", \"A\"]",
@@ -194,15 +194,15 @@ fn contradicting_values_of_a_template_are_refused() {
     );
     line_refused(
         "user = 4294967295",
-        "`user` of template `default`: no user can have the id 4294967295",
+        "`user` of template `default`: the user id 4294967295 is reserved; use another number",
     );
     line_refused(
         "rootfs = \"/\"",
-        "`rootfs` of template `default`: the root file system of a box cannot be that of the host",
+        "`rootfs` of template `default`: the root file system of the host cannot be the `rootfs` of a box",
     );
     line_refused(
         "memory = \"1MiB\"",
-        "`memory` of template `default`: at least 16MiB of memory is needed to start a program",
+        "`memory` of template `default`: the memory limit must be at least 16MiB, or no program can start",
     );
 }
 
@@ -312,23 +312,23 @@ fn c08_project_cannot_loosen_any_field() {
         ),
         (
             "env = [\"AWS\"]",
-            "`env` of template `default`: AWS is to be inherited, but the operator has it not inherited",
+            "`env` of template `default`: AWS inherited, but the operator has AWS not inherited",
         ),
         (
             "env = [\"CI=2\"]",
-            "`env` of template `default`: CI differs, but the operator has CI already",
+            "`env` of template `default`: CI with another value, but the operator has CI already set",
         ),
         (
             "env = [\"CI\"]",
-            "`env` of template `default`: CI differs, but the operator has CI already",
+            "`env` of template `default`: CI with another value, but the operator has CI already set",
         ),
         (
             "env = [\"LANG=C\"]",
-            "`env` of template `default`: LANG differs, but the operator has LANG already",
+            "`env` of template `default`: LANG with another value, but the operator has LANG already set",
         ),
         (
             "weaken = [\"seccomp\"]",
-            "`weaken` of template `default`: seccomp is to be weakened, but the operator has it in force",
+            "`weaken` of template `default`: seccomp weakened, but the operator has seccomp in force",
         ),
     ] {
         loosens(line, &format!("{expect}; {may}"));
@@ -538,7 +538,7 @@ fn no_looser(new: &Template, old: &Template) -> Result<(), TestCaseError> {
         ask_timeout,
         secrets,
         budget,
-        health: _, // runs inside
+        health: _, // runs in the box
     } = new;
     prop_assert_eq!(ask, &old.ask);
     prop_assert!(*ask_timeout <= old.ask_timeout);

@@ -184,13 +184,15 @@ fn tighten_env(mut env: Vec<EnvVar>, asked: &EnvVar) -> Result<Vec<EnvVar>, Loos
     let name = asked.name();
     match env.iter().find(|variable| variable.name() == name) {
         Some(variable) if variable == asked => Ok(env),
-        Some(_) => Err(looser("env", format!("{name} differs"), format!("{name} already"))),
+        Some(_) => {
+            Err(looser("env", format!("{name} with another value"), format!("{name} already set")))
+        }
         None if asked.value().is_none() => {
-            Err(looser("env", format!("{name} is to be inherited"), "it not inherited"))
+            Err(looser("env", format!("{name} inherited"), format!("{name} not inherited")))
         }
         None if asked.steers() => {
-            let asked = format!("{name} steers what other programs load, run or trust");
-            Err(looser("env", asked, "it not set"))
+            let asked = format!("{name}, which controls what other programs load, run or trust");
+            Err(looser("env", asked, format!("{name} not set")))
         }
         None => {
             env.push(asked.clone());
@@ -201,7 +203,9 @@ fn tighten_env(mut env: Vec<EnvVar>, asked: &EnvVar) -> Result<Vec<EnvVar>, Loos
 
 fn fewer(asked: &[Layer], base: &BTreeSet<Layer>) -> Result<BTreeSet<Layer>, Looser> {
     match asked.iter().find(|layer| !base.contains(layer)) {
-        Some(layer) => Err(looser("weaken", format!("{layer} is to be weakened"), "it in force")),
+        Some(layer) => {
+            Err(looser("weaken", format!("{layer} weakened"), format!("{layer} in force")))
+        }
         None => Ok(asked.iter().copied().collect()),
     }
 }
@@ -260,7 +264,7 @@ fn fewer_secrets(
     base: &BTreeSet<SecretName>,
 ) -> Result<BTreeSet<SecretName>, Looser> {
     match asked.iter().find(|name| !base.contains(name)) {
-        Some(name) => Err(looser("secrets", name, "it not given")),
+        Some(name) => Err(looser("secrets", name, "no such entry")),
         None => Ok(asked.iter().cloned().collect()),
     }
 }

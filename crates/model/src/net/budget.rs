@@ -15,11 +15,11 @@ pub struct MicroUsd(pub u64);
 /// The reason why a text is not a valid amount of money.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MoneyError {
-    #[error("not an amount; write for example \"5 USD\" or \"$0.50\"")]
+    #[error("invalid amount of money; write for example \"5 USD\" or \"$0.50\"")]
     Malformed,
-    #[error("finer than a millionth of a dollar")]
+    #[error("an amount of money can have at most six digits after the point")]
     TooFine,
-    #[error("more money than there is")]
+    #[error("the amount of money is too large")]
     TooMuch,
 }
 

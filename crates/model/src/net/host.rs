@@ -23,23 +23,23 @@ pub struct Hostname(String);
 /// The reason why a text is not a valid host name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostnameError {
-    #[error("a host name is missing")]
+    #[error("the host name is missing")]
     Empty,
-    #[error("longer than 253 characters, which no host name is")]
+    #[error("a host name can have at most 253 characters")]
     TooLong,
-    #[error("a dot at the end; write the name without it")]
+    #[error("a host name cannot end with a dot; remove the dot")]
     TrailingDot,
-    #[error("two dots, or a dot at the beginning")]
+    #[error("a host name cannot start with a dot or contain `..`")]
     EmptyLabel,
-    #[error("a part between dots is longer than 63 characters")]
+    #[error("a label of a host name can have at most 63 characters")]
     LabelTooLong,
-    #[error("a part between dots begins or ends with a hyphen")]
+    #[error("a label of a host name cannot begin or end with a hyphen")]
     Hyphen,
-    #[error("a letter beyond ASCII; write the name in its `xn--` form")]
+    #[error("a host name must be ASCII; write the name in its `xn--` form")]
     NotAscii,
-    #[error("a character that no host name has; only letters, digits, hyphens and dots")]
+    #[error("a host name can contain only letters, digits, hyphens and dots")]
     Character,
-    #[error("ends like a number; an address is written in full, for example 192.0.2.1")]
+    #[error("a host name cannot end in a number; write an address in full, for example 192.0.2.1")]
     Number,
 }
 
@@ -136,9 +136,9 @@ pub enum Target {
 pub enum TargetError {
     #[error(transparent)]
     Name(HostnameError),
-    #[error("not an address in its shortest spelling, for example 192.0.2.1 or [2001:db8::1]")]
+    #[error("invalid address; write its shortest form, for example 192.0.2.1 or [2001:db8::1]")]
     Address,
-    #[error("not a port; there are 1 to 65535")]
+    #[error("invalid port; write a number from 1 to 65535")]
     Port,
 }
 

@@ -24,9 +24,9 @@ enum Inner {
 pub enum HostPatternError {
     #[error(transparent)]
     Target(TargetError),
-    #[error("a star may only stand for the whole beginning, as in *.example.com")]
+    #[error("a wildcard must be the whole first label, as in *.example.com")]
     Star,
-    #[error("*.{0} would match names of strangers: {1}; name the hosts one by one")]
+    #[error("*.{0} would match hosts of unrelated owners: {1}; list the hosts one by one")]
     Strangers(Hostname, &'static str),
 }
 
@@ -129,21 +129,21 @@ pub struct PathPattern(String);
 /// The reason why a text is not a valid path pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PathPatternError {
-    #[error("a path begins with `/`")]
+    #[error("a path must begin with `/`")]
     Relative,
-    #[error("longer than 1024 characters")]
+    #[error("a path can have at most 1024 characters")]
     TooLong,
-    #[error("`**` stands for whole segments; write for example /repos/acme/**")]
+    #[error("`**` must be a whole segment; write for example /repos/acme/**")]
     DoubleStar,
-    #[error("more than four `**`")]
+    #[error("a path can have at most four `**`")]
     TooManyDoubleStars,
-    #[error("`//`, `/./` and `/../` are in no path that is let through")]
+    #[error("a path cannot contain `//`, `/./` or `/../`")]
     Segment,
-    #[error("a query is not part of a path")]
+    #[error("a path cannot contain a query; remove `?` and the text after it")]
     Query,
-    #[error("a character that must be percent-encoded in a path")]
+    #[error("the path contains a character that must be percent-encoded")]
     Character,
-    #[error("a percent sign begins an escape such as %20, and letters and digits need none")]
+    #[error("invalid percent escape; write for example %20, and do not escape letters and digits")]
     Escape,
 }
 

@@ -41,9 +41,9 @@ pub struct Proxy {
 /// The reason why a text is not a valid proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
-    #[error("write it as http://HOST:PORT")]
+    #[error("invalid proxy; write http://HOST:PORT")]
     Malformed,
-    #[error("a proxy that wants a password is not supported; leave out what stands before `@`")]
+    #[error("a proxy with a password is not supported; remove the part up to `@`")]
     Password,
     #[error(transparent)]
     Target(TargetError),

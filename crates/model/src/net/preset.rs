@@ -16,7 +16,7 @@ pub struct PresetName(&'static str);
 
 /// The reason why a text is not the name of a preset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no such preset; there are {}", PresetName::all().map(|name| name.0).join(", "))]
+#[error("unknown preset; the presets are {}", PresetName::all().map(|name| name.0).join(", "))]
 pub struct PresetError;
 
 /// A named set of rules and secret declarations.

@@ -19,11 +19,11 @@ pub struct Rate {
 /// The reason why a text is not a valid rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
-    #[error("not a rate; write for example \"60/min\", \"5/s\", \"1000/h\" or \"10000/day\"")]
+    #[error("invalid rate; write for example \"60/min\", \"5/s\", \"1000/h\" or \"10000/day\"")]
     Malformed,
-    #[error("a rate of zero lets nothing through; leave the rule out instead")]
+    #[error("a rate of zero allows no request; remove the rule instead")]
     Zero,
-    #[error("more than any machine sends")]
+    #[error("the number in the rate is too large")]
     TooMany,
 }
 

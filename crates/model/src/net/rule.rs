@@ -110,22 +110,22 @@ pub struct TcpRule {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     #[error(
-        "not a rule; write for example `api.github.com`, `GET https://api.github.com/repos/acme/**`, `tcp://db.internal:5432` or `host-port:5432`"
+        "invalid rule; write for example `api.github.com`, `GET https://api.github.com/repos/acme/**`, `tcp://db.internal:5432` or `host-port:5432`"
     )]
     Malformed,
-    #[error("`id` is empty or has control characters in it")]
+    #[error("`id` is empty or contains control characters")]
     Id,
     #[error("`host`: {0}")]
     Host(HostPatternError),
     #[error("`tcp`: {0}")]
     Tcp(TargetError),
-    #[error("`tcp` needs one target with its port, for example db.internal:5432")]
+    #[error("`tcp` needs a host and a port, for example db.internal:5432")]
     TcpPort,
-    #[error("not a port; there are 1 to 65535")]
+    #[error("invalid port; write a number from 1 to 65535")]
     Port,
     #[error("`ports` is empty, so the rule matches nothing")]
     NoPorts,
-    #[error("port 80 is plain HTTP and the others are not; write two rules, or `scheme`")]
+    #[error("port 80 means plain HTTP and the other ports HTTPS; write two rules, or set `scheme`")]
     MixedPorts,
     #[error("`methods`: {0}")]
     Method(MethodError),
@@ -137,17 +137,21 @@ pub enum RuleError {
     Path(PathPatternError),
     #[error("`paths` is empty, so the rule matches nothing; leave it out to match all")]
     NoPaths,
-    #[error("`secrets`: plain HTTP never carries a secret")]
+    #[error("`secrets`: a rule for plain HTTP cannot carry a secret; use HTTPS")]
     SecretOverHttp,
-    #[error("`tls = \"passthrough\"` cannot be with `{0}`: nobody looks inside")]
+    #[error(
+        "`tls = \"passthrough\"` cannot be combined with `{0}`, because requests are not intercepted"
+    )]
     Passthrough(&'static str),
-    #[error("`connect`: not an address that can be dialled")]
+    #[error("`connect`: no connection to this address is possible")]
     Connect,
-    #[error("this machine is reached by `host-port = PORT`, which the box finds at {HOST_NAME}")]
+    #[error(
+        "a rule cannot name this machine; write `host-port = PORT`, and the box connects to {HOST_NAME}"
+    )]
     ThisMachine,
-    #[error("`{0}` has no meaning in a rule that denies")]
+    #[error("`{0}` is not possible in a `deny` rule")]
     InDeny(&'static str),
-    #[error("`{0}` has no meaning in a rule that asks")]
+    #[error("`{0}` is not possible in an `ask` rule")]
     InAsk(&'static str),
 }
 

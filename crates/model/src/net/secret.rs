@@ -21,9 +21,7 @@ pub struct SecretName(String);
 
 /// The reason why a text is not a valid secret name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a secret's name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter or digit"
-)]
+#[error("invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first")]
 pub struct SecretNameError;
 
 impl SecretName {
@@ -81,7 +79,9 @@ pub enum CaptureFrom {
 /// The reason why a text is not a valid capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
-    #[error("write a path and a place, for example \"/oauth/token json:/access_token\"")]
+    #[error(
+        "invalid capture; write a path and a location, for example \"/oauth/token json:/access_token\""
+    )]
     Malformed,
     #[error(transparent)]
     Path(PathPatternError),
@@ -137,15 +137,15 @@ pub struct SecretDecl {
 /// The reason why the declaration of a secret is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretDeclError {
-    #[error("`hosts` is missing: a secret goes to the hosts that are named and no others")]
+    #[error("`hosts` is missing; list the hosts that may get the secret")]
     NoHosts,
-    #[error("`slots` is empty: the secret could stand nowhere")]
+    #[error("`slots` is empty, so no request could carry the secret; leave it out for the default")]
     NoSlots,
-    #[error("`methods` is empty: the secret could never be used; leave it out to allow all")]
+    #[error("`methods` is empty, so no request could carry the secret; leave it out to allow all")]
     NoMethods,
-    #[error("`paths` is empty: the secret could never be used; leave it out to allow all")]
+    #[error("`paths` is empty, so no request could carry the secret; leave it out to allow all")]
     NoPaths,
-    #[error("`env = \"{0}\"` is not the name of a variable")]
+    #[error("`env = \"{0}\"` is not a valid variable name")]
     Env(String),
 }
 

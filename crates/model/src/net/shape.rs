@@ -20,14 +20,17 @@ pub enum ShapePart {
 /// The reason why a text is not a valid format of placeholders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    #[error("a brace without its number; write for example ghp_{{36}}")]
+    #[error("invalid braces; write a number in them, for example ghp_{{36}}")]
     Brace,
-    #[error("fewer than {} random characters: somebody could guess it", Shape::MIN_RANDOM)]
+    #[error(
+        "at least {} random characters are needed, or the placeholder could be guessed",
+        Shape::MIN_RANDOM
+    )]
     TooFewRandom,
-    #[error("longer than {} characters", Shape::MAX)]
+    #[error("the placeholder can have at most {} characters", Shape::MAX)]
     TooLong,
     #[error(
-        "a character that no header can carry; only visible ASCII without quotes, `\\`, `%`, `:`, `&`, `=`, `,` and `;`"
+        "invalid character; use visible ASCII without quotes, `\\`, `%`, `:`, `&`, `=`, `,` and `;`"
     )]
     Character,
 }

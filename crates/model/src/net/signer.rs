@@ -107,7 +107,7 @@ pub enum TokenBody {
 
 /// The reason why a text is not one of a few choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("there are {}", .0.join(", "))]
+#[error("must be one of {}", .0.join(", "))]
 pub struct ChoiceError(&'static [&'static str]);
 
 impl ChoiceError {
@@ -186,9 +186,13 @@ pub enum MessagePart {
 /// The reason why a text is not a valid message format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    #[error("there are {{method}}, {{host}}, {{path}}, {{query}}, {{timestamp}} and {{body}}")]
+    #[error(
+        "unknown placeholder; use {{method}}, {{host}}, {{path}}, {{query}}, {{timestamp}} or {{body}}"
+    )]
     Unknown,
-    #[error("a code over nothing of the request would fit every request")]
+    #[error(
+        "the message must contain a part of the request, or its code would be valid for every request"
+    )]
     Nothing,
 }
 
@@ -279,9 +283,9 @@ pub enum TokenUrlError {
     Scheme,
     #[error(transparent)]
     Target(TargetError),
-    #[error("not a port")]
+    #[error("invalid port; write a number from 1 to 65535")]
     Port,
-    #[error("a path of plain characters, without query and fragment")]
+    #[error("the path must have plain characters, without query and fragment")]
     Path,
 }
 

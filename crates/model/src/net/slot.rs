@@ -22,15 +22,15 @@ pub enum Slot {
 /// The reason why a text is not a valid slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SlotError {
-    #[error("not a slot; write `header:NAME`, `basic`, `query:NAME` or `json:/POINTER`")]
+    #[error("invalid slot; write `header:NAME`, `basic`, `query:NAME` or `json:/POINTER`")]
     Malformed,
-    #[error("not the name of a header")]
+    #[error("invalid header name")]
     Header,
-    #[error("servers store, forward or log this header; a secret may not stand in it")]
+    #[error("servers store, forward or log this header; a secret cannot be in it")]
     Sink,
-    #[error("not the name of a parameter: letters, digits, and - . _ ~")]
+    #[error("invalid parameter name; use letters, digits and - . _ ~")]
     Query,
-    #[error("not a JSON pointer; write for example /auth/token")]
+    #[error("invalid JSON pointer; write for example /auth/token")]
     Pointer,
 }
 

@@ -6,7 +6,7 @@
 
 use psl::{List, Psl as _, Type};
 
-const REGISTRY: &str = "everybody can register a name there";
+const REGISTRY: &str = "anyone can register a name there";
 const SERVICE: &str = "every customer of that service has a name there";
 
 /// Returns why `*.` before this name would match names of unrelated owners, or `None`.

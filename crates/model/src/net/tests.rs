@@ -28,11 +28,11 @@ where
 /// Checks that a text is refused, also in JSON and in a frame.
 #[track_caller]
 fn bad<T: FromStr + DeserializeOwned + Debug>(text: &str) {
-    assert!(text.parse::<T>().is_err(), "{text:?} was taken");
+    assert!(text.parse::<T>().is_err(), "{text:?} was accepted");
     let json = serde_json::to_string(text).unwrap();
-    assert!(serde_json::from_str::<T>(&json).is_err(), "{text:?} was taken from JSON");
+    assert!(serde_json::from_str::<T>(&json).is_err(), "{text:?} was accepted in JSON");
     let frame = postcard::to_allocvec(text).unwrap();
-    assert!(postcard::from_bytes::<T>(&frame).is_err(), "{text:?} was taken from a frame");
+    assert!(postcard::from_bytes::<T>(&frame).is_err(), "{text:?} was accepted in a frame");
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn allow(text: &str, expect: &str) {
     assert_eq!(postcard::from_bytes::<Rule>(&frame).unwrap(), rule);
     let json = serde_json::to_string(&rule).unwrap();
     assert_eq!(serde_json::from_str::<Rule>(&json).unwrap(), rule);
-    assert_eq!(Rule::allow(expect).unwrap(), rule, "its name says the same");
+    assert_eq!(Rule::allow(expect).unwrap(), rule, "the printed rule parses to the same rule");
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn short_rules_are_parsed_and_printed() {
         "host.belljar.internal",
         "0.0.0.0",
     ] {
-        assert!(Rule::allow(text).is_err(), "{text:?} was taken");
+        assert!(Rule::allow(text).is_err(), "{text:?} was accepted");
     }
     let deny = |text: &str| Rule::deny(text).unwrap();
     assert!(deny("evil.com").http().unwrap().ports.is_empty());

@@ -17,9 +17,9 @@ pub struct Method(String);
 /// The reason why a text is not a valid method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MethodError {
-    #[error("methods are written in capital letters, for example GET")]
+    #[error("methods must be upper case, for example GET")]
     Lower,
-    #[error("not a method; write for example GET or POST")]
+    #[error("invalid method; write for example GET or POST")]
     Malformed,
 }
 
@@ -43,7 +43,7 @@ impl FromStr for Method {
     type Err = MethodError;
 
     fn from_str(text: &str) -> Result<Self, MethodError> {
-        const MAX: usize = 32; // the longest registered one has 17
+        const MAX: usize = 32; // the longest registered method has 17 letters
         if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
             return Err(MethodError::Lower);
         }
@@ -92,7 +92,7 @@ impl Scheme {
 
 /// The reason why a text is not a valid scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no such scheme; write `https` or `http`")]
+#[error("unknown scheme; write `https` or `http`")]
 pub struct SchemeError;
 
 impl FromStr for Scheme {
@@ -121,7 +121,7 @@ pub enum Tls {
 
 /// The reason why a text is not a valid TLS mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no such handling of TLS; write `intercept` or `passthrough`")]
+#[error("unknown TLS mode; write `intercept` or `passthrough`")]
 pub struct TlsError;
 
 impl Tls {

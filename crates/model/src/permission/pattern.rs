@@ -30,17 +30,19 @@ pub enum FilePlace {
 /// The reason why a text is not a valid file pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FilePatternError {
-    #[error("names no file; `**` is every file of the workspace")]
+    #[error("the pattern is empty; write `**` for every file of the workspace")]
     Empty,
     #[error(
-        "paths begin at the workspace, or with `~/` at the home of the box: nothing else of the host is in it"
+        "the path must be relative to the workspace, or start with `~/` for the home of the box"
     )]
     Absolute,
-    #[error("`..` and `.` have no place in a path of the workspace")]
+    #[error("the path cannot contain `..` or `.`")]
     Dots,
-    #[error("there are `*`, `**` and `?`; write `?` where a name has another special character")]
+    #[error(
+        "only `*`, `**` and `?` are special; write `?` in place of any other special character"
+    )]
     Character,
-    #[error("longer than {MAX} characters")]
+    #[error("the pattern is longer than {MAX} characters")]
     TooLong,
 }
 

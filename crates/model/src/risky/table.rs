@@ -42,9 +42,9 @@ pub(super) const GROUPS: &[Group] = &[
         "attributes choose which filter and diff programs git runs",
         ".gitattributes .git/info/attributes .git/modules/*/info/attributes",
     ),
-    steers("says from where git fetches and checks out submodules", ".gitmodules .lfsconfig"),
-    // `git~1` is what NTFS and FAT call `.git`.
-    steers("the repository itself: what git believes and runs", ".git/** git~1/**"),
+    steers("sets where git fetches submodules and LFS files from", ".gitmodules .lfsconfig"),
+    // NTFS and FAT give `.git` the short name `git~1`.
+    steers("internal data of the git repository, hooks and settings included", ".git/** git~1/**"),
     steers(
         "repository settings and hooks of other version control systems",
         ".hg/** .hgrc .jj/** .sl/** .bzr/** .svn/** .repo/**",
@@ -58,7 +58,7 @@ pub(super) const GROUPS: &[Group] = &[
          lint-staged.config.* .commitlintrc* prek.toml",
     ),
     // Belljar itself (C08).
-    steers("settings of Belljar for this project", "belljar.toml .belljar/**"),
+    steers("Belljar's settings for this project", "belljar.toml .belljar/**"),
     // Agents (C01).
     steers(
         "settings, hooks, commands and tools of coding agents",
@@ -79,7 +79,7 @@ pub(super) const GROUPS: &[Group] = &[
     ),
     // Editors (C06).
     steers(
-        "editors run tasks, debuggers, plugins and language servers from it",
+        "editors run tasks, debuggers, plugins and language servers from this file",
         ".vscode/** *.code-workspace .idea/** .run/** .fleet/** .zed/** .helix/** .nvim/**
          .nvim.lua .nvimrc .lazy.lua .neoconf.json .exrc .vimrc _vimrc .gvimrc .lvimrc .vim/**
          .vimspector.json .ycm_extra_conf.py .dir-locals.el .dir-locals-2.el .emacs .emacs.d/**
@@ -87,7 +87,7 @@ pub(super) const GROUPS: &[Group] = &[
          .externalToolBuilders/** nbproject/** .luarc.json .luarc.jsonc .kakrc",
     ),
     steers(
-        "describes a development container, with commands for the host too",
+        "describes a development container, with commands that also run on the host",
         ".devcontainer/** .devcontainer.json .gitpod.yml .gitpod.Dockerfile .replit replit.nix
          devfile.yaml .devfile.yaml .ddev/** .lando.yml",
     ),
@@ -99,14 +99,14 @@ pub(super) const GROUPS: &[Group] = &[
          .tool-versions .rtx.toml .asdfrc .devbox/** .devenv/**",
     ),
     steers(
-        "a shell or session runs it when it starts",
+        "a shell or session runs this file when it starts",
         ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv
          .zprofile .zlogin .zlogout .kshrc .mkshrc .cshrc .tcshrc .login .logout .inputrc
          .config/fish/** .config/environment.d/** .config/autostart/** .config/systemd/**
          .pam_environment .xprofile .xinitrc .xsession .xsessionrc .screenrc .tmux.conf *.desktop",
     ),
     steers(
-        "a program runs commands from it when it starts here",
+        "a program runs commands from this file when it starts here",
         ".gdbinit .gdbearlyinit .lldbinit .pdbrc .pdbrc.py .pythonrc .pythonrc.py .irbrc .pryrc
          .Rprofile .Renviron .psqlrc .sqliterc .my.cnf .ghci .ocamlinit .iex.exs .erlang .octaverc
          .guile .sbclrc .proverc .ackrc .ripgreprc .perldb .nanorc .lesskey .terraformrc .curlrc
@@ -127,7 +127,7 @@ pub(super) const GROUPS: &[Group] = &[
     ),
     // Installed programs (C07).
     steers(
-        "programs that the host would find before its own",
+        "the host can run these programs instead of its own",
         ".venv/bin/** .venv/Scripts/** .venv/pyvenv.cfg venv/bin/** venv/Scripts/**
          venv/pyvenv.cfg env/bin/** env/Scripts/** env/pyvenv.cfg virtualenv/bin/**
          node_modules/.bin/** vendor/bin/** vendor/bundle/** .bundle/** .local/bin/**
@@ -137,11 +137,11 @@ pub(super) const GROUPS: &[Group] = &[
     Group {
         class: Builds,
         place: Root,
-        why: "programs that people start from this project",
+        why: "programs that users start from this project",
         patterns: "bin/** sbin/** tools/bazel ",
     },
     steers(
-        "Python runs it at every start, or loads it instead of the source",
+        "Python runs this file at every start, or loads it instead of the source",
         "sitecustomize.py usercustomize.py *.pth *.egg-link",
     ),
     builds("compiled code that Python loads instead of the source", "__pycache__/** *.pyc *.pyo"),
@@ -225,7 +225,7 @@ pub(super) const GROUPS: &[Group] = &[
          foundry.toml truffle.js hardhat.config.* Anchor.toml Move.toml",
     ),
     builds(
-        "describes containers, machines or environments that are built and started from it",
+        "describes containers, machines or environments that tools build and start",
         "Dockerfile dockerfile Dockerfile.* *.dockerfile Containerfile Containerfile.*
          docker-compose*.yml docker-compose*.yaml compose.yml compose.yaml compose.*.yml
          compose.*.yaml podman-compose*.yml docker-bake.hcl docker-bake.json Vagrantfile flake.nix
@@ -237,7 +237,7 @@ pub(super) const GROUPS: &[Group] = &[
     ),
     // Data files that can set NODE_OPTIONS and LD_PRELOAD for the programs that load them.
     builds(
-        "variables for the programs that load it, which can make them run anything",
+        "sets variables that can make the programs that load it run other code",
         ".env .env.local .env.*.local .env.development .env.production .env.test .env.staging
          .flaskenv .dev.vars",
     ),

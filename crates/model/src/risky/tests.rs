@@ -37,7 +37,7 @@ fn c02_c03_c04_files_that_git_runs_or_reads_as_settings_are_risky() {
     assert!(classify(b".git/hooks/pre-commit").unwrap().why.contains("hooks"));
     assert!(classify(b".git/modules/x/config").unwrap().why.contains("settings"));
     assert!(classify(b"a/.gitattributes").unwrap().why.contains("filter"));
-    assert!(classify(b".git/HEAD").unwrap().why.contains("repository itself"));
+    assert!(classify(b".git/HEAD").unwrap().why.contains("internal data of the git repository"));
 }
 
 #[test]

@@ -15,9 +15,9 @@ pub struct Argv(Vec<OsString>);
 /// The reason why a list of words is not a valid program with arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ArgvError {
-    #[error("the name of a program is needed")]
+    #[error("the program is missing; write its name as the first word")]
     NoProgram,
-    #[error("a program and its arguments cannot have a NUL in them")]
+    #[error("a program and its arguments cannot contain a NUL byte")]
     Nul,
 }
 

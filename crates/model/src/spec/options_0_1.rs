@@ -23,17 +23,17 @@ pub enum Options01Error {
         "belljar 0.1 has no option `{0}` for `up`: start the box with the belljar that made it, or make it again with `belljar up`"
     )]
     Unknown(String),
-    #[error("`{0}` has no value")]
+    #[error("the value of `{0}` is missing")]
     NoValue(String),
     #[error("`{0}` takes no value")]
     UnwantedValue(String),
-    #[error("`{0}` is there twice")]
+    #[error("`{0}` is given twice")]
     Twice(String),
     #[error("`{option}`: {why}")]
     Value { option: String, why: String },
-    #[error("{word:?} is not the name of a box: {why}")]
+    #[error("{word:?} is not a box name: {why}")]
     Name { word: String, why: String },
-    #[error("`{0}` and `{1}` exclude each other")]
+    #[error("`{0}` and `{1}` cannot be combined")]
     Conflict(&'static str, &'static str),
     #[error("`{0}` needs `--repo`")]
     NeedsRepo(&'static str),

@@ -76,8 +76,8 @@ fn box_spec_of_an_unknown_version_is_refused_with_the_supported_version() {
 }
 
 #[test]
-fn box_spec_with_an_unknown_tier_is_refused_and_the_known_ones_are_named() {
-    refused(json!({ "version": 1, "tier": "microvm" }), "no such tier; there is `native`");
+fn box_spec_with_an_unknown_tier_is_refused_with_the_known_tiers() {
+    refused(json!({ "version": 1, "tier": "microvm" }), "unknown tier; the only one is `native`");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn box_spec_with_a_relative_path_is_refused_with_the_field_name() {
     }
     refused(
         json!({ "version": 1, "config_file": "/a\0b" }),
-        "`config_file`: a path cannot have a NUL in it",
+        "`config_file`: a path cannot contain a NUL byte",
     );
 }
 
@@ -117,7 +117,7 @@ fn box_spec_with_health_among_the_overrides_is_refused() {
 fn box_spec_with_a_network_rule_that_no_flag_can_express_is_refused() {
     let mut spec = serde_json::to_value(full()).unwrap();
     spec["network"]["deny"][0]["id"] = json!("a\nb");
-    refused(spec, "`network.deny`: `id` is empty or has control characters in it");
+    refused(spec, "`network.deny`: `id` is empty or contains control characters");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn options_0_1_with_box_names_and_a_late_config_option_are_parsed() {
     let env: Vec<String> = spec.overrides.env.iter().map(ToString::to_string).collect();
     assert_eq!(env, ["A=1", "B", "C=2"]);
     assert_eq!(spec.workspace, WorkspaceSpec::Directory("/typed/real".into()));
-    assert_eq!((spec.terminal, spec.config_file), (true, None), "the record has the file");
+    assert_eq!((spec.terminal, spec.config_file), (true, None), "the record stores the file");
 }
 
 #[test]
@@ -229,23 +229,21 @@ fn options_that_belljar_0_1_refused_are_refused() {
     let mode = Mode::Direct.name();
     for (options, expect) in [
         (&["--no-tty=1"][..], "`--no-tty` takes no value"),
-        (&["--no-tty", "--no-tty"], "`--no-tty` is there twice"),
-        (&["--net", "none", "--net=none"], "`--net` is there twice"),
-        (&["--health", "-x"], "`--health` has no value"),
-        (&["--health"], "`--health` has no value"),
-        (&["--rootfs="], "`--rootfs` has no value"),
+        (&["--no-tty", "--no-tty"], "`--no-tty` is given twice"),
+        (&["--net", "none", "--net=none"], "`--net` is given twice"),
+        (&["--health", "-x"], "the value of `--health` is missing"),
+        (&["--health"], "the value of `--health` is missing"),
+        (&["--rootfs="], "the value of `--rootfs` is missing"),
         (&["--branch", "b"], "`--branch` needs `--repo`"),
-        (&["--repo", "r", "--mode", mode], "`--repo` and `--mode` exclude each other"),
+        (&["--repo", "r", "--mode", mode], "`--repo` and `--mode` cannot be combined"),
         (
             &["--workspace=w", "--no-workspace"],
-            "`--workspace` and `--no-workspace` exclude each other",
+            "`--workspace` and `--no-workspace` cannot be combined",
         ),
     ] {
         assert_eq!(read(options).unwrap_err().to_string(), expect);
     }
-    assert!(
-        read(&["One"]).unwrap_err().to_string().starts_with("\"One\" is not the name of a box")
-    );
+    assert!(read(&["One"]).unwrap_err().to_string().starts_with("\"One\" is not a box name"));
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn c08_a_project_cannot_let_the_agent_off() {
     {
         lab.write("belljar.toml", format!("[permissions]\n{text}\n"));
         let up = lab.belljar(["up", "task", "--", "true"]).run();
-        up.complains(2, "a project may only deny");
+        up.complains(2, "a project may only set `deny`");
     }
     lab.write("belljar.toml", "[permissions]\ndeny = [\"Read(/secret)\"]\n");
     lab.write("secret", "hunter2");
@@ -117,7 +117,7 @@ fn g10_it_is_said_who_keeps_each_rule() {
     assert!(!said.contains("victim"), "{said}");
     assert!(
         lab.workspace().join("victim").exists(),
-        "what a command can do is what the box lets it"
+        "the box limits what a command can do"
     );
 }
 

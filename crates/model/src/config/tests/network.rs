@@ -79,7 +79,7 @@ fn config_sets_every_field_of_the_network() {
         "#,
     );
     let template = config.template("default").unwrap();
-    assert_eq!(template.net, Net::Restricted, "rules want a network");
+    assert_eq!(template.net, Net::Restricted, "rules need a network");
     assert_eq!(template.budget.money, Some(MicroUsd(2_500_000)));
     let Allow::Rule(first) = &template.allow[0] else { panic!("{:?}", template.allow) };
     let http = first.http().unwrap();
@@ -181,67 +181,67 @@ fn invalid_network_setting_is_refused_with_its_line() {
     no(&rule("metods = [\"GET\"]"), "3: unknown key `metods`; did you mean `methods`?");
     no(
         &rule("methods = [\"GET\", \"get\"]"),
-        "3: `\"get\"` in `methods`: methods are written in capital letters, for example GET",
+        "3: `\"get\"` in `methods`: methods must be upper case, for example GET",
     );
-    no(&rule("paths = [\"/a\", \"b\"]"), "3: `\"b\"` in `paths`: a path begins with `/`");
+    no(&rule("paths = [\"/a\", \"b\"]"), "3: `\"b\"` in `paths`: a path must begin with `/`");
     no(
         &rule("limits = { requests = \"lots\" }"),
-        "3: `requests = \"lots\"`: not a rate; write for example \"60/min\", \"5/s\", \"1000/h\" or \"10000/day\"",
+        "3: `requests = \"lots\"`: invalid rate; write for example \"60/min\", \"5/s\", \"1000/h\" or \"10000/day\"",
     );
     no(
         &rule("limits = { upload = \"1MB\", speed = 1 }"),
-        "3: unknown key `speed`; there are requests, upload, total",
+        "3: unknown key `speed`; the keys are requests, upload, total",
     );
     no(
         &rule("connect = \"a.example:1\""),
-        "3: `connect = \"a.example:1\"`: not an address with its port; write for example \"10.1.2.3:443\"",
+        "3: `connect = \"a.example:1\"`: must be an address with a port; write for example \"10.1.2.3:443\"",
     );
-    no(&rule("port = 70000"), "3: `port = 70000`: not a whole number, or too large");
+    no(&rule("port = 70000"), "3: `port = 70000`: must be a whole number, and not too large");
     no(&rule("websocket = 1"), "3: `websocket = 1`: must be true or false");
     no(
         &rule("preset = \"pypi\""),
-        "1: `[[template.x.allow]]` in `allow`: `preset` stands alone; write its rules out to change them",
+        "1: `[[template.x.allow]]` in `allow`: `preset` cannot be combined with other keys; write its rules out to change them",
     );
     no(
         &rule("tcp = \"a.example:1\""),
-        "1: `[[template.x.allow]]` in `allow`: a rule has one of `host`, `tcp`, `host-port` and `preset`",
+        "1: `[[template.x.allow]]` in `allow`: a rule needs exactly one of `host`, `tcp`, `host-port` and `preset`",
     );
     no(
         &rule("scheme = \"http\"\nsecrets = [\"s\"]"),
-        "1: `[[template.x.allow]]` in `allow`: `secrets`: plain HTTP never carries a secret",
+        "1: `[[template.x.allow]]` in `allow`: `secrets`: a rule for plain HTTP cannot carry a secret; use HTTPS",
     );
     no(
         "[template.x]\nallow = [\"a.example\",\n  \"*.github.io\"]",
-        "3: `\"*.github.io\"` in `allow`: `host`: *.github.io would match names of strangers: every customer of that service has a name there; name the hosts one by one",
+        "3: `\"*.github.io\"` in `allow`: `host`: *.github.io would match hosts of unrelated owners: every customer of that service has a name there; list the hosts one by one",
     );
     no(
         "[template.x]\nallow = [\"pipy\"]",
-        "2: `\"pipy\"` in `allow`: no such preset; there are anthropic, openai, gemini, github, pypi, npm, crates, debian, git-https",
+        "2: `\"pipy\"` in `allow`: unknown preset; the presets are anthropic, openai, gemini, github, pypi, npm, crates, debian, git-https",
     );
     no("[template.x]\nallow = \"pypi\"", "2: `allow = \"pypi\"`: must be a list of rules");
     no(
         "[template.x]\ndeny = [\"pypi\", { preset = \"npm\" }]",
-        "2: `{ preset = \"npm\" }` in `deny`: `preset` has no meaning in a rule that denies",
+        "2: `{ preset = \"npm\" }` in `deny`: `preset` is not possible in a `deny` rule",
     );
     no(
         "[template.x.budget]\nmoney = \"five\"",
-        "2: `money = \"five\"`: not an amount; write for example \"5 USD\" or \"$0.50\"",
+        "2: `money = \"five\"`: invalid amount of money; write for example \"5 USD\" or \"$0.50\"",
     );
     no(
         "[template.x]\nsecrets = [\"A\"]",
-        "2: `\"A\"` in `secrets`: a secret's name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter or digit",
+        "2: `\"A\"` in `secrets`: invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first",
     );
     no(
         "[secret.A]\nhosts = []",
-        "1: secret `A`: a secret's name has 1 to 64 small letters, digits, `-` and `_`, and begins with a letter or digit",
+        "1: secret `A`: invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first",
     );
     no(
         "\n[secret.a]\nenv = \"A\"",
-        "2: secret `a`: `hosts` is missing: a secret goes to the hosts that are named and no others",
+        "2: secret `a`: `hosts` is missing; list the hosts that may get the secret",
     );
     no(
         "[secret.a]\nhosts = [\"a.example\"]\nregion = \"x\"",
-        "1: secret `a`: `region` is for `kind = \"sigv4\"`",
+        "1: secret `a`: `region` is only possible with `kind = \"sigv4\"`",
     );
     no(
         "[secret.a]\nhosts = [\"a.example\"]\nkind = \"hmac\"",
@@ -249,23 +249,23 @@ fn invalid_network_setting_is_refused_with_its_line() {
     );
     no(
         "[secret.a]\nhosts = [\"a.example\"]\nshape = \"x{3}\"",
-        "3: `shape = \"x{3}\"`: fewer than 20 random characters: somebody could guess it",
+        "3: `shape = \"x{3}\"`: at least 20 random characters are needed, or the placeholder could be guessed",
     );
     no(
         "[secret.a]\nhosts = [\"a.example\"]\nslots = [\"header:cookie\"]",
-        "3: `\"header:cookie\"` in `slots`: servers store, forward or log this header; a secret may not stand in it",
+        "3: `\"header:cookie\"` in `slots`: servers store, forward or log this header; a secret cannot be in it",
     );
     no(
         "[secret.a]\nvalue = \"hunter2\"",
-        "2: unknown key `value`; there are hosts, slots, methods, paths, shape, env, captures, budget, kind, region, service, header, algorithm, encoding, prefix, message, timestamp-header, token-url, grant, client-id, client-secret, auth, token-body, scope",
+        "2: unknown key `value`; the keys are hosts, slots, methods, paths, shape, env, captures, budget, kind, region, service, header, algorithm, encoding, prefix, message, timestamp-header, token-url, grant, client-id, client-secret, auth, token-body, scope",
     );
     no(
         "[proxy]\nurl = \"http://u:p@p:1\"",
-        "2: `url = \"http://u:p@p:1\"`: a proxy that wants a password is not supported; leave out what stands before `@`",
+        "2: `url = \"http://u:p@p:1\"`: a proxy with a password is not supported; remove the part up to `@`",
     );
     no(
         "[vault]\nkey-command = \"echo $HOME\"",
-        "2: `key-command = \"echo $HOME\"`: no shell reads this; write a list of the program and its arguments",
+        "2: `key-command = \"echo $HOME\"`: the command is not run by a shell; write a list of the program and its arguments",
     );
     no("[tls]\nroots = \"x\"", "2: `roots = \"x\"`: must be a list of strings");
     no("tls = 1", "1: `tls = 1`: must be a table");
@@ -281,9 +281,9 @@ fn c08_project_file_with_secrets_roots_or_a_proxy_is_refused() {
         ("vault", "[vault]\nkey-command = [\"evil\"]"),
     ] {
         let parse = |scope| Config::parse(text, Path::new("belljar.toml"), scope);
-        assert!(parse(Scope::Operator).is_ok(), "the control");
+        assert!(parse(Scope::Operator).is_ok(), "the operator's file may have it");
         let expect = format!(
-            "belljar.toml:1: `[{section}]` is for the operator's own file; a project may only tighten"
+            "belljar.toml:1: `[{section}]` is only valid in the operator's own file; remove it from the project's file"
         );
         assert_eq!(parse(Scope::Project).unwrap_err().to_string(), expect);
     }
@@ -312,7 +312,7 @@ fn c08_project_can_remove_rules_and_deny_more() {
     assert_eq!(
         tightened("allow = [\"b.example\"]").unwrap().allow,
         base.allow[2..],
-        "the operator's own"
+        "the operator's own rule"
     );
     assert_eq!(
         tightened("budget = { requests = 5, tokens = 1 }").unwrap().budget.requests,
