@@ -84,13 +84,13 @@
 //! A template starts from the built-in default and keeps its values for missing keys.
 
 mod agent;
+mod allow_list;
 mod code;
 mod error;
 mod keys;
 mod nearest;
 mod parse;
 mod permissions;
-mod place;
 mod policy;
 mod rules;
 mod secrets;
@@ -102,8 +102,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+pub use allow_list::AllowList;
 pub use error::{ConfigError, Fault};
-pub use place::AllowList;
 pub use policy::PolicyError;
 
 use crate::agent::{Agent, AgentName};
@@ -145,24 +145,24 @@ pub struct Config {
 #[derive(Debug, Clone)]
 struct Entry {
     template: Template,
-    said: Overrides,
+    overrides: Overrides,
     permissions: Permissions,
-    places: Places,
+    lines: KeyLines,
 }
 
 /// The line numbers of a template's heading and of its keys.
 #[derive(Debug, Clone)]
-struct Places {
+struct KeyLines {
     heading: usize,
     keys: BTreeMap<&'static str, usize>,
 }
 
-impl Places {
+impl KeyLines {
     fn line(&self, key: &str) -> usize {
         self.keys.get(key).copied().unwrap_or(self.heading)
     }
 
-    fn says(&self, key: &str) -> bool {
+    fn has(&self, key: &str) -> bool {
         self.keys.contains_key(key)
     }
 }

@@ -49,8 +49,8 @@ impl EnvVar {
     }
 
     /// Whether the variable controls which code other programs load or run, or which hosts they trust.
-    pub fn steers(&self) -> bool {
-        steers(&self.name)
+    pub fn controls_programs(&self) -> bool {
+        controls_programs(&self.name)
     }
 }
 
@@ -97,7 +97,7 @@ impl<'de> Deserialize<'de> for EnvVar {
 }
 
 /// Full names of the variables in question, upper case, separated by whitespace.
-const STEERING_NAMES: [&str; 6] = [
+const CONTROL_NAMES: [&str; 6] = [
     // Commands, word splitting and lookup paths of shells.
     "PATH IFS ENV CDPATH SHELL SHELLOPTS PROMPT_COMMAND PS0 PS1 PS2 PS4 ZDOTDIR FPATH HOME TMPDIR TMP
      TEMP",
@@ -121,28 +121,28 @@ const STEERING_NAMES: [&str; 6] = [
 ];
 
 /// Prefixes of variable names, upper case; such families grow too fast to list their members.
-const STEERING_PREFIXES: &str = "LD_ DYLD_ GIT_ BASH_ NODE_ NPM_ YARN_ PNPM_ COREPACK_ DENO_ BUN_
+const CONTROL_PREFIXES: &str = "LD_ DYLD_ GIT_ BASH_ NODE_ NPM_ YARN_ PNPM_ COREPACK_ DENO_ BUN_
     PYTHON PIP_ UV_ POETRY_ CONDA_ VIRTUAL_ENV PERL RUBY GEM_ BUNDLE_ BUNDLER_ JAVA_TOOL_ JDK_JAVA_
     MAVEN_ GRADLE_ SBT_ DOTNET_ COR_ CORECLR_ NUGET_ CARGO_ RUSTUP_ CMAKE_ CCACHE_ MALLOC_ XDG_ SSH_
     GPG_ GNUPG DOCKER_ AWS_ AZURE_ GOOGLE_ CLOUDSDK_ CLAUDE_ ANTHROPIC_ OPENAI_ CODEX_ GEMINI_ MCP_
     BELLJAR_";
 
 /// Suffixes of names, upper case, of variables that set where requests and credentials are sent.
-const STEERING_SUFFIXES: &str = "_PROXY _BASE_URL _API_BASE _API_URL _ENDPOINT _PRELOAD";
+const CONTROL_SUFFIXES: &str = "_PROXY _BASE_URL _API_BASE _API_URL _ENDPOINT _PRELOAD";
 
 /// Whether a variable controls which code programs load or run, or which hosts they trust (threat F15).
 ///
 /// A project's file can set variables, but none of these: the operator chooses the program in the box
 /// and the helper programs that it starts.
-fn steers(name: &str) -> bool {
+fn controls_programs(name: &str) -> bool {
     // Some variables are also read in lower case: http_proxy, npm_config_*.
     let name = name.to_ascii_uppercase();
     let any = |list: &str, fits: fn(&str, &str) -> bool| {
         list.split_whitespace().any(|entry| fits(&name, entry))
     };
-    STEERING_NAMES.iter().any(|list| any(list, |name, entry| name == entry))
-        || any(STEERING_PREFIXES, |name, prefix| name.starts_with(prefix))
-        || any(STEERING_SUFFIXES, |name, suffix| name.ends_with(suffix))
+    CONTROL_NAMES.iter().any(|list| any(list, |name, entry| name == entry))
+        || any(CONTROL_PREFIXES, |name, prefix| name.starts_with(prefix))
+        || any(CONTROL_SUFFIXES, |name, suffix| name.ends_with(suffix))
 }
 
 #[cfg(test)]
@@ -182,12 +182,12 @@ mod tests {
             npm_config_registry ANTHROPIC_BASE_URL SSL_CERT_FILE GCONV_PATH GLIBC_TUNABLES
             RUSTC_WRAPPER CARGO_BUILD_RUSTC MAKEFLAGS PS4 SSH_ASKPASS";
         for name in known.split_whitespace() {
-            assert!(EnvVar::new(name, Some("x")).unwrap().steers(), "{name}");
+            assert!(EnvVar::new(name, Some("x")).unwrap().controls_programs(), "{name}");
         }
         for name in
             ["DEBUG", "RUST_LOG", "LANG", "TZ", "CI", "NO_COLOR", "APP_MODE", "PORT", "PATHS"]
         {
-            assert!(!EnvVar::new(name, Some("x")).unwrap().steers(), "{name}");
+            assert!(!EnvVar::new(name, Some("x")).unwrap().controls_programs(), "{name}");
         }
     }
 

@@ -129,7 +129,7 @@ impl<'a, T: Unit> Search<'a, T> {
     /// Marks in `next` the positions that are reachable with one more element.
     fn step(&self, unit: T, next: &mut [bool]) {
         let is_slash = unit == T::from(b'/');
-        for (at, token) in self.open() {
+        for (at, token) in self.reached_tokens() {
             match token {
                 Token::Deep => reach(next, at),
                 Token::Star if !is_slash => reach(next, at),
@@ -160,7 +160,7 @@ impl<'a, T: Unit> Search<'a, T> {
     }
 
     /// Returns the reachable positions with their tokens.
-    fn open(&self) -> impl Iterator<Item = (usize, Token<T>)> {
+    fn reached_tokens(&self) -> impl Iterator<Item = (usize, Token<T>)> {
         let reached = (0..self.pattern.len()).filter(|&at| self.is_reached(at));
         reached.filter_map(|at| Some((at, self.token(at)?)))
     }

@@ -343,9 +343,11 @@ mod tests {
         assert_eq!(both.deny, [permission("Read(.env)"), permission("Edit(/x)")]);
         assert!(rules(&["Bash(rm *)"], &["Net(x.example)"]).skips_all());
         assert!(!rules(&[], &["Bash(git push:*)"]).skips_all());
-        let said = Permissions { skip_all: Some(true), ..rules(&[], &["Bash(x)"]) };
-        assert!(said.skips_all());
-        assert!(!said.and(&Permissions { skip_all: Some(false), ..rules(&[], &[]) }).skips_all());
+        let permissions = Permissions { skip_all: Some(true), ..rules(&[], &["Bash(x)"]) };
+        assert!(permissions.skips_all());
+        assert!(
+            !permissions.and(&Permissions { skip_all: Some(false), ..rules(&[], &[]) }).skips_all()
+        );
     }
 
     #[test]

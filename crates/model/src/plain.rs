@@ -58,7 +58,7 @@ pub fn plain(text: &str) -> Plain {
             '\n' | '\t' => out.push(c),
             '\r' => {} // part of a line end
             c if is_visible(c) => out.push(c),
-            c if is_blank(c) => {
+            c if is_unusual_space(c) => {
                 oddities.insert(Oddity::Blank);
                 out.push(' ');
             }
@@ -69,7 +69,7 @@ pub fn plain(text: &str) -> Plain {
             }
         }
     }
-    if looks_like_another(&out) {
+    if has_look_alikes(&out) {
         oddities.insert(Oddity::LookAlike);
     }
     Plain { text: out, oddities }
@@ -82,7 +82,7 @@ fn is_presentation(c: char, before: &str) -> bool {
 }
 
 /// Whether a character is drawn as a space: category Zs except U+0020, and the blank braille pattern.
-fn is_blank(c: char) -> bool {
+fn is_unusual_space(c: char) -> bool {
     matches!(
         c,
         '\u{a0}' | '\u{1680}' | '\u{2000}'
@@ -91,11 +91,11 @@ fn is_blank(c: char) -> bool {
 }
 
 /// Whether a word mixes Latin letters with similar-looking letters of other alphabets.
-fn looks_like_another(text: &str) -> bool {
+fn has_look_alikes(text: &str) -> bool {
     let words = text.split(|c: char| !c.is_alphabetic());
     words.filter(|word| !word.is_ascii()).any(|word| {
-        word.chars().any(is_of_formulas)
-            || (word.chars().any(is_latin) && word.chars().any(is_like_latin))
+        word.chars().any(is_mathematical)
+            || (word.chars().any(is_latin) && word.chars().any(looks_latin))
     })
 }
 
@@ -106,7 +106,7 @@ fn is_latin(c: char) -> bool {
 
 /// Whether a letter belongs to an alphabet with letters that look Latin. Of Greek only such letters
 /// count, since units and formulas mix the other Greek letters with Latin all the time.
-fn is_like_latin(c: char) -> bool {
+fn looks_latin(c: char) -> bool {
     "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧινορυχ".contains(c)
         || matches!(c, '\u{400}'..='\u{52f}' | '\u{530}'..='\u{58f}' | '\u{13a0}'..='\u{13ff}' | '\u{1c80}'..='\u{1c8f}'
             | '\u{2c80}'..='\u{2cff}' | '\u{2de0}'..='\u{2dff}' | '\u{a4d0}'..='\u{a4ff}' | '\u{a640}'..='\u{a69f}'
@@ -114,7 +114,7 @@ fn is_like_latin(c: char) -> bool {
 }
 
 /// Whether a letter is a bold, script, circled or wide form of a Latin letter.
-fn is_of_formulas(c: char) -> bool {
+fn is_mathematical(c: char) -> bool {
     matches!(c, '\u{1d400}'..='\u{1d7ff}' | '\u{ff21}'..='\u{ff3a}' | '\u{ff41}'..='\u{ff5a}' | '\u{24b6}'..='\u{24e9}' | '\u{1f130}'..='\u{1f189}')
 }
 

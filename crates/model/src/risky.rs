@@ -26,28 +26,28 @@ pub struct RiskyRule {
     /// The effect on the host, as a text for users.
     pub why: &'static str,
     pub class: RiskClass,
-    pub place: Place,
+    pub place: RulePlace,
 }
 
 /// How soon the host would execute a file or use it as configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RiskClass {
     /// Automatically, when the directory is opened, entered or listed: git, shells, editors, agents, CI.
-    Steers,
+    Automatic,
     /// When the user builds, tests or installs.
-    Builds,
+    OnBuild,
 }
 
 /// The directories of a workspace in which a pattern applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum RulePlace {
     Root,
     Anywhere,
 }
 
 /// The file type of a protected path, for creating it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum PathKind {
     File,
     Dir,
 }
@@ -56,8 +56,8 @@ pub enum Kind {
 static BARE_REPOSITORY: RiskyRule = RiskyRule {
     pattern: "HEAD",
     why: "a directory that git treats as a repository, with its own hooks and settings",
-    class: RiskClass::Steers,
-    place: Place::Anywhere,
+    class: RiskClass::Automatic,
+    place: RulePlace::Anywhere,
 };
 
 /// Returns the table, one rule per pattern, in matching order.
@@ -84,7 +84,7 @@ pub fn classify(path: &[u8]) -> Option<&'static RiskyRule> {
 ///
 /// For example, a link named `.github` can bring in risky files with its target.
 pub fn classify_link(path: &[u8]) -> Option<&'static RiskyRule> {
-    first_match(path, |rule, rest| rule.covers(rest) || rule.lies_beneath(rest))
+    first_match(path, |rule, rest| rule.covers(rest) || rule.is_below(rest))
 }
 
 /// Returns the rule for bare repositories if git would treat a directory with these names as one.
@@ -109,12 +109,12 @@ pub fn bare_repository<'a>(
 /// Returns the fixed paths at the root of a workspace that `direct` mode protects, existing or not.
 ///
 /// Patterns with a `*` have no fixed path. The list has no paths beneath its own directories.
-pub fn protected_at_root() -> impl Iterator<Item = (&'static str, Kind)> {
-    static PATHS: LazyLock<Vec<(&str, Kind)>> = LazyLock::new(|| {
+pub fn protected_at_root() -> impl Iterator<Item = (&'static str, PathKind)> {
+    static PATHS: LazyLock<Vec<(&str, PathKind)>> = LazyLock::new(|| {
         let mut paths: Vec<_> = rules().iter().filter_map(concrete).collect();
         let dirs: Vec<String> = paths
             .iter()
-            .filter(|(_, kind)| *kind == Kind::Dir)
+            .filter(|(_, kind)| *kind == PathKind::Dir)
             .map(|(path, _)| format!("{path}/"))
             .collect();
         paths.retain(|(path, _)| !dirs.iter().any(|dir| path.starts_with(dir)));
@@ -123,10 +123,10 @@ pub fn protected_at_root() -> impl Iterator<Item = (&'static str, Kind)> {
     PATHS.iter().copied()
 }
 
-fn concrete(rule: &RiskyRule) -> Option<(&'static str, Kind)> {
+fn concrete(rule: &RiskyRule) -> Option<(&'static str, PathKind)> {
     let (path, kind) = match rule.pattern.strip_suffix("/**") {
-        Some(dir) => (dir, Kind::Dir),
-        None => (rule.pattern, Kind::File),
+        Some(dir) => (dir, PathKind::Dir),
+        None => (rule.pattern, PathKind::File),
     };
     (!path.contains('*')).then_some((path, kind))
 }
@@ -156,15 +156,15 @@ impl Rule {
         } else {
             rest.len() == self.components.len()
         };
-        long_enough && self.agrees(rest)
+        long_enough && self.components_match(rest)
     }
 
     /// Whether the components at the end of a path are a parent directory of the rule's pattern.
-    fn lies_beneath(&self, rest: &[Vec<u8>]) -> bool {
-        rest.len() < self.components.len() && self.agrees(rest)
+    fn is_below(&self, rest: &[Vec<u8>]) -> bool {
+        rest.len() < self.components.len() && self.components_match(rest)
     }
 
-    fn agrees(&self, rest: &[Vec<u8>]) -> bool {
+    fn components_match(&self, rest: &[Vec<u8>]) -> bool {
         let mut pairs = self.components.iter().zip(rest);
         pairs.all(|(pattern, name)| matches_name(pattern.as_bytes(), name))
     }
@@ -214,7 +214,7 @@ fn first_match(
         let named = index.literal.get(first.as_slice()).map_or(&[][..], Vec::as_slice);
         let last = if beneath.is_empty() { index.last.as_slice() } else { &[] };
         for rule in named.iter().chain(&index.globs).chain(last) {
-            let placed = at_root || rule.rule.place == Place::Anywhere;
+            let placed = at_root || rule.rule.place == RulePlace::Anywhere;
             let sooner = best.is_none_or(|best| rule.order < best.order);
             if placed && sooner && applies(rule, rest) {
                 best = Some(rule);

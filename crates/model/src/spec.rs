@@ -188,13 +188,13 @@ impl BoxSpec {
     }
 }
 
-fn check_overrides(said: &Overrides) -> Result<(), SpecError> {
-    said.mounts.iter().try_for_each(|mount| absolute("overrides.mounts", mount.source()))?;
-    said.rootfs.as_deref().map_or(Ok(()), |path| absolute("overrides.rootfs", path))?;
-    rules("overrides.allow", &said.allow, Allow::check)?;
-    rules("overrides.deny", &said.deny, Rule::check_deny)?;
-    rules("overrides.ask", &said.ask, Rule::check_ask)?;
-    if said.health.is_some() { Err(SpecError::Health) } else { Ok(()) }
+fn check_overrides(overrides: &Overrides) -> Result<(), SpecError> {
+    overrides.mounts.iter().try_for_each(|mount| absolute("overrides.mounts", mount.source()))?;
+    overrides.rootfs.as_deref().map_or(Ok(()), |path| absolute("overrides.rootfs", path))?;
+    rules("overrides.allow", &overrides.allow, Allow::check)?;
+    rules("overrides.deny", &overrides.deny, Rule::check_deny)?;
+    rules("overrides.ask", &overrides.ask, Rule::check_ask)?;
+    if overrides.health.is_some() { Err(SpecError::Health) } else { Ok(()) }
 }
 
 fn rules<T>(

@@ -153,7 +153,7 @@ impl Template {
     /// A mount replaces one on the same target, a variable one of the same name; layers to weaken,
     /// requirements, rules and secrets add up. If there are rules or secrets but no network level, the
     /// level becomes `restricted`.
-    pub fn with(self, said: Overrides) -> Result<Self, TemplateError> {
+    pub fn with(self, overrides: Overrides) -> Result<Self, TemplateError> {
         // Destructured without `..`, so that a new flag cannot be silently ignored.
         let Overrides {
             mode,
@@ -179,7 +179,7 @@ impl Template {
             secrets,
             budget,
             health,
-        } = said;
+        } = overrides;
         // A rule or a secret is useless without a network.
         let opened = !allow.is_empty() || !ask.is_empty() || !secrets.is_empty();
         let base_net = if opened { self.net.max(Net::Restricted) } else { self.net };
@@ -302,9 +302,9 @@ impl Serialize for Overrides {
 /// Deserializes overrides and calls [`Overrides::check`].
 impl<'de> Deserialize<'de> for Overrides {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let said = Self::deserialize(deserializer)?;
-        said.check().map_err(serde::de::Error::custom)?;
-        Ok(said)
+        let overrides = Self::deserialize(deserializer)?;
+        overrides.check().map_err(serde::de::Error::custom)?;
+        Ok(overrides)
     }
 }
 
@@ -345,8 +345,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn refused(said: Overrides, expect: &TemplateError) {
-        assert_eq!(Template::default().with(said).as_ref(), Err(expect));
+    fn refused(overrides: Overrides, expect: &TemplateError) {
+        assert_eq!(Template::default().with(overrides).as_ref(), Err(expect));
     }
 
     #[test]
@@ -389,7 +389,7 @@ mod tests {
             weaken: BTreeSet::from([Layer::TimeNamespace]),
             ..Template::default()
         };
-        let said = Overrides {
+        let overrides = Overrides {
             mode: Some(Mode::Direct),
             net: Some(Net::Full),
             mounts: vec![mount("/c:/x:rw")],
@@ -401,7 +401,7 @@ mod tests {
             require: vec![Requirement::Cgroup],
             ..Overrides::default()
         };
-        let got = base.with(said).unwrap();
+        let got = base.with(overrides).unwrap();
         assert_eq!((got.mode, got.net, got.user), (Mode::Direct, Net::Full, 0));
         assert_eq!(got.mounts, [mount("/b:/y:ro"), mount("/c:/x:rw")]);
         assert_eq!(got.env, [var("A=1"), var("B=2"), var("C=3")]);
@@ -413,37 +413,50 @@ mod tests {
 
     #[test]
     fn contradicting_overrides_are_refused() {
-        let said = Overrides::default;
+        let overrides = Overrides::default;
         for layer in Layer::ALL.into_iter().filter(|layer| !layer.weakenable()) {
             refused(
-                Overrides { weaken: vec![layer], ..said() },
+                Overrides { weaken: vec![layer], ..overrides() },
                 &TemplateError::NotWeakenable(layer),
             );
         }
         refused(
-            Overrides { weaken: vec![Layer::Cgroup], require: vec![Requirement::Cgroup], ..said() },
+            Overrides {
+                weaken: vec![Layer::Cgroup],
+                require: vec![Requirement::Cgroup],
+                ..overrides()
+            },
             &TemplateError::RequiredAndWeakened(Requirement::Cgroup),
         );
         refused(
-            Overrides { mounts: vec![mount("/a:/x"), mount("/b:/x:rw")], ..said() },
+            Overrides { mounts: vec![mount("/a:/x"), mount("/b:/x:rw")], ..overrides() },
             &TemplateError::MountedTwice("/x".into()),
         );
         refused(
-            Overrides { env: vec![var("A=1"), var("A")], ..said() },
+            Overrides { env: vec![var("A=1"), var("A")], ..overrides() },
             &TemplateError::GivenTwice("A".into()),
         );
-        refused(Overrides { user: Some(u32::MAX), ..said() }, &TemplateError::NoSuchUser(u32::MAX));
+        refused(
+            Overrides { user: Some(u32::MAX), ..overrides() },
+            &TemplateError::NoSuchUser(u32::MAX),
+        );
         for path in ["/", "//", "/.", ""] {
-            refused(Overrides { rootfs: Some(path.into()), ..said() }, &TemplateError::HostRoot);
+            refused(
+                Overrides { rootfs: Some(path.into()), ..overrides() },
+                &TemplateError::HostRoot,
+            );
         }
-        refused(Overrides { pids: Some(1), ..said() }, &TemplateError::Limit(LimitError::Pids));
+        refused(
+            Overrides { pids: Some(1), ..overrides() },
+            &TemplateError::Limit(LimitError::Pids),
+        );
     }
 
     #[test]
     fn every_weakenable_layer_can_be_weakened() {
         for layer in Layer::ALL.into_iter().filter(|layer| layer.weakenable()) {
-            let said = Overrides { weaken: vec![layer], ..Overrides::default() };
-            assert!(Template::default().with(said).unwrap().weaken.contains(&layer));
+            let overrides = Overrides { weaken: vec![layer], ..Overrides::default() };
+            assert!(Template::default().with(overrides).unwrap().weaken.contains(&layer));
         }
     }
 
@@ -468,16 +481,16 @@ mod tests {
 
     #[test]
     fn inherited_variable_stays_without_a_value() {
-        let said: Overrides = serde_json::from_str(r#"{"env":["A=","B"]}"#).unwrap();
-        assert_eq!(said.env.iter().map(EnvVar::value).collect::<Vec<_>>(), [Some(""), None]);
-        let text = serde_json::to_string(&said).unwrap();
+        let overrides: Overrides = serde_json::from_str(r#"{"env":["A=","B"]}"#).unwrap();
+        assert_eq!(overrides.env.iter().map(EnvVar::value).collect::<Vec<_>>(), [Some(""), None]);
+        let text = serde_json::to_string(&overrides).unwrap();
         assert!(text.contains(r#""env":["A=","B"]"#), "{text}");
     }
 
     #[test]
     fn overrides_with_a_path_that_is_not_utf8_survive_a_round_trip() {
         let odd = PathBuf::from(std::ffi::OsString::from_vec(b"/a\xff:b".to_vec()));
-        let said = Overrides {
+        let overrides = Overrides {
             mounts: vec![
                 Mount::new(odd.clone(), "/x".into(), crate::Access::ReadWrite).unwrap(),
                 mount("/a:b:/y:ro"),
@@ -486,8 +499,8 @@ mod tests {
             timeout: Some(Timeout(None)),
             ..Overrides::default()
         };
-        let text = serde_json::to_string(&said).unwrap();
-        assert_eq!(serde_json::from_str::<Overrides>(&text).unwrap(), said);
+        let text = serde_json::to_string(&overrides).unwrap();
+        assert_eq!(serde_json::from_str::<Overrides>(&text).unwrap(), overrides);
     }
 
     #[test]

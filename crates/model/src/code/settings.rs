@@ -114,7 +114,7 @@ impl CodeConfig {
         for api in selection.of(config)? {
             let secrets = secrets(api, config)?;
             for rule in &api.allow {
-                template.allow.push(Allow::Rule(Box::new(carrying(api, rule, &secrets))));
+                template.allow.push(Allow::Rule(Box::new(with_secrets(api, rule, &secrets))));
             }
             if api.restricted.is_empty() {
                 continue;
@@ -126,7 +126,7 @@ impl CodeConfig {
                 continue;
             }
             for http in api.allow.iter().filter_map(Rule::http) {
-                let rule = restricting(api, http, template.net);
+                let rule = deny_restricted(api, http, template.net);
                 let error = |error| CodeError::Restricted { api: api.name.clone(), error };
                 template.deny.push(rule.map_err(error)?);
             }
@@ -194,8 +194,8 @@ fn secrets<'c>(api: &Api, config: &'c Config) -> Result<Vec<&'c SecretDecl>, Cod
     let mut found = Vec::new();
     for name in &api.secrets {
         let unknown = |error| CodeError::Secret { api: api.name.clone(), error };
-        let secret = config.wanted_secret(name).map_err(unknown)?;
-        if !api.allow.iter().any(|rule| leads(rule, secret)) {
+        let secret = config.require_secret(name).map_err(unknown)?;
+        if !api.allow.iter().any(|rule| can_carry(rule, secret)) {
             let hosts: Vec<String> = secret.hosts.iter().map(ToString::to_string).collect();
             let (api, secret) = (api.name.clone(), name.clone());
             return Err(CodeError::Unreachable { api, secret, hosts: hosts.join(", ") });
@@ -205,7 +205,7 @@ fn secrets<'c>(api: &Api, config: &'c Config) -> Result<Vec<&'c SecretDecl>, Cod
     Ok(found)
 }
 
-fn leads(rule: &Rule, secret: &SecretDecl) -> bool {
+fn can_carry(rule: &Rule, secret: &SecretDecl) -> bool {
     let to = |http: &HttpRule| secret.hosts.iter().any(|host| host.overlaps(&http.host));
     carries(rule) && rule.http().is_some_and(to)
 }
@@ -213,14 +213,14 @@ fn leads(rule: &Rule, secret: &SecretDecl) -> bool {
 /// Returns a rule of a service with the secrets for the rule's hosts.
 ///
 /// They are not secrets of the whole box: a rule of another service for the same host does not get them.
-fn carrying(api: &Api, rule: &Rule, secrets: &[&SecretDecl]) -> Rule {
+fn with_secrets(api: &Api, rule: &Rule, secrets: &[&SecretDecl]) -> Rule {
     let mut rule = rule.clone();
     // The prefix distinguishes an unnamed rule from those of the template and of other services.
     if rule.id == format!("allow {}", rule.what) {
         rule.id = format!("api {}: {}", api.name, rule.what);
     }
     let given: Vec<SecretName> =
-        secrets.iter().filter(|it| leads(&rule, it)).map(|it| it.name.clone()).collect();
+        secrets.iter().filter(|it| can_carry(&rule, it)).map(|it| it.name.clone()).collect();
     if let What::Http(http) = &mut rule.what {
         http.secrets.extend(given);
     }
@@ -230,7 +230,7 @@ fn carrying(api: &Api, rule: &Rule, secrets: &[&SecretDecl]) -> Rule {
 /// Returns a rule that denies the restricted methods of a service.
 ///
 /// On a full network it covers the whole host, since the paths of `allow` rules do not limit requests.
-fn restricting(api: &Api, http: &HttpRule, net: Net) -> Result<Rule, RuleError> {
+fn deny_restricted(api: &Api, http: &HttpRule, net: Net) -> Result<Rule, RuleError> {
     let denied = HttpRule {
         ports: if net == Net::Full { Vec::new() } else { http.ports.clone() },
         methods: Some(api.restricted.clone()),

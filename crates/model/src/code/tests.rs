@@ -13,15 +13,15 @@ fn parsed(text: &str) -> Config {
 }
 
 #[track_caller]
-fn no(text: &str, expect: &str) {
+fn refused_file(text: &str, expect: &str) {
     let error = Config::parse(text, Path::new("b.toml"), Scope::Operator).unwrap_err();
     assert_eq!(error.to_string(), format!("b.toml:{expect}"));
 }
 
 /// Checks the error for one additional line in a valid api.
 #[track_caller]
-fn line(line: &str, expect: &str) {
-    no(&format!("[api.forge]\nhosts = [\"api.forge.example\"]\n{line}\n"), expect);
+fn refused_line(line: &str, expect: &str) {
+    refused_file(&format!("[api.forge]\nhosts = [\"api.forge.example\"]\n{line}\n"), expect);
 }
 
 fn boxed(config: &Config) -> CodeBox {
@@ -108,64 +108,64 @@ fn config_sets_every_field_of_services_servers_and_code() {
 
 #[test]
 fn invalid_service_is_refused_with_its_line() {
-    no(
+    refused_file(
         "[api.forge]\n",
         "1: api `forge`: `allow` and `hosts` are missing; one of them must name the hosts",
     );
-    no(
+    refused_file(
         "[api.Forge]\nhosts = ['a.example']",
         "1: api `Forge`: invalid name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter first",
     );
-    no(
+    refused_file(
         "[api.then]\nhosts = ['a.example']",
         "1: api `then`: the name is reserved in JavaScript programs; choose another name",
     );
-    no(
+    refused_file(
         "[api.a-b]\nhosts = ['a.example']\n[api.a_b]\nhosts = ['a.example']",
         "3: api `a_b`: programs cannot distinguish it from `a-b`; rename one of them",
     );
-    no("api = 1", "1: `api = 1`: must be a table; write `[api.NAME]`");
-    line("host = 'x.example'", "3: unknown key `host`; did you mean `hosts`?");
-    line(
+    refused_file("api = 1", "1: `api = 1`: must be a table; write `[api.NAME]`");
+    refused_line("host = 'x.example'", "3: unknown key `host`; did you mean `hosts`?");
+    refused_line(
         "restricted_methods = ['GET']",
         "3: unknown key `restricted_methods`; did you mean `restricted-methods`?",
     );
-    line(
+    refused_line(
         "restricted-methods = ['delete']",
         "3: `'delete'` in `restricted-methods`: methods must be upper case, for example GET",
     );
-    line("yolo = 1", "3: `yolo = 1`: must be true or false");
-    line(
+    refused_line("yolo = 1", "3: `yolo = 1`: must be true or false");
+    refused_line(
         "base-url = 'api.forge.example'",
         "3: `base-url = 'api.forge.example'`: invalid URL; write https://HOST or https://HOST/PATH",
     );
-    line(
+    refused_line(
         "base-url = 'https://u:p@api.forge.example'",
         "3: `base-url = 'https://u:p@api.forge.example'`: invalid URL; write https://HOST or https://HOST/PATH",
     );
-    line(
+    refused_line(
         "base-url = 'https://api.forge.example/?q'",
         "3: `base-url = 'https://api.forge.example/?q'`: the path must have plain characters, without `?` and `#`",
     );
-    line(
+    refused_line(
         "base-url = 'https://other.example'",
         "1: api `forge`: `base-url`: no rule of this api allows https://other.example",
     );
-    line(
+    refused_line(
         "base-url = 'http://api.forge.example'",
         "1: api `forge`: `base-url`: no rule of this api allows http://api.forge.example",
     );
-    line("openapi = ''", "3: `openapi = ''`: the path is empty");
-    line("examples = 'x'", "3: `examples = 'x'`: must be a list of strings");
-    line(
+    refused_line("openapi = ''", "3: `openapi = ''`: the path is empty");
+    refused_line("examples = 'x'", "3: `examples = 'x'`: must be a list of strings");
+    refused_line(
         &format!("description = '{}'", "x".repeat(2001)),
         &format!("3: `description = '{}…`: must have at most 2000 characters", "x".repeat(59)),
     );
-    no(
+    refused_file(
         "[api.db]\nallow = ['tcp://db.example:5432']\nrestricted-methods = ['DELETE']",
         "1: api `db`: `restricted-methods`: `tcp://db.example:5432` hides the method of a request; use an intercepted HTTP rule instead",
     );
-    no(
+    refused_file(
         "[api.old]\nallow = ['http://old.example']\nsecrets = ['github']",
         "1: api `old`: `secrets`: no rule of this api is intercepted, so no request can carry a secret",
     );
@@ -173,36 +173,36 @@ fn invalid_service_is_refused_with_its_line() {
 
 #[test]
 fn invalid_server_or_code_section_is_refused_with_its_line() {
-    no("[mcp.x]\n", "1: mcp `x`: exactly one of `command` and `url` must be set");
-    no(
+    refused_file("[mcp.x]\n", "1: mcp `x`: exactly one of `command` and `url` must be set");
+    refused_file(
         "[mcp.x]\ncommand = ['a']\nurl = 'https://a.example'",
         "1: mcp `x`: exactly one of `command` and `url` must be set",
     );
-    no(
+    refused_file(
         "[mcp.x]\ncommand = []",
         "2: `command = []`: the program is missing; write a list of the program and its arguments",
     );
-    no("[mcp.x]\ncomand = ['a']", "2: unknown key `comand`; did you mean `command`?");
-    no(
+    refused_file("[mcp.x]\ncomand = ['a']", "2: unknown key `comand`; did you mean `command`?");
+    refused_file(
         "[mcp.x]\nurl = 'https://a.example'\nenv = ['A=1']",
         "1: mcp `x`: `env` needs `command`; a server with `url` takes no variables",
     );
-    no(
+    refused_file(
         "[mcp.x]\nurl = 'https://a.example'\nallow = ['b.example']",
         "1: mcp `x`: `url`: no rule in `allow` allows https://a.example",
     );
-    no("[code]\ntimeout = 'none'", "2: `timeout = 'none'`: must be from 1s to 1d");
-    no(
+    refused_file("[code]\ntimeout = 'none'", "2: `timeout = 'none'`: must be from 1s to 1d");
+    refused_file(
         "[code]\ntimeout = 0",
         "2: `timeout = 0`: a timeout of zero would kill every program at once; write \"none\" for no timeout",
     );
-    no(
+    refused_file(
         "[code]\ntimeout = '2m'\nmax-timeout = '1m'",
         "1: section `code`: `timeout` is 2m, but `max-timeout` is 1m",
     );
-    no("[code]\nwarm = 65", "2: `warm = 65`: at most 64 boxes can be kept ready");
-    no("[code]\nwrm = 1", "2: unknown key `wrm`; did you mean `warm`?");
-    no("[cod]\nwarm = 1", "1: unknown key `cod`; did you mean `code`?");
+    refused_file("[code]\nwarm = 65", "2: `warm = 65`: at most 64 boxes can be kept ready");
+    refused_file("[code]\nwrm = 1", "2: unknown key `wrm`; did you mean `warm`?");
+    refused_file("[cod]\nwarm = 1", "1: unknown key `cod`; did you mean `code`?");
 }
 
 #[test]

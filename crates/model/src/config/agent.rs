@@ -4,7 +4,9 @@ use std::path::{Component, Path, PathBuf};
 
 use toml::de::DeValue;
 
-use super::keys::{Take, Value, Wrong, fill, list, path, scalar, set, table, text, wrong};
+use super::keys::{
+    Invalid, ParseValue, Value, fill, invalid, list, path, scalar, set, table, text,
+};
 use super::rules;
 use super::sections::command;
 use crate::agent::{Agent, AgentName, Given, Language, Login, Settings};
@@ -34,7 +36,7 @@ pub(super) struct Raw {
 const MAX_FILES: usize = 64;
 
 /// All keys of the file except `secret`, whose tables have names.
-pub(super) const KEYS: [(&str, Take<Raw>); 14] = [
+pub(super) const KEYS: [(&str, ParseValue<Raw>); 14] = [
     ("title", |raw, value| set(&mut raw.title, line(value))),
     ("program", |raw, value| set(&mut raw.program, program(value))),
     ("install", |raw, value| set(&mut raw.install, line(value))),
@@ -46,8 +48,8 @@ pub(super) const KEYS: [(&str, Take<Raw>); 14] = [
     ("secrets", |raw, value| fill(&mut raw.secrets, list(value))),
     ("copy", |raw, value| fill(&mut raw.copy, list(value).and_then(in_home))),
     ("settings", |raw, value| set(&mut raw.settings, settings(value))),
-    ("home", |raw, value| fill(&mut raw.home, given(value, is_in_home))),
-    ("file", |raw, value| fill(&mut raw.files, given(value, is_inside))),
+    ("home", |raw, value| fill(&mut raw.home, agent_files(value, is_in_home))),
+    ("file", |raw, value| fill(&mut raw.files, agent_files(value, is_inside))),
     ("login", |raw, value| set(&mut raw.login, login(value))),
 ];
 
@@ -92,43 +94,43 @@ struct RawFile {
     secret: Option<SecretName>,
 }
 
-const SETTINGS: [(&str, Take<RawFile>); 3] = [
+const SETTINGS: [(&str, ParseValue<RawFile>); 3] = [
     ("language", |raw, value| set(&mut raw.language, scalar(value))),
     ("path", |raw, value| set(&mut raw.path, path(value))),
     ("content", |raw, value| set(&mut raw.content, text(value))),
 ];
 
-const GIVEN: [(&str, Take<RawFile>); 3] = [
+const FILE: [(&str, ParseValue<RawFile>); 3] = [
     ("path", |raw, value| set(&mut raw.path, path(value))),
     ("content", |raw, value| set(&mut raw.content, text(value))),
     ("secret", |raw, value| set(&mut raw.secret, scalar(value))),
 ];
 
-fn settings(value: &Value<'_>) -> Result<Settings, Wrong> {
+fn settings(value: &Value<'_>) -> Result<Settings, Invalid> {
     let mut raw = RawFile::default();
     table(&mut raw, &SETTINGS, value)?;
     let path = raw.path.filter(|path| is_inside(path));
     Ok(Settings {
-        language: raw.language.ok_or_else(|| wrong("`language` is missing"))?,
-        path: path.ok_or_else(|| wrong("`path` must be an absolute path inside the box"))?,
+        language: raw.language.ok_or_else(|| invalid("`language` is missing"))?,
+        path: path.ok_or_else(|| invalid("`path` must be an absolute path inside the box"))?,
         content: raw.content.unwrap_or_default(),
     })
 }
 
-fn given(value: &Value<'_>, is_good: fn(&Path) -> bool) -> Result<Vec<Given>, Wrong> {
+fn agent_files(value: &Value<'_>, is_valid: fn(&Path) -> bool) -> Result<Vec<Given>, Invalid> {
     let DeValue::Array(tables) = value.get_ref() else {
-        return Err(wrong("must be an array of tables; write `[[file]]` or `[[home]]`"));
+        return Err(invalid("must be an array of tables; write `[[file]]` or `[[home]]`"));
     };
     if tables.len() > MAX_FILES {
-        return Err(wrong(format!("at most {MAX_FILES} files are possible")));
+        return Err(invalid(format!("at most {MAX_FILES} files are possible")));
     }
     let one = |value: &Value<'_>| {
         let mut raw = RawFile::default();
-        table(&mut raw, &GIVEN, value)?;
-        let path = raw.path.filter(|path| is_good(path));
+        table(&mut raw, &FILE, value)?;
+        let path = raw.path.filter(|path| is_valid(path));
         Ok(Given {
             path: path.ok_or_else(|| {
-                wrong("`path` must be relative in `[[home]]` and absolute in `[[file]]`, without `.` and `..`")
+                invalid("`path` must be relative in `[[home]]` and absolute in `[[file]]`, without `.` and `..`")
             })?,
             content: raw.content.unwrap_or_default(),
             secret: raw.secret,
@@ -149,7 +151,7 @@ struct RawLogin {
     keep: Vec<String>,
 }
 
-const LOGIN: [(&str, Take<RawLogin>); 8] = [
+const LOGIN: [(&str, ParseValue<RawLogin>); 8] = [
     ("file", |raw, value| set(&mut raw.file, path(value))),
     ("secret", |raw, value| set(&mut raw.secret, scalar(value))),
     ("refresh", |raw, value| set(&mut raw.refresh, pointer(value))),
@@ -160,13 +162,13 @@ const LOGIN: [(&str, Take<RawLogin>); 8] = [
     ("keep", |raw, value| fill(&mut raw.keep, list(value))),
 ];
 
-fn login(value: &Value<'_>) -> Result<Login, Wrong> {
+fn login(value: &Value<'_>) -> Result<Login, Invalid> {
     let mut raw = RawLogin::default();
     table(&mut raw, &LOGIN, value)?;
-    let missing = |key: &str| wrong(format!("`{key}` is missing"));
+    let missing = |key: &str| invalid(format!("`{key}` is missing"));
     let file = raw.file.filter(|path| is_in_home(path));
     Ok(Login {
-        file: file.ok_or_else(|| wrong("`file` must be a path in the user's home"))?,
+        file: file.ok_or_else(|| invalid("`file` must be a path in the user's home"))?,
         secret: raw.secret.ok_or_else(|| missing("secret"))?,
         refresh: raw.refresh.ok_or_else(|| missing("refresh"))?,
         access: raw.access.ok_or_else(|| missing("access"))?,
@@ -177,29 +179,29 @@ fn login(value: &Value<'_>) -> Result<Login, Wrong> {
     })
 }
 
-fn pointer(value: &Value<'_>) -> Result<String, Wrong> {
-    json_pointer(&text(value)?).map_err(wrong)
+fn pointer(value: &Value<'_>) -> Result<String, Invalid> {
+    json_pointer(&text(value)?).map_err(invalid)
 }
 
-fn program(value: &Value<'_>) -> Result<String, Wrong> {
+fn program(value: &Value<'_>) -> Result<String, Invalid> {
     match <[String; 1]>::try_from(command(value)?) {
         Ok([program]) if !program.contains('/') => Ok(program),
-        Ok(_) | Err(_) => Err(wrong("must be the name of one program, without a path")),
+        Ok(_) | Err(_) => Err(invalid("must be the name of one program, without a path")),
     }
 }
 
-fn line(value: &Value<'_>) -> Result<String, Wrong> {
+fn line(value: &Value<'_>) -> Result<String, Invalid> {
     let text = text(value)?;
     if text.is_empty() || text.len() > 256 || text.chars().any(char::is_control) {
-        return Err(wrong("must be one short line"));
+        return Err(invalid("must be one short line"));
     }
     Ok(text)
 }
 
-fn in_home(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, Wrong> {
+fn in_home(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, Invalid> {
     match paths.iter().all(|path| is_in_home(path)) {
         true => Ok(paths),
-        false => Err(wrong("must be paths relative to the user's home, without `~/` and `..`")),
+        false => Err(invalid("must be paths relative to the user's home, without `~/` and `..`")),
     }
 }
 

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Config;
-use super::keys::{Take, Value, Wrong, fill, list, number, path, scalar, set, table, text, wrong};
+use super::keys::{
+    Invalid, ParseValue, Value, fill, invalid, list, number, path, scalar, set, table, text,
+};
 use super::rules::{self, boolean};
 use super::sections::command;
 use crate::code::{
@@ -36,7 +38,7 @@ struct RawApi {
     examples: Vec<String>,
 }
 
-const API: [(&str, Take<RawApi>); 11] = [
+const API: [(&str, ParseValue<RawApi>); 11] = [
     ("description", |raw, value| set(&mut raw.description, prose(value))),
     ("allow", |raw, value| fill(&mut raw.allow, rules::allow(value))),
     ("hosts", |raw, value| fill(&mut raw.hosts, list(value))),
@@ -50,8 +52,8 @@ const API: [(&str, Take<RawApi>); 11] = [
     ("examples", |raw, value| fill(&mut raw.examples, examples(value))),
 ];
 
-/// Parses an `[api.NAME]` section; an error about the whole section is `Wrong::Here`.
-pub(super) fn api(name: ApiName, value: &Value<'_>, file: &Path) -> Result<Api, Wrong> {
+/// Parses an `[api.NAME]` section; an error about the whole section is `Invalid::Here`.
+pub(super) fn api(name: ApiName, value: &Value<'_>, file: &Path) -> Result<Api, Invalid> {
     let mut raw = RawApi::default();
     table(&mut raw, &API, value)?;
     // Destructured without `..`, so that a new key cannot be ignored by mistake.
@@ -80,9 +82,9 @@ pub(super) fn api(name: ApiName, value: &Value<'_>, file: &Path) -> Result<Api, 
         types: types.map(anchored),
         openapi: openapi.map(anchored),
         examples,
-        ..Api::new(name, allow, hosts).map_err(wrong)?
+        ..Api::new(name, allow, hosts).map_err(invalid)?
     };
-    api.check().map_err(wrong)?;
+    api.check().map_err(invalid)?;
     Ok(api)
 }
 
@@ -98,7 +100,7 @@ struct RawServer {
     timeout: Option<Duration>,
 }
 
-const SERVER: [(&str, Take<RawServer>); 7] = [
+const SERVER: [(&str, ParseValue<RawServer>); 7] = [
     ("command", |raw, value| set(&mut raw.command, command(value))),
     ("url", |raw, value| set(&mut raw.url, scalar(value))),
     ("env", |raw, value| fill(&mut raw.env, list(value))),
@@ -108,15 +110,15 @@ const SERVER: [(&str, Take<RawServer>); 7] = [
     ("timeout", |raw, value| set(&mut raw.timeout, time(value))),
 ];
 
-/// Parses an `[mcp.NAME]` section; an error about the whole section is `Wrong::Here`.
-pub(super) fn server(name: ServerName, value: &Value<'_>) -> Result<McpServer, Wrong> {
+/// Parses an `[mcp.NAME]` section; an error about the whole section is `Invalid::Here`.
+pub(super) fn server(name: ServerName, value: &Value<'_>) -> Result<McpServer, Invalid> {
     let mut raw = RawServer::default();
     table(&mut raw, &SERVER, value)?;
     let RawServer { command, url, env, template, secrets, allow, timeout } = raw;
     let transport = match (command, url) {
         (Some(command), None) => Transport::Command(command),
         (None, Some(url)) => Transport::Url(url),
-        (None, None) | (Some(_), Some(_)) => return Err(wrong(ServerError::OneTransport)),
+        (None, None) | (Some(_), Some(_)) => return Err(invalid(ServerError::OneTransport)),
     };
     let server = McpServer {
         name,
@@ -127,7 +129,7 @@ pub(super) fn server(name: ServerName, value: &Value<'_>) -> Result<McpServer, W
         allow,
         timeout: timeout.unwrap_or(McpServer::TIMEOUT),
     };
-    server.check().map_err(wrong)?;
+    server.check().map_err(invalid)?;
     Ok(server)
 }
 
@@ -143,7 +145,7 @@ struct RawCode {
     output: Option<ByteSize>,
 }
 
-const CODE: [(&str, Take<RawCode>); 7] = [
+const CODE: [(&str, ParseValue<RawCode>); 7] = [
     ("template", |raw, value| set(&mut raw.template, text(value))),
     ("warm", |raw, value| set(&mut raw.warm, warm(value))),
     ("libraries", |raw, value| set(&mut raw.libraries, path(value))),
@@ -154,7 +156,7 @@ const CODE: [(&str, Take<RawCode>); 7] = [
 ];
 
 /// Parses the `[code]` section.
-pub(super) fn code(value: &Value<'_>, file: &Path) -> Result<CodeConfig, Wrong> {
+pub(super) fn code(value: &Value<'_>, file: &Path) -> Result<CodeConfig, Invalid> {
     let mut raw = RawCode::default();
     table(&mut raw, &CODE, value)?;
     let RawCode { template, warm, libraries, yolo, timeout, max_timeout, output } = raw;
@@ -163,7 +165,7 @@ pub(super) fn code(value: &Value<'_>, file: &Path) -> Result<CodeConfig, Wrong> 
     let timeout = timeout.unwrap_or(base.timeout.min(max_timeout));
     if timeout > max_timeout {
         let (timeout, most) = (Timeout(Some(timeout)), Timeout(Some(max_timeout)));
-        return Err(wrong(format!("`timeout` is {timeout}, but `max-timeout` is {most}")));
+        return Err(invalid(format!("`timeout` is {timeout}, but `max-timeout` is {most}")));
     }
     let from = file.parent().unwrap_or(Path::new(""));
     Ok(CodeConfig {
@@ -195,37 +197,37 @@ impl Config {
 }
 
 /// Parses a text for users and models, which can have several lines.
-fn prose(value: &Value<'_>) -> Result<String, Wrong> {
+fn prose(value: &Value<'_>) -> Result<String, Invalid> {
     let text = text(value)?;
     if text.chars().count() > MAX_TEXT {
-        return Err(wrong(format!("must have at most {MAX_TEXT} characters")));
+        return Err(invalid(format!("must have at most {MAX_TEXT} characters")));
     }
     Ok(text)
 }
 
-fn examples(value: &Value<'_>) -> Result<Vec<String>, Wrong> {
+fn examples(value: &Value<'_>) -> Result<Vec<String>, Invalid> {
     let examples: Vec<String> = list(value)?;
     if examples.len() > MAX_EXAMPLES {
-        return Err(wrong(format!("at most {MAX_EXAMPLES} examples are possible")));
+        return Err(invalid(format!("at most {MAX_EXAMPLES} examples are possible")));
     }
     match examples.iter().any(|example| example.chars().count() > MAX_TEXT) {
-        true => Err(wrong(format!("an example can have at most {MAX_TEXT} characters"))),
+        true => Err(invalid(format!("an example can have at most {MAX_TEXT} characters"))),
         false => Ok(examples),
     }
 }
 
-fn time(value: &Value<'_>) -> Result<Duration, Wrong> {
+fn time(value: &Value<'_>) -> Result<Duration, Invalid> {
     let Timeout(time) = scalar(value)?;
     let bounds = CodeConfig::MIN_TIMEOUT..=CodeConfig::MAX_TIMEOUT;
     time.filter(|time| bounds.contains(time)).ok_or_else(|| {
         let (least, most) = (Timeout(Some(*bounds.start())), Timeout(Some(*bounds.end())));
-        wrong(format!("must be from {least} to {most}"))
+        invalid(format!("must be from {least} to {most}"))
     })
 }
 
-fn warm(value: &Value<'_>) -> Result<usize, Wrong> {
+fn warm(value: &Value<'_>) -> Result<usize, Invalid> {
     match number(value)? {
         warm if warm <= CodeConfig::MAX_WARM => Ok(warm),
-        _ => Err(wrong(format!("at most {} boxes can be kept ready", CodeConfig::MAX_WARM))),
+        _ => Err(invalid(format!("at most {} boxes can be kept ready", CodeConfig::MAX_WARM))),
     }
 }

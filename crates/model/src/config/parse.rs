@@ -9,10 +9,10 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::keys::{KEYS, Value, Wrong};
+use super::keys::{Invalid, KEYS, Value};
 use super::nearest::nearest;
 use super::{
-    Config, ConfigError, Entry, Fault, Places, Scope, agent, code, permissions, secrets, sections,
+    Config, ConfigError, Entry, Fault, KeyLines, Scope, agent, code, permissions, secrets, sections,
 };
 use crate::agent::{Agent, AgentName};
 use crate::code::{ApiName, ServerName};
@@ -70,7 +70,7 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
                     let api = source.declared("api", name, value, read)?;
                     let same = |it: &ApiName| it.identifier() == api.name.identifier();
                     if let Some(other) = config.apis.keys().find(|it| same(it)) {
-                        return Err(source.same("api", name, other.as_str()));
+                        return Err(source.same_identifier("api", name, other.as_str()));
                     }
                     config.apis.insert(api.name.clone(), api);
                 }
@@ -80,7 +80,7 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
                     let server = source.declared("mcp", name, value, code::server)?;
                     let same = |it: &ServerName| it.identifier() == server.name.identifier();
                     if let Some(other) = config.servers.keys().find(|it| same(it)) {
-                        return Err(source.same("mcp", name, other.as_str()));
+                        return Err(source.same_identifier("mcp", name, other.as_str()));
                     }
                     config.servers.insert(server.name.clone(), server);
                 }
@@ -89,16 +89,16 @@ pub(super) fn config(text: &str, file: &Path, scope: Scope) -> Result<Config, Co
                 source.table(section, value)?;
                 let whole =
                     |what| Fault::Declared { section: "section", name: "code".into(), what };
-                config.code = code::code(value, file).map_err(|wrong| match wrong {
-                    Wrong::Here(what) => source.error(key.span().start, whole(what)),
-                    wrong @ (Wrong::Element { .. }
-                    | Wrong::Inside { .. }
-                    | Wrong::Unknown { .. }) => source.wrong(section, value, wrong),
+                config.code = code::code(value, file).map_err(|invalid| match invalid {
+                    Invalid::Here(what) => source.error(key.span().start, whole(what)),
+                    invalid @ (Invalid::Element { .. }
+                    | Invalid::Inside { .. }
+                    | Invalid::Unknown { .. }) => source.invalid(section, value, invalid),
                 })?;
             }
             _ => {
-                let wrong = |wrong| source.wrong(section, value, wrong);
-                sections::read(&mut config, section, value).map_err(wrong)?;
+                let invalid = |invalid| source.invalid(section, value, invalid);
+                sections::read(&mut config, section, value).map_err(invalid)?;
             }
         }
     }
@@ -122,7 +122,7 @@ pub(super) fn agent(name: &AgentName, text: &str, file: &Path) -> Result<Agent, 
             let known = agent::KEYS.iter().map(|(known, _)| *known).chain(["secret"]);
             return Err(source.unknown(key, known.collect()));
         };
-        take(&mut raw, value).map_err(|wrong| source.wrong(known, value, wrong))?;
+        take(&mut raw, value).map_err(|invalid| source.invalid(known, value, invalid))?;
     }
     raw.agent(name.clone(), declared).map_err(|what| {
         let (name, what) = (name.to_string(), what.to_owned());
@@ -150,9 +150,9 @@ impl<'a> Source<'a> {
             let fault = Fault::TemplateName { name: name.to_owned(), what: error.to_string() };
             self.error(heading, fault)
         })?;
-        let mut said = Overrides::default();
+        let mut overrides = Overrides::default();
         let mut permissions = Permissions::default();
-        let mut places = Places { heading: self.line(heading), keys: BTreeMap::new() };
+        let mut lines = KeyLines { heading: self.line(heading), keys: BTreeMap::new() };
         for (key, value) in self.table(&format!("template.{name}"), value)? {
             if key.get_ref() == PERMISSIONS {
                 permissions = self.permissions(value, scope)?;
@@ -162,26 +162,26 @@ impl<'a> Source<'a> {
                 let known = KEYS.iter().map(|(known, _)| *known).chain([PERMISSIONS]);
                 return Err(self.unknown(key, known.collect()));
             };
-            take(&mut said, value).map_err(|wrong| self.wrong(known, value, wrong))?;
-            places.keys.insert(known, self.line(key.span().start));
+            take(&mut overrides, value).map_err(|invalid| self.invalid(known, value, invalid))?;
+            lines.keys.insert(known, self.line(key.span().start));
         }
-        let said = self.anchored(said);
+        let overrides = self.anchored(overrides);
         let base = Template { name: name.to_owned(), ..Template::default() };
         // The operator's template decides what a project's will be; contradictions already show here.
         let template = base
-            .with(said.clone())
-            .map_err(|error| impossible(self.file, name, &places, &error))?;
-        Ok(Entry { template, said, permissions, places })
+            .with(overrides.clone())
+            .map_err(|error| impossible(self.file, name, &lines, &error))?;
+        Ok(Entry { template, overrides, permissions, lines })
     }
 
     fn permissions(&self, value: &Value<'_>, scope: Scope) -> Result<Permissions, ConfigError> {
-        let said =
-            permissions::read(value).map_err(|wrong| self.wrong(PERMISSIONS, value, wrong))?;
-        match (scope, permissions::loosens(&said)) {
+        let overrides = permissions::read(value)
+            .map_err(|invalid| self.invalid(PERMISSIONS, value, invalid))?;
+        match (scope, permissions::loosens(&overrides)) {
             (Scope::Project, Some((key, asked))) => {
                 Err(self.error(value.span().start, Fault::Permits { key, asked }))
             }
-            (Scope::Project | Scope::Operator, _) => Ok(said),
+            (Scope::Project | Scope::Operator, _) => Ok(overrides),
         }
     }
 
@@ -191,7 +191,7 @@ impl<'a> Source<'a> {
         section: &'static str,
         name: &Spanned<DeString<'_>>,
         value: &Value<'_>,
-        read: impl FnOnce(N, &Value<'_>) -> Result<T, Wrong>,
+        read: impl FnOnce(N, &Value<'_>) -> Result<T, Invalid>,
     ) -> Result<T, ConfigError> {
         let at = name.span().start;
         let name = name.get_ref();
@@ -201,17 +201,17 @@ impl<'a> Source<'a> {
         let parsed: N = name.parse().map_err(|error: N::Err| bad(error.to_string()))?;
         let key = format!("{section}.{name}");
         self.table(&key, value)?;
-        read(parsed, value).map_err(|wrong| match wrong {
+        read(parsed, value).map_err(|invalid| match invalid {
             // An error about the whole declaration has the line of the heading.
-            Wrong::Here(what) => bad(what),
-            wrong @ (Wrong::Element { .. } | Wrong::Inside { .. } | Wrong::Unknown { .. }) => {
-                self.wrong(&key, value, wrong)
-            }
+            Invalid::Here(what) => bad(what),
+            invalid @ (Invalid::Element { .. }
+            | Invalid::Inside { .. }
+            | Invalid::Unknown { .. }) => self.invalid(&key, value, invalid),
         })
     }
 
     /// Returns the error for two names that become the same identifier in programs.
-    fn same(
+    fn same_identifier(
         &self,
         section: &'static str,
         name: &Spanned<DeString<'_>>,
@@ -223,12 +223,12 @@ impl<'a> Source<'a> {
     }
 
     /// Makes relative paths absolute, based on the directory of the file.
-    fn anchored(&self, said: Overrides) -> Overrides {
+    fn anchored(&self, overrides: Overrides) -> Overrides {
         let base = self.file.parent().unwrap_or(Path::new(""));
         Overrides {
-            mounts: said.mounts.into_iter().map(|mount| mount.anchored(base, None)).collect(),
-            rootfs: said.rootfs.map(|rootfs| anchor(&rootfs, base, None)),
-            ..said
+            mounts: overrides.mounts.into_iter().map(|mount| mount.anchored(base, None)).collect(),
+            rootfs: overrides.rootfs.map(|rootfs| anchor(&rootfs, base, None)),
+            ..overrides
         }
     }
 
@@ -244,7 +244,7 @@ impl<'a> Source<'a> {
             | DeValue::Float(_)
             | DeValue::Boolean(_)
             | DeValue::Datetime(_)
-            | DeValue::Array(_) => Err(self.wrong_value(
+            | DeValue::Array(_) => Err(self.invalid_value(
                 key,
                 value,
                 format!("must be a table; write `[{}.NAME]`", key.split('.').next().unwrap_or(key)),
@@ -260,25 +260,25 @@ impl<'a> Source<'a> {
     }
 
     /// Returns the error for an invalid value, with the line of the part at fault.
-    fn wrong(&self, key: &str, value: &Value<'_>, wrong: Wrong) -> ConfigError {
-        match wrong {
-            Wrong::Here(what) => self.wrong_value(key, value, what),
-            Wrong::Element { key: inner, at, what } => {
+    fn invalid(&self, key: &str, value: &Value<'_>, invalid: Invalid) -> ConfigError {
+        match invalid {
+            Invalid::Here(what) => self.invalid_value(key, value, what),
+            Invalid::Element { key: inner, at, what } => {
                 let (key, quoted) = (inner.unwrap_or(key).to_owned(), self.quote(at.clone()));
                 self.error(at.start, Fault::Element { key, quoted, what })
             }
-            Wrong::Inside { key, at, what } => {
+            Invalid::Inside { key, at, what } => {
                 let (key, quoted) = (key.to_owned(), self.quote(at.clone()));
                 self.error(at.start, Fault::Value { key, quoted, what })
             }
-            Wrong::Unknown { key, at, known } => {
+            Invalid::Unknown { key, at, known } => {
                 let nearest = nearest(&key, &known);
                 self.error(at.start, Fault::UnknownKey { key, nearest, known })
             }
         }
     }
 
-    fn wrong_value(&self, key: &str, value: &Value<'_>, what: String) -> ConfigError {
+    fn invalid_value(&self, key: &str, value: &Value<'_>, what: String) -> ConfigError {
         let fault = Fault::Value { key: key.to_owned(), quoted: self.quote(value.span()), what };
         self.error(value.span().start, fault)
     }
@@ -310,10 +310,10 @@ fn check_name(name: &str) -> Result<(), NameError> {
 pub(super) fn impossible(
     file: &Path,
     name: &str,
-    places: &Places,
+    lines: &KeyLines,
     error: &TemplateError,
 ) -> ConfigError {
     let key = error.key();
     let fault = Fault::Impossible { template: name.to_owned(), key, what: error.to_string() };
-    ConfigError { file: file.to_owned(), line: places.line(key), fault }
+    ConfigError { file: file.to_owned(), line: lines.line(key), fault }
 }

@@ -1,28 +1,28 @@
 //! Parser for `[permissions]` and `[template.NAME.permissions]`.
 
-use super::keys::{Take, Value, Wrong, list, set, table, wrong};
+use super::keys::{Invalid, ParseValue, Value, invalid, list, set, table};
 use super::rules::boolean;
 use crate::permission::{MAX_PERMISSIONS, Permission, Permissions, Verdict};
 
-const KEYS: [(&str, Take<Permissions>); 4] = [
-    ("allow", |said, value| fill(&mut said.allow, Verdict::Allow, value)),
-    ("deny", |said, value| fill(&mut said.deny, Verdict::Deny, value)),
-    ("ask", |said, value| fill(&mut said.ask, Verdict::Ask, value)),
-    ("skip-all", |said, value| set(&mut said.skip_all, boolean(value))),
+const KEYS: [(&str, ParseValue<Permissions>); 4] = [
+    ("allow", |permissions, value| fill(&mut permissions.allow, Verdict::Allow, value)),
+    ("deny", |permissions, value| fill(&mut permissions.deny, Verdict::Deny, value)),
+    ("ask", |permissions, value| fill(&mut permissions.ask, Verdict::Ask, value)),
+    ("skip-all", |permissions, value| set(&mut permissions.skip_all, boolean(value))),
 ];
 
 /// Parses a table of permissions.
-pub(super) fn read(value: &Value<'_>) -> Result<Permissions, Wrong> {
-    let mut said = Permissions::default();
-    table(&mut said, &KEYS, value)?;
-    Ok(said)
+pub(super) fn read(value: &Value<'_>) -> Result<Permissions, Invalid> {
+    let mut permissions = Permissions::default();
+    table(&mut permissions, &KEYS, value)?;
+    Ok(permissions)
 }
 
 /// Returns a rule that a project cannot set, since it can only tighten (threat C08).
 ///
 /// An `ask` rule for a host opens the host once the user approves, so only the operator can set it.
-pub(super) fn loosens(said: &Permissions) -> Option<(&'static str, String)> {
-    let Permissions { allow, deny: _, ask, skip_all } = said;
+pub(super) fn loosens(permissions: &Permissions) -> Option<(&'static str, String)> {
+    let Permissions { allow, deny: _, ask, skip_all } = permissions;
     let net = ask.iter().find(|it| matches!(it, Permission::Net(_)));
     if let Some(permission) = allow.first() {
         return Some(("allow", permission.to_string()));
@@ -33,13 +33,13 @@ pub(super) fn loosens(said: &Permissions) -> Option<(&'static str, String)> {
     (*skip_all == Some(true)).then(|| ("skip-all", "true".to_owned()))
 }
 
-fn fill(place: &mut Vec<Permission>, verdict: Verdict, value: &Value<'_>) -> Result<(), Wrong> {
+fn fill(place: &mut Vec<Permission>, verdict: Verdict, value: &Value<'_>) -> Result<(), Invalid> {
     let permissions: Vec<Permission> = list(value)?;
     if permissions.len() > MAX_PERMISSIONS {
-        return Err(wrong(format!("at most {MAX_PERMISSIONS} rules are possible")));
+        return Err(invalid(format!("at most {MAX_PERMISSIONS} rules are possible")));
     }
     for permission in &permissions {
-        permission.check(verdict).map_err(|error| wrong(format!("{permission}: {error}")))?;
+        permission.check(verdict).map_err(|error| invalid(format!("{permission}: {error}")))?;
     }
     *place = permissions;
     Ok(())

@@ -51,16 +51,16 @@ impl Template {
         let names: BTreeSet<SecretName> = self.secrets.iter().chain(of_rules).cloned().collect();
         let mut secrets = Vec::new();
         for name in &names {
-            secrets.push(config.wanted_secret(name)?.clone());
+            secrets.push(config.require_secret(name)?.clone());
         }
         self.check_variables(&secrets)?;
         for secret in secrets.iter().filter(|secret| self.secrets.contains(&secret.name)) {
             if self.net == Net::Full {
-                allow.extend(secret.hosts.iter().map(|host| for_secret(secret, host)));
+                allow.extend(secret.hosts.iter().map(|host| rule_for_secret(secret, host)));
             }
             let mut reached = self.net == Net::None;
             for rule in allow.iter_mut().chain(&mut ask) {
-                reached |= give(rule, secret);
+                reached |= add_secret(rule, secret);
             }
             if let Some(first) = secret.hosts.first().filter(|_| !reached) {
                 let hosts: Vec<String> = secret.hosts.iter().map(ToString::to_string).collect();
@@ -99,13 +99,13 @@ impl Template {
 }
 
 /// Returns the rule that carries a secret to its host on a full network.
-fn for_secret(secret: &SecretDecl, host: &HostPattern) -> Rule {
+fn rule_for_secret(secret: &SecretDecl, host: &HostPattern) -> Rule {
     let http = HttpRule { websocket: true, ..HttpRule::https(host.clone()) };
     Rule { id: format!("secret {}: {host}", secret.name), what: What::Http(http) }
 }
 
 /// Adds a secret to a rule if the rule is intercepted and can lead to one of the secret's hosts.
-fn give(rule: &mut Rule, secret: &SecretDecl) -> bool {
+fn add_secret(rule: &mut Rule, secret: &SecretDecl) -> bool {
     let What::Http(http) = &mut rule.what else { return false };
     let intercepted = http.scheme == Scheme::Https && http.tls == Tls::Intercept;
     let leads = secret.hosts.iter().any(|host| host.overlaps(&http.host));
@@ -117,7 +117,7 @@ fn give(rule: &mut Rule, secret: &SecretDecl) -> bool {
 
 impl Config {
     /// Returns the declaration of a secret, or an error that lists the declared secrets.
-    pub(crate) fn wanted_secret(&self, name: &SecretName) -> Result<&SecretDecl, PolicyError> {
+    pub(crate) fn require_secret(&self, name: &SecretName) -> Result<&SecretDecl, PolicyError> {
         self.secret(name).ok_or_else(|| {
             let known = self.declared_secrets().chain(self.bundled_secrets());
             let known: Vec<&str> = known.map(SecretName::as_str).collect();

@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use toml::de::DeValue;
 
-use super::keys::{Take, Value, Wrong, fill, list, number, scalar, set, table, text, wrong};
+use super::keys::{
+    Invalid, ParseValue, Value, fill, invalid, list, number, scalar, set, table, text,
+};
 use crate::net::{
     Allow, HostPattern, HttpRule, Method, PathPattern, PresetName, Rule, RuleError, RuleLimits,
     Scheme, SecretName, TcpRule, Tls, What,
@@ -33,7 +35,7 @@ struct Raw {
     host_port: Option<u16>,
 }
 
-const KEYS: [(&str, Take<Raw>); 15] = [
+const KEYS: [(&str, ParseValue<Raw>); 15] = [
     ("name", |raw, value| set(&mut raw.name, name(value))),
     ("preset", |raw, value| set(&mut raw.preset, scalar(value))),
     ("host", |raw, value| set(&mut raw.host, host(value))),
@@ -51,41 +53,41 @@ const KEYS: [(&str, Take<Raw>); 15] = [
     ("host-port", |raw, value| set(&mut raw.host_port, port(value))),
 ];
 
-const LIMITS: [(&str, Take<RuleLimits>); 3] = [
+const LIMITS: [(&str, ParseValue<RuleLimits>); 3] = [
     ("requests", |limits, value| set(&mut limits.requests, scalar(value))),
     ("upload", |limits, value| set(&mut limits.upload, scalar(value))),
     ("total", |limits, value| set(&mut limits.total, scalar(value))),
 ];
 
 /// Parses the `allow` rules of a template.
-pub(super) fn allow(value: &Value<'_>) -> Result<Vec<Allow>, Wrong> {
+pub(super) fn allow(value: &Value<'_>) -> Result<Vec<Allow>, Invalid> {
     each(value, Allow::from_str, |raw| match raw.preset {
         Some(preset) => raw.only_preset().map(|()| Allow::Preset(preset)),
         None => {
             let (name, what) = raw.what(Use::Allow)?;
-            Rule::allowing(name, what).map(|rule| Allow::Rule(Box::new(rule))).map_err(wrong)
+            Rule::allowing(name, what).map(|rule| Allow::Rule(Box::new(rule))).map_err(invalid)
         }
     })
 }
 
 /// Parses the `deny` rules of a template.
-pub(super) fn deny(value: &Value<'_>) -> Result<Vec<Rule>, Wrong> {
+pub(super) fn deny(value: &Value<'_>) -> Result<Vec<Rule>, Invalid> {
     each(value, Rule::deny, |raw| match raw.preset {
-        Some(_) => Err(wrong("`preset` is not possible in a `deny` rule")),
+        Some(_) => Err(invalid("`preset` is not possible in a `deny` rule")),
         None => {
             let (name, what) = raw.what(Use::Deny)?;
-            Rule::denying(name, what).map_err(wrong)
+            Rule::denying(name, what).map_err(invalid)
         }
     })
 }
 
 /// Parses the `ask` rules of a template.
-pub(super) fn ask(value: &Value<'_>) -> Result<Vec<Rule>, Wrong> {
+pub(super) fn ask(value: &Value<'_>) -> Result<Vec<Rule>, Invalid> {
     each(value, Rule::ask, |raw| match raw.preset {
-        Some(_) => Err(wrong("`preset` is not possible in an `ask` rule")),
+        Some(_) => Err(invalid("`preset` is not possible in an `ask` rule")),
         None => {
             let (name, what) = raw.what(Use::Ask)?;
-            Rule::asking(name, what).map_err(wrong)
+            Rule::asking(name, what).map_err(invalid)
         }
     })
 }
@@ -100,26 +102,26 @@ enum Use {
 fn each<T, E: std::fmt::Display>(
     value: &Value<'_>,
     short: fn(&str) -> Result<T, E>,
-    long: fn(Raw) -> Result<T, Wrong>,
-) -> Result<Vec<T>, Wrong> {
+    long: fn(Raw) -> Result<T, Invalid>,
+) -> Result<Vec<T>, Invalid> {
     let DeValue::Array(elements) = value.get_ref() else {
-        return Err(wrong("must be a list of rules"));
+        return Err(invalid("must be a list of rules"));
     };
     if elements.len() > MAX_RULES {
-        return Err(wrong(format!("at most {MAX_RULES} rules are possible")));
+        return Err(invalid(format!("at most {MAX_RULES} rules are possible")));
     }
     let element = |value: &Value<'_>| {
-        let at = |what: String| Wrong::Element { key: None, at: value.span(), what };
+        let at = |what: String| Invalid::Element { key: None, at: value.span(), what };
         match value.get_ref() {
             DeValue::String(text) => short(text).map_err(|error| at(error.to_string())),
             DeValue::Table(_) => {
                 let mut raw = Raw::default();
                 table(&mut raw, &KEYS, value)?;
-                long(raw).map_err(|wrong| match wrong {
-                    Wrong::Here(what) => at(what),
-                    other @ (Wrong::Element { .. }
-                    | Wrong::Inside { .. }
-                    | Wrong::Unknown { .. }) => other,
+                long(raw).map_err(|invalid| match invalid {
+                    Invalid::Here(what) => at(what),
+                    other @ (Invalid::Element { .. }
+                    | Invalid::Inside { .. }
+                    | Invalid::Unknown { .. }) => other,
                 })
             }
             DeValue::Integer(_)
@@ -134,7 +136,7 @@ fn each<T, E: std::fmt::Display>(
 
 impl Raw {
     /// Returns an error if another key is set beside `preset`.
-    fn only_preset(&self) -> Result<(), Wrong> {
+    fn only_preset(&self) -> Result<(), Invalid> {
         // Destructured without `..`, so that a new key cannot be ignored by mistake.
         let Self {
             name,
@@ -165,15 +167,15 @@ impl Raw {
         if alone && ports.is_none() && methods.is_none() && paths.is_none() {
             return Ok(());
         }
-        Err(wrong(
+        Err(invalid(
             "`preset` cannot be combined with other keys; write its rules out to change them",
         ))
     }
 
-    fn what(self, purpose: Use) -> Result<(Option<String>, What), Wrong> {
+    fn what(self, purpose: Use) -> Result<(Option<String>, What), Invalid> {
         let name = self.name.clone();
         let what = match (&self.host, &self.tcp, self.host_port) {
-            (Some(_), None, None) => self.http(purpose).map_err(wrong)?,
+            (Some(_), None, None) => self.http(purpose).map_err(invalid)?,
             (None, Some(tcp), None) => {
                 let tcp = TcpRule { connect: self.connect, ..tcp.clone() };
                 self.only_http("tcp")?;
@@ -182,12 +184,12 @@ impl Raw {
             (None, None, Some(port)) => {
                 self.only_http("host-port")?;
                 if self.connect.is_some() {
-                    return Err(wrong("`connect` cannot be combined with `host-port`"));
+                    return Err(invalid("`connect` cannot be combined with `host-port`"));
                 }
                 What::HostPort(port)
             }
             _ => {
-                return Err(wrong(
+                return Err(invalid(
                     "a rule needs exactly one of `host`, `tcp`, `host-port` and `preset`",
                 ));
             }
@@ -196,8 +198,8 @@ impl Raw {
     }
 
     /// Returns an error if a key is set that needs `host`.
-    fn only_http(&self, with: &str) -> Result<(), Wrong> {
-        let said = [
+    fn only_http(&self, with: &str) -> Result<(), Invalid> {
+        let keys = [
             ("ports", self.ports.is_some()),
             ("scheme", self.scheme.is_some()),
             ("methods", self.methods.is_some()),
@@ -207,8 +209,8 @@ impl Raw {
             ("tls", self.tls.is_some()),
             ("websocket", self.websocket.is_some()),
         ];
-        match said.into_iter().find(|(_, said)| *said) {
-            Some((key, _)) => Err(wrong(format!("`{key}` cannot be combined with `{with}`"))),
+        match keys.into_iter().find(|(_, is_set)| *is_set) {
+            Some((key, _)) => Err(invalid(format!("`{key}` cannot be combined with `{with}`"))),
             None => Ok(()),
         }
     }
@@ -225,14 +227,14 @@ impl Raw {
             (None, Some(ports)) if purpose == Use::Allow => HttpRule::scheme_of(ports)?,
             (None, Some(_) | None) => Scheme::Https,
         };
-        let unsaid = match (purpose, self.scheme) {
+        let default_scheme = match (purpose, self.scheme) {
             (Use::Deny | Use::Ask, None) => Vec::new(),
             (Use::Allow, _) | (Use::Deny | Use::Ask, Some(_)) => vec![scheme.port()],
         };
         let ports = match self.ports {
             Some(ports) if ports.is_empty() => return Err(RuleError::NoPorts),
             Some(ports) => ports,
-            None => unsaid,
+            None => default_scheme,
         };
         Ok(What::Http(HttpRule {
             host,
@@ -250,31 +252,31 @@ impl Raw {
 }
 
 /// Parses the name of a rule for logs: one short line.
-fn name(value: &Value<'_>) -> Result<String, Wrong> {
+fn name(value: &Value<'_>) -> Result<String, Invalid> {
     let name = text(value)?;
     let plain = name.chars().all(|c| matches!(c, ' '..='~'));
     if name.trim().is_empty() || name.len() > 100 || !plain {
-        return Err(wrong("the name must be one line of at most 100 plain characters"));
+        return Err(invalid("the name must be one line of at most 100 plain characters"));
     }
     Ok(name)
 }
 
-fn host(value: &Value<'_>) -> Result<HostPattern, Wrong> {
-    HostPattern::for_deny(&text(value)?).map_err(wrong)
+fn host(value: &Value<'_>) -> Result<HostPattern, Invalid> {
+    HostPattern::for_deny(&text(value)?).map_err(invalid)
 }
 
-fn port(value: &Value<'_>) -> Result<u16, Wrong> {
+fn port(value: &Value<'_>) -> Result<u16, Invalid> {
     number(value).and_then(|port| match port {
-        0 => Err(wrong(RuleError::Port)),
+        0 => Err(invalid(RuleError::Port)),
         port => Ok(port),
     })
 }
 
-fn ports(value: &Value<'_>) -> Result<Vec<u16>, Wrong> {
+fn ports(value: &Value<'_>) -> Result<Vec<u16>, Invalid> {
     let DeValue::Array(elements) = value.get_ref() else {
-        return Err(wrong("must be a list of ports"));
+        return Err(invalid("must be a list of ports"));
     };
-    let at = |element: &Value<'_>| Wrong::Element {
+    let at = |element: &Value<'_>| Invalid::Element {
         key: None,
         at: element.span(),
         what: RuleError::Port.to_string(),
@@ -282,24 +284,24 @@ fn ports(value: &Value<'_>) -> Result<Vec<u16>, Wrong> {
     elements.iter().map(|element| port(element).map_err(|_| at(element))).collect()
 }
 
-pub(super) fn boolean(value: &Value<'_>) -> Result<bool, Wrong> {
+pub(super) fn boolean(value: &Value<'_>) -> Result<bool, Invalid> {
     match value.get_ref() {
-        DeValue::Boolean(said) => Ok(*said),
+        DeValue::Boolean(boolean) => Ok(*boolean),
         DeValue::String(_)
         | DeValue::Integer(_)
         | DeValue::Float(_)
         | DeValue::Datetime(_)
         | DeValue::Array(_)
-        | DeValue::Table(_) => Err(wrong("must be true or false")),
+        | DeValue::Table(_) => Err(invalid("must be true or false")),
     }
 }
 
-fn connect(value: &Value<'_>) -> Result<SocketAddr, Wrong> {
+fn connect(value: &Value<'_>) -> Result<SocketAddr, Invalid> {
     text(value)?
         .parse()
-        .map_err(|_| wrong("must be an address with a port; write for example \"10.1.2.3:443\""))
+        .map_err(|_| invalid("must be an address with a port; write for example \"10.1.2.3:443\""))
 }
 
-fn tcp(value: &Value<'_>) -> Result<TcpRule, Wrong> {
-    TcpRule::parse(&text(value)?).map_err(wrong)
+fn tcp(value: &Value<'_>) -> Result<TcpRule, Invalid> {
+    TcpRule::parse(&text(value)?).map_err(invalid)
 }

@@ -1,6 +1,8 @@
 //! Parser for `[secret.NAME]`, which declares the use of a secret. The value is never in this file.
 
-use super::keys::{BUDGET, Take, Value, Wrong, fill, list, scalar, set, table, text, wrong};
+use super::keys::{
+    BUDGET, Invalid, ParseValue, Value, fill, invalid, list, scalar, set, table, text,
+};
 use crate::net::{
     Budget, Capture, ClientAuth, Grant, HmacAlgorithm, HmacEncoding, HostPattern, Kind, Message,
     Method, PathPattern, SecretDecl, SecretName, Shape, Slot, TokenBody, TokenUrl, header_name,
@@ -35,7 +37,7 @@ struct Raw {
     scope: Option<String>,
 }
 
-const KEYS: [(&str, Take<Raw>); 24] = [
+const KEYS: [(&str, ParseValue<Raw>); 24] = [
     ("hosts", |raw, value| fill(&mut raw.hosts, list(value))),
     ("slots", |raw, value| set(&mut raw.slots, list(value))),
     ("methods", |raw, value| set(&mut raw.methods, list(value))),
@@ -62,8 +64,8 @@ const KEYS: [(&str, Take<Raw>); 24] = [
     ("scope", |raw, value| set(&mut raw.scope, plain(value))),
 ];
 
-/// Parses a declaration; an error about the whole declaration is `Wrong::Here`.
-pub(super) fn read(name: SecretName, value: &Value<'_>) -> Result<SecretDecl, Wrong> {
+/// Parses a declaration; an error about the whole declaration is `Invalid::Here`.
+pub(super) fn read(name: SecretName, value: &Value<'_>) -> Result<SecretDecl, Invalid> {
     let mut raw = Raw::default();
     table(&mut raw, &KEYS, value)?;
     let kind = raw.kind()?;
@@ -79,12 +81,12 @@ pub(super) fn read(name: SecretName, value: &Value<'_>) -> Result<SecretDecl, Wr
         budget: raw.budget,
         ..SecretDecl { slots: Vec::new(), shape: Shape::default(), ..base }
     };
-    secret.check().map_err(wrong)?;
+    secret.check().map_err(invalid)?;
     Ok(secret)
 }
 
 impl Raw {
-    fn kind(&mut self) -> Result<Kind, Wrong> {
+    fn kind(&mut self) -> Result<Kind, Invalid> {
         let kind = self.kind.clone().unwrap_or_else(|| "token".to_owned());
         let keys = [
             ("sigv4", "region", self.region.is_some()),
@@ -103,9 +105,9 @@ impl Raw {
             ("oauth2", "token-body", self.token_body.is_some()),
             ("oauth2", "scope", self.scope.is_some()),
         ];
-        let stray = keys.into_iter().find(|(of, _, said)| *said && *of != kind);
+        let stray = keys.into_iter().find(|(of, _, is_set)| *is_set && *of != kind);
         if let Some((of, key, _)) = stray {
-            return Err(wrong(format!("`{key}` is only possible with `kind = \"{of}\"`")));
+            return Err(invalid(format!("`{key}` is only possible with `kind = \"{of}\"`")));
         }
         Ok(match kind.as_str() {
             "sigv4" => Kind::SigV4 { region: self.region.take(), service: self.service.take() },
@@ -131,27 +133,27 @@ impl Raw {
     }
 }
 
-fn needed<T>(key: &str, value: Option<T>) -> Result<T, Wrong> {
-    value.ok_or_else(|| wrong(format!("`{key}` is missing")))
+fn needed<T>(key: &str, value: Option<T>) -> Result<T, Invalid> {
+    value.ok_or_else(|| invalid(format!("`{key}` is missing")))
 }
 
-fn kind(value: &Value<'_>) -> Result<String, Wrong> {
+fn kind(value: &Value<'_>) -> Result<String, Invalid> {
     let kind = text(value)?;
     if Kind::NAMES.contains(&kind.as_str()) {
         return Ok(kind);
     }
-    Err(wrong(format!("must be one of {}", Kind::NAMES.join(", "))))
+    Err(invalid(format!("must be one of {}", Kind::NAMES.join(", "))))
 }
 
-fn header(value: &Value<'_>) -> Result<String, Wrong> {
-    header_name(&text(value)?).map_err(wrong)
+fn header(value: &Value<'_>) -> Result<String, Invalid> {
+    header_name(&text(value)?).map_err(invalid)
 }
 
 /// Parses a text that is copied into a header or a form unchanged.
-fn plain(value: &Value<'_>) -> Result<String, Wrong> {
+fn plain(value: &Value<'_>) -> Result<String, Invalid> {
     let text = text(value)?;
     if text.len() > 256 || !text.chars().all(|c| matches!(c, ' '..='~')) {
-        return Err(wrong("must be one short line of plain characters"));
+        return Err(invalid("must be one short line of plain characters"));
     }
     Ok(text)
 }

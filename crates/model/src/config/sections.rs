@@ -7,22 +7,22 @@ use std::str::FromStr;
 use toml::de::DeValue;
 
 use super::Config;
-use super::keys::{Take, Value, Wrong, fill, list, scalar, set, table, wrong};
+use super::keys::{Invalid, ParseValue, Value, fill, invalid, list, scalar, set, table};
 use crate::mount::anchor;
 
-const TLS: [(&str, Take<Config>); 1] = [("roots", |config, value| {
+const TLS: [(&str, ParseValue<Config>); 1] = [("roots", |config, value| {
     let roots = list::<PathBuf>(value)?;
     if roots.iter().any(|root| root.as_os_str().is_empty()) {
-        return Err(wrong("a path in the list is empty"));
+        return Err(invalid("a path in the list is empty"));
     }
     let base = config.file.parent().unwrap_or(Path::new("")).to_owned();
     fill(&mut config.roots, Ok(roots.iter().map(|root| anchor(root, &base, None)).collect()))
 })];
 
-const DNS: [(&str, Take<Config>); 1] = [("servers", |config, value| {
+const DNS: [(&str, ParseValue<Config>); 1] = [("servers", |config, value| {
     let servers = list::<NameServer>(value)?;
     if servers.is_empty() {
-        return Err(wrong("the list is empty; name at least one server"));
+        return Err(invalid("the list is empty; name at least one server"));
     }
     fill(&mut config.dns, Ok(servers.into_iter().map(|NameServer(address)| address).collect()))
 })];
@@ -39,28 +39,28 @@ impl FromStr for NameServer {
     }
 }
 
-const PROXY: [(&str, Take<Config>); 1] =
+const PROXY: [(&str, ParseValue<Config>); 1] =
     [("url", |config, value| set(&mut config.proxy, scalar(value)))];
 
-const VAULT: [(&str, Take<Config>); 1] =
+const VAULT: [(&str, ParseValue<Config>); 1] =
     [("key-command", |config, value| set(&mut config.key_command, command(value)))];
 
 /// Parses `[tls]`, `[dns]`, `[proxy]` or `[vault]`.
-pub(super) fn read(config: &mut Config, section: &str, value: &Value<'_>) -> Result<(), Wrong> {
+pub(super) fn read(config: &mut Config, section: &str, value: &Value<'_>) -> Result<(), Invalid> {
     match section {
         "tls" => table(config, &TLS, value),
         "dns" => table(config, &DNS, value),
         "proxy" => table(config, &PROXY, value),
         "vault" => table(config, &VAULT, value),
-        _ => Err(wrong("unknown section")),
+        _ => Err(invalid("unknown section")),
     }
 }
 
 /// Parses a program and its arguments: a list, or a text without quotes, split at whitespace.
-pub(super) fn command(value: &Value<'_>) -> Result<Vec<String>, Wrong> {
+pub(super) fn command(value: &Value<'_>) -> Result<Vec<String>, Invalid> {
     let words: Vec<String> = match value.get_ref() {
         DeValue::String(text) if text.contains(['"', '\'', '\\', '$', '`', '|', ';', '&']) => {
-            return Err(wrong(
+            return Err(invalid(
                 "the command is not run by a shell; write a list of the program and its arguments",
             ));
         }
@@ -77,7 +77,7 @@ pub(super) fn command(value: &Value<'_>) -> Result<Vec<String>, Wrong> {
             Ok(words)
         }
         Some(_) | None => {
-            Err(wrong("the program is missing; write a list of the program and its arguments"))
+            Err(invalid("the program is missing; write a list of the program and its arguments"))
         }
     }
 }

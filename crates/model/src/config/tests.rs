@@ -519,7 +519,7 @@ fn network_lines(chance: f64) -> impl Strategy<Value = String> {
 }
 
 /// Checks field by field, independently of the code under test, that `new` allows no more than `old`.
-fn no_looser(new: &Template, old: &Template) -> Result<(), TestCaseError> {
+fn check_not_looser(new: &Template, old: &Template) -> Result<(), TestCaseError> {
     let Template {
         name: _,
         mode,
@@ -562,7 +562,7 @@ fn no_looser(new: &Template, old: &Template) -> Result<(), TestCaseError> {
     prop_assert!(old.env.iter().all(|variable| env.contains(variable)));
     let added = env.iter().filter(|variable| !old.env.contains(variable));
     for variable in added {
-        prop_assert!(variable.value().is_some() && !variable.steers());
+        prop_assert!(variable.value().is_some() && !variable.controls_programs());
     }
     prop_assert!(*user != 0 || old.user == 0);
     let max = |timeout: Option<std::time::Duration>| timeout.unwrap_or(std::time::Duration::MAX);
@@ -584,7 +584,7 @@ proptest! {
             && let Ok(got) = operator.tighten(&project)
         {
             let (new, old) = (got.template("default").unwrap(), operator.template("default").unwrap());
-            no_looser(&new, &old)?;
+            check_not_looser(&new, &old)?;
             prop_assert!(new.check().is_ok());
             // Setting the operator's own values again does not loosen anything.
             prop_assert_eq!(got.tighten(&project).unwrap().template("default"), Some(new));

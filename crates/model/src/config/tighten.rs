@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use super::parse::impossible;
-use super::{Config, ConfigError, Entry, Fault, Places};
+use super::{Config, ConfigError, Entry, Fault, KeyLines};
 use crate::choice::{Access, Record};
 use crate::env::EnvVar;
 use crate::layer::Layer;
@@ -24,7 +24,7 @@ use crate::template::{DEFAULT_TEMPLATE, Overrides, Template};
 use crate::time::Timeout;
 
 /// A project's value that the operator does not permit.
-struct Looser {
+struct Loosening {
     key: &'static str,
     project: String,
     operator: String,
@@ -37,15 +37,15 @@ pub(super) fn config(operator: &Config, project: &Config) -> Result<Config, Conf
     for (name, entry) in &project.templates {
         let base = operator.template(name).or_else(|| operator.template(DEFAULT_TEMPLATE));
         let base = Template { name: name.clone(), ..base.unwrap_or_default() };
-        let template = template(base, &entry.said, &entry.places).map_err(|looser| {
-            let Looser { key, project: asked, operator } = looser;
+        let template = template(base, &entry.overrides, &entry.lines).map_err(|loosening| {
+            let Loosening { key, project: asked, operator } = loosening;
             ConfigError {
                 file: project.file.clone(),
-                line: entry.places.line(key),
+                line: entry.lines.line(key),
                 fault: Fault::Loosens { template: name.clone(), key, project: asked, operator },
             }
         })?;
-        template.check().map_err(|error| impossible(&project.file, name, &entry.places, &error))?;
+        template.check().map_err(|error| impossible(&project.file, name, &entry.lines, &error))?;
         let permissions = operator.permissions_of(name).and(&entry.permissions);
         tightened.templates.insert(name.clone(), Entry { template, permissions, ..entry.clone() });
     }
@@ -60,7 +60,11 @@ impl Config {
     }
 }
 
-fn template(base: Template, said: &Overrides, places: &Places) -> Result<Template, Looser> {
+fn template(
+    base: Template,
+    overrides: &Overrides,
+    lines: &KeyLines,
+) -> Result<Template, Loosening> {
     // Destructured without `..`, so that a new key cannot be forgotten.
     let Overrides {
         mode,
@@ -86,24 +90,24 @@ fn template(base: Template, said: &Overrides, places: &Places) -> Result<Templat
         secrets,
         budget,
         health,
-    } = said;
+    } = overrides;
     let old = base.limits;
     Ok(Template {
         name: base.name,
-        mode: lower("mode", *mode, base.mode)?,
-        net: lower("net", *net, base.net)?,
+        mode: at_most("mode", *mode, base.mode)?,
+        net: at_most("net", *net, base.net)?,
         record: match (record, base.record) {
             (None, base) => base,
             (Some(asked), base) if *asked == base => base,
             (Some(Record::Hashes), Record::None) => Record::Hashes,
-            (Some(asked), base) => return Err(looser("record", asked, base)),
+            (Some(asked), base) => return Err(loosening("record", asked, base)),
         },
         mounts: mounts.iter().try_fold(base.mounts, tighten_mounts)?,
         rootfs: match rootfs {
             Some(asked) if base.rootfs.as_ref() != Some(asked) => {
                 let operator =
                     base.rootfs.as_ref().map_or("none".into(), |path| path.display().to_string());
-                return Err(Looser {
+                return Err(Loosening {
                     key: "rootfs",
                     project: asked.display().to_string(),
                     operator,
@@ -113,64 +117,68 @@ fn template(base: Template, said: &Overrides, places: &Places) -> Result<Templat
         },
         env: env.iter().try_fold(base.env, tighten_env)?,
         user: match user {
-            Some(0) if base.user != 0 => return Err(looser("user", 0, base.user)),
+            Some(0) if base.user != 0 => return Err(loosening("user", 0, base.user)),
             Some(user) => *user,
             None => base.user,
         },
         limits: Limits {
-            memory: lower("memory", *memory, old.memory)?,
-            cpus: lower("cpus", *cpus, old.cpus)?,
-            pids: lower("pids", *pids, old.pids)?,
-            disk: lower("disk", *disk, old.disk)?,
-            files: lower("files", *files, old.files)?,
-            output: lower("output-limit", *output, old.output)?,
+            memory: at_most("memory", *memory, old.memory)?,
+            cpus: at_most("cpus", *cpus, old.cpus)?,
+            pids: at_most("pids", *pids, old.pids)?,
+            disk: at_most("disk", *disk, old.disk)?,
+            files: at_most("files", *files, old.files)?,
+            output: at_most("output-limit", *output, old.output)?,
             timeout: match timeout {
                 Some(asked) if asked.is_longer_than(Timeout(old.timeout)) => {
-                    return Err(looser("timeout", asked, Timeout(old.timeout)));
+                    return Err(loosening("timeout", asked, Timeout(old.timeout)));
                 }
                 Some(Timeout(asked)) => *asked,
                 None => old.timeout,
             },
         },
-        weaken: if places.says("weaken") { fewer(weaken, &base.weaken)? } else { base.weaken },
+        weaken: if lines.has("weaken") {
+            subset_of_layers(weaken, &base.weaken)?
+        } else {
+            base.weaken
+        },
         require: base.require.into_iter().chain(require.iter().copied()).collect(),
-        allow: if places.says("allow") { fewer_rules(allow, &base.allow)? } else { base.allow },
-        deny: more_denied(base.deny, deny),
-        ask: same_asked(ask, base.ask)?,
-        ask_timeout: lower("ask-timeout", *ask_timeout, base.ask_timeout)?,
-        secrets: if places.says("secrets") {
-            fewer_secrets(secrets, &base.secrets)?
+        allow: if lines.has("allow") { subset_of_rules(allow, &base.allow)? } else { base.allow },
+        deny: add_denied(base.deny, deny),
+        ask: same_ask_rules(ask, base.ask)?,
+        ask_timeout: at_most("ask-timeout", *ask_timeout, base.ask_timeout)?,
+        secrets: if lines.has("secrets") {
+            subset_of_secrets(secrets, &base.secrets)?
         } else {
             base.secrets
         },
-        budget: lower_budget(budget, &base.budget)?,
+        budget: at_most_budget(budget, &base.budget)?,
         // The command runs in the box, where the project can run anything already.
         health: health.clone().or(base.health),
     })
 }
 
-fn looser(key: &'static str, project: impl Display, operator: impl Display) -> Looser {
-    Looser { key, project: project.to_string(), operator: operator.to_string() }
+fn loosening(key: &'static str, project: impl Display, operator: impl Display) -> Loosening {
+    Loosening { key, project: project.to_string(), operator: operator.to_string() }
 }
 
-fn lower<T: Ord + Display + Copy>(
+fn at_most<T: Ord + Display + Copy>(
     key: &'static str,
     asked: Option<T>,
     base: T,
-) -> Result<T, Looser> {
+) -> Result<T, Loosening> {
     match asked {
-        Some(asked) if asked > base => Err(looser(key, asked, base)),
+        Some(asked) if asked > base => Err(loosening(key, asked, base)),
         Some(asked) => Ok(asked),
         None => Ok(base),
     }
 }
 
 /// Returns `mounts` with the requested mount made read-only, if the request is read-only.
-fn tighten_mounts(mounts: Vec<Mount>, asked: &Mount) -> Result<Vec<Mount>, Looser> {
+fn tighten_mounts(mounts: Vec<Mount>, asked: &Mount) -> Result<Vec<Mount>, Loosening> {
     let same = |mount: &Mount| mount.source() == asked.source() && mount.target() == asked.target();
     match mounts.iter().find(|mount| same(mount)) {
-        None => Err(looser("mounts", asked, "no such mount")),
-        Some(mount) if asked.access() > mount.access() => Err(looser("mounts", asked, mount)),
+        None => Err(loosening("mounts", asked, "no such mount")),
+        Some(mount) if asked.access() > mount.access() => Err(loosening("mounts", asked, mount)),
         Some(_) if asked.access() == Access::ReadWrite => Ok(mounts),
         Some(_) => Ok(mounts
             .into_iter()
@@ -180,19 +188,21 @@ fn tighten_mounts(mounts: Vec<Mount>, asked: &Mount) -> Result<Vec<Mount>, Loose
 }
 
 /// Returns `env` with the requested variable. Errors omit the operator's values, which can be secret.
-fn tighten_env(mut env: Vec<EnvVar>, asked: &EnvVar) -> Result<Vec<EnvVar>, Looser> {
+fn tighten_env(mut env: Vec<EnvVar>, asked: &EnvVar) -> Result<Vec<EnvVar>, Loosening> {
     let name = asked.name();
     match env.iter().find(|variable| variable.name() == name) {
         Some(variable) if variable == asked => Ok(env),
-        Some(_) => {
-            Err(looser("env", format!("{name} with another value"), format!("{name} already set")))
-        }
+        Some(_) => Err(loosening(
+            "env",
+            format!("{name} with another value"),
+            format!("{name} already set"),
+        )),
         None if asked.value().is_none() => {
-            Err(looser("env", format!("{name} inherited"), format!("{name} not inherited")))
+            Err(loosening("env", format!("{name} inherited"), format!("{name} not inherited")))
         }
-        None if asked.steers() => {
+        None if asked.controls_programs() => {
             let asked = format!("{name}, which controls what other programs load, run or trust");
-            Err(looser("env", asked, format!("{name} not set")))
+            Err(loosening("env", asked, format!("{name} not set")))
         }
         None => {
             env.push(asked.clone());
@@ -201,25 +211,25 @@ fn tighten_env(mut env: Vec<EnvVar>, asked: &EnvVar) -> Result<Vec<EnvVar>, Loos
     }
 }
 
-fn fewer(asked: &[Layer], base: &BTreeSet<Layer>) -> Result<BTreeSet<Layer>, Looser> {
+fn subset_of_layers(asked: &[Layer], base: &BTreeSet<Layer>) -> Result<BTreeSet<Layer>, Loosening> {
     match asked.iter().find(|layer| !base.contains(layer)) {
         Some(layer) => {
-            Err(looser("weaken", format!("{layer} weakened"), format!("{layer} in force")))
+            Err(loosening("weaken", format!("{layer} weakened"), format!("{layer} in force")))
         }
         None => Ok(asked.iter().copied().collect()),
     }
 }
 
 /// Returns the operator's rules that the project lists; a project cannot add rules.
-fn fewer_rules(asked: &[Allow], base: &[Allow]) -> Result<Vec<Allow>, Looser> {
+fn subset_of_rules(asked: &[Allow], base: &[Allow]) -> Result<Vec<Allow>, Loosening> {
     let mut kept = Vec::new();
     for asked in asked {
-        let Some(rule) = base.iter().find(|rule| names_same(asked, rule)) else {
+        let Some(rule) = base.iter().find(|rule| names_rule(asked, rule)) else {
             let asked = match asked {
                 Allow::Preset(name) => name.to_string(),
                 Allow::Rule(rule) => rule.what.to_string(),
             };
-            return Err(looser("allow", asked, "no such rule"));
+            return Err(loosening("allow", asked, "no such rule"));
         };
         kept.push(rule.clone());
     }
@@ -229,7 +239,7 @@ fn fewer_rules(asked: &[Allow], base: &[Allow]) -> Result<Vec<Allow>, Looser> {
 /// Whether the project's rule names this rule of the operator.
 ///
 /// It does if the rules are equal, or if it is the operator's rule without additional settings.
-fn names_same(asked: &Allow, rule: &Allow) -> bool {
+fn names_rule(asked: &Allow, rule: &Allow) -> bool {
     match (asked, rule) {
         (Allow::Rule(asked), Allow::Rule(rule)) => {
             let plain = Rule::allow(&rule.what.to_string());
@@ -239,7 +249,7 @@ fn names_same(asked: &Allow, rule: &Allow) -> bool {
     }
 }
 
-fn more_denied(mut base: Vec<Rule>, asked: &[Rule]) -> Vec<Rule> {
+fn add_denied(mut base: Vec<Rule>, asked: &[Rule]) -> Vec<Rule> {
     for rule in asked {
         if !base.contains(rule) {
             base.push(rule.clone());
@@ -252,40 +262,40 @@ fn more_denied(mut base: Vec<Rule>, asked: &[Rule]) -> Vec<Rule> {
 ///
 /// Fewer rules would allow requests without approval; more would ask about hosts unknown to the
 /// operator.
-fn same_asked(asked: &[Rule], base: Vec<Rule>) -> Result<Vec<Rule>, Looser> {
+fn same_ask_rules(asked: &[Rule], base: Vec<Rule>) -> Result<Vec<Rule>, Loosening> {
     match asked.iter().find(|rule| !base.contains(rule)) {
-        Some(rule) => Err(looser("ask", &rule.what, "no such rule")),
+        Some(rule) => Err(loosening("ask", &rule.what, "no such rule")),
         None => Ok(base),
     }
 }
 
-fn fewer_secrets(
+fn subset_of_secrets(
     asked: &[SecretName],
     base: &BTreeSet<SecretName>,
-) -> Result<BTreeSet<SecretName>, Looser> {
+) -> Result<BTreeSet<SecretName>, Loosening> {
     match asked.iter().find(|name| !base.contains(name)) {
-        Some(name) => Err(looser("secrets", name, "no such entry")),
+        Some(name) => Err(loosening("secrets", name, "no such entry")),
         None => Ok(asked.iter().cloned().collect()),
     }
 }
 
-fn lower_budget(asked: &Budget, base: &Budget) -> Result<Budget, Looser> {
+fn at_most_budget(asked: &Budget, base: &Budget) -> Result<Budget, Loosening> {
     Ok(Budget {
-        requests: least("requests", asked.requests, base.requests)?,
-        bytes: least("bytes", asked.bytes, base.bytes)?,
-        tokens: least("tokens", asked.tokens, base.tokens)?,
-        money: least("money", asked.money, base.money)?,
+        requests: at_most_limit("requests", asked.requests, base.requests)?,
+        bytes: at_most_limit("bytes", asked.bytes, base.bytes)?,
+        tokens: at_most_limit("tokens", asked.tokens, base.tokens)?,
+        money: at_most_limit("money", asked.money, base.money)?,
     })
 }
 
-fn least<T: Ord + Display + Copy>(
+fn at_most_limit<T: Ord + Display + Copy>(
     what: &str,
     asked: Option<T>,
     base: Option<T>,
-) -> Result<Option<T>, Looser> {
+) -> Result<Option<T>, Loosening> {
     match (asked, base) {
         (Some(asked), Some(base)) if asked > base => {
-            Err(looser("budget", format!("{what} = {asked}"), format!("{what} = {base}")))
+            Err(loosening("budget", format!("{what} = {asked}"), format!("{what} = {base}")))
         }
         (Some(asked), Some(_) | None) => Ok(Some(asked)),
         (None, base) => Ok(base),

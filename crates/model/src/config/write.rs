@@ -55,9 +55,9 @@ impl Template {
         put("timeout", text(&Timeout(limits.timeout)));
         put("weaken", list(weaken));
         put("require", list(require));
-        put("allow", Value::Array(allow.iter().map(allowed).collect()));
-        put("deny", Value::Array(deny.iter().map(denied).collect()));
-        put("ask", Value::Array(ask.iter().map(asked).collect()));
+        put("allow", Value::Array(allow.iter().map(allow_value).collect()));
+        put("deny", Value::Array(deny.iter().map(deny_value).collect()));
+        put("ask", Value::Array(ask.iter().map(ask_value).collect()));
         put("ask-timeout", text(ask_timeout));
         put("secrets", list(secrets));
         if let Some(health) = health {
@@ -70,33 +70,33 @@ impl Template {
     }
 }
 
-fn allowed(allow: &Allow) -> Value {
+fn allow_value(allow: &Allow) -> Value {
     match allow {
         Allow::Preset(name) => text(name),
         // The short form, if it means the same.
         Allow::Rule(rule) => match Rule::allow(&rule.what.to_string()) {
             Ok(same) if same == **rule => text(&rule.what),
-            Ok(_) | Err(_) => long(rule, "allow"),
+            Ok(_) | Err(_) => long_form(rule, "allow"),
         },
     }
 }
 
-fn denied(rule: &Rule) -> Value {
+fn deny_value(rule: &Rule) -> Value {
     match Rule::deny(&rule.what.to_string()) {
         Ok(same) if same == *rule => text(&rule.what),
-        Ok(_) | Err(_) => long(rule, "deny"),
+        Ok(_) | Err(_) => long_form(rule, "deny"),
     }
 }
 
-fn asked(rule: &Rule) -> Value {
+fn ask_value(rule: &Rule) -> Value {
     match Rule::ask(&rule.what.to_string()) {
         Ok(same) if same == *rule => text(&rule.what),
-        Ok(_) | Err(_) => long(rule, "ask"),
+        Ok(_) | Err(_) => long_form(rule, "ask"),
     }
 }
 
 /// Returns the long form of a rule, without keys that have their default.
-fn long(rule: &Rule, verb: &str) -> Value {
+fn long_form(rule: &Rule, verb: &str) -> Value {
     let mut table = Table::new();
     let mut put = |key: &str, value: Value| {
         table.insert(key.to_owned(), value);
@@ -140,12 +140,12 @@ fn put_http(put: &mut impl FnMut(&str, Value), http: &HttpRule) {
     }
     if !limits.is_empty() {
         let RuleLimits { requests, upload, total } = limits;
-        let said = [
+        let entries = [
             ("requests", requests.map(|it| text(&it))),
             ("upload", upload.map(|it| text(&it))),
             ("total", total.map(|it| text(&it))),
         ];
-        put("limits", said_only(said));
+        put("limits", table_of_present(entries));
     }
     if *tls != Tls::Intercept {
         put("tls", text(tls));
@@ -160,7 +160,7 @@ fn put_http(put: &mut impl FnMut(&str, Value), http: &HttpRule) {
 
 fn budget_table(budget: &Budget) -> Value {
     let Budget { requests, bytes, tokens, money } = budget;
-    said_only([
+    table_of_present([
         ("requests", requests.map(|it| text(&it))),
         ("bytes", bytes.map(|it| text(&it))),
         ("tokens", tokens.map(|it| text(&it))),
@@ -168,9 +168,9 @@ fn budget_table(budget: &Budget) -> Value {
     ])
 }
 
-fn said_only<const N: usize>(said: [(&str, Option<Value>); N]) -> Value {
-    let said = said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-    Value::Table(said.collect())
+fn table_of_present<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
+    let entries = entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    Value::Table(entries.collect())
 }
 
 fn text(value: &impl ToString) -> Value {

@@ -158,10 +158,10 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, TargetError> {
         if let Some(inside) = text.strip_prefix('[') {
             let inside = inside.strip_suffix(']').ok_or(TargetError::Address)?;
-            return six(inside).map(Self::Address);
+            return parse_ipv6(inside).map(Self::Address);
         }
         if text.contains(':') {
-            return six(text).map(Self::Address);
+            return parse_ipv6(text).map(Self::Address);
         }
         match text.parse::<Hostname>() {
             Ok(name) => Ok(Self::Name(name)),
@@ -176,7 +176,7 @@ impl FromStr for Target {
 }
 
 /// Parses an IPv6 address in the form of RFC 5952 only, since other forms could be misread.
-fn six(text: &str) -> Result<IpAddr, TargetError> {
+fn parse_ipv6(text: &str) -> Result<IpAddr, TargetError> {
     let address: Ipv6Addr = text.parse().map_err(|_| TargetError::Address)?;
     if address.to_string() != text.to_ascii_lowercase() {
         return Err(TargetError::Address);

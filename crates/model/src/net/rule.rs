@@ -301,7 +301,7 @@ impl HttpRule {
                 ("websocket", self.websocket),
                 ("scheme = \"http\"", self.scheme == Scheme::Http),
             ];
-            if let Some((key, _)) = blind.into_iter().find(|(_, said)| *said) {
+            if let Some((key, _)) = blind.into_iter().find(|(_, is_set)| *is_set) {
                 return Err(RuleError::Passthrough(key));
             }
         }
@@ -315,7 +315,7 @@ impl HttpRule {
         }
         // The operator sees that the request opens a WebSocket, and limits belong to `allow` rules.
         let meaningless = [("limits", !self.limits.is_empty()), ("websocket", self.websocket)];
-        if let Some((key, _)) = meaningless.into_iter().find(|(_, said)| *said) {
+        if let Some((key, _)) = meaningless.into_iter().find(|(_, is_set)| *is_set) {
             return Err(RuleError::InAsk(key));
         }
         self.check_way()
@@ -330,7 +330,7 @@ impl HttpRule {
             ("websocket", self.websocket),
             ("connect", self.connect.is_some()),
         ];
-        match meaningless.into_iter().find(|(_, said)| *said) {
+        match meaningless.into_iter().find(|(_, is_set)| *is_set) {
             Some((key, _)) => Err(RuleError::InDeny(key)),
             None => Ok(()),
         }
@@ -383,7 +383,7 @@ impl What {
     fn parse(
         text: &str,
         host: fn(&str) -> Result<HostPattern, HostPatternError>,
-        unsaid: fn([u16; 1]) -> Vec<u16>,
+        default_ports: fn([u16; 1]) -> Vec<u16>,
     ) -> Result<Self, RuleError> {
         if let Some(port) = text.strip_prefix("host-port:") {
             return Ok(Self::HostPort(parse_port(port)?));
@@ -395,7 +395,7 @@ impl What {
             Some((methods, url)) => (Some(parse_methods(methods)?), url),
             None => (None, text),
         };
-        let (said, rest) = match url.split_once("://") {
+        let (explicit, rest) = match url.split_once("://") {
             Some(("https", rest)) => (Some(Scheme::Https), rest),
             Some(("http", rest)) => (Some(Scheme::Http), rest),
             Some(_) => return Err(RuleError::Malformed),
@@ -406,15 +406,15 @@ impl What {
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let (name, port) = split_port(authority).map_err(|()| RuleError::Port)?;
-        let scheme = match (said, port) {
+        let scheme = match (explicit, port) {
             (Some(scheme), _) => scheme,
             (None, Some(80)) => Scheme::Http,
             (None, _) => Scheme::Https,
         };
-        let ports = match (port, said) {
+        let ports = match (port, explicit) {
             (Some(port), _) => vec![port],
             (None, Some(scheme)) => vec![scheme.port()],
-            (None, None) => unsaid([scheme.port()]),
+            (None, None) => default_ports([scheme.port()]),
         };
         let paths = match path {
             "" => None,

@@ -12,7 +12,7 @@ use super::*;
 
 /// Checks that a text is valid, prints as `expect`, and survives printing, JSON and frames.
 #[track_caller]
-fn good<T>(text: &str, expect: &str)
+fn accepted<T>(text: &str, expect: &str)
 where
     T: FromStr<Err: Display> + Display + Debug + PartialEq + Serialize + DeserializeOwned,
 {
@@ -27,7 +27,7 @@ where
 
 /// Checks that a text is refused, also in JSON and in a frame.
 #[track_caller]
-fn bad<T: FromStr + DeserializeOwned + Debug>(text: &str) {
+fn refused<T: FromStr + DeserializeOwned + Debug>(text: &str) {
     assert!(text.parse::<T>().is_err(), "{text:?} was accepted");
     let json = serde_json::to_string(text).unwrap();
     assert!(serde_json::from_str::<T>(&json).is_err(), "{text:?} was accepted in JSON");
@@ -37,12 +37,12 @@ fn bad<T: FromStr + DeserializeOwned + Debug>(text: &str) {
 
 #[test]
 fn host_name_has_only_letters_digits_and_hyphens() {
-    good::<Hostname>("api.github.com", "api.github.com");
-    good::<Hostname>("API.GitHub.com", "api.github.com");
-    good::<Hostname>("xn--bcher-kva.example", "xn--bcher-kva.example");
-    good::<Hostname>("1password.com", "1password.com");
-    good::<Hostname>("a", "a");
-    good::<Hostname>(&format!("{}.com", "a".repeat(63)), &format!("{}.com", "a".repeat(63)));
+    accepted::<Hostname>("api.github.com", "api.github.com");
+    accepted::<Hostname>("API.GitHub.com", "api.github.com");
+    accepted::<Hostname>("xn--bcher-kva.example", "xn--bcher-kva.example");
+    accepted::<Hostname>("1password.com", "1password.com");
+    accepted::<Hostname>("a", "a");
+    accepted::<Hostname>(&format!("{}.com", "a".repeat(63)), &format!("{}.com", "a".repeat(63)));
     for text in [
         "",
         ".",
@@ -66,10 +66,10 @@ fn host_name_has_only_letters_digits_and_hyphens() {
         "１.com",
         "a。com",
     ] {
-        bad::<Hostname>(text);
+        refused::<Hostname>(text);
     }
-    bad::<Hostname>(&format!("{}.com", "a".repeat(64)));
-    bad::<Hostname>(&"a.".repeat(127).trim_end_matches('.').repeat(2));
+    refused::<Hostname>(&format!("{}.com", "a".repeat(64)));
+    refused::<Hostname>(&"a.".repeat(127).trim_end_matches('.').repeat(2));
 }
 
 #[test]
@@ -91,16 +91,16 @@ fn a01_host_name_with_any_other_byte_is_refused() {
         }
     }
     // The name without the byte is valid.
-    good::<Hostname>("evil.allowed.com", "evil.allowed.com");
+    accepted::<Hostname>("evil.allowed.com", "evil.allowed.com");
 }
 
 #[test]
 fn a08_address_in_a_non_canonical_form_is_refused() {
-    good::<Target>("192.0.2.1", "192.0.2.1");
-    good::<Target>("[2001:db8::1]", "[2001:db8::1]");
-    good::<Target>("2001:DB8::1", "[2001:db8::1]");
-    good::<Target>("::1", "[::1]");
-    good::<Target>("localhost", "localhost");
+    accepted::<Target>("192.0.2.1", "192.0.2.1");
+    accepted::<Target>("[2001:db8::1]", "[2001:db8::1]");
+    accepted::<Target>("2001:DB8::1", "[2001:db8::1]");
+    accepted::<Target>("::1", "[::1]");
+    accepted::<Target>("localhost", "localhost");
     for text in [
         "0x7f.1",
         "0x7f000001",
@@ -130,7 +130,7 @@ fn a08_address_in_a_non_canonical_form_is_refused() {
         "[]",
         "[]:80",
     ] {
-        bad::<Target>(text);
+        refused::<Target>(text);
     }
 }
 
@@ -246,42 +246,42 @@ fn path_pattern_matches_segment_by_segment() {
         "/%+1",
         "/**/**/**/**/**",
     ] {
-        bad::<PathPattern>(text);
+        refused::<PathPattern>(text);
     }
-    good::<PathPattern>("/a/%2f/@x:y/**", "/a/%2F/@x:y/**");
+    accepted::<PathPattern>("/a/%2f/@x:y/**", "/a/%2F/@x:y/**");
 }
 
 #[test]
 fn methods_rates_and_money_are_parsed_and_printed() {
-    good::<Method>("GET", "GET");
-    good::<Method>("VERSION-CONTROL", "VERSION-CONTROL");
+    accepted::<Method>("GET", "GET");
+    accepted::<Method>("VERSION-CONTROL", "VERSION-CONTROL");
     for text in ["", "get", "Get", "GET ", "G\0T", "-GET", "GET,POST", "ÄT", "*"] {
-        bad::<Method>(text);
+        refused::<Method>(text);
     }
-    good::<Rate>("60/min", "60/min");
-    good::<Rate>("60/m", "60/min");
-    good::<Rate>("5/s", "5/s");
-    good::<Rate>("10000/day", "10000/day");
-    good::<Rate>("3/10s", "3/10s");
+    accepted::<Rate>("60/min", "60/min");
+    accepted::<Rate>("60/m", "60/min");
+    accepted::<Rate>("5/s", "5/s");
+    accepted::<Rate>("10000/day", "10000/day");
+    accepted::<Rate>("3/10s", "3/10s");
     assert_eq!("90/h".parse::<Rate>(), Ok(Rate { count: 90, per: Duration::from_secs(3600) }));
     for text in ["", "60", "/min", "60/", "0/min", "60/0s", "-1/s", "1.5/s", "60/week", "60 /min"] {
-        bad::<Rate>(text);
+        refused::<Rate>(text);
     }
-    good::<MicroUsd>("5 USD", "5 USD");
-    good::<MicroUsd>("$5", "5 USD");
-    good::<MicroUsd>("0.5USD", "0.50 USD");
-    good::<MicroUsd>("$0.000001", "0.000001 USD");
+    accepted::<MicroUsd>("5 USD", "5 USD");
+    accepted::<MicroUsd>("$5", "5 USD");
+    accepted::<MicroUsd>("0.5USD", "0.50 USD");
+    accepted::<MicroUsd>("$0.000001", "0.000001 USD");
     for text in ["", "5", "$", "$5 USD", "5 EUR", "-5 USD", "$0.0000001", "$1e3", "$1,5"] {
-        bad::<MicroUsd>(text);
+        refused::<MicroUsd>(text);
     }
 }
 
 #[test]
 fn slots_shapes_and_captures_are_parsed_and_printed() {
-    good::<Slot>("header:Authorization", "header:authorization");
-    good::<Slot>("basic", "basic");
-    good::<Slot>("query:key", "query:key");
-    good::<Slot>("json:/auth/~1x", "json:/auth/~1x");
+    accepted::<Slot>("header:Authorization", "header:authorization");
+    accepted::<Slot>("basic", "basic");
+    accepted::<Slot>("query:key", "query:key");
+    accepted::<Slot>("json:/auth/~1x", "json:/auth/~1x");
     for text in [
         "",
         "header",
@@ -300,11 +300,11 @@ fn slots_shapes_and_captures_are_parsed_and_printed() {
         "body",
         "basic:",
     ] {
-        bad::<Slot>(text);
+        refused::<Slot>(text);
     }
-    good::<Shape>("ghp_{36}", "ghp_{36}");
-    good::<Shape>("sk-ant-api03-{93}AA", "sk-ant-api03-{93}AA");
-    good::<Shape>("{10}.{10}", "{10}.{10}");
+    accepted::<Shape>("ghp_{36}", "ghp_{36}");
+    accepted::<Shape>("sk-ant-api03-{93}AA", "sk-ant-api03-{93}AA");
+    accepted::<Shape>("{10}.{10}", "{10}.{10}");
     assert_eq!("ghp_{36}".parse::<Shape>().unwrap().len(), 40);
     assert_eq!(Shape::default().to_string(), "bj_{40}");
     for text in [
@@ -327,29 +327,32 @@ fn slots_shapes_and_captures_are_parsed_and_printed() {
         "a\"{20}",
         "{9}{9}",
     ] {
-        bad::<Shape>(text);
+        refused::<Shape>(text);
     }
-    good::<Capture>("/oauth/token json:/access_token", "/oauth/token json:/access_token");
-    good::<Capture>("/login header:X-Token", "/login header:x-token");
+    accepted::<Capture>("/oauth/token json:/access_token", "/oauth/token json:/access_token");
+    accepted::<Capture>("/login header:X-Token", "/login header:x-token");
     for text in ["", "/a", "/a ", "a json:/x", "/a json:x", "/a query:x", "/a basic"] {
-        bad::<Capture>(text);
+        refused::<Capture>(text);
     }
-    good::<SecretName>("github", "github");
-    good::<SecretName>("1-a_b", "1-a_b");
+    accepted::<SecretName>("github", "github");
+    accepted::<SecretName>("1-a_b", "1-a_b");
     for text in ["", "-a", "_a", "A", "a.b", "a/b", "a b", &"a".repeat(65), "é"] {
-        bad::<SecretName>(text);
+        refused::<SecretName>(text);
     }
 }
 
 #[test]
 fn signers_and_proxies_are_parsed_and_printed() {
-    good::<Message>("{timestamp}.{body}", "{timestamp}.{body}");
-    good::<Message>("{method}\n{path}\n", "{method}\n{path}\n");
+    accepted::<Message>("{timestamp}.{body}", "{timestamp}.{body}");
+    accepted::<Message>("{method}\n{path}\n", "{method}\n{path}\n");
     for text in ["", "x", "{timestamp}", "{host}", "{Body}", "{body", "body}", "{}"] {
-        bad::<Message>(text);
+        refused::<Message>(text);
     }
-    good::<TokenUrl>("https://oauth2.googleapis.com/token", "https://oauth2.googleapis.com/token");
-    good::<TokenUrl>("https://h.example:8443", "https://h.example:8443/");
+    accepted::<TokenUrl>(
+        "https://oauth2.googleapis.com/token",
+        "https://oauth2.googleapis.com/token",
+    );
+    accepted::<TokenUrl>("https://h.example:8443", "https://h.example:8443/");
     for text in [
         "",
         "http://a/",
@@ -359,13 +362,13 @@ fn signers_and_proxies_are_parsed_and_printed() {
         "https://a:0/",
         "https://a/../b",
     ] {
-        bad::<TokenUrl>(text);
+        refused::<TokenUrl>(text);
     }
-    good::<Proxy>("http://proxy.corp:3128", "http://proxy.corp:3128");
-    good::<Proxy>("http://10.0.0.1:3128/", "http://10.0.0.1:3128");
-    good::<Proxy>("http://[::1]:1", "http://[::1]:1");
+    accepted::<Proxy>("http://proxy.corp:3128", "http://proxy.corp:3128");
+    accepted::<Proxy>("http://10.0.0.1:3128/", "http://10.0.0.1:3128");
+    accepted::<Proxy>("http://[::1]:1", "http://[::1]:1");
     for text in ["", "proxy:1", "https://p:1", "http://p", "http://u:p@p:1", "http://p:99999"] {
-        bad::<Proxy>(text);
+        refused::<Proxy>(text);
     }
 }
 

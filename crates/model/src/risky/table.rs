@@ -6,50 +6,53 @@
 //! Left out on purpose: `.editorconfig`, `.gitignore`, `.nvmrc` and similar files, which do not execute
 //! code; Bazel's bare `BUILD` and `WORKSPACE`, which ignoring letter case are common directory names.
 
-use super::Place::{self, Anywhere, Root};
-use super::RiskClass::{self, Builds, Steers};
+use super::RiskClass::{self, Automatic, OnBuild};
+use super::RulePlace::{self, Anywhere, Root};
 
 /// Patterns with the same reason.
 #[derive(Clone, Copy)]
 pub(super) struct Group {
     pub(super) class: RiskClass,
-    pub(super) place: Place,
+    pub(super) place: RulePlace,
     pub(super) why: &'static str,
     /// Patterns separated by whitespace.
     pub(super) patterns: &'static str,
 }
 
-const fn steers(why: &'static str, patterns: &'static str) -> Group {
-    Group { class: Steers, place: Anywhere, why, patterns }
+const fn automatic(why: &'static str, patterns: &'static str) -> Group {
+    Group { class: Automatic, place: Anywhere, why, patterns }
 }
 
-const fn builds(why: &'static str, patterns: &'static str) -> Group {
-    Group { class: Builds, place: Anywhere, why, patterns }
+const fn on_build(why: &'static str, patterns: &'static str) -> Group {
+    Group { class: OnBuild, place: Anywhere, why, patterns }
 }
 
 pub(super) const GROUPS: &[Group] = &[
     // Version control.
-    steers(
+    automatic(
         "git runs its hooks on commit, checkout, merge and push",
         ".git/hooks/** .git/modules/*/hooks/** .git/worktrees/*/hooks/** .githooks/** .git-hooks/**",
     ),
-    steers(
+    automatic(
         "git settings can name programs that even `git status` runs",
         ".git/config .git/config.worktree .git/modules/*/config .git/modules/*/config.worktree
          .git/worktrees/*/config.worktree .gitconfig .config/git/**",
     ),
-    steers(
+    automatic(
         "attributes choose which filter and diff programs git runs",
         ".gitattributes .git/info/attributes .git/modules/*/info/attributes",
     ),
-    steers("sets where git fetches submodules and LFS files from", ".gitmodules .lfsconfig"),
+    automatic("sets where git fetches submodules and LFS files from", ".gitmodules .lfsconfig"),
     // NTFS and FAT give `.git` the short name `git~1`.
-    steers("internal data of the git repository, hooks and settings included", ".git/** git~1/**"),
-    steers(
+    automatic(
+        "internal data of the git repository, hooks and settings included",
+        ".git/** git~1/**",
+    ),
+    automatic(
         "repository settings and hooks of other version control systems",
         ".hg/** .hgrc .jj/** .sl/** .bzr/** .svn/** .repo/**",
     ),
-    steers(
+    automatic(
         "commands that run as git hooks",
         ".husky/** .huskyrc* .pre-commit-config.yaml .pre-commit-config.yml .pre-commit-hooks.yaml
          lefthook.yml lefthook.yaml lefthook.toml lefthook.json lefthook-local.* .lefthook.yml
@@ -58,9 +61,9 @@ pub(super) const GROUPS: &[Group] = &[
          lint-staged.config.* .commitlintrc* prek.toml",
     ),
     // Belljar itself (C08).
-    steers("Belljar's settings for this project", "belljar.toml .belljar/**"),
+    automatic("Belljar's settings for this project", "belljar.toml .belljar/**"),
     // Agents (C01).
-    steers(
+    automatic(
         "settings, hooks, commands and tools of coding agents",
         ".claude/** .claude.json .claude-plugin/** .mcp.json mcp.json .codex/** .gemini/**
          .qwen/** .cursor/** .windsurf/** .aider* .opencode/** opencode.json opencode.jsonc
@@ -70,7 +73,7 @@ pub(super) const GROUPS: &[Group] = &[
          .openhands/** .mcp/** .vibe/** .antigravity/** .pi/** .grok/** .cody/** .sourcegraph/**
          .github/hooks/** .github/agents/** .github/chatmodes/** .github/skills/**",
     ),
-    steers(
+    automatic(
         "instructions that coding agents obey",
         "CLAUDE.md CLAUDE.local.md AGENTS.md AGENTS.override.md AGENT.md GEMINI.md QWEN.md WARP.md
          CRUSH.md SKILL.md .cursorrules .windsurfrules .clinerules/** .clinerules-* .roorules*
@@ -78,7 +81,7 @@ pub(super) const GROUPS: &[Group] = &[
          .github/instructions/** .github/prompts/**",
     ),
     // Editors (C06).
-    steers(
+    automatic(
         "editors run tasks, debuggers, plugins and language servers from this file",
         ".vscode/** *.code-workspace .idea/** .run/** .fleet/** .zed/** .helix/** .nvim/**
          .nvim.lua .nvimrc .lazy.lua .neoconf.json .exrc .vimrc _vimrc .gvimrc .lvimrc .vim/**
@@ -86,26 +89,26 @@ pub(super) const GROUPS: &[Group] = &[
          *.sublime-project *.sublime-workspace *.sublime-build .theia/** .vs/** .project
          .externalToolBuilders/** nbproject/** .luarc.json .luarc.jsonc .kakrc",
     ),
-    steers(
+    automatic(
         "describes a development container, with commands that also run on the host",
         ".devcontainer/** .devcontainer.json .gitpod.yml .gitpod.Dockerfile .replit replit.nix
          devfile.yaml .devfile.yaml .ddev/** .lando.yml",
     ),
     // Shells and the environment.
-    steers(
+    automatic(
         "loaded when a shell enters the directory",
         ".envrc .direnv/** .autoenv .autoenv.zsh .autoenv_leave.zsh .env.fish mise.toml
          mise.*.toml .mise.toml .mise.*.toml .mise/** .config/mise/** .config/mise.toml
          .tool-versions .rtx.toml .asdfrc .devbox/** .devenv/**",
     ),
-    steers(
+    automatic(
         "a shell or session runs this file when it starts",
         ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv
          .zprofile .zlogin .zlogout .kshrc .mkshrc .cshrc .tcshrc .login .logout .inputrc
          .config/fish/** .config/environment.d/** .config/autostart/** .config/systemd/**
          .pam_environment .xprofile .xinitrc .xsession .xsessionrc .screenrc .tmux.conf *.desktop",
     ),
-    steers(
+    automatic(
         "a program runs commands from this file when it starts here",
         ".gdbinit .gdbearlyinit .lldbinit .pdbrc .pdbrc.py .pythonrc .pythonrc.py .irbrc .pryrc
          .Rprofile .Renviron .psqlrc .sqliterc .my.cnf .ghci .ocamlinit .iex.exs .erlang .octaverc
@@ -113,7 +116,7 @@ pub(super) const GROUPS: &[Group] = &[
          .wgetrc .netrc .ssh/** .gnupg/** .kube/**",
     ),
     // CI runs these with the project's credentials as soon as they are pushed.
-    steers(
+    automatic(
         "runs in CI as soon as it is pushed",
         ".github/workflows/** .github/actions/** action.yml action.yaml .gitlab-ci.yml
          .gitlab-ci.yaml .gitlab/** .circleci/** Jenkinsfile Jenkinsfile.* *.jenkinsfile
@@ -126,7 +129,7 @@ pub(super) const GROUPS: &[Group] = &[
          .concourse/** .prow.yaml .pipelines/** codemagic.yaml",
     ),
     // Installed programs (C07).
-    steers(
+    automatic(
         "the host can run these programs instead of its own",
         ".venv/bin/** .venv/Scripts/** .venv/pyvenv.cfg venv/bin/** venv/Scripts/**
          venv/pyvenv.cfg env/bin/** env/Scripts/** env/pyvenv.cfg virtualenv/bin/**
@@ -135,18 +138,18 @@ pub(super) const GROUPS: &[Group] = &[
          .yarn/sdks/** .pnp.cjs .pnp.js .pnp.loader.mjs .bin/** .conda/** .pixi/**",
     ),
     Group {
-        class: Builds,
+        class: OnBuild,
         place: Root,
         why: "programs that users start from this project",
         patterns: "bin/** sbin/** tools/bazel ",
     },
-    steers(
+    automatic(
         "Python runs this file at every start, or loads it instead of the source",
         "sitecustomize.py usercustomize.py *.pth *.egg-link",
     ),
-    builds("compiled code that Python loads instead of the source", "__pycache__/** *.pyc *.pyo"),
+    on_build("compiled code that Python loads instead of the source", "__pycache__/** *.pyc *.pyo"),
     // Package managers.
-    builds(
+    on_build(
         "scripts and dependencies that the next install or build runs (JavaScript)",
         "package.json package.json5 package.yaml package-lock.json npm-shrinkwrap.json .npmrc
          .yarnrc .yarnrc.yml yarn.lock .pnpmfile.cjs .pnpmfile.mjs pnpmfile.js pnpm-workspace.yaml
@@ -154,7 +157,7 @@ pub(super) const GROUPS: &[Group] = &[
          nx.json project.json turbo.json turbo.jsonc rush.json .yarn/** angular.json nodemon.json
          electron-builder.* wrangler.toml wrangler.json wrangler.jsonc",
     ),
-    builds(
+    on_build(
         "JavaScript that build tools, linters and test runners load as their settings",
         "*.config.js *.config.cjs *.config.mjs *.config.ts *.config.cts *.config.mts *.conf.js
          *.conf.cjs *.conf.ts .eslintrc* .prettierrc* .babelrc* .stylelintrc* .mocharc*
@@ -162,7 +165,7 @@ pub(super) const GROUPS: &[Group] = &[
          Gruntfile.* .parcelrc .ember-cli* ember-cli-build.js brunch-config.* .storybook/**
          jakefile* .graphqlrc* .dependency-cruiser.*",
     ),
-    builds(
+    on_build(
         "code and dependencies that the next install, build or test runs (Python)",
         "pyproject.toml setup.py setup.cfg conftest.py tox.ini tox.toml noxfile.py pytest.ini
          .pytest.ini pytest.toml .pytest.toml requirements*.txt requirements*.in requirements/**
@@ -171,19 +174,19 @@ pub(super) const GROUPS: &[Group] = &[
          pip.conf .pypirc .pylintrc pylintrc pylintrc.toml .pylintrc.toml mypy.ini .mypy.ini
          .flake8 .coveragerc fabfile.py dodo.py MANIFEST.in buildout.cfg Snakefile",
     ),
-    builds(
+    on_build(
         "code and dependencies that cargo builds and runs",
         "Cargo.toml Cargo.lock build.rs .cargo/config .cargo/config.toml .cargo/** rust-toolchain
          rust-toolchain.toml",
     ),
-    builds(
+    on_build(
         "code and dependencies that the next install, build or test runs (Ruby)",
         "Gemfile Gemfile.lock gems.rb gems.locked Rakefile rakefile Rakefile.rb rakefile.rb *.rake
          *.gemspec .rspec .rubocop.yml .rubocop.yaml .solargraph.yml Guardfile Capfile Podfile
          Podfile.lock Fastfile fastlane/** Brewfile Dangerfile Thorfile Berksfile config.ru
          Appraisals Steepfile",
     ),
-    builds(
+    on_build(
         "code and dependencies that Gradle, Maven, sbt or Ant run",
         "build.gradle build.gradle.kts settings.gradle settings.gradle.kts init.gradle
          init.gradle.kts *.gradle *.gradle.kts gradle.properties gradle/** buildSrc/** gradlew
@@ -191,13 +194,13 @@ pub(super) const GROUPS: &[Group] = &[
          .sbtopts .jvmopts build.sc build.mill build.xml ivy.xml project.clj deps.edn bb.edn
          shadow-cljs.edn boot.properties build.boot",
     ),
-    builds(
+    on_build(
         "targets and packages that the next .NET build runs",
         "*.csproj *.fsproj *.vbproj *.vcxproj *.proj *.targets *.props *.sln *.slnx nuget.config
          global.json .config/dotnet-tools.json build.cake Directory.Build.*
          Directory.Packages.props *.csx *.ruleset .nuke/**",
     ),
-    builds(
+    on_build(
         "recipes that a build runs",
         "Makefile makefile GNUmakefile BSDmakefile Makefile.* *.mk *.mak justfile Justfile
          .justfile *.just Taskfile.yml taskfile.yml Taskfile.yaml taskfile.yaml Taskfile.dist.yml
@@ -209,7 +212,7 @@ pub(super) const GROUPS: &[Group] = &[
          Procfile Procfile.* magefile.go magefiles/** wireit.json moon.yml .moon/** .please/**
          .plzconfig tup.* Tupfile Tuprules.* Jamroot Jamfile jamfile.*",
     ),
-    builds(
+    on_build(
         "code and dependencies that other languages' builds run",
         "go.mod go.sum go.work go.work.sum vendor/modules.txt .golangci.yml .golangci.yaml
          .golangci.toml .air.toml mix.exs mix.lock rebar.config rebar.config.script rebar.lock
@@ -224,7 +227,7 @@ pub(super) const GROUPS: &[Group] = &[
          *.rockspec .luacheckrc lakefile.lean lakefile.toml lean-toolchain lake-manifest.json
          foundry.toml truffle.js hardhat.config.* Anchor.toml Move.toml",
     ),
-    builds(
+    on_build(
         "describes containers, machines or environments that tools build and start",
         "Dockerfile dockerfile Dockerfile.* *.dockerfile Containerfile Containerfile.*
          docker-compose*.yml docker-compose*.yaml compose.yml compose.yaml compose.*.yml
@@ -236,7 +239,7 @@ pub(super) const GROUPS: &[Group] = &[
          heroku.yml render.yaml fly.toml werf.yaml okteto.yml garden.yml",
     ),
     // Data files that can set NODE_OPTIONS and LD_PRELOAD for the programs that load them.
-    builds(
+    on_build(
         "sets variables that can make the programs that load it run other code",
         ".env .env.local .env.*.local .env.development .env.production .env.test .env.staging
          .flaskenv .dev.vars",

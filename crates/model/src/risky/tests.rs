@@ -19,7 +19,7 @@ fn c01_agent_settings_and_instructions_are_risky() {
          sub/dir/CLAUDE.md AGENTS.md GEMINI.md .mcp.json .codex/config.toml .gemini/settings.json
          .cursor/mcp.json .cursorrules .windsurfrules .windsurf/x .aider.conf.yml .aiderignore
          .opencode/agent/x.md opencode.json .continue/config.yaml .github/copilot-instructions.md",
-        Some(RiskClass::Steers),
+        Some(RiskClass::Automatic),
     );
 }
 
@@ -32,7 +32,7 @@ fn c02_c03_c04_files_that_git_runs_or_reads_as_settings_are_risky() {
          .git/commondir sub/.git sub/.git/config deep/er/.git/hooks/x .gitattributes a/.gitattributes
          .gitmodules .gitconfig .husky/pre-commit .husky/_/husky.sh .pre-commit-config.yaml lefthook.yml
          .githooks/pre-push .hg/hgrc .jj/repo/config.toml",
-        Some(RiskClass::Steers),
+        Some(RiskClass::Automatic),
     );
     assert!(classify(b".git/hooks/pre-commit").unwrap().why.contains("hooks"));
     assert!(classify(b".git/modules/x/config").unwrap().why.contains("settings"));
@@ -64,7 +64,7 @@ fn c06_editors_shells_and_ci_are_risky() {
          .github/workflows/ci.yml .github/actions/a/action.yml .gitlab-ci.yml .circleci/config.yml
          Jenkinsfile azure-pipelines.yml .buildkite/pipeline.yml .drone.yml .travis.yml
          bitbucket-pipelines.yml .gdbinit .ripgreprc",
-        Some(RiskClass::Steers),
+        Some(RiskClass::Automatic),
     );
 }
 
@@ -81,7 +81,7 @@ fn c06_files_that_a_build_runs_are_risky() {
          webpack.config.js jest.config.mjs eslint.config.js .eslintrc.js .eslintrc.cjs .prettierrc.js
          requirements.txt requirements-dev.txt bin/setup .env __pycache__/m.cpython-312.pyc
          .pylintrc go.mod",
-        Some(RiskClass::Builds),
+        Some(RiskClass::OnBuild),
     );
 }
 
@@ -92,7 +92,7 @@ fn c07_installed_programs_are_risky() {
          node_modules/.bin/tsc packages/a/node_modules/.bin/x vendor/bin/phpunit .cargo/bin/cargo
          .local/bin/ls .yarn/releases/yarn-4.cjs sitecustomize.py lib/evil.pth
          .venv/lib/python3/site-packages/a.pth",
-        Some(RiskClass::Steers),
+        Some(RiskClass::Automatic),
     );
 }
 
@@ -191,7 +191,7 @@ fn every_rule_is_well_formed_and_matches_its_own_pattern() {
             assert!(!tree || classify(format!("{spelling}/a/b").as_bytes()).is_some(), "{pattern}");
         }
         let below = classify(format!("sub/{example}").as_bytes());
-        assert!(rule.place == Place::Root || below.is_some(), "{pattern}");
+        assert!(rule.place == RulePlace::Root || below.is_some(), "{pattern}");
     }
 }
 
@@ -199,23 +199,23 @@ fn every_rule_is_well_formed_and_matches_its_own_pattern() {
 fn protected_paths_are_concrete_and_do_not_overlap() {
     let paths: Vec<_> = protected_at_root().collect();
     for expect in [
-        (".git", Kind::Dir),
-        (".envrc", Kind::File),
-        (".vscode", Kind::Dir),
-        (".claude", Kind::Dir),
-        ("CLAUDE.md", Kind::File),
-        ("belljar.toml", Kind::File),
-        (".github/workflows", Kind::Dir),
-        (".venv/bin", Kind::Dir),
-        ("package.json", Kind::File),
-        ("Makefile", Kind::File),
-        ("makefile", Kind::File),
+        (".git", PathKind::Dir),
+        (".envrc", PathKind::File),
+        (".vscode", PathKind::Dir),
+        (".claude", PathKind::Dir),
+        ("CLAUDE.md", PathKind::File),
+        ("belljar.toml", PathKind::File),
+        (".github/workflows", PathKind::Dir),
+        (".venv/bin", PathKind::Dir),
+        ("package.json", PathKind::File),
+        ("Makefile", PathKind::File),
+        ("makefile", PathKind::File),
     ] {
         assert!(paths.contains(&expect), "{expect:?}");
     }
     for (path, _) in &paths {
         assert!(!path.contains('*') && classify(path.as_bytes()).is_some(), "{path}");
-        let above = |(dir, _): &&(&str, Kind)| path.starts_with(&format!("{dir}/"));
+        let above = |(dir, _): &&(&str, PathKind)| path.starts_with(&format!("{dir}/"));
         assert_eq!(paths.iter().find(above), None, "{path}");
         assert_eq!(paths.iter().filter(|(other, _)| other == path).count(), 1, "{path}");
     }
@@ -232,6 +232,6 @@ proptest::proptest! {
     #[test]
     fn a_risky_file_stays_risky_at_any_depth(prefix in "([a-z\u{e9} *]{1,5}/){0,4}") {
         let path = format!("{prefix}.git/hooks/pre-commit");
-        proptest::prop_assert_eq!(class_of(path), Some(RiskClass::Steers));
+        proptest::prop_assert_eq!(class_of(path), Some(RiskClass::Automatic));
     }
 }

@@ -189,7 +189,7 @@ impl Typed {
                     .filter(|next| !next.starts_with('-') || *next == "-")
                     .ok_or_else(|| Options01Error::NoValue(option.clone()))?,
             };
-            typed.put(&option, value)?;
+            typed.set(&option, value)?;
         }
         Ok(typed)
     }
@@ -203,37 +203,37 @@ impl Typed {
         }
     }
 
-    fn put(&mut self, option: &str, value: &str) -> Result<(), Options01Error> {
-        let said = &mut self.overrides;
+    fn set(&mut self, option: &str, value: &str) -> Result<(), Options01Error> {
+        let overrides = &mut self.overrides;
         match option {
-            "--template" => once(option, &mut self.template, value.to_owned()),
-            "--agent" => once(option, &mut self.agent, parse(option, value)?),
-            "--workspace" => once(option, &mut self.workspace, path(option, value)?),
-            "--repo" => once(option, &mut self.repo, path(option, value)?),
-            "--branch" => once(option, &mut self.branch, value.to_owned()),
-            "--git-identity" => once(option, &mut self.git_identity, parse(option, value)?),
-            "--health" => once(option, &mut self.health, value.to_owned()),
-            "--config" => once(option, &mut self.config, path(option, value)?),
-            "--mode" => once(option, &mut said.mode, parse(option, value)?),
-            "--net" => once(option, &mut said.net, parse(option, value)?),
-            "--record" => once(option, &mut said.record, parse(option, value)?),
-            "--rootfs" => once(option, &mut said.rootfs, path(option, value)?),
-            "--user" => once(option, &mut said.user, small(option, value)?),
-            "--memory" => once(option, &mut said.memory, parse(option, value)?),
-            "--cpus" => once(option, &mut said.cpus, parse(option, value)?),
-            "--pids" => once(option, &mut said.pids, small(option, value)?),
-            "--disk" => once(option, &mut said.disk, parse(option, value)?),
-            "--files" => once(option, &mut said.files, parse(option, value)?),
-            "--output-limit" => once(option, &mut said.output, parse(option, value)?),
-            "--timeout" => once(option, &mut said.timeout, parse(option, value)?),
-            "--allow" => many(&mut said.allow, parse(option, value)?),
-            "--deny" => many(&mut said.deny, wrong(option, Rule::deny(value))?),
-            "--ask" => many(&mut said.ask, wrong(option, Rule::ask(value))?),
-            "--secret" => many(&mut said.secrets, parse(option, value)?),
-            "--mount" => many(&mut said.mounts, parse(option, value)?),
-            "--env" | "-e" => many(&mut said.env, parse(option, value)?),
-            "--weaken" => many(&mut said.weaken, parse(option, value)?),
-            "--require" => many(&mut said.require, parse(option, value)?),
+            "--template" => set_once(option, &mut self.template, value.to_owned()),
+            "--agent" => set_once(option, &mut self.agent, parse(option, value)?),
+            "--workspace" => set_once(option, &mut self.workspace, path(option, value)?),
+            "--repo" => set_once(option, &mut self.repo, path(option, value)?),
+            "--branch" => set_once(option, &mut self.branch, value.to_owned()),
+            "--git-identity" => set_once(option, &mut self.git_identity, parse(option, value)?),
+            "--health" => set_once(option, &mut self.health, value.to_owned()),
+            "--config" => set_once(option, &mut self.config, path(option, value)?),
+            "--mode" => set_once(option, &mut overrides.mode, parse(option, value)?),
+            "--net" => set_once(option, &mut overrides.net, parse(option, value)?),
+            "--record" => set_once(option, &mut overrides.record, parse(option, value)?),
+            "--rootfs" => set_once(option, &mut overrides.rootfs, path(option, value)?),
+            "--user" => set_once(option, &mut overrides.user, number(option, value)?),
+            "--memory" => set_once(option, &mut overrides.memory, parse(option, value)?),
+            "--cpus" => set_once(option, &mut overrides.cpus, parse(option, value)?),
+            "--pids" => set_once(option, &mut overrides.pids, number(option, value)?),
+            "--disk" => set_once(option, &mut overrides.disk, parse(option, value)?),
+            "--files" => set_once(option, &mut overrides.files, parse(option, value)?),
+            "--output-limit" => set_once(option, &mut overrides.output, parse(option, value)?),
+            "--timeout" => set_once(option, &mut overrides.timeout, parse(option, value)?),
+            "--allow" => push(&mut overrides.allow, parse(option, value)?),
+            "--deny" => push(&mut overrides.deny, checked(option, Rule::deny(value))?),
+            "--ask" => push(&mut overrides.ask, checked(option, Rule::ask(value))?),
+            "--secret" => push(&mut overrides.secrets, parse(option, value)?),
+            "--mount" => push(&mut overrides.mounts, parse(option, value)?),
+            "--env" | "-e" => push(&mut overrides.env, parse(option, value)?),
+            "--weaken" => push(&mut overrides.weaken, parse(option, value)?),
+            "--require" => push(&mut overrides.require, parse(option, value)?),
             _ => Err(Options01Error::Unknown(option.to_owned())),
         }
     }
@@ -253,7 +253,7 @@ impl Typed {
         // 0.1 ignored these two options, without asking for `--repo`, if another option excludes it.
         let excluded = workspace || self.no_workspace || self.overrides.mode.is_some();
         let of_repo = [(self.branch.is_some(), "--branch"), (self.uncommitted, "--uncommitted")];
-        match of_repo.into_iter().find(|(said, _)| *said && !repo && !excluded) {
+        match of_repo.into_iter().find(|(overrides, _)| *overrides && !repo && !excluded) {
             Some((_, option)) => Err(Options01Error::NeedsRepo(option)),
             None => Ok(()),
         }
@@ -295,31 +295,31 @@ fn takes_value(option: &str) -> bool {
     option == "-e" || WITH_VALUE.contains(&option)
 }
 
-fn once<T>(option: &str, place: &mut Option<T>, value: T) -> Result<(), Options01Error> {
+fn set_once<T>(option: &str, place: &mut Option<T>, value: T) -> Result<(), Options01Error> {
     match place.replace(value) {
         None => Ok(()),
         Some(_) => Err(Options01Error::Twice(option.to_owned())),
     }
 }
 
-fn many<T>(list: &mut Vec<T>, value: T) -> Result<(), Options01Error> {
+fn push<T>(list: &mut Vec<T>, value: T) -> Result<(), Options01Error> {
     list.push(value);
     Ok(())
 }
 
-fn wrong<T>(option: &str, parsed: Result<T, impl Display>) -> Result<T, Options01Error> {
+fn checked<T>(option: &str, parsed: Result<T, impl Display>) -> Result<T, Options01Error> {
     parsed.map_err(|why| Options01Error::Value { option: option.to_owned(), why: why.to_string() })
 }
 
 /// Parses a value. The message omits the value, because a value of `-e` can be a credential.
 fn parse<T: FromStr<Err: Display>>(option: &str, value: &str) -> Result<T, Options01Error> {
-    wrong(option, value.parse())
+    checked(option, value.parse())
 }
 
 /// Parses a number as 0.1 did: as a signed 64-bit number, so `+5` and `-0` are valid.
-fn small(option: &str, value: &str) -> Result<u32, Options01Error> {
+fn number(option: &str, value: &str) -> Result<u32, Options01Error> {
     let number: i64 = parse(option, value)?;
-    wrong(option, u32::try_from(number))
+    checked(option, u32::try_from(number))
 }
 
 fn path(option: &str, value: &str) -> Result<PathBuf, Options01Error> {

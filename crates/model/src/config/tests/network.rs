@@ -12,7 +12,7 @@ fn secret(text: &str) -> SecretName {
 }
 
 /// Returns the ids of a template's rules, each with its secrets.
-fn told(config: &Config, template: &str) -> Vec<String> {
+fn rule_ids(config: &Config, template: &str) -> Vec<String> {
     let policy = config.template(template).unwrap().policy(config).unwrap();
     let text = |rule: &Rule| {
         let secrets = rule.http().map(|http| http.secrets.clone()).unwrap_or_default();
@@ -92,7 +92,7 @@ fn config_sets_every_field_of_the_network() {
     assert_eq!(template.allow[1], Allow::Preset("pypi".parse().unwrap()));
     assert_eq!(template.deny[0].id, "deny *.github.io");
     assert_eq!(
-        told(&config, "default"),
+        rule_ids(&config, "default"),
         [
             "allow GET,POST api.github.com/repos/acme/** [github]",
             "preset pypi: GET,HEAD pypi.org []",
@@ -103,7 +103,7 @@ fn config_sets_every_field_of_the_network() {
         ]
     );
     assert_eq!(
-        told(&config, "short"),
+        rule_ids(&config, "short"),
         [
             "preset npm: GET,HEAD registry.npmjs.org []",
             "preset npm: GET,HEAD registry.yarnpkg.com []",
@@ -170,7 +170,7 @@ fn config_sets_every_field_of_signing_secrets() {
 
 /// Checks the error for a whole operator's file.
 #[track_caller]
-fn no(text: &str, expect: &str) {
+fn refused_file(text: &str, expect: &str) {
     let error = Config::parse(text, Path::new("belljar.toml"), Scope::Operator).unwrap_err();
     assert_eq!(error.to_string(), format!("belljar.toml:{expect}"));
 }
@@ -178,97 +178,106 @@ fn no(text: &str, expect: &str) {
 #[test]
 fn invalid_network_setting_is_refused_with_its_line() {
     let rule = |line: &str| format!("[[template.x.allow]]\nhost = \"a.example\"\n{line}\n");
-    no(&rule("metods = [\"GET\"]"), "3: unknown key `metods`; did you mean `methods`?");
-    no(
+    refused_file(&rule("metods = [\"GET\"]"), "3: unknown key `metods`; did you mean `methods`?");
+    refused_file(
         &rule("methods = [\"GET\", \"get\"]"),
         "3: `\"get\"` in `methods`: methods must be upper case, for example GET",
     );
-    no(&rule("paths = [\"/a\", \"b\"]"), "3: `\"b\"` in `paths`: a path must begin with `/`");
-    no(
+    refused_file(
+        &rule("paths = [\"/a\", \"b\"]"),
+        "3: `\"b\"` in `paths`: a path must begin with `/`",
+    );
+    refused_file(
         &rule("limits = { requests = \"lots\" }"),
         "3: `requests = \"lots\"`: invalid rate; write for example \"60/min\", \"5/s\", \"1000/h\" or \"10000/day\"",
     );
-    no(
+    refused_file(
         &rule("limits = { upload = \"1MB\", speed = 1 }"),
         "3: unknown key `speed`; the keys are requests, upload, total",
     );
-    no(
+    refused_file(
         &rule("connect = \"a.example:1\""),
         "3: `connect = \"a.example:1\"`: must be an address with a port; write for example \"10.1.2.3:443\"",
     );
-    no(&rule("port = 70000"), "3: `port = 70000`: must be a whole number, and not too large");
-    no(&rule("websocket = 1"), "3: `websocket = 1`: must be true or false");
-    no(
+    refused_file(
+        &rule("port = 70000"),
+        "3: `port = 70000`: must be a whole number, and not too large",
+    );
+    refused_file(&rule("websocket = 1"), "3: `websocket = 1`: must be true or false");
+    refused_file(
         &rule("preset = \"pypi\""),
         "1: `[[template.x.allow]]` in `allow`: `preset` cannot be combined with other keys; write its rules out to change them",
     );
-    no(
+    refused_file(
         &rule("tcp = \"a.example:1\""),
         "1: `[[template.x.allow]]` in `allow`: a rule needs exactly one of `host`, `tcp`, `host-port` and `preset`",
     );
-    no(
+    refused_file(
         &rule("scheme = \"http\"\nsecrets = [\"s\"]"),
         "1: `[[template.x.allow]]` in `allow`: `secrets`: a rule for plain HTTP cannot carry a secret; use HTTPS",
     );
-    no(
+    refused_file(
         "[template.x]\nallow = [\"a.example\",\n  \"*.github.io\"]",
         "3: `\"*.github.io\"` in `allow`: `host`: *.github.io would match hosts of unrelated owners: every customer of that service has a name there; list the hosts one by one",
     );
-    no(
+    refused_file(
         "[template.x]\nallow = [\"pipy\"]",
         "2: `\"pipy\"` in `allow`: unknown preset; the presets are anthropic, openai, gemini, github, pypi, npm, crates, debian, git-https",
     );
-    no("[template.x]\nallow = \"pypi\"", "2: `allow = \"pypi\"`: must be a list of rules");
-    no(
+    refused_file(
+        "[template.x]\nallow = \"pypi\"",
+        "2: `allow = \"pypi\"`: must be a list of rules",
+    );
+    refused_file(
         "[template.x]\ndeny = [\"pypi\", { preset = \"npm\" }]",
         "2: `{ preset = \"npm\" }` in `deny`: `preset` is not possible in a `deny` rule",
     );
-    no(
+    refused_file(
         "[template.x.budget]\nmoney = \"five\"",
         "2: `money = \"five\"`: invalid amount of money; write for example \"5 USD\" or \"$0.50\"",
     );
-    no(
+    refused_file(
         "[template.x]\nsecrets = [\"A\"]",
         "2: `\"A\"` in `secrets`: invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first",
     );
-    no(
+    refused_file(
         "[secret.A]\nhosts = []",
         "1: secret `A`: invalid secret name; use 1 to 64 of a-z, 0-9, `-` and `_`, a letter or digit first",
     );
-    no(
+    refused_file(
         "\n[secret.a]\nenv = \"A\"",
         "2: secret `a`: `hosts` is missing; list the hosts that may get the secret",
     );
-    no(
+    refused_file(
         "[secret.a]\nhosts = [\"a.example\"]\nregion = \"x\"",
         "1: secret `a`: `region` is only possible with `kind = \"sigv4\"`",
     );
-    no(
+    refused_file(
         "[secret.a]\nhosts = [\"a.example\"]\nkind = \"hmac\"",
         "1: secret `a`: `header` is missing",
     );
-    no(
+    refused_file(
         "[secret.a]\nhosts = [\"a.example\"]\nshape = \"x{3}\"",
         "3: `shape = \"x{3}\"`: at least 20 random characters are needed, or the placeholder could be guessed",
     );
-    no(
+    refused_file(
         "[secret.a]\nhosts = [\"a.example\"]\nslots = [\"header:cookie\"]",
         "3: `\"header:cookie\"` in `slots`: servers store, forward or log this header; a secret cannot be in it",
     );
-    no(
+    refused_file(
         "[secret.a]\nvalue = \"hunter2\"",
         "2: unknown key `value`; the keys are hosts, slots, methods, paths, shape, env, captures, budget, kind, region, service, header, algorithm, encoding, prefix, message, timestamp-header, token-url, grant, client-id, client-secret, auth, token-body, scope",
     );
-    no(
+    refused_file(
         "[proxy]\nurl = \"http://u:p@p:1\"",
         "2: `url = \"http://u:p@p:1\"`: a proxy with a password is not supported; remove the part up to `@`",
     );
-    no(
+    refused_file(
         "[vault]\nkey-command = \"echo $HOME\"",
         "2: `key-command = \"echo $HOME\"`: the command is not run by a shell; write a list of the program and its arguments",
     );
-    no("[tls]\nroots = \"x\"", "2: `roots = \"x\"`: must be a list of strings");
-    no("tls = 1", "1: `tls = 1`: must be a table");
+    refused_file("[tls]\nroots = \"x\"", "2: `roots = \"x\"`: must be a list of strings");
+    refused_file("tls = 1", "1: `tls = 1`: must be a table");
 }
 
 #[test]
@@ -344,19 +353,22 @@ fn c08_project_can_remove_rules_and_deny_more() {
 
 #[test]
 fn flags_add_to_a_template_and_turn_on_the_network() {
-    let said = |allow: &[&str], secrets: &[&str]| Overrides {
+    let overrides = |allow: &[&str], secrets: &[&str]| Overrides {
         allow: allow.iter().map(|text| text.parse().unwrap()).collect(),
         secrets: secrets.iter().map(|text| secret(text)).collect(),
         ..Overrides::default()
     };
-    let with = |said: Overrides| Template::default().with(said).unwrap();
+    let with = |overrides: Overrides| Template::default().with(overrides).unwrap();
     assert_eq!(with(Overrides::default()).net, Net::None);
-    assert_eq!(with(said(&["pypi"], &[])).net, Net::Restricted);
-    assert_eq!(with(said(&[], &["github"])).net, Net::Restricted);
-    assert_eq!(with(Overrides { net: Some(Net::None), ..said(&["pypi"], &[]) }).net, Net::None);
+    assert_eq!(with(overrides(&["pypi"], &[])).net, Net::Restricted);
+    assert_eq!(with(overrides(&[], &["github"])).net, Net::Restricted);
+    assert_eq!(
+        with(Overrides { net: Some(Net::None), ..overrides(&["pypi"], &[]) }).net,
+        Net::None
+    );
     let full = Template { net: Net::Full, ..Template::default() };
-    assert_eq!(full.with(said(&["pypi"], &[])).unwrap().net, Net::Full);
-    let twice = with(said(&["pypi"], &[])).with(said(&["a.example"], &[])).unwrap();
+    assert_eq!(full.with(overrides(&["pypi"], &[])).unwrap().net, Net::Full);
+    let twice = with(overrides(&["pypi"], &[])).with(overrides(&["a.example"], &[])).unwrap();
     assert_eq!(twice.allow.len(), 2);
 }
 
@@ -364,13 +376,13 @@ fn flags_add_to_a_template_and_turn_on_the_network() {
 fn secrets_apply_to_the_rules_that_lead_to_their_hosts() {
     let config = Config::built_in();
     let policy = |net: Option<Net>, allow: &[&str], secrets: &[&str]| {
-        let said = Overrides {
+        let overrides = Overrides {
             net,
             allow: allow.iter().map(|text| text.parse().unwrap()).collect(),
             secrets: secrets.iter().map(|text| secret(text)).collect(),
             ..Overrides::default()
         };
-        Template::default().with(said).unwrap().policy(&config)
+        Template::default().with(overrides).unwrap().policy(&config)
     };
     let carries = |policy: &crate::net::Policy| -> Vec<String> {
         let with = policy
