@@ -115,7 +115,7 @@ mod tests {
         }
 
         #[test]
-        fn parsing_never_panics(text in "[0-9]{0,12}\\.?[0-9]{0,12}|.*") {
+        fn cpus_parser_never_panics(text in "[0-9]{0,12}\\.?[0-9]{0,12}|.*") {
             if let Ok(cpus) = text.parse::<Cpus>() {
                 proptest::prop_assert_eq!(cpus.to_string().parse(), Ok(cpus));
             }

@@ -193,7 +193,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn parsing_never_panics_and_a_variable_survives_a_round_trip(
+        fn variable_parser_never_panics_and_a_variable_survives_a_round_trip(
             text in "[A-Za-z_0-9]{0,4}=?.{0,4}|(?s).*"
         ) {
             if let Ok(var) = text.parse::<EnvVar>() {

@@ -348,13 +348,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_match_as_defined(pattern in "[ab*?]{0,6}", name in "[ab/]{0,8}") {
+        fn matches_name_agrees_with_its_definition(pattern in "[ab*?]{0,6}", name in "[ab/]{0,8}") {
             let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
             prop_assert_eq!(matches_name(pattern, name), name_by_definition(pattern, name));
         }
 
         #[test]
-        fn paths_match_as_defined(
+        fn matches_path_agrees_with_its_definition(
             pattern in "(a|b|[*]|[*][*]|[*][*]/|[?]|a/|b/|/){0,6}",
             path in "(a|b|a/|b/|/){0,8}",
         ) {

@@ -196,7 +196,7 @@ mod tests {
         }
 
         #[test]
-        fn parsing_never_panics(text in "[0-9a-z]{16}|.{0,70}") {
+        fn id_and_name_parsers_never_panic(text in "[0-9a-z]{16}|.{0,70}") {
             if let Ok(id) = text.parse::<RunId>() {
                 proptest::prop_assert_eq!(id.to_string(), &text[..]);
             }

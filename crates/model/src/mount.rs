@@ -253,7 +253,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn parsing_never_panics_and_a_mount_survives_a_round_trip(
+        fn mount_parser_never_panics_and_a_mount_survives_a_round_trip(
             text in "(~?[/a-z.:]{0,8}):(/[a-z./]{0,8})(:r[ow])?|.*"
         ) {
             if let Ok(mount) = text.parse::<Mount>() {

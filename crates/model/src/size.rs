@@ -164,7 +164,7 @@ mod tests {
         }
 
         #[test]
-        fn parsing_never_panics_and_never_returns_zero(text in "-?[0-9]{0,25}[ .]?[a-zA-Z]{0,4}|.*") {
+        fn size_parser_never_panics_and_never_returns_zero(text in "-?[0-9]{0,25}[ .]?[a-zA-Z]{0,4}|.*") {
             if let Ok(size) = text.parse::<ByteSize>() {
                 proptest::prop_assert!(size.as_u64() > 0);
                 proptest::prop_assert_eq!(size.to_string().parse(), Ok(size));

@@ -243,7 +243,7 @@ mod tests {
         }
 
         #[test]
-        fn parsing_never_panics(text in "([0-9]{0,22}[dhms]{0,2}){0,4}|.*") {
+        fn timeout_parser_never_panics(text in "([0-9]{0,22}[dhms]{0,2}){0,4}|.*") {
             if let Ok(timeout) = text.parse::<Timeout>() {
                 proptest::prop_assert!(timeout.0 != Some(Duration::ZERO));
                 proptest::prop_assert_eq!(timeout.to_string().parse(), Ok(timeout));

@@ -46,7 +46,7 @@ fn rules(template: &crate::Template) -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn config_sets_every_field_of_services_servers_and_code() {
+fn config_file_can_set_every_field_of_services_servers_and_code() {
     let config = parsed(
         r#"
         [api.forge]

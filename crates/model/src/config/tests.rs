@@ -34,7 +34,7 @@ fn line_refused(line: &str, expect: &str) {
 }
 
 #[test]
-fn config_sets_every_field_of_a_template() {
+fn config_file_can_set_every_field_of_a_template() {
     let config = operator(
         r#"
         [template.build]
@@ -625,7 +625,7 @@ proptest! {
     }
 
     #[test]
-    fn parsing_never_panics(text in "(\\[template\\.[a-z]\\]\n)?([a-z]{1,8} ?= ?.{0,20}\n){0,4}|(?s).*") {
+    fn config_parser_never_panics(text in "(\\[template\\.[a-z]\\]\n)?([a-z]{1,8} ?= ?.{0,20}\n){0,4}|(?s).*") {
         for scope in [Scope::Operator, Scope::Project] {
             if let Err(error) = Config::parse(&text, Path::new("b.toml"), scope) {
                 prop_assert!(error.line >= 1 && error.line <= text.lines().count() + 1);

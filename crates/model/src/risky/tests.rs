@@ -55,7 +55,7 @@ fn c05_planted_bare_repository_is_recognized_by_its_file_names() {
 }
 
 #[test]
-fn c06_editors_shells_and_ci_are_risky() {
+fn c06_settings_of_editors_shells_and_ci_are_risky() {
     all(
         ".vscode .vscode/tasks.json sub/.vscode/settings.json .idea/workspace.xml app.code-workspace
          .zed/tasks.json .nvim.lua .exrc .vimrc .devcontainer/devcontainer.json .devcontainer.json
@@ -224,7 +224,7 @@ fn protected_paths_are_concrete_and_do_not_overlap() {
 
 proptest::proptest! {
     #[test]
-    fn classifying_never_panics(path: Vec<u8>) {
+    fn classify_never_panics_on_any_path(path: Vec<u8>) {
         let plain = classify(&path);
         proptest::prop_assert!(plain.is_none() || classify_link(&path) .is_some());
     }

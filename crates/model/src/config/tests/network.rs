@@ -23,7 +23,7 @@ fn rule_ids(config: &Config, template: &str) -> Vec<String> {
 }
 
 #[test]
-fn config_sets_every_field_of_the_network() {
+fn config_file_can_set_every_field_of_the_network() {
     let config = operator(
         r#"
         [secret.github]
@@ -135,7 +135,7 @@ fn config_sets_every_field_of_the_network() {
 }
 
 #[test]
-fn config_sets_every_field_of_signing_secrets() {
+fn config_file_can_set_every_field_of_signing_secrets() {
     let config = operator(
         r#"
         [secret.aws]
