@@ -13,8 +13,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use belljar_model::Net;
 use belljar_model::net::{
-    HOST_NAME, Hostname, HttpRule, Method, Policy, Rule, RuleLimits, Scheme, SecretName, Target,
-    TcpRule, Tls, TokenUrl, What,
+    HOST_NAME, Hostname, HttpRule, Method, Policy, Rule, RuleLimits, RuleTarget, Scheme,
+    SecretName, Target, TcpRule, Tls, TokenUrl,
 };
 
 pub use denial::{Code, Denial};
@@ -312,16 +312,16 @@ impl Rules {
         let act = Act::Name(&target);
         self.never(act)?;
         let whole = |rule: &&Rule| match &rule.what {
-            What::Http(http) => denies_all_of(http) && http.host.matches(&target),
-            What::Tcp(_) | What::HostPort(_) => false,
+            RuleTarget::Http(http) => denies_all_of(http) && http.host.matches(&target),
+            RuleTarget::Tcp(_) | RuleTarget::HostPort(_) => false,
         };
         if let Some(rule) = self.deny.iter().find(whole) {
             return Err(act.denied(Code::DeniedByRule, Some(&rule.id)));
         }
         let names = |rule: &&Rule| match &rule.what {
-            What::Http(http) => http.host.matches(&target),
-            What::Tcp(tcp) => tcp.target == target,
-            What::HostPort(_) => name.as_str() == HOST_NAME,
+            RuleTarget::Http(http) => http.host.matches(&target),
+            RuleTarget::Tcp(tcp) => tcp.target == target,
+            RuleTarget::HostPort(_) => name.as_str() == HOST_NAME,
         };
         if let Some(rule) = self.ask.iter().chain(&self.allow).find(names) {
             return Ok(NamePermit { rule: rule.id.clone() });
@@ -356,11 +356,11 @@ impl Rules {
         let act = Act::Tcp(target, port);
         for rule in rules {
             let connect = match &rule.what {
-                What::Tcp(tcp) if tcp.target == *target && tcp.port == port => tcp.connect,
-                What::HostPort(open) if *open == port && is_host(target) => {
+                RuleTarget::Tcp(tcp) if tcp.target == *target && tcp.port == port => tcp.connect,
+                RuleTarget::HostPort(open) if *open == port && is_host(target) => {
                     Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
                 }
-                What::Http(_) | What::Tcp(_) | What::HostPort(_) => continue,
+                RuleTarget::Http(_) | RuleTarget::Tcp(_) | RuleTarget::HostPort(_) => continue,
             };
             let reach = reach(target, connect).map_err(|code| act.denied(code, Some(&rule.id)))?;
             let (rule, target) = (rule.id.clone(), target.clone());
@@ -473,9 +473,9 @@ impl Rules {
         let mut ports = BTreeSet::from([80, 443]);
         for rule in self.allow.iter().chain(&self.ask) {
             match &rule.what {
-                What::Http(http) => ports.extend(&http.ports),
-                What::Tcp(tcp) => ports.extend([tcp.port]),
-                What::HostPort(port) => ports.extend([*port]),
+                RuleTarget::Http(http) => ports.extend(&http.ports),
+                RuleTarget::Tcp(tcp) => ports.extend([tcp.port]),
+                RuleTarget::HostPort(port) => ports.extend([*port]),
             }
         }
         ports.remove(&53);
@@ -574,13 +574,13 @@ fn denies_request(rule: &Rule, ask: &Ask) -> bool {
 /// Whether a rule that denies has something to say about this port.
 fn denies_port(rule: &Rule, target: &Target, port: u16) -> bool {
     match &rule.what {
-        What::Http(http) => {
+        RuleTarget::Http(http) => {
             http.host.matches(target) && (http.ports.is_empty() || http.ports.contains(&port))
         }
-        What::Tcp(TcpRule { target: denied, port: closed, .. }) => {
+        RuleTarget::Tcp(TcpRule { target: denied, port: closed, .. }) => {
             denied == target && *closed == port
         }
-        What::HostPort(closed) => *closed == port && is_host(target),
+        RuleTarget::HostPort(closed) => *closed == port && is_host(target),
     }
 }
 

@@ -35,7 +35,7 @@ pub use value::{KindError, MAX_VALUE, MIN_VALUE, Value, ValueError};
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use belljar_model::net::{Kind, MessagePart, SecretDecl, SecretName, Shape, Slot, Target};
+use belljar_model::net::{MessagePart, SecretDecl, SecretKind, SecretName, Shape, Slot, Target};
 use zeroize::Zeroizing;
 
 use self::held::{Held, Placeholder, Stands};
@@ -120,8 +120,11 @@ impl Vault {
             let value = value_of(&name)?;
             value.check(&decl.kind).map_err(|source| VaultError::Kind { name, source })?;
             let client_secret = match &decl.kind {
-                Kind::OAuth2 { client_secret: Some(other), .. } => Some(value_of(other)?),
-                Kind::OAuth2 { .. } | Kind::Token | Kind::SigV4 { .. } | Kind::Hmac { .. } => None,
+                SecretKind::OAuth2 { client_secret: Some(other), .. } => Some(value_of(other)?),
+                SecretKind::OAuth2 { .. }
+                | SecretKind::Token
+                | SecretKind::SigV4 { .. }
+                | SecretKind::Hmac { .. } => None,
             };
             secrets.push(Secret { decl, value, client_secret, token: Token::default() });
         }
@@ -192,9 +195,9 @@ impl Secret {
     fn placeholders(&self) -> Vec<(Shape, Stands)> {
         let shape = self.decl.shape.clone();
         match self.decl.kind {
-            Kind::Token | Kind::OAuth2 { .. } => vec![(shape, Stands::Own)],
-            Kind::Hmac { .. } => vec![(shape, Stands::Key)],
-            Kind::SigV4 { .. } => {
+            SecretKind::Token | SecretKind::OAuth2 { .. } => vec![(shape, Stands::Own)],
+            SecretKind::Hmac { .. } => vec![(shape, Stands::Key)],
+            SecretKind::SigV4 { .. } => {
                 let secret = "{40}".parse().unwrap_or_else(|_| Shape::default());
                 vec![(shape, Stands::AccessId), (secret, Stands::Key)]
             }
@@ -204,7 +207,7 @@ impl Secret {
     /// The variable that the box finds a placeholder in; nothing for what it got in another way.
     fn variable(&self, stands: &Stands) -> Option<Option<String>> {
         let env = self.decl.env.clone();
-        let is_pair = matches!(self.decl.kind, Kind::SigV4 { .. });
+        let is_pair = matches!(self.decl.kind, SecretKind::SigV4 { .. });
         match stands {
             Stands::Captured(_) => None,
             Stands::Own => Some(env),
@@ -217,7 +220,7 @@ impl Secret {
 
     /// Whether a code is made over the body.
     fn signs_body(&self) -> bool {
-        matches!(&self.decl.kind, Kind::Hmac { message, .. } if message.has(&MessagePart::Body))
+        matches!(&self.decl.kind, SecretKind::Hmac { message, .. } if message.has(&MessagePart::Body))
     }
 
     fn travelled(&self, value: Arc<Value>, kind: Lasting) -> Travelled {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_model::Config;
 use belljar_model::code::{Api, BaseUrl};
-use belljar_model::net::{Kind, SecretDecl, Slot};
+use belljar_model::net::{SecretDecl, SecretKind, Slot};
 use serde_json::{Value, json};
 
 pub use describe::Ask;
@@ -255,7 +255,7 @@ fn base(api: &Api, document: Option<&Document>) -> Option<String> {
         return joined.or(first).map(|base| base.to_string());
     }
     let server = server.parse::<BaseUrl>().ok();
-    let reached = server.filter(|base| api.allow.iter().any(|rule| base.is_led_to_by(rule)));
+    let reached = server.filter(|base| api.allow.iter().any(|rule| base.is_allowed_by(rule)));
     reached.or(first).map(|base| base.to_string())
 }
 
@@ -264,14 +264,14 @@ fn auth(secret: &SecretDecl, scheme: &'static str, remarks: &mut Vec<String>) ->
     let name = &secret.name;
     let Some(variable) = secret.env.clone() else {
         // These the broker makes by itself.
-        if matches!(secret.kind, Kind::Token) {
+        if matches!(secret.kind, SecretKind::Token) {
             remarks.push(format!(
                 "secret `{name}` has no `env`, so programs do not find its placeholder"
             ));
         }
         return None;
     };
-    if matches!(secret.kind, Kind::SigV4 { .. } | Kind::Hmac { .. }) {
+    if matches!(secret.kind, SecretKind::SigV4 { .. } | SecretKind::Hmac { .. }) {
         remarks.push(format!("secret `{name}` signs: programs use its placeholder themselves"));
         return None;
     }

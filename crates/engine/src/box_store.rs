@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use belljar_box::Privilege;
 use belljar_model::RunState;
-use belljar_model::boxes::{BoxName, BoxRecord, BoxRecord01, BoxState, Ground};
+use belljar_model::boxes::{BoxName, BoxRecord, BoxRecord01, BoxState, BoxWorkspace};
 use rustix::fs::{CWD, RenameFlags};
 
 use crate::agents::HomeFile;
@@ -214,7 +214,7 @@ pub fn with_clone(state: &Scoped, name: Option<&str>) -> Result<Option<NamedBox>
         return Ok(None);
     }
     let one = NamedBox::find(state, &name)?;
-    Ok(matches!(one.record.ground, Ground::Repo(_)).then_some(one))
+    Ok(matches!(one.record.ground, BoxWorkspace::Repo(_)).then_some(one))
 }
 
 /// Writes a file of a box, whole or not at all.
@@ -334,7 +334,7 @@ mod tests {
             created: 0,
             spec: BoxSpec::default(),
             typed_in: "/".into(),
-            ground: Ground::Nothing,
+            ground: BoxWorkspace::Nothing,
         };
         NamedBox { dir: dir.to_owned(), record }
     }

@@ -567,7 +567,7 @@ pub fn at(workspace: &Workspace) -> anyhow::Result<WorkspaceAt> {
 pub fn settle(run: &mut Run, result: Option<RunResult>, state: &Scoped) {
     run.record.state = RunState::Finished;
     run.record.result = result;
-    if !run.record.review.waits() {
+    if !run.record.review.is_pending() {
         run.remove_layers();
     }
     if let Err(error) = run.save() {

@@ -68,7 +68,7 @@ fn newest_here(runs: Vec<Run>, here: &Path) -> Result<Run, EngineError> {
     let here = (here.dev(), here.ino());
     let of_here =
         |run: &Run| run.record.workspace.as_ref().is_some_and(|at| (at.dev, at.ino) == here);
-    let newest = runs.into_iter().filter(of_here).find(|run| run.record.review.waits());
+    let newest = runs.into_iter().filter(of_here).find(|run| run.record.review.is_pending());
     newest.ok_or_else(|| {
         invalid("no run of this directory waits for review; `belljar runs --all` lists the others")
     })
@@ -101,7 +101,7 @@ pub fn can_discard(run: &Run) -> Result<bool, EngineError> {
     if run.record.state == RunState::Running {
         return Err(invalid(format!("run {} is still running", run.id())));
     }
-    Ok(run.record.review.waits())
+    Ok(run.record.review.is_pending())
 }
 
 /// Removes the changes of a run.

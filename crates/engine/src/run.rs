@@ -136,7 +136,7 @@ impl StartedRun {
         let result = ended.result(changed);
         let sealed = changed.filter(|changed| *changed > 0);
         ended.record(state, &result, sealed.and_then(|_| changes::sealed_changes(&run)));
-        if template.mode == Mode::Direct && run.record.review.waits() {
+        if template.mode == Mode::Direct && run.record.review.is_pending() {
             match permissions(state, &run, config_file.as_deref()) {
                 Ok(now) => changes::take_over(&mut run, state, ended.journal.ledger(), &now),
                 Err(error) => state.notice(&Notice::Failed(format!(

@@ -129,7 +129,8 @@ impl Store {
     pub fn prune(&self, now: SystemTime) -> anyhow::Result<()> {
         self.remove_stillborn(now)?;
         self.remove_ended_calls(now);
-        let idle = |run: &Run| run.record.state != RunState::Running && !run.record.review.waits();
+        let idle =
+            |run: &Run| run.record.state != RunState::Running && !run.record.review.is_pending();
         for run in self.runs()?.into_iter().filter(idle).skip(KEPT_RECORDS) {
             belljar_workspace::discard(&run.dir).ok(); // a rest is tried again next time
             fs::remove_dir_all(&run.dir).ok();
@@ -205,7 +206,7 @@ impl Run {
     pub fn save(&self) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(&self.record)?;
         // Losing the record of a run that changed nothing costs its line in a list; the ledger has it.
-        let holds_changes = self.record.review.waits() || !is_empty(&self.dir.join("upper"));
+        let holds_changes = self.record.review.is_pending() || !is_empty(&self.dir.join("upper"));
         let written = match holds_changes {
             true => durable::write(&self.dir, "run.json", &text),
             false => durable::write_soon(&self.dir, "run.json", &text),

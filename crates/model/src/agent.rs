@@ -69,9 +69,9 @@ pub struct Agent {
     pub copy: Vec<PathBuf>,
     pub settings: Option<Settings>,
     /// Initial files of the home directory of a new box.
-    pub home: Vec<Given>,
+    pub home: Vec<AgentFile>,
     /// Read-only files that are written at every start.
-    pub files: Vec<Given>,
+    pub files: Vec<AgentFile>,
     pub login: Option<Login>,
     /// Secrets that the agent's file declares.
     pub declared: Vec<SecretDecl>,
@@ -88,7 +88,7 @@ pub struct Settings {
 
 /// A file that Belljar writes for an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Given {
+pub struct AgentFile {
     /// An absolute path in the box, or a path relative to the home directory of the box.
     pub path: PathBuf,
     pub content: String,

@@ -28,7 +28,7 @@ pub struct BoxRecord {
     #[serde(with = "path_bytes")]
     pub typed_in: PathBuf,
     /// The workspace of the box, as found when the box was created.
-    pub ground: Ground,
+    pub ground: BoxWorkspace,
 }
 
 /// The content of `box.json` as belljar 0.1 wrote it.
@@ -47,7 +47,7 @@ pub struct BoxRecord01 {
     pub typed_in: PathBuf,
     /// The operator's file, if `--config` named one.
     pub config: Option<PathBuf>,
-    pub ground: Ground,
+    pub ground: BoxWorkspace,
     /// The latest change of the network rules, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkChange>,
@@ -87,7 +87,7 @@ impl NetworkChange {
 /// The workspace of a box: nothing, a directory or a private clone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Ground {
+pub enum BoxWorkspace {
     /// No workspace.
     Nothing,
     /// A directory of the user, with all symbolic links resolved.
@@ -99,7 +99,7 @@ pub enum Ground {
     Repo(Box<RepoAt>),
 }
 
-impl Ground {
+impl BoxWorkspace {
     /// Returns the user's directory or repository, or `None` without a workspace.
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -148,7 +148,7 @@ mod tests {
             command: vec!["sh".to_owned()],
             typed_in: "/home/ada".into(),
             config: None,
-            ground: Ground::Directory { path: "/home/ada/project".into() },
+            ground: BoxWorkspace::Directory { path: "/home/ada/project".into() },
             network: Some(NetworkChange {
                 net: Net::Restricted,
                 allow: vec!["pypi".parse().unwrap(), "GET a.example/x".parse().unwrap()],

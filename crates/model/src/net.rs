@@ -23,14 +23,14 @@ pub use pattern::{HostPattern, HostPatternError, PathPattern, PathPatternError, 
 pub use policy::{Policy, Proxy, ProxyError};
 pub use preset::{Preset, PresetError, PresetName, preset};
 pub use rate::{Rate, RateError, RuleLimits};
-pub use rule::{Allow, AllowError, HttpRule, Rule, RuleError, TcpRule, What};
+pub use rule::{Allow, AllowError, HttpRule, Rule, RuleError, RuleTarget, TcpRule};
 pub use secret::{
     Capture, CaptureError, CaptureFrom, SecretDecl, SecretDeclError, SecretName, SecretNameError,
 };
 pub use shape::{Shape, ShapeError, ShapePart};
 pub use signer::{
-    ChoiceError, ClientAuth, Grant, HmacAlgorithm, HmacEncoding, Kind, Message, MessageError,
-    MessagePart, TokenBody, TokenUrl, TokenUrlError,
+    ChoiceError, ClientAuth, Grant, HmacAlgorithm, HmacEncoding, MessageError, MessagePart,
+    SecretKind, SignedMessage, TokenBody, TokenUrl, TokenUrlError,
 };
 pub use slot::{Slot, SlotError, header_name, json_pointer};
 pub use web::{Method, MethodError, Scheme, SchemeError, Tls, TlsError};

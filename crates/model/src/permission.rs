@@ -64,7 +64,7 @@ pub enum Enforcer {
 
 /// The enforcer of a rule and an explanation of its effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Kept {
+pub struct Enforcement {
     pub by: Enforcer,
     pub means: &'static str,
 }
@@ -164,8 +164,8 @@ impl Permission {
     }
 
     /// Returns the components that enforce this rule, each with an explanation.
-    pub fn kept(&self, verdict: Verdict) -> Vec<Kept> {
-        let kept = |by, means| Kept { by, means };
+    pub fn enforcement(&self, verdict: Verdict) -> Vec<Enforcement> {
+        let kept = |by, means| Enforcement { by, means };
         match (self, verdict) {
             (Self::Net(_), Verdict::Deny) => vec![kept(
                 Enforcer::Broker,
@@ -316,11 +316,11 @@ mod tests {
     #[test]
     fn g10_rule_on_a_command_line_is_only_advice() {
         for verdict in [Verdict::Deny, Verdict::Ask, Verdict::Allow] {
-            let kept = permission("Bash(rm *)").kept(verdict);
+            let kept = permission("Bash(rm *)").enforcement(verdict);
             assert!(kept.iter().all(|kept| kept.by == Enforcer::Advice), "{kept:?}");
         }
         let by = |text: &str, verdict| -> Vec<Enforcer> {
-            permission(text).kept(verdict).iter().map(|kept| kept.by).collect()
+            permission(text).enforcement(verdict).iter().map(|kept| kept.by).collect()
         };
         assert_eq!(by("Read(.env)", Verdict::Deny), [Enforcer::Box, Enforcer::Advice]);
         assert_eq!(

@@ -30,7 +30,7 @@ impl Purpose {
         [Self::Run, Self::Call, Self::Box, Self::ToolServer, Self::CloneReader];
 
     /// Whether a user starts such boxes. Belljar itself starts the others.
-    pub const fn is_of_user(self) -> bool {
+    pub const fn is_started_by_user(self) -> bool {
         match self {
             Self::Run | Self::Call | Self::Box => true,
             Self::ToolServer | Self::CloneReader => false,

@@ -93,7 +93,7 @@ impl Review {
     }
 
     /// Whether some changes of the run still wait for a review.
-    pub const fn waits(self) -> bool {
+    pub const fn is_pending(self) -> bool {
         match self {
             Self::Pending | Self::PartlyApplied => true,
             Self::None | Self::Applied | Self::Discarded => false,
@@ -199,6 +199,6 @@ mod tests {
         for review in all {
             assert_eq!(serde_json::to_string(&review).unwrap(), format!("\"{}\"", review.name()));
         }
-        assert_eq!(all.map(Review::waits), [false, true, false, true, false]);
+        assert_eq!(all.map(Review::is_pending), [false, true, false, true, false]);
     }
 }

@@ -1,6 +1,6 @@
 //! `belljar list`, `status`, `start`, `stop` and `down`: the life of named boxes.
 
-use belljar_model::boxes::{BoxName, BoxState, Ground};
+use belljar_model::boxes::{BoxName, BoxState, BoxWorkspace};
 use belljar_model::{RunRecord, display};
 use serde::Serialize;
 
@@ -90,7 +90,7 @@ struct Seen {
     name: BoxName,
     state: BoxState,
     created: u64,
-    ground: Ground,
+    ground: BoxWorkspace,
     /// The newest run, if there was one.
     run: Option<RunRecord>,
     /// What its supervisor reports, while it runs.
@@ -117,7 +117,7 @@ impl Seen {
     }
 
     fn review(&self) -> &'static str {
-        let waits = self.run.as_ref().is_some_and(|run| run.review.waits());
+        let waits = self.run.as_ref().is_some_and(|run| run.review.is_pending());
         if waits { "waits for review" } else { "-" }
     }
 

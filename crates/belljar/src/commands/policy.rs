@@ -4,7 +4,7 @@ use crate::scope::host;
 use std::path::Path;
 
 use belljar_model::display;
-use belljar_model::permission::{Enforcer, Kept, Permission, Permissions, Verdict};
+use belljar_model::permission::{Enforcement, Enforcer, Permission, Permissions, Verdict};
 use serde::Serialize;
 
 use crate::cli::Cli;
@@ -26,7 +26,7 @@ pub(crate) fn run(cli: &Cli, args: &PolicyArgs) -> Outcome {
 struct Explained<'a> {
     verdict: Verdict,
     permission: &'a Permission,
-    kept: Vec<Kept>,
+    kept: Vec<Enforcement>,
     /// What of the workspace it is about now; only where the box keeps it.
     #[serde(skip_serializing_if = "Option::is_none")]
     fits: Option<usize>,
@@ -43,7 +43,7 @@ fn explain(cli: &Cli, args: &ExplainArgs) -> Outcome {
     let language = agent.as_ref().map(|agent| agent.settings.as_ref().map(|it| it.language));
     let permissions = config.permissions(&args.template);
     for (verdict, permission) in permissions.iter() {
-        let kept = permission.kept(verdict);
+        let kept = permission.enforcement(verdict);
         let of_box = kept.iter().any(|kept| kept.by == Enforcer::Box);
         let here = here.as_deref().filter(|_| of_box);
         let fits = here.map(|here| count(verdict, permission, here)).transpose()?;
@@ -81,7 +81,7 @@ fn lines(explained: &Explained<'_>) -> String {
     let Explained { verdict, permission, kept, fits, agent_is_told } = explained;
     let mut text =
         format!("{:<5} {}\n", verdict.name(), display::safe_line(permission.to_string()));
-    for Kept { by, means } in kept {
+    for Enforcement { by, means } in kept {
         text.push_str(&format!("      {:<7} {means}\n", by.name()));
     }
     if let Some(fits) = fits {

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &RunsArgs) -> Outcome {
 
 fn waits(run: &ListedRun) -> bool {
     match run {
-        ListedRun::Kept { run, .. } => run.record.review.waits(),
+        ListedRun::Kept { run, .. } => run.record.review.is_pending(),
         ListedRun::Recorded { .. } => false,
     }
 }
@@ -197,7 +197,7 @@ fn line(run: &ListedRun, with_purpose: bool, needs_attention: &[Intent]) -> Stri
         ListedRun::Kept { run, .. } => {
             let record = &run.record;
             let how = record.result.as_ref().map(|result| result.reason.name());
-            let waits = record.review.waits();
+            let waits = record.review.is_pending();
             let argv: Vec<String> = record.argv.iter().map(display::safe).collect();
             (
                 record.created.saturating_mul(1_000_000),

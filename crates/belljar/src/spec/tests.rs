@@ -1,5 +1,5 @@
 use belljar_model::Mode;
-use belljar_model::boxes::{BoxRecord01, Ground};
+use belljar_model::boxes::{BoxRecord01, BoxWorkspace};
 use belljar_model::{Identity, RepoAt};
 use clap::Parser as _;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ fn spec_by_clap(words: &[String]) -> Option<BoxSpec> {
 /// What 0.1 stored for the same words, but for the look at the disk.
 fn record(words: &[String]) -> BoxRecord01 {
     let (ground, config) = match by_clap(words) {
-        None => (Ground::Nothing, None),
+        None => (BoxWorkspace::Nothing, None),
         Some((args, config)) => (ground(&args.options), config),
     };
     let end = words.iter().position(|word| word == "--");
@@ -47,10 +47,10 @@ fn record(words: &[String]) -> BoxRecord01 {
     }
 }
 
-fn ground(options: &UpOptions) -> Ground {
+fn ground(options: &UpOptions) -> BoxWorkspace {
     let absolute = |path: &Path| Path::new(DIRECTORY).join(path);
     if let Some(repo) = &options.repo {
-        return Ground::Repo(Box::new(RepoAt {
+        return BoxWorkspace::Repo(Box::new(RepoAt {
             path: absolute(repo),
             git_dir: "/x/.git".into(),
             from: None,
@@ -60,10 +60,10 @@ fn ground(options: &UpOptions) -> Ground {
         }));
     }
     if options.no_workspace {
-        return Ground::Nothing;
+        return BoxWorkspace::Nothing;
     }
     let path = options.workspace.as_deref().map_or_else(|| DIRECTORY.into(), absolute);
-    Ground::Directory { path }
+    BoxWorkspace::Directory { path }
 }
 
 fn spec_by_frozen_parser(words: &[String]) -> Option<BoxSpec> {

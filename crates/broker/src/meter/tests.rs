@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use belljar_model::net::{Budget, MicroUsd, Policy, Rule, SecretDecl, SecretName, What};
+use belljar_model::net::{Budget, MicroUsd, Policy, Rule, RuleTarget, SecretDecl, SecretName};
 use belljar_model::{AskTimeout, Net};
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::target::CanonicalPath;
 /// A run with one rule and one secret, and leave for one request.
 fn run(limits: RuleLimits, secret: Budget, run: Budget) -> (Meter, Permit, SecretName) {
     let mut rule = Rule::allow("api.openai.com").unwrap();
-    if let What::Http(http) = &mut rule.what {
+    if let RuleTarget::Http(http) = &mut rule.what {
         http.limits = limits;
     }
     let name: SecretName = "openai".parse().unwrap();

@@ -78,7 +78,7 @@ fn one_rule_says_where_a_host_is_for_all_that_name_it_alike() {
     let place = "10.1.2.3:8443".parse().unwrap();
     for host in ["a.example", "c.b.example"] {
         let http = HttpRule { connect: Some(place), ..HttpRule::https(host.parse().unwrap()) };
-        rules.allow.push(Rule::allowing(None, What::Http(http)).unwrap());
+        rules.allow.push(Rule::allowing(None, RuleTarget::Http(http)).unwrap());
     }
     let check = |text: &str, rule: &str, expect| {
         let permit = rules.check(&ask(text)).unwrap();
@@ -189,7 +189,7 @@ fn a06_metadata_is_denied_even_when_a_rule_lists_it() {
     // Nor does another name lead there.
     let to = Some("169.254.169.254:80".parse().unwrap());
     let http = HttpRule { connect: to, ..HttpRule::https("a.example".parse().unwrap()) };
-    let rule = Rule::allowing(None, What::Http(http)).unwrap();
+    let rule = Rule::allowing(None, RuleTarget::Http(http)).unwrap();
     let mut rules = restricted(&[]);
     rules.allow.push(rule);
     check(&rules, "GET https://a.example/", "metadata");
@@ -355,7 +355,7 @@ fn a27_a_web_socket_needs_a_rule_that_says_so() {
     let upgrade = Ask { upgrade: true, ..ask("GET https://a.example/") };
     let mut rules = restricted(&["a.example"]);
     assert_eq!(rules.check(&upgrade).unwrap_err().code, Code::WebSocket);
-    if let What::Http(http) = &mut rules.allow[0].what {
+    if let RuleTarget::Http(http) = &mut rules.allow[0].what {
         http.websocket = true;
     }
     assert!(rules.check(&upgrade).is_ok());
@@ -373,7 +373,7 @@ fn b13_plain_or_unseen_connections_carry_no_secret() {
         };
         // Not by way of the parser, which refuses it already.
         let mut rules = restricted(&[]);
-        rules.allow.push(Rule { id: "x".into(), what: What::Http(http) });
+        rules.allow.push(Rule { id: "x".into(), what: RuleTarget::Http(http) });
         rules
     };
     let plain = with_secret(Scheme::Http, Tls::Intercept);
@@ -441,9 +441,9 @@ fn tls_is_looked_into_unless_a_rule_says_otherwise() {
     let pinned =
         HttpRule { tls: Tls::Passthrough, ..HttpRule::https("p.example".parse().unwrap()) };
     let mut with = rules(Net::Restricted, &["a.example"], &["POST q.example"]);
-    with.allow.push(Rule::allowing(None, What::Http(pinned.clone())).unwrap());
+    with.allow.push(Rule::allowing(None, RuleTarget::Http(pinned.clone())).unwrap());
     let pinned = HttpRule { host: "q.example".parse().unwrap(), ..pinned };
-    with.allow.push(Rule::allowing(None, What::Http(pinned)).unwrap());
+    with.allow.push(Rule::allowing(None, RuleTarget::Http(pinned)).unwrap());
     assert_eq!(with.tls(&name("a.example"), 443), Handling::Intercept);
     assert!(matches!(with.tls(&name("a.example"), 8443), Handling::Refuse(_)));
     match with.tls(&name("p.example"), 443) {
@@ -542,7 +542,7 @@ fn secrets_of_all_rules_that_allow_a_request_may_go_along() {
     let secret = |text: &str| BTreeSet::from([text.parse::<SecretName>().unwrap()]);
     let mut rules = restricted(&["a.example", "GET a.example/x", "POST a.example"]);
     for (rule, name) in rules.allow.iter_mut().zip(["one", "two", "three"]) {
-        if let What::Http(http) = &mut rule.what {
+        if let RuleTarget::Http(http) = &mut rule.what {
             http.secrets = secret(name);
         }
     }
@@ -623,7 +623,7 @@ fn connections_that_are_carried_unseen_are_asked_about_as_a_whole() {
     assert!(tcp.tcp(&target(HOST_NAME), 99).unwrap().asks().is_some());
     let mut pinned = asking(Net::Restricted, &["a.example"], &["a.example", "b.example"], &[]);
     for rule in pinned.allow.iter_mut().chain(&mut pinned.ask) {
-        if let What::Http(http) = &mut rule.what {
+        if let RuleTarget::Http(http) = &mut rule.what {
             http.tls = Tls::Passthrough;
         }
     }
@@ -637,7 +637,7 @@ fn connections_that_are_carried_unseen_are_asked_about_as_a_whole() {
 fn secrets_go_along_only_by_rules_that_carry_them() {
     let mut rules = asking(Net::Restricted, &["a.example"], &["POST a.example", "b.example"], &[]);
     let give = |rule: &mut Rule, secret: &str| {
-        let What::Http(http) = &mut rule.what else { panic!() };
+        let RuleTarget::Http(http) = &mut rule.what else { panic!() };
         http.secrets.insert(secret.parse().unwrap());
     };
     give(&mut rules.allow[0], "one");

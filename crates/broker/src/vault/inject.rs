@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use belljar_model::net::{Kind, Scheme, SecretName};
+use belljar_model::net::{Scheme, SecretKind, SecretName};
 use http::header::{CONTENT_LENGTH, HOST, IF_RANGE, RANGE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue};
@@ -105,11 +105,11 @@ impl Vault {
         let name = || secret.decl.name.clone();
         match (&used.stands, &secret.decl.kind) {
             (Stands::Captured(value), _) => Ok(Arc::clone(value)),
-            (Stands::Own, Kind::Token) => Ok(Arc::clone(&secret.value)),
-            (Stands::Own, Kind::OAuth2 { .. }) => {
+            (Stands::Own, SecretKind::Token) => Ok(Arc::clone(&secret.value)),
+            (Stands::Own, SecretKind::OAuth2 { .. }) => {
                 secret.token.current(now).ok_or_else(|| InjectError::NoToken { name: name() })
             }
-            (Stands::Own, Kind::SigV4 { .. } | Kind::Hmac { .. })
+            (Stands::Own, SecretKind::SigV4 { .. } | SecretKind::Hmac { .. })
             | (Stands::AccessId | Stands::Key, _) => {
                 Err(InjectError::Unfit { name: name(), slot: "a slot".to_owned() })
             }
@@ -212,7 +212,7 @@ impl Step<'_> {
     }
 
     fn hmac(&self, parts: &mut Parts, body: Option<&[u8]>) -> Result<(), InjectError> {
-        let Kind::Hmac { header, algorithm, encoding, prefix, message, timestamp_header } =
+        let SecretKind::Hmac { header, algorithm, encoding, prefix, message, timestamp_header } =
             &self.secret.decl.kind
         else {
             return Err(self.changed());

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use belljar_model::net::{ClientAuth, Grant, Kind, SecretName, TokenBody, TokenUrl};
+use belljar_model::net::{ClientAuth, Grant, SecretKind, SecretName, TokenBody, TokenUrl};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
@@ -187,7 +187,7 @@ impl Vault {
     fn fetched(&self, used: &Use) -> Option<&Secret> {
         let secret = self.secrets.get(used.secret)?;
         let is_own = matches!((&used.stands, &used.place), (Stands::Own, Place::Slot(..)));
-        (is_own && matches!(secret.decl.kind, Kind::OAuth2 { .. })).then_some(secret)
+        (is_own && matches!(secret.decl.kind, SecretKind::OAuth2 { .. })).then_some(secret)
     }
 }
 
@@ -222,7 +222,7 @@ impl Due {
 impl Secret {
     /// Whether its server may give another in its place.
     pub(super) fn is_renewed(&self) -> bool {
-        matches!(self.decl.kind, Kind::OAuth2 { grant: Grant::RefreshToken, .. })
+        matches!(self.decl.kind, SecretKind::OAuth2 { grant: Grant::RefreshToken, .. })
     }
 
     /// The newest refresh token that is known.
@@ -232,7 +232,8 @@ impl Secret {
 
     /// The request for a new access token; `None` if this is no such secret or cannot be written.
     pub(super) fn token_request(&self) -> Option<TokenRequest> {
-        let Kind::OAuth2 { token_url, grant, client_id, auth, body, scope, .. } = &self.decl.kind
+        let SecretKind::OAuth2 { token_url, grant, client_id, auth, body, scope, .. } =
+            &self.decl.kind
         else {
             return None;
         };

@@ -9,7 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use belljar_model::net::{Kind, Method, PathPattern, Scheme, SecretDecl, SecretName, Slot, Target};
+use belljar_model::net::{
+    Method, PathPattern, Scheme, SecretDecl, SecretKind, SecretName, Slot, Target,
+};
 use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -119,10 +121,11 @@ impl Place {
         match (self, &decl.kind) {
             (Self::Slot(slot, _), _) => slot.to_string(),
             (Self::SigV4(_), _) => "sigv4".to_owned(),
-            (Self::Hmac, Kind::Hmac { header, .. }) => format!("hmac:{header}"),
-            (Self::Hmac, Kind::Token | Kind::SigV4 { .. } | Kind::OAuth2 { .. }) => {
-                "hmac".to_owned()
-            }
+            (Self::Hmac, SecretKind::Hmac { header, .. }) => format!("hmac:{header}"),
+            (
+                Self::Hmac,
+                SecretKind::Token | SecretKind::SigV4 { .. } | SecretKind::OAuth2 { .. },
+            ) => "hmac".to_owned(),
         }
     }
 }
@@ -219,7 +222,7 @@ impl<'a> Look<'a> {
         let Some(claim) = claim.filter(|_| name == AUTHORIZATION) else { return Ok(None) };
         let Some(found) = self.held.get(&claim.id) else { return Ok(None) };
         let Some(secret) = self.vault.secrets.get(found.secret) else { return Ok(None) };
-        let Kind::SigV4 { region, service } = &secret.decl.kind else { return Ok(None) };
+        let SecretKind::SigV4 { region, service } = &secret.decl.kind else { return Ok(None) };
         self.granted(secret)?;
         let place = Place::SigV4(claim.scope(region.as_deref(), service.as_deref()));
         Ok(Some(Use { secret: found.secret, stands: found.stands.clone(), place }))
@@ -345,7 +348,7 @@ impl<'a> Look<'a> {
     fn codes(&self) -> Vec<Use> {
         let indexed = self.vault.secrets.iter().enumerate();
         let hmac = indexed.filter(|(_, secret)| {
-            matches!(secret.decl.kind, Kind::Hmac { .. }) && self.granted(secret).is_ok()
+            matches!(secret.decl.kind, SecretKind::Hmac { .. }) && self.granted(secret).is_ok()
         });
         let used = |(at, _)| Use { secret: at, stands: Stands::Key, place: Place::Hmac };
         hmac.map(used).collect()

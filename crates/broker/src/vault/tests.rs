@@ -1,6 +1,6 @@
 use std::time::UNIX_EPOCH;
 
-use belljar_model::net::{Budget, Policy, Rule, Scheme, What};
+use belljar_model::net::{Budget, Policy, Rule, RuleTarget, Scheme};
 use belljar_model::{AskTimeout, Net};
 use http::request::Parts;
 
@@ -52,7 +52,7 @@ fn permit(vault: &Vault, url: &str, method: &str) -> Permit {
     let secrets: Vec<&str> = vault.names.iter().map(String::as_str).collect();
     let rule = |text: &str, secrets: &[&str]| {
         let mut rule = Rule::allow(text).unwrap();
-        if let What::Http(http) = &mut rule.what {
+        if let RuleTarget::Http(http) = &mut rule.what {
             http.secrets = secrets.iter().map(|name| name.parse().unwrap()).collect();
         }
         rule

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use belljar_model::net::Kind;
+use belljar_model::net::SecretKind;
 use zeroize::Zeroizing;
 
 use super::sign::sigv4::Keys;
@@ -65,10 +65,13 @@ impl Value {
     }
 
     /// Whether it can be what its secret is declared as.
-    pub fn check(&self, kind: &Kind) -> Result<(), KindError> {
+    pub fn check(&self, kind: &SecretKind) -> Result<(), KindError> {
         match kind {
-            Kind::SigV4 { .. } if Keys::parse(self).is_none() => Err(KindError::SigV4),
-            Kind::SigV4 { .. } | Kind::Token | Kind::Hmac { .. } | Kind::OAuth2 { .. } => Ok(()),
+            SecretKind::SigV4 { .. } if Keys::parse(self).is_none() => Err(KindError::SigV4),
+            SecretKind::SigV4 { .. }
+            | SecretKind::Token
+            | SecretKind::Hmac { .. }
+            | SecretKind::OAuth2 { .. } => Ok(()),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use belljar_model::code::{Api, ApiName};
-use belljar_model::net::{HostPattern, SecretName, What};
+use belljar_model::net::{HostPattern, RuleTarget, SecretName};
 use serde::{Deserialize, Serialize};
 
 /// Hosts, secrets and paths. Nothing is all that an empty one wants.
@@ -185,10 +185,10 @@ impl From<&Wants> for Granted {
 }
 
 fn hosts_of(api: &Api) -> Vec<HostPattern> {
-    let of = |what: &What| match what {
-        What::Http(http) => Some(http.host.clone()),
-        What::Tcp(tcp) => Some(HostPattern::exact(tcp.target.clone())),
-        What::HostPort(_) => belljar_model::net::HOST_NAME.parse().ok(),
+    let of = |what: &RuleTarget| match what {
+        RuleTarget::Http(http) => Some(http.host.clone()),
+        RuleTarget::Tcp(tcp) => Some(HostPattern::exact(tcp.target.clone())),
+        RuleTarget::HostPort(_) => belljar_model::net::HOST_NAME.parse().ok(),
     };
     api.allow.iter().filter_map(|rule| of(&rule.what)).collect()
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use belljar_box::{Mask, view};
 use belljar_broker::vault::store::Store;
-use belljar_model::agent::{Agent, Given};
+use belljar_model::agent::{Agent, AgentFile};
 use belljar_model::net::{SecretDecl, SecretName};
 use belljar_model::permission::Permissions;
 use belljar_model::{EnvVar, Overrides};
@@ -100,7 +100,7 @@ impl Outfit {
         self.secrets = agent.declared.clone();
         self.said.secrets = self.given_secrets(agent, occasion)?;
         self.files(agent, occasion)?;
-        let given = |file: &Given| self.has(file.secret.as_ref());
+        let given = |file: &AgentFile| self.has(file.secret.as_ref());
         let first = agent.home.iter().filter(|file| given(file)).map(|file| HomeFile {
             path: file.path.clone(),
             content: file.content.clone().into_bytes(),

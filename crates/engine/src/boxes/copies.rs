@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use belljar_ledger::{BoxForked, BoxReset};
 use belljar_model::RunRecord;
-use belljar_model::boxes::{BoxName, BoxRecord, Ground};
+use belljar_model::boxes::{BoxName, BoxRecord, BoxWorkspace};
 
 use super::create::clone_again;
 use super::snapshot::{self, Tag};
@@ -101,7 +101,7 @@ pub fn reset(state: &Scoped, one: &NamedBox, to: Reset<'_>) -> Result<(), Engine
     let next = parts::prepare(one)?;
     let made = make_ready(state, one, source.as_deref(), keep_work, &next);
     made.with_context(|| format!("make box {name} as it was")).kind(ErrorKind::Broken)?;
-    if let (Ground::Repo(at), None, false) = (&one.record.ground, tag, keep_work) {
+    if let (BoxWorkspace::Repo(at), None, false) = (&one.record.ground, tag, keep_work) {
         clone_again(state, one, at, &next)?;
     }
     let all = if keep_work { &["home"][..] } else { &parts::ALL[..] };

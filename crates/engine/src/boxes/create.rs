@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use belljar_model::boxes::{BoxName, BoxRecord, Ground};
+use belljar_model::boxes::{BoxName, BoxRecord, BoxWorkspace};
 use belljar_model::spec::{BoxSpec, WorkspaceSpec};
 use belljar_model::{Identity, RepoAt};
 
@@ -27,12 +27,14 @@ pub fn create(
 ) -> Result<Vec<NamedBox>, EngineError> {
     spec.check().kind(ErrorKind::Invalid)?;
     let (ground, source) = match &spec.workspace {
-        WorkspaceSpec::None => (Ground::Nothing, None),
+        WorkspaceSpec::None => (BoxWorkspace::Nothing, None),
         WorkspaceSpec::Directory(path) => {
             let path = policy::open_workspace(state, path)?.path;
-            (Ground::Directory { path }, None)
+            (BoxWorkspace::Directory { path }, None)
         }
-        WorkspaceSpec::Clone { repo, .. } => (Ground::Nothing, Some(clones::look(state, repo)?)),
+        WorkspaceSpec::Clone { repo, .. } => {
+            (BoxWorkspace::Nothing, Some(clones::look(state, repo)?))
+        }
     };
     let one = |name: &BoxName| make(state, name, (spec, here), &ground, source.as_ref());
     names.iter().map(one).collect()
@@ -42,7 +44,7 @@ fn make(
     state: &Scoped,
     name: &BoxName,
     (spec, here): (&BoxSpec, &Path),
-    ground: &Ground,
+    ground: &BoxWorkspace,
     source: Option<&Source>,
 ) -> Result<NamedBox, EngineError> {
     let record = BoxRecord {
@@ -71,7 +73,7 @@ fn clone(
     spec: &BoxSpec,
     name: &BoxName,
     (into, owner): (&Path, Option<(u32, u32)>),
-) -> Result<Ground, EngineError> {
+) -> Result<BoxWorkspace, EngineError> {
     let identity = match &spec.git_identity {
         Some(identity) => identity.clone(),
         None => source.identity().map_or_else(|| nobody(name), Ok)?,
@@ -85,7 +87,7 @@ fn clone(
     for remark in remarks {
         state.notice(&Notice::Outfit(format!("box {name}: {remark}")));
     }
-    Ok(Ground::Repo(Box::new(at)))
+    Ok(BoxWorkspace::Repo(Box::new(at)))
 }
 
 /// Makes a new private clone in `next`, from the user's repository as it is now.

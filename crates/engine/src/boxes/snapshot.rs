@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use belljar_ledger::BoxSnapshot;
-use belljar_model::boxes::{BoxName, Ground};
+use belljar_model::boxes::{BoxName, BoxWorkspace};
 use serde::{Deserialize, Serialize};
 
 use crate::box_store::{self, NamedBox, parts, trash};
@@ -52,7 +52,7 @@ pub fn find(of: &NamedBox, tag: &Tag) -> Result<PathBuf, EngineError> {
 }
 
 /// What the box worked on when the snapshot was taken: a clone may have been made anew since.
-pub fn ground(state: &Scoped, dir: &Path) -> Option<Ground> {
+pub fn ground(state: &Scoped, dir: &Path) -> Option<BoxWorkspace> {
     let text = fs::read(dir.join("box.json")).ok()?;
     let home = state.host().user_home();
     box_store::read_record(&text, home.as_deref()).ok().map(|record| record.ground)

@@ -1,6 +1,6 @@
 //! What would be lost if a box went: what it changed and nobody took over.
 
-use belljar_model::boxes::Ground;
+use belljar_model::boxes::BoxWorkspace;
 use belljar_model::{RepoAt, display};
 use belljar_workspace::{Change, unapplied};
 
@@ -39,9 +39,9 @@ impl Unapplied {
 /// What the box holds that the host does not. A box that is at work is looked at as it is now.
 pub fn work(state: &Scoped, of: &NamedBox) -> Result<Option<Unapplied>, EngineError> {
     match &of.record.ground {
-        Ground::Nothing => Ok(None),
-        Ground::Directory { .. } => Ok(overlay(state, of)),
-        Ground::Repo(at) => Ok(cloned(state, of, at)),
+        BoxWorkspace::Nothing => Ok(None),
+        BoxWorkspace::Directory { .. } => Ok(overlay(state, of)),
+        BoxWorkspace::Repo(at) => Ok(cloned(state, of, at)),
     }
 }
 

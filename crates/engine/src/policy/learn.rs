@@ -12,8 +12,8 @@ use belljar_broker::address::{self, Range};
 use belljar_broker::rules::{Ask, Code, Denial, Handling, Rules};
 use belljar_broker::target::CanonicalPath;
 use belljar_model::net::{
-    Budget, HOST_NAME, HostPattern, Hostname, HttpRule, Method, PathPattern, Policy, Scheme,
-    Target, TcpRule, What,
+    Budget, HOST_NAME, HostPattern, Hostname, HttpRule, Method, PathPattern, Policy, RuleTarget,
+    Scheme, Target, TcpRule,
 };
 use belljar_model::{AskTimeout, Config, Net};
 
@@ -60,7 +60,7 @@ pub struct LearnedRules {
 /// One rule, and what a person must know of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Learnt {
-    pub what: What,
+    pub what: RuleTarget,
     pub remark: Option<&'static str>,
 }
 
@@ -336,13 +336,13 @@ fn rules_for(place: &Place, wishes: Wishes, not: &mut BTreeMap<Tried, String>) -
         Kind::WebSocket(scheme) => (scheme, true),
         Kind::Tcp => {
             let tcp = TcpRule { target: place.target.clone(), port: place.port, connect: None };
-            return vec![Learnt { what: What::Tcp(tcp), remark }];
+            return vec![Learnt { what: RuleTarget::Tcp(tcp), remark }];
         }
     };
     let rule = |methods: BTreeSet<Method>, paths: Option<Vec<PathPattern>>| {
         let https = HttpRule::https(HostPattern::exact(place.target.clone()));
         let (ports, methods) = (vec![place.port], Some(methods));
-        What::Http(HttpRule { ports, scheme, methods, paths, websocket, ..https })
+        RuleTarget::Http(HttpRule { ports, scheme, methods, paths, websocket, ..https })
     };
     if wishes.is_empty() {
         let reading = ["GET", "HEAD"].iter().filter_map(|method| method.parse().ok()).collect();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use belljar_model::net::{HttpRule, Method, PathPattern, Scheme, What};
+use belljar_model::net::{HttpRule, Method, PathPattern, RuleTarget, Scheme};
 use belljar_model::{AllowList, Config, Net, Scope, display};
 use toml_edit::{ArrayOfTables, Item, Table, Value};
 
@@ -28,13 +28,13 @@ pub fn sections(rules: &[Learnt], template: &str, from: &str) -> String {
     section::section(["template", template], section::parent("allow", Item::ArrayOfTables(allow)))
 }
 
-fn keys(what: &What) -> Table {
+fn keys(what: &RuleTarget) -> Table {
     let mut table = Table::new();
     let mut put = |key: &str, value: Value| drop(table.insert(key, Item::Value(value)));
     match what {
-        What::Tcp(tcp) => put("tcp", format!("{}:{}", tcp.target, tcp.port).into()),
-        What::HostPort(port) => put("host-port", i64::from(*port).into()),
-        What::Http(http) => {
+        RuleTarget::Tcp(tcp) => put("tcp", format!("{}:{}", tcp.target, tcp.port).into()),
+        RuleTarget::HostPort(port) => put("host-port", i64::from(*port).into()),
+        RuleTarget::Http(http) => {
             put("host", http.host.to_string().into());
             if http.ports != [http.scheme.port()] {
                 put("ports", http.ports.iter().copied().map(i64::from).collect());
@@ -62,9 +62,9 @@ pub fn flags(rules: &[Learnt]) -> Vec<String> {
     for Learnt { what, .. } in rules {
         let http = match what {
             // Flags cannot say it, and without it the rule would be useless.
-            What::Http(http) if http.websocket => continue,
-            What::Http(http) => http,
-            What::Tcp(_) | What::HostPort(_) => {
+            RuleTarget::Http(http) if http.websocket => continue,
+            RuleTarget::Http(http) => http,
+            RuleTarget::Tcp(_) | RuleTarget::HostPort(_) => {
                 flags.push(what.to_string());
                 continue;
             }
@@ -73,7 +73,7 @@ pub fn flags(rules: &[Learnt]) -> Vec<String> {
             None => flags.push(what.to_string()),
             Some(paths) => flags.extend(paths.iter().map(|path| {
                 let paths = Some(vec![path.clone()]);
-                What::Http(HttpRule { paths, ..http.clone() }).to_string()
+                RuleTarget::Http(HttpRule { paths, ..http.clone() }).to_string()
             })),
         }
     }

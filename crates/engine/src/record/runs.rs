@@ -34,7 +34,7 @@ impl Purposes {
 /// What a user started. Boxes that Belljar starts on the way are left out.
 impl Default for Purposes {
     fn default() -> Self {
-        Self::of(Purpose::ALL.into_iter().filter(|purpose| purpose.is_of_user()))
+        Self::of(Purpose::ALL.into_iter().filter(|purpose| purpose.is_started_by_user()))
     }
 }
 

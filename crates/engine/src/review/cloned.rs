@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 
 use belljar_ledger::{BoxDiscarded, WorkspaceApplied};
-use belljar_model::boxes::Ground;
+use belljar_model::boxes::BoxWorkspace;
 use belljar_model::{RepoAt, RunId};
 
 use crate::box_store::trash::{Note, What};
@@ -21,7 +21,7 @@ pub fn read<'b>(
     state: &Scoped,
     of: &'b NamedBox,
 ) -> Result<(&'b RepoAt, Option<Work>), EngineError> {
-    let Ground::Repo(at) = &of.record.ground else {
+    let BoxWorkspace::Repo(at) = &of.record.ground else {
         return Err(invalid(format!("box {} has no clone", of.name())));
     };
     let mut work = clones::has_work(state, of.name(), at, &of.dir.join("repo"))?;
@@ -71,7 +71,7 @@ fn settle(state: &Scoped, run: RunId, why: &str) -> Result<(), EngineError> {
 pub fn discard(state: &Scoped, of: &NamedBox, discard_work: bool) -> Result<bool, EngineError> {
     let name = of.name();
     let _turn = of.turn_while_down("discard")?;
-    let Ground::Repo(at) = &of.record.ground else { return Ok(false) };
+    let BoxWorkspace::Repo(at) = &of.record.ground else { return Ok(false) };
     let unapplied = unapplied::guard(state, of, "discard", discard_work)?;
     if unapplied.is_none() {
         return Ok(false);

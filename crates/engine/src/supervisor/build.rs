@@ -64,7 +64,7 @@ pub(super) fn check(of: &NamedBox, request: &ToSupervisor) -> Result<(), EngineE
 
 #[cfg(test)]
 mod tests {
-    use belljar_model::boxes::{BoxRecord, Ground};
+    use belljar_model::boxes::{BoxRecord, BoxWorkspace};
     use belljar_model::spec::BoxSpec;
 
     use super::*;
@@ -77,7 +77,7 @@ mod tests {
             created: 0,
             spec: BoxSpec::default(),
             typed_in: "/".into(),
-            ground: Ground::Nothing,
+            ground: BoxWorkspace::Nothing,
         };
         let of = NamedBox { dir: dir.path().to_owned(), record };
         check(&of, &ToSupervisor::Status).expect("nobody supervises it");

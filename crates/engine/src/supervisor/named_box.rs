@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use belljar_box::{HomeMount, Stream, Workspace};
-use belljar_model::boxes::{BoxName, Ground};
+use belljar_model::boxes::{BoxName, BoxWorkspace};
 use belljar_model::{Mode, Purpose, Review, RunState, WorkspaceAt};
 use belljar_workspace::{Layers, RunPaths, SealLimits};
 use rustix::fs::{Mode as FileMode, OFlags};
@@ -179,7 +179,7 @@ impl StartedBox {
         let result = ended.result(changed);
         let sealed = changed.filter(|changed| *changed > 0);
         ended.record(state, &result, sealed.and_then(|_| changes::sealed_changes(&run)));
-        if template.mode == Mode::Direct && run.record.review.waits() {
+        if template.mode == Mode::Direct && run.record.review.is_pending() {
             match setup::permissions(state, of) {
                 Ok(permissions) => {
                     changes::take_over(&mut run, state, ended.journal.ledger(), &permissions);
@@ -210,9 +210,9 @@ fn workspace(
     state: &Scoped,
 ) -> Result<(Option<Workspace>, Option<WorkspaceAt>), EngineError> {
     let path = match &of.record.ground {
-        Ground::Nothing => return Ok((None, None)),
-        Ground::Directory { path } => path,
-        Ground::Repo(repo) => return Ok((Some(clone_of(of)?), of_user(&repo.path))),
+        BoxWorkspace::Nothing => return Ok((None, None)),
+        BoxWorkspace::Directory { path } => path,
+        BoxWorkspace::Repo(repo) => return Ok((Some(clone_of(of)?), of_user(&repo.path))),
     };
     let (place, real) =
         belljar_box::open(path).context("the workspace of the box").kind(ErrorKind::CannotStart)?;

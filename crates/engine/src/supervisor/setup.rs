@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use belljar_box::Mask;
-use belljar_model::boxes::{BoxRecord, Ground};
+use belljar_model::boxes::{BoxRecord, BoxWorkspace};
 use belljar_model::permission::Permissions;
 use belljar_model::{ByteSize, Config, Identity, Limits, Overrides, Template};
 
@@ -49,9 +49,9 @@ impl Setup {
         let agent = spec.agent.as_ref().map(|name| agents::find(host, name)).transpose()?;
         let said = Overrides { health: spec.health.clone(), ..spec.overrides.clone() };
         let inside = match ground {
-            Ground::Repo(_) => Some(of.dir.join("repo")).filter(|clone| clone.exists()),
-            Ground::Directory { path } => Some(path.clone()),
-            Ground::Nothing => None,
+            BoxWorkspace::Repo(_) => Some(of.dir.join("repo")).filter(|clone| clone.exists()),
+            BoxWorkspace::Directory { path } => Some(path.clone()),
+            BoxWorkspace::Nothing => None,
         };
         let outfit = agents::outfit(&Occasion {
             agent: agent.as_ref(),

@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::name::ApiName;
 use crate::mount::anchor;
 use crate::net::{
-    Allow, HostPattern, HttpRule, Method, Rule, RuleError, Scheme, SecretName, Target, TargetError,
-    Tls, What, authority, by_text,
+    Allow, HostPattern, HttpRule, Method, Rule, RuleError, RuleTarget, Scheme, SecretName, Target,
+    TargetError, Tls, authority, by_text,
 };
 
 /// A declared service, `[api.NAME]` in `belljar.toml`.
@@ -73,7 +73,7 @@ impl Api {
             }
         }
         for host in hosts {
-            let rule = Rule::allowing(None, What::Http(HttpRule::https(host)));
+            let rule = Rule::allowing(None, RuleTarget::Http(HttpRule::https(host)));
             rules.push(rule.map_err(ApiError::Rule)?);
         }
         if rules.is_empty() {
@@ -97,7 +97,7 @@ impl Api {
     /// Returns an error if the service could never work.
     pub(crate) fn check(&self) -> Result<(), ApiError> {
         if let Some(base) = &self.base_url
-            && !self.allow.iter().any(|rule| base.is_led_to_by(rule))
+            && !self.allow.iter().any(|rule| base.is_allowed_by(rule))
         {
             return Err(ApiError::BaseElsewhere(base.clone()));
         }
@@ -165,7 +165,7 @@ impl BaseUrl {
     }
 
     fn of_rule(rule: &Rule) -> Option<Self> {
-        if let What::HostPort(port) = rule.what {
+        if let RuleTarget::HostPort(port) = rule.what {
             let target = crate::net::HOST_NAME.parse().ok()?;
             return Some(Self { scheme: Scheme::Http, target, port, path: String::new() });
         }
@@ -175,15 +175,15 @@ impl BaseUrl {
     }
 
     /// Whether a rule allows some requests to this URL.
-    pub fn is_led_to_by(&self, rule: &Rule) -> bool {
+    pub fn is_allowed_by(&self, rule: &Rule) -> bool {
         match &rule.what {
-            What::Http(http) => {
+            RuleTarget::Http(http) => {
                 http.scheme == self.scheme
                     && http.ports.contains(&self.port)
                     && http.host.matches(&self.target)
             }
-            What::Tcp(tcp) => tcp.target == self.target && tcp.port == self.port,
-            What::HostPort(port) => {
+            RuleTarget::Tcp(tcp) => tcp.target == self.target && tcp.port == self.port,
+            RuleTarget::HostPort(port) => {
                 let here =
                     self.target.name().is_some_and(|it| it.as_str() == crate::net::HOST_NAME);
                 here && *port == self.port

@@ -58,7 +58,7 @@ impl McpServer {
                 return Err(ServerError::EnvOfUrl);
             }
             let leads = |allow: &Allow| match allow {
-                Allow::Rule(rule) => url.is_led_to_by(rule),
+                Allow::Rule(rule) => url.is_allowed_by(rule),
                 Allow::Preset(_) => true,
             };
             if !self.allow.is_empty() && !self.allow.iter().any(leads) {

@@ -10,7 +10,9 @@ use crate::choice::Net;
 use crate::config::{Config, PolicyError};
 use crate::limits::Limits;
 use crate::mount::anchor;
-use crate::net::{Allow, HttpRule, Method, Rule, RuleError, SecretDecl, SecretName, Tls, What};
+use crate::net::{
+    Allow, HttpRule, Method, Rule, RuleError, RuleTarget, SecretDecl, SecretName, Tls,
+};
 use crate::size::ByteSize;
 use crate::template::{Template, TemplateError};
 
@@ -221,7 +223,7 @@ fn with_secrets(api: &Api, rule: &Rule, secrets: &[&SecretDecl]) -> Rule {
     }
     let given: Vec<SecretName> =
         secrets.iter().filter(|it| can_carry(&rule, it)).map(|it| it.name.clone()).collect();
-    if let What::Http(http) = &mut rule.what {
+    if let RuleTarget::Http(http) = &mut rule.what {
         http.secrets.extend(given);
     }
     rule
@@ -244,5 +246,5 @@ fn deny_restricted(api: &Api, http: &HttpRule, net: Net) -> Result<Rule, RuleErr
     };
     let methods: Vec<&str> = api.restricted.iter().map(Method::as_str).collect();
     let name = format!("api {}: {} restricted on {}", api.name, methods.join(","), http.host);
-    Rule::denying(Some(name), What::Http(denied))
+    Rule::denying(Some(name), RuleTarget::Http(denied))
 }

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
-use crate::net::{Allow, Method, Rule, SecretName, What};
+use crate::net::{Allow, Method, Rule, RuleTarget, SecretName};
 use crate::{ByteSize, Config, Net, Scope};
 
 const SECRET: &str = "[secret.forge]\nhosts = [\"api.forge.example\"]\n";
@@ -346,7 +346,7 @@ fn preset_in_a_service_is_replaced_by_its_rules() {
     let config = parsed("[api.npm]\nallow = ['npm']\n");
     let api = config.apis().values().next().unwrap();
     assert!(!api.allow.is_empty());
-    assert!(api.allow.iter().all(|rule: &Rule| matches!(rule.what, What::Http(_))));
+    assert!(api.allow.iter().all(|rule: &Rule| matches!(rule.what, RuleTarget::Http(_))));
 }
 
 #[test]

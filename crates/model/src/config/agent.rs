@@ -9,7 +9,7 @@ use super::keys::{
 };
 use super::rules;
 use super::sections::command;
-use crate::agent::{Agent, AgentName, Given, Language, Login, Settings};
+use crate::agent::{Agent, AgentFile, AgentName, Language, Login, Settings};
 use crate::env::EnvVar;
 use crate::net::{Allow, SecretDecl, SecretName, json_pointer};
 
@@ -27,8 +27,8 @@ pub(super) struct Raw {
     secrets: Vec<SecretName>,
     copy: Vec<PathBuf>,
     settings: Option<Settings>,
-    home: Vec<Given>,
-    files: Vec<Given>,
+    home: Vec<AgentFile>,
+    files: Vec<AgentFile>,
     login: Option<Login>,
 }
 
@@ -117,7 +117,7 @@ fn settings(value: &Value<'_>) -> Result<Settings, Invalid> {
     })
 }
 
-fn agent_files(value: &Value<'_>, is_valid: fn(&Path) -> bool) -> Result<Vec<Given>, Invalid> {
+fn agent_files(value: &Value<'_>, is_valid: fn(&Path) -> bool) -> Result<Vec<AgentFile>, Invalid> {
     let DeValue::Array(tables) = value.get_ref() else {
         return Err(invalid("must be an array of tables; write `[[file]]` or `[[home]]`"));
     };
@@ -128,7 +128,7 @@ fn agent_files(value: &Value<'_>, is_valid: fn(&Path) -> bool) -> Result<Vec<Giv
         let mut raw = RawFile::default();
         table(&mut raw, &FILE, value)?;
         let path = raw.path.filter(|path| is_valid(path));
-        Ok(Given {
+        Ok(AgentFile {
             path: path.ok_or_else(|| {
                 invalid("`path` must be relative in `[[home]]` and absolute in `[[file]]`, without `.` and `..`")
             })?,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Config;
 use crate::choice::Net;
 use crate::net::{
-    Allow, HostPattern, HttpRule, Policy, PresetName, Rule, Scheme, SecretDecl, SecretName, Tls,
-    What,
+    Allow, HostPattern, HttpRule, Policy, PresetName, Rule, RuleTarget, Scheme, SecretDecl,
+    SecretName, Tls,
 };
 use crate::template::Template;
 
@@ -101,12 +101,12 @@ impl Template {
 /// Returns the rule that carries a secret to its host on a full network.
 fn rule_for_secret(secret: &SecretDecl, host: &HostPattern) -> Rule {
     let http = HttpRule { websocket: true, ..HttpRule::https(host.clone()) };
-    Rule { id: format!("secret {}: {host}", secret.name), what: What::Http(http) }
+    Rule { id: format!("secret {}: {host}", secret.name), what: RuleTarget::Http(http) }
 }
 
 /// Adds a secret to a rule if the rule is intercepted and can lead to one of the secret's hosts.
 fn add_secret(rule: &mut Rule, secret: &SecretDecl) -> bool {
-    let What::Http(http) = &mut rule.what else { return false };
+    let RuleTarget::Http(http) = &mut rule.what else { return false };
     let intercepted = http.scheme == Scheme::Https && http.tls == Tls::Intercept;
     let leads = secret.hosts.iter().any(|host| host.overlaps(&http.host));
     if intercepted && leads {

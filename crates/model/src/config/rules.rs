@@ -10,7 +10,7 @@ use super::keys::{
 };
 use crate::net::{
     Allow, HostPattern, HttpRule, Method, PathPattern, PresetName, Rule, RuleError, RuleLimits,
-    Scheme, SecretName, TcpRule, Tls, What,
+    RuleTarget, Scheme, SecretName, TcpRule, Tls,
 };
 
 /// Maximum number of rules in a list, far above any real file.
@@ -172,21 +172,21 @@ impl Raw {
         ))
     }
 
-    fn what(self, purpose: Use) -> Result<(Option<String>, What), Invalid> {
+    fn what(self, purpose: Use) -> Result<(Option<String>, RuleTarget), Invalid> {
         let name = self.name.clone();
         let what = match (&self.host, &self.tcp, self.host_port) {
             (Some(_), None, None) => self.http(purpose).map_err(invalid)?,
             (None, Some(tcp), None) => {
                 let tcp = TcpRule { connect: self.connect, ..tcp.clone() };
                 self.only_http("tcp")?;
-                What::Tcp(tcp)
+                RuleTarget::Tcp(tcp)
             }
             (None, None, Some(port)) => {
                 self.only_http("host-port")?;
                 if self.connect.is_some() {
                     return Err(invalid("`connect` cannot be combined with `host-port`"));
                 }
-                What::HostPort(port)
+                RuleTarget::HostPort(port)
             }
             _ => {
                 return Err(invalid(
@@ -215,7 +215,7 @@ impl Raw {
         }
     }
 
-    fn http(self, purpose: Use) -> Result<What, RuleError> {
+    fn http(self, purpose: Use) -> Result<RuleTarget, RuleError> {
         let host = self.host.ok_or(RuleError::Malformed)?;
         // Parsed as a `deny` rule, in which wildcards can be wide.
         let host = match purpose {
@@ -236,7 +236,7 @@ impl Raw {
             Some(ports) => ports,
             None => default_scheme,
         };
-        Ok(What::Http(HttpRule {
+        Ok(RuleTarget::Http(HttpRule {
             host,
             ports,
             scheme,

@@ -4,8 +4,9 @@ use super::keys::{
     BUDGET, Invalid, ParseValue, Value, fill, invalid, list, scalar, set, table, text,
 };
 use crate::net::{
-    Budget, Capture, ClientAuth, Grant, HmacAlgorithm, HmacEncoding, HostPattern, Kind, Message,
-    Method, PathPattern, SecretDecl, SecretName, Shape, Slot, TokenBody, TokenUrl, header_name,
+    Budget, Capture, ClientAuth, Grant, HmacAlgorithm, HmacEncoding, HostPattern, Method,
+    PathPattern, SecretDecl, SecretKind, SecretName, Shape, SignedMessage, Slot, TokenBody,
+    TokenUrl, header_name,
 };
 
 /// The keys of a declaration, before they are checked together.
@@ -26,7 +27,7 @@ struct Raw {
     algorithm: Option<HmacAlgorithm>,
     encoding: Option<HmacEncoding>,
     prefix: Option<String>,
-    message: Option<Message>,
+    message: Option<SignedMessage>,
     timestamp_header: Option<String>,
     token_url: Option<TokenUrl>,
     grant: Option<Grant>,
@@ -86,7 +87,7 @@ pub(super) fn read(name: SecretName, value: &Value<'_>) -> Result<SecretDecl, In
 }
 
 impl Raw {
-    fn kind(&mut self) -> Result<Kind, Invalid> {
+    fn kind(&mut self) -> Result<SecretKind, Invalid> {
         let kind = self.kind.clone().unwrap_or_else(|| "token".to_owned());
         let keys = [
             ("sigv4", "region", self.region.is_some()),
@@ -110,8 +111,10 @@ impl Raw {
             return Err(invalid(format!("`{key}` is only possible with `kind = \"{of}\"`")));
         }
         Ok(match kind.as_str() {
-            "sigv4" => Kind::SigV4 { region: self.region.take(), service: self.service.take() },
-            "hmac" => Kind::Hmac {
+            "sigv4" => {
+                SecretKind::SigV4 { region: self.region.take(), service: self.service.take() }
+            }
+            "hmac" => SecretKind::Hmac {
                 header: needed("header", self.header.take())?,
                 algorithm: self.algorithm.unwrap_or_default(),
                 encoding: self.encoding.unwrap_or_default(),
@@ -119,7 +122,7 @@ impl Raw {
                 message: self.message.take().unwrap_or_default(),
                 timestamp_header: self.timestamp_header.take(),
             },
-            "oauth2" => Kind::OAuth2 {
+            "oauth2" => SecretKind::OAuth2 {
                 token_url: needed("token-url", self.token_url.take())?,
                 grant: self.grant.unwrap_or_default(),
                 client_id: self.client_id.take(),
@@ -128,7 +131,7 @@ impl Raw {
                 body: self.token_body.unwrap_or_default(),
                 scope: self.scope.take(),
             },
-            _ => Kind::Token,
+            _ => SecretKind::Token,
         })
     }
 }
@@ -139,10 +142,10 @@ fn needed<T>(key: &str, value: Option<T>) -> Result<T, Invalid> {
 
 fn kind(value: &Value<'_>) -> Result<String, Invalid> {
     let kind = text(value)?;
-    if Kind::NAMES.contains(&kind.as_str()) {
+    if SecretKind::NAMES.contains(&kind.as_str()) {
         return Ok(kind);
     }
-    Err(invalid(format!("must be one of {}", Kind::NAMES.join(", "))))
+    Err(invalid(format!("must be one of {}", SecretKind::NAMES.join(", "))))
 }
 
 fn header(value: &Value<'_>) -> Result<String, Invalid> {

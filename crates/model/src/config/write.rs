@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use crate::net::{Allow, Budget, HttpRule, Rule, RuleLimits, TcpRule, Tls, What};
+use crate::net::{Allow, Budget, HttpRule, Rule, RuleLimits, RuleTarget, TcpRule, Tls};
 use crate::template::Template;
 use crate::time::Timeout;
 
@@ -105,14 +105,14 @@ fn long_form(rule: &Rule, verb: &str) -> Value {
         put("name", text(&rule.id));
     }
     match &rule.what {
-        What::HostPort(port) => put("host-port", Value::Integer((*port).into())),
-        What::Tcp(TcpRule { target, port, connect }) => {
+        RuleTarget::HostPort(port) => put("host-port", Value::Integer((*port).into())),
+        RuleTarget::Tcp(TcpRule { target, port, connect }) => {
             put("tcp", text(&format!("{target}:{port}")));
             if let Some(connect) = connect {
                 put("connect", text(connect));
             }
         }
-        What::Http(http) => put_http(&mut put, http),
+        RuleTarget::Http(http) => put_http(&mut put, http),
     }
     Value::Table(table)
 }

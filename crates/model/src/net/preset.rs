@@ -240,14 +240,14 @@ impl Data {
     }
 
     fn rule(&self, text: &str, paths: &[&str]) -> Option<Rule> {
-        use super::rule::{HttpRule, What};
+        use super::rule::{HttpRule, RuleTarget};
         let rule = Rule::allow(text).ok()?;
         let paths = paths.iter().map(|path| path.parse().ok()).collect::<Option<Vec<_>>>()?;
         let paths = (!paths.is_empty()).then_some(paths);
         let http = HttpRule { paths, ..rule.http()?.clone() };
         // A name with all paths would be too long to read.
         let id = format!("preset {}: {text}", self.name);
-        Rule::allowing(Some(id), What::Http(http)).ok()
+        Rule::allowing(Some(id), RuleTarget::Http(http)).ok()
     }
 }
 

@@ -23,7 +23,7 @@ use super::web::{Method, MethodError, Scheme, Tls};
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     pub id: String,
-    pub what: What,
+    pub what: RuleTarget,
 }
 
 /// An entry of an `allow` list: a rule or a preset.
@@ -69,7 +69,7 @@ impl FromStr for Allow {
 /// The traffic that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum RuleTarget {
     Http(HttpRule),
     Tcp(TcpRule),
     /// A port of the user's own machine, reached as `host.belljar.internal`.
@@ -158,36 +158,36 @@ pub enum RuleError {
 impl Rule {
     /// Parses an `allow` rule.
     pub fn allow(text: &str) -> Result<Self, RuleError> {
-        let what = What::parse(text, HostPattern::from_text_allow, Vec::from)?;
+        let what = RuleTarget::parse(text, HostPattern::from_text_allow, Vec::from)?;
         Self::allowing(None, what)
     }
 
     /// Parses a `deny` rule: wildcards can be wide, and no port means all ports.
     pub fn deny(text: &str) -> Result<Self, RuleError> {
-        let what = What::parse(text, HostPattern::for_deny, |_| Vec::new())?;
+        let what = RuleTarget::parse(text, HostPattern::for_deny, |_| Vec::new())?;
         Self::denying(None, what)
     }
 
     /// Parses an `ask` rule, which can be as wide as a `deny` rule.
     pub fn ask(text: &str) -> Result<Self, RuleError> {
-        let what = What::parse(text, HostPattern::for_deny, |_| Vec::new())?;
+        let what = RuleTarget::parse(text, HostPattern::for_deny, |_| Vec::new())?;
         Self::asking(None, what)
     }
 
     /// Creates and checks an `allow` rule; without a name, the text of the rule becomes its id.
-    pub fn allowing(name: Option<String>, what: What) -> Result<Self, RuleError> {
+    pub fn allowing(name: Option<String>, what: RuleTarget) -> Result<Self, RuleError> {
         what.check_allow()?;
         Ok(Self { id: name.unwrap_or_else(|| format!("allow {what}")), what })
     }
 
     /// Creates and checks a `deny` rule; without a name, the text of the rule becomes its id.
-    pub fn denying(name: Option<String>, what: What) -> Result<Self, RuleError> {
+    pub fn denying(name: Option<String>, what: RuleTarget) -> Result<Self, RuleError> {
         what.check_deny()?;
         Ok(Self { id: name.unwrap_or_else(|| format!("deny {what}")), what })
     }
 
     /// Creates and checks an `ask` rule; without a name, the text of the rule becomes its id.
-    pub fn asking(name: Option<String>, what: What) -> Result<Self, RuleError> {
+    pub fn asking(name: Option<String>, what: RuleTarget) -> Result<Self, RuleError> {
         what.check_ask()?;
         Ok(Self { id: name.unwrap_or_else(|| format!("ask {what}")), what })
     }
@@ -195,7 +195,7 @@ impl Rule {
     /// Checks an `allow` rule that was not parsed from text but read from a frame or from JSON.
     pub fn check_allow(&self) -> Result<(), RuleError> {
         self.check_id()?;
-        if let What::Http(http) = &self.what {
+        if let RuleTarget::Http(http) = &self.what {
             // Parsed again, because an `allow` rule cannot have wildcards as wide as a `deny` rule.
             http.host.to_string().parse::<HostPattern>().map_err(RuleError::Host)?;
         }
@@ -224,8 +224,8 @@ impl Rule {
     /// Returns the HTTP part of the rule, or `None` for another kind of rule.
     pub fn http(&self) -> Option<&HttpRule> {
         match &self.what {
-            What::Http(http) => Some(http),
-            What::Tcp(_) | What::HostPort(_) => None,
+            RuleTarget::Http(http) => Some(http),
+            RuleTarget::Tcp(_) | RuleTarget::HostPort(_) => None,
         }
     }
 }
@@ -353,7 +353,7 @@ fn check_connect(address: SocketAddr) -> Result<(), RuleError> {
     Ok(())
 }
 
-impl What {
+impl RuleTarget {
     fn check_allow(&self) -> Result<(), RuleError> {
         match self {
             Self::Http(http) => http.check_allow(),
@@ -454,7 +454,7 @@ fn parse_methods(text: &str) -> Result<BTreeSet<Method>, RuleError> {
 }
 
 /// Writes the form of a command line, in which a rule has one path.
-impl fmt::Display for What {
+impl fmt::Display for RuleTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Http(http) => http.fmt(f),

@@ -11,7 +11,7 @@ use super::by_text;
 use super::host::Target;
 use super::pattern::{HostPattern, PathPattern, PathPatternError};
 use super::shape::Shape;
-use super::signer::Kind;
+use super::signer::SecretKind;
 use super::slot::{Slot, SlotError, header_name, json_pointer};
 use super::web::Method;
 
@@ -129,7 +129,7 @@ pub struct SecretDecl {
     pub shape: Shape,
     /// The environment variable of the box that holds the placeholder.
     pub env: Option<String>,
-    pub kind: Kind,
+    pub kind: SecretKind,
     pub captures: Vec<Capture>,
     pub budget: Budget,
 }
@@ -153,8 +153,8 @@ impl SecretDecl {
     /// Returns the secrets whose values are needed: its own, and the client secret if there is one.
     pub fn needs(&self) -> impl Iterator<Item = &SecretName> {
         let other = match &self.kind {
-            Kind::OAuth2 { client_secret, .. } => client_secret.as_ref(),
-            Kind::Token | Kind::SigV4 { .. } | Kind::Hmac { .. } => None,
+            SecretKind::OAuth2 { client_secret, .. } => client_secret.as_ref(),
+            SecretKind::Token | SecretKind::SigV4 { .. } | SecretKind::Hmac { .. } => None,
         };
         std::iter::once(&self.name).chain(other)
     }
@@ -169,7 +169,7 @@ impl SecretDecl {
             paths: None,
             shape: Shape::default(),
             env: None,
-            kind: Kind::Token,
+            kind: SecretKind::Token,
             captures: Vec::new(),
             budget: Budget::default(),
         }

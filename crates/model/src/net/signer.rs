@@ -12,7 +12,7 @@ use super::secret::SecretName;
 /// The kind of a secret, which decides how the broker uses it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum SecretKind {
     /// A text that replaces its placeholder.
     #[default]
     Token,
@@ -30,7 +30,7 @@ pub enum Kind {
         encoding: HmacEncoding,
         /// Text before the code in the header, for example `sha256=`.
         prefix: String,
-        message: Message,
+        message: SignedMessage,
         /// Name of the header for the time of `{timestamp}` in seconds, in lower case.
         timestamp_header: Option<String>,
     },
@@ -47,7 +47,7 @@ pub enum Kind {
     },
 }
 
-impl Kind {
+impl SecretKind {
     pub const NAMES: [&str; 4] = ["token", "sigv4", "hmac", "oauth2"];
 
     /// Returns the name in `belljar.toml`.
@@ -170,7 +170,7 @@ impl FromStr for TokenBody {
 
 /// The text that a message authentication code covers: `{timestamp}.{body}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message(Vec<MessagePart>);
+pub struct SignedMessage(Vec<MessagePart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessagePart {
@@ -196,7 +196,7 @@ pub enum MessageError {
     Nothing,
 }
 
-impl Message {
+impl SignedMessage {
     pub fn parts(&self) -> &[MessagePart] {
         &self.0
     }
@@ -215,13 +215,13 @@ const WORDS: [(&str, MessagePart); 6] = [
     ("{body}", MessagePart::Body),
 ];
 
-impl Default for Message {
+impl Default for SignedMessage {
     fn default() -> Self {
         Self(vec![MessagePart::Body])
     }
 }
 
-impl FromStr for Message {
+impl FromStr for SignedMessage {
     type Err = MessageError;
 
     fn from_str(text: &str) -> Result<Self, MessageError> {
@@ -251,7 +251,7 @@ impl FromStr for Message {
     }
 }
 
-impl fmt::Display for Message {
+impl fmt::Display for SignedMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|part| {
             f.write_str(match part {
@@ -319,4 +319,4 @@ impl fmt::Display for TokenUrl {
     }
 }
 
-by_text!(Message, TokenUrl);
+by_text!(SignedMessage, TokenUrl);

@@ -343,10 +343,10 @@ fn slots_shapes_and_captures_are_parsed_and_printed() {
 
 #[test]
 fn signers_and_proxies_are_parsed_and_printed() {
-    accepted::<Message>("{timestamp}.{body}", "{timestamp}.{body}");
-    accepted::<Message>("{method}\n{path}\n", "{method}\n{path}\n");
+    accepted::<SignedMessage>("{timestamp}.{body}", "{timestamp}.{body}");
+    accepted::<SignedMessage>("{method}\n{path}\n", "{method}\n{path}\n");
     for text in ["", "x", "{timestamp}", "{host}", "{Body}", "{body", "body}", "{}"] {
-        refused::<Message>(text);
+        refused::<SignedMessage>(text);
     }
     accepted::<TokenUrl>(
         "https://oauth2.googleapis.com/token",
@@ -445,9 +445,11 @@ fn rule_with_contradicting_parts_is_refused() {
     let base = || HttpRule::https("a.example".parse().unwrap());
     let secret = || std::collections::BTreeSet::from(["s".parse().unwrap()]);
     let refused = |http: HttpRule, expect: RuleError| {
-        assert_eq!(Rule::allowing(None, What::Http(http)), Err(expect));
+        assert_eq!(Rule::allowing(None, RuleTarget::Http(http)), Err(expect));
     };
-    assert!(Rule::allowing(None, What::Http(HttpRule { secrets: secret(), ..base() })).is_ok());
+    assert!(
+        Rule::allowing(None, RuleTarget::Http(HttpRule { secrets: secret(), ..base() })).is_ok()
+    );
     refused(
         HttpRule { scheme: Scheme::Http, secrets: secret(), ..base() },
         RuleError::SecretOverHttp,
@@ -464,7 +466,7 @@ fn rule_with_contradicting_parts_is_refused() {
     refused(HttpRule { connect: Some("0.0.0.0:1".parse().unwrap()), ..base() }, RuleError::Connect);
     refused(HttpRule { connect: Some("1.2.3.4:0".parse().unwrap()), ..base() }, RuleError::Connect);
     let deny = HttpRule { connect: Some("1.2.3.4:1".parse().unwrap()), ..base() };
-    assert_eq!(Rule::denying(None, What::Http(deny)), Err(RuleError::InDeny("connect")));
+    assert_eq!(Rule::denying(None, RuleTarget::Http(deny)), Err(RuleError::InDeny("connect")));
     assert_eq!(HttpRule::scheme_of(&[80]), Ok(Scheme::Http));
     assert_eq!(HttpRule::scheme_of(&[443, 8443]), Ok(Scheme::Https));
     assert_eq!(HttpRule::scheme_of(&[80, 443]), Err(RuleError::MixedPorts));
@@ -494,7 +496,7 @@ proptest! {
         Rule::deny(&text).ok();
         text.parse::<Slot>().ok();
         text.parse::<Capture>().ok();
-        text.parse::<Message>().ok();
+        text.parse::<SignedMessage>().ok();
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use super::{Argv, BoxSpec, SpecError, WorkspaceSpec};
 use crate::agent::AgentName;
-use crate::boxes::{BoxName, BoxRecord01, Ground};
+use crate::boxes::{BoxName, BoxRecord01, BoxWorkspace};
 use crate::net::Rule;
 use crate::repo::Identity;
 use crate::template::{DEFAULT_TEMPLATE, Overrides};
@@ -70,9 +70,9 @@ impl BoxSpec {
         };
         // The stored workspace, not the typed one: 0.1 uses the stored one at every start.
         let workspace = match ground {
-            Ground::Nothing => WorkspaceSpec::None,
-            Ground::Directory { path } => WorkspaceSpec::Directory(path.clone()),
-            Ground::Repo(at) => WorkspaceSpec::Clone {
+            BoxWorkspace::Nothing => WorkspaceSpec::None,
+            BoxWorkspace::Directory { path } => WorkspaceSpec::Directory(path.clone()),
+            BoxWorkspace::Repo(at) => WorkspaceSpec::Clone {
                 repo: at.path.clone(),
                 branch: typed.branch,
                 uncommitted: typed.uncommitted,

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::boxes::{BoxRecord01, Ground};
+use crate::boxes::{BoxRecord01, BoxWorkspace};
 use crate::repo::RepoAt;
 use crate::{Mode, Net};
 
@@ -170,7 +170,7 @@ fn record(options: &[&str]) -> BoxRecord01 {
         command: Vec::new(),
         typed_in: "/typed".into(),
         config: None,
-        ground: Ground::Directory { path: "/typed/real".into() },
+        ground: BoxWorkspace::Directory { path: "/typed/real".into() },
         network: None,
     }
 }
@@ -208,7 +208,7 @@ fn options_0_1_of_a_clone_use_the_repository_of_the_record() {
         branch: "main".into(),
         identity: "Ada <a@b>".parse().unwrap(),
     };
-    let ground = Ground::Repo(Box::new(at));
+    let ground = BoxWorkspace::Repo(Box::new(at));
     let options = ["one", "--repo", "../src/sub", "--branch=v1", "--uncommitted", "--no-tty"];
     let record = BoxRecord01 { ground, command: vec!["sh".into()], ..record(&options) };
     let spec = BoxSpec::from_options_0_1(&record, None).unwrap();

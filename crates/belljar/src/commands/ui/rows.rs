@@ -49,7 +49,7 @@ fn row(scope: &Scoped, of: &NamedBox, asked: &[Approval]) -> Row {
         name: of.name().as_str().to_owned(),
         state,
         quiet: is_up.then(|| quiet(scope, of)).flatten(),
-        waits_for_review: run.as_ref().is_some_and(|run| run.review.waits()),
+        waits_for_review: run.as_ref().is_some_and(|run| run.review.is_pending()),
         questions: if is_up { questions(of, asked) } else { Vec::new() },
         program: display::safe_line(program.join(" ")),
         place,

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use belljar_model::net::{HmacAlgorithm, HmacEncoding, Message, MessagePart};
+use belljar_model::net::{HmacAlgorithm, HmacEncoding, MessagePart, SignedMessage};
 
 use crate::vault::value::Value;
 
@@ -30,7 +30,7 @@ pub(in crate::vault) fn code(
     key: &Value,
     algorithm: HmacAlgorithm,
     encoding: HmacEncoding,
-    message: &Message,
+    message: &SignedMessage,
     request: &Request<'_>,
 ) -> String {
     let algorithm = match algorithm {

@@ -10,14 +10,14 @@ const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b785
 fn aws() -> Vault {
     let decl = SecretDecl {
         hosts: vec!["bucket.s3.amazonaws.com".parse().unwrap()],
-        kind: Kind::SigV4 { region: None, service: None },
+        kind: SecretKind::SigV4 { region: None, service: None },
         ..token(&["header:authorization"])
     };
     Vault::new(vec![decl], vec![(name("s"), value(PAIR))]).unwrap()
 }
 
 fn hmac(message: &str) -> Vault {
-    let kind = Kind::Hmac {
+    let kind = SecretKind::Hmac {
         header: "x-signature".to_owned(),
         algorithm: belljar_model::net::HmacAlgorithm::Sha256,
         encoding: belljar_model::net::HmacEncoding::Hex,
@@ -76,7 +76,7 @@ fn b22_a_request_signed_with_placeholders_is_signed_anew() {
 fn b22_the_token_of_a_session_is_taken_out_of_answers() {
     let decl = SecretDecl {
         hosts: vec!["bucket.s3.amazonaws.com".parse().unwrap()],
-        kind: Kind::SigV4 { region: None, service: None },
+        kind: SecretKind::SigV4 { region: None, service: None },
         ..token(&["header:authorization"])
     };
     let session = format!("{PAIR}:token-of-the-session");
@@ -133,7 +133,7 @@ fn a_code_over_the_head_needs_no_body() {
 #[test]
 fn a_value_that_is_no_pair_of_keys_makes_no_vault() {
     let decl = SecretDecl {
-        kind: Kind::SigV4 { region: None, service: None },
+        kind: SecretKind::SigV4 { region: None, service: None },
         ..token(&["header:authorization"])
     };
     let refused = Vault::new(vec![decl], vec![(name("s"), value("only-one-part"))]);

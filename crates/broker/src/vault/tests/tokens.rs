@@ -12,7 +12,7 @@ use http::StatusCode;
 const URL: &str = "https://api.example.com/me";
 
 fn oauth2(grant: Grant, auth: ClientAuth) -> Vault {
-    let kind = Kind::OAuth2 {
+    let kind = SecretKind::OAuth2 {
         token_url: "https://login.example.com/token".parse().unwrap(),
         grant,
         client_id: Some("client id".to_owned()),
@@ -247,7 +247,7 @@ fn the_key_stays_only_where_a_refresh_token_may_be_exchanged() {
 
 #[test]
 fn a_server_that_wants_json_is_asked_in_json() {
-    let kind = Kind::OAuth2 {
+    let kind = SecretKind::OAuth2 {
         token_url: "https://login.example.com/token".parse().unwrap(),
         grant: Grant::RefreshToken,
         client_id: Some("a \"client\"".to_owned()),

@@ -10,7 +10,7 @@ use belljar_broker::record::Renewed;
 use belljar_broker::vault::store::Store;
 use belljar_ledger::{Actor, Draft, SecretRenewed};
 use belljar_model::RunId;
-use belljar_model::net::{Grant, Kind, Policy, SecretDecl, SecretName};
+use belljar_model::net::{Grant, Policy, SecretDecl, SecretKind, SecretName};
 
 use crate::record::LedgerHandle;
 
@@ -24,7 +24,7 @@ pub(super) struct Renewals {
 impl Renewals {
     pub(super) fn new(store: Store, policy: &Policy) -> Self {
         let renewed = |decl: &&SecretDecl| {
-            matches!(decl.kind, Kind::OAuth2 { grant: Grant::RefreshToken, .. })
+            matches!(decl.kind, SecretKind::OAuth2 { grant: Grant::RefreshToken, .. })
         };
         let names = policy.secrets.iter().filter(renewed).map(|decl| decl.name.clone()).collect();
         Self { store, names }

@@ -30,8 +30,10 @@ fn with_code(text: &str, code: &str) -> Attempt {
 fn told(learned: &LearnedRules) -> Vec<String> {
     let one = |rule: &Learnt| {
         let http = match &rule.what {
-            What::Http(http) if http.websocket => format!("websocket {http}"),
-            What::Http(_) | What::Tcp(_) | What::HostPort(_) => rule.what.to_string(),
+            RuleTarget::Http(http) if http.websocket => format!("websocket {http}"),
+            RuleTarget::Http(_) | RuleTarget::Tcp(_) | RuleTarget::HostPort(_) => {
+                rule.what.to_string()
+            }
         };
         match rule.remark {
             Some(remark) => format!("{http} # {}", remark.split([' ', ':']).next().unwrap()),

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use belljar_model::net::{Rule, What};
+use belljar_model::net::{Rule, RuleTarget};
 use belljar_model::{Config, Scope};
 
 use super::*;
@@ -11,7 +11,7 @@ fn learnt(rule: &str) -> Learnt {
 
 /// What a file allows, as flags would say it.
 #[track_caller]
-fn allowed(text: &str) -> Vec<What> {
+fn allowed(text: &str) -> Vec<RuleTarget> {
     let config = Config::parse(text, Path::new("/etc/x.toml"), Scope::Operator).unwrap();
     let policy = config.template("x").unwrap().policy(&config).unwrap();
     policy.allow.into_iter().map(|rule| rule.what).collect()
@@ -30,7 +30,7 @@ const RULES: [&str; 7] = [
 #[test]
 fn a_file_with_the_sections_has_the_rules() {
     let rules: Vec<Learnt> = RULES.iter().map(|rule| learnt(rule)).collect();
-    let expect: Vec<What> = rules.iter().map(|rule| rule.what.clone()).collect();
+    let expect: Vec<RuleTarget> = rules.iter().map(|rule| rule.what.clone()).collect();
     let sections = sections(&rules, "x", "run 1");
     for old in ["", "\n", "[template.x]\nuser = 7", "[template.x]\nuser = 7\n", "# only words\n"] {
         let new = section::appended(old, &sections);
@@ -42,13 +42,13 @@ fn a_file_with_the_sections_has_the_rules() {
 }
 
 struct WebSocket {
-    what: What,
+    what: RuleTarget,
     text: String,
 }
 
 fn websocket() -> WebSocket {
-    let What::Http(http) = learnt("GET live.example/socket").what else { unreachable!() };
-    let what = What::Http(HttpRule { websocket: true, ..http });
+    let RuleTarget::Http(http) = learnt("GET live.example/socket").what else { unreachable!() };
+    let what = RuleTarget::Http(HttpRule { websocket: true, ..http });
     let rule = Learnt { what: what.clone(), remark: Some("a remark") };
     WebSocket { what, text: sections(&[rule], "x", "run 1") }
 }
@@ -83,7 +83,7 @@ fn a_list_that_is_there_gets_the_rules() {
         let before = allowed(&old);
         let place = Config::allow_list(&old, "x").unwrap();
         let new = listed(&old, &rules, place, "run 1").unwrap();
-        let expect: Vec<What> =
+        let expect: Vec<RuleTarget> =
             before.into_iter().chain(rules.iter().map(|rule| rule.what.clone())).collect();
         assert_eq!(allowed(&new), expect, "{new}");
         assert!(new.contains("user = 7") && (!old.contains("why") || new.contains("# why")));
@@ -97,9 +97,9 @@ fn a_list_that_is_there_gets_the_rules() {
 fn flags_are_what_allow_takes() {
     let rules: Vec<Learnt> = RULES.iter().map(|rule| learnt(rule)).collect();
     assert_eq!(flags(&rules), RULES);
-    let What::Http(http) = learnt("GET a.example/1").what else { unreachable!() };
+    let RuleTarget::Http(http) = learnt("GET a.example/1").what else { unreachable!() };
     let paths = Some(vec!["/1".parse().unwrap(), "/2".parse().unwrap()]);
-    let many = Learnt { what: What::Http(HttpRule { paths, ..http }), remark: None };
+    let many = Learnt { what: RuleTarget::Http(HttpRule { paths, ..http }), remark: None };
     assert_eq!(flags(&[many]), ["GET a.example/1", "GET a.example/2"]);
     assert_eq!(shell("GET a.example/it's"), r"'GET a.example/it'\''s'");
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::net::{
-    Allow, HostPattern, HttpRule, Kind, MicroUsd, PresetName, Rule, Scheme, SecretName, Slot, Tls,
-    What, preset,
+    Allow, HostPattern, HttpRule, MicroUsd, PresetName, Rule, RuleTarget, Scheme, SecretKind,
+    SecretName, Slot, Tls, preset,
 };
 use crate::{EnvVar, Overrides, PolicyError};
 
@@ -159,12 +159,12 @@ fn config_file_can_set_every_field_of_signing_secrets() {
         "#,
     );
     let kind = |name: &str| config.secret(&secret(name)).unwrap().kind.clone();
-    assert_eq!(kind("aws"), Kind::SigV4 { region: Some("eu-west-1".into()), service: None });
+    assert_eq!(kind("aws"), SecretKind::SigV4 { region: Some("eu-west-1".into()), service: None });
     assert!(
-        matches!(kind("hook"), Kind::Hmac { header, prefix, .. } if header == "x-signature" && prefix == "sha256=")
+        matches!(kind("hook"), SecretKind::Hmac { header, prefix, .. } if header == "x-signature" && prefix == "sha256=")
     );
     assert!(
-        matches!(kind("google"), Kind::OAuth2 { client_secret: Some(name), .. } if name == secret("hook"))
+        matches!(kind("google"), SecretKind::OAuth2 { client_secret: Some(name), .. } if name == secret("hook"))
     );
 }
 
@@ -433,7 +433,7 @@ fn every_preset_has_valid_rules_and_secrets() {
             assert!(rule.id.starts_with(&format!("preset {name}: ")), "{}", rule.id);
             assert!(http.secrets.is_empty() && http.connect.is_none());
             assert_eq!(
-                Rule::allowing(Some(rule.id.clone()), What::Http(http.clone())).as_ref(),
+                Rule::allowing(Some(rule.id.clone()), RuleTarget::Http(http.clone())).as_ref(),
                 Ok(rule)
             );
         }
