@@ -1,8 +1,8 @@
 //! Domains below which unrelated owners have names, so that a wildcard would be too wide (A09).
 //!
 //! The public suffix list contains the registries, and services that asked to be listed. This module
-//! lists some other services. A domain missing in both is no security boundary, since the author of
-//! the rule wrote the wildcard.
+//! lists some other services. If a service is in neither list, its wildcard is accepted as the author
+//! of the rule wrote it.
 
 use psl::{List, Psl as _, Type};
 
