@@ -18,8 +18,12 @@ impl Janitor {
     /// Starts a janitor from the same program as init.
     pub(crate) fn spawn(program: &OwnedFd, null: &OwnedFd) -> io::Result<Self> {
         let (socket, theirs) = socket_pair()?;
-        let beside =
-            Spawn::beside(program.as_fd(), c"belljar-janitor", theirs.as_fd(), null.as_fd());
+        let beside = Spawn::without_namespaces(
+            program.as_fd(),
+            c"belljar-janitor",
+            theirs.as_fd(),
+            null.as_fd(),
+        );
         clone::spawn(&Spawn { dies_with_parent: false, ..beside })?;
         Ok(Self { socket })
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use belljar_init::plan::{Event, Order, Stage};
 use belljar_init::wire;
 use belljar_model::{InForce, Layer, LayerState, Requirement, Template};
-use belljar_sys::clone::{self, Gate, Spawn, Spawned, Step, namespaces};
+use belljar_sys::clone::{self, Gate, Spawn, SpawnStep, Spawned, namespaces};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::PipeFlags;
 use rustix::process::Signal;
@@ -37,7 +37,7 @@ pub enum StartError {
     )]
     Cgroup { source: io::Error },
     #[error("cannot start init: step {step:?} failed")]
-    Init { step: Step, source: io::Error },
+    Init { step: SpawnStep, source: io::Error },
     #[error("{}{what}{}", layer_prefix(*stage), remedy(*stage))]
     Build { stage: Stage, what: String, source: io::Error },
     #[error("{doing}")]
@@ -390,7 +390,7 @@ fn wait_for_built(control: &OwnedFd) -> Result<(Vec<OwnedFd>, Option<Sockets>), 
             .map_err(host("cannot read from init"))?;
         let Some((length, descriptors)) = received else { return Err(StartError::InitExited) };
         let bytes = buffer.get(..length).unwrap_or_default();
-        if let Some((step, source)) = Step::from_report(bytes) {
+        if let Some((step, source)) = SpawnStep::from_report(bytes) {
             return Err(StartError::Init { step, source });
         }
         let event: Event = wire::decode(bytes).map_err(host("cannot decode a message of init"))?;
@@ -412,7 +412,7 @@ fn wait_for_built(control: &OwnedFd) -> Result<(Vec<OwnedFd>, Option<Sockets>), 
 fn early_failure(control: &OwnedFd) -> Option<StartError> {
     let mut buffer = [0; 16];
     let (length, _) = wire::receive_raw(control.as_fd(), &mut buffer).ok()??;
-    let (step, source) = Step::from_report(buffer.get(..length)?)?;
+    let (step, source) = SpawnStep::from_report(buffer.get(..length)?)?;
     Some(StartError::Init { step, source })
 }
 

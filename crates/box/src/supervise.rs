@@ -12,7 +12,7 @@ use belljar_init::plan::{Event, Order, Spent};
 use belljar_init::wire;
 use belljar_model::{CpuTime, OutputBytes, Reason};
 use belljar_sys::process::{self, Usage};
-use belljar_sys::signal::{SIGINT, SIGQUIT, SIGWINCH, SUPERVISED, SignalFd};
+use belljar_sys::signal::{SIGINT, SIGQUIT, SIGWINCH, SUPERVISOR_SIGNALS, SignalFd};
 use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
@@ -156,7 +156,7 @@ fn watch(
 ) -> Result<(BoxEnd, bool), SuperviseError> {
     let host =
         |doing: &'static str| move |source: io::Error| SuperviseError::Host { doing, source };
-    let signals = SignalFd::new(&SUPERVISED).map_err(host("cannot watch for signals"))?;
+    let signals = SignalFd::new(&SUPERVISOR_SIGNALS).map_err(host("cannot watch for signals"))?;
     if !built.launched {
         wire::send(built.control.as_fd(), &Order::Go, &[])
             .map_err(host("cannot tell init to start the program"))?;

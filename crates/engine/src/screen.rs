@@ -45,8 +45,12 @@ impl Screen {
         )?;
         let variables = logging::environment(run);
         let environment: Vec<&CStr> = variables.iter().map(CString::as_c_str).collect();
-        let beside =
-            Spawn::beside(program.as_fd(), c"belljar-screen", theirs.as_fd(), null.as_fd());
+        let beside = Spawn::without_namespaces(
+            program.as_fd(),
+            c"belljar-screen",
+            theirs.as_fd(),
+            null.as_fd(),
+        );
         let beside = Spawn { environment: &environment, ..beside };
         Ok(Self { process: clone::spawn(&beside)?, line })
     }

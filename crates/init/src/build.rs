@@ -49,7 +49,7 @@ pub(crate) fn build(plan: &Plan, trees: &[OwnedFd]) -> Result<(), Failure> {
         site.perform(step)?;
     }
     if site.is_sealed {
-        mount::set_attributes_here(site.root.as_fd(), attr::READ_ONLY)
+        mount::set_mount_attributes(site.root.as_fd(), attr::READ_ONLY)
             .during(Stage::Root, || "make the root read-only".to_owned())?;
     }
     site.enter()
@@ -75,7 +75,7 @@ impl<'a> Site<'a> {
                 RootKind::Empty => clone_beneath(&stage, b"root")?,
                 RootKind::Directory(source) => {
                     let lower = tree_of(source, trees)?;
-                    mount::set_attributes(lower.as_fd(), attr::NO_SUID | attr::NO_DEV)?;
+                    mount::set_tree_attributes(lower.as_fd(), attr::NO_SUID | attr::NO_DEV)?;
                     attach_to(lower.as_fd(), place(&stage, b"lower", OFlags::PATH)?.as_fd())?;
                     rustix::fs::mkdirat(&scratch, ".upper", Mode::from_raw_mode(0o755))?;
                     rustix::fs::mkdirat(&scratch, ".work", Mode::from_raw_mode(0o700))?;
@@ -250,7 +250,7 @@ impl<'a> Site<'a> {
             Access::ReadWrite => attr::NO_SUID | attr::NO_DEV,
             Access::Device => attr::NO_SUID | attr::NO_EXEC,
         };
-        mount::set_attributes(tree.as_fd(), attributes)?;
+        mount::set_tree_attributes(tree.as_fd(), attributes)?;
         self.attach(tree.as_fd(), target)
     }
 
@@ -304,7 +304,7 @@ impl<'a> Site<'a> {
         }
         attach_to(tree.as_fd(), place(&self.stage, b"lower", OFlags::PATH)?.as_fd())?;
         let overlay = overlay_of(&self.stage, "shown", &Upper::Nothing)?;
-        mount::set_attributes(overlay.as_fd(), attr::READ_ONLY)?;
+        mount::set_tree_attributes(overlay.as_fd(), attr::READ_ONLY)?;
         self.attach(overlay.as_fd(), target)
     }
 

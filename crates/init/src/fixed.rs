@@ -32,7 +32,7 @@ impl Site<'_> {
         let cover = if is_dir { proc::EMPTY_DIR } else { proc::EMPTY_FILE };
         let covers = place(&self.stage, b"covers", OFlags::PATH | OFlags::DIRECTORY)?;
         let cover = clone_beneath(&covers, cover)?;
-        mount::set_attributes(cover.as_fd(), attr::READ_ONLY)?;
+        mount::set_tree_attributes(cover.as_fd(), attr::READ_ONLY)?;
         attach_to(cover.as_fd(), target.as_fd())
     }
 
@@ -45,7 +45,7 @@ impl Site<'_> {
             MaskKind::ReadOnly => {
                 let target = place(&self.root, relative(&path), OFlags::PATH)?;
                 let tree = clone_all(&target)?;
-                mount::set_attributes(tree.as_fd(), attr::READ_ONLY)?;
+                mount::set_tree_attributes(tree.as_fd(), attr::READ_ONLY)?;
                 attach_to(tree.as_fd(), target.as_fd())?;
             }
         }
@@ -71,7 +71,7 @@ impl Site<'_> {
         let covers = place(&self.stage, b"covers", OFlags::PATH | OFlags::DIRECTORY)?;
         proc::write(&covers, &source, content, 0o444)?;
         let tree = clone_beneath(&covers, &source)?;
-        mount::set_attributes(tree.as_fd(), attr::READ_ONLY | attr::NO_SUID | attr::NO_DEV)?;
+        mount::set_tree_attributes(tree.as_fd(), attr::READ_ONLY | attr::NO_SUID | attr::NO_DEV)?;
         let target = place(&self.root, relative(path), OFlags::PATH)?;
         attach_to(tree.as_fd(), target.as_fd())?;
         self.forget();

@@ -51,14 +51,14 @@ fn is_off(error: &io::Error) -> bool {
 
 fn listen(plan: &NetPlan, family: Family) -> Result<Vec<(Socket, OwnedFd)>, Failure> {
     let mut sockets = Vec::new();
-    let mut redirects = Redirects { kept: vec![DNS], ..Redirects::default() };
+    let mut redirects = Redirects { excluded: vec![DNS], ..Redirects::default() };
     let at = |port: u16| move || format!("listen on port {port}");
     let udp = bind(family, SocketType::DGRAM, DNS).during(Stage::Net, at(DNS))?;
     sockets.push((Socket::DnsUdp, udp));
     sockets.push((Socket::DnsTcp, tcp(family, DNS).during(Stage::Net, at(DNS))?));
     for port in plan.ports.iter().copied().filter(|port| *port != DNS) {
         let socket = if port < FIRST_FREE {
-            redirects.kept.push(port);
+            redirects.excluded.push(port);
             tcp(family, port).during(Stage::Net, at(port))?
         } else {
             // A program of the box may want to listen there itself, on its loopback.
@@ -71,7 +71,7 @@ fn listen(plan: &NetPlan, family: Family) -> Result<Vec<(Socket, OwnedFd)>, Fail
     if plan.any_port {
         let doing = || "listen on every port".to_owned();
         let (socket, to) = transparent(family).during(Stage::Net, doing)?;
-        redirects.rest = Some(to);
+        redirects.others = Some(to);
         sockets.push((Socket::Any, socket));
     }
     if plan.any_port || !redirects.ports.is_empty() {

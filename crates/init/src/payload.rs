@@ -82,7 +82,7 @@ fn execute(argv: &[Bytes], env: &[Bytes], carried: Option<&OwnedFd>) -> io::Erro
         return io::Error::from_raw_os_error(rustix::io::Errno::INVAL.raw_os_error());
     };
     if let Some(program) = carried {
-        return exec::execute(program.as_fd(), &argv, &env);
+        return exec::execve_fd(program.as_fd(), &argv, &env);
     }
     let Some(program) = argv.first() else {
         return io::Error::from_raw_os_error(rustix::io::Errno::NOENT.raw_os_error());

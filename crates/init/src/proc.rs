@@ -26,7 +26,7 @@ pub(crate) fn mount(site: &Site<'_>, mask: Option<&ProcMask>) -> io::Result<()> 
     if let Some(mask) = mask {
         cover(site, &proc, mask)?;
     }
-    mount::set_attributes(proc.as_fd(), attr::READ_ONLY | attr::NO_SUID | attr::NO_EXEC)
+    mount::set_tree_attributes(proc.as_fd(), attr::READ_ONLY | attr::NO_SUID | attr::NO_EXEC)
 }
 
 /// Puts an empty file and an empty directory on the stage.

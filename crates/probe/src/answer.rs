@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use belljar_sys::probe::Ending;
+use belljar_sys::probe::Outcome;
 
 /// The detail of a granted act, or what stopped it.
 pub(crate) type Answer = Result<String, Stop>;
@@ -86,15 +86,15 @@ impl fmt::Display for Stop {
 }
 
 /// What a list of calls in a child came to.
-pub(crate) fn of(ending: Ending) -> Answer {
+pub(crate) fn of(ending: Outcome) -> Answer {
     match ending {
-        Ending::Granted(value) => Ok(value.to_string()),
-        Ending::Refused { place: 0, errno } => Err(Stop::errno(errno)),
-        Ending::Refused { place, errno } => {
+        Outcome::Granted(value) => Ok(value.to_string()),
+        Outcome::Refused { index: 0, errno } => Err(Stop::errno(errno)),
+        Outcome::Refused { index: place, errno } => {
             Err(Stop::Errno { errno, detail: format!("at {place}") })
         }
-        Ending::Killed(signal) => Err(Stop::Killed(signal)),
-        Ending::Left(code) => Ok(format!("left {code}")),
+        Outcome::Killed(signal) => Err(Stop::Killed(signal)),
+        Outcome::Exited(code) => Ok(format!("left {code}")),
     }
 }
 

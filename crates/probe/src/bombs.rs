@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use belljar_sys::probe::{Arg, Call, Ending, fork_to, in_child};
+use belljar_sys::probe::{Arg, Call, Outcome, fork_and_run, in_child};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
@@ -49,7 +49,7 @@ const REST: Duration = Duration::from_millis(10);
 fn forks(words: &Words<'_>) -> Answer {
     let count: u32 = words.number(0)?;
     let mut children = Vec::new();
-    let refusal = (0..count).find_map(|_| match fork_to(wait_to_be_killed) {
+    let refusal = (0..count).find_map(|_| match fork_and_run(wait_to_be_killed) {
         Ok(child) => {
             children.extend(Pid::from_raw(child));
             None
@@ -86,7 +86,7 @@ fn storm(words: &Words<'_>) -> Answer {
     let until = Instant::now() + Duration::from_secs(words.number(0)?);
     while Instant::now() < until {
         // Every child goes on with this loop. A refusal only means that the storm is at its height.
-        if fork_to(|| rage(until)).is_err() {
+        if fork_and_run(|| rage(until)).is_err() {
             std::thread::yield_now();
         }
     }
@@ -95,7 +95,7 @@ fn storm(words: &Words<'_>) -> Answer {
 
 fn rage(until: Instant) -> u8 {
     while Instant::now() < until {
-        if fork_to(|| rage(until)).is_err() {
+        if fork_and_run(|| rage(until)).is_err() {
             std::thread::yield_now();
         }
     }
@@ -105,7 +105,7 @@ fn rage(until: Instant) -> u8 {
 fn zombies(words: &Words<'_>) -> Answer {
     let count: u32 = words.number(0)?;
     for made in 0..count {
-        fork_to(|| 0).map_err(|error| Stop::after(&error, made))?;
+        fork_and_run(|| 0).map_err(|error| Stop::after(&error, made))?;
     }
     while wait(WaitOptions::empty()).is_ok() {}
     Ok(count.to_string())
@@ -146,11 +146,11 @@ fn memory_segments(words: &Words<'_>) -> Answer {
             Call::new(libc::SYS_read, &[Arg::Result(0), Arg::Result(2), Arg::Word(EACH as u64)]),
         ];
         match in_child(&calls)? {
-            Ending::Granted(_) => {}
-            Ending::Refused { errno, .. } => {
+            Outcome::Granted(_) => {}
+            Outcome::Refused { errno, .. } => {
                 return Err(Stop::after(&io::Error::from_raw_os_error(errno), taken));
             }
-            other @ (Ending::Killed(_) | Ending::Left(_)) => return crate::answer::of(other),
+            other @ (Outcome::Killed(_) | Outcome::Exited(_)) => return crate::answer::of(other),
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -277,11 +277,11 @@ fn watches(words: &Words<'_>) -> Answer {
 fn repeated(call: Call<'_>, words: &Words<'_>) -> Answer {
     let count: usize = words.number(0)?;
     match in_child(&vec![call; count])? {
-        Ending::Granted(_) => Ok(count.to_string()),
-        Ending::Refused { place, errno } => {
+        Outcome::Granted(_) => Ok(count.to_string()),
+        Outcome::Refused { index: place, errno } => {
             Err(Stop::after(&io::Error::from_raw_os_error(errno), place))
         }
-        other @ (Ending::Killed(_) | Ending::Left(_)) => crate::answer::of(other),
+        other @ (Outcome::Killed(_) | Outcome::Exited(_)) => crate::answer::of(other),
     }
 }
 

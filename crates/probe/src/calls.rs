@@ -3,7 +3,7 @@
 
 mod table;
 
-use belljar_sys::probe::{Arg, Call, Door, Field, in_child};
+use belljar_sys::probe::{Abi, Arg, Call, Field, in_child};
 
 use crate::acts::{Act, Words};
 use crate::answer::{self, Answer, Stop};
@@ -60,7 +60,7 @@ fn by_x32_number(words: &Words<'_>) -> Answer {
 }
 
 fn by_int80(words: &Words<'_>) -> Answer {
-    answer::of(in_child(&[Call::through(Door::Int80, words.number(0)?, &numbers(words)?)])?)
+    answer::of(in_child(&[Call::with_abi(Abi::Int80, words.number(0)?, &numbers(words)?)])?)
 }
 
 fn numbers(words: &Words<'_>) -> Result<Vec<Arg<'static>>, Stop> {

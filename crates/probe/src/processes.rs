@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use belljar_sys::probe::{Arg, Call, Field, fork_to, ignore_every_signal, in_child};
+use belljar_sys::probe::{Arg, Call, Field, fork_and_run, ignore_every_signal, in_child};
 
 use crate::acts::{Act, Words};
 use crate::answer::{self, Answer, Stop};
@@ -209,9 +209,9 @@ fn spin(words: &Words<'_>) -> Answer {
 
 fn stubborn(words: &Words<'_>) -> Answer {
     let seconds = Duration::from_secs(words.number(0)?);
-    fork_to(|| {
+    fork_and_run(|| {
         let orphan = rustix::process::setsid().map_err(io::Error::from).and_then(|_| {
-            fork_to(|| {
+            fork_and_run(|| {
                 ignore_every_signal();
                 std::thread::sleep(seconds);
                 0

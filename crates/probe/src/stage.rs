@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use belljar_sys::probe::fork_to;
+use belljar_sys::probe::fork_and_run;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Gid, Pid, Uid, WaitOptions, waitpid};
@@ -66,7 +66,7 @@ fn on_terminal(words: &Words<'_>) -> Answer {
     rustix::pty::grantpt(&master)?;
     rustix::pty::unlockpt(&master)?;
     let name = rustix::pty::ptsname(&master, Vec::new())?;
-    let child = fork_to(|| {
+    let child = fork_and_run(|| {
         let stop = match take_terminal(&name) {
             Ok(()) => become_program(words.from(0)),
             Err(error) => error.into(),

@@ -1,17 +1,17 @@
-//! Giving up capabilities for good. See capabilities(7).
+//! Drops capabilities permanently. See capabilities(7).
 
 use std::io;
 
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
-/// Makes sure that no later exec and no user id 0 gives this thread a capability. Needs CAP_SETPCAP.
-/// Those it has stay until [`clear`], whoever it becomes in between.
+/// Prevents this thread from gaining capabilities by exec or by user id 0. Needs CAP_SETPCAP.
+/// Capabilities that the thread already has stay until [`clear`], even if its user id changes.
 pub fn forbid_regaining() -> io::Result<()> {
     for number in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         match rustix::thread::remove_capability_from_bounding_set(capability) {
             Ok(()) => {}
-            Err(rustix::io::Errno::INVAL) => break, // past the last one of this kernel
+            Err(rustix::io::Errno::INVAL) => break, // beyond the last capability of this kernel
             Err(error) => return Err(error.into()),
         }
     }
@@ -25,7 +25,7 @@ pub fn forbid_regaining() -> io::Result<()> {
     Ok(rustix::thread::set_capabilities_secure_bits(bits)?)
 }
 
-/// Takes every capability from this thread.
+/// Drops every capability of this thread.
 pub fn clear() -> io::Result<()> {
     rustix::thread::clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();

@@ -1,8 +1,8 @@
 //! Starts a program from a descriptor in new namespaces. See clone3(2), user_namespaces(7).
 //!
-//! The child of [`spawn`] is a copy of a process that may have had threads, so between `clone3` and
-//! `execveat` it makes raw system calls on memory prepared beforehand and nothing else: no
-//! allocation, no locks, no glibc wrappers that signal other threads.
+//! **Invariant:** between `clone3` and `execveat` the child of [`spawn`] only makes raw system calls on
+//! memory that the parent prepared. It does not allocate, lock or call glibc wrappers that signal other
+//! threads, because the parent can have other threads and the child has only one.
 
 use std::ffi::CStr;
 use std::io;
@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use crate::check;
 use crate::exec::exit_now;
 
-/// The namespaces that a box gets, as clone3 flags.
+/// Flags of clone3(2) for the namespaces that a box gets.
 pub mod namespaces {
     pub const USER: u64 = libc::CLONE_NEWUSER as u64;
     pub const MOUNT: u64 = libc::CLONE_NEWNS as u64;
@@ -24,39 +24,39 @@ pub mod namespaces {
 const CLONE_PIDFD: u64 = libc::CLONE_PIDFD as u64;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// Where the child puts the control socket before it executes the program.
+/// Descriptor number of the control socket in a program that [`spawn`] starts.
 pub const CONTROL_FD: RawFd = 3;
 
-/// What [`spawn`] is to start and how.
+/// The program for [`spawn`], with its namespaces, user ids and descriptors.
 #[derive(Debug)]
 pub struct Spawn<'a> {
     /// Bits of [`namespaces`].
     pub namespaces: u64,
-    /// cgroup v2: the directory in which the child is born.
+    /// Directory of the cgroup (v2) in which the kernel creates the child.
     pub cgroup: Option<BorrowedFd<'a>>,
-    /// The child waits here before it goes on.
+    /// Pipe on which the child waits for the parent before it continues.
     pub gate: Option<Gate<'a>>,
-    /// Ids to become, as seen inside the new user namespace.
+    /// User id and group id of the program, as numbered inside the new user namespace.
     pub ids: Option<(u32, u32)>,
-    /// Capabilities that must survive the `execveat`, as a bit set.
+    /// Capabilities that the program keeps after `execveat`, as a bit set.
     pub ambient: u64,
-    /// The program, usually a sealed memfd.
+    /// The executable file, usually a sealed memfd.
     pub program: BorrowedFd<'a>,
-    /// Its only argument: what it is to be.
+    /// `argv[0]`, the only argument: the role that the program takes.
     pub role: &'a CStr,
-    /// Its environment: `NAME=value` each. Nothing of ours is inherited.
+    /// The whole environment, as `NAME=value`. The program inherits no other variables.
     pub environment: &'a [&'a CStr],
-    /// Becomes descriptor [`CONTROL_FD`] of the program.
+    /// Socket that becomes descriptor [`CONTROL_FD`] of the program.
     pub control: BorrowedFd<'a>,
-    /// Becomes its descriptors 0, 1 and 2; beside these four it has none.
+    /// File that becomes descriptors 0, 1 and 2. The program inherits no further descriptors.
     pub null: BorrowedFd<'a>,
-    /// Whether the end of the calling thread is also the end of the program.
+    /// Whether the kernel kills the program when the calling thread ends.
     pub dies_with_parent: bool,
 }
 
 impl<'a> Spawn<'a> {
-    /// A program beside us: no namespaces, no other ids, and it ends with the thread that starts it.
-    pub const fn beside(
+    /// Describes a program that runs in the caller's namespaces and is killed when the calling thread ends.
+    pub const fn without_namespaces(
         program: BorrowedFd<'a>,
         role: &'a CStr,
         control: BorrowedFd<'a>,
@@ -78,34 +78,34 @@ impl<'a> Spawn<'a> {
     }
 }
 
-/// A pipe through which the parent lets its child go on, or by its own end lets it end.
+/// A pipe that holds back a new child until the parent writes one byte to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate<'a> {
-    /// The child reads one byte here.
+    /// End that the child reads one byte from. The child exits if it reads the end of file instead.
     pub read: BorrowedFd<'a>,
-    /// The parent writes it here. The child closes its copy, or it would never see the end.
+    /// End that the parent writes to. The child closes its copy, so that it sees the end of file.
     pub write: BorrowedFd<'a>,
 }
 
-/// A child that was started. Dropping this neither kills nor waits.
+/// A started child process. Dropping this value does not kill the process or wait for it.
 #[derive(Debug)]
 pub struct Spawned {
     pub pid: i32,
     pub pidfd: OwnedFd,
 }
 
-/// Where the child was when it failed; it sends `[step, errno]` over the control socket.
+/// The step at which a child failed before exec. The child sends `[step, errno]` over the control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Step {
+pub enum SpawnStep {
     Ids = 1,
     Capabilities = 2,
     Descriptors = 3,
     Exec = 4,
 }
 
-impl Step {
-    /// Reads what a failed child left behind: its step and the error number.
+impl SpawnStep {
+    /// Parses the report of a failed child: the step and the error.
     pub fn from_report(bytes: &[u8]) -> Option<(Self, io::Error)> {
         let (&step, errno) = bytes.split_first()?;
         let errno = i32::from_ne_bytes(errno.try_into().ok()?);
@@ -116,7 +116,7 @@ impl Step {
     }
 }
 
-/// Starts `spawn.program` and returns at once; see [`Step`] for how failure shows.
+/// Starts `spawn.program` in a child and returns without waiting for exec; [`SpawnStep`] reports failures.
 pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Spawned> {
     let argv = [spawn.role.as_ptr(), std::ptr::null()];
     let variables = spawn.environment.iter().map(|variable| variable.as_ptr());
@@ -131,7 +131,7 @@ pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Spawned> {
     }
 }
 
-/// A process that only holds a new user namespace until it is killed or its parent dies.
+/// Starts a process that keeps a new user namespace open until the process is killed or its parent dies.
 pub fn hold_user_namespace() -> io::Result<Spawned> {
     let parent = std::process::id();
     match clone3(namespaces::USER, None)? {
@@ -141,7 +141,7 @@ pub fn hold_user_namespace() -> io::Result<Spawned> {
             // SAFETY: getppid takes nothing and touches no memory.
             let now = unsafe { libc::syscall(libc::SYS_getppid) };
             if u32::try_from(now) != Ok(parent) {
-                exit_now(0); // it was gone before we could ask to go with it
+                exit_now(0); // the parent died before PR_SET_PDEATHSIG took effect
             }
             // SAFETY: ppoll with no descriptors and no timeout sleeps until a signal.
             unsafe { libc::syscall(libc::SYS_ppoll, 0, 0, 0, 0, 0) };
@@ -149,7 +149,7 @@ pub fn hold_user_namespace() -> io::Result<Spawned> {
     }
 }
 
-/// Both sides of the clone: the child in the parent, `None` in the child.
+/// Calls clone3(2). Returns the child in the parent, and `None` in the child.
 fn clone3(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<Spawned>> {
     let mut pidfd: RawFd = -1;
     let mut flags = namespaces | CLONE_PIDFD;
@@ -158,37 +158,37 @@ fn clone3(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<
         flags |= CLONE_INTO_CGROUP;
         cgroup_fd = u64::from(fd.as_raw_fd().unsigned_abs());
     }
-    // SAFETY: clone_args is plain integers, for which zero is a value.
+    // SAFETY: clone_args is plain integers, for which zero is a valid value.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = flags;
     args.pidfd = (&raw mut pidfd).addr() as u64;
     args.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
     args.cgroup = cgroup_fd;
     // SAFETY: args and the pidfd slot it points to live across the call. Without CLONE_VM the child
-    // has its own copy of memory, and both callers keep it to raw system calls (module docs).
+    // has its own copy of memory, and both callers make only raw system calls in the child (module docs).
     let pid = check(unsafe {
         libc::syscall(libc::SYS_clone3, &raw mut args, std::mem::size_of::<libc::clone_args>())
     })?;
     if pid == 0 {
         return Ok(None);
     }
-    // SAFETY: the kernel just stored a new descriptor there, so nobody else owns it.
+    // SAFETY: the kernel just stored a new descriptor there, so it has no other owner.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
     let pid = i32::try_from(pid).map_err(io::Error::other)?;
     Ok(Some(Spawned { pid, pidfd }))
 }
 
-/// Everything between clone and exec, in the child. Returns only what went wrong.
+/// Turns the cloned child into the program. Returns only on failure, with the failed step and errno.
 fn become_program(
     spawn: &Spawn<'_>,
     argv: &[*const libc::c_char; 2],
     environment: &[*const libc::c_char],
-) -> (Step, i32) {
+) -> (SpawnStep, i32) {
     if spawn.dies_with_parent {
-        die_with_parent(); // supervisor gone means box gone, from the first moment on
+        die_with_parent(); // first, so that a box cannot outlive its supervisor
     }
     if let Some(gate) = spawn.gate
-        && !gate_opens(gate)
+        && !wait_for_gate(gate)
     {
         exit_now(0);
     }
@@ -200,24 +200,24 @@ fn become_program(
         // SAFETY: setresuid takes integers only.
         let uids = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
         if gids != 0 || uids != 0 {
-            return (Step::Ids, errno());
+            return (SpawnStep::Ids, errno());
         }
         if spawn.dies_with_parent {
-            die_with_parent(); // a change of ids has cleared it
+            die_with_parent(); // setresuid clears the setting, see PR_SET_PDEATHSIG(2const)
         }
     }
     if spawn.ambient != 0 && !raise_ambient(spawn.ambient) {
-        return (Step::Capabilities, errno());
+        return (SpawnStep::Capabilities, errno());
     }
-    // The program must not sit in the way of the descriptor that we are about to place.
+    // The program can have the number of the control socket or of a stream, which dup3 below replaces.
     // SAFETY: F_DUPFD_CLOEXEC takes integers only.
     let program = unsafe {
         libc::syscall(libc::SYS_fcntl, spawn.program.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 64)
     };
-    // SAFETY: dup3 takes integers only; equal descriptors are refused and handled below.
+    // SAFETY: dup3 takes integers only; it fails for two equal numbers, which is handled below.
     let placed = unsafe { libc::syscall(libc::SYS_dup3, spawn.control.as_raw_fd(), CONTROL_FD, 0) };
     if placed < 0 {
-        // Already in its place: only the close-on-exec flag has to go.
+        // The socket already has this number: only the close-on-exec flag must be cleared.
         // SAFETY: F_SETFD takes integers only.
         unsafe { libc::syscall(libc::SYS_fcntl, CONTROL_FD, libc::F_SETFD, 0) };
     }
@@ -230,7 +230,7 @@ fn become_program(
         libc::syscall(libc::SYS_close_range, CONTROL_FD + 1, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
     };
     if program < 0 || closed != 0 {
-        return (Step::Descriptors, errno());
+        return (SpawnStep::Descriptors, errno());
     }
     // SAFETY: the path is an empty C string, argv and the environment are null-terminated arrays of
     // C strings that outlive the call.
@@ -244,18 +244,19 @@ fn become_program(
             libc::AT_EMPTY_PATH,
         )
     };
-    (Step::Exec, errno())
+    (SpawnStep::Exec, errno())
 }
 
+/// Asks the kernel to kill this process when the thread that started it ends.
 fn die_with_parent() {
     // SAFETY: prctl with PR_SET_PDEATHSIG takes integers only.
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
 }
 
-/// Waits until the parent has written the id maps. False when the parent is gone.
-fn gate_opens(gate: Gate<'_>) -> bool {
-    // SAFETY: close takes an integer only. It is this process's copy of a descriptor that the parent
-    // owns; nothing here uses it again before the program starts.
+/// Waits until the parent has written the id maps. Returns false if the parent has exited.
+fn wait_for_gate(gate: Gate<'_>) -> bool {
+    // SAFETY: close takes an integer only. The descriptor is this process's copy of one that the parent
+    // owns; the child does not use the copy again before exec.
     unsafe { libc::syscall(libc::SYS_close, gate.write.as_raw_fd()) };
     let mut byte = 0_u8;
     // SAFETY: the buffer is one byte that lives across the call.
@@ -263,8 +264,8 @@ fn gate_opens(gate: Gate<'_>) -> bool {
     read == 1
 }
 
-/// Makes `wanted` inheritable and ambient: exec takes capabilities from everyone but uid 0, and
-/// inside the new user namespace there may be no uid 0.
+/// Makes the capabilities `wanted` ambient, so that a program with a user id other than 0 keeps them
+/// after exec. A new user namespace need not have a user id 0.
 fn raise_ambient(wanted: u64) -> bool {
     #[repr(C)]
     struct Header {
@@ -285,7 +286,7 @@ fn raise_ambient(wanted: u64) -> bool {
     };
     let header = Header { version: VERSION_3, pid: 0 };
     let data = [half(0), half(32)];
-    // SAFETY: version 3 reads one header and two data structs, which is what is there.
+    // SAFETY: version 3 reads one header and two data structs, which both live across the call.
     let set = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
     let raised = (0..64).filter(|bit| wanted & (1 << bit) != 0).all(|bit: u32| {
         // SAFETY: PR_CAP_AMBIENT_RAISE takes integers only.
@@ -308,12 +309,13 @@ fn errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-fn report_and_exit(control: BorrowedFd<'_>, step: Step, errno: i32) -> ! {
+/// Sends the failed step and errno over the control socket, then exits with status 125.
+fn report_and_exit(control: BorrowedFd<'_>, step: SpawnStep, errno: i32) -> ! {
     let mut report = [step as u8, 0, 0, 0, 0];
     for (slot, byte) in report.iter_mut().skip(1).zip(errno.to_ne_bytes()) {
         *slot = byte;
     }
-    // SAFETY: the buffer lives across the call; when the write fails the end of file tells.
+    // SAFETY: the buffer lives across the call. If the write fails, the parent sees the end of file.
     unsafe { libc::syscall(libc::SYS_write, control.as_raw_fd(), report.as_ptr(), report.len()) };
     exit_now(125)
 }

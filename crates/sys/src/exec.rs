@@ -1,4 +1,4 @@
-//! Turns this process into another program. See execve(2).
+//! Executes another program in this process, or ends the process. See execve(2), _exit(2).
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::check;
 
-/// Executes `program` with exactly these arguments and variables. Returns only on failure.
+/// Executes the program at this path with these arguments and variables. Returns only on failure.
 pub fn execve(program: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
     let (argv, env) = (pointers(argv), pointers(env));
     // SAFETY: both arrays are null-terminated and point to C strings that outlive the call.
@@ -15,8 +15,8 @@ pub fn execve(program: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// The same with a program that is known by its descriptor only, which is closed by that.
-pub fn execute(program: BorrowedFd<'_>, argv: &[CString], env: &[CString]) -> io::Error {
+/// Executes the program of an open file, see execveat(2). Returns only on failure.
+pub fn execve_fd(program: BorrowedFd<'_>, argv: &[CString], env: &[CString]) -> io::Error {
     let (argv, env) = (pointers(argv), pointers(env));
     let empty = c"";
     // SAFETY: both arrays are null-terminated and point to C strings that outlive the call, and so does
@@ -34,25 +34,25 @@ pub fn execute(program: BorrowedFd<'_>, argv: &[CString], env: &[CString]) -> io
     io::Error::last_os_error()
 }
 
-/// What the kernel calls an array of strings.
+/// Converts strings into the null-terminated array of pointers that the kernel expects.
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// Takes ownership of a descriptor that the parent promised to leave open, once per process.
+/// Takes ownership of an inherited descriptor. Only the first call in a process succeeds.
 pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     static ADOPTED: AtomicBool = AtomicBool::new(false);
     if ADOPTED.swap(true, Ordering::SeqCst) {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
-    // SAFETY: F_SETFD takes integers only, and fails when the descriptor is not open.
+    // SAFETY: F_SETFD takes integers only, and fails if the descriptor is not open.
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }.into())?;
-    // SAFETY: it is open (above), and nobody else in this process can have taken it (first line).
+    // SAFETY: the descriptor is open (F_SETFD succeeded), and no earlier call took it (ADOPTED).
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Ends this process without running what the parent has registered for its own end.
+/// Ends this process at once, without running exit handlers that a parent registered before a fork.
 pub fn exit_now(code: i32) -> ! {
-    // SAFETY: _exit touches no memory of ours.
+    // SAFETY: _exit takes an integer and does not return.
     unsafe { libc::_exit(code) }
 }

@@ -1,13 +1,13 @@
-//! Landlock rulesets. See landlock(7).
+//! Landlock rulesets: create, add rules, enforce. See landlock(7).
 //!
-//! Three calls with no policy of their own: what is handled and what is allowed is the caller's.
+//! This module has no policy: the caller chooses which rights are handled and which are allowed.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::check;
 
-/// File system rights, as in `LANDLOCK_ACCESS_FS_*`.
+/// File system rights, with the values of `LANDLOCK_ACCESS_FS_*`.
 pub mod fs {
     pub const EXECUTE: u64 = 1;
     pub const WRITE_FILE: u64 = 1 << 1;
@@ -26,7 +26,7 @@ pub mod fs {
     pub const TRUNCATE: u64 = 1 << 14; // ABI 3
     pub const IOCTL_DEV: u64 = 1 << 15; // ABI 5
 
-    /// Every right that the given ABI knows.
+    /// Returns all file system rights that this version of the Landlock ABI supports.
     pub fn all(abi: u32) -> u64 {
         let bits = match abi {
             0 | 1 => 13,
@@ -38,7 +38,7 @@ pub mod fs {
     }
 }
 
-/// Scopes, as in `LANDLOCK_SCOPE_*` (ABI 6): what of the outside a domain may not reach.
+/// Kinds of access to processes outside the Landlock domain, with the values of `LANDLOCK_SCOPE_*` (ABI 6).
 pub mod scope {
     pub const ABSTRACT_UNIX_SOCKET: u64 = 1;
     pub const SIGNAL: u64 = 1 << 1;
@@ -60,36 +60,37 @@ struct PathBeneathAttr {
 const CREATE_RULESET_VERSION: u32 = 1;
 const RULE_PATH_BENEATH: u32 = 1;
 
-/// The newest ABI of the running kernel. An error means that there is no Landlock.
+/// Returns the newest Landlock ABI of the running kernel. Fails if the kernel has no Landlock.
 pub fn abi() -> io::Result<u32> {
-    // SAFETY: with the version flag the attribute must be null and is not read.
+    // SAFETY: with the version flag the attribute must be null, and the kernel does not read it.
     let version = check(unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, CREATE_RULESET_VERSION)
     })?;
     u32::try_from(version).map_err(io::Error::other)
 }
 
-/// A ruleset that is being filled.
+/// A Landlock ruleset that is not enforced yet.
 #[derive(Debug)]
 pub struct Ruleset(OwnedFd);
 
 impl Ruleset {
-    /// Handles `rights` (bits of [`fs`]) and `scopes` (bits of [`scope`]): all refused unless allowed.
+    /// Creates a ruleset that denies `rights` (bits of [`fs`]) and `scopes` (bits of [`scope`]), except
+    /// where [`Self::allow`] grants them.
     pub fn new(rights: u64, scopes: u64) -> io::Result<Self> {
         let attr = RulesetAttr { handled_access_fs: rights, handled_access_net: 0, scoped: scopes };
-        // Older kernels know a shorter struct and accept ours only if the rest is zero; those
-        // before ABI 4 refuse the longer size outright, so send what is used.
+        // Older kernels have a shorter struct and accept a longer one only if the rest is zero. Kernels
+        // before ABI 4 refuse every longer size, so only the fields in use are passed.
         let size = if scopes == 0 { 8 } else { std::mem::size_of::<RulesetAttr>() };
         // SAFETY: the attribute has at least `size` bytes and lives across the call.
         let fd = check(unsafe {
             libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attr, size, 0)
         })?;
         let fd = i32::try_from(fd).map_err(io::Error::other)?;
-        // SAFETY: the kernel just returned `fd` to us, so nobody else owns it.
+        // SAFETY: the kernel just returned `fd`, so it has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Allows `rights` on what `path` refers to and on everything beneath it.
+    /// Allows `rights` on the file or directory `path` and on everything beneath it.
     pub fn allow(&self, path: BorrowedFd<'_>, rights: u64) -> io::Result<()> {
         let attr = PathBeneathAttr { allowed_access: rights, parent_fd: path.as_raw_fd() };
         // SAFETY: the attribute is the packed struct of this rule type and lives across the call.
@@ -105,7 +106,7 @@ impl Ruleset {
         Ok(())
     }
 
-    /// Puts the calling thread under the rules, for good. Needs `no_new_privs`.
+    /// Enforces the ruleset on the calling thread permanently. Needs `no_new_privs`.
     pub fn restrict_self(self) -> io::Result<()> {
         // SAFETY: landlock_restrict_self takes integers only.
         check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, self.0.as_raw_fd(), 0) })?;

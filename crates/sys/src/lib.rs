@@ -1,7 +1,7 @@
-//! How Belljar asks the kernel: one safe function per call that `rustix` does not cover.
+//! Safe wrappers around the Linux system calls that `rustix` does not cover, one function per call.
 //!
-//! The only crate with `unsafe`. No policy, no retries, no logging: everything returns
-//! [`std::io::Result`] and takes and gives owned descriptors. `docs/unsafe.md` lists every block.
+//! This is the only crate with `unsafe`. It has no policy, no retries and no logging: functions return
+//! [`std::io::Result`], borrow descriptors and return owned ones. `docs/unsafe.md` lists every block.
 
 #![expect(unsafe_code, reason = "raw system calls; every block is listed in docs/unsafe.md")]
 
@@ -19,7 +19,7 @@ pub mod time;
 
 use std::io;
 
-/// Turns the kernel's `-1` into the error that it left in `errno`.
+/// Returns the error in `errno` if the result of a system call is -1.
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -1,11 +1,11 @@
-//! Mount attributes on detached trees. See mount_setattr(2).
+//! Sets attributes and id mappings of mounts. See mount_setattr(2).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::check;
 
-/// Attributes, as in `MOUNT_ATTR_*`.
+/// Mount attributes, with the values of `MOUNT_ATTR_*`.
 pub mod attr {
     pub const READ_ONLY: u64 = 1;
     pub const NO_SUID: u64 = 2;
@@ -24,18 +24,18 @@ struct MountAttr {
     userns_fd: u64,
 }
 
-/// Sets attributes (bits of [`attr`]) on the whole tree that `tree` is the root of.
-pub fn set_attributes(tree: BorrowedFd<'_>, set: u64) -> io::Result<()> {
+/// Sets attributes (bits of [`attr`]) on a mount and on all mounts beneath it.
+pub fn set_tree_attributes(tree: BorrowedFd<'_>, set: u64) -> io::Result<()> {
     let attr = MountAttr { attr_set: set, ..MountAttr::default() };
     mount_setattr(tree, libc::AT_RECURSIVE, &attr)
 }
 
-/// Sets attributes on this one mount and none that stands on it.
-pub fn set_attributes_here(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
+/// Sets attributes (bits of [`attr`]) on one mount, without the mounts beneath it.
+pub fn set_mount_attributes(mount: BorrowedFd<'_>, set: u64) -> io::Result<()> {
     mount_setattr(mount, 0, &MountAttr { attr_set: set, ..MountAttr::default() })
 }
 
-/// Maps the owners of files on the tree through `user_namespace`.
+/// Maps the owners of all files of a detached mount tree as `user_namespace` maps its ids.
 pub fn map_ids(tree: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     let userns_fd = u64::from(user_namespace.as_raw_fd().unsigned_abs());
     let attr = MountAttr { attr_set: MOUNT_ATTR_IDMAP, userns_fd, ..MountAttr::default() };

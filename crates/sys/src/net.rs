@@ -1,4 +1,4 @@
-//! A network namespace that has nothing but its loopback. See netdevice(7), ip(7), ipv6(7).
+//! Sets up a network namespace that has only a loopback interface. See netdevice(7), ip(7), ipv6(7).
 
 mod netlink;
 mod redirect;
@@ -14,17 +14,17 @@ use crate::check;
 pub use redirect::{Redirects, redirect_tcp};
 pub use route::make_every_address_local;
 
-/// An internet protocol.
+/// An address family: IPv4 or IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     V4,
     V6,
 }
 
-/// Brings `lo` up; needs CAP_NET_ADMIN over the network namespace.
+/// Brings the loopback interface `lo` up. Needs CAP_NET_ADMIN in the network namespace.
 pub fn loopback_up() -> io::Result<()> {
     let socket: OwnedFd = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-    // SAFETY: ifreq is plain integers and arrays, for which zero is a value.
+    // SAFETY: ifreq is plain integers and arrays, for which zero is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (slot, byte) in request.ifr_name.iter_mut().zip(b"lo") {
         *slot = libc::c_char::try_from(*byte).map_err(io::Error::other)?;
@@ -37,8 +37,8 @@ pub fn loopback_up() -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a listening socket take connections to any address and port that are redirected to it; needs
-/// CAP_NET_ADMIN over the network namespace. A socket of IPv6 takes those of IPv4 too.
+/// Lets a listening socket accept connections to any address and port that are redirected to it. Needs
+/// CAP_NET_ADMIN in the network namespace. An IPv6 socket also accepts IPv4 connections.
 pub fn set_transparent(socket: BorrowedFd<'_>, family: Family) -> io::Result<()> {
     let (level, option) = match family {
         Family::V4 => (libc::SOL_IP, libc::IP_TRANSPARENT),

@@ -1,10 +1,10 @@
-//! Hostile system calls, made where they can hurt nobody but the child that makes them.
+//! Makes arbitrary system calls in a forked child, so that they can only damage this child.
 //!
-//! For `belljar-probe`: it asks the kernel for things that a box must refuse, with any number and
-//! any argument, which no typed wrapper would let through. Every such call happens in a forked child
-//! that makes nothing but system calls and leaves, so whatever a call does to memory, nobody sees it.
-//! The few that are made in this very process, for the trial of a broker's jail, do nothing there.
-//! No act is named here; the lists of calls are the probe's.
+//! `belljar-probe` uses it to request operations that a box must refuse, with any call number and any
+//! argument; typed wrappers cannot express such calls. The child makes the calls and exits, so a
+//! call that overwrites memory has no effect on the parent. The functions that run in the calling
+//! process, which test the lockdown of a broker, change nothing there. The lists of calls are in
+//! `crates/probe`, not here.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::asm;
@@ -20,11 +20,11 @@ use crate::check;
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {
     Word(u64),
-    /// The address of these bytes. What the kernel writes there, only the child sees.
+    /// The address of a copy of these bytes. Only the child sees what the kernel writes there.
     Bytes(&'a [u8]),
-    /// The address of a structure of 64-bit fields, some of which are addresses themselves.
+    /// The address of a structure of 64-bit fields, which can contain addresses.
     Struct(&'a [Field<'a>]),
-    /// What an earlier call of the same list returned, counted from zero.
+    /// The return value of the call with this index in the same list.
     Result(usize),
 }
 
@@ -35,73 +35,74 @@ pub enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// By which door a call enters the kernel.
+/// The system call interface through which a call enters the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
+pub enum Abi {
+    /// The 64-bit system call table of this machine.
     Native,
-    /// `int 0x80`: the 32-bit table of an x86-64 kernel. Only the first three arguments are passed.
+    /// `int 0x80`: the 32-bit system call table of an x86-64 kernel. Passes only the first three arguments.
     Int80,
 }
 
-/// One system call by number.
+/// One system call, by number, with its arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    pub door: Door,
+    pub abi: Abi,
     pub number: i64,
     pub args: [Arg<'a>; 6],
 }
 
-/// How a list of calls ended.
+/// The result of a list of system calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// All were granted; what the last one returned.
+pub enum Outcome {
+    /// All calls succeeded; the return value of the last one.
     Granted(i64),
-    /// The call at this place of the list was refused; those after it were not made.
-    Refused { place: usize, errno: i32 },
-    /// A signal ended the child, as a seccomp filter does with `SIGSYS`.
+    /// The call with this index failed; the calls after it were not made.
+    Refused { index: usize, errno: i32 },
+    /// A signal killed the child; a seccomp filter can do so with `SIGSYS`.
     Killed(i32),
-    /// A call replaced or ended the program of the child, which then left with this code.
-    Left(i32),
+    /// A call ended the child or replaced its program, which exited with this status.
+    Exited(i32),
 }
 
 impl Arg<'_> {
-    /// A signed number, such as the descriptor -1 or `AT_FDCWD`.
+    /// Returns a signed argument, such as the descriptor -1 or `AT_FDCWD`.
     pub const fn int(value: i64) -> Self {
         Self::Word(value.cast_unsigned())
     }
 }
 
 impl<'a> Call<'a> {
-    /// A native call with up to six arguments; the missing ones are zero.
+    /// Returns a native call with up to six arguments; missing arguments are zero.
     pub fn new(number: i64, given: &[Arg<'a>]) -> Self {
-        Self::through(Door::Native, number, given)
+        Self::with_abi(Abi::Native, number, given)
     }
 
-    /// The same by any door.
-    pub fn through(door: Door, number: i64, given: &[Arg<'a>]) -> Self {
+    /// Returns a call through `abi` with up to six arguments; missing arguments are zero.
+    pub fn with_abi(abi: Abi, number: i64, given: &[Arg<'a>]) -> Self {
         let mut args = [Arg::Word(0); 6];
         for (slot, arg) in args.iter_mut().zip(given) {
             *slot = *arg;
         }
-        Self { door, number, args }
+        Self { abi, number, args }
     }
 }
 
-/// Makes the calls one after the other in a child, until one is refused.
-pub fn in_child(calls: &[Call<'_>]) -> io::Result<Ending> {
-    if cfg!(not(target_arch = "x86_64")) && calls.iter().any(|call| call.door == Door::Int80) {
+/// Makes the calls in a child process, in order, until one fails.
+pub fn in_child(calls: &[Call<'_>]) -> io::Result<Outcome> {
+    if cfg!(not(target_arch = "x86_64")) && calls.iter().any(|call| call.abi == Abi::Int80) {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let mut memory = Memory::default();
-    let ready: Vec<Ready> = calls.iter().map(|call| memory.prepare(call)).collect();
+    let prepared: Vec<PreparedCall> = calls.iter().map(|call| memory.prepare(call)).collect();
     let mut results = vec![0_i64; calls.len()];
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-    // SAFETY: fork(2) takes nothing. The child makes system calls on memory laid out above and leaves
-    // with `_exit`: it takes no lock and allocates nothing, so other threads' state does not matter.
+    // SAFETY: fork(2) has no arguments. The child makes system calls on memory prepared above and ends
+    // with `_exit`. It takes no lock and does not allocate, so the state of other threads is irrelevant.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
-        0 => report_and_leave(&ready, &mut results, writer.as_raw_fd()),
+        0 => report_and_exit(&prepared, &mut results, writer.as_raw_fd()),
         child => {
             drop(writer);
             let mut report = Vec::new();
@@ -109,19 +110,19 @@ pub fn in_child(calls: &[Call<'_>]) -> io::Result<Ending> {
             let status = wait_for(child)?;
             drop(memory);
             read?;
-            Ok(ending(&report, status))
+            Ok(outcome(&report, status))
         }
     }
 }
 
-/// Forks a child that runs `work` and leaves with what it returns. Only for a single-threaded program:
-/// the child could wait for ever on a lock that another thread held.
-pub fn fork_to(work: impl FnOnce() -> u8) -> io::Result<i32> {
+/// Forks a child that runs `work` and exits with its return value. Fails in a process with several
+/// threads, because the child could inherit a lock that is never released.
+pub fn fork_and_run(work: impl FnOnce() -> u8) -> io::Result<i32> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::other("fork_to in a program with threads"));
+        return Err(io::Error::other("cannot fork a process with several threads"));
     }
-    // SAFETY: fork(2) takes nothing, and the check above showed that no other thread exists whose locks
-    // or half-done writes the child could inherit.
+    // SAFETY: fork(2) has no arguments. The check above showed that there is no other thread, whose locks
+    // or partial writes the child could inherit.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
@@ -134,64 +135,65 @@ pub fn fork_to(work: impl FnOnce() -> u8) -> io::Result<i32> {
     }
 }
 
-/// Forks a child that leaves at once, and waits for it. Reads and changes nothing.
-pub fn fork_in_vain() -> io::Result<()> {
-    // SAFETY: fork(2) takes nothing; the child leaves at once and touches no memory.
+/// Forks a child that exits at once, and waits for it. Tests whether fork is allowed.
+pub fn fork_and_exit() -> io::Result<()> {
+    // SAFETY: fork(2) has no arguments; the child exits at once and accesses no memory.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
-        0 => leave(0),
+        0 => exit(0),
         child => wait_for(child).map(drop),
     }
 }
 
-/// Asks to trace a process that does not exist: `ESRCH`, where the question is allowed at all.
-pub fn trace_nobody() -> io::Result<()> {
-    let nobody = libc::c_long::from(i32::MAX);
-    // SAFETY: attaching takes integers only, and there is no process of this number.
-    check(unsafe { libc::syscall(libc::SYS_ptrace, libc::PTRACE_ATTACH, nobody, 0, 0) })?;
+/// Tries to trace a process id that does not exist. Fails with `ESRCH` where ptrace is allowed.
+pub fn trace_missing_process() -> io::Result<()> {
+    let missing = libc::c_long::from(i32::MAX);
+    // SAFETY: PTRACE_ATTACH takes integers only, and no process has this id.
+    check(unsafe { libc::syscall(libc::SYS_ptrace, libc::PTRACE_ATTACH, missing, 0, 0) })?;
     Ok(())
 }
 
-/// Maps a page that can be executed, and lets go of it.
+/// Maps an executable page and unmaps it. Tests whether executable memory is allowed.
 pub fn map_executable() -> io::Result<()> {
     const PAGE: usize = 4096;
     let protection = libc::PROT_READ | libc::PROT_EXEC;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new anonymous mapping at a place of the kernel's choice touches no memory of ours.
+    // SAFETY: a new anonymous mapping at an address that the kernel chooses changes no existing memory.
     let page = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, -1, 0) };
     if page == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: exactly the mapping that was made above, which nothing refers to.
+    // SAFETY: this is exactly the mapping that was made above, and no reference to it exists.
     check(unsafe { libc::munmap(page, PAGE) }.into())?;
     Ok(())
 }
 
-/// Ignores every signal that can be ignored, as a program does that does not want to be stopped.
+/// Ignores every signal that can be ignored, as a program that resists termination does.
 pub fn ignore_every_signal() {
     for number in 1..=64 {
-        // SAFETY: SIG_IGN installs no handler, so no code of ours runs at a signal; the kernel refuses
-        // the numbers that cannot be ignored, which is what the caller expects.
+        // SAFETY: SIG_IGN installs no handler. The call fails for signals that cannot be ignored, as the
+        // caller expects.
         unsafe { libc::signal(number, libc::SIG_IGN) };
     }
 }
 
-/// A call whose arguments are numbers and addresses already.
-struct Ready {
-    door: Door,
+/// A call whose pointer arguments have been converted to addresses.
+struct PreparedCall {
+    abi: Abi,
     number: i64,
     args: [Slot; 6],
 }
 
+/// One argument of a [`PreparedCall`]: a number, or the return value of an earlier call.
 #[derive(Clone, Copy)]
 enum Slot {
     Word(u64),
     Result(usize),
 }
 
-/// Writable copies of everything the calls point to: the caller's bytes may be constants, and the kernel
-/// would refuse to write into those. The child finds them at the same addresses.
+/// Writable copies of the memory that the calls point to. The caller's bytes can be constants, which the
+/// kernel cannot write to. The copies have the same addresses in the child.
 #[derive(Default)]
 struct Memory {
     bytes: Vec<Vec<u8>>,
@@ -199,14 +201,14 @@ struct Memory {
 }
 
 impl Memory {
-    fn prepare(&mut self, call: &Call<'_>) -> Ready {
+    fn prepare(&mut self, call: &Call<'_>) -> PreparedCall {
         let args = call.args.map(|arg| match arg {
             Arg::Word(word) => Slot::Word(word),
             Arg::Bytes(bytes) => Slot::Word(self.copy(bytes)),
             Arg::Struct(fields) => Slot::Word(self.lay_out(fields)),
-            Arg::Result(place) => Slot::Result(place),
+            Arg::Result(index) => Slot::Result(index),
         });
-        Ready { door: call.door, number: call.number, args }
+        PreparedCall { abi: call.abi, number: call.number, args }
     }
 
     fn copy(&mut self, bytes: &[u8]) -> u64 {
@@ -234,57 +236,58 @@ fn address<T>(pointer: *const T) -> u64 {
     pointer.expose_provenance() as u64
 }
 
-/// The whole life of the child: call, tell, leave. Allocates nothing.
-fn report_and_leave(calls: &[Ready], results: &mut [i64], tell: i32) -> ! {
+/// Makes the calls, writes the result to the pipe and exits. Runs in the child and does not allocate.
+fn report_and_exit(calls: &[PreparedCall], results: &mut [i64], pipe: i32) -> ! {
     let me = std::process::id();
     let mut report = [0_i64; 3];
-    for (place, call) in calls.iter().enumerate() {
+    for (index, call) in calls.iter().enumerate() {
         let args = call.args.map(|slot| match slot {
             Slot::Word(word) => word,
-            Slot::Result(place) => results.get(place).copied().unwrap_or(-1).cast_unsigned(),
+            Slot::Result(index) => results.get(index).copied().unwrap_or(-1).cast_unsigned(),
         });
-        let (value, errno) = match call.door {
-            Door::Native => native(call.number, args),
-            Door::Int80 => int80(call.number, args),
+        let (value, errno) = match call.abi {
+            Abi::Native => native(call.number, args),
+            Abi::Int80 => int80(call.number, args),
         };
         if std::process::id() != me {
-            leave(0); // The call was a fork, and this is its child.
+            exit(0); // The call was a fork, and this process is the new child.
         }
-        report = [value, i64::from(errno), i64::try_from(place).unwrap_or(-1)];
+        report = [value, i64::from(errno), i64::try_from(index).unwrap_or(-1)];
         if errno != 0 {
             break;
         }
-        if let Some(result) = results.get_mut(place) {
+        if let Some(result) = results.get_mut(index) {
             *result = value;
         }
     }
     // SAFETY: `report` is 24 bytes that live until the call returns; the kernel only reads them.
-    unsafe { libc::write(tell, report.as_ptr().cast(), 24) };
-    leave(0)
+    unsafe { libc::write(pipe, report.as_ptr().cast(), 24) };
+    exit(0)
 }
 
-fn leave(code: i32) -> ! {
+fn exit(code: i32) -> ! {
     // SAFETY: `_exit` takes an integer and does not return.
     unsafe { libc::_exit(code) }
 }
 
-/// The value and the error number of one call; one of them is zero or meaningless.
+/// Makes one call through the native ABI. Returns its value and errno, which is 0 on success.
 fn native(number: i64, [a, b, c, d, e, f]: [u64; 6]) -> (i64, i32) {
-    // SAFETY: runs in the child of `in_child` only. A hostile call may write to any memory of this
-    // process, which is a copy that makes system calls and then leaves: it reads none of it again but
-    // the list of calls, and a child broken that way ends as `Killed` or `Left`.
+    // SAFETY: this runs only in the child of `in_child`. A hostile call can write to any memory of that
+    // process, which is a copy of the parent. The child then reads only the list of calls, and a child
+    // that a call has corrupted is reported as `Killed` or `Exited`.
     let value = unsafe { libc::syscall(number, a, b, c, d, e, f) };
     let errno =
         if value == -1 { io::Error::last_os_error().raw_os_error().unwrap_or(0) } else { 0 };
     (value, errno)
 }
 
+/// Makes one call through `int 0x80`. Returns its value and errno, which is 0 on success.
 #[cfg(target_arch = "x86_64")]
-#[expect(clippy::cast_possible_truncation, reason = "the 32-bit door takes 32-bit arguments")]
+#[expect(clippy::cast_possible_truncation, reason = "the 32-bit ABI has 32-bit arguments")]
 fn int80(number: i64, args: [u64; 6]) -> (i64, i32) {
     let value: i32;
-    // SAFETY: as in `native`. rbx is LLVM's own, so it is swapped in and back; the registers that the
-    // 32-bit entry does not keep are declared lost.
+    // SAFETY: as in `native`. LLVM reserves rbx, so the code swaps rbx in and back. The registers that
+    // the 32-bit entry does not preserve are declared as outputs.
     unsafe {
         asm!(
             "xchg rbx, {first}",
@@ -305,10 +308,11 @@ fn int80(_: i64, _: [u64; 6]) -> (i64, i32) {
     (-1, libc::ENOSYS)
 }
 
+/// Waits until the child ends. Returns its status as waitpid(2) encodes it.
 fn wait_for(child: i32) -> io::Result<i32> {
     let mut status = 0;
     loop {
-        // SAFETY: `status` is a live int that waitpid(2) fills in; `child` is ours and not yet reaped.
+        // SAFETY: `status` is an integer that waitpid(2) fills in; `child` is our child and not yet reaped.
         let done = unsafe { libc::waitpid(child, &raw mut status, 0) };
         if done == child {
             return Ok(status);
@@ -320,9 +324,10 @@ fn wait_for(child: i32) -> io::Result<i32> {
     }
 }
 
-fn ending(report: &[u8], status: i32) -> Ending {
+/// Decodes the report of the child, or its wait status if there is no report.
+fn outcome(report: &[u8], status: i32) -> Outcome {
     if libc::WIFSIGNALED(status) {
-        return Ending::Killed(libc::WTERMSIG(status));
+        return Outcome::Killed(libc::WTERMSIG(status));
     }
     let words: Vec<i64> = report
         .chunks_exact(8)
@@ -330,12 +335,12 @@ fn ending(report: &[u8], status: i32) -> Ending {
         .map(i64::from_ne_bytes)
         .collect();
     match words[..] {
-        [value, 0, _] => Ending::Granted(value),
-        [_, errno, place] => Ending::Refused {
-            place: usize::try_from(place).unwrap_or(usize::MAX),
+        [value, 0, _] => Outcome::Granted(value),
+        [_, errno, index] => Outcome::Refused {
+            index: usize::try_from(index).unwrap_or(usize::MAX),
             errno: i32::try_from(errno).unwrap_or(libc::EIO),
         },
-        _ => Ending::Left(libc::WEXITSTATUS(status)),
+        _ => Outcome::Exited(libc::WEXITSTATUS(status)),
     }
 }
 
@@ -344,67 +349,67 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_granted_call_tells_its_value() {
+    fn in_child_returns_the_value_of_the_last_call() {
         let path = b"/\0";
         let open = Call::new(
             libc::SYS_openat,
             &[Arg::int(libc::AT_FDCWD.into()), Arg::Bytes(path), Arg::Word(0)],
         );
         let close = Call::new(libc::SYS_close, &[Arg::Result(0)]);
-        assert_eq!(in_child(&[open, close]).unwrap(), Ending::Granted(0));
+        assert_eq!(in_child(&[open, close]).unwrap(), Outcome::Granted(0));
     }
 
     #[test]
-    fn a_refused_call_tells_its_place_and_number() {
+    fn in_child_returns_the_index_and_errno_of_the_first_failed_call() {
         let fine = Call::new(libc::SYS_getpid, &[]);
         let bad = Call::new(libc::SYS_close, &[Arg::Word(9999)]);
         assert_eq!(
             in_child(&[fine, bad, fine]).unwrap(),
-            Ending::Refused { place: 1, errno: libc::EBADF }
+            Outcome::Refused { index: 1, errno: libc::EBADF }
         );
     }
 
     #[test]
-    fn a_structure_carries_addresses() {
+    fn struct_argument_can_contain_addresses() {
         let text = b"hello";
         let vector = [Field::Bytes(text), Field::Word(5)];
         let name = b"x\0";
         let make = Call::new(libc::SYS_memfd_create, &[Arg::Bytes(name), Arg::Word(0)]);
         let write =
             Call::new(libc::SYS_writev, &[Arg::Result(0), Arg::Struct(&vector), Arg::Word(1)]);
-        assert_eq!(in_child(&[make, write]).unwrap(), Ending::Granted(5));
+        assert_eq!(in_child(&[make, write]).unwrap(), Outcome::Granted(5));
     }
 
     #[test]
-    fn a_killed_child_is_told_apart_from_one_that_left() {
+    fn in_child_distinguishes_a_killed_child_from_one_that_exits() {
         let pid = Call::new(libc::SYS_getpid, &[]);
         let kill = Call::new(libc::SYS_kill, &[Arg::Result(0), Arg::Word(libc::SIGKILL as u64)]);
-        assert_eq!(in_child(&[pid, kill]).unwrap(), Ending::Killed(libc::SIGKILL));
+        assert_eq!(in_child(&[pid, kill]).unwrap(), Outcome::Killed(libc::SIGKILL));
         let exit = Call::new(libc::SYS_exit_group, &[Arg::Word(7)]);
-        assert_eq!(in_child(&[exit]).unwrap(), Ending::Left(7));
+        assert_eq!(in_child(&[exit]).unwrap(), Outcome::Exited(7));
     }
 
     #[test]
-    fn the_child_of_a_forking_call_goes_away() {
+    fn child_that_a_call_forks_exits_at_once() {
         let fork = Call::new(libc::SYS_clone, &[Arg::Word(libc::SIGCHLD as u64)]);
-        assert!(matches!(in_child(&[fork]).unwrap(), Ending::Granted(pid) if pid > 0));
+        assert!(matches!(in_child(&[fork]).unwrap(), Outcome::Granted(pid) if pid > 0));
     }
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn the_32_bit_door_has_its_own_numbers() {
+    fn int80_uses_the_32_bit_call_numbers() {
         // 20 is getpid for i386 and writev for x86-64. A kernel without 32-bit support kills the child.
-        let call = Call::through(Door::Int80, 20, &[]);
-        let ending = in_child(&[call]).unwrap();
+        let call = Call::with_abi(Abi::Int80, 20, &[]);
+        let outcome = in_child(&[call]).unwrap();
         assert!(
-            matches!(ending, Ending::Granted(pid) if pid > 0)
-                || matches!(ending, Ending::Killed(_))
+            matches!(outcome, Outcome::Granted(pid) if pid > 0)
+                || matches!(outcome, Outcome::Killed(_))
         );
     }
 
     #[test]
-    fn forking_a_program_with_threads_is_refused() {
-        // The test harness runs each test on a thread of its own.
-        assert!(fork_to(|| 0).is_err());
+    fn fork_and_run_refuses_a_process_with_several_threads() {
+        // The test harness runs each test on a separate thread.
+        assert!(fork_and_run(|| 0).is_err());
     }
 }

@@ -1,24 +1,25 @@
-//! Forking, waiting and groups, where `rustix` has no safe form. See fork(2), wait4(2).
+//! Fork, wait, namespaces and memory of this process, where `rustix` has no safe function. See fork(2),
+//! wait4(2), unshare(2).
 
 use std::io;
 use std::time::Duration;
 
 use crate::check;
 
-/// Which side of a fork this is.
+/// The result of [`fork`]: whether the caller is now the parent or the child.
 #[derive(Debug)]
 pub enum Fork {
     Parent { child: i32 },
     Child,
 }
 
-/// Forks a process that has one thread; with more it refuses, because the child of a process with
-/// threads may find any lock held for ever.
+/// Forks this process. Fails if it has several threads, because the child could then inherit a lock
+/// that no thread of the child ever releases.
 pub fn fork() -> io::Result<Fork> {
-    // SAFETY: unshare takes integers only. CLONE_SIGHAND changes nothing for a process with one
-    // thread and is refused for one with more, which is the question we ask.
+    // SAFETY: unshare takes integers only. CLONE_SIGHAND changes nothing for a process with one thread
+    // and fails for a process with several, so the call checks the number of threads.
     check(unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_SIGHAND) })?;
-    // SAFETY: there is one thread (above), so the child may go on using all of the process.
+    // SAFETY: there is one thread (above), so the child can use all memory and locks of the process.
     let pid = unsafe { libc::fork() };
     match check(pid.into())? {
         0 => Ok(Fork::Child),
@@ -26,14 +27,14 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Makes the cgroup that this process is in the root of what it sees of cgroups.
+/// Moves this process into a new cgroup namespace, whose root is the current cgroup of the process.
 pub fn unshare_cgroup_namespace() -> io::Result<()> {
     // SAFETY: unshare takes integers only, and a cgroup namespace shares no memory.
     check(unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_NEWCGROUP) })?;
     Ok(())
 }
 
-/// Gives the children of this process a time namespace of their own, whose clocks can still be set.
+/// Creates a time namespace for future children of this process. Its clock offsets can still be set.
 pub fn unshare_time_namespace() -> io::Result<()> {
     const CLONE_NEWTIME: libc::c_int = 0x80;
     // SAFETY: unshare takes integers only, and a time namespace shares no memory.
@@ -41,7 +42,7 @@ pub fn unshare_time_namespace() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives memory that was freed back to the kernel. A supervisor waits for long and needs little.
+/// Returns freed heap memory to the kernel, so that an idle supervisor uses little memory.
 pub fn trim_heap() {
     // SAFETY: malloc_trim takes an integer only and moves nothing that is in use.
     #[cfg(target_env = "gnu")]
@@ -50,7 +51,7 @@ pub fn trim_heap() {
     };
 }
 
-/// Keeps all pages of this process that are ever used in memory, off the swap.
+/// Locks the current and future pages of this process in memory, so that they are not swapped out.
 pub fn lock_memory() -> io::Result<()> {
     let flags = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
     // SAFETY: mlockall takes an integer only and changes no memory.
@@ -58,26 +59,27 @@ pub fn lock_memory() -> io::Result<()> {
     Ok(())
 }
 
-/// How a process ended.
+/// How a process ended: its exit status, or the signal that killed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Exited(i32),
     Signaled(i32),
 }
 
-/// What a process and the children it waited for have used.
+/// CPU time and peak memory of a process and of the children that it waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub user: Duration,
     pub system: Duration,
-    /// Resident memory of the largest of them.
+    /// Peak resident memory of the largest of these processes.
     pub max_rss_bytes: u64,
 }
 
-/// Waits for the child `pid`, or for any child when it is -1. `None`: no child has ended.
+/// Waits for the child `pid`, or for any child if `pid` is -1. Returns `None` if no child has ended and
+/// `block` is false.
 pub fn wait(pid: i32, block: bool) -> io::Result<Option<(i32, Ended, Usage)>> {
     let mut status = 0;
-    // SAFETY: rusage is plain integers, for which zero is a value.
+    // SAFETY: rusage is plain integers, for which zero is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     let options = if block { 0 } else { libc::WNOHANG };
     // SAFETY: both out-pointers are valid for writing across the call.
@@ -94,10 +96,10 @@ pub fn wait(pid: i32, block: bool) -> io::Result<Option<(i32, Ended, Usage)>> {
     Ok(Some((reaped, ended, usage.into())))
 }
 
-/// What this process and the children it waited for have used so far.
+/// Returns the resources that this process and the children that it waited for have used so far.
 pub fn usage() -> io::Result<Usage> {
     let [own, children] = [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN].map(|whose| {
-        // SAFETY: rusage is plain integers, for which zero is a value.
+        // SAFETY: rusage is plain integers, for which zero is a valid value.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: the out-pointer is valid for writing across the call.
         check(unsafe { libc::getrusage(whose, &raw mut usage) }.into())?;

@@ -1,10 +1,10 @@
-//! Installs a classic BPF program as seccomp filter. See seccomp(2).
+//! Installs a classic BPF program as a seccomp filter. See seccomp(2).
 
 use std::io;
 
 use crate::check;
 
-/// One instruction, laid out as the kernel's `struct sock_filter`.
+/// One BPF instruction, with the layout of the kernel's `struct sock_filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
@@ -16,7 +16,7 @@ pub struct Instruction {
 
 const SET_MODE_FILTER: u32 = 1;
 
-/// Puts the calling thread and all its children behind `program`, for good. Needs `no_new_privs`.
+/// Filters the system calls of this thread and its children permanently. Needs `no_new_privs`.
 pub fn install(program: &[Instruction]) -> io::Result<()> {
     #[repr(C)]
     struct Program {

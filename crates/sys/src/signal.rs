@@ -1,4 +1,4 @@
-//! Signals as descriptors, and the state that an executed program should find. See signalfd(2).
+//! Reads signals from a descriptor, and resets signal handling before exec. See signalfd(2), signal(7).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -7,37 +7,37 @@ pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH};
 
 use crate::check;
 
-/// What the thread that supervises a box reads; other threads of its process block them.
-pub const SUPERVISED: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH];
+/// Signals that the supervising thread of a process reads; other threads must block them.
+pub const SUPERVISOR_SIGNALS: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGWINCH];
 
-/// Signals that arrive by reading instead of by interrupting, for as long as this lives.
+/// A descriptor from which a thread reads signals. Dropping it unblocks these signals.
 pub struct SignalFd {
     fd: OwnedFd,
     set: libc::sigset_t,
 }
 
 impl SignalFd {
-    /// Blocks `signals` for this thread and collects them.
+    /// Blocks `signals` for the calling thread and opens a descriptor from which they can be read.
     pub fn new(signals: &[i32]) -> io::Result<Self> {
         let set = set_of(signals)?;
-        // SAFETY: the set is initialised; the old set is not asked for.
+        // SAFETY: the set is initialised; the old set is not requested.
         let blocked =
             unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         if blocked != 0 {
             return Err(io::Error::from_raw_os_error(blocked));
         }
         let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
-        // SAFETY: -1 asks for a new descriptor; the set is initialised.
+        // SAFETY: -1 requests a new descriptor; the set is initialised.
         let fd = check(unsafe { libc::signalfd(-1, &raw const set, flags) }.into())?;
         let fd = i32::try_from(fd).map_err(io::Error::other)?;
-        // SAFETY: the kernel just returned `fd` to us, so nobody else owns it.
+        // SAFETY: the kernel just returned `fd`, so it has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd, set })
     }
 
-    /// The next signal, or `None` when there is none now.
+    /// Returns the next pending signal, or `None` if no signal is pending.
     pub fn read(&self) -> io::Result<Option<i32>> {
-        // SAFETY: signalfd_siginfo is plain integers, for which zero is a value.
+        // SAFETY: signalfd_siginfo is plain integers, for which zero is a valid value.
         let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
         let size = std::mem::size_of::<libc::signalfd_siginfo>();
         // SAFETY: the buffer has the size that is passed and lives across the call.
@@ -53,7 +53,7 @@ impl SignalFd {
 impl Drop for SignalFd {
     fn drop(&mut self) {
         let (set, none) = (&raw const self.set, std::ptr::null_mut());
-        // SAFETY: the set was initialised by `new`; the old set is not asked for.
+        // SAFETY: the set was initialised by `new`; the old set is not requested.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set, none) };
     }
 }
@@ -70,27 +70,28 @@ impl AsFd for SignalFd {
     }
 }
 
-/// Default actions for all signals and none of them blocked: what a program expects at its start.
+/// Sets all signals to their default action and unblocks them, as a program expects when it starts.
 pub fn reset() -> io::Result<()> {
     for signal in 1..=64 {
-        // SAFETY: SIG_DFL installs no code of ours. The kernel refuses SIGKILL, SIGSTOP and the
-        // two that belong to glibc, which need no reset.
+        // SAFETY: SIG_DFL installs no handler. The call fails for SIGKILL, SIGSTOP and the two signals
+        // that glibc reserves, which need no reset.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     let none = set_of(&[])?;
-    // SAFETY: the set is initialised; the old set is not asked for.
+    // SAFETY: the set is initialised; the old set is not requested.
     let unblocked =
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
     if unblocked == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(unblocked)) }
 }
 
+/// Returns the set of these signals. Fails if a number is not a signal.
 fn set_of(signals: &[i32]) -> io::Result<libc::sigset_t> {
-    // SAFETY: sigset_t is plain integers, for which zero is a value.
+    // SAFETY: sigset_t is plain integers, for which zero is a valid value.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is ours to write.
+    // SAFETY: the set is a local variable that the call can write to.
     check(unsafe { libc::sigemptyset(&raw mut set) }.into())?;
     for signal in signals {
-        // SAFETY: the set is initialised; a number that is no signal is refused.
+        // SAFETY: the set is initialised; an invalid signal number is an error.
         check(unsafe { libc::sigaddset(&raw mut set, *signal) }.into())?;
     }
     Ok(set)

@@ -1,10 +1,10 @@
-//! Durations as the kernel takes them. See timespec(3type).
+//! Converts durations for system calls. See timespec(3type).
 
 use std::time::Duration;
 
 use rustix::time::Timespec;
 
-/// A duration for a system call; one that is too long for the kernel is the longest it takes.
+/// Converts a duration for a system call. A duration beyond the kernel's range becomes its maximum.
 pub fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_keeps_its_nanoseconds_and_is_limited_to_the_range_of_the_kernel() {
+    fn timespec_keeps_nanoseconds_and_limits_seconds_to_the_kernel_range() {
         for (duration, tv_sec, tv_nsec) in [
             (Duration::ZERO, 0, 0),
             (Duration::new(1, 999_999_999), 1, 999_999_999),

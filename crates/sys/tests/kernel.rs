@@ -1,19 +1,19 @@
-//! Every wrapper makes the real kernel do it.
+//! Tests every wrapper of `belljar_sys` against the real kernel.
 //!
-//! Without the usual harness, because that runs tests on threads, and a process with threads may not
-//! fork: one of the things that are tested here.
+//! These tests do not use the standard harness, because it runs tests on threads, and `process::fork`
+//! refuses a process with several threads.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
     clippy::unwrap_used,
-    reason = "a test without the harness that would make these exceptions"
+    reason = "clippy exempts only tests that use the standard harness"
 )]
 
 use std::ffi::CString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
-use belljar_sys::clone::{self, Spawn, Step};
+use belljar_sys::clone::{self, Spawn, SpawnStep};
 use belljar_sys::landlock::{self, Ruleset};
 use belljar_sys::process::{self, Ended, Fork};
 use belljar_sys::seccomp::{self, Instruction};
@@ -23,24 +23,24 @@ use belljar_sys::{exec, net};
 type Check = (&'static str, fn() -> io::Result<()>);
 
 const CHECKS: &[Check] = &[
-    ("a_child_is_forked_and_waited_for", fork_and_wait),
-    ("a_process_with_threads_is_not_forked", no_fork_with_threads),
-    ("signals_arrive_by_descriptor", signals),
-    ("reset_restores_the_default_actions", reset),
-    ("execve_runs_the_program_with_just_these_arguments", execve),
-    ("a_descriptor_is_adopted_once", adopt),
-    ("a_program_starts_from_a_descriptor", spawn),
-    ("a_program_that_cannot_start_says_where", spawn_fails),
-    ("a_user_namespace_is_held", hold),
-    ("a_filter_refuses_a_call", filter),
-    ("landlock_forbids_writing", restrict),
-    ("namespaces_are_unshared_and_the_loopback_comes_up", namespaces),
+    ("wait_returns_the_exit_status_of_a_forked_child", fork_and_wait),
+    ("fork_refuses_a_process_with_several_threads", no_fork_with_threads),
+    ("signal_fd_returns_a_sent_signal_and_unblocks_when_dropped", signals),
+    ("signal_reset_restores_the_default_actions", reset),
+    ("execve_passes_only_the_given_arguments_and_variables", execve),
+    ("adopt_succeeds_only_once_per_process", adopt),
+    ("spawn_starts_a_program_from_a_descriptor", spawn),
+    ("spawn_reports_the_step_that_failed", spawn_fails),
+    ("hold_user_namespace_creates_a_namespace_until_killed", hold),
+    ("seccomp_install_enforces_a_filter", filter),
+    ("landlock_ruleset_denies_writing_and_allows_reading", restrict),
+    ("namespace_and_network_setup_needs_privileges", namespaces),
 ];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     if arguments.iter().any(|argument| argument == "--list") {
-        // Asked for those that are ignored, there is none.
+        // No test is ignored, so a list of ignored tests is empty.
         if !arguments.iter().any(|argument| argument == "--ignored") {
             println!("kernel: test");
         }
@@ -57,14 +57,14 @@ fn ensure(holds: bool, otherwise: &str) -> io::Result<()> {
     if holds { Ok(()) } else { Err(io::Error::other(otherwise.to_owned())) }
 }
 
-/// Runs `act` in a child; its success is the child's.
+/// Runs `act` in a child process and fails if `act` fails.
 fn in_child(act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     match process::fork()? {
         Fork::Child => {
             let code = match act() {
                 Ok(()) => 0,
                 Err(error) => {
-                    eprintln!("in the child: {error}");
+                    eprintln!("child process: {error}");
                     1
                 }
             };
@@ -72,7 +72,7 @@ fn in_child(act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         }
         Fork::Parent { child } => {
             let ended = process::wait(child, true)?.map(|(_, ended, _)| ended);
-            ensure(ended == Some(Ended::Exited(0)), "the child failed")
+            ensure(ended == Some(Ended::Exited(0)), "the child process failed")
         }
     }
 }
@@ -80,8 +80,11 @@ fn in_child(act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
 fn fork_and_wait() -> io::Result<()> {
     let Fork::Parent { child } = process::fork()? else { exec::exit_now(7) };
     let (pid, ended, _) = process::wait(child, true)?.ok_or(io::ErrorKind::NotFound)?;
-    ensure(pid == child && ended == Ended::Exited(7), "the wrong child or code")?;
-    ensure(process::wait(-1, false).is_err(), "a child is left")
+    ensure(
+        pid == child && ended == Ended::Exited(7),
+        "wait returned another child or exit status",
+    )?;
+    ensure(process::wait(-1, false).is_err(), "a second child exists")
 }
 
 fn no_fork_with_threads() -> io::Result<()> {
@@ -89,37 +92,37 @@ fn no_fork_with_threads() -> io::Result<()> {
     let thread = std::thread::spawn(move || wait.recv());
     let refused = process::fork().is_err();
     drop(stop);
-    ensure(thread.join().is_ok() && refused, "forked beside a thread")
+    ensure(thread.join().is_ok() && refused, "fork succeeded in a process with two threads")
 }
 
 fn signals() -> io::Result<()> {
     const SIGUSR1: i32 = 10;
     in_child(|| {
         let signals = SignalFd::new(&[SIGUSR1])?;
-        ensure(signals.read()?.is_none(), "a signal before one was sent")?;
+        ensure(signals.read()?.is_none(), "a signal was pending before one was sent")?;
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::USR1)?;
-        ensure(signals.read()? == Some(SIGUSR1), "another signal")?;
+        ensure(signals.read()? == Some(SIGUSR1), "another signal was read")?;
         let blocked = || -> io::Result<bool> {
             let status = std::fs::read_to_string("/proc/self/status")?;
             let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t"));
             Ok(line.is_some_and(|mask| !mask.bytes().all(|digit| digit == b'0')))
         };
-        ensure(blocked()?, "nothing is blocked")?;
+        ensure(blocked()?, "the signal is not blocked")?;
         drop(signals);
-        ensure(!blocked()?, "still blocked after the end")
+        ensure(!blocked()?, "the signal is still blocked after the drop")
     })
 }
 
 fn reset() -> io::Result<()> {
     in_child(|| {
-        // The standard library ignores SIGPIPE; a program must not find it so.
+        // The Rust runtime ignores SIGPIPE; an executed program must get the default action.
         const SIGPIPE: u64 = 1 << 12;
         let ignored = |status: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t"));
             line.is_some_and(|mask| u64::from_str_radix(mask, 16).is_ok_and(|m| m & SIGPIPE != 0))
         };
         let status = || std::fs::read_to_string("/proc/self/status");
-        ensure(ignored(&status()?), "SIGPIPE is not ignored to begin with")?;
+        ensure(ignored(&status()?), "SIGPIPE is not ignored before the reset")?;
         signal::reset()?;
         ensure(!ignored(&status()?), "SIGPIPE is still ignored")
     })
@@ -135,24 +138,32 @@ fn execve() -> io::Result<()> {
         exec::exit_now(1)
     };
     drop(write);
-    let mut said = String::new();
-    read.read_to_string(&mut said)?;
+    let mut output = String::new();
+    read.read_to_string(&mut output)?;
     process::wait(child, true)?;
-    ensure(said.trim() == "x b", &said)
+    ensure(output.trim() == "x b", &output)
 }
 
 fn adopt() -> io::Result<()> {
     in_child(|| {
         let adopted = exec::adopt(1)?;
-        ensure(exec::adopt(2).is_err(), "adopted twice")?;
+        ensure(exec::adopt(2).is_err(), "a second descriptor was adopted")?;
         drop(adopted);
-        ensure(!std::path::Path::new("/proc/self/fd/1").exists(), "not owned, so not closed")
+        ensure(
+            !std::path::Path::new("/proc/self/fd/1").exists(),
+            "dropping the adopted descriptor did not close it",
+        )
     })
 }
 
 fn start(program: &OwnedFd, control: &OwnedFd) -> io::Result<clone::Spawned> {
     let null: OwnedFd = std::fs::File::options().read(true).write(true).open("/dev/null")?.into();
-    clone::spawn(&Spawn::beside(program.as_fd(), c"true", control.as_fd(), null.as_fd()))
+    clone::spawn(&Spawn::without_namespaces(
+        program.as_fd(),
+        c"true",
+        control.as_fd(),
+        null.as_fd(),
+    ))
 }
 
 fn spawn() -> io::Result<()> {
@@ -170,8 +181,8 @@ fn spawn_fails() -> io::Result<()> {
     process::wait(spawned.pid, true)?;
     let mut report = Vec::new();
     ours.read_to_end(&mut report)?;
-    let (step, _) = Step::from_report(&report).ok_or(io::ErrorKind::InvalidData)?;
-    ensure(step == Step::Exec, "another step")
+    let (step, _) = SpawnStep::from_report(&report).ok_or(io::ErrorKind::InvalidData)?;
+    ensure(step == SpawnStep::Exec, "the report names another step")
 }
 
 fn hold() -> io::Result<()> {
@@ -180,22 +191,25 @@ fn hold() -> io::Result<()> {
     let ours = std::fs::read_link("/proc/self/ns/user")?;
     rustix::process::pidfd_send_signal(&held.pidfd, rustix::process::Signal::KILL)?;
     let ended = process::wait(held.pid, true)?.map(|(_, ended, _)| ended);
-    ensure(ended == Some(Ended::Signaled(9)), "it ended otherwise")?;
-    ensure(ours != theirs, "the same namespace")
+    ensure(ended == Some(Ended::Signaled(9)), "the holder was not killed by SIGKILL")?;
+    ensure(ours != theirs, "the holder is in the namespace of this process")
 }
 
 fn filter() -> io::Result<()> {
     const LOAD_NUMBER: Instruction = Instruction { code: 0x20, jump_true: 0, jump_false: 0, k: 0 };
     let number = if cfg!(target_arch = "x86_64") { 63 } else { 160 }; // uname
-    let is_it = Instruction { code: 0x15, jump_true: 0, jump_false: 1, k: number };
+    let is_uname = Instruction { code: 0x15, jump_true: 0, jump_false: 1, k: number };
     let refuse = Instruction { code: 0x06, jump_true: 0, jump_false: 0, k: 0x0005_0000 | 1 };
     let allow = Instruction { code: 0x06, jump_true: 0, jump_false: 0, k: 0x7fff_0000 };
     in_child(|| {
         rustix::thread::set_no_new_privs(true)?;
-        ensure(std::fs::read("/proc/self/status").is_ok(), "reading fails anyway")?;
-        seccomp::install(&[LOAD_NUMBER, is_it, refuse, allow])?;
+        ensure(
+            std::fs::read("/proc/self/status").is_ok(),
+            "/proc/self/status cannot be read before the filter",
+        )?;
+        seccomp::install(&[LOAD_NUMBER, is_uname, refuse, allow])?;
         let status = std::fs::read_to_string("/proc/self/status")?;
-        ensure(status.contains("Seccomp:\t2"), "no filter is in force")
+        ensure(status.contains("Seccomp:\t2"), "the kernel reports no filter")
     })
 }
 
@@ -211,7 +225,7 @@ fn restrict() -> io::Result<()> {
         rules.allow(root.as_fd(), landlock::fs::READ_FILE | landlock::fs::READ_DIR)?;
         rustix::thread::set_no_new_privs(true)?;
         rules.restrict_self()?;
-        ensure(std::fs::read(&file)? == b"before", "reading is forbidden")?;
+        ensure(std::fs::read(&file)? == b"before", "reading returned other content")?;
         let written = std::fs::write(&file, "after").map_err(|error| error.kind());
         ensure(written == Err(io::ErrorKind::PermissionDenied), "writing is allowed")
     });
@@ -225,13 +239,16 @@ fn namespaces() -> io::Result<()> {
         if rustix::process::geteuid().is_root() {
             process::unshare_cgroup_namespace()?;
             process::unshare_time_namespace()?;
-            return net::loopback_up(); // up already: the call changes nothing
+            return net::loopback_up(); // already up: the call changes nothing
         }
-        ensure(process::unshare_cgroup_namespace().is_err(), "unshared without the right")?;
-        ensure(net::loopback_up().is_err(), "changed an interface without the right")?;
+        ensure(
+            process::unshare_cgroup_namespace().is_err(),
+            "unshared a namespace without privileges",
+        )?;
+        ensure(net::loopback_up().is_err(), "brought an interface up without privileges")?;
         let routed = net::make_every_address_local(net::Family::V4);
-        ensure(routed.is_err(), "made a route without the right")?;
+        ensure(routed.is_err(), "added a route without privileges")?;
         let redirected = net::redirect_tcp(&net::Redirects::default());
-        ensure(redirected.is_err(), "redirected without the right")
+        ensure(redirected.is_err(), "installed redirects without privileges")
     })
 }

@@ -28,12 +28,12 @@ const ACTS: &[Act] = &[
         done(rustix::mount::mount("none", "/nothing", "tmpfs", MountFlags::empty(), None))
     }),
     ("execute", || Err(Command::new("/nothing").exec())),
-    ("fork", probe::fork_in_vain),
+    ("fork", probe::fork_and_exit),
     ("start a thread", || {
         let thread = std::thread::Builder::new().spawn(|| ())?;
         thread.join().map_err(|_| io::ErrorKind::Other.into())
     }),
-    ("trace", probe::trace_nobody),
+    ("trace", probe::trace_missing_process),
     ("map executable memory", probe::map_executable),
     ("make a file in memory", || done(rustix::fs::memfd_create("x", MemfdFlags::CLOEXEC))),
     // Itself, since outside that is allowed to everybody.

@@ -104,8 +104,12 @@ impl Broker {
         .context("make a socket pair")?;
         let variables = logging::environment(run);
         let environment: Vec<&CStr> = variables.iter().map(CString::as_c_str).collect();
-        let beside =
-            Spawn::beside(program.as_fd(), c"belljar-broker", theirs.as_fd(), null.as_fd());
+        let beside = Spawn::without_namespaces(
+            program.as_fd(),
+            c"belljar-broker",
+            theirs.as_fd(),
+            null.as_fd(),
+        );
         let beside = Spawn { environment: &environment, ..beside };
         let process = clone::spawn(&beside).context("start the broker")?;
         let lever = Lever::new(&policy).context("make a lever")?;
@@ -201,7 +205,7 @@ impl Broker {
             bail!("the broker ended without a word");
         };
         let bytes = buffer.get(..length).unwrap_or_default();
-        if let Some((step, source)) = clone::Step::from_report(bytes).filter(|_| length == 5) {
+        if let Some((step, source)) = clone::SpawnStep::from_report(bytes).filter(|_| length == 5) {
             return Err(anyhow::Error::new(source).context(format!("start the broker: {step:?}")));
         }
         match wire::decode(bytes).context("understand the broker")? {

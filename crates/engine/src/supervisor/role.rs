@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use belljar_sys::signal::{SUPERVISED, SignalFd};
+use belljar_sys::signal::{SUPERVISOR_SIGNALS, SignalFd};
 
 use super::connection::{self, receive, receive_descriptors, send};
 use super::protocol::{Hello, ToSupervisor};
@@ -41,7 +41,7 @@ fn supervise(
     connection::check("the client", &hello)?;
     let caller = hello.caller.ok_or_else(|| invalid("the client names no caller"))?;
     // Blocked before there are threads: the supervising thread reads these signals.
-    let _signals = SignalFd::new(&SUPERVISED)
+    let _signals = SignalFd::new(&SUPERVISOR_SIGNALS)
         .context("cannot watch for signals")
         .kind(ErrorKind::CannotStart)?;
     let home = host.state_dir()?;

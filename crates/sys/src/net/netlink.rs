@@ -1,4 +1,4 @@
-//! Messages to the kernel over netlink: a header, a body, and attributes. See netlink(7).
+//! Encodes netlink messages, sends them to the kernel and checks the acknowledgements. See netlink(7).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,29 +14,30 @@ const ACK: u16 = 4;
 pub(super) const CREATE: u16 = 0x400;
 /// `NLM_F_APPEND`.
 pub(super) const APPEND: u16 = 0x800;
-/// `NLMSG_ERROR`, which also says that all went well, with the number 0.
+/// `NLMSG_ERROR`, which is also the type of an acknowledgement, with the error number 0.
 const ERROR: u16 = 2;
+/// Size of `struct nlmsghdr`.
 const HEADER: usize = 16;
 /// `NLA_F_NESTED`.
 const NESTED: u16 = 0x8000;
 
-/// Several messages for one call.
+/// Netlink messages that are sent together in one system call.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     bytes: Vec<u8>,
-    acknowledged: u32,
+    expected_acks: u32,
     count: u32,
 }
 
 impl Batch {
-    /// A message that is answered, at least when it fails.
-    pub(super) fn message(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
-        self.acknowledged += 1;
+    /// Adds a message that the kernel must acknowledge.
+    pub(super) fn acknowledged(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
+        self.expected_acks += 1;
         self.push(kind, flags | ACK, body)
     }
 
-    /// One that is not.
-    pub(super) fn silent(&mut self, kind: u16, body: &[u8]) -> io::Result<()> {
+    /// Adds a message that the kernel does not acknowledge.
+    pub(super) fn unacknowledged(&mut self, kind: u16, body: &[u8]) -> io::Result<()> {
         self.push(kind, 0, body)
     }
 
@@ -53,19 +54,20 @@ impl Batch {
         Ok(())
     }
 
-    /// Sends all to one family, where none means routes, and waits until each that asked for it is answered. The first error ends it.
+    /// Sends the messages to one netlink protocol (`None` is routes) and waits for all acknowledgements.
+    /// Returns the first error that the kernel reports.
     pub(super) fn send(self, protocol: Option<Protocol>) -> io::Result<()> {
         let socket = open(protocol)?;
         let kernel = SocketAddrNetlink::new(0, 0);
         rustix::net::sendto(&socket, &self.bytes, SendFlags::empty(), &kernel)?;
-        let mut left = self.acknowledged;
+        let mut left = self.expected_acks;
         let mut buffer = vec![0; 16 * 1024];
         while left > 0 {
             let (length, _) = rustix::net::recv(&socket, &mut buffer, RecvFlags::empty())?;
             let mut rest = buffer.get(..length).unwrap_or_default();
             while let Some((kind, body, next)) = split(rest) {
                 if kind == ERROR {
-                    answered(body)?;
+                    check_ack(body)?;
                     left = left.saturating_sub(1);
                 }
                 rest = next;
@@ -83,17 +85,17 @@ fn open(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
         protocol,
     )?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-    // A kernel that does not answer must not hold up a box for ever.
-    let patience = Some(std::time::Duration::from_secs(10));
+    // A missing acknowledgement must not block the start of a box forever.
+    let timeout = Some(std::time::Duration::from_secs(10));
     rustix::net::sockopt::set_socket_timeout(
         &socket,
         rustix::net::sockopt::Timeout::Recv,
-        patience,
+        timeout,
     )?;
     Ok(socket)
 }
 
-/// The kind and body of the first message, and what comes behind it.
+/// Splits off the first message: its type, its body and the remaining bytes. `None` if it is truncated.
 fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = usize::try_from(u32::from_ne_bytes(*bytes.first_chunk()?)).ok()?;
     let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -102,7 +104,8 @@ fn split(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, next))
 }
 
-fn answered(body: &[u8]) -> io::Result<()> {
+/// Returns the error that the body of an `NLMSG_ERROR` message contains, if any.
+fn check_ack(body: &[u8]) -> io::Result<()> {
     let errno = body.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
     match errno {
         Some(0) => Ok(()),
@@ -111,13 +114,13 @@ fn answered(body: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Attributes, one behind the other.
+/// Encoded netlink attributes, in the order in which they were added.
 #[derive(Debug, Default)]
 pub(super) struct Attributes(Vec<u8>);
 
 impl Attributes {
     pub(super) fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
-        // A length beyond 16 bits is not made here: values are names, numbers and short lists.
+        // No caller needs more than 16 bits of length: values are names, numbers and short lists.
         let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
         self.0.extend(length.to_ne_bytes());
         self.0.extend(kind.to_ne_bytes());
@@ -130,7 +133,7 @@ impl Attributes {
         self.bytes(kind, &[value.as_bytes(), &[0]].concat())
     }
 
-    /// A number as nf_tables wants it.
+    /// Adds a number in network byte order, which nf_tables expects.
     pub(super) fn big_endian(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_be_bytes())
     }
@@ -153,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_padded_and_their_length_is_not() {
+    fn attribute_length_does_not_include_its_padding() {
         let bytes = Attributes::default().text(1, "ab").bytes(2, &[9]).finish();
         assert_eq!(bytes.len(), 16);
         assert_eq!(bytes[..2], 7_u16.to_ne_bytes());
@@ -161,18 +164,18 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_an_error_unless_it_is_zero() {
-        assert!(answered(&0_i32.to_ne_bytes()).is_ok());
-        let refused = answered(&(-1_i32).to_ne_bytes()).unwrap_err();
+    fn acknowledgement_with_a_nonzero_errno_is_an_error() {
+        assert!(check_ack(&0_i32.to_ne_bytes()).is_ok());
+        let refused = check_ack(&(-1_i32).to_ne_bytes()).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(1));
-        assert!(answered(&[]).is_err());
+        assert!(check_ack(&[]).is_err());
     }
 
     #[test]
-    fn messages_are_split_and_a_short_one_is_none() {
+    fn split_separates_messages_and_returns_none_for_a_truncated_one() {
         let mut batch = Batch::default();
-        batch.message(7, 0, &[1, 2, 3]).unwrap();
-        batch.silent(8, &[]).unwrap();
+        batch.acknowledged(7, 0, &[1, 2, 3]).unwrap();
+        batch.unacknowledged(8, &[]).unwrap();
         let (kind, body, rest) = split(&batch.bytes).unwrap();
         assert_eq!((kind, body), (7, &[1, 2, 3][..]));
         assert_eq!(split(rest).map(|(kind, body, _)| (kind, body.len())), Some((8, 0)));

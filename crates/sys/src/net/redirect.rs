@@ -1,18 +1,18 @@
-//! Gives connections to listening sockets on other ports, by nf_tables. See nft(8), `tproxy`.
+//! Redirects TCP connections to listening sockets on other ports, with nf_tables. See nft(8), `tproxy`.
 //!
 //! ```text
 //! chain prerouting {
 //!     type filter hook prerouting priority mangle
 //!     meta l4proto != tcp accept
-//!     tcp flags & syn == 0 accept           the rest of a connection finds its socket by itself
-//!     ip daddr 127.0.0.0/8 accept           and ::1: what the namespace serves itself
-//!     tcp dport KEPT accept
+//!     tcp flags & syn == 0 accept           later packets already belong to a socket
+//!     ip daddr 127.0.0.0/8 accept           and ::1: services inside the namespace
+//!     tcp dport EXCLUDED accept
 //!     tcp dport PORT tproxy to :TO accept
-//!     tproxy to :REST accept
+//!     tproxy to :OTHERS accept
 //! }
 //! ```
-//! No connection is tracked and no address is rewritten: the socket that is accepted has the address
-//! and port that were dialled as its own.
+//! Connections are not tracked and addresses are not rewritten: the local address of an accepted socket
+//! is the address and port that the client connected to.
 
 use std::io;
 
@@ -20,23 +20,23 @@ use rustix::net::netlink;
 
 use super::netlink::{APPEND, Attributes, Batch, CREATE};
 
-/// Which connections go where; those to a loopback address go nowhere else.
+/// The TCP redirects of a network namespace. Connections to loopback addresses are never redirected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Redirects {
-    /// Ports that are left as they are.
-    pub kept: Vec<u16>,
-    /// Connections to the first go to the transparent socket on the second.
+    /// Ports whose connections are not redirected.
+    pub excluded: Vec<u16>,
+    /// Pairs of a destination port and the port of the transparent socket that gets its connections.
     pub ports: Vec<(u16, u16)>,
-    /// All others.
-    pub rest: Option<u16>,
+    /// Port of the transparent socket that gets the connections to all other ports.
+    pub others: Option<u16>,
 }
 
-/// Puts the redirects in force; needs CAP_NET_ADMIN over the network namespace.
+/// Installs the redirects as nf_tables rules. Needs CAP_NET_ADMIN in the network namespace.
 pub fn redirect_tcp(redirects: &Redirects) -> io::Result<()> {
     let mut batch = Batch::default();
-    batch.silent(BATCH_BEGIN, &header(0, NF_TABLES))?;
+    batch.unacknowledged(BATCH_BEGIN, &header(0, NF_TABLES))?;
     let table = Attributes::default().text(TABLE_NAME, NAME).finish();
-    batch.message(NEW_TABLE, CREATE, &[&header(INET, 0), &table[..]].concat())?;
+    batch.acknowledged(NEW_TABLE, CREATE, &[&header(INET, 0), &table[..]].concat())?;
     let hook = Attributes::default().big_endian(1, PREROUTING).big_endian(2, MANGLE);
     let chain = Attributes::default()
         .text(CHAIN_TABLE, NAME)
@@ -44,16 +44,16 @@ pub fn redirect_tcp(redirects: &Redirects) -> io::Result<()> {
         .nested(CHAIN_HOOK, &hook)
         .text(CHAIN_TYPE, "filter")
         .finish();
-    batch.message(NEW_CHAIN, CREATE, &[&header(INET, 0), &chain[..]].concat())?;
+    batch.acknowledged(NEW_CHAIN, CREATE, &[&header(INET, 0), &chain[..]].concat())?;
     for rule in rules(redirects) {
         let rule = Attributes::default()
             .text(RULE_TABLE, NAME)
             .text(RULE_CHAIN, CHAIN)
             .nested(RULE_EXPRESSIONS, &rule)
             .finish();
-        batch.message(NEW_RULE, CREATE | APPEND, &[&header(INET, 0), &rule[..]].concat())?;
+        batch.acknowledged(NEW_RULE, CREATE | APPEND, &[&header(INET, 0), &rule[..]].concat())?;
     }
-    batch.silent(BATCH_END, &header(0, NF_TABLES))?;
+    batch.unacknowledged(BATCH_END, &header(0, NF_TABLES))?;
     batch.send(Some(netlink::NETFILTER))
 }
 
@@ -67,14 +67,14 @@ const BATCH_END: u16 = 17;
 const NEW_TABLE: u16 = NF_TABLES << 8;
 const NEW_CHAIN: u16 = (NF_TABLES << 8) | 3;
 const NEW_RULE: u16 = (NF_TABLES << 8) | 6;
-/// `NFPROTO_INET`: both families.
+/// `NFPROTO_INET`: IPv4 and IPv6.
 const INET: u8 = 1;
-/// What `tproxy` wants for the same.
+/// `NFPROTO_UNSPEC`, which means IPv4 and IPv6 in a `tproxy` expression.
 const BOTH: u32 = 0;
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 const PREROUTING: u32 = 0;
-/// The priority -150.
+/// `NF_IP_PRI_MANGLE`, the priority -150.
 const MANGLE: u32 = (-150_i32).cast_unsigned();
 const TABLE_NAME: u16 = 1;
 const CHAIN_TABLE: u16 = 1;
@@ -96,12 +96,13 @@ const NOT_EQUAL: u32 = 1;
 const TCP: u8 = 6;
 const SYN: u8 = 2;
 
-/// `struct nfgenmsg`.
+/// Encodes `struct nfgenmsg`.
 fn header(family: u8, resource: u16) -> [u8; 4] {
     let [high, low] = resource.to_be_bytes();
     [family, 0, high, low]
 }
 
+/// Returns the expressions of every rule, in the order of the module documentation.
 fn rules(redirects: &Redirects) -> Vec<Attributes> {
     let transport = |comparison| Rule::default().meta(META_TRANSPORT).compare(comparison, &[TCP]);
     let mut rules = vec![
@@ -114,14 +115,14 @@ fn rules(redirects: &Redirects) -> Vec<Attributes> {
             .compare(EQUAL, &std::net::Ipv6Addr::LOCALHOST.octets())
             .accept(),
     ];
-    rules.extend(redirects.kept.iter().map(|port| Rule::default().port(*port).accept()));
+    rules.extend(redirects.excluded.iter().map(|port| Rule::default().port(*port).accept()));
     let ports = redirects.ports.iter();
     rules.extend(ports.map(|(port, to)| Rule::default().port(*port).redirect(*to).accept()));
-    rules.extend(redirects.rest.map(|to| transport(EQUAL).redirect(to).accept()));
+    rules.extend(redirects.others.map(|to| transport(EQUAL).redirect(to).accept()));
     rules.into_iter().map(|rule| rule.0).collect()
 }
 
-/// The expressions of a rule: each goes on to the next, or ends the rule.
+/// The expressions of one nf_tables rule. The kernel evaluates them in order until one does not match.
 #[derive(Default)]
 struct Rule(Attributes);
 
@@ -140,7 +141,7 @@ impl Rule {
         self.meta(META_PROTOCOL_FAMILY).compare(EQUAL, &[family])
     }
 
-    /// The destination port of what is known to be TCP.
+    /// Matches the destination port of a TCP packet.
     fn port(self, port: u16) -> Self {
         self.payload(TRANSPORT_HEADER, 2, 2).compare(EQUAL, &port.to_be_bytes())
     }
@@ -193,10 +194,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_rule_for_each_port_and_one_for_the_rest() {
+    fn rules_contain_one_rule_per_port_and_one_for_other_ports() {
         let none = Redirects::default();
         assert_eq!(rules(&none).len(), 4);
-        let all = Redirects { kept: vec![53, 443], ports: vec![(5432, 40000)], rest: Some(40001) };
+        let all =
+            Redirects { excluded: vec![53, 443], ports: vec![(5432, 40000)], others: Some(40001) };
         assert_eq!(rules(&all).len(), 8);
     }
 }

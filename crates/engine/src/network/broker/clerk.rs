@@ -18,7 +18,7 @@ use belljar_ledger::{
 };
 use belljar_model::RunId;
 use belljar_model::net::{Policy, Rule};
-use belljar_sys::signal::{SUPERVISED, SignalFd};
+use belljar_sys::signal::{SUPERVISOR_SIGNALS, SignalFd};
 use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::RecvFlags;
@@ -75,7 +75,7 @@ impl Clerk {
 
     /// Records what comes until the broker ends.
     pub fn work(mut self, ledger: &LedgerHandle, run: RunId) -> Account {
-        let _signals = SignalFd::new(&SUPERVISED); // the main thread's to read; without, one could end the run unheard
+        let _signals = SignalFd::new(&SUPERVISOR_SIGNALS); // the main thread's to read; without, one could end the run unheard
         let mut account = Account::default();
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
