@@ -1,66 +1,71 @@
-//! The table of acts by name, and the batch that performs many of them in one box.
+//! The table of all acts, and the act `batch`, which performs many acts in one box.
 
 use std::io::{BufRead, Write};
 use std::process::Command;
 
-use crate::answer::{Answer, Stop};
-use crate::{bombs, calls, files, ipc, processes, sockets, stage};
+use crate::result::{ActError, ActResult};
+use crate::{bombs, calls, files, ipc, launch, processes, sockets};
 
-/// One thing that the probe can do.
+/// One hostile operation that the probe can perform.
 pub(crate) struct Act {
     pub(crate) name: &'static str,
-    /// Its arguments, for people.
+    /// Description of its arguments.
     pub(crate) takes: &'static str,
-    pub(crate) run: fn(&Words<'_>) -> Answer,
+    pub(crate) run: fn(&Params<'_>) -> ActResult,
 }
 
 /// The arguments of an act.
-pub(crate) struct Words<'a>(&'a [String]);
+pub(crate) struct Params<'a>(&'a [String]);
 
-impl Words<'_> {
-    pub(crate) fn text(&self, place: usize) -> Result<&str, Stop> {
-        match self.0.get(place) {
-            Some(word) => Ok(word),
-            None => Err(Stop::Usage(format!("… argument {} is missing", place + 1))),
+impl Params<'_> {
+    /// Returns an argument as text.
+    pub(crate) fn text(&self, index: usize) -> Result<&str, ActError> {
+        match self.0.get(index) {
+            Some(text) => Ok(text),
+            None => Err(ActError::Usage(format!("… argument {} is missing", index + 1))),
         }
     }
 
-    pub(crate) fn number<T: std::str::FromStr>(&self, place: usize) -> Result<T, Stop> {
-        let word = self.text(place)?;
-        word.parse().map_err(|_| Stop::Usage(format!("… `{word}` is not a number")))
+    /// Returns an argument, parsed as a number or address.
+    pub(crate) fn number<T: std::str::FromStr>(&self, index: usize) -> Result<T, ActError> {
+        let text = self.text(index)?;
+        text.parse().map_err(|_| ActError::Usage(format!("… `{text}` is not a number")))
     }
 
-    /// A number as the kernel takes it: decimal, octal with `0o` or hexadecimal with `0x`.
-    pub(crate) fn word(&self, place: usize) -> Result<u64, Stop> {
-        let word = self.text(place)?;
-        let parsed = match (word.strip_prefix("0x"), word.strip_prefix("0o")) {
+    /// Returns an argument as a 64-bit integer: decimal, octal with `0o` or hexadecimal with `0x`.
+    pub(crate) fn integer(&self, index: usize) -> Result<u64, ActError> {
+        let text = self.text(index)?;
+        let parsed = match (text.strip_prefix("0x"), text.strip_prefix("0o")) {
             (Some(hex), _) => u64::from_str_radix(hex, 16),
             (_, Some(octal)) => u64::from_str_radix(octal, 8),
-            (None, None) => match word.strip_prefix('-') {
+            (None, None) => match text.strip_prefix('-') {
                 Some(digits) => digits.parse::<u64>().map(u64::wrapping_neg),
-                None => word.parse(),
+                None => text.parse(),
             },
         };
-        parsed.map_err(|_| Stop::Usage(format!("… `{word}` is not a number")))
+        parsed.map_err(|_| ActError::Usage(format!("… `{text}` is not a number")))
     }
 
-    /// The text with a NUL behind it, as the kernel takes it.
-    pub(crate) fn c_text(&self, place: usize) -> Result<Vec<u8>, Stop> {
-        let mut bytes = self.text(place)?.as_bytes().to_vec();
+    /// Returns an argument as a string with a terminating NUL.
+    pub(crate) fn c_string(&self, index: usize) -> Result<Vec<u8>, ActError> {
+        let mut bytes = self.text(index)?.as_bytes().to_vec();
         bytes.push(0);
         Ok(bytes)
     }
 
-    pub(crate) fn from(&self, place: usize) -> &[String] {
-        self.0.get(place..).unwrap_or_default()
+    /// Returns all arguments from this index on.
+    pub(crate) fn rest(&self, index: usize) -> &[String] {
+        self.0.get(index..).unwrap_or_default()
     }
 }
 
+/// Acts that list or perform other acts.
 const OWN: &[Act] = &[
-    Act { name: "batch", takes: "(acts on standard input, one a line)", run: batch },
+    Act { name: "batch", takes: "(acts on standard input, one per line)", run: batch },
     Act { name: "acts", takes: "", run: list },
 ];
 
+/// Returns the tables of all modules.
 fn tables() -> [&'static [Act]; 8] {
     [
         OWN,
@@ -70,18 +75,21 @@ fn tables() -> [&'static [Act]; 8] {
         processes::ACTS,
         ipc::ACTS,
         bombs::ACTS,
-        stage::ACTS,
+        launch::ACTS,
     ]
 }
 
-pub(crate) fn perform(name: &str, words: &[String]) -> Answer {
+/// Performs the act with this name.
+pub(crate) fn perform(name: &str, params: &[String]) -> ActResult {
     match tables().into_iter().flatten().find(|act| act.name == name) {
-        Some(act) => (act.run)(&Words(words)),
-        None => Err(Stop::Usage(format!("ACT [ARG…]; there is no act `{name}`"))),
+        Some(act) => (act.run)(&Params(params)),
+        None => {
+            Err(ActError::Usage(format!("ACT [ARG…]; unknown act `{name}`; `acts` lists all acts")))
+        }
     }
 }
 
-fn list(_: &Words<'_>) -> Answer {
+fn list(_: &Params<'_>) -> ActResult {
     let mut text = String::new();
     for act in tables().into_iter().flatten() {
         text.push_str(&format!("\n{} {}", act.name, act.takes));
@@ -89,20 +97,20 @@ fn list(_: &Words<'_>) -> Answer {
     Ok(text)
 }
 
-/// Performs each line of standard input in a process of its own and prints `LINE => ANSWER`, so that a
-/// hundred acts cost one box and none of them sees what another left behind.
+/// Performs each line of standard input in a separate process and prints `LINE => RESULT`. One box
+/// is then enough for many acts, and no act sees open files or memory of another.
 #[expect(clippy::disallowed_methods, reason = "the probe starts only itself, inside the box")]
-fn batch(_: &Words<'_>) -> Answer {
-    let me = std::env::current_exe()?;
+fn batch(_: &Params<'_>) -> ActResult {
+    let own_program = std::env::current_exe()?;
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let output = Command::new(&me).args(line.split_whitespace()).output()?;
-        let answer = String::from_utf8_lossy(&output.stdout);
-        let answer = match answer.trim_end() {
+        let output = Command::new(&own_program).args(line.split_whitespace()).output()?;
+        let result = String::from_utf8_lossy(&output.stdout);
+        let result = match result.trim_end() {
             "" => format!("silent {}", output.status),
-            answer => answer.to_owned(),
+            result => result.to_owned(),
         };
-        writeln!(std::io::stdout(), "{line} => {answer}")?;
+        writeln!(std::io::stdout(), "{line} => {result}")?;
     }
-    Err(Stop::Told(0))
+    Err(ActError::AlreadyPrinted(0))
 }

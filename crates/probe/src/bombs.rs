@@ -1,6 +1,7 @@
-//! Acts that use up what others need: processes, memory, files, space, time.
+//! Acts that exhaust resources: processes, memory, files, disk space and time.
 //!
-//! Each takes an amount and says how far it came, so the same act under the amount is the control.
+//! Each act has an amount as argument and reports the amount that it reached. So the same act with an
+//! amount below the limit is the control.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,27 +13,27 @@ use belljar_sys::probe::{Arg, Call, Outcome, fork_and_run, in_child};
 use rustix::fs::MemfdFlags;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
-use crate::acts::{Act, Words};
-use crate::answer::{Answer, Stop};
+use crate::acts::{Act, Params};
+use crate::result::{ActError, ActResult};
 
 pub(crate) const ACTS: &[Act] = &[
-    Act { name: "forks", takes: "COUNT (alive at once)", run: forks },
+    Act { name: "forks", takes: "COUNT (alive at the same time)", run: forks },
     Act { name: "threads", takes: "COUNT", run: threads },
-    Act { name: "storm", takes: "SECONDS (everyone forks, for ever)", run: storm },
+    Act { name: "storm", takes: "SECONDS (every process forks in a loop)", run: storm },
     Act { name: "zombies", takes: "COUNT", run: zombies },
     Act { name: "memory", takes: "BYTES", run: memory },
-    Act { name: "memory-files", takes: "BYTES (that no process maps)", run: memory_files },
+    Act {
+        name: "memory-files",
+        takes: "BYTES (in memfds that no process maps)",
+        run: memory_files,
+    },
     Act { name: "memory-segments", takes: "BYTES (System V, detached)", run: memory_segments },
-    Act { name: "memory-sockets", takes: "BYTES (sent and not received)", run: memory_sockets },
+    Act { name: "memory-sockets", takes: "BYTES (in socket buffers)", run: memory_sockets },
     Act { name: "hold-files", takes: "COUNT", run: hold_files },
     Act { name: "fill", takes: "PATH BYTES", run: fill },
     Act { name: "fill-many", takes: "DIRECTORY BYTES (in files of 4 MiB)", run: fill_many },
-    Act {
-        name: "fill-unlinked",
-        takes: "PATH BYTES (in files without a name)",
-        run: fill_unlinked,
-    },
-    Act { name: "fill-hidden", takes: "DIRECTORY BYTES (nobody may enter it)", run: fill_hidden },
+    Act { name: "fill-unlinked", takes: "PATH BYTES (in unlinked files)", run: fill_unlinked },
+    Act { name: "fill-hidden", takes: "DIRECTORY BYTES (of mode 0)", run: fill_hidden },
     Act { name: "files", takes: "DIRECTORY COUNT", run: files },
     Act { name: "output", takes: "BYTES", run: output },
     Act { name: "terminals", takes: "COUNT", run: terminals },
@@ -42,12 +43,11 @@ pub(crate) const ACTS: &[Act] = &[
 ];
 
 const MIB: usize = 1 << 20;
-/// After each MiB we rest, so that whoever looks now and then has looked before the end, also on a
-/// busy machine.
-const REST: Duration = Duration::from_millis(10);
+/// Pause after each MiB, so that a watcher that polls sees the growth even on a busy machine.
+const PAUSE: Duration = Duration::from_millis(10);
 
-fn forks(words: &Words<'_>) -> Answer {
-    let count: u32 = words.number(0)?;
+fn forks(params: &Params<'_>) -> ActResult {
+    let count: u32 = params.number(0)?;
     let mut children = Vec::new();
     let refusal = (0..count).find_map(|_| match fork_and_run(wait_to_be_killed) {
         Ok(child) => {
@@ -61,7 +61,7 @@ fn forks(words: &Words<'_>) -> Answer {
         kill_process(child, Signal::KILL)?;
     }
     match refusal {
-        Some(error) => Err(Stop::after(&error, made)),
+        Some(error) => Err(ActError::after(&error, made)),
         None => Ok(made.to_string()),
     }
 }
@@ -71,71 +71,72 @@ fn wait_to_be_killed() -> u8 {
     0
 }
 
-fn threads(words: &Words<'_>) -> Answer {
-    let count: u32 = words.number(0)?;
+fn threads(params: &Params<'_>) -> ActResult {
+    let count: u32 = params.number(0)?;
     for made in 0..count {
         let thread = std::thread::Builder::new().stack_size(16 * 1024);
         thread
             .spawn(|| std::thread::sleep(Duration::from_secs(60)))
-            .map_err(|error| Stop::after(&error, made))?;
+            .map_err(|error| ActError::after(&error, made))?;
     }
     Ok(count.to_string())
 }
 
-fn storm(words: &Words<'_>) -> Answer {
-    let until = Instant::now() + Duration::from_secs(words.number(0)?);
+fn storm(params: &Params<'_>) -> ActResult {
+    let until = Instant::now() + Duration::from_secs(params.number(0)?);
     while Instant::now() < until {
-        // Every child goes on with this loop. A refusal only means that the storm is at its height.
-        if fork_and_run(|| rage(until)).is_err() {
+        // Every child runs the same loop. A refused fork means that the limit is reached.
+        if fork_and_run(|| fork_until(until)).is_err() {
             std::thread::yield_now();
         }
     }
     Ok(String::new())
 }
 
-fn rage(until: Instant) -> u8 {
+/// Forks in a loop until the deadline, as does every child.
+fn fork_until(until: Instant) -> u8 {
     while Instant::now() < until {
-        if fork_and_run(|| rage(until)).is_err() {
+        if fork_and_run(|| fork_until(until)).is_err() {
             std::thread::yield_now();
         }
     }
     0
 }
 
-fn zombies(words: &Words<'_>) -> Answer {
-    let count: u32 = words.number(0)?;
+fn zombies(params: &Params<'_>) -> ActResult {
+    let count: u32 = params.number(0)?;
     for made in 0..count {
-        fork_and_run(|| 0).map_err(|error| Stop::after(&error, made))?;
+        fork_and_run(|| 0).map_err(|error| ActError::after(&error, made))?;
     }
     while wait(WaitOptions::empty()).is_ok() {}
     Ok(count.to_string())
 }
 
-fn memory(words: &Words<'_>) -> Answer {
-    let wanted: usize = words.number(0)?;
+fn memory(params: &Params<'_>) -> ActResult {
+    let wanted: usize = params.number(0)?;
     let mut held: Vec<Vec<u8>> = Vec::new();
     for taken in (0..wanted).step_by(MIB) {
         let mut piece = Vec::new();
         if piece.try_reserve_exact(MIB).is_err() {
-            return Err(Stop::after(&io::Error::from_raw_os_error(libc::ENOMEM), taken));
+            return Err(ActError::after(&io::Error::from_raw_os_error(libc::ENOMEM), taken));
         }
         piece.resize(MIB, 0x5a);
         held.push(piece);
-        std::thread::sleep(REST);
+        std::thread::sleep(PAUSE);
     }
     Ok(held.iter().map(Vec::len).sum::<usize>().to_string())
 }
 
-fn memory_files(words: &Words<'_>) -> Answer {
-    pour(words.number(0)?, 4 * MIB, |_| {
+fn memory_files(params: &Params<'_>) -> ActResult {
+    write_files(params.number(0)?, 4 * MIB, |_| {
         Ok(File::from(rustix::fs::memfd_create("bomb", MemfdFlags::CLOEXEC)?))
     })
 }
 
-/// Each segment is attached, filled from `/dev/zero` and left to itself; it lives on without a process.
-fn memory_segments(words: &Words<'_>) -> Answer {
+/// Attaches System V segments, fills them from `/dev/zero` and detaches them; they outlive the process.
+fn memory_segments(params: &Params<'_>) -> ActResult {
     const EACH: usize = 16 * MIB;
-    let wanted: usize = words.number(0)?;
+    let wanted: usize = params.number(0)?;
     for taken in (0..wanted).step_by(EACH) {
         let open = [Arg::int(libc::AT_FDCWD.into()), Arg::Bytes(b"/dev/zero\0"), Arg::Word(0)];
         let get = [Arg::Word(0), Arg::Word(EACH as u64), Arg::Word(0o600)];
@@ -148,20 +149,22 @@ fn memory_segments(words: &Words<'_>) -> Answer {
         match in_child(&calls)? {
             Outcome::Granted(_) => {}
             Outcome::Refused { errno, .. } => {
-                return Err(Stop::after(&io::Error::from_raw_os_error(errno), taken));
+                return Err(ActError::after(&io::Error::from_raw_os_error(errno), taken));
             }
-            other @ (Outcome::Killed(_) | Outcome::Exited(_)) => return crate::answer::of(other),
+            other @ (Outcome::Killed(_) | Outcome::Exited(_)) => {
+                return crate::result::from_outcome(other);
+            }
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(wanted.to_string())
 }
 
-fn memory_sockets(words: &Words<'_>) -> Answer {
-    let (wanted, piece) = (words.number::<usize>(0)?, [0x5a; 64 * 1024]);
+fn memory_sockets(params: &Params<'_>) -> ActResult {
+    let (wanted, piece) = (params.number::<usize>(0)?, [0x5a; 64 * 1024]);
     let (mut held, mut sent) = (Vec::new(), 0);
     while sent < wanted {
-        let (mut from, to) = UnixStream::pair().map_err(|error| Stop::after(&error, sent))?;
+        let (mut from, to) = UnixStream::pair().map_err(|error| ActError::after(&error, sent))?;
         from.set_nonblocking(true)?;
         while let Ok(count) = from.write(&piece) {
             sent += count;
@@ -172,39 +175,41 @@ fn memory_sockets(words: &Words<'_>) -> Answer {
     Ok(sent.to_string())
 }
 
-fn hold_files(words: &Words<'_>) -> Answer {
-    let count: u32 = words.number(0)?;
+fn hold_files(params: &Params<'_>) -> ActResult {
+    let count: u32 = params.number(0)?;
     let mut held = Vec::new();
     for made in 0..count {
-        held.push(File::open("/dev/null").map_err(|error| Stop::after(&error, made))?);
+        held.push(File::open("/dev/null").map_err(|error| ActError::after(&error, made))?);
     }
     Ok(held.len().to_string())
 }
 
-fn fill(words: &Words<'_>) -> Answer {
-    pour(words.number(1)?, usize::MAX, |_| Ok(File::create(words.text(0)?)?))
+fn fill(params: &Params<'_>) -> ActResult {
+    write_files(params.number(1)?, usize::MAX, |_| Ok(File::create(params.text(0)?)?))
 }
 
-fn fill_many(words: &Words<'_>) -> Answer {
-    let directory = words.text(0)?;
+fn fill_many(params: &Params<'_>) -> ActResult {
+    let directory = params.text(0)?;
     fs::create_dir(directory)?;
-    pour(words.number(1)?, 4 * MIB, |number| Ok(File::create(format!("{directory}/{number}"))?))
+    write_files(params.number(1)?, 4 * MIB, |number| {
+        Ok(File::create(format!("{directory}/{number}"))?)
+    })
 }
 
-fn fill_unlinked(words: &Words<'_>) -> Answer {
-    let path = words.text(0)?;
-    pour(words.number(1)?, 4 * MIB, |_| {
+fn fill_unlinked(params: &Params<'_>) -> ActResult {
+    let path = params.text(0)?;
+    write_files(params.number(1)?, 4 * MIB, |_| {
         let file = File::create_new(path)?;
         fs::remove_file(path)?;
         Ok(file)
     })
 }
 
-fn fill_hidden(words: &Words<'_>) -> Answer {
-    let directory = words.text(0)?;
+fn fill_hidden(params: &Params<'_>) -> ActResult {
+    let directory = params.text(0)?;
     fs::create_dir(directory)?;
     let allow = |mode| fs::set_permissions(directory, fs::Permissions::from_mode(mode));
-    pour(words.number(1)?, 4 * MIB, |number| {
+    write_files(params.number(1)?, 4 * MIB, |number| {
         allow(0o700)?;
         let file = File::create(format!("{directory}/{number}"))?;
         allow(0o000)?;
@@ -212,9 +217,13 @@ fn fill_hidden(words: &Words<'_>) -> Answer {
     })
 }
 
-/// Writes so many bytes, into a new file after each so many, and keeps all of them open.
-fn pour(wanted: usize, each: usize, open: impl Fn(usize) -> Result<File, Stop>) -> Answer {
-    // The signal for a file that is too large would end us before we can tell.
+/// Writes `wanted` bytes to files of `each` bytes and keeps all files open.
+fn write_files(
+    wanted: usize,
+    each: usize,
+    open: impl Fn(usize) -> Result<File, ActError>,
+) -> ActResult {
+    // SIGXFSZ for a file that is too large would end the process before it can report.
     belljar_sys::probe::ignore_every_signal();
     let piece = vec![0x5a; MIB];
     let mut files: Vec<File> = Vec::new();
@@ -223,24 +232,24 @@ fn pour(wanted: usize, each: usize, open: impl Fn(usize) -> Result<File, Stop>) 
             files.push(open(written / each)?);
         }
         let Some(file) = files.last_mut() else { continue };
-        file.write_all(&piece).map_err(|error| Stop::after(&error, written))?;
-        std::thread::sleep(REST);
+        file.write_all(&piece).map_err(|error| ActError::after(&error, written))?;
+        std::thread::sleep(PAUSE);
     }
     Ok(wanted.to_string())
 }
 
-fn files(words: &Words<'_>) -> Answer {
-    let (directory, count) = (words.text(0)?, words.number::<u32>(1)?);
+fn files(params: &Params<'_>) -> ActResult {
+    let (directory, count) = (params.text(0)?, params.number::<u32>(1)?);
     fs::create_dir_all(directory)?;
     for made in 0..count {
         File::create_new(format!("{directory}/{made}"))
-            .map_err(|error| Stop::after(&error, made))?;
+            .map_err(|error| ActError::after(&error, made))?;
     }
     Ok(count.to_string())
 }
 
-fn output(words: &Words<'_>) -> Answer {
-    let wanted: usize = words.number(0)?;
+fn output(params: &Params<'_>) -> ActResult {
+    let wanted: usize = params.number(0)?;
     let piece = [b'x'; 64 * 1024];
     let mut left = wanted;
     let mut out = io::stdout().lock();
@@ -250,45 +259,46 @@ fn output(words: &Words<'_>) -> Answer {
         left -= part;
     }
     out.write_all(b"\n")?;
-    Err(Stop::Told(0))
+    Err(ActError::AlreadyPrinted(0))
 }
 
-fn terminals(words: &Words<'_>) -> Answer {
-    let count: u32 = words.number(0)?;
+fn terminals(params: &Params<'_>) -> ActResult {
+    let count: u32 = params.number(0)?;
     let mut held = Vec::new();
     for made in 0..count {
         let terminal = fs::OpenOptions::new().read(true).write(true).open("/dev/ptmx");
-        held.push(terminal.map_err(|error| Stop::after(&error, made))?);
+        held.push(terminal.map_err(|error| ActError::after(&error, made))?);
     }
     Ok(held.len().to_string())
 }
 
-fn timers(words: &Words<'_>) -> Answer {
-    let room = [0; 8];
-    let one = Call::new(libc::SYS_timer_create, &[Arg::Word(1), Arg::Word(0), Arg::Bytes(&room)]);
-    repeated(one, words)
+fn timers(params: &Params<'_>) -> ActResult {
+    let buffer = [0; 8];
+    let call =
+        Call::new(libc::SYS_timer_create, &[Arg::Word(1), Arg::Word(0), Arg::Bytes(&buffer)]);
+    repeated(call, params)
 }
 
-fn watches(words: &Words<'_>) -> Answer {
-    repeated(Call::new(libc::SYS_inotify_init1, &[Arg::Word(0)]), words)
+fn watches(params: &Params<'_>) -> ActResult {
+    repeated(Call::new(libc::SYS_inotify_init1, &[Arg::Word(0)]), params)
 }
 
-/// The same call many times in one process, which keeps all that it is given.
-fn repeated(call: Call<'_>, words: &Words<'_>) -> Answer {
-    let count: usize = words.number(0)?;
+/// Makes the same call many times in one process, which keeps all returned resources.
+fn repeated(call: Call<'_>, params: &Params<'_>) -> ActResult {
+    let count: usize = params.number(0)?;
     match in_child(&vec![call; count])? {
         Outcome::Granted(_) => Ok(count.to_string()),
-        Outcome::Refused { index: place, errno } => {
-            Err(Stop::after(&io::Error::from_raw_os_error(errno), place))
+        Outcome::Refused { index, errno } => {
+            Err(ActError::after(&io::Error::from_raw_os_error(errno), index))
         }
-        other @ (Outcome::Killed(_) | Outcome::Exited(_)) => crate::answer::of(other),
+        other @ (Outcome::Killed(_) | Outcome::Exited(_)) => crate::result::from_outcome(other),
     }
 }
 
-fn open_and_close(words: &Words<'_>) -> Answer {
-    let count: u32 = words.number(1)?;
+fn open_and_close(params: &Params<'_>) -> ActResult {
+    let count: u32 = params.number(1)?;
     for made in 0..count {
-        File::open(words.text(0)?).map_err(|error| Stop::after(&error, made))?;
+        File::open(params.text(0)?).map_err(|error| ActError::after(&error, made))?;
     }
     Ok(count.to_string())
 }

@@ -1,47 +1,48 @@
-//! Performs one hostile act and says in one line how the kernel answered.
+//! Performs one hostile operation, called an act, and prints the result in one line.
 //!
-//! `belljar-probe ACT [ARG…]` prints `ok [detail]`, `errno NAME [detail]` or `killed SIGNAL` and leaves
-//! with 0 when the act was granted, 1 when it was refused, 2 when it was not understood. The attack
-//! suite runs the same act outside a box, where it must be granted (or be refused with another error),
-//! and inside, where it must not.
+//! `belljar-probe ACT [ARG…]` prints `ok [detail]`, `errno NAME [detail]` or `killed SIGNAL`. Its exit
+//! status is 0 if the act succeeded, 1 if the kernel refused it, and 2 for invalid arguments. The attack
+//! suite runs the same act outside a box, where it must succeed (or fail with another error), and inside
+//! a box, where it must be refused.
 //!
-//! Outside a box an act must do no harm: it touches only what its arguments name, and the calls that
-//! could change the machine are made with arguments that the kernel turns down.
+//! Outside a box an act must be harmless: it changes only the files and processes in its arguments, and
+//! system calls that could change the machine have arguments that the kernel refuses.
 
 #![forbid(unsafe_code)]
 
 mod acts;
-mod answer;
 mod bombs;
 mod calls;
 mod files;
 mod ipc;
+mod launch;
 mod processes;
+mod result;
 mod sockets;
-mod stage;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::answer::{Answer, Stop};
+use crate::result::{ActError, ActResult};
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let answer = match words.split_first() {
+    let params: Vec<String> = std::env::args().skip(1).collect();
+    let result = match params.split_first() {
         Some((name, rest)) => acts::perform(name, rest),
-        None => Err(Stop::Usage("ACT [ARG…]; `acts` lists them".to_owned())),
+        None => Err(ActError::Usage("ACT [ARG…]; the act `acts` lists all acts".to_owned())),
     };
-    tell(&answer)
+    print_result(&result)
 }
 
-fn tell(answer: &Answer) -> ExitCode {
-    let (line, code) = match answer {
+/// Prints the result as one line and returns the exit status.
+fn print_result(result: &ActResult) -> ExitCode {
+    let (line, code) = match result {
         Ok(detail) if detail.is_empty() => ("ok".to_owned(), 0),
         Ok(detail) => (format!("ok {detail}"), 0),
-        Err(Stop::Told(code)) => return ExitCode::from(*code),
-        Err(stop) => (stop.to_string(), stop.code()),
+        Err(ActError::AlreadyPrinted(code)) => return ExitCode::from(*code),
+        Err(error) => (error.to_string(), error.code()),
     };
-    // Standard output may be the very thing under attack; the exit code still tells.
+    // The act can have made standard output unusable; then only the exit status reports the result.
     match writeln!(std::io::stdout(), "{line}") {
         Ok(()) => ExitCode::from(code),
         Err(_) => ExitCode::from(3),

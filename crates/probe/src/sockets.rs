@@ -1,4 +1,4 @@
-//! Acts on sockets: which families can be made, and whom they reach.
+//! Acts on sockets: create sockets of any family, and connect to other processes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use belljar_sys::probe::{Arg, Call, in_child};
 
-use crate::acts::{Act, Words};
-use crate::answer::{self, Answer, Stop};
+use crate::acts::{Act, Params};
+use crate::result::{self, ActError, ActResult};
 
 pub(crate) const ACTS: &[Act] = &[
     Act { name: "socket", takes: "FAMILY TYPE PROTOCOL", run: socket },
@@ -17,7 +17,11 @@ pub(crate) const ACTS: &[Act] = &[
     Act { name: "connect-tcp", takes: "ADDRESS:PORT", run: connect_tcp },
     Act { name: "greet-tcp", takes: "ADDRESS:PORT", run: greet_tcp },
     Act { name: "ask-udp", takes: "ADDRESS:PORT", run: ask_udp },
-    Act { name: "own-service", takes: "BOUND-TO:PORT DIALLED:PORT", run: own_service },
+    Act {
+        name: "own-service",
+        takes: "LISTEN-ADDRESS:PORT CONNECT-ADDRESS:PORT",
+        run: own_service,
+    },
     Act { name: "send-udp", takes: "ADDRESS:PORT", run: send_udp },
     Act { name: "connect-path", takes: "PATH", run: connect_path },
     Act { name: "connect-abstract", takes: "NAME", run: connect_abstract },
@@ -26,7 +30,7 @@ pub(crate) const ACTS: &[Act] = &[
     Act { name: "interfaces", takes: "", run: interfaces },
 ];
 
-/// The families that a program may name, whether or not this kernel has them.
+/// All address families, including those that this kernel does not have.
 const FAMILIES: &[(&str, i32)] = &[
     ("unix", libc::AF_UNIX),
     ("inet", libc::AF_INET),
@@ -79,47 +83,51 @@ const TYPES: &[(&str, i32)] = &[
     ("packet", 10),
 ];
 
-fn number_of(table: &[(&str, i32)], name: &str) -> Result<Arg<'static>, Stop> {
+/// Returns the number with this name as argument of a system call.
+fn number_of(table: &[(&str, i32)], name: &str) -> Result<Arg<'static>, ActError> {
     match table.iter().find(|(known, _)| *known == name) {
         Some((_, number)) => Ok(Arg::int(i64::from(*number))),
-        None => Err(Stop::Usage(format!("… `{name}` is not known"))),
+        None => Err(ActError::Usage(format!("… unknown family or type `{name}`"))),
     }
 }
 
-fn socket(words: &Words<'_>) -> Answer {
-    let family = number_of(FAMILIES, words.text(0)?)?;
-    let kind = number_of(TYPES, words.text(1)?)?;
-    answer::of(in_child(&[Call::new(
+fn socket(params: &Params<'_>) -> ActResult {
+    let family = number_of(FAMILIES, params.text(0)?)?;
+    let kind = number_of(TYPES, params.text(1)?)?;
+    result::from_outcome(in_child(&[Call::new(
         libc::SYS_socket,
-        &[family, kind, Arg::Word(words.word(2)?)],
+        &[family, kind, Arg::Word(params.integer(2)?)],
     )])?)
     .map(|_| String::new())
 }
 
-fn socketpair(words: &Words<'_>) -> Answer {
-    let family = number_of(FAMILIES, words.text(0)?)?;
-    let kind = number_of(TYPES, words.text(1)?)?;
-    let room = Arg::Bytes(&[0; 8]);
-    answer::of(in_child(&[Call::new(libc::SYS_socketpair, &[family, kind, Arg::Word(0), room])])?)
-        .map(|_| String::new())
+fn socketpair(params: &Params<'_>) -> ActResult {
+    let family = number_of(FAMILIES, params.text(0)?)?;
+    let kind = number_of(TYPES, params.text(1)?)?;
+    let buffer = Arg::Bytes(&[0; 8]);
+    result::from_outcome(in_child(&[Call::new(
+        libc::SYS_socketpair,
+        &[family, kind, Arg::Word(0), buffer],
+    )])?)
+    .map(|_| String::new())
 }
 
-/// Enough for anything but a hang, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout of a connection, long enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-fn address(words: &Words<'_>) -> Result<SocketAddr, Stop> {
-    words.number(0)
+fn address(params: &Params<'_>) -> Result<SocketAddr, ActError> {
+    params.number(0)
 }
 
-fn connect_tcp(words: &Words<'_>) -> Answer {
-    TcpStream::connect_timeout(&address(words)?, PATIENCE)?;
+fn connect_tcp(params: &Params<'_>) -> ActResult {
+    TcpStream::connect_timeout(&address(params)?, TIMEOUT)?;
     Ok(String::new())
 }
 
-/// Sends a word over a connection and tells all that comes back.
-fn greet_tcp(words: &Words<'_>) -> Answer {
-    let mut stream = TcpStream::connect_timeout(&address(words)?, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+/// Sends a line over a TCP connection and prints the response.
+fn greet_tcp(params: &Params<'_>) -> ActResult {
+    let mut stream = TcpStream::connect_timeout(&address(params)?, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(b"belljar-probe\n")?;
     stream.shutdown(std::net::Shutdown::Write)?;
     let mut reply = String::new();
@@ -127,9 +135,9 @@ fn greet_tcp(words: &Words<'_>) -> Answer {
     Ok(reply.escape_debug().to_string())
 }
 
-/// Sends a datagram to exactly one and tells what that one answers.
-fn ask_udp(words: &Words<'_>) -> Answer {
-    let to = address(words)?;
+/// Sends a UDP datagram and prints the response from this address.
+fn ask_udp(params: &Params<'_>) -> ActResult {
+    let to = address(params)?;
     let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
     socket.connect(to)?;
     socket.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -139,57 +147,58 @@ fn ask_udp(words: &Words<'_>) -> Answer {
     Ok(reply.get(..count).unwrap_or_default().escape_ascii().to_string())
 }
 
-/// Listens on one address and dials another; tells whether it met itself, and where.
-fn own_service(words: &Words<'_>) -> Answer {
-    let listener = std::net::TcpListener::bind(words.number::<SocketAddr>(0)?)?;
-    let dialled: SocketAddr = words.number(1)?;
-    let dialling = TcpStream::connect_timeout(&dialled, PATIENCE)?;
-    listener.set_nonblocking(true)?; // the connection is there by now, or went elsewhere
+/// Listens on one address and connects to another. Prints whether the connection reached the own listener,
+/// and its local address.
+fn own_service(params: &Params<'_>) -> ActResult {
+    let listener = std::net::TcpListener::bind(params.number::<SocketAddr>(0)?)?;
+    let target: SocketAddr = params.number(1)?;
+    let connection = TcpStream::connect_timeout(&target, TIMEOUT)?;
+    listener.set_nonblocking(true)?; // the connection has arrived by now, or reached another listener
     let (accepted, from) = listener.accept()?;
-    let same = from.port() == dialling.local_addr()?.port();
+    let same = from.port() == connection.local_addr()?.port();
     Ok(format!("{same} {}", accepted.local_addr()?))
 }
 
-fn send_udp(words: &Words<'_>) -> Answer {
-    let to = address(words)?;
+fn send_udp(params: &Params<'_>) -> ActResult {
+    let to = address(params)?;
     let from = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let sent = UdpSocket::bind(from)?.send_to(b"belljar-probe", to)?;
     Ok(sent.to_string())
 }
 
-/// Sends a word and tells what comes back, so that a connection to the wrong listener shows.
-fn greet(mut stream: UnixStream) -> Answer {
-    stream.set_read_timeout(Some(PATIENCE))?;
+/// Sends a line over a Unix socket and prints the response, which identifies the listener.
+fn greet(mut stream: UnixStream) -> ActResult {
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(b"belljar-probe\n")?;
     let mut reply = [0; 64];
     let count = stream.read(&mut reply)?;
     Ok(reply.get(..count).unwrap_or_default().escape_ascii().to_string())
 }
 
-fn connect_path(words: &Words<'_>) -> Answer {
-    greet(UnixStream::connect(words.text(0)?)?)
+fn connect_path(params: &Params<'_>) -> ActResult {
+    greet(UnixStream::connect(params.text(0)?)?)
 }
 
-fn connect_abstract(words: &Words<'_>) -> Answer {
-    greet(UnixStream::connect_addr(&UnixAddr::from_abstract_name(words.text(0)?)?)?)
+fn connect_abstract(params: &Params<'_>) -> ActResult {
+    greet(UnixStream::connect_addr(&UnixAddr::from_abstract_name(params.text(0)?)?)?)
 }
 
-fn send_abstract(words: &Words<'_>) -> Answer {
-    let to = UnixAddr::from_abstract_name(words.text(0)?)?;
+fn send_abstract(params: &Params<'_>) -> ActResult {
+    let to = UnixAddr::from_abstract_name(params.text(0)?)?;
     Ok(UnixDatagram::unbound()?.send_to_addr(b"belljar-probe", &to)?.to_string())
 }
 
-/// Listens, makes the file `READY` and stays, so that the other side can try to connect.
-fn listen_abstract(words: &Words<'_>) -> Answer {
-    let listener = UnixListener::bind_addr(&UnixAddr::from_abstract_name(words.text(0)?)?)?;
-    std::fs::write(words.text(1)?, "")?;
-    std::thread::sleep(Duration::from_secs(words.number(2)?));
+/// Listens on an abstract Unix socket, creates the file `READY` and sleeps, so that a test can connect.
+fn listen_abstract(params: &Params<'_>) -> ActResult {
+    let listener = UnixListener::bind_addr(&UnixAddr::from_abstract_name(params.text(0)?)?)?;
+    std::fs::write(params.text(1)?, "")?;
+    std::thread::sleep(Duration::from_secs(params.number(2)?));
     drop(listener);
     Ok(String::new())
 }
 
-/// The network interfaces, from `/proc/net/dev` as any program reads them.
-fn interfaces(_: &Words<'_>) -> Answer {
+/// Prints the names of the network interfaces in `/proc/self/net/dev`.
+fn interfaces(_: &Params<'_>) -> ActResult {
     let text = std::fs::read_to_string("/proc/self/net/dev")?;
     let names: Vec<&str> =
         text.lines().skip(2).filter_map(|line| line.split(':').next()).map(str::trim).collect();

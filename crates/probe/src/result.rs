@@ -1,35 +1,34 @@
-//! What an act came to, in words that the attack suite compares letter by letter.
+//! The result of an act, and its text, which the attack suite compares exactly.
 
 use std::fmt;
 use std::io;
 
 use belljar_sys::probe::Outcome;
 
-/// The detail of a granted act, or what stopped it.
-pub(crate) type Answer = Result<String, Stop>;
+/// The detail text of a successful act, or the reason why it did not succeed.
+pub(crate) type ActResult = Result<String, ActError>;
 
+/// Why an act did not succeed.
 #[derive(Debug)]
-pub(crate) enum Stop {
-    /// The kernel refused, possibly after some of it was granted.
-    Errno {
-        errno: i32,
-        detail: String,
-    },
-    /// A child that performed the act was killed by this signal.
+pub(crate) enum ActError {
+    /// The kernel refused a system call, possibly after others succeeded.
+    Errno { errno: i32, detail: String },
+    /// A signal killed the child process that performed the act.
     Killed(i32),
-    /// The line is already printed, by another program; only the code is left to tell.
-    Told(u8),
-    /// The act could not be tried at all.
+    /// The act or another program has already printed the result; this is the exit status.
+    AlreadyPrinted(u8),
+    /// The act could not be tried.
     Failed(String),
+    /// The arguments are invalid.
     Usage(String),
 }
 
-impl Stop {
+impl ActError {
     pub(crate) fn errno(errno: i32) -> Self {
         Self::Errno { errno, detail: String::new() }
     }
 
-    /// The same refusal with how far the act came before it.
+    /// Returns the refusal with the amount that succeeded before it.
     pub(crate) fn after(error: &io::Error, count: impl fmt::Display) -> Self {
         match error.raw_os_error() {
             Some(errno) => Self::Errno { errno, detail: format!("after {count}") },
@@ -37,16 +36,17 @@ impl Stop {
         }
     }
 
+    /// Returns the exit status.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Errno { .. } | Self::Killed(_) => 1,
-            Self::Told(code) => *code,
+            Self::AlreadyPrinted(code) => *code,
             Self::Failed(_) | Self::Usage(_) => 2,
         }
     }
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for ActError {
     fn from(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(errno) => Self::errno(errno),
@@ -55,13 +55,13 @@ impl From<io::Error> for Stop {
     }
 }
 
-impl From<rustix::io::Errno> for Stop {
+impl From<rustix::io::Errno> for ActError {
     fn from(error: rustix::io::Errno) -> Self {
         Self::errno(error.raw_os_error())
     }
 }
 
-impl fmt::Display for Stop {
+impl fmt::Display for ActError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Errno { errno, detail } => {
@@ -78,22 +78,22 @@ impl fmt::Display for Stop {
                     None => write!(f, "killed {signal}"),
                 }
             }
-            Self::Told(_) => Ok(()),
+            Self::AlreadyPrinted(_) => Ok(()),
             Self::Failed(text) => write!(f, "failed: {text}"),
             Self::Usage(text) => write!(f, "usage: belljar-probe {text}"),
         }
     }
 }
 
-/// What a list of calls in a child came to.
-pub(crate) fn of(ending: Outcome) -> Answer {
-    match ending {
+/// Converts the outcome of system calls in a child process.
+pub(crate) fn from_outcome(outcome: Outcome) -> ActResult {
+    match outcome {
         Outcome::Granted(value) => Ok(value.to_string()),
-        Outcome::Refused { index: 0, errno } => Err(Stop::errno(errno)),
-        Outcome::Refused { index: place, errno } => {
-            Err(Stop::Errno { errno, detail: format!("at {place}") })
+        Outcome::Refused { index: 0, errno } => Err(ActError::errno(errno)),
+        Outcome::Refused { index, errno } => {
+            Err(ActError::Errno { errno, detail: format!("at {index}") })
         }
-        Outcome::Killed(signal) => Err(Stop::Killed(signal)),
+        Outcome::Killed(signal) => Err(ActError::Killed(signal)),
         Outcome::Exited(code) => Ok(format!("left {code}")),
     }
 }
