@@ -6,7 +6,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_init::janitor::{self, Directory, Setting};
+use belljar_init::janitor::{self, CgroupSpec, Setting};
 use belljar_model::{Limits, RunId};
 
 /// Number of Belljar's own processes in the cgroup: init.
@@ -65,7 +65,7 @@ impl Cgroup {
     }
 
     /// Returns the directories and settings for the janitor, in the order of [`Self::directories`].
-    pub(crate) fn directory_specs(&self, limits: &Limits) -> Vec<Directory> {
+    pub(crate) fn directory_specs(&self, limits: &Limits) -> Vec<CgroupSpec> {
         let memory_bytes = limits.memory.as_u64().to_string();
         let processes = (limits.pids + OUR_PROCESSES).to_string();
         let quota = u64::from(limits.cpus.millis()) * PERIOD / 1000;
@@ -75,10 +75,10 @@ impl Cgroup {
             optional: false,
         };
         let try_set = |file: &str, value: &str| Setting { optional: true, ..set(file, value) };
-        let spec = |path: &Path, files: Vec<Setting>, door: Option<&str>| Directory {
+        let spec = |path: &Path, files: Vec<Setting>, door: Option<&str>| CgroupSpec {
             path: path.as_os_str().as_bytes().to_vec(),
             files,
-            door: door.map(str::to_owned),
+            join_file: door.map(str::to_owned),
         };
         match self {
             Self::V1 { memory, pids, cpu } => {

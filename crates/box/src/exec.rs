@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use belljar_init::plan::{Call, Guest, Order, Stdio, Word};
+use belljar_init::plan::{ExecCommand, ExecEvent, ExecSpec, InitCommand, Stdio};
 use belljar_init::wire;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -84,7 +84,7 @@ pub enum ExecError {
     TooLong,
     #[error("the box has ended")]
     Gone,
-    #[error("init cannot start the program: {what}")]
+    #[error("{what}")]
     Refused { what: String, source: io::Error },
     #[error("{doing}")]
     Io { doing: &'static str, source: io::Error },
@@ -123,7 +123,7 @@ impl ExecChannel {
         if program.terminal.is_none() {
             descriptors.extend([input.0.as_fd(), output.1.as_fd(), error.1.as_fd()]);
         }
-        self.send(&Call::Exec(Box::new(spec)), &descriptors)?;
+        self.send(&ExecCommand::Exec(Box::new(spec)), &descriptors)?;
         drop(descriptors);
         drop(theirs);
         let mut terminal = receive_started(&socket)?;
@@ -141,10 +141,10 @@ impl ExecChannel {
     /// processes that were stopped before it.
     pub fn pause(&self) -> io::Result<Paused> {
         let (socket, theirs) = socket_pair()?;
-        wire::send(self.socket.as_fd(), &Call::Pause, &[theirs.as_fd()])?;
+        wire::send(self.socket.as_fd(), &ExecCommand::Pause, &[theirs.as_fd()])?;
         drop(theirs);
-        let stopped = wire::receive(socket.as_fd(), wire::MAX_WORD)?;
-        let Some((Word::Stopped, _)) = stopped else {
+        let stopped = wire::receive(socket.as_fd(), wire::MAX_SMALL_MESSAGE)?;
+        let Some((ExecEvent::Stopped, _)) = stopped else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         if self.wait_until_stopped() {
@@ -168,7 +168,7 @@ impl ExecChannel {
     }
 
     /// Encodes a program for init, with the variables of the box.
-    fn spec(&self, program: &Program) -> Result<Guest, ExecError> {
+    fn spec(&self, program: &Program) -> Result<ExecSpec, ExecError> {
         let overridden = |entry: &[u8]| {
             let name = entry.split(|byte| *byte == b'=').next().unwrap_or_default();
             program.env.iter().any(|(own, _)| own.as_bytes() == name)
@@ -178,7 +178,7 @@ impl ExecChannel {
             .iter()
             .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());
         let inherited = self.env.iter().filter(|entry| !overridden(entry)).cloned();
-        let spec = Guest {
+        let spec = ExecSpec {
             argv: program.argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
             env: own.chain(inherited).collect(),
             workdir: program.workdir.as_ref().map(|path| path.as_os_str().as_bytes().to_vec()),
@@ -191,7 +191,7 @@ impl ExecChannel {
         if bytes > MAX_BYTES { Err(ExecError::TooLong) } else { Ok(spec) }
     }
 
-    fn send(&self, call: &Call, descriptors: &[BorrowedFd<'_>]) -> Result<(), ExecError> {
+    fn send(&self, call: &ExecCommand, descriptors: &[BorrowedFd<'_>]) -> Result<(), ExecError> {
         wire::send(self.socket.as_fd(), call, descriptors).map_err(|source| {
             let gone = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
             if gone.contains(&source.kind()) {
@@ -208,7 +208,7 @@ impl ExecProcess {
     ///
     /// A program with a terminal receives SIGINT, SIGQUIT and similar signals as a process group.
     pub fn signal(&self, number: i32) -> io::Result<()> {
-        match wire::send(self.socket.as_fd(), &Order::Signal(number), &[]) {
+        match wire::send(self.socket.as_fd(), &InitCommand::Signal(number), &[]) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             sent => sent,
         }
@@ -233,8 +233,8 @@ impl ExecProcess {
     fn poll_end(&self) -> io::Result<Option<ExecEnd>> {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if ended.is_none() && self.is_readable(false)? {
-            *ended = Some(match wire::receive(self.socket.as_fd(), wire::MAX_WORD)? {
-                Some((Word::Ended { exit, signal }, _)) => ExecEnd { exit, signal },
+            *ended = Some(match wire::receive(self.socket.as_fd(), wire::MAX_SMALL_MESSAGE)? {
+                Some((ExecEvent::Ended { exit, signal }, _)) => ExecEnd { exit, signal },
                 _ => ExecEnd { exit: None, signal: Some(KILLED) },
             });
         }
@@ -261,18 +261,18 @@ impl AsFd for ExecProcess {
 
 /// Waits until init reports the start of a program, and returns the descriptors of that message.
 fn receive_started(socket: &OwnedFd) -> Result<Vec<OwnedFd>, ExecError> {
-    let received = wire::receive(socket.as_fd(), wire::MAX_WORD)
+    let received = wire::receive(socket.as_fd(), wire::MAX_SMALL_MESSAGE)
         .map_err(failed("cannot read the response of init"))?;
     let os = io::Error::from_raw_os_error;
     Err(match received {
-        Some((Word::Started, descriptors)) => return Ok(descriptors),
-        Some((Word::NoWorkdir { errno }, _)) => ExecError::Workdir(os(errno)),
-        Some((Word::ExecFailed { errno }, _)) if errno == Errno::NOENT.raw_os_error() => {
+        Some((ExecEvent::Started, descriptors)) => return Ok(descriptors),
+        Some((ExecEvent::NoWorkdir { errno }, _)) => ExecError::Workdir(os(errno)),
+        Some((ExecEvent::ExecFailed { errno }, _)) if errno == Errno::NOENT.raw_os_error() => {
             ExecError::NotFound
         }
-        Some((Word::ExecFailed { errno }, _)) => ExecError::NotExecutable(os(errno)),
-        Some((Word::Failed { what, errno }, _)) => ExecError::Refused { what, source: os(errno) },
-        Some((Word::Ended { .. } | Word::Stopped, _)) | None => ExecError::Gone,
+        Some((ExecEvent::ExecFailed { errno }, _)) => ExecError::NotExecutable(os(errno)),
+        Some((ExecEvent::Failed { what, errno }, _)) => ExecError::Refused { what, source: os(errno) },
+        Some((ExecEvent::Ended { .. } | ExecEvent::Stopped, _)) | None => ExecError::Gone,
     })
 }
 

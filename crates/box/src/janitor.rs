@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use belljar_init::janitor::{Answer, Ask, Directory};
+use belljar_init::janitor::{CgroupSpec, JanitorRequest, JanitorResponse};
 use belljar_init::wire;
 use belljar_sys::clone::{self, Spawn};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
@@ -29,8 +29,8 @@ impl Janitor {
     }
 
     /// Requests the creation of cgroup directories.
-    pub(crate) fn request_cgroups(&self, directories: Vec<Directory>) -> io::Result<()> {
-        wire::send(self.socket.as_fd(), &Ask::Cgroups(directories), &[])
+    pub(crate) fn request_cgroups(&self, directories: Vec<CgroupSpec>) -> io::Result<()> {
+        wire::send(self.socket.as_fd(), &JanitorRequest::Cgroups(directories), &[])
     }
 
     /// Requests a user namespace that maps the `owner` of files to `outside`.
@@ -39,14 +39,16 @@ impl Janitor {
         owner: (u32, u32),
         outside: (u32, u32),
     ) -> io::Result<()> {
-        wire::send(self.socket.as_fd(), &Ask::Namespace { owner, outside }, &[])
+        wire::send(self.socket.as_fd(), &JanitorRequest::Namespace { owner, outside }, &[])
     }
 
     /// Receives the descriptors for the oldest pending request.
     pub(crate) fn receive(&self) -> io::Result<Vec<OwnedFd>> {
-        match wire::receive(self.socket.as_fd(), wire::MAX_WORD)? {
-            Some((Answer::Here, descriptors)) => Ok(descriptors),
-            Some((Answer::Failed { errno }, _)) => Err(io::Error::from_raw_os_error(errno)),
+        match wire::receive(self.socket.as_fd(), wire::MAX_SMALL_MESSAGE)? {
+            Some((JanitorResponse::Done, descriptors)) => Ok(descriptors),
+            Some((JanitorResponse::Failed { errno }, _)) => {
+                Err(io::Error::from_raw_os_error(errno))
+            }
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
@@ -58,8 +60,8 @@ impl Janitor {
 
     /// Waits until the janitor has exited.
     pub(crate) fn wait(&self) {
-        while let Ok(Some((Answer::Here | Answer::Failed { .. }, _))) =
-            wire::receive(self.socket.as_fd(), wire::MAX_WORD)
+        while let Ok(Some((JanitorResponse::Done | JanitorResponse::Failed { .. }, _))) =
+            wire::receive(self.socket.as_fd(), wire::MAX_SMALL_MESSAGE)
         {}
     }
 }

@@ -133,15 +133,15 @@ pub(crate) fn prepare(
     let plan = Plan {
         hostname: HOSTNAME.into(),
         net,
-        doors,
+        cgroup_files: doors,
         root,
         scratch: scratch(
             if cgroup { limits.disk } else { limits.disk.min(limits.memory) }.as_u64(),
             request.home.is_some(),
         ),
         steps,
-        carried: request.program.is_some(),
-        line: request.exec_channel,
+        has_program_fd: request.program.is_some(),
+        has_exec_channel: request.exec_channel,
         workdir: workdir.into(),
         argv: request.argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
         env: environment(request),
@@ -252,7 +252,7 @@ impl Mounts<'_> {
                 self.writable.push(target);
             }
             (Mode::ReadOnly, _) | (Mode::Overlay | Mode::Direct, None) => {
-                self.steps.push(Step::Show { source: lower, target });
+                self.steps.push(Step::ReadOnlyOverlay { source: lower, target });
             }
         }
         self.git_directory(workspace)?;
@@ -265,7 +265,7 @@ impl Mounts<'_> {
         let source = self.source(&place, &real)?;
         let target = mount.target().as_os_str().as_bytes().to_vec();
         match mount.access() {
-            MountAccess::ReadOnly => self.steps.push(Step::Show { source, target }),
+            MountAccess::ReadOnly => self.steps.push(Step::ReadOnlyOverlay { source, target }),
             MountAccess::ReadWrite => {
                 self.writable.push(target.clone());
                 let access = Access::ReadWrite;
@@ -301,7 +301,7 @@ impl Mounts<'_> {
                 return Err(PrepareError::File { path: path.clone() });
             }
             let path = path.as_os_str().as_bytes().to_vec();
-            self.steps.push(Step::Own { path, content: content.clone() });
+            self.steps.push(Step::FixedFile { path, content: content.clone() });
         }
         Ok(())
     }
@@ -315,7 +315,7 @@ impl Mounts<'_> {
         let (place, real) = self.open(&found.source)?;
         let source = self.source(&place, &real)?;
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        self.steps.push(Step::Show { source, target: bytes(&found.target) });
+        self.steps.push(Step::ReadOnlyOverlay { source, target: bytes(&found.target) });
         if let Some(alias) = found.alias.filter(|alias| alias != inside) {
             self.steps.push(Step::Symlink { path: bytes(&alias), target: WORKSPACE.into() });
         }

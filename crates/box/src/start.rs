@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use belljar_init::plan::{Event, Order, Stage};
+use belljar_init::plan::{Event, InitCommand, Stage};
 use belljar_init::wire;
 use belljar_model::{InForce, Layer, LayerState, Requirement, Template};
 use belljar_sys::clone::{self, Gate, Spawn, SpawnStep, Spawned, namespaces};
@@ -75,7 +75,7 @@ pub struct BuiltBox {
 impl BuiltBox {
     /// Starts the payload before [`Self::supervise`]. Only for a payload that waits for its input.
     pub fn launch(&mut self) -> io::Result<()> {
-        wire::send(self.control.as_fd(), &Order::Go, &[])?;
+        wire::send(self.control.as_fd(), &InitCommand::Go, &[])?;
         self.launched = true;
         Ok(())
     }
@@ -353,12 +353,13 @@ fn build<T>(
     }
     descriptors.extend(program.map(AsFd::as_fd));
     let exec_pair = plan
-        .line
+        .has_exec_channel
+        
         .then(|| socket_pair().map_err(host("cannot create a socket pair")))
         .transpose()?;
     let (exec_socket, theirs) = exec_pair.unzip();
     descriptors.extend(theirs.as_ref().map(AsFd::as_fd));
-    let order = Order::Build(Box::new(plan));
+    let order = InitCommand::Build(Box::new(plan));
     if let Err(source) = wire::send(control.as_fd(), &order, &descriptors) {
         if source.kind() == io::ErrorKind::InvalidInput {
             return Err(StartError::TooLong);
@@ -384,7 +385,7 @@ fn build<T>(
 /// Receives the listening sockets and then the descriptors of the built box from init.
 fn wait_for_built(control: &OwnedFd) -> Result<(Vec<OwnedFd>, Option<Sockets>), StartError> {
     let mut sockets = Collected::default();
-    let mut buffer = [0; wire::MAX_WORD];
+    let mut buffer = [0; wire::MAX_SMALL_MESSAGE];
     loop {
         let received = wire::receive_raw(control.as_fd(), &mut buffer)
             .map_err(host("cannot read from init"))?;

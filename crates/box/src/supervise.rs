@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use belljar_init::plan::{Event, Order, Spent};
+use belljar_init::plan::{Event, InitCommand, Spent};
 use belljar_init::wire;
 use belljar_model::{CpuTime, OutputBytes, Reason};
 use belljar_sys::process::{self, Usage};
@@ -158,7 +158,7 @@ fn watch(
         |doing: &'static str| move |source: io::Error| SuperviseError::Host { doing, source };
     let signals = SignalFd::new(&SUPERVISOR_SIGNALS).map_err(host("cannot watch for signals"))?;
     if !built.launched {
-        wire::send(built.control.as_fd(), &Order::Go, &[])
+        wire::send(built.control.as_fd(), &InitCommand::Go, &[])
             .map_err(host("cannot tell init to start the program"))?;
     }
     let host_streams = [with.input, with.output, with.error];
@@ -313,7 +313,7 @@ impl<'a> Watch<'a> {
 
     /// Receives one message of init.
     fn receive(&mut self) -> io::Result<()> {
-        match wire::receive::<Event>(self.built.control.as_fd(), wire::MAX_WORD)? {
+        match wire::receive::<Event>(self.built.control.as_fd(), wire::MAX_SMALL_MESSAGE)? {
             Some((Event::Started, _)) => self.started = Some(Instant::now()),
             Some((Event::ExecFailed { errno }, _)) => self.seen.exec_errno = Some(errno),
             Some((Event::Ended { exit, signal, spent }, _)) => {
@@ -366,7 +366,7 @@ impl<'a> Watch<'a> {
     }
 
     fn forward(&self, signal: i32) {
-        wire::send(self.built.control.as_fd(), &Order::Signal(signal), &[]).ok(); // init can have exited
+        wire::send(self.built.control.as_fd(), &InitCommand::Signal(signal), &[]).ok(); // init can have exited
     }
 
     /// Enforces the limits that no event reports: output, time, memory, processes, disk.

@@ -65,16 +65,18 @@ const VARIABLES: [(&str, &str); 19] = [
 pub(crate) fn steps(trust: &Trust) -> Vec<Step> {
     let hosts = BUNDLES.iter().map(|(path, _)| *path).find(|path| Path::new(path).is_file());
     let bundle = match hosts.filter(|_| trust.trust_host_cas) {
-        Some(hosts) => Step::Joined {
+        Some(hosts) => Step::FileWithAppended {
             path: BUNDLE.into(),
             content: trust.ca_pem.clone(),
-            behind: hosts.into(),
+            appended: hosts.into(),
         },
         None => file(BUNDLE, trust.ca_pem.clone()),
     };
     let mut steps = vec![bundle, file(KEY_STORE, trust.jks.clone())];
-    let link =
-        |path: &str, target: &str| Step::Replace { path: path.into(), target: target.into() };
+    let link = |path: &str, target: &str| Step::ReplaceWithSymlink {
+        path: path.into(),
+        target: target.into(),
+    };
     steps.extend(BUNDLES.iter().map(|(path, _)| link(path, BUNDLE)));
     steps.extend(KEY_STORES.iter().map(|(path, _)| link(path, KEY_STORE)));
     steps

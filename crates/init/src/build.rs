@@ -1,16 +1,16 @@
-//! Furnishes the new root and makes it the root.
+//! Builds the new root of a box from the steps of the plan and makes it the root.
 //!
-//! Everything is done by descriptor: sources are cloned as detached trees, targets are opened
-//! beneath the new root without following a symlink, and one is moved onto the other. Nothing that
-//! a hostile tree contains can redirect a mount to the host (CVE-2026-87766 and its kind).
+//! All operations use descriptors: sources are cloned as detached mount trees, targets are opened
+//! beneath the new root without following symbolic links, and a source is moved onto its target. So the
+//! content of a hostile directory cannot redirect a mount to the host (such as CVE-2026-87766).
 //!
 //! ```text
-//! old root ◀─ stage (tmpfs over the old /proc): root/    the new root, a bind of this directory
-//!                                               covers/  what hides entries of /proc
-//!                                               scratch, lower, layers: what others are made from
+//! old root ◀─ staging (tmpfs over the old /proc): root/    the new root, a bind of this directory
+//!                                                 covers/  empty files that hide entries of /proc
+//!                                                 scratch, lower, layers: parts of overlays
 //! ```
-//! `pivot_root` makes `root/` the root; detaching the old root takes the stage with it, which is one
-//! wait for the kernel instead of one per helper mount.
+//! `pivot_root` makes `root/` the root. Detaching the old root also detaches the staging tmpfs, so the
+//! kernel waits once instead of once per helper mount.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read as _};
@@ -24,125 +24,136 @@ use rustix::mount::{
 };
 
 use crate::plan::{Access, Bytes, Plan, RootKind, Scratch, Source, Stage, Step};
-use crate::{During, Failure, proc, show};
+use crate::{Context, Failure, display, proc};
 
-/// So much of a file of the host is copied; the stage holds four times as much.
-const MAX_JOINED: u64 = 1 << 20;
+/// Maximum number of bytes copied from a host file. The staging tmpfs has four times this size.
+const MAX_APPENDED: u64 = 1 << 20;
 
-/// The new root while it is being furnished.
-pub(crate) struct Site<'a> {
-    pub(crate) stage: OwnedFd,
+/// The new root while it is being built.
+pub(crate) struct NewRoot<'a> {
+    /// A tmpfs for mounts that are needed only during the build.
+    pub(crate) staging: OwnedFd,
     pub(crate) root: OwnedFd,
-    /// Whether the root is read-only once it is furnished.
-    pub(crate) is_sealed: bool,
+    /// Whether the root becomes read-only at the end of the build.
+    pub(crate) is_read_only: bool,
     trees: &'a [OwnedFd],
-    /// So many files of our own are there.
-    owned: Cell<usize>,
-    /// The directory that was last written to; neighbours come one after the other.
-    last: RefCell<Option<(Bytes, Rc<OwnedFd>)>>,
+    /// Number of fixed files so far, for unique names of their sources.
+    fixed_files: Cell<usize>,
+    /// The directory that was opened last, because consecutive steps often use the same directory.
+    cached_directory: RefCell<Option<(Bytes, Rc<OwnedFd>)>>,
 }
 
-/// Builds the root that `plan` describes and moves into it.
+/// Builds the root that `plan` describes and makes it the root of this process.
 pub(crate) fn build(plan: &Plan, trees: &[OwnedFd]) -> Result<(), Failure> {
-    let site = Site::open(plan, trees)?;
+    let new_root = NewRoot::open(plan, trees)?;
     for step in &plan.steps {
-        site.perform(step)?;
+        new_root.perform(step)?;
     }
-    if site.is_sealed {
-        mount::set_mount_attributes(site.root.as_fd(), attr::READ_ONLY)
-            .during(Stage::Root, || "make the root read-only".to_owned())?;
+    if new_root.is_read_only {
+        mount::set_mount_attributes(new_root.root.as_fd(), attr::READ_ONLY)
+            .context(Stage::Root, || "cannot make the root read-only".to_owned())?;
     }
-    site.enter()
+    new_root.enter()
 }
 
-impl<'a> Site<'a> {
-    /// Sets the stage, the scratch space and the empty root.
+impl<'a> NewRoot<'a> {
+    /// Creates the staging tmpfs, the scratch tmpfs and the new root without its content.
     fn open(plan: &Plan, trees: &'a [OwnedFd]) -> Result<Self, Failure> {
         let open = || -> io::Result<Self> {
-            let stage =
+            let staging =
                 filesystem("tmpfs", &[("size", "4m"), ("nr_inodes", "4096"), ("mode", "755")])?;
-            // A place that exists everywhere and is no longer needed. Not the root itself: what is
-            // stacked there would be detached in its stead at the end, and the old root would stay.
+            // `/proc` exists on every host and is no longer needed. A mount on the root itself would be
+            // detached at the end instead of the old root, which would then stay.
             let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-            rustix::mount::move_mount(&stage, "", CWD, "/proc", flags)?;
+            rustix::mount::move_mount(&staging, "", CWD, "/proc", flags)?;
             for name in ["root", "covers", "scratch", "lower", "layers"] {
-                rustix::fs::mkdirat(&stage, name, Mode::from_raw_mode(0o755))?;
+                rustix::fs::mkdirat(&staging, name, Mode::from_raw_mode(0o755))?;
             }
-            proc::make_covers(&stage)?;
+            proc::make_covers(&staging)?;
             let scratch = new_scratch(&plan.scratch)?;
-            attach_to(scratch.as_fd(), place(&stage, b"scratch", OFlags::PATH)?.as_fd())?;
+            attach_to(scratch.as_fd(), open_beneath(&staging, b"scratch", OFlags::PATH)?.as_fd())?;
             let root = match &plan.root {
-                RootKind::Empty => clone_beneath(&stage, b"root")?,
+                RootKind::Empty => clone_beneath(&staging, b"root")?,
                 RootKind::Directory(source) => {
-                    let lower = tree_of(source, trees)?;
+                    let lower = open_source(source, trees)?;
                     mount::set_tree_attributes(lower.as_fd(), attr::NO_SUID | attr::NO_DEV)?;
-                    attach_to(lower.as_fd(), place(&stage, b"lower", OFlags::PATH)?.as_fd())?;
+                    attach_to(
+                        lower.as_fd(),
+                        open_beneath(&staging, b"lower", OFlags::PATH)?.as_fd(),
+                    )?;
                     rustix::fs::mkdirat(&scratch, ".upper", Mode::from_raw_mode(0o755))?;
                     rustix::fs::mkdirat(&scratch, ".work", Mode::from_raw_mode(0o700))?;
-                    overlay_of(&stage, "rootfs", &Upper::At("scratch/.upper", "scratch/.work"))?
+                    new_overlay(&staging, "rootfs", &Upper::At("scratch/.upper", "scratch/.work"))?
                 }
             };
-            attach_to(root.as_fd(), place(&stage, b"root", OFlags::PATH)?.as_fd())?;
-            let is_sealed = matches!(plan.root, RootKind::Empty);
-            let (owned, last) = (Cell::new(0), RefCell::new(None));
-            let site = Self { stage, root, is_sealed, trees, owned, last };
+            attach_to(root.as_fd(), open_beneath(&staging, b"root", OFlags::PATH)?.as_fd())?;
+            let is_read_only = matches!(plan.root, RootKind::Empty);
+            let (fixed_files, cached_directory) = (Cell::new(0), RefCell::new(None));
+            let new_root =
+                Self { staging, root, is_read_only, trees, fixed_files, cached_directory };
             for (name, target, _) in &plan.scratch.at {
                 let tree = clone_beneath(&scratch, name)?;
-                site.attach(tree.as_fd(), target)?;
+                new_root.attach(tree.as_fd(), target)?;
             }
-            Ok(site)
+            Ok(new_root)
         };
-        open().during(Stage::Root, || "make the new root".to_owned())
+        open().context(Stage::Root, || "cannot make the new root".to_owned())
     }
 
+    /// Carries out one step of the plan.
     fn perform(&self, step: &Step) -> Result<(), Failure> {
         match step {
-            Step::Dir { path, mode } => {
-                self.directory(path, *mode).during(Stage::Root, || format!("create {}", show(path)))
-            }
+            Step::Dir { path, mode } => self
+                .directory(path, *mode)
+                .context(Stage::Root, || format!("cannot create {}", display(path))),
             Step::Symlink { path, target } => self
                 .symlink(path, target)
-                .during(Stage::Root, || format!("create the link {}", show(path))),
-            Step::File { path, content } => {
-                self.file(path, content).during(Stage::Root, || format!("write {}", show(path)))
-            }
-            Step::Joined { path, content, behind } => self
-                .joined(path, content, behind)
-                .during(Stage::Root, || format!("write {}", show(path))),
-            Step::Replace { path, target } => self
-                .replace(path, target)
-                .during(Stage::Root, || format!("put a link at {}", show(path))),
+                .context(Stage::Root, || format!("cannot create symbolic link {}", display(path))),
+            Step::File { path, content } => self
+                .file(path, content)
+                .context(Stage::Root, || format!("cannot write {}", display(path))),
+            Step::FileWithAppended { path, content, appended } => self
+                .file_with_appended(path, content, appended)
+                .context(Stage::Root, || format!("cannot write {}", display(path))),
+            Step::ReplaceWithSymlink { path, target } => self
+                .replace_with_symlink(path, target)
+                .context(Stage::Root, || format!("cannot create symbolic link {}", display(path))),
             Step::Bind { source, target, access, optional } => {
                 match self.bind(source, target, *access) {
                     Err(error) if *optional && error.kind() == io::ErrorKind::NotFound => Ok(()),
-                    done => done.during(Stage::Root, || format!("mount {}", show(target))),
+                    done => {
+                        done.context(Stage::Root, || format!("cannot mount {}", display(target)))
+                    }
                 }
             }
-            Step::Proc { mask } => {
-                proc::mount(self, mask.as_ref()).during(Stage::Proc, || "mount /proc".to_owned())
-            }
+            Step::Proc { mask } => proc::mount(self, mask.as_ref())
+                .context(Stage::Proc, || "cannot mount /proc".to_owned()),
             Step::Hide { path } => {
-                self.hide(path).during(Stage::Root, || format!("hide {}", show(path)))
+                self.hide(path).context(Stage::Root, || format!("cannot hide {}", display(path)))
             }
             Step::Mask { beneath, path, kind } => self
                 .mask(beneath, path, *kind)
-                .during(Stage::Workspace, || format!("mask {}", show(path))),
-            Step::Own { path, content } => self
-                .own(path, content, self.owned.replace(self.owned.get() + 1))
-                .during(Stage::Root, || format!("put a file at {}", show(path))),
-            Step::Devices => self.devices().during(Stage::Root, || "furnish /dev".to_owned()),
-            Step::Show { source, target } => {
-                self.show(source, target).during(Stage::Root, || format!("mount {}", show(target)))
+                .context(Stage::Workspace, || format!("cannot mask {}", display(path))),
+            Step::FixedFile { path, content } => self
+                .fixed_file(path, content, self.fixed_files.replace(self.fixed_files.get() + 1))
+                .context(Stage::Root, || format!("cannot create fixed file {}", display(path))),
+            Step::Devices => {
+                self.devices().context(Stage::Root, || "cannot create /dev".to_owned())
             }
-            Step::Overlay { lower, layers, target } => self
-                .overlay(lower, layers, target)
-                .during(Stage::Workspace, || format!("mount the overlay on {}", show(target))),
+            Step::ReadOnlyOverlay { source, target } => self
+                .read_only_overlay(source, target)
+                .context(Stage::Root, || format!("cannot mount {}", display(target))),
+            Step::Overlay { lower, layers, target } => {
+                self.overlay(lower, layers, target).context(Stage::Workspace, || {
+                    format!("cannot mount an overlay on {}", display(target))
+                })
+            }
         }
     }
 
-    /// Creates a directory and those above it that are missing.
+    /// Creates a directory and its missing parents.
     pub(crate) fn directory(&self, path: &[u8], mode: u32) -> io::Result<()> {
-        let mut parent = place(&self.root, b"", OFlags::PATH | OFlags::DIRECTORY)?;
+        let mut parent = open_beneath(&self.root, b"", OFlags::PATH | OFlags::DIRECTORY)?;
         let mut names = components(path).peekable();
         while let Some(name) = names.next() {
             let mode = if names.peek().is_none() { mode } else { 0o755 };
@@ -150,23 +161,23 @@ impl<'a> Site<'a> {
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
                 Err(error) => return Err(error.into()),
             }
-            parent = place(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
+            parent = open_beneath(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
         }
         Ok(())
     }
 
-    /// The directory that holds `path`, made if missing, and the last name.
+    /// Returns the parent directory of `path`, created if missing, and the last component.
     fn parent(&self, path: &[u8]) -> io::Result<(Rc<OwnedFd>, Bytes)> {
         let path = relative(path);
         let slash = path.iter().rposition(|byte| *byte == b'/');
         let (parent, name) = slash.map_or((&b""[..], path), |at| path.split_at(at));
         let name = relative(name).to_vec();
-        if let Some((last, directory)) = &*self.last.borrow()
+        if let Some((last, directory)) = &*self.cached_directory.borrow()
             && last == parent
         {
             return Ok((Rc::clone(directory), name));
         }
-        let open = || place(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY);
+        let open = || open_beneath(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY);
         let directory = match open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.directory(parent, 0o755)?;
@@ -175,13 +186,13 @@ impl<'a> Site<'a> {
             found => found?,
         };
         let directory = Rc::new(directory);
-        self.last.replace(Some((parent.to_vec(), Rc::clone(&directory))));
+        self.cached_directory.replace(Some((parent.to_vec(), Rc::clone(&directory))));
         Ok((directory, name))
     }
 
-    /// Something was mounted or moved where we have written.
-    pub(crate) fn forget(&self) {
-        self.last.take();
+    /// Drops the cached directory after a mount or rename, which can make it stale.
+    pub(crate) fn drop_cached_directory(&self) {
+        self.cached_directory.take();
     }
 
     fn symlink(&self, path: &[u8], target: &[u8]) -> io::Result<()> {
@@ -192,10 +203,10 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// As [`Self::symlink`], where a tree from a stranger may have links and files in the way. Only
-    /// links and files make way: nothing that is mounted is touched.
-    fn replace(&self, path: &[u8], target: &[u8]) -> io::Result<()> {
-        let mut parent = place(&self.root, b"", OFlags::PATH | OFlags::DIRECTORY)?;
+    /// Creates a symbolic link in an untrusted directory tree. Replaces files and symbolic links on the
+    /// path, but no directories and no mounts.
+    fn replace_with_symlink(&self, path: &[u8], target: &[u8]) -> io::Result<()> {
+        let mut parent = open_beneath(&self.root, b"", OFlags::PATH | OFlags::DIRECTORY)?;
         let mut names = components(path).peekable();
         while let Some(name) = names.next() {
             let found = match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -216,9 +227,9 @@ impl<'a> Site<'a> {
             if !is_dir {
                 rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?;
             }
-            parent = place(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
+            parent = open_beneath(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
         }
-        self.forget(); // it may be one that was replaced
+        self.drop_cached_directory(); // a replaced link could lead to it
         Ok(())
     }
 
@@ -235,16 +246,16 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    fn joined(&self, path: &[u8], content: &[u8], behind: &[u8]) -> io::Result<()> {
+    fn file_with_appended(&self, path: &[u8], content: &[u8], appended: &[u8]) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let behind = std::fs::File::from(rustix::fs::open(behind, flags, Mode::empty())?);
+        let appended = std::fs::File::from(rustix::fs::open(appended, flags, Mode::empty())?);
         let mut all = content.to_vec();
-        behind.take(MAX_JOINED).read_to_end(&mut all)?;
+        appended.take(MAX_APPENDED).read_to_end(&mut all)?;
         self.file(path, &all)
     }
 
     fn bind(&self, source: &Source, target: &[u8], access: Access) -> io::Result<()> {
-        let tree = tree_of(source, self.trees)?;
+        let tree = open_source(source, self.trees)?;
         let attributes = match access {
             Access::ReadOnly => attr::READ_ONLY | attr::NO_SUID | attr::NO_DEV,
             Access::ReadWrite => attr::NO_SUID | attr::NO_DEV,
@@ -254,7 +265,7 @@ impl<'a> Site<'a> {
         self.attach(tree.as_fd(), target)
     }
 
-    /// Moves a detached mount onto `target`, which is created in the likeness of the source.
+    /// Moves a detached mount onto `target`, which is created as a file or directory like the source.
     pub(crate) fn attach(&self, tree: BorrowedFd<'_>, target: &[u8]) -> io::Result<()> {
         let (parent, name) = self.parent(target)?;
         let stat = rustix::fs::statat(tree, "", AtFlags::EMPTY_PATH)?;
@@ -269,11 +280,11 @@ impl<'a> Site<'a> {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        // One name beneath a directory that is open: no link is followed.
+        // A single component beneath an open directory: no symbolic link is followed.
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
         rustix::mount::move_mount(tree, "", &*parent, name.as_slice(), flags)?;
-        // What was mounted over, and all beneath it, is another directory from now on.
-        self.last.borrow_mut().take_if(|(last, _)| last.starts_with(relative(target)));
+        // The mount covers `target` and everything beneath it, so a cached directory there is stale.
+        self.cached_directory.borrow_mut().take_if(|(last, _)| last.starts_with(relative(target)));
         Ok(())
     }
 
@@ -295,54 +306,54 @@ impl<'a> Site<'a> {
         links.iter().try_for_each(|(path, to)| self.symlink(path.as_bytes(), to.as_bytes()))
     }
 
-    /// A regular file is bound as it is; there is nothing in it to connect to.
-    fn show(&self, source: &Source, target: &[u8]) -> io::Result<()> {
-        let tree = tree_of(source, self.trees)?;
+    /// Mounts a directory as a read-only overlay. A file is bind mounted, since it contains no sockets.
+    fn read_only_overlay(&self, source: &Source, target: &[u8]) -> io::Result<()> {
+        let tree = open_source(source, self.trees)?;
         let stat = rustix::fs::statat(&tree, "", AtFlags::EMPTY_PATH)?;
         if !FileType::from_raw_mode(stat.st_mode).is_dir() {
             return self.bind(source, target, Access::ReadOnly);
         }
-        attach_to(tree.as_fd(), place(&self.stage, b"lower", OFlags::PATH)?.as_fd())?;
-        let overlay = overlay_of(&self.stage, "shown", &Upper::Nothing)?;
+        attach_to(tree.as_fd(), open_beneath(&self.staging, b"lower", OFlags::PATH)?.as_fd())?;
+        let overlay = new_overlay(&self.staging, "shown", &Upper::None)?;
         mount::set_tree_attributes(overlay.as_fd(), attr::READ_ONLY)?;
         self.attach(overlay.as_fd(), target)
     }
 
     fn overlay(&self, lower: &Source, layers: &Source, target: &[u8]) -> io::Result<()> {
-        // Overlayfs takes its layers by path, so they stand on the stage for a moment.
+        // Overlayfs needs paths of its layers, so they are mounted on the staging tmpfs.
         for (name, source) in [("lower", lower), ("layers", layers)] {
-            let tree = tree_of(source, self.trees)?;
-            let at = place(&self.stage, name.as_bytes(), OFlags::PATH)?;
+            let tree = open_source(source, self.trees)?;
+            let at = open_beneath(&self.staging, name.as_bytes(), OFlags::PATH)?;
             attach_to(tree.as_fd(), at.as_fd())?;
         }
         let overlay =
-            overlay_of(&self.stage, "workspace", &Upper::At("layers/upper", "layers/work"))?;
+            new_overlay(&self.staging, "workspace", &Upper::At("layers/upper", "layers/work"))?;
         self.attach(overlay.as_fd(), target)
     }
 
-    /// Makes this the root and lets go of the old one, and of the stage with it.
+    /// Makes this the root and detaches the old root together with the staging tmpfs.
     fn enter(self) -> Result<(), Failure> {
         let pivot = || -> io::Result<()> {
             rustix::process::fchdir(&self.root)?;
-            // Stacks the old root on the new one, from where it can be detached without a path.
+            // Mounts the old root on top of the new one, where it can be detached as `.`.
             rustix::process::pivot_root(".", ".")?;
             rustix::mount::unmount(".", UnmountFlags::DETACH)?;
             rustix::process::chdir("/")?;
             Ok(())
         };
-        pivot().during(Stage::Root, || "enter the new root".to_owned())
+        pivot().context(Stage::Root, || "cannot enter the new root".to_owned())
     }
 }
 
-/// Opens a place beneath `dir` without following anything that could lead out of it.
-pub(crate) fn place(dir: &OwnedFd, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+/// Opens a path beneath `dir` without following symbolic links or leaving `dir`.
+pub(crate) fn open_beneath(dir: &OwnedFd, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let path = if path.is_empty() { b"." } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     Ok(rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve)?)
 }
 
-/// A new instance of a file system with these options, not mounted anywhere yet.
+/// Creates a file system of this type with these options, as a detached mount.
 pub(crate) fn filesystem(kind: &str, options: &[(&str, &str)]) -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
@@ -358,6 +369,7 @@ pub(crate) fn filesystem(kind: &str, options: &[(&str, &str)]) -> io::Result<Own
     Ok(rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
+/// Creates the scratch tmpfs and its directories, as a detached mount.
 fn new_scratch(scratch: &Scratch) -> io::Result<OwnedFd> {
     let (bytes, inodes) = (scratch.bytes.to_string(), scratch.inodes.to_string());
     let options = [("size", bytes.as_str()), ("nr_inodes", &inodes), ("mode", "755")];
@@ -365,42 +377,42 @@ fn new_scratch(scratch: &Scratch) -> io::Result<OwnedFd> {
     for (name, _, mode) in &scratch.at {
         let mode = Mode::from_raw_mode(*mode);
         rustix::fs::mkdirat(&made, name.as_slice(), mode)?;
-        rustix::fs::chmodat(&made, name.as_slice(), mode, AtFlags::empty())?; // past the umask
+        rustix::fs::chmodat(&made, name.as_slice(), mode, AtFlags::empty())?; // regardless of the umask
     }
     Ok(made)
 }
 
-/// What lies above the lower layer of an overlay.
+/// The upper layer of an overlay.
 enum Upper<'a> {
-    /// The upper and the work directory.
+    /// The upper directory and the work directory.
     At(&'a str, &'a str),
-    /// Nothing: an overlay must have two layers, so an empty one goes below.
-    Nothing,
+    /// No upper layer. An overlay needs two layers, so an empty directory is added below.
+    None,
 }
 
-/// An overlay of `lower` and what is above it, all named relative to the stage.
-fn overlay_of(stage: &OwnedFd, name: &str, upper: &Upper<'_>) -> io::Result<OwnedFd> {
-    rustix::process::fchdir(stage)?;
+/// Creates an overlay of the directory `lower` and `upper`. Paths are relative to the staging tmpfs.
+fn new_overlay(staging: &OwnedFd, name: &str, upper: &Upper<'_>) -> io::Result<OwnedFd> {
+    rustix::process::fchdir(staging)?;
     let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let options = match upper {
         Upper::At(upper, work) => {
             vec![("lowerdir", "lower"), ("upperdir", upper), ("workdir", work)]
         }
-        Upper::Nothing => vec![("lowerdir", "lower:covers/.dir")],
+        Upper::None => vec![("lowerdir", "lower:covers/.dir")],
     };
     rustix::mount::fsconfig_set_string(&context, "source", name)?;
     for (key, value) in options {
         rustix::mount::fsconfig_set_string(&context, key, value)?;
     }
-    // Bookkeeping in user.* attributes: the ones for root are out of reach in a user namespace.
+    // Overlayfs stores its metadata in user.* attributes; trusted.* needs privileges on the host.
     rustix::mount::fsconfig_set_flag(&context, "userxattr")?;
     rustix::mount::fsconfig_create(&context)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     Ok(rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
-/// The detached mount that a source stands for.
-fn tree_of(source: &Source, trees: &[OwnedFd]) -> io::Result<OwnedFd> {
+/// Opens a source as a detached mount. Fails with `ESTALE` if a host path has another identity.
+fn open_source(source: &Source, trees: &[OwnedFd]) -> io::Result<OwnedFd> {
     match source {
         Source::Descriptor(index) => {
             let index = usize::try_from(*index).map_err(io::Error::other)?;
@@ -413,7 +425,7 @@ fn tree_of(source: &Source, trees: &[OwnedFd]) -> io::Result<OwnedFd> {
             let tree = rustix::mount::open_tree(CWD, path.as_slice(), flags)?;
             let stat = rustix::fs::statat(&tree, "", AtFlags::EMPTY_PATH)?;
             if identity.is_some_and(|expected| (stat.st_dev, stat.st_ino) != expected) {
-                // Somebody has put something else there since the supervisor looked.
+                // The path was replaced after the supervisor checked it.
                 return Err(rustix::io::Errno::STALE.into());
             }
             Ok(tree)
@@ -421,22 +433,24 @@ fn tree_of(source: &Source, trees: &[OwnedFd]) -> io::Result<OwnedFd> {
     }
 }
 
-/// A detached copy of one directory or file of a mount of ours.
+/// Clones the mount of a file or directory beneath `dir`, as a detached mount.
 pub(crate) fn clone_beneath(dir: &OwnedFd, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     Ok(rustix::mount::open_tree(dir, name, flags)?)
 }
 
+/// Moves a detached mount onto an open file or directory.
 pub(crate) fn attach_to(tree: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(rustix::mount::move_mount(tree, "", target, "", flags)?)
 }
 
-/// The same path without the leading slash, as the *at calls want it.
+/// Returns the path without its leading slash, for system calls relative to a directory.
 pub(crate) fn relative(path: &[u8]) -> &[u8] {
     path.strip_prefix(b"/").unwrap_or(path)
 }
 
+/// Returns the nonempty components of a path.
 pub(crate) fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }

@@ -1,9 +1,9 @@
-//! What nobody inside can change, in places where the rest can be: masks of the workspace, and files of
-//! our own, also in a home that earlier boxes have written to.
+//! Files and masks that the box cannot change inside writable directories, such as the workspace or a
+//! home that earlier boxes have written to.
 //!
-//! A mount cannot be removed, renamed or replaced from inside. A directory *above* one can, and takes it
-//! along, after which anything can be put in its old place. So each directory on the way becomes a mount
-//! of itself. The price is that files cannot be renamed or linked across its border (`EXDEV`).
+//! A box cannot remove, rename or replace a mount. But it can rename a directory *above* a mount, which
+//! moves the mount along, and then create another file at the old path. So each parent directory becomes
+//! a mount of itself. As a drawback, files cannot be renamed or linked across these mounts (`EXDEV`).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,78 +13,78 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
-use crate::build::{Site, attach_to, clone_beneath, components, place, relative};
+use crate::build::{NewRoot, attach_to, clone_beneath, components, open_beneath, relative};
 use crate::plan::{Bytes, MaskKind};
 use crate::proc;
 
-/// As many links as the kernel follows.
+/// Maximum number of symbolic links that [`NewRoot::resolve`] follows, like the kernel.
 const MAX_LINKS: usize = 40;
 
-impl Site<'_> {
-    /// An empty, read-only thing over this one, if it is there.
+impl NewRoot<'_> {
+    /// Covers an existing file or directory with an empty, read-only one.
     pub(crate) fn hide(&self, path: &[u8]) -> io::Result<()> {
-        let target = match place(&self.root, relative(path), OFlags::PATH) {
+        let target = match open_beneath(&self.root, relative(path), OFlags::PATH) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             found => found?,
         };
         let stat = rustix::fs::fstat(&target)?;
         let is_dir = FileType::from_raw_mode(stat.st_mode).is_dir();
         let cover = if is_dir { proc::EMPTY_DIR } else { proc::EMPTY_FILE };
-        let covers = place(&self.stage, b"covers", OFlags::PATH | OFlags::DIRECTORY)?;
+        let covers = open_beneath(&self.staging, b"covers", OFlags::PATH | OFlags::DIRECTORY)?;
         let cover = clone_beneath(&covers, cover)?;
         mount::set_tree_attributes(cover.as_fd(), attr::READ_ONLY)?;
         attach_to(cover.as_fd(), target.as_fd())
     }
 
-    /// Takes rights from one place beneath a directory, for good. What does not exist is left alone.
+    /// Hides a path beneath a directory or makes it read-only. Ignores a missing path.
     pub(crate) fn mask(&self, beneath: &[u8], path: &[u8], kind: MaskKind) -> io::Result<()> {
         let Some(path) = self.resolve(beneath, path)? else { return Ok(()) };
-        self.pin_above(&path)?;
+        self.mount_parents(&path)?;
         match kind {
             MaskKind::Hidden => self.hide(&path)?,
             MaskKind::ReadOnly => {
-                let target = place(&self.root, relative(&path), OFlags::PATH)?;
+                let target = open_beneath(&self.root, relative(&path), OFlags::PATH)?;
                 let tree = clone_all(&target)?;
                 mount::set_tree_attributes(tree.as_fd(), attr::READ_ONLY)?;
                 attach_to(tree.as_fd(), target.as_fd())?;
             }
         }
-        self.forget();
+        self.drop_cached_directory();
         Ok(())
     }
 
-    /// Puts a file of ours over whatever is at `path`. Links on the way are removed; a directory where
-    /// the file is to be is moved aside. What is made for it stays behind, empty, where that is kept.
-    pub(crate) fn own(&self, path: &[u8], content: &[u8], number: usize) -> io::Result<()> {
+    /// Mounts a read-only file at `path`. Removes symbolic links on the path, and renames a directory at
+    /// `path`. In a persistent directory an empty file, the mount point, stays after the box ends.
+    pub(crate) fn fixed_file(&self, path: &[u8], content: &[u8], number: usize) -> io::Result<()> {
         let names: Vec<&[u8]> = components(path).collect();
         let Some((name, above)) = names.split_last() else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        let mut parent = place(&self.root, b"", OFlags::PATH | OFlags::DIRECTORY)?;
+        let mut parent = open_beneath(&self.root, b"", OFlags::PATH | OFlags::DIRECTORY)?;
         for name in above {
-            make_way(&parent, name, true)?;
-            parent = place(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
+            make_mount_point(&parent, name, true)?;
+            parent = open_beneath(&parent, name, OFlags::PATH | OFlags::DIRECTORY)?;
         }
-        make_way(&parent, name, false)?;
-        self.pin_above(path)?;
+        make_mount_point(&parent, name, false)?;
+        self.mount_parents(path)?;
         let source = format!("own{number}").into_bytes();
-        let covers = place(&self.stage, b"covers", OFlags::PATH | OFlags::DIRECTORY)?;
+        let covers = open_beneath(&self.staging, b"covers", OFlags::PATH | OFlags::DIRECTORY)?;
         proc::write(&covers, &source, content, 0o444)?;
         let tree = clone_beneath(&covers, &source)?;
         mount::set_tree_attributes(tree.as_fd(), attr::READ_ONLY | attr::NO_SUID | attr::NO_DEV)?;
-        let target = place(&self.root, relative(path), OFlags::PATH)?;
+        let target = open_beneath(&self.root, relative(path), OFlags::PATH)?;
         attach_to(tree.as_fd(), target.as_fd())?;
-        self.forget();
+        self.drop_cached_directory();
         Ok(())
     }
 
-    /// Makes every directory above `path` a mount, unless it is one or cannot be changed anyway.
-    fn pin_above(&self, path: &[u8]) -> io::Result<()> {
+    /// Makes every parent directory of `path` a mount, unless the box cannot rename it anyway.
+    fn mount_parents(&self, path: &[u8]) -> io::Result<()> {
         let path = relative(path);
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
         for end in ends {
             let above = path.get(..end).unwrap_or_default();
-            let directory = place(&self.root, above, OFlags::PATH | OFlags::DIRECTORY)?;
+            let directory = open_beneath(&self.root, above, OFlags::PATH | OFlags::DIRECTORY)?;
             if !self.is_fixed(&directory)? {
                 attach_to(clone_all(&directory)?.as_fd(), directory.as_fd())?;
             }
@@ -92,17 +92,17 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Whether a directory is the root of a mount, or lies in a root that will be read-only.
+    /// Returns whether a directory is the root of a mount, or is in a root that becomes read-only.
     fn is_fixed(&self, directory: &OwnedFd) -> io::Result<bool> {
-        let look =
+        let mount_id =
             |fd: &OwnedFd| rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
-        let (stat, root) = (look(directory)?, look(&self.root)?);
+        let (stat, root) = (mount_id(directory)?, mount_id(&self.root)?);
         let is_mount = stat.stx_attributes.contains(rustix::fs::StatxAttributes::MOUNT_ROOT);
-        Ok(is_mount || (self.is_sealed && stat.stx_mnt_id == root.stx_mnt_id))
+        Ok(is_mount || (self.is_read_only && stat.stx_mnt_id == root.stx_mnt_id))
     }
 
-    /// Where `path` leads, as a program inside would find it, without links. `None`: nowhere, or out of
-    /// the directory `beneath`.
+    /// Resolves the symbolic links of `path` as a program in the box would. Returns `None` if the target
+    /// is missing or outside the directory `beneath`.
     fn resolve(&self, beneath: &[u8], path: &[u8]) -> io::Result<Option<Bytes>> {
         let base: Vec<Bytes> = components(beneath).map(<[u8]>::to_vec).collect();
         let mut rest: Vec<Bytes> = components(path).rev().map(<[u8]>::to_vec).collect();
@@ -118,8 +118,8 @@ impl Site<'_> {
                 _ => {}
             }
             let at = found.join(&b'/');
-            let parent = match place(&self.root, &at, OFlags::PATH | OFlags::DIRECTORY) {
-                Err(error) if is_absent(&error) => return Ok(None),
+            let parent = match open_beneath(&self.root, &at, OFlags::PATH | OFlags::DIRECTORY) {
+                Err(error) if is_missing(&error) => return Ok(None),
                 parent => parent?,
             };
             let stat = match rustix::fs::statat(&parent, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)
@@ -145,15 +145,15 @@ impl Site<'_> {
     }
 }
 
-/// Sees to it that a directory, or something that a file can be mounted on, has this name.
-fn make_way(parent: &OwnedFd, name: &[u8], directory: bool) -> io::Result<()> {
+/// Makes sure that `name` is a directory, or else a file that another file can be mounted on.
+fn make_mount_point(parent: &OwnedFd, name: &[u8], directory: bool) -> io::Result<()> {
     let stat = match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => None,
         stat => Some(stat?),
     };
     match stat.map(|stat| FileType::from_raw_mode(stat.st_mode)) {
         Some(FileType::Directory) if directory => {
-            return open_up(parent, name, stat.map_or(0, |stat| stat.st_mode));
+            return allow_owner(parent, name, stat.map_or(0, |stat| stat.st_mode));
         }
         Some(FileType::Directory) => move_aside(parent, name)?,
         Some(FileType::Symlink) => rustix::fs::unlinkat(parent, name, AtFlags::empty())?,
@@ -170,17 +170,17 @@ fn make_way(parent: &OwnedFd, name: &[u8], directory: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets its owner look into a directory, or the file in it would be there for nobody.
-fn open_up(parent: &OwnedFd, name: &[u8], mode: u32) -> io::Result<()> {
-    const LOOK_INTO: u32 = 0o500;
-    if mode & LOOK_INTO != LOOK_INTO {
-        let mode = Mode::from_raw_mode((mode & 0o777) | LOOK_INTO);
+/// Grants the owner access to a directory, so that the file in it can be read.
+fn allow_owner(parent: &OwnedFd, name: &[u8], mode: u32) -> io::Result<()> {
+    const READ_AND_ENTER: u32 = 0o500;
+    if mode & READ_AND_ENTER != READ_AND_ENTER {
+        let mode = Mode::from_raw_mode((mode & 0o777) | READ_AND_ENTER);
         rustix::fs::chmodat(parent, name, mode, AtFlags::empty())?;
     }
     Ok(())
 }
 
-/// Gives something another name that is free.
+/// Renames a file or directory to an unused name.
 fn move_aside(parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
     use rustix::fs::RenameFlags;
     for number in 0..1000 {
@@ -193,15 +193,16 @@ fn move_aside(parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
     Err(Errno::EXIST.into())
 }
 
-/// A detached copy of a place with all that is mounted beneath it.
-fn clone_all(place: &OwnedFd) -> io::Result<OwnedFd> {
+/// Clones a directory or file with all mounts beneath it, as a detached mount.
+fn clone_all(path: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
-    Ok(rustix::mount::open_tree(place, "", flags)?)
+    Ok(rustix::mount::open_tree(path, "", flags)?)
 }
 
-fn is_absent(error: &io::Error) -> bool {
+/// Returns whether an error means that a path does not exist.
+fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

@@ -1,9 +1,9 @@
-//! Does, beside the supervisor, what outlives it or can be done meanwhile.
+//! The janitor: a process that creates the cgroups of a box and removes them when the supervisor ends.
 //!
-//! It makes the cgroups of a box and removes them when the supervisor is done, or can no longer do it:
-//! a supervisor that is killed takes its box with it, but not those directories. Who makes them answers
-//! for them, so that there is no moment in which nobody does. It also holds, for a moment, the user
-//! namespaces that id-mapped mounts are described by. While it works, the supervisor starts init.
+//! If a supervisor is killed, the kernel kills its box but does not remove its cgroups. So the janitor,
+//! which survives the supervisor, creates and removes them; a responsible process always exists.
+//! The janitor also creates the user namespaces for id-mapped mounts. It works while the supervisor starts
+//! init.
 
 use std::ffi::OsString;
 use std::io;
@@ -22,93 +22,103 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Bytes;
 use crate::wire;
 
-/// What the supervisor asks for. Each is answered by [`Answer`].
+/// A request from the supervisor to the janitor. Answered by a [`JanitorResponse`].
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Ask {
-    /// Make these cgroups; the descriptors of their doors come back.
-    Cgroups(Vec<Directory>),
-    /// Make a user namespace in which `owner` (of files on disk) is `outside`; it comes back.
+pub enum JanitorRequest {
+    /// Create these cgroups. The response carries one descriptor per cgroup, see [`CgroupSpec::join_file`].
+    Cgroups(Vec<CgroupSpec>),
+    /// Create a user namespace that maps the ids `owner` of files on disk to the ids `outside`. The
+    /// response carries its descriptor.
     Namespace { owner: (u32, u32), outside: (u32, u32) },
 }
 
-/// One cgroup.
+/// A cgroup to create, with its settings.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Directory {
+pub struct CgroupSpec {
     pub path: Bytes,
-    /// What to write where, and whether the kernel may lack the file.
+    /// Values to write to files of the cgroup.
     pub files: Vec<Setting>,
-    /// The file by which a process joins, or nothing for the directory itself.
-    pub door: Option<String>,
+    /// File through which a process joins the cgroup. With `None` the response carries the directory.
+    pub join_file: Option<String>,
 }
 
+/// One value to write to a file of a cgroup.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setting {
     pub file: String,
     pub value: String,
+    /// Whether failure is ignored, because some kernels lack the file.
     pub optional: bool,
 }
 
-/// What came of one [`Ask`]; descriptors beside it.
+/// The response to one [`JanitorRequest`], which carries descriptors.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Answer {
-    Here,
+pub enum JanitorResponse {
+    Done,
     Failed { errno: i32 },
 }
 
-/// Serves the supervisor until it is done or gone, and then removes what it made for it.
+/// Serves the supervisor until it closes the socket, then removes the cgroups.
 pub fn run() -> ExitCode {
     let Ok(control) = belljar_sys::exec::adopt(CONTROL_FD) else { return ExitCode::from(2) };
-    // Ctrl-C in the terminal is for the supervisor, and so is a hang-up.
+    // SIGINT and SIGHUP from the terminal must reach only the supervisor.
     rustix::process::setsid().ok();
-    let mut made = Vec::new();
+    let mut created = Vec::new();
     loop {
-        match wire::receive::<Ask>(control.as_fd(), wire::MAX_WORD) {
-            Ok(Some((Ask::Cgroups(directories), _))) => {
-                let doors = make_all(&directories, &mut made);
-                answer(control.as_fd(), doors);
+        match wire::receive::<JanitorRequest>(control.as_fd(), wire::MAX_SMALL_MESSAGE) {
+            Ok(Some((JanitorRequest::Cgroups(cgroups), _))) => {
+                let joins = create_all(&cgroups, &mut created);
+                respond(control.as_fd(), joins);
             }
-            Ok(Some((Ask::Namespace { owner, outside }, _))) => {
-                answer(control.as_fd(), namespace(owner, outside).map(|namespace| vec![namespace]));
+            Ok(Some((JanitorRequest::Namespace { owner, outside }, _))) => {
+                respond(
+                    control.as_fd(),
+                    namespace(owner, outside).map(|namespace| vec![namespace]),
+                );
             }
             Ok(None) | Err(_) => {
-                made.iter().for_each(|directory: &PathBuf| remove(directory));
+                created.iter().for_each(|directory: &PathBuf| remove(directory));
                 return ExitCode::SUCCESS;
             }
         }
     }
 }
 
-fn answer(control: BorrowedFd<'_>, with: io::Result<Vec<OwnedFd>>) {
-    let (word, descriptors) = match with {
-        Ok(descriptors) => (Answer::Here, descriptors),
-        Err(error) => (Answer::Failed { errno: error.raw_os_error().unwrap_or(0) }, Vec::new()),
+/// Sends the response to one request, with descriptors if it succeeded.
+fn respond(control: BorrowedFd<'_>, with: io::Result<Vec<OwnedFd>>) {
+    let (response, descriptors) = match with {
+        Ok(descriptors) => (JanitorResponse::Done, descriptors),
+        Err(error) => {
+            (JanitorResponse::Failed { errno: error.raw_os_error().unwrap_or(0) }, Vec::new())
+        }
     };
     let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-    // A supervisor that is gone shows at the next receive.
-    wire::send(control, &word, &borrowed).ok();
+    // If the supervisor has exited, the next receive returns `None`.
+    wire::send(control, &response, &borrowed).ok();
 }
 
-/// Makes the cgroups, noting each in `made` before it exists.
-fn make_all(directories: &[Directory], made: &mut Vec<PathBuf>) -> io::Result<Vec<OwnedFd>> {
-    directories
+/// Creates the cgroups. Adds each path to `created` first, so that a partial failure is cleaned up.
+fn create_all(cgroups: &[CgroupSpec], created: &mut Vec<PathBuf>) -> io::Result<Vec<OwnedFd>> {
+    cgroups
         .iter()
-        .map(|directory| {
-            let path = PathBuf::from(OsString::from_vec(directory.path.clone()));
-            made.push(path.clone());
-            make(&path, directory)
+        .map(|cgroup| {
+            let path = PathBuf::from(OsString::from_vec(cgroup.path.clone()));
+            created.push(path.clone());
+            create(&path, cgroup)
         })
         .collect()
 }
 
-fn make(path: &Path, directory: &Directory) -> io::Result<OwnedFd> {
+/// Creates one cgroup. Returns the descriptor through which a process joins it.
+fn create(path: &Path, cgroup: &CgroupSpec) -> io::Result<OwnedFd> {
     std::fs::create_dir(path)?;
-    for setting in &directory.files {
+    for setting in &cgroup.files {
         match std::fs::write(path.join(&setting.file), &setting.value) {
             Err(_) if setting.optional => {}
             written => written?,
         }
     }
-    match &directory.door {
+    match &cgroup.join_file {
         Some(file) => Ok(std::fs::File::options().write(true).open(path.join(file))?.into()),
         None => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -117,25 +127,25 @@ fn make(path: &Path, directory: &Directory) -> io::Result<OwnedFd> {
     }
 }
 
-/// A user namespace with one id in it. The process that it takes to make one ends at once.
+/// Creates a user namespace that maps one user id and one group id. A temporary process holds it open.
 fn namespace(owner: (u32, u32), outside: (u32, u32)) -> io::Result<OwnedFd> {
     let holder = clone::hold_user_namespace()?;
     let pid = holder.pid;
-    let made = || -> io::Result<OwnedFd> {
+    let open = || -> io::Result<OwnedFd> {
         std::fs::write(format!("/proc/{pid}/uid_map"), format!("{} {} 1", owner.0, outside.0))?;
         std::fs::write(format!("/proc/{pid}/gid_map"), format!("{} {} 1", owner.1, outside.1))?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(rustix::fs::open(format!("/proc/{pid}/ns/user"), flags, Mode::empty())?)
     };
-    let made = made();
+    let opened = open();
     rustix::process::pidfd_send_signal(&holder.pidfd, Signal::KILL)?;
     process::wait(pid, true)?;
-    made
+    opened
 }
 
-/// Kills what is left in a cgroup and removes it, as long as that takes within a bound.
+/// Kills all processes of a cgroup and removes it. Gives up after ten seconds.
 pub fn remove(directory: &Path) {
-    const ATTEMPTS: u32 = 500; // with the pause below: ten seconds
+    const ATTEMPTS: u32 = 500; // ten seconds with the pause below
     for _ in 0..ATTEMPTS {
         match rustix::fs::rmdir(directory) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => return,
@@ -145,12 +155,13 @@ pub fn remove(directory: &Path) {
     }
 }
 
+/// Kills all processes of a cgroup (v2), or those in its list of processes (v1).
 fn kill_all(directory: &Path) {
     if std::fs::write(directory.join("cgroup.kill"), "1").is_ok() {
         return;
     }
     let members = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     for pid in members.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
-        rustix::process::kill_process(pid, Signal::KILL).ok(); // it may be gone already
+        rustix::process::kill_process(pid, Signal::KILL).ok(); // the process can have exited already
     }
 }

@@ -1,10 +1,11 @@
 //! PID 1 of a native box.
 //!
-//! A static program of its own, started from a sealed memfd in the namespaces of the box: no thread,
-//! no environment, no argument but its role. It receives one [`plan::Plan`], builds the root, locks
-//! itself down, starts the payload behind the same locks and reaps until the payload ends.
+//! Init is a separate static program, started from a sealed memfd in the namespaces of the box. It has
+//! one thread, no environment, and its role as the only argument. It receives one [`plan::Plan`], builds
+//! the root, restricts itself, starts the payload with the same restrictions and reaps processes until
+//! the payload ends. The payload is the first program that the user runs in the box.
 //!
-//! It decides nothing (the supervisor made the plan) and reads nothing that the payload wrote.
+//! Init makes no policy decisions (the supervisor made the plan) and reads no file that the payload wrote.
 
 #![forbid(unsafe_code)]
 
@@ -13,8 +14,8 @@ pub mod plan;
 pub mod wire;
 
 mod build;
+mod exec_processes;
 mod fixed;
-mod guests;
 mod limits;
 mod lockdown;
 mod net;
@@ -27,21 +28,22 @@ pub use reap::run;
 
 use plan::Stage;
 
-/// Why a box could not be built, in a form that crosses the control socket.
+/// Why a box could not be built. Init sends its fields to the supervisor.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) stage: Stage,
+    /// What failed, as a clause: "cannot mount /proc".
     pub(crate) what: String,
     pub(crate) errno: i32,
 }
 
-/// Says what was being done when a call failed.
-pub(crate) trait During<T> {
-    fn during(self, stage: Stage, what: impl FnOnce() -> String) -> Result<T, Failure>;
+/// Adds the failed operation to the error of a system call.
+pub(crate) trait Context<T> {
+    fn context(self, stage: Stage, what: impl FnOnce() -> String) -> Result<T, Failure>;
 }
 
-impl<T, E: Into<std::io::Error>> During<T> for Result<T, E> {
-    fn during(self, stage: Stage, what: impl FnOnce() -> String) -> Result<T, Failure> {
+impl<T, E: Into<std::io::Error>> Context<T> for Result<T, E> {
+    fn context(self, stage: Stage, what: impl FnOnce() -> String) -> Result<T, Failure> {
         self.map_err(|error| {
             let error: std::io::Error = error.into();
             Failure { stage, what: what(), errno: error.raw_os_error().unwrap_or(0) }
@@ -49,7 +51,7 @@ impl<T, E: Into<std::io::Error>> During<T> for Result<T, E> {
     }
 }
 
-/// A path for people.
-pub(crate) fn show(path: &[u8]) -> String {
+/// Returns a path as text for an error message.
+pub(crate) fn display(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }

@@ -1,4 +1,5 @@
-//! Resource limits, set on init so that the payload inherits them: behind the filter it is too late.
+//! Sets resource limits and CPU affinity on init, so that the payload inherits them. The seccomp filter
+//! forbids changing them later.
 
 use std::io;
 
@@ -6,20 +7,21 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::CpuSet;
 
 use crate::plan::{Limit, Plan, Stage};
-use crate::{During, Failure};
+use crate::{Context, Failure};
 
-/// Everything that the plan limits per process.
+/// Applies the resource limits and the CPU affinity of the plan.
 pub(crate) fn apply(plan: &Plan) -> Result<(), Failure> {
     for (limit, value) in &plan.limits {
-        set_limit(*limit, *value).during(Stage::Rlimits, || format!("limit {limit:?}"))?;
+        set_limit(*limit, *value)
+            .context(Stage::Rlimits, || format!("cannot set the limit {limit:?}"))?;
     }
     if let Some(cpus) = plan.affinity {
-        confine_to(cpus).during(Stage::Rlimits, || "choose the CPUs".to_owned())?;
+        bind_to(cpus).context(Stage::Rlimits, || "cannot set the CPU affinity".to_owned())?;
     }
     Ok(())
 }
 
-/// Sets a limit, or the hard limit of the host where that is lower.
+/// Sets a resource limit to `value`, or to the current hard limit if that is lower.
 fn set_limit(limit: Limit, value: u64) -> io::Result<()> {
     let resource = match limit {
         Limit::Files => Resource::Nofile,
@@ -36,8 +38,8 @@ fn set_limit(limit: Limit, value: u64) -> io::Result<()> {
     Ok(rustix::process::setrlimit(resource, Rlimit { current: value, maximum: value })?)
 }
 
-/// Keeps the payload on the first `cpus` of those it may use.
-fn confine_to(cpus: u32) -> io::Result<()> {
+/// Binds this process to the first `cpus` of the CPUs that it can use.
+fn bind_to(cpus: u32) -> io::Result<()> {
     let allowed = rustix::thread::sched_getaffinity(None)?;
     let mut chosen = CpuSet::new();
     let wanted = usize::try_from(cpus).unwrap_or(usize::MAX);

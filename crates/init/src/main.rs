@@ -1,4 +1,4 @@
-//! The program that is embedded into `belljar`: PID 1 of a box, or the janitor beside it.
+//! The static program that is embedded into `belljar`. Its role is PID 1 of a box, or the janitor.
 
 #![forbid(unsafe_code)]
 

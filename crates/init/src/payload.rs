@@ -1,4 +1,4 @@
-//! The payload's process between fork and exec.
+//! Prepares a forked process and executes a program in it: the payload, or a program that joins later.
 
 use std::ffi::CString;
 use std::io;
@@ -7,48 +7,48 @@ use std::os::fd::{AsFd, OwnedFd};
 use belljar_sys::{exec, signal};
 use rustix::fs::Mode;
 
-use crate::plan::{Bytes, Event, Guest, Plan, Stage, Word};
-use crate::{During, Failure, selftest, show};
+use crate::plan::{Bytes, Event, ExecEvent, ExecSpec, Plan, Stage};
+use crate::{Context, Failure, display, selftest};
 
-/// What the payload's 0, 1 and 2 will be.
+/// The standard streams of a program that is about to start.
 #[derive(Debug)]
 pub(crate) enum Streams {
     Pipes([OwnedFd; 3]),
     Terminal(OwnedFd),
 }
 
-/// Becomes the program, or returns what to tell the supervisor.
-pub(crate) fn become_program(plan: &Plan, streams: &Streams, carried: Option<&OwnedFd>) -> Event {
+/// Executes the payload. Returns only on failure, with the event for the supervisor.
+pub(crate) fn become_program(plan: &Plan, streams: &Streams, program: Option<&OwnedFd>) -> Event {
     let prepared = prepare(streams)
         .and_then(|()| enter(&plan.workdir))
-        .and_then(|()| if plan.self_test { selftest::sealed(plan) } else { Ok(()) });
+        .and_then(|()| if plan.self_test { selftest::run(plan) } else { Ok(()) });
     match prepared {
         Ok(()) => {
-            let error = execute(&plan.argv, &plan.env, carried);
+            let error = execute(&plan.argv, &plan.env, program);
             Event::ExecFailed { errno: error.raw_os_error().unwrap_or(0) }
         }
         Err(Failure { stage, what, errno }) => Event::Failed { stage, what, errno },
     }
 }
 
-/// The same for a program that joins later.
-pub(crate) fn become_guest(plan: &Plan, guest: &Guest, streams: &Streams) -> Word {
-    let prepared = prepare(streams)
-        .and_then(|()| if plan.self_test { selftest::sealed(plan) } else { Ok(()) });
+/// Executes a program that joins a running box. Returns only on failure, with the event for the supervisor.
+pub(crate) fn become_exec_program(plan: &Plan, spec: &ExecSpec, streams: &Streams) -> ExecEvent {
+    let prepared =
+        prepare(streams).and_then(|()| if plan.self_test { selftest::run(plan) } else { Ok(()) });
     if let Err(Failure { what, errno, .. }) = prepared {
-        return Word::Failed { what, errno };
+        return ExecEvent::Failed { what, errno };
     }
-    // The first program may have made its own directory impossible to enter.
+    // An absolute directory must work even if the payload made its own directory inaccessible.
     let own = enter(&plan.workdir);
-    let entered = guest.workdir.as_deref().map_or(own, enter);
+    let entered = spec.workdir.as_deref().map_or(own, enter);
     if let Err(Failure { errno, .. }) = entered {
-        return Word::NoWorkdir { errno };
+        return ExecEvent::NoWorkdir { errno };
     }
-    let error = execute(&guest.argv, &guest.env, None);
-    Word::ExecFailed { errno: error.raw_os_error().unwrap_or(0) }
+    let error = execute(&spec.argv, &spec.env, None);
+    ExecEvent::ExecFailed { errno: error.raw_os_error().unwrap_or(0) }
 }
 
-/// A session of its own, with these streams and nothing that init has changed for itself.
+/// Starts a session with these streams and resets the umask and signals that init changed.
 fn prepare(streams: &Streams) -> Result<(), Failure> {
     let session = || -> io::Result<()> {
         rustix::process::setsid()?;
@@ -64,24 +64,27 @@ fn prepare(streams: &Streams) -> Result<(), Failure> {
         rustix::stdio::dup2_stderr(error)?;
         Ok(())
     };
-    session().during(Stage::Terminal, || "start a session".to_owned())?;
+    session().context(Stage::Terminal, || "cannot start a session".to_owned())?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    signal::reset().during(Stage::Namespaces, || "reset the signals".to_owned())
+    signal::reset().context(Stage::Namespaces, || "cannot reset the signals".to_owned())
 }
 
+/// Changes the working directory.
 fn enter(directory: &[u8]) -> Result<(), Failure> {
-    rustix::process::chdir(directory).during(Stage::Root, || format!("enter {}", show(directory)))
+    rustix::process::chdir(directory)
+        .context(Stage::Root, || format!("cannot enter {}", display(directory)))
 }
 
-/// Looks for the program in PATH, as execvp(3), but never hands a file to a shell.
-fn execute(argv: &[Bytes], env: &[Bytes], carried: Option<&OwnedFd>) -> io::Error {
+/// Executes the program, searching PATH like execvp(3) but without a fallback to a shell. Returns only on
+/// failure. `program_fd` is the program if it has no path in the box.
+fn execute(argv: &[Bytes], env: &[Bytes], program_fd: Option<&OwnedFd>) -> io::Error {
     let c_strings = |strings: &[Bytes]| -> Result<Vec<CString>, _> {
         strings.iter().map(|string| CString::new(string.clone())).collect()
     };
     let (Ok(argv), Ok(env)) = (c_strings(argv), c_strings(env)) else {
         return io::Error::from_raw_os_error(rustix::io::Errno::INVAL.raw_os_error());
     };
-    if let Some(program) = carried {
+    if let Some(program) = program_fd {
         return exec::execve_fd(program.as_fd(), &argv, &env);
     }
     let Some(program) = argv.first() else {
@@ -99,7 +102,7 @@ fn execute(argv: &[Bytes], env: &[Bytes], carried: Option<&OwnedFd>) -> io::Erro
     for dir in path.unwrap_or_default().split(|byte| *byte == b':').filter(|dir| !dir.is_empty()) {
         let Ok(candidate) = CString::new([dir, b"/", name].concat()) else { continue };
         let error = exec::execve(&candidate, &argv, &env);
-        // "Not here" goes on to the next directory; "here, but not executable" is remembered.
+        // A missing file is ignored; another error, such as a file that is not executable, is returned.
         if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
             last = error;
         }
@@ -108,24 +111,24 @@ fn execute(argv: &[Bytes], env: &[Bytes], carried: Option<&OwnedFd>) -> io::Erro
 }
 
 impl Streams {
-    /// From the last three descriptors of the plan.
-    pub(crate) fn from_plan(trees: &mut Vec<OwnedFd>) -> Option<Self> {
-        let error = trees.pop()?;
-        let output = trees.pop()?;
-        let input = trees.pop()?;
+    /// Removes the last three descriptors from the list and returns them as streams.
+    pub(crate) fn take_last(descriptors: &mut Vec<OwnedFd>) -> Option<Self> {
+        let error = descriptors.pop()?;
+        let output = descriptors.pop()?;
+        let input = descriptors.pop()?;
         Some(Self::Pipes([input, output, error]))
     }
 }
 
-/// Where the box's own terminals are.
-pub(crate) fn terminals() -> Result<OwnedFd, Failure> {
+/// Opens the directory of the box's terminals.
+pub(crate) fn open_terminals() -> Result<OwnedFd, Failure> {
     use rustix::fs::OFlags;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open("/dev/pts", flags, Mode::empty())
-        .during(Stage::Terminal, || "find the terminals".to_owned())
+        .context(Stage::Terminal, || "cannot open /dev/pts".to_owned())
 }
 
-/// Opens a terminal of the box's own `devpts`: the supervisor's side and the payload's.
+/// Opens a terminal of the box's `devpts`. Returns its master side and the side for the program.
 pub(crate) fn open_terminal(
     terminals: &OwnedFd,
     rows: u16,
@@ -147,5 +150,5 @@ pub(crate) fn open_terminal(
         rustix::termios::tcsetwinsize(&terminal, size)?;
         Ok((master, terminal))
     };
-    open().during(Stage::Terminal, || "open a terminal".to_owned())
+    open().context(Stage::Terminal, || "cannot open a terminal".to_owned())
 }

@@ -1,98 +1,98 @@
-//! What the supervisor asks of init, and what init answers.
+//! The messages between the supervisor and init, and the plan of a box.
 //!
-//! Data only: the same types are compiled into both sides. Paths inside the box are bytes, because
-//! file names are.
+//! This module contains only data types, which are compiled into both programs. Paths inside the box are
+//! bytes, because file names need not be UTF-8.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A path or string as the kernel sees it.
+/// A path or string as bytes, without a terminating NUL.
 pub type Bytes = Vec<u8>;
 
-/// From the supervisor to init.
+/// A message from the supervisor to init over the control socket.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Order {
-    /// Build the box and lock it; the descriptors come with it. Answered by [`Event::Built`].
+pub enum InitCommand {
+    /// Build and restrict the box. Carries the descriptors of the plan. Answered by [`Event::Built`].
     Build(Box<Plan>),
     /// Start the payload. Answered by [`Event::Started`] or [`Event::ExecFailed`].
     Go,
-    /// Deliver this signal to the payload.
+    /// Send this signal to the payload.
     Signal(i32),
 }
 
-/// From init to the supervisor.
+/// A message from init to the supervisor over the control socket.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// Some of the sockets that [`NetPlan`] asks for, as descriptors in this order. All come before
-    /// [`Event::Built`].
+    /// Some of the sockets of the [`NetPlan`], with their descriptors in this order. Init sends all
+    /// sockets before [`Event::Built`].
     Sockets(Vec<Socket>),
-    /// The box stands. With the terminal's master and the box's `/proc` as descriptors, where asked.
+    /// The box is built. Carries the master side of the terminal if the plan has one.
     Built { landlock_abi: u32 },
-    /// The box could not be built; nothing of the payload ran.
+    /// The box could not be built; the payload did not run.
     Failed { stage: Stage, what: String, errno: i32 },
-    /// The payload runs.
+    /// The program of the payload was executed.
     Started,
-    /// The program could not be executed.
+    /// The program of the payload could not be executed.
     ExecFailed { errno: i32 },
     /// The payload's first process ended; the box ends with it.
     Ended { exit: Option<i32>, signal: Option<i32>, spent: Option<Spent> },
 }
 
-/// What everything in a box took. Said when nothing is left in it but init, which is about to go.
+/// CPU time and memory that all processes of a box used. Measured after all others ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
     pub user: Duration,
     pub system: Duration,
-    /// Resident memory of the largest process.
+    /// Peak resident memory of the largest process.
     pub max_rss_bytes: u64,
 }
 
-/// From the supervisor to init over the line, with a socket that is for this wish alone.
+/// A message from the supervisor to init over the exec channel. Carries a socket for this command alone.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Call {
-    /// Start one more program; its three streams come behind the socket, unless it gets a terminal.
-    /// Over the socket go [`Word`]s to the supervisor and [`Order::Signal`] to init.
-    Exec(Box<Guest>),
-    /// Stop every process until the other end of the socket is gone. Answered by [`Word::Stopped`].
+pub enum ExecCommand {
+    /// Start another program. Its three streams follow the socket, unless it gets a terminal. On the
+    /// socket, init sends [`ExecEvent`]s and the supervisor sends [`InitCommand::Signal`].
+    Exec(Box<ExecSpec>),
+    /// Stop all processes until the supervisor closes the socket. Answered by [`ExecEvent::Stopped`].
     Pause,
 }
 
-/// A program that joins the box.
+/// A program to start in a running box, with its arguments, variables and streams.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Guest {
+pub struct ExecSpec {
     pub argv: Vec<Bytes>,
     pub env: Vec<Bytes>,
-    /// Where it starts, if not where the first program did; relative to there.
+    /// Working directory, relative to the working directory of the payload. `None` is the latter.
     pub workdir: Option<Bytes>,
     pub stdio: Stdio,
 }
 
-/// What became of one [`Call`].
+/// A message from init to the supervisor about one [`ExecCommand`].
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Word {
-    /// The guest runs. With the terminal's master, if it has one.
+pub enum ExecEvent {
+    /// The program was executed. Carries the master side of its terminal, if it has one.
     Started,
-    /// It could not be started.
+    /// The program could not be started.
     Failed { what: String, errno: i32 },
-    /// There is no such directory for it.
+    /// The working directory could not be entered.
     NoWorkdir { errno: i32 },
     /// The program could not be executed.
     ExecFailed { errno: i32 },
-    /// Its first process ended; others that it started may live on.
+    /// The first process of the program ended; its child processes can still run.
     Ended { exit: Option<i32>, signal: Option<i32> },
-    /// Every process was told to stop.
+    /// `SIGSTOP` was sent to all processes of the box.
     Stopped,
 }
 
-/// Which part of the box could not be had.
+/// The part of building a box that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
     Protocol,
     Namespaces,
     /// Routes and sockets of the box's network.
     Net,
-    /// What gives connections to any port to one socket.
+    /// Redirects of TCP connections to the sockets of the supervisor.
     Redirect,
     Cgroup,
     TimeNamespace,
@@ -109,94 +109,95 @@ pub enum Stage {
     SelfTest,
 }
 
-/// Everything init needs to know to build one box.
+/// The complete description of one box, which the supervisor makes and init carries out.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub hostname: Bytes,
-    /// `None`: the box has a loopback and nothing else.
+    /// Network of the box. With `None` the box has only a loopback interface.
     pub net: Option<NetPlan>,
-    /// So many of the first descriptors are `tasks` files of cgroups (v1) to join. A thread that moves
-    /// *itself* does not take the kernel's thread-group lock, which would cost an RCU grace period.
-    pub doors: usize,
+    /// Number of descriptors at the start of the list that are `tasks` files of cgroups (v1), which init
+    /// joins. A thread that moves *itself* does not take the kernel's thread-group lock, which would cost
+    /// an RCU grace period.
+    pub cgroup_files: usize,
     pub root: RootKind,
     pub scratch: Scratch,
-    /// Furnishes the new root, in order.
+    /// Steps that fill the new root, in order.
     pub steps: Vec<Step>,
-    /// Whether the last descriptor is the program, which is then nowhere in the box.
-    pub carried: bool,
-    /// Whether the descriptor behind all others is the line over which [`Call`]s come.
-    pub line: bool,
-    /// Working directory inside the box.
+    /// Whether the last descriptor is the program of the payload, which then has no path in the box.
+    pub has_program_fd: bool,
+    /// Whether a descriptor after all others is the exec channel, which receives [`ExecCommand`]s.
+    pub has_exec_channel: bool,
+    /// Working directory of the payload, as a path inside the box.
     pub workdir: Bytes,
     pub argv: Vec<Bytes>,
-    /// `NAME=value`, and nothing else reaches the payload.
+    /// The complete environment of the payload, as `NAME=value`.
     pub env: Vec<Bytes>,
     pub limits: Vec<(Limit, u64)>,
-    /// CPUs that the payload may use when no cgroup can hold it.
+    /// Number of CPUs that the payload is bound to, if no cgroup limits its CPU time.
     pub affinity: Option<u32>,
-    /// Clocks that count from the start of the box instead of the host's.
+    /// Whether monotonic and boot clocks count from the start of the box instead of the host.
     pub own_clocks: bool,
     pub forbid_nested_userns: bool,
     pub landlock: Option<Landlock>,
-    /// A compiled filter: code, jump if true, jump if false, operand.
+    /// Compiled seccomp filter; each instruction is code, jump if true, jump if false, operand.
     pub seccomp: Option<Vec<(u16, u8, u8, u32)>>,
     pub stdio: Stdio,
     pub self_test: bool,
 }
 
-/// The network of a box: every address is its own, and who listens there is the supervisor.
+/// The network of a box: every address is local, and the supervisor owns the listening sockets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetPlan {
-    /// TCP ports beside 53 that get a socket of their own. At most [`MAX_PORTS`].
+    /// TCP ports, in addition to 53, that get a separate socket. At most [`MAX_PORTS`].
     pub ports: Vec<u16>,
-    /// Whether one more socket gets the connections to every other port.
+    /// Whether an additional socket gets the connections to all other ports.
     pub any_port: bool,
 }
 
-/// Most ports that a box listens on one by one.
+/// Maximum number of TCP ports of a box that get a separate socket.
 pub const MAX_PORTS: usize = 200;
 
-/// The port of name servers.
+/// Port of DNS servers.
 pub const DNS: u16 = 53;
 
-/// One socket that listens inside the box.
+/// The purpose of one socket that listens inside the box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Socket {
     DnsUdp,
     DnsTcp,
     Tcp(u16),
-    /// Connections to every port that no other socket has.
+    /// TCP connections to all ports that have no separate socket.
     Any,
 }
 
-/// How the new root begins.
+/// The initial content of the new root.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum RootKind {
-    /// An empty tmpfs that is read-only once it is furnished.
+    /// An empty tmpfs, which becomes read-only after the steps of the plan.
     Empty,
-    /// The user's own directory, writable through a layer in the scratch space.
+    /// A directory that the user chose, with an overlay in the scratch space for changes.
     Directory(Source),
 }
 
-/// The box's own space in memory: one tmpfs, of which each named directory shows at its target.
+/// The temporary storage of a box: one tmpfs, whose directories are mounted at several paths.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Scratch {
     pub bytes: u64,
     pub inodes: u64,
-    /// Name, target and mode.
+    /// Directories of the tmpfs: name, path inside the box, and mode.
     pub at: Vec<(Bytes, Bytes, u32)>,
 }
 
-/// Where something on the host comes from.
+/// The source of a mount: a host path, or a mount that the supervisor opened.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Source {
-    /// A path on the host, opened by init. `identity` is the device and inode it must have.
+    /// A host path that init opens. `identity` is the required device and inode.
     Path { path: Bytes, identity: Option<(u64, u64)> },
-    /// The n-th descriptor that came with the plan: a mount that the supervisor has detached.
+    /// Index of a descriptor of the plan: a detached mount that the supervisor made.
     Descriptor(u32),
 }
 
-/// One act of furnishing the new root. Targets are absolute paths inside the box.
+/// One step of filling the new root. Paths and targets are absolute paths inside the box.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Step {
     Dir {
@@ -211,51 +212,53 @@ pub enum Step {
         path: Bytes,
         content: Bytes,
     },
-    /// A file with the content of one of the host's behind its own.
-    Joined {
+    /// A file with `content` followed by the content of the host file `appended`.
+    FileWithAppended {
         path: Bytes,
         content: Bytes,
-        behind: Bytes,
+        appended: Bytes,
     },
-    /// A link in the place of whatever is there, also of links on the way.
-    Replace {
+    /// A symbolic link that replaces an existing file, and replaces symbolic links in its parent path.
+    ReplaceWithSymlink {
         path: Bytes,
         target: Bytes,
     },
+    /// A bind mount. An `optional` one is skipped if its source does not exist.
     Bind {
         source: Source,
         target: Bytes,
         access: Access,
         optional: bool,
     },
-    /// `/proc`; entries that are not about processes are covered unless `keep` names them.
+    /// `/proc`. A mask hides all entries that do not belong to a process, except those it names.
     Proc {
         mask: Option<ProcMask>,
     },
+    /// `/dev` with the standard devices and a new `devpts`.
     Devices,
-    /// An empty, read-only thing over this one, if it is there.
+    /// Covers an existing file or directory with an empty, read-only one.
     Hide {
         path: Bytes,
     },
-    /// Takes rights from `path`, which is relative to `beneath`, if it is there. Links are followed, and
-    /// neither what they lead to nor a directory above it can be renamed afterwards.
+    /// Hides `path`, which is relative to `beneath`, or makes it read-only, if it exists. Symbolic links
+    /// are followed. The box cannot rename the target of the links or a directory above it afterwards.
     Mask {
         beneath: Bytes,
         path: Bytes,
         kind: MaskKind,
     },
-    /// A file of ours that nobody can change, remove or replace, whatever was there.
-    Own {
+    /// A file that the box cannot change, remove or replace. It covers an existing file.
+    FixedFile {
         path: Bytes,
         content: Bytes,
     },
-    /// A directory that can only be read, through an overlay: a socket that somebody serves in it
-    /// cannot be connected to, which a read-only bind would allow.
-    Show {
+    /// A read-only overlay of a directory. Unlike through a read-only bind mount, the box cannot connect
+    /// to a Unix socket of the host in it.
+    ReadOnlyOverlay {
         source: Source,
         target: Bytes,
     },
-    /// `lower` as it is, changes into `layers/upper`; `layers/work` is overlayfs's own.
+    /// An overlay of `lower` that stores changes in `layers/upper`, with `layers/work` for overlayfs.
     Overlay {
         lower: Source,
         layers: Source,
@@ -263,34 +266,35 @@ pub enum Step {
     },
 }
 
-/// What a mask leaves.
+/// The access that a mask leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MaskKind {
-    /// Nothing: something empty is in its place.
+    /// No access: an empty file or directory covers the original.
     Hidden,
-    /// It can be read and executed.
+    /// Read and execute access.
     ReadOnly,
 }
 
-/// What remains visible of `/proc` beside the processes.
+/// The entries of `/proc` that stay visible in addition to the processes.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ProcMask {
-    /// Entries shown as they are.
+    /// Names of entries that stay unchanged.
     pub keep: Vec<Bytes>,
-    /// Entries shown with a content of our own: a path beneath `/proc` and the content.
+    /// Files with replaced content: the path beneath `/proc` and the content.
     pub replace: Vec<(Bytes, Bytes)>,
 }
 
+/// The access that a bind mount grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
-    /// Read and execute; no set-user-id, no devices.
+    /// Read and execute; set-user-id bits and device nodes have no effect.
     ReadOnly,
     ReadWrite,
-    /// A device node: readable, writable, and a device.
+    /// Read, write and ioctl of a device node.
     Device,
 }
 
-/// Resource limits of the payload, as in setrlimit(2).
+/// A resource limit of the payload. See setrlimit(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Limit {
     Files,
@@ -303,18 +307,20 @@ pub enum Limit {
     LockedMemory,
 }
 
-/// Paths beneath which the payload may write; reading and executing is allowed everywhere it sees.
+/// The Landlock rules of the payload. Reading and executing is allowed on all paths.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Landlock {
+    /// Paths beneath which the payload can write.
     pub writable: Vec<Bytes>,
-    /// Devices: readable, writable, ioctl.
+    /// Device nodes that the payload can read, write and control with ioctl.
     pub devices: Vec<Bytes>,
 }
 
+/// The standard streams of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stdio {
-    /// The last three descriptors of the plan are 0, 1 and 2.
+    /// Three descriptors of the message become standard input, output and error.
     Pipes,
-    /// A terminal of the box's own, with this size.
+    /// A new terminal of the box, with this size.
     Terminal { rows: u16, columns: u16 },
 }

@@ -1,4 +1,4 @@
-//! Messages over the control socket: one datagram each, descriptors beside it.
+//! Sends and receives messages on a control socket: one datagram per message, with descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -10,16 +10,16 @@ use rustix::net::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Largest message. Far above any real plan, and below the kernel's default socket buffer.
+/// Maximum size of a message, in bytes. It is above any real plan and below the kernel's socket buffer.
 pub const MAX_MESSAGE: usize = 160 * 1024;
 
-/// Largest message that is not a plan.
-pub const MAX_WORD: usize = 4096;
+/// Maximum size of a message that does not contain a plan or a command line, in bytes.
+pub const MAX_SMALL_MESSAGE: usize = 4096;
 
-/// Most descriptors with one message; the kernel allows 253.
+/// Maximum number of descriptors in one message; the kernel allows 253.
 pub const MAX_DESCRIPTORS: usize = 64;
 
-/// Sends one message.
+/// Sends one message with descriptors. Fails if the message exceeds the limits.
 pub fn send<T: Serialize>(
     socket: BorrowedFd<'_>,
     message: &T,
@@ -38,7 +38,7 @@ pub fn send<T: Serialize>(
     Ok(())
 }
 
-/// Receives one message of at most `size` bytes. `None`: the other side is gone.
+/// Receives one message of at most `size` bytes. Returns `None` if the peer closed the socket.
 pub fn receive<T: DeserializeOwned>(
     socket: BorrowedFd<'_>,
     size: usize,
@@ -50,7 +50,7 @@ pub fn receive<T: DeserializeOwned>(
     Ok(Some((message, descriptors)))
 }
 
-/// Receives one datagram as it is.
+/// Receives one datagram without decoding it. Returns `None` if the peer closed the socket.
 pub fn receive_raw(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -59,7 +59,7 @@ pub fn receive_raw(
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let into = &mut [IoSliceMut::new(buffer)];
     let received = match recvmsg(socket.as_fd(), into, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-        // The other side ended with something of ours unread.
+        // The peer closed the socket before it read all our messages.
         Err(rustix::io::Errno::CONNRESET) => return Ok(None),
         received => received?,
     };
@@ -76,7 +76,7 @@ pub fn receive_raw(
     Ok(Some((received.bytes, descriptors)))
 }
 
-/// Reads one message from its bytes.
+/// Decodes one message.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     postcard::from_bytes(bytes).map_err(io::Error::other)
 }

@@ -256,7 +256,7 @@ impl ScreenFeed {
         let (line, session) = (screen.line.try_clone()?, Arc::clone(session));
         crate::logging::spawn(move || {
             while let Ok(Some((Answer(answer), _))) =
-                wire::receive::<Answer>(line.as_fd(), wire::MAX_WORD)
+                wire::receive::<Answer>(line.as_fd(), wire::MAX_SMALL_MESSAGE)
             {
                 session.type_answer(&answer);
             }

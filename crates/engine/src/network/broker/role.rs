@@ -92,7 +92,7 @@ fn materials(setup: &Setup, descriptors: Vec<OwnedFd>, clock: Clock) -> anyhow::
 fn doors(control: &OwnedFd) -> anyhow::Result<Option<Doors>> {
     let (mut tcp, mut datagrams, mut streams) = (Vec::new(), None, None);
     loop {
-        let received = wire::receive::<Door>(control.as_fd(), wire::MAX_WORD);
+        let received = wire::receive::<Door>(control.as_fd(), wire::MAX_SMALL_MESSAGE);
         let Some((door, mut with)) = received.context("get a socket")? else { return Ok(None) };
         match (door, with.pop()) {
             (Door::Tcp, Some(socket)) => tcp.push(TcpListener::from(socket)),
