@@ -1,10 +1,10 @@
-//! What passes between a worker inside its box and the process outside that watches it.
+//! Frame codec and messages between a worker inside a box and its supervisor on the host.
 //!
-//! Frames of a length and JSON: jobs and answers on the worker's standard input, what it says on its
-//! standard output. What comes out of a box is a stranger's: every frame is bounded before it is read,
-//! and nothing in it is believed.
+//! A frame is a 4-byte length and JSON. The worker receives its job and responses on standard input and
+//! sends messages on standard output. Output of a box is untrusted: the length of a frame is checked
+//! before the frame is read, and this crate does not interpret the content.
 //!
-//! Both sides of the boundary link this crate, so its dependencies are few.
+//! Both the worker and the supervisor link this crate, so it has few dependencies.
 
 #![forbid(unsafe_code)]
 
@@ -14,41 +14,41 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// No frame is longer.
+/// Maximum length of the JSON text in a frame, in bytes.
 pub const MAX_FRAME: usize = 32 << 20;
 
-/// What a worker does, once.
+/// The one task that a worker carries out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Job {
-    /// Runs in the engine; what it says comes in frames.
+    /// Run a program in the JavaScript engine; its output is sent in frames.
     Script(Script),
-    /// Becomes another program, whose output is its own.
+    /// Execute another program, which inherits the standard streams.
     Program(Program),
-    /// Passes lines of JSON-RPC on to a server that is reached by HTTP.
+    /// Forward lines of JSON-RPC to a server over HTTP.
     Bridge(HttpServerJob),
 }
 
-/// A program for the engine.
+/// A TypeScript or JavaScript program for the engine of the worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Script {
     pub code: String,
     pub language: Dialect,
-    /// How the program is called in messages: `main.ts`.
+    /// File name of the program in error messages, such as `main.ts`.
     pub file: String,
-    /// JSON text; the program finds it as `input`.
+    /// JSON text that becomes the global variable `input`.
     pub input: Option<String>,
-    /// What it can import beside what is built in, by exact specifier.
+    /// Modules that the program can import, in addition to the built-in ones.
     pub modules: Vec<Module>,
-    /// Clients of declared services, by name: modules of `modules` whose default export becomes
-    /// `apis.NAME`.
+    /// Modules of `modules` whose default export becomes `apis.NAME`: clients of declared services.
     pub apis: Vec<Named>,
-    /// Functions of other servers, which become `tools.SERVER.FUNCTION(input)`.
+    /// Tools of MCP servers, which become `tools.SERVER.FUNCTION(input)`.
     pub tools: Vec<ToolRef>,
-    /// Bytes of heap for the engine; the box has its own limit above it.
+    /// Heap limit of the engine in bytes; the memory limit of the box is higher.
     pub memory: u64,
 }
 
+/// The language of a program or module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
@@ -56,82 +56,76 @@ pub enum Dialect {
     Js,
 }
 
-/// The source of something that can be imported.
+/// The source code of a module that a program can import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
-    /// `skill:NAME`, `lib:NAME`, `api:NAME`.
+    /// Import specifier: `skill:NAME`, `lib:NAME` or `api:NAME`.
     pub specifier: String,
     pub language: Dialect,
     pub source: String,
 }
 
-/// A name in the program and the module behind it.
+/// A name in the program, and the specifier of the module that it refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     pub name: String,
     pub specifier: String,
 }
 
-/// A function of another server.
+/// A tool of an MCP server that a program can call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolRef {
     pub server: String,
-    /// As it is called in programs.
+    /// Name of the function in programs.
     pub function: String,
-    /// As its server calls it.
+    /// Name of the tool on its server.
     pub tool: String,
 }
 
-/// Another program.
+/// A program that replaces the worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     pub argv: Vec<String>,
-    /// Beside what the box has.
+    /// Variables in addition to those of the box.
     pub env: Vec<(String, String)>,
-    /// Written before it starts, with mode 0600: absolute path and content.
+    /// Files to write before the program starts, with mode 0600: absolute path and content.
     pub files: Vec<(String, String)>,
     pub workdir: Option<String>,
-    /// What it finds on its standard input, from a file that is gone already.
+    /// Content of standard input, which the program reads from an unlinked file.
     pub stdin: Option<String>,
 }
 
-/// A server that is reached by HTTP.
+/// An MCP server that the worker reaches over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpServerJob {
     pub url: String,
-    /// Beside those of the protocol. Values may be placeholders.
+    /// Headers in addition to those of the protocol. Values can be placeholders of secrets.
     pub headers: Vec<(String, String)>,
 }
 
-/// What a worker hears after its job.
+/// A message to a worker after its job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ToWorker {
-    /// What came of [`FromWorker::Call`].
+    /// The result of a [`FromWorker::Call`], or an error message.
     Answer { id: u64, value: Result<Box<RawValue>, String> },
 }
 
-/// What a worker says.
+/// A message from a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromWorker {
-    /// It is there and waits for its job.
+    /// The worker has started and waits for its job.
     Ready,
-    Output {
-        stream: Stream,
-        text: String,
-    },
-    /// The program calls a function of another server and waits for [`ToWorker::Answer`].
-    Call {
-        id: u64,
-        server: String,
-        tool: String,
-        input: Box<RawValue>,
-    },
-    /// The program is over.
+    /// Text that the program printed.
+    Output { stream: Stream, text: String },
+    /// The program calls a tool of an MCP server and waits for [`ToWorker::Answer`].
+    Call { id: u64, server: String, tool: String, input: Box<RawValue> },
+    /// The program has ended.
     Done(ProgramResult),
 }
 
+/// An output stream of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stream {
@@ -139,44 +133,45 @@ pub enum Stream {
     Stderr,
 }
 
-/// How a program in the engine ended.
+/// The return value of a program in the engine, or its error.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProgramResult {
-    /// What it gave, as JSON.
+    /// Return value as JSON.
     pub value: Option<Box<RawValue>>,
+    /// The error, if the program failed.
     pub trouble: Option<ProgramError>,
 }
 
-/// What a program threw, or what was wrong with it.
+/// An exception that a program threw, or a syntax error in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramError {
-    /// `TypeError`, `SyntaxError`, …
+    /// Class of the error, such as `TypeError` or `SyntaxError`.
     pub name: String,
     pub message: String,
-    /// Lines of the user's own program.
+    /// Stack trace with the lines of the user's program.
     pub stack: Option<String>,
     pub line: Option<u32>,
     pub column: Option<u32>,
 }
 
-/// Why no frame came.
+/// Why a frame could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    #[error("a frame of {length} bytes, where {MAX_FRAME} are the most")]
+    #[error("frame of {length} bytes exceeds the limit of {MAX_FRAME} bytes")]
     TooLong { length: usize },
-    #[error("a frame that is no message")]
+    #[error("frame does not contain a valid message")]
     Malformed { source: serde_json::Error },
-    #[error("read a frame")]
+    #[error("cannot read a frame")]
     Read { source: io::Error },
 }
 
-/// Writes one frame.
+/// Writes a message as one frame and flushes the stream.
 pub fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     to.write_all(&encode(message)?)?;
     to.flush()
 }
 
-/// The bytes of one frame.
+/// Encodes a message as one frame.
 pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message)?;
@@ -187,12 +182,12 @@ pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads one frame; none when there are no more.
+/// Reads one frame and decodes its message. Returns `None` at the end of the stream.
 pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> Result<Option<T>, FrameError> {
     read_at_most(from, MAX_FRAME)
 }
 
-/// Reads one frame of at most `limit` bytes. `None`: the stream ended.
+/// Reads one frame of at most `limit` bytes. Returns `None` at the end of the stream.
 pub fn read_at_most<T: DeserializeOwned>(
     from: &mut impl Read,
     limit: usize,
@@ -202,7 +197,7 @@ pub fn read_at_most<T: DeserializeOwned>(
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         read => read.map_err(|source| FrameError::Read { source })?,
     }
-    let length = bounded(head)?;
+    let length = checked_length(head)?;
     if length > limit {
         return Err(FrameError::TooLong { length });
     }
@@ -214,31 +209,33 @@ pub fn read_at_most<T: DeserializeOwned>(
 /// Decodes frames from bytes that arrive in pieces of any size.
 #[derive(Debug, Default)]
 pub struct FrameDecoder {
-    kept: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl FrameDecoder {
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.kept.extend_from_slice(bytes);
+        self.buffer.extend_from_slice(bytes);
     }
 
-    /// What came behind the last frame, when what follows is no frame any more.
+    /// Removes and returns the bytes after the last frame, for a stream that continues without frames.
     pub fn rest(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.kept)
+        std::mem::take(&mut self.buffer)
     }
 
-    /// The next frame, if all of it is there.
+    /// Returns the message of the next frame, or `None` if the frame is incomplete.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
-        let Some((head, rest)) = self.kept.split_first_chunk::<4>() else { return Ok(None) };
-        let length = bounded(*head)?;
+        let Some((head, rest)) = self.buffer.split_first_chunk::<4>() else { return Ok(None) };
+        let length = checked_length(*head)?;
         let Some(body) = rest.get(..length) else { return Ok(None) };
         let message = parse(body);
-        self.kept.drain(..length + 4);
+        self.buffer.drain(..length + 4);
         message.map(Some)
     }
 }
 
-fn bounded(head: [u8; 4]) -> Result<usize, FrameError> {
+/// Decodes the length of a frame. Fails if the length exceeds [`MAX_FRAME`].
+fn checked_length(head: [u8; 4]) -> Result<usize, FrameError> {
     let length = usize::try_from(u32::from_le_bytes(head)).unwrap_or(usize::MAX);
     if length > MAX_FRAME { Err(FrameError::TooLong { length }) } else { Ok(length) }
 }
@@ -252,10 +249,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_out_as_they_went_in_wherever_the_bytes_are_cut() {
-        let said =
+    fn decoder_returns_the_same_frames_wherever_the_bytes_are_split() {
+        let output =
             |text: &str| FromWorker::Output { stream: Stream::Stdout, text: text.to_owned() };
-        let bytes = [encode(&said("one")).unwrap(), encode(&said("two\u{2028}")).unwrap()].concat();
+        let bytes =
+            [encode(&output("one")).unwrap(), encode(&output("two\u{2028}")).unwrap()].concat();
         for at in 0..=bytes.len() {
             let mut decoder = FrameDecoder::default();
             let mut texts = Vec::new();
@@ -265,12 +263,12 @@ mod tests {
                     texts.push(text);
                 }
             }
-            assert_eq!(texts, ["one", "two\u{2028}"], "cut at {at}");
+            assert_eq!(texts, ["one", "two\u{2028}"], "split at {at}");
         }
     }
 
     #[test]
-    fn a_length_that_nobody_may_say_is_refused_before_anything_is_kept() {
+    fn frame_above_the_limit_is_refused_before_its_body_arrives() {
         let mut decoder = FrameDecoder::default();
         decoder.push(&u32::MAX.to_le_bytes());
         assert!(matches!(decoder.take::<FromWorker>(), Err(FrameError::TooLong { .. })));
@@ -281,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_told() {
+    fn read_reports_a_malformed_message_and_returns_none_at_the_end() {
         let mut bytes = 3_u32.to_le_bytes().to_vec();
         bytes.extend(b"{}}");
         assert!(matches!(read::<FromWorker>(&mut &bytes[..]), Err(FrameError::Malformed { .. })));
