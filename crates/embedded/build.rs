@@ -1,21 +1,21 @@
 //! Builds the static programs that run inside a box.
 //!
-//! They are crates of this workspace, built by a second cargo. They are static and have profiles of
-//! their own whatever the rest is built for, and cargo has no stable way to say so in a manifest.
+//! The programs are crates of this workspace, built by a second cargo process. They are always linked
+//! statically and have separate profiles, which a manifest cannot express in stable cargo.
 //!
 //! **Invariant:** the script runs again when a source file of any crate in these programs changes. The
-//! list of crates comes from the manifests, so a new dependency cannot be forgotten here.
+//! list of crates comes from the manifests, so it includes new dependencies.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "a build script talks to cargo by variables and starts it"
+    reason = "a build script reads variables from cargo and starts cargo"
 )]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// All our packages have this in front of the name of their directory.
+/// Prefix of package names in this workspace; the rest of the name is the directory.
 const PREFIX: &str = "belljar-";
 
 const INIT: &str = "belljar-init";
@@ -35,15 +35,16 @@ fn main() {
     }
 }
 
+/// Paths and target of this build.
 struct Build {
-    /// The top of the workspace.
+    /// Root directory of the workspace.
     root: PathBuf,
     out: PathBuf,
     target: String,
 }
 
 impl Build {
-    /// Builds the worker, or takes the one that a packager has built before.
+    /// Builds the worker, or copies the prebuilt worker that `BELLJAR_WORKER` names.
     fn worker(&self) {
         println!("cargo::rerun-if-env-changed=BELLJAR_WORKER");
         if let Some(built) = std::env::var_os("BELLJAR_WORKER").map(PathBuf::from) {
@@ -51,12 +52,12 @@ impl Build {
             return copy(&built, &self.out.join(WORKER));
         }
         self.watch(&[WORKER]);
-        // A debug build should be ready soon; a release build should run fast.
+        // A debug build should compile quickly; a release build should run fast.
         let profile = if var("PROFILE") == "release" { "worker" } else { "worker-dev" };
         self.run(profile, &[WORKER]);
     }
 
-    /// Builds programs with one profile and copies them to where `lib.rs` includes them from.
+    /// Builds programs with one profile and copies them to `OUT_DIR`, where `lib.rs` includes them.
     fn run(&self, profile: &str, programs: &[&str]) {
         let target_dir = self.out.join("inside");
         let mut cargo = Command::new(var("CARGO"));
@@ -66,21 +67,21 @@ impl Build {
             .arg(self.root.join("Cargo.toml"))
             .arg("--target-dir")
             .arg(&target_dir)
-            .env_remove("RUSTC_WORKSPACE_WRAPPER") // clippy's, which builds nothing
+            .env_remove("RUSTC_WORKSPACE_WRAPPER") // clippy's wrapper builds no programs
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .env("RUSTFLAGS", "-C target-feature=+crt-static -C relocation-model=static");
         for program in programs {
             cargo.args(["--package", program]);
         }
         let built = cargo.status().is_ok_and(|status| status.success());
-        assert!(built, "the programs that run inside a box could not be built: {cargo:?}");
-        let made = target_dir.join(&self.target).join(profile);
+        assert!(built, "cannot build the programs that run inside a box: {cargo:?}");
+        let built_dir = target_dir.join(&self.target).join(profile);
         for program in programs {
-            copy(&made.join(program), &self.out.join(program));
+            copy(&built_dir.join(program), &self.out.join(program));
         }
     }
 
-    /// Has cargo run this script again when something changes that these programs are built from.
+    /// Tells cargo to run this script again when a source of these programs changes.
     fn watch(&self, programs: &[&str]) {
         for file in ["Cargo.toml", "Cargo.lock"] {
             println!("cargo::rerun-if-changed={}", self.root.join(file).display());
@@ -91,24 +92,25 @@ impl Build {
             if !seen.insert(name.clone()) {
                 continue;
             }
-            let directory = name.strip_prefix(PREFIX).expect("only names of ours are listed");
+            let directory =
+                name.strip_prefix(PREFIX).expect("only packages of this workspace are listed");
             let directory = self.root.join("crates").join(directory);
             let manifest = directory.join("Cargo.toml");
-            // Cargo takes a path that does not exist for one that changed.
+            // Cargo treats a missing path as changed.
             for path in [directory.join("src"), directory.join("build.rs"), manifest.clone()] {
                 if path.exists() {
                     println!("cargo::rerun-if-changed={}", path.display());
                 }
             }
-            crates.extend(named(&manifest));
+            crates.extend(dependencies(&manifest));
         }
     }
 }
 
-/// Every crate of ours that a manifest names, except for its tests.
-fn named(manifest: &Path) -> Vec<String> {
+/// Returns the packages of this workspace that a manifest names outside of its dev-dependencies.
+fn dependencies(manifest: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(manifest)
-        .unwrap_or_else(|error| panic!("read {}: {error}", manifest.display()));
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", manifest.display()));
     let mut found = Vec::new();
     let mut for_tests = false;
     for line in text.lines() {
@@ -124,9 +126,10 @@ fn named(manifest: &Path) -> Vec<String> {
 }
 
 fn copy(from: &Path, to: &Path) {
-    std::fs::copy(from, to).unwrap_or_else(|error| panic!("copy {}: {error}", from.display()));
+    std::fs::copy(from, to)
+        .unwrap_or_else(|error| panic!("cannot copy {}: {error}", from.display()));
 }
 
 fn var(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+    std::env::var(name).unwrap_or_else(|_| panic!("cargo did not set the variable {name}"))
 }

@@ -1,15 +1,15 @@
-//! The static programs that run inside a box, as bytes.
+//! The static programs that run inside a box, embedded as bytes.
 //!
-//! The build script builds them. Nothing here starts one.
+//! The build script builds the programs. This crate does not start them.
 
 #![forbid(unsafe_code)]
 
-/// PID 1 of a box, and its janitor.
+/// The program `belljar-init`: PID 1 of a box, and the janitor.
 pub static INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-init"));
 
-/// The program that tries forbidden acts, for `doctor --prove` and the tests.
+/// The program `belljar-probe`, which tries forbidden operations for `doctor --prove` and the tests.
 pub static PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-probe"));
 
-/// The program that runs one job of a model.
+/// The program `belljar-worker`, which carries out one job inside a box.
 #[cfg(feature = "worker")]
 pub static WORKER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/belljar-worker"));
