@@ -1,5 +1,5 @@
-//! Serves the shop of the tests on plain loopback and says where, for the oracle of
-//! `crates/belljar/tests/programs`. Ends when its input does.
+//! Serves the test service `shop` on loopback without TLS and prints its address, for the oracle of
+//! `crates/belljar/tests/programs`. Ends when standard input is closed.
 
 use std::io::{Read as _, Write as _};
 

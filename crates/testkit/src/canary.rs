@@ -1,18 +1,18 @@
-//! A secret of a test, and the spellings in which it might come back.
+//! A random secret for tests, and a search for it in different encodings.
 
 use std::hash::{BuildHasher as _, RandomState};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD, URL_SAFE};
 
-/// A value that is nowhere else in the world.
+/// A random secret value, which occurs in no other data.
 #[derive(Debug, Clone)]
 pub struct Canary(String);
 
 impl Canary {
     pub fn new() -> Self {
         let random = || RandomState::new().hash_one(0);
-        // Some characters that every way of escaping treats in its own way.
+        // The characters `/`, `+` and `=` are encoded differently by each escaping.
         let value = format!("canary/{:016x}+{:016x}=", random(), random());
         crate::planted::plant(&value);
         Self(value)
@@ -22,8 +22,8 @@ impl Canary {
         &self.0
     }
 
-    /// Whether a server should take this `Authorization` for it: bare, as a bearer's token, or as a
-    /// password.
+    /// Returns whether an `Authorization` header contains the secret: alone, as bearer token, or as
+    /// password of basic authentication.
     pub fn is_in(&self, authorization: &str) -> bool {
         match authorization.split_once(' ') {
             None => authorization == self.0,
@@ -37,35 +37,35 @@ impl Canary {
         }
     }
 
-    /// What a server writes that repeats it in many spellings.
+    /// Returns a text with the secret in all encodings.
     pub fn repeated(&self) -> String {
-        let based = |engine: &GeneralPurpose| {
+        let encode = |engine: &GeneralPurpose| {
             ["", ":", "::"].map(|before| engine.encode(format!("{before}{}{before}", self.0)))
         };
-        let based = [based(&STANDARD), based(&URL_SAFE)].concat();
+        let base64 = [encode(&STANDARD), encode(&URL_SAFE)].concat();
         let others = self.escaped().into_iter().map(|(_, text)| text);
-        others.chain(based).collect::<Vec<_>>().join(" ")
+        others.chain(base64).collect::<Vec<_>>().join(" ")
     }
 
-    /// The name of a spelling of it that is in these bytes.
+    /// Returns the name of an encoding in which these bytes contain the secret, if any.
     pub fn found_in(&self, bytes: &[u8]) -> Option<&'static str> {
         let length = self.0.len();
-        let mut spellings = self.escaped();
+        let mut encodings = self.escaped();
         for (name, engine) in [("base64", STANDARD), ("base64url", URL_SAFE)] {
             for before in 0..3 {
                 let digits = engine.encode(format!("{}{}", &"::"[..before], self.0));
-                // Those that stand for nothing but bytes of the value.
+                // Only the digits that depend on bytes of the secret alone.
                 let (from, to) = ((before * 8).div_ceil(6), (before + length) * 8 / 6);
-                spellings.push((name, digits[from..to].to_owned()));
+                encodings.push((name, digits[from..to].to_owned()));
             }
         }
         let has = |text: &String| bytes.windows(text.len()).any(|window| window == text.as_bytes());
-        spellings.into_iter().find(|(_, text)| has(text)).map(|(name, _)| name)
+        encodings.into_iter().find(|(_, text)| has(text)).map(|(name, _)| name)
     }
 
-    /// It in the spellings that look the same wherever it stands.
+    /// Returns the secret in the encodings that do not depend on surrounding bytes.
     fn escaped(&self) -> Vec<(&'static str, String)> {
-        let each = |spell: fn(u8) -> String| self.0.bytes().map(spell).collect();
+        let each = |encode: fn(u8) -> String| self.0.bytes().map(encode).collect();
         let escaped = |byte: u8| match byte {
             b'0'..=b'9' | b'a'..=b'z' => char::from(byte).to_string(),
             _ => format!("%{byte:02X}"),
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_found_in_each_spelling_wherever_it_stands() {
+    fn canary_is_found_in_each_encoding_at_any_position() {
         let canary = Canary::new();
         for text in canary.repeated().split(' ') {
             assert!(canary.found_in(format!("<{text}>").as_bytes()).is_some(), "{text}");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_takes_it_in_three_forms() {
+    fn canary_is_accepted_bare_as_bearer_token_and_as_password() {
         let canary = Canary::new();
         let pair = |text: String| format!("Basic {}", STANDARD.encode(text));
         assert!(canary.is_in(canary.value()));

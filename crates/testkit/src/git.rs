@@ -1,10 +1,10 @@
-//! Plain git, as somebody at a terminal runs it, and what a directory holds before and after.
+//! Runs git in a test repository, and reads the content of whole directories.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Git with these arguments, in a directory, with an identity and none of the user's settings.
+/// Returns a git command in a directory, with a test identity and without the settings of the user.
 pub fn git_command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new("git");
     command
@@ -22,7 +22,7 @@ pub fn git_command(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Runs git and insists on success; its output, without whitespace at the end.
+/// Runs git and returns its output without trailing whitespace. Panics if git fails.
 #[track_caller]
 pub fn git(dir: &Path, args: &[&str]) -> String {
     let output = git_command(dir, args).output().expect("git is installed");
@@ -30,14 +30,14 @@ pub fn git(dir: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }
 
-/// Writes a file below a directory, with the directories above it.
+/// Writes a file beneath a directory and creates its parent directories.
 pub fn write_file(top: &Path, path: &str, content: &str) {
     let path = top.join(path);
-    fs::create_dir_all(path.parent().expect("a file is in a directory")).expect("directories");
-    fs::write(path, content).expect("a file");
+    fs::create_dir_all(path.parent().expect("the path has a parent")).expect("create directories");
+    fs::write(path, content).expect("write a file");
 }
 
-/// Commits everything in a repository; the id of the commit.
+/// Commits all changes of a repository and returns the id of the commit.
 #[track_caller]
 pub fn commit(top: &Path, subject: &str) -> String {
     git(top, &["add", "-A"]);
@@ -45,18 +45,18 @@ pub fn commit(top: &Path, subject: &str) -> String {
     git(top, &["rev-parse", "HEAD"])
 }
 
-/// Every file below a directory with its content, and the target of every link.
+/// Returns every file beneath a directory with its content, and every symbolic link with its target.
 pub fn picture(top: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut rest = vec![top.to_owned()];
     while let Some(dir) = rest.pop() {
-        for entry in fs::read_dir(dir).expect("a directory") {
-            let path = entry.expect("a directory").path();
-            let kind = path.symlink_metadata().expect("a file").file_type();
+        for entry in fs::read_dir(dir).expect("read a directory") {
+            let path = entry.expect("read a directory").path();
+            let kind = path.symlink_metadata().expect("stat a file").file_type();
             if kind.is_dir() {
                 rest.push(path);
             } else if kind.is_symlink() {
-                let target = fs::read_link(&path).expect("a link");
+                let target = fs::read_link(&path).expect("read a symbolic link");
                 found.push((path, target.into_os_string().into_encoded_bytes()));
             } else {
                 let content = fs::read(&path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A place of its own for one test: a workspace, a home and a state directory.
+//! The temporary directories of one test: a workspace, a home and a state directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,32 +9,32 @@ use tempfile::TempDir;
 use crate::program::Program;
 use crate::upstream::Authority;
 
-/// Temporary directories and the binary under test. Removed when dropped.
+/// The temporary directories of one test and the binary under test. Drop removes the directories.
 #[derive(Debug)]
 pub struct Lab {
     belljar: PathBuf,
     dir: TempDir,
 }
 
-/// The binary under test: the one the runner names, else the one of this build.
+/// Returns the binary under test: `BELLJAR_BIN` if set, otherwise the binary of this build.
 pub fn belljar(built: &str) -> PathBuf {
     std::env::var_os("BELLJAR_BIN").map_or_else(|| built.into(), PathBuf::from)
 }
 
-/// Whether the tests run as root, which builds boxes in another way than a plain user.
+/// Returns whether the tests run as root, which builds boxes in another way than other users.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 impl Lab {
-    /// A fresh lab in the directory that the runner names, else in the usual temporary one.
+    /// Creates the directories beneath `BELLJAR_TEST_ROOT`, or beneath the temporary directory of the host.
     pub fn new(belljar: PathBuf) -> Self {
         let parent =
             std::env::var_os("BELLJAR_TEST_ROOT").map_or_else(std::env::temp_dir, PathBuf::from);
         let dir = tempfile::Builder::new().prefix("belljar-e2e-").tempdir_in(parent);
-        let lab = Self { belljar, dir: dir.expect("a temporary directory") };
+        let lab = Self { belljar, dir: dir.expect("create a temporary directory") };
         for path in [lab.workspace(), lab.home(), lab.state()] {
-            fs::create_dir(path).expect("a directory of the lab");
+            fs::create_dir(path).expect("create a directory of the lab");
         }
         lab
     }
@@ -43,61 +43,62 @@ impl Lab {
         self.dir.path()
     }
 
-    /// The working directory of [`Self::belljar`], and so the workspace of its boxes.
+    /// Returns the working directory of [`Self::belljar`], which is the workspace of its boxes.
     pub fn workspace(&self) -> PathBuf {
         self.dir().join("project")
     }
 
-    /// `HOME` of the operator.
+    /// Returns the home directory of the operator, `HOME`.
     pub fn home(&self) -> PathBuf {
         self.dir().join("home")
     }
 
-    /// `BELLJAR_HOME`.
+    /// Returns the state directory, `BELLJAR_HOME`.
     pub fn state(&self) -> PathBuf {
         self.dir().join("state")
     }
 
-    /// Writes a file into the workspace, with the directories above it.
+    /// Writes a file into the workspace and creates its parent directories.
     pub fn write(&self, path: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.workspace().join(path);
-        fs::create_dir_all(path.parent().expect("a file is in a directory")).expect("directories");
-        fs::write(&path, content).expect("a file of the workspace");
+        fs::create_dir_all(path.parent().expect("the path has a parent"))
+            .expect("create directories");
+        fs::write(&path, content).expect("write a file of the workspace");
         path
     }
 
-    /// The operator's `belljar.toml`.
+    /// Writes the `belljar.toml` of the operator and returns its path.
     pub fn configure(&self, text: &str) -> PathBuf {
         let dir = self.home().join(".config/belljar");
-        fs::create_dir_all(&dir).expect("a directory of the operator's");
+        fs::create_dir_all(&dir).expect("create the configuration directory");
         let file = dir.join("belljar.toml");
-        fs::write(&file, text).expect("a file of the operator's");
+        fs::write(&file, text).expect("write belljar.toml");
         file
     }
 
-    /// The operator's `belljar.toml` with the roots of these servers, and `rules` behind them.
+    /// Writes a `belljar.toml` that trusts this authority and then contains `rules`. Returns its path.
     pub fn configure_for(&self, authority: &Authority, rules: &str) -> PathBuf {
         let roots = self.home().join("roots.pem");
-        fs::write(&roots, authority.pem()).expect("a file of the operator's");
+        fs::write(&roots, authority.pem()).expect("write roots.pem");
         self.configure(&format!("[tls]\nroots = [{:?}]\n\n{rules}", roots.display().to_string()))
     }
 
-    /// The binary with these arguments, in an environment of the lab's own.
+    /// Returns the binary under test with these arguments, in the environment of the lab.
     pub fn belljar<S: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Program {
         self.program(&self.belljar).args(args)
     }
 
-    /// `belljar run -- bash -c SCRIPT`.
+    /// Returns `belljar run -- bash -c SCRIPT`.
     pub fn bash(&self, script: &str) -> Program {
         self.belljar(["run", "--", "bash", "-c", script])
     }
 
-    /// `belljar run --json OPTIONS -- bash -c SCRIPT`.
+    /// Returns `belljar run --json OPTIONS -- bash -c SCRIPT`.
     pub fn json(&self, options: &[&str], script: &str) -> Program {
         self.belljar(["run", "--json"]).args(options).args(["--", "bash", "-c", script])
     }
 
-    /// Another program, in the same environment. `$BELLJAR` names the binary.
+    /// Returns another program in the environment of the lab. `$BELLJAR` is the binary under test.
     pub fn program(&self, program: impl AsRef<std::ffi::OsStr>) -> Program {
         let program = Program::new(program)
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
@@ -111,7 +112,7 @@ impl Lab {
         }
     }
 
-    /// The names of all boxes.
+    /// Returns the names of all boxes, sorted.
     pub fn boxes(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.state().join("boxes")) else { return Vec::new() };
         let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -120,7 +121,7 @@ impl Lab {
         names
     }
 
-    /// The directories of all runs, oldest first.
+    /// Returns the directories of all runs, oldest first.
     pub fn runs(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(self.state().join("runs")) else { return Vec::new() };
         let mut runs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -128,26 +129,26 @@ impl Lab {
         runs
     }
 
-    /// The directory of the only run.
+    /// Returns the directory of the only run. Panics if there is not exactly one run.
     #[track_caller]
     pub fn run_dir(&self) -> PathBuf {
         let runs = self.runs();
-        assert_eq!(runs.len(), 1, "one run was expected");
-        runs.first().expect("there is one").clone()
+        assert_eq!(runs.len(), 1, "expected exactly one run");
+        runs.first().expect("one run").clone()
     }
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // Keepers live on without whoever started them, also without a test that failed.
+        // Boxes keep running after their starter exits, so a failed test can leave some.
         for name in self.boxes() {
             let mut stop = Command::new(&self.belljar);
             stop.args(["stop", "--now", &name]).env("BELLJAR_HOME", self.state());
-            stop.stderr(std::process::Stdio::null()).status().ok(); // most are stopped already
+            stop.stderr(std::process::Stdio::null()).status().ok(); // most boxes are already stopped
         }
-        // Overlayfs leaves a directory of mode 0, which a plain user could not look into.
+        // Overlayfs leaves a directory of mode 0, which only root can remove.
         let mut chmod = Command::new("chmod");
         chmod.args(["-R", "u+rwX"]).arg(self.dir()).stderr(std::process::Stdio::null());
-        chmod.status().ok(); // what then cannot be removed is left to the system's own cleaning
+        chmod.status().ok(); // files that still cannot be removed stay in the temporary directory
     }
 }

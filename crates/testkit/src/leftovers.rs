@@ -1,8 +1,8 @@
-//! What a box could leave behind: processes, mounts, cgroups.
+//! Finds processes, mounts and cgroups that a box leaked.
 //!
-//! Other tests run at the same time, so nothing is compared with the state of the whole machine. A
-//! process is one that was once seen beneath the supervisor, known by its pid and its time of birth;
-//! a cgroup is named after its run; a mount would name the lab.
+//! Other tests run at the same time, so the checks do not compare the state of the whole machine. A
+//! process belongs to a box if it was once a descendant of its supervisor; its pid and start time identify
+//! it. A cgroup has the name of its run, and a mount contains the path of the lab.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,10 +16,10 @@ use rustix::process::{Pid, Signal};
 
 use crate::eventually;
 
-/// A process, whichever pid the kernel gives out next: its pid and when it was born, in clock ticks.
+/// A process that stays identified when its pid is reused: the pid and the start time in clock ticks.
 pub type Born = (i32, u64);
 
-/// Everything that was ever seen beneath one process.
+/// All descendants of one process that were seen while this value exists.
 #[derive(Debug)]
 pub struct Family {
     root: i32,
@@ -29,8 +29,8 @@ pub struct Family {
 }
 
 impl Family {
-    /// Watches the descendants of `root` from now on. Those that live now are seen before it returns,
-    /// however late the watcher gets its turn.
+    /// Watches the descendants of `root` from now on. The current descendants are recorded before this
+    /// function returns.
     pub fn watch(root: i32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::new(Mutex::new(descendants(root)));
@@ -44,19 +44,19 @@ impl Family {
         Self { root, seen, stop, watcher: Some(watcher) }
     }
 
-    /// Looks now, without waiting for the watcher's turn; how many were seen so far.
+    /// Records the current descendants. Returns the number of processes seen so far.
     pub fn look(&self) -> usize {
         look(self.root, &self.seen)
     }
 
-    /// Waits until nobody of the family is alive; how many there were.
+    /// Waits until all seen processes have ended. Returns their number.
     #[track_caller]
     pub fn is_gone(mut self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         let watcher = self.watcher.take().expect("taken only here");
         watcher.join().expect("the watcher does not panic");
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        eventually("every process of the box is gone", || !seen.iter().any(is_alive));
+        eventually("every process of the box has ended", || !seen.iter().any(is_alive));
         seen.len()
     }
 }
@@ -67,6 +67,7 @@ impl Drop for Family {
     }
 }
 
+/// Adds the current descendants of `root` to `seen`. Returns the number of processes seen so far.
 fn look(root: i32, seen: &Mutex<BTreeSet<Born>>) -> usize {
     let found = descendants(root);
     let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +75,7 @@ fn look(root: i32, seen: &Mutex<BTreeSet<Born>>) -> usize {
     seen.len()
 }
 
-/// All processes below `root`, without it.
+/// Returns all descendants of the process `root`.
 pub fn descendants(root: i32) -> BTreeSet<Born> {
     let mut found = vec![root];
     let mut next = 0;
@@ -86,27 +87,28 @@ pub fn descendants(root: i32) -> BTreeSet<Born> {
             found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
         }
     }
-    found.into_iter().skip(1).filter_map(|pid| Some((pid, birth(pid)?))).collect()
+    found.into_iter().skip(1).filter_map(|pid| Some((pid, start_time(pid)?))).collect()
 }
 
-/// Whether it still runs; waiting to be waited for is not running.
-pub fn is_alive((pid, born): &Born) -> bool {
-    birth(*pid) == Some(*born)
+/// Returns whether a process still runs. A zombie does not run.
+pub fn is_alive((pid, start): &Born) -> bool {
+    start_time(*pid) == Some(*start)
 }
 
-/// Processes of Belljar's own whose supervisor is gone, of those born since this test began. They
-/// are about to end, whosever they were.
+/// Returns the init and janitor processes without a supervisor that started after this test. They can
+/// belong to another test, and end soon.
 pub fn orphans() -> BTreeSet<Born> {
-    let began = i32::try_from(std::process::id()).ok().and_then(birth);
+    let test_start = i32::try_from(std::process::id()).ok().and_then(start_time);
     let all = fs::read_dir("/proc").expect("/proc").flatten();
     all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| parent(*pid) == Some(1) && is_ours(*pid))
-        .filter_map(|pid| Some((pid, birth(pid)?)))
-        .filter(|(_, born)| Some(*born) >= began)
+        .filter(|pid| parent(*pid) == Some(1) && is_init_or_janitor(*pid))
+        .filter_map(|pid| Some((pid, start_time(pid)?)))
+        .filter(|(_, start)| Some(*start) >= test_start)
         .collect()
 }
 
-fn is_ours(pid: i32) -> bool {
+/// Returns whether a process is an init or a janitor of Belljar.
+fn is_init_or_janitor(pid: i32) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.starts_with(b"belljar-init") || line.starts_with(b"belljar-janitor")
 }
@@ -116,8 +118,8 @@ fn parent(pid: i32) -> Option<i32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// When a living process was born. One that is dead and only not waited for does not live.
-fn birth(pid: i32) -> Option<u64> {
+/// Returns the start time of a running process, or `None` for a missing process or a zombie.
+fn start_time(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let after_name = stat.rsplit_once(')')?.1;
     let mut fields = after_name.split_whitespace();
@@ -127,7 +129,7 @@ fn birth(pid: i32) -> Option<u64> {
     fields.nth(18)?.parse().ok() // field 22 of proc_pid_stat(5)
 }
 
-/// Directories of cgroups that carry the name of one of these runs.
+/// Returns the cgroup directories that belong to one of these runs.
 pub fn cgroups_of(runs: &[PathBuf]) -> Vec<PathBuf> {
     let names: Vec<String> = runs
         .iter()
@@ -147,20 +149,20 @@ pub fn cgroups_of(runs: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
-/// Lines of the host's mount table that name this directory.
+/// Returns the lines of the host's mount table that contain this directory.
 pub fn mounts_naming(dir: &Path) -> Vec<String> {
-    let table = fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("read the mount table");
     let name = dir.display().to_string();
     table.lines().filter(|line| line.contains(&name)).map(str::to_owned).collect()
 }
 
-/// Kills a process that is not a child of ours.
+/// Kills a process that need not be a child of the test.
 pub fn kill(pid: i32) {
     signal(pid, Signal::KILL);
 }
 
-/// Sends a signal to a process that is not a child of ours.
+/// Sends a signal to a process that need not be a child of the test.
 pub fn signal(pid: i32, signal: Signal) {
     let pid = Pid::from_raw(pid).expect("a pid");
-    rustix::process::kill_process(pid, signal).expect("a process to signal");
+    rustix::process::kill_process(pid, signal).expect("send a signal");
 }

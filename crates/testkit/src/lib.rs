@@ -1,12 +1,12 @@
-//! What tests need to run the binary from outside: a lab of temporary directories, programs with a
-//! deadline, a terminal to sit at, and a search for what a box left behind.
+//! Test support: temporary directories, programs with a deadline, terminals, servers on loopback, and
+//! checks for processes, mounts and cgroups that a box leaked.
 //!
-//! For tests only, so every function panics where it cannot go on.
+//! This crate is only for tests, so its functions panic on errors.
 
 #![forbid(unsafe_code)]
 #![expect(
     clippy::disallowed_methods,
-    reason = "tests start programs and are told by their runner which binary to use"
+    reason = "tests start programs, and the test runner names the binary in a variable"
 )]
 
 mod canary;
@@ -43,16 +43,17 @@ pub use terminal::Terminal;
 pub use upstream::{Authority, Received, Reply, Upstream};
 pub use wire::Wire;
 
-/// Enough for anything but a hang, also on a busy machine.
+/// Timeout after which a test fails, long enough for a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Waits for something that happens soon but at no moment anybody is told of.
+/// Polls until a condition holds. Panics with `what` at the [`DEADLINE`].
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     eventually_shows(what, String::new, |_| holds());
 }
 
-/// Waits for something that can be seen in a text; what was seen last is told if it never comes.
+/// Polls until the text that `look` returns satisfies a condition. Panics with the last text at the
+/// [`DEADLINE`].
 #[track_caller]
 pub fn eventually_shows(
     what: &str,
@@ -62,18 +63,21 @@ pub fn eventually_shows(
     let until = Instant::now() + DEADLINE;
     let mut seen = look();
     while !holds(&seen) {
-        assert!(Instant::now() < until, "still not so after {DEADLINE:?}: {what}\n{seen}");
+        assert!(
+            Instant::now() < until,
+            "condition does not hold after {DEADLINE:?}: {what}\n{seen}"
+        );
         std::thread::sleep(Duration::from_millis(5));
         seen = look();
     }
 }
 
-/// The environment of the test process, for code that must not read it by itself.
+/// Returns the environment of the test process, for crates that must not read it themselves.
 pub fn environment() -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
     std::env::vars_os().collect()
 }
 
-/// The wall clock, for code that must not read it by itself.
+/// Returns the current wall clock time, for crates that must not read it themselves.
 pub fn wall_clock() -> std::time::SystemTime {
     std::time::SystemTime::now()
 }

@@ -1,6 +1,6 @@
-//! A client of MCP, as small as one can be: over the streams of a server it starts, or over HTTP.
+//! A minimal MCP client, over the standard streams of a server that it starts, or over HTTP.
 //!
-//! Several calls may be under way at once, so what was asked is answered by its number.
+//! Several requests can be open at the same time, so a response is identified by its request id.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -17,18 +17,19 @@ use crate::program::{Collected, Ended, Owned, Program};
 
 const REVISION: &str = "2025-06-18";
 
-/// A server on standard streams. Killed when dropped.
+/// An MCP server on standard streams. Drop kills it.
 #[derive(Debug)]
 pub struct Mcp {
     child: Owned,
     input: Mutex<Option<ChildStdin>>,
-    heard: Arc<Heard>,
+    inbox: Arc<Inbox>,
     stderr: Arc<Collected>,
     next: AtomicU64,
 }
 
+/// The messages of the server, filled by a thread.
 #[derive(Debug, Default)]
-struct Heard {
+struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -41,27 +42,27 @@ struct State {
 }
 
 impl Mcp {
-    /// Starts a server and says hello.
+    /// Starts a server and initializes the session.
     #[track_caller]
     pub fn start(program: Program) -> Self {
         let mut command = program.command();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
-            command.spawn().unwrap_or_else(|error| panic!("start {command:?}: {error}"));
+            command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         let stderr = Collected::read(child.stderr.take().expect("a pipe"));
         let input = Mutex::new(child.stdin.take());
-        let heard = Arc::new(Heard::default());
-        let ours = Arc::clone(&heard);
+        let inbox = Arc::new(Inbox::default());
+        let ours = Arc::clone(&inbox);
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 ours.take(&line);
             }
             ours.over();
         });
-        let mcp = Self { child: Owned(child), input, heard, stderr, next: AtomicU64::new(1) };
-        let hello = mcp.ask("initialize", &hello());
-        mcp.answer(hello);
+        let mcp = Self { child: Owned(child), input, inbox, stderr, next: AtomicU64::new(1) };
+        let id = mcp.ask("initialize", &initialize());
+        mcp.answer(id);
         mcp.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         mcp
     }
@@ -70,7 +71,7 @@ impl Mcp {
         i32::try_from(self.child.0.id()).expect("a pid")
     }
 
-    /// Writes one message.
+    /// Sends one message.
     pub fn say(&self, message: &Value) {
         let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
         let mut line = message.to_string();
@@ -80,77 +81,81 @@ impl Mcp {
         input.flush().expect("a server that listens");
     }
 
-    /// Asks and does not wait; the number of the answer.
+    /// Sends a request without waiting. Returns its id.
     pub fn ask(&self, method: &str, params: &Value) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         id
     }
 
-    /// Waits for what was asked.
+    /// Waits for the response to a request.
     #[track_caller]
     pub fn answer(&self, id: u64) -> Value {
         let until = Instant::now() + DEADLINE;
-        let found = self.heard.wait(until, |state| state.answers.remove(&id));
-        found.unwrap_or_else(|| panic!("no answer to {id}; the server said {}", self.stderr.text()))
+        let found = self.inbox.wait(until, |state| state.answers.remove(&id));
+        found.unwrap_or_else(|| {
+            panic!("no response to request {id}; stderr: {}", self.stderr.text())
+        })
     }
 
-    /// Whether there is an answer yet.
+    /// Returns whether the response has arrived.
     pub fn is_answered(&self, id: u64) -> bool {
-        let state = self.heard.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.inbox.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.answers.contains_key(&id)
     }
 
-    /// Waits for a notification that fits.
+    /// Waits for a notification that satisfies a condition.
     #[track_caller]
     pub fn notified(&self, fits: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + DEADLINE;
         let found =
-            self.heard.wait(until, |state| state.notifications.iter().find(|it| fits(it)).cloned());
-        found.unwrap_or_else(|| panic!("no such notification; {}", self.stderr.text()))
+            self.inbox.wait(until, |state| state.notifications.iter().find(|it| fits(it)).cloned());
+        found.unwrap_or_else(|| {
+            panic!("notification did not arrive; stderr: {}", self.stderr.text())
+        })
     }
 
-    /// Calls a tool and does not wait.
+    /// Calls a tool without waiting. Returns the id of the request.
     pub fn begin(&self, tool: &str, arguments: &Value) -> u64 {
         self.ask("tools/call", &json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// Calls a tool; the result of the call.
+    /// Calls a tool and returns its result.
     #[track_caller]
     pub fn call(&self, tool: &str, arguments: &Value) -> Value {
         result(&self.answer(self.begin(tool, arguments)))
     }
 
-    /// Runs a program; the account of it.
+    /// Runs a program with `execute_code` and returns its structured result.
     #[track_caller]
     pub fn run(&self, code: &str) -> Value {
-        account(&self.call("execute_code", &json!({ "code": code })))
+        structured(&self.call("execute_code", &json!({ "code": code })))
     }
 
-    /// Takes a call back.
+    /// Cancels a request.
     pub fn cancel(&self, id: u64) {
         self.say(&json!({
             "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id },
         }));
     }
 
-    /// Closes the server's input and waits for its end.
+    /// Closes the input of the server and waits until it ends.
     #[track_caller]
     pub fn end(mut self) -> Ended {
         drop(self.input.lock().unwrap_or_else(PoisonError::into_inner).take());
         let until = Instant::now() + DEADLINE;
-        let over = self.heard.wait(until, |state| state.is_over.then_some(()));
-        assert!(over.is_some(), "it hangs; it said {}", self.stderr.text());
+        let over = self.inbox.wait(until, |state| state.is_over.then_some(()));
+        assert!(over.is_some(), "server does not end; stderr: {}", self.stderr.text());
         let status = self.child.0.wait().expect("a child of ours");
         self.stderr.wait(until, |_| false);
         Ended { status, stdout: Vec::new(), stderr: self.stderr.take() }
     }
 }
 
-impl Heard {
+impl Inbox {
     fn take(&self, line: &str) {
         let message: Value = serde_json::from_str(line)
-            .unwrap_or_else(|error| panic!("no message of MCP: {error}: {line}"));
+            .unwrap_or_else(|error| panic!("invalid MCP message: {error}: {line}"));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match message.get("id").and_then(Value::as_u64) {
             Some(id) => drop(state.answers.insert(id, message)),
@@ -180,7 +185,7 @@ impl Heard {
     }
 }
 
-/// A session over HTTP.
+/// An MCP session over HTTP.
 #[derive(Debug)]
 pub struct McpHttp {
     address: SocketAddr,
@@ -190,12 +195,12 @@ pub struct McpHttp {
 }
 
 impl McpHttp {
-    /// Says hello to a server that listens there.
+    /// Initializes a session with the server at this address.
     #[track_caller]
     pub fn start(address: SocketAddr, token: &str) -> Self {
         let mut session =
             Self { address, token: token.to_owned(), session: None, next: AtomicU64::new(1) };
-        let (head, answer) = session.post(&message(0, "initialize", &hello()));
+        let (head, answer) = session.post(&message(0, "initialize", &initialize()));
         let named = head.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("mcp-session-id").then(|| value.trim().to_owned())
@@ -206,7 +211,7 @@ impl McpHttp {
         session
     }
 
-    /// The id that the server gave this session.
+    /// Returns the id that the server gave this session.
     pub fn session(&self) -> Option<&str> {
         self.session.as_deref()
     }
@@ -220,10 +225,10 @@ impl McpHttp {
 
     #[track_caller]
     pub fn run(&self, code: &str) -> Value {
-        account(&self.call("execute_code", &json!({ "code": code })))
+        structured(&self.call("execute_code", &json!({ "code": code })))
     }
 
-    /// Says goodbye.
+    /// Ends the session.
     #[track_caller]
     pub fn end(self) {
         let (head, _) = self.send("DELETE", "");
@@ -235,13 +240,14 @@ impl McpHttp {
         let (head, body) = self.send("POST", &message.to_string());
         let is_stream = head.to_ascii_lowercase().contains("text/event-stream");
         let lines = body.lines().filter_map(|line| line.strip_prefix("data:"));
-        let told = |text: &str| serde_json::from_str::<Value>(text).ok();
-        let ours = |it: &Value| it.get("id").is_some_and(|id| Some(id) == message.get("id"));
-        let found = if is_stream { lines.filter_map(told).find(ours) } else { told(&body) };
+        let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
+        let is_response = |it: &Value| it.get("id").is_some_and(|id| Some(id) == message.get("id"));
+        let found =
+            if is_stream { lines.filter_map(parse).find(is_response) } else { parse(&body) };
         (head, found.unwrap_or_default())
     }
 
-    /// As HTTP/1.0, whose answers end where the connection does.
+    /// Sends a request as HTTP/1.0, whose response ends with the connection. Returns head and body.
     #[track_caller]
     fn send(&self, method: &str, body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.address).expect("a server");
@@ -265,7 +271,8 @@ impl McpHttp {
     }
 }
 
-fn hello() -> Value {
+/// Returns the parameters of `initialize`.
+fn initialize() -> Value {
     json!({
         "protocolVersion": REVISION, "capabilities": {},
         "clientInfo": { "name": "a test", "version": "1" },
@@ -278,11 +285,11 @@ fn message(id: u64, method: &str, params: &Value) -> Value {
 
 #[track_caller]
 fn result(answer: &Value) -> Value {
-    answer.get("result").cloned().unwrap_or_else(|| panic!("no result: {answer}"))
+    answer.get("result").cloned().unwrap_or_else(|| panic!("response without result: {answer}"))
 }
 
 #[track_caller]
-fn account(result: &Value) -> Value {
-    let account = result.get("structuredContent").cloned();
-    account.unwrap_or_else(|| panic!("no account of a program: {result}"))
+fn structured(result: &Value) -> Value {
+    let structured = result.get("structuredContent").cloned();
+    structured.unwrap_or_else(|| panic!("result without structuredContent: {result}"))
 }

@@ -1,9 +1,8 @@
-//! A model that says what a test wrote down, for agents that are to be driven without one: Anthropic's
-//! messages, OpenAI's responses and Gemini's contents, as streams.
+//! A scripted model server for tests of agents. It streams the formats of Anthropic (messages), OpenAI
+//! (responses) and Gemini (contents).
 //!
-//! It calls one tool after the other, keeps what it is told that came of each, and then
-//! says its last words. What an agent asks beside that, such as a title for the conversation, gets the
-//! last words at once.
+//! The model calls one tool after the other, records their results, and then sends a final text. Requests
+//! without these tools, such as for a title of the conversation, get the final text at once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,21 +17,21 @@ pub struct Model {
     results: Arc<Mutex<Vec<String>>>,
 }
 
-/// What a model says in one turn.
+/// The response of the model in one turn.
 enum Turn<'a> {
     Call { number: usize, call: &'a Call },
     Text(&'a str),
 }
 
-/// One call of a tool.
+/// One tool call of the script.
 struct Call {
-    /// Of an MCP server; a tool of the agent's own is in none.
+    /// The MCP server of the tool. `None` for a built-in tool of the agent.
     server: Option<String>,
     tool: String,
     input: Value,
 }
 
-/// Whose words are spoken.
+/// The API format of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Api {
     Messages,
@@ -41,14 +40,15 @@ enum Api {
 }
 
 impl Model {
-    /// One that calls `tool` of the MCP server `server` with each of the inputs, and then ends.
+    /// Starts a model that calls an MCP tool with each of the inputs, and then sends `last_words`.
     pub fn calling(server: &str, tool: &str, inputs: Vec<Value>, last_words: &str) -> Self {
         let call = |input| Call { server: Some(server.to_owned()), tool: tool.to_owned(), input };
         let (results, handler) = Self::script(inputs.into_iter().map(call).collect(), last_words);
         Self { upstream: Upstream::plain(handler), results }
     }
 
-    /// One that answers for these hosts, calls tools of the agent's own, and then ends.
+    /// Starts a model with TLS for these hosts that calls built-in tools of the agent, and then sends
+    /// `last_words`.
     pub fn answering(
         authority: &Authority,
         hosts: &[&str],
@@ -61,7 +61,7 @@ impl Model {
         Self { upstream: Upstream::tls(authority, hosts, handler), results }
     }
 
-    /// What comes of the calls, and what answers.
+    /// Returns the list for the results of the calls, and the request handler.
     fn script(
         calls: Vec<Call>,
         last_words: &str,
@@ -70,7 +70,7 @@ impl Model {
         let kept = Arc::clone(&results);
         let last_words = last_words.to_owned();
         let handler = move |received: &Received| {
-            let Ok(asked) = serde_json::from_slice::<Value>(&received.body) else {
+            let Ok(request) = serde_json::from_slice::<Value>(&received.body) else {
                 return Reply::new(404, "");
             };
             let path = &received.path;
@@ -83,55 +83,57 @@ impl Model {
                 path if path.contains("enerateContent") => Api::Contents,
                 _ => Api::Responses,
             };
-            let told = api.told(&asked);
-            let tools = asked.get("tools").map(Value::to_string).unwrap_or_default();
+            let so_far = api.tool_results(&request);
+            let tools = request.get("tools").map(Value::to_string).unwrap_or_default();
             let has = |call: &Call| {
                 ["\"", "__"].iter().any(|it| tools.contains(&format!("{it}{}\"", call.tool)))
             };
             let has_tools = calls.iter().any(has);
-            let turn = match calls.get(told.len()).filter(|_| has_tools) {
-                Some(call) => Turn::Call { number: told.len(), call },
+            let turn = match calls.get(so_far.len()).filter(|_| has_tools) {
+                Some(call) => Turn::Call { number: so_far.len(), call },
                 None => Turn::Text(&last_words),
             };
             if has_tools {
-                *kept.lock().unwrap_or_else(PoisonError::into_inner) = told;
+                *kept.lock().unwrap_or_else(PoisonError::into_inner) = so_far;
             }
-            Reply::new(200, api.says(&turn)).header("content-type", "text/event-stream")
+            Reply::new(200, api.encode(&turn)).header("content-type", "text/event-stream")
         };
         (results, handler)
     }
 
-    /// Where it is: `http://127.0.0.1:PORT`.
+    /// Returns the URL of the model: `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("http://{}", self.upstream.address())
     }
 
-    /// What it was told that its calls gave, in order.
+    /// Returns the results of the tool calls, in order.
     pub fn results(&self) -> Vec<String> {
         self.results.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Where it listens, for `connect =`.
+    /// Returns the address of the model, for `connect =`.
     pub fn address(&self) -> std::net::SocketAddr {
         self.upstream.address()
     }
 
-    /// Every request, for a test that wonders.
+    /// Returns every request so far.
     pub fn received(&self) -> Vec<Received> {
         self.upstream.received()
     }
 }
 
 impl Api {
-    fn told(self, asked: &Value) -> Vec<String> {
+    /// Returns the results of tool calls in a request.
+    fn tool_results(self, request: &Value) -> Vec<String> {
         match self {
-            Self::Messages => told_messages(asked),
-            Self::Responses => told_responses(asked),
-            Self::Contents => told_contents(asked),
+            Self::Messages => results_of_messages(request),
+            Self::Responses => results_of_responses(request),
+            Self::Contents => results_of_contents(request),
         }
     }
 
-    fn says(self, turn: &Turn<'_>) -> String {
+    /// Encodes a turn as a stream of events.
+    fn encode(self, turn: &Turn<'_>) -> String {
         match self {
             Self::Messages => stream(&messages(turn)),
             Self::Responses => stream(&responses(turn)),
@@ -149,7 +151,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// The text of a result: a string, or the texts of its blocks.
+/// Returns the text of a tool result: a string, or the texts of its blocks.
 fn text_of(content: &Value) -> String {
     match content.as_array() {
         Some(blocks) => blocks.iter().map(|block| text(&block["text"])).collect(),
@@ -157,23 +159,24 @@ fn text_of(content: &Value) -> String {
     }
 }
 
+/// Returns the items of an array that have this type.
 fn items<'a>(value: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
     let all = value.as_array().map_or(&[][..], Vec::as_slice).iter();
     all.filter(move |item| item["type"] == kind)
 }
 
-fn told_messages(asked: &Value) -> Vec<String> {
-    let messages = asked["messages"].as_array().map_or(&[][..], Vec::as_slice).iter();
+fn results_of_messages(request: &Value) -> Vec<String> {
+    let messages = request["messages"].as_array().map_or(&[][..], Vec::as_slice).iter();
     let results = messages.flat_map(|message| items(&message["content"], "tool_result"));
     results.map(|result| text_of(&result["content"])).collect()
 }
 
-fn told_responses(asked: &Value) -> Vec<String> {
-    items(&asked["input"], "function_call_output").map(|item| text_of(&item["output"])).collect()
+fn results_of_responses(request: &Value) -> Vec<String> {
+    items(&request["input"], "function_call_output").map(|item| text_of(&item["output"])).collect()
 }
 
-fn told_contents(asked: &Value) -> Vec<String> {
-    let contents = asked["contents"].as_array().map_or(&[][..], Vec::as_slice).iter();
+fn results_of_contents(request: &Value) -> Vec<String> {
+    let contents = request["contents"].as_array().map_or(&[][..], Vec::as_slice).iter();
     let parts = contents.filter_map(|content| content["parts"].as_array()).flatten();
     parts.filter_map(|part| part.get("functionResponse")).map(Value::to_string).collect()
 }

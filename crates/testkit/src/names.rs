@@ -1,13 +1,14 @@
-//! A name server of the test's own, which keeps what it was asked.
+//! A DNS server for tests, which records its queries.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The kinds of records that it knows.
+/// Record type of IPv4 addresses.
 pub const A: u16 = 1;
+/// Record type of IPv6 addresses.
 pub const AAAA: u16 = 28;
 
-/// A name server on loopback, for `[dns] servers`. Nothing it says may be kept: its TTL is 0.
+/// A DNS server on loopback, for `[dns] servers`. Its records have a TTL of 0, so they are not cached.
 #[derive(Debug, Clone)]
 pub struct NameServer {
     address: SocketAddr,
@@ -15,14 +16,14 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// `answer` says which addresses a name has when it is asked for the n-th time, from 0, by this
-    /// kind of query.
+    /// Starts a server. `answer` returns the addresses of a name, given the number of earlier queries for
+    /// the same name and record type.
     pub fn start<F>(answer: F) -> Self
     where
         F: Fn(&str, usize) -> Vec<IpAddr> + Send + 'static,
     {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        let address = socket.local_addr().expect("its address");
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("bind a socket");
+        let address = socket.local_addr().expect("address of the socket");
         let asked = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&asked);
         std::thread::spawn(move || {
@@ -41,23 +42,24 @@ impl NameServer {
                 };
                 let found = answer(&name, before);
                 let reply = reply(query.get(..end).unwrap_or_default(), kind, &found);
-                socket.send_to(&reply, from).ok(); // it asks again, or not
+                socket.send_to(&reply, from).ok(); // the client can retry
             }
         });
         Self { address, asked }
     }
 
+    /// Returns the address of the server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The names and kinds of all queries so far.
+    /// Returns the names and record types of all queries so far.
     pub fn asked(&self) -> Vec<(String, u16)> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// The name and kind of a query, and where its question ends.
+/// Parses the name and record type of a query. Returns them with the end offset of the question.
 fn question(query: &[u8]) -> Option<(String, u16, usize)> {
     let (mut at, mut labels) = (12, Vec::new());
     loop {
@@ -73,6 +75,7 @@ fn question(query: &[u8]) -> Option<(String, u16, usize)> {
     Some((labels.join("."), kind, at + 4))
 }
 
+/// Encodes a response with the addresses that match the record type.
 fn reply(query: &[u8], kind: u16, found: &[IpAddr]) -> Vec<u8> {
     let fits = |address: &&IpAddr| match address {
         IpAddr::V4(_) => kind == A,
@@ -81,16 +84,16 @@ fn reply(query: &[u8], kind: u16, found: &[IpAddr]) -> Vec<u8> {
     let found: Vec<&IpAddr> = found.iter().filter(fits).collect();
     let mut reply = query.to_vec();
     let count = u8::try_from(found.len()).expect("a few addresses");
-    // An answer, recursion available; one question, so many answers.
+    // Flags: response, recursion available. Counts: one question, `count` answers.
     reply.splice(2..12, [0x81, 0x80, 0, 1, 0, count, 0, 0, 0, 0]);
     for address in found {
         let bytes = match address {
             IpAddr::V4(address) => address.octets().to_vec(),
             IpAddr::V6(address) => address.octets().to_vec(),
         };
-        reply.extend([0xc0, 12]); // the name of the question
+        reply.extend([0xc0, 12]); // pointer to the name of the question
         reply.extend(kind.to_be_bytes());
-        reply.extend([0, 1, 0, 0, 0, 0, 0]); // the internet, for no time; and the length's first byte
+        reply.extend([0, 1, 0, 0, 0, 0, 0]); // class IN, TTL 0, high byte of the length
         reply.push(u8::try_from(bytes.len()).expect("an address"));
         reply.extend(bytes);
     }

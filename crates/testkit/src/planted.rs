@@ -1,28 +1,28 @@
-//! Secrets that tests make or give to a vault, for the search of all logs after the tests.
+//! Records the secrets that tests use, so that `cargo xtask test` can search all logs for them.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// Names the file to which secrets are added, one per line; `cargo xtask test` sets it.
+/// Variable with the path of the file for secrets, one per line. `cargo xtask test` sets it.
 const FILE: &str = "BELLJAR_TEST_SECRETS";
 
-/// Adds a secret to that file, if there is one.
+/// Records a secret, if [`FILE`] is set.
 pub(crate) fn plant(secret: &str) {
     let Some(file) = std::env::var_os(FILE) else { return };
-    // One short write to a file opened for appending, so that lines of two tests do not mix.
+    // A single short write in append mode, so that lines of two tests do not mix.
     let line = format!("{}\n", secret.trim_end_matches('\n'));
     let added = OpenOptions::new()
         .append(true)
         .open(&file)
         .and_then(|mut file| file.write_all(line.as_bytes()));
-    added.unwrap_or_else(|error| panic!("{FILE}: {}: {error}", file.display()));
+    added.unwrap_or_else(|error| panic!("cannot write to {FILE} {}: {error}", file.display()));
 }
 
-/// Adds what a program reads if the program is `belljar secret set`.
+/// Records the input of a program as secret if the program is `belljar secret set`.
 pub(crate) fn plant_input<'a>(args: impl IntoIterator<Item = &'a OsStr>, input: &[u8]) {
     let words: Vec<&OsStr> = args.into_iter().take(2).collect();
-    // A value of several lines is refused, and its lines are searched for one by one.
+    // A value with several lines is recorded line by line; `secret set` refuses such a value.
     if words == ["secret", "set"]
         && let Ok(text) = std::str::from_utf8(input)
     {

@@ -1,4 +1,4 @@
-//! Programs with a deadline: a test that hangs has failed.
+//! Starts programs with a deadline, so that a hanging program fails its test.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -15,15 +15,15 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::{DEADLINE, planted};
 
-/// A program about to be started, with nothing of our own environment.
+/// A program to start, with an empty environment.
 #[derive(Debug)]
 pub struct Program {
     command: Command,
-    /// `None`: the program gets a pipe that stays open.
+    /// Standard input. With `None` the program gets a pipe that stays open.
     input: Option<Vec<u8>>,
 }
 
-/// A program that runs. Killed if it is dropped before it ended.
+/// A running program. Drop kills it.
 #[derive(Debug)]
 pub struct Live {
     child: Owned,
@@ -33,7 +33,7 @@ pub struct Live {
     until: Instant,
 }
 
-/// How a program ended and what it wrote.
+/// The exit status and output of a program.
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
@@ -73,19 +73,19 @@ impl Program {
         self
     }
 
-    /// What the program reads, up to its end. Nothing, unless this says otherwise.
+    /// Sets the standard input of the program, which is empty by default.
     pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.input = Some(bytes.into());
         self
     }
 
-    /// Keeps the program's input open for as long as it runs.
+    /// Keeps the standard input of the program open while it runs.
     pub fn open_input(mut self) -> Self {
         self.input = None;
         self
     }
 
-    /// Starts this program through others that exec the rest of their arguments, such as `strace`.
+    /// Wraps this program in another one that executes its remaining arguments, such as `strace`.
     pub fn through<S: AsRef<OsStr>>(self, words: impl IntoIterator<Item = S>) -> Self {
         let mut words = words.into_iter();
         let mut command = Command::new(words.next().expect("the name of a program"));
@@ -107,13 +107,14 @@ impl Program {
     pub fn start(mut self) -> Live {
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = self.command.spawn();
-        let mut child = started.unwrap_or_else(|error| panic!("start {:?}: {error}", self.command));
+        let mut child =
+            started.unwrap_or_else(|error| panic!("cannot start {:?}: {error}", self.command));
         let stdout = Collected::read(child.stdout.take().expect("a pipe"));
         let stderr = Collected::read(child.stderr.take().expect("a pipe"));
         let writer = self.input.map(|bytes| {
             planted::plant_input(self.command.get_args(), &bytes);
             let mut pipe = child.stdin.take().expect("a pipe");
-            // A program may end before it has read everything.
+            // A program can end before it has read all input.
             std::thread::spawn(move || pipe.write_all(&bytes).unwrap_or_default())
         });
         Live { child: Owned(child), stdout, stderr, writer, until: Instant::now() + DEADLINE }
@@ -124,7 +125,8 @@ impl Program {
         self.start().wait()
     }
 
-    /// Runs it and insists on exit code 0; what it wrote to stdout, without the last newline.
+    /// Runs the program and returns its standard output without the last newline. Panics unless it exits
+    /// with 0.
     #[track_caller]
     pub fn succeed(self) -> String {
         self.run().expect(0)
@@ -137,47 +139,48 @@ impl Live {
     }
 
     pub fn signal(&self, signal: Signal) {
-        // Not reaped before `wait`, so the number cannot mean another process.
+        // The child is not reaped before `wait`, so its pid is not reused.
         rustix::process::kill_process(self.process(), signal).expect("signal a child of ours");
     }
 
     /// Waits until the program has written `text` to stdout.
     #[track_caller]
     pub fn says(&self, text: &str) {
-        let said = self.stdout.wait(self.until, |bytes| contains(bytes, text.as_bytes()));
-        assert!(said, "no {text:?} in {:?}, {:?}", self.stdout.text(), self.stderr.text());
+        let found = self.stdout.wait(self.until, |bytes| contains(bytes, text.as_bytes()));
+        assert!(found, "no {text:?} in {:?}, {:?}", self.stdout.text(), self.stderr.text());
     }
 
-    /// Waits until the program has written `text` to stderr, and returns what it has written there.
+    /// Waits until the program has written `text` to stderr. Returns all of its stderr so far.
     #[track_caller]
     pub fn notes(&self, text: &str) -> String {
-        let said = self.stderr.wait(self.until, |bytes| contains(bytes, text.as_bytes()));
-        assert!(said, "no {text:?} in {:?}, {:?}", self.stderr.text(), self.stdout.text());
+        let found = self.stderr.wait(self.until, |bytes| contains(bytes, text.as_bytes()));
+        assert!(found, "no {text:?} in {:?}, {:?}", self.stderr.text(), self.stdout.text());
         self.stderr.text()
     }
 
-    /// What it has written to stdout so far.
+    /// Returns the standard output so far.
     pub fn heard(&self) -> String {
         self.stdout.text()
     }
 
-    /// What it has written to stderr so far.
+    /// Returns the standard error so far.
     pub fn complaints(&self) -> String {
         self.stderr.text()
     }
 
+    /// Returns whether the program has ended.
     pub fn ended(&mut self) -> bool {
         self.child.0.try_wait().expect("a child of ours").is_some()
     }
 
-    /// Waits for the end of the program and of everything that holds its output.
+    /// Waits until the program ends and all processes have closed its output.
     #[track_caller]
     pub fn wait(mut self) -> Ended {
         drop(self.child.0.stdin.take());
         if !self.wait_for_exit() {
             self.child.0.kill().expect("a child of ours");
             let (out, err) = (self.stdout.text(), self.stderr.text());
-            panic!("hangs after {DEADLINE:?}; it wrote {out:?} and {err:?}");
+            panic!("program does not end within {DEADLINE:?}; stdout: {out:?}, stderr: {err:?}");
         }
         let status = self.child.0.wait().expect("a child of ours");
         let closed = |stream: &Collected| stream.wait(self.until, |_| false);
@@ -187,7 +190,7 @@ impl Live {
             }
             return Ended { status, stdout: self.stdout.take(), stderr: self.stderr.take() };
         }
-        panic!("ended with {status}, but something still holds its output");
+        panic!("program ended with {status}, but another process still has its output open");
     }
 
     fn process(&self) -> Pid {
@@ -204,48 +207,50 @@ impl Live {
     }
 }
 
-/// A child that does not outlive its owner.
+/// A child process that is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Owned(pub(crate) Child);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // Both fail only for one that has ended and was waited for.
+        // Both calls fail only if the child has ended and was reaped.
         self.0.kill().unwrap_or_default();
         self.0.wait().map(drop).unwrap_or_default();
     }
 }
 
 impl Ended {
+    /// Returns the standard output without the last newline.
     pub fn out(&self) -> String {
         String::from_utf8_lossy(&self.stdout).trim_end_matches('\n').to_owned()
     }
 
+    /// Returns the standard error without the last newline.
     pub fn err(&self) -> String {
         String::from_utf8_lossy(&self.stderr).trim_end_matches('\n').to_owned()
     }
 
-    /// The exit code; 128+n for one that a signal ended, as shells have it.
+    /// Returns the exit status, or 128+n after signal n, as in shells.
     pub fn code(&self) -> i32 {
         let by_signal = || 128 + self.status.signal().expect("exited or was killed");
         self.status.code().unwrap_or_else(by_signal)
     }
 
-    /// Insists on an exit code; what was written to stdout, without the last newline.
+    /// Returns the standard output without the last newline. Panics if the exit status is different.
     #[track_caller]
     pub fn expect(&self, code: i32) -> String {
         assert_eq!(self.code(), code, "stdout: {}\nstderr: {}", self.out(), self.err());
         self.out()
     }
 
-    /// Insists on an exit code and on what stderr must tell.
+    /// Panics unless the exit status is `code` and stderr contains `about`.
     #[track_caller]
     pub fn complains(&self, code: i32, about: &str) {
         assert!(self.err().contains(about), "no {about:?} in stderr: {}", self.err());
         self.expect(code);
     }
 
-    /// The object of `--json`: the last line of stdout.
+    /// Parses the last line of standard output as JSON, which is the result of `--json`.
     #[track_caller]
     pub fn result(&self) -> serde_json::Value {
         let out = self.out();
@@ -255,7 +260,7 @@ impl Ended {
     }
 }
 
-/// What a thread has read from a pipe so far.
+/// The bytes that a thread has read from a pipe so far, and whether the pipe is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     state: Mutex<(Vec<u8>, bool)>,
@@ -263,6 +268,7 @@ pub(crate) struct Collected {
 }
 
 impl Collected {
+    /// Starts a thread that reads a pipe until its end.
     pub(crate) fn read(mut pipe: impl Read + Send + 'static) -> Arc<Self> {
         let collected = Arc::new(Self::default());
         let ours = Arc::clone(&collected);
@@ -282,7 +288,7 @@ impl Collected {
         collected
     }
 
-    /// Waits until `enough` holds or the pipe is closed; false when neither happened in time.
+    /// Waits until `enough` holds or the pipe is closed. Returns false at the deadline.
     pub(crate) fn wait(&self, until: Instant, enough: impl Fn(&[u8]) -> bool) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

@@ -1,8 +1,8 @@
-//! A small web service as programs meet it: pages and cursors, rate limits, errors in JSON, streams,
-//! redirects, and one resource that wants to know who asks.
+//! A small web service for tests of programs: pagination, cursors, rate limits, JSON errors, streams,
+//! redirects, and one resource that needs authentication.
 //!
-//! What it answers depends on the request alone, but for two routes that count how often their key
-//! was asked for, so a program with a key of its own gets the same answers every time.
+//! A response depends only on the request, except for two routes that count requests per key. A program
+//! that uses a unique key gets the same responses every time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,28 +12,29 @@ use serde_json::{Value, json};
 
 use crate::upstream::{Received, Reply};
 
-/// Who asks under this value is `ada`.
+/// Bearer token of the user `ada`.
 pub const SHOP_TOKEN: &str = "shop_live_4f9d2c7b1a8e6035d4c2";
 
-/// The handler of a service of its own.
+/// Returns the request handler of a new service.
 pub fn shop() -> impl Fn(&Received) -> Reply + Send + Sync + 'static {
     let counts = Arc::new(Mutex::new(HashMap::new()));
     move |received| {
-        let asked = Asked::new(received);
+        let request = ShopRequest::new(received);
         let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let count: &mut u64 = counts.entry(asked.path.to_owned()).or_default();
+        let count: &mut u64 = counts.entry(request.path.to_owned()).or_default();
         *count += 1;
-        asked.answer(*count)
+        request.answer(*count)
     }
 }
 
-struct Asked<'a> {
+/// A request with its path and query parsed.
+struct ShopRequest<'a> {
     received: &'a Received,
     path: &'a str,
     query: HashMap<String, String>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ShopRequest<'a> {
     fn new(received: &'a Received) -> Self {
         let (path, query) = received.path.split_once('?').unwrap_or((&received.path, ""));
         Self { received, path, query: form(query) }
@@ -54,29 +55,29 @@ impl<'a> Asked<'a> {
             ("POST", ["products"]) => self.create(),
             (method, ["products", id]) => self.product(method, id),
             ("GET", ["orders"]) => self.orders(),
-            ("GET", ["users"]) => tell(200, &Value::from_iter(USERS.map(user))),
+            ("GET", ["users"]) => json_reply(200, &Value::from_iter(USERS.map(user))),
             ("GET", ["users", id]) => self.user(id),
             ("GET", ["limited", _]) if count < 3 => {
-                tell(429, &json!({ "error": "slow down", "attempt": count }))
+                json_reply(429, &json!({ "error": "slow down", "attempt": count }))
                     .header("retry-after", "0")
                     .header("x-ratelimit-remaining", "0")
             }
-            ("GET", ["limited", _]) => tell(200, &json!({ "ok": true, "attempts": count })),
+            ("GET", ["limited", _]) => json_reply(200, &json!({ "ok": true, "attempts": count })),
             ("GET", ["flaky", fails, _]) if count <= fails.parse().unwrap_or(0) => {
-                tell(503, &json!({ "error": "unavailable" }))
+                json_reply(503, &json!({ "error": "unavailable" }))
             }
-            ("GET", ["flaky", ..]) => tell(200, &json!({ "ok": true, "attempts": count })),
+            ("GET", ["flaky", ..]) => json_reply(200, &json!({ "ok": true, "attempts": count })),
             ("GET", ["me"]) => self.me(),
             ("GET", ["events"]) => events(),
             ("GET", ["feed"]) => feed(),
             ("GET", ["slow"]) => slow(),
-            ("GET", ["old"]) => moved(301, "/new?from=old"),
-            ("GET", ["new"]) => tell(200, &json!({ "moved": true, "query": self.query })),
-            (_, ["move", status]) => moved(status.parse().unwrap_or(302), "/echo"),
-            ("GET", ["loop"]) => moved(302, "/loop"),
-            ("GET", ["away"]) => moved(302, "https://cdn.shop.test/text"),
+            ("GET", ["old"]) => redirect(301, "/new?from=old"),
+            ("GET", ["new"]) => json_reply(200, &json!({ "moved": true, "query": self.query })),
+            (_, ["move", status]) => redirect(status.parse().unwrap_or(302), "/echo"),
+            ("GET", ["loop"]) => redirect(302, "/loop"),
+            ("GET", ["away"]) => redirect(302, "https://cdn.shop.test/text"),
             ("POST", ["form"]) => {
-                tell(200, &json!(form(&String::from_utf8_lossy(&self.received.body))))
+                json_reply(200, &json!(form(&String::from_utf8_lossy(&self.received.body))))
             }
             (_, ["echo"]) => self.echo(),
             ("GET", ["csv"]) => Reply::new(200, CSV).header("content-type", "text/csv"),
@@ -92,12 +93,12 @@ impl<'a> Asked<'a> {
             ("POST", ["graphql"]) => self.graphql(),
             (_, ["status", code]) => {
                 let code = code.parse().unwrap_or(500);
-                tell(code, &json!({ "status": code }))
+                json_reply(code, &json!({ "status": code }))
             }
             ("GET", ["lib.js"]) => {
                 Reply::new(200, LIBRARY).header("content-type", "text/javascript")
             }
-            _ => trouble(404, "not_found", &format!("no route {}", self.path)),
+            _ => error_reply(404, "not_found", &format!("no route {}", self.path)),
         }
     }
 
@@ -112,7 +113,7 @@ impl<'a> Asked<'a> {
         let pages = all.len().div_ceil(size);
         let items: Vec<&Value> = all.iter().skip((page - 1) * size).take(size).collect();
         let total = all.len();
-        let reply = tell(
+        let reply = json_reply(
             200,
             &json!({ "items": items, "page": page, "per_page": size, "total": total, "total_pages": pages }),
         )
@@ -137,19 +138,19 @@ impl<'a> Asked<'a> {
             errors.push(json!({ "field": "price", "message": "must be positive" }));
         }
         if !errors.is_empty() {
-            return tell(422, &json!({ "errors": errors }));
+            return json_reply(422, &json!({ "errors": errors }));
         }
         let mut made = body;
         if let Some(fields) = made.as_object_mut() {
             fields.insert("id".to_owned(), json!(101));
         }
-        tell(201, &made).header("location", "/products/101")
+        json_reply(201, &made).header("location", "/products/101")
     }
 
     fn product(&self, method: &str, id: &str) -> Reply {
         let found = id.parse().ok().filter(|id| (1..=PRODUCTS).contains(id)).map(product);
         let Some(mut found) = found else {
-            return trouble(404, "not_found", &format!("no product {id}"));
+            return error_reply(404, "not_found", &format!("no product {id}"));
         };
         match method {
             "DELETE" => Reply { chunks: Vec::new(), ..Reply::new(204, "") },
@@ -157,9 +158,9 @@ impl<'a> Asked<'a> {
                 if let (Value::Object(changes), Some(kept)) = (self.body(), found.as_object_mut()) {
                     kept.extend(changes);
                 }
-                tell(200, &found)
+                json_reply(200, &found)
             }
-            _ => tell(200, &found).header("etag", &format!("\"p{id}\"")),
+            _ => json_reply(200, &found).header("etag", &format!("\"p{id}\"")),
         }
     }
 
@@ -169,22 +170,24 @@ impl<'a> Asked<'a> {
         let data: Vec<Value> = (after + 1..=ORDERS).take(size).map(order).collect();
         let last = after + data.len();
         let next = (last < ORDERS).then(|| format!("after_{last}"));
-        tell(200, &json!({ "data": data, "next_cursor": next, "has_more": last < ORDERS }))
+        json_reply(200, &json!({ "data": data, "next_cursor": next, "has_more": last < ORDERS }))
     }
 
     fn user(&self, id: &str) -> Reply {
         let found = USERS.into_iter().find(|it| it.0.to_string() == id);
         found.map_or_else(
-            || trouble(404, "not_found", &format!("no user {id}")),
-            |found| tell(200, &user(found)),
+            || error_reply(404, "not_found", &format!("no user {id}")),
+            |found| json_reply(200, &user(found)),
         )
     }
 
     fn me(&self) -> Reply {
         let token = self.received.header("authorization").and_then(|it| it.strip_prefix("Bearer "));
         match token {
-            Some(SHOP_TOKEN) => tell(200, &json!({ "login": "ada", "scopes": ["read", "write"] })),
-            _ => trouble(401, "unauthorized", "who are you?"),
+            Some(SHOP_TOKEN) => {
+                json_reply(200, &json!({ "login": "ada", "scopes": ["read", "write"] }))
+            }
+            _ => error_reply(401, "unauthorized", "who are you?"),
         }
     }
 
@@ -198,7 +201,7 @@ impl<'a> Asked<'a> {
             let gap = if kept.is_empty() { "" } else { ", " };
             kept.extend([gap, value]);
         }
-        tell(
+        json_reply(
             200,
             &json!({
                 "method": self.received.method,
@@ -218,7 +221,7 @@ impl<'a> Asked<'a> {
                 json!({ "data": null, "errors": [{ "message": "User not found", "path": ["user"] }] })
             }
         };
-        tell(200, &answer)
+        json_reply(200, &answer)
     }
 }
 
@@ -254,7 +257,7 @@ fn order(id: usize) -> Value {
     json!({ "id": id, "user_id": id % 4 + 1, "status": status, "total": id * 10, "created_at": created })
 }
 
-/// Lines of JSON, cut where no line ends and in the middle of a letter.
+/// Returns lines of JSON in chunks that split lines and UTF-8 characters.
 fn events() -> Reply {
     let all: Vec<u8> = (1..=6)
         .flat_map(|at| format!("{}\n", json!({ "seq": at, "type": "ü".repeat(at) })).into_bytes())
@@ -264,7 +267,7 @@ fn events() -> Reply {
         .header("content-type", "application/x-ndjson")
 }
 
-/// Server-sent events.
+/// Returns server-sent events.
 fn feed() -> Reply {
     let parts = [
         "event: greeting\ndata: hello\n\n",
@@ -277,30 +280,31 @@ fn feed() -> Reply {
         .header("content-type", "text/event-stream")
 }
 
-/// The head at once, the end of the body long after anybody waits for it.
+/// Returns a body whose end is sent only after 20 seconds.
 fn slow() -> Reply {
     let chunks = vec![b"{\"slow\":".to_vec(), b"true}".to_vec()];
     Reply { chunks, pause: Duration::from_secs(20), ..Reply::new(200, "") }
         .header("content-type", "application/json")
 }
 
+/// Returns the value at a JSON pointer, or null.
 fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
     value.pointer(pointer).unwrap_or(&Value::Null)
 }
 
-fn moved(status: u16, to: &str) -> Reply {
+fn redirect(status: u16, to: &str) -> Reply {
     Reply::new(status, "").header("location", to)
 }
 
-fn tell(status: u16, value: &Value) -> Reply {
+fn json_reply(status: u16, value: &Value) -> Reply {
     Reply::new(status, value.to_string()).header("content-type", "application/json")
 }
 
-fn trouble(status: u16, code: &str, message: &str) -> Reply {
-    tell(status, &json!({ "error": { "code": code, "message": message } }))
+fn error_reply(status: u16, code: &str, message: &str) -> Reply {
+    json_reply(status, &json!({ "error": { "code": code, "message": message } }))
 }
 
-/// What a form or the end of a URL says.
+/// Parses a form body or the query of a URL.
 fn form(text: &str) -> HashMap<String, String> {
     let pairs = text.split('&').filter(|it| !it.is_empty());
     pairs

@@ -1,4 +1,4 @@
-//! A terminal with a person before it, who types and reads.
+//! A pseudo-terminal on which a test types keys and reads the output of a program.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,20 +14,20 @@ use rustix::termios::{Termios, Winsize};
 use crate::program::{Owned, Program};
 use crate::{DEADLINE, eventually};
 
-/// The person's side of a pseudo-terminal, and the program on its other side.
+/// A pseudo-terminal and the program that runs on it.
 #[derive(Debug)]
 pub struct Terminal {
     master: OwnedFd,
     slave: OwnedFd,
     child: Owned,
-    /// Everything that came so far.
+    /// All output so far.
     screen: Vec<u8>,
-    /// How much of it was read already.
+    /// Length of the output that [`Self::sees`] has consumed.
     read: usize,
 }
 
 impl Terminal {
-    /// Starts a program in a session of its own at a new terminal of this size.
+    /// Starts a program in a new session on a new terminal of this size.
     pub fn start(program: Program, rows: u16, columns: u16) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = rustix::pty::openpt(flags).expect("a terminal");
@@ -37,7 +37,7 @@ impl Terminal {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = rustix::fs::open(name, flags, rustix::fs::Mode::empty()).expect("its slave");
         set_size(&master, rows, columns);
-        // The terminal becomes the controlling one of the program, as a login would make it.
+        // The terminal becomes the controlling terminal of the program, as in a login.
         let mut command = program.through(["setsid", "--ctty"]).command();
         let end = || slave.try_clone().expect("a descriptor");
         command.stdin(end()).stdout(end()).stderr(end());
@@ -49,7 +49,7 @@ impl Terminal {
         i32::try_from(self.child.0.id()).expect("a pid")
     }
 
-    /// Types something. `\r` is the return key.
+    /// Sends keys to the program. `\r` is the return key.
     pub fn types(&mut self, keys: &str) {
         let mut rest = keys.as_bytes();
         while !rest.is_empty() {
@@ -58,7 +58,7 @@ impl Terminal {
         }
     }
 
-    /// Reads on until `text` has appeared, and returns what stood before it.
+    /// Reads output until `text` appears. Returns the output before it since the last call.
     #[track_caller]
     pub fn sees(&mut self, text: &str) -> String {
         let until = Instant::now() + DEADLINE;
@@ -72,7 +72,10 @@ impl Terminal {
                 return before;
             }
             let unread = String::from_utf8_lossy(new).into_owned();
-            assert!(self.more(until), "no {text:?} on the screen; since the last: {unread:?}");
+            assert!(
+                self.more(until),
+                "{text:?} did not appear on the screen; new output: {unread:?}"
+            );
         }
     }
 
@@ -80,7 +83,7 @@ impl Terminal {
         set_size(&self.master, rows, columns);
     }
 
-    /// Closes the terminal, as a window is closed, and waits for the end of the program.
+    /// Closes the terminal and waits until the program ends.
     #[track_caller]
     pub fn hang_up(self) -> ExitStatus {
         let Self { master, slave, mut child, .. } = self;
@@ -93,12 +96,12 @@ impl Terminal {
         status.expect("it ended")
     }
 
-    /// How the terminal is set.
+    /// Returns the settings of the terminal.
     pub fn settings(&self) -> Termios {
         rustix::termios::tcgetattr(&self.slave).expect("the settings of the terminal")
     }
 
-    /// Waits for the end of the program; how it ended and everything that was on the screen.
+    /// Waits until the program ends. Returns its exit status and all output.
     #[track_caller]
     pub fn end(&mut self) -> (ExitStatus, Vec<u8>) {
         let until = Instant::now() + DEADLINE;
@@ -106,16 +109,16 @@ impl Terminal {
             if let Some(status) = self.child.0.try_wait().expect("a child of ours") {
                 break status;
             }
-            assert!(Instant::now() < until, "hangs at the terminal: {:?}", self.text());
+            assert!(Instant::now() < until, "program does not end; output: {:?}", self.text());
             self.more(Instant::now() + Duration::from_millis(10));
         };
         while self.more(Instant::now()) {}
         (status, self.screen.clone())
     }
 
-    /// Everything that came so far, and what comes right now.
+    /// Reads the output that is available now. Returns all output so far.
     pub fn look(&mut self) -> &[u8] {
-        let mut pieces = 0..1000; // somebody may never stop
+        let mut pieces = 0..1000; // the program can print forever
         while pieces.next().is_some() && self.more(Instant::now() + Duration::from_millis(5)) {}
         &self.screen
     }
@@ -124,7 +127,7 @@ impl Terminal {
         String::from_utf8_lossy(&self.screen).into_owned()
     }
 
-    /// Reads one piece of what is on the screen; false if nothing came in time.
+    /// Reads available output once. Returns false if there is no output before the deadline.
     fn more(&mut self, until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).expect("a short time");

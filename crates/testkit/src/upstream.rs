@@ -1,5 +1,5 @@
-//! Servers of the world outside: real TLS on loopback, with an authority of the test's own. They keep
-//! what they were sent.
+//! HTTP servers on loopback that stand for servers on the internet. They use real TLS with a test
+//! certificate authority, and record their requests.
 
 mod websocket;
 
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
-/// Who vouches for the servers of a test.
+/// The certificate authority of a test.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -42,12 +42,12 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// Its certificate, for `[tls] roots`.
+    /// Returns the certificate of the authority as PEM, for `[tls] roots`.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// How a server of these names shows itself.
+    /// Returns the TLS configuration of a server with a certificate for these hosts.
     pub(crate) fn server(&self, hosts: &[&str]) -> Arc<ServerConfig> {
         let names: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let key = KeyPair::generate().expect("a key");
@@ -72,15 +72,15 @@ impl Default for Authority {
     }
 }
 
-/// One request as a server got it.
+/// One request that a server received.
 #[derive(Debug, Clone)]
 pub struct Received {
     pub method: String,
-    /// With what follows `?`.
+    /// Path with the query.
     pub path: String,
     /// `HTTP/1.1` or `HTTP/2.0`.
     pub version: String,
-    /// The name in the TLS hello.
+    /// Server name in the TLS ClientHello.
     pub sni: Option<String>,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -88,13 +88,13 @@ pub struct Received {
 }
 
 impl Received {
-    /// The first header of this name.
+    /// Returns the first header with this name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// All of it, as an echo service would tell.
+    /// Returns the request as JSON, for an echo service.
     pub fn to_json(&self) -> Value {
         json!({
             "method": self.method,
@@ -107,12 +107,12 @@ impl Received {
     }
 }
 
-/// What a server answers.
+/// The response of a server.
 #[derive(Debug, Clone)]
 pub struct Reply {
     pub status: u16,
     pub headers: Vec<(String, String)>,
-    /// Each is sent on its own, after the pause.
+    /// Parts of the body, sent separately with `pause` after each.
     pub chunks: Vec<Vec<u8>>,
     pub pause: Duration,
     pub trailers: Vec<(String, String)>,
@@ -138,7 +138,7 @@ impl Reply {
 
 type Handler = dyn Fn(&Received) -> Reply + Send + Sync;
 
-/// A server on loopback. It serves for as long as the test lives.
+/// An HTTP server on loopback that records its requests. It runs until the test process ends.
 #[derive(Debug, Clone)]
 pub struct Upstream {
     address: SocketAddr,
@@ -146,7 +146,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// A server of these names that answers every request with what it was sent.
+    /// Starts a TLS server for these hosts that returns each request as JSON.
     pub fn echo(authority: &Authority, hosts: &[&str]) -> Self {
         Self::tls(authority, hosts, |received| {
             Reply::new(200, received.to_json().to_string())
@@ -154,6 +154,7 @@ impl Upstream {
         })
     }
 
+    /// Starts a TLS server for these hosts with a request handler.
     pub fn tls<H>(authority: &Authority, hosts: &[&str], handler: H) -> Self
     where
         H: Fn(&Received) -> Reply + Send + Sync + 'static,
@@ -161,7 +162,7 @@ impl Upstream {
         Self::start(Some(authority.server(hosts)), Arc::new(handler))
     }
 
-    /// A WebSocket server of these names: greets with what it was shown, then says back what it hears.
+    /// Starts a WebSocket server for these hosts that sends the received credential, then echoes messages.
     pub fn websocket(authority: &Authority, hosts: &[&str]) -> Self {
         let mut config = (*authority.server(hosts)).clone();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -171,12 +172,12 @@ impl Upstream {
             async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let keep = |it| received.lock().unwrap_or_else(PoisonError::into_inner).push(it);
-                websocket::serve(stream, keep).await.ok(); // a client that breaks off is its test's
+                websocket::serve(stream, keep).await.ok(); // the test checks a client that disconnects
             }
         })
     }
 
-    /// The same without TLS.
+    /// Starts a server without TLS with a request handler.
     pub fn plain<H>(handler: H) -> Self
     where
         H: Fn(&Received) -> Reply + Send + Sync + 'static,
@@ -184,12 +185,12 @@ impl Upstream {
         Self::start(None, Arc::new(handler))
     }
 
-    /// Where it listens, for `connect =`.
+    /// Returns the address of the server, for `connect =`.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it was sent so far.
+    /// Returns all requests so far.
     pub fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -259,7 +260,7 @@ impl Server {
             async move { Ok::<_, Infallible>(server.answer(request, sni).await) }
         });
         let stream = TokioIo::new(stream);
-        // A client that breaks off is the business of its test.
+        // The test checks a client that disconnects.
         if is_http2 {
             let builder = http2::Builder::new(TokioExecutor::new());
             builder.serve_connection(stream, service).await.ok();
@@ -290,7 +291,7 @@ impl Server {
         tokio::spawn(async move {
             for chunk in reply.chunks {
                 if sender.send(Frame::data(Bytes::from(chunk))).await.is_err() {
-                    return; // nobody wants the rest
+                    return; // the client has disconnected
                 }
                 tokio::time::sleep(reply.pause).await;
             }
@@ -302,7 +303,7 @@ impl Server {
     }
 }
 
-/// A body that comes as its sender wants.
+/// A body whose frames come from a channel.
 struct Chunks(tokio::sync::mpsc::Receiver<Frame<Bytes>>);
 
 impl hyper::body::Body for Chunks {

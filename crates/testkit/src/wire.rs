@@ -1,5 +1,5 @@
-//! A server that keeps every byte it was sent, and answers with bytes of the test's own. What it takes
-//! for a request is what the strictest reader would.
+//! An HTTP/1.1 server that records every received byte and sends responses that the test defines. Its
+//! parser is strict: it panics on an invalid length instead of guessing.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,22 +11,24 @@ use crate::Authority;
 
 type Answer = dyn Fn(&[u8]) -> Vec<u8> + Send + Sync;
 
-/// A server of HTTP/1.1 on loopback. It serves for as long as the test lives.
+/// An HTTP/1.1 server on loopback that records raw requests. It runs until the test process ends.
 #[derive(Debug, Clone)]
 pub struct Wire {
     address: SocketAddr,
     seen: Arc<Mutex<Seen>>,
 }
 
+/// The recorded connections and requests.
 #[derive(Debug, Default)]
 struct Seen {
     connections: usize,
     requests: Vec<Vec<u8>>,
+    /// Bytes after the last complete request of each connection.
     rest: Vec<Vec<u8>>,
 }
 
 impl Wire {
-    /// A server of these names that answers each whole request with what `answer` makes of it.
+    /// Starts a TLS server for these host names. `answer` returns the response to each complete request.
     pub fn tls<A>(authority: &Authority, hosts: &[&str], answer: A) -> Self
     where
         A: Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static,
@@ -36,7 +38,7 @@ impl Wire {
         Self::start(Some(TlsAcceptor::from(Arc::new(config))), Arc::new(answer))
     }
 
-    /// The same without TLS.
+    /// Starts a server without TLS. `answer` returns the response to each complete request.
     pub fn plain<A>(answer: A) -> Self
     where
         A: Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static,
@@ -44,23 +46,23 @@ impl Wire {
         Self::start(None, Arc::new(answer))
     }
 
-    /// Where it listens, for `connect =`.
+    /// Returns the address of the server, for `connect =`.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections were made to it.
+    /// Returns the number of accepted connections.
     pub fn connections(&self) -> usize {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).connections
     }
 
-    /// The whole requests it was sent, byte by byte.
+    /// Returns the complete requests, including their bodies.
     pub fn requests(&self) -> Vec<String> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.requests.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
     }
 
-    /// Bytes at the end of connections that were no whole request.
+    /// Returns the bytes at the end of connections that are not a complete request.
     pub fn rest(&self) -> Vec<String> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.rest.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
@@ -106,7 +108,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     };
     let mut bytes = Vec::new();
     loop {
-        while let Some(length) = whole(&bytes) {
+        while let Some(length) = request_length(&bytes) {
             let rest = bytes.split_off(length);
             let request = std::mem::replace(&mut bytes, rest);
             let answer = answer(&request);
@@ -114,7 +116,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             if stream.write_all(&answer).await.is_err() {
                 return;
             }
-            stream.flush().await.ok(); // whoever asked may be gone
+            stream.flush().await.ok(); // the client can have closed the connection
         }
         match stream.read_buf(&mut bytes).await {
             Ok(1..) => {}
@@ -126,8 +128,8 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// How many bytes the first request takes, if all of it is there.
-fn whole(bytes: &[u8]) -> Option<usize> {
+/// Returns the length of the first request, or `None` if it is incomplete.
+fn request_length(bytes: &[u8]) -> Option<usize> {
     let head = find(bytes, b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(bytes.get(..head)?).to_ascii_lowercase();
     let value = |name: &str| {
@@ -135,21 +137,21 @@ fn whole(bytes: &[u8]) -> Option<usize> {
         found.map(|value| value.trim().to_owned())
     };
     if value("transfer-encoding:").is_some() {
-        return chunked(bytes, head);
+        return chunked_end(bytes, head);
     }
     let length = value("content-length:").map_or(0, |length| length.parse().expect("a length"));
     (bytes.len() >= head + length).then_some(head + length)
 }
 
-/// Where a chunked body that begins at `at` ends.
-fn chunked(bytes: &[u8], mut at: usize) -> Option<usize> {
+/// Returns the end of a chunked body that starts at `at`, or `None` if it is incomplete.
+fn chunked_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         let line = find(bytes.get(at..)?, b"\r\n")?;
         let size = String::from_utf8_lossy(bytes.get(at..at + line)?).into_owned();
         let size = usize::from_str_radix(&size, 16).expect("the size of a chunk");
         at += line + 2;
         if size == 0 {
-            // Trailers, if there are any, then an empty line.
+            // Optional trailers, then an empty line.
             while find(bytes.get(at..)?, b"\r\n")? > 0 {
                 at += find(bytes.get(at..)?, b"\r\n")? + 2;
             }
@@ -159,6 +161,7 @@ fn chunked(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
+/// Returns the position of the first occurrence of `what`.
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }

@@ -1,4 +1,4 @@
-//! The client: rounds of requests over connections that stay open.
+//! The benchmark client: rounds of requests over persistent connections.
 
 use std::io::{BufRead as _, Write as _};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -20,45 +20,49 @@ use tokio_rustls::TlsConnector;
 
 use crate::{Failure, HOST};
 
-/// What was asked for on the command line.
+/// The options of the command line.
 struct Options {
     path: String,
-    /// Where to connect; what the name resolves to if not given.
+    /// Address of the server; by default the address of its name.
     connect: SocketAddr,
     ca: String,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Options {
-    /// `--path P [--ca FILE] [--connect ADDRESS] [--header NAME=VALUE]… [--header-env NAME=VARIABLE]…`
-    #[expect(clippy::disallowed_methods, reason = "a box hands placeholders over in variables")]
+    /// Parses `--path P [--ca FILE] [--connect ADDRESS] [--header NAME=VALUE]…
+    /// [--header-env NAME=VARIABLE]…`
+    #[expect(clippy::disallowed_methods, reason = "a box passes placeholders in variables")]
     fn parse(words: &[&str]) -> Result<Self, Failure> {
         let (mut path, mut connect, mut ca, mut headers) = (None, None, None, Vec::new());
         for pair in words.chunks(2) {
-            let [name, value] = pair else { return Err("an option without a value".into()) };
+            let [name, value] = pair else { return Err("an option has no value".into()) };
             match *name {
                 "--path" => path = Some((*value).to_owned()),
                 "--connect" => connect = Some(value.parse()?),
                 "--ca" => ca = Some((*value).to_owned()),
                 "--header" | "--header-env" => {
-                    let (header, value) = value.split_once('=').ok_or("a header without `=`")?;
+                    let (header, value) =
+                        value.split_once('=').ok_or("a header needs the form NAME=VALUE")?;
                     let value = match *name {
                         "--header" => value.to_owned(),
-                        _ => std::env::var(value).map_err(|_| format!("no variable {value}"))?,
+                        _ => std::env::var(value)
+                            .map_err(|_| format!("variable {value} is not set"))?,
                     };
                     headers.push((header.parse()?, format!("Bearer {value}").parse()?));
                 }
-                other => return Err(format!("no option {other}").into()),
+                other => return Err(format!("unknown option {other}").into()),
             }
         }
         let connect = match connect {
             Some(connect) => connect,
             None => (HOST, 443).to_socket_addrs()?.next().ok_or("the name has no address")?,
         };
-        // In a box the variable names the bundle with the box's own authority.
+        // In a box this variable contains the path of a bundle with the authority of the box.
         let ca = match ca {
             Some(ca) => ca,
-            None => std::env::var("SSL_CERT_FILE").map_err(|_| "neither --ca nor SSL_CERT_FILE")?,
+            None => std::env::var("SSL_CERT_FILE")
+                .map_err(|_| "--ca is missing and SSL_CERT_FILE is not set")?,
         };
         Ok(Self { path: path.ok_or("--path is missing")?, connect, ca, headers })
     }
@@ -70,26 +74,27 @@ impl Options {
     }
 }
 
+/// Runs the client: one round per line of standard input.
 pub(crate) async fn ask(words: &[&str]) -> Result<(), Failure> {
     let options = Arc::new(Options::parse(words)?);
-    let tls = TlsConnector::from(Arc::new(trusting(&options.ca)?));
-    let say = |line: &str| {
+    let tls = TlsConnector::from(Arc::new(client_config(&options.ca)?));
+    let print = |line: &str| {
         let mut out = std::io::stdout();
         writeln!(out, "{line}")?;
         out.flush()
     };
-    say("ready")?;
+    print("ready")?;
     // One round is `CONNECTIONS SECONDS`, or `CONNECTIONS 0` for a single request each.
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let (connections, seconds) = line.split_once(' ').ok_or("a round is two numbers")?;
+        let (connections, seconds) = line.split_once(' ').ok_or("a round needs two numbers")?;
         let (connections, seconds) = (connections.parse()?, seconds.parse()?);
-        say(&round(&options, &tls, connections, Duration::from_secs(seconds)).await?)?;
+        print(&round(&options, &tls, connections, Duration::from_secs(seconds)).await?)?;
     }
     Ok(())
 }
 
-fn trusting(ca: &str) -> Result<ClientConfig, Failure> {
+fn client_config(ca: &str) -> Result<ClientConfig, Failure> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(ca)? {
         roots.add(certificate?)?;
@@ -103,10 +108,10 @@ fn trusting(ca: &str) -> Result<ClientConfig, Failure> {
     Ok(config)
 }
 
-/// What one connection saw.
+/// The measurements of one connection.
 #[derive(Default)]
 struct Seen {
-    /// Microseconds of each request.
+    /// Duration of each request in microseconds.
     times: Vec<u64>,
     bytes: u64,
 }
@@ -117,7 +122,7 @@ async fn round(
     connections: usize,
     length: Duration,
 ) -> Result<String, Failure> {
-    // All are open, and have carried a request, before the clock starts.
+    // All connections are open and have carried one request before the measurement starts.
     let mut open = Vec::new();
     for _ in 0..connections {
         let mut sender = connect(options, tls).await?;
@@ -129,7 +134,7 @@ async fn round(
     let started = Instant::now();
     let tasks: Vec<_> = open
         .into_iter()
-        .map(|sender| tokio::spawn(keep_asking(sender, Arc::clone(options), started + length)))
+        .map(|sender| tokio::spawn(repeat_requests(sender, Arc::clone(options), started + length)))
         .collect();
     let mut all = Seen::default();
     for task in tasks {
@@ -140,11 +145,11 @@ async fn round(
     let took = started.elapsed();
     all.times.sort_unstable();
     let at = |part: usize| all.times.get(all.times.len() * part / 100).copied().unwrap_or(0);
-    let told = json!({
+    let result = json!({
         "requests": all.times.len(), "bytes": all.bytes, "seconds": took.as_secs_f64(),
         "p50_us": at(50), "p90_us": at(90), "p99_us": at(99),
     });
-    Ok(told.to_string())
+    Ok(result.to_string())
 }
 
 async fn connect(
@@ -159,7 +164,7 @@ async fn connect(
     Ok(sender)
 }
 
-async fn keep_asking(
+async fn repeat_requests(
     mut sender: SendRequest<Empty<Bytes>>,
     options: Arc<Options>,
     end: Instant,
@@ -175,7 +180,7 @@ async fn keep_asking(
     }
 }
 
-/// One request to its end; how many bytes its body had.
+/// Makes one request and returns the length of the response body.
 async fn one(sender: &mut SendRequest<Empty<Bytes>>, options: &Options) -> Result<u64, Failure> {
     sender.ready().await?;
     let response = sender.send_request(options.request()?).await?;

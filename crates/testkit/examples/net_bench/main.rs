@@ -1,15 +1,15 @@
-//! The two ends of the network benches of `cargo xtask bench`: a server with real TLS, and a client that
-//! asks it as fast as it can, directly, through a box, or through a peer.
+//! Server and client of the network benchmarks of `cargo xtask bench`: a TLS server, and a client that
+//! sends requests as fast as possible, directly, through a box, or through a competing sandbox.
 //!
 //! ```text
 //! net_bench serve DIR                     writes DIR/ca.pem, prints its address, serves until killed
-//! net_bench ask --path PATH …             says `ready`; for each line on stdin one round, told as JSON
+//! net_bench ask --path PATH …             prints `ready`, then one JSON result per line of stdin
 //! ```
 
 mod ask;
 mod serve;
 
-/// The name that the server's certificate is for.
+/// Host name in the certificate of the server.
 const HOST: &str = "bench.example";
 
 fn main() -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! The upstream: `/small` is a JSON object that tells the credential it was sent, `/big/N` is N MiB.
+//! The benchmark server. `/small` returns a JSON object with the received credential, `/big/N` N MiB.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -24,9 +24,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::{Failure, HOST};
 
 const MIB: u64 = 1 << 20;
-/// What a body is sent in.
+/// Size of the pieces in which a body is sent.
 const PIECE: u64 = 256 * 1024;
 
+/// Runs the server until the process is killed.
 pub(crate) async fn serve(dir: &str) -> Result<(), Failure> {
     let tls = TlsAcceptor::from(Arc::new(identity(Path::new(dir))?));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -40,7 +41,7 @@ pub(crate) async fn serve(dir: &str) -> Result<(), Failure> {
     }
 }
 
-/// A certificate for [`HOST`], and the authority behind it as a file.
+/// Creates a certificate for [`HOST`] and writes its authority to `ca.pem`.
 fn identity(dir: &Path) -> Result<ServerConfig, Failure> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -67,7 +68,7 @@ async fn one(tls: TlsAcceptor, stream: TcpStream, pieces: Pieces) {
         let pieces = pieces.clone();
         async move { Ok::<_, Infallible>(answer(&request, pieces)) }
     });
-    // A client that breaks off says so itself.
+    // A client that disconnects reports the error itself.
     hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await
@@ -93,7 +94,7 @@ fn answer(request: &Request<Incoming>, pieces: Pieces) -> Response<BoxBody<Bytes
     response
 }
 
-/// Bytes as they are in archives, the same each time.
+/// Incompressible pseudorandom bytes, the same in each run.
 #[derive(Clone)]
 struct Pieces(Bytes);
 
@@ -110,6 +111,7 @@ impl Pieces {
     }
 }
 
+/// A body that repeats the same piece.
 struct Repeated {
     pieces: Pieces,
     left: u64,

@@ -1,10 +1,10 @@
-//! A WebSocket server that greets with the credentials it was shown, and then says back what it hears.
+//! A WebSocket server that sends back the received credential, and then echoes all messages.
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::Received;
 
-/// Serves one connection: its head as a request, and the messages of the box, unmasked.
+/// Serves one connection: passes the request head to `keep` and echoes messages.
 pub(super) async fn serve<S>(mut stream: S, mut keep: impl FnMut(Received)) -> std::io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -14,7 +14,7 @@ where
         head.push(stream.read_u8().await?);
     }
     let received = parse(&String::from_utf8_lossy(&head));
-    let shown = received.header("authorization").unwrap_or("nothing").to_owned();
+    let credential = received.header("authorization").unwrap_or("nothing").to_owned();
     keep(received);
     stream
         .write_all(
@@ -22,8 +22,8 @@ where
               sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n",
         )
         .await?;
-    // In two fragments, so that what is looked for is not in one of them.
-    let (first, second) = shown.as_bytes().split_at(shown.len() / 2);
+    // Two fragments, so that no single frame contains the whole credential.
+    let (first, second) = credential.as_bytes().split_at(credential.len() / 2);
     frame(&mut stream, 0x01, first).await?;
     frame(&mut stream, 0x80, second).await?;
     loop {
@@ -32,6 +32,7 @@ where
     }
 }
 
+/// Sends one frame without a mask.
 async fn frame<S: AsyncWrite + Unpin>(
     stream: &mut S,
     first: u8,
@@ -43,17 +44,19 @@ async fn frame<S: AsyncWrite + Unpin>(
     stream.flush().await
 }
 
+/// Reads one frame of the client and removes its mask.
 async fn unmasked<S: AsyncRead + Unpin>(stream: &mut S) -> std::io::Result<Vec<u8>> {
     let mut head = [0; 6];
     stream.read_exact(&mut head).await?;
     let [_, length, mask @ ..] = head;
-    assert!(length & 0x80 != 0, "a client masks");
+    assert!(length & 0x80 != 0, "client frame without a mask");
     let mut text = vec![0; usize::from(length & 0x7f)];
     stream.read_exact(&mut text).await?;
     text.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
     Ok(text)
 }
 
+/// Parses the head of a request.
 fn parse(head: &str) -> Received {
     let mut lines = head.lines();
     let mut first = lines.next().unwrap_or_default().split(' ').map(str::to_owned);
