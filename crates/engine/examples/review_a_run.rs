@@ -17,7 +17,7 @@ use belljar_engine::roles::Role;
 use belljar_engine::run::{self, RunOptions};
 use belljar_engine::scope::{Engine, EngineConfig, local_caller};
 use belljar_engine::{changes, record, review};
-use belljar_ledger::{Asked, Places, verify};
+use belljar_ledger::{LedgerPaths, VerifyOptions, verify};
 use belljar_model::permission::Permissions;
 use belljar_model::spec::{Argv, BoxSpec, RunSpec, SpecVersion, WorkspaceSpec};
 
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     changes::take_harmless(&engine, &run, &ledger, &rules)?;
     assert_eq!(std::fs::read_to_string(project.join("greeting"))?, "hello\n");
 
-    let report = verify(&Places::under(engine.home()), Asked::default())?;
+    let report = verify(&LedgerPaths::under(engine.home()), VerifyOptions::default())?;
     assert!(report.is_sound(), "{report:?}");
     Ok(())
 }

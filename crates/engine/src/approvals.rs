@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use belljar_code::skill::{SkillError, SkillInfo, Skills, Standing, Waiting};
-use belljar_ledger::{Actor, ApprovalRefused, Digest, Draft, Places, Reader, Row};
+use belljar_ledger::{Actor, ApprovalRefused, Digest, Draft, LedgerPaths, Reader, Row};
 use belljar_model::boxes::BoxName;
 use belljar_model::caller::{Principal, PrincipalKind};
 use belljar_model::code::SkillName;
@@ -297,7 +297,7 @@ impl<'a> Approvals<'a> {
 
     /// Whether the ledger has an answer to this question. A ledger that cannot be read has none.
     fn is_answered_in_ledger(&self, asked: &Asked) -> bool {
-        let effects = Reader::open(&Places::under(self.state.home()))
+        let effects = Reader::open(&LedgerPaths::under(self.state.home()))
             .and_then(|reader| reader.effects_of(asked.event));
         let is_answer =
             |row: &Row| matches!(row.kind.as_str(), "approval.given" | "approval.refused");

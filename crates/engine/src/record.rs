@@ -16,10 +16,10 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Context as _;
 use belljar_ledger::{
-    Actor, AttentionSettled, Body, BoxExec, Digest, Draft, Event, OpenError, Places, PolicyLoaded,
-    Reader, ReaderError, Receipt, RecordError, Row, RunCreated, RunEnded, RunExec, RunFailed,
-    RunLayers, RunLimit, RunWeakened, WorkspaceApplied, WorkspaceApplying, WorkspaceChanged,
-    WorkspaceDiscarded,
+    Actor, AttentionSettled, Body, BoxExec, Digest, Draft, Event, LedgerPaths, OpenError,
+    PolicyLoaded, Reader, ReaderError, Receipt, RecordError, Row, RunCreated, RunEnded, RunExec,
+    RunFailed, RunLayers, RunLimit, RunWeakened, WorkspaceApplied, WorkspaceApplying,
+    WorkspaceChanged, WorkspaceDiscarded,
 };
 use belljar_model::{
     Caller, EnvVar, InForce, LayerState, Purpose, Record, RunId, RunRecord, RunResult, Template,
@@ -257,7 +257,7 @@ pub fn needs_attention(
     state: &Scoped,
     is_running: impl Fn(RunId) -> bool,
 ) -> Result<Vec<Row>, ReaderError> {
-    let reader = match Reader::open(&Places::under(state.home())) {
+    let reader = match Reader::open(&LedgerPaths::under(state.home())) {
         Err(ReaderError::None { .. }) => return Ok(Vec::new()),
         opened => opened?,
     };
@@ -273,7 +273,7 @@ pub fn settle(
     run: RunId,
     reason: &str,
 ) -> anyhow::Result<()> {
-    let open = Reader::open(&Places::under(state.home()))?.unsettled(Some(run))?;
+    let open = Reader::open(&LedgerPaths::under(state.home()))?.unsettled(Some(run))?;
     let drafts = open.iter().map(|row| {
         let event = AttentionSettled { reason: reason.to_owned() };
         Draft::new(event).of_run(run).because_of_index(Some(row.index))

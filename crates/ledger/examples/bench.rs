@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_ledger::{
-    Actor, Asked, Body, Digest, DnsDecided, Draft, Ledger, Places, RunCreated, WorkspaceChanged,
-    verify,
+    Actor, Body, Digest, DnsDecided, Draft, Ledger, LedgerPaths, RunCreated, VerifyOptions,
+    WorkspaceChanged, verify,
 };
 use belljar_model::RunId;
 use rusqlite::Connection;
@@ -62,9 +62,9 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 
 /// So many threads record one event after the other, each for a run of its own.
 fn append(dir: &Path, time: Duration, threads: usize) -> Answer {
-    let places = Places::under(dir);
-    let ledger = Ledger::open(&places)?;
-    let before = std::fs::metadata(places.log())?.len();
+    let paths = LedgerPaths::under(dir);
+    let ledger = Ledger::open(&paths)?;
+    let before = std::fs::metadata(paths.log())?.len();
     let (all_ready, over) = (Barrier::new(threads + 1), AtomicBool::new(false));
     let (count, took) = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..threads)
@@ -80,7 +80,7 @@ fn append(dir: &Path, time: Duration, threads: usize) -> Answer {
         }
         Ok::<_, Box<dyn Error + Send + Sync>>((count, started.elapsed()))
     })?;
-    let grown = std::fs::metadata(places.log())?.len() - before;
+    let grown = std::fs::metadata(paths.log())?.len() - before;
     Ok(json!({
         "appends": count, "per_second": count as f64 / took.as_secs_f64(), "bytes": grown,
     }))
@@ -105,7 +105,7 @@ fn append_until(
 
 /// One writer that records as many events at once as a transaction of [`sqlite`] has rows.
 fn batches(dir: &Path, time: Duration) -> Answer {
-    let ledger = Ledger::open(&Places::under(dir))?;
+    let ledger = Ledger::open(&LedgerPaths::under(dir))?;
     let run = begin_run(&ledger, fresh_run())?;
     let (mut count, started) = (0_u64, Instant::now());
     while started.elapsed() < time {
@@ -155,8 +155,8 @@ fn sqlite(dir: &Path, time: Duration) -> Answer {
 /// Makes a ledger of exactly so many events, those of its runs mixed with one another.
 fn make(dir: &Path, events: u64) -> Answer {
     let started = Instant::now();
-    let places = Places::under(dir);
-    let ledger = Ledger::open(&places)?;
+    let paths = LedgerPaths::under(dir);
+    let ledger = Ledger::open(&paths)?;
     let runs: Vec<RunId> = (0..(events / 100).clamp(1, AT_ONCE)).map(|_| fresh_run()).collect();
     let mut drafts = Vec::new();
     for run in &runs {
@@ -180,13 +180,14 @@ fn make(dir: &Path, events: u64) -> Answer {
     drop(ledger.record_all(drafts)?);
     Ok(json!({
         "seconds": started.elapsed().as_secs_f64(),
-        "bytes": std::fs::metadata(places.log())?.len(), "runs": runs.len(), "log": places.log(),
+        "bytes": std::fs::metadata(paths.log())?.len(), "runs": runs.len(), "log": paths.log(),
     }))
 }
 
 fn verified(dir: &Path, deep: bool) -> Answer {
     let started = Clocks::now();
-    let report = verify(&Places::under(dir), Asked { deep, ..Asked::default() })?;
+    let report =
+        verify(&LedgerPaths::under(dir), VerifyOptions { deep, ..VerifyOptions::default() })?;
     let took = started.elapsed();
     if let Some(finding) = report.findings.first() {
         return Err(format!("the ledger is not as it was made: {finding:?}").into());
@@ -222,12 +223,12 @@ fn sha256(path: &Path) -> Answer {
 
 /// Opens a ledger and records one event: the first of a new run, or one more of the newest run.
 fn reopen(dir: &Path, is_new: bool) -> Answer {
-    let places = Places::under(dir);
+    let paths = LedgerPaths::under(dir);
     let newest = dir.join("newest-run");
     let run = if is_new { fresh_run() } else { std::fs::read_to_string(&newest)?.parse()? };
     let draft = if is_new { created(run)? } else { event(run) };
     let started = Instant::now();
-    let ledger = Ledger::open(&places)?;
+    let ledger = Ledger::open(&paths)?;
     let opened = started.elapsed();
     let receipt = ledger.record(draft)?;
     let took = started.elapsed();

@@ -11,7 +11,7 @@ use crate::frame::LedgerId;
 use crate::head::{self, Head};
 use crate::merkle::Frontier;
 use crate::note::{SigningKey, VerifyingKey};
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 use crate::random;
 
 /// The anchor of one ledger, open for signing.
@@ -41,64 +41,64 @@ const PREFIX: &str = "belljar/";
 
 impl Anchor {
     /// Whether a ledger was ever begun here.
-    pub(crate) fn exists(places: &Places) -> bool {
-        places.key().exists()
+    pub(crate) fn exists(paths: &LedgerPaths) -> bool {
+        paths.key().exists()
     }
 
     /// Makes keys and an empty head. The key gets its name last: without it nothing was begun.
-    pub(crate) fn create(places: &Places) -> Result<(), AnchorError> {
-        let bytes = random::bytes().map_err(|error| file_error(&places.key(), error.into()))?;
+    pub(crate) fn create(paths: &LedgerPaths) -> Result<(), AnchorError> {
+        let bytes = random::bytes().map_err(|error| file_error(&paths.key(), error.into()))?;
         let id = LedgerId::new(bytes);
-        let key = new_key(places, &id.origin())?;
-        write_new(&places.keys(), &format!("{}\n", key.verifying()), 0o644)?;
+        let key = new_key(paths, &id.origin())?;
+        write_new(&paths.keys(), &format!("{}\n", key.verifying()), 0o644)?;
         let head = Head {
             generation: 0,
             end: crate::frame::HEADER as u64,
             own: None,
             frontier: Frontier::default(),
             note: sign(&key, &id.origin(), 0, Frontier::default().root())
-                .ok_or_else(|| AnchorError::Key { path: places.key() })?,
+                .ok_or_else(|| AnchorError::Key { path: paths.key() })?,
         };
-        let path = places.head();
+        let path = paths.head();
         let mut options = OpenOptions::new();
         let made = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
         let file = made.map_err(|source| file_error(&path, source))?;
         let written = file.set_len(2 * head::SLOT as u64).and_then(|()| head.write(&file));
         written.and_then(|()| file.sync_all()).map_err(|source| file_error(&path, source))?;
-        write_new(&places.key(), &format!("{}\n", key.to_text()), 0o600)
+        write_new(&paths.key(), &format!("{}\n", key.to_text()), 0o600)
     }
 
-    pub(crate) fn open(places: &Places) -> Result<Self, AnchorError> {
-        let key = read_key(&places.key())?;
-        let path = places.head();
+    pub(crate) fn open(paths: &LedgerPaths) -> Result<Self, AnchorError> {
+        let key = read_key(&paths.key())?;
+        let path = paths.head();
         let head = OpenOptions::new().read(true).write(true).open(&path);
         let head = head.map_err(|source| file_error(&path, source))?;
         let origin = key.verifying().name().to_owned();
         let anchor = Self { key, head, origin };
-        anchor.list_key(places)?;
+        anchor.list_key(paths)?;
         Ok(anchor)
     }
 
     /// The same when the head is missing or spoilt.
-    pub(crate) fn open_without_head(places: &Places) -> Result<Self, AnchorError> {
-        let path = places.head();
+    pub(crate) fn open_without_head(paths: &LedgerPaths) -> Result<Self, AnchorError> {
+        let path = paths.head();
         let mut options = OpenOptions::new();
         let made = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
         made.map_err(|source| file_error(&path, source))?;
-        Self::open(places)
+        Self::open(paths)
     }
 
     /// Writes a head over both slots; how many events the one before it had.
     pub(crate) fn replace_head(
         &mut self,
-        places: &Places,
+        paths: &LedgerPaths,
         end: u64,
         own: Option<(u64, Digest)>,
         frontier: Frontier,
     ) -> Result<u64, AnchorError> {
-        let path = places.head();
+        let path = paths.head();
         let before = head::read(&self.head).ok().and_then(head::newest);
-        let note = self.sign(&frontier).ok_or_else(|| AnchorError::Key { path: places.key() })?;
+        let note = self.sign(&frontier).ok_or_else(|| AnchorError::Key { path: paths.key() })?;
         let generation = before.as_ref().map_or(0, |head| head.generation) + 1;
         let head = Head { generation, end, own, frontier, note };
         let write = || -> io::Result<()> {
@@ -121,12 +121,12 @@ impl Anchor {
     }
 
     /// The newest head that is whole and signed by us.
-    pub(crate) fn head(&self, places: &Places) -> Result<Head, AnchorError> {
-        let path = places.head();
+    pub(crate) fn head(&self, paths: &LedgerPaths) -> Result<Head, AnchorError> {
+        let path = paths.head();
         let slots = head::read(&self.head).map_err(|source| file_error(&path, source))?;
         let head = head::newest(slots).ok_or_else(|| AnchorError::NoHead { path: path.clone() })?;
         // A rotation that was cut short leaves a head of the former key.
-        let mut keys = public_keys(places)?;
+        let mut keys = public_keys(paths)?;
         keys.push(self.key.verifying());
         let signed = crate::checkpoint::open(&head.note, &keys).is_ok_and(|(checkpoint, _)| {
             checkpoint.size() == head.frontier.size() && checkpoint.root() == head.frontier.root()
@@ -143,8 +143,8 @@ impl Anchor {
     }
 
     /// How many events a head says there were, though its key is gone.
-    pub(crate) fn events_without_key(places: &Places) -> u64 {
-        let slots = File::open(places.head()).and_then(|file| head::read(&file));
+    pub(crate) fn events_without_key(paths: &LedgerPaths) -> u64 {
+        let slots = File::open(paths.head()).and_then(|file| head::read(&file));
         slots.ok().and_then(head::newest).map_or(0, |head| head.frontier.size())
     }
 
@@ -159,29 +159,36 @@ impl Anchor {
 
     /// Draws a new key, not yet in use, and the old key's word for it. It is kept aside before anybody
     /// hears of it, so that the ledger never names a key that is lost.
-    pub(crate) fn successor(&self, places: &Places) -> Result<(SigningKey, Vec<u8>), AnchorError> {
-        let key = new_key(places, &self.origin)?;
-        write_new(&places.next_key(), &format!("{}\n", key.to_text()), 0o600)?;
+    pub(crate) fn successor(
+        &self,
+        paths: &LedgerPaths,
+    ) -> Result<(SigningKey, Vec<u8>), AnchorError> {
+        let key = new_key(paths, &self.origin)?;
+        write_new(&paths.next_key(), &format!("{}\n", key.to_text()), 0o600)?;
         let endorsement = self.key.sign_bytes(&endorsed(&key.verifying())).to_vec();
         Ok((key, endorsement))
     }
 
     /// Puts a new key in place of the old one, which is forgotten.
-    pub(crate) fn replace(&mut self, places: &Places, key: SigningKey) -> Result<(), AnchorError> {
-        write_new(&places.key(), &format!("{}\n", key.to_text()), 0o600)?;
+    pub(crate) fn replace(
+        &mut self,
+        paths: &LedgerPaths,
+        key: SigningKey,
+    ) -> Result<(), AnchorError> {
+        write_new(&paths.key(), &format!("{}\n", key.to_text()), 0o600)?;
         self.key = key;
-        self.list_key(places)?;
-        self.forget_next(places)
+        self.list_key(paths)?;
+        self.forget_next(paths)
     }
 
     /// The key that was kept aside by a rotation that did not come to its end.
-    pub(crate) fn next(&self, places: &Places) -> Option<SigningKey> {
-        read_key(&places.next_key()).ok()
+    pub(crate) fn next(&self, paths: &LedgerPaths) -> Option<SigningKey> {
+        read_key(&paths.next_key()).ok()
     }
 
     /// Removes the key that was kept aside, once it is in use.
-    fn forget_next(&self, places: &Places) -> Result<(), AnchorError> {
-        let path = places.next_key();
+    fn forget_next(&self, paths: &LedgerPaths) -> Result<(), AnchorError> {
+        let path = paths.next_key();
         match fs::remove_file(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 Err(file_error(&path, source))
@@ -196,8 +203,8 @@ impl Anchor {
     }
 
     /// Adds our key to the public ones, unless it is there: a rotation may have been cut short.
-    fn list_key(&self, places: &Places) -> Result<(), AnchorError> {
-        let path = places.keys();
+    fn list_key(&self, paths: &LedgerPaths) -> Result<(), AnchorError> {
+        let path = paths.keys();
         let own = self.key.verifying();
         let known = fs::read_to_string(&path).map_err(|source| file_error(&path, source))?;
         if known.lines().last() == Some(own.to_string().as_str()) {
@@ -208,25 +215,25 @@ impl Anchor {
 
     /// Takes over the key that the log names as the newest, whoever exchanged it, and finishes the
     /// exchange if that process died over it.
-    pub(crate) fn follow(&mut self, places: &Places, newest: &str) -> Result<(), AnchorError> {
-        self.reload(places)?;
+    pub(crate) fn follow(&mut self, paths: &LedgerPaths, newest: &str) -> Result<(), AnchorError> {
+        self.reload(paths)?;
         let is_newest = |key: &SigningKey| key.verifying().to_string() == newest;
-        match self.next(places).filter(|_| !is_newest(&self.key)).filter(is_newest) {
-            Some(next) => self.replace(places, next),
+        match self.next(paths).filter(|_| !is_newest(&self.key)).filter(is_newest) {
+            Some(next) => self.replace(paths, next),
             None => Ok(()),
         }
     }
 
     /// Reads the key again.
-    pub(crate) fn reload(&mut self, places: &Places) -> Result<(), AnchorError> {
-        self.key = read_key(&places.key())?;
+    pub(crate) fn reload(&mut self, paths: &LedgerPaths) -> Result<(), AnchorError> {
+        self.key = read_key(&paths.key())?;
         Ok(())
     }
 }
 
 /// The public keys of the ledger, oldest first.
-pub fn public_keys(places: &Places) -> Result<Vec<VerifyingKey>, AnchorError> {
-    let path = places.keys();
+pub fn public_keys(paths: &LedgerPaths) -> Result<Vec<VerifyingKey>, AnchorError> {
+    let path = paths.keys();
     let text = fs::read_to_string(&path).map_err(|source| file_error(&path, source))?;
     let keys: Option<Vec<_>> = text.lines().map(|line| line.parse().ok()).collect();
     keys.filter(|keys| !keys.is_empty()).ok_or(AnchorError::Keys { path })
@@ -257,8 +264,8 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), AnchorError> {
     synced.map_err(|source| file_error(path, source))
 }
 
-fn new_key(places: &Places, origin: &str) -> Result<SigningKey, AnchorError> {
-    let path = places.key();
+fn new_key(paths: &LedgerPaths, origin: &str) -> Result<SigningKey, AnchorError> {
+    let path = paths.key();
     let bytes = random::bytes().map_err(|error| file_error(&path, error.into()))?;
     SigningKey::generate(origin, bytes).map_err(|_| AnchorError::Key { path })
 }

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use crate::body::{Body, Salt};
 use crate::digest::Digest;
 use crate::index::Index;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 use crate::random;
 use crate::salts::{Kept, Reading};
 
@@ -75,8 +75,8 @@ const UNFINISHED: &str = "new-";
 const CONTENT: &[u8] = b"belljar content 1\0";
 
 impl Bodies {
-    pub(crate) fn open(places: &Places) -> Self {
-        Self { directory: places.bodies() }
+    pub(crate) fn open(paths: &LedgerPaths) -> Self {
+        Self { directory: paths.bodies() }
     }
 
     /// Keeps a content; on disk when this returns.

@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use crate::digest::Digest;
 use crate::entry::{Entry, EntryError};
 use crate::log::{Log, LogError};
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 
 mod ask;
 mod content;
@@ -28,7 +28,7 @@ mod schema;
 mod tests;
 
 pub use ask::Query;
-pub use query::{Naming, Row, RunHead};
+pub use query::{BodyReference, Row, RunHead};
 use schema::{Identity, Trouble};
 
 /// The index of one ledger; each process has its own connection to it.
@@ -70,8 +70,8 @@ pub enum ReadError {
 
 impl Index {
     /// Opens the index, or makes an empty one. [`Index::catch_up`] brings it up to date.
-    pub(crate) fn open(places: &Places, log: &Log) -> Result<Self, IndexError> {
-        Self::open_file(places.index(), log)
+    pub(crate) fn open(paths: &LedgerPaths, log: &Log) -> Result<Self, IndexError> {
+        Self::open_file(paths.index(), log)
     }
 
     fn open_file(path: PathBuf, log: &Log) -> Result<Self, IndexError> {

@@ -33,7 +33,7 @@ use crate::frame::LedgerId;
 use crate::index::{Index, IndexError, Query};
 use crate::log::{Log, LogError};
 use crate::note::VerifyingKey;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 use crate::salts::{self, Reading};
 
 use queue::{Answer, Pending, Queue, Seat, Word};
@@ -45,7 +45,7 @@ pub use open::{Mended, OpenError, Repair, mend};
 /// The ledger, open for recording.
 #[derive(Debug)]
 pub struct Ledger {
-    places: Places,
+    paths: LedgerPaths,
     id: LedgerId,
     repairs: Vec<Repair>,
     tip: Mutex<Tip>,
@@ -178,8 +178,8 @@ impl Receipt {
 
 impl Ledger {
     /// Opens the ledger, beginning it if it is not there, and takes away an append that was cut short.
-    pub fn open(places: &Places) -> Result<Self, OpenError> {
-        open::open(places)
+    pub fn open(paths: &LedgerPaths) -> Result<Self, OpenError> {
+        open::open(paths)
     }
 
     /// What was put right on opening; the user should hear of it.
@@ -191,16 +191,16 @@ impl Ledger {
         self.id
     }
 
-    pub const fn places(&self) -> &Places {
-        &self.places
+    pub const fn paths(&self) -> &LedgerPaths {
+        &self.paths
     }
 
     /// Whether this can record more. Not after a failure that leaves the disk's state unknown, nor when
     /// another process put another log in the place of this one: then the ledger is to be opened again.
     pub fn is_current(&self) -> bool {
         match self.tip.try_lock() {
-            Ok(tip) => tip.is_current(&self.places),
-            Err(TryLockError::Poisoned(tip)) => tip.into_inner().is_current(&self.places),
+            Ok(tip) => tip.is_current(&self.paths),
+            Err(TryLockError::Poisoned(tip)) => tip.into_inner().is_current(&self.paths),
             // It records right now, and finds out by itself.
             Err(TryLockError::WouldBlock) => true,
         }
@@ -275,7 +275,7 @@ impl Ledger {
             batch.into_iter().map(|(seat, pending)| ((pending.ticket, seat), pending)).unzip();
         let began = Instant::now();
         let mut answers: HashMap<u64, Answer> =
-            self.tip().commit(&self.places, waiting).into_iter().collect();
+            self.tip().commit(&self.paths, waiting).into_iter().collect();
         let next = self.queue().finish_commit(seats.len(), began.elapsed());
         for (ticket, seat) in seats {
             let answer = answers.remove(&ticket).unwrap_or(Err(RecordError::Broken));
@@ -304,12 +304,12 @@ impl Ledger {
     /// Keeps a content, and gives the body that an event can name. The same content is kept once for
     /// all that is recorded under the same `scope`, which is the hash of a policy.
     pub fn keep(&self, scope: Digest, content: &mut dyn Read) -> Result<Body, KeepError> {
-        let log = Log::open(&self.places.log())?;
-        let index = Index::open(&self.places, &log)?;
-        let path = self.places.salts();
+        let log = Log::open(&self.paths.log())?;
+        let index = Index::open(&self.paths, &log)?;
+        let path = self.paths.salts();
         let salts = Reading::open(&path, self.id);
         let salts = salts.map_err(|source| KeepError::Salts { path, source })?;
-        Ok(Bodies::open(&self.places).keep_once(&index, &salts, scope, content)?)
+        Ok(Bodies::open(&self.paths).keep_once(&index, &salts, scope, content)?)
     }
 
     /// Drops bodies for good: their content and what it could be guessed with. That they were there,
@@ -356,9 +356,9 @@ impl Ledger {
         &self,
         question: impl FnOnce(&Index, u64) -> Result<T, IndexError>,
     ) -> Result<T, RecordError> {
-        let log = Log::open(&self.places.log());
+        let log = Log::open(&self.paths.log());
         let log = log.map_err(|error| RecordError::Changed(Arc::new(error)))?;
-        let answer = Index::open(&self.places, &log).and_then(|mut index| {
+        let answer = Index::open(&self.paths, &log).and_then(|mut index| {
             let size = index.catch_up(&log)?;
             question(&index, size)
         });
@@ -370,16 +370,16 @@ impl Ledger {
         &self,
         which: impl FnOnce() -> Result<Vec<Digest>, RecordError>,
     ) -> Result<Dropped, RecordError> {
-        self.tip().in_turn(&self.places, || {
+        self.tip().in_turn(&self.paths, || {
             let hashes = which()?;
-            let bodies = Bodies::open(&self.places);
+            let bodies = Bodies::open(&self.paths);
             let mut dropped = Dropped { contents: 0, salts: 0 };
             for hash in &hashes {
                 let removed = bodies.remove(*hash);
                 let removed = removed.map_err(|error| RecordError::Body(Arc::new(error)))?;
                 dropped.contents += u64::from(removed);
             }
-            let erased = salts::erase(&self.places.salts(), &hashes);
+            let erased = salts::erase(&self.paths.salts(), &hashes);
             dropped.salts = erased.map_err(tip::doing("erase salts"))? as u64;
             self.forget(&hashes);
             Ok(dropped)
@@ -388,14 +388,14 @@ impl Ledger {
 
     /// Keeps the index from naming what is gone. Without it a content is kept once more, no worse.
     fn forget(&self, hashes: &[Digest]) {
-        let Ok(log) = Log::open(&self.places.log()) else { return };
-        let Ok(index) = Index::open(&self.places, &log) else { return };
+        let Ok(log) = Log::open(&self.paths.log()) else { return };
+        let Ok(index) = Index::open(&self.paths, &log) else { return };
         hashes.iter().for_each(|hash| index.forget_content(*hash).unwrap_or_default());
     }
 
     /// Exchanges the signing key; the old one endorses the new one and is forgotten.
     pub fn rotate_key(&self) -> Result<VerifyingKey, RecordError> {
-        self.tip().rotate_key(&self.places)
+        self.tip().rotate_key(&self.paths)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {

@@ -19,7 +19,7 @@ mod ledger;
 mod log;
 mod merkle;
 mod note;
-mod places;
+mod paths;
 mod random;
 mod reader;
 mod receipt;
@@ -36,7 +36,7 @@ pub use entry::{Actor, Entry, EntryError, MAX_ENTRY, Moment};
 pub use event::*;
 pub use field::{FieldError, Fields, Value};
 pub use frame::{BatchError, HeaderError, LedgerId};
-pub use index::{IndexError, Naming, Query, ReadError, Row, RunHead};
+pub use index::{BodyReference, IndexError, Query, ReadError, Row, RunHead};
 pub use ledger::{
     Draft, Dropped, KeepError, Ledger, Mended, OpenError, Receipt, RecordError, Repair, mend,
 };
@@ -46,8 +46,10 @@ pub use merkle::{
     verify_inclusion,
 };
 pub use note::{KeyError, MAX_NOTE, Note, NoteError, Signature, SigningKey, VerifyingKey};
-pub use places::Places;
-pub use reader::{Inclusion, Occupied, Reader, ReaderError};
+pub use paths::LedgerPaths;
+pub use reader::{DiskUsage, Inclusion, Reader, ReaderError};
 pub use receipt::{Disclose, MAX_RECEIPT, ReceiptError, RunReceipt, Verified, verify_receipt};
 pub use tile::{TileError, TilePath, Tiles, bundle, entries_path, parse_path, tile_path, unbundle};
-pub use verify::{Asked, BodyCounts, Code, Finding, Place, Report, Severity, VerifyError, verify};
+pub use verify::{
+    BodyCounts, Code, Finding, Location, Severity, VerifyError, VerifyOptions, VerifyReport, verify,
+};

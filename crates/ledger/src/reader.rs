@@ -16,10 +16,10 @@ use crate::digest::Digest;
 use crate::entry::Entry;
 use crate::frame::{HEADER, LedgerId};
 use crate::head;
-use crate::index::{self, Index, IndexError, Naming, Query, ReadError, Row};
+use crate::index::{self, BodyReference, Index, IndexError, Query, ReadError, Row};
 use crate::log::{Log, LogError};
 use crate::merkle;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 use crate::receipt::{Disclose, Parts, ReceiptError, RunReceipt};
 use crate::salts::{Kept, Reading};
 use crate::tile::{TileError, Tiles, bundle, entries_path};
@@ -27,7 +27,7 @@ use crate::tile::{TileError, Tiles, bundle, entries_path};
 /// The ledger, open for reading.
 #[derive(Debug)]
 pub struct Reader {
-    places: Places,
+    paths: LedgerPaths,
     log: Log,
     index: Index,
     size: u64,
@@ -48,7 +48,7 @@ pub struct Inclusion {
 
 /// What the ledger takes of the disk, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Occupied {
+pub struct DiskUsage {
     pub log: u64,
     pub salts: u64,
     pub bodies: Usage,
@@ -104,13 +104,13 @@ const BUNDLE: u64 = 256;
 const STRETCH: usize = 16_384;
 
 impl Reader {
-    pub fn open(places: &Places) -> Result<Self, ReaderError> {
-        if !places.log().exists() {
-            return Err(ReaderError::None { path: places.ledger().to_owned() });
+    pub fn open(paths: &LedgerPaths) -> Result<Self, ReaderError> {
+        if !paths.log().exists() {
+            return Err(ReaderError::None { path: paths.ledger().to_owned() });
         }
-        let log = Log::open(&places.log())?;
-        let index = Index::open(places, &log)?;
-        let mut reader = Self { places: places.clone(), log, index, size: 0, damage: None };
+        let log = Log::open(&paths.log())?;
+        let index = Index::open(paths, &log)?;
+        let mut reader = Self { paths: paths.clone(), log, index, size: 0, damage: None };
         reader.refresh()?;
         Ok(reader)
     }
@@ -175,20 +175,20 @@ impl Reader {
     }
 
     /// Bodies whose hash begins so, with the events that name them.
-    pub fn naming(&self, prefix: &str) -> Result<Vec<Naming>, ReaderError> {
-        Ok(self.index.naming(prefix)?)
+    pub fn find_bodies(&self, prefix: &str) -> Result<Vec<BodyReference>, ReaderError> {
+        Ok(self.index.find_bodies(prefix)?)
     }
 
     /// Writes a body that was kept; nothing of it before all of it was checked. Returns its size.
     pub fn body(&self, hash: Digest, out: &mut dyn Write) -> Result<u64, ReaderError> {
-        let named = self.index.naming(&hash.to_string())?;
+        let named = self.index.find_bodies(&hash.to_string())?;
         let kept = named.iter().find(|naming| naming.is_kept);
         let size = match (kept, named.is_empty()) {
             (Some(naming), _) => naming.size,
             (None, false) => return Err(ReaderError::HashOnly { hash }),
             (None, true) => return Err(ReaderError::NoBody { hash }),
         };
-        let path = self.places.salts();
+        let path = self.paths.salts();
         let salts = Reading::open(&path, self.log.id());
         let salts = salts.map_err(|source| ReaderError::File { path, source })?;
         let salt = match self.index.salt(&salts, hash)? {
@@ -196,18 +196,18 @@ impl Reader {
             Some(Kept::Erased) => return Err(ReaderError::Dropped { hash }),
             Some(Kept::Damaged) | None => return Err(ReaderError::NoSalt { hash }),
         };
-        Bodies::open(&self.places).read(&Wanted { hash, size, salt }, out)?;
+        Bodies::open(&self.paths).read(&Wanted { hash, size, salt }, out)?;
         Ok(size)
     }
 
     /// The newest signed checkpoint, read and as it is written.
     pub fn checkpoint(&self) -> Result<(Checkpoint, String), ReaderError> {
-        let path = self.places.head();
+        let path = self.paths.head();
         let head = File::open(&path).and_then(|file| head::settled(&file));
         let file_error = |source| ReaderError::File { path: path.clone(), source };
         let head = head.map_err(file_error)?.ok_or(ReaderError::NoHead { path })?;
         // After the head: a key is listed before it signs.
-        let keys = public_keys(&self.places)?;
+        let keys = public_keys(&self.paths)?;
         let (checkpoint, _) = checkpoint::open(&head.note, &keys)?;
         Ok((checkpoint, head.note))
     }
@@ -259,12 +259,12 @@ impl Reader {
     pub fn receipt(&self, run: RunId, disclose: Disclose) -> Result<String, ReaderError> {
         // Derived files find the events fast, but only of a run that is over can nothing be missing.
         let receipt = match self.parts_of(run) {
-            Ok((parts, true)) => RunReceipt::of_parts(&self.places, run, disclose, parts).ok(),
+            Ok((parts, true)) => RunReceipt::of_parts(&self.paths, run, disclose, parts).ok(),
             Ok((_, false)) | Err(_) => None,
         };
         match receipt {
             Some(receipt) => Ok(receipt.to_text()),
-            None => Ok(RunReceipt::make(&self.places, run, disclose)?.to_text()),
+            None => Ok(RunReceipt::make(&self.paths, run, disclose)?.to_text()),
         }
     }
 
@@ -315,13 +315,13 @@ impl Reader {
     }
 
     /// What the ledger takes of the disk.
-    pub fn occupied(&self) -> Result<Occupied, ReaderError> {
+    pub fn disk_usage(&self) -> Result<DiskUsage, ReaderError> {
         let length = |path: PathBuf| fs::metadata(path).map_or(0, |meta| meta.len());
-        Ok(Occupied {
+        Ok(DiskUsage {
             log: self.log.length()?,
-            salts: length(self.places.salts()),
-            bodies: Bodies::open(&self.places).usage()?,
-            derived: length(self.places.index()) + tree_size(&self.places.tiles().join("tile")),
+            salts: length(self.paths.salts()),
+            bodies: Bodies::open(&self.paths).usage()?,
+            derived: length(self.paths.index()) + tree_size(&self.paths.tiles().join("tile")),
         })
     }
 
@@ -336,7 +336,7 @@ impl Reader {
             Ok(None) | Err(ReaderError::Tiles(_)) => {}
             Err(error) => return Err(error),
         }
-        let path = self.places.tiles().join("tile");
+        let path = self.paths.tiles().join("tile");
         match fs::remove_dir_all(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 return Err(ReaderError::File { path, source });
@@ -348,11 +348,11 @@ impl Reader {
 
     /// The tiles, at least up to `size`.
     fn tiles(&self, size: u64) -> Result<Tiles, ReaderError> {
-        let mut tiles = Tiles::open(self.places.tiles())?;
+        let mut tiles = Tiles::open(self.paths.tiles())?;
         extend(&mut tiles, &self.index)?;
         if tiles.size() < size {
             // More was signed since the log was last read on.
-            let mut index = Index::open(&self.places, &self.log)?;
+            let mut index = Index::open(&self.paths, &self.log)?;
             index.catch_up(&self.log)?;
             extend(&mut tiles, &index)?;
         }

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use crate::bodies::BodyError;
 use crate::digest::Digest;
 use crate::note::VerifyingKey;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 
 use anchor::Snapshot;
 use finding::Findings;
@@ -38,11 +38,11 @@ use pass::Pass;
 use rotations::Rotations;
 use vouchers::Judge;
 
-pub use finding::{Code, Finding, Place, Severity};
+pub use finding::{Code, Finding, Location, Severity};
 
 /// What is to be checked.
 #[derive(Default)]
-pub struct Asked<'a> {
+pub struct VerifyOptions<'a> {
     /// Look at every body too.
     pub deep: bool,
     /// The key to trust; if none is given, the first of the anchor's list.
@@ -55,7 +55,7 @@ pub struct Asked<'a> {
 
 /// What was found.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct VerifyReport {
     pub events: u64,
     pub runs: u64,
     /// Of the log.
@@ -96,7 +96,7 @@ pub enum VerifyError {
     Body(BodyError),
 }
 
-impl Report {
+impl VerifyReport {
     /// Whether the record is what it was. Warnings are about other things.
     pub fn is_sound(&self) -> bool {
         self.findings.iter().all(|finding| finding.severity != Severity::Damage)
@@ -110,50 +110,53 @@ impl VerifyError {
 }
 
 /// Checks the ledger.
-pub fn verify(places: &Places, mut asked: Asked<'_>) -> Result<Report, VerifyError> {
+pub fn verify(
+    paths: &LedgerPaths,
+    mut options: VerifyOptions<'_>,
+) -> Result<VerifyReport, VerifyError> {
     let of_body = |finding: &Finding| {
         matches!(finding.code, Code::BodyMissing | Code::BodyDamaged | Code::SaltMissing)
     };
     let has_grown =
-        |report: &Report| fs::metadata(places.log()).is_ok_and(|log| log.len() > report.bytes);
-    let first = look(places, &mut asked)?;
+        |report: &VerifyReport| fs::metadata(paths.log()).is_ok_and(|log| log.len() > report.bytes);
+    let first = look(paths, &mut options)?;
     if !first.findings.iter().any(of_body) || !has_grown(&first) {
         return Ok(first);
     }
     // A body may have been dropped on purpose after the log was read. The event that says so was there
     // before the body went, so a second look finds it; what it finds missing for the first time may
     // just have been dropped again.
-    let mut second = look(places, &mut asked)?;
+    let mut second = look(paths, &mut options)?;
     if has_grown(&second) {
         second.findings.retain(|finding| !of_body(finding) || first.findings.contains(finding));
     }
     Ok(second)
 }
 
-fn look(places: &Places, asked: &mut Asked<'_>) -> Result<Report, VerifyError> {
-    let Asked { deep, key, checkpoints, progress } = asked;
+fn look(paths: &LedgerPaths, options: &mut VerifyOptions<'_>) -> Result<VerifyReport, VerifyError> {
+    let VerifyOptions { deep, key, checkpoints, progress } = options;
     let (deep, key, checkpoints) = (*deep, *key, *checkpoints);
     let mut found = Findings::default();
     // The head first, then the log, which only grows: so the log is never behind the head.
-    let before = Snapshot::read(places)?;
+    let before = Snapshot::read(paths)?;
     let first = before.first_key().or_else(|| key.cloned());
-    let path = places.log();
+    let path = paths.log();
     let Some(log) = anchor::absent(&path, File::open(&path))? else {
         // Whoever has something to hold it against knows that it was begun.
         let is_known = key.is_some() || !checkpoints.is_empty();
-        return Ok(without_log(places, &before, is_known, found));
+        return Ok(without_log(paths, &before, is_known, found));
     };
-    let mut pass = Pass::new(places, log, Rotations::new(first));
+    let mut pass = Pass::new(paths, log, Rotations::new(first));
     pass.want(&before, checkpoints.iter().map(String::as_str));
     if deep {
-        pass.look_deep(places);
+        pass.look_deep(paths);
     }
     let mut show = |read: u64, all: u64| {
         if let Some(progress) = progress {
             progress(read, all);
         }
     };
-    let settled = pass.run(places, before, Some(&mut show), &mut found)?;
+    let settled = pass.run(paths, before, Some(&mut show), &mut found)?;
     let Pass { rotations, roots, chains, next, events, length, origin, bodies, tiles, .. } = pass;
     chains.finish(&mut found);
     let trusted = trusted(key, &rotations, &mut found);
@@ -164,14 +167,14 @@ fn look(places: &Places, asked: &mut Asked<'_>) -> Result<Report, VerifyError> {
         origin: origin.as_deref(),
         events: next,
         log: path,
-        head: places.head(),
+        head: paths.head(),
     };
-    settled.anchor.judge(places, origin.as_deref(), &rotations, &mut found);
+    settled.anchor.judge(paths, origin.as_deref(), &rotations, &mut found);
     let signed = judge.head(settled.anchor.slots.as_ref(), &mut found);
-    settled.judge_end(places, signed, next, &mut found);
+    settled.judge_end(paths, signed, next, &mut found);
     let anchored = judge_given(&judge, checkpoints, &mut found);
     let bodies = match bodies {
-        Some(bodies) => Some(bodies.judge(places, signed, origin.as_deref(), &mut found)?),
+        Some(bodies) => Some(bodies.judge(paths, signed, origin.as_deref(), &mut found)?),
         None => None,
     };
     if let Some(tiles) = tiles {
@@ -182,7 +185,18 @@ fn look(places: &Places, asked: &mut Asked<'_>) -> Result<Report, VerifyError> {
     let runs = chains.runs();
     let (findings, left_out) = found.finish();
     let bytes = length;
-    Ok(Report { events, runs, bytes, signed, root, key, anchored, bodies, findings, left_out })
+    Ok(VerifyReport {
+        events,
+        runs,
+        bytes,
+        signed,
+        root,
+        key,
+        anchored,
+        bodies,
+        findings,
+        left_out,
+    })
 }
 
 /// The keys whose word counts.
@@ -198,7 +212,7 @@ fn trusted(
             "The given key {key} is none of this ledger's: it is another ledger, or it was written \
              anew with another key."
         );
-        found.add_since(Severity::Damage, Code::KeyNotOfLedger, Place::Key, None, text);
+        found.add_since(Severity::Damage, Code::KeyNotOfLedger, Location::Key, None, text);
         return vec![key.clone()];
     }
     trusted
@@ -208,14 +222,19 @@ fn trusted(
 fn judge_given(judge: &Judge<'_>, checkpoints: &[String], found: &mut Findings) -> Option<u64> {
     let mut anchored = None;
     for (place, text) in checkpoints.iter().enumerate() {
-        let size = judge.checkpoint(text, Place::Checkpoint(place), anchored, found);
+        let size = judge.checkpoint(text, Location::Checkpoint(place), anchored, found);
         anchored = anchored.max(size);
     }
     anchored
 }
 
-fn without_log(places: &Places, before: &Snapshot, is_known: bool, mut found: Findings) -> Report {
-    let at = Place::File(places.log());
+fn without_log(
+    paths: &LedgerPaths,
+    before: &Snapshot,
+    is_known: bool,
+    mut found: Findings,
+) -> VerifyReport {
+    let at = Location::File(paths.log());
     if before.was_not_begun() && !is_known {
         let text = "There is no log: the ledger was never begun, or beginning it was cut short.";
         found.warn(Code::LogMissing, at, text.to_owned());
@@ -223,13 +242,13 @@ fn without_log(places: &Places, before: &Snapshot, is_known: bool, mut found: Fi
     }
     let text = "The log is gone, with everything that was recorded. Look for a copy of it.";
     found.damage(Code::LogMissing, at, text.to_owned());
-    before.judge(places, None, &Rotations::new(before.first_key()), &mut found);
+    before.judge(paths, None, &Rotations::new(before.first_key()), &mut found);
     report_without_log(found)
 }
 
-fn report_without_log(found: Findings) -> Report {
+fn report_without_log(found: Findings) -> VerifyReport {
     let (findings, left_out) = found.finish();
-    Report {
+    VerifyReport {
         events: 0,
         runs: 0,
         bytes: 0,
@@ -243,10 +262,10 @@ fn report_without_log(found: Findings) -> Report {
     }
 }
 
-impl fmt::Debug for Asked<'_> {
+impl fmt::Debug for VerifyOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { deep, key, checkpoints, progress: _ } = self;
-        f.debug_struct("Asked")
+        f.debug_struct("VerifyOptions")
             .field("deep", deep)
             .field("key", key)
             .field("checkpoints", &checkpoints.len())

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use belljar_ledger::{Ledger, Places, Reader, ReaderError, Row, VerifyingKey};
+use belljar_ledger::{Ledger, LedgerPaths, Reader, ReaderError, Row, VerifyingKey};
 use belljar_model::RunId;
 
 use crate::cli::ledger::{LedgerArgs, LedgerCommand};
@@ -65,23 +65,23 @@ pub(crate) fn run(args: &LedgerArgs) -> Outcome {
 /// The state directory, and where its ledger is.
 pub(crate) struct Home {
     state: Scoped,
-    places: Places,
+    paths: LedgerPaths,
 }
 
 impl Home {
     pub(crate) fn open() -> Result<Self, EngineError> {
         let state = scope::open(None)?;
-        let places = Places::under(state.home());
-        Ok(Self { state, places })
+        let paths = LedgerPaths::under(state.home());
+        Ok(Self { state, paths })
     }
 
     /// The ledger for reading; `None` when none was begun.
     fn try_reader(&self) -> Result<Option<Reader>, EngineError> {
         let mut looks = 0;
         let reader = loop {
-            match Reader::open(&self.places) {
+            match Reader::open(&self.paths) {
                 Ok(reader) => break reader,
-                Err(ReaderError::None { .. }) if !self.places.anchor().exists() => return Ok(None),
+                Err(ReaderError::None { .. }) if !self.paths.anchor().exists() => return Ok(None),
                 // Keys without a log: it is just being begun, or it is gone.
                 Err(ReaderError::None { .. }) if looks < LOOKS => looks += 1,
                 Err(ReaderError::None { path }) => {
@@ -106,7 +106,7 @@ impl Home {
 
     /// Whether there ever was a ledger here.
     fn exists(&self) -> bool {
-        self.places.log().exists() || self.places.anchor().exists()
+        self.paths.log().exists() || self.paths.anchor().exists()
     }
 
     /// The ledger for recording, which must have been begun.
@@ -151,8 +151,8 @@ impl Home {
 
     /// This machine's own keys. There may be none.
     fn keys(&self) -> Result<Vec<VerifyingKey>, EngineError> {
-        match self.places.anchor().exists() {
-            true => belljar_ledger::public_keys(&self.places).kind(ErrorKind::Broken),
+        match self.paths.anchor().exists() {
+            true => belljar_ledger::public_keys(&self.paths).kind(ErrorKind::Broken),
             false => Ok(Vec::new()),
         }
     }

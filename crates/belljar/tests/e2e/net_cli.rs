@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use belljar_ledger::{
-    Actor, AlarmRaised, Body, BudgetSpent, Digest, DnsDecided, Draft, Event, Ledger, Places,
+    Actor, AlarmRaised, Body, BudgetSpent, Digest, DnsDecided, Draft, Event, Ledger, LedgerPaths,
     Receipt, RequestDecided, RequestFinished, RunCreated, SecretUsed,
 };
 use belljar_model::RunId;
@@ -21,7 +21,7 @@ struct Books {
 
 impl Books {
     fn of(lab: &Lab, run: &str) -> Self {
-        let ledger = Ledger::open(&Places::under(&lab.state())).unwrap();
+        let ledger = Ledger::open(&LedgerPaths::under(&lab.state())).unwrap();
         Self { ledger, run: run.parse().unwrap() }
     }
 

@@ -262,7 +262,7 @@ fn claim_of_a_box_that_died_after_the_record_is_closed_as_answered() {
     ledger.record(Draft::new(given).because_of_index(Some(event))).map(drop).unwrap();
     lab.supervisor.is_dead.store(true, Ordering::SeqCst);
     assert_eq!(lab.states(), ["allowed"]);
-    let reader = Reader::open(&Places::under(lab.state.home())).unwrap();
+    let reader = Reader::open(&LedgerPaths::under(lab.state.home())).unwrap();
     let effects = reader.effects_of(event).unwrap();
     assert_eq!(effects.len(), 1, "no refusal contradicts the answer: {effects:?}");
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
-use belljar_ledger::{Event, Places, Query, Reader, ReaderError, Row, RunCreated};
+use belljar_ledger::{Event, LedgerPaths, Query, Reader, ReaderError, Row, RunCreated};
 use belljar_model::{Purpose, RunId};
 
 use super::reading::{each, read};
@@ -56,7 +56,7 @@ pub struct RecordedRun {
 
 /// Opens the ledger for reading; `None` if there is none yet.
 pub fn reader(state: &Scoped) -> Result<Option<Reader>, ReaderError> {
-    match Reader::open(&Places::under(state.home())) {
+    match Reader::open(&LedgerPaths::under(state.home())) {
         Err(ReaderError::None { .. }) => Ok(None),
         opened => opened.map(Some),
     }

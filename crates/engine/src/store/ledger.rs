@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use belljar_ledger::{
-    Body, Digest, Draft, KeepError, Ledger, OpenError, Places, Receipt, RecordError,
+    Body, Digest, Draft, KeepError, Ledger, LedgerPaths, OpenError, Receipt, RecordError,
 };
 
 use super::lock;
@@ -27,7 +27,7 @@ pub struct LedgerHandle {
 /// What all handles of one state directory share.
 #[derive(Debug)]
 pub(crate) struct SharedLedger {
-    places: Places,
+    paths: LedgerPaths,
     /// `None` before the first use.
     opened: Mutex<Option<Arc<Opened>>>,
 }
@@ -45,7 +45,7 @@ pub(super) fn shared(home: &Path) -> Arc<SharedLedger> {
         return shared;
     }
     ledgers.retain(|_, shared| shared.strong_count() > 0);
-    let shared = SharedLedger { places: Places::under(home), opened: Mutex::new(None) };
+    let shared = SharedLedger { paths: LedgerPaths::under(home), opened: Mutex::new(None) };
     let shared = Arc::new(shared);
     ledgers.insert(home.to_owned(), Arc::downgrade(&shared));
     shared
@@ -57,7 +57,7 @@ impl LedgerHandle {
         shared: &Arc<SharedLedger>,
         observer: &Arc<dyn Observer>,
     ) -> Result<Self, OpenError> {
-        let _held = lock::ledger(shared.places.ledger());
+        let _held = lock::ledger(shared.paths.ledger());
         let mut first = locked(&shared.opened);
         let opened = match &*first {
             Some(opened) => Arc::clone(opened),
@@ -89,7 +89,7 @@ impl LedgerHandle {
 
     /// Records events one behind the other, all of them or none.
     pub fn record_all(&self, drafts: Vec<Draft>) -> Result<Vec<Receipt>, RecordError> {
-        let _held = lock::ledger(self.shared.places.ledger());
+        let _held = lock::ledger(self.shared.paths.ledger());
         let ledger = self.ledger();
         match ledger.record_all(drafts.clone()) {
             // An earlier append failed, and of these events nothing was written.
@@ -105,7 +105,7 @@ impl LedgerHandle {
 
     /// Keeps a content, and returns the body that an event can name; see [`Ledger::keep`].
     pub fn keep(&self, scope: Digest, content: &mut dyn Read) -> Result<Body, KeepError> {
-        let _held = lock::ledger(self.shared.places.ledger());
+        let _held = lock::ledger(self.shared.paths.ledger());
         self.ledger().keep(scope, content)
     }
 
@@ -114,9 +114,9 @@ impl LedgerHandle {
         let mut opened = locked(&self.opened);
         if Arc::ptr_eq(&opened, spent) {
             tracing::warn!("ledger is opened again");
-            let places = &self.shared.places;
-            if !places.log().exists() && !places.anchor().exists() {
-                return Err(OpenError::Gone { path: places.log(), events: spent.events() });
+            let paths = &self.shared.paths;
+            if !paths.log().exists() && !paths.anchor().exists() {
+                return Err(OpenError::Gone { path: paths.log(), events: spent.events() });
             }
             *opened = self.shared.open(self.observer.as_ref())?;
         }
@@ -126,7 +126,7 @@ impl LedgerHandle {
 
 impl SharedLedger {
     fn open(&self, observer: &dyn Observer) -> Result<Arc<Ledger>, OpenError> {
-        let ledger = Ledger::open(&self.places)?;
+        let ledger = Ledger::open(&self.paths)?;
         tracing::trace!("ledger is open");
         for repair in ledger.repairs() {
             let (bytes, kept) = (repair.bytes, repair.kept.clone());
@@ -146,7 +146,7 @@ mod tests {
     use std::fs;
     use std::sync::Barrier;
 
-    use belljar_ledger::{Asked, Mended, TrashEmptied, mend, verify};
+    use belljar_ledger::{Mended, TrashEmptied, VerifyOptions, mend, verify};
 
     use super::*;
     use crate::notice::Silent;
@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn check_sound(home: &Path, events: u64) {
-        let report = verify(&Places::under(home), Asked::default()).unwrap();
+        let report = verify(&LedgerPaths::under(home), VerifyOptions::default()).unwrap();
         assert!(report.is_sound(), "{report:?}");
         assert_eq!(report.signed, Some(events));
     }
@@ -201,11 +201,11 @@ mod tests {
         let store = Store::open(home.path()).unwrap();
         let handle = open(store.ledger()).unwrap();
         handle.record(event()).map(drop).unwrap();
-        let places = Places::under(home.path());
-        let mut log = fs::read(places.log()).unwrap();
+        let paths = LedgerPaths::under(home.path());
+        let mut log = fs::read(paths.log()).unwrap();
         log[40] ^= 1;
-        fs::write(places.log(), &log).unwrap();
-        assert!(matches!(mend(&places, "rot").unwrap(), Mended::SetAside { .. }));
+        fs::write(paths.log(), &log).unwrap();
+        assert!(matches!(mend(&paths, "rot").unwrap(), Mended::SetAside { .. }));
         handle.record(event()).map(drop).unwrap_err();
         open(store.ledger()).unwrap().record(event()).map(drop).unwrap();
         handle.record(event()).map(drop).unwrap();
@@ -217,14 +217,14 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let handle = open(store.ledger()).unwrap();
-        let places = Places::under(home.path());
-        let cut = fs::metadata(places.log()).unwrap().len();
+        let paths = LedgerPaths::under(home.path());
+        let cut = fs::metadata(paths.log()).unwrap().len();
         handle.record(event()).map(drop).unwrap();
         // The log loses an event, and others make it longer than it was: that breaks who has it open.
-        let log = fs::File::options().write(true).open(places.log()).unwrap();
+        let log = fs::File::options().write(true).open(paths.log()).unwrap();
         log.set_len(cut).unwrap();
-        mend(&places, "cut").unwrap();
-        let other = Ledger::open(&places).unwrap();
+        mend(&paths, "cut").unwrap();
+        let other = Ledger::open(&paths).unwrap();
         other.record_all(vec![event(), event(), event()]).map(drop).unwrap();
         let broken = handle.ledger();
         assert!(matches!(handle.record(event()), Err(RecordError::Changed(_))));
@@ -239,7 +239,8 @@ mod tests {
         let store = Store::open(home.path()).unwrap();
         let handle = open(store.ledger()).unwrap();
         handle.record(event()).map(drop).unwrap();
-        let log = fs::File::options().write(true).open(Places::under(home.path()).log()).unwrap();
+        let log =
+            fs::File::options().write(true).open(LedgerPaths::under(home.path()).log()).unwrap();
         log.set_len(100).unwrap();
         assert!(matches!(open(store.ledger()), Err(OpenError::CutShort { .. })));
         assert!(matches!(handle.record(event()), Err(RecordError::Changed(_))));
@@ -261,7 +262,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open(home.path()).unwrap();
         let handle = open(store.ledger()).unwrap();
-        let other = Ledger::open(&Places::under(home.path())).unwrap();
+        let other = Ledger::open(&LedgerPaths::under(home.path())).unwrap();
         let before = handle.ledger();
         for _ in 0..3 {
             other.record(event()).map(drop).unwrap();

@@ -15,7 +15,7 @@ use belljar_engine::record::json::event;
 use belljar_engine::record::reading::{each, read};
 use belljar_engine::run::{self, RunOptions, StartedRun};
 use belljar_engine::scope::{Engine, EngineConfig, Scoped, local_caller};
-use belljar_ledger::{Places, Query, Reader, Row};
+use belljar_ledger::{LedgerPaths, Query, Reader, Row};
 use belljar_model::RunResult;
 use belljar_model::spec::{Argv, BoxSpec, RunSpec, SpecVersion, WorkspaceSpec};
 use belljar_testkit::Lab;
@@ -146,7 +146,7 @@ impl Bench {
 
     /// Every event of the ledger, as `belljar ledger log --json` writes it.
     pub(crate) fn events(&self) -> Vec<Value> {
-        let reader = Reader::open(&Places::under(self.state.home())).unwrap();
+        let reader = Reader::open(&LedgerPaths::under(self.state.home())).unwrap();
         let mut events = Vec::new();
         let mut keep = |row: &Row| {
             events.push(event(row.index, &row.leaf, &read(&reader, row)?));

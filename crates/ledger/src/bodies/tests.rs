@@ -15,7 +15,7 @@ const ID: LedgerId = LedgerId::new([7; 16]);
 
 struct Home {
     _home: tempfile::TempDir,
-    places: Places,
+    paths: LedgerPaths,
     bodies: Bodies,
 }
 
@@ -35,12 +35,12 @@ struct Sink {
 impl Home {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
-        let places = Places::under(home.path());
-        fs::create_dir(places.ledger()).unwrap();
-        fs::write(places.log(), frame::header(LOG_MAGIC, ID)).unwrap();
-        Salts::create(&places.salts(), ID).unwrap();
-        let bodies = Bodies::open(&places);
-        Self { _home: home, places, bodies }
+        let paths = LedgerPaths::under(home.path());
+        fs::create_dir(paths.ledger()).unwrap();
+        fs::write(paths.log(), frame::header(LOG_MAGIC, ID)).unwrap();
+        Salts::create(&paths.salts(), ID).unwrap();
+        let bodies = Bodies::open(&paths);
+        Self { _home: home, paths, bodies }
     }
 
     fn keep(&self, content: &[u8]) -> Wanted {
@@ -53,19 +53,19 @@ impl Home {
 
     fn path(&self, hash: Digest) -> PathBuf {
         let digits = hash.to_string();
-        self.places.bodies().join(&digits[..2]).join(&digits[2..])
+        self.paths.bodies().join(&digits[..2]).join(&digits[2..])
     }
 
     fn index(&self) -> Index {
-        Index::open(&self.places, &Log::open(&self.places.log()).unwrap()).unwrap()
+        Index::open(&self.paths, &Log::open(&self.paths.log()).unwrap()).unwrap()
     }
 
     fn salts(&self) -> Reading {
-        Reading::open(&self.places.salts(), ID).unwrap()
+        Reading::open(&self.paths.salts(), ID).unwrap()
     }
 
     fn record(&self, body: &Body) {
-        let salts = Salts::open(&self.places.salts(), ID).unwrap();
+        let salts = Salts::open(&self.paths.salts(), ID).unwrap();
         salts.append(&[(body.hash(), body.salt().unwrap())]).unwrap();
     }
 
@@ -277,7 +277,7 @@ fn h08_no_link_is_followed_to_a_body() {
     let home = Home::new();
     let wanted = home.keep(b"content");
     let path = home.path(wanted.hash);
-    let elsewhere = home.places.ledger().join("elsewhere");
+    let elsewhere = home.paths.ledger().join("elsewhere");
     // Control: the very same file is good where it belongs.
     assert_eq!(read(&home, &wanted), b"content");
     fs::rename(&path, &elsewhere).unwrap();
@@ -291,7 +291,7 @@ fn h08_no_link_is_followed_to_a_body() {
     assert!(elsewhere.exists());
     // Nor is a directory that is a link.
     let shelf = path.parent().unwrap();
-    let moved = home.places.ledger().join("shelf");
+    let moved = home.paths.ledger().join("shelf");
     fs::rename(&elsewhere, &path).unwrap();
     fs::rename(shelf, &moved).unwrap();
     symlink(&moved, shelf).unwrap();
@@ -321,7 +321,7 @@ fn what_belljar_did_not_put_there_is_told_of() {
     let home = Home::new();
     assert_eq!(home.bodies.list().unwrap(), []);
     let wanted = home.keep(b"content");
-    let bodies = home.places.bodies();
+    let bodies = home.paths.bodies();
     let unfinished = bodies.join(format!("new-{}", "0".repeat(32)));
     let upper = home.path(wanted.hash).parent().unwrap().join("A".repeat(62));
     let foreign = [bodies.join("README"), bodies.join("new-x"), upper];
@@ -364,7 +364,7 @@ fn a_content_that_cannot_be_read_leaves_nothing_behind() {
     let error = home.bodies.keep(&mut content, Salt::new([1; 32])).unwrap_err();
     assert!(matches!(error, BodyError::Content { .. }), "{error:?}");
     assert_eq!(home.bodies.list().unwrap(), []);
-    assert_eq!(fs::read_dir(home.places.bodies()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(home.paths.bodies()).unwrap().count(), 0);
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn h17_a_body_is_shared_within_one_policy_only() {
     assert_ne!(other.hash(), first.hash());
     assert_eq!(home.bodies.usage().unwrap().count, 3);
     assert_eq!(
-        fs::read_dir(home.places.bodies())
+        fs::read_dir(home.paths.bodies())
             .unwrap()
             .filter(|entry| {
                 entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("new-")
@@ -438,7 +438,7 @@ fn h17_a_body_that_is_lost_is_not_shared() {
     home.record(&second);
     assert_eq!(keep().hash(), second.hash());
     // It was redacted: its salt is erased.
-    salts::erase(&home.places.salts(), &[second.hash()]).unwrap();
+    salts::erase(&home.paths.salts(), &[second.hash()]).unwrap();
     let third = keep();
     assert_ne!(third.hash(), second.hash());
     home.record(&third);
@@ -456,7 +456,7 @@ fn h17_a_body_that_is_lost_is_not_shared() {
 fn a_salt_is_found_without_reading_all_and_read_anew_each_time() {
     let home = Home::new();
     let (index, reading) = (home.index(), home.salts());
-    let file = Salts::open(&home.places.salts(), ID).unwrap();
+    let file = Salts::open(&home.paths.salts(), ID).unwrap();
     let hash = |number: u64| Digest::of(&[&number.to_be_bytes()]);
     let salt = |number: u8| Salt::new([number; 32]);
     let many: Vec<_> =
@@ -466,14 +466,14 @@ fn a_salt_is_found_without_reading_all_and_read_anew_each_time() {
     assert_eq!(index.salt(&reading, hash(20_000)).unwrap(), None);
     file.append(&[(hash(20_000), salt(9)), (hash(3), salt(8))]).unwrap();
     assert_eq!(index.salt(&reading, hash(20_000)).unwrap(), Some(Kept::Salt(salt(9))));
-    salts::erase(&home.places.salts(), &[hash(20_000)]).unwrap();
+    salts::erase(&home.paths.salts(), &[hash(20_000)]).unwrap();
     assert_eq!(index.salt(&reading, hash(20_000)).unwrap(), Some(Kept::Erased));
     // Another index over the same file, and a file that was put back from a copy.
     assert_eq!(home.index().salt(&reading, hash(5)).unwrap(), Some(Kept::Salt(salt(6))));
-    let length = fs::metadata(home.places.salts()).unwrap().len();
+    let length = fs::metadata(home.paths.salts()).unwrap().len();
     fs::OpenOptions::new()
         .write(true)
-        .open(home.places.salts())
+        .open(home.paths.salts())
         .unwrap()
         .set_len(length - 2 * 72)
         .unwrap();

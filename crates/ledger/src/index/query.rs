@@ -36,7 +36,7 @@ pub struct RunHead {
 
 /// A body and an event that names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Naming {
+pub struct BodyReference {
     pub hash: Digest,
     pub size: u64,
     pub is_kept: bool,
@@ -138,7 +138,7 @@ impl Index {
     }
 
     /// The bodies whose hash begins with these hexadecimal digits, with the events that name them.
-    pub(crate) fn naming(&self, prefix: &str) -> Result<Vec<Naming>, IndexError> {
+    pub(crate) fn find_bodies(&self, prefix: &str) -> Result<Vec<BodyReference>, IndexError> {
         let failed = self.failed("look for a body");
         let ends =
             |fill: &str| format!("{prefix}{}", fill.repeat(64_usize.saturating_sub(prefix.len())));
@@ -148,7 +148,7 @@ impl Index {
         let sql = "SELECT hash, size, kept, idx FROM body WHERE hash BETWEEN ?1 AND ?2 ORDER BY hash, idx";
         let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
         let found = statement.query_map((low.as_bytes(), high.as_bytes()), |row| {
-            Ok(Naming {
+            Ok(BodyReference {
                 hash: digest(row, 0)?,
                 size: wide(row, 1)?,
                 is_kept: row.get(2)?,

@@ -18,7 +18,7 @@ use crate::frame::{self, LOG_MAGIC, LedgerId};
 /// A ledger that grows, with everything that was put into it.
 struct Made {
     home: tempfile::TempDir,
-    places: Places,
+    paths: LedgerPaths,
     entries: Vec<Entry>,
     leaves: Vec<Digest>,
     heads: HashMap<Option<RunId>, (u64, Digest)>,
@@ -48,18 +48,18 @@ impl Made {
 
     fn of(id: LedgerId) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let places = Places::under(home.path());
-        fs::create_dir(places.ledger()).unwrap();
-        fs::write(places.log(), frame::header(LOG_MAGIC, id)).unwrap();
-        Self { home, places, entries: Vec::new(), leaves: Vec::new(), heads: HashMap::new() }
+        let paths = LedgerPaths::under(home.path());
+        fs::create_dir(paths.ledger()).unwrap();
+        fs::write(paths.log(), frame::header(LOG_MAGIC, id)).unwrap();
+        Self { home, paths, entries: Vec::new(), leaves: Vec::new(), heads: HashMap::new() }
     }
 
     fn log(&self) -> Log {
-        Log::open(&self.places.log()).unwrap()
+        Log::open(&self.paths.log()).unwrap()
     }
 
     fn index(&self) -> Index {
-        Index::open(&self.places, &self.log()).unwrap()
+        Index::open(&self.paths, &self.log()).unwrap()
     }
 
     /// The index, brought up to date.
@@ -75,7 +75,7 @@ impl Made {
     }
 
     fn write(&self, bytes: &[u8]) {
-        let mut file = OpenOptions::new().append(true).open(self.places.log()).unwrap();
+        let mut file = OpenOptions::new().append(true).open(self.paths.log()).unwrap();
         file.write_all(bytes).unwrap();
     }
 
@@ -171,7 +171,7 @@ fn an_index_finds_what_the_log_has() {
     assert_eq!(indices(&index.effects_of(2).unwrap()), [3]);
     assert_eq!(index.effects_of(3).unwrap(), []);
     assert_eq!(index.run_head(run(9)).unwrap(), None);
-    let mode = fs::metadata(made.places.index()).unwrap().permissions().mode();
+    let mode = fs::metadata(made.paths.index()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let mode =
         fs::metadata(made.home.path().join("ledger/index.db-wal")).unwrap().permissions().mode();
@@ -210,19 +210,19 @@ fn bodies_are_found_by_how_their_hash_begins() {
     made.add(&[naming(a, 5), naming(b, u64::MAX), naming(a, 5)]);
     let index = made.ready();
     for prefix in ["a", "ab", "abc", "abcd0", &a.to_string()] {
-        let found = index.naming(prefix).unwrap();
+        let found = index.find_bodies(prefix).unwrap();
         assert_eq!(
             found.iter().map(|naming| (naming.hash, naming.index)).collect::<Vec<_>>(),
             [(a, 0), (a, 2)]
         );
     }
     assert_eq!(
-        index.naming("f").unwrap(),
-        [Naming { hash: b, size: u64::MAX, is_kept: true, index: 1 }]
+        index.find_bodies("f").unwrap(),
+        [BodyReference { hash: b, size: u64::MAX, is_kept: true, index: 1 }]
     );
-    assert_eq!(index.naming("").unwrap().len(), 3);
+    assert_eq!(index.find_bodies("").unwrap().len(), 3);
     for nothing in ["AB", "x", "abce", "../", &format!("{a}0")] {
-        assert_eq!(index.naming(nothing).unwrap(), [], "{nothing}");
+        assert_eq!(index.find_bodies(nothing).unwrap(), [], "{nothing}");
     }
     assert_eq!(index.kept_before(3).unwrap(), [a, b]);
     assert_eq!(index.kept_before(2).unwrap(), [b]);
@@ -263,10 +263,10 @@ fn h06_an_unfinished_append_is_no_damage_and_is_read_when_it_is_whole() {
     let mut index = made.ready();
     let rest = made.batch(&[of(1, "run.exec"), of(1, "run.ended")]);
     for cut in [1, 4, 27, 28, 100, rest.len() - 1] {
-        fs::copy(made.places.log(), made.home.path().join("copy")).unwrap();
+        fs::copy(made.paths.log(), made.home.path().join("copy")).unwrap();
         made.write(&rest[..cut]);
         assert_eq!(index.catch_up(&made.log()).unwrap(), 1, "{cut}");
-        fs::copy(made.home.path().join("copy"), made.places.log()).unwrap();
+        fs::copy(made.home.path().join("copy"), made.paths.log()).unwrap();
     }
     made.write(&rest);
     assert_eq!(index.catch_up(&made.log()).unwrap(), 3);
@@ -280,9 +280,9 @@ fn h12_damage_in_the_middle_is_told_and_what_is_before_it_is_found() {
     let at = made.log().length().unwrap();
     made.add(&[of(1, "run.exec")]);
     made.add(&[of(1, "run.ended")]);
-    let mut bytes = fs::read(made.places.log()).unwrap();
+    let mut bytes = fs::read(made.paths.log()).unwrap();
     bytes[usize::try_from(at).unwrap() + 60] ^= 1;
-    fs::write(made.places.log(), &bytes).unwrap();
+    fs::write(made.paths.log(), &bytes).unwrap();
     let mut index = made.index();
     let error = index.catch_up(&made.log()).unwrap_err();
     assert!(
@@ -325,25 +325,25 @@ fn an_event_of_another_version_is_told() {
 fn h05_an_index_does_not_outlive_the_log_it_was_made_from() {
     let mut made = Made::new();
     made.add(&some_events(10));
-    let older = fs::read(made.places.log()).unwrap();
+    let older = fs::read(made.paths.log()).unwrap();
     made.add(&some_events(10));
     let mut index = made.ready();
     // The same ledger, put back from an older copy and grown on in another way.
     let mut other = Made::new();
     other.add(&some_events(10));
-    assert_eq!(fs::read(other.places.log()).unwrap(), older);
-    fs::write(made.places.log(), &older).unwrap();
+    assert_eq!(fs::read(other.paths.log()).unwrap(), older);
+    fs::write(made.paths.log(), &older).unwrap();
     assert_eq!(index.catch_up(&made.log()).unwrap(), 10);
     other.add(&[of(3, "run.failed")]);
     other.add(&some_events(30));
-    fs::copy(other.places.log(), made.places.log()).unwrap();
+    fs::copy(other.paths.log(), made.paths.log()).unwrap();
     assert_eq!(index.catch_up(&made.log()).unwrap(), 41);
     other.check(&index);
     drop(index);
     // Another ledger altogether.
     let mut foreign = Made::of(LedgerId::new([8; 16]));
     foreign.add(&some_events(50));
-    fs::copy(foreign.places.log(), made.places.log()).unwrap();
+    fs::copy(foreign.paths.log(), made.paths.log()).unwrap();
     let mut index = made.index();
     assert_eq!(index.size().unwrap(), 0);
     assert_eq!(index.catch_up(&made.log()).unwrap(), 50);
@@ -354,7 +354,7 @@ fn h05_an_index_does_not_outlive_the_log_it_was_made_from() {
 fn an_index_that_cannot_be_used_is_made_anew() {
     let mut made = Made::new();
     made.add(&some_events(20));
-    let path = made.places.index();
+    let path = made.paths.index();
     let with = |spoil: &dyn Fn()| {
         drop(made.ready());
         spoil();
@@ -411,12 +411,12 @@ fn where_no_file_can_be_made_the_index_is_in_memory() {
     let mut made = Made::new();
     made.add(&some_events(20));
     // A directory in the place of the file cannot be removed as a file, whoever asks.
-    fs::create_dir(made.places.index()).unwrap();
+    fs::create_dir(made.paths.index()).unwrap();
     let index = made.ready();
     assert!(!index.is_on_disk());
     made.check(&index);
     // Neither is there a directory below a file.
-    let below = Places::new(made.places.log().join("below"), made.places.anchor().to_owned());
+    let below = LedgerPaths::new(made.paths.log().join("below"), made.paths.anchor().to_owned());
     let mut index = Index::open(&below, &made.log()).unwrap();
     assert!(!index.is_on_disk());
     assert_eq!(index.catch_up(&made.log()).unwrap(), 20);
@@ -426,7 +426,7 @@ fn where_no_file_can_be_made_the_index_is_in_memory() {
 #[test]
 fn h06_many_catch_up_while_batches_are_half_written() {
     let mut made = Made::new();
-    let places = made.places.clone();
+    let paths = made.paths.clone();
     made.add(&[of(1, "run.created")]);
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..6)
@@ -434,8 +434,8 @@ fn h06_many_catch_up_while_batches_are_half_written() {
                 scope.spawn(|| {
                     let mut size = 0;
                     while size < 2001 {
-                        let log = Log::open(&places.log()).unwrap();
-                        let mut index = Index::open(&places, &log).unwrap();
+                        let log = Log::open(&paths.log()).unwrap();
+                        let mut index = Index::open(&paths, &log).unwrap();
                         size = index.catch_up(&log).unwrap();
                         let rows = index.events(&Query::default()).unwrap();
                         assert!(rows.len() as u64 >= size);
@@ -459,17 +459,17 @@ fn h06_many_catch_up_while_batches_are_half_written() {
 #[test]
 fn some_delete_the_index_while_many_catch_up() {
     let mut made = Made::new();
-    let places = made.places.clone();
+    let paths = made.paths.clone();
     made.add(&some_events(300));
     std::thread::scope(|scope| {
         for number in 0..4 {
-            let (places, made) = (&places, &made);
+            let (paths, made) = (&paths, &made);
             scope.spawn(move || {
                 for _ in 0..8 {
                     if number == 0 {
                         schema::remove(
-                            &places.index(),
-                            schema::identity(&places.index()).unwrap_or_default(),
+                            &paths.index(),
+                            schema::identity(&paths.index()).unwrap_or_default(),
                         )
                         .unwrap();
                     }
@@ -486,13 +486,13 @@ fn h12_a_damaged_index_never_tells_of_another_event() {
     let mut made = Made::new();
     made.add(&some_events(120));
     drop(made.ready());
-    let whole = fs::read(made.places.index()).unwrap();
+    let whole = fs::read(made.paths.index()).unwrap();
     let mut rebuilt = 0;
     for at in (0..whole.len()).step_by(whole.len() / 199) {
         for flip in [0x01] {
             let mut bytes = whole.clone();
             bytes[at] ^= flip;
-            fs::write(made.places.index(), &bytes).unwrap();
+            fs::write(made.paths.index(), &bytes).unwrap();
             let log = made.log();
             let mut index = made.index();
             index.catch_up(&log).unwrap();

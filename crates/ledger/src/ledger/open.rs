@@ -28,7 +28,7 @@ use crate::head::Head;
 use crate::index::Query;
 use crate::log::{Log, LogError};
 use crate::merkle::Frontier;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 use crate::random;
 use crate::reader::{Reader, ReaderError};
 use crate::salts::Salts;
@@ -75,24 +75,24 @@ pub(super) enum Uncut {
     File(io::Error),
 }
 
-pub(super) fn open(places: &Places) -> Result<Ledger, OpenError> {
-    let mut lock = lock_file(places)?;
+pub(super) fn open(paths: &LedgerPaths) -> Result<Ledger, OpenError> {
+    let mut lock = lock_file(paths)?;
     let turn = lock.take()?;
-    begin(places)?;
-    let anchor = Anchor::open(places)?;
-    let log = open_log(places, &anchor)?;
-    let head = anchor.head(places)?;
+    begin(paths)?;
+    let anchor = Anchor::open(paths)?;
+    let log = open_log(paths, &anchor)?;
+    let head = anchor.head(paths)?;
     let length = log.length().map_err(OpenError::Damaged)?;
     if length < head.end {
         let events = head.frontier.size();
         return Err(OpenError::CutShort { events, vouched: head.end, length });
     }
-    let (mut tip, repairs) = read_on(places, lock, anchor, log, head)?;
-    tip.record(places, told(tip.frontier.size(), &repairs)).map(drop)?;
-    finish_rotation(&mut tip, places)?;
+    let (mut tip, repairs) = read_on(paths, lock, anchor, log, head)?;
+    tip.record(paths, told(tip.frontier.size(), &repairs)).map(drop)?;
+    finish_rotation(&mut tip, paths)?;
     drop(turn);
     Ok(Ledger {
-        places: places.clone(),
+        paths: paths.clone(),
         id: tip.log.id(),
         repairs,
         tip: Mutex::new(tip),
@@ -123,8 +123,8 @@ impl Repair {
 }
 
 /// Puts a new key in use that was recorded and then not put in place. The caller has the turn.
-fn finish_rotation(tip: &mut Tip, places: &Places) -> Result<(), OpenError> {
-    if tip.anchor.next(places).is_none() {
+fn finish_rotation(tip: &mut Tip, paths: &LedgerPaths) -> Result<(), OpenError> {
+    if tip.anchor.next(paths).is_none() {
         return Ok(());
     }
     let query = Query {
@@ -133,7 +133,7 @@ fn finish_rotation(tip: &mut Tip, places: &Places) -> Result<(), OpenError> {
         limit: Some(1),
         ..Query::default()
     };
-    let newest = Reader::open(places).and_then(|reader| {
+    let newest = Reader::open(paths).and_then(|reader| {
         let row = reader.events(&query)?.into_iter().next();
         row.map(|row| reader.read(&row)).transpose()
     });
@@ -144,33 +144,33 @@ fn finish_rotation(tip: &mut Tip, places: &Places) -> Result<(), OpenError> {
     });
     // One that is not on record is overwritten by the next exchange.
     if let Some(key) = recorded {
-        tip.anchor.follow(places, &key)?;
+        tip.anchor.follow(paths, &key)?;
         tip.write_head();
     }
     Ok(())
 }
 
 /// Makes what is not there yet.
-fn begin(places: &Places) -> Result<(), OpenError> {
-    let log = places.log();
-    if !Anchor::exists(places) {
+fn begin(paths: &LedgerPaths) -> Result<(), OpenError> {
+    let log = paths.log();
+    if !Anchor::exists(paths) {
         if log.exists() {
-            return Err(OpenError::NoAnchor { log, anchor: places.anchor().to_owned() });
+            return Err(OpenError::NoAnchor { log, anchor: paths.anchor().to_owned() });
         }
-        let events = Anchor::events_without_key(places);
+        let events = Anchor::events_without_key(paths);
         if events > 0 {
             return Err(OpenError::Gone { path: log, events });
         }
-        make_dir(places.anchor())?;
-        Anchor::create(places)?;
+        make_dir(paths.anchor())?;
+        Anchor::create(paths)?;
     }
     if !log.exists() {
-        let anchor = Anchor::open(places)?;
-        let head = anchor.head(places)?;
+        let anchor = Anchor::open(paths)?;
+        let head = anchor.head(paths)?;
         if head.frontier.size() > 0 {
             return Err(OpenError::Gone { path: log, events: head.frontier.size() });
         }
-        make_log(places, &anchor)?;
+        make_log(paths, &anchor)?;
     }
     Ok(())
 }
@@ -192,12 +192,12 @@ fn plain(error: AnchorError) -> OpenError {
     }
 }
 
-fn make_log(places: &Places, anchor: &Anchor) -> Result<(), OpenError> {
-    let log = places.log();
-    let id = anchor::ledger_of(anchor.origin())
-        .ok_or_else(|| AnchorError::Key { path: places.key() })?;
+fn make_log(paths: &LedgerPaths, anchor: &Anchor) -> Result<(), OpenError> {
+    let log = paths.log();
+    let id =
+        anchor::ledger_of(anchor.origin()).ok_or_else(|| AnchorError::Key { path: paths.key() })?;
     // Nothing was recorded yet, so whatever an earlier try left here is of no use.
-    let salts = places.salts();
+    let salts = paths.salts();
     Salts::create(&salts, id).map_err(|source| file_error(&salts, source))?;
     let new = log.with_extension("new");
     let write = || -> io::Result<()> {
@@ -208,30 +208,30 @@ fn make_log(places: &Places, anchor: &Anchor) -> Result<(), OpenError> {
         fs::rename(&new, &log)
     };
     write().map_err(|source| file_error(&log, source))?;
-    anchor::sync_dir(places.ledger())?;
+    anchor::sync_dir(paths.ledger())?;
     Ok(())
 }
 
-fn open_log(places: &Places, anchor: &Anchor) -> Result<Log, OpenError> {
-    let log = Log::open(&places.log()).map_err(OpenError::Damaged)?;
+fn open_log(paths: &LedgerPaths, anchor: &Anchor) -> Result<Log, OpenError> {
+    let log = Log::open(&paths.log()).map_err(OpenError::Damaged)?;
     match log.id().origin() == anchor.origin() {
         true => Ok(log),
-        false => Err(OpenError::Foreign { log: places.log(), anchor: places.anchor().to_owned() }),
+        false => Err(OpenError::Foreign { log: paths.log(), anchor: paths.anchor().to_owned() }),
     }
 }
 
 /// Reads what was appended after the head was written.
 fn read_on(
-    places: &Places,
+    paths: &LedgerPaths,
     lock: Lock,
     anchor: Anchor,
     log: Log,
     head: Head,
 ) -> Result<(Tip, Vec<Repair>), OpenError> {
-    let path = places.log();
+    let path = paths.log();
     let file = OpenOptions::new().append(true).open(&path);
     let file = file.map_err(|source| file_error(&path, source))?;
-    let salts_path = places.salts();
+    let salts_path = paths.salts();
     let salts = Salts::open(&salts_path, log.id());
     let salts = salts.map_err(|source| file_error(&salts_path, source))?;
     let mut frontier = head.frontier;
@@ -240,7 +240,7 @@ fn read_on(
     let end = match tip::adopt(&log, head.end, &mut frontier, &mut adopted) {
         Ok(end) => end,
         Err((end, error)) => {
-            let cut = cut_torn_tail(places, &log, &file, end, error);
+            let cut = cut_torn_tail(paths, &log, &file, end, error);
             repairs.push(cut.map_err(|error| match error {
                 Uncut::Damaged(error) => OpenError::Damaged(error),
                 Uncut::File(source) => file_error(&path, source),
@@ -274,7 +274,7 @@ fn read_on(
 /// Cuts off a rest that is no batch, unless whole batches stand behind it: then it is damage. The
 /// caller has the turn.
 pub(super) fn cut_torn_tail(
-    places: &Places,
+    paths: &LedgerPaths,
     log: &Log,
     file: &File,
     end: u64,
@@ -285,7 +285,7 @@ pub(super) fn cut_torn_tail(
         return Err(Uncut::Damaged(error));
     }
     let bytes = log.length().map_err(Uncut::Damaged)?.saturating_sub(end);
-    let mut kept = places.ledger().join(format!("torn-{end}"));
+    let mut kept = paths.ledger().join(format!("torn-{end}"));
     if kept.exists() {
         // It was torn here before, and what was kept then stays.
         kept.set_file_name(format!("torn-{end}-{}", tip::now().time));
@@ -301,11 +301,11 @@ pub(super) fn cut_torn_tail(
     Ok(Repair { offset: end, bytes, kept })
 }
 
-fn lock_file(places: &Places) -> Result<Lock, OpenError> {
-    if !places.ledger().exists() {
-        make_dir(places.ledger())?;
+fn lock_file(paths: &LedgerPaths) -> Result<Lock, OpenError> {
+    if !paths.ledger().exists() {
+        make_dir(paths.ledger())?;
     }
-    Lock::open(places).map_err(|source| file_error(&places.lock(), source))
+    Lock::open(paths).map_err(|source| file_error(&paths.lock(), source))
 }
 
 /// The kernel's name for this boot; zeros where it does not tell.
@@ -332,18 +332,18 @@ pub enum Mended {
 
 /// Goes on after a loss that the operator knows of: from the log if it is whole up to its end, else
 /// with a new ledger. Nothing is deleted, and the record says what was done and why.
-pub fn mend(places: &Places, reason: &str) -> Result<Mended, OpenError> {
-    let error = match open(places) {
+pub fn mend(paths: &LedgerPaths, reason: &str) -> Result<Mended, OpenError> {
+    let error = match open(paths) {
         Ok(_) => return Ok(Mended::Sound),
         Err(error) if is_of_the_disk(&error) => return Err(error),
         Err(error) => error,
     };
     let what = describe(&error);
-    let mended = match continued(places)? {
+    let mended = match continued(paths)? {
         Some(mended) => mended,
-        None => set_aside(places)?,
+        None => set_aside(paths)?,
     };
-    let ledger = open(places)?;
+    let ledger = open(paths)?;
     let event = LedgerRepaired { what, offset: 0, bytes: 0, reason: Some(reason.to_owned()) };
     ledger.record(Draft::new(event)).map(drop)?;
     Ok(mended)
@@ -371,10 +371,10 @@ fn describe(error: &dyn std::error::Error) -> String {
 }
 
 /// A new head for a log that can be read from end to end.
-fn continued(places: &Places) -> Result<Option<Mended>, OpenError> {
-    let mut lock = lock_file(places)?;
+fn continued(paths: &LedgerPaths) -> Result<Option<Mended>, OpenError> {
+    let mut lock = lock_file(paths)?;
     let _turn = lock.take()?;
-    let (Ok(log), Ok(mut anchor)) = (Log::open(&places.log()), Anchor::open_without_head(places))
+    let (Ok(log), Ok(mut anchor)) = (Log::open(&paths.log()), Anchor::open_without_head(paths))
     else {
         return Ok(None);
     };
@@ -395,12 +395,12 @@ fn continued(places: &Places) -> Result<Option<Mended>, OpenError> {
     };
     let own = adopted.own.map(|link| (link.sequence, link.hash));
     let events = frontier.size();
-    let before = anchor.replace_head(places, end, own, frontier)?;
+    let before = anchor.replace_head(paths, end, own, frontier)?;
     Ok(Some(Mended::Continued { events, lost: before.saturating_sub(events) }))
 }
 
 /// Puts the directories of the ledger out of the way.
-fn set_aside(places: &Places) -> Result<Mended, OpenError> {
+fn set_aside(paths: &LedgerPaths) -> Result<Mended, OpenError> {
     let stamp = tip::now().time / 1_000_000_000;
     let aside = |path: &Path| -> Result<PathBuf, OpenError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -410,5 +410,5 @@ fn set_aside(places: &Places) -> Result<Mended, OpenError> {
             _ => Ok(to),
         }
     };
-    Ok(Mended::SetAside { ledger: aside(places.ledger())?, anchor: aside(places.anchor())? })
+    Ok(Mended::SetAside { ledger: aside(paths.ledger())?, anchor: aside(paths.anchor())? })
 }

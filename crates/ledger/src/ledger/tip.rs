@@ -27,7 +27,7 @@ use crate::index::Index;
 use crate::log::{Located, Log, LogError};
 use crate::merkle::Frontier;
 use crate::note::VerifyingKey;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 use crate::salts::Salts;
 
 /// What the log ends with, as far as we have read it.
@@ -74,10 +74,14 @@ struct Batch {
 
 impl Tip {
     /// Writes everything that waits; one answer for each.
-    pub(super) fn commit(&mut self, places: &Places, waiting: Vec<Pending>) -> Vec<(u64, Answer)> {
+    pub(super) fn commit(
+        &mut self,
+        paths: &LedgerPaths,
+        waiting: Vec<Pending>,
+    ) -> Vec<(u64, Answer)> {
         let tickets: Vec<u64> = waiting.iter().map(|pending| pending.ticket).collect();
         let mut answers = Vec::with_capacity(tickets.len());
-        if let Err(error) = self.commit_in_turn(places, waiting, &mut answers) {
+        if let Err(error) = self.commit_in_turn(paths, waiting, &mut answers) {
             let answered: Vec<u64> = answers.iter().map(|(ticket, _)| *ticket).collect();
             let rest = tickets.into_iter().filter(|ticket| !answered.contains(ticket));
             answers.extend(rest.map(|ticket| (ticket, Err(error.clone()))));
@@ -87,16 +91,16 @@ impl Tip {
 
     fn commit_in_turn(
         &mut self,
-        places: &Places,
+        paths: &LedgerPaths,
         waiting: Vec<Pending>,
         answers: &mut Vec<(u64, Answer)>,
     ) -> Result<(), RecordError> {
         let _turn = self.lock.take()?;
-        self.catch_up(places)?;
+        self.catch_up(paths)?;
         let mut batch = Batch::default();
         for pending in waiting {
             let ticket = pending.ticket;
-            match self.add(places, &batch, pending) {
+            match self.add(paths, &batch, pending) {
                 Ok(more) if batch.payload + more.payload <= MAX_PAYLOAD => batch.append(more),
                 Ok(more) => {
                     self.write(std::mem::take(&mut batch), answers)?;
@@ -111,26 +115,26 @@ impl Tip {
     /// Records events at once. The caller has the turn.
     pub(super) fn record(
         &mut self,
-        places: &Places,
+        paths: &LedgerPaths,
         drafts: Vec<Draft>,
     ) -> Result<Vec<Receipt>, RecordError> {
         if drafts.is_empty() {
             return Ok(Vec::new());
         }
         let pending = Pending { ticket: 0, drafts, moment: now() };
-        let batch = self.add(places, &Batch::default(), pending)?;
+        let batch = self.add(paths, &Batch::default(), pending)?;
         let mut answers = Vec::new();
         self.write(batch, &mut answers)?;
         answers.pop().map_or(Err(RecordError::Broken), |(_, answer)| answer)
     }
 
     /// Reads what others appended since we last looked. The caller has the turn.
-    fn catch_up(&mut self, places: &Places) -> Result<(), RecordError> {
+    fn catch_up(&mut self, paths: &LedgerPaths) -> Result<(), RecordError> {
         if self.broken {
             return Err(RecordError::Broken);
         }
         // Files that were moved away or removed would take everything that is appended with them.
-        if let Some(path) = self.exchanged(places) {
+        if let Some(path) = self.exchanged(paths) {
             return Err(changed(LogError::Exchanged { path }));
         }
         let length = self.log.length().map_err(changed)?;
@@ -152,7 +156,7 @@ impl Tip {
         };
         self.end = end;
         if let Some(key) = adopted.key {
-            self.anchor.follow(places, &key).map_err(anchor_error)?;
+            self.anchor.follow(paths, &key).map_err(anchor_error)?;
         }
         let head = self.anchor.newest();
         let is_other =
@@ -160,41 +164,41 @@ impl Tip {
         // Signed, and not what follows on what was read here: the log was cut and went on from there.
         if head.as_ref().is_some_and(is_other) {
             self.broken = true;
-            return Err(changed(LogError::Exchanged { path: places.log() }));
+            return Err(changed(LogError::Exchanged { path: paths.log() }));
         }
         self.generation = head.map_or(0, |head| head.generation).max(self.generation);
         match damage {
-            Some(error) => self.repair(places, error),
+            Some(error) => self.repair(paths, error),
             None => Ok(()),
         }
     }
 
     /// The first file of the ledger that is not the one that is open here.
-    fn exchanged(&self, places: &Places) -> Option<PathBuf> {
-        let files = [(&self.file, places.log()), (self.salts.file(), places.salts())];
+    fn exchanged(&self, paths: &LedgerPaths) -> Option<PathBuf> {
+        let files = [(&self.file, paths.log()), (self.salts.file(), paths.salts())];
         files.into_iter().find(|(file, path)| !turn::is_at(file, path)).map(|(_, path)| path)
     }
 
     /// Whether this is still the end of the log, or of the beginning of one that others made longer.
-    pub(super) fn is_current(&self, places: &Places) -> bool {
+    pub(super) fn is_current(&self, paths: &LedgerPaths) -> bool {
         let is_whole = self.log.length().is_ok_and(|length| length >= self.end);
-        !self.broken && is_whole && self.exchanged(places).is_none()
+        !self.broken && is_whole && self.exchanged(paths).is_none()
     }
 
     /// Takes away the rest that a process left which died just now, as on opening, and says so.
-    fn repair(&mut self, places: &Places, error: LogError) -> Result<(), RecordError> {
-        let cut = open::cut_torn_tail(places, &self.log, &self.file, self.end, error);
+    fn repair(&mut self, paths: &LedgerPaths, error: LogError) -> Result<(), RecordError> {
+        let cut = open::cut_torn_tail(paths, &self.log, &self.file, self.end, error);
         let repair = cut.map_err(|error| match error {
             Uncut::Damaged(error) => changed(error),
             Uncut::File(error) => doing("take away an append that was cut short")(error),
         })?;
-        self.record(places, vec![repair.told()]).map(drop)
+        self.record(paths, vec![repair.told()]).map(drop)
     }
 
     /// Encodes the events of one caller behind those of `batch`.
     fn add(
         &mut self,
-        places: &Places,
+        paths: &LedgerPaths,
         batch: &Batch,
         pending: Pending,
     ) -> Result<Batch, RecordError> {
@@ -206,12 +210,12 @@ impl Tip {
             if let Some(cause) = draft.cause.filter(|cause| *cause >= index) {
                 return Err(RecordError::Cause { cause, index });
             }
-            let before = self.before(places, [&more, batch], &draft)?;
+            let before = self.before(paths, [&more, batch], &draft)?;
             let moment = Moment { boot: self.boot, ..pending.moment };
             receipts.push(more.encode(index, before, moment, &draft)?);
         }
         // A content that was kept before may have been dropped since: we have the turn, so now is now.
-        if let Some(hash) = more.borrowed.iter().find(|hash| !Bodies::open(places).has(**hash)) {
+        if let Some(hash) = more.borrowed.iter().find(|hash| !Bodies::open(paths).has(**hash)) {
             return Err(RecordError::BodyGone { hash: *hash });
         }
         if more.payload > MAX_PAYLOAD {
@@ -224,7 +228,7 @@ impl Tip {
     /// The event that the draft's run ends with so far.
     fn before(
         &mut self,
-        places: &Places,
+        paths: &LedgerPaths,
         [newer, older]: [&Batch; 2],
         draft: &Draft,
     ) -> Result<Option<Link>, RecordError> {
@@ -237,7 +241,7 @@ impl Tip {
         if draft.event.begins_run() {
             return Ok(None);
         }
-        let link = look_up(places, &self.log, run)?.ok_or(RecordError::NoRun { run })?;
+        let link = look_up(paths, &self.log, run)?.ok_or(RecordError::NoRun { run })?;
         self.runs.insert(run, link);
         Ok(Some(link))
     }
@@ -311,16 +315,16 @@ impl Tip {
     }
 
     /// Exchanges the key, in one turn: nobody signs between the event and the exchange.
-    pub(super) fn rotate_key(&mut self, places: &Places) -> Result<VerifyingKey, RecordError> {
+    pub(super) fn rotate_key(&mut self, paths: &LedgerPaths) -> Result<VerifyingKey, RecordError> {
         let _turn = self.lock.take()?;
-        self.catch_up(places)?;
-        let (key, endorsement) = self.anchor.successor(places).map_err(anchor_error)?;
+        self.catch_up(paths)?;
+        let (key, endorsement) = self.anchor.successor(paths).map_err(anchor_error)?;
         let (old, new) = (self.anchor.verifying(), key.verifying());
         let event = KeyRotated { old: old.to_string(), new: new.to_string(), endorsement };
-        self.record(places, vec![Draft::new(event)]).map(drop)?;
-        let replaced = self.anchor.replace(places, key);
+        self.record(paths, vec![Draft::new(event)]).map(drop)?;
+        let replaced = self.anchor.replace(paths, key);
         if replaced.is_err() {
-            self.anchor.reload(places).ok(); // whichever of the two is on disk now
+            self.anchor.reload(paths).ok(); // whichever of the two is on disk now
         }
         self.write_head();
         replaced.map_err(anchor_error)?;
@@ -331,11 +335,11 @@ impl Tip {
     /// record is also signed.
     pub(super) fn in_turn<T>(
         &mut self,
-        places: &Places,
+        paths: &LedgerPaths,
         act: impl FnOnce() -> Result<T, RecordError>,
     ) -> Result<T, RecordError> {
         let _turn = self.lock.take()?;
-        self.catch_up(places)?;
+        self.catch_up(paths)?;
         self.sign_durably()?;
         act()
     }
@@ -442,8 +446,8 @@ impl Adopted {
     }
 }
 
-fn look_up(places: &Places, log: &Log, run: RunId) -> Result<Option<Link>, RecordError> {
-    let found = Index::open(places, log).and_then(|mut index| {
+fn look_up(paths: &LedgerPaths, log: &Log, run: RunId) -> Result<Option<Link>, RecordError> {
+    let found = Index::open(paths, log).and_then(|mut index| {
         index.catch_up(log)?;
         index.run_head(run)
     });

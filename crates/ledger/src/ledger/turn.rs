@@ -10,7 +10,7 @@ use rustix::fs::FlockOperation;
 
 use super::RecordError;
 use super::tip::doing;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 
 /// The file that is locked.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ pub(super) struct Turn(File);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Lock {
-    pub(super) fn open(places: &Places) -> io::Result<Self> {
-        let path = places.lock();
+    pub(super) fn open(paths: &LedgerPaths) -> io::Result<Self> {
+        let path = paths.lock();
         Ok(Self { file: open(&path)?, path, patience: PATIENCE })
     }
 

@@ -20,7 +20,7 @@ use crate::head::{self, Head};
 use crate::log::{Located, Log};
 use crate::merkle::{Hashes, inclusion};
 use crate::note::VerifyingKey;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 use crate::salts::{self, Kept};
 
 /// What of the bodies a receipt lets its reader see.
@@ -62,24 +62,24 @@ struct Incomplete;
 
 impl RunReceipt {
     /// Makes the receipt of a run as far as it is signed, from the log alone.
-    pub fn make(places: &Places, run: RunId, disclose: Disclose) -> Result<Self, ReceiptError> {
-        let checkpoint = newest_head(places)?.note;
-        let keys = public_keys(places).map_err(ReceiptError::Anchor)?;
+    pub fn make(paths: &LedgerPaths, run: RunId, disclose: Disclose) -> Result<Self, ReceiptError> {
+        let checkpoint = newest_head(paths)?.note;
+        let keys = public_keys(paths).map_err(ReceiptError::Anchor)?;
         let (signed, _) = checkpoint::open(&checkpoint, &keys).map_err(ReceiptError::Checkpoint)?;
-        let log = Log::open(&places.log()).map_err(ReceiptError::Log)?;
+        let log = Log::open(&paths.log()).map_err(ReceiptError::Log)?;
         let Gathered { tree, events, rotations } = gather(&log, signed.size(), run)?;
         let events = prove(&tree, events, signed.size())?;
-        Self::of_parts(places, run, disclose, Parts { checkpoint, events, rotations })
+        Self::of_parts(paths, run, disclose, Parts { checkpoint, events, rotations })
     }
 
     /// Puts a receipt together, and checks it.
     pub(crate) fn of_parts(
-        places: &Places,
+        paths: &LedgerPaths,
         run: RunId,
         disclose: Disclose,
         parts: Parts,
     ) -> Result<Self, ReceiptError> {
-        let keys = public_keys(places).map_err(ReceiptError::Anchor)?;
+        let keys = public_keys(paths).map_err(ReceiptError::Anchor)?;
         let (_, key) =
             checkpoint::open(&parts.checkpoint, &keys).map_err(ReceiptError::Checkpoint)?;
         let rotations = parts.rotations.iter().filter_map(|bytes| rotation(bytes)).collect();
@@ -93,7 +93,7 @@ impl RunReceipt {
             bodies: Vec::new(),
         };
         if disclose == Disclose::Bodies {
-            receipt.bodies = receipt.disclosed(places)?;
+            receipt.bodies = receipt.disclosed(paths)?;
         }
         let text = receipt.to_text();
         if text.len() > MAX_RECEIPT {
@@ -104,8 +104,8 @@ impl RunReceipt {
     }
 
     /// The bodies whose content is still there, by rising hash.
-    fn disclosed(&self, places: &Places) -> Result<Vec<Disclosed>, ReceiptError> {
-        let path = places.salts();
+    fn disclosed(&self, paths: &LedgerPaths) -> Result<Vec<Disclosed>, ReceiptError> {
+        let path = paths.salts();
         let salts = salts::all(&path).map_err(|source| ReceiptError::Read { path, source })?;
         let entries = self.events.iter().filter_map(|event| Entry::decode(&event.entry).ok());
         let mut named: Vec<Body> =
@@ -121,7 +121,7 @@ impl RunReceipt {
             let Some(Kept::Salt(salt)) = salts.get(&hash).copied() else { continue };
             room = room.checked_sub(body.size()).ok_or(ReceiptError::TooLong)?;
             let wanted = Wanted { hash, size: body.size(), salt };
-            let Some(content) = content_of(places, &wanted)? else { continue };
+            let Some(content) = content_of(paths, &wanted)? else { continue };
             disclosed.push(Disclosed { hash, salt, content });
         }
         Ok(disclosed)
@@ -129,17 +129,17 @@ impl RunReceipt {
 }
 
 /// A content that was kept; `None` when it is not there any more.
-fn content_of(places: &Places, wanted: &Wanted) -> Result<Option<Vec<u8>>, ReceiptError> {
+fn content_of(paths: &LedgerPaths, wanted: &Wanted) -> Result<Option<Vec<u8>>, ReceiptError> {
     let mut content = Vec::new();
-    match Bodies::open(places).read(wanted, &mut content) {
+    match Bodies::open(paths).read(wanted, &mut content) {
         Ok(()) => Ok(Some(content)),
         Err(BodyError::Missing { .. }) => Ok(None),
         Err(error) => Err(ReceiptError::Body(error)),
     }
 }
 
-fn newest_head(places: &Places) -> Result<Head, ReceiptError> {
-    let path = places.head();
+fn newest_head(paths: &LedgerPaths) -> Result<Head, ReceiptError> {
+    let path = paths.head();
     let head = File::open(&path).and_then(|file| head::settled(&file));
     head.map_err(|source| ReceiptError::Read { path, source })?.ok_or(ReceiptError::NoHead)
 }

@@ -4,13 +4,13 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::event::*;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 use crate::verify::sample::{Sample, key, run};
 
 fn made(sample: &Sample, number: u32, disclose: Disclose) -> RunReceipt {
     let home = TempDir::new().unwrap();
-    let places = sample.write(home.path());
-    RunReceipt::make(&places, run(number), disclose).unwrap()
+    let paths = sample.write(home.path());
+    RunReceipt::make(&paths, run(number), disclose).unwrap()
 }
 
 #[test]
@@ -157,13 +157,13 @@ fn h04_a_receipt_of_a_forged_tree_is_refused() {
 #[test]
 fn there_is_no_receipt_of_a_run_that_is_not_signed_or_not_there() {
     let home = TempDir::new().unwrap();
-    let places: Places = Sample::small().write(home.path());
-    let error = RunReceipt::make(&places, run(7), Disclose::Nothing).unwrap_err();
+    let paths: LedgerPaths = Sample::small().write(home.path());
+    let error = RunReceipt::make(&paths, run(7), Disclose::Nothing).unwrap_err();
     assert!(matches!(error, ReceiptError::NoRun { .. }), "{error:?}");
     let mut longer = Sample::small();
     longer.batch(|it| it.begin(run(7)));
-    std::fs::write(places.log(), longer.log()).unwrap();
-    let error = RunReceipt::make(&places, run(7), Disclose::Nothing).unwrap_err();
+    std::fs::write(paths.log(), longer.log()).unwrap();
+    let error = RunReceipt::make(&paths, run(7), Disclose::Nothing).unwrap_err();
     assert!(matches!(error, ReceiptError::NotSigned { .. }), "{error:?}");
 }
 

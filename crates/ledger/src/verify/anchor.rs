@@ -6,11 +6,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::VerifyError;
-use super::finding::{Code, Findings, Place, Severity};
+use super::finding::{Code, Findings, Location, Severity};
 use super::rotations::Rotations;
 use crate::head::{self, Head, Slot};
 use crate::note::{SigningKey, VerifyingKey};
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 
 /// The files of the anchor at one moment.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ pub(super) enum Key {
 }
 
 impl Snapshot {
-    pub(super) fn read(places: &Places) -> Result<Self, VerifyError> {
-        Ok(Self { slots: slots(&places.head())?, keys: keys(places)?, key: key(places)? })
+    pub(super) fn read(paths: &LedgerPaths) -> Result<Self, VerifyError> {
+        Ok(Self { slots: slots(&paths.head())?, keys: keys(paths)?, key: key(paths)? })
     }
 
     pub(super) fn first_key(&self) -> Option<VerifyingKey> {
@@ -81,23 +81,23 @@ impl Snapshot {
     /// Judges the list of keys and the key; the head is judged with the log.
     pub(super) fn judge(
         &self,
-        places: &Places,
+        paths: &LedgerPaths,
         origin: Option<&str>,
         rotations: &Rotations,
         found: &mut Findings,
     ) {
-        self.judge_list(places, origin, rotations, found);
-        self.judge_key(places, rotations, found);
+        self.judge_list(paths, origin, rotations, found);
+        self.judge_key(paths, rotations, found);
     }
 
     fn judge_list(
         &self,
-        places: &Places,
+        paths: &LedgerPaths,
         origin: Option<&str>,
         rotations: &Rotations,
         found: &mut Findings,
     ) {
-        let at = || Place::File(places.keys());
+        let at = || Location::File(paths.keys());
         let mut damage = |code, text: &str| {
             found.add_since(Severity::Damage, code, at(), None, text.to_owned());
         };
@@ -140,8 +140,8 @@ impl Snapshot {
         }
     }
 
-    fn judge_key(&self, places: &Places, rotations: &Rotations, found: &mut Findings) {
-        let at = Place::File(places.key());
+    fn judge_key(&self, paths: &LedgerPaths, rotations: &Rotations, found: &mut Findings) {
+        let at = Location::File(paths.key());
         let (key, mode) = match &self.key {
             Key::Unreadable => return,
             Key::Missing => {
@@ -187,16 +187,16 @@ fn slots(path: &Path) -> Result<Option<[Slot; 2]>, VerifyError> {
     head::read(&file).map(Some).map_err(VerifyError::reading(path))
 }
 
-fn keys(places: &Places) -> Result<Keys, VerifyError> {
-    let path = places.keys();
+fn keys(paths: &LedgerPaths) -> Result<Keys, VerifyError> {
+    let path = paths.keys();
     let Some(bytes) = absent(&path, fs::read(&path))? else { return Ok(Keys::Missing) };
     let text = str::from_utf8(&bytes).ok().and_then(|text| text.strip_suffix('\n'));
     let keys = text.and_then(|text| text.split('\n').map(|line| line.parse().ok()).collect());
     Ok(keys.map_or(Keys::Damaged, Keys::Listed))
 }
 
-fn key(places: &Places) -> Result<Key, VerifyError> {
-    let path = places.key();
+fn key(paths: &LedgerPaths) -> Result<Key, VerifyError> {
+    let path = paths.key();
     let mode = |meta: Metadata| meta.permissions().mode();
     let read = fs::read_to_string(&path).and_then(|text| Ok((text, mode(fs::metadata(&path)?))));
     let (text, mode) = match read {

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::finding::{Code, Findings, Place, Severity};
+use super::finding::{Code, Findings, Location, Severity};
 use super::{BodyCounts, VerifyError, anchor};
 use crate::bodies::{self, Condition, Wanted};
 use crate::digest::Digest;
@@ -15,7 +15,7 @@ use crate::entry::EntryView;
 use crate::field::{Raw, items};
 use crate::frame::{self, HEADER, SALTS_MAGIC};
 use crate::log::Located;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 use crate::salts::{self, Kept, RECORD};
 
 /// What events say about bodies, and the salts.
@@ -85,8 +85,8 @@ impl Bodies {
     }
 
     /// Reads the salts; nobody should append meanwhile.
-    pub(super) fn read_salts(&mut self, places: &Places) -> Result<(), VerifyError> {
-        let path = places.salts();
+    pub(super) fn read_salts(&mut self, paths: &LedgerPaths) -> Result<(), VerifyError> {
+        let path = paths.salts();
         self.salts = anchor::absent(&path, fs::read(&path))?;
         Ok(())
     }
@@ -94,7 +94,7 @@ impl Bodies {
     /// Looks at every body.
     pub(super) fn judge(
         mut self,
-        places: &Places,
+        paths: &LedgerPaths,
         signed: Option<u64>,
         origin: Option<&str>,
         found: &mut Findings,
@@ -103,7 +103,7 @@ impl Bodies {
         self.redacted.retain(|_, index| *index < signed);
         self.pruned.retain(|(index, _)| *index < signed);
         let before = self.pruned.iter().map(|(_, before)| *before).max().unwrap_or(0);
-        let salts = self.judge_salts(&places.salts(), origin, found);
+        let salts = self.judge_salts(&paths.salts(), origin, found);
         let mut counts = BodyCounts::default();
         let mut hashes: Vec<(Digest, Named)> = self.named.iter().map(|(h, n)| (*h, *n)).collect();
         hashes.sort_unstable_by_key(|(hash, _)| *hash);
@@ -116,17 +116,17 @@ impl Bodies {
             if let Some(index) = named.contradicts {
                 let text =
                     format!("Event {index} says of body {hash} another size than one before it.");
-                let at = Place::File(places.log());
+                let at = Location::File(paths.log());
                 found.add_since(Severity::Damage, Code::BodyContradicts, at, None, text);
             }
             let salt = salts.as_ref().map(|salts| salts.get(hash).copied());
-            let path = path_of(&places.bodies(), hash);
+            let path = path_of(&paths.bodies(), hash);
             match excuse {
-                Some(excuse) => excused(&path, places, salt, excuse, &mut counts, found)?,
-                None => present(&path, places, hash, *named, salt, &mut counts, found)?,
+                Some(excuse) => excused(&path, paths, salt, excuse, &mut counts, found)?,
+                None => present(&path, paths, hash, *named, salt, &mut counts, found)?,
             }
         }
-        self.judge_strangers(places, salts.as_ref(), found)?;
+        self.judge_strangers(paths, salts.as_ref(), found)?;
         Ok(counts)
     }
 
@@ -137,7 +137,7 @@ impl Bodies {
         origin: Option<&str>,
         found: &mut Findings,
     ) -> Option<HashMap<Digest, Kept>> {
-        let at = || Place::File(path.to_owned());
+        let at = || Location::File(path.to_owned());
         let mut damage = |code, text: &str| {
             found.add_since(Severity::Damage, code, at(), None, text.to_owned());
         };
@@ -163,7 +163,8 @@ impl Bodies {
         let records = bytes.get(HEADER..).unwrap_or_default();
         let rest = records.len() % RECORD;
         if rest != 0 {
-            let place = Place::Byte { file: path.to_owned(), offset: (bytes.len() - rest) as u64 };
+            let place =
+                Location::Byte { file: path.to_owned(), offset: (bytes.len() - rest) as u64 };
             let text = "The file of salts ends within a record: an append was cut short. No event \
                         needs it, and the next recording takes it away.";
             found.warn(Code::SaltsUnfinished, place, text.to_owned());
@@ -172,7 +173,7 @@ impl Bodies {
         for (place, record) in (HEADER as u64..).step_by(RECORD).zip(records.chunks_exact(RECORD)) {
             let Some((hash, kept)) = salts::parse(record) else { continue };
             if kept == Kept::Damaged {
-                let offset = Place::Byte { file: path.to_owned(), offset: place };
+                let offset = Location::Byte { file: path.to_owned(), offset: place };
                 let text = format!(
                     "The salt of body {hash} is damaged, so that body cannot be shown to be the one \
                      that was recorded. Put the file of salts back from a copy."
@@ -190,7 +191,7 @@ impl Bodies {
     /// Counts what no event names.
     fn judge_strangers(
         &self,
-        places: &Places,
+        paths: &LedgerPaths,
         salts: Option<&HashMap<Digest, Kept>>,
         found: &mut Findings,
     ) -> Result<(), VerifyError> {
@@ -202,11 +203,11 @@ impl Bodies {
                 "{count} salt(s) belong to no event. An append that was cut short leaves such; they \
                  do no harm."
             );
-            found.note(Code::SaltUnnamed, Place::File(places.salts()), text);
+            found.note(Code::SaltUnnamed, Location::File(paths.salts()), text);
         }
         let named: HashSet<PathBuf> =
             self.named.keys().map(|hash| path_of(Path::new(""), hash)).collect();
-        let dir = places.bodies();
+        let dir = paths.bodies();
         let mut count = 0;
         for_each_file(&dir, &mut |path| {
             let known = path.strip_prefix(&dir).is_ok_and(|path| named.contains(path));
@@ -217,7 +218,7 @@ impl Bodies {
                 "{count} file(s) here belong to no event: their recording was cut short or is under \
                  way. They do no harm."
             );
-            found.note(Code::BodyUnnamed, Place::File(dir), text);
+            found.note(Code::BodyUnnamed, Location::File(dir), text);
         }
         Ok(())
     }
@@ -226,7 +227,7 @@ impl Bodies {
 /// Judges a body that may be absent.
 fn excused(
     path: &Path,
-    places: &Places,
+    paths: &LedgerPaths,
     salt: Option<Option<Kept>>,
     excuse: Excuse,
     counts: &mut BodyCounts,
@@ -246,7 +247,7 @@ fn excused(
             "The content of a body that was {what} is still there: it was not carried through. Do \
              it again."
         );
-        found.warn(Code::RedactionUnfinished, Place::File(path.to_owned()), text);
+        found.warn(Code::RedactionUnfinished, Location::File(path.to_owned()), text);
     }
     if excuse == Excuse::Redacted {
         match salt {
@@ -254,12 +255,16 @@ fn excused(
             Some(Some(Kept::Salt(_) | Kept::Damaged)) => {
                 let text = "The salt of a body that was redacted is still there, so its content can \
                             be guessed. Redact it again.";
-                found.warn(Code::RedactionUnfinished, Place::File(places.salts()), text.to_owned());
+                found.warn(
+                    Code::RedactionUnfinished,
+                    Location::File(paths.salts()),
+                    text.to_owned(),
+                );
             }
             Some(None) => {
                 let text = "The erased salt of a redacted body has no record in the file of salts: \
                             the file was changed or exchanged.";
-                found.warn(Code::SaltMissing, Place::File(places.salts()), text.to_owned());
+                found.warn(Code::SaltMissing, Location::File(paths.salts()), text.to_owned());
             }
         }
     }
@@ -269,7 +274,7 @@ fn excused(
 /// Judges a body that nothing excuses. `salt` is `None` when the file of salts cannot be used.
 fn present(
     path: &Path,
-    places: &Places,
+    paths: &LedgerPaths,
     hash: &Digest,
     named: Named,
     salt: Option<Option<Kept>>,
@@ -277,7 +282,7 @@ fn present(
     found: &mut Findings,
 ) -> Result<(), VerifyError> {
     let mut damage = |code, file: PathBuf, text: String| {
-        found.add_since(Severity::Damage, code, Place::File(file), None, text);
+        found.add_since(Severity::Damage, code, Location::File(file), None, text);
     };
     let index = named.last;
     let usable = match salt {
@@ -289,7 +294,7 @@ fn present(
                 "The salt of body {hash} of event {index} was erased, and no signed event says that \
                  it was redacted. Put the file of salts back from a copy."
             );
-            damage(Code::SaltMissing, places.salts(), text);
+            damage(Code::SaltMissing, paths.salts(), text);
             None
         }
         Some(None | Some(Kept::Damaged)) => {
@@ -297,7 +302,7 @@ fn present(
                 "Body {hash} of event {index} has no usable salt, so it cannot be shown to be what \
                  was recorded. Put the file of salts back from a copy."
             );
-            damage(Code::SaltMissing, places.salts(), text);
+            damage(Code::SaltMissing, paths.salts(), text);
             None
         }
     };
@@ -305,7 +310,7 @@ fn present(
         counts.hash_only += 1;
         return Ok(());
     }
-    let kept = bodies::Bodies::open(places);
+    let kept = bodies::Bodies::open(paths);
     let condition = match usable {
         Some(salt) => kept.check(&Wanted { hash: *hash, size: named.size, salt }),
         None => kept.check_outside(*hash, named.size),

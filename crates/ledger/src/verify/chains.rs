@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use super::finding::{Code, Findings, Place};
+use super::finding::{Code, Findings, Location};
 use crate::digest::Digest;
 use crate::entry::{EntryView, Moment};
 use crate::log::Located;
@@ -44,7 +44,7 @@ struct Missing {
 struct Clock {
     last: Option<Moment>,
     /// How often it went back, and where first.
-    back: Option<(u64, Place)>,
+    back: Option<(u64, Location)>,
 }
 
 /// How far clocks may seem to go back: events are stamped before they wait for their turn.
@@ -75,8 +75,8 @@ impl Chains {
         self.clock.last.map(|moment| moment.time)
     }
 
-    pub(super) fn place(&self, event: &Located<'_>) -> Place {
-        Place::Event { index: event.index, log: self.log.clone(), offset: event.offset }
+    pub(super) fn place(&self, event: &Located<'_>) -> Location {
+        Location::Event { index: event.index, log: self.log.clone(), offset: event.offset }
     }
 
     /// Checks one event; `None` when it cannot be read.
@@ -138,7 +138,7 @@ impl Chains {
         let unread = link.breaks < breaks && view.sequence >= link.next;
         if !unread {
             let at =
-                Place::Event { index: event.index, log: self.log.clone(), offset: event.offset };
+                Location::Event { index: event.index, log: self.log.clone(), offset: event.offset };
             link.report(event, view, at, found);
         }
         if view.sequence >= link.next {
@@ -178,7 +178,7 @@ impl Link {
         &mut self,
         event: &Located<'_>,
         view: &EntryView<'_>,
-        at: Place,
+        at: Location,
         found: &mut Findings,
     ) {
         let (index, sequence, next) = (event.index, view.sequence, self.next);

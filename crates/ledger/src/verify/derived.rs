@@ -6,9 +6,9 @@ use std::fs;
 use std::io::Read as _;
 use std::path::PathBuf;
 
-use super::finding::{Code, Findings, Place};
+use super::finding::{Code, Findings, Location};
 use crate::digest::Digest;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 use crate::tile::tile_path;
 
 /// Compares the tiles with the leaves of the log as they pass by.
@@ -23,8 +23,8 @@ pub(super) struct TileCheck {
 const WIDTH: u16 = 256;
 
 impl TileCheck {
-    pub(super) fn new(places: &Places) -> Self {
-        let dir = places.tiles().to_owned();
+    pub(super) fn new(paths: &LedgerPaths) -> Self {
+        let dir = paths.tiles().to_owned();
         // Without tiles there is nothing to compare.
         let is_broken = !dir.join("tile").exists();
         Self { dir, levels: Vec::new(), is_broken }
@@ -88,7 +88,7 @@ impl TileCheck {
         if read.is_err() || !bytes.iter().eq(expected) {
             let text = "This file of hashes contradicts the log. It is derived: delete it, it is \
                         made again.";
-            found.warn(Code::DerivedContradicts, Place::File(path), text.to_owned());
+            found.warn(Code::DerivedContradicts, Location::File(path), text.to_owned());
         }
     }
 
@@ -98,7 +98,7 @@ impl TileCheck {
         let path = self.dir.join(tile_path(level, index, WIDTH));
         if path.exists() {
             let text = "This file of hashes is that of a longer log. It is derived: delete it.";
-            found.warn(Code::DerivedContradicts, Place::File(path), text.to_owned());
+            found.warn(Code::DerivedContradicts, Location::File(path), text.to_owned());
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub struct Finding {
     pub severity: Severity,
     pub code: Code,
-    pub at: Place,
+    pub at: Location,
     /// When the last event was recorded that is certainly good, in nanoseconds since 1970.
     pub since: Option<u64>,
     /// What is wrong and what to do about it.
@@ -28,7 +28,7 @@ pub enum Severity {
 
 /// Where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum Location {
     /// An event, and where it begins in this log.
     Event {
         index: u64,
@@ -128,7 +128,7 @@ codes! {
     DerivedContradicts "derived-contradicts"
 }
 
-impl Place {
+impl Location {
     /// The file that it is in, unless it came from elsewhere.
     pub fn file(&self) -> Option<&Path> {
         match self {
@@ -139,7 +139,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Event { index, log, offset } => {
@@ -183,7 +183,13 @@ pub(super) struct Findings {
 const MAX: usize = 1000;
 
 impl Findings {
-    pub(super) fn add(&mut self, severity: Severity, code: Code, at: Place, text: String) -> usize {
+    pub(super) fn add(
+        &mut self,
+        severity: Severity,
+        code: Code,
+        at: Location,
+        text: String,
+    ) -> usize {
         self.add_since(severity, code, at, self.good, text)
     }
 
@@ -191,7 +197,7 @@ impl Findings {
         &mut self,
         severity: Severity,
         code: Code,
-        at: Place,
+        at: Location,
         since: Option<u64>,
         text: String,
     ) -> usize {
@@ -207,17 +213,17 @@ impl Findings {
     }
 
     /// The same about the log: what comes later is no more certainly good.
-    pub(super) fn damage(&mut self, code: Code, at: Place, text: String) -> usize {
+    pub(super) fn damage(&mut self, code: Code, at: Location, text: String) -> usize {
         let place = self.add(Severity::Damage, code, at, text);
         self.log_is_damaged = true;
         place
     }
 
-    pub(super) fn note(&mut self, code: Code, at: Place, text: String) {
+    pub(super) fn note(&mut self, code: Code, at: Location, text: String) {
         self.add(Severity::Note, code, at, text);
     }
 
-    pub(super) fn warn(&mut self, code: Code, at: Place, text: String) {
+    pub(super) fn warn(&mut self, code: Code, at: Location, text: String) {
         self.add(Severity::Warning, code, at, text);
     }
 

@@ -12,7 +12,7 @@ use super::anchor::{self, Snapshot};
 use super::bodies::Bodies;
 use super::chains::Chains;
 use super::derived::TileCheck;
-use super::finding::{Code, Findings, Place, Severity};
+use super::finding::{Code, Findings, Location, Severity};
 use super::reader::{self, Behind, End, Piece, Whole};
 use super::roots::{At, Roots};
 use super::rotations::Rotations;
@@ -20,7 +20,7 @@ use crate::checkpoint::Checkpoint;
 use crate::frame::{self, BatchError, HEADER, HeaderError, LOG_MAGIC};
 use crate::log::{Located, read_at};
 use crate::note::Note;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 
 /// What one reading of the log gathers.
 #[derive(Debug)]
@@ -70,8 +70,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 const MAX_BREAKS: u32 = 1000;
 
 impl Pass {
-    pub(super) fn new(places: &Places, file: File, rotations: Rotations) -> Self {
-        let path = places.log();
+    pub(super) fn new(paths: &LedgerPaths, file: File, rotations: Rotations) -> Self {
+        let path = paths.log();
         Self {
             file,
             origin: None,
@@ -105,14 +105,14 @@ impl Pass {
         self.roots.keep(|root| At { root, end, own: None, time: None });
     }
 
-    pub(super) fn look_deep(&mut self, places: &Places) {
+    pub(super) fn look_deep(&mut self, paths: &LedgerPaths) {
         self.bodies = Some(Bodies::default());
-        self.tiles = Some(TileCheck::new(places));
+        self.tiles = Some(TileCheck::new(paths));
     }
 
     pub(super) fn run(
         &mut self,
-        places: &Places,
+        paths: &LedgerPaths,
         before: Snapshot,
         mut progress: Option<&mut dyn FnMut(u64, u64)>,
         found: &mut Findings,
@@ -123,7 +123,7 @@ impl Pass {
         let file = self.file.try_clone().map_err(&reading)?;
         if !self.begin(found).map_err(&reading)? {
             self.next = None;
-            return self.settle(places, before, None, false);
+            return self.settle(paths, before, None, false);
         }
         let mut offset = HEADER as u64;
         for _ in 0..MAX_BREAKS {
@@ -135,18 +135,18 @@ impl Pass {
                 }
             };
             let (end, _) = reader::each_piece(&file, offset, show).map_err(&reading)?;
-            let calm = Calm::take(places)?;
+            let calm = Calm::take(paths)?;
             let (end, rest) = self.look_again(&file, end, found).map_err(&reading)?;
             self.length = file.metadata().map_err(&reading)?.len();
             let is_busy = matches!(calm, Calm::Busy);
-            let Some(error) = rest else { return self.settle(places, before, None, is_busy) };
+            let Some(error) = rest else { return self.settle(paths, before, None, is_busy) };
             match reader::behind(&file, end).map_err(&reading)? {
                 Behind::Nothing => {
-                    return self.settle(places, before, Some((end, error)), is_busy);
+                    return self.settle(paths, before, Some((end, error)), is_busy);
                 }
                 Behind::GaveUp => {
                     self.damaged(end, error, None, found);
-                    return self.settle(places, before, None, is_busy);
+                    return self.settle(paths, before, None, is_busy);
                 }
                 Behind::Batch { offset: next, first } => {
                     self.damaged(end, error, Some(first), found);
@@ -155,15 +155,15 @@ impl Pass {
             }
         }
         let text = "The log is damaged in so many places that the rest was not read.".to_owned();
-        found.damage(Code::BatchDamaged, Place::Byte { file: path.clone(), offset }, text);
-        self.settle(places, before, None, false)
+        found.damage(Code::BatchDamaged, Location::Byte { file: path.clone(), offset }, text);
+        self.settle(paths, before, None, false)
     }
 
     /// Looks at the start of the log; whether events can be read behind it.
     fn begin(&mut self, found: &mut Findings) -> std::io::Result<bool> {
         let mut header = [0; HEADER];
         let count = read_at(&self.file, &mut header, 0)?;
-        let at = Place::Byte { file: self.path.clone(), offset: 0 };
+        let at = Location::Byte { file: self.path.clone(), offset: 0 };
         if count < HEADER {
             let text = "The log ends within its first 64 bytes. Look for a copy of it.";
             found.damage(Code::LogHeaderDamaged, at, text.to_owned());
@@ -218,17 +218,17 @@ impl Pass {
     /// The files beside the log, as they are now.
     fn settle(
         &mut self,
-        places: &Places,
+        paths: &LedgerPaths,
         before: Snapshot,
         rest: Option<(u64, BatchError)>,
         is_busy: bool,
     ) -> Result<Settled, VerifyError> {
         if let Some(bodies) = &mut self.bodies {
-            bodies.read_salts(places)?;
+            bodies.read_salts(paths)?;
         }
         let (end, own, time) = (Some(self.end), self.chains.own(), self.chains.time());
         self.roots.keep(|root| At { root, end, own, time });
-        let mut anchor = Snapshot::read(places)?;
+        let mut anchor = Snapshot::read(paths)?;
         if is_busy {
             // The head may be ahead of what was read by now, and one half of it half written.
             anchor.slots = before.slots;
@@ -283,7 +283,7 @@ impl Pass {
         if first == expected {
             return true;
         }
-        let at = Place::Byte { file: self.path.clone(), offset: batch.offset };
+        let at = Location::Byte { file: self.path.clone(), offset: batch.offset };
         self.break_off();
         if first > expected {
             let text = format!(
@@ -329,7 +329,7 @@ impl Pass {
             "The log is damaged at byte {offset}: {error}. {lost} Look for a copy of the log that \
              is whole."
         );
-        let at = Place::Byte { file: self.path.clone(), offset };
+        let at = Location::Byte { file: self.path.clone(), offset };
         found.damage(Code::BatchDamaged, at, text);
         self.break_off();
         self.next = self.next.max(next);
@@ -348,7 +348,7 @@ impl Settled {
     /// Judges what stands behind the last whole batch, and events that nobody signed yet.
     pub(super) fn judge_end(
         &self,
-        places: &Places,
+        paths: &LedgerPaths,
         signed: Option<u64>,
         next: Option<u64>,
         found: &mut Findings,
@@ -356,7 +356,7 @@ impl Settled {
         let Some(next) = next else { return };
         let claimed = self.anchor.heads().map(|head| head.frontier.size()).max();
         if let Some((offset, error)) = self.rest {
-            let at = Place::Byte { file: places.log(), offset };
+            let at = Location::Byte { file: paths.log(), offset };
             let (severity, code, text) = if claimed.is_some_and(|claimed| claimed > next) {
                 let text = format!(
                     "The log is damaged at byte {offset}, where event {next} should begin, which was \
@@ -384,15 +384,15 @@ impl Settled {
                  After a crash that is as it should be; the next recording signs them.",
                 next - 1
             );
-            found.warn(Code::LogUnsigned, Place::File(places.log()), text);
+            found.warn(Code::LogUnsigned, Location::File(paths.log()), text);
         }
     }
 }
 
 impl Calm {
     /// Waits until nobody appends.
-    fn take(places: &Places) -> Result<Self, VerifyError> {
-        let path = places.lock();
+    fn take(paths: &LedgerPaths) -> Result<Self, VerifyError> {
+        let path = paths.lock();
         let file = match File::open(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 return Ok(Self::Busy);

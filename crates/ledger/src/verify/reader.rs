@@ -21,7 +21,7 @@ pub(super) struct Piece {
     bytes: Vec<u8>,
     used: usize,
     batches: Vec<Whole>,
-    places: Vec<Range<usize>>,
+    paths: Vec<Range<usize>>,
     leaves: Vec<Digest>,
     /// Those of one batch, while it is opened.
     opened: (Vec<Range<usize>>, Vec<Digest>),
@@ -71,7 +71,7 @@ impl Piece {
         self.base = offset;
         self.used = 0;
         self.batches.clear();
-        self.places.clear();
+        self.paths.clear();
         self.leaves.clear();
         self.bytes.resize(CHUNK, 0);
         let read = read_at(file, &mut self.bytes, offset)?;
@@ -116,20 +116,20 @@ impl Piece {
     fn take(&mut self, head: &BatchHead) -> Result<(), BatchError> {
         let end = self.used + head.length();
         let bytes = self.bytes.get(self.used..end).ok_or(BatchError::Short)?;
-        let (places, leaves) = &mut self.opened;
-        frame::open_batch(head, bytes, places, leaves)?;
+        let (paths, leaves) = &mut self.opened;
+        frame::open_batch(head, bytes, paths, leaves)?;
         if head.first.checked_add(u64::from(head.count)).is_none() {
             return Err(BatchError::Count);
         }
-        let start = self.places.len();
+        let start = self.paths.len();
         let at = self.used;
-        self.places.extend(places.iter().map(|place| place.start + at..place.end + at));
+        self.paths.extend(paths.iter().map(|place| place.start + at..place.end + at));
         self.leaves.extend_from_slice(leaves);
         self.batches.push(Whole {
             offset: self.base + at as u64,
             length: head.length() as u64,
             first: head.first,
-            events: start..self.places.len(),
+            events: start..self.paths.len(),
         });
         self.used = end;
         Ok(())
@@ -145,9 +145,9 @@ impl Piece {
     }
 
     pub(super) fn events(&self, batch: &Whole) -> impl Iterator<Item = Located<'_>> {
-        let places = self.places.get(batch.events.clone()).unwrap_or_default();
+        let paths = self.paths.get(batch.events.clone()).unwrap_or_default();
         let leaves = self.leaves.get(batch.events.clone()).unwrap_or_default();
-        (batch.first..).zip(places.iter().zip(leaves)).map(|(index, (place, leaf))| Located {
+        (batch.first..).zip(paths.iter().zip(leaves)).map(|(index, (place, leaf))| Located {
             index,
             offset: self.base + place.start as u64,
             bytes: self.bytes.get(place.clone()).unwrap_or_default(),
@@ -263,8 +263,8 @@ impl Piece {
         if self.lengthen(file, head.length())? {
             return Ok(None);
         }
-        let (places, leaves) = &mut self.opened;
-        let opened = frame::open_batch(&head, &self.bytes, places, leaves);
+        let (paths, leaves) = &mut self.opened;
+        let opened = frame::open_batch(&head, &self.bytes, paths, leaves);
         Ok(opened.ok().map(|()| head))
     }
 }

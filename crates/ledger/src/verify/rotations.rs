@@ -1,6 +1,6 @@
 //! Follows the signing key from exchange to exchange.
 
-use super::finding::{Code, Findings, Place};
+use super::finding::{Code, Findings, Location};
 use crate::anchor::endorsed;
 use crate::entry::EntryView;
 use crate::field::Raw;
@@ -67,7 +67,7 @@ impl Rotations {
     pub(super) fn follow(
         &mut self,
         view: &EntryView<'_>,
-        at: impl FnOnce() -> Place,
+        at: impl FnOnce() -> Location,
         size: u64,
         found: &mut Findings,
     ) {
@@ -148,7 +148,7 @@ mod tests {
         let bytes = entry.encode().unwrap();
         let mut found = Findings::default();
         let view = EntryView::parse(&bytes).unwrap();
-        rotations.follow(&view, || Place::Key, 1, &mut found);
+        rotations.follow(&view, || Location::Key, 1, &mut found);
         found.finish().0.len()
     }
 

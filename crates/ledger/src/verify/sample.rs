@@ -17,7 +17,7 @@ use crate::frame::{self, HEADER, LOG_MAGIC, LedgerId, SALTS_MAGIC};
 use crate::head::Head;
 use crate::merkle::Frontier;
 use crate::note::SigningKey;
-use crate::places::Places;
+use crate::paths::LedgerPaths;
 use crate::salts::Salts;
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -250,32 +250,32 @@ impl Sample {
     }
 
     /// Writes everything as the writer would have.
-    pub(crate) fn write(&self, home: &Path) -> Places {
-        let places = Places::under(home);
-        fs::create_dir_all(places.ledger()).unwrap();
-        fs::create_dir_all(places.anchor()).unwrap();
-        fs::write(places.lock(), "").unwrap();
-        fs::write(places.log(), self.log()).unwrap();
-        fs::write(places.keys(), self.keys.join("\n") + "\n").unwrap();
-        fs::write(places.key(), self.key.to_text() + "\n").unwrap();
-        fs::set_permissions(places.key(), fs::Permissions::from_mode(0o600)).unwrap();
-        let file = fs::File::create(places.head()).unwrap();
+    pub(crate) fn write(&self, home: &Path) -> LedgerPaths {
+        let paths = LedgerPaths::under(home);
+        fs::create_dir_all(paths.ledger()).unwrap();
+        fs::create_dir_all(paths.anchor()).unwrap();
+        fs::write(paths.lock(), "").unwrap();
+        fs::write(paths.log(), self.log()).unwrap();
+        fs::write(paths.keys(), self.keys.join("\n") + "\n").unwrap();
+        fs::write(paths.key(), self.key.to_text() + "\n").unwrap();
+        fs::set_permissions(paths.key(), fs::Permissions::from_mode(0o600)).unwrap();
+        let file = fs::File::create(paths.head()).unwrap();
         file.set_len(8192).unwrap();
         let count = self.batches.len();
         if count > 0 {
             self.head(count - 1, count as u64).write(&file).unwrap();
         }
         self.head(count, count as u64 + 1).write(&file).unwrap();
-        self.write_bodies(&places);
-        places
+        self.write_bodies(&paths);
+        paths
     }
 
-    fn write_bodies(&self, places: &Places) {
-        fs::write(places.salts(), frame::header(SALTS_MAGIC, self.id)).unwrap();
-        Salts::open(&places.salts(), self.id).unwrap().append(&self.salts).unwrap();
-        crate::salts::erase(&places.salts(), &self.erased).unwrap();
+    fn write_bodies(&self, paths: &LedgerPaths) {
+        fs::write(paths.salts(), frame::header(SALTS_MAGIC, self.id)).unwrap();
+        Salts::open(&paths.salts(), self.id).unwrap().append(&self.salts).unwrap();
+        crate::salts::erase(&paths.salts(), &self.erased).unwrap();
         for (body, content) in &self.bodies {
-            let path = body_path(places, &body.hash());
+            let path = body_path(paths, &body.hash());
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             let mut bytes = b"BJBODY1\n".to_vec();
             bytes.extend_from_slice(body.hash().as_bytes());
@@ -288,9 +288,9 @@ impl Sample {
     }
 }
 
-pub(crate) fn body_path(places: &Places, hash: &Digest) -> PathBuf {
+pub(crate) fn body_path(paths: &LedgerPaths, hash: &Digest) -> PathBuf {
     let digits = hash.to_string();
-    places.bodies().join(&digits[..2]).join(&digits[2..])
+    paths.bodies().join(&digits[..2]).join(&digits[2..])
 }
 
 /// A batch with a check that fits, whatever is in it.

@@ -12,20 +12,24 @@ use super::sample::{Sample, key};
 use super::*;
 
 /// Writes the sample, lets `change` spoil the files and tells what is found then.
-fn spoilt(sample: &Sample, change: impl FnOnce(&Places)) -> Report {
-    spoilt_and_asked(sample, change, Asked { deep: true, ..Asked::default() })
+fn spoilt(sample: &Sample, change: impl FnOnce(&LedgerPaths)) -> VerifyReport {
+    spoilt_and_asked(sample, change, VerifyOptions { deep: true, ..VerifyOptions::default() })
 }
 
-fn spoilt_and_asked(sample: &Sample, change: impl FnOnce(&Places), asked: Asked<'_>) -> Report {
+fn spoilt_and_asked(
+    sample: &Sample,
+    change: impl FnOnce(&LedgerPaths),
+    options: VerifyOptions<'_>,
+) -> VerifyReport {
     let home = TempDir::new().unwrap();
-    let places = sample.write(home.path());
-    change(&places);
-    verify(&places, asked).unwrap()
+    let paths = sample.write(home.path());
+    change(&paths);
+    verify(&paths, options).unwrap()
 }
 
 /// Looks for exactly these codes, the worst first.
 #[track_caller]
-fn check(report: &Report, expected: &[(Severity, Code)]) {
+fn check(report: &VerifyReport, expected: &[(Severity, Code)]) {
     let mut found: Vec<_> =
         report.findings.iter().map(|finding| (finding.severity, finding.code)).collect();
     found.dedup();
@@ -34,7 +38,7 @@ fn check(report: &Report, expected: &[(Severity, Code)]) {
 
 /// Looks for this code among others.
 #[track_caller]
-fn check_has(report: &Report, severity: Severity, code: Code) {
+fn check_has(report: &VerifyReport, severity: Severity, code: Code) {
     let has = report.findings.iter().any(|it| it.severity == severity && it.code == code);
     assert!(has, "no {code} in {:#?}", report.findings);
 }
@@ -78,18 +82,22 @@ mod beside_the_writer {
     #[test]
     fn what_the_writer_made_has_no_finding() {
         let home = TempDir::new().unwrap();
-        let places = Places::under(home.path());
-        let ledger = Ledger::open(&places).unwrap();
+        let paths = LedgerPaths::under(home.path());
+        let ledger = Ledger::open(&paths).unwrap();
         for number in 0..20 {
             drop(ledger.record(alarm(&number.to_string())).unwrap());
         }
-        let first = crate::public_keys(&places).unwrap().remove(0);
+        let first = crate::public_keys(&paths).unwrap().remove(0);
         let second = ledger.rotate_key().unwrap();
         // Half of the head is still by the first key, which the second does not lead to.
-        check(&verify(&places, Asked { key: Some(&second), ..Asked::default() }).unwrap(), &[]);
+        check(
+            &verify(&paths, VerifyOptions { key: Some(&second), ..VerifyOptions::default() })
+                .unwrap(),
+            &[],
+        );
         drop(ledger.record(alarm("after")).unwrap());
-        let asked = Asked { deep: true, key: Some(&first), ..Asked::default() };
-        let report = verify(&places, asked).unwrap();
+        let options = VerifyOptions { deep: true, key: Some(&first), ..VerifyOptions::default() };
+        let report = verify(&paths, options).unwrap();
         check(&report, &[]);
         assert_eq!((report.events, report.signed), (23, Some(23)));
     }
@@ -97,8 +105,8 @@ mod beside_the_writer {
     #[test]
     fn h06_a_live_writer_causes_no_false_alarm() {
         let home = TempDir::new().unwrap();
-        let places = Places::under(home.path());
-        let ledger = Ledger::open(&places).unwrap();
+        let paths = LedgerPaths::under(home.path());
+        let ledger = Ledger::open(&paths).unwrap();
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -109,7 +117,8 @@ mod beside_the_writer {
                 });
             }
             for _ in 0..20 {
-                let report = verify(&places, Asked { deep: true, ..Asked::default() });
+                let report =
+                    verify(&paths, VerifyOptions { deep: true, ..VerifyOptions::default() });
                 let report = report.inspect_err(|_| done.store(true, Ordering::Relaxed)).unwrap();
                 if !report.findings.is_empty() {
                     done.store(true, Ordering::Relaxed);
@@ -123,16 +132,16 @@ mod beside_the_writer {
     #[test]
     fn h05_a_writer_refuses_what_the_verifier_calls_truncated() {
         let home = TempDir::new().unwrap();
-        let places = Places::under(home.path());
-        let ledger = Ledger::open(&places).unwrap();
+        let paths = LedgerPaths::under(home.path());
+        let ledger = Ledger::open(&paths).unwrap();
         drop(ledger.record(alarm("one")).unwrap());
-        let length = fs::metadata(places.log()).unwrap().len();
+        let length = fs::metadata(paths.log()).unwrap().len();
         drop(ledger.record(alarm("two")).unwrap());
         drop(ledger);
-        let log = fs::OpenOptions::new().write(true).open(places.log()).unwrap();
+        let log = fs::OpenOptions::new().write(true).open(paths.log()).unwrap();
         log.set_len(length).unwrap();
-        let report = verify(&places, Asked::default()).unwrap();
+        let report = verify(&paths, VerifyOptions::default()).unwrap();
         check(&report, &[(Severity::Damage, Code::LogTruncated)]);
-        assert!(matches!(Ledger::open(&places), Err(crate::OpenError::CutShort { events: 3, .. })));
+        assert!(matches!(Ledger::open(&paths), Err(crate::OpenError::CutShort { events: 3, .. })));
     }
 }

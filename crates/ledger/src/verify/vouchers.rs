@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::finding::{Code, Findings, Place, Severity};
+use super::finding::{Code, Findings, Location, Severity};
 use super::roots::Roots;
 use super::rotations::Rotations;
 use crate::checkpoint::{self, Checkpoint, CheckpointError};
@@ -42,7 +42,7 @@ enum Differs {
 impl Judge<'_> {
     /// Judges the head; the number of events that it vouches for, if it can be trusted.
     pub(super) fn head(&self, slots: Option<&[Slot; 2]>, found: &mut Findings) -> Option<u64> {
-        let at = || Place::File(self.head.clone());
+        let at = || Location::File(self.head.clone());
         let slots = slots.map_or(&[] as &[Slot], <[Slot; 2]>::as_slice);
         let mut heads: Vec<&Head> = slots.iter().filter_map(whole).collect();
         heads.sort_by_key(|head| std::cmp::Reverse(head.generation));
@@ -107,7 +107,7 @@ impl Judge<'_> {
     pub(super) fn checkpoint(
         &self,
         text: &str,
-        at: Place,
+        at: Location,
         since: Option<u64>,
         found: &mut Findings,
     ) -> Option<u64> {
@@ -128,8 +128,8 @@ impl Judge<'_> {
         }
     }
 
-    fn tell(&self, wrong: Wrong, at: Place, since: Option<u64>, found: &mut Findings) {
-        let at = if wrong.is_log { Place::File(self.log.clone()) } else { at };
+    fn tell(&self, wrong: Wrong, at: Location, since: Option<u64>, found: &mut Findings) {
+        let at = if wrong.is_log { Location::File(self.log.clone()) } else { at };
         if wrong.code == Code::LogTruncated {
             // What was cut off came behind the last that is there.
             found.add(Severity::Damage, wrong.code, at, wrong.text);

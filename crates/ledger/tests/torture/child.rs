@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 
-use belljar_ledger::{Digest, Draft, Ledger, Places, Receipt, RecordError, WorkspaceChanged};
+use belljar_ledger::{Digest, Draft, Ledger, LedgerPaths, Receipt, RecordError, WorkspaceChanged};
 
 use crate::fixture::{Acknowledged, Home, below, created, created_with, event, run_id};
 
@@ -134,25 +134,25 @@ fn a_ledger_in_a_process_of_its_own() {
     let Ok(told) = std::env::var(TOLD) else {
         for act in ["record", "rotate", "redact", "prune"] {
             let home = Home::new();
-            perform(act, &home.places()).unwrap();
+            perform(act, &home.paths()).unwrap();
             home.check(&Acknowledged::default());
         }
         return;
     };
     let (act, home) = told.split_once(' ').unwrap();
-    if let Err(error) = perform(act, &Places::under(Path::new(home))) {
+    if let Err(error) = perform(act, &LedgerPaths::under(Path::new(home))) {
         say(&format!("error {error:?}"));
     }
 }
 
-fn perform(act: &str, places: &Places) -> Result<(), Box<dyn Error>> {
+fn perform(act: &str, paths: &LedgerPaths) -> Result<(), Box<dyn Error>> {
     match act {
-        "mixed" => return mixed(&Ledger::open(places)?),
-        "full" => return crate::mounts::on_a_full_disk(places),
-        "read-only" => return crate::mounts::on_a_read_only_disk(places),
+        "mixed" => return mixed(&Ledger::open(paths)?),
+        "full" => return crate::mounts::on_a_full_disk(paths),
+        "read-only" => return crate::mounts::on_a_read_only_disk(paths),
         _ => {}
     }
-    let ledger = Ledger::open(places)?;
+    let ledger = Ledger::open(paths)?;
     match act {
         "open" => {}
         "record" => record(&ledger)?,

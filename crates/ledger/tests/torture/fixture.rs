@@ -6,8 +6,8 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 
 use belljar_ledger::{
-    Asked, Body, Code, Digest, Draft, Entry, Ledger, Places, Report, RunCreated, RunExec, Severity,
-    verify,
+    Body, Code, Digest, Draft, Entry, Ledger, LedgerPaths, RunCreated, RunExec, Severity,
+    VerifyOptions, VerifyReport, verify,
 };
 use belljar_model::RunId;
 use tempfile::TempDir;
@@ -53,22 +53,22 @@ impl Home {
         self.dir.path()
     }
 
-    pub(crate) fn places(&self) -> Places {
-        Places::under(self.path())
+    pub(crate) fn paths(&self) -> LedgerPaths {
+        LedgerPaths::under(self.path())
     }
 
     #[track_caller]
     pub(crate) fn open(&self) -> Ledger {
-        Ledger::open(&self.places()).unwrap()
+        Ledger::open(&self.paths()).unwrap()
     }
 
     pub(crate) fn log(&self) -> PathBuf {
-        self.places().log()
+        self.paths().log()
     }
 
     #[track_caller]
-    pub(crate) fn verify(&self) -> Report {
-        verify_deep(&self.places())
+    pub(crate) fn verify(&self) -> VerifyReport {
+        verify_deep(&self.paths())
     }
 
     /// A copy of everything as it is now.
@@ -81,17 +81,17 @@ impl Home {
     /// Everything that was acknowledged is there, nothing is damaged, and the ledger goes on.
     #[track_caller]
     pub(crate) fn check(&self, told: &Acknowledged) {
-        let places = self.places();
-        let before = verify_deep(&places);
+        let paths = self.paths();
+        let before = verify_deep(&paths);
         assert!(before.is_sound(), "{:#?}", before.findings);
         check_there(&self.log(), told);
-        let ledger = match Ledger::open(&places) {
+        let ledger = match Ledger::open(&paths) {
             Ok(ledger) => ledger,
             Err(error) => panic!("{error:?}: {:#?}", before.findings),
         };
         let receipt = ledger.record(Draft::new(event(1))).unwrap();
         drop(ledger);
-        let after = verify_deep(&places);
+        let after = verify_deep(&paths);
         assert!(after.is_sound(), "{:#?}", after.findings);
         assert_eq!(after.signed, Some(receipt.index() + 1), "{:#?}", after.findings);
         let told_of = [
@@ -108,24 +108,24 @@ impl Home {
         for hash in &told.redacted {
             let digits = hash.to_string();
             let (shelf, name) = digits.split_at(2);
-            assert!(!places.ledger().join("bodies").join(shelf).join(name).exists(), "{hash}");
+            assert!(!paths.ledger().join("bodies").join(shelf).join(name).exists(), "{hash}");
         }
     }
 }
 
 #[track_caller]
-pub(crate) fn verify_deep(places: &Places) -> Report {
-    verify(places, Asked { deep: true, ..Asked::default() }).unwrap()
+pub(crate) fn verify_deep(paths: &LedgerPaths) -> VerifyReport {
+    verify(paths, VerifyOptions { deep: true, ..VerifyOptions::default() }).unwrap()
 }
 
-pub(crate) fn codes(report: &Report) -> Vec<(Severity, Code)> {
+pub(crate) fn codes(report: &VerifyReport) -> Vec<(Severity, Code)> {
     let mut codes: Vec<_> =
         report.findings.iter().map(|finding| (finding.severity, finding.code)).collect();
     codes.dedup();
     codes
 }
 
-pub(crate) fn damages(report: &Report) -> Vec<Code> {
+pub(crate) fn damages(report: &VerifyReport) -> Vec<Code> {
     let mut found: Vec<Code> = report
         .findings
         .iter()

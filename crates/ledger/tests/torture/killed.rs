@@ -43,7 +43,7 @@ fn h04_h12_kills_during_concurrent_appends_lose_nothing() {
         assert!(ended.was_killed(), "{ended:?}");
         told.add(ended.told);
         if kill % 25 == 0 {
-            let report = verify_deep(&home.places());
+            let report = verify_deep(&home.paths());
             assert!(report.is_sound(), "{:#?}", report.findings);
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use belljar_ledger::{
-    Asked, Code, Digest, Draft, Query, Reader, Severity, verify, verify_inclusion,
+    Code, Digest, Draft, Query, Reader, Severity, VerifyOptions, verify, verify_inclusion,
 };
 
 use crate::child::Process;
@@ -16,8 +16,8 @@ fn h06_verifying_beside_live_writers_raises_no_alarm() {
         (0..2).map(|_| Process::start(&[], "mixed", home.path())).collect();
     processes.iter().for_each(|process| process.wait_for(10));
     for round in 0..times(60) {
-        let asked = Asked { deep: round % 2 == 0, ..Asked::default() };
-        let report = verify(&home.places(), asked).unwrap();
+        let options = VerifyOptions { deep: round % 2 == 0, ..VerifyOptions::default() };
+        let report = verify(&home.paths(), options).unwrap();
         let alarm = |code| code != Code::RedactionUnfinished;
         let alarms: Vec<_> = report
             .findings
@@ -52,7 +52,8 @@ fn h06_a_body_that_is_gone_is_found_beside_live_writers() {
                 }
             });
         }
-        let deep = |_| verify(&home.places(), Asked { deep: true, ..Asked::default() });
+        let deep =
+            |_| verify(&home.paths(), VerifyOptions { deep: true, ..VerifyOptions::default() });
         let reports: Vec<_> = (0..times(10)).map(deep).collect();
         over.store(true, Ordering::Relaxed);
         for report in reports {
@@ -67,7 +68,7 @@ fn h06_proofs_made_beside_live_writers_hold() {
     let home = Home::with_events(1);
     let processes: Vec<Process> =
         (0..2).map(|_| Process::start(&[], "mixed", home.path())).collect();
-    let mut reader = Reader::open(&home.places()).unwrap();
+    let mut reader = Reader::open(&home.paths()).unwrap();
     for _ in 0..times(20) {
         let size = reader.refresh().unwrap();
         let query = Query { newest_first: true, limit: Some(3), ..Query::default() };

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use belljar_ledger::{
-    AnchorError, Asked, Code, Digest, Draft, HeaderError, Ledger, LogError, Mended, OpenError,
-    Places, Reader, RecordError, Report, mend, open_checkpoint, public_keys, verify,
-    verify_consistency,
+    AnchorError, Code, Digest, Draft, HeaderError, Ledger, LedgerPaths, LogError, Mended,
+    OpenError, Reader, RecordError, VerifyOptions, VerifyReport, mend, open_checkpoint,
+    public_keys, verify, verify_consistency,
 };
 
 use crate::fixture::{
@@ -27,19 +27,20 @@ fn replace(from: &Path, to: &Path) {
 }
 
 fn checkpoint(home: &Home) -> String {
-    Reader::open(&home.places()).unwrap().checkpoint().unwrap().1
+    Reader::open(&home.paths()).unwrap().checkpoint().unwrap().1
 }
 
-fn held_against(home: &Home, checkpoint: &str) -> Report {
+fn held_against(home: &Home, checkpoint: &str) -> VerifyReport {
     let checkpoints = [checkpoint.to_owned()];
-    verify(&home.places(), Asked { checkpoints: &checkpoints, ..Asked::default() }).unwrap()
+    verify(&home.paths(), VerifyOptions { checkpoints: &checkpoints, ..VerifyOptions::default() })
+        .unwrap()
 }
 
 #[track_caller]
-fn check_refused(places: &Places, why: impl Fn(&OpenError) -> bool, code: Code) {
-    let error = Ledger::open(places).unwrap_err();
+fn check_refused(paths: &LedgerPaths, why: impl Fn(&OpenError) -> bool, code: Code) {
+    let error = Ledger::open(paths).unwrap_err();
     assert!(why(&error), "{error:?}");
-    let found = damages(&verify_deep(places));
+    let found = damages(&verify_deep(paths));
     assert!(found.contains(&code), "{found:?}");
 }
 
@@ -48,22 +49,22 @@ fn h01_h02_an_older_copy_of_the_ledger_is_refused() {
     let home = sound(3);
     let old = home.copy();
     home.open().record(Draft::new(event(1))).map(drop).unwrap();
-    replace(old.places().ledger(), home.places().ledger());
+    replace(old.paths().ledger(), home.paths().ledger());
     let why = |error: &OpenError| matches!(error, OpenError::CutShort { events: 5, .. });
-    check_refused(&home.places(), why, Code::LogTruncated);
+    check_refused(&home.paths(), why, Code::LogTruncated);
 }
 
 #[test]
 fn h02_a_ledger_that_is_gone_is_not_begun_anew() {
     let gone = |error: &OpenError| matches!(error, OpenError::Gone { events: 4, .. });
     let home = sound(3);
-    fs::remove_dir_all(home.places().ledger()).unwrap();
-    check_refused(&home.places(), gone, Code::LogMissing);
+    fs::remove_dir_all(home.paths().ledger()).unwrap();
+    check_refused(&home.paths(), gone, Code::LogMissing);
     // Nor when the signing key went with it: the head still says what there was.
-    fs::remove_file(home.places().anchor().join("key")).unwrap();
-    let head = fs::read(home.places().anchor().join("head")).unwrap();
-    check_refused(&home.places(), gone, Code::LogMissing);
-    assert_eq!(fs::read(home.places().anchor().join("head")).unwrap(), head);
+    fs::remove_file(home.paths().anchor().join("key")).unwrap();
+    let head = fs::read(home.paths().anchor().join("head")).unwrap();
+    check_refused(&home.paths(), gone, Code::LogMissing);
+    assert_eq!(fs::read(home.paths().anchor().join("head")).unwrap(), head);
 }
 
 /// With the machine's files all put back nothing here can tell; a checkpoint from elsewhere can.
@@ -97,10 +98,10 @@ fn h04_two_continuations_contradict_each_other() {
     }
     assert_eq!(damages(&held_against(&home, &notes[1])), [Code::CheckpointForked]);
     assert_eq!(damages(&held_against(&other, &notes[0])), [Code::CheckpointForked]);
-    let keys = public_keys(&home.places()).unwrap();
+    let keys = public_keys(&home.paths()).unwrap();
     let (theirs, _) = open_checkpoint(&notes[1], &keys).unwrap();
     home.open().record(Draft::new(event(1))).map(drop).unwrap();
-    let reader = Reader::open(&home.places()).unwrap();
+    let reader = Reader::open(&home.paths()).unwrap();
     let (ours, _) = reader.checkpoint().unwrap();
     let proof = reader.consistency(theirs.size(), ours.size()).unwrap();
     let own = reader.root_at(theirs.size()).unwrap();
@@ -113,19 +114,19 @@ fn h04_two_continuations_contradict_each_other() {
 #[test]
 fn h03_a_ledger_made_anew_with_another_key_is_found_out() {
     let home = sound(3);
-    let key = public_keys(&home.places()).unwrap().remove(0);
+    let key = public_keys(&home.paths()).unwrap().remove(0);
     let elsewhere = checkpoint(&home);
     let forged = sound(3);
     // Only the log and its neighbours: the anchor knows better.
     let both = home.copy();
-    replace(forged.places().ledger(), both.places().ledger());
+    replace(forged.paths().ledger(), both.paths().ledger());
     let foreign = |error: &OpenError| matches!(error, OpenError::Foreign { .. });
-    check_refused(&both.places(), foreign, Code::LogOfAnotherLedger);
+    check_refused(&both.paths(), foreign, Code::LogOfAnotherLedger);
     // The anchor too: whoever has a key or a checkpoint from before knows better.
-    replace(forged.places().anchor(), both.places().anchor());
+    replace(forged.paths().anchor(), both.paths().anchor());
     assert_eq!(codes(&both.verify()), [], "alone it is a ledger like any other");
-    let asked = Asked { key: Some(&key), ..Asked::default() };
-    let found = damages(&verify(&both.places(), asked).unwrap());
+    let options = VerifyOptions { key: Some(&key), ..VerifyOptions::default() };
+    let found = damages(&verify(&both.paths(), options).unwrap());
     assert!(found.contains(&Code::KeyNotOfLedger), "{found:?}");
     let found = damages(&held_against(&both, &elsewhere));
     assert_eq!(found, [Code::CheckpointOfAnotherLedger]);
@@ -135,36 +136,36 @@ fn h03_a_ledger_made_anew_with_another_key_is_found_out() {
 fn h02_h03_without_its_anchor_a_ledger_is_not_continued() {
     let no_anchor = |error: &OpenError| matches!(error, OpenError::NoAnchor { .. });
     let home = sound(3);
-    fs::remove_dir_all(home.places().anchor()).unwrap();
-    check_refused(&home.places(), no_anchor, Code::HeadMissing);
+    fs::remove_dir_all(home.paths().anchor()).unwrap();
+    check_refused(&home.paths(), no_anchor, Code::HeadMissing);
 
     let home = sound(3);
-    fs::remove_file(home.places().anchor().join("key")).unwrap();
-    assert!(no_anchor(&Ledger::open(&home.places()).unwrap_err()));
+    fs::remove_file(home.paths().anchor().join("key")).unwrap();
+    assert!(no_anchor(&Ledger::open(&home.paths()).unwrap_err()));
     assert_eq!(damages(&home.verify()), [], "a copy without the key can be verified");
 
     let home = sound(3);
-    fs::remove_file(home.places().anchor().join("head")).unwrap();
+    fs::remove_file(home.paths().anchor().join("head")).unwrap();
     let no_head = |error: &OpenError| matches!(error, OpenError::Anchor(AnchorError::File { .. }));
-    check_refused(&home.places(), no_head, Code::HeadMissing);
+    check_refused(&home.paths(), no_head, Code::HeadMissing);
 
     let home = sound(3);
-    fs::write(home.places().anchor().join("head"), [0; 8192]).unwrap();
+    fs::write(home.paths().anchor().join("head"), [0; 8192]).unwrap();
     let no_head =
         |error: &OpenError| matches!(error, OpenError::Anchor(AnchorError::NoHead { .. }));
-    check_refused(&home.places(), no_head, Code::HeadMissing);
+    check_refused(&home.paths(), no_head, Code::HeadMissing);
 
     let home = sound(3);
-    fs::remove_file(home.places().anchor().join("keys")).unwrap();
-    check_refused(&home.places(), |error| matches!(error, OpenError::Anchor(_)), Code::KeysMissing);
+    fs::remove_file(home.paths().anchor().join("keys")).unwrap();
+    check_refused(&home.paths(), |error| matches!(error, OpenError::Anchor(_)), Code::KeysMissing);
 
     // What another key signed is no head of ours.
     let (home, other) = (sound(3), sound(3));
-    let head = |home: &Home| home.places().anchor().join("head");
+    let head = |home: &Home| home.paths().anchor().join("head");
     fs::copy(head(&other), head(&home)).unwrap();
     let unsigned =
         |error: &OpenError| matches!(error, OpenError::Anchor(AnchorError::Unsigned { .. }));
-    check_refused(&home.places(), unsigned, Code::HeadUnknownKey);
+    check_refused(&home.paths(), unsigned, Code::HeadUnknownKey);
 }
 
 /// A log of a version to come, with a start that is whole, is not taken for damage.
@@ -182,7 +183,7 @@ fn h08_h12_another_version_is_refused_by_name() {
         let named = if is_whole { HeaderError::Version(version) } else { HeaderError::Damaged };
         let why = |error: &OpenError| matches!(error, OpenError::Damaged(LogError::Header { source, .. }) if *source == named);
         let code = if is_whole { Code::LogNewer } else { Code::LogHeaderDamaged };
-        check_refused(&home.places(), why, code);
+        check_refused(&home.paths(), why, code);
         assert_eq!(fs::read(home.log()).unwrap(), log);
     }
 }
@@ -221,7 +222,7 @@ fn h02_h05_an_open_ledger_notices_that_its_files_are_gone() {
     // Nor does a second lock let two write at once.
     let home = sound(3);
     let (first, second) = (home.open(), home.open());
-    fs::remove_file(home.places().ledger().join("lock")).unwrap();
+    fs::remove_file(home.paths().ledger().join("lock")).unwrap();
     let third = home.open();
     std::thread::scope(|scope| {
         for ledger in [&first, &second, &third] {
@@ -247,7 +248,7 @@ fn h05_an_open_ledger_notices_a_log_that_was_cut_and_went_on() {
         let cut = crate::fixture::spans(&log)[1].0;
         fs::OpenOptions::new().write(true).open(home.log()).unwrap().set_len(cut as u64).unwrap();
         assert!(!ledger.is_current());
-        mend(&home.places(), "cut").unwrap();
+        mend(&home.paths(), "cut").unwrap();
         let other = home.open();
         for _ in 0..batches {
             let drafts = (0..events).map(|number| Draft::new(event(number))).collect();
@@ -274,15 +275,15 @@ fn open_ledger_is_current_beside_other_writers_and_not_when_its_log_is_replaced(
     assert!(ledger.is_current());
     ledger.record(Draft::new(event(1))).map(drop).unwrap();
     assert!(other.is_current());
-    let away = home.places().ledger().with_extension("away");
-    fs::rename(home.places().ledger(), &away).unwrap();
+    let away = home.paths().ledger().with_extension("away");
+    fs::rename(home.paths().ledger(), &away).unwrap();
     assert!(!ledger.is_current(), "moved away");
-    fs::rename(&away, home.places().ledger()).unwrap();
+    fs::rename(&away, home.paths().ledger()).unwrap();
     assert!(ledger.is_current(), "control: it is back");
     let mut log = fs::read(home.log()).unwrap();
     log[40] ^= 1;
     fs::write(home.log(), &log).unwrap();
-    assert!(matches!(mend(&home.places(), "rot").unwrap(), Mended::SetAside { .. }));
+    assert!(matches!(mend(&home.paths(), "rot").unwrap(), Mended::SetAside { .. }));
     assert!(!ledger.is_current(), "another ledger is in its place");
 }
 
@@ -290,25 +291,25 @@ fn open_ledger_is_current_beside_other_writers_and_not_when_its_log_is_replaced(
 fn the_operator_can_go_on_after_a_loss_and_the_record_says_so() {
     // From the log, when only the head is lost.
     let home = sound(3);
-    fs::remove_file(home.places().anchor().join("head")).unwrap();
-    assert_eq!(mend(&home.places(), "lost").unwrap(), Mended::Continued { events: 4, lost: 0 });
+    fs::remove_file(home.paths().anchor().join("head")).unwrap();
+    assert_eq!(mend(&home.paths(), "lost").unwrap(), Mended::Continued { events: 4, lost: 0 });
     home.check(&Acknowledged::default());
     // From what is left of it.
     let home = sound(3);
     let log = fs::read(home.log()).unwrap();
     let last = crate::fixture::spans(&log).last().unwrap().0;
     fs::write(home.log(), &log[..last]).unwrap();
-    assert_eq!(mend(&home.places(), "cut").unwrap(), Mended::Continued { events: 3, lost: 1 });
+    assert_eq!(mend(&home.paths(), "cut").unwrap(), Mended::Continued { events: 3, lost: 1 });
     home.check(&Acknowledged::default());
     // With a new one, and the old one kept.
     let home = sound(3);
     let mut log = fs::read(home.log()).unwrap();
     log[40] ^= 1;
     fs::write(home.log(), &log).unwrap();
-    let Mended::SetAside { ledger, .. } = mend(&home.places(), "rot").unwrap() else { panic!() };
+    let Mended::SetAside { ledger, .. } = mend(&home.paths(), "rot").unwrap() else { panic!() };
     assert_eq!(fs::read(ledger.join("events.log")).unwrap(), log);
     home.check(&Acknowledged::default());
-    assert_eq!(mend(&home.places(), "nothing").unwrap(), Mended::Sound);
+    assert_eq!(mend(&home.paths(), "nothing").unwrap(), Mended::Sound);
 }
 
 /// What the index says beyond the log is not built upon.
@@ -319,10 +320,10 @@ fn h05_an_index_that_knows_more_than_the_log_seeds_nothing() {
     let ledger = home.open();
     ledger.record(Draft::new(created()).of_run(run)).map(drop).unwrap();
     drop(ledger);
-    let (before, head) = (fs::read(home.log()).unwrap(), home.places().anchor().join("head"));
+    let (before, head) = (fs::read(home.log()).unwrap(), home.paths().anchor().join("head"));
     let old_head = fs::read(&head).unwrap();
     home.open().record(Draft::new(event(1)).of_run(run)).map(drop).unwrap();
-    assert_eq!(Reader::open(&home.places()).unwrap().size(), 3);
+    assert_eq!(Reader::open(&home.paths()).unwrap().size(), 3);
     // The power fails: the index was on disk, the end of the log was not.
     fs::write(home.log(), before).unwrap();
     fs::write(head, old_head).unwrap();

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fs;
 use std::process::Command;
 
-use belljar_ledger::{Digest, Draft, Ledger, OpenError, Places, Query, Reader, RecordError};
+use belljar_ledger::{Digest, Draft, Ledger, LedgerPaths, OpenError, Query, Reader, RecordError};
 
 use crate::child;
 use crate::fixture::{Home, created, event, run_id, verify_deep};
@@ -34,10 +34,10 @@ fn h12_a_read_only_disk_is_refused_for_writing_and_fine_for_reading() {
 }
 
 /// Fills the disk with events, makes room and goes on.
-pub(crate) fn on_a_full_disk(places: &Places) -> Result<(), Box<dyn Error>> {
-    let ballast = places.ledger().parent().unwrap().join("ballast");
+pub(crate) fn on_a_full_disk(paths: &LedgerPaths) -> Result<(), Box<dyn Error>> {
+    let ballast = paths.ledger().parent().unwrap().join("ballast");
     fs::write(&ballast, [1; 64 << 10])?;
-    let ledger = Ledger::open(places)?;
+    let ledger = Ledger::open(paths)?;
     let run = run_id();
     let mut told = vec![ledger.record(Draft::new(created()).of_run(run))?];
     let failed = loop {
@@ -55,15 +55,15 @@ pub(crate) fn on_a_full_disk(places: &Places) -> Result<(), Box<dyn Error>> {
         .flat_map(|n| Digest::of(&[&n.to_be_bytes()]).as_bytes()[..16].to_vec())
         .collect();
     ledger.keep(Digest::of(&[b"policy"]), &mut noise.as_slice()).unwrap_err();
-    assert!(verify_deep(places).is_sound());
+    assert!(verify_deep(paths).is_sound());
     fs::remove_file(&ballast)?;
     for _ in 0..10 {
         told.push(ledger.record(Draft::new(event(2)).of_run(run))?);
     }
     drop(ledger);
-    let report = verify_deep(places);
+    let report = verify_deep(paths);
     assert!(report.is_sound(), "{report:?}");
-    let reader = Reader::open(places)?;
+    let reader = Reader::open(paths)?;
     let rows = reader.events(&Query { run: Some(run), ..Query::default() })?;
     assert_eq!(rows.len(), told.len());
     for (row, receipt) in rows.iter().zip(&told) {
@@ -72,26 +72,26 @@ pub(crate) fn on_a_full_disk(places: &Places) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-pub(crate) fn on_a_read_only_disk(places: &Places) -> Result<(), Box<dyn Error>> {
-    let home = places.ledger().parent().unwrap();
+pub(crate) fn on_a_read_only_disk(paths: &LedgerPaths) -> Result<(), Box<dyn Error>> {
+    let home = paths.ledger().parent().unwrap();
     let remount = |how: &str| Command::new("mount").args(["-o", how]).arg(home).status();
-    let first = Ledger::open(places)?.record(Draft::new(event(1)))?;
+    let first = Ledger::open(paths)?.record(Draft::new(event(1)))?;
     assert!(remount("remount,bind,ro")?.success());
-    let OpenError::File { source, .. } = Ledger::open(places).unwrap_err() else { panic!() };
+    let OpenError::File { source, .. } = Ledger::open(paths).unwrap_err() else { panic!() };
     assert_eq!(source.raw_os_error(), Some(30), "{source:?}");
-    assert!(verify_deep(places).is_sound());
-    let reader = Reader::open(places)?;
+    assert!(verify_deep(paths).is_sound());
+    let reader = Reader::open(paths)?;
     assert_eq!(reader.event(first.index())?.unwrap().leaf, first.hash());
     assert_eq!(reader.inclusion(first.index())?.leaf, first.hash());
     drop(reader);
     assert!(remount("remount,bind,rw")?.success());
-    Ledger::open(places)?.record(Draft::new(event(2))).map(drop)?;
-    assert!(verify_deep(places).is_sound());
+    Ledger::open(paths)?.record(Draft::new(event(2))).map(drop)?;
+    assert!(verify_deep(paths).is_sound());
     // A disk that never had a ledger.
-    fs::remove_dir_all(places.ledger())?;
-    fs::remove_dir_all(places.anchor())?;
+    fs::remove_dir_all(paths.ledger())?;
+    fs::remove_dir_all(paths.anchor())?;
     assert!(remount("remount,bind,ro")?.success());
-    let OpenError::File { source, .. } = Ledger::open(places).unwrap_err() else { panic!() };
+    let OpenError::File { source, .. } = Ledger::open(paths).unwrap_err() else { panic!() };
     assert_eq!(source.raw_os_error(), Some(30), "{source:?}");
     Ok(())
 }

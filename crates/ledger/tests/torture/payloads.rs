@@ -41,7 +41,7 @@ fn h07_hostile_contents_come_back_equal() {
         kept.push((body.hash(), *content, [(second, exec), (third, alarm)]));
     }
     drop(ledger);
-    let reader = Reader::open(&home.places()).unwrap();
+    let reader = Reader::open(&home.paths()).unwrap();
     for (hash, content, events) in kept {
         let mut out = Vec::new();
         reader.body(hash, &mut out).unwrap();
@@ -68,7 +68,7 @@ fn h07_huge_events_are_refused_and_harm_no_others() {
     let receipts = ledger.record_all((0..250).map(|_| exec(60_000)).collect()).unwrap();
     assert_eq!(receipts.len(), 250);
     drop(ledger);
-    let reader = Reader::open(&home.places()).unwrap();
+    let reader = Reader::open(&home.paths()).unwrap();
     assert_eq!(reader.events(&Query::default()).unwrap().len(), 2 + 250);
     assert_eq!(codes(&home.verify()), []);
 }
@@ -94,7 +94,7 @@ fn h07_a_forged_batch_within_an_event_is_no_batch() {
     };
     ledger.record(Draft::new(span)).map(drop).unwrap();
     drop(ledger);
-    assert_eq!(Reader::open(&home.places()).unwrap().size(), 4);
+    assert_eq!(Reader::open(&home.paths()).unwrap().size(), 4);
     assert_eq!(codes(&home.verify()), []);
 }
 
@@ -134,9 +134,9 @@ fn a_large_body_is_kept_and_comes_back_equal() {
     let event = WorkspaceChanged { files: 1, changes: body };
     ledger.record(Draft::new(event).of_run(run)).map(drop).unwrap();
     drop(ledger);
-    let reader = Reader::open(&home.places()).unwrap();
+    let reader = Reader::open(&home.paths()).unwrap();
     let mut compare = Compare(Counted(0), true);
     assert_eq!(reader.body(body.hash(), &mut compare).unwrap(), SIZE);
     assert!(compare.1 && compare.0.0 == SIZE);
-    assert!(reader.occupied().unwrap().bodies.disk_bytes < SIZE / 10, "it is kept compressed");
+    assert!(reader.disk_usage().unwrap().bodies.disk_bytes < SIZE / 10, "it is kept compressed");
 }

@@ -30,14 +30,14 @@ impl Behind {
         let run = run_id();
         ledger.record(Draft::new(created()).of_run(run)).map(drop).unwrap();
         ledger.record(Draft::new(event(1)).of_run(run)).map(drop).unwrap();
-        let head = fs::read(home.places().anchor().join("head")).unwrap();
+        let head = fs::read(home.paths().anchor().join("head")).unwrap();
         let vouched = fs::read(home.log()).unwrap().len();
         let both = vec![Draft::new(event(2)).of_run(run), Draft::new(event(3))];
         ledger.record_all(both).map(drop).unwrap();
         ledger.record(Draft::new(event(4)).of_run(run)).map(drop).unwrap();
         drop(ledger);
         // The index knows everything, also what is about to be lost.
-        assert_eq!(Reader::open(&home.places()).unwrap().size(), 6);
+        assert_eq!(Reader::open(&home.paths()).unwrap().size(), 6);
         let log = fs::read(home.log()).unwrap();
         Self { home, run, log, head, vouched }
     }
@@ -45,7 +45,7 @@ impl Behind {
     /// Puts everything back but the log, which is this.
     fn lay(&self, log: &[u8]) {
         fs::write(self.home.log(), log).unwrap();
-        fs::write(self.home.places().anchor().join("head"), &self.head).unwrap();
+        fs::write(self.home.paths().anchor().join("head"), &self.head).unwrap();
     }
 
     fn ends(&self) -> Vec<usize> {
@@ -56,15 +56,15 @@ impl Behind {
     #[track_caller]
     fn check_repaired(&self, log: &[u8], whole: usize) {
         self.lay(log);
-        let places = self.home.places();
+        let paths = self.home.paths();
         let is_looked_at = log.len().is_multiple_of(LOOK) || log.len() - whole < 2;
         if is_looked_at {
-            let report = verify_deep(&places);
+            let report = verify_deep(&paths);
             assert!(report.is_sound(), "{:#?}", report.findings);
             let unfinished = codes(&report).contains(&(Severity::Warning, Code::LogUnfinished));
             assert_eq!(unfinished, log.len() > whole);
         }
-        let ledger = Ledger::open(&places).unwrap();
+        let ledger = Ledger::open(&paths).unwrap();
         match (ledger.repairs(), log.len() > whole) {
             ([], false) => {}
             ([repair], true) => {
@@ -84,21 +84,21 @@ impl Behind {
         let more = if log.len() > whole { 2 } else { 1 };
         assert_eq!(batches(&after).concat().len(), before + more);
         if is_looked_at {
-            assert_eq!(codes(&verify_deep(&places)), []);
+            assert_eq!(codes(&verify_deep(&paths)), []);
         }
     }
 
     #[track_caller]
     fn check_refused(&self, log: &[u8], why: impl Fn(&OpenError) -> bool) {
         self.lay(log);
-        let error = Ledger::open(&self.home.places()).unwrap_err();
+        let error = Ledger::open(&self.home.paths()).unwrap_err();
         assert!(why(&error), "{error:?}");
         assert_eq!(fs::read(self.home.log()).unwrap(), log, "nothing was changed");
     }
 
     #[track_caller]
     fn check_named(&self, codes: &[Code]) {
-        let found = damages(&verify_deep(&self.home.places()));
+        let found = damages(&verify_deep(&self.home.paths()));
         assert!(found.iter().any(|code| codes.contains(code)), "{found:?}");
     }
 }
@@ -196,7 +196,7 @@ fn h12_a_damaged_middle_is_refused_and_never_cut() {
 fn h12_torn_salts_are_repaired() {
     let home = Home::new();
     home.open();
-    let salts = home.places().ledger().join("salts");
+    let salts = home.paths().ledger().join("salts");
     for rest in 0..72 {
         let file = OpenOptions::new().append(true).open(&salts).unwrap();
         let length = file.metadata().unwrap().len();

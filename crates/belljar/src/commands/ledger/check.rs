@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use belljar_ledger::{Asked, Finding, MAX_NOTE, Place, Report, Severity, VerifyingKey, verify};
+use belljar_ledger::{
+    Finding, Location, MAX_NOTE, Severity, VerifyOptions, VerifyReport, VerifyingKey, verify,
+};
 use belljar_model::display;
 use serde_json::{Value as Json, json};
 
@@ -27,8 +29,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     let checkpoints = checkpoints?;
     let mut progress = Progress::new("checked");
     let report = verify(
-        &home.places,
-        Asked {
+        &home.paths,
+        VerifyOptions {
             deep: args.deep,
             key: keys.as_ref().and_then(|keys| keys.first()),
             checkpoints: &checkpoints,
@@ -53,7 +55,7 @@ fn checkpoint(path: &Path) -> Result<String, EngineError> {
         .map_err(|_| invalid(format!("--checkpoint {name}: not a checkpoint; it is text")))
 }
 
-fn as_text(report: &Report, args: &VerifyArgs) -> String {
+fn as_text(report: &VerifyReport, args: &VerifyArgs) -> String {
     let mut text = String::new();
     for finding in &report.findings {
         let Finding { severity, code, at, since, text: what } = finding;
@@ -69,7 +71,7 @@ fn as_text(report: &Report, args: &VerifyArgs) -> String {
         writeln!(text, "and {} findings more", report.left_out).ok();
     }
     let verdict = if report.is_sound() { "sound" } else { "DAMAGED" };
-    let Report { events, runs, bytes, .. } = report;
+    let VerifyReport { events, runs, bytes, .. } = report;
     let size = sentences::size(*bytes);
     writeln!(text, "{verdict}: {events} events of {runs} runs, {size}").ok();
     let root = report.root.map_or("unknown".to_owned(), |root| root.to_string());
@@ -92,7 +94,7 @@ fn told_key(key: Option<&VerifyingKey>) -> String {
 }
 
 /// Who vouches for which events.
-fn vouched(report: &Report, args: &VerifyArgs) -> String {
+fn vouched(report: &VerifyReport, args: &VerifyArgs) -> String {
     let here = "vouched for by this machine alone";
     match report.anchored {
         Some(anchored) if anchored >= report.events => {
@@ -112,7 +114,7 @@ fn vouched(report: &Report, args: &VerifyArgs) -> String {
     }
 }
 
-fn as_json(report: &Report) -> Json {
+fn as_json(report: &VerifyReport) -> Json {
     let bodies = report.bodies.map(|bodies| {
         json!({
             "kept": bodies.kept, "hash_only": bodies.hash_only,
@@ -142,9 +144,9 @@ fn finding(finding: &Finding) -> Json {
         Severity::Damage => "damage",
     };
     let (event, offset) = match at {
-        Place::Event { index, offset, .. } => (Some(index), Some(offset)),
-        Place::Byte { offset, .. } => (None, Some(offset)),
-        Place::File(_) | Place::Checkpoint(_) | Place::Key => (None, None),
+        Location::Event { index, offset, .. } => (Some(index), Some(offset)),
+        Location::Byte { offset, .. } => (None, Some(offset)),
+        Location::File(_) | Location::Checkpoint(_) | Location::Key => (None, None),
     };
     json!({
         "severity": severity,

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use belljar_ledger::{Digest, Naming, Reader};
+use belljar_ledger::{BodyReference, Digest, Reader};
 use belljar_model::display;
 
 use super::Home;
@@ -43,12 +43,12 @@ pub(crate) fn run(args: &GetArgs) -> Outcome {
 }
 
 /// The only body whose hash begins so.
-pub(super) fn named(reader: &Reader, hash: &str) -> Result<Naming, EngineError> {
+pub(super) fn named(reader: &Reader, hash: &str) -> Result<BodyReference, EngineError> {
     let is_hex = hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if !is_hex || !(DIGITS..=2 * Digest::LENGTH).contains(&hash.len()) {
         return Err(invalid(format!("HASH {hash:?}: it has 8 to 64 digits of 0-9 and a-f")));
     }
-    let found = reader.naming(hash).kind(ErrorKind::Broken)?;
+    let found = reader.find_bodies(hash).kind(ErrorKind::Broken)?;
     let Some(first) = found.first().copied() else {
         return Err(invalid(format!("HASH {hash}: no event names a body of this hash")));
     };
@@ -56,10 +56,10 @@ pub(super) fn named(reader: &Reader, hash: &str) -> Result<Naming, EngineError> 
         return Err(invalid(format!("HASH {hash}: several bodies begin so; write more of it")));
     }
     // If any event says that the content was kept, it was.
-    Ok(Naming { is_kept: found.iter().any(|naming| naming.is_kept), ..first })
+    Ok(BodyReference { is_kept: found.iter().any(|naming| naming.is_kept), ..first })
 }
 
-fn copy(reader: &Reader, naming: &Naming, out: &mut dyn Write) -> Result<u64, EngineError> {
+fn copy(reader: &Reader, naming: &BodyReference, out: &mut dyn Write) -> Result<u64, EngineError> {
     let hash = naming.hash;
     let Err(error) = reader.body(hash, out) else { return Ok(naming.size) };
     // What the record says about it is more than that a file is missing.

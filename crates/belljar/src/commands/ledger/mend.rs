@@ -53,7 +53,7 @@ pub(crate) fn mend(args: &MendArgs) -> Outcome {
     if !args.yes && !print::confirm(question).kind(ErrorKind::Broken)? {
         return Err(invalid("nothing was done; `--yes` answers the question"));
     }
-    let mended = belljar_ledger::mend(&home.places, &args.reason)
+    let mended = belljar_ledger::mend(&home.paths, &args.reason)
         .map_err(|error| EngineError::new(ErrorKind::Broken, anyhow!(error)))?;
     let (name, told) = match &mended {
         Mended::Sound => ("sound", "the ledger opens; there was nothing to decide".to_owned()),

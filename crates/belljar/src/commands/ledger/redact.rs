@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use belljar_ledger::{Digest, Naming, Occupied, Reader};
+use belljar_ledger::{BodyReference, Digest, DiskUsage, Reader};
 use serde_json::{Value as Json, json};
 
 use super::{Home, get};
@@ -54,8 +54,8 @@ pub(crate) fn redact(args: &RedactArgs) -> Outcome {
 }
 
 /// What would go, and which events name it.
-fn told(reader: &Reader, naming: &Naming) -> Result<String, EngineError> {
-    let all = reader.naming(&naming.hash.to_string()).kind(ErrorKind::Broken)?;
+fn told(reader: &Reader, naming: &BodyReference) -> Result<String, EngineError> {
+    let all = reader.find_bodies(&naming.hash.to_string()).kind(ErrorKind::Broken)?;
     let kept = if naming.is_kept { "kept" } else { "only its hash was kept" };
     let mut text =
         format!("  drop     {}  {}, {kept}\n", naming.hash, sentences::size(naming.size));
@@ -76,7 +76,7 @@ pub(crate) fn prune(args: &PruneArgs) -> Outcome {
     let before = args.before.nanos(CLOCK.nanos());
     let ledger = home.writer()?;
     let count = ledger.would_prune(before).kind(ErrorKind::Broken)?;
-    let used = home.reader()?.occupied().kind(ErrorKind::Broken)?;
+    let used = home.reader()?.disk_usage().kind(ErrorKind::Broken)?;
     let moment = moment::readable(before);
     if args.dry_run || count == 0 {
         if args.json.json {
@@ -93,7 +93,7 @@ pub(crate) fn prune(args: &PruneArgs) -> Outcome {
         return Err(invalid("nothing was dropped; `--yes` answers the question"));
     }
     let dropped = ledger.prune(before).kind(ErrorKind::Broken)?;
-    let left = home.reader()?.occupied().kind(ErrorKind::Broken)?;
+    let left = home.reader()?.disk_usage().kind(ErrorKind::Broken)?;
     if args.json.json {
         let told = json!({
             "contents": dropped.contents, "salts": dropped.salts, "before": moment::rfc3339(before),
@@ -113,7 +113,7 @@ pub(crate) fn prune(args: &PruneArgs) -> Outcome {
 
 pub(crate) fn show_usage(args: &UsageArgs) -> Outcome {
     let home = Home::open()?;
-    let used = home.reader()?.occupied().kind(ErrorKind::Broken)?;
+    let used = home.reader()?.disk_usage().kind(ErrorKind::Broken)?;
     if args.json.json {
         print::json(&as_json(&used)).kind(ErrorKind::Broken)?;
     } else {
@@ -122,11 +122,11 @@ pub(crate) fn show_usage(args: &UsageArgs) -> Outcome {
     Ok(0)
 }
 
-const fn total(used: &Occupied) -> u64 {
+const fn total(used: &DiskUsage) -> u64 {
     used.log + used.salts + used.bodies.disk_bytes + used.derived
 }
 
-fn as_text(used: &Occupied) -> String {
+fn as_text(used: &DiskUsage) -> String {
     let line = |name: &str, bytes: u64, about: &str| {
         format!("{name:<8} {:>12}  {about}\n", sentences::size(bytes))
     };
@@ -142,7 +142,7 @@ fn as_text(used: &Occupied) -> String {
     .concat()
 }
 
-fn as_json(used: &Occupied) -> Json {
+fn as_json(used: &DiskUsage) -> Json {
     let bodies = used.bodies;
     json!({
         "log": used.log,

@@ -194,7 +194,7 @@ fn redacted_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, EngineError
 }
 
 fn pruned_by(reader: &Reader, hash: Digest) -> Result<Option<u64>, EngineError> {
-    let named = reader.naming(&hash.to_string()).kind(ErrorKind::Broken)?;
+    let named = reader.find_bodies(&hash.to_string()).kind(ErrorKind::Broken)?;
     let last = named.iter().map(|naming| naming.index).max().unwrap_or(0);
     let mut found = None;
     each(reader, of_kind("ledger.pruned"), &mut |row| {

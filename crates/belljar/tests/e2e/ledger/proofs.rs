@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 
 use belljar_ledger::{
-    Actor, AlarmRaised, Digest, DnsDecided, Draft, Ledger, Places, RequestDecided, RequestFinished,
-    SecretUsed,
+    Actor, AlarmRaised, Digest, DnsDecided, Draft, Ledger, LedgerPaths, RequestDecided,
+    RequestFinished, SecretUsed,
 };
 use belljar_model::RunId;
 use belljar_testkit::{Signal, Terminal, eventually};
@@ -262,7 +262,7 @@ fn a_receipt_holds_elsewhere_and_not_after_any_change() {
 
 /// What the broker will record of a run, written through the crate that it will use.
 fn record_egress(lab: &Lab, run: &str, hostile: &str) {
-    let ledger = Ledger::open(&Places::under(&lab.state())).unwrap();
+    let ledger = Ledger::open(&LedgerPaths::under(&lab.state())).unwrap();
     let run: RunId = run.parse().unwrap();
     let body = |content: &[u8]| ledger.keep(Digest::of(&[b"policy"]), &mut &*content).unwrap();
     let text = str::to_owned;

@@ -1,7 +1,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
-use belljar_ledger::{Draft, Ledger, Places, SecretRemoved};
+use belljar_ledger::{Draft, Ledger, LedgerPaths, SecretRemoved};
 use zeroize::Zeroizing;
 
 use super::*;
@@ -10,7 +10,7 @@ use crate::vault::sealed::{UnsealError, unseal};
 /// What a command has after it put a change on record.
 fn receipt() -> Receipt {
     let home = tempfile::tempdir().unwrap();
-    let ledger = Ledger::open(&Places::under(home.path())).unwrap();
+    let ledger = Ledger::open(&LedgerPaths::under(home.path())).unwrap();
     ledger.record(Draft::new(SecretRemoved { name: "s".to_owned() })).unwrap()
 }
 

@@ -26,31 +26,31 @@ fn long() -> Sample {
 }
 
 /// The same anchor, and a log of these batches with checks that fit.
-fn relaid(change: impl FnOnce(&mut Vec<Vec<Vec<u8>>>)) -> Report {
+fn relaid(change: impl FnOnce(&mut Vec<Vec<Vec<u8>>>)) -> VerifyReport {
     let sample = long();
     let mut batches = sample.batches.clone();
     change(&mut batches);
-    let relay = |places: &Places| {
+    let relay = |paths: &LedgerPaths| {
         let mut log = header(LOG_MAGIC, sample.id).to_vec();
         let mut first = 0;
         for batch in &batches {
             log.extend(framed(first, batch));
             first += batch.len() as u64;
         }
-        fs::write(places.log(), log).unwrap();
+        fs::write(paths.log(), log).unwrap();
     };
-    spoilt_and_asked(&sample, relay, Asked::default())
+    spoilt_and_asked(&sample, relay, VerifyOptions::default())
 }
 
 /// The same with the batches as they were, numbers and all.
-fn reordered(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> Report {
+fn reordered(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> VerifyReport {
     let sample = long();
     let mut batches: Vec<Vec<u8>> =
         (0..).zip(&sample.batches).map(|(first, batch)| framed(first, batch)).collect();
     change(&mut batches);
     let log = [header(LOG_MAGIC, sample.id).to_vec(), batches.concat()].concat();
-    let relay = |places: &Places| fs::write(places.log(), log).unwrap();
-    spoilt_and_asked(&sample, relay, Asked::default())
+    let relay = |paths: &LedgerPaths| fs::write(paths.log(), log).unwrap();
+    spoilt_and_asked(&sample, relay, VerifyOptions::default())
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn h07_batches_taken_out_put_in_twice_or_swapped_are_told_apart() {
 #[test]
 fn damage_in_the_middle_does_not_hide_what_follows() {
     let sample = long();
-    let spoil = |places: &Places| {
-        let mut log = fs::read(places.log()).unwrap();
+    let spoil = |paths: &LedgerPaths| {
+        let mut log = fs::read(paths.log()).unwrap();
         let offset = |batch: usize| -> usize {
             let before = &sample.batches[..batch];
             HEADER + before.iter().map(|batch| framed(0, batch).len()).sum::<usize>()
@@ -166,9 +166,9 @@ fn damage_in_the_middle_does_not_hide_what_follows() {
         for batch in [4, 9] {
             log[offset(batch) + 60] ^= 1;
         }
-        fs::write(places.log(), log).unwrap();
+        fs::write(paths.log(), log).unwrap();
     };
-    let report = spoilt_and_asked(&sample, spoil, Asked::default());
+    let report = spoilt_and_asked(&sample, spoil, VerifyOptions::default());
     check(&report, &[(DAMAGE, Code::BatchDamaged)]);
     let lost: Vec<_> = report.findings.iter().map(|finding| finding.text.as_str()).collect();
     assert_eq!(lost.len(), 2);
@@ -181,15 +181,15 @@ fn h01_a_log_cut_at_any_length_is_missed() {
     // With an exchange of keys among what is cut off, every seventh length is enough.
     for (sample, step) in [(Sample::tiny(), 1), (Sample::small(), 7)] {
         let home = TempDir::new().unwrap();
-        let places = sample.write(home.path());
-        let whole = fs::read(places.log()).unwrap();
+        let paths = sample.write(home.path());
+        let whole = fs::read(paths.log()).unwrap();
         for length in (0..whole.len()).step_by(step) {
-            fs::write(places.log(), &whole[..length]).unwrap();
-            let report = verify(&places, Asked::default()).unwrap();
+            fs::write(paths.log(), &whole[..length]).unwrap();
+            let report = verify(&paths, VerifyOptions::default()).unwrap();
             let truncated = report.findings.iter().find(|it| it.code == Code::LogTruncated);
             let truncated = truncated.unwrap_or_else(|| panic!("{length}: {:#?}", report.findings));
             assert_eq!(truncated.severity, DAMAGE);
-            assert_eq!(truncated.at, Place::File(places.log()));
+            assert_eq!(truncated.at, Location::File(paths.log()));
             assert_eq!(truncated.since.is_some(), report.events > 0, "{length}");
         }
     }
@@ -198,13 +198,13 @@ fn h01_a_log_cut_at_any_length_is_missed() {
 #[test]
 fn h02_a_log_or_a_head_that_is_gone_is_missed() {
     let sample = Sample::small();
-    let report = spoilt(&sample, |places| fs::remove_file(places.log()).unwrap());
+    let report = spoilt(&sample, |paths| fs::remove_file(paths.log()).unwrap());
     check_has(&report, DAMAGE, Code::LogMissing);
-    let report = spoilt(&sample, |places| fs::remove_file(places.head()).unwrap());
+    let report = spoilt(&sample, |paths| fs::remove_file(paths.head()).unwrap());
     check(&report, &[(DAMAGE, Code::HeadMissing)]);
-    let report = spoilt(&sample, |places| fs::write(places.head(), [0; 8192]).unwrap());
+    let report = spoilt(&sample, |paths| fs::write(paths.head(), [0; 8192]).unwrap());
     check(&report, &[(DAMAGE, Code::HeadMissing)]);
-    let report = spoilt(&sample, |places| fs::write(places.head(), [1; 8192]).unwrap());
+    let report = spoilt(&sample, |paths| fs::write(paths.head(), [1; 8192]).unwrap());
     check(&report, &[(DAMAGE, Code::HeadDamaged)]);
 }
 
@@ -213,9 +213,9 @@ fn an_append_that_was_cut_short_is_no_damage() {
     let sample = Sample::small();
     let batch = framed(9, &[b"some event".to_vec()]);
     for length in 1..batch.len() {
-        let report = spoilt(&sample, |places| {
+        let report = spoilt(&sample, |paths| {
             let log = [sample.log(), batch[..length].to_vec()].concat();
-            fs::write(places.log(), log).unwrap();
+            fs::write(paths.log(), log).unwrap();
         });
         check(&report, &[(Severity::Warning, Code::LogUnfinished)]);
         assert!(report.is_sound());
@@ -227,9 +227,9 @@ fn events_behind_the_head_are_not_vouched_for() {
     let sample = Sample::small();
     let mut longer = Sample::small();
     longer.batch(|it| it.begin(run(3)));
-    let report = spoilt(&sample, |places| {
-        fs::write(places.log(), longer.log()).unwrap();
-        fs::write(places.salts(), fs::read(places.salts()).unwrap()).unwrap();
+    let report = spoilt(&sample, |paths| {
+        fs::write(paths.log(), longer.log()).unwrap();
+        fs::write(paths.salts(), fs::read(paths.salts()).unwrap()).unwrap();
     });
     check_has(&report, Severity::Warning, Code::LogUnsigned);
     assert_eq!((report.events, report.signed), (10, Some(9)));
@@ -245,16 +245,16 @@ fn h03_a_ledger_written_anew_with_another_key_is_found_by_who_knows_the_old_one(
         forged.erased.clear();
         forged
     };
-    let asked = Asked::default();
-    let report = spoilt_and_asked(&forged, |_| {}, asked);
+    let options = VerifyOptions::default();
+    let report = spoilt_and_asked(&forged, |_| {}, options);
     check(&report, &[]); // the control: nothing on the machine shows it
     let trusted = key(1).verifying();
-    let asked = Asked { key: Some(&trusted), ..Asked::default() };
-    let report = spoilt_and_asked(&forged, |_| {}, asked);
+    let options = VerifyOptions { key: Some(&trusted), ..VerifyOptions::default() };
+    let report = spoilt_and_asked(&forged, |_| {}, options);
     check(&report, &[(DAMAGE, Code::KeyNotOfLedger), (DAMAGE, Code::HeadUnknownKey)]);
     let kept = [Sample::small().checkpoint_after(4)];
-    let asked = Asked { checkpoints: &kept, ..Asked::default() };
-    let report = spoilt_and_asked(&forged, |_| {}, asked);
+    let options = VerifyOptions { checkpoints: &kept, ..VerifyOptions::default() };
+    let report = spoilt_and_asked(&forged, |_| {}, options);
     check(&report, &[(DAMAGE, Code::CheckpointUnknownKey)]);
 }
 
@@ -281,8 +281,8 @@ fn h03_a_checkpoint_from_elsewhere_anchors_what_was_there_then() {
     for batches in 0..=sample.batches.len() {
         let kept = [sample.checkpoint_after(batches)];
         let events = sample.batches[..batches].iter().map(Vec::len).sum::<usize>();
-        let asked = Asked { checkpoints: &kept, ..Asked::default() };
-        let report = spoilt_and_asked(&sample, |_| {}, asked);
+        let options = VerifyOptions { checkpoints: &kept, ..VerifyOptions::default() };
+        let report = spoilt_and_asked(&sample, |_| {}, options);
         check(&report, &[]);
         assert_eq!(report.anchored, Some(events as u64));
     }
@@ -293,10 +293,10 @@ fn h04_an_older_copy_put_back_is_found_by_a_checkpoint() {
     let kept = [Sample::small().checkpoint_after(8)];
     let mut older = Sample::small();
     older.batches.truncate(7);
-    let report = spoilt_and_asked(&older, |_| {}, Asked::default());
+    let report = spoilt_and_asked(&older, |_| {}, VerifyOptions::default());
     check(&report, &[]); // the control: an older copy of everything fits itself
-    let asked = Asked { checkpoints: &kept, ..Asked::default() };
-    let report = spoilt_and_asked(&older, |_| {}, asked);
+    let options = VerifyOptions { checkpoints: &kept, ..VerifyOptions::default() };
+    let report = spoilt_and_asked(&older, |_| {}, options);
     check(&report, &[(DAMAGE, Code::CheckpointAhead)]);
     assert_eq!(report.anchored, None);
 }
@@ -307,8 +307,8 @@ fn h04_a_second_ledger_signed_by_the_same_key_is_found_by_a_checkpoint() {
     let mut fork = Sample::small();
     fork.batches.truncate(7);
     fork.batch(|it| it.add(Some(run(2)), RunLimit { limit: "memory".into() }));
-    let asked = Asked { checkpoints: &kept, ..Asked::default() };
-    let report = spoilt_and_asked(&fork, |_| {}, asked);
+    let options = VerifyOptions { checkpoints: &kept, ..VerifyOptions::default() };
+    let report = spoilt_and_asked(&fork, |_| {}, options);
     check_has(&report, DAMAGE, Code::CheckpointForked);
 }
 
@@ -325,10 +325,10 @@ fn h04_checkpoints_that_are_none_of_this_ledger_are_told_apart() {
         ("nonsense".to_owned(), Code::CheckpointMalformed),
     ] {
         let given = [good.clone(), text];
-        let asked = Asked { checkpoints: &given, ..Asked::default() };
-        let report = spoilt_and_asked(&sample, |_| {}, asked);
+        let options = VerifyOptions { checkpoints: &given, ..VerifyOptions::default() };
+        let report = spoilt_and_asked(&sample, |_| {}, options);
         check(&report, &[(DAMAGE, code)]);
-        assert_eq!(report.findings[0].at, Place::Checkpoint(1));
+        assert_eq!(report.findings[0].at, Location::Checkpoint(1));
         assert_eq!(report.anchored, Some(9));
     }
 }
@@ -337,30 +337,30 @@ fn h04_checkpoints_that_are_none_of_this_ledger_are_told_apart() {
 fn a_head_of_another_key_or_changed_under_its_signature_is_found() {
     let sample = Sample::small();
     let count = sample.batches.len();
-    let write = |places: &Places, head: &crate::head::Head| {
-        let file = fs::File::create(places.head()).unwrap();
+    let write = |paths: &LedgerPaths, head: &crate::head::Head| {
+        let file = fs::File::create(paths.head()).unwrap();
         file.set_len(8192).unwrap();
         head.write(&file).unwrap();
     };
     let mut stranger = Sample::small();
     stranger.key = key(9);
-    let report = spoilt(&sample, |places| write(places, &stranger.head(count, 4)));
+    let report = spoilt(&sample, |paths| write(paths, &stranger.head(count, 4)));
     check(&report, &[(DAMAGE, Code::HeadUnknownKey)]);
     let mut head = sample.head(count, 4);
     head.note = head.note.replacen("\n9\n", "\n7\n", 1);
-    let report = spoilt(&sample, |places| write(places, &head));
+    let report = spoilt(&sample, |paths| write(paths, &head));
     check(&report, &[(DAMAGE, Code::HeadForged)]);
     let mut head = sample.head(count, 4);
     head.end += 1;
-    let report = spoilt(&sample, |places| write(places, &head));
+    let report = spoilt(&sample, |paths| write(paths, &head));
     check(&report, &[(DAMAGE, Code::HeadContradicts)]);
     let mut head = sample.head(count, 4);
     head.own = Some((0, Digest::of(&[b"x"])));
-    let report = spoilt(&sample, |places| write(places, &head));
+    let report = spoilt(&sample, |paths| write(paths, &head));
     check(&report, &[(DAMAGE, Code::HeadContradicts)]);
     let mut retired = Sample::small();
     retired.key = key(1);
-    let report = spoilt(&sample, |places| write(places, &retired.head(count, 4)));
+    let report = spoilt(&sample, |paths| write(paths, &retired.head(count, 4)));
     check(&report, &[(Severity::Warning, Code::HeadRetiredKey)]);
 }
 
@@ -370,16 +370,16 @@ fn keys_that_do_not_fit_each_other_are_found() {
     let keys = |texts: &[String]| texts.join("\n") + "\n";
     let stranger = key(9).verifying().to_string();
     let added = keys(&[&sample.keys[..], &[stranger]].concat());
-    let report = spoilt(&sample, |places| fs::write(places.keys(), &added).unwrap());
+    let report = spoilt(&sample, |paths| fs::write(paths.keys(), &added).unwrap());
     check(&report, &[(DAMAGE, Code::KeysContradict), (DAMAGE, Code::KeyMismatch)]);
     let first = keys(&sample.keys[..1]);
-    let report = spoilt(&sample, |places| fs::write(places.keys(), &first).unwrap());
+    let report = spoilt(&sample, |paths| fs::write(paths.keys(), &first).unwrap());
     check(&report, &[(Severity::Warning, Code::RotationUnfinished)]);
-    let report = spoilt(&sample, |places| {
-        fs::write(places.key(), key(9).to_text() + "\n").unwrap();
+    let report = spoilt(&sample, |paths| {
+        fs::write(paths.key(), key(9).to_text() + "\n").unwrap();
     });
     check(&report, &[(DAMAGE, Code::KeyMismatch)]);
-    let report = spoilt(&sample, |places| fs::remove_file(places.keys()).unwrap());
+    let report = spoilt(&sample, |paths| fs::remove_file(paths.keys()).unwrap());
     check_has(&report, DAMAGE, Code::KeysMissing);
 }
 

@@ -10,10 +10,14 @@ use crate::event::*;
 use crate::tile::Tiles;
 
 /// Flips bits of every byte of a file; each must be found in that file.
-fn flip_each_byte(sample: &Sample, file: impl Fn(&Places) -> std::path::PathBuf, least: Severity) {
+fn flip_each_byte(
+    sample: &Sample,
+    file: impl Fn(&LedgerPaths) -> std::path::PathBuf,
+    least: Severity,
+) {
     let home = TempDir::new().unwrap();
-    let places = sample.write(home.path());
-    let path = file(&places);
+    let paths = sample.write(home.path());
+    let path = file(&paths);
     let whole = fs::read(&path).unwrap();
     for place in 0..whole.len() {
         // Of long rests of zeros a few are enough.
@@ -24,7 +28,8 @@ fn flip_each_byte(sample: &Sample, file: impl Fn(&Places) -> std::path::PathBuf,
         let mut bytes = whole.clone();
         bytes[place] ^= bit;
         fs::write(&path, bytes).unwrap();
-        let report = verify(&places, Asked { deep: true, ..Asked::default() }).unwrap();
+        let report =
+            verify(&paths, VerifyOptions { deep: true, ..VerifyOptions::default() }).unwrap();
         let named = report
             .findings
             .iter()
@@ -35,40 +40,40 @@ fn flip_each_byte(sample: &Sample, file: impl Fn(&Places) -> std::path::PathBuf,
 
 #[test]
 fn h12_any_changed_byte_of_the_log_is_damage() {
-    flip_each_byte(&Sample::tiny(), Places::log, Severity::Damage);
+    flip_each_byte(&Sample::tiny(), LedgerPaths::log, Severity::Damage);
 }
 
 #[test]
 fn h12_any_changed_byte_of_the_head_is_found() {
     // Behind the content a slot has zeros up to its end; these count too.
-    flip_each_byte(&Sample::tiny(), Places::head, Severity::Warning);
+    flip_each_byte(&Sample::tiny(), LedgerPaths::head, Severity::Warning);
 }
 
 #[test]
 fn h12_any_changed_byte_of_the_keys_is_found() {
-    flip_each_byte(&Sample::small(), Places::keys, Severity::Damage);
-    flip_each_byte(&Sample::small(), Places::key, Severity::Damage);
+    flip_each_byte(&Sample::small(), LedgerPaths::keys, Severity::Damage);
+    flip_each_byte(&Sample::small(), LedgerPaths::key, Severity::Damage);
 }
 
 #[test]
 fn h12_any_changed_byte_of_the_salts_is_found() {
-    flip_each_byte(&Sample::tiny(), Places::salts, Severity::Warning);
+    flip_each_byte(&Sample::tiny(), LedgerPaths::salts, Severity::Warning);
 }
 
 #[test]
 fn h12_any_changed_byte_of_a_body_is_damage() {
     let sample = Sample::tiny();
     let hash = sample.bodies[0].0.hash();
-    flip_each_byte(&sample, |places| body_path(places, &hash), Severity::Damage);
+    flip_each_byte(&sample, |paths| body_path(paths, &hash), Severity::Damage);
 }
 
 #[test]
 fn bodies_deleted_without_an_event_are_missed() {
     let sample = Sample::small();
-    let report = spoilt(&sample, |places| fs::remove_dir_all(places.bodies()).unwrap());
+    let report = spoilt(&sample, |paths| fs::remove_dir_all(paths.bodies()).unwrap());
     check(&report, &[(Severity::Damage, Code::BodyMissing)]);
     assert_eq!(report.findings.len(), 2);
-    let report = spoilt(&sample, |places| fs::remove_file(places.salts()).unwrap());
+    let report = spoilt(&sample, |paths| fs::remove_file(paths.salts()).unwrap());
     check(&report, &[(Severity::Damage, Code::SaltsMissing)]);
 }
 
@@ -80,10 +85,10 @@ fn an_excuse_that_nobody_signed_excuses_nothing() {
     longer.batch(|it| {
         it.add(None, LedgerRedacted { bodies: hashes.clone(), reason: "none".into() });
     });
-    let delete = |places: &Places| {
-        fs::remove_dir_all(places.bodies()).unwrap();
-        crate::salts::erase(&places.salts(), &hashes).unwrap();
-        fs::write(places.log(), longer.log()).unwrap();
+    let delete = |paths: &LedgerPaths| {
+        fs::remove_dir_all(paths.bodies()).unwrap();
+        crate::salts::erase(&paths.salts(), &hashes).unwrap();
+        fs::write(paths.log(), longer.log()).unwrap();
     };
     let report = spoilt(&sample, delete);
     check_has(&report, Severity::Damage, Code::BodyMissing);
@@ -119,7 +124,7 @@ fn bodies_dropped_for_their_age_are_counted_and_not_missed() {
     check(&report, &[]);
     assert_eq!(report.bodies.unwrap().pruned, 1);
     // The second run is named by an event that is not before that index.
-    let report = spoilt(&sample, |places| fs::remove_dir_all(places.bodies()).unwrap());
+    let report = spoilt(&sample, |paths| fs::remove_dir_all(paths.bodies()).unwrap());
     check(&report, &[(Severity::Damage, Code::BodyMissing)]);
 }
 
@@ -135,16 +140,16 @@ fn what_no_event_names_is_a_note() {
 fn a_body_in_the_place_of_another_is_damage() {
     let sample = Sample::small();
     let [first, second] = [0, 1].map(|place| sample.bodies[place].0.hash());
-    let report = spoilt(&sample, |places| {
-        fs::copy(body_path(places, &first), body_path(places, &second)).unwrap();
+    let report = spoilt(&sample, |paths| {
+        fs::copy(body_path(paths, &first), body_path(paths, &second)).unwrap();
     });
     check(&report, &[(Severity::Damage, Code::BodyDamaged)]);
 }
 
 #[test]
 fn a_key_that_others_can_read_is_told() {
-    let report = spoilt(&Sample::small(), |places| {
-        fs::set_permissions(places.key(), fs::Permissions::from_mode(0o640)).unwrap();
+    let report = spoilt(&Sample::small(), |paths| {
+        fs::set_permissions(paths.key(), fs::Permissions::from_mode(0o640)).unwrap();
     });
     check(&report, &[(Severity::Warning, Code::KeyExposed)]);
     assert!(report.findings[0].text.contains("640"));
@@ -153,15 +158,15 @@ fn a_key_that_others_can_read_is_told() {
 #[test]
 fn a_log_of_another_version_is_told() {
     let sample = Sample::small();
-    let report = spoilt(&sample, |places| {
-        let mut log = fs::read(places.log()).unwrap();
+    let report = spoilt(&sample, |paths| {
+        let mut log = fs::read(paths.log()).unwrap();
         log[15] = 2;
         let check = Digest::of(&[&log[..32]]);
         log[32..64].copy_from_slice(check.as_bytes());
-        fs::write(places.log(), log).unwrap();
+        fs::write(paths.log(), log).unwrap();
     });
     check_has(&report, Severity::Damage, Code::LogNewer);
-    let report = spoilt(&sample, |places| fs::write(places.log(), [b'x'; 200]).unwrap());
+    let report = spoilt(&sample, |paths| fs::write(paths.log(), [b'x'; 200]).unwrap());
     check_has(&report, Severity::Damage, Code::LogForeign);
 }
 
@@ -170,12 +175,12 @@ fn a_log_of_another_ledger_is_told() {
     let sample = Sample::small();
     let mut other = Sample::small();
     other.id = crate::LedgerId::new([8; 16]);
-    let report = spoilt(&sample, |places| fs::write(places.log(), other.log()).unwrap());
+    let report = spoilt(&sample, |paths| fs::write(paths.log(), other.log()).unwrap());
     check_has(&report, Severity::Damage, Code::LogOfAnotherLedger);
 }
 
 /// Six hundred events, and their tiles.
-fn with_tiles(change: impl FnOnce(&Path)) -> Report {
+fn with_tiles(change: impl FnOnce(&Path)) -> VerifyReport {
     let mut sample = Sample::empty();
     sample.batch(|it| {
         for number in 0..600 {
@@ -183,12 +188,12 @@ fn with_tiles(change: impl FnOnce(&Path)) -> Report {
             it.add(None, alarm);
         }
     });
-    spoilt(&sample, |places| {
-        let mut tiles = Tiles::open(places.tiles()).unwrap();
+    spoilt(&sample, |paths| {
+        let mut tiles = Tiles::open(paths.tiles()).unwrap();
         let leaves = sample.batches[0].iter().map(|entry| Digest::leaf(entry));
         tiles.extend(0, leaves).unwrap();
         tiles.publish(600).unwrap();
-        change(places.tiles());
+        change(paths.tiles());
     })
 }
 

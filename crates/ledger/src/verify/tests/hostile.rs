@@ -52,10 +52,10 @@ proptest! {
         with_header: bool,
     ) {
         let sample = Sample::empty();
-        let report = spoilt(&sample, |places| {
+        let report = spoilt(&sample, |paths| {
             let start = if with_header { header(LOG_MAGIC, sample.id).to_vec() } else { Vec::new() };
-            fs::write(places.log(), [start, log].concat()).unwrap();
-            for path in [places.head(), places.keys(), places.key(), places.salts()] {
+            fs::write(paths.log(), [start, log].concat()).unwrap();
+            for path in [paths.head(), paths.keys(), paths.key(), paths.salts()] {
                 fs::write(path, &other).unwrap();
             }
         });
@@ -70,7 +70,7 @@ proptest! {
         let whole = sample.log();
         let mut bytes = whole.clone();
         changes.iter().for_each(|change| apply(&mut bytes, change));
-        let report = spoilt(&sample, |places| fs::write(places.log(), &bytes).unwrap());
+        let report = spoilt(&sample, |paths| fs::write(paths.log(), &bytes).unwrap());
         let only_longer = bytes.starts_with(&whole);
         prop_assert_eq!(report.findings.is_empty(), bytes == whole);
         prop_assert!(only_longer || !report.is_sound());
@@ -85,6 +85,6 @@ fn many_would_be_batches_do_not_take_for_ever() {
     one.extend((16_u32 << 20).to_be_bytes());
     one.extend([0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
     let log = [sample.log(), one.repeat((20 << 20) / one.len())].concat();
-    let report = spoilt(&sample, |places| fs::write(places.log(), &log).unwrap());
+    let report = spoilt(&sample, |paths| fs::write(paths.log(), &log).unwrap());
     check(&report, &[(Severity::Damage, Code::BatchDamaged)]);
 }

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 /// The directories of one ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
+pub struct LedgerPaths {
     ledger: PathBuf,
     anchor: PathBuf,
 }
 
-impl Places {
+impl LedgerPaths {
     /// The ledger of the state directory `home`.
     pub fn under(home: &Path) -> Self {
         Self { ledger: home.join("ledger"), anchor: home.join("anchor") }
