@@ -1,4 +1,4 @@
-//! What vouches for the ledger and is kept apart from it: the keys and the newest signed checkpoint.
+//! The anchor of a ledger, stored apart from it: its keys and its newest signed checkpoint.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -22,30 +22,33 @@ pub(crate) struct Anchor {
     origin: String,
 }
 
-/// Why there is no usable anchor.
+/// Why the anchor is missing or unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum AnchorError {
-    #[error("read or write {}", path.display())]
+    #[error("cannot read or write {}", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("{} is not a signing key of a ledger", path.display())]
+    #[error("{} is not a valid signing key of a ledger", path.display())]
     Key { path: PathBuf },
-    #[error("{} has a line that is not a public key", path.display())]
+    #[error("{} has a line that is not a valid public key", path.display())]
     Keys { path: PathBuf },
-    #[error("{} holds no signed checkpoint that is whole", path.display())]
+    #[error("{} has no intact signed checkpoint", path.display())]
     NoHead { path: PathBuf },
-    #[error("{} holds a checkpoint that this ledger's key did not sign", path.display())]
+    #[error("{} has a checkpoint that the key of this ledger did not sign", path.display())]
     Unsigned { path: PathBuf },
 }
 
 const PREFIX: &str = "belljar/";
 
 impl Anchor {
-    /// Whether a ledger was ever begun here.
+    /// Returns whether a ledger was ever created here.
     pub(crate) fn exists(paths: &LedgerPaths) -> bool {
         paths.key().exists()
     }
 
-    /// Makes keys and an empty head. The key gets its name last: without it nothing was begun.
+    /// Creates the keys and an empty head.
+    ///
+    /// The key file gets its name last, so a ledger without a key file was never created
+    /// completely.
     pub(crate) fn create(paths: &LedgerPaths) -> Result<(), AnchorError> {
         let bytes = random::bytes().map_err(|error| file_error(&paths.key(), error.into()))?;
         let id = LedgerId::new(bytes);
@@ -79,7 +82,7 @@ impl Anchor {
         Ok(anchor)
     }
 
-    /// The same when the head is missing or spoilt.
+    /// Opens an anchor whose head is missing or damaged.
     pub(crate) fn open_without_head(paths: &LedgerPaths) -> Result<Self, AnchorError> {
         let path = paths.head();
         let mut options = OpenOptions::new();
@@ -88,7 +91,7 @@ impl Anchor {
         Self::open(paths)
     }
 
-    /// Writes a head over both slots; how many events the one before it had.
+    /// Replaces both slots by one head, and returns the number of events of the previous head.
     pub(crate) fn replace_head(
         &mut self,
         paths: &LedgerPaths,
@@ -111,7 +114,7 @@ impl Anchor {
         Ok(before.map_or(0, |head| head.frontier.size()))
     }
 
-    /// The ledger that this is the anchor of.
+    /// Returns the origin of the ledger, which contains its id.
     pub(crate) fn origin(&self) -> &str {
         &self.origin
     }
@@ -120,12 +123,12 @@ impl Anchor {
         self.key.verifying()
     }
 
-    /// The newest head that is whole and signed by us.
+    /// Returns the newest valid head that a key of this ledger signed.
     pub(crate) fn head(&self, paths: &LedgerPaths) -> Result<Head, AnchorError> {
         let path = paths.head();
         let slots = head::read(&self.head).map_err(|source| file_error(&path, source))?;
         let head = head::newest(slots).ok_or_else(|| AnchorError::NoHead { path: path.clone() })?;
-        // A rotation that was cut short leaves a head of the former key.
+        // An interrupted rotation leaves a head signed by the previous key.
         let mut keys = public_keys(paths)?;
         keys.push(self.key.verifying());
         let signed = crate::checkpoint::open(&head.note, &keys).is_ok_and(|(checkpoint, _)| {
@@ -137,18 +140,18 @@ impl Anchor {
         Ok(head)
     }
 
-    /// The newest head that is whole, whoever wrote it.
+    /// Returns the newest valid head without checking its signature.
     pub(crate) fn newest(&self) -> Option<Head> {
         head::newest(head::read(&self.head).ok()?)
     }
 
-    /// How many events a head says there were, though its key is gone.
+    /// Returns the number of events of the newest head, for a ledger whose key is missing.
     pub(crate) fn events_without_key(paths: &LedgerPaths) -> u64 {
         let slots = File::open(paths.head()).and_then(|file| head::read(&file));
         slots.ok().and_then(head::newest).map_or(0, |head| head.frontier.size())
     }
 
-    /// Signs what the ledger is now and writes it, without waiting for the disk.
+    /// Writes a head without waiting for the disk.
     pub(crate) fn write(&self, head: &Head) -> io::Result<()> {
         head.write(&self.head)
     }
@@ -157,8 +160,9 @@ impl Anchor {
         sign(&self.key, &self.origin, frontier.size(), frontier.root())
     }
 
-    /// Draws a new key, not yet in use, and the old key's word for it. It is kept aside before anybody
-    /// hears of it, so that the ledger never names a key that is lost.
+    /// Creates the next key and its endorsement by the current key.
+    ///
+    /// The next key is stored before an event names it, so the ledger never names a lost key.
     pub(crate) fn successor(
         &self,
         paths: &LedgerPaths,
@@ -169,7 +173,7 @@ impl Anchor {
         Ok((key, endorsement))
     }
 
-    /// Puts a new key in place of the old one, which is forgotten.
+    /// Replaces the current key by a new one and deletes the old one.
     pub(crate) fn replace(
         &mut self,
         paths: &LedgerPaths,
@@ -181,12 +185,12 @@ impl Anchor {
         self.forget_next(paths)
     }
 
-    /// The key that was kept aside by a rotation that did not come to its end.
+    /// Returns the next key of a rotation that was interrupted.
     pub(crate) fn next(&self, paths: &LedgerPaths) -> Option<SigningKey> {
         read_key(&paths.next_key()).ok()
     }
 
-    /// Removes the key that was kept aside, once it is in use.
+    /// Removes the file of the next key once that key is in use.
     fn forget_next(&self, paths: &LedgerPaths) -> Result<(), AnchorError> {
         let path = paths.next_key();
         match fs::remove_file(&path) {
@@ -202,7 +206,8 @@ impl Anchor {
         self.head.sync_all()
     }
 
-    /// Adds our key to the public ones, unless it is there: a rotation may have been cut short.
+    /// Adds the current key to the list of public keys, unless an interrupted rotation listed it
+    /// already.
     fn list_key(&self, paths: &LedgerPaths) -> Result<(), AnchorError> {
         let path = paths.keys();
         let own = self.key.verifying();
@@ -213,8 +218,7 @@ impl Anchor {
         write_new(&path, &format!("{known}{own}\n"), 0o644)
     }
 
-    /// Takes over the key that the log names as the newest, whoever exchanged it, and finishes the
-    /// exchange if that process died over it.
+    /// Switches to the newest key that the log names, and completes an interrupted rotation to it.
     pub(crate) fn follow(&mut self, paths: &LedgerPaths, newest: &str) -> Result<(), AnchorError> {
         self.reload(paths)?;
         let is_newest = |key: &SigningKey| key.verifying().to_string() == newest;
@@ -224,14 +228,14 @@ impl Anchor {
         }
     }
 
-    /// Reads the key again.
+    /// Reads the key from disk again.
     pub(crate) fn reload(&mut self, paths: &LedgerPaths) -> Result<(), AnchorError> {
         self.key = read_key(&paths.key())?;
         Ok(())
     }
 }
 
-/// The public keys of the ledger, oldest first.
+/// Returns the public keys of the ledger, oldest first.
 pub fn public_keys(paths: &LedgerPaths) -> Result<Vec<VerifyingKey>, AnchorError> {
     let path = paths.keys();
     let text = fs::read_to_string(&path).map_err(|source| file_error(&path, source))?;
@@ -239,12 +243,12 @@ pub fn public_keys(paths: &LedgerPaths) -> Result<Vec<VerifyingKey>, AnchorError
     keys.filter(|keys| !keys.is_empty()).ok_or(AnchorError::Keys { path })
 }
 
-/// The bytes that an old key signs to hand over to a new one.
+/// Returns the bytes that an old key signs to endorse a new key.
 pub(crate) fn endorsed(new: &VerifyingKey) -> Vec<u8> {
     format!("belljar key rotation 1\0{new}").into_bytes()
 }
 
-/// The ledger that a key belongs to, by its name.
+/// Returns the ledger id in the name of a key.
 pub(crate) fn ledger_of(origin: &str) -> Option<LedgerId> {
     let mut bytes = [0; 16];
     hex::decode_to_slice(origin.strip_prefix(PREFIX)?, &mut bytes).ok()?;
@@ -252,7 +256,7 @@ pub(crate) fn ledger_of(origin: &str) -> Option<LedgerId> {
     (id.origin() == origin).then_some(id)
 }
 
-/// Makes a directory that only its owner can enter, and those above it.
+/// Creates a directory that only its owner can enter, with its missing parents.
 pub(crate) fn make_dir(path: &Path) -> Result<(), AnchorError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|source| file_error(path, source))
@@ -281,7 +285,7 @@ fn sign(key: &SigningKey, origin: &str, size: u64, root: Digest) -> Option<Strin
     Some(checkpoint.sign(&[key]))
 }
 
-/// Writes a file whole or not at all, and waits for the disk.
+/// Writes a file atomically and waits for the disk.
 fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), AnchorError> {
     let new = path.with_extension("new");
     let write = || -> io::Result<()> {

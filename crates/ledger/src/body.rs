@@ -1,7 +1,7 @@
-//! Content that events name by a salted commitment instead of holding it.
+//! Bodies: content that an event references by a salted commitment instead of containing it.
 //!
-//! The salt lives apart from the events, so that erasing it (and the content, if it was kept) leaves
-//! a commitment from which nothing can be guessed.
+//! The salt is stored apart from the events. Once the salt and any stored content are erased, the
+//! content cannot be guessed from the commitment.
 
 use std::fmt;
 
@@ -11,21 +11,21 @@ use crate::digest::Digest;
 
 const DOMAIN: &[u8] = b"belljar body 1\0";
 
-/// What stands between a commitment and a guess: 32 random bytes.
+/// 32 random bytes that prevent guessing a content from its commitment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Salt([u8; Self::LENGTH]);
 
-/// A body as an event names it.
+/// A reference in an event to a body: its commitment, its size and whether its content is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Body {
     hash: Digest,
     size: u64,
     kept: bool,
-    /// Known to whoever made the commitment; not part of the event.
+    /// The salt, known only right after the commitment is computed; not part of the event.
     salt: Option<Salt>,
 }
 
-/// Commits to content that arrives piece by piece.
+/// A commitment that is computed from content in pieces.
 pub struct Committing {
     state: Sha256,
     size: u64,
@@ -49,7 +49,7 @@ impl Salt {
 }
 
 impl Body {
-    /// Commits to `content`, of which nothing but the hash is kept.
+    /// Computes a commitment to `content` without storing the content.
     pub fn hash_of(content: &[u8]) -> Result<Self, rustix::io::Errno> {
         let mut committing = Committing::new(Salt::random()?);
         committing.update(content);
@@ -64,7 +64,7 @@ impl Body {
         Self { kept: true, ..self }
     }
 
-    /// The commitment; also the name by which people ask for the content.
+    /// Returns the commitment, which is also the name under which the content is requested.
     pub const fn hash(&self) -> Digest {
         self.hash
     }
@@ -73,7 +73,7 @@ impl Body {
         self.size
     }
 
-    /// Whether the content was kept, or only its hash.
+    /// Returns whether the content is stored, not only its hash.
     pub const fn is_kept(&self) -> bool {
         self.kept
     }
@@ -102,7 +102,7 @@ impl Committing {
     }
 }
 
-/// Never shows the salt.
+/// Omits the salt, which must not appear in messages.
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Body({}, {} bytes, kept: {})", self.hash, self.size, self.kept)

@@ -1,6 +1,7 @@
-//! Reading and writing the length-prefixed bytes of `docs/ledger-format.md`.
+//! Reads and writes the length-prefixed values of `docs/ledger-format.md`.
 
-/// Takes values from the front of a slice. `None` means that there was less than asked for.
+/// A reader that takes values from the front of a slice and returns `None` if too few bytes are
+/// left.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a>(&'a [u8]);
 
@@ -45,27 +46,27 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// One byte of length and as many bytes of UTF-8.
+    /// Reads a UTF-8 text with its length in one byte before it.
     pub(crate) fn str8(&mut self) -> Option<&'a str> {
         let length = self.u8()?;
         std::str::from_utf8(self.take(length.into())?).ok()
     }
 
-    /// Four bytes of length and as many bytes.
+    /// Reads bytes with their length in four bytes before them.
     pub(crate) fn bytes32(&mut self) -> Option<&'a [u8]> {
         let length = self.u32()?;
         self.take(usize::try_from(length).ok()?)
     }
 }
 
-/// Appends one byte of length and the text; `None` when it is longer than 255 bytes.
+/// Appends a text with its length in one byte before it; `None` if the text exceeds 255 bytes.
 pub(crate) fn put_str8(out: &mut Vec<u8>, text: &str) -> Option<()> {
     out.push(u8::try_from(text.len()).ok()?);
     out.extend_from_slice(text.as_bytes());
     Some(())
 }
 
-/// Appends four bytes of length and the bytes.
+/// Appends bytes with their length in four bytes before them; `None` if they exceed 4 GiB.
 pub(crate) fn put_bytes32(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
     out.extend_from_slice(&u32::try_from(bytes.len()).ok()?.to_be_bytes());
     out.extend_from_slice(bytes);

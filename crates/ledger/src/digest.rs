@@ -1,19 +1,19 @@
-//! SHA-256 values and the four ways in which the ledger makes them.
+//! SHA-256 digests and the four ways in which the ledger computes them.
 //!
-//! Every use has its own prefix, so that no value of one kind can pass for one of another.
+//! Each use has its own prefix, so a digest of one kind never equals a digest of another kind.
 
 use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
-/// A SHA-256 value. Its text is 64 lower-case hexadecimal digits and nothing else.
+/// A SHA-256 digest, written as exactly 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; Self::LENGTH]);
 
-/// Why a text is not a digest.
+/// A text is not a digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a hash; it has 64 digits of 0-9 and a-f")]
+#[error("not a hash; a hash has 64 digits of 0-9 and a-f")]
 pub struct DigestError;
 
 impl Digest {
@@ -27,7 +27,7 @@ impl Digest {
         &self.0
     }
 
-    /// SHA-256 of these parts, one behind the other.
+    /// Returns the SHA-256 digest of the concatenated parts.
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
@@ -36,12 +36,12 @@ impl Digest {
         Self(hash.finalize().into())
     }
 
-    /// The hash of a leaf of the tree (RFC 6962, section 2.1).
+    /// Returns the hash of a leaf of the Merkle tree (RFC 6962, section 2.1).
     pub fn leaf(entry: &[u8]) -> Self {
         Self::of(&[&[0], entry])
     }
 
-    /// The hash of an inner node of the tree (RFC 6962, section 2.1).
+    /// Returns the hash of an inner node of the Merkle tree (RFC 6962, section 2.1).
     pub fn node(left: &Self, right: &Self) -> Self {
         Self::of(&[&[1], &left.0, &right.0])
     }
@@ -63,7 +63,7 @@ impl FromStr for Digest {
     type Err = DigestError;
 
     fn from_str(text: &str) -> Result<Self, DigestError> {
-        // Upper case would be a second spelling of the same hash.
+        // Upper case would allow a second spelling of the same digest.
         if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
             return Err(DigestError);
         }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h08_only_one_spelling_is_a_digest() {
+    fn h08_digest_parses_only_from_64_lower_case_hex_digits() {
         let text = Digest::of(&[b"x"]).to_string();
         assert_eq!(text.parse::<Digest>().map(|digest| digest.to_string()), Ok(text.clone()));
         let upper = text.to_uppercase();

@@ -1,4 +1,4 @@
-//! One event as the bytes that are hashed, chained and proved.
+//! The encoding of one event as the bytes that are hashed, chained and proved.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,22 +9,22 @@ use crate::bytes::{Cursor, put_str8};
 use crate::digest::Digest;
 use crate::field::{self, FieldError, Fields, Raw};
 
-/// Who acted. Nothing inside a box is ever an actor: only observers on the host write.
+/// The process or person that recorded an event; always on the host, never inside a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Actor {
-    /// A person, or their script, at the command line.
+    /// A person at the command line, or their script.
     Operator,
     /// The process that supervises a box.
     Supervisor,
-    /// The only way out of a box.
+    /// The broker, the only network path out of a box.
     Broker,
-    /// What runs tasks and plans.
+    /// The engine that runs tasks and plans.
     Engine,
-    /// What was brought in from another system's record.
+    /// The importer of traces from other systems.
     Importer,
 }
 
-/// When something was recorded. For people: order comes from places, never from clocks.
+/// The time of an event, for people only: the order of events is their index, not their time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
     /// Nanoseconds since 1970 by the host's clock.
@@ -34,27 +34,27 @@ pub struct Moment {
     pub boot: [u8; 16],
 }
 
-/// One event, read whole.
+/// One decoded event with its place in its run's chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub kind: String,
-    /// `None`: the ledger's own.
+    /// The run of the event; `None` for an event of the ledger itself.
     pub run: Option<RunId>,
     pub sequence: u64,
-    /// The hash of the run's event before this one.
+    /// The hash of the previous event of the same run.
     pub previous: Option<Digest>,
     pub actor: Actor,
-    /// The index of the event that caused this one.
+    /// The index of the event that caused this event.
     pub cause: Option<u64>,
     pub moment: Moment,
     pub fields: Fields,
 }
 
-/// An event that still lies in its bytes; checked to be canonical.
+/// An event borrowed from its bytes, checked to be in canonical encoding.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EntryView<'a> {
     pub(crate) kind: &'a str,
-    /// Sixteen characters, or none.
+    /// The run id of 16 characters, or an empty text for the ledger itself.
     pub(crate) run: &'a str,
     pub(crate) sequence: u64,
     pub(crate) previous: Digest,
@@ -64,32 +64,32 @@ pub(crate) struct EntryView<'a> {
     fields: Cursor<'a>,
 }
 
-/// Why bytes are not an event of this version.
+/// Why bytes are not an event of this version of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    #[error("its version is {0}, and this Belljar knows only 1")]
+    #[error("the version of the event is {0}, but this version of Belljar reads only version 1")]
     Version(u8),
-    #[error("it is cut short")]
+    #[error("the event is truncated")]
     Short,
-    #[error("it is longer than 65,535 bytes")]
+    #[error("the event is longer than 65,535 bytes")]
     Long,
-    #[error("its kind is not of a-z, 0-9, `.` and `_`")]
+    #[error("the kind of the event has characters other than a-z, 0-9, `.` and `_`")]
     Kind,
-    #[error("its run is not a run id")]
+    #[error("the run of the event is not a valid run id")]
     Run,
-    #[error("its first event has a previous hash, or a later one has none")]
+    #[error("the first event of a run has a previous hash, or a later event has none")]
     Previous,
-    #[error("its actor is not known")]
+    #[error("the actor of the event is unknown")]
     Actor,
-    #[error("the byte before its cause is neither 0 nor 1")]
+    #[error("the byte before the cause of the event is neither 0 nor 1")]
     Cause,
     #[error(transparent)]
     Fields(#[from] FieldError),
-    #[error("bytes are left over behind its last field")]
+    #[error("there are extra bytes after the last field of the event")]
     LeftOver,
 }
 
-/// As long as an entry of a C2SP tile bundle can be.
+/// The maximum length of an event in bytes, which is that of an entry in a C2SP tile bundle.
 pub const MAX_ENTRY: usize = u16::MAX as usize;
 
 const VERSION: u8 = 1;
@@ -105,7 +105,7 @@ impl Entry {
         Ok(out)
     }
 
-    /// `None` when something is longer than the format can say.
+    /// Appends the encoded event; `None` if a part exceeds the limits of the format.
     fn put(&self, out: &mut Vec<u8>) -> Option<()> {
         out.push(VERSION);
         put_str8(out, &self.kind)?;
@@ -192,7 +192,7 @@ impl<'a> EntryView<'a> {
         })
     }
 
-    /// Shows each field. The fields were checked when the event was parsed.
+    /// Passes each field to `show`; the fields were checked when the event was parsed.
     pub(crate) fn walk(&self, show: impl FnMut(&'a str, Raw<'a>)) {
         let checked = field::walk(&mut { self.fields }, show);
         debug_assert!(checked.is_ok(), "fields are checked by `parse`");

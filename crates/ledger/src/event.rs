@@ -1,19 +1,20 @@
-//! What can happen, as typed events.
+//! The typed events that the ledger records.
 //!
-//! An effect on the world is recorded before it is made (an *intent*) and again when it is known how
-//! it went (an *outcome*, whose cause is the intent). An intent without an outcome, of a process that
-//! is gone, needs somebody's attention: nobody knows whether the effect was made.
+//! An effect on the world is recorded before it happens (an *intent*) and again when its result is
+//! known (an *outcome*, whose cause is the intent). An intent without an outcome, recorded by a
+//! process that no longer runs, needs the attention of the operator: the effect may or may not have
+//! happened.
 
 use crate::body::Body;
 use crate::digest::Digest;
 use crate::field::{Fields, Value};
 
-/// Why fields are not those of a kind of event.
+/// Why fields do not match a kind of event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
-    #[error("{kind} is not a kind of event that this version knows")]
+    #[error("{kind} is not a kind of event that this version of Belljar supports")]
     Kind { kind: String },
-    #[error("{kind} has no usable `{field}`")]
+    #[error("the field `{field}` of {kind} is missing or invalid")]
     Field { kind: &'static str, field: &'static str },
 }
 
@@ -38,14 +39,14 @@ macro_rules! events {
             }
         )+
 
-        /// Everything that the ledger records.
+        /// Any event that the ledger can record.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Event {
             $( $name($name), )+
         }
 
         impl Event {
-            /// Each kind with what it means.
+            /// All kinds of events with their descriptions.
             pub const KINDS: &[(&str, &str)] = &[$( ($kind, concat!($($doc),+)) ),+];
 
             pub const fn kind(&self) -> &'static str {
@@ -64,7 +65,7 @@ macro_rules! events {
                 fields
             }
 
-            /// Reads an event back. Fields that this version does not know are passed over.
+            /// Builds the event of a kind from its fields; unknown fields are ignored.
             pub fn read(kind: &str, fields: &Fields) -> Result<Self, EventError> {
                 match kind {
                     $( $kind => Ok(Self::$name($name {
@@ -80,47 +81,47 @@ macro_rules! events {
 }
 
 events! {
-    /// A run was asked for. An intent: `run.ended` or `run.failed` is its outcome.
+    /// A run was requested. An intent: `run.ended` or `run.failed` is its outcome.
     RunCreated "run.created" {
         name: Option<String>,
         template: String,
         mode: String,
         net: String,
-        /// The hash of everything that decides what the box may do.
+        /// The hash of all settings that decide what the box can do.
         policy: Digest,
-        /// Where the workspace is on the host.
+        /// The path of the workspace on the host.
         workspace: Option<Vec<u8>>,
-        /// What is recorded of bodies: `hashes`, `bodies` or `none`.
+        /// The recording mode for bodies: `hashes`, `bodies` or `none`.
         record: String,
         /// The program and its arguments, separated by NUL.
         command: Body,
-        /// The names of the variables that the program gets; never their values.
+        /// The names of the variables passed to the program; never their values.
         environment: Vec<String>,
-        /// What the box may use at most, as `name=value`.
+        /// The resource limits of the box, each as `name=value`.
         limits: Vec<String>,
-        /// What the box is started for: `run`, `call`, `box`, `tool-server` or `clone-reader`.
+        /// The purpose of the box: `run`, `call`, `box`, `tool-server` or `clone-reader`.
         purpose: Option<String>,
-        /// Who asked for it, as `user:1000`.
+        /// The caller that requested the run, as `user:1000`.
         principal: Option<String>,
-        /// Whose data it is.
+        /// The tenant that owns the data.
         tenant: Option<String>,
-        /// The session of the client that asked.
+        /// The session of the client that requested the run.
         session: Option<String>,
     }
     /// The layers that confine the run.
     RunLayers "run.layers" { in_force: Vec<String>, missing: Vec<String> }
-    /// A layer is off because the operator asked for it.
+    /// A layer is off because the operator disabled it.
     RunWeakened "run.weakened" { layer: String }
     /// The program starts inside the box.
     RunExec "run.exec" { program: Vec<u8> }
-    /// One more program starts inside a box that runs.
+    /// Another program starts inside a running box.
     BoxExec "box.exec" {
-        /// The user that the client's process runs as.
+        /// The user id of the client's process.
         uid: u64,
         program: Vec<u8>,
         /// The program and its arguments, separated by NUL.
         command: Body,
-        /// The names of the variables that were given; never their values.
+        /// The names of the variables passed to the program; never their values.
         environment: Vec<String>,
         workdir: Option<Vec<u8>>,
         terminal: bool,
@@ -131,7 +132,7 @@ events! {
     }
     /// A limit ended the run.
     RunLimit "run.limit" { limit: String }
-    /// The run is over.
+    /// The run ended.
     RunEnded "run.ended" {
         reason: String,
         exit: Option<u64>,
@@ -140,26 +141,26 @@ events! {
         cpu_micros: u64,
         peak_memory: Option<u64>,
         stdin_bytes: u64,
-        /// What the program wrote; absent when the template records nothing of it, or only hashes and
-        /// it wrote nothing.
+        /// The output of the program; absent if the template records no output, or records only
+        /// hashes and the program wrote nothing.
         stdout: Option<Body>,
         stderr: Option<Body>,
     }
-    /// The box could not be started, or not be watched to its end.
+    /// The box could not be started, or its supervision failed.
     RunFailed "run.failed" { error: String }
-    /// What the run changed in its workspace; nothing of it has reached the host.
+    /// The run changed files in its workspace; no change has reached the host yet.
     WorkspaceChanged "workspace.changed" { files: u64, changes: Body }
-    /// Changes are about to be taken over. An intent: `workspace.applied` is its outcome.
+    /// Changes are about to be applied. An intent: `workspace.applied` is its outcome.
     WorkspaceApplying "workspace.applying" { files: u64 }
-    /// Changes were taken over into the user's directory.
+    /// Changes were applied to the user's directory.
     WorkspaceApplied "workspace.applied" { taken: u64, held_back: u64, error: Option<String> }
-    /// The changes of the run were thrown away.
+    /// The changes of the run were discarded.
     WorkspaceDiscarded "workspace.discarded" {}
-    /// A file of rules was read for the run.
+    /// A policy file was read for the run.
     PolicyLoaded "policy.loaded" { scope: String, file: Vec<u8>, hash: Digest }
-    /// The machine was looked at, and with `proved` attacked.
+    /// The host was checked and, with `proved`, tested with attacks.
     DoctorChecked "doctor.checked" { proved: bool, passed: u64, failed: u64, report: Body }
-    /// A name was asked for from inside the box.
+    /// A DNS query from inside the box was decided.
     DnsDecided "dns.decided" {
         name: String,
         query: String,
@@ -173,16 +174,16 @@ events! {
         scheme: String,
         host: String,
         port: u64,
-        /// Without what follows `?`.
+        /// The path without the query after `?`.
         path: String,
         verdict: String,
         rule: Option<String>,
         reason: String,
-        /// The names of the secrets that it carries.
+        /// The names of the secrets that the request carries.
         secrets: Vec<String>,
         body: Option<Body>,
     }
-    /// How an allowed request went.
+    /// An allowed request finished or failed.
     RequestFinished "request.finished" {
         status: Option<u64>,
         sent_bytes: u64,
@@ -191,103 +192,104 @@ events! {
         body: Option<Body>,
         error: Option<String>,
     }
-    /// A secret was put into a request, by name and slot.
+    /// A secret was inserted into a request, by name and slot.
     SecretUsed "secret.used" { name: String, slot: String, host: String }
-    /// A secret was stored or replaced. Its value is nowhere in the ledger.
+    /// A secret was stored or replaced. Its value never appears in the ledger.
     SecretSet "secret.set" { name: String, hosts: Vec<String>, slots: Vec<String> }
-    /// A refresh token's server gave another in its place, which the broker sealed and is stored.
+    /// A server replaced a refresh token, and the new token was sealed and stored.
     SecretRenewed "secret.renewed" { name: String }
     /// A secret was removed.
     SecretRemoved "secret.removed" { name: String }
-    /// A version of a skill is kept, and in force unless it waits for approval.
+    /// A version of a skill was saved; it is active unless it waits for approval.
     SkillSaved "skill.saved" {
         name: String,
-        /// The hash of its content.
+        /// The hash of the skill's content.
         version: Digest,
         /// `active` or `waits`.
         state: String,
-        /// What it wants, in words: `host api.example.com`, `secret github`, `path /data`.
+        /// The access that the skill requests: `host api.example.com`, `secret github`, `path
+        /// /data`.
         wants: Vec<String>,
         by: String,
     }
-    /// The operator put a version of a skill in force, with all that it wants.
+    /// The operator activated a version of a skill with all its requested access.
     SkillApproved "skill.approved" {
         name: String,
         version: Digest,
         wants: Vec<String>,
-        /// Who approved it, as `user:1000`.
+        /// The person who approved it, as `user:1000`.
         by: Option<String>,
     }
-    /// A skill was deleted; with `forgotten`, what was approved for it too.
+    /// A skill was deleted; with `forgotten`, its approvals too.
     SkillRemoved "skill.removed" { name: String, forgotten: bool }
-    /// A box was taken down; all of it is in the trash.
+    /// A box was removed and all its data moved to the trash.
     BoxRemoved "box.removed" {
         name: String,
-        /// Where it is in the trash.
+        /// The name of the box in the trash.
         trash: String,
-        /// What it held that was not taken over, in words.
+        /// A description of the changes in the box that were not applied.
         unapplied: Option<String>,
-        /// What the operator typed, or `gc`.
+        /// The command that the operator typed, or `gc`.
         by: String,
     }
-    /// The changes of a box were thrown away; they are in the trash.
+    /// The changes of a box were discarded; they are in the trash.
     BoxDiscarded "box.discarded" { name: String, trash: String, unapplied: Option<String> }
-    /// Something came back from the trash: a `box`, or the `changes` or what a `reset` took from one.
+    /// An item was restored from the trash: a `box`, its `changes` or data of a `reset`.
     BoxRestored "box.restored" { name: String, trash: String, what: String }
-    /// What a box holds was copied aside.
+    /// A snapshot of a box was taken.
     BoxSnapshot "box.snapshot" { name: String, tag: String }
-    /// A box was set back, to what it was when it was made or to a snapshot.
+    /// A box was reset to its initial state or to a snapshot.
     BoxReset "box.reset" {
         name: String,
         tag: Option<String>,
         trash: String,
         unapplied: Option<String>,
     }
-    /// A box was made as a copy of another one, or of a snapshot of it.
+    /// A box was created as a copy of another box or of its snapshot.
     BoxForked "box.forked" { name: String, from: String, tag: Option<String> }
-    /// The trash was emptied of these, for good.
+    /// Items of the trash were deleted permanently.
     TrashEmptied "trash.emptied" { trash: Vec<String> }
-    /// A service was written into the operator's file.
+    /// An API was added to the operator's configuration.
     ApiAdded "api.added" { name: String, allow: Vec<String>, secrets: Vec<String> }
-    /// Something happened that an attacker would do.
+    /// An action that indicates an attack was detected.
     AlarmRaised "alarm.raised" { alarm: String, detail: String }
-    /// Part of a budget is used up.
+    /// Part of a budget was used.
     BudgetSpent "budget.spent" { budget: String, unit: String, amount: u64, total: u64 }
-    /// Somebody is asked to allow exactly one thing.
+    /// An approval for one specific action was requested.
     ApprovalAsked "approval.asked" { what: String, bound_to: Digest }
-    /// Somebody allowed or refused exactly that thing.
+    /// A person allowed or refused the requested action.
     ApprovalGiven "approval.given" { by: String, verdict: String, bound_to: Digest }
-    /// Exactly that thing is not allowed: `operator`, `timeout`, `gone`, `rules` or `nobody` says why.
+    /// The action was refused, by `operator`, `timeout`, `gone`, `rules` or `nobody`.
     ApprovalRefused "approval.refused" {
         why: String,
         bound_to: Digest,
-        /// Who said no, as `user:1000`, where somebody did.
+        /// The person who refused, as `user:1000`, if a person did.
         by: Option<String>,
     }
-    /// The operator changes what a running box may reach. These are all its rules from here on.
+    /// The operator changed the network rules of a running box; lists all rules.
     NetworkChanged "network.changed" {
         net: String,
-        /// The hash of all that decides about its network.
+        /// The hash of all settings that decide about the network of the box.
         policy: Digest,
         allow: Vec<String>,
         deny: Vec<String>,
         ask: Vec<String>,
     }
-    /// The operator looked at an intent without outcome and settled it.
+    /// The operator reviewed an intent without an outcome and marked it as settled.
     AttentionSettled "attention.settled" { reason: String }
-    /// The ledger begins.
+    /// The ledger was created.
     LedgerCreated "ledger.created" { version: String, reason: Option<String> }
     /// Bodies were dropped on purpose.
     LedgerRedacted "ledger.redacted" { bodies: Vec<Digest>, reason: String }
-    /// Bodies that only events before an index name were dropped for their age.
+    /// Bodies referenced only before an event index were dropped because of age.
     LedgerPruned "ledger.pruned" { before_index: u64, before_time: u64 }
-    /// The ledger was found in disorder and put right, or continued knowingly.
+    /// A fault of the ledger was repaired, or the ledger continued after a loss.
     LedgerRepaired "ledger.repaired" { what: String, offset: u64, bytes: u64, reason: Option<String> }
-    /// A checkpoint was given out.
+    /// A checkpoint was exported.
     CheckpointMade "ledger.checkpoint" { size: u64, root: Digest }
-    /// The signing key was exchanged.
+    /// The signing key was replaced.
     KeyRotated "key.rotated" { old: String, new: String, endorsement: Vec<u8> }
-    /// A span of another system's trace, brought in.
+    /// A span was imported from another system's trace.
     TraceSpan "trace.span" {
         trace: String,
         span: String,
@@ -301,13 +303,13 @@ events! {
 }
 
 impl Event {
-    /// Whether this is the first event of its run.
+    /// Returns whether this is the first event of its run.
     pub const fn begins_run(&self) -> bool {
         matches!(self, Self::RunCreated(_))
     }
 }
 
-/// Whether an event of this kind (and verdict) waits for an outcome.
+/// Returns whether an event of this kind and verdict is an intent that needs an outcome.
 pub fn opens(kind: &str, verdict: Option<&str>) -> bool {
     match kind {
         "run.created" | "workspace.applying" => true,
@@ -316,7 +318,7 @@ pub fn opens(kind: &str, verdict: Option<&str>) -> bool {
     }
 }
 
-/// Whether an event of kind `outcome` ends the wait of its cause, which is of kind `intent`.
+/// Returns whether an event of kind `outcome` is an outcome of an event of kind `intent`.
 pub fn closes(outcome: &str, intent: &str) -> bool {
     match outcome {
         "run.ended" | "run.failed" => intent == "run.created",
@@ -327,7 +329,7 @@ pub fn closes(outcome: &str, intent: &str) -> bool {
     }
 }
 
-/// A Rust value as a field. `None` is a field that is not there.
+/// A Rust value that is stored as a field; `None` is stored as a missing field.
 trait Field: Sized {
     fn put(&self, name: &str, fields: &mut Fields);
     fn get(name: &str, fields: &Fields) -> Option<Self>;
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn run_created_without_a_caller_has_the_fields_of_0_1_and_is_read() {
+    fn run_created_without_a_caller_has_the_fields_of_version_0_1() {
         let expect = "command environment limits mode net policy record template";
         assert_eq!(names(created()).join(" "), expect);
         let event = Event::from(created());
@@ -423,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn run_created_with_a_caller_is_equal_after_its_bytes() {
+    fn run_created_with_a_caller_survives_encoding_and_decoding() {
         let event = Event::from(RunCreated {
             purpose: Some("run".into()),
             principal: Some("user:1000".into()),
@@ -438,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn run_created_with_an_unknown_field_is_read_without_it() {
+    fn run_created_is_read_without_its_unknown_fields() {
         let event = Event::from(created());
         let mut fields = event.fields();
         fields.set("added_later", Value::Number(1));

@@ -1,10 +1,10 @@
-//! The fields of an event: names and typed values, in one canonical encoding.
+//! The fields of an event: names and typed values in one canonical encoding.
 
 use crate::body::Body;
 use crate::bytes::{Cursor, put_bytes32, put_str8};
 use crate::digest::Digest;
 
-/// One value of a field.
+/// The typed value of one field of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     Text(String),
@@ -16,27 +16,27 @@ pub enum Value {
     Body(Body),
 }
 
-/// The fields of one event, strictly ascending by name.
+/// The fields of one event, sorted by name without duplicates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fields(Vec<(String, Value)>);
 
-/// What is wrong with the fields of an event.
+/// Why the encoded fields of an event are invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {
-    #[error("the fields are cut short")]
+    #[error("the fields are truncated")]
     Short,
-    #[error("a field has a name that is not a-z, 0-9 and _")]
+    #[error("the name of a field has characters other than a-z, 0-9 and _")]
     Name,
-    #[error("the fields are not in ascending order, or one is there twice")]
+    #[error("the fields are not in ascending order, or one is a duplicate")]
     Order,
-    #[error("a field has a type that this version does not know")]
+    #[error("a field has a type that this version of Belljar does not support")]
     Type,
-    #[error("the value of a field does not fit its type")]
+    #[error("the value of a field is invalid for its type")]
     Value,
 }
 
 impl Fields {
-    /// Adds a field; the order of adding does not matter, the last of one name counts.
+    /// Sets a field, replacing an earlier value of the same name.
     pub fn set(&mut self, name: &str, value: Value) {
         match self.0.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
             Ok(place) => {
@@ -56,7 +56,7 @@ impl Fields {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The bodies that are named here.
+    /// Returns the bodies that the fields reference.
     pub fn bodies(&self) -> impl Iterator<Item = &Body> {
         self.0.iter().filter_map(|(_, value)| match value {
             Value::Body(body) => Some(body),
@@ -69,7 +69,8 @@ impl Fields {
         })
     }
 
-    /// `None` when something is longer than the format can say.
+    /// Appends the encoded fields; `None` if a name, value or count exceeds the limits of the
+    /// format.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) -> Option<()> {
         out.extend_from_slice(&u16::try_from(self.0.len()).ok()?.to_be_bytes());
         for (name, value) in &self.0 {
@@ -86,20 +87,20 @@ impl Fields {
     }
 }
 
-/// A value that still lies in the bytes of its event.
+/// A value of a field, borrowed from the bytes of its event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Raw<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),
     Number(u64),
     Truth(bool),
-    /// The items, each with its length before it; checked.
+    /// The checked items of a list, each with its length before it.
     List(&'a [u8]),
     Hash(Digest),
     Body(Body),
 }
 
-/// Reads the fields, in their only valid encoding, and shows each.
+/// Parses the canonical encoding of fields and passes each name and value to `show`.
 pub(crate) fn walk<'a>(
     cursor: &mut Cursor<'a>,
     mut show: impl FnMut(&'a str, Raw<'a>),
@@ -191,18 +192,18 @@ fn truth(byte: u8) -> Option<bool> {
     }
 }
 
-/// Checks that the items fill the bytes exactly, as many as are announced.
+/// Returns the bytes of a list after checking that its items match the count and fill the bytes.
 fn list<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
     let count = cursor.u32()?;
     let all = cursor.rest();
-    // Each item is at least its length: a false count ends the loop, it reserves nothing.
+    // An item takes at least four bytes, so a false count ends the loop and reserves no memory.
     for _ in 0..count {
         cursor.bytes32()?;
     }
     cursor.is_empty().then_some(all)
 }
 
-/// The items of a checked list.
+/// Returns the items of a list that was checked before.
 pub(crate) fn items(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut cursor = Cursor::new(list);
     std::iter::from_fn(move || cursor.bytes32())

@@ -1,7 +1,7 @@
 //! The bytes of `events.log`: a header, then batches.
 //!
-//! Pure. A batch is what was appended at once; its check covers every byte of it by way of the leaf
-//! hashes, so that reading a log hashes each event once.
+//! Does no input or output. A batch holds the events of one append. The checksum of a batch covers
+//! all its bytes through the leaf hashes, so reading a log hashes each event once.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,38 +10,38 @@ use crate::bytes::Cursor;
 use crate::digest::Digest;
 use crate::entry::MAX_ENTRY;
 
-/// The name of one ledger, drawn when it is made.
+/// The random id of one ledger, drawn when the ledger is created.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LedgerId([u8; 16]);
 
-/// The start of a file of the ledger is not what it should be.
+/// Why the header of a ledger file is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    #[error("it does not begin as a file of a ledger does")]
+    #[error("the file does not start like a file of a ledger")]
     Foreign,
-    #[error("it is of version {0}, and this Belljar knows only 1")]
+    #[error("the file has version {0}, but this version of Belljar reads only version 1")]
     Version(u8),
-    #[error("its first 64 bytes are damaged")]
+    #[error("the first 64 bytes of the file are damaged")]
     Damaged,
 }
 
-/// Why bytes are not a whole batch.
+/// Why bytes are not a complete batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
-    /// More bytes are needed to tell.
-    #[error("a batch is cut short")]
+    /// The bytes end before the batch does.
+    #[error("a batch is truncated")]
     Short,
-    #[error("a batch does not begin as batches do")]
+    #[error("a batch does not start with the magic bytes of a batch")]
     Magic,
-    #[error("a batch says that it is longer than any is")]
+    #[error("the length of a batch exceeds the limit")]
     Long,
-    #[error("a batch has other events than it says")]
+    #[error("the events of a batch do not match their count")]
     Count,
-    #[error("a batch does not fit its check")]
+    #[error("a batch does not match its checksum")]
     Check,
 }
 
-/// The 28 bytes before the payload.
+/// The 28 bytes of a batch before its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BatchHead {
     pub(crate) payload: usize,
@@ -64,19 +64,19 @@ impl LedgerId {
         Self(bytes)
     }
 
-    /// What checkpoints of this ledger begin with, and what its keys are called.
+    /// Returns the origin line of the ledger's checkpoints, which is also the name of its keys.
     pub fn origin(self) -> String {
         format!("belljar/{self}")
     }
 }
 
-/// The first bytes of a file of the ledger `id`.
+/// Returns the header of a file of the ledger `id`.
 pub(crate) fn header(magic: &[u8; 15], id: LedgerId) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     let parts = [magic.as_slice(), &[VERSION], &id.0];
     let check = Digest::of(&parts);
     let bytes = parts.into_iter().flatten().chain(check.as_bytes());
-    header.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+    header.iter_mut().zip(bytes).for_each(|(target, byte)| *target = *byte);
     header
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn parse_header(magic: &[u8; 15], bytes: &[u8]) -> Result<LedgerId, H
     Ok(LedgerId(id))
 }
 
-/// The bytes of a batch; `leaves` are the leaf hashes of `entries`, each of which is short enough.
+/// Encodes `entries` as one batch; `leaves` are their leaf hashes.
 pub(crate) fn batch(first: u64, writer: u64, entries: &[Vec<u8>], leaves: &[Digest]) -> Vec<u8> {
     let payload: usize = entries.iter().map(|entry| 2 + entry.len()).sum();
     let mut out = Vec::with_capacity(BATCH_HEAD + payload + Digest::LENGTH);
@@ -110,7 +110,7 @@ pub(crate) fn batch(first: u64, writer: u64, entries: &[Vec<u8>], leaves: &[Dige
     out.extend_from_slice(&writer.to_be_bytes());
     let check = check(&out, leaves);
     for entry in entries {
-        debug_assert!(entry.len() <= MAX_ENTRY, "entries are checked when they are encoded");
+        debug_assert!(entry.len() <= MAX_ENTRY, "the encoder limits the length of an entry");
         out.extend_from_slice(&u16::try_from(entry.len()).unwrap_or(u16::MAX).to_be_bytes());
         out.extend_from_slice(entry);
     }
@@ -139,20 +139,20 @@ impl BatchHead {
         Ok(Self { payload, first, count, writer })
     }
 
-    /// The length of the whole batch.
+    /// Returns the length of the whole batch in bytes.
     pub(crate) const fn length(&self) -> usize {
         BATCH_HEAD + self.payload + Digest::LENGTH
     }
 }
 
-/// Checks a whole batch and tells where its events are and what their leaf hashes are.
+/// Checks a whole batch and fills in the byte ranges and leaf hashes of its events.
 pub(crate) fn open_batch(
     head: &BatchHead,
     bytes: &[u8],
-    places: &mut Vec<Range<usize>>,
+    ranges: &mut Vec<Range<usize>>,
     leaves: &mut Vec<Digest>,
 ) -> Result<(), BatchError> {
-    places.clear();
+    ranges.clear();
     leaves.clear();
     let mut cursor = Cursor::new(bytes);
     let start = cursor.take(BATCH_HEAD).ok_or(BatchError::Short)?;
@@ -163,11 +163,11 @@ pub(crate) fn open_batch(
         let length = payload.u16().ok_or(BatchError::Count)?;
         let entry = payload.take(length.into()).ok_or(BatchError::Count)?;
         at += 2;
-        places.push(at..at + entry.len());
+        ranges.push(at..at + entry.len());
         at += entry.len();
         leaves.push(Digest::leaf(entry));
     }
-    if places.len() as u64 != u64::from(head.count) {
+    if ranges.len() as u64 != u64::from(head.count) {
         return Err(BatchError::Count);
     }
     if check(start, leaves) != Digest::new(found) {

@@ -1,7 +1,7 @@
-//! The newest signed checkpoint, kept in the anchor: two slots, written in turn.
+//! The newest signed checkpoint, stored in the anchor in two slots that are written alternately.
 //!
-//! A head is written after its batch is on disk and is itself not waited for. So after a crash it may
-//! be older than the log, never newer: a log that is shorter than its head lost something.
+//! A head is written after its batch is on disk and is not synced itself. After a crash it can be
+//! older than the log but never newer, so a log that is shorter than its head has lost events.
 
 use std::fs::File;
 use std::io;
@@ -11,24 +11,24 @@ use crate::bytes::Cursor;
 use crate::digest::Digest;
 use crate::merkle::Frontier;
 
-/// What is known of the ledger at one size.
+/// The state of the ledger at one size, with its signed checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) generation: u64,
-    /// The length of the log that holds these events.
+    /// The length of the log with these events, in bytes.
     pub(crate) end: u64,
-    /// The ledger's own last event: sequence and hash.
+    /// The sequence number and hash of the last event of the ledger itself.
     pub(crate) own: Option<(u64, Digest)>,
     pub(crate) frontier: Frontier,
     /// The signed checkpoint.
     pub(crate) note: String,
 }
 
-/// What a slot holds.
+/// The content of one of the two slots for heads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Slot {
     Whole(Box<Head>),
-    /// Nothing was ever written there.
+    /// The slot was never written.
     Blank,
     Damaged,
 }
@@ -37,7 +37,7 @@ pub(crate) const SLOT: usize = 4096;
 const MAGIC: &[u8; 4] = b"BJH1";
 
 impl Head {
-    /// Writes into the slot whose turn it is.
+    /// Writes the head into the slot that its generation selects.
     pub(crate) fn write(&self, file: &File) -> io::Result<()> {
         let bytes = self.encode().ok_or_else(|| io::Error::other("the head is too long"))?;
         file.write_all_at(&bytes, (self.generation % 2) * SLOT as u64)
@@ -112,12 +112,12 @@ fn whole(slot: &[u8]) -> Option<Head> {
     })
 }
 
-/// Both slots of the file. A slot that is being written is read as damaged: look again.
+/// Reads both slots of the file; a slot that is being written at the moment reads as damaged.
 pub(crate) fn read(file: &File) -> io::Result<[Slot; 2]> {
     let mut bytes = [0; 2 * SLOT];
     let mut filled = 0;
-    while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
-        match file.read_at(room, filled as u64)? {
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, filled as u64)? {
             0 => break,
             count => filled += count,
         }
@@ -126,19 +126,20 @@ pub(crate) fn read(file: &File) -> io::Result<[Slot; 2]> {
     Ok([Slot::parse(first), Slot::parse(second)])
 }
 
-/// The newest head of a file that others may be writing: one that is not whole is looked at again.
+/// Returns the newest head of a file that other processes write, and retries while no slot is
+/// valid.
 pub(crate) fn settled(file: &File) -> io::Result<Option<Head>> {
-    const LOOKS: u32 = 50;
-    for _ in 0..LOOKS {
+    const ATTEMPTS: u32 = 50;
+    for _ in 0..ATTEMPTS {
         if let Some(head) = newest(read(file)?) {
             return Ok(Some(head));
         }
-        std::thread::yield_now(); // a writer was about to finish both slots
+        std::thread::yield_now(); // a writer is about to complete a slot
     }
     Ok(None)
 }
 
-/// The newer of the valid slots.
+/// Returns the newer of the valid slots.
 pub(crate) fn newest(slots: [Slot; 2]) -> Option<Head> {
     let heads = slots.into_iter().filter_map(|slot| match slot {
         Slot::Whole(head) => Some(*head),

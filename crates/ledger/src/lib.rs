@@ -1,6 +1,6 @@
-//! The record that proves itself: append, chain, prove, redact, verify.
+//! The ledger: an append-only, hash-chained log of events with proofs, redaction and verification.
 //!
-//! The format is that of `docs/ledger-format.md`.
+//! The format on disk is described in `docs/ledger-format.md`.
 #![forbid(unsafe_code)]
 
 mod anchor;

@@ -1,6 +1,7 @@
-//! Reading `events.log`: from any batch on, and single events.
+//! Reads `events.log`: batches from any offset, and single events.
 //!
-//! Needs no lock: the log only grows, and what stands behind its last whole batch is nobody's yet.
+//! No lock is needed: the log only grows, and bytes after its last complete batch belong to an
+//! append that is not acknowledged yet.
 
 use std::fs::File;
 use std::io;
@@ -24,59 +25,57 @@ pub(crate) struct Log {
 /// Why the log cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    #[error("read {}", path.display())]
+    #[error("cannot read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is not this ledger's log", path.display())]
+    #[error("{} is not the log of a ledger", path.display())]
     Header { path: PathBuf, source: HeaderError },
     #[error("the log is damaged at byte {offset}")]
     Batch { offset: u64, source: BatchError },
-    #[error(
-        "the log is damaged at byte {offset}: its next event should be {expected}, and is {found}"
-    )]
+    #[error("the log is damaged at byte {offset}: its next event is {found} instead of {expected}")]
     Gap { offset: u64, expected: u64, found: u64 },
-    #[error("{} was removed, or another file put in its place", path.display())]
+    #[error("{} was removed or replaced by another file", path.display())]
     Exchanged { path: PathBuf },
-    #[error("the log had {expected} bytes and has only {found} now")]
+    #[error("the log shrank from {expected} to {found} bytes")]
     Shrunk { expected: u64, found: u64 },
 }
 
-/// Batches, one after the other.
+/// An iterator over the batches of the log.
 #[derive(Debug)]
 pub(crate) struct Scan<'a> {
     log: &'a Log,
     buffer: Vec<u8>,
-    /// Where the first byte of `buffer` is in the file, and which part of it was not yet used.
+    /// The offset in the file of the first byte of `buffer`; bytes before `used` are consumed.
     base: u64,
     used: usize,
-    /// The index that the next batch must begin with, when that is known.
+    /// The required index of the first event of the next batch, if known.
     next: Option<u64>,
-    places: Vec<Range<usize>>,
+    ranges: Vec<Range<usize>>,
     leaves: Vec<Digest>,
 }
 
-/// One whole batch.
+/// One complete batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Batch<'a> {
     pub(crate) offset: u64,
     pub(crate) first: u64,
     pub(crate) writer: u64,
     bytes: &'a [u8],
-    places: &'a [Range<usize>],
+    ranges: &'a [Range<usize>],
     pub(crate) leaves: &'a [Digest],
 }
 
-/// One event in its batch.
+/// One event with its index and its offset in the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Located<'a> {
     pub(crate) index: u64,
-    /// Where its bytes begin in the log.
+    /// The offset of the event's bytes in the log.
     pub(crate) offset: u64,
     pub(crate) bytes: &'a [u8],
     pub(crate) leaf: Digest,
 }
 
-/// How much is read at once; a batch that is longer is read alone. The first looks take less: most
-/// who read on find little, and room that is not needed has to be filled with zeros all the same.
+/// The maximum size of one read; a longer batch is read on its own. The first reads are smaller,
+/// because most callers find few new bytes and an unused buffer must be zeroed too.
 const CHUNK: usize = 1 << 20;
 const FIRST: usize = 1 << 14;
 
@@ -87,7 +86,7 @@ impl Log {
         Self::of(file, path)
     }
 
-    /// Reads a log that is open already.
+    /// Reads the header of a log whose file is already open.
     pub(crate) fn of(file: File, path: &Path) -> Result<Self, LogError> {
         let read = |source| LogError::Read { path: path.to_owned(), source };
         let mut header = [0; HEADER];
@@ -110,7 +109,7 @@ impl Log {
         self.file.metadata().map(|meta| meta.len()).map_err(|source| self.read_error(source))
     }
 
-    /// Batches from `offset` on, where the event `next` begins one.
+    /// Returns the batches from `offset` on; the first batch there must start with event `next`.
     pub(crate) fn scan(&self, offset: u64, next: u64) -> Scan<'_> {
         self.scan_any(offset, Some(next))
     }
@@ -122,30 +121,30 @@ impl Log {
             base: offset,
             used: 0,
             next,
-            places: Vec::new(),
+            ranges: Vec::new(),
             leaves: Vec::new(),
         }
     }
 
-    /// The bytes of one event whose place is known.
+    /// Reads the bytes of one event at a known offset.
     pub(crate) fn entry(&self, offset: u64, length: usize) -> Result<Vec<u8>, LogError> {
         let mut bytes = vec![0; length];
         self.file.read_exact_at(&mut bytes, offset).map_err(|source| self.read_error(source))?;
         Ok(bytes)
     }
 
-    /// Whether a whole batch stands somewhere behind `offset`: then what is damaged there is no
-    /// append that was cut short.
+    /// Returns whether a complete batch follows after damage at `offset`; if so, the damage is not
+    /// a torn append.
     ///
-    /// An event may hold bytes that look like a batch: a box can have chosen them. They do not count,
-    /// for no box knows the number of a writer, nor where an append will be cut short.
+    /// A box can choose bytes of an event that look like a batch. Such bytes do not count: no box
+    /// knows the number of a writer or the offset at which an append will be torn.
     pub(crate) fn has_batch_behind(&self, offset: u64) -> Result<bool, LogError> {
         let mut head = [0; BATCH_HEAD];
         let count =
             read_at(&self.file, &mut head, offset).map_err(|source| self.read_error(source))?;
         let torn = BatchHead::parse(head.get(..count).unwrap_or_default()).ok();
         let writer = torn.map(|head| head.writer);
-        // Where the damaged one says that it ends is no place that an event can choose.
+        // An event cannot choose the offset at which the damaged batch claims to end.
         if let Some(next) = torn.map(|head| offset + head.length() as u64)
             && matches!(self.scan_any(next, None).next(), Ok(Some(_)))
         {
@@ -157,8 +156,8 @@ impl Log {
             let count =
                 read_at(&self.file, &mut window, at).map_err(|source| self.read_error(source))?;
             window.truncate(count);
-            for place in magics(&window) {
-                if self.is_batch(at + place as u64, writer)? {
+            for position in magics(&window) {
+                if self.is_batch(at + position as u64, writer)? {
                     return Ok(true);
                 }
             }
@@ -169,7 +168,8 @@ impl Log {
         }
     }
 
-    /// Whether a batch of this writer begins here, or batches that reach to the end of the file.
+    /// Returns whether a batch of this writer starts at `offset`, or batches that reach the end of
+    /// the file.
     fn is_batch(&self, offset: u64, writer: Option<u64>) -> Result<bool, LogError> {
         let length = self.length()?;
         let mut scan = self.scan_any(offset, None);
@@ -190,7 +190,7 @@ impl Log {
 }
 
 impl Scan<'_> {
-    /// The next batch; `None` at the end of the file.
+    /// Returns the next batch, or `None` at the end of the file.
     pub(crate) fn next(&mut self) -> Result<Option<Batch<'_>>, LogError> {
         let offset = self.offset();
         let bad = |source| LogError::Batch { offset, source };
@@ -203,7 +203,7 @@ impl Scan<'_> {
         }
         let start = self.used;
         let bytes = self.buffer.get(start..start + head.length()).unwrap_or_default();
-        frame::open_batch(&head, bytes, &mut self.places, &mut self.leaves).map_err(bad)?;
+        frame::open_batch(&head, bytes, &mut self.ranges, &mut self.leaves).map_err(bad)?;
         if let Some(expected) = self.next.filter(|next| *next != head.first) {
             return Err(LogError::Gap { offset, expected, found: head.first });
         }
@@ -214,12 +214,12 @@ impl Scan<'_> {
             first: head.first,
             writer: head.writer,
             bytes,
-            places: &self.places,
+            ranges: &self.ranges,
             leaves: &self.leaves,
         }))
     }
 
-    /// Where the next batch begins.
+    /// Returns the offset of the next batch.
     pub(crate) const fn offset(&self) -> u64 {
         self.base + self.used as u64
     }
@@ -228,7 +228,8 @@ impl Scan<'_> {
         self.buffer.get(self.used..).unwrap_or_default()
     }
 
-    /// Sees to it that `count` bytes are in the buffer, if the file has them; how many are.
+    /// Reads until the buffer has `count` bytes or the file ends, and returns the number of bytes
+    /// in it.
     fn need(&mut self, count: usize) -> Result<usize, LogError> {
         let have = self.buffer.len() - self.used;
         if have >= count {
@@ -239,8 +240,8 @@ impl Scan<'_> {
         self.used = 0;
         let usual = (self.buffer.capacity() * 4).clamp(FIRST, CHUNK);
         self.buffer.resize(count.max(usual), 0);
-        let room = self.buffer.get_mut(have..).unwrap_or_default();
-        let read = read_at(&self.log.file, room, self.base + have as u64)
+        let free = self.buffer.get_mut(have..).unwrap_or_default();
+        let read = read_at(&self.log.file, free, self.base + have as u64)
             .map_err(|source| self.log.read_error(source))?;
         self.buffer.truncate(have + read);
         Ok(self.buffer.len())
@@ -249,26 +250,26 @@ impl Scan<'_> {
 
 impl<'a> Batch<'a> {
     pub(crate) fn events(self) -> impl Iterator<Item = Located<'a>> {
-        let places = self.places.iter().zip(self.leaves);
-        (self.first..).zip(places).map(move |(index, (place, leaf))| Located {
+        let ranges = self.ranges.iter().zip(self.leaves);
+        (self.first..).zip(ranges).map(move |(index, (range, leaf))| Located {
             index,
-            offset: self.offset + place.start as u64,
-            bytes: self.bytes.get(place.clone()).unwrap_or_default(),
+            offset: self.offset + range.start as u64,
+            bytes: self.bytes.get(range.clone()).unwrap_or_default(),
             leaf: *leaf,
         })
     }
 
-    /// The index after the last event.
+    /// Returns the index after the last event.
     pub(crate) const fn end(&self) -> u64 {
         self.first + self.leaves.len() as u64
     }
 }
 
-/// Reads until the buffer is full or the file ends; how much that was.
+/// Reads until the buffer is full or the file ends, and returns the number of bytes read.
 pub(crate) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
-    while let Some(room) = buffer.get_mut(filled..).filter(|room| !room.is_empty()) {
-        match file.read_at(room, offset + filled as u64) {
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + filled as u64) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -278,7 +279,7 @@ pub(crate) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result
     Ok(filled)
 }
 
-/// Where batches could begin.
+/// Returns the positions at which a batch could start.
 fn magics(window: &[u8]) -> impl Iterator<Item = usize> {
     window.windows(MAGIC.len()).enumerate().filter(|(_, bytes)| bytes == MAGIC).map(|(at, _)| at)
 }

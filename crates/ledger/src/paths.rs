@@ -1,8 +1,9 @@
-//! Where the files of a ledger are.
+//! Paths of the files of a ledger.
 
 use std::path::{Path, PathBuf};
 
-/// The directories of one ledger.
+/// Paths of the two directories of one ledger: the log with its bodies, and the anchor with its
+/// keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerPaths {
     ledger: PathBuf,
@@ -10,7 +11,7 @@ pub struct LedgerPaths {
 }
 
 impl LedgerPaths {
-    /// The ledger of the state directory `home`.
+    /// Returns the paths of the ledger in the state directory `home`.
     pub fn under(home: &Path) -> Self {
         Self { ledger: home.join("ledger"), anchor: home.join("anchor") }
     }
@@ -43,7 +44,7 @@ impl LedgerPaths {
         self.ledger.join("bodies")
     }
 
-    /// Holds `tile/`.
+    /// Returns the directory that contains `tile/`.
     pub(crate) fn tiles(&self) -> &Path {
         &self.ledger
     }
@@ -56,7 +57,7 @@ impl LedgerPaths {
         self.anchor.join("key")
     }
 
-    /// A key that is about to be used.
+    /// Returns the path of a new signing key that is not in use yet.
     pub(crate) fn next_key(&self) -> PathBuf {
         self.anchor.join("key-next")
     }

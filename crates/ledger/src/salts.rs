@@ -1,6 +1,7 @@
-//! The salts of body commitments: fixed records, appended by whoever holds the ledger's lock.
+//! The file with the salts of body commitments: fixed-size records, appended under the ledger's
+//! lock.
 //!
-//! Erasing a salt is what makes a redaction final.
+//! Erasing a salt makes a redaction final.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -13,19 +14,19 @@ use crate::bytes::Cursor;
 use crate::digest::Digest;
 use crate::frame::{self, HEADER, LedgerId, SALTS_MAGIC};
 
-/// The file of salts, open for appending and erasing.
+/// The salt file, open for appending and erasing.
 #[derive(Debug)]
 pub(crate) struct Salts {
     file: File,
 }
 
-/// The file of salts, open for reading.
+/// The salt file, open for reading.
 #[derive(Debug)]
 pub(crate) struct Reading {
     file: File,
 }
 
-/// What a record says about one commitment.
+/// The state of one record: its salt, or that the salt was erased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
     Salt(Salt),
@@ -40,7 +41,7 @@ const CHUNK: usize = 8192 * RECORD;
 
 impl Salts {
     pub(crate) fn create(path: &Path, id: LedgerId) -> io::Result<()> {
-        // Whole or not at all: a start that was cut short would be in the way for ever.
+        // The file is created atomically, because a truncated header would make it unusable.
         let new = path.with_extension("new");
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -59,13 +60,13 @@ impl Salts {
         Ok(Self { file })
     }
 
-    /// Appends records and waits for the disk. The caller holds the ledger's lock.
+    /// Appends records and waits for the disk; the caller holds the ledger's lock.
     pub(crate) fn append(&self, salts: &[(Digest, Salt)]) -> io::Result<()> {
         let length = self.file.metadata()?.len();
         let records = length.checked_sub(HEADER as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
         let torn = records % RECORD as u64;
         if torn != 0 {
-            self.file.set_len(length - torn)?; // an append that was cut short
+            self.file.set_len(length - torn)?; // removes a torn append
         }
         let mut bytes = Vec::with_capacity(salts.len() * RECORD);
         for (hash, salt) in salts {
@@ -75,7 +76,7 @@ impl Salts {
         }
         let appended = (&self.file).write_all(&bytes).and_then(|()| self.file.sync_data());
         if appended.is_err() {
-            self.file.set_len(length - torn).ok(); // else the next append does it
+            self.file.set_len(length - torn).ok(); // if it fails, the next append does it
         }
         appended
     }
@@ -88,12 +89,12 @@ impl Reading {
         Ok(Self { file })
     }
 
-    /// The commitments of the whole records from `place` on, or of as many as fit a chunk.
+    /// Returns the commitments of the records from `place` on, at most one chunk of them.
     pub(crate) fn hashes(&self, place: u64) -> io::Result<Vec<(u64, Digest)>> {
         Ok(self.chunk(place)?.into_iter().map(|(place, hash, _)| (place, hash)).collect())
     }
 
-    /// The record at `place`.
+    /// Returns the record at `place`.
     pub(crate) fn at(&self, place: u64) -> io::Result<Option<(Digest, Kept)>> {
         let mut record = [0; RECORD];
         match self.file.read_exact_at(&mut record, place) {
@@ -103,7 +104,7 @@ impl Reading {
         }
     }
 
-    /// Looks through the whole file. Of several records, one with a salt counts.
+    /// Searches the whole file for a commitment; a record with a salt wins over an erased one.
     pub(crate) fn find(&self, wanted: Digest) -> io::Result<Option<Kept>> {
         let mut known: Option<Kept> = None;
         let mut place = HEADER as u64;
@@ -127,7 +128,7 @@ impl Reading {
 }
 
 impl Kept {
-    /// Of several records, one with a salt counts.
+    /// Merges two records of one commitment: a record with a salt wins over an erased one.
     pub(crate) fn or(self, known: Option<Self>) -> Option<Self> {
         match (self, known) {
             (Self::Salt(_), _) | (_, None) => Some(self),
@@ -136,7 +137,8 @@ impl Kept {
     }
 }
 
-/// Erases the salts of these commitments and waits for the disk; how many records that were.
+/// Erases the salts of these commitments, waits for the disk and returns the number of erased
+/// records.
 pub(crate) fn erase(path: &Path, hashes: &[Digest]) -> io::Result<usize> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let mut erased = 0;
@@ -151,7 +153,7 @@ pub(crate) fn erase(path: &Path, hashes: &[Digest]) -> io::Result<usize> {
     Ok(erased)
 }
 
-/// Everything that is known of each commitment. Of several records, one with a salt counts.
+/// Returns the state of every commitment; a record with a salt wins over an erased one.
 pub(crate) fn all(path: &Path) -> io::Result<HashMap<Digest, Kept>> {
     let file = File::open(path)?;
     let mut all = HashMap::new();
@@ -168,8 +170,8 @@ fn records(mut file: &File) -> io::Result<Vec<(u64, Digest, Kept)>> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let body = bytes.get(HEADER..).ok_or(io::ErrorKind::UnexpectedEof)?;
-    let places = (HEADER as u64..).step_by(RECORD);
-    Ok(places
+    let positions = (HEADER as u64..).step_by(RECORD);
+    Ok(positions
         .zip(body.chunks_exact(RECORD))
         .filter_map(|(place, record)| parse(record).map(|(hash, kept)| (place, hash, kept)))
         .collect())
@@ -190,12 +192,13 @@ pub(crate) fn parse(record: &[u8]) -> Option<(Digest, Kept)> {
     Some((hash, kept))
 }
 
-/// Up to [`CHUNK`] bytes; moves no position, so that threads may share the file.
+/// Reads up to [`CHUNK`] bytes without moving the file position, so that threads can share the
+/// file.
 fn read_chunk(file: &File, place: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; CHUNK];
     let mut filled = 0;
-    while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
-        match file.read_at(room, place + filled as u64) {
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, place + filled as u64) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -212,7 +215,7 @@ fn check_header(file: &File, id: LedgerId) -> io::Result<()> {
     let found = frame::parse_header(SALTS_MAGIC, &header).map_err(io::Error::other)?;
     match found == id {
         true => Ok(()),
-        false => Err(io::Error::other("these are the salts of another ledger")),
+        false => Err(io::Error::other("the salts belong to another ledger")),
     }
 }
 
