@@ -1,16 +1,16 @@
-//! The writer: what it records is on disk before anybody is told.
+//! The writer of the ledger: an event is on disk before its caller continues.
 //!
-//! One state machine, [`Tip`], owned by whoever commits. Threads that record at the same time share
-//! one write and one wait for the disk; processes take turns with a lock on a file. Whoever gets the
-//! lock first reads what others appended, so that nobody ever writes on top of something unseen.
+//! [`Tip`] is the only state; the committing thread owns it. Threads that record at the same time
+//! share one write and one sync. Processes exclude each other with a lock on a file. A process that
+//! gets the lock reads the events that other processes appended before it writes.
 //!
-//! **Invariant:** a [`Receipt`] exists only for an event that the disk has.
+//! **Invariant:** a [`Receipt`] exists only for an event that is on disk.
 
+mod lock;
 mod open;
 mod queue;
 mod recent;
 mod tip;
-mod turn;
 
 #[cfg(test)]
 mod tests;
@@ -36,27 +36,27 @@ use crate::note::VerifyingKey;
 use crate::paths::LedgerPaths;
 use crate::salts::{self, Reading};
 
-use queue::{Answer, Pending, Queue, Seat, Word};
+use queue::{Pending, Queue, RecordResult, Waiter, Wake};
 use recent::Recent;
 use tip::Tip;
 
 pub use open::{Mended, OpenError, Repair, mend};
 
-/// The ledger, open for recording.
+/// A ledger that is open for recording.
 #[derive(Debug)]
 pub struct Ledger {
     paths: LedgerPaths,
     id: LedgerId,
     repairs: Vec<Repair>,
     tip: Mutex<Tip>,
-    /// Runs that were begun or looked up here recently.
+    /// Runs that this process began or looked up recently.
     known: Mutex<Recent<()>>,
     queue: Mutex<Queue>,
-    /// Tells the leader that all whom it waits for are there.
+    /// Signals the leading thread that all expected callers are in the queue.
     gathered: Condvar,
 }
 
-/// Something that is to be recorded.
+/// An event to be recorded, with its run, actor and cause.
 #[derive(Debug, Clone)]
 pub struct Draft {
     run: Option<RunId>,
@@ -65,7 +65,7 @@ pub struct Draft {
     event: Event,
 }
 
-/// Proof that an event is on disk. Only [`Ledger::record`] makes one.
+/// Proof that an event is on disk; only [`Ledger::record`] creates receipts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Receipt {
@@ -75,38 +75,38 @@ pub struct Receipt {
     hash: Digest,
 }
 
-/// Why something was not recorded. Nothing that depends on it may be done.
+/// Why an event was not recorded; the caller must not do anything that depends on the event.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RecordError {
     #[error("the event cannot be recorded: {0}")]
     Event(#[from] EntryError),
-    #[error("{count} events at once are too many")]
+    #[error("{count} events exceed the limit of one append; record fewer at once")]
     TooMany { count: usize },
-    #[error("another process ({holder}) has held the ledger for more than {seconds} s")]
+    #[error("another process ({holder}) has held the lock of the ledger for more than {seconds} s")]
     Busy { holder: String, seconds: u64 },
     #[error("cannot {doing}")]
     Io { doing: &'static str, source: Arc<std::io::Error> },
-    #[error("the ledger changed in a way that no append does: {0}")]
+    #[error("the ledger was changed by something other than an append: {0}")]
     Changed(Arc<LogError>),
-    #[error("event {cause} cannot be the cause of event {index}, which comes before it")]
+    #[error("event {cause} cannot be the cause of event {index}, because it is not earlier")]
     Cause { cause: u64, index: u64 },
     #[error("run {run} is not in the ledger")]
     NoRun { run: RunId },
-    #[error("look up the run")]
+    #[error("cannot look up the run in the index of the ledger")]
     Index(#[source] Arc<IndexError>),
-    #[error("the kept content of {hash} was dropped meanwhile; keep it again")]
+    #[error("the stored content of {hash} was dropped in the meantime; store it again")]
     BodyGone { hash: Digest },
-    #[error("drop a body")]
+    #[error("cannot drop the content of a body")]
     Body(#[source] Arc<BodyError>),
-    #[error("use the ledger's keys")]
+    #[error("cannot use the keys of the ledger")]
     Anchor(#[source] Arc<AnchorError>),
     #[error(
-        "an earlier append failed in a way that leaves the disk's state unknown; open the ledger again"
+        "an earlier append failed and left the state of the disk unknown; open the ledger again"
     )]
     Broken,
 }
 
-/// Why a content was not kept.
+/// Why the content of a body was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
     #[error(transparent)]
@@ -115,27 +115,27 @@ pub enum KeepError {
     Index(#[from] IndexError),
     #[error(transparent)]
     Log(#[from] LogError),
-    #[error("read {}", path.display())]
+    #[error("cannot read {}", path.display())]
     Salts { path: PathBuf, source: std::io::Error },
 }
 
-/// What was dropped.
+/// The numbers of contents and salts that were dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropped {
     pub contents: u64,
     pub salts: u64,
 }
 
-/// So many hashes fit into one event.
+/// The maximum number of hashes in one event.
 const PER_EVENT: usize = 1000;
 
 impl Draft {
-    /// An event of the ledger itself, by the operator; see the other methods.
+    /// Creates an event of the ledger itself with the operator as actor and no cause.
     pub fn new(event: impl Into<Event>) -> Self {
         Self { run: None, actor: Actor::Operator, cause: None, event: event.into() }
     }
 
-    /// An event of this run, or with `None` the ledger's own.
+    /// Assigns the event to a run, or with `None` to the ledger itself.
     pub fn of_run(self, run: impl Into<Option<RunId>>) -> Self {
         Self { run: run.into(), ..self }
     }
@@ -144,19 +144,19 @@ impl Draft {
         Self { actor, ..self }
     }
 
-    /// Names the event that led to this one.
+    /// Sets the event that caused this event.
     pub fn because_of(self, cause: &Receipt) -> Self {
         self.because_of_index(Some(cause.index))
     }
 
-    /// The same by place, for a cause that an earlier process recorded.
+    /// Sets the cause by its index, for a cause that an earlier process recorded.
     pub fn because_of_index(self, cause: Option<u64>) -> Self {
         Self { cause, ..self }
     }
 }
 
 impl Receipt {
-    /// The place of the event in the ledger.
+    /// Returns the index of the event in the ledger.
     pub const fn index(&self) -> u64 {
         self.index
     }
@@ -165,24 +165,24 @@ impl Receipt {
         self.run
     }
 
-    /// The place of the event in its run.
+    /// Returns the sequence number of the event in its run.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// The leaf hash of the event.
+    /// Returns the leaf hash of the event.
     pub const fn hash(&self) -> Digest {
         self.hash
     }
 }
 
 impl Ledger {
-    /// Opens the ledger, beginning it if it is not there, and takes away an append that was cut short.
+    /// Opens or creates the ledger, and removes a torn append from the end of its log.
     pub fn open(paths: &LedgerPaths) -> Result<Self, OpenError> {
         open::open(paths)
     }
 
-    /// What was put right on opening; the user should hear of it.
+    /// Returns the repairs made on opening, which the caller should report to the user.
     pub fn repairs(&self) -> &[Repair] {
         &self.repairs
     }
@@ -195,29 +195,31 @@ impl Ledger {
         &self.paths
     }
 
-    /// Whether this can record more. Not after a failure that leaves the disk's state unknown, nor when
-    /// another process put another log in the place of this one: then the ledger is to be opened again.
+    /// Returns whether this handle can still record events.
+    ///
+    /// It cannot after a failure that leaves the state of the disk unknown, or after another
+    /// process replaced the log. The caller must then open the ledger again.
     pub fn is_current(&self) -> bool {
         match self.tip.try_lock() {
             Ok(tip) => tip.is_current(&self.paths),
             Err(TryLockError::Poisoned(tip)) => tip.into_inner().is_current(&self.paths),
-            // It records right now, and finds out by itself.
+            // Another thread is recording and detects the failure itself.
             Err(TryLockError::WouldBlock) => true,
         }
     }
 
-    /// How many events the ledger had when this last read or wrote it.
+    /// Returns the number of events at the last read or write through this handle.
     pub fn events(&self) -> u64 {
         self.tip().frontier.size()
     }
 
-    /// Records one event. When this returns, it is on disk.
+    /// Records one event and returns after it is on disk.
     pub fn record(&self, draft: Draft) -> Result<Receipt, RecordError> {
         let mut receipts = self.record_all(vec![draft])?;
         receipts.pop().ok_or(RecordError::Broken)
     }
 
-    /// Records events one behind the other, all of them or none.
+    /// Records consecutive events, either all of them or none.
     pub fn record_all(&self, drafts: Vec<Draft>) -> Result<Vec<Receipt>, RecordError> {
         if drafts.is_empty() {
             return Ok(Vec::new());
@@ -225,12 +227,12 @@ impl Ledger {
         self.prepare(&drafts)?;
         for Draft { event, run, .. } in &drafts {
             let run = run.map(tracing::field::display);
-            tracing::trace!(kind = event.kind(), of_run = run, "event is to be recorded");
+            tracing::trace!(kind = event.kind(), of_run = run, "recording event");
         }
         let (began, events) = (Instant::now(), drafts.len());
-        let seat = Arc::new(Seat::new());
+        let waiter = Arc::new(Waiter::new());
         let mut queue = self.queue();
-        queue.push(&seat, drafts, tip::now());
+        queue.push(&waiter, drafts, tip::now());
         if queue.is_awaited_last() {
             self.gathered.notify_one();
         }
@@ -240,56 +242,60 @@ impl Ledger {
             drop(queue);
         }
         loop {
-            match seat.wait() {
-                Word::Answer(answer) => {
+            match waiter.wait() {
+                Wake::Done(result) => {
                     let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-                    match &answer {
-                        Ok(_) => tracing::debug!(events, micros, "events are on record"),
-                        Err(_) => tracing::warn!(events, micros, "events are not on record"),
+                    match &result {
+                        Ok(_) => tracing::debug!(events, micros, "events recorded"),
+                        Err(_) => tracing::warn!(events, micros, "cannot record events"),
                     }
-                    return answer;
+                    return result;
                 }
-                Word::Lead => self.commit(self.queue()),
+                Wake::Lead => self.commit(self.queue()),
             }
         }
     }
 
-    /// Brings the index up to date before anybody has to wait for it: to continue a run of another
-    /// process, its last event is looked up while the ledger is locked.
+    /// Updates the index before the ledger is locked.
+    ///
+    /// To continue a run of another process, the last event of that run is looked up under the
+    /// lock, and other processes wait meanwhile.
     fn prepare(&self, drafts: &[Draft]) -> Result<(), RecordError> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for draft in drafts {
             let Some(run) = draft.run.filter(|run| known.get(*run).is_none()) else { continue };
             if !draft.event.begins_run() {
-                self.ask(|_, _| Ok(()))?;
+                self.query_index(|_, _| Ok(()))?;
             }
             known.insert(run, ());
         }
         Ok(())
     }
 
-    /// Commits for all who wait, tells each how it went, and one who came meanwhile to go on.
+    /// Commits for all waiting callers, wakes them with their results and appoints the next leader.
     fn commit(&self, queue: MutexGuard<'_, Queue>) {
         let batch = self.gather(queue);
-        let (seats, waiting): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|(seat, pending)| ((pending.ticket, seat), pending)).unzip();
+        let (waiters, waiting): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|(waiter, pending)| ((pending.ticket, waiter), pending)).unzip();
         let began = Instant::now();
-        let mut answers: HashMap<u64, Answer> =
+        let mut results: HashMap<u64, RecordResult> =
             self.tip().commit(&self.paths, waiting).into_iter().collect();
-        let next = self.queue().finish_commit(seats.len(), began.elapsed());
-        for (ticket, seat) in seats {
-            let answer = answers.remove(&ticket).unwrap_or(Err(RecordError::Broken));
-            seat.tell(Word::Answer(answer));
+        let next = self.queue().finish_commit(waiters.len(), began.elapsed());
+        for (ticket, waiter) in waiters {
+            let result = results.remove(&ticket).unwrap_or(Err(RecordError::Broken));
+            waiter.wake(Wake::Done(result));
         }
         if let Some(next) = next {
-            next.tell(Word::Lead);
+            next.wake(Wake::Lead);
         }
     }
 
-    /// Takes all who wait, after a moment for those who recorded just now and may do so again: without
-    /// it they would fall into two halves that wait for the disk in turn.
-    fn gather(&self, mut queue: MutexGuard<'_, Queue>) -> Vec<(Arc<Seat>, Pending)> {
-        let end = Instant::now() + queue.patience();
+    /// Takes all waiting callers, after a short wait for the callers of the previous commit.
+    ///
+    /// Without this wait the callers would split into two groups that alternate in waiting for the
+    /// disk.
+    fn gather(&self, mut queue: MutexGuard<'_, Queue>) -> Vec<(Arc<Waiter>, Pending)> {
+        let end = Instant::now() + queue.start_gathering();
         while !queue.is_complete() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -301,8 +307,10 @@ impl Ledger {
         queue.take()
     }
 
-    /// Keeps a content, and gives the body that an event can name. The same content is kept once for
-    /// all that is recorded under the same `scope`, which is the hash of a policy.
+    /// Stores a content and returns the body by which an event references it.
+    ///
+    /// Equal content is stored once for all events recorded under the same `scope`, which is the
+    /// hash of a policy.
     pub fn keep(&self, scope: Digest, content: &mut dyn Read) -> Result<Body, KeepError> {
         let log = Log::open(&self.paths.log())?;
         let index = Index::open(&self.paths, &log)?;
@@ -312,8 +320,11 @@ impl Ledger {
         Ok(Bodies::open(&self.paths).keep_once(&index, &salts, scope, content)?)
     }
 
-    /// Drops bodies for good: their content and what it could be guessed with. That they were there,
-    /// and that and why they were dropped, stays on record.
+    /// Drops the content and the salts of bodies permanently, so that the content cannot be guessed
+    /// either.
+    ///
+    /// The events that reference the bodies stay, and so does the event with the reason for this
+    /// redaction.
     pub fn redact(&self, hashes: &[Digest], reason: &str) -> Result<Dropped, RecordError> {
         let events = hashes.chunks(PER_EVENT).map(|bodies| {
             Draft::new(LedgerRedacted { bodies: bodies.to_vec(), reason: reason.to_owned() })
@@ -322,25 +333,26 @@ impl Ledger {
         self.drop_bodies(|| Ok(hashes.to_vec()))
     }
 
-    /// Drops the contents that only events before a time name. The time is in nanoseconds since 1970.
+    /// Drops contents that are referenced only by events before a time, in nanoseconds since 1970.
     pub fn prune(&self, before: u64) -> Result<Dropped, RecordError> {
         let (before_index, old) = self.old_bodies(before)?;
         self.record(Draft::new(LedgerPruned { before_index, before_time: before })).map(drop)?;
         self.drop_bodies(|| {
-            // Somebody may have recorded another event that names one of them.
+            // Another process can have recorded an event that references one of these bodies.
             let still = self.kept_before(before_index)?;
             Ok(old.iter().copied().filter(|hash| still.contains(hash)).collect())
         })
     }
 
-    /// How many bodies [`Ledger::prune`] would drop.
+    /// Returns the number of bodies that [`Ledger::prune`] would drop.
     pub fn would_prune(&self, before: u64) -> Result<u64, RecordError> {
         Ok(self.old_bodies(before)?.1.len() as u64)
     }
 
-    /// The first event that is not older, and the kept bodies that only events before it name.
+    /// Returns the first event at or after a time, and the stored bodies that only earlier events
+    /// reference.
     fn old_bodies(&self, before: u64) -> Result<(u64, Vec<Digest>), RecordError> {
-        self.ask(|index, size| {
+        self.query_index(|index, size| {
             let query = Query { since: Some(before), limit: Some(1), ..Query::default() };
             let first = index.events(&query)?.first().map_or(size, |row| row.index);
             Ok((first, index.kept_before(first)?))
@@ -348,29 +360,30 @@ impl Ledger {
     }
 
     fn kept_before(&self, first: u64) -> Result<HashSet<Digest>, RecordError> {
-        self.ask(|index, _| Ok(index.kept_before(first)?.into_iter().collect()))
+        self.query_index(|index, _| Ok(index.kept_before(first)?.into_iter().collect()))
     }
 
-    /// Asks the index, which is up to date, and has so many events.
-    fn ask<T>(
+    /// Runs a query on the up-to-date index; the query gets the number of events too.
+    fn query_index<T>(
         &self,
-        question: impl FnOnce(&Index, u64) -> Result<T, IndexError>,
+        query: impl FnOnce(&Index, u64) -> Result<T, IndexError>,
     ) -> Result<T, RecordError> {
         let log = Log::open(&self.paths.log());
         let log = log.map_err(|error| RecordError::Changed(Arc::new(error)))?;
         let answer = Index::open(&self.paths, &log).and_then(|mut index| {
             let size = index.catch_up(&log)?;
-            question(&index, size)
+            query(&index, size)
         });
         answer.map_err(|error| RecordError::Index(Arc::new(error)))
     }
 
-    /// Drops what an event says was dropped. Done again, it finishes what was cut short.
+    /// Drops the bodies that a recorded event lists; calling it again completes an interrupted
+    /// drop.
     fn drop_bodies(
         &self,
         which: impl FnOnce() -> Result<Vec<Digest>, RecordError>,
     ) -> Result<Dropped, RecordError> {
-        self.tip().in_turn(&self.paths, || {
+        self.tip().with_lock(&self.paths, || {
             let hashes = which()?;
             let bodies = Bodies::open(&self.paths);
             let mut dropped = Dropped { contents: 0, salts: 0 };
@@ -386,14 +399,16 @@ impl Ledger {
         })
     }
 
-    /// Keeps the index from naming what is gone. Without it a content is kept once more, no worse.
+    /// Removes dropped contents from the index.
+    ///
+    /// After a failure here an equal content is stored once more, which does no harm.
     fn forget(&self, hashes: &[Digest]) {
         let Ok(log) = Log::open(&self.paths.log()) else { return };
         let Ok(index) = Index::open(&self.paths, &log) else { return };
         hashes.iter().for_each(|hash| index.forget_content(*hash).unwrap_or_default());
     }
 
-    /// Exchanges the signing key; the old one endorses the new one and is forgotten.
+    /// Replaces the signing key: the old key endorses the new key and is deleted.
     pub fn rotate_key(&self) -> Result<VerifyingKey, RecordError> {
         self.tip().rotate_key(&self.paths)
     }

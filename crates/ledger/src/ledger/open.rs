@@ -1,14 +1,14 @@
-//! Opening: beginning a ledger, and finding out how the last process left it.
+//! Opens or creates a ledger and decides about the state that the last process left.
 //!
-//! | anchor | log | answer |
+//! | anchor | log | result |
 //! |---|---|---|
 //! | none | none | a new ledger |
-//! | empty head | none | beginning it was cut short: go on |
-//! | none | there | refuse: nothing vouches for it |
-//! | head | shorter than the head, or none | refuse: something is missing |
-//! | head | longer, whole batches | take them over |
-//! | head | longer, then a rest that is no batch, nothing whole behind it | cut it off, keep it, say so |
-//! | head | damaged, whole batches behind it | refuse |
+//! | empty head | none | the creation was interrupted: continue it |
+//! | none | exists | refuse: the log cannot be verified |
+//! | head | shorter than the head, or none | refuse: events are missing |
+//! | head | longer, complete batches | adopt the batches |
+//! | head | longer, torn append at the end | move the torn bytes to a file and report it |
+//! | head | damaged, complete batches after the damage | refuse |
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,10 +16,10 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use super::lock::LockFile;
 use super::queue::Queue;
 use super::recent::Recent;
 use super::tip::{self, Adopted, Link, Tip};
-use super::turn::Lock;
 use super::{Draft, Ledger, RecordError};
 use crate::anchor::{self, Anchor, AnchorError};
 use crate::event::{Event, LedgerCreated, LedgerRepaired};
@@ -33,51 +33,51 @@ use crate::random;
 use crate::reader::{Reader, ReaderError};
 use crate::salts::Salts;
 
-/// Why the ledger cannot be used. Nothing may be done that it would have to record.
+/// Why the ledger cannot be opened; no action that must be recorded is allowed then.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("use the ledger's keys")]
+    #[error("cannot use the keys of the ledger")]
     Anchor(#[from] AnchorError),
-    #[error("open {}", path.display())]
+    #[error("cannot open {}", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("{} is there, but not the keys that belong to it ({})", log.display(), anchor.display())]
+    #[error("{} exists, but its keys are missing in {}", log.display(), anchor.display())]
     NoAnchor { log: PathBuf, anchor: PathBuf },
-    #[error("the ledger is gone: {} had {events} events", path.display())]
+    #[error("the ledger is missing: {} had {events} events", path.display())]
     Gone { path: PathBuf, events: u64 },
-    #[error("{} belongs to another ledger than {}", log.display(), anchor.display())]
+    #[error("{} and {} belong to different ledgers", log.display(), anchor.display())]
     Foreign { log: PathBuf, anchor: PathBuf },
     #[error(
-        "the log was cut short: it had {events} events in {vouched} bytes, and has {length} bytes"
+        "the log was truncated: it had {events} events in {vouched} bytes, but has {length} bytes"
     )]
     CutShort { events: u64, vouched: u64, length: u64 },
     #[error("the log is damaged")]
     Damaged(#[source] LogError),
-    #[error("finish the exchange of the key")]
+    #[error("cannot finish the rotation of the signing key")]
     Rotation(#[source] Box<ReaderError>),
     #[error(transparent)]
     Record(#[from] RecordError),
 }
 
-/// Something that was put right.
+/// A repair of the log that was made on opening.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// Where the log was cut.
+    /// The offset at which the log was truncated.
     pub offset: u64,
-    /// How many bytes an unfinished append had left behind.
+    /// The number of bytes of the torn append.
     pub bytes: u64,
-    /// Where they are kept.
+    /// The path of the file with the removed bytes.
     pub kept: PathBuf,
 }
 
-/// Why a rest was not cut off.
-pub(super) enum Uncut {
+/// Why a torn append was not removed.
+pub(super) enum CutError {
     Damaged(LogError),
     File(io::Error),
 }
 
 pub(super) fn open(paths: &LedgerPaths) -> Result<Ledger, OpenError> {
     let mut lock = lock_file(paths)?;
-    let turn = lock.take()?;
+    let held = lock.take()?;
     begin(paths)?;
     let anchor = Anchor::open(paths)?;
     let log = open_log(paths, &anchor)?;
@@ -88,9 +88,9 @@ pub(super) fn open(paths: &LedgerPaths) -> Result<Ledger, OpenError> {
         return Err(OpenError::CutShort { events, vouched: head.end, length });
     }
     let (mut tip, repairs) = read_on(paths, lock, anchor, log, head)?;
-    tip.record(paths, told(tip.frontier.size(), &repairs)).map(drop)?;
+    tip.record(paths, opening_events(tip.frontier.size(), &repairs)).map(drop)?;
     finish_rotation(&mut tip, paths)?;
-    drop(turn);
+    drop(held);
     Ok(Ledger {
         paths: paths.clone(),
         id: tip.log.id(),
@@ -102,17 +102,17 @@ pub(super) fn open(paths: &LedgerPaths) -> Result<Ledger, OpenError> {
     })
 }
 
-/// What is to be recorded of the opening itself.
-fn told(events: u64, repairs: &[Repair]) -> Vec<Draft> {
+/// Returns the events about the opening itself.
+fn opening_events(events: u64, repairs: &[Repair]) -> Vec<Draft> {
     let version = || env!("CARGO_PKG_VERSION").to_owned();
     let created =
         (events == 0).then(|| Draft::new(LedgerCreated { version: version(), reason: None }));
-    created.into_iter().chain(repairs.iter().map(Repair::told)).collect()
+    created.into_iter().chain(repairs.iter().map(Repair::event)).collect()
 }
 
 impl Repair {
-    /// The event that tells of it.
-    pub(super) fn told(&self) -> Draft {
+    /// Returns the event that records the repair.
+    pub(super) fn event(&self) -> Draft {
         Draft::new(LedgerRepaired {
             what: "an append that was cut short was taken away".to_owned(),
             offset: self.offset,
@@ -122,7 +122,7 @@ impl Repair {
     }
 }
 
-/// Puts a new key in use that was recorded and then not put in place. The caller has the turn.
+/// Activates a new key that was recorded but not put in place; the caller holds the lock.
 fn finish_rotation(tip: &mut Tip, paths: &LedgerPaths) -> Result<(), OpenError> {
     if tip.anchor.next(paths).is_none() {
         return Ok(());
@@ -142,7 +142,7 @@ fn finish_rotation(tip: &mut Tip, paths: &LedgerPaths) -> Result<(), OpenError> 
         Ok(Event::KeyRotated(event)) => Some(event.new),
         _ => None,
     });
-    // One that is not on record is overwritten by the next exchange.
+    // A key that is not recorded is overwritten by the next rotation.
     if let Some(key) = recorded {
         tip.anchor.follow(paths, &key)?;
         tip.write_head();
@@ -150,7 +150,7 @@ fn finish_rotation(tip: &mut Tip, paths: &LedgerPaths) -> Result<(), OpenError> 
     Ok(())
 }
 
-/// Makes what is not there yet.
+/// Creates the missing files of a new ledger.
 fn begin(paths: &LedgerPaths) -> Result<(), OpenError> {
     let log = paths.log();
     if !Anchor::exists(paths) {
@@ -175,14 +175,14 @@ fn begin(paths: &LedgerPaths) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Makes a directory that stays: what is acknowledged in it must not go with its name.
+/// Creates a directory and syncs its name, because acknowledged events must not disappear with it.
 fn make_dir(path: &Path) -> Result<(), OpenError> {
-    anchor::make_dir(path).map_err(plain)?;
-    path.parent().map_or(Ok(()), |parent| anchor::sync_dir(parent).map_err(plain))
+    anchor::make_dir(path).map_err(without_context)?;
+    path.parent().map_or(Ok(()), |parent| anchor::sync_dir(parent).map_err(without_context))
 }
 
-/// The error about a file, without speaking of keys.
-fn plain(error: AnchorError) -> OpenError {
+/// Converts an error about a directory to an error without the context of keys.
+fn without_context(error: AnchorError) -> OpenError {
     match error {
         AnchorError::File { path, source } => OpenError::File { path, source },
         AnchorError::Key { .. }
@@ -196,7 +196,7 @@ fn make_log(paths: &LedgerPaths, anchor: &Anchor) -> Result<(), OpenError> {
     let log = paths.log();
     let id =
         anchor::ledger_of(anchor.origin()).ok_or_else(|| AnchorError::Key { path: paths.key() })?;
-    // Nothing was recorded yet, so whatever an earlier try left here is of no use.
+    // No event is recorded yet, so files of an earlier attempt have no value.
     let salts = paths.salts();
     Salts::create(&salts, id).map_err(|source| file_error(&salts, source))?;
     let new = log.with_extension("new");
@@ -220,10 +220,10 @@ fn open_log(paths: &LedgerPaths, anchor: &Anchor) -> Result<Log, OpenError> {
     }
 }
 
-/// Reads what was appended after the head was written.
+/// Reads the batches that were appended after the head was written.
 fn read_on(
     paths: &LedgerPaths,
-    lock: Lock,
+    lock: LockFile,
     anchor: Anchor,
     log: Log,
     head: Head,
@@ -242,8 +242,8 @@ fn read_on(
         Err((end, error)) => {
             let cut = cut_torn_tail(paths, &log, &file, end, error);
             repairs.push(cut.map_err(|error| match error {
-                Uncut::Damaged(error) => OpenError::Damaged(error),
-                Uncut::File(source) => file_error(&path, source),
+                CutError::Damaged(error) => OpenError::Damaged(error),
+                CutError::File(source) => file_error(&path, source),
             })?);
             end
         }
@@ -271,23 +271,24 @@ fn read_on(
     Ok((tip, repairs))
 }
 
-/// Cuts off a rest that is no batch, unless whole batches stand behind it: then it is damage. The
-/// caller has the turn.
+/// Truncates a torn append, or returns an error if complete batches follow, which means damage.
+///
+/// The caller holds the lock.
 pub(super) fn cut_torn_tail(
     paths: &LedgerPaths,
     log: &Log,
     file: &File,
     end: u64,
     error: LogError,
-) -> Result<Repair, Uncut> {
+) -> Result<Repair, CutError> {
     let is_torn = matches!(error, LogError::Batch { .. });
-    if !is_torn || log.has_batch_behind(end).map_err(Uncut::Damaged)? {
-        return Err(Uncut::Damaged(error));
+    if !is_torn || log.has_batch_behind(end).map_err(CutError::Damaged)? {
+        return Err(CutError::Damaged(error));
     }
-    let bytes = log.length().map_err(Uncut::Damaged)?.saturating_sub(end);
+    let bytes = log.length().map_err(CutError::Damaged)?.saturating_sub(end);
     let mut kept = paths.ledger().join(format!("torn-{end}"));
     if kept.exists() {
-        // It was torn here before, and what was kept then stays.
+        // Bytes of an earlier torn append at this offset stay.
         kept.set_file_name(format!("torn-{end}-{}", tip::now().time));
     }
     let cut = || -> io::Result<()> {
@@ -297,18 +298,18 @@ pub(super) fn cut_torn_tail(
         file.set_len(end)?;
         file.sync_all()
     };
-    cut().map_err(Uncut::File)?;
+    cut().map_err(CutError::File)?;
     Ok(Repair { offset: end, bytes, kept })
 }
 
-fn lock_file(paths: &LedgerPaths) -> Result<Lock, OpenError> {
+fn lock_file(paths: &LedgerPaths) -> Result<LockFile, OpenError> {
     if !paths.ledger().exists() {
         make_dir(paths.ledger())?;
     }
-    Lock::open(paths).map_err(|source| file_error(&paths.lock(), source))
+    LockFile::open(paths).map_err(|source| file_error(&paths.lock(), source))
 }
 
-/// The kernel's name for this boot; zeros where it does not tell.
+/// Returns the boot id of the kernel, or zeros if it is not available.
 fn boot_id() -> [u8; 16] {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -319,23 +320,25 @@ fn file_error(path: &Path, source: io::Error) -> OpenError {
     OpenError::File { path: path.to_owned(), source }
 }
 
-/// What the operator decided about a ledger that would not open.
+/// The result of mending a ledger that did not open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mended {
-    /// It opens; there was nothing to decide.
+    /// The ledger opens; no repair was needed.
     Sound,
-    /// Its head was made anew from the log; `lost` events that it had are not there.
+    /// The head was rebuilt from the log; `lost` events of the old head are missing.
     Continued { events: u64, lost: u64 },
-    /// It was set aside here, and a new one begun.
+    /// The ledger was moved to these paths, and a new one was created.
     SetAside { ledger: PathBuf, anchor: PathBuf },
 }
 
-/// Goes on after a loss that the operator knows of: from the log if it is whole up to its end, else
-/// with a new ledger. Nothing is deleted, and the record says what was done and why.
+/// Continues after a loss that the operator accepts, from the log if it is intact, else with a new
+/// ledger.
+///
+/// Nothing is deleted, and the ledger records the fault, the repair and the reason.
 pub fn mend(paths: &LedgerPaths, reason: &str) -> Result<Mended, OpenError> {
     let error = match open(paths) {
         Ok(_) => return Ok(Mended::Sound),
-        Err(error) if is_of_the_disk(&error) => return Err(error),
+        Err(error) if is_access_error(&error) => return Err(error),
         Err(error) => error,
     };
     let what = describe(&error);
@@ -349,8 +352,8 @@ pub fn mend(paths: &LedgerPaths, reason: &str) -> Result<Mended, OpenError> {
     Ok(mended)
 }
 
-/// Whether nothing is wrong with the ledger, only with getting at it.
-fn is_of_the_disk(error: &OpenError) -> bool {
+/// Returns whether the ledger itself can be intact and only access to its files failed.
+fn is_access_error(error: &OpenError) -> bool {
     match error {
         OpenError::Record(_) | OpenError::File { .. } | OpenError::Rotation(_) => true,
         OpenError::Damaged(error) => matches!(error, LogError::Read { .. }),
@@ -370,10 +373,11 @@ fn describe(error: &dyn std::error::Error) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// A new head for a log that can be read from end to end.
+/// Writes a new head for a log that can be read to its end; `None` if the log or its keys are
+/// unusable.
 fn continued(paths: &LedgerPaths) -> Result<Option<Mended>, OpenError> {
     let mut lock = lock_file(paths)?;
-    let _turn = lock.take()?;
+    let _held = lock.take()?;
     let (Ok(log), Ok(mut anchor)) = (Log::open(&paths.log()), Anchor::open_without_head(paths))
     else {
         return Ok(None);
@@ -385,7 +389,7 @@ fn continued(paths: &LedgerPaths) -> Result<Option<Mended>, OpenError> {
     let mut adopted = Adopted::default();
     let end = match tip::adopt(&log, HEADER as u64, &mut frontier, &mut adopted) {
         Ok(end) => end,
-        // The rest of an append that was cut short is no reason to give the ledger up.
+        // A torn append at the end does not require a new ledger.
         Err((end, LogError::Batch { .. }))
             if !log.has_batch_behind(end).map_err(OpenError::Damaged)? =>
         {
@@ -399,7 +403,7 @@ fn continued(paths: &LedgerPaths) -> Result<Option<Mended>, OpenError> {
     Ok(Some(Mended::Continued { events, lost: before.saturating_sub(events) }))
 }
 
-/// Puts the directories of the ledger out of the way.
+/// Renames the directories of the ledger out of the way.
 fn set_aside(paths: &LedgerPaths) -> Result<Mended, OpenError> {
     let stamp = tip::now().time / 1_000_000_000;
     let aside = |path: &Path| -> Result<PathBuf, OpenError> {

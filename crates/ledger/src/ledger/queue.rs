@@ -1,7 +1,10 @@
-//! Who waits to be recorded. Plain data behind a lock; the leader takes all that wait at once.
+//! The queue of callers that wait to have events recorded.
 //!
-//! **Invariant:** while somebody waits, exactly one caller leads or was told to, and everybody else
-//! sleeps until they get their answer.
+//! The queue is plain data behind a mutex. One caller, the leader, commits the events of all
+//! waiting callers at once.
+//!
+//! **Invariant:** while callers wait, exactly one of them leads or was woken to lead, and all
+//! others sleep until they get their result.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
@@ -10,21 +13,22 @@ use std::time::Duration;
 use super::{Draft, Receipt, RecordError};
 use crate::entry::Moment;
 
-/// Everybody who waits.
+/// The callers that wait for a commit.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     next: u64,
-    waiting: Vec<(Arc<Seat>, Pending)>,
+    waiting: Vec<(Arc<Waiter>, Pending)>,
     committing: bool,
-    /// Whether the leader waits for more to come.
+    /// Whether the leader waits for more callers.
     gathering: bool,
-    /// How many may come: those of the last commit and those who came meanwhile.
+    /// The number of callers to wait for: those of the last commit plus those that arrived during
+    /// it.
     expected: usize,
-    /// How long the last commit took.
+    /// The duration of the last commit.
     took: Duration,
 }
 
-/// Events of one caller.
+/// The events that one caller wants to record.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) ticket: u64,
@@ -32,91 +36,95 @@ pub(super) struct Pending {
     pub(super) moment: Moment,
 }
 
-/// Where one caller waits. Nobody else is woken with it.
+/// One sleeping caller, which is woken individually.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Waiter {
     thread: Thread,
-    word: Mutex<Option<Word>>,
+    message: Mutex<Option<Wake>>,
 }
 
-/// What a caller who waits is told.
+/// The message that wakes a waiting caller.
 #[derive(Debug)]
-pub(super) enum Word {
-    /// To commit, for itself and all others who wait.
+pub(super) enum Wake {
+    /// The caller must commit for itself and all other waiting callers.
     Lead,
-    Answer(Answer),
+    Done(RecordResult),
 }
 
-pub(super) type Answer = Result<Vec<Receipt>, RecordError>;
+pub(super) type RecordResult = Result<Vec<Receipt>, RecordError>;
 
-/// Longer than this nobody is waited for, however slow the disk is.
-const MAX_PATIENCE: Duration = Duration::from_millis(2);
+/// The maximum time that a leader waits for more callers, however slow the disk is.
+const MAX_GATHERING: Duration = Duration::from_millis(2);
 
-impl Seat {
-    /// For the thread that calls this.
+impl Waiter {
+    /// Creates the waiter of the current thread.
     pub(super) fn new() -> Self {
-        Self { thread: thread::current(), word: Mutex::new(None) }
+        Self { thread: thread::current(), message: Mutex::new(None) }
     }
 
-    pub(super) fn tell(&self, word: Word) {
-        *self.word() = Some(word);
+    pub(super) fn wake(&self, message: Wake) {
+        *self.message() = Some(message);
         self.thread.unpark();
     }
 
-    /// Sleeps until it is told something. Only the thread that the seat is for may call this.
-    pub(super) fn wait(&self) -> Word {
+    /// Sleeps until a message arrives; must be called by the thread that created the waiter.
+    pub(super) fn wait(&self) -> Wake {
         loop {
-            let told = self.word().take();
-            if let Some(word) = told {
-                return word;
+            let message = self.message().take();
+            if let Some(message) = message {
+                return message;
             }
             thread::park();
         }
     }
 
-    fn word(&self) -> MutexGuard<'_, Option<Word>> {
-        self.word.lock().unwrap_or_else(PoisonError::into_inner)
+    fn message(&self) -> MutexGuard<'_, Option<Wake>> {
+        self.message.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Queue {
-    pub(super) fn push(&mut self, seat: &Arc<Seat>, drafts: Vec<Draft>, moment: Moment) {
+    pub(super) fn push(&mut self, waiter: &Arc<Waiter>, drafts: Vec<Draft>, moment: Moment) {
         let ticket = self.next;
         self.next += 1;
-        self.waiting.push((Arc::clone(seat), Pending { ticket, drafts, moment }));
+        self.waiting.push((Arc::clone(waiter), Pending { ticket, drafts, moment }));
     }
 
-    /// Whether the caller is to commit now; nobody else does until [`Queue::finish_commit`].
+    /// Returns whether the caller must commit now; no other caller does before
+    /// [`Queue::finish_commit`].
     pub(super) const fn begin_commit(&mut self) -> bool {
         !std::mem::replace(&mut self.committing, true)
     }
 
-    /// Whether all are there who may come.
+    /// Returns whether all expected callers are waiting.
     pub(super) const fn is_complete(&self) -> bool {
         self.waiting.len() >= self.expected
     }
 
-    /// Whether the leader waited for just this one.
+    /// Returns whether the caller that was just added completes the group that the leader waits
+    /// for.
     pub(super) const fn is_awaited_last(&self) -> bool {
         self.gathering && self.is_complete()
     }
 
-    /// How long the leader may wait for more: less than sharing a commit saves.
-    pub(super) fn patience(&mut self) -> Duration {
+    /// Starts to gather callers and returns the maximum wait: less than the time that sharing a
+    /// commit saves.
+    pub(super) fn start_gathering(&mut self) -> Duration {
         self.gathering = true;
-        (self.took / 2).min(MAX_PATIENCE)
+        (self.took / 2).min(MAX_GATHERING)
     }
 
-    pub(super) fn take(&mut self) -> Vec<(Arc<Seat>, Pending)> {
+    pub(super) fn take(&mut self) -> Vec<(Arc<Waiter>, Pending)> {
         self.gathering = false;
         std::mem::take(&mut self.waiting)
     }
 
-    /// So many callers were committed for; who is to lead now, if somebody came meanwhile.
-    pub(super) fn finish_commit(&mut self, callers: usize, took: Duration) -> Option<Arc<Seat>> {
+    /// Ends a commit for `callers` callers and returns the next leader if more callers arrived
+    /// meanwhile.
+    pub(super) fn finish_commit(&mut self, callers: usize, took: Duration) -> Option<Arc<Waiter>> {
         self.expected = callers + self.waiting.len();
         self.took = took;
-        let next = self.waiting.first().map(|(seat, _)| Arc::clone(seat));
+        let next = self.waiting.first().map(|(waiter, _)| Arc::clone(waiter));
         self.committing = next.is_some();
         next
     }
@@ -126,14 +134,14 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn push(queue: &mut Queue) -> Arc<Seat> {
-        let seat = Arc::new(Seat::new());
-        queue.push(&seat, Vec::new(), super::super::tip::now());
-        seat
+    fn push(queue: &mut Queue) -> Arc<Waiter> {
+        let waiter = Arc::new(Waiter::new());
+        queue.push(&waiter, Vec::new(), super::super::tip::now());
+        waiter
     }
 
     #[test]
-    fn a_single_writer_waits_for_nobody() {
+    fn single_writer_does_not_wait_for_other_callers() {
         let mut queue = Queue::default();
         for _ in 0..3 {
             push(&mut queue);
@@ -145,22 +153,25 @@ mod tests {
     }
 
     #[test]
-    fn whoever_came_meanwhile_leads_and_waits_a_moment_for_the_others() {
+    fn caller_that_arrived_during_a_commit_leads_the_next_one() {
         let mut queue = Queue::default();
         push(&mut queue);
         push(&mut queue);
         assert!(queue.begin_commit());
         assert_eq!(queue.take().len(), 2);
         let late = push(&mut queue);
-        assert!(!queue.begin_commit(), "one leads already");
+        assert!(!queue.begin_commit(), "another caller leads already");
         let next = queue.finish_commit(2, Duration::from_secs(1)).unwrap();
         assert!(Arc::ptr_eq(&next, &late));
-        assert!(!queue.begin_commit(), "the lead was handed over");
-        assert_eq!(queue.patience(), MAX_PATIENCE);
+        assert!(!queue.begin_commit(), "the late caller leads");
+        assert_eq!(queue.start_gathering(), MAX_GATHERING);
         push(&mut queue);
         assert!(!queue.is_awaited_last());
         push(&mut queue);
-        assert!(queue.is_awaited_last(), "two who were answered and one who came meanwhile");
+        assert!(
+            queue.is_awaited_last(),
+            "two callers of the last commit and one that arrived during it"
+        );
         assert_eq!(queue.take().len(), 3);
     }
 }

@@ -1,17 +1,18 @@
-//! Runs that were used recently. A process that lives for days forgets the others.
+//! A bounded map of the runs that were used recently, for processes that run for days.
 
 use std::collections::HashMap;
 
 use belljar_model::RunId;
 
-/// Half of the runs that are remembered.
+/// Half of the maximum number of remembered runs.
 const HALF: usize = 2048;
 
-/// A value for each of the runs that were used last: at least [`HALF`], at most twice as many.
+/// A map with a value for each recently used run: at least [`HALF`] entries are kept, at most twice
+/// as many.
 #[derive(Debug)]
 pub(super) struct Recent<V> {
     young: HashMap<RunId, V>,
-    /// Forgotten when there are enough young ones, except for those that are used until then.
+    /// Dropped when `young` is full; an entry that is used before that moves to `young`.
     old: HashMap<RunId, V>,
 }
 
@@ -20,7 +21,7 @@ impl<V: Copy> Recent<V> {
         Self { young: HashMap::new(), old: HashMap::new() }
     }
 
-    /// The value of a run, which counts as a use.
+    /// Returns the value of a run and marks the run as used.
     pub(super) fn get(&mut self, run: RunId) -> Option<V> {
         let value = *self.young.get(&run).or_else(|| self.old.get(&run))?;
         self.insert(run, value);
@@ -34,7 +35,7 @@ impl<V: Copy> Recent<V> {
         self.young.insert(run, value);
     }
 
-    /// Replaces the value of a run that is remembered. That is no use.
+    /// Replaces the value of a remembered run without marking the run as used.
     pub(super) fn update(&mut self, run: RunId, value: V) {
         for runs in [&mut self.young, &mut self.old] {
             if let Some(known) = runs.get_mut(&run) {
@@ -57,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_not_used_are_forgotten_and_those_in_use_stay() {
+    fn recent_drops_unused_runs_and_keeps_used_ones() {
         let mut recent = Recent::new();
         for number in 0..10 * HALF {
             recent.insert(run(number), number);
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn update_changes_a_remembered_run_of_either_half_and_adds_none() {
+    fn update_changes_a_remembered_run_of_either_half_and_adds_no_run() {
         let mut recent = Recent::new();
         recent.extend((0..=HALF).map(|number| (run(number), 1)));
         assert!(recent.old.contains_key(&run(0)) && recent.young.contains_key(&run(HALF)));

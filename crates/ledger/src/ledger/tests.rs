@@ -1,8 +1,8 @@
-//! What needs a look inside: who waits how long for whom, and clocks that go back.
+//! Tests that need private items of the writer: lock timeouts and clocks that go back.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "one test starts a second process of itself and tells it where the ledger is"
+    reason = "one test starts itself as a second process and passes the path of the ledger to it"
 )]
 
 use std::path::Path;
@@ -25,29 +25,30 @@ fn exec(program: &str) -> Draft {
     Draft::new(RunExec { program: program.into() })
 }
 
-/// Takes the turn, stops, and when it may go on appends. Alone it only appends.
+/// Takes the lock, stops itself and appends once it is continued; without the variable it only
+/// appends.
 #[test]
-fn a_process_that_stops_in_its_turn() {
+fn child_process_that_stops_while_it_holds_the_lock() {
     let own = TempDir::new().unwrap();
-    let told = std::env::var_os(HOME);
-    let paths = LedgerPaths::under(told.as_deref().map_or(own.path(), Path::new));
+    let given = std::env::var_os(HOME);
+    let paths = LedgerPaths::under(given.as_deref().map_or(own.path(), Path::new));
     let ledger = Ledger::open(&paths).unwrap();
     let mut tip = ledger.tip();
-    let turn = tip.lock.take().unwrap();
-    if told.is_some() {
+    let held = tip.lock.take().unwrap();
+    if given.is_some() {
         rustix::process::kill_process(rustix::process::getpid(), Signal::STOP).unwrap();
     }
     tip.record(&paths, vec![exec("/bin/late")]).map(drop).unwrap();
-    drop(turn);
+    drop(held);
 }
 
 #[test]
-fn h04_a_stopped_process_keeps_its_turn_and_others_are_told() {
+fn h04_record_reports_the_holder_when_a_stopped_process_keeps_the_lock() {
     let home = TempDir::new().unwrap();
     let paths = LedgerPaths::under(home.path());
     let ledger = Ledger::open(&paths).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "ledger::tests::a_process_that_stops_in_its_turn"])
+        .args(["--exact", "ledger::tests::child_process_that_stops_while_it_holds_the_lock"])
         .env(HOME, home.path())
         .stdout(Stdio::null())
         .spawn()
@@ -56,27 +57,28 @@ fn h04_a_stopped_process_keeps_its_turn_and_others_are_told() {
     let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
     assert!(status.stopped());
 
-    let patience = ledger.tip().lock.patience;
-    assert_eq!(patience, Duration::from_secs(30));
-    ledger.tip().lock.patience = Duration::from_millis(200);
+    let timeout = ledger.tip().lock.timeout;
+    assert_eq!(timeout, Duration::from_secs(30));
+    ledger.tip().lock.timeout = Duration::from_millis(200);
     let error = ledger.record(exec("/bin/early")).unwrap_err();
     let RecordError::Busy { holder, .. } = &error else { panic!("{error:?}") };
     assert_eq!(holder, &format!("pid {}", child.id()));
-    // A verifier waits for nobody for ever, and raises no alarm.
+    // The verifier does not wait for the lock and reports no alarm.
     let report = verify(&paths, VerifyOptions::default()).unwrap();
     assert!(report.findings.iter().all(|finding| finding.severity == Severity::Note));
 
     rustix::process::kill_process(pid, Signal::CONT).unwrap();
     assert!(child.wait().unwrap().success());
-    ledger.tip().lock.patience = patience;
+    ledger.tip().lock.timeout = timeout;
     let receipt = ledger.record(exec("/bin/early")).unwrap();
     assert_eq!((receipt.index(), receipt.sequence()), (2, 2));
     assert!(verify(&paths, VerifyOptions::default()).unwrap().findings.is_empty());
 }
 
-/// The last event is of the year 2100: the order is that of the places, and nothing is damaged.
+/// Records an event after an event of the year 2100: the order stays that of the indexes, without
+/// damage.
 #[test]
-fn h13_a_clock_that_goes_back_changes_no_order() {
+fn h13_clock_that_goes_back_does_not_change_the_order_of_events() {
     const LATE: u64 = 4_102_444_800 * SECOND;
     let home = TempDir::new().unwrap();
     let mut sample = Sample::empty();
@@ -101,7 +103,7 @@ fn h13_a_clock_that_goes_back_changes_no_order() {
     let report = verify(&paths, VerifyOptions { deep: true, ..VerifyOptions::default() }).unwrap();
     let found: Vec<_> = report.findings.iter().map(|it| (it.severity, it.code)).collect();
     assert_eq!(found, [(Severity::Note, Code::ClockWentBack)]);
-    // Nothing is taken for old because something before it is from the future.
+    // An event counts as old only by its own time, not because an earlier event has a future time.
     assert_eq!(ledger.would_prune(1).unwrap(), 0);
     assert_eq!(ledger.would_prune(LATE).unwrap(), 1);
     assert_eq!(ledger.prune(LATE).unwrap().contents, 1);
@@ -109,7 +111,7 @@ fn h13_a_clock_that_goes_back_changes_no_order() {
     assert!(report.is_sound(), "{:#?}", report.findings);
 }
 
-/// A cause is before its effect, also when somebody says otherwise.
+/// A cause must be earlier than its effect, even if the caller names a later event.
 #[test]
 fn h07_an_event_cannot_be_caused_by_a_later_one() {
     let home = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! The end of the log, and the only code that makes it longer.
+//! The end of the log, and the only code that appends to the log.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use belljar_model::RunId;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::open::{self, Uncut};
-use super::queue::{Answer, Pending};
+use super::lock::{self, LockFile};
+use super::open::{self, CutError};
+use super::queue::{Pending, RecordResult};
 use super::recent::Recent;
-use super::turn::{self, Lock};
 use super::{Draft, Receipt, RecordError, anchor_error};
 use crate::anchor::Anchor;
 use crate::bodies::Bodies;
@@ -30,72 +30,72 @@ use crate::note::VerifyingKey;
 use crate::paths::LedgerPaths;
 use crate::salts::Salts;
 
-/// What the log ends with, as far as we have read it.
+/// The state at the end of the log, as of the last read or write of this process.
 #[derive(Debug)]
 pub(super) struct Tip {
     pub(super) log: Log,
-    /// The same file, for appending.
+    /// The file of `log`, open for appending.
     pub(super) file: File,
-    pub(super) lock: Lock,
+    pub(super) lock: LockFile,
     pub(super) salts: Salts,
     pub(super) anchor: Anchor,
-    /// Drawn on opening, so that a batch tells who wrote it.
+    /// A random number drawn on opening, which marks the batches of this writer.
     pub(super) writer: u64,
     pub(super) generation: u64,
     pub(super) end: u64,
     pub(super) frontier: Frontier,
     pub(super) own: Option<Link>,
-    /// The last event of each run that was written or looked up here recently.
+    /// The last event of each run that was recently written or looked up.
     pub(super) runs: Recent<Link>,
     pub(super) boot: [u8; 16],
     pub(super) broken: bool,
 }
 
-/// The event that the next one of a run must name.
+/// The sequence number and hash of an event, to which the next event of its run links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) sequence: u64,
     pub(super) hash: Digest,
 }
 
-/// Events that are about to be written together.
+/// Encoded events that are about to be written together.
 #[derive(Default)]
 struct Batch {
     entries: Vec<Vec<u8>>,
     leaves: Vec<Digest>,
     payload: usize,
     salts: Vec<(Digest, Salt)>,
-    /// Bodies that earlier events kept.
+    /// Bodies whose content was stored with earlier events.
     borrowed: Vec<Digest>,
     own: Option<Link>,
     runs: HashMap<RunId, Link>,
-    answers: Vec<(u64, Vec<Receipt>)>,
+    results: Vec<(u64, Vec<Receipt>)>,
 }
 
 impl Tip {
-    /// Writes everything that waits; one answer for each.
+    /// Writes the events of all waiting callers and returns one result per caller.
     pub(super) fn commit(
         &mut self,
         paths: &LedgerPaths,
         waiting: Vec<Pending>,
-    ) -> Vec<(u64, Answer)> {
+    ) -> Vec<(u64, RecordResult)> {
         let tickets: Vec<u64> = waiting.iter().map(|pending| pending.ticket).collect();
-        let mut answers = Vec::with_capacity(tickets.len());
-        if let Err(error) = self.commit_in_turn(paths, waiting, &mut answers) {
-            let answered: Vec<u64> = answers.iter().map(|(ticket, _)| *ticket).collect();
-            let rest = tickets.into_iter().filter(|ticket| !answered.contains(ticket));
-            answers.extend(rest.map(|ticket| (ticket, Err(error.clone()))));
+        let mut results = Vec::with_capacity(tickets.len());
+        if let Err(error) = self.commit_locked(paths, waiting, &mut results) {
+            let done: Vec<u64> = results.iter().map(|(ticket, _)| *ticket).collect();
+            let rest = tickets.into_iter().filter(|ticket| !done.contains(ticket));
+            results.extend(rest.map(|ticket| (ticket, Err(error.clone()))));
         }
-        answers
+        results
     }
 
-    fn commit_in_turn(
+    fn commit_locked(
         &mut self,
         paths: &LedgerPaths,
         waiting: Vec<Pending>,
-        answers: &mut Vec<(u64, Answer)>,
+        results: &mut Vec<(u64, RecordResult)>,
     ) -> Result<(), RecordError> {
-        let _turn = self.lock.take()?;
+        let _held = self.lock.take()?;
         self.catch_up(paths)?;
         let mut batch = Batch::default();
         for pending in waiting {
@@ -103,16 +103,16 @@ impl Tip {
             match self.add(paths, &batch, pending) {
                 Ok(more) if batch.payload + more.payload <= MAX_PAYLOAD => batch.append(more),
                 Ok(more) => {
-                    self.write(std::mem::take(&mut batch), answers)?;
+                    self.write(std::mem::take(&mut batch), results)?;
                     batch.append(more);
                 }
-                Err(error) => answers.push((ticket, Err(error))),
+                Err(error) => results.push((ticket, Err(error))),
             }
         }
-        self.write(batch, answers)
+        self.write(batch, results)
     }
 
-    /// Records events at once. The caller has the turn.
+    /// Records events immediately; the caller holds the lock.
     pub(super) fn record(
         &mut self,
         paths: &LedgerPaths,
@@ -123,17 +123,18 @@ impl Tip {
         }
         let pending = Pending { ticket: 0, drafts, moment: now() };
         let batch = self.add(paths, &Batch::default(), pending)?;
-        let mut answers = Vec::new();
-        self.write(batch, &mut answers)?;
-        answers.pop().map_or(Err(RecordError::Broken), |(_, answer)| answer)
+        let mut results = Vec::new();
+        self.write(batch, &mut results)?;
+        results.pop().map_or(Err(RecordError::Broken), |(_, answer)| answer)
     }
 
-    /// Reads what others appended since we last looked. The caller has the turn.
+    /// Reads the events that other processes appended since the last read; the caller holds the
+    /// lock.
     fn catch_up(&mut self, paths: &LedgerPaths) -> Result<(), RecordError> {
         if self.broken {
             return Err(RecordError::Broken);
         }
-        // Files that were moved away or removed would take everything that is appended with them.
+        // Events appended to a file that was moved or removed would be lost.
         if let Some(path) = self.exchanged(paths) {
             return Err(changed(LogError::Exchanged { path }));
         }
@@ -161,7 +162,8 @@ impl Tip {
         let head = self.anchor.newest();
         let is_other =
             |head: &Head| head.end > end || head.end == end && head.frontier != self.frontier;
-        // Signed, and not what follows on what was read here: the log was cut and went on from there.
+        // The signed head does not continue the events read here: the log was cut and then
+        // continued.
         if head.as_ref().is_some_and(is_other) {
             self.broken = true;
             return Err(changed(LogError::Exchanged { path: paths.log() }));
@@ -173,29 +175,29 @@ impl Tip {
         }
     }
 
-    /// The first file of the ledger that is not the one that is open here.
+    /// Returns the path of the first ledger file that is no longer the file open here.
     fn exchanged(&self, paths: &LedgerPaths) -> Option<PathBuf> {
         let files = [(&self.file, paths.log()), (self.salts.file(), paths.salts())];
-        files.into_iter().find(|(file, path)| !turn::is_at(file, path)).map(|(_, path)| path)
+        files.into_iter().find(|(file, path)| !lock::is_file_at(file, path)).map(|(_, path)| path)
     }
 
-    /// Whether this is still the end of the log, or of the beginning of one that others made longer.
+    /// Returns whether the log still contains all events that were read here.
     pub(super) fn is_current(&self, paths: &LedgerPaths) -> bool {
         let is_whole = self.log.length().is_ok_and(|length| length >= self.end);
         !self.broken && is_whole && self.exchanged(paths).is_none()
     }
 
-    /// Takes away the rest that a process left which died just now, as on opening, and says so.
+    /// Removes the torn append of a process that just died, as on opening, and records the repair.
     fn repair(&mut self, paths: &LedgerPaths, error: LogError) -> Result<(), RecordError> {
         let cut = open::cut_torn_tail(paths, &self.log, &self.file, self.end, error);
         let repair = cut.map_err(|error| match error {
-            Uncut::Damaged(error) => changed(error),
-            Uncut::File(error) => doing("take away an append that was cut short")(error),
+            CutError::Damaged(error) => changed(error),
+            CutError::File(error) => doing("remove a torn append")(error),
         })?;
-        self.record(paths, vec![repair.told()]).map(drop)
+        self.record(paths, vec![repair.event()]).map(drop)
     }
 
-    /// Encodes the events of one caller behind those of `batch`.
+    /// Encodes the events of one caller, to follow the events of `batch`.
     fn add(
         &mut self,
         paths: &LedgerPaths,
@@ -210,23 +212,23 @@ impl Tip {
             if let Some(cause) = draft.cause.filter(|cause| *cause >= index) {
                 return Err(RecordError::Cause { cause, index });
             }
-            let before = self.before(paths, [&more, batch], &draft)?;
+            let before = self.last_link(paths, [&more, batch], &draft)?;
             let moment = Moment { boot: self.boot, ..pending.moment };
             receipts.push(more.encode(index, before, moment, &draft)?);
         }
-        // A content that was kept before may have been dropped since: we have the turn, so now is now.
+        // Stored content can have been dropped since; the lock is held, so this check stays true.
         if let Some(hash) = more.borrowed.iter().find(|hash| !Bodies::open(paths).has(**hash)) {
             return Err(RecordError::BodyGone { hash: *hash });
         }
         if more.payload > MAX_PAYLOAD {
             return Err(RecordError::TooMany { count });
         }
-        more.answers.push((pending.ticket, receipts));
+        more.results.push((pending.ticket, receipts));
         Ok(more)
     }
 
-    /// The event that the draft's run ends with so far.
-    fn before(
+    /// Returns the last event so far of the draft's run.
+    fn last_link(
         &mut self,
         paths: &LedgerPaths,
         [newer, older]: [&Batch; 2],
@@ -246,8 +248,13 @@ impl Tip {
         Ok(Some(link))
     }
 
-    /// Puts a batch on disk and says so. After an error nothing of it was acknowledged.
-    fn write(&mut self, batch: Batch, answers: &mut Vec<(u64, Answer)>) -> Result<(), RecordError> {
+    /// Writes a batch to disk and adds the results; after an error no event of the batch is
+    /// acknowledged.
+    fn write(
+        &mut self,
+        batch: Batch,
+        results: &mut Vec<(u64, RecordResult)>,
+    ) -> Result<(), RecordError> {
         if batch.entries.is_empty() {
             return Ok(());
         }
@@ -262,7 +269,7 @@ impl Tip {
         self.own = batch.own.or(self.own);
         self.runs.extend(batch.runs);
         self.write_head();
-        answers.extend(batch.answers.into_iter().map(|(ticket, receipts)| (ticket, Ok(receipts))));
+        results.extend(batch.results.into_iter().map(|(ticket, receipts)| (ticket, Ok(receipts))));
         Ok(())
     }
 
@@ -272,7 +279,7 @@ impl Tip {
         let length = self.file.metadata().map(|meta| meta.len());
         let grown = before + bytes.len() as u64;
         if let Err(error) = written {
-            // Nobody else has the turn, so what is there behind the old end is ours.
+            // The lock is held, so all bytes after the old end belong to this append.
             self.broken = self.file.set_len(before).is_err();
             return Err(doing("append to the ledger")(error));
         }
@@ -282,15 +289,17 @@ impl Tip {
             return Err(doing("append to the ledger")(error));
         }
         if let Err(error) = self.file.sync_data() {
-            // What the disk has now is unknown, and a second try could succeed without it.
+            // The state of the disk is unknown now, and a second sync could succeed without the
+            // data.
             self.broken = true;
             self.file.set_len(before).ok(); // the next opening decides
-            return Err(doing("put the ledger on disk")(error));
+            return Err(doing("sync the ledger to disk")(error));
         }
         Ok(())
     }
 
-    /// The head only says what the log already has: a failure here loses nothing.
+    /// Writes the signed head; failures are ignored, because the head only repeats facts of the
+    /// log.
     pub(super) fn write_head(&mut self) {
         let Some(note) = self.anchor.sign(&self.frontier) else { return };
         self.generation += 1;
@@ -301,10 +310,10 @@ impl Tip {
             frontier: self.frontier.clone(),
             note,
         };
-        self.anchor.write(&head).ok(); // see above
+        self.anchor.write(&head).ok(); // the log has all events already
     }
 
-    /// The same when something depends on it: then it must be on disk.
+    /// Writes the signed head and syncs it, for steps that depend on the head.
     fn sign_durably(&mut self) -> Result<(), RecordError> {
         self.write_head();
         let signs = |head: Head| head.generation == self.generation && head.end == self.end;
@@ -314,9 +323,10 @@ impl Tip {
         synced.map_err(doing("sign the ledger"))
     }
 
-    /// Exchanges the key, in one turn: nobody signs between the event and the exchange.
+    /// Replaces the signing key under one lock, so that no checkpoint is signed between event and
+    /// replacement.
     pub(super) fn rotate_key(&mut self, paths: &LedgerPaths) -> Result<VerifyingKey, RecordError> {
-        let _turn = self.lock.take()?;
+        let _held = self.lock.take()?;
         self.catch_up(paths)?;
         let (key, endorsement) = self.anchor.successor(paths).map_err(anchor_error)?;
         let (old, new) = (self.anchor.verifying(), key.verifying());
@@ -324,21 +334,21 @@ impl Tip {
         self.record(paths, vec![Draft::new(event)]).map(drop)?;
         let replaced = self.anchor.replace(paths, key);
         if replaced.is_err() {
-            self.anchor.reload(paths).ok(); // whichever of the two is on disk now
+            self.anchor.reload(paths).ok(); // loads whichever key is on disk now
         }
         self.write_head();
         replaced.map_err(anchor_error)?;
         Ok(new)
     }
 
-    /// Does something to the ledger's other files while nobody appends, when everything that is on
-    /// record is also signed.
-    pub(super) fn in_turn<T>(
+    /// Runs `act` on the other files of the ledger under the lock, after a head for all events is
+    /// on disk.
+    pub(super) fn with_lock<T>(
         &mut self,
         paths: &LedgerPaths,
         act: impl FnOnce() -> Result<T, RecordError>,
     ) -> Result<T, RecordError> {
-        let _turn = self.lock.take()?;
+        let _held = self.lock.take()?;
         self.catch_up(paths)?;
         self.sign_durably()?;
         act()
@@ -391,21 +401,22 @@ impl Batch {
         self.salts.extend(more.salts);
         self.own = more.own.or(self.own);
         self.runs.extend(more.runs);
-        self.answers.extend(more.answers);
+        self.results.extend(more.results);
     }
 }
 
-/// What was found when reading on.
+/// The links and keys found in adopted batches.
 #[derive(Debug, Default)]
 pub(super) struct Adopted {
     pub(super) own: Option<Link>,
     pub(super) runs: HashMap<RunId, Link>,
-    /// The newest key that the log names.
+    /// The newest signing key that the log names.
     pub(super) key: Option<String>,
     pub(super) events: u64,
 }
 
-/// Takes over whole batches behind `from`; where they end, and with what error if not at the end.
+/// Adds the complete batches after `from` to the tree, and returns the end offset or the offset of
+/// an error.
 pub(super) fn adopt(
     log: &Log,
     from: u64,
@@ -427,7 +438,8 @@ impl Adopted {
     fn take(&mut self, frontier: &mut Frontier, event: Located<'_>) {
         frontier.push(event.leaf);
         self.events += 1;
-        // What is no event of this version is the verifier's matter; the tree holds it all the same.
+        // Bytes that are not an event of this version still count in the tree; the verifier reports
+        // them.
         let Ok(view) = EntryView::parse(event.bytes) else { return };
         let link = Link { sequence: view.sequence, hash: event.leaf };
         match view.run.parse() {
@@ -455,7 +467,7 @@ fn look_up(paths: &LedgerPaths, log: &Log, run: RunId) -> Result<Option<Link>, R
     Ok(head.map(|head| Link { sequence: head.sequence, hash: head.hash }))
 }
 
-/// The time of recording. The boot id is put in when the event is written.
+/// Returns the current time; the boot id is added when the event is written.
 pub(super) fn now() -> Moment {
     let nanos = |clock| {
         let time = clock_gettime(clock);

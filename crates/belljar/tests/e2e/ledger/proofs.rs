@@ -103,7 +103,7 @@ fn h01_what_was_cut_off_is_missed_also_by_who_only_reads() {
         ledger(&lab, command).run().complains(0, "the ledger was cut short");
     }
     assert_eq!(findings(ledger(&lab, ["verify"]), 1), ["log-truncated"]);
-    lab.bash("true").run().complains(125, "cut short");
+    lab.bash("true").run().complains(125, "truncated");
     fs::remove_file(&log).unwrap();
     ledger(&lab, ["log"]).run().complains(1, "the ledger is gone");
     assert_eq!(findings(ledger(&lab, ["verify"]), 1), ["log-missing"]);
