@@ -1,7 +1,7 @@
-//! What a log says of itself at one moment: the checkpoint of <https://c2sp.org/tlog-checkpoint>.
+//! A signed summary of a log at one size: the checkpoint of <https://c2sp.org/tlog-checkpoint>.
 //!
-//! **Invariant:** each checkpoint has one text, and only that text parses to it; so a signature of
-//! the text is a signature of the checkpoint.
+//! **Invariant:** each checkpoint has exactly one text, so a signature of the text is a signature
+//! of the checkpoint.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::digest::Digest;
 use crate::note::{Note, NoteError, SigningKey, VerifyingKey};
 
-/// The size and the root of a log, and which log it is.
+/// The origin, size and root hash of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
     origin: String,
@@ -18,20 +18,20 @@ pub struct Checkpoint {
     extensions: Vec<String>,
 }
 
-/// Why a text is not a checkpoint of the log.
+/// Why a text is not a valid checkpoint of the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
-    #[error("the checkpoint is not properly signed")]
+    #[error("the checkpoint has no valid signature")]
     Note(#[source] NoteError),
-    #[error("the checkpoint is not lines of origin, size and root, each with a newline")]
+    #[error("the checkpoint does not consist of lines for origin, size and root")]
     Lines,
     #[error("a line of the checkpoint is empty or has a control character")]
     Line,
-    #[error("`{text}` is not the size of a log; it is a number without leading zeros")]
+    #[error("`{text}` is not the size of a log; use a number without leading zeros")]
     Size { text: String },
-    #[error("`{text}` is not the root of a log; it is base64 of 32 bytes")]
+    #[error("`{text}` is not the root of a log; use 32 bytes in base64")]
     Root { text: String },
-    #[error("the checkpoint is of `{origin}`, and that log did not sign it")]
+    #[error("the checkpoint of `{origin}` is not signed by that log")]
     Origin { origin: String },
 }
 
@@ -46,18 +46,18 @@ impl Checkpoint {
         Ok(Self { origin, size, root, extensions: Vec::new() })
     }
 
-    /// This checkpoint with these further lines, which nobody but the caller understands.
+    /// Returns the checkpoint with additional lines, which only the caller interprets.
     pub fn with_extensions(self, extensions: Vec<String>) -> Result<Self, CheckpointError> {
         extensions.iter().try_for_each(|line| check_line(line))?;
         Ok(Self { extensions, ..self })
     }
 
-    /// Which log this is of.
+    /// Returns the origin, which is the unique name of the log.
     pub fn origin(&self) -> &str {
         &self.origin
     }
 
-    /// How many entries the log had.
+    /// Returns the number of entries of the log.
     pub const fn size(&self) -> u64 {
         self.size
     }
@@ -70,7 +70,7 @@ impl Checkpoint {
         &self.extensions
     }
 
-    /// The text of the note, with the newline at its end and without signatures.
+    /// Returns the text of the note, with its final newline and without signatures.
     pub fn to_text(&self) -> String {
         let root = STANDARD.encode(self.root.as_bytes());
         let mut text = format!("{}\n{}\n{root}\n", self.origin, self.size);
@@ -81,7 +81,7 @@ impl Checkpoint {
         text
     }
 
-    /// Reads the text of a note. Who wrote it is not looked at: that is what [`open`] is for.
+    /// Parses the text of a note without checking signatures; [`open`] checks them.
     pub fn parse(text: &str) -> Result<Self, CheckpointError> {
         let mut lines = text.strip_suffix('\n').ok_or(CheckpointError::Lines)?.split('\n');
         let (Some(origin), Some(size), Some(root)) = (lines.next(), lines.next(), lines.next())
@@ -95,7 +95,7 @@ impl Checkpoint {
         Self::new(origin, size, root)?.with_extensions(lines.map(str::to_owned).collect())
     }
 
-    /// The signed note: the text and one line for each key, in this order.
+    /// Returns the signed note: the text and one signature line for each key, in this order.
     pub fn sign(&self, keys: &[&SigningKey]) -> String {
         let text = self.to_text();
         let lines: String = keys.iter().map(|key| key.sign(&text)).collect();
@@ -103,10 +103,10 @@ impl Checkpoint {
     }
 }
 
-/// Reads a signed checkpoint: one of `keys` must have signed it, under the name of its log.
+/// Parses a signed checkpoint, which one of `keys` must have signed under the name of its log.
 ///
-/// Further signatures, of witnesses say, may be there. As in every note, one that claims to be by
-/// one of `keys` and is not makes all of it bad.
+/// Other signatures, for example of witnesses, are allowed. As in every note, an invalid signature
+/// in the name of one of `keys` makes the whole note invalid.
 pub fn open<'k>(
     text: &str,
     keys: &'k [VerifyingKey],
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_example_is_read_and_written() {
+    fn checkpoint_of_the_specification_parses_and_prints() {
         let checkpoint = sofa();
         assert_eq!(checkpoint.origin(), "example.com/behind-the-sofa");
         assert_eq!(checkpoint.size(), 20_852_163);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_go_signs_under_another_name_than_its_own() {
+    fn checkpoint_of_the_go_log_is_refused_because_its_key_has_another_name() {
         let keys = [GO_KEY.parse().unwrap()];
         assert_eq!(Note::parse(GO).unwrap().verified_by(&keys), Ok(&keys[0]));
         let origin = "go.sum database tree".to_owned();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_log_itself_can_sign_its_checkpoint() {
+    fn open_accepts_only_a_signature_of_the_log_itself() {
         let (log, witness) = (secret("example.com/behind-the-sofa", 1), secret("witness", 2));
         let keys = [witness.verifying(), log.verifying()];
         let signed = sofa().sign(&[&witness, &log]);
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(open(&signed, &keys[..1]), Err(origin));
         let unknown = Err(CheckpointError::Note(NoteError::NoKnownKey));
         assert_eq!(open(&signed, &[]), unknown);
-        // A key of the same name that is not the one which is trusted.
+        // A key of the same name that is not trusted.
         let impostor = secret("example.com/behind-the-sofa", 3);
         assert_eq!(open(&sofa().sign(&[&impostor]), &keys), unknown);
         let unsigned = open(&sofa().sign(&[]), &keys);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_text_is_that_of_a_checkpoint() {
+    fn parse_accepts_only_the_canonical_text() {
         let root = "CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=";
         let size = |text: &str| CheckpointError::Size { text: text.to_owned() };
         let bad_root = |text: &str| CheckpointError::Root { text: text.to_owned() };
@@ -247,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_parses_is_written_the_same_again(
+        fn parsed_checkpoint_prints_the_same_text(
             text in "(o|[ -~]{0,9})\n(0|1|[0-9]{1,21})\n(CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2[A-Za-z]=)\n(x\n){0,3}",
         ) {
             if let Ok(checkpoint) = Checkpoint::parse(&text) {
@@ -256,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn every_checkpoint_survives_a_round_trip(
+        fn checkpoint_survives_a_round_trip(
             origin in "[^\\p{C}]{1,20}",
             size: u64,
             root: [u8; 32],

@@ -1,11 +1,11 @@
-//! The Merkle tree over the entries (RFC 9162, section 2.1; the same tree as that of RFC 6962).
+//! The Merkle tree over the entries (RFC 9162, section 2.1; the same tree as in RFC 6962).
 //!
-//! Pure: where the hashes are kept is the business of whoever implements [`Hashes`]. Checking a
-//! proof is in `verify`. Nothing here recurses, and no size up to `u64::MAX` overflows, because
-//! sizes and indices come from files and proofs of others.
+//! Does no input or output: an implementation of [`Hashes`] stores the hashes. The checks of proofs
+//! are in `verify`. Sizes and indexes come from untrusted files and proofs, so the code does not
+//! recurse and no size up to `u64::MAX` overflows.
 //!
-//! **Invariant:** a [`Frontier`] has one peak for each bit that is set in its size, and the root of
-//! the same leaves is the same, by whichever way it was reached.
+//! **Invariant:** a [`Frontier`] has one peak for each bit set in its size, and equal leaves give
+//! equal roots however the root is computed.
 
 #[cfg(test)]
 mod tests;
@@ -15,30 +15,30 @@ pub use verify::{ProofError, verify_consistency, verify_inclusion};
 
 use crate::digest::Digest;
 
-/// The right edge of a tree: all that is needed to append to it and to know its root.
+/// The right edge of a Merkle tree, which suffices to append leaves and to compute the root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Frontier {
     size: u64,
     peaks: Vec<Digest>,
 }
 
-/// More leaves than any log will have; up to here an append cannot overflow.
+/// A limit above the size of any real log, below which an append cannot overflow.
 const MAX_SIZE: u64 = 1 << 63;
 
 impl Frontier {
-    /// The edge of a tree of this size, from its complete subtrees, the largest first.
+    /// Returns the frontier of a tree of this size from its complete subtrees, largest first.
     ///
-    /// `None` unless there is one for each bit of `size`, and for a size of more than 2^63. Whether
-    /// these are the hashes of anything is for the caller to check, against a root that it trusts.
+    /// Returns `None` unless there is one peak for each bit set in `size`, and for a size above
+    /// 2^63. The caller must check the resulting root against a trusted one.
     pub fn from_peaks(size: u64, peaks: Vec<Digest>) -> Option<Self> {
         let fits = usize::try_from(size.count_ones()).is_ok_and(|count| count == peaks.len());
         (fits && size <= MAX_SIZE).then_some(Self { size, peaks })
     }
 
-    /// Appends a leaf: one hash on average, as many as the tree is high at most.
+    /// Appends a leaf, with one hash on average and at most one per level of the tree.
     pub fn push(&mut self, leaf: Digest) {
         let mut hash = leaf;
-        // Each low bit that is set is a subtree that the new one completes.
+        // Each trailing set bit is a subtree that the new leaf completes.
         for _ in 0..self.size.trailing_ones() {
             let Some(left) = self.peaks.pop() else { break };
             hash = Digest::node(&left, &hash);
@@ -51,7 +51,7 @@ impl Frontier {
         self.size
     }
 
-    /// The complete subtrees, the largest first.
+    /// Returns the hashes of the complete subtrees, largest first.
     pub fn peaks(&self) -> &[Digest] {
         &self.peaks
     }
@@ -62,29 +62,31 @@ impl Frontier {
     }
 }
 
-/// The root of a tree without leaves: the hash of nothing.
+/// Returns the root of a tree without leaves, which is the hash of empty input.
 pub fn empty_root() -> Digest {
     Digest::of(&[])
 }
 
-/// Where the hashes of a tree are kept.
+/// A store of the hashes of a tree.
 pub trait Hashes {
     type Error;
 
-    /// The hash of the leaves from `index << level` to before `(index + 1) << level`.
+    /// Returns the hash of the leaves from `index << level` up to but excluding `(index + 1) <<
+    /// level`.
     ///
-    /// Only subtrees that are complete are asked for.
+    /// It is called only for complete subtrees.
     fn hash(&self, level: u8, index: u64) -> Result<Digest, Self::Error>;
 }
 
-/// The root of the first `size` leaves.
+/// Returns the root of the first `size` leaves.
 pub fn root_of<H: Hashes>(hashes: &H, size: u64) -> Result<Digest, H::Error> {
     range(hashes, 0, size)
 }
 
-/// The proof that leaf `index` is in the tree of the first `size` leaves, the lowest hash first.
+/// Returns the proof that leaf `index` is in the tree of the first `size` leaves, lowest hash
+/// first.
 ///
-/// `None` where there can be no proof: no such leaf is in that tree.
+/// Returns `None` if the tree has no such leaf.
 pub fn inclusion<H: Hashes>(
     hashes: &H,
     index: u64,
@@ -98,10 +100,10 @@ pub fn inclusion<H: Hashes>(
     Ok(Some(proof))
 }
 
-/// The proof that the first `old` of `new` leaves are the tree that had `old` leaves.
+/// Returns the proof that the tree of `new` leaves starts with the tree of `old` leaves.
 ///
-/// Empty for equal sizes and for an empty old tree; `None` where there can be no proof: `old` is
-/// more than `new`.
+/// The proof is empty for equal sizes and for an empty old tree. Returns `None` if `old` exceeds
+/// `new`.
 pub fn consistency<H: Hashes>(
     hashes: &H,
     old: u64,
@@ -114,8 +116,8 @@ pub fn consistency<H: Hashes>(
     if old == 0 || old == new {
         return Ok(Some(proof));
     }
-    // The proof starts from the last complete subtree of the old tree; when that is the whole old
-    // tree, its hash is the root that the verifier has already.
+    // The proof starts at the last complete subtree of the old tree. If that subtree is the whole
+    // old tree, its hash is the root, which the verifier has already.
     let level = old.trailing_zeros();
     let index = (old >> level) - 1;
     if index != 0 {
@@ -125,7 +127,7 @@ pub fn consistency<H: Hashes>(
     Ok(Some(proof))
 }
 
-/// The hashes beside the way from the node `index` of `level` up to the root.
+/// Appends the sibling hashes on the path from the node `index` of `level` up to the root.
 fn climb<H: Hashes>(
     hashes: &H,
     mut level: u32,
@@ -135,7 +137,7 @@ fn climb<H: Hashes>(
 ) -> Result<(), H::Error> {
     let mut last = (size - 1) >> level;
     while last != 0 {
-        // A node at the right edge has no sibling on the right: it is lifted as it is.
+        // A node at the right edge has no right sibling and moves up unchanged.
         if index % 2 == 1 || index < last {
             let begin = (index ^ 1) << level;
             let end = begin.saturating_add(1 << level).min(size);
@@ -146,8 +148,10 @@ fn climb<H: Hashes>(
     Ok(())
 }
 
-/// The hash of the leaves from `begin` to before `end`, which is a node of the tree of `end` leaves
-/// or a complete subtree: the complete subtrees in it, joined from the right.
+/// Returns the hash of the leaves from `begin` up to but excluding `end`.
+///
+/// The range is a node of the tree of `end` leaves or a complete subtree. Its complete subtrees are
+/// joined from the right.
 fn range<H: Hashes>(hashes: &H, begin: u64, end: u64) -> Result<Digest, H::Error> {
     let (mut rest, mut end) = (end - begin, end);
     let mut joined = None;
@@ -164,7 +168,7 @@ fn range<H: Hashes>(hashes: &H, begin: u64, end: u64) -> Result<Digest, H::Error
     Ok(joined.unwrap_or_else(empty_root))
 }
 
-/// A level is the place of a bit in a `u64`.
+/// Converts a level, which is the position of a bit in a `u64`.
 fn narrow(level: u32) -> u8 {
     u8::try_from(level).unwrap_or(u8::MAX)
 }

@@ -1,10 +1,10 @@
-//! A text with signatures below it: the signed note of <https://c2sp.org/signed-note>.
+//! Signed notes of <https://c2sp.org/signed-note>: a text with signature lines below it.
 //!
-//! Only Ed25519 is checked here; signatures of other kinds are kept and count as those of unknown
-//! keys. Stricter than the specification: no control character at all but the newline, and 64 KiB
-//! and 100 signatures at most.
+//! Only Ed25519 signatures are verified; signatures of other algorithms are kept and treated as
+//! signatures of unknown keys. The limits are stricter than in the specification: newline is the
+//! only control character, and a note has at most 64 KiB and 100 signatures.
 //!
-//! **Invariant:** the text of a [`Note`] is worth nothing before [`Note::verified_by`].
+//! **Invariant:** the text of a [`Note`] is not trusted before [`Note::verified_by`].
 
 mod key;
 #[cfg(test)]
@@ -15,14 +15,14 @@ use base64::engine::general_purpose::STANDARD;
 
 pub use key::{KeyError, SigningKey, VerifyingKey};
 
-/// A text and the signatures that someone put below it.
+/// A text with the signatures below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     text: String,
     signatures: Vec<Signature>,
 }
 
-/// One signature line: whose it claims to be, and the signature itself.
+/// One signature line: the name and id of the claimed key, and the signature itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
     name: String,
@@ -30,7 +30,7 @@ pub struct Signature {
     bytes: Vec<u8>,
 }
 
-/// Why a note is not to be believed.
+/// Why a note is malformed or not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
     #[error("the note is longer than {MAX_NOTE} bytes")]
@@ -39,26 +39,26 @@ pub enum NoteError {
     TooManySignatures,
     #[error("the note has a control character")]
     Control,
-    #[error("the note is not a text, an empty line and signature lines")]
+    #[error("the note does not consist of a text, an empty line and signature lines")]
     Malformed,
     #[error("a signature line of the note is not `— NAME BASE64`")]
     SignatureLine,
-    #[error("the note is signed by no key that is known here")]
+    #[error("the note has no signature of a known key")]
     NoKnownKey,
     #[error("the signature of `{name}` does not match the note")]
     BadSignature { name: String },
-    #[error("two known keys have the name and the id of `{name}`")]
+    #[error("two different known keys have the same name and id as `{name}`")]
     AmbiguousKey { name: String },
 }
 
-/// The longest note that is read.
+/// The maximum length of a note in bytes.
 pub const MAX_NOTE: usize = 64 << 10;
 const MAX_SIGNATURES: usize = 100;
 const ID: usize = 4;
 const DASH: &str = "\u{2014} ";
 
 impl Note {
-    /// Takes a note apart. Whether its signatures are good is not looked at.
+    /// Parses a note without verifying its signatures.
     pub fn parse(note: &str) -> Result<Self, NoteError> {
         if note.len() > MAX_NOTE {
             return Err(NoteError::TooLong);
@@ -66,7 +66,7 @@ impl Note {
         if note.chars().any(forbidden) {
             return Err(NoteError::Control);
         }
-        // The text may have empty lines; the last one is what separates.
+        // The text can contain empty lines; the last empty line separates the signatures.
         let (text, lines) = note.rsplit_once("\n\n").ok_or(NoteError::Malformed)?;
         let lines = lines.strip_suffix('\n').ok_or(NoteError::Malformed)?;
         if lines.split('\n').count() > MAX_SIGNATURES {
@@ -77,7 +77,7 @@ impl Note {
         Ok(Self { text: format!("{text}\n"), signatures })
     }
 
-    /// The text that is signed, with the newline at its end.
+    /// Returns the signed text with its final newline.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -86,15 +86,15 @@ impl Note {
         &self.signatures
     }
 
-    /// The first of these keys, in the order of the signatures, that signed this note.
+    /// Returns the key of the first signature, in the order of the note, that one of `keys` made.
     ///
-    /// Signatures of other keys are ignored. One that claims to be by a known key and is not makes
-    /// the whole note bad, whoever else signed it.
+    /// Signatures of other keys are ignored. An invalid signature in the name of a known key makes
+    /// the whole note invalid, even if other signatures are valid.
     pub fn verified_by<'k>(&self, keys: &'k [VerifyingKey]) -> Result<&'k VerifyingKey, NoteError> {
         self.verified(keys)?.first().copied().ok_or(NoteError::NoKnownKey)
     }
 
-    /// All of these keys that signed this note, in the order of the signatures.
+    /// Returns all of `keys` that signed this note, in the order of the signatures.
     pub fn verified<'k>(
         &self,
         keys: &'k [VerifyingKey],
@@ -128,12 +128,12 @@ impl Signature {
         legal.then(|| Self { name: name.to_owned(), id: *id, bytes: bytes.to_vec() })
     }
 
-    /// Whose signature this claims to be.
+    /// Returns the name of the key that the signature claims.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Which key of that name it claims to be by.
+    /// Returns the id of the key that the signature claims.
     pub const fn id(&self) -> [u8; ID] {
         self.id
     }
@@ -143,13 +143,13 @@ impl Signature {
     }
 }
 
-/// Whether a key may have this name.
+/// Returns whether a text is a valid name of a key.
 fn is_name(name: &str) -> bool {
     let legal = |c: char| !c.is_whitespace() && !c.is_control() && c != '+';
     !name.is_empty() && name.chars().all(legal)
 }
 
-/// Whether a note may not have this character.
+/// Returns whether a character is forbidden in a note.
 fn forbidden(c: char) -> bool {
     c.is_control() && c != '\n'
 }

@@ -1,7 +1,7 @@
-//! The ledger for those who only read it: questions, bodies and proofs.
+//! Read access to the ledger: queries, bodies and proofs.
 //!
-//! Needs no lock and disturbs no writer. What is derived (index, tiles) is brought up to date here, and
-//! what comes from it is checked against the log or against a signed root before it is given out.
+//! Takes no lock and does not block writers. Derived files (index, tiles) are updated here, and
+//! data from them is checked against the log or a signed root before it is returned.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -24,18 +24,18 @@ use crate::receipt::{Disclose, Parts, ReceiptError, RunReceipt};
 use crate::salts::{Kept, Reading};
 use crate::tile::{TileError, Tiles, bundle, entries_path};
 
-/// The ledger, open for reading.
+/// A ledger that is open for reading.
 #[derive(Debug)]
 pub struct Reader {
     paths: LedgerPaths,
     log: Log,
     index: Index,
     size: u64,
-    /// Why events behind `size` cannot be read, if there are any.
+    /// Why events from index `size` on cannot be read, if the log is damaged there.
     damage: Option<IndexError>,
 }
 
-/// That an event is in the tree of a signed checkpoint.
+/// A proof that an event is in the tree of a signed checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inclusion {
     pub index: u64,
@@ -46,17 +46,17 @@ pub struct Inclusion {
     pub checkpoint: String,
 }
 
-/// What the ledger takes of the disk, in bytes.
+/// The disk space of the ledger in bytes, by kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUsage {
     pub log: u64,
     pub salts: u64,
     pub bodies: Usage,
-    /// Index and tiles: may be deleted.
+    /// Index and tiles, which can be deleted and rebuilt.
     pub derived: u64,
 }
 
-/// Why something of the ledger cannot be read.
+/// Why data of the ledger cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReaderError {
     #[error("there is no ledger yet in {}", path.display())]
@@ -75,32 +75,34 @@ pub enum ReaderError {
     Anchor(#[from] AnchorError),
     #[error(transparent)]
     Receipt(#[from] ReceiptError),
-    #[error("read or write {}", path.display())]
+    #[error("cannot read or write {}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("the newest checkpoint is not signed by a key of this ledger")]
     Checkpoint(#[from] CheckpointError),
-    #[error("no checkpoint is whole in {}", path.display())]
+    #[error("{} has no intact checkpoint", path.display())]
     NoHead { path: PathBuf },
-    #[error("no event names a body {hash}")]
+    #[error("no event references a body {hash}")]
     NoBody { hash: Digest },
     #[error("only the hash of body {hash} was recorded")]
     HashOnly { hash: Digest },
-    #[error("body {hash} was dropped on purpose: `belljar ledger log --kind ledger` says why")]
+    #[error(
+        "body {hash} was dropped on purpose; `belljar ledger log --kind ledger` shows the reason"
+    )]
     Dropped { hash: Digest },
     #[error("the salt of body {hash} is damaged or missing")]
     NoSalt { hash: Digest },
-    #[error("there is no event {index}: the newest signed checkpoint has {size}")]
+    #[error("there is no event {index}: the newest signed checkpoint has {size} events")]
     Beyond { index: u64, size: u64 },
     #[error(
-        "no proof leads from a tree of {old} to one of {new}: the first must be the smaller, and both within {size}"
+        "no proof exists from {old} to {new} events: the first must not be larger, and both at most {size}"
     )]
     Order { old: u64, new: u64, size: u64 },
-    #[error("the tiles do not fit the signed root; `belljar ledger verify` says what is wrong")]
+    #[error("the tiles do not match the signed root; run `belljar ledger verify` for details")]
     Contradiction,
 }
 
 const BUNDLE: u64 = 256;
-/// So many rows of the index are in memory at once.
+/// The maximum number of index rows in memory at once.
 const STRETCH: usize = 16_384;
 
 impl Reader {
@@ -115,11 +117,12 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Reads on; how many events there are now that can be read.
+    /// Reads new events and returns the number of readable events.
     pub fn refresh(&mut self) -> Result<u64, ReaderError> {
         (self.size, self.damage) = match self.index.catch_up(&self.log) {
             Ok(size) => (size, None),
-            // What is before the damage can be read, and is all the more wanted.
+            // The events before the damage stay readable, because they are needed to investigate
+            // it.
             Err(damage @ (IndexError::Log { .. } | IndexError::Event { .. })) => {
                 (self.index.size()?, Some(damage))
             }
@@ -128,7 +131,7 @@ impl Reader {
         Ok(self.size)
     }
 
-    /// Why not all events can be read; those before the damage can.
+    /// Returns why not all events can be read; the events before the damage can.
     pub const fn damage(&self) -> Option<&IndexError> {
         self.damage.as_ref()
     }
@@ -137,7 +140,7 @@ impl Reader {
         self.log.id()
     }
 
-    /// How many events there were when the ledger was last read on.
+    /// Returns the number of events at the last refresh.
     pub const fn size(&self) -> u64 {
         self.size
     }
@@ -154,32 +157,32 @@ impl Reader {
         Ok(self.index.find(run, sequence)?)
     }
 
-    /// The events that this one caused.
+    /// Returns the events whose cause is this event.
     pub fn effects_of(&self, index: u64) -> Result<Vec<Row>, ReaderError> {
         Ok(self.index.effects_of(index)?)
     }
 
-    /// Intents without an outcome: of one run, or all.
+    /// Returns the intents without an outcome, of one run or of all runs.
     pub fn unsettled(&self, run: Option<RunId>) -> Result<Vec<Row>, ReaderError> {
         Ok(self.index.unsettled(run)?)
     }
 
-    /// Runs whose id begins so.
+    /// Returns the runs whose id starts with a prefix.
     pub fn find_run(&self, prefix: &str) -> Result<Vec<RunId>, ReaderError> {
         Ok(self.index.find_run(prefix)?)
     }
 
-    /// The event itself, checked against its hash.
+    /// Reads the whole event of a row and checks it against its hash.
     pub fn read(&self, row: &Row) -> Result<Entry, ReaderError> {
         Ok(index::read(&self.log, row)?)
     }
 
-    /// Bodies whose hash begins so, with the events that name them.
+    /// Returns the bodies whose hash starts with a prefix, with the events that reference them.
     pub fn find_bodies(&self, prefix: &str) -> Result<Vec<BodyReference>, ReaderError> {
         Ok(self.index.find_bodies(prefix)?)
     }
 
-    /// Writes a body that was kept; nothing of it before all of it was checked. Returns its size.
+    /// Writes the stored content of a body after checking all of it, and returns its size.
     pub fn body(&self, hash: Digest, out: &mut dyn Write) -> Result<u64, ReaderError> {
         let named = self.index.find_bodies(&hash.to_string())?;
         let kept = named.iter().find(|naming| naming.is_kept);
@@ -200,19 +203,19 @@ impl Reader {
         Ok(size)
     }
 
-    /// The newest signed checkpoint, read and as it is written.
+    /// Returns the newest signed checkpoint, parsed and as text.
     pub fn checkpoint(&self) -> Result<(Checkpoint, String), ReaderError> {
         let path = self.paths.head();
         let head = File::open(&path).and_then(|file| head::settled(&file));
         let file_error = |source| ReaderError::File { path: path.clone(), source };
         let head = head.map_err(file_error)?.ok_or(ReaderError::NoHead { path })?;
-        // After the head: a key is listed before it signs.
+        // The keys are read after the head, because a key is listed before it signs.
         let keys = public_keys(&self.paths)?;
         let (checkpoint, _) = checkpoint::open(&head.note, &keys)?;
         Ok((checkpoint, head.note))
     }
 
-    /// Proves that an event is in the tree of the newest checkpoint.
+    /// Returns a proof that an event is in the tree of the newest checkpoint.
     pub fn inclusion(&self, index: u64) -> Result<Inclusion, ReaderError> {
         let (checkpoint, note) = self.checkpoint()?;
         let (size, root) = (checkpoint.size(), checkpoint.root());
@@ -227,7 +230,7 @@ impl Reader {
         Ok(Inclusion { index, size, leaf, proof, checkpoint: note })
     }
 
-    /// Proves that the tree of `new` events began as the tree of `old` events.
+    /// Returns a proof that the tree of `new` events starts with the tree of `old` events.
     pub fn consistency(&self, old: u64, new: u64) -> Result<Vec<Digest>, ReaderError> {
         let (checkpoint, _) = self.checkpoint()?;
         let size = checkpoint.size();
@@ -242,7 +245,7 @@ impl Reader {
         })
     }
 
-    /// The root of the tree of the first `size` events.
+    /// Returns the root of the tree of the first `size` events.
     pub fn root_at(&self, size: u64) -> Result<Digest, ReaderError> {
         let (checkpoint, _) = self.checkpoint()?;
         let all = checkpoint.size();
@@ -255,9 +258,10 @@ impl Reader {
         })
     }
 
-    /// The receipt of a run, as the text of its file.
+    /// Returns the receipt of a run as the text of its file.
     pub fn receipt(&self, run: RunId, disclose: Disclose) -> Result<String, ReaderError> {
-        // Derived files find the events fast, but only of a run that is over can nothing be missing.
+        // The index finds events fast, but it is certain to be complete only for a run that has
+        // ended.
         let receipt = match self.parts_of(run) {
             Ok((parts, true)) => RunReceipt::of_parts(&self.paths, run, disclose, parts).ok(),
             Ok((_, false)) | Err(_) => None,
@@ -268,7 +272,7 @@ impl Reader {
         }
     }
 
-    /// What the receipt of a run is made of, and whether its end is among it.
+    /// Returns the parts of a run's receipt, and whether they include the end of the run.
     fn parts_of(&self, run: RunId) -> Result<(Parts, bool), ReaderError> {
         let (signed, checkpoint) = self.checkpoint()?;
         let tiles = self.tiles(signed.size())?;
@@ -288,7 +292,7 @@ impl Reader {
         Ok((parts, is_over))
     }
 
-    /// Writes the log as a static tiled log, for tools that read those.
+    /// Exports the log as a static tiled log (tlog-tiles) for other tools.
     pub fn export_tiles(&self, dir: &Path) -> Result<Checkpoint, ReaderError> {
         let (checkpoint, note) = self.checkpoint()?;
         let mut tiles = Tiles::open(dir)?;
@@ -314,7 +318,7 @@ impl Reader {
         Ok(checkpoint)
     }
 
-    /// What the ledger takes of the disk.
+    /// Returns the disk space that the ledger uses.
     pub fn disk_usage(&self) -> Result<DiskUsage, ReaderError> {
         let length = |path: PathBuf| fs::metadata(path).map_or(0, |meta| meta.len());
         Ok(DiskUsage {
@@ -325,7 +329,8 @@ impl Reader {
         })
     }
 
-    /// Asks the tiles; if what they say does not hold, makes them anew and asks once more.
+    /// Runs a query on the tiles; if its result does not verify, rebuilds the tiles and retries
+    /// once.
     fn with_tiles<T>(
         &self,
         size: u64,
@@ -346,12 +351,12 @@ impl Reader {
         ask(&self.tiles(size)?)?.ok_or(ReaderError::Contradiction)
     }
 
-    /// The tiles, at least up to `size`.
+    /// Returns the tiles, up to date for at least `size` events.
     fn tiles(&self, size: u64) -> Result<Tiles, ReaderError> {
         let mut tiles = Tiles::open(self.paths.tiles())?;
         extend(&mut tiles, &self.index)?;
         if tiles.size() < size {
-            // More was signed since the log was last read on.
+            // More events were signed since the last refresh.
             let mut index = Index::open(&self.paths, &self.log)?;
             index.catch_up(&self.log)?;
             extend(&mut tiles, &index)?;
@@ -360,7 +365,7 @@ impl Reader {
     }
 }
 
-/// Adds to the tiles what the index has more.
+/// Adds the newer leaves of the index to the tiles.
 fn extend(tiles: &mut Tiles, index: &Index) -> Result<(), ReaderError> {
     loop {
         let after = tiles.size().checked_sub(1);
@@ -390,7 +395,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), ReaderError> {
     write().map_err(|source| ReaderError::File { path: path.to_owned(), source })
 }
 
-/// The length of all files below a directory of ours.
+/// Returns the total length of all files in a directory of the ledger.
 fn tree_size(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let size = |entry: fs::DirEntry| match entry.file_type() {

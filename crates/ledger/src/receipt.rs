@@ -1,8 +1,8 @@
-//! The receipt of one run: a file with which anybody can check what happened, without the ledger.
+//! The receipt of one run: a file that proves the events of the run without the ledger.
 //!
-//! There is one spelling of a receipt, so a changed byte is found even where nothing depends on it.
+//! A receipt has exactly one valid spelling, so every changed byte is detected.
 //!
-//! **Invariant:** a [`Verified`] exists only for a receipt of which everything holds.
+//! **Invariant:** a [`Verified`] exists only for a receipt that passed all checks.
 
 mod make;
 mod verified;
@@ -33,7 +33,7 @@ pub use make::Disclose;
 pub(crate) use make::Parts;
 pub use verified::Verified;
 
-/// A receipt in its parts. What it says is worth nothing before [`verify_receipt`].
+/// The parsed parts of a receipt, which are not trusted before [`verify_receipt`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunReceipt {
     run: RunId,
@@ -65,59 +65,59 @@ struct Disclosed {
     content: Vec<u8>,
 }
 
-/// Why there is no receipt, or why one is not to be believed.
+/// Why a receipt cannot be created or is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiptError {
     #[error(transparent)]
     Body(BodyError),
     #[error("the receipt is longer than {MAX_RECEIPT} bytes")]
     TooLong,
-    #[error("this is no receipt")]
+    #[error("the file is not a receipt")]
     Json(#[source] serde_json::Error),
-    #[error("this is no receipt of a format that this version knows")]
+    #[error("the receipt has a format that this version of Belljar does not support")]
     Format,
-    #[error("the receipt is not spelt as receipts are: it was changed")]
+    #[error("the receipt is not in canonical form; it was changed")]
     Spelling,
-    #[error("`{what}` of the receipt is not of its form")]
+    #[error("the field `{what}` of the receipt is malformed")]
     Value { what: &'static str },
-    #[error("the keys of the receipt do not lead from one to the next")]
+    #[error("a key of the receipt is not endorsed by the key before it")]
     Rotation,
-    #[error("the checkpoint of the receipt does not hold")]
+    #[error("the checkpoint of the receipt is invalid")]
     Checkpoint(#[source] CheckpointError),
     #[error("the receipt has no event")]
     NoEvents,
     #[error("event {index} of the receipt cannot be read")]
     Entry { index: u64, source: EntryError },
-    #[error("event {index} is not the one that follows in run {run}")]
+    #[error("event {index} is not the next event of run {run}")]
     Chain { index: u64, run: RunId },
     #[error("event {index} is not in the tree of the checkpoint")]
     Proof { index: u64, source: ProofError },
-    #[error("body {hash} is not named by the run, or is out of order")]
+    #[error("body {hash} is not referenced by the run, or is out of order")]
     BodyUnnamed { hash: Digest },
-    #[error("the content of body {hash} is not the one that was recorded")]
+    #[error("the content of body {hash} does not match its commitment")]
     BodyContent { hash: Digest },
-    /// Everything else holds.
-    #[error("the receipt holds, but is signed by {key}, which no given key leads to")]
+    /// All other checks passed.
+    #[error("the receipt is valid, but no given key endorses its signing key {key}")]
     UntrustedKey { key: Box<VerifyingKey> },
     #[error("run {run} is not in the ledger")]
     NoRun { run: RunId },
-    #[error("nothing of run {run} is signed yet")]
+    #[error("no event of run {run} is signed yet")]
     NotSigned { run: RunId },
     #[error("there is no signed checkpoint")]
     NoHead,
-    #[error("use the ledger's keys")]
+    #[error("cannot use the keys of the ledger")]
     Anchor(#[source] AnchorError),
-    #[error("read the log")]
+    #[error("cannot read the log")]
     Log(#[source] LogError),
     #[error("read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
 }
 
-/// The longest receipt that is read or made.
+/// The maximum length of a receipt in bytes.
 pub const MAX_RECEIPT: usize = 256 << 20;
 const FORMAT: &str = "belljar receipt 1";
 
-/// The file, in the order of its keys.
+/// The JSON object of a receipt file, with its keys in order.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
@@ -154,7 +154,7 @@ struct RawBody {
     content: String,
 }
 
-/// Checks a receipt: that it holds in itself, and that one of the keys leads to the one it is signed by.
+/// Verifies a receipt and that its signing key is trusted or endorsed from a trusted key.
 pub fn verify_receipt(text: &str, trusted: &[VerifyingKey]) -> Result<Verified, ReceiptError> {
     let receipt = RunReceipt::parse(text)?;
     let key = receipt.key.clone();
@@ -171,7 +171,7 @@ pub fn verify_receipt(text: &str, trusted: &[VerifyingKey]) -> Result<Verified, 
 }
 
 impl RunReceipt {
-    /// Reads the parts of a receipt; only its spelling is checked.
+    /// Parses the parts of a receipt and checks only its spelling.
     pub fn parse(text: &str) -> Result<Self, ReceiptError> {
         if text.len() > MAX_RECEIPT {
             return Err(ReceiptError::TooLong);
@@ -187,7 +187,7 @@ impl RunReceipt {
         Ok(receipt)
     }
 
-    /// The file: one line of JSON.
+    /// Returns the text of the receipt file: one line of JSON.
     pub fn to_text(&self) -> String {
         let raw = Raw {
             format: FORMAT.to_owned(),
@@ -198,7 +198,8 @@ impl RunReceipt {
             events: self.events.iter().map(Proved::to_raw).collect(),
             bodies: self.bodies.iter().map(Disclosed::to_raw).collect(),
         };
-        let mut text = serde_json::to_string(&raw).expect("strings and numbers are always JSON");
+        let mut text =
+            serde_json::to_string(&raw).expect("strings and numbers always serialize to JSON");
         text.push('\n');
         text
     }
@@ -227,7 +228,7 @@ impl RunReceipt {
         })
     }
 
-    /// The keys from the first to the one that signed.
+    /// Returns the chain of keys from the first one to the signing key.
     fn keys(&self) -> impl Iterator<Item = &VerifyingKey> {
         self.rotations.iter().map(|rotation| &rotation.old).chain([&self.key])
     }

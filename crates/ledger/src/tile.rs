@@ -1,16 +1,17 @@
-//! The hashes of the tree as files: the tiles of <https://c2sp.org/tlog-tiles>, 256 hashes each.
+//! Stores the hashes of the tree in files: the tiles of <https://c2sp.org/tlog-tiles>, 256 hashes
+//! each.
 //!
-//! Tiles are derived from the log and can be made again at any time; so they are written without
-//! fsync, and what is read from them proves nothing until a root has been checked. Only a tile of
-//! the wrong length is noticed here.
+//! Tiles are derived from the log and can be rebuilt at any time. They are therefore written
+//! without fsync, and data read from them is not trusted until a root has been checked. Only a
+//! wrong length of a tile is detected here.
 //!
-//! The disk has the full tiles. The leaves behind the last full tile are in memory: whoever opens
-//! tiles gives them [`Tiles::size`] and all later leaves of the log, with [`Tiles::extend`] (which
-//! writes what becomes full) or [`Tiles::with_tail`] (which writes nothing).
+//! The disk has the full tiles. The leaves after the last full tile are in memory: a caller that
+//! opens tiles passes all leaves of the log from [`Tiles::size`] on to [`Tiles::extend`], which
+//! writes tiles that become full, or to [`Tiles::with_tail`], which writes nothing.
 //!
-//! **Invariant:** a tile of level 0 is written after every tile above that it completes, so the
-//! number of tiles of level 0 says how much of the tree is there. A tile above that is partial, or
-//! that was lost, is worked out from those below it.
+//! **Invariant:** a tile of level 0 is written after all tiles above it that it completes, so the
+//! number of tiles of level 0 gives the size of the stored tree. A partial or missing tile of a
+//! higher level is computed from the tiles below it.
 
 mod bundle;
 mod cache;
@@ -31,61 +32,61 @@ use cache::{Cache, Key};
 pub use bundle::{bundle, unbundle};
 pub use path::{TilePath, entries_path, parse_path, tile_path};
 
-/// How many hashes are in a full tile.
+/// The number of hashes in a full tile.
 const WIDTH: u16 = 256;
-/// How many levels of the tree a tile spans.
+/// The number of levels of the tree that a tile spans.
 const HEIGHT: u8 = 8;
 const FULL: usize = WIDTH as usize * Digest::LENGTH;
 
-/// The hashes of a log, in tiles below a directory.
+/// The hashes of a log, stored as tiles in a directory.
 #[derive(Debug)]
 pub struct Tiles {
     dir: PathBuf,
-    /// How many leaves are in full tiles on the disk.
+    /// The number of leaves in full tiles on disk.
     stored: u64,
-    /// The leaves behind those.
+    /// The leaves after the last full tile.
     tail: Vec<Digest>,
     cache: Cache,
 }
 
-/// Why hashes cannot be read or kept.
+/// Why hashes cannot be read or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum TileError {
     #[error("read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("{} has not the length of a tile", path.display())]
+    #[error("{} does not have the length of a tile", path.display())]
     Length { path: PathBuf },
     #[error("{} is missing", path.display())]
     Missing { path: PathBuf },
-    #[error("there are hashes of {size} entries; the next ones begin with entry {from}")]
+    #[error("the tiles have {size} entries, but the added ones start at entry {from}")]
     Gap { size: u64, from: u64 },
-    #[error("there are hashes of {size} entries, and none of subtree {index} of level {level}")]
+    #[error("the tiles have {size} entries and therefore no subtree {index} of level {level}")]
     Beyond { level: u8, index: u64, size: u64 },
 }
 
 impl Tiles {
-    /// The tiles below this directory, which need not exist yet.
+    /// Opens the tiles in a directory, which can be missing.
     pub fn open(dir: impl Into<PathBuf>) -> Result<Self, TileError> {
         let dir = dir.into();
         let stored = count(&dir)? * u64::from(WIDTH);
         Ok(Self { dir, stored, tail: Vec::new(), cache: Cache::default() })
     }
 
-    /// How many leaves are covered; the next to be given is the one of this index.
+    /// Returns the number of covered leaves, which is also the index of the next leaf to add.
     pub fn size(&self) -> u64 {
         self.stored + self.tail.len() as u64
     }
 
-    /// Takes further leaves, without writing anything.
+    /// Adds leaves in memory without writing tiles.
     #[must_use]
     pub fn with_tail(mut self, leaves: impl IntoIterator<Item = Digest>) -> Self {
         self.tail.extend(leaves);
         self
     }
 
-    /// Takes the leaves from index `from` on, and writes the tiles that become full.
+    /// Adds the leaves from index `from` on and writes the tiles that become full.
     pub fn extend(
         &mut self,
         from: u64,
@@ -97,13 +98,13 @@ impl Tiles {
         leaves.into_iter().try_for_each(|leaf| self.push(leaf))
     }
 
-    /// Takes the next leaf, and writes the tiles that become full.
+    /// Adds the next leaf and writes the tiles that become full.
     pub fn push(&mut self, leaf: Digest) -> Result<(), TileError> {
         self.tail.push(leaf);
         self.store()
     }
 
-    /// Writes all that a reader of the tree of this size needs, also the partial tiles at its edge.
+    /// Writes all tiles of the tree of this size, including the partial tiles at its edge.
     pub fn publish(&mut self, size: u64) -> Result<(), TileError> {
         if size > self.size() {
             return Err(TileError::Beyond { level: 0, index: size - 1, size: self.size() });
@@ -137,7 +138,7 @@ impl Tiles {
         Ok(())
     }
 
-    /// The first hashes of a tile. All of them must be of subtrees that are complete.
+    /// Returns the first hashes of a tile; all their subtrees must be complete.
     fn hashes(&self, tile: Key) -> Result<Vec<Digest>, TileError> {
         let Key { level, index, width } = tile;
         let first = index * u64::from(WIDTH);
@@ -157,7 +158,7 @@ impl Tiles {
             hashes.truncate(width.into());
             return Ok(hashes);
         }
-        // At most as deep as there are levels of tiles, which is eight.
+        // The recursion is at most eight deep, the number of levels of tiles.
         (first..first + u64::from(width))
             .map(|index| self.hashes(Key { level: level - 1, index, width: WIDTH }).map(root))
             .collect()
@@ -189,13 +190,13 @@ impl Hashes for Tiles {
     }
 }
 
-/// The partial tile of a tree of this size: its index and its width, which may be 0.
+/// Returns the index and width of the partial tile of a tree of this size; the width can be 0.
 fn edge(size: u64, level: u8) -> (u64, u16) {
     let hashes = size >> (HEIGHT * level);
     (hashes / u64::from(WIDTH), u16::try_from(hashes % u64::from(WIDTH)).unwrap_or(0))
 }
 
-/// The hash of all of a full tile.
+/// Returns the root hash of a full tile.
 fn root(mut hashes: Vec<Digest>) -> Digest {
     while hashes.len() > 1 {
         hashes = cache::join(&hashes);
@@ -203,7 +204,7 @@ fn root(mut hashes: Vec<Digest>) -> Digest {
     hashes.first().copied().unwrap_or_else(crate::merkle::empty_root)
 }
 
-/// How many full tiles of level 0 there are, of which none is missing unless someone removed it.
+/// Returns the number of full tiles of level 0, assuming that there are no gaps.
 fn count(dir: &Path) -> Result<u64, TileError> {
     let full = |index: u64| {
         let path = dir.join(tile_path(0, index, WIDTH));
@@ -213,7 +214,7 @@ fn count(dir: &Path) -> Result<u64, TileError> {
             Err(source) => Err(TileError::Read { path, source }),
         }
     };
-    // First ever larger steps to one that is not there, then halves between that and the last seen.
+    // Searches with growing steps for a missing tile, then bisects.
     let (mut low, mut high) = (0, 1);
     while full(high - 1)? {
         (low, high) = (high, high * 2);
@@ -225,7 +226,7 @@ fn count(dir: &Path) -> Result<u64, TileError> {
     Ok(low)
 }
 
-/// A full tile; `None` where there is none.
+/// Reads a full tile; `None` if the file is missing.
 fn read(path: &Path) -> Result<Option<Vec<Digest>>, TileError> {
     let failed = |source| TileError::Read { path: path.to_owned(), source };
     let file = match fs::File::open(path) {
@@ -244,7 +245,7 @@ fn read(path: &Path) -> Result<Option<Vec<Digest>>, TileError> {
     Ok(Some(hashes.iter().copied().map(Digest::new).collect()))
 }
 
-/// Writes a tile that a reader sees either not at all or whole.
+/// Writes a tile atomically.
 fn write(path: &Path, hashes: &[Digest]) -> Result<(), TileError> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let failed = |source| TileError::Write { path: path.to_owned(), source };
@@ -252,13 +253,13 @@ fn write(path: &Path, hashes: &[Digest]) -> Result<(), TileError> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(failed)?;
     }
-    // Others may write the same tile at the same time; each needs a file of its own.
+    // Several writers can write the same tile at once; each needs its own temporary file.
     let mark = NEXT.fetch_add(1, Ordering::Relaxed);
     let temporary = path.with_added_extension(format!("{}-{mark}.new", process::id()));
     fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path)).map_err(failed)
 }
 
-/// The partial tiles of one that is now full are of no more use.
+/// Removes the partial tiles of a tile that is now full.
 fn remove_partial(full: &Path) -> Result<(), TileError> {
     let path = full.with_added_extension("p");
     match fs::remove_dir_all(&path) {

@@ -1,4 +1,5 @@
-//! Published vectors, the definitions of the RFC taken literally, and another implementation.
+//! Tests with published vectors, a literal implementation of the RFC and an independent
+//! implementation.
 
 use std::convert::Infallible;
 
@@ -8,7 +9,7 @@ use sha2::Sha256;
 
 use super::*;
 
-/// The leaves that Certificate Transparency and transparency-dev/merkle have tested with for years.
+/// The test leaves of Certificate Transparency and transparency-dev/merkle.
 const LEAVES: [&[u8]; 8] = [
     &[],
     &[0x00],
@@ -108,7 +109,7 @@ const CONSISTENCY: [(u64, u64, &[&str]); 5] = [
     ),
 ];
 
-/// A tree in memory, which knows only its complete subtrees and panics when asked for another.
+/// A tree in memory that has only complete subtrees and panics on a request for another subtree.
 struct Rows(Vec<Vec<Digest>>);
 
 impl Rows {
@@ -154,7 +155,7 @@ impl Hashes for Rows {
     }
 }
 
-/// A tree whose leaves are all the same, and which therefore can be of any size.
+/// A tree of any size whose leaves are all equal.
 struct Uniform(Vec<Digest>);
 
 impl Uniform {
@@ -180,7 +181,7 @@ fn half(count: usize) -> usize {
     count.next_power_of_two() / 2
 }
 
-/// `MTH` of RFC 9162, section 2.1.1, as it stands there.
+/// `MTH` of RFC 9162, section 2.1.1, implemented literally.
 fn literal_root(leaves: &[Digest]) -> Digest {
     match leaves {
         [] => Digest::of(&[]),
@@ -192,7 +193,7 @@ fn literal_root(leaves: &[Digest]) -> Digest {
     }
 }
 
-/// `PATH` of RFC 9162, section 2.1.3.1, as it stands there.
+/// `PATH` of RFC 9162, section 2.1.3.1, implemented literally.
 fn literal_path(index: usize, leaves: &[Digest]) -> Vec<Digest> {
     if leaves.len() == 1 {
         return vec![];
@@ -208,7 +209,7 @@ fn literal_path(index: usize, leaves: &[Digest]) -> Vec<Digest> {
     path
 }
 
-/// `SUBPROOF` of RFC 9162, section 2.1.4.1, as it stands there.
+/// `SUBPROOF` of RFC 9162, section 2.1.4.1, implemented literally.
 fn literal_subproof(old: usize, leaves: &[Digest], known: bool) -> Vec<Digest> {
     if old == leaves.len() {
         return if known { vec![] } else { vec![literal_root(leaves)] };
@@ -236,8 +237,9 @@ fn digests(texts: &[&str]) -> Vec<Digest> {
     texts.iter().map(|text| digest(text)).collect()
 }
 
-/// Each way of spoiling a list by one hash: left out, put in, put twice, exchanged, one bit changed.
-fn spoilt(proof: &[Digest], foreign: Digest) -> Vec<Vec<Digest>> {
+/// Returns variants of a proof with one hash removed, added, duplicated, swapped or changed by a
+/// bit.
+fn altered(proof: &[Digest], foreign: Digest) -> Vec<Vec<Digest>> {
     let mut all = vec![];
     for place in 0..=proof.len() {
         let mut longer = proof.to_vec();
@@ -268,7 +270,7 @@ fn flip(digest: Digest, bit: usize) -> Digest {
 }
 
 #[test]
-fn the_published_roots_come_out_by_every_way() {
+fn published_roots_are_computed_in_every_way() {
     let tree = Rows::classic();
     let mut frontier = Frontier::default();
     for (size, root) in ROOTS.iter().enumerate() {
@@ -283,7 +285,7 @@ fn the_published_roots_come_out_by_every_way() {
 }
 
 #[test]
-fn the_published_inclusion_proofs_are_made_and_taken() {
+fn published_inclusion_proofs_are_generated_and_verified() {
     let tree = Rows::classic();
     for (index, size, proof) in INCLUSION {
         let (proof, root) = (digests(proof), digest(ROOTS[at(size)]));
@@ -298,7 +300,7 @@ fn the_published_inclusion_proofs_are_made_and_taken() {
 }
 
 #[test]
-fn the_published_probes_of_inclusion_are_refused() {
+fn published_invalid_inclusion_proofs_are_refused() {
     for (index, size, proof) in INCLUSION {
         let (proof, root) = (digests(proof), digest(ROOTS[at(size)]));
         let leaf = Digest::leaf(LEAVES[at(index)]);
@@ -316,7 +318,7 @@ fn the_published_probes_of_inclusion_are_refused() {
         assert_eq!(refused(&leaf, &proof, &some), ProofError::Root);
         assert_eq!(refused(&leaf, &proof, &empty_root()), ProofError::Root);
         for foreign in [some, root, leaf] {
-            for bad in spoilt(&proof, foreign) {
+            for bad in altered(&proof, foreign) {
                 let error = refused(&leaf, &bad, &root);
                 let same_length = bad.len() == proof.len();
                 let expect = if same_length { ProofError::Root } else { ProofError::Length };
@@ -327,7 +329,7 @@ fn the_published_probes_of_inclusion_are_refused() {
 }
 
 #[test]
-fn an_entry_outside_the_tree_has_no_proof() {
+fn inclusion_returns_no_proof_for_an_index_outside_the_tree() {
     let tree = Rows::classic();
     let some = Digest::leaf(b"x");
     for (index, size) in [(0, 0), (1, 0), (1, 1), (2, 1), (8, 8), (u64::MAX, 8)] {
@@ -343,7 +345,7 @@ fn an_entry_outside_the_tree_has_no_proof() {
 }
 
 #[test]
-fn the_published_consistency_proofs_are_made_and_taken() {
+fn published_consistency_proofs_are_generated_and_verified() {
     let tree = Rows::classic();
     for (old, new, proof) in CONSISTENCY {
         let proof = digests(proof);
@@ -355,7 +357,7 @@ fn the_published_consistency_proofs_are_made_and_taken() {
 }
 
 #[test]
-fn the_published_probes_of_consistency_are_refused() {
+fn published_invalid_consistency_proofs_are_refused() {
     for (old, new, proof) in CONSISTENCY.into_iter().filter(|(_, _, proof)| !proof.is_empty()) {
         let proof = digests(proof);
         let (old_root, new_root) = (digest(ROOTS[at(old)]), digest(ROOTS[at(new)]));
@@ -374,7 +376,7 @@ fn the_published_probes_of_consistency_are_refused() {
         assert!(refused(&new_root, &old_root, &proof) != ProofError::Length);
         assert_eq!(refused(&old_root, &new_root, &[]), ProofError::Length);
         for foreign in [old_root, new_root, proof[0], some] {
-            for bad in spoilt(&proof, foreign) {
+            for bad in altered(&proof, foreign) {
                 let error = refused(&old_root, &new_root, &bad);
                 assert_eq!(error == ProofError::Length, bad.len() != proof.len(), "{bad:?}");
             }
@@ -383,7 +385,7 @@ fn the_published_probes_of_consistency_are_refused() {
 }
 
 #[test]
-fn the_edges_of_consistency_are_as_documented() {
+fn consistency_of_equal_and_empty_trees_is_as_documented() {
     use ProofError::{Length, OldRoot, Root, Shrunk};
     let (empty, a, b) = (&empty_root(), &Digest::leaf(b"a"), &Digest::leaf(b"b"));
     for (old, old_root, new, new_root, proof, expect) in [
@@ -413,7 +415,7 @@ fn the_edges_of_consistency_are_as_documented() {
 const SOME_SIZES: u64 = 131;
 
 #[test]
-fn every_entry_of_every_small_tree_has_the_proof_of_the_rfc() {
+fn inclusion_proofs_of_small_trees_equal_those_of_the_rfc() {
     let tree = Rows::numbered(SOME_SIZES);
     for size in 1..=SOME_SIZES {
         let leaves = &tree.leaves()[..at(size)];
@@ -434,7 +436,7 @@ fn every_entry_of_every_small_tree_has_the_proof_of_the_rfc() {
 }
 
 #[test]
-fn every_two_small_trees_have_the_proof_of_the_rfc() {
+fn consistency_proofs_of_small_trees_equal_those_of_the_rfc() {
     let tree = Rows::numbered(SOME_SIZES);
     let roots: Vec<_> = (0..=SOME_SIZES).map(|size| tree.root(size)).collect();
     let wrong = Digest::leaf(b"wrong");
@@ -456,7 +458,7 @@ fn every_two_small_trees_have_the_proof_of_the_rfc() {
 }
 
 #[test]
-fn a_frontier_goes_on_where_its_peaks_left_off() {
+fn frontier_from_peaks_continues_the_tree() {
     let tree = Rows::numbered(SOME_SIZES);
     let mut frontier = Frontier::default();
     for (size, leaf) in (1..).zip(tree.leaves()) {
@@ -475,7 +477,7 @@ fn a_frontier_goes_on_where_its_peaks_left_off() {
     assert_eq!(huge.size(), (1 << 63) + 1);
 }
 
-/// Sizes at which arithmetic goes wrong, if it does.
+/// Generates sizes at the limits of integer arithmetic.
 fn any_size() -> impl Strategy<Value = u64> {
     let near = |bit: u32, off: i64| (1_u64 << bit).wrapping_add_signed(off).max(1);
     prop_oneof![
@@ -487,7 +489,7 @@ fn any_size() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn trees_of_any_size_have_proofs_that_are_taken(size in any_size(), pick: u64, other in any_size()) {
+    fn generated_proofs_verify_in_trees_of_any_size(size in any_size(), pick: u64, other in any_size()) {
         let tree = Uniform::new();
         let (leaf, root) = (tree.0[0], root_of(&tree, size).unwrap());
         for index in [0, pick % size, size - 1] {
@@ -501,7 +503,7 @@ proptest! {
     }
 
     #[test]
-    fn no_numbers_and_no_proof_make_a_check_panic(a: u64, b in any_size(), length in 0..70_usize) {
+    fn verification_does_not_panic_on_any_numbers_or_proof(a: u64, b in any_size(), length in 0..70_usize) {
         let some = Digest::leaf(b"x");
         let proof = vec![some; length];
         prop_assert!(verify_inclusion(&some, a, b, &proof, &empty_root()).is_err());
@@ -510,7 +512,7 @@ proptest! {
     }
 
     #[test]
-    fn another_implementation_makes_the_same_roots_and_proofs(
+    fn roots_and_proofs_equal_those_of_another_implementation(
         leaves in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 1..300),
         pick: prop::sample::Index,
     ) {
@@ -537,31 +539,31 @@ proptest! {
     }
 
     #[test]
-    fn a_spoilt_proof_is_refused_in_trees_of_many_sizes(
+    fn altered_proof_is_refused_in_trees_of_many_sizes(
         new in 2..600_u64,
         pick: u64,
         bit in 0..256_usize,
     ) {
         let tree = Rows::numbered(new);
-        check_spoilt_inclusion(&tree, pick % new, new, &[bit]);
-        check_spoilt_consistency(&tree, pick % (new - 1) + 1, new, &[bit]);
+        check_altered_inclusion(&tree, pick % new, new, &[bit]);
+        check_altered_consistency(&tree, pick % (new - 1) + 1, new, &[bit]);
     }
 }
 
 #[test]
-fn a_proof_with_any_one_bit_changed_is_refused() {
+fn proof_with_one_changed_bit_is_refused() {
     let bits: Vec<_> = (0..256).collect();
     let tree = Rows::numbered(11);
     for index in 0..11 {
-        check_spoilt_inclusion(&tree, index, 11, &bits);
+        check_altered_inclusion(&tree, index, 11, &bits);
     }
     for old in 1..11 {
-        check_spoilt_consistency(&tree, old, 11, &bits);
+        check_altered_consistency(&tree, old, 11, &bits);
     }
 }
 
 #[track_caller]
-fn check_spoilt_inclusion(tree: &Rows, index: u64, size: u64, bits: &[usize]) {
+fn check_altered_inclusion(tree: &Rows, index: u64, size: u64, bits: &[usize]) {
     let (leaf, root) = (tree.leaves()[at(index)], tree.root(size));
     let proof = tree.inclusion(index, size);
     let check = |proof: &[Digest]| verify_inclusion(&leaf, index, size, proof, &root);
@@ -569,13 +571,13 @@ fn check_spoilt_inclusion(tree: &Rows, index: u64, size: u64, bits: &[usize]) {
     for bad in changed(&proof, bits) {
         assert_eq!(check(&bad), Err(ProofError::Root), "{index} of {size}");
     }
-    for bad in spoilt(&proof, leaf) {
+    for bad in altered(&proof, leaf) {
         assert!(check(&bad).is_err(), "{index} of {size}");
     }
 }
 
 #[track_caller]
-fn check_spoilt_consistency(tree: &Rows, old: u64, new: u64, bits: &[usize]) {
+fn check_altered_consistency(tree: &Rows, old: u64, new: u64, bits: &[usize]) {
     let (old_root, new_root) = (tree.root(old), tree.root(new));
     let proof = tree.consistency(old, new);
     let check = |proof: &[Digest]| verify_consistency(old, &old_root, new, &new_root, proof);
@@ -584,12 +586,12 @@ fn check_spoilt_consistency(tree: &Rows, old: u64, new: u64, bits: &[usize]) {
         let refused = check(&bad);
         assert!(matches!(refused, Err(ProofError::Root | ProofError::OldRoot)), "{old} to {new}");
     }
-    for bad in spoilt(&proof, new_root) {
+    for bad in altered(&proof, new_root) {
         assert!(check(&bad).is_err(), "{old} to {new}");
     }
 }
 
-/// The proof with each of these bits of each of its hashes changed, one at a time.
+/// Returns variants of the proof, each with one bit of one hash changed.
 fn changed(proof: &[Digest], bits: &[usize]) -> Vec<Vec<Digest>> {
     let mut all = vec![];
     for place in 0..proof.len() {

@@ -1,19 +1,20 @@
-//! Checks proofs about the tree: the algorithms of RFC 9162, sections 2.1.3.2 and 2.1.4.2.
+//! Verifies proofs about the Merkle tree with the algorithms of RFC 9162, sections 2.1.3.2 and
+//! 2.1.4.2.
 //!
-//! A proof is refused unless it has exactly the length that the sizes ask for. A proof says nothing
-//! about the roots themselves: these must come from a checkpoint that was checked.
+//! A proof must have exactly the length that the sizes require. A proof does not authenticate the
+//! roots: they must come from a verified checkpoint.
 
 use super::empty_root;
 use crate::digest::Digest;
 
-/// Why a proof proves nothing.
+/// Why a proof is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
     #[error("entry {index} cannot be in a tree of {size} entries")]
     OutOfTree { index: u64, size: u64 },
-    #[error("a tree of {old} entries cannot have become one of {new}")]
+    #[error("a tree of {old} entries cannot have grown into one of {new}")]
     Shrunk { old: u64, new: u64 },
-    #[error("the proof is not of the length that the sizes ask for")]
+    #[error("the length of the proof does not match the sizes of the trees")]
     Length,
     #[error("the proof does not lead to the root of the tree")]
     Root,
@@ -32,24 +33,23 @@ pub fn verify_inclusion(
     if index >= size {
         return Err(ProofError::OutOfTree { index, size });
     }
-    let mut way = Way { node: index, last: size - 1 };
+    let mut path = Path { node: index, last: size - 1 };
     let mut hash = *leaf;
     for other in proof {
-        hash = match way.step()? {
+        hash = match path.step()? {
             Side::Left => Digest::node(other, &hash),
             Side::Right => Digest::node(&hash, other),
         };
     }
-    way.end()?;
+    path.end()?;
     if hash == *root { Ok(()) } else { Err(ProofError::Root) }
 }
 
-/// Checks that the tree of `new_size` entries begins with all of the tree of `old_size`.
+/// Checks that the tree of `new_size` entries starts with all entries of the tree of `old_size`.
 ///
-/// Equal sizes need equal roots and an empty proof. An empty old tree is the beginning of every
-/// tree: its proof must be empty too, and its root that of an empty tree. (There is nothing to
-/// prove, and implementations differ: that of transparency-dev took any old root, and by now takes
-/// no empty old tree at all.)
+/// Equal sizes need equal roots and an empty proof. Every tree starts with the empty tree: its
+/// proof must be empty too, and its root must be the root of an empty tree. (Implementations differ
+/// in this case: transparency-dev accepted any old root, and now refuses an empty old tree.)
 pub fn verify_consistency(
     old_size: u64,
     old_root: &Digest,
@@ -70,17 +70,18 @@ pub fn verify_consistency(
             [] => Ok(()),
         };
     }
-    // The hash of the last complete subtree of the old tree; when that is all of it, its root.
+    // The hash of the last complete subtree of the old tree, or the old root if that is the whole
+    // tree.
     let (first, rest) = match proof {
         _ if old_size.is_power_of_two() => (old_root, proof),
         [first, rest @ ..] => (first, rest),
         [] => return Err(ProofError::Length),
     };
     let level = old_size.trailing_zeros();
-    let mut way = Way { node: (old_size - 1) >> level, last: (new_size - 1) >> level };
+    let mut path = Path { node: (old_size - 1) >> level, last: (new_size - 1) >> level };
     let (mut old, mut new) = (*first, *first);
     for other in rest {
-        match way.step()? {
+        match path.step()? {
             Side::Left => {
                 old = Digest::node(other, &old);
                 new = Digest::node(other, &new);
@@ -88,27 +89,27 @@ pub fn verify_consistency(
             Side::Right => new = Digest::node(&new, other),
         }
     }
-    way.end()?;
+    path.end()?;
     if old != *old_root {
         return Err(ProofError::OldRoot);
     }
     if new == *new_root { Ok(()) } else { Err(ProofError::Root) }
 }
 
-/// On the way to the root: the index of the node in its level, and that of the last one there.
-struct Way {
+/// A position on the path to the root: the index of the node and of the last node of its level.
+struct Path {
     node: u64,
     last: u64,
 }
 
-/// On which side of the node the next hash of the proof is.
+/// The side of the node on which the next hash of the proof belongs.
 enum Side {
     Left,
     Right,
 }
 
-impl Way {
-    /// Goes up to the next node that has two children.
+impl Path {
+    /// Moves up to the next node that has two children.
     fn step(&mut self) -> Result<Side, ProofError> {
         if self.last == 0 {
             return Err(ProofError::Length);
@@ -117,8 +118,8 @@ impl Way {
         let side = if self.node % 2 == 1 {
             Side::Left
         } else if self.node == self.last {
-            // At the right edge there is no sibling until the node is a right child. Both are more
-            // than 0 here, so there is a bit to find.
+            // A node at the right edge has no sibling until the node is a right child. Both indexes
+            // are above 0 here, so a set bit exists.
             up += self.node.trailing_zeros();
             Side::Left
         } else {
@@ -129,7 +130,7 @@ impl Way {
         Ok(side)
     }
 
-    /// The whole proof has been used; it must have led to the root.
+    /// Checks that the used-up proof reached the root.
     const fn end(&self) -> Result<(), ProofError> {
         if self.last == 0 { Ok(()) } else { Err(ProofError::Length) }
     }

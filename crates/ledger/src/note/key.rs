@@ -1,10 +1,10 @@
-//! The keys of notes: Ed25519 with a name, in the two texts that Go's `sumdb/note` writes.
+//! Named Ed25519 keys for signed notes, in the two text forms of Go's `sumdb/note`.
 //!
-//! The secret half is wiped from memory when it is dropped, is never printed, and leaves only by
-//! [`SigningKey::to_text`]; what becomes of that text is the caller's business.
+//! The secret key is wiped from memory on drop, is never printed and is exported only by
+//! [`SigningKey::to_text`], whose caller must protect the text.
 //!
-//! **Invariant:** the id of a key is that of its name and its public half, so a key that was given
-//! another name does not parse.
+//! **Invariant:** the id of a key is computed from its name and its public key, so a renamed key
+//! does not parse.
 
 use std::fmt;
 use std::hint::black_box;
@@ -17,7 +17,7 @@ use ed25519_dalek::Signer as _;
 use super::{DASH, ID, is_name};
 use crate::digest::Digest;
 
-/// The public half of a key. Its text is `NAME+ID+BASE64`, and each key has only one.
+/// A public key with a name, written as `NAME+ID+BASE64` in exactly one way.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerifyingKey {
     name: String,
@@ -25,26 +25,26 @@ pub struct VerifyingKey {
     key: ed25519_dalek::VerifyingKey,
 }
 
-/// The secret half of a key.
+/// A secret key with a name.
 pub struct SigningKey {
     key: ed25519_dalek::SigningKey,
     public: VerifyingKey,
 }
 
-/// Why a text is not a key.
+/// Why a text is not a valid key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    #[error("not a public key; it is `NAME+ID+BASE64`")]
+    #[error("not a public key; a public key has the form `NAME+ID+BASE64`")]
     NotPublic,
-    #[error("not a secret key; it is `PRIVATE+KEY+NAME+ID+BASE64`")]
+    #[error("not a secret key; a secret key has the form `PRIVATE+KEY+NAME+ID+BASE64`")]
     NotSecret,
-    #[error("not the name of a key; it has no space, no control character and no `+`")]
+    #[error("not a valid name of a key; spaces, control characters and `+` are not allowed")]
     Name,
     #[error("not an Ed25519 key of 32 bytes")]
     Algorithm,
-    #[error("the key is not a usable point of its curve")]
+    #[error("the key is not a valid point of the curve")]
     Point,
-    #[error("the id of the key is not that of its name and its bytes")]
+    #[error("the id of the key does not match its name and bytes")]
     Id,
 }
 
@@ -57,7 +57,7 @@ impl VerifyingKey {
         if !is_name(name) {
             return Err(KeyError::Name);
         }
-        // Anyone can sign for a key of small order.
+        // Anyone can create signatures for a key of small order.
         if key.is_weak() {
             return Err(KeyError::Point);
         }
@@ -70,19 +70,19 @@ impl VerifyingKey {
         &self.name
     }
 
-    /// A short mark to tell keys of one name apart. It proves nothing.
+    /// Returns a short id that distinguishes keys of one name; the id proves nothing.
     pub const fn id(&self) -> [u8; ID] {
         self.id
     }
 
-    /// Whether this key signed exactly these bytes.
+    /// Returns whether this key signed exactly these bytes.
     #[must_use]
     pub fn verify_bytes(&self, bytes: &[u8], signature: &[u8]) -> bool {
         ed25519_dalek::Signature::from_slice(signature)
             .is_ok_and(|signature| self.key.verify_strict(bytes, &signature).is_ok())
     }
 
-    /// `NAME+ID`, which tells keys apart and is safe to print.
+    /// Returns `NAME+ID`, which identifies the key and is safe to print.
     fn label(&self) -> String {
         format!("{}+{:08x}", self.name, u32::from_be_bytes(self.id))
     }
@@ -112,7 +112,7 @@ impl FromStr for VerifyingKey {
 }
 
 impl VerifyingKey {
-    /// This key, if its id is written like this.
+    /// Returns the key if `id` is the text of its id.
     fn with_id(self, id: &str) -> Result<Self, KeyError> {
         let same = format!("{:08x}", u32::from_be_bytes(self.id)) == id;
         if same { Ok(self) } else { Err(KeyError::Id) }
@@ -120,7 +120,7 @@ impl VerifyingKey {
 }
 
 impl SigningKey {
-    /// The key of these 32 bytes, which must come from the random numbers of the kernel.
+    /// Creates a key from 32 random bytes, which must come from the kernel.
     pub fn generate(name: &str, random: [u8; KEY]) -> Result<Self, KeyError> {
         let key = ed25519_dalek::SigningKey::from_bytes(&random);
         let public = VerifyingKey::new(name, key.verifying_key())?;
@@ -137,7 +137,7 @@ impl SigningKey {
         Ok(Self { key, public: public.with_id(id)? })
     }
 
-    /// The secret as text: whoever reads it can sign.
+    /// Returns the secret key as text; anyone who reads the text can sign.
     pub fn to_text(&self) -> String {
         format!("{SECRET}{}+{}", self.public.label(), encode(self.key.as_bytes()))
     }
@@ -146,13 +146,13 @@ impl SigningKey {
         self.public.clone()
     }
 
-    /// The signature line, with its newline, that belongs below this text of a note.
+    /// Returns the signature line for the text of a note, with its newline.
     pub fn sign(&self, text: &str) -> String {
         let signature = [&self.public.id[..], &self.sign_bytes(text.as_bytes())].concat();
         format!("{DASH}{} {}\n", self.public.name, STANDARD.encode(signature))
     }
 
-    /// The bare Ed25519 signature of these bytes.
+    /// Returns the plain Ed25519 signature of these bytes.
     pub fn sign_bytes(&self, bytes: &[u8]) -> [u8; ed25519_dalek::SIGNATURE_LENGTH] {
         self.key.sign(bytes).to_bytes()
     }
@@ -164,7 +164,7 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// `NAME+ID+BASE64`; only the last may have a plus.
+/// Splits `NAME+ID+BASE64`; only the last part can contain a plus.
 fn split(text: &str) -> Option<(&str, &str, &str)> {
     let (name, rest) = text.split_once('+')?;
     let (id, bytes) = rest.split_once('+')?;
@@ -181,7 +181,7 @@ fn encode(key: &[u8; KEY]) -> String {
     text
 }
 
-/// The key in this base64; `None` when it is not base64 at all.
+/// Decodes a key from base64; `None` if the text is not base64.
 fn decode(text: &str) -> Result<Option<[u8; KEY]>, KeyError> {
     let Ok(mut bytes) = STANDARD.decode(text) else { return Ok(None) };
     let key = match bytes.split_first() {
@@ -192,7 +192,7 @@ fn decode(text: &str) -> Result<Option<[u8; KEY]>, KeyError> {
     key.map(Some)
 }
 
-/// Clears a copy of a key, in a way that the compiler does not take for useless.
+/// Overwrites a copy of a key in a way that the compiler does not remove.
 fn wipe(bytes: &mut [u8]) {
     bytes.fill(0);
     black_box(bytes);

@@ -1,4 +1,4 @@
-//! The notes of Go and of C2SP, and all that is almost a note.
+//! Tests with notes of Go and C2SP, and with malformed notes.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ const ENOCH_LINE: &str = "— EnochRoot rwz+eBzmZa0SO3NbfRGzPCpDckykFXSdeX+MNtCO
 const FOO: &str = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k";
 const FOO_NOTE: &str = "This is an example message.\n\n— example.com/foo \
     Uw2QOkn8srV1yJGh2VYRlL1Tnagv1YEq6TfXppzi2ONncAlTgK7Ztg1ERYNZXsYjOBH3mFXmRKuwHjG1Yu72IneyaQM=\n";
-// From the same document, its first example; its key is not published.
+// From https://c2sp.org/signed-note, the first example; its key is not published.
 const QUASIMODO: &str = "Ognuno sta solo sul cuor della terra\ntrafitto da un raggio di sole:\n\n\
     ed è subito sera.\n\n— quasimodo.example/salvatore \
     NnugSzTjtVAewIS+Z/iJhUPeFDkO/5QQ2i5ddnGITLlC+EhfLW9oJKONrMouFSQU0xMcXxj99ihAQwaqP3ZekRwNtIc=\n";
@@ -34,7 +34,7 @@ fn verified(note: &str, keys: &[VerifyingKey]) -> Result<String, NoteError> {
 }
 
 #[test]
-fn the_published_notes_are_taken() {
+fn published_notes_are_verified() {
     let (peter, enoch, foo) = (key(PETER), key(ENOCH), key(FOO));
     assert_eq!(verified(FOO_NOTE, &[peter.clone(), foo]), Ok("example.com/foo".to_owned()));
     let note = Note::parse(&format!("{TEXT}\n{PETER_LINE}{ENOCH_LINE}")).unwrap();
@@ -50,7 +50,7 @@ fn the_published_notes_are_taken() {
 }
 
 #[test]
-fn the_text_may_have_empty_lines() {
+fn text_of_a_note_can_have_empty_lines() {
     let note = Note::parse(QUASIMODO).unwrap();
     assert!(note.text().ends_with("sole:\n\ned è subito sera.\n"));
     let line = &note.signatures()[0];
@@ -63,7 +63,7 @@ fn the_text_may_have_empty_lines() {
 }
 
 #[test]
-fn go_signs_the_same() {
+fn signature_equals_that_of_go() {
     let secret = SigningKey::from_text(PETER_SECRET).unwrap();
     assert_eq!(secret.sign(TEXT), PETER_LINE);
     assert_eq!(secret.verifying().to_string(), PETER);
@@ -75,14 +75,14 @@ fn go_signs_the_same() {
 }
 
 #[test]
-fn a_key_is_printed_without_its_secret() {
+fn debug_output_of_a_key_omits_the_secret() {
     let secret = SigningKey::from_text(PETER_SECRET).unwrap();
     assert_eq!(format!("{secret:?}"), "SigningKey(PeterNeumann+c74f20a3+..)");
     assert_eq!(format!("{:?}", key(PETER)), format!("VerifyingKey({PETER})"));
 }
 
 #[test]
-fn every_mangled_key_is_refused() {
+fn malformed_keys_are_refused() {
     for text in [PETER, ENOCH, FOO] {
         for (from, to) in (0..=text.len()).flat_map(|to| (0..to).map(move |from| (from, to))) {
             let part = &text[from..to];
@@ -105,9 +105,9 @@ fn every_mangled_key_is_refused() {
 }
 
 #[test]
-fn a_key_is_refused_for_the_right_reason() {
+fn malformed_key_is_refused_with_the_matching_error() {
     let bytes = "ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
-    // The identity, for which anyone can sign, and a y without a point.
+    // The identity, for which anyone can sign, and a y coordinate without a point.
     let identity = STANDARD.encode([&[1, 1][..], &[0; 31]].concat());
     let no_point = STANDARD.encode([&[1, 2][..], &[0; 31]].concat());
     for (text, error) in [
@@ -123,8 +123,8 @@ fn a_key_is_refused_for_the_right_reason() {
         (format!("Peter Neumann+c74f20a3+{bytes}"), KeyError::Name),
         (format!("Peter\u{a0}Neumann+c74f20a3+{bytes}"), KeyError::Name),
         (format!("Peter\u{1b}Neumann+c74f20a3+{bytes}"), KeyError::Name),
-        // Two from Go's tests, with an id that fits: too long (and not canonical), and of another
-        // algorithm.
+        // Two keys from Go's tests with a matching id: one too long and not canonical, one of
+        // another algorithm.
         (format!("PeterNeumann+cc469956+{bytes}BADKEY=="), KeyError::NotPublic),
         (format!("PeterNeumann+c74f20a3+{bytes}BADKEQ=="), KeyError::Algorithm),
         (format!("PeterNeumann+173116ae+Z{}", &bytes[1..]), KeyError::Algorithm),
@@ -147,13 +147,13 @@ fn a_key_is_refused_for_the_right_reason() {
 }
 
 #[test]
-fn a_bad_signature_of_a_known_key_spoils_the_note() {
+fn invalid_signature_of_a_known_key_makes_the_note_invalid() {
     let (peter, enoch) = (key(PETER), key(ENOCH));
     let both = [peter.clone(), enoch];
     let bad = |name: &str| Err(NoteError::BadSignature { name: name.to_owned() });
     let other_text = TEXT.replace("answer", "question");
     assert_eq!(verified(&format!("{other_text}\n{PETER_LINE}"), &both), bad("PeterNeumann"));
-    // A good signature does not outweigh a bad one, in whichever order they come.
+    // A valid signature does not outweigh an invalid one, in either order.
     let forged = ENOCH_LINE.replace("QQ=", "QA=");
     for lines in [format!("{PETER_LINE}{forged}"), format!("{forged}{PETER_LINE}")] {
         assert_eq!(verified(&format!("{TEXT}\n{lines}"), &both), bad("EnochRoot"));
@@ -162,7 +162,7 @@ fn a_bad_signature_of_a_known_key_spoils_the_note() {
     }
     let longer = PETER_LINE.replace("UG/Sff", "UG/ABCDSff");
     assert_eq!(verified(&format!("{TEXT}\n{longer}"), &both), bad("PeterNeumann"));
-    // The name or the id alone are not those of the known key.
+    // A matching name or a matching id alone does not identify the known key.
     let renamed = PETER_LINE.replace("PeterNeumann", "CarmenSandiego");
     let other_id = PETER_LINE.replace("x08g", "xxxx");
     for line in [renamed, other_id] {
@@ -171,14 +171,14 @@ fn a_bad_signature_of_a_known_key_spoils_the_note() {
 }
 
 #[test]
-fn a_key_that_is_known_twice_is_one_key() {
+fn duplicate_known_key_counts_once() {
     let keys = [key(ENOCH), key(PETER), key(ENOCH)];
     let note = Note::parse(&format!("{TEXT}\n{ENOCH_LINE}{ENOCH_LINE}")).unwrap();
     assert_eq!(note.verified(&keys), Ok(vec![&keys[0]]));
 }
 
 #[test]
-fn only_a_note_is_a_note() {
+fn malformed_notes_are_refused() {
     use NoteError::{Control, Malformed, SignatureLine, TooLong, TooManySignatures};
     let line = |line: &str| format!("{TEXT}\n{line}");
     let many = |count: usize| format!("{TEXT}\n{}", PETER_LINE.repeat(count));
@@ -230,7 +230,7 @@ fn only_a_note_is_a_note() {
 
 proptest! {
     #[test]
-    fn what_a_key_signs_that_key_verifies(seed: [u8; 32], name in "[a-z./é]{1,20}", text in "[ -~]{0,40}") {
+    fn key_verifies_its_own_signatures(seed: [u8; 32], name in "[a-z./é]{1,20}", text in "[ -~]{0,40}") {
         let secret = SigningKey::generate(&name, seed).unwrap();
         let public = secret.verifying();
         prop_assert_eq!(public.to_string().parse(), Ok(public.clone()));
@@ -241,7 +241,7 @@ proptest! {
     }
 
     #[test]
-    fn any_changed_character_makes_the_note_bad_or_another(place: prop::sample::Index, to: char) {
+    fn changed_character_makes_a_note_invalid_or_changes_its_text(place: prop::sample::Index, to: char) {
         let note = format!("{TEXT}\n{PETER_LINE}");
         let mut chars: Vec<char> = note.chars().collect();
         let place = place.index(chars.len());
@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn parsing_never_panics(text in "(.|\n|— |\n\n){0,60}") {
+    fn note_parser_never_panics(text in "(.|\n|— |\n\n){0,60}") {
         if let Ok(note) = Note::parse(&text) {
             prop_assert!(text.starts_with(note.text()));
         }

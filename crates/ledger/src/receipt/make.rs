@@ -1,7 +1,7 @@
-//! Makes receipts: of parts that were found by way of the index and the tiles, or from the log alone,
-//! read from its beginning, if those cannot be had or do not hold.
+//! Creates receipts from parts found with the index and the tiles, or from the log alone.
 //!
-//! Whichever way, a receipt is checked as its reader will before it is given out.
+//! The log is read from its beginning if index or tiles are unavailable or do not verify. Every
+//! receipt is verified before it is returned.
 
 use std::fs::File;
 
@@ -23,19 +23,19 @@ use crate::note::VerifyingKey;
 use crate::paths::LedgerPaths;
 use crate::salts::{self, Kept};
 
-/// What of the bodies a receipt lets its reader see.
+/// Which bodies a receipt discloses to its reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disclose {
-    /// Commitments only, from which nothing can be guessed.
+    /// Commitments only, from which no content can be guessed.
     Nothing,
-    /// The contents that were kept, with their salts.
+    /// The stored contents with their salts.
     Bodies,
 }
 
-/// The index of an event, its bytes, and its proof.
+/// The index of an event, its bytes and its inclusion proof.
 pub(crate) type WithProof = (u64, Vec<u8>, Vec<Digest>);
 
-/// What a receipt is made of.
+/// The parts from which a receipt is built.
 #[derive(Debug)]
 pub(crate) struct Parts {
     /// The signed checkpoint.
@@ -46,7 +46,7 @@ pub(crate) struct Parts {
     pub(crate) rotations: Vec<Vec<u8>>,
 }
 
-/// What one reading of the log gathers.
+/// The data that one pass over the log collects.
 struct Gathered {
     tree: Tree,
     events: Vec<(u64, Vec<u8>)>,
@@ -57,11 +57,11 @@ struct Gathered {
 #[derive(Default)]
 struct Tree(Vec<Vec<Digest>>);
 
-/// The tree has no such subtree.
+/// The tree does not have the requested subtree.
 struct Incomplete;
 
 impl RunReceipt {
-    /// Makes the receipt of a run as far as it is signed, from the log alone.
+    /// Creates the receipt of the signed events of a run from the log alone.
     pub fn make(paths: &LedgerPaths, run: RunId, disclose: Disclose) -> Result<Self, ReceiptError> {
         let checkpoint = newest_head(paths)?.note;
         let keys = public_keys(paths).map_err(ReceiptError::Anchor)?;
@@ -72,7 +72,7 @@ impl RunReceipt {
         Self::of_parts(paths, run, disclose, Parts { checkpoint, events, rotations })
     }
 
-    /// Puts a receipt together, and checks it.
+    /// Builds and verifies a receipt.
     pub(crate) fn of_parts(
         paths: &LedgerPaths,
         run: RunId,
@@ -103,7 +103,7 @@ impl RunReceipt {
         Ok(receipt)
     }
 
-    /// The bodies whose content is still there, by rising hash.
+    /// Returns the bodies whose content is still stored, sorted by hash.
     fn disclosed(&self, paths: &LedgerPaths) -> Result<Vec<Disclosed>, ReceiptError> {
         let path = paths.salts();
         let salts = salts::all(&path).map_err(|source| ReceiptError::Read { path, source })?;
@@ -112,14 +112,14 @@ impl RunReceipt {
             entries.flat_map(|entry| entry.fields.bodies().copied().collect::<Vec<_>>()).collect();
         named.sort_by_key(|body| (body.hash(), !body.is_kept()));
         named.dedup_by_key(|body| body.hash());
-        // A salt without the content would only help to guess it.
+        // A salt without its content would only help to guess the content.
         named.retain(Body::is_kept);
         let mut disclosed = Vec::new();
-        let mut room = MAX_RECEIPT as u64 / 2; // base64, and the rest of the receipt
+        let mut left = MAX_RECEIPT as u64 / 2; // base64, and the rest of the receipt
         for body in named {
             let hash = body.hash();
             let Some(Kept::Salt(salt)) = salts.get(&hash).copied() else { continue };
-            room = room.checked_sub(body.size()).ok_or(ReceiptError::TooLong)?;
+            left = left.checked_sub(body.size()).ok_or(ReceiptError::TooLong)?;
             let wanted = Wanted { hash, size: body.size(), salt };
             let Some(content) = content_of(paths, &wanted)? else { continue };
             disclosed.push(Disclosed { hash, salt, content });
@@ -128,7 +128,7 @@ impl RunReceipt {
     }
 }
 
-/// A content that was kept; `None` when it is not there any more.
+/// Returns a stored content, or `None` if it was dropped.
 fn content_of(paths: &LedgerPaths, wanted: &Wanted) -> Result<Option<Vec<u8>>, ReceiptError> {
     let mut content = Vec::new();
     match Bodies::open(paths).read(wanted, &mut content) {
@@ -144,7 +144,7 @@ fn newest_head(paths: &LedgerPaths) -> Result<Head, ReceiptError> {
     head.map_err(|source| ReceiptError::Read { path, source })?.ok_or(ReceiptError::NoHead)
 }
 
-/// Reads the log up to `size`.
+/// Reads the log up to `size` events.
 fn gather(log: &Log, size: u64, run: RunId) -> Result<Gathered, ReceiptError> {
     let name = run.to_string();
     let mut gathered =
@@ -173,7 +173,7 @@ fn gather(log: &Log, size: u64, run: RunId) -> Result<Gathered, ReceiptError> {
 impl Gathered {
     fn take(&mut self, event: &Located<'_>, run: &str) {
         self.tree.push(event.leaf);
-        // What cannot be read is no event of the run; the verifier tells what it is.
+        // Unreadable bytes are not an event of the run; the verifier reports them.
         let Ok(view) = EntryView::parse(event.bytes) else { return };
         if view.run == run {
             self.events.push((event.index, event.bytes.to_vec()));
@@ -193,7 +193,7 @@ fn rotation(bytes: &[u8]) -> Option<Rotation> {
     Some(Rotation { old: old.parse().ok()?, new: new.parse().ok()?, endorsement })
 }
 
-/// The exchanges that lead from the first key to this one.
+/// Returns the rotations that lead from the first key to this key.
 fn path_to(key: &VerifyingKey, mut rotations: Vec<Rotation>) -> Vec<Rotation> {
     let mut path: Vec<Rotation> = Vec::new();
     loop {
@@ -202,7 +202,7 @@ fn path_to(key: &VerifyingKey, mut rotations: Vec<Rotation>) -> Vec<Rotation> {
             path.reverse();
             return path;
         };
-        // Later ones cannot lead to it, so this ends.
+        // Later rotations cannot lead to this key, so the loop ends.
         let found = rotations.drain(place..).next();
         path.extend(found);
     }

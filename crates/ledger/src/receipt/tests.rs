@@ -1,4 +1,4 @@
-//! Receipts that hold, and every way in which a changed one does not.
+//! Tests of valid receipts and of every kind of change to a receipt.
 
 use tempfile::TempDir;
 
@@ -14,7 +14,7 @@ fn made(sample: &Sample, number: u32, disclose: Disclose) -> RunReceipt {
 }
 
 #[test]
-fn a_receipt_tells_what_happened_without_the_ledger() {
+fn receipt_verifies_without_the_ledger_and_lists_the_events() {
     let text = made(&Sample::small(), 1, Disclose::Bodies).to_text();
     let verified = verify_receipt(&text, &[key(1).verifying()]).unwrap();
     assert_eq!(verified.run(), run(1));
@@ -31,17 +31,17 @@ fn a_receipt_tells_what_happened_without_the_ledger() {
 }
 
 #[test]
-fn a_receipt_discloses_no_body_unless_asked_to_and_no_salt_without_its_content() {
+fn receipt_discloses_bodies_only_on_request_and_no_salt_without_content() {
     assert_eq!(made(&Sample::small(), 1, Disclose::Nothing).bodies, []);
-    // The second run has a kept, a redacted and a hashed body.
+    // The second run has one stored, one redacted and one hashed body.
     let hashes: Vec<_> =
         made(&Sample::small(), 2, Disclose::Bodies).bodies.iter().map(|body| body.hash).collect();
-    assert_eq!(hashes.len(), 1, "a salt alone would only help to guess");
+    assert_eq!(hashes.len(), 1, "a salt alone would only help to guess the content");
     assert!(!hashes.contains(&Sample::small().erased[0]));
 }
 
 #[test]
-fn a_key_that_leads_to_the_signer_is_enough_and_another_is_told_apart() {
+fn receipt_is_trusted_by_any_key_that_endorses_the_signer() {
     let text = made(&Sample::small(), 1, Disclose::Nothing).to_text();
     for trusted in [1, 2] {
         verify_receipt(&text, &[key(9).verifying(), key(trusted).verifying()]).unwrap();
@@ -54,7 +54,7 @@ fn a_key_that_leads_to_the_signer_is_enough_and_another_is_told_apart() {
     }
 }
 
-/// One run whose bodies all have content, so that everything in the receipt is checked.
+/// Returns a ledger with one run whose bodies all have content, so that all parts are checked.
 fn closed() -> Sample {
     let mut sample = Sample::empty();
     sample.batch(|it| it.add(None, LedgerCreated { version: "1".into(), reason: None }));
@@ -64,7 +64,7 @@ fn closed() -> Sample {
 }
 
 #[test]
-fn h07_any_changed_byte_of_a_receipt_is_found() {
+fn h07_verify_receipt_detects_every_changed_byte() {
     let text = made(&closed(), 1, Disclose::Bodies).to_text();
     let trusted = [key(1).verifying(), key(2).verifying()];
     verify_receipt(&text, &trusted).unwrap();
@@ -72,7 +72,7 @@ fn h07_any_changed_byte_of_a_receipt_is_found() {
         for bit in [1, 2, 4, 8, 16, 32, 64] {
             let mut bytes = text.clone().into_bytes();
             bytes[place] ^= bit;
-            // What is no text cannot be given at all.
+            // A receipt is passed as text, so invalid UTF-8 cannot occur.
             let Ok(changed) = String::from_utf8(bytes) else { continue };
             let answer = verify_receipt(&changed, &trusted);
             assert!(answer.is_err(), "byte {place}, bit {bit}: {changed}");
@@ -81,7 +81,7 @@ fn h07_any_changed_byte_of_a_receipt_is_found() {
 }
 
 #[test]
-fn h07_another_spelling_of_the_same_receipt_is_refused() {
+fn h07_receipt_in_another_spelling_is_refused() {
     let text = made(&closed(), 1, Disclose::Nothing).to_text();
     let trusted = [key(1).verifying()];
     let spaced = text.replacen("\"run\":", "\"run\": ", 1);
@@ -95,7 +95,7 @@ fn h07_another_spelling_of_the_same_receipt_is_refused() {
     assert!(matches!(verify_receipt(&twice, &trusted), Err(ReceiptError::Json(_))));
 }
 
-/// Changes the parts of a good receipt, which is then spelt well.
+/// Changes the parts of a valid receipt and returns the error; the spelling stays canonical.
 #[track_caller]
 fn refused(change: impl FnOnce(&mut RunReceipt)) -> ReceiptError {
     let mut receipt = made(&Sample::small(), 1, Disclose::Bodies);
@@ -104,7 +104,7 @@ fn refused(change: impl FnOnce(&mut RunReceipt)) -> ReceiptError {
 }
 
 #[test]
-fn h02_events_left_out_or_exchanged_are_found() {
+fn h02_receipt_with_removed_or_swapped_events_is_refused() {
     let error = refused(|receipt| drop(receipt.events.remove(1)));
     assert!(matches!(error, ReceiptError::Chain { index: 5, .. }), "{error:?}");
     let error = refused(|receipt| drop(receipt.events.remove(0)));
@@ -122,7 +122,7 @@ fn h02_events_left_out_or_exchanged_are_found() {
 }
 
 #[test]
-fn bodies_that_are_not_the_runs_own_are_refused() {
+fn receipt_with_bodies_of_another_run_is_refused() {
     let error = refused(|receipt| {
         let again = receipt.bodies[0].clone();
         receipt.bodies.push(again);
@@ -137,7 +137,7 @@ fn bodies_that_are_not_the_runs_own_are_refused() {
 }
 
 #[test]
-fn keys_that_do_not_lead_to_the_signer_are_refused() {
+fn receipt_with_an_unendorsed_signing_key_is_refused() {
     let error = refused(|receipt| receipt.rotations[0].endorsement[5] ^= 1);
     assert!(matches!(error, ReceiptError::Rotation), "{error:?}");
     let error = refused(|receipt| receipt.rotations[0].old = key(9).verifying());
@@ -147,7 +147,7 @@ fn keys_that_do_not_lead_to_the_signer_are_refused() {
 }
 
 #[test]
-fn h04_a_receipt_of_a_forged_tree_is_refused() {
+fn h04_receipt_of_a_forged_tree_is_refused() {
     let error = refused(|receipt| {
         receipt.checkpoint = receipt.checkpoint.replacen("\n9\n", "\n8\n", 1);
     });
@@ -155,7 +155,7 @@ fn h04_a_receipt_of_a_forged_tree_is_refused() {
 }
 
 #[test]
-fn there_is_no_receipt_of_a_run_that_is_not_signed_or_not_there() {
+fn receipt_of_an_unsigned_or_missing_run_is_refused() {
     let home = TempDir::new().unwrap();
     let paths: LedgerPaths = Sample::small().write(home.path());
     let error = RunReceipt::make(&paths, run(7), Disclose::Nothing).unwrap_err();
@@ -169,7 +169,7 @@ fn there_is_no_receipt_of_a_run_that_is_not_signed_or_not_there() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_makes_the_reader_of_receipts_panic(text in ".*", rest in "[\\[\\]{}\":,a-z0-9]*") {
+    fn receipt_parser_never_panics(text in ".*", rest in "[\\[\\]{}\":,a-z0-9]*") {
         for text in [text, format!("{{\"format\":\"belljar receipt 1\",{rest}")] {
             proptest::prop_assert!(verify_receipt(&text, &[]).is_err());
         }

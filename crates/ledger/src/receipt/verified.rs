@@ -1,4 +1,4 @@
-//! What a receipt that holds says about its run.
+//! Typed access to the events of a verified receipt.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,7 +13,7 @@ use crate::event::{
 };
 use crate::note::VerifyingKey;
 
-/// The events of one run, every one of them proved.
+/// The events of one run from a verified receipt.
 #[derive(Debug, Clone)]
 pub struct Verified {
     run: RunId,
@@ -38,32 +38,32 @@ impl Verified {
         self.run
     }
 
-    /// All events of the run up to the checkpoint, with their index.
+    /// Returns all events of the run up to the checkpoint, with their indexes.
     pub fn events(&self) -> &[(u64, Entry)] {
         &self.events
     }
 
-    /// What was signed, and so the moment that the receipt speaks of.
+    /// Returns the signed checkpoint of the receipt.
     pub const fn checkpoint(&self) -> &Checkpoint {
         &self.checkpoint
     }
 
-    /// The key that signed it.
+    /// Returns the key that signed the checkpoint.
     pub const fn key(&self) -> &VerifyingKey {
         &self.key
     }
 
-    /// The content of a body, if it was disclosed; it fits its commitment.
+    /// Returns the disclosed content of a body, which matches its commitment.
     pub fn content(&self, body: &Body) -> Option<&[u8]> {
         self.bodies.get(&body.hash()).map(Vec::as_slice)
     }
 
-    /// Whether the run was over.
+    /// Returns whether the run had ended.
     pub fn ended(&self) -> bool {
         self.events.iter().any(|(_, entry)| matches!(&*entry.kind, "run.ended" | "run.failed"))
     }
 
-    /// How the run was asked for.
+    /// Returns the event that requested the run.
     pub fn created(&self) -> Option<RunCreated> {
         self.pick(|event| {
             let Event::RunCreated(created) = event else { return None };
@@ -72,7 +72,7 @@ impl Verified {
         .next()
     }
 
-    /// How the run went.
+    /// Returns the event that ended the run.
     pub fn end(&self) -> Option<RunEnded> {
         self.pick(|event| {
             let Event::RunEnded(ended) = event else { return None };
@@ -81,12 +81,12 @@ impl Verified {
         .next()
     }
 
-    /// The hash of everything that decided what the box might do.
+    /// Returns the hash of all settings that decided what the box could do.
     pub fn policy(&self) -> Option<Digest> {
         self.created().map(|created| created.policy)
     }
 
-    /// What was asked of the network, and what was decided.
+    /// Returns the decisions about network requests.
     pub fn requests(&self) -> impl Iterator<Item = RequestDecided> {
         self.pick(|event| {
             let Event::RequestDecided(request) = event else { return None };
@@ -94,7 +94,7 @@ impl Verified {
         })
     }
 
-    /// Which names were asked for, and what was decided.
+    /// Returns the decisions about DNS queries.
     pub fn lookups(&self) -> impl Iterator<Item = DnsDecided> {
         self.pick(|event| {
             let Event::DnsDecided(lookup) = event else { return None };
@@ -102,7 +102,7 @@ impl Verified {
         })
     }
 
-    /// The names of the secrets that were used.
+    /// Returns the names of the used secrets.
     pub fn secrets(&self) -> BTreeSet<String> {
         self.pick(|event| {
             let Event::SecretUsed(used) = event else { return None };
@@ -118,7 +118,7 @@ impl Verified {
         })
     }
 
-    /// What the program wrote, by name.
+    /// Returns the outputs of the program by name.
     pub fn outputs(&self) -> Vec<(&'static str, Body)> {
         let end = self.end();
         let stdout = end.as_ref().and_then(|end| end.stdout).map(|body| ("stdout", body));
@@ -126,7 +126,7 @@ impl Verified {
         stdout.into_iter().chain(stderr).collect()
     }
 
-    /// What the run changed in its workspace.
+    /// Returns the changes of the run to its workspace.
     pub fn changes(&self) -> impl Iterator<Item = WorkspaceChanged> {
         self.pick(|event| {
             let Event::WorkspaceChanged(changed) = event else { return None };
@@ -134,7 +134,7 @@ impl Verified {
         })
     }
 
-    /// The events of one kind, read. One of a later version is passed over.
+    /// Returns the events that `choose` selects; events of later versions are skipped.
     fn pick<T>(&self, choose: impl Fn(Event) -> Option<T>) -> impl Iterator<Item = T> {
         self.events
             .iter()

@@ -1,8 +1,8 @@
-//! The entries of one tile in one file, each behind its length in two bytes, big-endian.
+//! Bundles: the entries of one tile in one file, each after its length in two bytes, big-endian.
 
 use super::WIDTH;
 
-/// These entries as one bundle; `None` for one of over 65535 bytes and for more than 256 entries.
+/// Encodes entries as a bundle; `None` if an entry exceeds 65535 bytes or there are more than 256.
 pub fn bundle(entries: &[&[u8]]) -> Option<Vec<u8>> {
     if entries.len() > usize::from(WIDTH) {
         return None;
@@ -15,7 +15,7 @@ pub fn bundle(entries: &[&[u8]]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The entries of a bundle; `None` for one that is cut off and for more than 256 entries.
+/// Returns the entries of a bundle; `None` if it is truncated or has more than 256 entries.
 pub fn unbundle(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
     let mut entries = Vec::new();
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! The tiles that were used last, so that many proofs do not read and hash the same tile again.
+//! A cache of recently used tiles, so that many proofs do not read and hash a tile repeatedly.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::HEIGHT;
 use crate::digest::Digest;
 
-/// Which tile, and how much of it: a tile at the edge of the tree grows.
+/// The level, index and current width of a tile; the tile at the edge of the tree grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) level: u8,
@@ -14,17 +14,17 @@ pub(super) struct Key {
     pub(super) width: u16,
 }
 
-/// Tiles with all hashes inside them, the one that was used last in front.
+/// Cached tiles with all their inner hashes, most recently used first.
 #[derive(Debug, Default)]
 pub(super) struct Cache(Mutex<VecDeque<(Key, Rows)>>);
 
-/// The hashes of a tile, and above them those of each two, and so on.
+/// The hashes of a tile, followed by the rows of their parents up to the root.
 type Rows = Vec<Vec<Digest>>;
 
 const MAX: usize = 64; // 16 KiB each
 
 impl Cache {
-    /// The hash at this place of this row of a tile; `load` gives the lowest row if need be.
+    /// Returns a hash of a row of a tile; `load` returns the lowest row if the tile is not cached.
     pub(super) fn get<E>(
         &self,
         key: Key,
@@ -56,12 +56,12 @@ impl Cache {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Key, Rows)>> {
-        // Each change is complete in itself, so a panic elsewhere leaves nothing half done.
+        // Each change is complete in itself, so a panic elsewhere leaves valid data.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The parents of these hashes; a last one without a sibling has none.
+/// Returns the parents of these hashes; a last hash without a sibling has no parent.
 pub(super) fn join(hashes: &[Digest]) -> Vec<Digest> {
     let (pairs, _) = hashes.as_chunks();
     pairs.iter().map(|[left, right]| Digest::node(left, right)).collect()

@@ -1,13 +1,13 @@
-//! Where the tiles of a log are, below its directory or its address.
+//! Paths of the tiles of a log, relative to its directory or URL.
 
 use std::fmt::Write as _;
 
 use super::WIDTH;
 
-/// What a path of a tile says. Each tile has one path, and only that one parses to it.
+/// A parsed path of a tile; each tile has exactly one valid path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TilePath {
-    /// `None` for a bundle of entries.
+    /// The level of the tile, or `None` for a bundle of entries.
     pub level: Option<u8>,
     pub index: u64,
     /// 256 for a full tile, 1 to 255 for a partial one.
@@ -16,19 +16,19 @@ pub struct TilePath {
 
 const MAX_LEVEL: u8 = 63;
 
-/// The path of a tile of hashes, such as `tile/0/x001/x234/067` or `tile/1/000.p/17`.
+/// Returns the path of a tile of hashes, such as `tile/0/x001/x234/067` or `tile/1/000.p/17`.
 ///
-/// A width that is not from 1 to 255 is that of a full tile.
+/// A width outside 1 to 255 means a full tile.
 pub fn tile_path(level: u8, index: u64, width: u16) -> String {
     path(&level.to_string(), index, width)
 }
 
-/// The path of a bundle of entries, such as `tile/entries/x001/x234/067`.
+/// Returns the path of a bundle of entries, such as `tile/entries/x001/x234/067`.
 pub fn entries_path(index: u64, width: u16) -> String {
     path("entries", index, width)
 }
 
-/// Reads what [`tile_path`] or [`entries_path`] wrote; anything else is `None`.
+/// Parses a path that [`tile_path`] or [`entries_path`] returned; `None` for any other text.
 pub fn parse_path(text: &str) -> Option<TilePath> {
     let (kind, rest) = text.strip_prefix("tile/")?.split_once('/')?;
     let level = match kind {
@@ -44,7 +44,8 @@ pub fn parse_path(text: &str) -> Option<TilePath> {
         let group = group.strip_prefix('x').unwrap_or(group).parse::<u16>().ok()?;
         index = index.checked_mul(1000)?.checked_add(u64::from(group))?;
     }
-    // Each of the many spellings that the above lets through differs from the one that is written.
+    // The steps above accept other spellings too; only the canonical one equals the path of the
+    // result.
     let written = path(kind, index, width);
     let same = written == text && level.is_none_or(|level| level.to_string() == kind);
     same.then_some(TilePath { level, index, width })
@@ -63,7 +64,7 @@ fn path(kind: &str, index: u64, width: u16) -> String {
             0 => write!(path, "{group:03}"),
             _ => write!(path, "x{group:03}/"),
         };
-        written.expect("a string takes all that is written to it");
+        written.expect("writing to a string cannot fail");
     }
     if (1..WIDTH).contains(&width) {
         path.push_str(&format!(".p/{width}"));

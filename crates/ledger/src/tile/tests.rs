@@ -1,4 +1,5 @@
-//! The paths of the specification, and trees whose hashes are on disk, in memory or lost.
+//! Tests of the paths of the specification and of trees whose hashes are on disk, in memory or
+//! lost.
 
 use std::convert::Infallible;
 
@@ -17,7 +18,7 @@ fn leaves(size: u64) -> impl Iterator<Item = Digest> {
     (0..size).map(leaf)
 }
 
-/// Tiles that were given this many leaves, written or not.
+/// Returns tiles with this many leaves; full tiles are written.
 fn tiles(dir: &TempDir, size: u64) -> Tiles {
     let mut tiles = Tiles::open(dir.path()).unwrap();
     let from = tiles.size();
@@ -25,7 +26,7 @@ fn tiles(dir: &TempDir, size: u64) -> Tiles {
     tiles
 }
 
-/// All files below a directory, by their path in it.
+/// Returns the relative paths of all files in a directory.
 fn files(dir: &Path) -> Vec<String> {
     let mut found = vec![];
     let mut todo = vec![dir.to_owned()];
@@ -43,7 +44,7 @@ fn files(dir: &Path) -> Vec<String> {
     found
 }
 
-/// The tree in memory, every row of it.
+/// A tree in memory with all its rows.
 struct Rows(Vec<Vec<Digest>>);
 
 impl Rows {
@@ -64,7 +65,8 @@ impl Hashes for Rows {
     }
 }
 
-/// Every `step`th complete subtree has the same hash in the tiles as in memory; none else has one.
+/// Checks that every `step`th complete subtree has the same hash in the tiles as in memory, and no
+/// other has one.
 #[track_caller]
 fn check_all(tiles: &Tiles, rows: &Rows, step: usize) {
     for (level, row) in (0..).zip(&rows.0) {
@@ -81,7 +83,7 @@ fn check_all(tiles: &Tiles, rows: &Rows, step: usize) {
 }
 
 #[test]
-fn paths_are_those_of_the_specification() {
+fn tile_paths_equal_those_of_the_specification() {
     for (level, index, width, path) in [
         (Some(0), 1_234_067, 256, "tile/0/x001/x234/067"),
         (Some(0), 1_234_067, 255, "tile/0/x001/x234/067.p/255"),
@@ -105,7 +107,7 @@ fn paths_are_those_of_the_specification() {
 }
 
 #[test]
-fn no_other_spelling_is_a_path() {
+fn parse_path_refuses_other_spellings() {
     for path in [
         "",
         "tile",
@@ -153,7 +155,7 @@ fn no_other_spelling_is_a_path() {
 }
 
 #[test]
-fn a_bundle_has_each_entry_behind_its_length() {
+fn bundle_has_the_length_before_each_entry() {
     let entries: [&[u8]; 3] = [b"ab", b"", b"c"];
     let bytes = bundle(&entries).unwrap();
     assert_eq!(bytes, b"\0\x02ab\0\0\0\x01c");
@@ -171,7 +173,7 @@ fn a_bundle_has_each_entry_behind_its_length() {
 }
 
 #[test]
-fn the_tree_of_the_specification_has_the_tiles_it_says() {
+fn tree_of_70000_leaves_has_the_tiles_of_the_specification() {
     // 70000 leaves: 273 full tiles and a partial one of 112, then 1 and 17, then 1 of width 1.
     let dir = TempDir::new().unwrap();
     let mut tiles = tiles(&dir, 70_000);
@@ -194,26 +196,26 @@ fn the_tree_of_the_specification_has_the_tiles_it_says() {
     let rows = Rows::new(70_000);
     check_all(&tiles, &rows, 61);
 
-    // Opened again, with the rest only in memory.
+    // Opens the tiles again, with the rest only in memory.
     let again = Tiles::open(dir.path()).unwrap();
     assert_eq!(again.size(), 273 * 256);
     let from = again.size();
     check_all(&again.with_tail((from..70_000).map(leaf)), &rows, 997);
 
-    // A tile above that is lost is worked out from those below.
+    // A lost tile of a higher level is computed from those below.
     fs::remove_file(dir.path().join("tile/1/000")).unwrap();
     let again = Tiles::open(dir.path()).unwrap().with_tail((from..70_000).map(leaf));
     assert_eq!(root_of(&again, 70_000).unwrap(), root_of(&rows, 70_000).unwrap());
 }
 
 #[test]
-fn a_tree_of_one_full_tile_has_a_partial_one_above() {
+fn tree_of_one_full_tile_has_a_partial_tile_above_it() {
     let dir = TempDir::new().unwrap();
     let mut tiles = tiles(&dir, 255);
     assert_eq!(files(dir.path()), [""; 0]);
     tiles.publish(255).unwrap();
     assert_eq!(files(dir.path()), ["tile/0/000.p/255"]);
-    // A partial tile goes when the full one comes.
+    // The full tile replaces the partial tile.
     tiles.push(leaf(255)).unwrap();
     assert_eq!(files(dir.path()), ["tile/0/000"]);
     tiles.publish(256).unwrap();
@@ -228,7 +230,7 @@ fn a_tree_of_one_full_tile_has_a_partial_one_above() {
 }
 
 #[test]
-fn proofs_at_every_size_need_no_more_than_tiles_and_tail() {
+fn tiles_and_tail_suffice_for_proofs_at_every_size() {
     let dir = TempDir::new().unwrap();
     let rows = Rows::new(600);
     let mut frontier = Frontier::default();
@@ -254,7 +256,7 @@ fn proofs_at_every_size_need_no_more_than_tiles_and_tail() {
 }
 
 #[test]
-fn leaves_are_taken_in_order_only() {
+fn extend_refuses_leaves_out_of_order() {
     let dir = TempDir::new().unwrap();
     let mut tiles = tiles(&dir, 300);
     for from in [0, 299, 301] {
@@ -262,12 +264,12 @@ fn leaves_are_taken_in_order_only() {
         assert!(matches!(gap, Err(TileError::Gap { size: 300, from: found }) if found == from));
     }
     assert_eq!(tiles.size(), 300);
-    // What was only in memory is asked for again.
+    // Leaves that were only in memory must be added again.
     assert_eq!(Tiles::open(dir.path()).unwrap().size(), 256);
 }
 
 #[test]
-fn a_tile_of_the_wrong_length_is_an_error_and_is_written_again() {
+fn tile_of_the_wrong_length_is_refused_and_written_again() {
     let dir = TempDir::new().unwrap();
     drop(tiles(&dir, 1024));
     let path = dir.path().join("tile/0/001");
@@ -275,7 +277,7 @@ fn a_tile_of_the_wrong_length_is_an_error_and_is_written_again() {
     let longer = [&whole[..], &[0; 32]].concat();
     for bytes in [&whole[..0], &whole[..8191], &whole[..8160], &longer] {
         fs::write(&path, bytes).unwrap();
-        // Opened before the damage, say: the count is known, the tile is bad.
+        // The count is known from before the damage, and the tile is bad.
         let tiles = Tiles { stored: 1024, ..Tiles::open(dir.path()).unwrap() };
         let read = tiles.hash(0, 300);
         assert!(matches!(read, Err(TileError::Length { path: bad }) if bad == path));
@@ -284,7 +286,7 @@ fn a_tile_of_the_wrong_length_is_an_error_and_is_written_again() {
     let missing = Tiles { stored: 1024, ..Tiles::open(dir.path()).unwrap() }.hash(0, 300);
     assert!(matches!(missing, Err(TileError::Missing { path: bad }) if bad == path));
 
-    // The last tile cut off, as after a power cut: it does not count, and is made again.
+    // A truncated last tile, as after a power failure, does not count and is written again.
     fs::write(&path, &whole).unwrap();
     fs::write(dir.path().join("tile/0/003"), &whole[..100]).unwrap();
     assert_eq!(Tiles::open(dir.path()).unwrap().size(), 768);
@@ -293,7 +295,7 @@ fn a_tile_of_the_wrong_length_is_an_error_and_is_written_again() {
 }
 
 #[test]
-fn a_damaged_tile_shows_in_the_root() {
+fn damaged_tile_changes_the_root() {
     let dir = TempDir::new().unwrap();
     let good = root_of(&tiles(&dir, 512), 512).unwrap();
     let path = dir.path().join("tile/0/001");
@@ -305,7 +307,7 @@ fn a_damaged_tile_shows_in_the_root() {
 }
 
 #[test]
-fn two_writers_of_the_same_tiles_do_not_disturb_each_other() {
+fn two_concurrent_writers_of_the_same_tiles_both_succeed() {
     let dir = TempDir::new().unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -326,14 +328,14 @@ fn many_proofs_read_each_tile_once() {
     let tiles = tiles(&dir, 2048);
     let proof = |index| inclusion(&tiles, index, 2048).unwrap().unwrap();
     let first: Vec<_> = (0..2048).step_by(100).map(proof).collect();
-    // What was read once is not read again, not even when it is gone.
+    // Cached tiles are not read again, not even when their files are removed.
     fs::remove_dir_all(dir.path().join("tile")).unwrap();
     let again: Vec<_> = (0..2048).step_by(100).map(proof).collect();
     assert_eq!(first, again);
 }
 
 #[test]
-fn no_level_and_no_index_makes_a_lookup_panic() {
+fn hash_lookup_does_not_panic_on_any_level_or_index() {
     let dir = TempDir::new().unwrap();
     let tiles = tiles(&dir, 300);
     for level in [0, 1, 7, 8, 9, 16, 56, 63, 64, 255] {
@@ -346,7 +348,7 @@ fn no_level_and_no_index_makes_a_lookup_panic() {
 
 proptest! {
     #[test]
-    fn every_path_survives_a_round_trip(level in 0..=63_u8, index: u64, width in 1..=256_u16, shift in 0..64) {
+    fn tile_path_survives_a_round_trip(level in 0..=63_u8, index: u64, width in 1..=256_u16, shift in 0..64) {
         let index = index >> shift;
         let path = tile_path(level, index, width);
         prop_assert_eq!(parse_path(&path), Some(TilePath { level: Some(level), index, width }));
@@ -355,7 +357,7 @@ proptest! {
     }
 
     #[test]
-    fn what_parses_is_written_the_same_again(path in "tile/([0-9]{1,2}|entries)/(x[0-9]{3}/){0,2}[0-9]{1,3}(.p/[0-9]{1,3})?") {
+    fn parsed_tile_path_prints_the_same_text(path in "tile/([0-9]{1,2}|entries)/(x[0-9]{3}/){0,2}[0-9]{1,3}(.p/[0-9]{1,3})?") {
         if let Some(TilePath { level, index, width }) = parse_path(&path) {
             let written = level.map_or_else(
                 || entries_path(index, width),
@@ -366,7 +368,7 @@ proptest! {
     }
 
     #[test]
-    fn bundles_survive_a_round_trip_and_nothing_panics(
+    fn bundle_survives_a_round_trip_and_unbundle_never_panics(
         entries in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..9),
         noise in prop::collection::vec(0..4_u8, 0..40),
     ) {
