@@ -1,7 +1,7 @@
-//! Contents that were kept, each in a file named by its commitment.
+//! The store of body contents, each in a file named by its commitment.
 //!
-//! Names come from [`Digest`] alone and no link is followed, so nothing outside `bodies/` is ever
-//! read, written or removed. Who may see a content is decided by whoever has its salt.
+//! File names come from [`Digest`] alone and no symbolic link is followed, so no file outside
+//! `bodies/` is ever read, written or removed. Access to a content requires its salt.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -24,27 +24,27 @@ mod list;
 #[cfg(test)]
 mod tests;
 
-use file::{Unfit, Unwritten, WriteOut};
+use file::{CopyError, FileFault, WriteError};
 #[cfg(test)]
 pub(crate) use list::Found;
 pub use list::Usage;
 
-/// The kept bodies of one ledger.
+/// The stored bodies of one ledger.
 #[derive(Debug, Clone)]
 pub(crate) struct Bodies {
     directory: PathBuf,
 }
 
-/// A body with everything that its content must fit.
+/// A body with the commitment, size and salt that its content must match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) hash: Digest,
-    /// As the event says that names it.
+    /// The size in the event that references the body.
     pub(crate) size: u64,
     pub(crate) salt: Salt,
 }
 
-/// How it stands with a body.
+/// The state of a stored body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
     Whole,
@@ -52,25 +52,25 @@ pub(crate) enum Condition {
     Damaged { why: &'static str },
 }
 
-/// Why a body was not kept, read or removed.
+/// Why a body was not stored, read or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     #[error("{doing} {}", path.display())]
     File { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("read the content that is to be kept")]
+    #[error("cannot read the content to store")]
     Content { source: io::Error },
-    #[error("draw a random number")]
+    #[error("cannot get random bytes from the kernel")]
     Random { source: Errno },
-    #[error("write the content of {hash}")]
+    #[error("cannot write the content of {hash}")]
     Out { hash: Digest, source: io::Error },
-    #[error("the content of {hash} is not there")]
+    #[error("the content of {hash} is missing")]
     Missing { hash: Digest },
-    #[error("the kept content of {hash} is damaged: {why}")]
+    #[error("the stored content of {hash} is damaged: {why}")]
     Damaged { hash: Digest, why: &'static str },
 }
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// What an unfinished file is called: this and 32 digits.
+/// The prefix of the name of an unfinished file, before 32 digits.
 const UNFINISHED: &str = "new-";
 const CONTENT: &[u8] = b"belljar content 1\0";
 
@@ -79,17 +79,18 @@ impl Bodies {
         Self { directory: paths.bodies() }
     }
 
-    /// Keeps a content; on disk when this returns.
+    /// Stores a content and returns after it is on disk.
     pub(crate) fn keep(&self, content: &mut dyn Read, salt: Salt) -> Result<Body, BodyError> {
         let making = self.make(content, salt, None)?;
         making.finish()
     }
 
-    /// Keeps a content unless the same was kept for the same scope already. Then the body that is
-    /// named is that one; it has no salt here, because its salt is on record.
+    /// Stores a content, or returns the existing body if the same content is stored for the same
+    /// scope.
     ///
-    /// The scope is everything that decides who may see the content: without it, somebody could
-    /// learn from a shared commitment what another policy's run had sent.
+    /// The existing body has no salt here, because its salt is already recorded. The scope covers
+    /// all settings that decide who can see the content: without the scope, a shared commitment
+    /// would reveal to one run that a run with another policy had the same content.
     pub(crate) fn keep_once(
         &self,
         index: &Index,
@@ -98,7 +99,7 @@ impl Bodies {
         content: &mut dyn Read,
     ) -> Result<Body, BodyError> {
         let salt = Salt::random().map_err(|source| BodyError::Random { source })?;
-        // The index only saves space here: whatever is wrong with it, the content is kept.
+        // The index only saves space here: the content is stored even if the index fails.
         let Ok(secret) = index.secret() else { return self.keep(content, salt) };
         let mut name = Sha256::new_with_prefix(CONTENT);
         name.update(secret);
@@ -106,7 +107,8 @@ impl Bodies {
         let id = Digest::new(name.finalize().into());
         if let Ok(Some((hash, size))) = index.content(scope, id)
             && size == making.body.size()
-            // A salt that is not on record, or not any more, is lost with whoever drew it.
+            // A salt that is missing in the salt file cannot be recovered, so its body is not
+            // shared.
             && let Ok(Some(Kept::Salt(salt))) = index.salt(salts, hash)
             && matches!(self.check(&Wanted { hash, size, salt }), Ok(Condition::Whole))
         {
@@ -117,39 +119,40 @@ impl Bodies {
         Ok(body)
     }
 
-    /// Writes a content; nothing of it before all of it was checked.
+    /// Writes the content of a body to `out` after checking all of it.
     pub(crate) fn read(&self, wanted: &Wanted, out: &mut dyn Write) -> Result<(), BodyError> {
         let hash = wanted.hash;
-        let unfit = |unfit| match unfit {
-            Unfit::File(source) => self.failed("read", hash, source),
-            Unfit::Damaged(why) => BodyError::Damaged { hash, why },
+        let fault = |fault| match fault {
+            FileFault::File(source) => self.failed("read", hash, source),
+            FileFault::Damaged(why) => BodyError::Damaged { hash, why },
         };
         let file = match self.find(hash)? {
             Finding::Body(file) => file,
             Finding::Missing => return Err(BodyError::Missing { hash }),
             Finding::Strange(why) => return Err(BodyError::Damaged { hash, why }),
         };
-        let checked = file::check(&file, wanted).map_err(unfit)?;
+        let checked = file::check(&file, wanted).map_err(fault)?;
         checked.write_to(wanted.size, out).map_err(|error| match error {
-            WriteOut::Out(source) => BodyError::Out { hash, source },
-            WriteOut::Unfit(error) => unfit(error),
+            CopyError::Out(source) => BodyError::Out { hash, source },
+            CopyError::FileFault(error) => fault(error),
         })
     }
 
-    /// Reads a content through and tells how it stands with it.
+    /// Reads and checks a whole content, and returns its state.
     pub(crate) fn check(&self, wanted: &Wanted) -> Result<Condition, BodyError> {
-        self.judge(wanted.hash, |file| file::check(file, wanted).map(drop))
+        self.condition_of(wanted.hash, |file| file::check(file, wanted).map(drop))
     }
 
-    /// The same without the salt: whether the file is what was written, not whether that is the body.
+    /// Checks the file of a body without its salt: the file is as written, but can be of another
+    /// body.
     pub(crate) fn check_outside(&self, hash: Digest, size: u64) -> Result<Condition, BodyError> {
-        self.judge(hash, |file| file::check_outside(file, hash, size).map(drop))
+        self.condition_of(hash, |file| file::check_outside(file, hash, size).map(drop))
     }
 
-    fn judge(
+    fn condition_of(
         &self,
         hash: Digest,
-        check: impl FnOnce(&File) -> Result<(), Unfit>,
+        check: impl FnOnce(&File) -> Result<(), FileFault>,
     ) -> Result<Condition, BodyError> {
         let file = match self.find(hash)? {
             Finding::Body(file) => file,
@@ -158,21 +161,21 @@ impl Bodies {
         };
         match check(&file) {
             Ok(()) => Ok(Condition::Whole),
-            Err(Unfit::Damaged(why)) => Ok(Condition::Damaged { why }),
-            Err(Unfit::File(source)) => Err(self.failed("read", hash, source)),
+            Err(FileFault::Damaged(why)) => Ok(Condition::Damaged { why }),
+            Err(FileFault::File(source)) => Err(self.failed("read", hash, source)),
         }
     }
 
-    /// Whether there is a content of this name, whatever is in it.
+    /// Returns whether a content of this name exists, without checking it.
     pub(crate) fn has(&self, hash: Digest) -> bool {
         matches!(self.find(hash), Ok(Finding::Body(_)))
     }
 
-    /// Removes a content and waits for the disk; whether it was there.
+    /// Removes a content, waits for the disk and returns whether the content existed.
     pub(crate) fn remove(&self, hash: Digest) -> Result<bool, BodyError> {
-        let removed = self.shelf(hash).and_then(|shelf| {
-            rustix::fs::unlinkat(&shelf, name(hash), AtFlags::empty())?;
-            shelf.sync_all()
+        let removed = self.subdirectory(hash).and_then(|subdirectory| {
+            rustix::fs::unlinkat(&subdirectory, name(hash), AtFlags::empty())?;
+            subdirectory.sync_all()
         });
         match removed {
             Ok(()) => Ok(true),
@@ -196,12 +199,12 @@ impl Bodies {
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&directory, &name, flags, Mode::RUSR | Mode::WUSR)
             .map_err(io::Error::from)
-            .map_err(failed("make a file in"))?;
+            .map_err(failed("create a file in"))?;
         let unfinished = Unfinished { directory, name };
         let file = File::from(file);
         let body = file::write(&file, content, salt, also).map_err(|error| match error {
-            Unwritten::Content(source) => BodyError::Content { source },
-            Unwritten::File(source) => failed("write to a file in")(source),
+            WriteError::Content(source) => BodyError::Content { source },
+            WriteError::File(source) => failed("write to a file in")(source),
         })?;
         Ok(Making { bodies: self, file, unfinished, body })
     }
@@ -222,47 +225,48 @@ impl Bodies {
         Ok(rustix::fs::open(&self.directory, DIRECTORY, Mode::empty())?.into())
     }
 
-    /// The directory that holds the bodies whose hash begins as this one does.
-    fn shelf(&self, hash: Digest) -> io::Result<File> {
+    /// Opens the subdirectory for bodies whose hash has the same first digits.
+    fn subdirectory(&self, hash: Digest) -> io::Result<File> {
         let top = self.top()?;
-        Ok(rustix::fs::openat(&top, shelf_name(hash), DIRECTORY, Mode::empty())?.into())
+        Ok(rustix::fs::openat(&top, subdirectory_name(hash), DIRECTORY, Mode::empty())?.into())
     }
 
     fn find(&self, hash: Digest) -> Result<Finding, BodyError> {
-        // A pipe in the place of a body must not be waited for.
+        // A pipe in place of a body must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = self.shelf(hash).and_then(|shelf| {
-            let file = File::from(rustix::fs::openat(&shelf, name(hash), flags, Mode::empty())?);
+        let opened = self.subdirectory(hash).and_then(|subdirectory| {
+            let file =
+                File::from(rustix::fs::openat(&subdirectory, name(hash), flags, Mode::empty())?);
             let is_file = file.metadata()?.is_file();
             Ok((file, is_file))
         });
         match opened {
             Ok((file, true)) => Ok(Finding::Body(file)),
-            Ok((_, false)) => Ok(Finding::Strange("it is no file")),
+            Ok((_, false)) => Ok(Finding::Strange("the path is not a regular file")),
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::NOENT) => Ok(Finding::Missing),
-                Some(Errno::LOOP | Errno::NOTDIR | Errno::NXIO) => {
-                    Ok(Finding::Strange("it is no file, or stands in no directory"))
-                }
+                Some(Errno::LOOP | Errno::NOTDIR | Errno::NXIO) => Ok(Finding::Strange(
+                    "the path is not a regular file, or its parent is not a directory",
+                )),
                 _ => Err(self.failed("open", hash, error)),
             },
         }
     }
 
     fn failed(&self, doing: &'static str, hash: Digest, source: io::Error) -> BodyError {
-        let path = self.directory.join(shelf_name(hash)).join(name(hash));
+        let path = self.directory.join(subdirectory_name(hash)).join(name(hash));
         BodyError::File { doing, path, source }
     }
 }
 
-/// What stands where a body should.
+/// The kind of file found at the path of a body.
 enum Finding {
     Body(File),
     Missing,
     Strange(&'static str),
 }
 
-/// A body that has no name yet.
+/// A written body whose file has no final name yet.
 struct Making<'b> {
     bodies: &'b Bodies,
     file: File,
@@ -270,14 +274,14 @@ struct Making<'b> {
     body: Body,
 }
 
-/// A file that goes away unless it gets its name.
+/// A temporary file that is removed on drop unless it was renamed.
 struct Unfinished {
     directory: File,
     name: String,
 }
 
 impl Making<'_> {
-    /// Waits for the disk and gives the file its name.
+    /// Waits for the disk and renames the file to its final name.
     fn finish(self) -> Result<Body, BodyError> {
         let hash = self.body.hash();
         self.name(hash).map_err(|source| self.bodies.failed("write", hash, source))?;
@@ -287,25 +291,25 @@ impl Making<'_> {
     fn name(&self, hash: Digest) -> io::Result<()> {
         self.file.sync_all()?;
         let top = &self.unfinished.directory;
-        match rustix::fs::mkdirat(top, shelf_name(hash), Mode::RWXU) {
+        match rustix::fs::mkdirat(top, subdirectory_name(hash), Mode::RWXU) {
             Ok(()) => top.sync_all()?,
             Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        let shelf = self.bodies.shelf(hash)?;
-        rustix::fs::renameat(top, &self.unfinished.name, &shelf, name(hash))?;
-        shelf.sync_all()
+        let subdirectory = self.bodies.subdirectory(hash)?;
+        rustix::fs::renameat(top, &self.unfinished.name, &subdirectory, name(hash))?;
+        subdirectory.sync_all()
     }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // Not there any more when the body got its name.
+        // Fails if the body got its final name, which is fine.
         rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty()).ok();
     }
 }
 
-fn shelf_name(hash: Digest) -> String {
+fn subdirectory_name(hash: Digest) -> String {
     hash.to_string().chars().take(2).collect()
 }
 

@@ -1,11 +1,11 @@
-//! Finds events: by run, kind, time, cause and the bodies that they name.
+//! An SQLite index that finds events by run, kind, time, cause and referenced bodies.
 //!
-//! Made from the log and disposable: whatever is wrong with it, it is made anew, and where no file
-//! can be written it is made in memory. It is never trusted for a proof: a row says where an event
-//! is and what its hash must be, and [`read`] holds the log to both.
+//! The index is derived from the log and disposable: a faulty index is rebuilt, and if no file can
+//! be written it is built in memory. It is never trusted for a proof: a row has the position and
+//! the hash of an event, and [`read`] checks the log against both.
 //!
-//! **Invariant:** what the index says of the first `next` events is committed together with `next`,
-//! so that any number of processes can bring it up to date at once.
+//! **Invariant:** the rows of the first `next` events are committed together with `next`, so that
+//! any number of processes can update the index at once.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,59 +17,59 @@ use crate::entry::{Entry, EntryError};
 use crate::log::{Log, LogError};
 use crate::paths::LedgerPaths;
 
-mod ask;
 mod content;
 mod fill;
 mod query;
 mod reached;
 mod schema;
+mod sql;
 
 #[cfg(test)]
 mod tests;
 
-pub use ask::Query;
 pub use query::{BodyReference, Row, RunHead};
-use schema::{Identity, Trouble};
+use schema::{Identity, IndexFault};
+pub use sql::Query;
 
-/// The index of one ledger; each process has its own connection to it.
+/// A connection of this process to the index of one ledger.
 #[derive(Debug)]
 pub(crate) struct Index {
     connection: Connection,
     path: PathBuf,
-    /// The file that is open; `None` when the index is in memory.
+    /// The open file; `None` if the index is in memory.
     identity: Option<Identity>,
 }
 
-/// Why the index gives no answer.
+/// Why a query of the index failed.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     #[error("the events from {next} on cannot be indexed")]
     Log { next: u64, source: LogError },
-    #[error("the event {index} cannot be indexed")]
+    #[error("event {index} cannot be indexed")]
     Event { index: u64, source: EntryError },
-    #[error("the index is damaged and was removed; it is made anew when it is next used")]
+    #[error("the index is damaged and was removed; its next use rebuilds it")]
     Damaged { source: Option<rusqlite::Error> },
-    #[error("read the salts")]
+    #[error("cannot read the salts")]
     Salts { source: io::Error },
-    #[error("another process has been writing the index for too long")]
+    #[error("another process has locked the index for too long; try again")]
     Busy,
     #[error("{doing}")]
     Sqlite { doing: &'static str, source: rusqlite::Error },
 }
 
-/// Why an event that the index knows cannot be read.
+/// Why an event of the index cannot be read from the log.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error("read event {index}")]
+    #[error("cannot read event {index}")]
     Log { index: u64, source: LogError },
-    #[error("the index or the log is damaged: event {index} is not where the index says")]
+    #[error("the index or the log is damaged: event {index} is not at its indexed position")]
     Elsewhere { index: u64 },
-    #[error("the event {index} is not one of this version")]
+    #[error("event {index} is not an event of this version of the format")]
     Entry { index: u64, source: EntryError },
 }
 
 impl Index {
-    /// Opens the index, or makes an empty one. [`Index::catch_up`] brings it up to date.
+    /// Opens or creates the index; [`Index::catch_up`] then adds the missing events.
     pub(crate) fn open(paths: &LedgerPaths, log: &Log) -> Result<Self, IndexError> {
         Self::open_file(paths.index(), log)
     }
@@ -77,38 +77,38 @@ impl Index {
     fn open_file(path: PathBuf, log: &Log) -> Result<Self, IndexError> {
         match schema::open(&path, log.id()) {
             Ok((connection, identity)) => Ok(Self { connection, path, identity: Some(identity) }),
-            Err(Trouble::Busy) => Err(IndexError::Busy),
-            Err(Trouble::Unwritable | Trouble::Damaged) => Self::in_memory(path, log),
+            Err(IndexFault::Busy) => Err(IndexError::Busy),
+            Err(IndexFault::Unwritable | IndexFault::Damaged) => Self::in_memory(path, log),
         }
     }
 
     fn in_memory(path: PathBuf, log: &Log) -> Result<Self, IndexError> {
-        let doing = "make an index in memory";
+        let doing = "create an index in memory";
         let connection =
             schema::in_memory(log.id()).map_err(|source| IndexError::Sqlite { doing, source })?;
         Ok(Self { connection, path, identity: None })
     }
 
-    /// Adds what the log has more than the index; how many events there are.
+    /// Adds the newer events of the log and returns the number of events.
     ///
-    /// An unfinished batch at the end of the log is not there yet. Damage in the middle is an error;
-    /// the events before it are indexed nevertheless.
+    /// An unfinished batch at the end of the log is ignored. Damage in the middle is an error, but
+    /// the events before it are indexed.
     pub(crate) fn catch_up(&mut self, log: &Log) -> Result<u64, IndexError> {
         if self.is_gone() {
             *self = Self::open_file(self.path.clone(), log)?;
         }
-        let Err(trouble) = self.follow(log)? else { return self.size() };
-        match trouble {
-            Trouble::Busy => return Err(IndexError::Busy),
-            Trouble::Damaged => {
+        let Err(fault) = self.follow(log)? else { return self.size() };
+        match fault {
+            IndexFault::Busy => return Err(IndexError::Busy),
+            IndexFault::Damaged => {
                 self.remove();
                 *self = Self::open_file(self.path.clone(), log)?;
             }
-            Trouble::Unwritable => *self = Self::in_memory(self.path.clone(), log)?,
+            IndexFault::Unwritable => *self = Self::in_memory(self.path.clone(), log)?,
         }
         if self.follow(log)?.is_err() {
             *self = Self::in_memory(self.path.clone(), log)?;
-            let doing = "make an index in memory";
+            let doing = "create an index in memory";
             fill::catch_up(&mut self.connection, log).map_err(|error| match error {
                 fill::Stop::Index(error) => error,
                 fill::Stop::Sqlite(source) => IndexError::Sqlite { doing, source },
@@ -117,44 +117,44 @@ impl Index {
         self.size()
     }
 
-    /// Whether the index is a file that others share.
+    /// Returns whether the index is a file that other processes share.
     #[cfg(test)]
     pub(crate) const fn is_on_disk(&self) -> bool {
         self.identity.is_some()
     }
 
-    fn follow(&mut self, log: &Log) -> Result<Result<(), Trouble>, IndexError> {
+    fn follow(&mut self, log: &Log) -> Result<Result<(), IndexFault>, IndexError> {
         match fill::catch_up(&mut self.connection, log) {
             Ok(()) => Ok(Ok(())),
-            Err(fill::Stop::Sqlite(error)) => Ok(Err(schema::trouble(&error))),
+            Err(fill::Stop::Sqlite(error)) => Ok(Err(schema::fault_of(&error))),
             Err(fill::Stop::Index(error)) => Err(error),
         }
     }
 
-    /// Whether somebody removed the file that is open here, or put another in its place.
+    /// Returns whether the open file was removed or replaced.
     fn is_gone(&self) -> bool {
         self.identity.is_some_and(|own| schema::identity(&self.path).ok() != Some(own))
     }
 
-    /// A damaged index is of no use to anybody.
+    /// Removes the file of a damaged index.
     fn remove(&self) {
         if let Some(identity) = self.identity {
-            schema::remove(&self.path, identity).ok(); // else the next who opens it does it
+            schema::remove(&self.path, identity).ok(); // if it fails, the next open does it
         }
     }
 
-    /// For what SQLite itself does not find wrong.
+    /// Removes the index after damage that SQLite did not detect, and returns the error.
     fn damaged(&self) -> IndexError {
         self.remove();
         IndexError::Damaged { source: None }
     }
 
-    /// What a failed question means to who asked it.
+    /// Returns a function that converts an error of SQLite and removes a damaged index.
     fn failed(&self, doing: &'static str) -> impl Fn(rusqlite::Error) -> IndexError + '_ {
-        move |source| match schema::trouble(&source) {
-            Trouble::Busy => IndexError::Busy,
-            Trouble::Unwritable => IndexError::Sqlite { doing, source },
-            Trouble::Damaged => {
+        move |source| match schema::fault_of(&source) {
+            IndexFault::Busy => IndexError::Busy,
+            IndexFault::Unwritable => IndexError::Sqlite { doing, source },
+            IndexFault::Damaged => {
                 self.remove();
                 IndexError::Damaged { source: Some(source) }
             }
@@ -162,7 +162,7 @@ impl Index {
     }
 }
 
-/// Reads the event of a row from the log, and checks that it is the one that the row means.
+/// Reads the event of a row from the log and checks that the event matches the row.
 pub(crate) fn read(log: &Log, row: &Row) -> Result<Entry, ReadError> {
     let index = row.index;
     let bytes =
@@ -171,7 +171,7 @@ pub(crate) fn read(log: &Log, row: &Row) -> Result<Entry, ReadError> {
         return Err(ReadError::Elsewhere { index });
     }
     let entry = Entry::decode(&bytes).map_err(|source| ReadError::Entry { index, source })?;
-    // The hash vouches for the event, not for what else the index says of it.
+    // The hash authenticates only the event, not the other columns of the row.
     let is_meant = entry.run == row.run
         && entry.sequence == row.sequence
         && entry.kind == row.kind

@@ -1,7 +1,7 @@
-//! The file of one kept body, as `docs/ledger-format.md` has it.
+//! The file format of one stored body, as in `docs/ledger-format.md`.
 //!
-//! **Invariant:** nothing of a content is given out before the whole of it was held to its
-//! commitment; what is given out then is held to what was read before, piece by piece.
+//! **Invariant:** no byte of a content is returned before the whole content was checked against its
+//! commitment. The returned bytes are then compared with the checked ones, piece by piece.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek as _, SeekFrom, Take, Write};
@@ -18,25 +18,25 @@ use crate::digest::Digest;
 
 const MAGIC: &[u8; 8] = b"BJBODY1\n";
 pub(super) const HEAD: usize = MAGIC.len() + Digest::LENGTH + 8;
-const LEVEL: i32 = 3; // zstd's own
-const MAX_WINDOW: u32 = 23; // 8 MiB: what RFC 8878, section 3.1.1.1.2 asks every decoder to support
+const LEVEL: i32 = 3; // zstd's default
+const MAX_WINDOW: u32 = 23; // 8 MiB: RFC 8878, section 3.1.1.1.2
 const PIECE: usize = 64 * 1024;
 
-/// Why content was not written.
+/// Why a content was not written to its file.
 #[derive(Debug)]
-pub(super) enum Unwritten {
+pub(super) enum WriteError {
     Content(io::Error),
     File(io::Error),
 }
 
-/// Why a file does not hold the body that is wanted.
+/// Why a file does not contain the wanted body.
 #[derive(Debug)]
-pub(super) enum Unfit {
+pub(super) enum FileFault {
     File(io::Error),
     Damaged(&'static str),
 }
 
-/// A body that was held to its commitment.
+/// A body that was checked against its commitment.
 #[derive(Debug)]
 pub(super) struct Checked<'f> {
     file: &'f File,
@@ -44,35 +44,35 @@ pub(super) struct Checked<'f> {
     pieces: Vec<Digest>,
 }
 
-/// Writes the content into an empty file, all but waiting for the disk; `also` hashes it besides.
+/// Writes the content into an empty file without syncing it; `also` hashes the content too.
 pub(super) fn write(
     file: &File,
     content: &mut dyn Read,
     salt: Salt,
     mut also: Option<&mut Sha256>,
-) -> Result<Body, Unwritten> {
+) -> Result<Body, WriteError> {
     let mut committing = Committing::new(salt);
     let mut out = BufWriter::new(file);
-    out.write_all(&[0; HEAD]).map_err(Unwritten::File)?; // known at the end only
-    let mut encoder = Encoder::new(out, LEVEL).map_err(Unwritten::File)?;
+    out.write_all(&[0; HEAD]).map_err(WriteError::File)?; // known at the end only
+    let mut encoder = Encoder::new(out, LEVEL).map_err(WriteError::File)?;
     let mut piece = vec![0; PIECE];
     loop {
         let count = match content.read(&mut piece) {
             Ok(0) => break,
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Unwritten::Content(error)),
+            Err(error) => return Err(WriteError::Content(error)),
         };
         let part = piece.get(..count).unwrap_or_default();
         committing.update(part);
         if let Some(also) = &mut also {
             also.update(part);
         }
-        encoder.write_all(part).map_err(Unwritten::File)?;
+        encoder.write_all(part).map_err(WriteError::File)?;
     }
-    encoder.finish().and_then(|mut out| out.flush()).map_err(Unwritten::File)?;
+    encoder.finish().and_then(|mut out| out.flush()).map_err(WriteError::File)?;
     let body = committing.finish().kept();
-    seal(file, &body).map_err(Unwritten::File)?;
+    seal(file, &body).map_err(WriteError::File)?;
     Ok(body)
 }
 
@@ -91,7 +91,7 @@ fn head(hash: Digest, size: u64) -> [u8; HEAD] {
     head
 }
 
-/// The size that a file says its content has.
+/// Returns the size of the content as stated in the header of the file.
 pub(super) fn size(file: &File) -> io::Result<Option<u64>> {
     let mut head = [0; HEAD];
     match file.read_exact_at(&mut head, 0) {
@@ -105,29 +105,28 @@ pub(super) fn size(file: &File) -> io::Result<Option<u64>> {
     Ok(size.filter(|_| is_body))
 }
 
-/// Holds a file to the body that it must be of, as far as that goes without its salt; how long it is
-/// without its check.
-pub(super) fn check_outside(file: &File, body: Digest, size: u64) -> Result<u64, Unfit> {
-    let length = file.metadata().map_err(Unfit::File)?.len();
+/// Checks a file without its salt, and returns its length without the checksum.
+pub(super) fn check_outside(file: &File, body: Digest, size: u64) -> Result<u64, FileFault> {
+    let length = file.metadata().map_err(FileFault::File)?.len();
     let length = length
         .checked_sub(Digest::LENGTH as u64)
         .filter(|length| *length >= HEAD as u64)
-        .ok_or(Unfit::Damaged("it is cut short"))?;
+        .ok_or(FileFault::Damaged("the file is truncated"))?;
     let mut found = [0; HEAD];
-    file.read_exact_at(&mut found, 0).map_err(Unfit::of)?;
+    file.read_exact_at(&mut found, 0).map_err(FileFault::of)?;
     if found != head(body, size) {
-        return Err(Unfit::Damaged("it does not begin as the file of this body does"));
+        return Err(FileFault::Damaged("the file does not start like the file of this body"));
     }
     let mut end = [0; Digest::LENGTH];
-    file.read_exact_at(&mut end, length).map_err(Unfit::of)?;
-    if hash(file, length).map_err(Unfit::of)? != Digest::new(end) {
-        return Err(Unfit::Damaged("it does not fit its check"));
+    file.read_exact_at(&mut end, length).map_err(FileFault::of)?;
+    if hash(file, length).map_err(FileFault::of)? != Digest::new(end) {
+        return Err(FileFault::Damaged("the file does not match its checksum"));
     }
     Ok(length)
 }
 
-/// Reads everything, and holds it to what is wanted.
-pub(super) fn check<'f>(file: &'f File, wanted: &Wanted) -> Result<Checked<'f>, Unfit> {
+/// Reads the whole file and checks its content against the wanted body.
+pub(super) fn check<'f>(file: &'f File, wanted: &Wanted) -> Result<Checked<'f>, FileFault> {
     let length = check_outside(file, wanted.hash, wanted.size)?;
     let mut committing = Committing::new(wanted.salt);
     let mut pieces = Vec::new();
@@ -139,58 +138,59 @@ pub(super) fn check<'f>(file: &'f File, wanted: &Wanted) -> Result<Checked<'f>, 
     let body = committing.finish();
     match (body.hash(), body.size()) == (wanted.hash, wanted.size) {
         true => Ok(Checked { file, length, pieces }),
-        false => Err(Unfit::Damaged("its content does not fit its commitment")),
+        false => Err(FileFault::Damaged("the content does not match its commitment")),
     }
 }
 
 impl Checked<'_> {
-    /// Writes the content. Whoever changes the file meanwhile gets nothing of theirs through.
-    pub(super) fn write_to(&self, size: u64, out: &mut dyn Write) -> Result<(), WriteOut> {
+    /// Writes the checked content to `out`; a concurrent change of the file is detected.
+    pub(super) fn write_to(&self, size: u64, out: &mut dyn Write) -> Result<(), CopyError> {
         let mut pieces = self.pieces.iter();
         let mut refused = None;
         let done = decompress(self.file, self.length, size, |piece| {
             if pieces.next() != Some(&Digest::of(&[piece])) {
-                return Err(Unfit::Damaged("it was changed while it was being read"));
+                return Err(FileFault::Damaged("the file changed during the read"));
             }
             out.write_all(piece).map_err(|error| {
                 refused = Some(error);
-                Unfit::Damaged("")
+                FileFault::Damaged("")
             })
         });
         match (refused, done) {
-            (Some(error), _) => Err(WriteOut::Out(error)),
-            (None, Err(unfit)) => Err(WriteOut::Unfit(unfit)),
+            (Some(error), _) => Err(CopyError::Out(error)),
+            (None, Err(fault)) => Err(CopyError::FileFault(fault)),
             (None, Ok(())) => Ok(()),
         }
     }
 }
 
-/// Why a checked content was not given out.
+/// Why a checked content was not copied to the output.
 #[derive(Debug)]
-pub(super) enum WriteOut {
-    Unfit(Unfit),
+pub(super) enum CopyError {
+    FileFault(FileFault),
     Out(io::Error),
 }
 
-/// Shows the content in pieces of the same length, but for the last; never more than `size` of it.
+/// Passes the content to `show` in pieces of equal length except for the last, at most `size`
+/// bytes.
 fn decompress(
     file: &File,
     length: u64,
     size: u64,
-    mut show: impl FnMut(&[u8]) -> Result<(), Unfit>,
-) -> Result<(), Unfit> {
+    mut show: impl FnMut(&[u8]) -> Result<(), FileFault>,
+) -> Result<(), FileFault> {
     let mut from = file;
-    from.seek(SeekFrom::Start(HEAD as u64)).map_err(Unfit::File)?;
+    from.seek(SeekFrom::Start(HEAD as u64)).map_err(FileFault::File)?;
     let source: BufReader<Take<&File>> = BufReader::new(from.take(length - HEAD as u64));
-    let mut decoder = Decoder::with_buffer(source).map_err(Unfit::of)?.single_frame();
-    decoder.window_log_max(MAX_WINDOW).map_err(Unfit::of)?;
+    let mut decoder = Decoder::with_buffer(source).map_err(FileFault::of)?.single_frame();
+    decoder.window_log_max(MAX_WINDOW).map_err(FileFault::of)?;
     let mut piece = vec![0; PIECE];
     let mut left = size;
     loop {
-        let filled = fill(&mut decoder, &mut piece).map_err(Unfit::of)?;
+        let filled = fill(&mut decoder, &mut piece).map_err(FileFault::of)?;
         left = left
             .checked_sub(filled as u64)
-            .ok_or(Unfit::Damaged("its content is longer than it says"))?;
+            .ok_or(FileFault::Damaged("the content is longer than the header states"))?;
         if filled > 0 {
             show(piece.get(..filled).unwrap_or_default())?;
         }
@@ -199,20 +199,20 @@ fn decompress(
         }
     }
     if left > 0 {
-        return Err(Unfit::Damaged("its content is shorter than it says"));
+        return Err(FileFault::Damaged("the content is shorter than the header states"));
     }
     let source = decoder.finish();
     match source.buffer().is_empty() && source.get_ref().limit() == 0 {
         true => Ok(()),
-        false => Err(Unfit::Damaged("something stands behind its content")),
+        false => Err(FileFault::Damaged("there are extra bytes after the content")),
     }
 }
 
-/// Reads until the buffer is full or there is no more; how much that was.
+/// Reads until the buffer is full or the input ends, and returns the number of bytes read.
 fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
-    while let Some(room) = buffer.get_mut(filled..).filter(|room| !room.is_empty()) {
-        match from.read(room) {
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match from.read(rest) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -222,7 +222,7 @@ fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// `H` of the first `length` bytes.
+/// Returns the digest of the first `length` bytes.
 fn hash(file: &File, length: u64) -> io::Result<Digest> {
     let mut from = file;
     from.seek(SeekFrom::Start(0))?;
@@ -241,12 +241,12 @@ fn hash(file: &File, length: u64) -> io::Result<Digest> {
     }
 }
 
-impl Unfit {
-    /// What the kernel did not say is what zstd says of the bytes.
+impl FileFault {
+    /// An error without an OS code comes from zstd and is about the bytes.
     fn of(error: io::Error) -> Self {
         match error.raw_os_error() {
             Some(_) => Self::File(error),
-            None => Self::Damaged("its content cannot be decompressed"),
+            None => Self::Damaged("the content cannot be decompressed"),
         }
     }
 }

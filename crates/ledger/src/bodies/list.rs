@@ -1,4 +1,4 @@
-//! Which bodies are kept, and what room they take.
+//! Lists the stored bodies and their disk usage.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,28 +13,28 @@ use rustix::io::Errno;
 use super::{Bodies, BodyError, DIRECTORY, Finding, UNFINISHED, file};
 use crate::digest::Digest;
 
-/// What kept bodies there are.
+/// The number and size of the stored bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     pub count: u64,
-    /// What the files take on disk.
+    /// The disk space of the files in bytes.
     pub disk_bytes: u64,
-    /// What the contents have together.
+    /// The total size of the uncompressed contents in bytes.
     pub content_bytes: u64,
 }
 
-/// One thing in `bodies/`.
+/// One entry found in `bodies/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
     Body(Digest),
-    /// The rest of a content whose keeping was cut short, or goes on right now.
+    /// A content whose storing was interrupted or is in progress.
     Unfinished(PathBuf),
-    /// Not put there by Belljar. It was not followed.
+    /// A file that Belljar did not create; symbolic links are not followed.
     Foreign(PathBuf),
 }
 
 impl Bodies {
-    /// Everything in `bodies/`, in no order.
+    /// Returns all entries of `bodies/`, unsorted.
     pub(crate) fn list(&self) -> Result<Vec<Found>, BodyError> {
         let failed =
             |source| BodyError::File { doing: "list", path: self.directory.clone(), source };
@@ -44,22 +44,23 @@ impl Bodies {
             Err(error) => return Err(failed(error)),
         };
         let mut found = Vec::new();
-        for shelf in names(&top).map_err(failed)? {
-            let digits = shelf.to_str().filter(|name| name.len() == 2);
+        for subdirectory in names(&top).map_err(failed)? {
+            let digits = subdirectory.to_str().filter(|name| name.len() == 2);
             let opened =
                 digits.map(|name| rustix::fs::openat(&top, name, DIRECTORY, Mode::empty()));
             match (digits, opened) {
                 (Some(digits), Some(Ok(directory))) => {
-                    self.list_shelf(digits, &directory.into(), &mut found).map_err(failed)?;
+                    self.list_subdirectory(digits, &directory.into(), &mut found)
+                        .map_err(failed)?;
                 }
                 (_, Some(Err(Errno::NOENT))) => {}
-                _ => found.push(self.stray(&top, &shelf)),
+                _ => found.push(self.stray(&top, &subdirectory)),
             }
         }
         Ok(found)
     }
 
-    /// What the kept bodies need.
+    /// Returns the number and size of the stored bodies.
     pub(crate) fn usage(&self) -> Result<Usage, BodyError> {
         let mut usage = Usage::default();
         for found in self.list()? {
@@ -68,18 +69,23 @@ impl Bodies {
             let failed = |source| self.failed("read", hash, source);
             let blocks = file.metadata().map_err(failed)?.blocks();
             usage.count += 1;
-            usage.disk_bytes += blocks * 512; // stat(2): whatever the file system's own blocks are
+            usage.disk_bytes += blocks * 512; // stat(2): always units of 512 bytes
             let size = file::size(&file).map_err(failed)?.unwrap_or(0);
             usage.content_bytes = usage.content_bytes.saturating_add(size);
         }
         Ok(usage)
     }
 
-    fn list_shelf(&self, digits: &str, shelf: &File, found: &mut Vec<Found>) -> io::Result<()> {
-        for name in names(shelf)? {
+    fn list_subdirectory(
+        &self,
+        digits: &str,
+        subdirectory: &File,
+        found: &mut Vec<Found>,
+    ) -> io::Result<()> {
+        for name in names(subdirectory)? {
             let hash = name.to_str().and_then(|rest| format!("{digits}{rest}").parse().ok());
             found.push(match hash {
-                Some(hash) if is_file(shelf, &name) => Found::Body(hash),
+                Some(hash) if is_file(subdirectory, &name) => Found::Body(hash),
                 Some(_) | None => Found::Foreign(self.directory.join(digits).join(name)),
             });
         }

@@ -1,4 +1,4 @@
-//! Against real files.
+//! Tests of the body store on real files.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -19,13 +19,13 @@ struct Home {
     bodies: Bodies,
 }
 
-/// A content that is made while it is read.
+/// A content that is generated while it is read.
 struct Endless {
     left: u64,
     state: u64,
 }
 
-/// Counts what it is given.
+/// A writer that counts the bytes it receives.
 #[derive(Default)]
 struct Sink {
     count: u64,
@@ -69,7 +69,7 @@ impl Home {
         salts.append(&[(body.hash(), body.salt().unwrap())]).unwrap();
     }
 
-    /// A refused body gives out nothing at all.
+    /// Reads a body that must be refused, checks that no byte was written and returns the error.
     #[track_caller]
     fn refused(&self, wanted: &Wanted) -> &'static str {
         let mut out = Vec::new();
@@ -82,7 +82,7 @@ impl Home {
     }
 }
 
-/// The file of a body, written from the page of the format alone.
+/// Returns the file of a body, built only from the description of the format.
 fn file_of(hash: Digest, size: u64, compressed: &[u8]) -> Vec<u8> {
     let mut bytes = b"BJBODY1\n".to_vec();
     bytes.extend_from_slice(hash.as_bytes());
@@ -133,7 +133,7 @@ impl Write for Sink {
 }
 
 #[test]
-fn a_content_comes_back_as_it_was() {
+fn stored_content_is_read_back_unchanged() {
     let home = Home::new();
     let long = vec![b'x'; 200_000];
     let exact = vec![0; 2 * 64 * 1024];
@@ -147,7 +147,7 @@ fn a_content_comes_back_as_it_was() {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let directory = fs::metadata(path.parent().unwrap()).unwrap();
         assert_eq!(directory.permissions().mode() & 0o777, 0o700);
-        // The page of the format is the law.
+        // The file must match the description of the format.
         let bytes = fs::read(&path).unwrap();
         let compressed = &bytes[48..bytes.len() - 32];
         assert_eq!(zstd::decode_all(compressed).unwrap(), content);
@@ -157,7 +157,7 @@ fn a_content_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_body_that_was_written_by_the_page_of_the_format_is_read() {
+fn body_file_built_from_the_format_description_is_read() {
     let home = Home::new();
     let (salt, content) = (Salt::new([5; 32]), b"content".as_slice());
     let hash = commitment(salt, content);
@@ -167,9 +167,9 @@ fn a_body_that_was_written_by_the_page_of_the_format_is_read() {
 }
 
 #[test]
-fn a_large_content_streams() {
+fn large_content_is_streamed() {
     let home = Home::new();
-    let size = 10 << 20; // many times what is ever in memory at once
+    let size = 10 << 20; // many times the memory that is used at once
     let salt = Salt::random().unwrap();
     let body = home.bodies.keep(&mut Endless { left: size, state: 1 }, salt).unwrap();
     assert_eq!(body.size(), size);
@@ -185,7 +185,7 @@ fn a_large_content_streams() {
 }
 
 #[test]
-fn h08_every_flipped_bit_of_a_body_is_found() {
+fn h08_body_with_any_flipped_bit_is_refused() {
     let home = Home::new();
     let wanted = home.keep(b"what the run had sent, and what nobody may change");
     let path = home.path(wanted.hash);
@@ -209,14 +209,14 @@ fn h08_every_flipped_bit_of_a_body_is_found() {
 }
 
 #[test]
-fn h08_a_poisoned_body_gives_out_nothing() {
+fn h08_read_returns_no_byte_of_a_replaced_body() {
     let home = Home::new();
     let wanted = home.keep(b"the truth");
     let other = home.keep(b"a lie, you");
     let path = home.path(wanted.hash);
-    let fits = "its content does not fit its commitment";
-    let start = "it does not begin as the file of this body does";
-    // Another content under this name, with checks that fit.
+    let fits = "the content does not match its commitment";
+    let start = "the file does not start like the file of this body";
+    // Another content under this name, with valid checksums.
     let lie = zstd::encode_all(b"the  lie!".as_slice(), 3).unwrap();
     put(&path, &file_of(wanted.hash, 9, &lie));
     assert_eq!(home.refused(&wanted), fits);
@@ -231,8 +231,8 @@ fn h08_a_poisoned_body_gives_out_nothing() {
     assert_eq!(home.refused(&Wanted { size: 8, ..wanted }), start);
     put(&path, &file_of(wanted.hash, 8, &truth));
     assert_eq!(home.refused(&wanted), start);
-    // Something behind the content, in whatever form.
-    let behind = "something stands behind its content";
+    // Extra bytes after the content, inside and outside the compressed frame.
+    let behind = "there are extra bytes after the content";
     put(&path, &file_of(wanted.hash, 9, &[truth.as_slice(), b"x"].concat()));
     assert_eq!(home.refused(&wanted), behind);
     put(&path, &file_of(wanted.hash, 9, &[truth.as_slice(), &truth].concat()));
@@ -241,13 +241,13 @@ fn h08_a_poisoned_body_gives_out_nothing() {
     put(&path, &file_of(wanted.hash, 9, &skipped));
     home.refused(&wanted);
     put(&path, &file_of(wanted.hash, 9, b"no zstd"));
-    assert_eq!(home.refused(&wanted), "its content cannot be decompressed");
+    assert_eq!(home.refused(&wanted), "the content cannot be decompressed");
     put(&path, &file_of(wanted.hash, 9, b""));
     home.refused(&wanted);
 }
 
 #[test]
-fn h08_a_bomb_is_not_unpacked() {
+fn h08_decompression_bomb_is_refused() {
     let home = Home::new();
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
     for _ in 0..4096 {
@@ -259,9 +259,9 @@ fn h08_a_bomb_is_not_unpacked() {
     put(&home.path(hash), &file_of(hash, 100, &bomb));
     assert_eq!(
         home.refused(&Wanted { hash, size: 100, salt }),
-        "its content is longer than it says"
+        "the content is longer than the header states"
     );
-    // One that wants a window of 128 MiB.
+    // A frame that needs a window of 128 MiB.
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
     encoder.window_log(27).unwrap();
     encoder.write_all(b"small").unwrap();
@@ -269,16 +269,16 @@ fn h08_a_bomb_is_not_unpacked() {
     let wide = encoder.finish().unwrap();
     let hash = commitment(salt, b"small");
     put(&home.path(hash), &file_of(hash, 5, &wide));
-    assert_eq!(home.refused(&Wanted { hash, size: 5, salt }), "its content cannot be decompressed");
+    assert_eq!(home.refused(&Wanted { hash, size: 5, salt }), "the content cannot be decompressed");
 }
 
 #[test]
-fn h08_no_link_is_followed_to_a_body() {
+fn h08_symbolic_link_to_a_body_is_not_followed() {
     let home = Home::new();
     let wanted = home.keep(b"content");
     let path = home.path(wanted.hash);
     let elsewhere = home.paths.ledger().join("elsewhere");
-    // Control: the very same file is good where it belongs.
+    // Control: the same file is valid at its own path.
     assert_eq!(read(&home, &wanted), b"content");
     fs::rename(&path, &elsewhere).unwrap();
     assert_eq!(home.bodies.check(&wanted).unwrap(), Condition::Missing);
@@ -286,38 +286,38 @@ fn h08_no_link_is_followed_to_a_body() {
     home.refused(&wanted);
     assert_eq!(home.bodies.list().unwrap(), [Found::Foreign(path.clone())]);
     assert_eq!(home.bodies.usage().unwrap(), Usage::default());
-    // Removing takes the link, not what it shows.
+    // Removing deletes the link and not its target.
     assert!(home.bodies.remove(wanted.hash).unwrap());
     assert!(elsewhere.exists());
-    // Nor is a directory that is a link.
-    let shelf = path.parent().unwrap();
-    let moved = home.paths.ledger().join("shelf");
+    // A directory that is a symbolic link is not followed either.
+    let subdirectory = path.parent().unwrap();
+    let moved = home.paths.ledger().join("subdirectory");
     fs::rename(&elsewhere, &path).unwrap();
-    fs::rename(shelf, &moved).unwrap();
-    symlink(&moved, shelf).unwrap();
+    fs::rename(subdirectory, &moved).unwrap();
+    symlink(&moved, subdirectory).unwrap();
     home.refused(&wanted);
-    assert_eq!(home.bodies.list().unwrap(), [Found::Foreign(shelf.to_owned())]);
+    assert_eq!(home.bodies.list().unwrap(), [Found::Foreign(subdirectory.to_owned())]);
     let error = home.bodies.remove(wanted.hash).unwrap_err();
     assert!(matches!(error, BodyError::File { doing: "remove", .. }), "{error:?}");
     assert!(moved.join(path.file_name().unwrap()).exists());
 }
 
 #[test]
-fn what_is_no_file_is_not_waited_for() {
+fn pipe_or_directory_in_place_of_a_body_is_refused_without_blocking() {
     let home = Home::new();
     let wanted = home.keep(b"content");
     let path = home.path(wanted.hash);
     fs::remove_file(&path).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
-    assert_eq!(home.refused(&wanted), "it is no file");
+    assert_eq!(home.refused(&wanted), "the path is not a regular file");
     assert_eq!(home.bodies.list().unwrap(), [Found::Foreign(path.clone())]);
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    assert_eq!(home.refused(&wanted), "it is no file");
+    assert_eq!(home.refused(&wanted), "the path is not a regular file");
 }
 
 #[test]
-fn what_belljar_did_not_put_there_is_told_of() {
+fn list_reports_foreign_files() {
     let home = Home::new();
     assert_eq!(home.bodies.list().unwrap(), []);
     let wanted = home.keep(b"content");
@@ -340,7 +340,7 @@ fn what_belljar_did_not_put_there_is_told_of() {
 }
 
 #[test]
-fn a_removed_body_is_missing() {
+fn removed_body_is_reported_as_missing() {
     let home = Home::new();
     let wanted = home.keep(b"content");
     assert!(home.bodies.remove(wanted.hash).unwrap());
@@ -352,7 +352,7 @@ fn a_removed_body_is_missing() {
 }
 
 #[test]
-fn a_content_that_cannot_be_read_leaves_nothing_behind() {
+fn unreadable_content_leaves_no_file() {
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -368,7 +368,7 @@ fn a_content_that_cannot_be_read_leaves_nothing_behind() {
 }
 
 #[test]
-fn whoever_asks_for_content_learns_that_it_could_not_be_written() {
+fn read_reports_an_output_that_cannot_be_written() {
     struct Full;
     impl Write for Full {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -388,7 +388,7 @@ fn whoever_asks_for_content_learns_that_it_could_not_be_written() {
 }
 
 #[test]
-fn h17_a_body_is_shared_within_one_policy_only() {
+fn h17_body_is_shared_only_within_one_policy() {
     let home = Home::new();
     let (index, salts) = (home.index(), home.salts());
     let (here, there) = (Digest::of(&[b"here"]), Digest::of(&[b"there"]));
@@ -418,18 +418,18 @@ fn h17_a_body_is_shared_within_one_policy_only() {
 }
 
 #[test]
-fn h17_a_body_that_is_lost_is_not_shared() {
+fn h17_unusable_body_is_not_shared() {
     let home = Home::new();
     let (index, salts) = (home.index(), home.salts());
     let scope = Digest::of(&[b"scope"]);
     let keep = || home.bodies.keep_once(&index, &salts, scope, &mut b"content".as_slice()).unwrap();
-    // Its salt was never recorded: whoever drew it is gone.
+    // The salt was never recorded and is lost.
     let unrecorded = keep();
     let first = keep();
     assert_ne!(first.hash(), unrecorded.hash());
     home.record(&first);
     assert_eq!(keep().hash(), first.hash());
-    // Its file is damaged.
+    // The file of the body is damaged.
     let path = home.path(first.hash());
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[1..]).unwrap();
@@ -437,13 +437,13 @@ fn h17_a_body_that_is_lost_is_not_shared() {
     assert_ne!(second.hash(), first.hash());
     home.record(&second);
     assert_eq!(keep().hash(), second.hash());
-    // It was redacted: its salt is erased.
+    // The body was redacted: its salt is erased.
     salts::erase(&home.paths.salts(), &[second.hash()]).unwrap();
     let third = keep();
     assert_ne!(third.hash(), second.hash());
     home.record(&third);
     assert_eq!(keep().hash(), third.hash());
-    // It was removed.
+    // The body was removed.
     home.bodies.remove(third.hash()).unwrap();
     let fourth = keep();
     assert_ne!(fourth.hash(), third.hash());
@@ -453,7 +453,7 @@ fn h17_a_body_that_is_lost_is_not_shared() {
 }
 
 #[test]
-fn a_salt_is_found_without_reading_all_and_read_anew_each_time() {
+fn salt_is_found_by_index_and_read_from_the_file_each_time() {
     let home = Home::new();
     let (index, reading) = (home.index(), home.salts());
     let file = Salts::open(&home.paths.salts(), ID).unwrap();
@@ -468,7 +468,7 @@ fn a_salt_is_found_without_reading_all_and_read_anew_each_time() {
     assert_eq!(index.salt(&reading, hash(20_000)).unwrap(), Some(Kept::Salt(salt(9))));
     salts::erase(&home.paths.salts(), &[hash(20_000)]).unwrap();
     assert_eq!(index.salt(&reading, hash(20_000)).unwrap(), Some(Kept::Erased));
-    // Another index over the same file, and a file that was put back from a copy.
+    // Another index over the same file, and a file that was restored from a copy.
     assert_eq!(home.index().salt(&reading, hash(5)).unwrap(), Some(Kept::Salt(salt(6))));
     let length = fs::metadata(home.paths.salts()).unwrap().len();
     fs::OpenOptions::new()
@@ -487,7 +487,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn any_content_comes_back(
+    fn any_content_is_read_back_unchanged(
         seed in any::<u64>(),
         size in prop_oneof![0..300_u64, 65_530..65_545_u64, 0..300_000_u64],
     ) {

@@ -1,24 +1,24 @@
-//! What the index keeps beside what is in the log: where salts are, and which contents were kept.
+//! Index data that is not in the log: positions of salts, and contents that are already stored.
 //!
 //! Both only save time. A salt is read from its file at every use, and a content that is not found
-//! here is kept once more.
+//! here is stored once more.
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior};
 
-use super::query::{digest, number, place};
+use super::query::{digest, number, position};
 use super::{Index, IndexError};
 use crate::digest::Digest;
 use crate::salts::{Kept, RECORD, Reading};
 
 impl Index {
-    /// What makes the names of contents of no use outside this index.
+    /// Returns the secret that makes the content ids of this index useless elsewhere.
     pub(crate) fn secret(&self) -> Result<[u8; 32], IndexError> {
         self.connection
             .query_row("SELECT secret FROM meta WHERE id = 0", [], |row| row.get(0))
             .map_err(self.failed("read the secret of the index"))
     }
 
-    /// The commitment and the size under which this content was kept for this scope.
+    /// Returns the commitment and size under which a content is stored for this scope.
     pub(crate) fn content(
         &self,
         scope: Digest,
@@ -27,10 +27,10 @@ impl Index {
         let sql = "SELECT hash, size FROM content WHERE scope = ?1 AND id = ?2";
         self.connection
             .query_row(sql, (scope.as_bytes(), id.as_bytes()), |row| {
-                Ok((digest(row, 0)?, place(row, 1)?))
+                Ok((digest(row, 0)?, position(row, 1)?))
             })
             .optional()
-            .map_err(self.failed("look for kept content"))
+            .map_err(self.failed("look up stored content"))
     }
 
     pub(crate) fn remember_content(
@@ -44,23 +44,23 @@ impl Index {
         self.connection
             .execute(sql, (scope.as_bytes(), id.as_bytes(), hash.as_bytes(), number(size)))
             .map(drop)
-            .map_err(self.failed("remember kept content"))
+            .map_err(self.failed("save stored content"))
     }
 
-    /// Nothing new may refer to a body that goes away.
+    /// Removes a content, so that no new event references a body that is about to be dropped.
     pub(crate) fn forget_content(&self, hash: Digest) -> Result<(), IndexError> {
         self.connection
             .execute("DELETE FROM content WHERE hash = ?1", [hash.as_bytes()])
             .map(drop)
-            .map_err(self.failed("forget kept content"))
+            .map_err(self.failed("remove stored content"))
     }
 
-    /// What the file of salts says of a commitment; `None` when it has no record of it.
+    /// Returns the record of a commitment in the salt file, or `None` if there is none.
     pub(crate) fn salt(&self, file: &Reading, hash: Digest) -> Result<Option<Kept>, IndexError> {
         let broken = |source| IndexError::Salts { source };
         self.catch_up_salts(file)?;
         let mut known = None;
-        for place in self.salt_places(hash)? {
+        for place in self.salt_positions(hash)? {
             match file.at(place).map_err(broken)? {
                 Some((found, kept)) if found == hash => known = kept.or(known),
                 Some(_) | None => {}
@@ -68,20 +68,20 @@ impl Index {
         }
         match known {
             Some(kept) => Ok(Some(kept)),
-            // Rare, and the file is the law: it may have been put back from a copy.
+            // This case is rare, and the file decides: it can have been restored from a copy.
             None => file.find(hash).map_err(broken),
         }
     }
 
-    fn salt_places(&self, hash: Digest) -> Result<Vec<u64>, IndexError> {
-        let failed = self.failed("look for a salt");
+    fn salt_positions(&self, hash: Digest) -> Result<Vec<u64>, IndexError> {
+        let failed = self.failed("look up a salt");
         let sql = "SELECT place FROM salt WHERE hash = ?1 ORDER BY place";
         let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
-        let found = statement.query_map([hash.as_bytes()], |row| place(row, 0));
+        let found = statement.query_map([hash.as_bytes()], |row| position(row, 0));
         found.and_then(Iterator::collect).map_err(&failed)
     }
 
-    /// Adds the records that the file of salts has more than the index.
+    /// Adds the newer records of the salt file to the index.
     fn catch_up_salts(&self, file: &Reading) -> Result<(), IndexError> {
         let failed = self.failed("index the salts");
         loop {
@@ -94,7 +94,7 @@ impl Index {
 }
 
 fn salts_next(connection: &Connection) -> rusqlite::Result<u64> {
-    connection.query_row("SELECT salts FROM meta WHERE id = 0", [], |row| place(row, 0))
+    connection.query_row("SELECT salts FROM meta WHERE id = 0", [], |row| position(row, 0))
 }
 
 fn add_salts(

@@ -1,13 +1,13 @@
-//! Brings the index up to date with the log.
+//! Adds the newer events of the log to the index.
 
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension as _, Statement, Transaction, TransactionBehavior};
 
 use super::IndexError;
-use super::ask::{BLOCK, family};
-use super::query::{number, ordered, place, sum};
+use super::query::{number, ordered, position, sum};
 use super::reached::Reached;
+use super::sql::{BLOCK, family};
 use crate::digest::Digest;
 use crate::entry::EntryView;
 use crate::event;
@@ -15,17 +15,17 @@ use crate::field::Raw;
 use crate::frame::HEADER;
 use crate::log::{Batch, Located, Log, LogError, Scan};
 
-/// Events per transaction: long enough to be fast, short enough to let others in between.
+/// Events per transaction: large enough for speed, small enough to let other processes in between.
 const CHUNK: u64 = 10_000;
 
-/// Why catching up ended early.
+/// Why an update of the index ended early.
 #[derive(Debug)]
 pub(super) enum Stop {
     Sqlite(rusqlite::Error),
     Index(IndexError),
 }
 
-/// What is known of a run while a transaction lasts.
+/// The state of a run during one transaction.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     id: i64,
@@ -52,8 +52,10 @@ struct Filling<'t> {
     tail: Option<(u64, usize, Digest)>,
 }
 
-/// Adds what the log holds now. What is appended meanwhile is for the next time: who writes fast would
-/// be followed for ever, and all others kept waiting.
+/// Adds the events that the log has at the start of the call.
+///
+/// Events appended during the call are left for the next one; otherwise a fast writer would keep
+/// the call busy forever and block other callers.
 pub(super) fn catch_up(connection: &mut Connection, log: &Log) -> Result<(), Stop> {
     let reached = Reached::read(connection).map_err(Stop::Sqlite)?;
     let until = log.length().map_err(|error| stop(reached.next, error))?;
@@ -67,10 +69,10 @@ pub(super) fn catch_up(connection: &mut Connection, log: &Log) -> Result<(), Sto
             .map_err(Stop::Sqlite)?;
         let mut reached = Reached::read(&transaction).map_err(Stop::Sqlite)?;
         if !fits(&reached, log)? {
-            // The log was put back from a copy, or lost its end with the power.
+            // The log was restored from a copy, or lost its end in a power failure.
             reached = clear(&transaction).map_err(Stop::Sqlite)?;
         }
-        // Another process may have gone on from where this one was.
+        // Another process can have added events meanwhile.
         let mut from = match scan.take().filter(|scan| scan.offset() == reached.offset) {
             Some(scan) => scan,
             None => log.scan(reached.offset, reached.next),
@@ -88,7 +90,7 @@ pub(super) fn catch_up(connection: &mut Connection, log: &Log) -> Result<(), Sto
     }
 }
 
-/// Adds up to [`CHUNK`] events; whether there are no more before `until`.
+/// Adds up to [`CHUNK`] events and returns whether none are left before `until`.
 fn fill<'l>(
     transaction: &Transaction<'_>,
     log: &'l Log,
@@ -127,7 +129,7 @@ fn fill<'l>(
     end
 }
 
-/// An append that goes on, or was cut short, is no damage: then `None`, or where to read again.
+/// Returns an error for a damaged log, `None` for a torn append, or a scan to retry with.
 fn is_damage<'l>(
     log: &'l Log,
     reached: &Reached,
@@ -137,7 +139,7 @@ fn is_damage<'l>(
     if !log.has_batch_behind(*offset).map_err(|_| ())? {
         return Ok(None);
     }
-    // Half of a batch may have been read while it was being written, and the next one is there now.
+    // The batch can have been read while it was being written; by now the next one can be complete.
     let is_whole = matches!(log.scan(reached.offset, reached.next).next(), Ok(Some(_)));
     match is_whole {
         true => Ok(Some(log.scan(reached.offset, reached.next))),
@@ -153,7 +155,7 @@ fn stop(next: u64, source: LogError) -> Stop {
     Stop::Index(IndexError::Log { next, source })
 }
 
-/// Forgets everything that came from the log.
+/// Deletes all rows that were derived from the log.
 fn clear(transaction: &Transaction<'_>) -> rusqlite::Result<Reached> {
     transaction.execute_batch(
         "DELETE FROM event; DELETE FROM name; DELETE FROM run; DELETE FROM span; DELETE FROM body;
@@ -176,7 +178,8 @@ impl<'t> Filling<'t> {
         Ok(Self {
             transaction,
             event: prepare("INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?,
-            // One event may name a body twice; then it is kept if either says so.
+            // An event can reference a body twice; the body counts as stored if either reference
+            // says so.
             body: prepare(
                 "INSERT INTO body VALUES (?1, ?2, ?3, ?4)
                  ON CONFLICT (hash, idx) DO UPDATE SET kept = max(kept, excluded.kept)",
@@ -198,7 +201,8 @@ impl<'t> Filling<'t> {
     }
 
     fn add_all(&mut self, batch: Batch<'_>) -> Result<(), Stop> {
-        // All of a batch or nothing: what was indexed ends where a batch does.
+        // A batch is added completely or not at all, so the indexed part ends at the end of a
+        // batch.
         let parse = |event: Located<'_>| {
             EntryView::parse(event.bytes)
                 .map(|_| ())
@@ -286,7 +290,7 @@ impl<'t> Filling<'t> {
         Ok(id)
     }
 
-    /// Notes the newest event of its run; the run's number.
+    /// Updates the newest event of the run and returns the number of the run.
     fn run(&mut self, event: &Located<'_>, view: &EntryView<'_>) -> rusqlite::Result<i64> {
         let newest =
             |run: Run| Run { last: event.index, sequence: view.sequence, hash: event.leaf, ..run };
@@ -297,7 +301,7 @@ impl<'t> Filling<'t> {
         let known = self
             .transaction
             .query_row("SELECT id, first FROM run WHERE run = ?1", [view.run], |row| {
-                Ok((row.get(0)?, place(row, 1)?))
+                Ok((row.get(0)?, position(row, 1)?))
             })
             .optional()?;
         let (id, first) = known.unwrap_or((self.next_run, event.index));
@@ -328,7 +332,7 @@ impl<'t> Filling<'t> {
         Ok(())
     }
 
-    /// Writes what was gathered; the last event that was added.
+    /// Writes the collected data and returns the last added event.
     fn finish(mut self) -> rusqlite::Result<Option<(u64, usize, Digest)>> {
         self.end_block()?;
         let mut write = self.transaction.prepare(

@@ -1,5 +1,4 @@
-//! What can be asked of the index. Every answer comes by way of one of its orders, so that its cost
-//! is that of what is asked for, not that of the whole record.
+//! The queries of the index, each backed by a database index so that its cost follows its result.
 
 use belljar_model::RunId;
 use rusqlite::types::{FromSqlError, Type};
@@ -9,15 +8,15 @@ use super::{Index, IndexError, Query};
 use crate::digest::Digest;
 use crate::entry::Actor;
 
-/// What the index knows of one event.
+/// The indexed data of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     pub index: u64,
-    /// Where its bytes begin in the log.
+    /// The offset of the event's bytes in the log.
     pub offset: u64,
     pub length: usize,
     pub leaf: Digest,
-    /// `None`: the ledger's own.
+    /// The run of the event; `None` for an event of the ledger itself.
     pub run: Option<RunId>,
     pub sequence: u64,
     pub kind: String,
@@ -34,7 +33,7 @@ pub struct RunHead {
     pub index: u64,
 }
 
-/// A body and an event that names it.
+/// A reference from an event to a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BodyReference {
     pub hash: Digest,
@@ -50,17 +49,17 @@ pub(super) const NAMES: &str = "LEFT JOIN run AS r ON r.id = e.run LEFT JOIN nam
                      LEFT JOIN name AS a ON a.id = e.actor";
 
 impl Index {
-    /// How many events are indexed.
+    /// Returns the number of indexed events.
     pub(crate) fn size(&self) -> Result<u64, IndexError> {
         self.connection
-            .query_row("SELECT next FROM meta WHERE id = 0", [], |row| place(row, 0))
-            .map_err(self.failed("read how far the index is"))
+            .query_row("SELECT next FROM meta WHERE id = 0", [], |row| position(row, 0))
+            .map_err(self.failed("read the progress of the index"))
     }
 
-    /// The events that fit, in the order of their indices.
+    /// Returns the matching events, sorted by index.
     pub(crate) fn events(&self, query: &Query) -> Result<Vec<Row>, IndexError> {
         let (sql, values) = query.sql();
-        let rows = self.rows("look for events", &sql, params_from_iter(values))?;
+        let rows = self.rows("look up events", &sql, params_from_iter(values))?;
         match rows.iter().all(|row| query.fits(row)) {
             true => Ok(rows),
             false => Err(self.damaged()),
@@ -68,22 +67,22 @@ impl Index {
     }
 
     pub(crate) fn event(&self, index: u64) -> Result<Option<Row>, IndexError> {
-        self.row("look for an event", "e.idx = ?1", [number(index)])
+        self.row("look up an event", "e.idx = ?1", [number(index)])
     }
 
-    /// The event of a run with this sequence.
+    /// Returns the event of a run with this sequence number.
     pub(crate) fn find(&self, run: RunId, sequence: u64) -> Result<Option<Row>, IndexError> {
         let condition = "e.run = (SELECT id FROM run WHERE run = ?1) AND e.sequence = ?2";
-        self.row("look for an event of a run", condition, (run.to_string(), sequence.cast_signed()))
+        self.row("look up an event of a run", condition, (run.to_string(), sequence.cast_signed()))
     }
 
-    /// The events whose cause is the event `index`.
+    /// Returns the events whose cause is the event `index`.
     pub(crate) fn effects_of(&self, index: u64) -> Result<Vec<Row>, IndexError> {
         let sql = format!("{ROW} FROM event AS e {NAMES} WHERE e.cause = ?1 ORDER BY e.idx");
-        self.rows("look for the effects of an event", &sql, [index.cast_signed()])
+        self.rows("look up the effects of an event", &sql, [index.cast_signed()])
     }
 
-    /// Intents of which no outcome is recorded, of one run or of all.
+    /// Returns the intents without an outcome, of one run or of all runs.
     pub(crate) fn unsettled(&self, run: Option<RunId>) -> Result<Vec<Row>, IndexError> {
         let condition = match run {
             Some(_) => "o.run = (SELECT id FROM run WHERE run = ?1)",
@@ -93,11 +92,12 @@ impl Index {
             "{ROW} FROM open_intent AS o CROSS JOIN event AS e ON e.idx = o.idx {NAMES}
              WHERE {condition} ORDER BY o.idx"
         );
-        self.rows("look for intents without outcome", &sql, [run.map(|run| run.to_string())])
+        self.rows("look up intents without an outcome", &sql, [run.map(|run| run.to_string())])
     }
 
-    /// The newest event of a run. Told twice over in the index, and both must say the same: a new
-    /// event is chained to it.
+    /// Returns the newest event of a run.
+    ///
+    /// The index stores it twice and both must be equal, because a new event is chained to it.
     pub(crate) fn run_head(&self, run: RunId) -> Result<Option<RunHead>, IndexError> {
         let sql =
             "SELECT r.last_sequence, r.last_hash, r.last, e.idx, e.sequence, e.leaf FROM run AS r
@@ -109,27 +109,28 @@ impl Index {
                 let head = RunHead {
                     sequence: wide(row, 0)?,
                     hash: digest(row, 1)?,
-                    index: place(row, 2)?,
+                    index: position(row, 2)?,
                 };
                 let newest = RunHead {
-                    index: place(row, 3)?,
+                    index: position(row, 3)?,
                     sequence: wide(row, 4)?,
                     hash: digest(row, 5)?,
                 };
                 Ok((head, newest))
             })
             .optional()
-            .map_err(self.failed("look for the newest event of a run"))?;
+            .map_err(self.failed("look up the newest event of a run"))?;
         match found {
             Some((head, newest)) if head != newest => Err(self.damaged()),
             found => Ok(found.map(|(head, _)| head)),
         }
     }
 
-    /// The runs whose id begins with this text.
+    /// Returns the runs whose id starts with this text.
     pub(crate) fn find_run(&self, prefix: &str) -> Result<Vec<RunId>, IndexError> {
-        let failed = self.failed("look for a run");
-        // `~` is behind everything that an id has; the ledger's own events have an empty one.
+        let failed = self.failed("look up a run");
+        // `~` sorts after all characters of an id; the events of the ledger itself have an empty
+        // id.
         let sql =
             "SELECT run FROM run WHERE run >= ?1 AND run < ?1 || '~' AND run != '' ORDER BY run";
         let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
@@ -137,9 +138,10 @@ impl Index {
         found.filter_map(Result::transpose).collect::<Result<_, _>>().map_err(&failed)
     }
 
-    /// The bodies whose hash begins with these hexadecimal digits, with the events that name them.
+    /// Returns the bodies whose hash starts with these hexadecimal digits, with the events that
+    /// reference them.
     pub(crate) fn find_bodies(&self, prefix: &str) -> Result<Vec<BodyReference>, IndexError> {
-        let failed = self.failed("look for a body");
+        let failed = self.failed("look up a body");
         let ends =
             |fill: &str| format!("{prefix}{}", fill.repeat(64_usize.saturating_sub(prefix.len())));
         let (Ok(low), Ok(high)) = (ends("0").parse::<Digest>(), ends("f").parse::<Digest>()) else {
@@ -152,15 +154,15 @@ impl Index {
                 hash: digest(row, 0)?,
                 size: wide(row, 1)?,
                 is_kept: row.get(2)?,
-                index: place(row, 3)?,
+                index: position(row, 3)?,
             })
         });
         found.and_then(Iterator::collect).map_err(&failed)
     }
 
-    /// The bodies that were kept and that only events before `index` name, by rising hash.
+    /// Returns the stored bodies that only events before `index` reference, sorted by hash.
     pub(crate) fn kept_before(&self, index: u64) -> Result<Vec<Digest>, IndexError> {
-        let failed = self.failed("look for old bodies");
+        let failed = self.failed("look up old bodies");
         let sql =
             "SELECT hash FROM body GROUP BY hash HAVING max(idx) < ?1 AND max(kept) ORDER BY hash";
         let mut statement = self.connection.prepare_cached(sql).map_err(&failed)?;
@@ -200,52 +202,52 @@ impl Row {
         let cause: Option<i64> = row.get(8)?;
         let leaf = digest(row, 3)?;
         if sum(numbers, cause, &leaf) != row.get::<_, i64>(14)? {
-            return Err(unfit(14));
+            return Err(invalid_value(14));
         }
         Ok(Self {
-            index: place(row, 0)?,
-            offset: place(row, 1)?,
+            index: position(row, 0)?,
+            offset: position(row, 1)?,
             length: row.get::<_, u16>(2)?.into(),
             leaf,
             run: run_id(row, 4)?,
             sequence: wide(row, 5)?,
             kind: row.get(6)?,
-            actor: text(row, 7)?.parse().map_err(|_| unfit(7))?,
+            actor: text(row, 7)?.parse().map_err(|_| invalid_value(7))?,
             cause: cause.map(i64::cast_unsigned),
             time: in_order(row.get(9)?),
         })
     }
 }
 
-/// Where the numbers of [`sum`] are in [`ROW`].
+/// The columns of [`ROW`] with the numbers for [`sum`].
 const NUMBERS: [usize; 9] = [0, 1, 2, 10, 5, 11, 12, 13, 9];
 
-/// SQLite has no checksums: a bit that tips over in a row, its place included, is found by this.
+/// Returns a checksum of a row, because SQLite has none: it detects a flipped bit in any column.
 pub(super) fn sum(numbers: [i64; NUMBERS.len()], cause: Option<i64>, leaf: &Digest) -> i64 {
     let mut bytes = [0; 8 * (NUMBERS.len() + 2)];
     let all = numbers.into_iter().chain([i64::from(cause.is_some()), cause.unwrap_or(0)]);
-    for (place, number) in bytes.chunks_exact_mut(8).zip(all) {
-        place.copy_from_slice(&number.to_be_bytes());
+    for (position, number) in bytes.chunks_exact_mut(8).zip(all) {
+        position.copy_from_slice(&number.to_be_bytes());
     }
     let [a, b, c, d, e, f, g, h, ..] = *Digest::of(&[&bytes, leaf.as_bytes()]).as_bytes();
     i64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// A place or a number of events: less than 2^63, as files are.
+/// Converts a position or count, which is below 2^63 like every file size.
 pub(super) fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-pub(super) fn place(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
-    u64::try_from(row.get::<_, i64>(column)?).map_err(|_| unfit(column))
+pub(super) fn position(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    u64::try_from(row.get::<_, i64>(column)?).map_err(|_| invalid_value(column))
 }
 
-/// Any number of 64 bits, when only equality counts.
+/// Reads any 64-bit number from a column where only equality matters.
 fn wide(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(column).map(i64::cast_unsigned)
 }
 
-/// Any number of 64 bits, such that SQLite's order is the right one.
+/// Maps any 64-bit number to a signed one with the same order.
 pub(super) const fn ordered(value: u64) -> i64 {
     (value ^ (1 << 63)).cast_signed()
 }
@@ -264,10 +266,10 @@ fn text(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<String> {
 
 fn run_id(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<RunId>> {
     let text = text(row, column)?;
-    (!text.is_empty()).then(|| text.parse().map_err(|_| unfit(column))).transpose()
+    (!text.is_empty()).then(|| text.parse().map_err(|_| invalid_value(column))).transpose()
 }
 
-fn unfit(column: usize) -> rusqlite::Error {
+fn invalid_value(column: usize) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(
         column,
         Type::Null,

@@ -1,20 +1,20 @@
-//! How far the index is, and whether that is still true of the log.
+//! The progress of the index, and whether the log still matches it.
 
 use rusqlite::{Connection, Transaction};
 
-use super::query::{digest, number, place};
+use super::query::{digest, number, position};
 use crate::digest::Digest;
 use crate::frame::HEADER;
 use crate::log::{Log, LogError};
 
-/// How far the index is.
+/// The position up to which the log is indexed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reached {
     pub(super) next: u64,
     pub(super) offset: u64,
-    /// The last event: where it is and what its hash is.
+    /// The offset, length and hash of the last indexed event.
     pub(super) tail: Option<(u64, usize, Digest)>,
-    /// Whether the events that are there are as many as that.
+    /// Whether the number of rows equals the number of indexed events.
     pub(super) is_sound: bool,
 }
 
@@ -23,12 +23,12 @@ impl Reached {
         let sql = "SELECT next, offset, tail_offset, tail_length, tail_leaf,
             coalesce((SELECT max(idx) + 1 FROM event), 0) FROM meta WHERE id = 0";
         connection.query_row(sql, [], |row| {
-            let next = place(row, 0)?;
+            let next = position(row, 0)?;
             let tail = match next {
                 0 => None,
-                _ => Some((place(row, 2)?, row.get::<_, u16>(3)?.into(), digest(row, 4)?)),
+                _ => Some((position(row, 2)?, row.get::<_, u16>(3)?.into(), digest(row, 4)?)),
             };
-            Ok(Self { next, offset: place(row, 1)?, tail, is_sound: next == place(row, 5)? })
+            Ok(Self { next, offset: position(row, 1)?, tail, is_sound: next == position(row, 5)? })
         })
     }
 
@@ -49,7 +49,8 @@ impl Reached {
         }
     }
 
-    /// Whether the log still has what was indexed: it is as long, and the last event is there.
+    /// Returns whether the log still has the indexed events: it is long enough and has the last
+    /// one.
     pub(super) fn fits(&self, log: &Log) -> Result<bool, LogError> {
         let length = log.length()?;
         let Some((offset, size, leaf)) = self.tail else {

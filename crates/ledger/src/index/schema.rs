@@ -1,4 +1,4 @@
-//! The tables of the index, and how its file is opened, judged and made.
+//! The tables of the index, and the opening, checking and creation of its file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,15 +12,15 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::frame::{HEADER, LedgerId};
 use crate::random;
 
-/// Raised with every change below: an index of another version is made anew.
+/// The version of the schema, raised with every change; an index of another version is rebuilt.
 const VERSION: i64 = 1;
 
 const BUSY: Duration = Duration::from_secs(10);
 
-/// What SQLite keeps beside its file.
+/// The suffixes of the files that SQLite creates beside the database.
 const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// `idx` is the row id, so that each index of `event` below is also in the order of `idx`.
+/// `idx` is the row id, so each index of `event` below is sorted by `idx` too.
 const TABLES: &str = "
 CREATE TABLE meta (
     id INTEGER PRIMARY KEY CHECK (id = 0),
@@ -86,23 +86,23 @@ CREATE TABLE content (
 CREATE INDEX content_of_hash ON content (hash);
 ";
 
-/// What a failure of SQLite means for the index.
+/// The consequence of an SQLite error for the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// Another process has been writing for too long.
+pub(super) enum IndexFault {
+    /// Another process has locked the database for too long.
     Busy,
-    /// The file cannot be written here; an index in memory can.
+    /// The file cannot be written; an index in memory is possible.
     Unwritable,
-    /// The file does not hold what it should.
+    /// The file has invalid content.
     Damaged,
 }
 
-/// A file, as the kernel tells files apart.
+/// The device and inode number of a file.
 pub(super) type Identity = (u64, u64);
 
-pub(super) fn trouble(error: &rusqlite::Error) -> Trouble {
+pub(super) fn fault_of(error: &rusqlite::Error) -> IndexFault {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Trouble::Busy,
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => IndexFault::Busy,
         Some(
             ErrorCode::ReadOnly
             | ErrorCode::CannotOpen
@@ -111,19 +111,19 @@ pub(super) fn trouble(error: &rusqlite::Error) -> Trouble {
             | ErrorCode::PermissionDenied
             | ErrorCode::FileLockingProtocolFailed
             | ErrorCode::OutOfMemory,
-        ) => Trouble::Unwritable,
-        // Also values that do not fit their column, and rows that must be there and are not.
-        Some(_) | None => Trouble::Damaged,
+        ) => IndexFault::Unwritable,
+        // Includes values that do not fit their column, and missing rows.
+        Some(_) | None => IndexFault::Damaged,
     }
 }
 
-/// Opens the index of the ledger `id`, or makes it when there is none that can be used.
+/// Opens the index of the ledger `id`, or creates it if no usable one exists.
 ///
-/// SQLite finds the log beside its file by name. Who takes a file away while another process is
-/// between opening the one and the other would join files that do not belong together; so whoever
-/// opens or removes holds a lock on the directory.
-pub(super) fn open(path: &Path, id: LedgerId) -> Result<(Connection, Identity), Trouble> {
-    let _lock = lock(path).map_err(|_| Trouble::Unwritable)?;
+/// SQLite finds the write-ahead log beside its database by name. If a process removed the database
+/// while another process is between opening the two files, unrelated files would be combined.
+/// Opening and removing therefore hold a lock on the directory.
+pub(super) fn open(path: &Path, id: LedgerId) -> Result<(Connection, Identity), IndexFault> {
+    let _lock = lock(path).map_err(|_| IndexFault::Unwritable)?;
     let usable = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file());
     if usable {
         match connect(path)
@@ -131,20 +131,20 @@ pub(super) fn open(path: &Path, id: LedgerId) -> Result<(Connection, Identity), 
         {
             Ok((connection, true)) => return Ok((connection, identity(path)?)),
             Ok((_, false)) => {}
-            Err(error) => match trouble(&error) {
-                Trouble::Damaged => {}
-                trouble @ (Trouble::Busy | Trouble::Unwritable) => return Err(trouble),
+            Err(error) => match fault_of(&error) {
+                IndexFault::Damaged => {}
+                fault @ (IndexFault::Busy | IndexFault::Unwritable) => return Err(fault),
             },
         }
     }
     make(path, id)
 }
 
-/// Removes the index if it is still that file.
+/// Removes the index if its file is still the given one.
 pub(super) fn remove(path: &Path, identity: Identity) -> io::Result<()> {
     let _lock = lock(path)?;
     match self::identity(path) {
-        Ok(found) if found == identity => take_away(path),
+        Ok(found) if found == identity => remove_files(path),
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -155,29 +155,30 @@ pub(super) fn in_memory(id: LedgerId) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Which file the path names now.
-pub(super) fn identity(path: &Path) -> Result<Identity, Trouble> {
-    let meta = fs::symlink_metadata(path).map_err(|_| Trouble::Unwritable)?;
+/// Returns the identity of the file at this path.
+pub(super) fn identity(path: &Path) -> Result<Identity, IndexFault> {
+    let meta = fs::symlink_metadata(path).map_err(|_| IndexFault::Unwritable)?;
     Ok((meta.dev(), meta.ino()))
 }
 
-fn make(path: &Path, id: LedgerId) -> Result<(Connection, Identity), Trouble> {
-    take_away(path).map_err(|_| Trouble::Unwritable)?;
-    // Made here for its mode; what SQLite puts beside it gets the same. Nobody else has it open
-    // yet: closing a file drops the locks that this process has on it (fcntl(2)).
+fn make(path: &Path, id: LedgerId) -> Result<(Connection, Identity), IndexFault> {
+    remove_files(path).map_err(|_| IndexFault::Unwritable)?;
+    // The file is created here to set its mode, which the files of SQLite beside it inherit. No
+    // other process has it open yet; closing a file drops all locks of this process on it
+    // (fcntl(2)).
     OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(path)
-        .map_err(|_| Trouble::Unwritable)?;
+        .map_err(|_| IndexFault::Unwritable)?;
     let made = connect(path).and_then(|mut connection| {
         fill(&mut connection, id)?;
         Ok(connection)
     });
-    let connection = made.map_err(|error| match trouble(&error) {
-        Trouble::Busy => Trouble::Busy,
-        Trouble::Unwritable | Trouble::Damaged => Trouble::Unwritable,
+    let connection = made.map_err(|error| match fault_of(&error) {
+        IndexFault::Busy => IndexFault::Busy,
+        IndexFault::Unwritable | IndexFault::Damaged => IndexFault::Unwritable,
     })?;
     Ok((connection, identity(path)?))
 }
@@ -191,10 +192,10 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
-    // Where the file system cannot share memory this answers with another mode, which also works.
+    // If the file system has no shared memory, SQLite chooses another mode, which works too.
     connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "normal")?;
-    connection.pragma_update(None, "cache_size", -65_536)?; // KiB: random places in `body`
+    connection.pragma_update(None, "cache_size", -65_536)?; // KiB, for random access to `body`
     connection.pragma_update(None, "wal_autocheckpoint", 8192)?; // pages: 32 MiB
     Ok(connection)
 }
@@ -204,7 +205,7 @@ fn is_ours(connection: &Connection, id: LedgerId) -> rusqlite::Result<bool> {
     if version != VERSION {
         return Ok(false);
     }
-    // Also a trigger or a view would be somebody else's.
+    // A trigger or a view would be foreign too.
     let tables: String = connection.query_row(
         "SELECT group_concat(sql, ';') FROM
          (SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid)",
@@ -230,13 +231,13 @@ fn fill(connection: &mut Connection, id: LedgerId) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-fn take_away(path: &Path) -> io::Result<()> {
+fn remove_files(path: &Path) -> io::Result<()> {
     let beside = BESIDE.iter().map(|end| {
         let mut name = path.as_os_str().to_owned();
         name.push(end);
         PathBuf::from(name)
     });
-    // The file itself first: what is beside it means nothing without it.
+    // The database goes first, because the other files mean nothing without it.
     for file in [path.to_owned()].into_iter().chain(beside) {
         match fs::remove_file(file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -1,4 +1,4 @@
-//! Against real files; logs are made batch by batch, as the writer makes them.
+//! Tests of the index on real files, with logs that are written batch by batch.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -15,7 +15,7 @@ use crate::event;
 use crate::field::{Fields, Value};
 use crate::frame::{self, LOG_MAGIC, LedgerId};
 
-/// A ledger that grows, with everything that was put into it.
+/// A growing ledger and all events that were written to it.
 struct Made {
     home: tempfile::TempDir,
     paths: LedgerPaths,
@@ -24,7 +24,7 @@ struct Made {
     heads: HashMap<Option<RunId>, (u64, Digest)>,
 }
 
-/// One event to come.
+/// One event to be written.
 #[derive(Debug, Clone, Default)]
 struct Coming {
     run: Option<u8>,
@@ -62,7 +62,7 @@ impl Made {
         Index::open(&self.paths, &self.log()).unwrap()
     }
 
-    /// The index, brought up to date.
+    /// Returns the updated index.
     fn ready(&self) -> Index {
         let mut index = self.index();
         assert_eq!(index.catch_up(&self.log()).unwrap(), self.entries.len() as u64);
@@ -112,7 +112,7 @@ impl Made {
         frame::batch(first as u64, 5, &encoded, &self.leaves[first..])
     }
 
-    /// Everything that the index says must be what was put in.
+    /// Checks that all results of the index equal the written events.
     #[track_caller]
     fn check(&self, index: &Index) {
         let log = self.log();
@@ -155,7 +155,7 @@ fn indices(rows: &[Row]) -> Vec<u64> {
 }
 
 #[test]
-fn an_index_finds_what_the_log_has() {
+fn index_finds_all_events_of_the_log() {
     let mut made = Made::new();
     made.ready();
     made.add(&[of(1, "run.created"), of(2, "run.created")]);
@@ -179,7 +179,7 @@ fn an_index_finds_what_the_log_has() {
 }
 
 #[test]
-fn runs_are_found_by_how_their_id_begins() {
+fn find_run_returns_runs_by_id_prefix() {
     let mut made = Made::new();
     made.add(&[
         of(1, "run.created"),
@@ -197,7 +197,7 @@ fn runs_are_found_by_how_their_id_begins() {
 }
 
 #[test]
-fn bodies_are_found_by_how_their_hash_begins() {
+fn find_bodies_returns_bodies_by_hash_prefix() {
     let mut made = Made::new();
     let mut bytes = [0; 32];
     bytes[0] = 0xab;
@@ -230,7 +230,7 @@ fn bodies_are_found_by_how_their_hash_begins() {
 }
 
 #[test]
-fn h11_an_intent_is_open_until_its_outcome() {
+fn h11_intent_is_unsettled_until_its_outcome_is_recorded() {
     let mut made = Made::new();
     let request = |verdict| Coming { verdict: Some(verdict), ..of(1, "request.decided") };
     made.add(&[
@@ -246,7 +246,7 @@ fn h11_an_intent_is_open_until_its_outcome() {
     assert_eq!(index.unsettled(Some(run(8))).unwrap(), []);
     made.add(&[
         Coming { cause: Some(1), ..of(1, "request.finished") },
-        Coming { cause: Some(0), ..of(1, "request.finished") }, // no outcome of that
+        Coming { cause: Some(0), ..of(1, "request.finished") }, // not an outcome of that intent
         Coming { cause: Some(4), ..of(2, "run.failed") },
     ]);
     index.catch_up(&made.log()).unwrap();
@@ -257,7 +257,7 @@ fn h11_an_intent_is_open_until_its_outcome() {
 }
 
 #[test]
-fn h06_an_unfinished_append_is_no_damage_and_is_read_when_it_is_whole() {
+fn h06_unfinished_append_is_indexed_once_it_is_complete() {
     let mut made = Made::new();
     made.add(&[of(1, "run.created")]);
     let mut index = made.ready();
@@ -274,7 +274,7 @@ fn h06_an_unfinished_append_is_no_damage_and_is_read_when_it_is_whole() {
 }
 
 #[test]
-fn h12_damage_in_the_middle_is_told_and_what_is_before_it_is_found() {
+fn h12_damage_in_the_middle_is_reported_and_earlier_events_are_found() {
     let mut made = Made::new();
     made.add(&[of(1, "run.created")]);
     let at = made.log().length().unwrap();
@@ -293,7 +293,7 @@ fn h12_damage_in_the_middle_is_told_and_what_is_before_it_is_found() {
 }
 
 #[test]
-fn h12_a_gap_in_the_log_is_told() {
+fn h12_gap_in_the_log_is_reported() {
     let mut made = Made::new();
     made.add(&[of(1, "run.created")]);
     made.batch(&[of(1, "run.exec")]);
@@ -308,7 +308,7 @@ fn h12_a_gap_in_the_log_is_told() {
 }
 
 #[test]
-fn an_event_of_another_version_is_told() {
+fn event_of_another_version_is_reported() {
     let mut made = Made::new();
     made.add(&[of(1, "run.created")]);
     let strange = b"\x02strange".as_slice();
@@ -322,13 +322,13 @@ fn an_event_of_another_version_is_told() {
 }
 
 #[test]
-fn h05_an_index_does_not_outlive_the_log_it_was_made_from() {
+fn h05_index_is_rebuilt_when_the_log_is_replaced() {
     let mut made = Made::new();
     made.add(&some_events(10));
     let older = fs::read(made.paths.log()).unwrap();
     made.add(&some_events(10));
     let mut index = made.ready();
-    // The same ledger, put back from an older copy and grown on in another way.
+    // The same ledger, restored from an older copy and continued differently.
     let mut other = Made::new();
     other.add(&some_events(10));
     assert_eq!(fs::read(other.paths.log()).unwrap(), older);
@@ -340,7 +340,7 @@ fn h05_an_index_does_not_outlive_the_log_it_was_made_from() {
     assert_eq!(index.catch_up(&made.log()).unwrap(), 41);
     other.check(&index);
     drop(index);
-    // Another ledger altogether.
+    // A different ledger.
     let mut foreign = Made::of(LedgerId::new([8; 16]));
     foreign.add(&some_events(50));
     fs::copy(foreign.paths.log(), made.paths.log()).unwrap();
@@ -351,7 +351,7 @@ fn h05_an_index_does_not_outlive_the_log_it_was_made_from() {
 }
 
 #[test]
-fn an_index_that_cannot_be_used_is_made_anew() {
+fn unusable_index_is_rebuilt() {
     let mut made = Made::new();
     made.add(&some_events(20));
     let path = made.paths.index();
@@ -386,7 +386,7 @@ fn an_index_that_cannot_be_used_is_made_anew() {
 }
 
 #[test]
-fn an_index_may_be_deleted_while_it_is_in_use() {
+fn index_works_after_its_file_is_deleted_while_open() {
     let mut made = Made::new();
     made.add(&some_events(20));
     let mut one = made.ready();
@@ -407,15 +407,15 @@ fn an_index_may_be_deleted_while_it_is_in_use() {
 }
 
 #[test]
-fn where_no_file_can_be_made_the_index_is_in_memory() {
+fn index_is_in_memory_if_its_file_cannot_be_created() {
     let mut made = Made::new();
     made.add(&some_events(20));
-    // A directory in the place of the file cannot be removed as a file, whoever asks.
+    // A directory at the path of the file cannot be removed as a file.
     fs::create_dir(made.paths.index()).unwrap();
     let index = made.ready();
     assert!(!index.is_on_disk());
     made.check(&index);
-    // Neither is there a directory below a file.
+    // A directory cannot be created below a file.
     let below = LedgerPaths::new(made.paths.log().join("below"), made.paths.anchor().to_owned());
     let mut index = Index::open(&below, &made.log()).unwrap();
     assert!(!index.is_on_disk());
@@ -424,7 +424,7 @@ fn where_no_file_can_be_made_the_index_is_in_memory() {
 }
 
 #[test]
-fn h06_many_catch_up_while_batches_are_half_written() {
+fn h06_concurrent_catch_up_succeeds_while_batches_are_half_written() {
     let mut made = Made::new();
     let paths = made.paths.clone();
     made.add(&[of(1, "run.created")]);
@@ -457,7 +457,7 @@ fn h06_many_catch_up_while_batches_are_half_written() {
 }
 
 #[test]
-fn some_delete_the_index_while_many_catch_up() {
+fn concurrent_catch_up_succeeds_while_the_index_is_deleted() {
     let mut made = Made::new();
     let paths = made.paths.clone();
     made.add(&some_events(300));
@@ -482,7 +482,7 @@ fn some_delete_the_index_while_many_catch_up() {
 }
 
 #[test]
-fn h12_a_damaged_index_never_tells_of_another_event() {
+fn h12_damaged_index_never_returns_a_wrong_event() {
     let mut made = Made::new();
     made.add(&some_events(120));
     drop(made.ready());
@@ -505,7 +505,7 @@ fn h12_a_damaged_index_never_tells_of_another_event() {
                     }
                     Ok(None) => {}
                     Err(IndexError::Damaged { .. }) => {
-                        // It was removed, and the next attempt is right.
+                        // The damaged index was removed, and the next attempt succeeds.
                         assert_eq!(index.catch_up(&log).unwrap(), 120);
                         made.check(&index);
                         rebuilt += 1;
@@ -520,7 +520,7 @@ fn h12_a_damaged_index_never_tells_of_another_event() {
 }
 
 #[test]
-fn a_row_that_does_not_mean_its_event_is_not_believed() {
+fn row_that_does_not_match_its_event_is_refused() {
     let mut made = Made::new();
     made.add(&some_events(10));
     let index = made.ready();
@@ -546,7 +546,7 @@ fn a_row_that_does_not_mean_its_event_is_not_believed() {
 }
 
 #[test]
-fn a_run_whose_newest_event_is_told_in_two_ways_is_damage() {
+fn contradictory_newest_events_of_a_run_count_as_damage() {
     let mut made = Made::new();
     made.add(&[of(1, "run.created"), of(1, "run.exec")]);
     let mut index = made.ready();
@@ -557,7 +557,7 @@ fn a_run_whose_newest_event_is_told_in_two_ways_is_damage() {
 }
 
 #[test]
-fn every_question_is_answered_in_the_order_of_an_index() {
+fn every_query_uses_a_database_index() {
     let made = Made::new();
     let index = made.ready();
     for bits in 0..128_u32 {
@@ -587,7 +587,7 @@ fn every_question_is_answered_in_the_order_of_an_index() {
     }
 }
 
-/// The events of a query by looking at each.
+/// Returns the result of a query by checking every event.
 fn naive(made: &Made, query: &Query) -> Vec<u64> {
     let fits = |index: u64, entry: &Entry| {
         let kind = query.kind.as_ref().is_none_or(|kind| match kind.contains('.') {
@@ -671,7 +671,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn an_answer_is_what_looking_at_every_event_gives(
+    fn query_result_equals_a_check_of_every_event(
         batches in proptest::collection::vec(proptest::collection::vec(any_event(), 1..12), 0..8),
         queries in proptest::collection::vec(any_query(), 40),
     ) {
