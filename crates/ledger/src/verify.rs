@@ -1,10 +1,13 @@
-//! Checks a ledger against everything that vouches for it, and says what is wrong in plain words.
+//! Verifies a ledger against its keys, signed checkpoints and bodies, and reports findings as
+//! sentences.
 //!
-//! Reads once through the log, in constant memory but for one small record per run and, when asked to
-//! look deep, one per body. Needs no lock: the log is read while others append, and only its end is
-//! looked at again, for a moment, while nobody does. So it raises no alarm beside a live writer.
+//! The log is read once, in constant memory except for one small record per run and, in a deep
+//! check, one per body. No lock is needed for the main pass: the log is read while other processes
+//! append, and only its end is checked again for a moment under the lock. A live writer therefore
+//! causes no false alarm.
 //!
-//! It changes nothing, and trusts nothing but the given key or the first of the anchor's list.
+//! The verifier changes no file. It trusts only the given key, or the first key of the anchor's
+//! list.
 
 mod anchor;
 mod bodies;
@@ -36,58 +39,58 @@ use anchor::Snapshot;
 use finding::Findings;
 use pass::Pass;
 use rotations::Rotations;
-use vouchers::Judge;
+use vouchers::StatementChecker;
 
 pub use finding::{Code, Finding, Location, Severity};
 
-/// What is to be checked.
+/// The options of a verification.
 #[derive(Default)]
 pub struct VerifyOptions<'a> {
-    /// Look at every body too.
+    /// Whether every body is checked too.
     pub deep: bool,
-    /// The key to trust; if none is given, the first of the anchor's list.
+    /// The trusted key; by default the first key of the anchor's list.
     pub key: Option<&'a VerifyingKey>,
-    /// Signed checkpoints that were kept elsewhere.
+    /// Signed checkpoints that were stored elsewhere.
     pub checkpoints: &'a [String],
-    /// Hears how many of how many bytes of the log were read.
+    /// A callback that receives the number of bytes read and the length of the log.
     pub progress: Option<&'a mut dyn FnMut(u64, u64)>,
 }
 
-/// What was found.
+/// The result of a verification.
 #[derive(Debug, Clone)]
 pub struct VerifyReport {
     pub events: u64,
     pub runs: u64,
-    /// Of the log.
+    /// The length of the log in bytes.
     pub bytes: u64,
-    /// How many events the head vouches for; `None` when there is no head to be trusted.
+    /// The number of events covered by the signed head; `None` if no head can be trusted.
     pub signed: Option<u64>,
-    /// The root of the tree of all events; `None` when some could not be read.
+    /// The root of the tree of all events; `None` if some events could not be read.
     pub root: Option<Digest>,
-    /// The key that is in use now, as far as the trusted key leads.
+    /// The key in use, as far as endorsements lead from the trusted key.
     pub key: Option<VerifyingKey>,
-    /// How many events a checkpoint from elsewhere vouches for; the others only this machine does.
+    /// The number of events covered by given checkpoints; only this host's keys cover the others.
     pub anchored: Option<u64>,
-    /// When asked to look deep.
+    /// The counts of a deep check.
     pub bodies: Option<BodyCounts>,
-    /// The worst first.
+    /// The findings, worst first.
     pub findings: Vec<Finding>,
-    /// How many more findings there were than are listed.
+    /// The number of findings beyond the listed ones.
     pub left_out: u64,
 }
 
-/// What became of the bodies that events name.
+/// The numbers of referenced bodies by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BodyCounts {
-    /// The content is there and fits.
+    /// The content is stored and matches its commitment.
     pub kept: u64,
-    /// Only the hash was ever kept.
+    /// Only the hash was recorded.
     pub hash_only: u64,
     pub redacted: u64,
     pub pruned: u64,
 }
 
-/// Why nothing can be said about a ledger.
+/// Why a ledger cannot be verified.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     #[error("read {}", path.display())]
@@ -97,7 +100,7 @@ pub enum VerifyError {
 }
 
 impl VerifyReport {
-    /// Whether the record is what it was. Warnings are about other things.
+    /// Returns whether the ledger is undamaged; warnings do not count.
     pub fn is_sound(&self) -> bool {
         self.findings.iter().all(|finding| finding.severity != Severity::Damage)
     }
@@ -109,7 +112,7 @@ impl VerifyError {
     }
 }
 
-/// Checks the ledger.
+/// Verifies the ledger.
 pub fn verify(
     paths: &LedgerPaths,
     mut options: VerifyOptions<'_>,
@@ -119,30 +122,33 @@ pub fn verify(
     };
     let has_grown =
         |report: &VerifyReport| fs::metadata(paths.log()).is_ok_and(|log| log.len() > report.bytes);
-    let first = look(paths, &mut options)?;
+    let first = verify_once(paths, &mut options)?;
     if !first.findings.iter().any(of_body) || !has_grown(&first) {
         return Ok(first);
     }
-    // A body may have been dropped on purpose after the log was read. The event that says so was there
-    // before the body went, so a second look finds it; what it finds missing for the first time may
-    // just have been dropped again.
-    let mut second = look(paths, &mut options)?;
+    // A body can be dropped on purpose after the log was read. The event about that is recorded
+    // before the body is removed, so a second pass finds the event. A body that is missing only in
+    // the second pass can have been dropped after that pass read the log.
+    let mut second = verify_once(paths, &mut options)?;
     if has_grown(&second) {
         second.findings.retain(|finding| !of_body(finding) || first.findings.contains(finding));
     }
     Ok(second)
 }
 
-fn look(paths: &LedgerPaths, options: &mut VerifyOptions<'_>) -> Result<VerifyReport, VerifyError> {
+fn verify_once(
+    paths: &LedgerPaths,
+    options: &mut VerifyOptions<'_>,
+) -> Result<VerifyReport, VerifyError> {
     let VerifyOptions { deep, key, checkpoints, progress } = options;
     let (deep, key, checkpoints) = (*deep, *key, *checkpoints);
     let mut found = Findings::default();
-    // The head first, then the log, which only grows: so the log is never behind the head.
+    // The head is read before the log. The log only grows, so it is never shorter than the head.
     let before = Snapshot::read(paths)?;
     let first = before.first_key().or_else(|| key.cloned());
     let path = paths.log();
     let Some(log) = anchor::absent(&path, File::open(&path))? else {
-        // Whoever has something to hold it against knows that it was begun.
+        // A caller with a key or a checkpoint expects an existing ledger.
         let is_known = key.is_some() || !checkpoints.is_empty();
         return Ok(without_log(paths, &before, is_known, found));
     };
@@ -160,7 +166,7 @@ fn look(paths: &LedgerPaths, options: &mut VerifyOptions<'_>) -> Result<VerifyRe
     let Pass { rotations, roots, chains, next, events, length, origin, bodies, tiles, .. } = pass;
     chains.finish(&mut found);
     let trusted = trusted(key, &rotations, &mut found);
-    let judge = Judge {
+    let checker = StatementChecker {
         roots: &roots,
         rotations: &rotations,
         trusted: &trusted,
@@ -169,12 +175,12 @@ fn look(paths: &LedgerPaths, options: &mut VerifyOptions<'_>) -> Result<VerifyRe
         log: path,
         head: paths.head(),
     };
-    settled.anchor.judge(paths, origin.as_deref(), &rotations, &mut found);
-    let signed = judge.head(settled.anchor.slots.as_ref(), &mut found);
-    settled.judge_end(paths, signed, next, &mut found);
-    let anchored = judge_given(&judge, checkpoints, &mut found);
+    settled.anchor.check(paths, origin.as_deref(), &rotations, &mut found);
+    let signed = checker.head(settled.anchor.slots.as_ref(), &mut found);
+    settled.check_end(paths, signed, next, &mut found);
+    let anchored = check_given(&checker, checkpoints, &mut found);
     let bodies = match bodies {
-        Some(bodies) => Some(bodies.judge(paths, signed, origin.as_deref(), &mut found)?),
+        Some(bodies) => Some(bodies.check(paths, signed, origin.as_deref(), &mut found)?),
         None => None,
     };
     if let Some(tiles) = tiles {
@@ -199,7 +205,7 @@ fn look(paths: &LedgerPaths, options: &mut VerifyOptions<'_>) -> Result<VerifyRe
     })
 }
 
-/// The keys whose word counts.
+/// Returns the trusted keys.
 fn trusted(
     key: Option<&VerifyingKey>,
     rotations: &Rotations,
@@ -209,8 +215,8 @@ fn trusted(
     let trusted = rotations.from(key);
     if trusted.is_empty() {
         let text = format!(
-            "The given key {key} is none of this ledger's: it is another ledger, or it was written \
-             anew with another key."
+            "The given key {key} does not belong to this ledger: it is another ledger, or it was \
+             rewritten with another key."
         );
         found.add_since(Severity::Damage, Code::KeyNotOfLedger, Location::Key, None, text);
         return vec![key.clone()];
@@ -218,11 +224,15 @@ fn trusted(
     trusted
 }
 
-/// Holds the log against the checkpoints from elsewhere; how many events they anchor.
-fn judge_given(judge: &Judge<'_>, checkpoints: &[String], found: &mut Findings) -> Option<u64> {
+/// Checks the log against the given checkpoints, and returns the number of events that they cover.
+fn check_given(
+    checker: &StatementChecker<'_>,
+    checkpoints: &[String],
+    found: &mut Findings,
+) -> Option<u64> {
     let mut anchored = None;
     for (place, text) in checkpoints.iter().enumerate() {
-        let size = judge.checkpoint(text, Location::Checkpoint(place), anchored, found);
+        let size = checker.checkpoint(text, Location::Checkpoint(place), anchored, found);
         anchored = anchored.max(size);
     }
     anchored
@@ -236,13 +246,14 @@ fn without_log(
 ) -> VerifyReport {
     let at = Location::File(paths.log());
     if before.was_not_begun() && !is_known {
-        let text = "There is no log: the ledger was never begun, or beginning it was cut short.";
+        let text = "There is no log: the ledger was never created, or its creation was \
+                    interrupted.";
         found.warn(Code::LogMissing, at, text.to_owned());
         return report_without_log(found);
     }
-    let text = "The log is gone, with everything that was recorded. Look for a copy of it.";
+    let text = "The log is missing with all recorded events. Look for a copy of it.";
     found.damage(Code::LogMissing, at, text.to_owned());
-    before.judge(paths, None, &Rotations::new(before.first_key()), &mut found);
+    before.check(paths, None, &Rotations::new(before.first_key()), &mut found);
     report_without_log(found)
 }
 

@@ -1,4 +1,4 @@
-//! Reads the anchor, and judges whether its parts fit each other.
+//! Reads the anchor and checks that its parts match each other.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -15,7 +15,7 @@ use crate::paths::LedgerPaths;
 /// The files of the anchor at one moment.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    /// `None`: there is no such file.
+    /// The slots of the head; `None` if the file is missing.
     pub(super) slots: Option<[Slot; 2]>,
     pub(super) keys: Keys,
     pub(super) key: Key,
@@ -29,11 +29,11 @@ pub(super) enum Keys {
     Listed(Vec<VerifyingKey>),
 }
 
-/// The signing key, of which only the public half is kept.
+/// The signing key, of which only the public key is kept.
 #[derive(Debug)]
 pub(super) enum Key {
     Missing,
-    /// Another user's, as it should be.
+    /// The file belongs to another user and cannot be read, which is normal.
     Unreadable,
     Damaged,
     Of {
@@ -54,7 +54,7 @@ impl Snapshot {
         }
     }
 
-    /// The heads that are whole.
+    /// Returns the valid heads.
     pub(super) fn heads(&self) -> impl Iterator<Item = &Head> {
         self.slots.iter().flatten().filter_map(|slot| match slot {
             Slot::Whole(head) => Some(&**head),
@@ -62,15 +62,16 @@ impl Snapshot {
         })
     }
 
-    /// Whether this is what beginning a ledger leaves before there is a log: the key comes last, and
-    /// no head has an event.
+    /// Returns whether the creation of the ledger was interrupted before it had a log.
+    ///
+    /// The key file comes last, and no head has an event.
     pub(super) fn was_not_begun(&self) -> bool {
         let has_key = !matches!(self.key, Key::Missing);
         let has_head = self.heads().next().is_some();
         self.heads().all(|head| head.frontier.size() == 0) && (has_head || !has_key)
     }
 
-    /// Takes a damaged half of the head for one that is being written.
+    /// Treats a damaged slot of the head as one that is being written.
     pub(super) fn pass_over_damage(&mut self) {
         if self.heads().next().is_some() {
             let slots = self.slots.iter_mut().flatten();
@@ -78,19 +79,19 @@ impl Snapshot {
         }
     }
 
-    /// Judges the list of keys and the key; the head is judged with the log.
-    pub(super) fn judge(
+    /// Checks the list of keys and the signing key; the head is checked with the log.
+    pub(super) fn check(
         &self,
         paths: &LedgerPaths,
         origin: Option<&str>,
         rotations: &Rotations,
         found: &mut Findings,
     ) {
-        self.judge_list(paths, origin, rotations, found);
-        self.judge_key(paths, rotations, found);
+        self.check_list(paths, origin, rotations, found);
+        self.check_key(paths, rotations, found);
     }
 
-    fn judge_list(
+    fn check_list(
         &self,
         paths: &LedgerPaths,
         origin: Option<&str>,
@@ -105,21 +106,21 @@ impl Snapshot {
             Keys::Missing => {
                 return damage(
                     Code::KeysMissing,
-                    "The list of public keys is gone, so nothing shows whose signatures to trust. \
-                     Put it back from a copy, or give the key to trust.",
+                    "The list of public keys is missing, so no signature can be trusted. Restore \
+                     it from a copy, or pass the trusted key.",
                 );
             }
             Keys::Damaged => {
                 return damage(
                     Code::KeysDamaged,
-                    "The list of public keys has a line that is no key. Put it back from a copy, or \
-                     give the key to trust.",
+                    "The list of public keys has a line that is not a valid key. Restore it from \
+                     a copy, or pass the trusted key.",
                 );
             }
             Keys::Listed(listed) => listed,
         };
         if listed.iter().any(|key| Some(key.name()) != origin) && origin.is_some() {
-            damage(Code::KeysContradict, "The list of public keys is that of another ledger.");
+            damage(Code::KeysContradict, "The list of public keys belongs to another ledger.");
         }
         let introduced = rotations.keys();
         let mut rest = introduced.iter();
@@ -127,31 +128,31 @@ impl Snapshot {
             if rotations.are_certain() {
                 damage(
                     Code::KeysContradict,
-                    "The list of public keys has one that no earlier key endorsed, or not in the order of \
-                 the log. Somebody changed the list or the log.",
+                    "The list of public keys has a key that no earlier key endorsed, or is not in \
+                     the order of the log. The list or the log was changed.",
                 );
             }
         } else if let Some(unused) = introduced.iter().find(|key| !listed.contains(key)) {
             let text = format!(
-                "The log says that the key was exchanged for {unused}, which is not in the list of \
-                 public keys: the exchange was cut short. Exchange the key again."
+                "The log has a rotation to the key {unused}, which is not in the list of public \
+                 keys: the rotation was interrupted. Rotate the key again."
             );
             found.warn(Code::RotationUnfinished, at(), text);
         }
     }
 
-    fn judge_key(&self, paths: &LedgerPaths, rotations: &Rotations, found: &mut Findings) {
+    fn check_key(&self, paths: &LedgerPaths, rotations: &Rotations, found: &mut Findings) {
         let at = Location::File(paths.key());
         let (key, mode) = match &self.key {
             Key::Unreadable => return,
             Key::Missing => {
-                let text = "There is no signing key here, so this ledger can be read but not \
-                            continued; for a copy that is as it should be.";
+                let text = "There is no signing key, so this ledger can be read but not \
+                            continued. This is normal for a copy.";
                 return found.note(Code::KeyMissing, at, text.to_owned());
             }
             Key::Damaged => {
-                let text = "The signing key is damaged: nothing can be recorded with it. Put it \
-                            back from a copy.";
+                let text = "The signing key is damaged, so no event can be recorded. Restore it \
+                            from a copy.";
                 found.add_since(Severity::Damage, Code::KeyDamaged, at, None, text.to_owned());
                 return;
             }
@@ -159,8 +160,8 @@ impl Snapshot {
         };
         if mode & 0o077 != 0 {
             let text = format!(
-                "Others than its owner can get at the signing key (mode {:03o}): whoever read it \
-                 can sign a false ledger. Exchange the key, and let its file have mode 600.",
+                "Other users can access the signing key (mode {:03o}) and can sign a forged \
+                 ledger with it. Rotate the key and set the mode of its file to 600.",
                 mode & 0o777
             );
             found.warn(Code::KeyExposed, at.clone(), text);
@@ -171,17 +172,17 @@ impl Snapshot {
         }
         let is_newest = rotations.keys().last() == Some(key) && rotations.are_certain();
         if is_newest && !listed.contains(key) {
-            let text = "The newest signing key is not yet in the list of public keys: the exchange \
-                        of keys was cut short. The next recording puts that right.";
+            let text = "The newest signing key is not yet in the list of public keys: the \
+                        rotation was interrupted. The next recorded event repairs this.";
             return found.warn(Code::RotationUnfinished, at, text.to_owned());
         }
-        let text = "The signing key does not belong to the last of the public keys: one of the two \
-                    was exchanged.";
+        let text = "The signing key does not match the last public key of the list: one of the \
+                    two was replaced.";
         found.add_since(Severity::Damage, Code::KeyMismatch, at, None, text.to_owned());
     }
 }
 
-/// The slots of the head. One that is being written right now is read as damaged.
+/// Reads the slots of the head; a slot that is being written reads as damaged.
 fn slots(path: &Path) -> Result<Option<[Slot; 2]>, VerifyError> {
     let Some(file) = absent(path, File::open(path))? else { return Ok(None) };
     head::read(&file).map(Some).map_err(VerifyError::reading(path))
@@ -212,7 +213,7 @@ fn key(paths: &LedgerPaths) -> Result<Key, VerifyError> {
     Ok(key.map_or(Key::Damaged, |key| Key::Of { key: Box::new(key.verifying()), mode }))
 }
 
-/// `None` for a file that is not there.
+/// Returns `None` for a missing file.
 pub(super) fn absent<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, VerifyError> {
     match result {
         Ok(value) => Ok(Some(value)),

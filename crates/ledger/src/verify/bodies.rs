@@ -1,6 +1,7 @@
-//! The deep look: every body that an event names is there and fits, or an event says why not.
+//! The deep check: every referenced body is stored and intact, or a signed event explains its
+//! absence.
 //!
-//! What excuses an absence must be signed: an event that somebody put behind the head excuses nothing.
+//! An unsigned event after the head does not dropped a missing body.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -18,31 +19,31 @@ use crate::log::Located;
 use crate::paths::LedgerPaths;
 use crate::salts::{self, Kept, RECORD};
 
-/// What events say about bodies, and the salts.
+/// The references to bodies, the events that drop bodies, and the salts.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
     named: HashMap<Digest, Named>,
-    /// By the index of the event that says so.
+    /// Redacted bodies with the index of the event about the redaction.
     redacted: HashMap<Digest, u64>,
-    /// Events that prune: their own index, and the index before which bodies were dropped.
+    /// Pruning events: their own index, and the index before which bodies were dropped.
     pruned: Vec<(u64, u64)>,
-    /// `None`: the file is not there.
+    /// The content of the salt file; `None` if the file is missing.
     salts: Option<Vec<u8>>,
 }
 
-/// A body as events name it.
+/// A body as its events reference it.
 #[derive(Debug, Clone, Copy)]
 struct Named {
     size: u64,
     kept: bool,
     last: u64,
-    /// An event that names it with another size.
+    /// An event that references the body with another size.
     contradicts: Option<u64>,
 }
 
-/// Why a body may be absent.
+/// Why a body is allowed to be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Excuse {
+enum Dropped {
     Redacted,
     Pruned,
 }
@@ -50,7 +51,7 @@ enum Excuse {
 const MAX_PRUNES: usize = 100_000;
 
 impl Bodies {
-    /// Remembers what the event says about bodies.
+    /// Collects the references to bodies in an event.
     pub(super) fn take(&mut self, event: &Located<'_>, view: &EntryView<'_>) {
         let own = view.run.is_empty();
         let redacts = own && view.kind == "ledger.redacted";
@@ -84,15 +85,15 @@ impl Bodies {
         });
     }
 
-    /// Reads the salts; nobody should append meanwhile.
+    /// Reads the salts; the caller should hold the lock.
     pub(super) fn read_salts(&mut self, paths: &LedgerPaths) -> Result<(), VerifyError> {
         let path = paths.salts();
         self.salts = anchor::absent(&path, fs::read(&path))?;
         Ok(())
     }
 
-    /// Looks at every body.
-    pub(super) fn judge(
+    /// Checks every body.
+    pub(super) fn check(
         mut self,
         paths: &LedgerPaths,
         signed: Option<u64>,
@@ -103,35 +104,37 @@ impl Bodies {
         self.redacted.retain(|_, index| *index < signed);
         self.pruned.retain(|(index, _)| *index < signed);
         let before = self.pruned.iter().map(|(_, before)| *before).max().unwrap_or(0);
-        let salts = self.judge_salts(&paths.salts(), origin, found);
+        let salts = self.check_salts(&paths.salts(), origin, found);
         let mut counts = BodyCounts::default();
         let mut hashes: Vec<(Digest, Named)> = self.named.iter().map(|(h, n)| (*h, *n)).collect();
         hashes.sort_unstable_by_key(|(hash, _)| *hash);
         for (hash, named) in &hashes {
-            let excuse = if self.redacted.contains_key(hash) {
-                Some(Excuse::Redacted)
+            let dropped = if self.redacted.contains_key(hash) {
+                Some(Dropped::Redacted)
             } else {
-                (named.last < before).then_some(Excuse::Pruned)
+                (named.last < before).then_some(Dropped::Pruned)
             };
             if let Some(index) = named.contradicts {
-                let text =
-                    format!("Event {index} says of body {hash} another size than one before it.");
+                let text = format!(
+                    "Event {index} references body {hash} with another size than an \
+                             earlier event."
+                );
                 let at = Location::File(paths.log());
                 found.add_since(Severity::Damage, Code::BodyContradicts, at, None, text);
             }
             let salt = salts.as_ref().map(|salts| salts.get(hash).copied());
             let path = path_of(&paths.bodies(), hash);
-            match excuse {
-                Some(excuse) => excused(&path, paths, salt, excuse, &mut counts, found)?,
+            match dropped {
+                Some(dropped) => excused(&path, paths, salt, dropped, &mut counts, found)?,
                 None => present(&path, paths, hash, *named, salt, &mut counts, found)?,
             }
         }
-        self.judge_strangers(paths, salts.as_ref(), found)?;
+        self.count_unreferenced(paths, salts.as_ref(), found)?;
         Ok(counts)
     }
 
-    /// Checks the file of salts; `None` when it cannot be used, which is reported once.
-    fn judge_salts(
+    /// Checks the salt file; `None` if the file is unusable, which is reported once.
+    fn check_salts(
         &self,
         path: &Path,
         origin: Option<&str>,
@@ -144,18 +147,17 @@ impl Bodies {
         let Some(bytes) = &self.salts else {
             damage(
                 Code::SaltsMissing,
-                "The salts are gone: no body can be shown to be the one that was recorded. Put them \
-                 back from a copy.",
+                "The salts are missing, so no body can be verified. Restore them from a copy.",
             );
             return None;
         };
         match frame::parse_header(SALTS_MAGIC, bytes.get(..HEADER).unwrap_or_default()) {
             Ok(id) if origin.is_none_or(|origin| id.origin() == origin) => {}
             Ok(_) => {
-                damage(Code::SaltsDamaged, "These are the salts of another ledger.");
+                damage(Code::SaltsDamaged, "The salts belong to another ledger.");
                 return None;
             }
-            // The records may be whole all the same.
+            // The records can still be intact.
             Err(error) => {
                 damage(Code::SaltsDamaged, &format!("The file of salts is damaged: {error}."));
             }
@@ -165,8 +167,8 @@ impl Bodies {
         if rest != 0 {
             let place =
                 Location::Byte { file: path.to_owned(), offset: (bytes.len() - rest) as u64 };
-            let text = "The file of salts ends within a record: an append was cut short. No event \
-                        needs it, and the next recording takes it away.";
+            let text = "The file of salts ends within a record of a torn append. No event needs \
+                        this record, and the next recorded event removes it.";
             found.warn(Code::SaltsUnfinished, place, text.to_owned());
         }
         let mut all = HashMap::with_capacity(records.len() / RECORD);
@@ -175,8 +177,8 @@ impl Bodies {
             if kept == Kept::Damaged {
                 let offset = Location::Byte { file: path.to_owned(), offset: place };
                 let text = format!(
-                    "The salt of body {hash} is damaged, so that body cannot be shown to be the one \
-                     that was recorded. Put the file of salts back from a copy."
+                    "The salt of body {hash} is damaged, so the body cannot be verified. Restore \
+                     the file of salts from a copy."
                 );
                 found.warn(Code::SaltDamaged, offset, text);
             }
@@ -188,8 +190,8 @@ impl Bodies {
         Some(all)
     }
 
-    /// Counts what no event names.
-    fn judge_strangers(
+    /// Counts the salts and files that no event references.
+    fn count_unreferenced(
         &self,
         paths: &LedgerPaths,
         salts: Option<&HashMap<Digest, Kept>>,
@@ -200,8 +202,8 @@ impl Bodies {
         let count = strangers.count();
         if count > 0 {
             let text = format!(
-                "{count} salt(s) belong to no event. An append that was cut short leaves such; they \
-                 do no harm."
+                "{count} salt(s) belong to no event. A torn append leaves such salts; they do no \
+                 harm."
             );
             found.note(Code::SaltUnnamed, Location::File(paths.salts()), text);
         }
@@ -215,8 +217,8 @@ impl Bodies {
         })?;
         if count > 0 {
             let text = format!(
-                "{count} file(s) here belong to no event: their recording was cut short or is under \
-                 way. They do no harm."
+                "{count} file(s) here belong to no event: their recording was interrupted or is \
+                 in progress. They do no harm."
             );
             found.note(Code::BodyUnnamed, Location::File(dir), text);
         }
@@ -224,37 +226,38 @@ impl Bodies {
     }
 }
 
-/// Judges a body that may be absent.
+/// Checks a body that is allowed to be missing.
 fn excused(
     path: &Path,
     paths: &LedgerPaths,
     salt: Option<Option<Kept>>,
-    excuse: Excuse,
+    dropped: Dropped,
     counts: &mut BodyCounts,
     found: &mut Findings,
 ) -> Result<(), VerifyError> {
-    match excuse {
-        Excuse::Redacted => counts.redacted += 1,
-        Excuse::Pruned => counts.pruned += 1,
+    match dropped {
+        Dropped::Redacted => counts.redacted += 1,
+        Dropped::Pruned => counts.pruned += 1,
     }
     let content = anchor::absent(path, fs::symlink_metadata(path))?.is_some();
-    if excuse == Excuse::Pruned && !content {
+    if dropped == Dropped::Pruned && !content {
         return Ok(());
     }
     if content {
-        let what = if excuse == Excuse::Redacted { "redacted" } else { "dropped for its age" };
+        let what =
+            if dropped == Dropped::Redacted { "redacted" } else { "dropped because of its age" };
         let text = format!(
-            "The content of a body that was {what} is still there: it was not carried through. Do \
-             it again."
+            "The content of a body that was {what} still exists: the removal was interrupted. \
+             Repeat it."
         );
         found.warn(Code::RedactionUnfinished, Location::File(path.to_owned()), text);
     }
-    if excuse == Excuse::Redacted {
+    if dropped == Dropped::Redacted {
         match salt {
             None | Some(Some(Kept::Erased)) => {}
             Some(Some(Kept::Salt(_) | Kept::Damaged)) => {
-                let text = "The salt of a body that was redacted is still there, so its content can \
-                            be guessed. Redact it again.";
+                let text = "The salt of a redacted body still exists, so its content can be \
+                            guessed. Redact the body again.";
                 found.warn(
                     Code::RedactionUnfinished,
                     Location::File(paths.salts()),
@@ -262,8 +265,8 @@ fn excused(
                 );
             }
             Some(None) => {
-                let text = "The erased salt of a redacted body has no record in the file of salts: \
-                            the file was changed or exchanged.";
+                let text = "The erased salt of a redacted body has no record in the file of \
+                            salts: the file was changed or replaced.";
                 found.warn(Code::SaltMissing, Location::File(paths.salts()), text.to_owned());
             }
         }
@@ -271,7 +274,7 @@ fn excused(
     Ok(())
 }
 
-/// Judges a body that nothing excuses. `salt` is `None` when the file of salts cannot be used.
+/// Checks a body that must be stored; `salt` is `None` if the salt file is unusable.
 fn present(
     path: &Path,
     paths: &LedgerPaths,
@@ -287,20 +290,20 @@ fn present(
     let index = named.last;
     let usable = match salt {
         Some(Some(Kept::Salt(salt))) => Some(salt),
-        // The file as a whole was reported.
+        // The salt file as a whole was reported already.
         None => None,
         Some(Some(Kept::Erased)) => {
             let text = format!(
-                "The salt of body {hash} of event {index} was erased, and no signed event says that \
-                 it was redacted. Put the file of salts back from a copy."
+                "The salt of body {hash} of event {index} was erased without a signed redaction \
+                 event. Restore the file of salts from a copy."
             );
             damage(Code::SaltMissing, paths.salts(), text);
             None
         }
         Some(None | Some(Kept::Damaged)) => {
             let text = format!(
-                "Body {hash} of event {index} has no usable salt, so it cannot be shown to be what \
-                 was recorded. Put the file of salts back from a copy."
+                "Body {hash} of event {index} has no usable salt, so the body cannot be verified. \
+                 Restore the file of salts from a copy."
             );
             damage(Code::SaltMissing, paths.salts(), text);
             None
@@ -319,8 +322,8 @@ fn present(
         Condition::Whole => counts.kept += 1,
         Condition::Missing => {
             let text = format!(
-                "Body {hash} of event {index} was kept, and is gone; no signed event says that it \
-                 was redacted or dropped. Put it back from a copy."
+                "Body {hash} of event {index} was stored and is missing without a signed event \
+                 that drops it. Restore it from a copy."
             );
             damage(Code::BodyMissing, path.to_owned(), text);
         }
@@ -332,14 +335,14 @@ fn present(
     Ok(())
 }
 
-/// Where the content of a body is kept.
+/// Returns the path of the content of a body.
 fn path_of(dir: &Path, hash: &Digest) -> PathBuf {
     let digits = hash.to_string();
     let (first, rest) = digits.split_at(2);
     dir.join(first).join(rest)
 }
 
-/// Shows every file in the directories of `dir`.
+/// Passes every file in the subdirectories of `dir` to `show`.
 fn for_each_file(dir: &Path, show: &mut impl FnMut(&Path)) -> Result<(), VerifyError> {
     let Some(parts) = anchor::absent(dir, fs::read_dir(dir))? else { return Ok(()) };
     for part in parts {

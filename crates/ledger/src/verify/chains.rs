@@ -1,7 +1,7 @@
-//! Checks what single events say: their form, their place in their run, their cause, their clock.
+//! Checks single events: their encoding, sequence in their run, cause and time.
 //!
-//! Keeps one small record per run. After a place where events could not be read, a gap in a run is
-//! no news and is not reported again.
+//! Keeps one small record per run. After unreadable events, a gap in a run is expected and not
+//! reported again.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use crate::digest::Digest;
 use crate::entry::{EntryView, Moment};
 use crate::log::Located;
 
-/// Where every run is.
+/// The last event of every run.
 #[derive(Debug)]
 pub(super) struct Chains {
     log: PathBuf,
     own: Option<Link>,
     runs: HashMap<u128, Link>,
     clock: Clock,
-    /// How many times events could not be read.
+    /// The number of unreadable parts of the log so far.
     breaks: u32,
 }
 
@@ -27,12 +27,12 @@ pub(super) struct Chains {
 struct Link {
     next: u64,
     leaf: Digest,
-    /// `Chains::breaks` when it was read.
+    /// The value of `Chains::breaks` when the event was read.
     breaks: u32,
     missing: Option<Box<Missing>>,
 }
 
-/// A gap that may yet turn out to be a change of order.
+/// A gap that a later event can turn into a change of order.
 #[derive(Debug)]
 struct Missing {
     from: u64,
@@ -43,11 +43,11 @@ struct Missing {
 #[derive(Debug, Default)]
 struct Clock {
     last: Option<Moment>,
-    /// How often it went back, and where first.
+    /// The number of steps back, and the first of them.
     back: Option<(u64, Location)>,
 }
 
-/// How far clocks may seem to go back: events are stamped before they wait for their turn.
+/// The tolerated step back of a clock: events get their time before they wait for the lock.
 const SLACK: u64 = 60 * 1_000_000_000;
 
 impl Chains {
@@ -56,7 +56,7 @@ impl Chains {
         Self { log, own, runs, clock, breaks: 0 }
     }
 
-    /// Some events could not be read.
+    /// Notes that some events could not be read.
     pub(super) const fn break_off(&mut self) {
         self.breaks += 1;
     }
@@ -65,12 +65,12 @@ impl Chains {
         self.runs.len() as u64
     }
 
-    /// The ledger's own last event.
+    /// Returns the last event of the ledger itself.
     pub(super) fn own(&self) -> Option<(u64, Digest)> {
         self.own.as_ref().map(|link| (link.next.wrapping_sub(1), link.leaf))
     }
 
-    /// When the last event was recorded.
+    /// Returns the time of the last event.
     pub(super) fn time(&self) -> Option<u64> {
         self.clock.last.map(|moment| moment.time)
     }
@@ -79,7 +79,7 @@ impl Chains {
         Location::Event { index: event.index, log: self.log.clone(), offset: event.offset }
     }
 
-    /// Checks one event; `None` when it cannot be read.
+    /// Checks one event and returns it, or `None` if it is unreadable.
     pub(super) fn check<'a>(
         &mut self,
         event: &Located<'a>,
@@ -89,8 +89,8 @@ impl Chains {
             Ok(view) => view,
             Err(error) => {
                 let text = format!(
-                    "Event {} is not one that any Belljar of this version writes: {error}. \
-                     Somebody made the batch that it is in; do not rely on what follows.",
+                    "Event {} is not an event that this version of Belljar writes: {error}. Its \
+                     batch was forged; do not rely on later events.",
                     event.index
                 );
                 found.damage(Code::EventMalformed, self.place(event), text);
@@ -100,14 +100,14 @@ impl Chains {
         };
         if let Some(cause) = view.cause.filter(|cause| *cause >= event.index) {
             let text = format!(
-                "Event {} says that event {cause} caused it, which is not before it.",
+                "Event {} names event {cause} as its cause, which is not earlier.",
                 event.index
             );
             found.damage(Code::CauseAfterEffect, self.place(event), text);
         }
         self.link(event, &view, found);
         self.tick(event, view.moment);
-        found.saw(view.moment.time);
+        found.note_time(view.moment.time);
         Some(view)
     }
 
@@ -161,12 +161,12 @@ impl Chains {
         }
     }
 
-    /// Says what only the whole log shows.
+    /// Reports findings that need the whole log.
     pub(super) fn finish(&self, found: &mut Findings) {
         if let Some((count, place)) = self.clock.back.clone() {
             let text = format!(
-                "The host's clock went back {count} time(s), here first. The order of events is \
-                 that of their places, so nothing is wrong with it; only times are to be doubted."
+                "The host's clock went back {count} time(s), here first. The order of events does \
+                 not depend on the clock and is correct; only their times are doubtful."
             );
             found.note(Code::ClockWentBack, place, text);
         }
@@ -185,13 +185,13 @@ impl Link {
         let run = shown(view.run);
         if sequence == next {
             let text = format!(
-                "Event {index}, number {sequence} of {run}, names another event before it than the \
-                 one that is there: one of the two was exchanged."
+                "Event {index}, number {sequence} of {run}, does not link to the event before it: \
+                 one of the two was replaced."
             );
             found.damage(Code::EventUnchained, at, text);
         } else if sequence > next {
             let text = format!(
-                "Of {run} the events number {next} to {} are missing before event {index}.",
+                "The events number {next} to {} of {run} are missing before event {index}.",
                 sequence - 1
             );
             let finding = found.damage(Code::EventMissing, at, text);
@@ -200,40 +200,43 @@ impl Link {
             self.missing.as_ref().filter(|gap| (gap.from..gap.to).contains(&sequence))
         {
             let text = format!(
-                "The events of {run} are not in their order: number {sequence} comes behind number \
-                 {}, as event {index}.",
+                "The events of {run} are out of order: number {sequence} follows number {}, as \
+                 event {index}.",
                 next.wrapping_sub(1)
             );
             found.turn_into(missing.finding, Code::EventReordered, text);
         } else if sequence == 0 && view.kind == "run.created" {
-            let text = format!("The {run} begins a second time, with event {index}.");
+            let text = format!("The {run} starts a second time, with event {index}.");
             found.damage(Code::RunRepeated, at, text);
         } else {
             let text = format!(
-                "Event {index} is number {sequence} of {run}, which was there before; number {next} \
-                 should follow."
+                "Event {index} repeats number {sequence} of {run}; number {next} should follow."
             );
             found.damage(Code::EventRepeated, at, text);
         }
     }
 }
 
-/// What is wrong with this event as the first of its run.
+/// Returns the fault of an event as the first event of its run.
 fn wrong_start(event: &Located<'_>, view: &EntryView<'_>, breaks: u32) -> Option<String> {
     let (index, sequence, kind) = (event.index, view.sequence, view.kind);
     let run = shown(view.run);
     if sequence > 0 {
         return (breaks == 0).then(|| {
-            format!("The first event of {run} is number {sequence}, event {index}: it has lost its beginning.")
+            format!(
+                "The first event of {run} is number {sequence}, event {index}: earlier events \
+                     are missing."
+            )
         });
     }
-    // Beginning a ledger may have been cut short, so its own first event can be any.
+    // The creation of a ledger can have been interrupted, so its own first event can be of any
+    // kind.
     (!view.run.is_empty() && kind != "run.created").then(|| {
-        format!("The {run} begins with `{kind}`, event {index}, and not with `run.created`.")
+        format!("The {run} starts with `{kind}`, event {index}, instead of `run.created`.")
     })
 }
 
-/// Sixteen characters are as good as a number; `None` for the ledger's own.
+/// Converts a run id of 16 characters to a number; `None` for the ledger itself.
 fn run_key(run: &str) -> Option<u128> {
     run.as_bytes().try_into().ok().map(u128::from_ne_bytes)
 }

@@ -1,6 +1,6 @@
-//! Holds the tiles, which are made from the log, against it.
+//! Checks the tiles, which are derived from the log, against the log.
 //!
-//! They prove nothing and may be deleted, so that what contradicts the log is a warning only.
+//! Tiles prove nothing and can be deleted, so a contradiction is only a warning.
 
 use std::fs;
 use std::io::Read as _;
@@ -11,11 +11,11 @@ use crate::digest::Digest;
 use crate::paths::LedgerPaths;
 use crate::tile::tile_path;
 
-/// Compares the tiles with the leaves of the log as they pass by.
+/// Compares the tiles with the leaves of the log during the pass.
 #[derive(Debug)]
 pub(super) struct TileCheck {
     dir: PathBuf,
-    /// For each level of tiles, how many are full, and the hashes of the one that is not.
+    /// For each level of tiles: the number of full tiles, and the hashes of the partial tile.
     levels: Vec<(u64, Vec<Digest>)>,
     is_broken: bool,
 }
@@ -30,7 +30,7 @@ impl TileCheck {
         Self { dir, levels: Vec::new(), is_broken }
     }
 
-    /// An event could not be read: nothing can be compared from here on.
+    /// Stops the comparison because an event could not be read.
     pub(super) const fn break_off(&mut self) {
         self.is_broken = true;
     }
@@ -55,7 +55,7 @@ impl TileCheck {
         }
     }
 
-    /// Compares the tiles at the edge of the tree.
+    /// Compares the partial tiles at the edge of the tree.
     pub(super) fn finish(self, found: &mut Findings) {
         if self.is_broken {
             return;
@@ -69,7 +69,7 @@ impl TileCheck {
         }
     }
 
-    /// A tile that is there must be made of these hashes.
+    /// Reports an existing tile with other hashes than these.
     fn compare(
         &self,
         level: usize,
@@ -86,18 +86,19 @@ impl TileCheck {
         let read = file.take(limit).read_to_end(&mut bytes);
         let expected = hashes.iter().flat_map(Digest::as_bytes);
         if read.is_err() || !bytes.iter().eq(expected) {
-            let text = "This file of hashes contradicts the log. It is derived: delete it, it is \
-                        made again.";
+            let text = "This file of hashes contradicts the log. It is derived from the log: \
+                        delete it, and it is rebuilt.";
             found.warn(Code::DerivedContradicts, Location::File(path), text.to_owned());
         }
     }
 
-    /// A full tile where the tree has none is that of a longer log.
+    /// Reports a full tile beyond the tree, which comes from a longer log.
     fn compare_beyond(&self, level: usize, index: u64, found: &mut Findings) {
         let Ok(level) = u8::try_from(level) else { return };
         let path = self.dir.join(tile_path(level, index, WIDTH));
         if path.exists() {
-            let text = "This file of hashes is that of a longer log. It is derived: delete it.";
+            let text = "This file of hashes belongs to a longer log. It is derived from the log: \
+                        delete it.";
             found.warn(Code::DerivedContradicts, Location::File(path), text.to_owned());
         }
     }

@@ -1,35 +1,35 @@
-//! What a verifier has to say: each finding has a stable name, a place and a plain sentence.
+//! Findings of the verifier, each with a stable code, a location and a sentence for people.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Something that is not as it should be.
+/// A fault or remark about the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub severity: Severity,
     pub code: Code,
     pub at: Location,
-    /// When the last event was recorded that is certainly good, in nanoseconds since 1970.
+    /// The time of the last certainly good event, in nanoseconds since 1970.
     pub since: Option<u64>,
-    /// What is wrong and what to do about it.
+    /// The fault and the recommended action.
     pub text: String,
 }
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Worth knowing; nothing is wrong.
+    /// Information; no fault.
     Note,
-    /// Something should be done, but the record itself is whole.
+    /// An action is recommended, but the recorded events are intact.
     Warning,
-    /// The record is not what it was, or cannot be shown to be.
+    /// Recorded events were changed or lost, or cannot be verified.
     Damage,
 }
 
-/// Where it is.
+/// The location of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Location {
-    /// An event, and where it begins in this log.
+    /// An event, and its offset in the log.
     Event {
         index: u64,
         log: PathBuf,
@@ -40,15 +40,15 @@ pub enum Location {
         offset: u64,
     },
     File(PathBuf),
-    /// A checkpoint from elsewhere, by its place among those that were given.
+    /// A given checkpoint, by its position in the list of given ones.
     Checkpoint(usize),
-    /// A key from elsewhere.
+    /// The given key.
     Key,
 }
 
 macro_rules! codes {
     ($( $name:ident $text:literal )+) => {
-        /// The name of what was found; it stays the same from version to version.
+        /// The name of a kind of finding; it is stable across versions.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Code {
             $( $name, )+
@@ -129,7 +129,7 @@ codes! {
 }
 
 impl Location {
-    /// The file that it is in, unless it came from elsewhere.
+    /// Returns the file of the location, unless it is a given checkpoint or key.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::Event { log, .. } => Some(log),
@@ -147,7 +147,7 @@ impl fmt::Display for Location {
             }
             Self::Byte { file, offset } => write!(f, "byte {offset} of {}", file.display()),
             Self::File(file) => write!(f, "{}", file.display()),
-            Self::Checkpoint(place) => write!(f, "checkpoint {} of those given", place + 1),
+            Self::Checkpoint(place) => write!(f, "checkpoint {} of the given ones", place + 1),
             Self::Key => f.write_str("the given key"),
         }
     }
@@ -169,17 +169,17 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     all: Vec<Finding>,
     left_out: u64,
-    /// When the last event was recorded before anything was wrong with the log.
+    /// The time of the last event before the first damage of the log.
     good: Option<u64>,
     log_is_damaged: bool,
 }
 
-/// More than anybody reads. A file full of rubbish must not fill the memory too.
+/// The limit on findings of one severity, so that a corrupt file cannot exhaust memory.
 const MAX: usize = 1000;
 
 impl Findings {
@@ -201,7 +201,7 @@ impl Findings {
         since: Option<u64>,
         text: String,
     ) -> usize {
-        // Of each severity, so that no number of warnings hides damage.
+        // The limit is per severity, so that warnings cannot hide damage.
         let alike = self.all.iter().filter(|finding| finding.severity == severity).count();
         if alike < MAX {
             let since = since.filter(|_| severity == Severity::Damage);
@@ -212,7 +212,7 @@ impl Findings {
         usize::MAX
     }
 
-    /// The same about the log: what comes later is no more certainly good.
+    /// Adds damage of the log; later events are no longer certainly good.
     pub(super) fn damage(&mut self, code: Code, at: Location, text: String) -> usize {
         let place = self.add(Severity::Damage, code, at, text);
         self.log_is_damaged = true;
@@ -227,14 +227,14 @@ impl Findings {
         self.add(Severity::Warning, code, at, text);
     }
 
-    /// An event was read that was recorded then.
-    pub(super) const fn saw(&mut self, time: u64) {
+    /// Notes the time of an event that was read.
+    pub(super) const fn note_time(&mut self, time: u64) {
         if !self.log_is_damaged {
             self.good = Some(time);
         }
     }
 
-    /// What looked like a loss turned out to be something else.
+    /// Replaces a finding that has turned out to be something else.
     pub(super) fn turn_into(&mut self, place: usize, code: Code, text: String) {
         if let Some(finding) = self.all.get_mut(place) {
             finding.code = code;
@@ -242,7 +242,7 @@ impl Findings {
         }
     }
 
-    /// All of them, the worst first, and how many more there were.
+    /// Returns all findings, worst first, and the number of findings beyond the limit.
     pub(super) fn finish(mut self) -> (Vec<Finding>, u64) {
         self.all.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         (self.all, self.left_out)

@@ -1,4 +1,4 @@
-//! The one pass over the log, and the second look at its end while nobody appends.
+//! The pass over the log, and the second check of its end under the lock.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -22,51 +22,51 @@ use crate::log::{Located, read_at};
 use crate::note::Note;
 use crate::paths::LedgerPaths;
 
-/// What one reading of the log gathers.
+/// The data that one pass over the log collects.
 #[derive(Debug)]
 pub(super) struct Pass {
     file: File,
     path: PathBuf,
-    /// The name of the ledger, if the start of its log tells.
+    /// The origin of the ledger, if the header of the log is intact.
     pub(super) origin: Option<String>,
     pub(super) roots: Roots,
     pub(super) rotations: Rotations,
     pub(super) chains: Chains,
-    /// The index that follows; `None` when the log cannot be read at all.
+    /// The next index; `None` if the log cannot be read at all.
     pub(super) next: Option<u64>,
-    /// How many events were read.
+    /// The number of events read.
     pub(super) events: u64,
     pub(super) length: u64,
-    /// Where the last whole batch ends.
+    /// The end of the last complete batch.
     end: u64,
-    /// Batches that were passed over: from, to, and the finding that says so.
+    /// Skipped batches: first event, next event, and the finding about them.
     missing: Option<(u64, u64, usize)>,
     pub(super) bodies: Option<Bodies>,
     pub(super) tiles: Option<TileCheck>,
 }
 
-/// The state of the files when nobody appended.
+/// The state of the files while the lock was held.
 #[derive(Debug)]
 pub(super) struct Settled {
     pub(super) anchor: Snapshot,
-    /// What stands behind the last whole batch.
+    /// The offset and fault of bytes after the last complete batch.
     rest: Option<(u64, BatchError)>,
-    /// Somebody kept the lock all the time.
+    /// Whether another process held the lock the whole time.
     is_busy: bool,
 }
 
-/// Held while nobody may append; given back when it is dropped.
+/// The lock that prevents appends, released on drop.
 #[derive(Debug)]
-enum Calm {
-    Locked(#[expect(dead_code, reason = "closing it gives the lock back")] File),
-    /// Without a file to lock there is no writer.
+enum AppendLock {
+    Locked(#[expect(dead_code, reason = "closing the file releases the lock")] File),
+    /// There is no lock file, so there is no writer.
     NoWriter,
     Busy,
 }
 
 const TRIES: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(2);
-/// More damaged places than this are not told apart.
+/// The maximum number of damaged parts that are reported separately.
 const MAX_BREAKS: u32 = 1000;
 
 impl Pass {
@@ -89,7 +89,7 @@ impl Pass {
         }
     }
 
-    /// Prepares to know the root at every size that somebody vouches for.
+    /// Requests the root at every size of a signed checkpoint.
     pub(super) fn want<'a>(
         &mut self,
         anchor: &Snapshot,
@@ -135,10 +135,10 @@ impl Pass {
                 }
             };
             let (end, _) = reader::each_piece(&file, offset, show).map_err(&reading)?;
-            let calm = Calm::take(paths)?;
+            let calm = AppendLock::take(paths)?;
             let (end, rest) = self.look_again(&file, end, found).map_err(&reading)?;
             self.length = file.metadata().map_err(&reading)?.len();
-            let is_busy = matches!(calm, Calm::Busy);
+            let is_busy = matches!(calm, AppendLock::Busy);
             let Some(error) = rest else { return self.settle(paths, before, None, is_busy) };
             match reader::behind(&file, end).map_err(&reading)? {
                 Behind::Nothing => {
@@ -154,12 +154,12 @@ impl Pass {
                 }
             }
         }
-        let text = "The log is damaged in so many places that the rest was not read.".to_owned();
+        let text = "The log has too many damaged parts, so the rest of it was not read.".to_owned();
         found.damage(Code::BatchDamaged, Location::Byte { file: path.clone(), offset }, text);
         self.settle(paths, before, None, false)
     }
 
-    /// Looks at the start of the log; whether events can be read behind it.
+    /// Checks the header of the log and returns whether events can be read after it.
     fn begin(&mut self, found: &mut Findings) -> std::io::Result<bool> {
         let mut header = [0; HEADER];
         let count = read_at(&self.file, &mut header, 0)?;
@@ -176,17 +176,18 @@ impl Pass {
             }
             Err(HeaderError::Version(version)) => {
                 let text = format!(
-                    "The log is of version {version}, which this Belljar does not know. Use a newer one."
+                    "The log has version {version}, which this version of Belljar does not \
+                     support. Use a newer version."
                 );
                 found.damage(Code::LogNewer, at, text);
                 return Ok(false);
             }
             Err(HeaderError::Damaged) => (
                 Code::LogHeaderDamaged,
-                "The first 64 bytes of the log are damaged, so it does not say whose it is.",
+                "The first 64 bytes of the log are damaged, so its ledger is unknown.",
             ),
             Err(HeaderError::Foreign) => {
-                (Code::LogForeign, "This file does not begin as the log of a ledger does.")
+                (Code::LogForeign, "This file does not start like the log of a ledger.")
             }
         };
         found.damage(code, at, text.to_owned());
@@ -195,7 +196,7 @@ impl Pass {
         Ok(!piece.batches().is_empty())
     }
 
-    /// Reads on from where the log seemed to end; nobody appends now.
+    /// Continues reading at the previous end of the log while the lock is held.
     fn look_again(
         &mut self,
         file: &File,
@@ -215,7 +216,7 @@ impl Pass {
         }
     }
 
-    /// The files beside the log, as they are now.
+    /// Reads the files beside the log in their current state.
     fn settle(
         &mut self,
         paths: &LedgerPaths,
@@ -230,7 +231,7 @@ impl Pass {
         self.roots.keep(|root| At { root, end, own, time });
         let mut anchor = Snapshot::read(paths)?;
         if is_busy {
-            // The head may be ahead of what was read by now, and one half of it half written.
+            // The head can be newer than the log that was read, and one of its slots half written.
             anchor.slots = before.slots;
             anchor.pass_over_damage();
         }
@@ -277,7 +278,7 @@ impl Pass {
         }
     }
 
-    /// Whether the batch is the one that follows, or one behind others that are missing.
+    /// Returns whether the batch is the next one, or follows after missing ones.
     fn is_in_order(&mut self, batch: &Whole, found: &mut Findings) -> bool {
         let (first, expected) = (batch.first, self.next.unwrap_or(u64::MAX));
         if first == expected {
@@ -287,8 +288,8 @@ impl Pass {
         self.break_off();
         if first > expected {
             let text = format!(
-                "The events from {expected} to {} are missing: the batch that follows begins with \
-                 event {first}. Look for a copy of the log that has them.",
+                "The events from {expected} to {} are missing: the next batch starts with event \
+                 {first}. Look for a copy of the log that has them.",
                 first - 1
             );
             let finding = found.damage(Code::BatchMissing, at, text);
@@ -298,16 +299,16 @@ impl Pass {
         match self.missing {
             Some((from, to, finding)) if (from..to).contains(&first) => {
                 let text = format!(
-                    "The batches of the log are not in their order: the one with event {first} \
-                     stands at byte {}, behind later ones.",
+                    "The batches of the log are out of order: the batch with event {first} is at \
+                     byte {}, after later ones.",
                     batch.offset
                 );
                 found.turn_into(finding, Code::BatchReordered, text);
             }
             Some(_) | None => {
                 let text = format!(
-                    "A batch stands here that begins with event {first}, and event {expected} should \
-                     follow: it was put in a second time, or those before it were taken out."
+                    "A batch starts here with event {first} instead of event {expected}: it was \
+                     inserted a second time, or earlier batches were removed."
                 );
                 found.damage(Code::BatchRepeated, at, text);
             }
@@ -315,7 +316,8 @@ impl Pass {
         false
     }
 
-    /// A place is damaged, and the next batch that can be read begins with event `next`.
+    /// Reports a damaged part of the log before the next readable batch, which starts with event
+    /// `next`.
     fn damaged(&mut self, offset: u64, error: BatchError, next: Option<u64>, found: &mut Findings) {
         let expected = self.next.unwrap_or(u64::MAX);
         let lost = match next {
@@ -323,11 +325,11 @@ impl Pass {
                 format!("The events from {expected} to {} cannot be read.", next - 1)
             }
             Some(_) => format!("Event {expected}, and perhaps others, cannot be read."),
-            None => format!("From event {expected} on nothing can be read."),
+            None => format!("No event from {expected} on can be read."),
         };
         let text = format!(
-            "The log is damaged at byte {offset}: {error}. {lost} Look for a copy of the log that \
-             is whole."
+            "The log is damaged at byte {offset}: {error}. {lost} Look for an intact copy of the \
+             log."
         );
         let at = Location::Byte { file: self.path.clone(), offset };
         found.damage(Code::BatchDamaged, at, text);
@@ -345,8 +347,8 @@ impl Pass {
 }
 
 impl Settled {
-    /// Judges what stands behind the last whole batch, and events that nobody signed yet.
-    pub(super) fn judge_end(
+    /// Checks bytes after the last complete batch, and events that are not signed yet.
+    pub(super) fn check_end(
         &self,
         paths: &LedgerPaths,
         signed: Option<u64>,
@@ -359,19 +361,19 @@ impl Settled {
             let at = Location::Byte { file: paths.log(), offset };
             let (severity, code, text) = if claimed.is_some_and(|claimed| claimed > next) {
                 let text = format!(
-                    "The log is damaged at byte {offset}, where event {next} should begin, which was \
-                     signed: {error}. Look for a copy of the log that has it."
+                    "The log is damaged at byte {offset}, where the signed event {next} should \
+                     start: {error}. Look for a copy of the log that has it."
                 );
                 (Severity::Damage, Code::BatchDamaged, text)
             } else if self.is_busy {
                 let text =
-                    "Somebody is appending to the log, and did not stop for a look at its end.";
+                    "Another process kept appending to the log, so its end could not be checked.";
                 (Severity::Note, Code::LogBusy, text.to_owned())
             } else {
                 let text = format!(
-                    "Behind event {}, from byte {offset} on, is the rest of an append that was cut \
-                     short: {error}. Nobody was told that it happened. The next recording takes it \
-                     away and says so.",
+                    "After event {}, from byte {offset} on, is a torn append that was never \
+                     acknowledged: {error}. The next recorded event removes it and reports the \
+                     repair.",
                     next.wrapping_sub(1)
                 );
                 (Severity::Warning, Code::LogUnfinished, text)
@@ -380,7 +382,8 @@ impl Settled {
         }
         if let Some(signed) = signed.filter(|signed| *signed < next && !self.is_busy) {
             let text = format!(
-                "The events from {signed} to {} are not signed yet, so nothing shows who wrote them. \
+                "The events from {signed} to {} are not signed yet, so nothing shows who wrote \
+                 them. \
                  After a crash that is as it should be; the next recording signs them.",
                 next - 1
             );
@@ -389,8 +392,8 @@ impl Settled {
     }
 }
 
-impl Calm {
-    /// Waits until nobody appends.
+impl AppendLock {
+    /// Waits for the lock.
     fn take(paths: &LedgerPaths) -> Result<Self, VerifyError> {
         let path = paths.lock();
         let file = match File::open(&path) {

@@ -1,8 +1,7 @@
-//! Reads the log for the verifier: whole batches as fast as two threads can, and finds the way back
-//! behind a place that is damaged.
+//! Reads complete batches for the verifier and resumes after damage.
 //!
-//! One thread reads and hashes the events while the other looks at what they say. Nothing that is
-//! read can make this loop, or keep more than a few batches in memory.
+//! One thread reads and hashes events while another thread checks them. No input can cause an
+//! endless loop or keep more than a few batches in memory.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +13,7 @@ use crate::digest::Digest;
 use crate::frame::{self, BATCH_HEAD, BatchError, BatchHead, MAGIC};
 use crate::log::{Located, read_at};
 
-/// Whole batches that lie one behind the other.
+/// Consecutive complete batches.
 #[derive(Debug, Default)]
 pub(super) struct Piece {
     base: u64,
@@ -23,7 +22,7 @@ pub(super) struct Piece {
     batches: Vec<Whole>,
     paths: Vec<Range<usize>>,
     leaves: Vec<Digest>,
-    /// Those of one batch, while it is opened.
+    /// The ranges and leaves of one batch while it is parsed.
     opened: (Vec<Range<usize>>, Vec<Digest>),
 }
 
@@ -33,22 +32,22 @@ pub(super) struct Whole {
     pub(super) offset: u64,
     pub(super) length: u64,
     pub(super) first: u64,
-    /// Which of the piece's events are its own.
+    /// The range of the batch's events in the piece.
     events: Range<usize>,
 }
 
-/// Why reading ended where it did.
+/// Why reading ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// There is more.
+    /// More batches follow.
     More,
-    /// The file ends behind a whole batch.
+    /// The file ends after a complete batch.
     File,
-    /// What follows is no batch.
+    /// The next bytes are not a batch.
     Bad(BatchError),
 }
 
-/// What stands behind a damaged place.
+/// The bytes after a damaged part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Behind {
     Batch {
@@ -56,17 +55,17 @@ pub(super) enum Behind {
         first: u64,
     },
     Nothing,
-    /// There is so much that looks like a batch and is none that looking was given up.
+    /// The search was abandoned, because too many bytes look like batches and are none.
     GaveUp,
 }
 
 const CHUNK: usize = 1 << 20;
 const IN_FLIGHT: usize = 3;
-/// How many bytes of would-be batches are hashed before looking for one is given up.
+/// The maximum number of bytes to hash in the search for a batch after damage.
 const EFFORT: u64 = 256 << 20;
 
 impl Piece {
-    /// Reads whole batches from `offset` on.
+    /// Reads complete batches from `offset` on.
     pub(super) fn fill(&mut self, file: &File, offset: u64) -> io::Result<End> {
         self.base = offset;
         self.used = 0;
@@ -103,12 +102,13 @@ impl Piece {
         }
     }
 
-    /// Reads on until `length` bytes are there; whether the file ends before or there.
+    /// Reads until `length` bytes are in the buffer, and returns whether the file ends there or
+    /// earlier.
     fn lengthen(&mut self, file: &File, length: usize) -> io::Result<bool> {
         let have = self.bytes.len();
         self.bytes.resize(length, 0);
-        let room = self.bytes.get_mut(have..).unwrap_or_default();
-        let read = read_at(file, room, self.base + have as u64)?;
+        let free = self.bytes.get_mut(have..).unwrap_or_default();
+        let read = read_at(file, free, self.base + have as u64)?;
         self.bytes.truncate(have + read);
         Ok(have + read < length)
     }
@@ -135,7 +135,7 @@ impl Piece {
         Ok(())
     }
 
-    /// Where the next batch begins.
+    /// Returns the offset of the next batch.
     pub(super) const fn end(&self) -> u64 {
         self.base + self.used as u64
     }
@@ -157,13 +157,13 @@ impl Piece {
 }
 
 impl Whole {
-    /// The index after its last event; checked not to overflow when it was read.
+    /// Returns the index after the last event; the parser checked that it does not overflow.
     pub(super) const fn end(&self) -> u64 {
         self.first.saturating_add(self.events.end as u64 - self.events.start as u64)
     }
 }
 
-/// Shows every piece from `offset` on; where it ended and why.
+/// Passes every piece from `offset` on to `show`, and returns the end offset and the reason.
 pub(super) fn each_piece(
     file: &File,
     offset: u64,
@@ -178,7 +178,7 @@ pub(super) fn each_piece(
             let (piece, end) = piece?;
             show(&piece);
             last = (piece.end(), end);
-            empty.send(piece).ok(); // the reader may be done already
+            empty.send(piece).ok(); // the reader can have ended already
         }
         Ok(last)
     })
@@ -202,12 +202,14 @@ fn read_ahead(
     }
 }
 
-/// Looks for a whole batch behind the one at `offset`, which is damaged. What stands in an event and
-/// only looks like a batch does not count; see [`crate::log::Log::has_batch_behind`].
+/// Searches for a complete batch after the damaged one at `offset`.
+///
+/// Bytes inside an event that look like a batch do not count; see
+/// [`crate::log::Log::has_batch_behind`].
 pub(super) fn behind(file: &File, offset: u64) -> io::Result<Behind> {
     let mut piece = Piece::default();
     let mut effort = EFFORT;
-    // Where the damaged one says that it ends is the best guess: its events may hold anything.
+    // The stated end of the damaged batch is tried first, because its events can contain any bytes.
     let mut head = [0; BATCH_HEAD];
     let count = read_at(file, &mut head, offset)?;
     let torn = BatchHead::parse(head.get(..count).unwrap_or_default()).ok();
@@ -243,7 +245,7 @@ pub(super) fn behind(file: &File, offset: u64) -> io::Result<Behind> {
 }
 
 impl Piece {
-    /// Whether whole batches stand from `offset` to the end of the file.
+    /// Returns whether complete batches reach from `offset` to the end of the file.
     fn reach_end(&mut self, file: &File, mut offset: u64) -> io::Result<bool> {
         let end = file.metadata()?.len();
         while offset < end {
@@ -253,7 +255,7 @@ impl Piece {
         Ok(true)
     }
 
-    /// The head of the whole batch at `offset`, if there is one.
+    /// Returns the head of the complete batch at `offset`, if there is one.
     fn holds_batch(&mut self, file: &File, offset: u64) -> io::Result<Option<BatchHead>> {
         self.bytes.resize(BATCH_HEAD, 0);
         let read = read_at(file, &mut self.bytes, offset)?;

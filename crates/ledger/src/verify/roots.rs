@@ -1,28 +1,28 @@
-//! The tree of the log, and its root at the sizes that somebody vouched for.
+//! The tree of the log, and its roots at the sizes of signed checkpoints.
 
 use std::collections::BTreeMap;
 
 use crate::digest::Digest;
 use crate::merkle::Frontier;
 
-/// What the log was at one size.
+/// The state of the log at one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) root: Digest,
-    /// Where the batch of the last event ends, if that is the last of its batch.
+    /// The end of the batch of the last event, if it is the last event of its batch.
     pub(super) end: Option<u64>,
-    /// The ledger's own last event.
+    /// The last event of the ledger itself.
     pub(super) own: Option<(u64, Digest)>,
-    /// When the last event was recorded.
+    /// The time of the last event.
     pub(super) time: Option<u64>,
 }
 
-/// The tree as far as every event of it was read.
+/// The tree of all events up to the first unreadable one.
 #[derive(Debug)]
 pub(super) struct Roots {
     frontier: Frontier,
     wanted: BTreeMap<u64, Option<At>>,
-    /// The next size that is asked for.
+    /// The next requested size.
     next: u64,
     is_broken: bool,
 }
@@ -34,7 +34,7 @@ impl Roots {
         Self { frontier: Frontier::default(), wanted, next, is_broken: false }
     }
 
-    /// Takes the next event; whether its size is asked for.
+    /// Adds the next event and returns whether a root is requested at the new size.
     pub(super) fn push(&mut self, leaf: Digest) -> bool {
         if self.is_broken {
             return false;
@@ -43,7 +43,7 @@ impl Roots {
         self.frontier.size() == self.next
     }
 
-    /// Keeps what the log is now.
+    /// Stores the current state of the log.
     pub(super) fn keep(&mut self, at: impl FnOnce(Digest) -> At) {
         if self.is_broken {
             return;
@@ -54,7 +54,7 @@ impl Roots {
         self.next = later.map_or(u64::MAX, |(size, _)| *size);
     }
 
-    /// An event could not be read: from here on no root is known.
+    /// Stops computing roots because an event could not be read.
     pub(super) const fn break_off(&mut self) {
         self.is_broken = true;
     }

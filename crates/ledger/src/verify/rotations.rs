@@ -1,4 +1,4 @@
-//! Follows the signing key from exchange to exchange.
+//! Follows the signing key through its rotations.
 
 use super::finding::{Code, Findings, Location};
 use crate::anchor::endorsed;
@@ -6,33 +6,33 @@ use crate::entry::EntryView;
 use crate::field::Raw;
 use crate::note::VerifyingKey;
 
-/// Every key of the ledger, as its log introduces them.
+/// All keys of the ledger in the order of the log.
 #[derive(Debug, Default)]
 pub(super) struct Rotations {
     keys: Vec<VerifyingKey>,
-    exchanges: Vec<Exchange>,
-    /// Events are missing, and with them perhaps an exchange.
+    steps: Vec<Rotation>,
+    /// Whether events are missing, and with them perhaps a rotation.
     is_uncertain: bool,
 }
 
 /// One key that endorsed another.
 #[derive(Debug)]
-struct Exchange {
+struct Rotation {
     old: VerifyingKey,
     new: VerifyingKey,
-    /// How many events the log had after its batch.
+    /// The number of events of the log after the batch of the rotation.
     size: u64,
 }
 
 const MAX: usize = 1000;
 
 impl Rotations {
-    /// The first key, if one is known from outside the log.
+    /// Starts with the first key, if it is known from outside the log.
     pub(super) fn new(first: Option<VerifyingKey>) -> Self {
-        Self { keys: first.into_iter().collect(), exchanges: Vec::new(), is_uncertain: false }
+        Self { keys: first.into_iter().collect(), steps: Vec::new(), is_uncertain: false }
     }
 
-    /// Events are missing: a key that is not known here may be one of the ledger's all the same.
+    /// Notes that events are missing, so that an unknown key can still belong to the ledger.
     pub(super) const fn doubt(&mut self) {
         self.is_uncertain = true;
     }
@@ -45,12 +45,14 @@ impl Rotations {
         &self.keys
     }
 
-    /// The keys that this one leads to by endorsement, itself first. Empty: it is none of this
-    /// ledger's. A key that only an older one endorsed is not among them: that one may be stolen.
+    /// Returns the keys that endorsements lead to from `root`, starting with `root` itself.
+    ///
+    /// The result is empty if `root` is not a key of this ledger. A key that only keys older than
+    /// `root` endorsed is not included: an older key can be stolen.
     pub(super) fn from(&self, root: &VerifyingKey) -> Vec<VerifyingKey> {
         let mut trusted: Vec<VerifyingKey> =
             self.keys.iter().filter(|key| *key == root).cloned().collect();
-        for Exchange { old, new, .. } in &self.exchanges {
+        for Rotation { old, new, .. } in &self.steps {
             if trusted.contains(old) {
                 trusted.push(new.clone());
             }
@@ -58,12 +60,12 @@ impl Rotations {
         trusted
     }
 
-    /// Up to which size the log was still signed by this key; `None`: it is in use.
+    /// Returns the size up to which this key signed the log; `None` if the key is in use.
     pub(super) fn retired(&self, key: &VerifyingKey) -> Option<u64> {
-        self.exchanges.iter().find(|exchange| exchange.old == *key).map(|exchange| exchange.size)
+        self.steps.iter().find(|rotation| rotation.old == *key).map(|rotation| rotation.size)
     }
 
-    /// Takes over what a `key.rotated` says, if it is true.
+    /// Adds the rotation of a `key.rotated` event if it is valid.
     pub(super) fn follow(
         &mut self,
         view: &EntryView<'_>,
@@ -74,21 +76,21 @@ impl Rotations {
         match self.endorsed(view) {
             Ok((old, new)) => {
                 if self.retired(&old).is_some() {
-                    let text = "The signing key is exchanged here by one that had been exchanged \
-                                before. Unless two exchanges were under way at once, somebody uses \
-                                the old key.";
+                    let text = "The signing key is rotated here by a key that had already been \
+                                rotated. Unless two rotations ran at once, the old key was \
+                                misused.";
                     found.warn(Code::RotationByRetiredKey, at(), text.to_owned());
                 }
                 if self.keys.is_empty() {
                     self.keys.push(old.clone());
                 }
                 self.keys.push(new.clone());
-                self.exchanges.push(Exchange { old, new, size });
+                self.steps.push(Rotation { old, new, size });
             }
             Err(why) => {
                 let text = format!(
-                    "An exchange of the signing key is recorded here, but {why}: signatures of the \
-                     new key are not to be trusted."
+                    "A rotation of the signing key is recorded here, but {why}. Do not trust \
+                     signatures of the new key."
                 );
                 found.damage(Code::RotationInvalid, at(), text);
             }
@@ -104,16 +106,16 @@ impl Rotations {
             _ => {}
         });
         let (Some(old), Some(new), Some(endorsement)) = (old, new, endorsement) else {
-            return Err("it does not name two keys and an endorsement");
+            return Err("the event does not have two keys and an endorsement");
         };
         if self.keys.len() >= MAX {
-            return Err("it was exchanged more often than anybody does");
+            return Err("there are too many rotations");
         }
         if !self.keys.is_empty() && !self.keys.contains(&old) {
-            return Err("the old key is none of this ledger's");
+            return Err("the old key does not belong to this ledger");
         }
         if old.name() != new.name() || self.keys.contains(&new) {
-            return Err("the new key is that of another ledger, or was in use before");
+            return Err("the new key belongs to another ledger or was used before");
         }
         if !old.verify_bytes(&endorsed(&new), endorsement) {
             return Err("the old key did not endorse the new one");
@@ -152,17 +154,27 @@ mod tests {
         found.finish().0.len()
     }
 
-    /// A key is exchanged because it was stolen. The thief endorses one of their own with it.
+    /// A key is rotated because it was stolen; then the thief endorses their own key with it.
     #[test]
-    fn h03_a_stolen_key_leads_nobody_to_another_who_trusts_its_successor() {
+    fn h03_rotation_by_a_stolen_retired_key_is_not_trusted() {
         let key = |seed| SigningKey::generate("belljar/x", [seed; 32]).unwrap();
         let (stolen, successor, of_thief) = (key(1), key(2), key(3));
         let mut rotations = Rotations::new(Some(stolen.verifying()));
         assert_eq!(rotate(&mut rotations, &stolen, &successor), 0);
-        assert_eq!(rotate(&mut rotations, &stolen, &of_thief), 1, "a retired key is told");
+        assert_eq!(
+            rotate(&mut rotations, &stolen, &of_thief),
+            1,
+            "use of a retired key is \
+                                                                   reported"
+        );
         assert_eq!(rotations.from(&successor.verifying()), [successor.verifying()]);
         let all = [stolen.verifying(), successor.verifying(), of_thief.verifying()];
-        assert_eq!(rotations.from(&stolen.verifying()), all, "who trusts the stolen key trusts it");
+        assert_eq!(
+            rotations.from(&stolen.verifying()),
+            all,
+            "trust in the stolen key includes \
+                                                              the thief's key"
+        );
         assert_eq!(rotations.from(&key(9).verifying()), []);
     }
 }

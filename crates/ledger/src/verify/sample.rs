@@ -1,4 +1,4 @@
-//! Small ledgers for tests, made without the writer, so that they can also be made wrong.
+//! Small ledgers for tests, built without the writer so that they can be made faulty.
 
 use std::collections::HashMap;
 use std::fs;
@@ -61,7 +61,8 @@ impl Sample {
         }
     }
 
-    /// Two runs, kept and hashed bodies, a redaction and an exchange of keys, in eight batches.
+    /// Returns a ledger of eight batches with two runs, stored and hashed bodies, a redaction and a
+    /// rotation.
     pub(crate) fn small() -> Self {
         let mut sample = Self::empty();
         sample.batch(|it| it.add(None, LedgerCreated { version: "1".into(), reason: None }));
@@ -86,7 +87,7 @@ impl Sample {
         sample
     }
 
-    /// One run with a kept, a hashed and a redacted body, in four batches.
+    /// Returns a ledger of four batches with one run and a stored, a hashed and a redacted body.
     pub(crate) fn tiny() -> Self {
         let mut sample = Self::empty();
         sample.batch(|it| it.begin(run(1)));
@@ -144,7 +145,7 @@ impl Sample {
         self.add(Some(run), event);
     }
 
-    /// Makes a body whose salt (and content) will be there.
+    /// Creates a body with its salt, and with its content if `kept`.
     pub(crate) fn body(&mut self, content: &[u8], kept: bool) -> Body {
         let salt = Salt::new(*Digest::of(&[&[u8::try_from(self.salts.len()).unwrap()]]).as_bytes());
         let mut committing = Committing::new(salt);
@@ -207,7 +208,7 @@ impl Sample {
         self.clock -= nanos;
     }
 
-    /// The bytes of the log.
+    /// Returns the bytes of the log.
     pub(crate) fn log(&self) -> Vec<u8> {
         let mut log = frame::header(LOG_MAGIC, self.id).to_vec();
         let mut first = 0;
@@ -218,7 +219,7 @@ impl Sample {
         log
     }
 
-    /// The state after so many batches.
+    /// Returns the head after this many batches.
     pub(crate) fn head(&self, batches: usize, generation: u64) -> Head {
         let mut frontier = Frontier::default();
         let mut end = HEADER as u64;
@@ -244,12 +245,12 @@ impl Sample {
         Checkpoint::new(origin, frontier.size(), frontier.root()).unwrap().sign(&[&self.key])
     }
 
-    /// A signed checkpoint of the first batches.
+    /// Returns a signed checkpoint of the first batches.
     pub(crate) fn checkpoint_after(&self, batches: usize) -> String {
         self.head(batches, 0).note
     }
 
-    /// Writes everything as the writer would have.
+    /// Writes all files as the writer would have.
     pub(crate) fn write(&self, home: &Path) -> LedgerPaths {
         let paths = LedgerPaths::under(home);
         fs::create_dir_all(paths.ledger()).unwrap();
@@ -293,7 +294,7 @@ pub(crate) fn body_path(paths: &LedgerPaths, hash: &Digest) -> PathBuf {
     paths.bodies().join(&digits[..2]).join(&digits[2..])
 }
 
-/// A batch with a check that fits, whatever is in it.
+/// Returns a batch with a valid checksum and any content.
 pub(crate) fn framed(first: u64, entries: &[Vec<u8>]) -> Vec<u8> {
     let leaves: Vec<Digest> = entries.iter().map(|entry| Digest::leaf(entry)).collect();
     frame::batch(first, 42, entries, &leaves)

@@ -1,4 +1,4 @@
-//! Every way of changing a ledger that we could think of, and that none goes unnoticed.
+//! Tests that the verifier detects every kind of change to a ledger.
 
 mod attacks;
 mod files;
@@ -11,12 +11,12 @@ use tempfile::TempDir;
 use super::sample::{Sample, key};
 use super::*;
 
-/// Writes the sample, lets `change` spoil the files and tells what is found then.
-fn spoilt(sample: &Sample, change: impl FnOnce(&LedgerPaths)) -> VerifyReport {
-    spoilt_and_asked(sample, change, VerifyOptions { deep: true, ..VerifyOptions::default() })
+/// Writes the sample, applies `change` to its files and returns the report.
+fn verify_changed(sample: &Sample, change: impl FnOnce(&LedgerPaths)) -> VerifyReport {
+    verify_changed_with(sample, change, VerifyOptions { deep: true, ..VerifyOptions::default() })
 }
 
-fn spoilt_and_asked(
+fn verify_changed_with(
     sample: &Sample,
     change: impl FnOnce(&LedgerPaths),
     options: VerifyOptions<'_>,
@@ -27,7 +27,7 @@ fn spoilt_and_asked(
     verify(&paths, options).unwrap()
 }
 
-/// Looks for exactly these codes, the worst first.
+/// Checks that the report has exactly these codes, worst first.
 #[track_caller]
 fn check(report: &VerifyReport, expected: &[(Severity, Code)]) {
     let mut found: Vec<_> =
@@ -36,7 +36,7 @@ fn check(report: &VerifyReport, expected: &[(Severity, Code)]) {
     assert_eq!(found, expected, "{:#?}", report.findings);
 }
 
-/// Looks for this code among others.
+/// Checks that the report has this code among others.
 #[track_caller]
 fn check_has(report: &VerifyReport, severity: Severity, code: Code) {
     let has = report.findings.iter().any(|it| it.severity == severity && it.code == code);
@@ -44,13 +44,13 @@ fn check_has(report: &VerifyReport, severity: Severity, code: Code) {
 }
 
 #[test]
-fn an_honest_ledger_has_no_finding() {
+fn unchanged_ledger_has_no_finding() {
     for sample in [Sample::empty(), Sample::small()] {
-        let report = spoilt(&sample, |_| {});
+        let report = verify_changed(&sample, |_| {});
         check(&report, &[]);
         assert!(report.is_sound());
     }
-    let report = spoilt(&Sample::small(), |_| {});
+    let report = verify_changed(&Sample::small(), |_| {});
     assert_eq!((report.events, report.runs, report.signed), (9, 2, Some(9)));
     let counts = BodyCounts { kept: 2, hash_only: 2, redacted: 1, pruned: 0 };
     assert_eq!(report.bodies, Some(counts));
@@ -59,7 +59,7 @@ fn an_honest_ledger_has_no_finding() {
 }
 
 #[test]
-fn names_of_codes_are_plain_and_different() {
+fn names_of_codes_are_lower_case_and_unique() {
     let mut names: Vec<_> = Code::ALL.iter().map(|code| code.name()).collect();
     assert!(names.iter().all(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')));
     names.sort_unstable();
@@ -67,7 +67,7 @@ fn names_of_codes_are_plain_and_different() {
     assert_eq!(names.len(), Code::ALL.len());
 }
 
-/// What the writer makes is what the verifier accepts, also while it is written.
+/// The verifier accepts the files of the writer, also while they are being written.
 mod beside_the_writer {
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -80,7 +80,7 @@ mod beside_the_writer {
     }
 
     #[test]
-    fn what_the_writer_made_has_no_finding() {
+    fn ledger_of_the_writer_has_no_finding() {
         let home = TempDir::new().unwrap();
         let paths = LedgerPaths::under(home.path());
         let ledger = Ledger::open(&paths).unwrap();
@@ -89,7 +89,8 @@ mod beside_the_writer {
         }
         let first = crate::public_keys(&paths).unwrap().remove(0);
         let second = ledger.rotate_key().unwrap();
-        // Half of the head is still by the first key, which the second does not lead to.
+        // One slot of the head is still signed by the first key, which the second key does not
+        // endorse.
         check(
             &verify(&paths, VerifyOptions { key: Some(&second), ..VerifyOptions::default() })
                 .unwrap(),
@@ -103,7 +104,7 @@ mod beside_the_writer {
     }
 
     #[test]
-    fn h06_a_live_writer_causes_no_false_alarm() {
+    fn h06_live_writer_causes_no_false_alarm() {
         let home = TempDir::new().unwrap();
         let paths = LedgerPaths::under(home.path());
         let ledger = Ledger::open(&paths).unwrap();
@@ -130,7 +131,7 @@ mod beside_the_writer {
     }
 
     #[test]
-    fn h05_a_writer_refuses_what_the_verifier_calls_truncated() {
+    fn h05_writer_refuses_a_log_that_the_verifier_reports_as_truncated() {
         let home = TempDir::new().unwrap();
         let paths = LedgerPaths::under(home.path());
         let ledger = Ledger::open(&paths).unwrap();

@@ -1,5 +1,4 @@
-//! Holds what was signed against what is in the log: the head's two slots and checkpoints from
-//! elsewhere.
+//! Checks signed statements against the log: the two slots of the head, and given checkpoints.
 
 use std::path::PathBuf;
 
@@ -10,37 +9,37 @@ use crate::checkpoint::{self, Checkpoint, CheckpointError};
 use crate::head::{Head, Slot};
 use crate::note::{Note, NoteError, VerifyingKey};
 
-/// Everything that signed statements are held against.
+/// The data that signed statements are checked against.
 #[derive(Debug)]
-pub(super) struct Judge<'a> {
+pub(super) struct StatementChecker<'a> {
     pub(super) roots: &'a Roots,
     pub(super) rotations: &'a Rotations,
-    /// The keys whose word counts.
+    /// The trusted keys.
     pub(super) trusted: &'a [VerifyingKey],
-    /// `None` when the start of the log does not tell.
+    /// The origin of the log; `None` if its header is damaged.
     pub(super) origin: Option<&'a str>,
-    /// The index behind the last event, damaged ones included; `None` when the log cannot be read.
+    /// The index after the last event, including damaged ones; `None` if the log cannot be read.
     pub(super) events: Option<u64>,
     pub(super) log: PathBuf,
     pub(super) head: PathBuf,
 }
 
-/// What a signed statement is worth.
+/// A fault of a signed statement or of the log.
 struct Wrong {
     code: Code,
     text: String,
-    /// It is the log that does not fit; else it is the statement.
+    /// Whether the log is at fault instead of the statement.
     is_log: bool,
 }
 
-/// How the log is not what was signed.
+/// How the log differs from a signed checkpoint.
 enum Differs {
     Shorter,
     Rewritten,
 }
 
-impl Judge<'_> {
-    /// Judges the head; the number of events that it vouches for, if it can be trusted.
+impl StatementChecker<'_> {
+    /// Checks the head and returns the number of events that it covers, if it can be trusted.
     pub(super) fn head(&self, slots: Option<&[Slot; 2]>, found: &mut Findings) -> Option<u64> {
         let at = || Location::File(self.head.clone());
         let slots = slots.map_or(&[] as &[Slot], <[Slot; 2]>::as_slice);
@@ -49,61 +48,61 @@ impl Judge<'_> {
         let damaged = slots.contains(&Slot::Damaged);
         let Some(newest) = heads.first() else {
             let (code, text) = match damaged {
-                true => (Code::HeadDamaged, "Both halves of the head are damaged"),
-                false => (Code::HeadMissing, "The head is gone"),
+                true => (Code::HeadDamaged, "Both slots of the head are damaged"),
+                false => (Code::HeadMissing, "The head is missing"),
             };
             let text = format!(
-                "{text}: nothing on this machine vouches for the {} events of the log. Compare it \
-                 with a checkpoint from elsewhere before it is continued.",
+                "{text}: the {} events of the log cannot be verified on this host. Compare the \
+                 log with a checkpoint from elsewhere before you continue it.",
                 self.count()
             );
-            // Beginning a ledger may have been cut short.
+            // The creation of the ledger can have been interrupted.
             let severity =
                 if self.count() > 0 || damaged { Severity::Damage } else { Severity::Warning };
             found.add_since(severity, code, at(), None, text);
             return None;
         };
         if damaged {
-            let text = "One half of the head is damaged; the other is whole and counts. The next \
-                        recording writes over it.";
+            let text = "One slot of the head is damaged; the other one is intact. The next \
+                        recorded event overwrites the damaged slot.";
             found.warn(Code::HeadSlotDamaged, at(), text.to_owned());
         }
-        // The older half may be by a key that the trusted one replaced.
+        // The older slot can be signed by a key that the trusted key replaced.
         let of_ledger = self.rotations.keys();
         let vouch_older = |older| self.vouch_head(older, of_ledger);
         let older = heads.get(1).filter(|older| vouch_older(older).is_ok());
         match self.vouch_head(newest, self.trusted) {
             Ok(signer) => {
                 if self.is_retired(signer, newest.frontier.size()) {
-                    let text = "The head is signed by a key that was exchanged before. Unless the \
-                                exchange is under way, somebody uses the old key.";
+                    let text = "The head is signed by a key that was rotated before. Unless a \
+                                rotation is in progress, the old key was misused.";
                     found.warn(Code::HeadRetiredKey, at(), text.to_owned());
                 }
                 if let (Some(second), None) = (heads.get(1), older)
                     && let Err(wrong) = vouch_older(second)
                     && self.rotations.are_certain()
                 {
-                    self.tell(wrong, at(), None, found);
+                    self.report(wrong, at(), None, found);
                 }
                 Some(newest.frontier.size())
             }
-            // What is missing is reported, and may be what introduced that key.
+            // Missing events are reported, and can include the rotation to that key.
             Err(wrong) if wrong.code == Code::HeadUnknownKey && !self.rotations.are_certain() => {
                 let size = newest.frontier.size();
                 if self.events.is_some_and(|events| size > events) {
-                    self.tell(self.shorter(size), at(), None, found);
+                    self.report(self.shorter(size), at(), None, found);
                 }
                 None
             }
             Err(wrong) => {
                 let since = older.map(|older| older.frontier.size());
-                self.tell(wrong, at(), since, found);
+                self.report(wrong, at(), since, found);
                 None
             }
         }
     }
 
-    /// Judges a checkpoint from elsewhere; the number of events that it anchors.
+    /// Checks a given checkpoint and returns the number of events that it covers.
     pub(super) fn checkpoint(
         &self,
         text: &str,
@@ -114,24 +113,24 @@ impl Judge<'_> {
         match self.vouch(text) {
             Ok((checkpoint, signer)) => {
                 if self.is_retired(signer, checkpoint.size()) {
-                    let text = "The checkpoint is signed by a key that had been exchanged when it \
-                                was made: somebody used the old key.";
+                    let text = "The checkpoint is signed by a key that had been rotated before: \
+                                the old key was misused.";
                     found.warn(Code::HeadRetiredKey, at, text.to_owned());
                 }
-                // Behind damage nothing was compared.
+                // Events after damage were not compared.
                 Some(checkpoint.size()).filter(|size| self.roots.at(*size).is_some())
             }
             Err(wrong) => {
-                self.tell(wrong, at, since, found);
+                self.report(wrong, at, since, found);
                 None
             }
         }
     }
 
-    fn tell(&self, wrong: Wrong, at: Location, since: Option<u64>, found: &mut Findings) {
+    fn report(&self, wrong: Wrong, at: Location, since: Option<u64>, found: &mut Findings) {
         let at = if wrong.is_log { Location::File(self.log.clone()) } else { at };
         if wrong.code == Code::LogTruncated {
-            // What was cut off came behind the last that is there.
+            // The removed events came after the last one in the log.
             found.add(Severity::Damage, wrong.code, at, wrong.text);
             return;
         }
@@ -157,8 +156,8 @@ impl Judge<'_> {
         let (checkpoint, signer) = opened.map_err(|error| match error {
             CheckpointError::Note(NoteError::NoKnownKey) => wrong(
                 Code::HeadUnknownKey,
-                "The head is signed by a key that the trusted key does not lead to: the ledger was \
-                 made anew or its key was exchanged by somebody else.",
+                "The head is signed by a key that the trusted key does not endorse: the ledger \
+                 was rewritten, or its key was replaced without permission.",
             ),
             CheckpointError::Note(_)
             | CheckpointError::Lines
@@ -166,12 +165,12 @@ impl Judge<'_> {
             | CheckpointError::Size { .. }
             | CheckpointError::Root { .. }
             | CheckpointError::Origin { .. } => {
-                wrong(Code::HeadForged, &format!("The head was not signed as it is: {error}."))
+                wrong(Code::HeadForged, &format!("The head does not match its signature: {error}."))
             }
         })?;
         if self.origin.is_some_and(|origin| origin != checkpoint.origin()) {
             let code = Code::LogOfAnotherLedger;
-            let text = "The log is not of the ledger that the head vouches for.".to_owned();
+            let text = "The log belongs to another ledger than the head.".to_owned();
             return Err(Wrong { code, text, is_log: true });
         }
         let fits =
@@ -179,7 +178,7 @@ impl Judge<'_> {
         if !fits {
             return Err(wrong(
                 Code::HeadContradicts,
-                "The head's own figures are not those that it has signed.",
+                "The unsigned numbers of the head differ from its signed checkpoint.",
             ));
         }
         self.compare(&checkpoint).map_err(|how| self.log_differs(&how, &checkpoint))?;
@@ -190,7 +189,8 @@ impl Judge<'_> {
         if !same {
             return Err(wrong(
                 Code::HeadContradicts,
-                "The head's own figures do not fit the log, though its signature does.",
+                "The unsigned numbers of the head do not match the log, although its signed \
+                 checkpoint does.",
             ));
         }
         Ok(signer)
@@ -199,21 +199,27 @@ impl Judge<'_> {
     fn vouch(&self, text: &str) -> Result<(Checkpoint, &VerifyingKey), Wrong> {
         let wrong = |code, text: String| Wrong { code, text, is_log: false };
         let malformed = |error: &CheckpointError| {
-            wrong(Code::CheckpointMalformed, format!("This is no signed checkpoint: {error}."))
+            wrong(
+                Code::CheckpointMalformed,
+                format!(
+                    "The given file is not a signed checkpoint: \
+                                                      {error}."
+                ),
+            )
         };
         let note = Note::parse(text).map_err(|error| malformed(&CheckpointError::Note(error)))?;
         let claimed = Checkpoint::parse(note.text()).map_err(|error| malformed(&error))?;
         if self.origin.is_some_and(|origin| origin != claimed.origin()) {
             return Err(wrong(
                 Code::CheckpointOfAnotherLedger,
-                format!("The checkpoint is of another ledger: {}.", claimed.origin()),
+                format!("The checkpoint belongs to another ledger: {}.", claimed.origin()),
             ));
         }
         let opened = checkpoint::open(text, self.trusted);
         let (checkpoint, signer) = opened.map_err(|error| match error {
             CheckpointError::Note(NoteError::NoKnownKey) | CheckpointError::Origin { .. } => wrong(
                 Code::CheckpointUnknownKey,
-                "The checkpoint is signed by a key that the trusted key does not lead to."
+                "The checkpoint is signed by a key that the trusted key does not endorse."
                     .to_owned(),
             ),
             CheckpointError::Note(_)
@@ -228,8 +234,8 @@ impl Judge<'_> {
             Differs::Shorter => Wrong {
                 code: Code::CheckpointAhead,
                 text: format!(
-                    "The checkpoint is of {} events, and the log has {}: it was cut short, or an \
-                     older copy was put in its place.",
+                    "The checkpoint has {} events, but the log has {}: the log was truncated or \
+                     replaced by an older copy.",
                     checkpoint.size(),
                     self.count()
                 ),
@@ -238,8 +244,8 @@ impl Judge<'_> {
             Differs::Rewritten => Wrong {
                 code: Code::CheckpointForked,
                 text: format!(
-                    "The log's first {} events are not those of the checkpoint, which its key \
-                     signed: the log was rewritten, or there are two of it.",
+                    "The first {} events of the log are not those of the signed checkpoint: the \
+                     log was rewritten, or two versions of it exist.",
                     checkpoint.size()
                 ),
                 is_log: false,
@@ -248,7 +254,7 @@ impl Judge<'_> {
         Ok((checkpoint, signer))
     }
 
-    /// Whether the log is what was signed, as far as it can be read.
+    /// Checks whether the log matches a checkpoint, as far as the log can be read.
     fn compare(&self, checkpoint: &Checkpoint) -> Result<(), Differs> {
         let size = checkpoint.size();
         if self.events.is_some_and(|events| size > events) {
@@ -256,7 +262,7 @@ impl Judge<'_> {
         }
         match self.roots.at(size) {
             Some(at) if at.root != checkpoint.root() => Err(Differs::Rewritten),
-            // Not known behind damage, which is reported by itself.
+            // Unknown after damage, which is reported on its own.
             Some(_) | None => Ok(()),
         }
     }
@@ -268,9 +274,8 @@ impl Judge<'_> {
             Differs::Rewritten => Wrong {
                 code: Code::LogRewritten,
                 text: format!(
-                    "The log's {size} events are not those that were signed: some were changed, \
-                     exchanged or put in another order, and the log was written anew around them. \
-                     Compare it with a copy."
+                    "The {size} events of the log are not the signed ones: some were changed, \
+                     replaced or reordered, and the log was rewritten. Compare it with a copy."
                 ),
                 is_log: true,
             },
@@ -280,8 +285,8 @@ impl Judge<'_> {
     fn shorter(&self, size: u64) -> Wrong {
         let events = self.count();
         let text = format!(
-            "The head vouches for {size} events, and the log has {events}: the events from {events} \
-             to {} are missing. Look for a copy of the log that has them.",
+            "The signed head has {size} events, but the log has {events}: the events from \
+             {events} to {} are missing. Look for a copy of the log that has them.",
             size.saturating_sub(1)
         );
         Wrong { code: Code::LogTruncated, text, is_log: true }

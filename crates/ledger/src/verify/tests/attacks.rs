@@ -1,4 +1,4 @@
-//! Somebody who can write every file of the ledger, and has no key, or not the right one.
+//! Attacks by someone who can write every file of the ledger but does not have its key.
 
 use super::super::sample::{SECOND, Sample, framed, key, run};
 use super::*;
@@ -9,7 +9,7 @@ use crate::frame::{HEADER, LOG_MAGIC, header};
 
 const DAMAGE: Severity = Severity::Damage;
 
-/// A sample that is longer, with one event per batch.
+/// Returns a longer sample with one event per batch.
 fn long() -> Sample {
     let mut sample = Sample::empty();
     sample.batch(|it| it.add(None, LedgerCreated { version: "1".into(), reason: None }));
@@ -25,7 +25,8 @@ fn long() -> Sample {
     sample
 }
 
-/// The same anchor, and a log of these batches with checks that fit.
+/// Verifies the unchanged anchor with a log of changed batches that have valid checksums and
+/// numbers.
 fn relaid(change: impl FnOnce(&mut Vec<Vec<Vec<u8>>>)) -> VerifyReport {
     let sample = long();
     let mut batches = sample.batches.clone();
@@ -39,10 +40,10 @@ fn relaid(change: impl FnOnce(&mut Vec<Vec<Vec<u8>>>)) -> VerifyReport {
         }
         fs::write(paths.log(), log).unwrap();
     };
-    spoilt_and_asked(&sample, relay, VerifyOptions::default())
+    verify_changed_with(&sample, relay, VerifyOptions::default())
 }
 
-/// The same with the batches as they were, numbers and all.
+/// Verifies the unchanged anchor with rearranged batches that keep their numbers.
 fn reordered(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> VerifyReport {
     let sample = long();
     let mut batches: Vec<Vec<u8>> =
@@ -50,11 +51,11 @@ fn reordered(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> VerifyReport {
     change(&mut batches);
     let log = [header(LOG_MAGIC, sample.id).to_vec(), batches.concat()].concat();
     let relay = |paths: &LedgerPaths| fs::write(paths.log(), log).unwrap();
-    spoilt_and_asked(&sample, relay, VerifyOptions::default())
+    verify_changed_with(&sample, relay, VerifyOptions::default())
 }
 
 #[test]
-fn h02_an_event_taken_out_is_missed() {
+fn h02_removed_event_is_reported() {
     let report = relaid(|batches| drop(batches.remove(5)));
     check(&report, &[(DAMAGE, Code::EventMissing), (DAMAGE, Code::LogTruncated)]);
     let finding = &report.findings[0];
@@ -64,7 +65,7 @@ fn h02_an_event_taken_out_is_missed() {
 }
 
 #[test]
-fn h07_an_event_put_in_twice_is_found() {
+fn h07_duplicate_event_is_reported() {
     let report = relaid(|batches| {
         let copy = batches[5].clone();
         batches.insert(6, copy);
@@ -73,18 +74,18 @@ fn h07_an_event_put_in_twice_is_found() {
 }
 
 #[test]
-fn h07_events_in_another_order_are_found() {
-    // Both of one run: their numbers show it.
+fn h07_reordered_events_are_reported() {
+    // Both events are of one run, so their numbers show the change.
     let report = relaid(|batches| batches.swap(5, 8));
     check_has(&report, DAMAGE, Code::EventReordered);
     check_has(&report, DAMAGE, Code::LogRewritten);
-    // Of two runs: only the tree shows it.
+    // The events are of two runs, so only the tree shows the change.
     let report = relaid(|batches| batches.swap(5, 6));
     check(&report, &[(DAMAGE, Code::LogRewritten)]);
 }
 
 #[test]
-fn h07_an_event_exchanged_for_another_is_found() {
+fn h07_replaced_event_is_reported() {
     let change = |batches: &mut Vec<Vec<Vec<u8>>>| {
         let mut entry = Entry::decode(&batches[5][0]).unwrap();
         entry.fields.set("limit", crate::Value::Text("z".into()));
@@ -92,7 +93,7 @@ fn h07_an_event_exchanged_for_another_is_found() {
     };
     let report = relaid(change);
     check(&report, &[(DAMAGE, Code::EventUnchained), (DAMAGE, Code::LogRewritten)]);
-    // The last of its run has none behind it that names it.
+    // No later event of the run links to its last event.
     let report = relaid(|batches| {
         let mut entry = Entry::decode(&batches[12][0]).unwrap();
         entry.fields.set("limit", crate::Value::Text("z".into()));
@@ -103,7 +104,7 @@ fn h07_an_event_exchanged_for_another_is_found() {
 }
 
 #[test]
-fn h02_a_run_taken_out_whole_is_missed() {
+fn h02_removed_run_is_reported() {
     let report = relaid(|batches| {
         let name = run(2).to_string();
         batches.retain(|batch| !batch[0].windows(name.len()).any(|bytes| bytes == name.as_bytes()));
@@ -112,7 +113,7 @@ fn h02_a_run_taken_out_whole_is_missed() {
 }
 
 #[test]
-fn h02_a_run_that_lost_its_beginning_or_begins_twice_is_found() {
+fn h02_run_without_a_start_or_with_two_starts_is_reported() {
     let report = relaid(|batches| drop(batches.remove(2)));
     check(&report, &[(DAMAGE, Code::RunWithoutStart), (DAMAGE, Code::LogTruncated)]);
     let report = relaid(|batches| {
@@ -123,24 +124,24 @@ fn h02_a_run_that_lost_its_beginning_or_begins_twice_is_found() {
 }
 
 #[test]
-fn h07_an_event_that_is_not_canonical_is_found() {
+fn h07_event_in_non_canonical_encoding_is_reported() {
     let report = relaid(|batches| batches[12][0].push(0));
     check(&report, &[(DAMAGE, Code::EventMalformed), (DAMAGE, Code::LogRewritten)]);
 }
 
 #[test]
-fn a_cause_that_is_not_before_its_effect_is_found() {
+fn cause_that_is_not_earlier_than_its_effect_is_reported() {
     let mut sample = Sample::empty();
     sample.batch(|it| it.add(None, LedgerCreated { version: "1".into(), reason: None }));
     sample.batch(|it| {
         it.add_because(None, AlarmRaised { alarm: "a".into(), detail: "b".into() }, Some(1));
     });
-    let report = spoilt(&sample, |_| {});
+    let report = verify_changed(&sample, |_| {});
     check(&report, &[(DAMAGE, Code::CauseAfterEffect)]);
 }
 
 #[test]
-fn h07_batches_taken_out_put_in_twice_or_swapped_are_told_apart() {
+fn h07_removed_duplicate_and_swapped_batches_have_different_codes() {
     let report = reordered(|batches| drop(batches.remove(5)));
     check(&report, &[(DAMAGE, Code::BatchMissing)]);
     assert!(report.findings[0].text.contains("from 5 to 5"), "{}", report.findings[0].text);
@@ -155,7 +156,7 @@ fn h07_batches_taken_out_put_in_twice_or_swapped_are_told_apart() {
 }
 
 #[test]
-fn damage_in_the_middle_does_not_hide_what_follows() {
+fn events_after_damage_are_still_checked() {
     let sample = long();
     let spoil = |paths: &LedgerPaths| {
         let mut log = fs::read(paths.log()).unwrap();
@@ -168,7 +169,7 @@ fn damage_in_the_middle_does_not_hide_what_follows() {
         }
         fs::write(paths.log(), log).unwrap();
     };
-    let report = spoilt_and_asked(&sample, spoil, VerifyOptions::default());
+    let report = verify_changed_with(&sample, spoil, VerifyOptions::default());
     check(&report, &[(DAMAGE, Code::BatchDamaged)]);
     let lost: Vec<_> = report.findings.iter().map(|finding| finding.text.as_str()).collect();
     assert_eq!(lost.len(), 2);
@@ -177,8 +178,8 @@ fn damage_in_the_middle_does_not_hide_what_follows() {
 }
 
 #[test]
-fn h01_a_log_cut_at_any_length_is_missed() {
-    // With an exchange of keys among what is cut off, every seventh length is enough.
+fn h01_log_truncated_at_any_length_is_reported() {
+    // If the removed part contains a rotation, every seventh length is enough.
     for (sample, step) in [(Sample::tiny(), 1), (Sample::small(), 7)] {
         let home = TempDir::new().unwrap();
         let paths = sample.write(home.path());
@@ -196,24 +197,24 @@ fn h01_a_log_cut_at_any_length_is_missed() {
 }
 
 #[test]
-fn h02_a_log_or_a_head_that_is_gone_is_missed() {
+fn h02_missing_log_or_head_is_reported() {
     let sample = Sample::small();
-    let report = spoilt(&sample, |paths| fs::remove_file(paths.log()).unwrap());
+    let report = verify_changed(&sample, |paths| fs::remove_file(paths.log()).unwrap());
     check_has(&report, DAMAGE, Code::LogMissing);
-    let report = spoilt(&sample, |paths| fs::remove_file(paths.head()).unwrap());
+    let report = verify_changed(&sample, |paths| fs::remove_file(paths.head()).unwrap());
     check(&report, &[(DAMAGE, Code::HeadMissing)]);
-    let report = spoilt(&sample, |paths| fs::write(paths.head(), [0; 8192]).unwrap());
+    let report = verify_changed(&sample, |paths| fs::write(paths.head(), [0; 8192]).unwrap());
     check(&report, &[(DAMAGE, Code::HeadMissing)]);
-    let report = spoilt(&sample, |paths| fs::write(paths.head(), [1; 8192]).unwrap());
+    let report = verify_changed(&sample, |paths| fs::write(paths.head(), [1; 8192]).unwrap());
     check(&report, &[(DAMAGE, Code::HeadDamaged)]);
 }
 
 #[test]
-fn an_append_that_was_cut_short_is_no_damage() {
+fn torn_append_is_not_damage() {
     let sample = Sample::small();
     let batch = framed(9, &[b"some event".to_vec()]);
     for length in 1..batch.len() {
-        let report = spoilt(&sample, |paths| {
+        let report = verify_changed(&sample, |paths| {
             let log = [sample.log(), batch[..length].to_vec()].concat();
             fs::write(paths.log(), log).unwrap();
         });
@@ -223,11 +224,11 @@ fn an_append_that_was_cut_short_is_no_damage() {
 }
 
 #[test]
-fn events_behind_the_head_are_not_vouched_for() {
+fn events_after_the_head_are_reported_as_unsigned() {
     let sample = Sample::small();
     let mut longer = Sample::small();
     longer.batch(|it| it.begin(run(3)));
-    let report = spoilt(&sample, |paths| {
+    let report = verify_changed(&sample, |paths| {
         fs::write(paths.log(), longer.log()).unwrap();
         fs::write(paths.salts(), fs::read(paths.salts()).unwrap()).unwrap();
     });
@@ -236,30 +237,30 @@ fn events_behind_the_head_are_not_vouched_for() {
 }
 
 #[test]
-fn h03_a_ledger_written_anew_with_another_key_is_found_by_who_knows_the_old_one() {
+fn h03_ledger_rewritten_with_another_key_is_detected_by_the_old_key() {
     let forged = {
         let mut forged = Sample::small();
         forged.key = key(9);
         forged.keys = vec![key(9).verifying().to_string()];
-        forged.batches.truncate(5); // without the exchange of keys
+        forged.batches.truncate(5); // without the rotation
         forged.erased.clear();
         forged
     };
     let options = VerifyOptions::default();
-    let report = spoilt_and_asked(&forged, |_| {}, options);
-    check(&report, &[]); // the control: nothing on the machine shows it
+    let report = verify_changed_with(&forged, |_| {}, options);
+    check(&report, &[]); // control: no file on the host shows it
     let trusted = key(1).verifying();
     let options = VerifyOptions { key: Some(&trusted), ..VerifyOptions::default() };
-    let report = spoilt_and_asked(&forged, |_| {}, options);
+    let report = verify_changed_with(&forged, |_| {}, options);
     check(&report, &[(DAMAGE, Code::KeyNotOfLedger), (DAMAGE, Code::HeadUnknownKey)]);
     let kept = [Sample::small().checkpoint_after(4)];
     let options = VerifyOptions { checkpoints: &kept, ..VerifyOptions::default() };
-    let report = spoilt_and_asked(&forged, |_| {}, options);
+    let report = verify_changed_with(&forged, |_| {}, options);
     check(&report, &[(DAMAGE, Code::CheckpointUnknownKey)]);
 }
 
 #[test]
-fn h03_only_the_log_written_anew_does_not_fit_the_head() {
+fn h03_rewritten_log_does_not_match_the_old_head() {
     let report = relaid(|batches| {
         *batches = {
             let mut other = Sample::empty();
@@ -276,44 +277,44 @@ fn h03_only_the_log_written_anew_does_not_fit_the_head() {
 }
 
 #[test]
-fn h03_a_checkpoint_from_elsewhere_anchors_what_was_there_then() {
+fn h03_given_checkpoint_covers_the_events_of_its_size() {
     let sample = Sample::small();
     for batches in 0..=sample.batches.len() {
         let kept = [sample.checkpoint_after(batches)];
         let events = sample.batches[..batches].iter().map(Vec::len).sum::<usize>();
         let options = VerifyOptions { checkpoints: &kept, ..VerifyOptions::default() };
-        let report = spoilt_and_asked(&sample, |_| {}, options);
+        let report = verify_changed_with(&sample, |_| {}, options);
         check(&report, &[]);
         assert_eq!(report.anchored, Some(events as u64));
     }
 }
 
 #[test]
-fn h04_an_older_copy_put_back_is_found_by_a_checkpoint() {
+fn h04_restored_older_copy_is_detected_by_a_checkpoint() {
     let kept = [Sample::small().checkpoint_after(8)];
     let mut older = Sample::small();
     older.batches.truncate(7);
-    let report = spoilt_and_asked(&older, |_| {}, VerifyOptions::default());
-    check(&report, &[]); // the control: an older copy of everything fits itself
+    let report = verify_changed_with(&older, |_| {}, VerifyOptions::default());
+    check(&report, &[]); // control: an older copy of everything is consistent
     let options = VerifyOptions { checkpoints: &kept, ..VerifyOptions::default() };
-    let report = spoilt_and_asked(&older, |_| {}, options);
+    let report = verify_changed_with(&older, |_| {}, options);
     check(&report, &[(DAMAGE, Code::CheckpointAhead)]);
     assert_eq!(report.anchored, None);
 }
 
 #[test]
-fn h04_a_second_ledger_signed_by_the_same_key_is_found_by_a_checkpoint() {
+fn h04_second_ledger_of_the_same_key_is_detected_by_a_checkpoint() {
     let kept = [Sample::small().checkpoint_after(8)];
     let mut fork = Sample::small();
     fork.batches.truncate(7);
     fork.batch(|it| it.add(Some(run(2)), RunLimit { limit: "memory".into() }));
     let options = VerifyOptions { checkpoints: &kept, ..VerifyOptions::default() };
-    let report = spoilt_and_asked(&fork, |_| {}, options);
+    let report = verify_changed_with(&fork, |_| {}, options);
     check_has(&report, DAMAGE, Code::CheckpointForked);
 }
 
 #[test]
-fn h04_checkpoints_that_are_none_of_this_ledger_are_told_apart() {
+fn h04_malformed_forged_and_foreign_checkpoints_have_different_codes() {
     let sample = Sample::small();
     let good = sample.checkpoint_after(8);
     let mut other = Sample::small();
@@ -326,7 +327,7 @@ fn h04_checkpoints_that_are_none_of_this_ledger_are_told_apart() {
     ] {
         let given = [good.clone(), text];
         let options = VerifyOptions { checkpoints: &given, ..VerifyOptions::default() };
-        let report = spoilt_and_asked(&sample, |_| {}, options);
+        let report = verify_changed_with(&sample, |_| {}, options);
         check(&report, &[(DAMAGE, code)]);
         assert_eq!(report.findings[0].at, Location::Checkpoint(1));
         assert_eq!(report.anchored, Some(9));
@@ -334,7 +335,7 @@ fn h04_checkpoints_that_are_none_of_this_ledger_are_told_apart() {
 }
 
 #[test]
-fn a_head_of_another_key_or_changed_under_its_signature_is_found() {
+fn head_of_another_key_or_with_changed_content_is_reported() {
     let sample = Sample::small();
     let count = sample.batches.len();
     let write = |paths: &LedgerPaths, head: &crate::head::Head| {
@@ -344,64 +345,64 @@ fn a_head_of_another_key_or_changed_under_its_signature_is_found() {
     };
     let mut stranger = Sample::small();
     stranger.key = key(9);
-    let report = spoilt(&sample, |paths| write(paths, &stranger.head(count, 4)));
+    let report = verify_changed(&sample, |paths| write(paths, &stranger.head(count, 4)));
     check(&report, &[(DAMAGE, Code::HeadUnknownKey)]);
     let mut head = sample.head(count, 4);
     head.note = head.note.replacen("\n9\n", "\n7\n", 1);
-    let report = spoilt(&sample, |paths| write(paths, &head));
+    let report = verify_changed(&sample, |paths| write(paths, &head));
     check(&report, &[(DAMAGE, Code::HeadForged)]);
     let mut head = sample.head(count, 4);
     head.end += 1;
-    let report = spoilt(&sample, |paths| write(paths, &head));
+    let report = verify_changed(&sample, |paths| write(paths, &head));
     check(&report, &[(DAMAGE, Code::HeadContradicts)]);
     let mut head = sample.head(count, 4);
     head.own = Some((0, Digest::of(&[b"x"])));
-    let report = spoilt(&sample, |paths| write(paths, &head));
+    let report = verify_changed(&sample, |paths| write(paths, &head));
     check(&report, &[(DAMAGE, Code::HeadContradicts)]);
     let mut retired = Sample::small();
     retired.key = key(1);
-    let report = spoilt(&sample, |paths| write(paths, &retired.head(count, 4)));
+    let report = verify_changed(&sample, |paths| write(paths, &retired.head(count, 4)));
     check(&report, &[(Severity::Warning, Code::HeadRetiredKey)]);
 }
 
 #[test]
-fn keys_that_do_not_fit_each_other_are_found() {
+fn mismatched_keys_are_reported() {
     let sample = Sample::small();
     let keys = |texts: &[String]| texts.join("\n") + "\n";
     let stranger = key(9).verifying().to_string();
     let added = keys(&[&sample.keys[..], &[stranger]].concat());
-    let report = spoilt(&sample, |paths| fs::write(paths.keys(), &added).unwrap());
+    let report = verify_changed(&sample, |paths| fs::write(paths.keys(), &added).unwrap());
     check(&report, &[(DAMAGE, Code::KeysContradict), (DAMAGE, Code::KeyMismatch)]);
     let first = keys(&sample.keys[..1]);
-    let report = spoilt(&sample, |paths| fs::write(paths.keys(), &first).unwrap());
+    let report = verify_changed(&sample, |paths| fs::write(paths.keys(), &first).unwrap());
     check(&report, &[(Severity::Warning, Code::RotationUnfinished)]);
-    let report = spoilt(&sample, |paths| {
+    let report = verify_changed(&sample, |paths| {
         fs::write(paths.key(), key(9).to_text() + "\n").unwrap();
     });
     check(&report, &[(DAMAGE, Code::KeyMismatch)]);
-    let report = spoilt(&sample, |paths| fs::remove_file(paths.keys()).unwrap());
+    let report = verify_changed(&sample, |paths| fs::remove_file(paths.keys()).unwrap());
     check_has(&report, DAMAGE, Code::KeysMissing);
 }
 
 #[test]
-fn an_exchange_of_keys_that_the_old_key_did_not_endorse_is_found() {
+fn rotation_without_endorsement_by_the_old_key_is_reported() {
     let mut sample = Sample::empty();
     sample.batch(|it| it.add(None, LedgerCreated { version: "1".into(), reason: None }));
     sample.rotate(2);
     let mut entry = Entry::decode(&sample.batches[1][0]).unwrap();
     entry.fields.set("endorsement", crate::Value::Bytes(vec![7; 64]));
     sample.batches[1][0] = entry.encode().unwrap();
-    let report = spoilt(&sample, |_| {});
+    let report = verify_changed(&sample, |_| {});
     check_has(&report, DAMAGE, Code::RotationInvalid);
     check_has(&report, DAMAGE, Code::HeadUnknownKey);
 }
 
 #[test]
-fn h13_a_clock_that_went_back_is_a_note_and_no_damage() {
+fn h13_clock_that_went_back_is_only_a_note() {
     let mut sample = Sample::small();
     sample.turn_clock_back(3600 * SECOND);
     sample.batch(|it| it.begin(run(3)));
-    let report = spoilt(&sample, |_| {});
+    let report = verify_changed(&sample, |_| {});
     check(&report, &[(Severity::Note, Code::ClockWentBack)]);
     assert!(report.is_sound());
 }

@@ -1,4 +1,4 @@
-//! Single bytes of every file, and the bodies.
+//! Changes of single bytes of every file, and of bodies.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::digest::Digest;
 use crate::event::*;
 use crate::tile::Tiles;
 
-/// Flips bits of every byte of a file; each must be found in that file.
+/// Flips a bit of every byte of a file; the verifier must report each change in that file.
 fn flip_each_byte(
     sample: &Sample,
     file: impl Fn(&LedgerPaths) -> std::path::PathBuf,
@@ -20,7 +20,7 @@ fn flip_each_byte(
     let path = file(&paths);
     let whole = fs::read(&path).unwrap();
     for place in 0..whole.len() {
-        // Of long rests of zeros a few are enough.
+        // A sample of the bytes in long runs of zeros is enough.
         if place % 97 != 0 && whole[place.saturating_sub(50)..place + 1] == [0; 51] {
             continue;
         }
@@ -39,46 +39,46 @@ fn flip_each_byte(
 }
 
 #[test]
-fn h12_any_changed_byte_of_the_log_is_damage() {
+fn h12_changed_byte_of_the_log_is_damage() {
     flip_each_byte(&Sample::tiny(), LedgerPaths::log, Severity::Damage);
 }
 
 #[test]
-fn h12_any_changed_byte_of_the_head_is_found() {
-    // Behind the content a slot has zeros up to its end; these count too.
+fn h12_changed_byte_of_the_head_is_reported() {
+    // The unused rest of a slot is zeros, which are checked too.
     flip_each_byte(&Sample::tiny(), LedgerPaths::head, Severity::Warning);
 }
 
 #[test]
-fn h12_any_changed_byte_of_the_keys_is_found() {
+fn h12_changed_byte_of_the_keys_is_reported() {
     flip_each_byte(&Sample::small(), LedgerPaths::keys, Severity::Damage);
     flip_each_byte(&Sample::small(), LedgerPaths::key, Severity::Damage);
 }
 
 #[test]
-fn h12_any_changed_byte_of_the_salts_is_found() {
+fn h12_changed_byte_of_the_salts_is_reported() {
     flip_each_byte(&Sample::tiny(), LedgerPaths::salts, Severity::Warning);
 }
 
 #[test]
-fn h12_any_changed_byte_of_a_body_is_damage() {
+fn h12_changed_byte_of_a_body_is_damage() {
     let sample = Sample::tiny();
     let hash = sample.bodies[0].0.hash();
     flip_each_byte(&sample, |paths| body_path(paths, &hash), Severity::Damage);
 }
 
 #[test]
-fn bodies_deleted_without_an_event_are_missed() {
+fn bodies_deleted_without_an_event_are_reported_as_missing() {
     let sample = Sample::small();
-    let report = spoilt(&sample, |paths| fs::remove_dir_all(paths.bodies()).unwrap());
+    let report = verify_changed(&sample, |paths| fs::remove_dir_all(paths.bodies()).unwrap());
     check(&report, &[(Severity::Damage, Code::BodyMissing)]);
     assert_eq!(report.findings.len(), 2);
-    let report = spoilt(&sample, |paths| fs::remove_file(paths.salts()).unwrap());
+    let report = verify_changed(&sample, |paths| fs::remove_file(paths.salts()).unwrap());
     check(&report, &[(Severity::Damage, Code::SaltsMissing)]);
 }
 
 #[test]
-fn an_excuse_that_nobody_signed_excuses_nothing() {
+fn unsigned_redaction_does_not_excuse_a_missing_body() {
     let sample = Sample::small();
     let hashes: Vec<Digest> = sample.bodies.iter().map(|(body, _)| body.hash()).collect();
     let mut longer = Sample::small();
@@ -90,18 +90,18 @@ fn an_excuse_that_nobody_signed_excuses_nothing() {
         crate::salts::erase(&paths.salts(), &hashes).unwrap();
         fs::write(paths.log(), longer.log()).unwrap();
     };
-    let report = spoilt(&sample, delete);
+    let report = verify_changed(&sample, delete);
     check_has(&report, Severity::Damage, Code::BodyMissing);
     check_has(&report, Severity::Damage, Code::SaltMissing);
-    let report = spoilt(&longer, delete);
+    let report = verify_changed(&longer, delete);
     check(&report, &[]);
 }
 
 #[test]
-fn h09_a_redaction_that_was_not_carried_through_is_told() {
+fn h09_incomplete_redaction_is_reported() {
     let mut sample = Sample::small();
     sample.erased.clear();
-    let report = spoilt(&sample, |_| {});
+    let report = verify_changed(&sample, |_| {});
     check(&report, &[(Severity::Warning, Code::RedactionUnfinished)]);
     let mut sample = Sample::small();
     let body = sample.body(b"still here", true);
@@ -110,45 +110,45 @@ fn h09_a_redaction_that_was_not_carried_through_is_told() {
     sample.batch(|it| {
         it.add(None, LedgerRedacted { bodies: vec![body.hash()], reason: "r".into() });
     });
-    let report = spoilt(&sample, |_| {});
+    let report = verify_changed(&sample, |_| {});
     check(&report, &[(Severity::Warning, Code::RedactionUnfinished)]);
 }
 
 #[test]
-fn bodies_dropped_for_their_age_are_counted_and_not_missed() {
+fn pruned_bodies_are_counted_and_not_reported_as_missing() {
     let mut sample = Sample::small();
     sample.batch(|it| it.add(None, LedgerPruned { before_index: 2, before_time: 0 }));
     let dropped = sample.bodies.remove(0).0.hash();
     sample.erased.push(dropped);
-    let report = spoilt(&sample, |_| {});
+    let report = verify_changed(&sample, |_| {});
     check(&report, &[]);
     assert_eq!(report.bodies.unwrap().pruned, 1);
-    // The second run is named by an event that is not before that index.
-    let report = spoilt(&sample, |paths| fs::remove_dir_all(paths.bodies()).unwrap());
+    // An event at or after that index references the body of the second run.
+    let report = verify_changed(&sample, |paths| fs::remove_dir_all(paths.bodies()).unwrap());
     check(&report, &[(Severity::Damage, Code::BodyMissing)]);
 }
 
 #[test]
-fn what_no_event_names_is_a_note() {
+fn unreferenced_salts_and_files_are_only_a_note() {
     let mut sample = Sample::small();
     sample.body(b"nobody's", true);
-    let report = spoilt(&sample, |_| {});
+    let report = verify_changed(&sample, |_| {});
     check(&report, &[(Severity::Note, Code::SaltUnnamed), (Severity::Note, Code::BodyUnnamed)]);
 }
 
 #[test]
-fn a_body_in_the_place_of_another_is_damage() {
+fn body_replaced_by_another_body_is_damage() {
     let sample = Sample::small();
     let [first, second] = [0, 1].map(|place| sample.bodies[place].0.hash());
-    let report = spoilt(&sample, |paths| {
+    let report = verify_changed(&sample, |paths| {
         fs::copy(body_path(paths, &first), body_path(paths, &second)).unwrap();
     });
     check(&report, &[(Severity::Damage, Code::BodyDamaged)]);
 }
 
 #[test]
-fn a_key_that_others_can_read_is_told() {
-    let report = spoilt(&Sample::small(), |paths| {
+fn key_readable_by_other_users_is_reported() {
+    let report = verify_changed(&Sample::small(), |paths| {
         fs::set_permissions(paths.key(), fs::Permissions::from_mode(0o640)).unwrap();
     });
     check(&report, &[(Severity::Warning, Code::KeyExposed)]);
@@ -156,9 +156,9 @@ fn a_key_that_others_can_read_is_told() {
 }
 
 #[test]
-fn a_log_of_another_version_is_told() {
+fn log_of_another_version_is_reported() {
     let sample = Sample::small();
-    let report = spoilt(&sample, |paths| {
+    let report = verify_changed(&sample, |paths| {
         let mut log = fs::read(paths.log()).unwrap();
         log[15] = 2;
         let check = Digest::of(&[&log[..32]]);
@@ -166,20 +166,20 @@ fn a_log_of_another_version_is_told() {
         fs::write(paths.log(), log).unwrap();
     });
     check_has(&report, Severity::Damage, Code::LogNewer);
-    let report = spoilt(&sample, |paths| fs::write(paths.log(), [b'x'; 200]).unwrap());
+    let report = verify_changed(&sample, |paths| fs::write(paths.log(), [b'x'; 200]).unwrap());
     check_has(&report, Severity::Damage, Code::LogForeign);
 }
 
 #[test]
-fn a_log_of_another_ledger_is_told() {
+fn log_of_another_ledger_is_reported() {
     let sample = Sample::small();
     let mut other = Sample::small();
     other.id = crate::LedgerId::new([8; 16]);
-    let report = spoilt(&sample, |paths| fs::write(paths.log(), other.log()).unwrap());
+    let report = verify_changed(&sample, |paths| fs::write(paths.log(), other.log()).unwrap());
     check_has(&report, Severity::Damage, Code::LogOfAnotherLedger);
 }
 
-/// Six hundred events, and their tiles.
+/// Verifies a ledger of six hundred events after a change of its tiles.
 fn with_tiles(change: impl FnOnce(&Path)) -> VerifyReport {
     let mut sample = Sample::empty();
     sample.batch(|it| {
@@ -188,7 +188,7 @@ fn with_tiles(change: impl FnOnce(&Path)) -> VerifyReport {
             it.add(None, alarm);
         }
     });
-    spoilt(&sample, |paths| {
+    verify_changed(&sample, |paths| {
         let mut tiles = Tiles::open(paths.tiles()).unwrap();
         let leaves = sample.batches[0].iter().map(|entry| Digest::leaf(entry));
         tiles.extend(0, leaves).unwrap();
@@ -198,7 +198,7 @@ fn with_tiles(change: impl FnOnce(&Path)) -> VerifyReport {
 }
 
 #[test]
-fn derived_files_that_contradict_the_log_are_told() {
+fn tiles_that_contradict_the_log_are_reported() {
     check(&with_tiles(|_| {}), &[]);
     for name in ["tile/0/000", "tile/0/001", "tile/0/002.p/88", "tile/1/000.p/2"] {
         let report = with_tiles(|dir| {

@@ -1,4 +1,4 @@
-//! Whatever is in the files, the verifier answers.
+//! Tests that the verifier returns a report for any file content.
 
 use proptest::prelude::*;
 
@@ -46,13 +46,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn h07_no_bytes_make_the_verifier_panic(
+    fn h07_verifier_does_not_panic_on_any_bytes(
         log in proptest::collection::vec(any::<u8>(), 0..600),
         other in proptest::collection::vec(any::<u8>(), 0..600),
         with_header: bool,
     ) {
         let sample = Sample::empty();
-        let report = spoilt(&sample, |paths| {
+        let report = verify_changed(&sample, |paths| {
             let start = if with_header { header(LOG_MAGIC, sample.id).to_vec() } else { Vec::new() };
             fs::write(paths.log(), [start, log].concat()).unwrap();
             for path in [paths.head(), paths.keys(), paths.key(), paths.salts()] {
@@ -63,14 +63,14 @@ proptest! {
     }
 
     #[test]
-    fn h12_no_change_of_the_log_goes_unnoticed(
+    fn h12_every_change_of_the_log_is_reported(
         changes in proptest::collection::vec(change(), 1..5),
     ) {
         let sample = Sample::small();
         let whole = sample.log();
         let mut bytes = whole.clone();
         changes.iter().for_each(|change| apply(&mut bytes, change));
-        let report = spoilt(&sample, |paths| fs::write(paths.log(), &bytes).unwrap());
+        let report = verify_changed(&sample, |paths| fs::write(paths.log(), &bytes).unwrap());
         let only_longer = bytes.starts_with(&whole);
         prop_assert_eq!(report.findings.is_empty(), bytes == whole);
         prop_assert!(only_longer || !report.is_sound());
@@ -78,13 +78,13 @@ proptest! {
 }
 
 #[test]
-fn many_would_be_batches_do_not_take_for_ever() {
+fn search_after_damage_ends_despite_many_false_batches() {
     let sample = Sample::small();
-    // Each says that 16 MiB follow, and they do.
+    // Each batch states a length of 16 MiB, and that many bytes follow.
     let mut one = b"BJB1".to_vec();
     one.extend((16_u32 << 20).to_be_bytes());
     one.extend([0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
     let log = [sample.log(), one.repeat((20 << 20) / one.len())].concat();
-    let report = spoilt(&sample, |paths| fs::write(paths.log(), &log).unwrap());
+    let report = verify_changed(&sample, |paths| fs::write(paths.log(), &log).unwrap());
     check(&report, &[(Severity::Damage, Code::BatchDamaged)]);
 }
