@@ -1,9 +1,9 @@
-//! The measured half of `cargo xtask bench append verify reopen`: does one thing, and prints what it
-//! took as one line of JSON.
+//! The measured part of `cargo xtask bench append verify reopen`: runs one action and prints its
+//! cost as JSON.
 //!
-//! Only the thing itself is timed, not the start of this program. Nothing here removes what it made.
+//! Only the action is timed, not the start of this program. The files it creates are not removed.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "a program that answers on its standard output")]
+#![expect(clippy::print_stdout, reason = "the program prints its result on standard output")]
 
 use std::error::Error;
 use std::fs::{File, OpenOptions};
@@ -27,12 +27,12 @@ type Answer = Result<Value, Box<dyn Error + Send + Sync>>;
 
 const USAGE: &str = "append DIR SECONDS THREADS | batches DIR SECONDS | fsync DIR SECONDS | \
                      sqlite DIR SECONDS | make DIR EVENTS | verify DIR | deep DIR | sha256 FILE | reopen DIR | resume DIR";
-/// The length of the events that are recorded, and of what the others write.
+/// The length of the recorded events, and of the rows and lines of the other writers.
 const LENGTH: usize = 256;
-/// How many go to the disk together where one writer decides it.
+/// The number of events per sync for a single writer.
 const TOGETHER: u64 = 64;
-/// Of the ledgers that are made: events in one call, how many of them name a body of which only the
-/// hash is kept, and how many one whose content is kept.
+/// For generated ledgers: the events per call, and how often an event has a hashed or a stored
+/// body.
 const AT_ONCE: u64 = 1000;
 const NAMES_BODY: u64 = 100;
 const KEEPS_BODY: u64 = 1000;
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// So many threads record one event after the other, each for a run of its own.
+/// Measures threads that record events one after the other, each for its own run.
 fn append(dir: &Path, time: Duration, threads: usize) -> Answer {
     let paths = LedgerPaths::under(dir);
     let ledger = Ledger::open(&paths)?;
@@ -91,7 +91,7 @@ fn append_until(
     all_ready: &Barrier,
     over: &AtomicBool,
 ) -> Result<u64, Box<dyn Error + Send + Sync>> {
-    // Every thread must come to the barrier, also one that failed.
+    // Every thread must reach the barrier, even after a failure.
     let begun = begin_run(ledger, fresh_run());
     all_ready.wait();
     let run = begun?;
@@ -103,7 +103,7 @@ fn append_until(
     Ok(count)
 }
 
-/// One writer that records as many events at once as a transaction of [`sqlite`] has rows.
+/// Measures one writer that records as many events at once as a transaction of [`sqlite`] has rows.
 fn batches(dir: &Path, time: Duration) -> Answer {
     let ledger = Ledger::open(&LedgerPaths::under(dir))?;
     let run = begin_run(&ledger, fresh_run())?;
@@ -116,7 +116,7 @@ fn batches(dir: &Path, time: Duration) -> Answer {
     Ok(json!({ "appends": count, "per_second": count as f64 / took.as_secs_f64() }))
 }
 
-/// One write and one wait for the disk per event; the same call that the ledger waits with.
+/// Measures one write and one sync per event, with the system call that the ledger uses.
 fn fsync(dir: &Path, time: Duration) -> Answer {
     std::fs::create_dir_all(dir)?;
     let mut file = OpenOptions::new().append(true).create(true).open(dir.join("plain"))?;
@@ -130,7 +130,7 @@ fn fsync(dir: &Path, time: Duration) -> Answer {
     Ok(json!({ "appends": count, "per_second": count as f64 / took.as_secs_f64() }))
 }
 
-/// The log that this one is instead of: a table, committed once for as many rows as we have writers.
+/// Measures the alternative to the log: an SQLite table with one commit per group of rows.
 fn sqlite(dir: &Path, time: Duration) -> Answer {
     std::fs::create_dir_all(dir)?;
     let mut database = Connection::open(dir.join("log.db"))?;
@@ -152,7 +152,7 @@ fn sqlite(dir: &Path, time: Duration) -> Answer {
     Ok(json!({ "appends": count, "per_second": count as f64 / took.as_secs_f64() }))
 }
 
-/// Makes a ledger of exactly so many events, those of its runs mixed with one another.
+/// Creates a ledger of exactly this many events, with the events of its runs interleaved.
 fn make(dir: &Path, events: u64) -> Answer {
     let started = Instant::now();
     let paths = LedgerPaths::under(dir);
@@ -162,7 +162,7 @@ fn make(dir: &Path, events: u64) -> Answer {
     for run in &runs {
         drafts.push(created(*run)?);
     }
-    // The first event is the ledger's own.
+    // The first event belongs to the ledger itself.
     for (number, run) in (drafts.len() as u64 + 1..events).zip(runs.iter().cycle()) {
         drafts.push(if number % KEEPS_BODY == 0 {
             let mut content = number.to_string().into_bytes();
@@ -190,7 +190,7 @@ fn verified(dir: &Path, deep: bool) -> Answer {
         verify(&LedgerPaths::under(dir), VerifyOptions { deep, ..VerifyOptions::default() })?;
     let took = started.elapsed();
     if let Some(finding) = report.findings.first() {
-        return Err(format!("the ledger is not as it was made: {finding:?}").into());
+        return Err(format!("the generated ledger has a finding: {finding:?}").into());
     }
     let kept = report.bodies.map(|bodies| bodies.kept);
     Ok(json!({
@@ -199,7 +199,7 @@ fn verified(dir: &Path, deep: bool) -> Answer {
     }))
 }
 
-/// One pass over the bytes of a file.
+/// Measures one SHA-256 pass over a file.
 fn sha256(path: &Path) -> Answer {
     let started = Clocks::now();
     let mut file = File::open(path)?;
@@ -221,7 +221,7 @@ fn sha256(path: &Path) -> Answer {
     }))
 }
 
-/// Opens a ledger and records one event: the first of a new run, or one more of the newest run.
+/// Measures opening a ledger and recording one event of a new run or of the newest run.
 fn reopen(dir: &Path, is_new: bool) -> Answer {
     let paths = LedgerPaths::under(dir);
     let newest = dir.join("newest-run");
@@ -244,7 +244,7 @@ fn begin_run(ledger: &Ledger, run: RunId) -> Result<RunId, Box<dyn Error + Send 
     Ok(run)
 }
 
-/// The first event of a run.
+/// Returns the first event of a run.
 fn created(run: RunId) -> Result<Draft, Box<dyn Error + Send + Sync>> {
     let event = RunCreated {
         name: None,
@@ -265,7 +265,7 @@ fn created(run: RunId) -> Result<Draft, Box<dyn Error + Send + Sync>> {
     Ok(Draft::new(event).of_run(run))
 }
 
-/// An event of [`LENGTH`] bytes.
+/// Returns an event of [`LENGTH`] bytes.
 fn event(run: RunId) -> Draft {
     let event = DnsDecided {
         name: format!("{}.example.com", "x".repeat(41)),
@@ -277,12 +277,12 @@ fn event(run: RunId) -> Draft {
     Draft::new(event).of_run(run).by(Actor::Broker)
 }
 
-/// An event that names a body.
+/// Returns an event that references a body.
 fn changed(run: RunId, changes: Body) -> Draft {
     Draft::new(WorkspaceChanged { files: 1, changes }).of_run(run).by(Actor::Supervisor)
 }
 
-/// A run that no other process and no other call of this has.
+/// Returns a new unique run id.
 fn fresh_run() -> RunId {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let time = clock_gettime(ClockId::Realtime);
@@ -291,7 +291,7 @@ fn fresh_run() -> RunId {
     RunId::new(millis, (std::process::id() << 16).wrapping_add(number))
 }
 
-/// How long something took, and how much of the processors' time.
+/// Elapsed time and CPU time.
 #[derive(Clone, Copy)]
 struct Clocks {
     wall: f64,

@@ -1,4 +1,4 @@
-//! What a process of its own does to a ledger, and how it is started, killed and listened to.
+//! Child processes that use a ledger: their actions, and how tests start, kill and read from them.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -12,33 +12,33 @@ use belljar_ledger::{Digest, Draft, Ledger, LedgerPaths, Receipt, RecordError, W
 
 use crate::fixture::{Acknowledged, Home, below, created, created_with, event, run_id};
 
-/// `ACT HOME`.
-const TOLD: &str = "BELLJAR_TEST_TORTURE";
-const TEST: &str = "child::a_ledger_in_a_process_of_its_own";
-/// So many events does an act that ends record.
+/// The variable with the action and the state directory of a child: `ACT HOME`.
+const CHILD_ACT: &str = "BELLJAR_TEST_TORTURE";
+const TEST: &str = "child::child_process_that_uses_a_ledger";
+/// The number of events that a terminating action records.
 pub(crate) const EVENTS: u32 = 3;
 
-/// A process that uses a ledger.
+/// A child process that uses a ledger.
 pub(crate) struct Process {
     child: Child,
-    heard: Arc<(Mutex<Heard>, Condvar)>,
-    listening: JoinHandle<String>,
+    output: Arc<(Mutex<ChildOutput>, Condvar)>,
+    reader: JoinHandle<String>,
 }
 
 #[derive(Default)]
-struct Heard {
-    told: Acknowledged,
+struct ChildOutput {
+    acknowledged: Acknowledged,
     lines: u64,
-    is_over: bool,
+    has_ended: bool,
 }
 
-/// How it ended.
+/// The result of a child process.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    pub(crate) told: Acknowledged,
-    /// What it said beside that: errors.
-    pub(crate) said: String,
+    pub(crate) acknowledged: Acknowledged,
+    /// The other output of the child: its errors.
+    pub(crate) errors: String,
 }
 
 impl Ended {
@@ -47,14 +47,14 @@ impl Ended {
     }
 }
 
-/// The command that does `act` to the ledger in `home`, behind the words of `before`.
+/// Returns the command that performs `act` on the ledger in `home`, with `before` as a prefix.
 pub(crate) fn command(before: &[&str], act: &str, home: &Path) -> Command {
     let own = std::env::current_exe().unwrap();
     let own = own.to_str().unwrap();
     let mut words = before.iter().copied().chain([own]);
     let mut command = Command::new(words.next().unwrap());
     command.args(words).args(["--exact", TEST, "--nocapture", "--test-threads=1"]);
-    command.env(TOLD, format!("{act} {}", home.display()));
+    command.env(CHILD_ACT, format!("{act} {}", home.display()));
     command
 }
 
@@ -63,31 +63,31 @@ impl Process {
         let mut command = command(before, act, home);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let heard = Arc::new((Mutex::new(Heard::default()), Condvar::new()));
+        let output = Arc::new((Mutex::new(ChildOutput::default()), Condvar::new()));
         let (out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        let ears = Arc::clone(&heard);
-        let listening = thread::spawn(move || {
-            let mut said = String::new();
+        let shared = Arc::clone(&output);
+        let reader = thread::spawn(move || {
+            let mut errors = String::new();
             for line in BufReader::new(out).lines() {
                 let line = line.unwrap();
-                let mut heard = ears.0.lock().unwrap();
-                hear(&line, &mut heard.told, &mut said);
-                heard.lines += 1;
-                ears.1.notify_all();
+                let mut output = shared.0.lock().unwrap();
+                parse_line(&line, &mut output.acknowledged, &mut errors);
+                output.lines += 1;
+                shared.1.notify_all();
             }
-            ears.0.lock().unwrap().is_over = true;
-            ears.1.notify_all();
-            err.read_to_string(&mut said).unwrap();
-            said
+            shared.0.lock().unwrap().has_ended = true;
+            shared.1.notify_all();
+            err.read_to_string(&mut errors).unwrap();
+            errors
         });
-        Self { child, heard, listening }
+        Self { child, output, reader }
     }
 
-    /// Waits until it said so many lines, or ended.
+    /// Waits until the child has printed this many lines or exited.
     pub(crate) fn wait_for(&self, lines: u64) {
-        let heard = self.heard.0.lock().unwrap();
-        let goes_on = |heard: &mut Heard| heard.lines < lines && !heard.is_over;
-        drop(self.heard.1.wait_while(heard, goes_on).unwrap());
+        let output = self.output.0.lock().unwrap();
+        let must_wait = |output: &mut ChildOutput| output.lines < lines && !output.has_ended;
+        drop(self.output.1.wait_while(output, must_wait).unwrap());
     }
 
     pub(crate) fn kill(mut self) -> Ended {
@@ -97,41 +97,41 @@ impl Process {
 
     pub(crate) fn end(mut self) -> Ended {
         let status = self.child.wait().unwrap();
-        let said = self.listening.join().unwrap();
-        let told = self.heard.0.lock().unwrap().told.clone();
-        Ended { status, told, said }
+        let errors = self.reader.join().unwrap();
+        let acknowledged = self.output.0.lock().unwrap().acknowledged.clone();
+        Ended { status, acknowledged, errors }
     }
 }
 
-fn hear(line: &str, told: &mut Acknowledged, said: &mut String) {
+fn parse_line(line: &str, acknowledged: &mut Acknowledged, errors: &mut String) {
     let words: Vec<&str> = line.split(' ').collect();
-    // The test harness may have begun the line.
-    let place = words.iter().position(|word| ["ack", "redacted", "error"].contains(word));
-    match place.map(|place| &words[place..]) {
+    // The line can start with output of the test harness.
+    let start = words.iter().position(|word| ["ack", "redacted", "error"].contains(word));
+    match start.map(|start| &words[start..]) {
         Some(["ack", index, hash]) => {
-            told.events.insert(index.parse().unwrap(), hash.parse().unwrap());
+            acknowledged.events.insert(index.parse().unwrap(), hash.parse().unwrap());
         }
-        Some(["redacted", hash]) => told.redacted.push(hash.parse().unwrap()),
+        Some(["redacted", hash]) => acknowledged.redacted.push(hash.parse().unwrap()),
         _ => {
-            said.push_str(line);
-            said.push('\n');
+            errors.push_str(line);
+            errors.push('\n');
         }
     }
 }
 
-/// Says one line in one write, past the harness.
-fn say(line: &str) {
+/// Prints a line with one write, bypassing the capture of the test harness.
+fn print_line(line: &str) {
     std::io::stdout().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
 fn acknowledge(receipt: &Receipt) {
-    say(&format!("ack {} {}", receipt.index(), receipt.hash()));
+    print_line(&format!("ack {} {}", receipt.index(), receipt.hash()));
 }
 
-/// Alone it is a look at every act; started by the others it does as it is told.
+/// Performs every action when run as a test; started as a child, performs the given action.
 #[test]
-fn a_ledger_in_a_process_of_its_own() {
-    let Ok(told) = std::env::var(TOLD) else {
+fn child_process_that_uses_a_ledger() {
+    let Ok(given) = std::env::var(CHILD_ACT) else {
         for act in ["record", "rotate", "redact", "prune"] {
             let home = Home::new();
             perform(act, &home.paths()).unwrap();
@@ -139,9 +139,9 @@ fn a_ledger_in_a_process_of_its_own() {
         }
         return;
     };
-    let (act, home) = told.split_once(' ').unwrap();
+    let (act, home) = given.split_once(' ').unwrap();
     if let Err(error) = perform(act, &LedgerPaths::under(Path::new(home))) {
-        say(&format!("error {error:?}"));
+        print_line(&format!("error {error:?}"));
     }
 }
 
@@ -162,27 +162,27 @@ fn perform(act: &str, paths: &LedgerPaths) -> Result<(), Box<dyn Error>> {
             record(&ledger)?;
         }
         "redact" => {
-            let hash = keep(&ledger, b"a secret that should not have been kept")?;
+            let hash = keep(&ledger, b"a secret that should not be stored")?;
             ledger.redact(&[hash], "a test")?;
-            say(&format!("redacted {hash}"));
+            print_line(&format!("redacted {hash}"));
             record(&ledger)?;
         }
         "prune" => {
             keep(&ledger, b"something old")?;
             let dropped = ledger.prune(u64::MAX)?;
-            say(&format!("pruned {dropped:?}"));
+            print_line(&format!("pruned {dropped:?}"));
             record(&ledger)?;
         }
-        // Goes on after an error, to see whether what is acknowledged then is true.
+        // Continues after an error, to check that later acknowledgements are true.
         "insist" => {
             for number in 0..EVENTS {
                 match ledger.record(Draft::new(event(number))) {
                     Ok(receipt) => acknowledge(&receipt),
-                    Err(error) => say(&format!("error {error:?}")),
+                    Err(error) => print_line(&format!("error {error:?}")),
                 }
             }
         }
-        other => panic!("no act {other}"),
+        other => panic!("unknown action {other}"),
     }
     Ok(())
 }
@@ -198,7 +198,7 @@ fn record(ledger: &Ledger) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Keeps a content and records events that name it.
+/// Stores a content and records events that reference it.
 fn keep(ledger: &Ledger, content: &[u8]) -> Result<Digest, Box<dyn Error>> {
     loop {
         let body = ledger.keep(Digest::of(&[b"policy"]), &mut { content })?;
@@ -210,14 +210,14 @@ fn keep(ledger: &Ledger, content: &[u8]) -> Result<Digest, Box<dyn Error>> {
                 receipts.iter().for_each(acknowledge);
                 return Ok(body.hash());
             }
-            // Somebody else dropped it just now.
+            // Another process has just dropped the content.
             Err(RecordError::BodyGone { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Until it is killed: three threads, of which one does the rarer things.
+/// Runs three threads until it is killed; one of them performs the less frequent actions.
 fn mixed(ledger: &Ledger) -> Result<(), Box<dyn Error>> {
     let failed = Mutex::new(None);
     let note = |result: Result<(), Box<dyn Error>>| match result {
@@ -244,9 +244,9 @@ fn rarer(ledger: &Ledger) -> Result<(), Box<dyn Error>> {
         2 | 3 => {
             let hash = keep(ledger, &below(u64::MAX).to_be_bytes())?;
             ledger.redact(&[hash], "a test")?;
-            say(&format!("redacted {hash}"));
+            print_line(&format!("redacted {hash}"));
         }
-        // Few contents, so that some are shared.
+        // There are few contents, so that some are shared.
         _ => drop(keep(ledger, &[u8::try_from(below(4)).unwrap(); 5000])?),
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! A ledger in a directory of its own, and a second reading of its log.
+//! A ledger in its own directory, and an independent reader of its log.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,18 +17,19 @@ pub(crate) struct Home {
     dir: TempDir,
 }
 
-/// Events that somebody was told are on disk.
+/// The events that a writer acknowledged as being on disk.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Acknowledged {
     pub(crate) events: BTreeMap<u64, Digest>,
-    /// Bodies that are gone for good.
+    /// Bodies that were redacted.
     pub(crate) redacted: Vec<Digest>,
 }
 
 pub(crate) const HEADER: usize = 64;
 
 impl Home {
-    /// In memory where that is possible: a kill or a fault is the same there, and sooner over.
+    /// Creates a state directory in memory if possible: kills and faults behave the same there and
+    /// run faster.
     pub(crate) fn new() -> Self {
         let memory = Path::new("/dev/shm");
         let dir = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() };
@@ -39,7 +40,7 @@ impl Home {
         Self { dir: TempDir::new().unwrap() }
     }
 
-    /// One in which a few events are recorded.
+    /// Creates a ledger with a few recorded events.
     pub(crate) fn with_events(count: u32) -> Self {
         let home = Self::new();
         let ledger = home.open();
@@ -71,20 +72,21 @@ impl Home {
         verify_deep(&self.paths())
     }
 
-    /// A copy of everything as it is now.
+    /// Returns a copy of the whole current state.
     pub(crate) fn copy(&self) -> Self {
         let copy = Self::new();
         copy_tree(self.path(), copy.path());
         copy
     }
 
-    /// Everything that was acknowledged is there, nothing is damaged, and the ledger goes on.
+    /// Checks that all acknowledged events exist, nothing is damaged and the ledger can be
+    /// continued.
     #[track_caller]
-    pub(crate) fn check(&self, told: &Acknowledged) {
+    pub(crate) fn check(&self, acknowledged: &Acknowledged) {
         let paths = self.paths();
         let before = verify_deep(&paths);
         assert!(before.is_sound(), "{:#?}", before.findings);
-        check_there(&self.log(), told);
+        check_acknowledged(&self.log(), acknowledged);
         let ledger = match Ledger::open(&paths) {
             Ok(ledger) => ledger,
             Err(error) => panic!("{error:?}: {:#?}", before.findings),
@@ -104,8 +106,8 @@ impl Home {
             let fine = finding.severity == Severity::Note || told_of.contains(&finding.code);
             assert!(fine, "{finding:?}");
         }
-        check_there(&self.log(), told);
-        for hash in &told.redacted {
+        check_acknowledged(&self.log(), acknowledged);
+        for hash in &acknowledged.redacted {
             let digits = hash.to_string();
             let (shelf, name) = digits.split_at(2);
             assert!(!paths.ledger().join("bodies").join(shelf).join(name).exists(), "{hash}");
@@ -150,18 +152,19 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) {
 }
 
 #[track_caller]
-fn check_there(log: &Path, told: &Acknowledged) {
-    // A ledger that was never begun has no log.
+fn check_acknowledged(log: &Path, acknowledged: &Acknowledged) {
+    // A ledger that was never created has no log.
     let log = if log.exists() { fs::read(log).unwrap() } else { Vec::new() };
     let leaves: Vec<Digest> = batches(&log).concat();
-    for (index, hash) in &told.events {
+    for (index, hash) in &acknowledged.events {
         let found = leaves.get(usize::try_from(*index).unwrap());
         assert_eq!(found, Some(hash), "event {index} of {} was acknowledged", leaves.len());
     }
 }
 
-/// The leaf hashes of each whole batch, read as the page about the format says; ends at the first
-/// bytes that are no batch. Every event must be of its chain.
+/// Returns the leaf hashes of each complete batch, read as the description of the format says.
+///
+/// Stops at the first bytes that are not a batch. Every event must link to its chain.
 #[track_caller]
 pub(crate) fn batches(log: &[u8]) -> Vec<Vec<Digest>> {
     let mut all = Vec::new();
@@ -190,7 +193,7 @@ pub(crate) fn batches(log: &[u8]) -> Vec<Vec<Digest>> {
     all
 }
 
-/// Where each whole batch begins, and its bytes.
+/// Returns the offset and the bytes of each complete batch.
 pub(crate) fn spans(log: &[u8]) -> Vec<(usize, &[u8])> {
     let mut spans = Vec::new();
     let mut at = HEADER;
@@ -253,7 +256,7 @@ pub(crate) fn run_id() -> RunId {
     RunId::new(random() >> 16, u32::try_from(random() >> 32).unwrap())
 }
 
-/// std's only source of randomness: every state is keyed anew.
+/// `RandomState` is the only source of randomness in std: every state has new keys.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
@@ -262,7 +265,7 @@ pub(crate) fn below(limit: u64) -> u64 {
     random() % limit
 }
 
-/// How often to do what is done at random.
+/// Returns the number of repetitions of a random test.
 pub(crate) fn times(count: u64) -> u64 {
     let factor = std::env::var("BELLJAR_TORTURE").ok().and_then(|text| text.parse().ok());
     count * factor.unwrap_or(1)

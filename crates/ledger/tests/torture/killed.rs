@@ -1,9 +1,10 @@
-//! Processes that are killed at any moment: what they were told is there, and the next one goes on.
+//! Tests that kill processes at any moment: acknowledged events survive, and the next process
+//! continues.
 
 use crate::child::Process;
 use crate::fixture::{Acknowledged, Home, below, times, verify_deep};
 
-/// Every call with which something is changed, locked or said.
+/// The system calls that change, lock or print something.
 const CALLS: [&str; 9] = [
     "write",
     "pwrite64",
@@ -26,47 +27,47 @@ impl Acknowledged {
     }
 }
 
-/// Several processes at once, each with several threads, all in one ledger.
+/// Kills several processes with several threads each, all on one ledger.
 #[test]
-fn h04_h12_kills_during_concurrent_appends_lose_nothing() {
+fn h04_h12_kills_during_concurrent_appends_lose_no_acknowledged_event() {
     let home = Home::on_disk();
     let start = || Process::start(&[], "mixed", home.path());
-    let mut told = Acknowledged::default();
+    let mut acknowledged = Acknowledged::default();
     let mut processes: Vec<Process> = (0..3).map(|_| start()).collect();
     let kills = times(100);
     for kill in 0..kills {
         let place = usize::try_from(below(3)).unwrap();
         let victim = std::mem::replace(&mut processes[place], start());
-        // Sometimes at once, so that it dies while it opens the ledger.
+        // Sometimes immediately, so that the process dies while it opens the ledger.
         victim.wait_for(below(40));
         let ended = victim.kill();
         assert!(ended.was_killed(), "{ended:?}");
-        told.add(ended.told);
+        acknowledged.add(ended.acknowledged);
         if kill % 25 == 0 {
             let report = verify_deep(&home.paths());
             assert!(report.is_sound(), "{:#?}", report.findings);
         }
     }
     for process in processes {
-        told.add(process.kill().told);
+        acknowledged.add(process.kill().acknowledged);
     }
-    assert!(told.events.len() as u64 > kills, "only {} events", told.events.len());
-    home.check(&told);
+    assert!(acknowledged.events.len() as u64 > kills, "only {} events", acknowledged.events.len());
+    home.check(&acknowledged);
 }
 
-/// The same with a new ledger each time, so that many die while it is begun.
+/// Kills processes with a new ledger each time, so that many die during its creation.
 #[test]
-fn h12_kills_while_a_ledger_is_begun_lose_nothing() {
+fn h12_kills_during_creation_lose_no_acknowledged_event() {
     for round in 0..times(25) {
         let home = Home::new();
         let processes: Vec<Process> =
             (0..2).map(|_| Process::start(&[], "mixed", home.path())).collect();
         processes[0].wait_for(1 + round % 5);
-        let mut told = Acknowledged::default();
+        let mut acknowledged = Acknowledged::default();
         for process in processes {
-            told.add(process.kill().told);
+            acknowledged.add(process.kill().acknowledged);
         }
-        home.check(&told);
+        home.check(&acknowledged);
     }
 }
 
@@ -79,16 +80,16 @@ fn check_killed_at_every_call(act: &str, prepare: impl Fn() -> Home) {
 
 #[track_caller]
 fn killed_at(call: &str, act: &str, prepare: impl Fn() -> Home) -> u32 {
-    // Of the many calls of SQLite, one in four.
+    // SQLite makes many calls, so only every fourth later one is tested.
     for when in (1..12).chain((12..).step_by(4)) {
         let home = prepare();
         let (trace, inject) =
             (format!("trace={call}"), format!("inject={call}:signal=KILL:when={when}"));
         let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
         let ended = Process::start(&strace, act, home.path()).end();
-        home.check(&ended.told);
+        home.check(&ended.acknowledged);
         if !ended.was_killed() {
-            assert!(ended.status.success() && !ended.said.contains("error"), "{ended:?}");
+            assert!(ended.status.success() && !ended.errors.contains("error"), "{ended:?}");
             return when - 1;
         }
     }
@@ -96,33 +97,33 @@ fn killed_at(call: &str, act: &str, prepare: impl Fn() -> Home) -> u32 {
 }
 
 #[test]
-fn h05_h12_killed_at_every_call_of_the_beginning() {
+fn h05_h12_ledger_survives_a_kill_at_every_call_of_its_creation() {
     check_killed_at_every_call("open", Home::new);
 }
 
 #[test]
-fn h12_killed_at_every_call_of_recording() {
+fn h12_ledger_survives_a_kill_at_every_call_of_recording() {
     check_killed_at_every_call("record", || Home::with_events(2));
 }
 
 #[test]
-fn h12_killed_at_every_call_of_an_exchange_of_keys() {
+fn h12_ledger_survives_a_kill_at_every_call_of_a_key_rotation() {
     check_killed_at_every_call("rotate", || Home::with_events(1));
 }
 
 #[test]
-fn h09_h12_killed_at_every_call_of_a_redaction() {
+fn h09_h12_ledger_survives_a_kill_at_every_call_of_a_redaction() {
     check_killed_at_every_call("redact", || Home::with_events(1));
 }
 
 #[test]
-fn h12_killed_at_every_call_of_pruning() {
+fn h12_ledger_survives_a_kill_at_every_call_of_pruning() {
     check_killed_at_every_call("prune", || Home::with_events(1));
 }
 
-/// A tail that a killed process left is taken away by one that dies over it, too.
+/// Kills the process that repairs the torn append of another killed process.
 #[test]
-fn h12_killed_at_every_call_of_a_repair() {
+fn h12_ledger_survives_a_kill_at_every_call_of_a_repair() {
     check_killed_at_every_call("record", || {
         let home = Home::with_events(3);
         crate::tails::leave_half_a_batch(&home);

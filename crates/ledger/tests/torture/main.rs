@@ -1,14 +1,14 @@
-//! The ledger under kills, faults, full disks, torn tails and meddling hands.
+//! Tests of the ledger under kills, faults, full disks, torn appends and manipulated files.
 //!
-//! Nothing is mocked: processes are killed, `strace` makes system calls fail, disks are really full.
-//! What was acknowledged is written down by the process that was told so, on a pipe, after it was told;
-//! afterwards a reader made from `docs/ledger-format.md` alone looks for it in the log.
+//! Nothing is mocked: processes are killed, `strace` makes system calls fail, disks are really
+//! full. A child process reports each acknowledged event on a pipe after its acknowledgement.
+//! Afterwards a reader written only from `docs/ledger-format.md` looks for the event in the log.
 //!
-//! `BELLJAR_TORTURE=N` does everything that is random N times as often.
+//! `BELLJAR_TORTURE=N` runs every random test N times as often.
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "tests start further processes of themselves and tell them what to do"
+    reason = "tests start themselves as child processes and pass the action in a variable"
 )]
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Somebody changes, exchanges or removes files of a ledger. Each test first shows that the ledger
-//! was sound before.
+//! Tests that change, replace or remove files of a ledger, each after a check that the ledger was
+//! intact.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn checkpoint(home: &Home) -> String {
     Reader::open(&home.paths()).unwrap().checkpoint().unwrap().1
 }
 
-fn held_against(home: &Home, checkpoint: &str) -> VerifyReport {
+fn verify_with_checkpoint(home: &Home, checkpoint: &str) -> VerifyReport {
     let checkpoints = [checkpoint.to_owned()];
     verify(&home.paths(), VerifyOptions { checkpoints: &checkpoints, ..VerifyOptions::default() })
         .unwrap()
@@ -45,7 +45,7 @@ fn check_refused(paths: &LedgerPaths, why: impl Fn(&OpenError) -> bool, code: Co
 }
 
 #[test]
-fn h01_h02_an_older_copy_of_the_ledger_is_refused() {
+fn h01_h02_older_copy_of_the_ledger_is_refused() {
     let home = sound(3);
     let old = home.copy();
     home.open().record(Draft::new(event(1))).map(drop).unwrap();
@@ -55,36 +55,36 @@ fn h01_h02_an_older_copy_of_the_ledger_is_refused() {
 }
 
 #[test]
-fn h02_a_ledger_that_is_gone_is_not_begun_anew() {
+fn h02_missing_ledger_is_not_created_again() {
     let gone = |error: &OpenError| matches!(error, OpenError::Gone { events: 4, .. });
     let home = sound(3);
     fs::remove_dir_all(home.paths().ledger()).unwrap();
     check_refused(&home.paths(), gone, Code::LogMissing);
-    // Nor when the signing key went with it: the head still says what there was.
+    // The same if the signing key is missing too: the head still has the number of events.
     fs::remove_file(home.paths().anchor().join("key")).unwrap();
     let head = fs::read(home.paths().anchor().join("head")).unwrap();
     check_refused(&home.paths(), gone, Code::LogMissing);
     assert_eq!(fs::read(home.paths().anchor().join("head")).unwrap(), head);
 }
 
-/// With the machine's files all put back nothing here can tell; a checkpoint from elsewhere can.
+/// A copy of all files is consistent on this host; only a checkpoint from elsewhere contradicts it.
 #[test]
-fn h01_h03_an_older_copy_of_everything_contradicts_a_checkpoint_from_elsewhere() {
+fn h01_h03_older_copy_of_all_files_contradicts_a_given_checkpoint() {
     let home = sound(3);
     let old = home.copy();
     home.open().record(Draft::new(event(1))).map(drop).unwrap();
     let elsewhere = checkpoint(&home);
-    assert_eq!(held_against(&home, &elsewhere).anchored, Some(5));
-    assert_eq!(damages(&held_against(&home, &elsewhere)), []);
-    assert_eq!(codes(&old.verify()), [], "the copy alone is as good as the ledger was");
-    assert_eq!(damages(&held_against(&old, &elsewhere)), [Code::CheckpointAhead]);
+    assert_eq!(verify_with_checkpoint(&home, &elsewhere).anchored, Some(5));
+    assert_eq!(damages(&verify_with_checkpoint(&home, &elsewhere)), []);
+    assert_eq!(codes(&old.verify()), [], "the older copy alone is valid");
+    assert_eq!(damages(&verify_with_checkpoint(&old, &elsewhere)), [Code::CheckpointAhead]);
     old.open().record(Draft::new(event(2))).map(drop).unwrap();
-    assert_eq!(damages(&held_against(&old, &elsewhere)), [Code::CheckpointForked]);
+    assert_eq!(damages(&verify_with_checkpoint(&old, &elsewhere)), [Code::CheckpointForked]);
 }
 
-/// Two continuations of one ledger: each is sound alone, and no proof leads from one to the other.
+/// Two continuations of one ledger are each valid alone, and no proof connects them.
 #[test]
-fn h04_two_continuations_contradict_each_other() {
+fn h04_two_continuations_of_a_ledger_contradict_each_other() {
     let home = sound(3);
     let other = home.copy();
     let mut notes = Vec::new();
@@ -96,8 +96,8 @@ fn h04_two_continuations_contradict_each_other() {
         assert_eq!(codes(&home.verify()), []);
         notes.push(checkpoint(home));
     }
-    assert_eq!(damages(&held_against(&home, &notes[1])), [Code::CheckpointForked]);
-    assert_eq!(damages(&held_against(&other, &notes[0])), [Code::CheckpointForked]);
+    assert_eq!(damages(&verify_with_checkpoint(&home, &notes[1])), [Code::CheckpointForked]);
+    assert_eq!(damages(&verify_with_checkpoint(&other, &notes[0])), [Code::CheckpointForked]);
     let keys = public_keys(&home.paths()).unwrap();
     let (theirs, _) = open_checkpoint(&notes[1], &keys).unwrap();
     home.open().record(Draft::new(event(1))).map(drop).unwrap();
@@ -112,28 +112,28 @@ fn h04_two_continuations_contradict_each_other() {
 }
 
 #[test]
-fn h03_a_ledger_made_anew_with_another_key_is_found_out() {
+fn h03_ledger_recreated_with_another_key_is_detected() {
     let home = sound(3);
     let key = public_keys(&home.paths()).unwrap().remove(0);
     let elsewhere = checkpoint(&home);
     let forged = sound(3);
-    // Only the log and its neighbours: the anchor knows better.
+    // Only the log and the files beside it are replaced: the anchor contradicts them.
     let both = home.copy();
     replace(forged.paths().ledger(), both.paths().ledger());
     let foreign = |error: &OpenError| matches!(error, OpenError::Foreign { .. });
     check_refused(&both.paths(), foreign, Code::LogOfAnotherLedger);
-    // The anchor too: whoever has a key or a checkpoint from before knows better.
+    // The anchor is replaced too: an earlier key or checkpoint contradicts it.
     replace(forged.paths().anchor(), both.paths().anchor());
-    assert_eq!(codes(&both.verify()), [], "alone it is a ledger like any other");
+    assert_eq!(codes(&both.verify()), [], "the forged ledger alone is valid");
     let options = VerifyOptions { key: Some(&key), ..VerifyOptions::default() };
     let found = damages(&verify(&both.paths(), options).unwrap());
     assert!(found.contains(&Code::KeyNotOfLedger), "{found:?}");
-    let found = damages(&held_against(&both, &elsewhere));
+    let found = damages(&verify_with_checkpoint(&both, &elsewhere));
     assert_eq!(found, [Code::CheckpointOfAnotherLedger]);
 }
 
 #[test]
-fn h02_h03_without_its_anchor_a_ledger_is_not_continued() {
+fn h02_h03_ledger_without_its_anchor_is_refused() {
     let no_anchor = |error: &OpenError| matches!(error, OpenError::NoAnchor { .. });
     let home = sound(3);
     fs::remove_dir_all(home.paths().anchor()).unwrap();
@@ -159,7 +159,7 @@ fn h02_h03_without_its_anchor_a_ledger_is_not_continued() {
     fs::remove_file(home.paths().anchor().join("keys")).unwrap();
     check_refused(&home.paths(), |error| matches!(error, OpenError::Anchor(_)), Code::KeysMissing);
 
-    // What another key signed is no head of ours.
+    // A head signed by another key is not a head of this ledger.
     let (home, other) = (sound(3), sound(3));
     let head = |home: &Home| home.paths().anchor().join("head");
     fs::copy(head(&other), head(&home)).unwrap();
@@ -168,9 +168,9 @@ fn h02_h03_without_its_anchor_a_ledger_is_not_continued() {
     check_refused(&home.paths(), unsigned, Code::HeadUnknownKey);
 }
 
-/// A log of a version to come, with a start that is whole, is not taken for damage.
+/// A log of a future version with an intact header is not treated as damage.
 #[test]
-fn h08_h12_another_version_is_refused_by_name() {
+fn h08_h12_log_of_another_version_is_refused_with_its_version() {
     for (version, is_whole) in [(0, true), (2, true), (255, true), (2, false)] {
         let home = sound(2);
         let mut log = fs::read(home.log()).unwrap();
@@ -188,9 +188,9 @@ fn h08_h12_another_version_is_refused_by_name() {
     }
 }
 
-/// Whoever has the ledger open notices that its files were taken away or exchanged.
+/// An open ledger detects that its files were removed or replaced.
 #[test]
-fn h02_h05_an_open_ledger_notices_that_its_files_are_gone() {
+fn h02_h05_open_ledger_detects_removed_or_replaced_files() {
     let changed = |error: &RecordError| matches!(error, RecordError::Changed(_));
     let home = sound(3);
     let ledger = home.open();
@@ -200,7 +200,7 @@ fn h02_h05_an_open_ledger_notices_that_its_files_are_gone() {
     fs::rename(home.log().with_extension("away"), home.log()).unwrap();
     ledger.record(Draft::new(event(1))).map(drop).unwrap();
 
-    // An older copy in its place, under it.
+    // The files are replaced by an older copy while open.
     let home = sound(3);
     let old = home.copy();
     let ledger = home.open();
@@ -210,16 +210,16 @@ fn h02_h05_an_open_ledger_notices_that_its_files_are_gone() {
     let error = ledger.record(Draft::new(event(1))).unwrap_err();
     assert!(changed(&error), "{error:?}");
 
-    // Cut short, under it.
+    // The log is truncated while open.
     let home = sound(3);
     let ledger = home.open();
     let log = fs::read(home.log()).unwrap();
     fs::OpenOptions::new().write(true).open(home.log()).unwrap().set_len(100).unwrap();
     let error = ledger.record(Draft::new(event(1))).unwrap_err();
     assert!(changed(&error), "{error:?}");
-    assert_eq!(fs::read(home.log()).unwrap(), &log[..100], "nothing was written behind the cut");
+    assert_eq!(fs::read(home.log()).unwrap(), &log[..100], "nothing was written after the cut");
 
-    // Nor does a second lock let two write at once.
+    // A second lock file does not let two writers append at once.
     let home = sound(3);
     let (first, second) = (home.open(), home.open());
     fs::remove_file(home.paths().ledger().join("lock")).unwrap();
@@ -236,10 +236,10 @@ fn h02_h05_an_open_ledger_notices_that_its_files_are_gone() {
     assert_eq!(damages(&home.verify()), []);
 }
 
-/// What others recorded after a loss that the operator mended is not taken for a torn append.
+/// Events recorded after a mended loss are not mistaken for a torn append.
 #[test]
-fn h05_an_open_ledger_notices_a_log_that_was_cut_and_went_on() {
-    // One batch that reaches over the old end, or several of which one begins there or before it.
+fn h05_open_ledger_detects_a_log_that_was_truncated_and_continued() {
+    // One batch that extends beyond the old end, or several of which one starts at or before it.
     for (batches, events) in [(1, 30), (30, 1)] {
         let home = sound(3);
         let ledger = home.open();
@@ -258,7 +258,7 @@ fn h05_an_open_ledger_notices_a_log_that_was_cut_and_went_on() {
         assert!(grown.len() > log.len(), "the old end is inside the new log");
         let error = ledger.record(Draft::new(event(1))).unwrap_err();
         assert!(matches!(error, RecordError::Changed(_)), "{error:?}");
-        assert_eq!(fs::read(home.log()).unwrap(), grown, "nothing is cut off or added");
+        assert_eq!(fs::read(home.log()).unwrap(), grown, "the log is unchanged");
         assert!(!ledger.is_current());
         home.open().record(Draft::new(event(1))).map(drop).unwrap();
         assert_eq!(damages(&home.verify()), []);
@@ -266,7 +266,7 @@ fn h05_an_open_ledger_notices_a_log_that_was_cut_and_went_on() {
 }
 
 #[test]
-fn open_ledger_is_current_beside_other_writers_and_not_when_its_log_is_replaced() {
+fn is_current_is_false_after_the_log_is_replaced_and_true_beside_writers() {
     let home = sound(3);
     let ledger = home.open();
     let other = home.open();
@@ -277,9 +277,9 @@ fn open_ledger_is_current_beside_other_writers_and_not_when_its_log_is_replaced(
     assert!(other.is_current());
     let away = home.paths().ledger().with_extension("away");
     fs::rename(home.paths().ledger(), &away).unwrap();
-    assert!(!ledger.is_current(), "moved away");
+    assert!(!ledger.is_current(), "the log was moved away");
     fs::rename(&away, home.paths().ledger()).unwrap();
-    assert!(ledger.is_current(), "control: it is back");
+    assert!(ledger.is_current(), "control: the log is back");
     let mut log = fs::read(home.log()).unwrap();
     log[40] ^= 1;
     fs::write(home.log(), &log).unwrap();
@@ -288,20 +288,20 @@ fn open_ledger_is_current_beside_other_writers_and_not_when_its_log_is_replaced(
 }
 
 #[test]
-fn the_operator_can_go_on_after_a_loss_and_the_record_says_so() {
-    // From the log, when only the head is lost.
+fn mend_continues_after_a_loss_and_records_the_repair() {
+    // From the log, if only the head is lost.
     let home = sound(3);
     fs::remove_file(home.paths().anchor().join("head")).unwrap();
     assert_eq!(mend(&home.paths(), "lost").unwrap(), Mended::Continued { events: 4, lost: 0 });
     home.check(&Acknowledged::default());
-    // From what is left of it.
+    // From the rest of the log.
     let home = sound(3);
     let log = fs::read(home.log()).unwrap();
     let last = crate::fixture::spans(&log).last().unwrap().0;
     fs::write(home.log(), &log[..last]).unwrap();
     assert_eq!(mend(&home.paths(), "cut").unwrap(), Mended::Continued { events: 3, lost: 1 });
     home.check(&Acknowledged::default());
-    // With a new one, and the old one kept.
+    // With a new ledger, while the old one is kept.
     let home = sound(3);
     let mut log = fs::read(home.log()).unwrap();
     log[40] ^= 1;
@@ -312,9 +312,9 @@ fn the_operator_can_go_on_after_a_loss_and_the_record_says_so() {
     assert_eq!(mend(&home.paths(), "nothing").unwrap(), Mended::Sound);
 }
 
-/// What the index says beyond the log is not built upon.
+/// Rows of the index beyond the end of the log are not used.
 #[test]
-fn h05_an_index_that_knows_more_than_the_log_seeds_nothing() {
+fn h05_index_rows_beyond_the_log_are_ignored() {
     let home = Home::new();
     let run = run_id();
     let ledger = home.open();
@@ -324,7 +324,7 @@ fn h05_an_index_that_knows_more_than_the_log_seeds_nothing() {
     let old_head = fs::read(&head).unwrap();
     home.open().record(Draft::new(event(1)).of_run(run)).map(drop).unwrap();
     assert_eq!(Reader::open(&home.paths()).unwrap().size(), 3);
-    // The power fails: the index was on disk, the end of the log was not.
+    // A power failure: the index was on disk, the end of the log was not.
     fs::write(home.log(), before).unwrap();
     fs::write(head, old_head).unwrap();
     let ledger = home.open();

@@ -1,4 +1,4 @@
-//! Disks that are really full or really read-only, in a mount namespace of their own.
+//! Tests on full and read-only disks, each in its own mount namespace.
 
 use std::error::Error;
 use std::fs;
@@ -9,7 +9,7 @@ use belljar_ledger::{Digest, Draft, Ledger, LedgerPaths, OpenError, Query, Reade
 use crate::child;
 use crate::fixture::{Home, created, event, run_id, verify_deep};
 
-/// Does `act` with a small disk of its own as state directory.
+/// Runs `act` with a small disk of its own as state directory.
 #[track_caller]
 fn check_on_own_disk(act: &str) {
     let home = Home::new();
@@ -17,39 +17,39 @@ fn check_on_own_disk(act: &str) {
     let path = home.path().to_str().unwrap();
     let before = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, path];
     let output = child::command(&before, act, home.path()).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(output.status.success() && !said.contains("error"), "{said}");
-    assert!(said.contains("1 passed"), "{said}");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(output.status.success() && !text.contains("error"), "{text}");
+    assert!(text.contains("1 passed"), "{text}");
 }
 
 #[test]
-fn h12_a_full_disk_stops_recording_and_room_lets_it_go_on() {
+fn h12_recording_stops_on_a_full_disk_and_resumes_with_free_space() {
     check_on_own_disk("full");
 }
 
 #[test]
-fn h12_a_read_only_disk_is_refused_for_writing_and_fine_for_reading() {
+fn h12_ledger_on_a_read_only_disk_can_be_read_but_not_opened_for_recording() {
     check_on_own_disk("read-only");
 }
 
-/// Fills the disk with events, makes room and goes on.
+/// Fills the disk with events, frees space and continues.
 pub(crate) fn on_a_full_disk(paths: &LedgerPaths) -> Result<(), Box<dyn Error>> {
     let ballast = paths.ledger().parent().unwrap().join("ballast");
     fs::write(&ballast, [1; 64 << 10])?;
     let ledger = Ledger::open(paths)?;
     let run = run_id();
-    let mut told = vec![ledger.record(Draft::new(created()).of_run(run))?];
+    let mut acknowledged = vec![ledger.record(Draft::new(created()).of_run(run))?];
     let failed = loop {
         match ledger.record(Draft::new(event(1)).of_run(run)) {
-            Ok(receipt) => told.push(receipt),
+            Ok(receipt) => acknowledged.push(receipt),
             Err(error) => break error,
         }
     };
-    assert!(told.len() > 100, "{}", told.len());
+    assert!(acknowledged.len() > 100, "{}", acknowledged.len());
     let RecordError::Io { source, .. } = &failed else { panic!("{failed:?}") };
     assert_eq!(source.raw_os_error(), Some(28), "{failed:?}");
-    // Full is full: it fails again, and another content is not kept either.
+    // While the disk is full, recording fails again, and no content is stored either.
     ledger.record(Draft::new(created()).of_run(run_id())).unwrap_err();
     let noise: Vec<u8> = (0..8000_u32)
         .flat_map(|n| Digest::of(&[&n.to_be_bytes()]).as_bytes()[..16].to_vec())
@@ -58,15 +58,15 @@ pub(crate) fn on_a_full_disk(paths: &LedgerPaths) -> Result<(), Box<dyn Error>> 
     assert!(verify_deep(paths).is_sound());
     fs::remove_file(&ballast)?;
     for _ in 0..10 {
-        told.push(ledger.record(Draft::new(event(2)).of_run(run))?);
+        acknowledged.push(ledger.record(Draft::new(event(2)).of_run(run))?);
     }
     drop(ledger);
     let report = verify_deep(paths);
     assert!(report.is_sound(), "{report:?}");
     let reader = Reader::open(paths)?;
     let rows = reader.events(&Query { run: Some(run), ..Query::default() })?;
-    assert_eq!(rows.len(), told.len());
-    for (row, receipt) in rows.iter().zip(&told) {
+    assert_eq!(rows.len(), acknowledged.len());
+    for (row, receipt) in rows.iter().zip(&acknowledged) {
         assert_eq!((row.index, row.leaf), (receipt.index(), receipt.hash()));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Contents that other records choke on go through and come back equal.
+//! Tests that unusual contents are recorded and read back unchanged.
 
 use std::fs;
 use std::io::Read;
@@ -23,7 +23,7 @@ const HOSTILE: &[&[u8]] = &[
 ];
 
 #[test]
-fn h07_hostile_contents_come_back_equal() {
+fn h07_unusual_contents_are_read_back_unchanged() {
     let home = Home::new();
     let ledger = home.open();
     let scope = Digest::of(&[b"policy"]);
@@ -57,12 +57,12 @@ fn h07_hostile_contents_come_back_equal() {
 
 /// The largest event, one that is too large, and the largest batch.
 #[test]
-fn h07_huge_events_are_refused_and_harm_no_others() {
+fn h07_oversized_event_is_refused_without_affecting_others() {
     let home = Home::new();
     let ledger = home.open();
     let exec = |length: usize| Draft::new(RunExec { program: vec![b'x'; length] });
-    let room = (0..=65_535).rev().find(|length| ledger.record(exec(*length)).is_ok()).unwrap();
-    assert!(room > 65_000, "{room}");
+    let largest = (0..=65_535).rev().find(|length| ledger.record(exec(*length)).is_ok()).unwrap();
+    assert!(largest > 65_000, "{largest}");
     ledger.record(exec(1 << 20)).unwrap_err();
     ledger.record_all((0..300).map(|_| exec(60_000)).collect()).unwrap_err();
     let receipts = ledger.record_all((0..250).map(|_| exec(60_000)).collect()).unwrap();
@@ -73,9 +73,9 @@ fn h07_huge_events_are_refused_and_harm_no_others() {
     assert_eq!(codes(&home.verify()), []);
 }
 
-/// Nobody can get a forged batch or event read by writing its bytes into a content.
+/// The bytes of a forged batch or event inside a content are never read as a batch or event.
 #[test]
-fn h07_a_forged_batch_within_an_event_is_no_batch() {
+fn h07_forged_batch_inside_an_event_is_ignored() {
     let home = Home::new();
     let ledger = home.open();
     ledger.record(Draft::new(RunExec { program: b"/bin/true".to_vec() })).map(drop).unwrap();
@@ -98,9 +98,9 @@ fn h07_a_forged_batch_within_an_event_is_no_batch() {
     assert_eq!(codes(&home.verify()), []);
 }
 
-/// 100 MB that no program holds in memory at once.
+/// 100 MB that are never in memory at once.
 #[test]
-fn a_large_body_is_kept_and_comes_back_equal() {
+fn large_body_is_stored_and_read_back_unchanged() {
     const SIZE: u64 = 100 << 20;
     struct Counted(u64);
     impl Read for Counted {
@@ -138,5 +138,8 @@ fn a_large_body_is_kept_and_comes_back_equal() {
     let mut compare = Compare(Counted(0), true);
     assert_eq!(reader.body(body.hash(), &mut compare).unwrap(), SIZE);
     assert!(compare.1 && compare.0.0 == SIZE);
-    assert!(reader.disk_usage().unwrap().bodies.disk_bytes < SIZE / 10, "it is kept compressed");
+    assert!(
+        reader.disk_usage().unwrap().bodies.disk_bytes < SIZE / 10,
+        "the content is compressed"
+    );
 }

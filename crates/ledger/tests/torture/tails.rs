@@ -1,4 +1,5 @@
-//! What may stand behind the last whole batch after a crash, and what may not.
+//! Tests of bytes after the last complete batch: torn appends are repaired, other bytes are
+//! refused.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -10,16 +11,16 @@ use crate::fixture::{
     Acknowledged, Home, batches, codes, created, damages, event, run_id, spans, verify_deep,
 };
 
-/// The verifier looks at one in so many; it has tests of its own for every byte.
-const LOOK: usize = 16;
+/// The verifier runs for one in this many cases; its own tests cover every byte.
+const VERIFY_EVERY: usize = 16;
 
-/// A ledger whose head is two batches behind its log, as after a loss of power.
+/// A ledger whose head is two batches older than its log, as after a power failure.
 struct Behind {
     home: Home,
     run: RunId,
     log: Vec<u8>,
     head: Vec<u8>,
-    /// The length that the head vouches for.
+    /// The length of the log in the signed head.
     vouched: usize,
 }
 
@@ -36,14 +37,14 @@ impl Behind {
         ledger.record_all(both).map(drop).unwrap();
         ledger.record(Draft::new(event(4)).of_run(run)).map(drop).unwrap();
         drop(ledger);
-        // The index knows everything, also what is about to be lost.
+        // The index has all events, including those about to be lost.
         assert_eq!(Reader::open(&home.paths()).unwrap().size(), 6);
         let log = fs::read(home.log()).unwrap();
         Self { home, run, log, head, vouched }
     }
 
-    /// Puts everything back but the log, which is this.
-    fn lay(&self, log: &[u8]) {
+    /// Restores all files, with this log.
+    fn restore_with(&self, log: &[u8]) {
         fs::write(self.home.log(), log).unwrap();
         fs::write(self.home.paths().anchor().join("head"), &self.head).unwrap();
     }
@@ -52,48 +53,48 @@ impl Behind {
         spans(&self.log).into_iter().map(|(at, bytes)| at + bytes.len()).collect()
     }
 
-    /// Opens the log, which is this up to `whole`, and goes on with it.
+    /// Opens this log, which is intact up to byte `intact`, and continues it.
     #[track_caller]
-    fn check_repaired(&self, log: &[u8], whole: usize) {
-        self.lay(log);
+    fn check_repaired(&self, log: &[u8], intact: usize) {
+        self.restore_with(log);
         let paths = self.home.paths();
-        let is_looked_at = log.len().is_multiple_of(LOOK) || log.len() - whole < 2;
-        if is_looked_at {
+        let is_verified = log.len().is_multiple_of(VERIFY_EVERY) || log.len() - intact < 2;
+        if is_verified {
             let report = verify_deep(&paths);
             assert!(report.is_sound(), "{:#?}", report.findings);
             let unfinished = codes(&report).contains(&(Severity::Warning, Code::LogUnfinished));
-            assert_eq!(unfinished, log.len() > whole);
+            assert_eq!(unfinished, log.len() > intact);
         }
         let ledger = Ledger::open(&paths).unwrap();
-        match (ledger.repairs(), log.len() > whole) {
+        match (ledger.repairs(), log.len() > intact) {
             ([], false) => {}
             ([repair], true) => {
                 assert_eq!(
                     (repair.offset, repair.bytes),
-                    (whole as u64, (log.len() - whole) as u64)
+                    (intact as u64, (log.len() - intact) as u64)
                 );
-                assert_eq!(fs::read(&repair.kept).unwrap(), &log[whole..]);
+                assert_eq!(fs::read(&repair.kept).unwrap(), &log[intact..]);
             }
             (repairs, _) => panic!("{repairs:?}"),
         }
         ledger.record(Draft::new(event(9)).of_run(self.run)).map(drop).unwrap();
         drop(ledger);
         let after = fs::read(self.home.log()).unwrap();
-        assert_eq!(after.get(..whole), log.get(..whole));
-        let before = batches(&log[..whole]).concat().len();
-        let more = if log.len() > whole { 2 } else { 1 };
+        assert_eq!(after.get(..intact), log.get(..intact));
+        let before = batches(&log[..intact]).concat().len();
+        let more = if log.len() > intact { 2 } else { 1 };
         assert_eq!(batches(&after).concat().len(), before + more);
-        if is_looked_at {
+        if is_verified {
             assert_eq!(codes(&verify_deep(&paths)), []);
         }
     }
 
     #[track_caller]
     fn check_refused(&self, log: &[u8], why: impl Fn(&OpenError) -> bool) {
-        self.lay(log);
+        self.restore_with(log);
         let error = Ledger::open(&self.home.paths()).unwrap_err();
         assert!(why(&error), "{error:?}");
-        assert_eq!(fs::read(self.home.log()).unwrap(), log, "nothing was changed");
+        assert_eq!(fs::read(self.home.log()).unwrap(), log, "the log is unchanged");
     }
 
     #[track_caller]
@@ -103,7 +104,7 @@ impl Behind {
     }
 }
 
-/// Leaves what a process leaves that was killed in the middle of a write.
+/// Leaves half a batch at the end of the log, as a process killed during a write does.
 pub(crate) fn leave_half_a_batch(home: &Home) {
     let log = fs::read(home.log()).unwrap();
     let (_, last) = *spans(&log).last().unwrap();
@@ -112,17 +113,17 @@ pub(crate) fn leave_half_a_batch(home: &Home) {
 }
 
 #[test]
-fn h12_a_log_that_is_cut_at_any_byte_behind_its_head_is_repaired() {
+fn h12_log_truncated_after_its_head_is_repaired() {
     let behind = Behind::new();
     let ends = behind.ends();
     for length in behind.vouched..=behind.log.len() {
-        let whole = ends.iter().copied().filter(|end| *end <= length).max().unwrap();
-        behind.check_repaired(&behind.log[..length], whole);
+        let intact = ends.iter().copied().filter(|end| *end <= length).max().unwrap();
+        behind.check_repaired(&behind.log[..length], intact);
     }
 }
 
 #[test]
-fn h01_h05_a_log_that_is_cut_at_any_byte_before_its_head_is_refused() {
+fn h01_h05_log_truncated_before_its_head_is_refused() {
     let behind = Behind::new();
     for length in 0..behind.vouched {
         let lengths = (behind.vouched as u64, length as u64);
@@ -131,19 +132,19 @@ fn h01_h05_a_log_that_is_cut_at_any_byte_before_its_head_is_refused() {
                 if (*vouched, *length) == lengths)
                 || length < 64 && matches!(error, OpenError::Damaged(LogError::Header { .. }))
         });
-        if length.is_multiple_of(LOOK) {
+        if length.is_multiple_of(VERIFY_EVERY) {
             behind.check_named(&[Code::LogTruncated, Code::BatchDamaged, Code::LogHeaderDamaged]);
         }
     }
 }
 
 #[test]
-fn h12_rubbish_behind_the_log_is_taken_away_and_kept() {
+fn h12_garbage_after_the_log_is_moved_to_a_file() {
     let behind = Behind::new();
     let end = behind.log.len();
     let last = spans(&behind.log).last().unwrap().1.to_vec();
-    let mut spoilt = last.clone();
-    spoilt[40] ^= 1;
+    let mut damaged = last.clone();
+    damaged[40] ^= 1;
     let rests: [&[u8]; 9] = [
         b"x",
         b"BJB1",
@@ -153,7 +154,7 @@ fn h12_rubbish_behind_the_log_is_taken_away_and_kept() {
         &[0; 70_000],
         &[0xff; 3000],
         &last[..last.len() - 1],
-        &spoilt,
+        &damaged,
     ];
     for rest in rests {
         behind.check_repaired(&[&behind.log, rest].concat(), end);
@@ -161,7 +162,7 @@ fn h12_rubbish_behind_the_log_is_taken_away_and_kept() {
 }
 
 #[test]
-fn h12_a_damaged_middle_is_refused_and_never_cut() {
+fn h12_log_damaged_in_the_middle_is_refused_and_not_truncated() {
     let behind = Behind::new();
     let (first, last) = (behind.vouched, *behind.ends().last().unwrap());
     let second = spans(&behind.log).last().unwrap().0;
@@ -170,17 +171,17 @@ fn h12_a_damaged_middle_is_refused_and_never_cut() {
         let mut log = behind.log.clone();
         log[at] ^= 0x10;
         behind.check_refused(&log, damaged);
-        if at.is_multiple_of(LOOK) {
+        if at.is_multiple_of(VERIFY_EVERY) {
             behind.check_named(&[Code::BatchDamaged]);
         }
     }
-    // The last batch alone: nobody can tell it from an append that was cut short.
+    // Damage in the last batch alone cannot be distinguished from a torn append.
     for at in second..last {
         let mut log = behind.log.clone();
         log[at] ^= 0x10;
         behind.check_repaired(&log, second);
     }
-    // A batch that repeats one, leaves one out or is of another place is no rest of an append.
+    // A batch that repeats another one, leaves a gap or comes from elsewhere is not a torn append.
     let gap = |error: &OpenError| matches!(error, OpenError::Damaged(LogError::Gap { .. }));
     let log = &behind.log;
     behind.check_refused(&[log, &log[second..]].concat(), gap);
@@ -191,7 +192,7 @@ fn h12_a_damaged_middle_is_refused_and_never_cut() {
     behind.check_named(&[Code::BatchReordered]);
 }
 
-/// The salts of a batch that was never written, in whole and in part, are in nobody's way.
+/// The salts of a batch that was never written do no harm, complete or torn.
 #[test]
 fn h12_torn_salts_are_repaired() {
     let home = Home::new();
