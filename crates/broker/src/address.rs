@@ -1,7 +1,8 @@
-//! Which addresses may be dialled. Pure: the caller resolves, once, and dials what came out of here.
+//! Decides which IP addresses can be dialled. Pure: the caller resolves a name once, and dials only
+//! the address that this module returned.
 //!
-//! The table is of ranges that are not the public internet (IANA's special-purpose registries), and
-//! every address that carries an IPv4 address inside is judged by that as well (A07).
+//! The table lists the ranges outside the public internet (IANA's special-purpose registries). An
+//! IPv6 address that contains an IPv4 address is also checked by that IPv4 address (A07).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +14,7 @@ use belljar_model::net::Hostname;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Public(IpAddr);
 
-/// An address that is not, and the range that says so.
+/// An address outside the public internet, with its range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{address} is {range}")]
 pub struct Private {
@@ -21,37 +22,38 @@ pub struct Private {
     pub range: Range,
 }
 
-/// What an address is, if it is not public.
+/// Kind of an address outside the public internet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Range {
-    /// Where clouds hand out credentials; no rule can allow it (A06).
+    /// Metadata service of a cloud, which hands out credentials; no rule can allow it (A06).
     Metadata,
-    /// A network of somebody's own; a rule that names it can allow it.
+    /// Private network; a rule that names the target can allow it.
     Local,
     Loopback,
     LinkLocal,
-    /// Of the machine that the broker runs on.
+    /// Address of the machine that the broker runs on.
     Own,
     Multicast,
     Unspecified,
-    /// For documentation, tests, tunnels and the like; also those that the box's own names get.
+    /// Reserved for documentation, tests, tunnels and the like; includes the addresses of names
+    /// inside the box.
     Reserved,
 }
 
-/// How far a permit reaches.
+/// The addresses that a permit can reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// Public addresses.
+    /// Public addresses only.
     Public,
-    /// Private networks too, since a rule names them.
+    /// Public and private addresses, because a rule names the target.
     Named,
 }
 
-/// An address that may be dialled under a permit.
+/// An address that passed the filter and can be dialled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Dialable(IpAddr);
 
-/// The judge of addresses on one machine.
+/// Address filter for one machine, which contains the machine's own addresses.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     own: BTreeSet<IpAddr>,
@@ -77,12 +79,13 @@ impl Dialable {
 }
 
 impl Filter {
-    /// `own`: the addresses of this machine, so that no name leads back to its services (A03, A28).
+    /// Creates a filter that refuses the given addresses of this machine, so that no name leads to
+    /// its services (A03, A28).
     pub fn new(own: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { own: own.into_iter().collect() }
     }
 
-    /// Judges what a name resolved to, or an address that a rule names.
+    /// Checks a resolved address, or an address that a rule names.
     pub fn check(&self, address: IpAddr, reach: Reach) -> Result<Dialable, Private> {
         let refuse = |range| Err(Private { address, range });
         match (range(address), reach) {
@@ -95,9 +98,9 @@ impl Filter {
         }
     }
 
-    /// Judges the `connect` of a rule: the operator wrote the address down, so only what hands out
-    /// credentials is refused.
-    pub fn fixed(&self, address: SocketAddr) -> Result<Dialable, Private> {
+    /// Checks the `connect` address of a rule. The operator wrote the address, so only metadata
+    /// services and addresses without a single host are refused.
+    pub fn check_connect(&self, address: SocketAddr) -> Result<Dialable, Private> {
         match range(address.ip()) {
             Some(range @ (Range::Metadata | Range::Unspecified | Range::Multicast)) => {
                 Err(Private { address: address.ip(), range })
@@ -124,7 +127,7 @@ impl Range {
             Self::LinkLocal => "link-local",
             Self::Own => "an address of this machine",
             Self::Multicast => "a multicast address",
-            Self::Unspecified => "no address at all",
+            Self::Unspecified => "the unspecified address",
             Self::Reserved => "reserved for special use",
         }
     }
@@ -136,7 +139,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// Where clouds answer with credentials of the machine.
+/// Addresses of metadata services, which return credentials of the machine.
 const METADATA: [IpAddr; 11] = [
     v4(169, 254, 169, 254), // AWS, Google, Azure, DigitalOcean, OpenStack, …
     v4(169, 254, 170, 2),   // AWS ECS
@@ -151,7 +154,7 @@ const METADATA: [IpAddr; 11] = [
     v6([0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42]), // Scaleway
 ];
 
-/// Their names. What lies below one is the same.
+/// Names of metadata services; all names below them count as well.
 const METADATA_NAMES: [&str; 12] = [
     "metadata",
     "metadata.google.internal",
@@ -167,7 +170,7 @@ const METADATA_NAMES: [&str; 12] = [
     "rancher-metadata",
 ];
 
-/// Whether a name belongs to a metadata service.
+/// Returns whether a name belongs to a metadata service.
 pub fn is_metadata_name(name: &Hostname) -> bool {
     METADATA_NAMES.iter().any(|known| name.is_within(known))
 }
@@ -180,7 +183,7 @@ const fn v6(s: [u16; 8]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::new(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]))
 }
 
-/// What is special about an address; `None` for the public internet.
+/// Returns the special range of an address; `None` for the public internet.
 pub fn range(address: IpAddr) -> Option<Range> {
     if METADATA.contains(&address) {
         return Some(Range::Metadata);
@@ -188,13 +191,13 @@ pub fn range(address: IpAddr) -> Option<Range> {
     match address {
         IpAddr::V4(address) => range_v4(address),
         IpAddr::V6(address) => match embedded_v4(address) {
-            Some(inside) => range(inside.into()).or_else(|| around(address)),
+            Some(inside) => range(inside.into()).or_else(|| range_of_embedding(address)),
             None => range_v6(address),
         },
     }
 }
 
-/// The IPv4 address that an address stands for.
+/// Returns the IPv4 address that an IPv6 address contains, if any.
 fn embedded(address: IpAddr) -> Option<Ipv4Addr> {
     match address {
         IpAddr::V4(_) => None,
@@ -209,7 +212,8 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     };
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None, // `::` and `::1` themselves
-        // Compatible (RFC 4291 §2.5.5.1), mapped (§2.5.5.2), translated (RFC 2765), NAT64 (RFC 6052).
+        // Compatible (RFC 4291 §2.5.5.1), mapped (§2.5.5.2), translated (RFC 2765), NAT64 (RFC
+        // 6052).
         [0, 0, 0, 0, 0, 0, a, b]
         | [0, 0, 0, 0, 0, 0xffff, a, b]
         | [0, 0, 0, 0, 0xffff, 0, a, b]
@@ -222,11 +226,11 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// What else an address is whose inner IPv4 address is public.
-fn around(address: Ipv6Addr) -> Option<Range> {
+/// Returns the range of an IPv6 address that contains a public IPv4 address.
+fn range_of_embedding(address: Ipv6Addr) -> Option<Range> {
     match address.segments() {
-        // Only NAT64 leads to the public internet. The rest are forms that a kernel or a tunnel
-        // turns into something else, and no public name has one.
+        // Only NAT64 leads to the public internet. A kernel or a tunnel translates the other forms,
+        // and no public name has such an address.
         [0x64, 0xff9b, ..] => None,
         _ => Some(Range::Reserved),
     }
@@ -260,7 +264,7 @@ fn range_v6(address: Ipv6Addr) -> Option<Range> {
         // Teredo, benchmarks, ORCHID and the rest of the registry's block; documentation.
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Range::Reserved,
         [0x2000..=0x3fff, ..] => return None,
-        // Nothing else has been given out as global unicast (RFC 4291 §2.4).
+        // Nothing else has been assigned as global unicast (RFC 4291 §2.4).
         _ => Range::Reserved,
     })
 }

@@ -1,7 +1,8 @@
-//! Questions to the operator: one for exactly one request or connection, which waits for the answer.
+//! Asks the operator for approval. Each question concerns exactly one request or connection, which
+//! waits for the answer.
 //!
-//! **Invariant:** an [`Approved`] exists only after a yes that came while its question was open, and is
-//! used up by what was asked about.
+//! **Invariant:** an [`Approved`] exists only after a positive answer that arrived while its
+//! question was open, and the approved request consumes it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,16 +15,16 @@ use tokio::time::timeout;
 
 use crate::broker::Broker;
 use crate::http::Refusal;
-use crate::record::{Answer, Question, Unasked, Word};
+use crate::record::{Answer, BrokerEvent, Question, QuestionClosed};
 
-/// Questions that may be open at once; a person cannot look at more.
-const OPEN: usize = 64;
-/// Questions of one run: a box must not fill the record.
-const IN_ALL: u64 = 10_000;
-/// The longest thing that can be asked about: what is not seen is not agreed to.
-const SHOWN: usize = 3000; // bytes
+/// Maximum number of open questions; a person cannot review more at once.
+const MAX_OPEN: usize = 64;
+/// Maximum number of questions in one run, so that a box cannot fill the ledger.
+const MAX_TOTAL: u64 = 10_000;
+/// Longest text of a question. The operator must see all of it to approve it.
+const MAX_TEXT: usize = 3000; // bytes
 
-/// Proof that the operator said yes to one thing. Only a [`Broker`] makes one.
+/// Proof that the operator approved one request or connection. Only a [`Broker`] creates one.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Approved(());
@@ -36,22 +37,22 @@ pub(crate) struct Questions {
 }
 
 impl Questions {
-    /// Hands an answer to whoever waits for it, once.
+    /// Delivers an answer to the request that waits for it, once.
     pub(crate) fn answer(&self, question: u64, answer: Answer) {
         let waiting = self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&question);
         if let Some(waiting) = waiting {
-            waiting.send(answer).ok(); // whoever asked may have given up
+            waiting.send(answer).ok(); // the client can have stopped waiting
         }
     }
 
-    /// A place among the open ones, if there is one left.
+    /// Opens a question, unless a limit is reached.
     fn open(self: &Arc<Self>) -> Option<(Open, oneshot::Receiver<Answer>)> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.len() >= OPEN {
+        if open.len() >= MAX_OPEN {
             return None;
         }
         let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
-        if number > IN_ALL {
+        if number > MAX_TOTAL {
             return None;
         }
         let (answer, answered) = oneshot::channel();
@@ -61,7 +62,7 @@ impl Questions {
     }
 }
 
-/// A question that is open for as long as this is there.
+/// An open question; dropping this value closes it.
 struct Open {
     questions: Arc<Questions>,
     number: u64,
@@ -74,11 +75,11 @@ impl Drop for Open {
     }
 }
 
-/// Tells the supervisor that nobody waits for the answer any more, unless one came.
+/// A waiting request. Dropping it reports the question as closed, unless an answer arrived.
 struct Waiting<'a> {
     broker: &'a Broker,
     question: Question,
-    why: Option<Unasked>,
+    why: Option<QuestionClosed>,
     _open: Open,
 }
 
@@ -86,19 +87,20 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(why) = self.why {
             let question = Box::new(self.question.clone());
-            self.broker.clerk.tell(vec![Word::Unasked { question, why }]);
+            self.broker.recorder.send(vec![BrokerEvent::QuestionClosed { question, why }]);
         }
     }
 }
 
 impl Broker {
-    /// Asks, and waits for the answer: a yes, or what the program is told. No answer is a no.
+    /// Asks the operator and waits for the answer. Returns the approval, or the refusal for the
+    /// client; a timeout is a refusal.
     pub(crate) async fn ask(&self, question: Question) -> Result<Approved, Refusal> {
         let (what, rule) = (question.to_string(), question.rule.clone());
-        let answer = if what.len() > SHOWN {
-            Err(("ask-long", "too long for the operator to see all of it".to_owned()))
+        let answer = if what.len() > MAX_TEXT {
+            Err(("ask-long", "the request is too long to show to the operator in full".to_owned()))
         } else {
-            self.put(question).await
+            self.wait_for_answer(question).await
         };
         answer.map_err(|(code, why)| {
             let refusal = Refusal::new(StatusCode::FORBIDDEN, code, format!("{what}: {why}"));
@@ -106,38 +108,50 @@ impl Broker {
         })
     }
 
-    /// The same; a refusal as its word for programs, and why.
-    async fn put(&self, question: Question) -> Result<Approved, (&'static str, String)> {
-        let Some((open, answered)) = self.clerk.questions().open() else {
-            return refuse("ask-flood", "too many questions wait for the operator already");
+    /// Asks the operator like [`Broker::ask`], but returns a refusal as reason code and
+    /// explanation.
+    async fn wait_for_answer(
+        &self,
+        question: Question,
+    ) -> Result<Approved, (&'static str, String)> {
+        let Some((open, answered)) = self.recorder.questions().open() else {
+            return refuse(
+                "ask-flood",
+                "too many requests already wait for the operator's approval",
+            );
         };
         let wait = self.ask_timeout();
         let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let question = Question { number: open.number, wait: millis, ..question };
         let mut changes = self.changes();
-        self.clerk.tell(vec![Word::Asked(Box::new(question.clone()))]);
-        let mut waiting = Waiting { broker: self, question, why: Some(Unasked::Gone), _open: open };
+        self.recorder.send(vec![BrokerEvent::Asked(Box::new(question.clone()))]);
+        let mut waiting =
+            Waiting { broker: self, question, why: Some(QuestionClosed::Gone), _open: open };
         let answer = tokio::select! {
             answer = timeout(wait, answered) => answer,
-            // What was asked may not be a question any more, or be carried in another way.
+            // With other rules, the request can need no approval, or take another route.
             _ = changes.changed() => {
-                waiting.why = Some(Unasked::Rules);
-                let why = "the rules of the box changed while it waited for the operator; try again";
+                waiting.why = Some(QuestionClosed::Rules);
+                let why = "the rules of the box changed while the request waited for approval; try again";
                 return refuse("ask-rules", why);
             }
         };
-        let answer = answer.inspect_err(|_| waiting.why = Some(Unasked::Timeout));
+        let answer = answer.inspect_err(|_| waiting.why = Some(QuestionClosed::Timeout));
         if answer.is_ok() {
             waiting.why = None;
         }
         match answer {
             Ok(Ok(Answer::Yes)) => Ok(Approved(())),
-            Ok(Ok(Answer::No)) => refuse("ask-refused", "the operator said no"),
+            Ok(Ok(Answer::No)) => refuse("ask-refused", "the operator refused the request"),
             Ok(Ok(Answer::Nobody)) => refuse("ask-nobody", NOBODY),
-            Ok(Ok(Answer::Unrecorded) | Err(_)) => {
-                refuse("ask-refused", "the question is not on record, so nobody was asked")
-            }
-            Err(_) => refuse("ask-timeout", &format!("nobody said yes within {}", seconds(wait))),
+            Ok(Ok(Answer::Unrecorded) | Err(_)) => refuse(
+                "ask-refused",
+                "the question could not be recorded, so the operator was not asked",
+            ),
+            Err(_) => refuse(
+                "ask-timeout",
+                &format!("the operator did not approve it within {}", seconds(wait)),
+            ),
         }
     }
 }
@@ -146,7 +160,7 @@ fn refuse(code: &'static str, why: &str) -> Result<Approved, (&'static str, Stri
     Err((code, why.to_owned()))
 }
 
-const NOBODY: &str = "a rule wants the operator to be asked, and nobody can be asked here; in a box of `belljar up` it waits for `belljar approve`";
+const NOBODY: &str = "a rule requires the operator's approval, which this command cannot ask for; in a box of `belljar up`, the request waits for `belljar approve`";
 
 fn seconds(wait: Duration) -> String {
     match wait.as_secs() {

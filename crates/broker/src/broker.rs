@@ -1,4 +1,4 @@
-//! All that a connection needs, together.
+//! The state of one broker, shared by all of its connections.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,34 +8,34 @@ use belljar_model::net::{Policy, SecretName, Target};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::active::ActiveTraffic;
 use crate::address::Filter;
 use crate::dns::{self, Limiter, Note, Pool, Resolver};
 use crate::http::Refusal;
 use crate::meter::{Meter, Prices};
-use crate::record::{Clerk, Decided, Verdict, Word};
+use crate::record::{BrokerEvent, Decided, Recorder, Verdict};
 use crate::rules::Rules;
 use crate::setup::{Hello, Placeholder, Setup};
 use crate::tls::{Authority, Roots, Scope, Upstream as Tls};
-use crate::underway::Underway;
 use crate::upstream::{Proxy, Upstream};
 use crate::vault::sealed::{Key, Unsealed};
 use crate::vault::{Vault, VaultError};
 
-/// What a broker needs from the file system, which it will not see.
+/// Inputs from the file system, which the broker cannot access later.
 #[derive(Debug)]
 pub struct Materials {
     pub roots: Roots,
     pub resolver: Resolver,
     pub values: Vec<(SecretName, Unsealed)>,
-    /// What they were sealed with.
+    /// The key that the secrets were sealed with.
     pub key: Option<Key>,
-    /// The addresses of the policy's proxy.
+    /// Addresses of the policy's proxy.
     pub proxy: Vec<SocketAddr>,
-    /// What time it is.
+    /// Returns the current time.
     pub clock: fn() -> SystemTime,
 }
 
-/// A broker before it serves.
+/// A broker that is ready to serve.
 #[derive(Debug)]
 pub struct Prepared {
     rules: Rules,
@@ -47,21 +47,21 @@ pub struct Prepared {
     clock: fn() -> SystemTime,
 }
 
-/// Why there will be no broker.
+/// Why a broker cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    #[error("make the certificate of the box")]
+    #[error("cannot create the CA certificate of the box")]
     Authority(#[from] crate::tls::AuthorityError),
     #[error(transparent)]
     Vault(#[from] VaultError),
-    #[error("trust the roots of the system")]
+    #[error("cannot load the root certificates of the system")]
     Tls(#[from] crate::tls::UpstreamError),
 }
 
-/// Makes everything that a box will be given, and all that serves it.
+/// Creates a broker and the files and placeholders for its box.
 pub fn prepare(setup: Setup, materials: Materials) -> Result<(Prepared, Hello), PrepareError> {
     let Setup { policy, own, changes, .. } = setup;
-    // What the box trusts cannot change once it stands.
+    // The certificates that the box trusts cannot change while it runs.
     let scope = if changes { Scope::Any } else { Scope::of(&policy) };
     let authority = Authority::new(scope, (materials.clock)())?;
     let tls = Tls::new(&materials.roots)?;
@@ -91,90 +91,91 @@ pub fn prepare(setup: Setup, materials: Materials) -> Result<(Prepared, Hello), 
 pub(crate) struct Broker {
     rules: Mutex<Arc<Rules>>,
     ask_timeout: Mutex<Duration>,
-    /// Counts how often the rules changed.
+    /// Number of rule changes so far.
     changes: watch::Sender<u64>,
-    pub(crate) underway: Arc<Underway>,
+    pub(crate) active: Arc<ActiveTraffic>,
     pub(crate) vault: Vault,
     meter: Mutex<Meter>,
     pub(crate) upstream: Upstream,
     pub(crate) authority: Authority,
     pub(crate) clock: fn() -> SystemTime,
-    pub(crate) clerk: Clerk,
+    pub(crate) recorder: Recorder,
     names: Mutex<Names>,
     denied: Mutex<Denied>,
     tasks: Mutex<JoinSet<()>>,
     held: Arc<Semaphore>,
 }
 
-/// What is known of the names that the box asked for.
+/// State of the box's DNS names.
 #[derive(Debug)]
 struct Names {
     pool: Pool,
     limiter: Limiter,
 }
 
-/// How many refusals are on record one by one.
+/// Counter of recorded denials.
 #[derive(Debug, Default)]
 struct Denied {
     recorded: u32,
 }
 
-/// After so many refusals only the count goes on: a box must not fill the record.
-const DENIALS: u32 = 10_000;
+/// Maximum number of recorded denials; later ones are dropped, so that a box cannot fill the
+/// ledger.
+const MAX_DENIALS: u32 = 10_000;
 
-/// Of bodies that are held in memory, so many pieces may be there at once: a box has thousands of
-/// requests to its broker's one memory.
-const HELD: usize = 64;
+/// Total memory for buffered bodies, in pieces of [`HELD_PIECE`] bytes. A box can send thousands of
+/// requests at once.
+const MAX_HELD_PIECES: usize = 64;
 const HELD_PIECE: usize = 1 << 20;
 
 impl Broker {
-    pub(crate) fn new(prepared: Prepared, clerk: Clerk) -> Self {
+    pub(crate) fn new(prepared: Prepared, recorder: Recorder) -> Self {
         let Prepared { rules, ask_timeout, vault, meter, upstream, authority, clock } = prepared;
         let names = Names { pool: Pool::new(true), limiter: Limiter::new(Instant::now()) };
         Self {
             rules: Mutex::new(Arc::new(rules)),
             ask_timeout: Mutex::new(ask_timeout),
             changes: watch::Sender::new(0),
-            underway: Arc::default(),
+            active: Arc::default(),
             vault,
             meter: Mutex::new(meter),
             upstream,
             authority,
             clock,
-            clerk,
+            recorder,
             names: Mutex::new(names),
             denied: Mutex::default(),
             tasks: Mutex::default(),
-            held: Arc::new(Semaphore::new(HELD)),
+            held: Arc::new(Semaphore::new(MAX_HELD_PIECES)),
         }
     }
 
-    /// The rules that are in force now.
+    /// Returns the rules that are in force now.
     pub(crate) fn rules(&self) -> Arc<Rules> {
         Arc::clone(&lock(&self.rules))
     }
 
-    /// How long a question stays open.
+    /// Returns how long a question stays open.
     pub(crate) fn ask_timeout(&self) -> Duration {
         *lock(&self.ask_timeout)
     }
 
-    /// Tells of each change of the rules from now on.
+    /// Subscribes to changes of the rules.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Puts other rules into force, and cuts off what they do not allow. Secrets stay those that there
-    /// are, each for its own hosts; which rules carry them may change.
+    /// Puts new rules into force and cuts off traffic that they do not allow. The secrets and their
+    /// hosts stay the same; the rules that carry a secret can change.
     pub(crate) fn change(&self, policy: &Policy) {
         let rules = Arc::new(self.rules().followed_by(policy));
         *lock(&self.rules) = Arc::clone(&rules);
         *lock(&self.ask_timeout) = policy.ask_timeout.duration();
-        self.underway.cut(&rules);
+        self.active.cut(&rules);
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Answers a DNS query, or not.
+    /// Answers a DNS query; returns `None` if the query is ignored.
     pub(crate) fn answer(&self, query: &[u8]) -> Option<Vec<u8>> {
         let now = Instant::now();
         let mut names = lock(&self.names);
@@ -183,13 +184,13 @@ impl Broker {
             return None;
         }
         let answer = dns::answer(query, &self.rules(), pool, now);
-        let words = match answer.decided {
+        let events = match answer.decided {
             dns::Decided::Allowed { name, kind, rule } => {
                 let (name, query) = (name.to_string(), kind.to_string());
                 let reason = "a rule allows it".to_owned();
                 match limiter.refused(&format!("allowed {name}")) {
                     Note::First => {
-                        vec![Word::Dns {
+                        vec![BrokerEvent::Dns {
                             name,
                             query,
                             verdict: Verdict::Allow,
@@ -203,22 +204,23 @@ impl Broker {
             dns::Decided::Denied { name, kind, denial } => {
                 let rule = denial.rule.clone();
                 let reason = Refusal::from(denial).on_record();
-                unknown(limiter, name.to_string(), kind.to_string(), rule, reason)
+                events_of_refused_name(limiter, name.to_string(), kind.to_string(), rule, reason)
             }
             dns::Decided::NoHostName { asked, kind } => {
-                let reason = "no-host-name: nothing can be called so".to_owned();
-                unknown(limiter, asked, kind.to_string(), None, reason)
+                let reason = "no-host-name: not a valid host name".to_owned();
+                events_of_refused_name(limiter, asked, kind.to_string(), None, reason)
             }
             dns::Decided::Local | dns::Decided::Malformed => Vec::new(),
         };
-        if !words.is_empty() {
-            self.clerk.tell(words);
+        if !events.is_empty() {
+            self.recorder.send(events);
         }
         answer.reply
     }
 
-    /// What a program meant by the address that it dialled.
-    pub(crate) fn meant(&self, address: IpAddr) -> Target {
+    /// Returns the target behind a dialled address: the name that DNS assigned to the address, or
+    /// the address.
+    pub(crate) fn target_of(&self, address: IpAddr) -> Target {
         match lock(&self.names).pool.name(address, Instant::now()) {
             Some(name) => Target::Name(name.clone()),
             None => Target::Address(address),
@@ -229,39 +231,39 @@ impl Broker {
         lock(&self.meter)
     }
 
-    /// Waits until there is room for a body that is read as a whole before it is sent.
-    pub(crate) async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let pieces = u32::try_from(bytes.div_ceil(HELD_PIECE).clamp(1, HELD)).ok()?;
+    /// Waits until there is memory for a body that is buffered before it is sent.
+    pub(crate) async fn reserve_memory(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let pieces = u32::try_from(bytes.div_ceil(HELD_PIECE).clamp(1, MAX_HELD_PIECES)).ok()?;
         Arc::clone(&self.held).acquire_many_owned(pieces).await.ok()
     }
 
-    /// Puts a refusal on record, up to a number.
+    /// Records a denial, up to a limit.
     pub(crate) fn deny(&self, decided: Decided) {
         let mut denied = lock(&self.denied);
         denied.recorded = denied.recorded.saturating_add(1);
         match denied.recorded {
-            ..DENIALS => self.clerk.tell(vec![Word::Decided(decided)]),
-            DENIALS => {
-                let detail = format!("{DENIALS} refused requests; no more are recorded");
+            ..MAX_DENIALS => self.recorder.send(vec![BrokerEvent::Decided(decided)]),
+            MAX_DENIALS => {
+                let detail = format!("{MAX_DENIALS} refused requests; no more are recorded");
                 self.alarm("flood", detail);
             }
             _ => {}
         }
     }
 
-    /// Puts on record what an attacker would do.
+    /// Records behaviour that is typical of an attack.
     pub(crate) fn alarm(&self, alarm: &'static str, detail: String) {
-        self.clerk.tell(vec![Word::Alarm { alarm: alarm.to_owned(), detail }]);
+        self.recorder.send(vec![BrokerEvent::Alarm { alarm: alarm.to_owned(), detail }]);
     }
 
-    /// Runs something beside the connections that ends with the broker.
+    /// Runs a background task that ends with the broker.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = lock(&self.tasks);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
     }
 
-    /// Ends all that was spawned.
+    /// Aborts all background tasks.
     pub(crate) fn end_tasks(&self) {
         lock(&self.tasks).abort_all();
     }
@@ -271,7 +273,7 @@ impl Broker {
     }
 }
 
-/// Where HTTP/2 runs its streams.
+/// Executor for the streams of HTTP/2.
 #[derive(Clone)]
 pub(crate) struct Spawner(Arc<Broker>);
 
@@ -287,19 +289,19 @@ where
     }
 }
 
-/// What goes on record about a name that is refused: each once, and not too many.
-fn unknown(
+/// Returns the events for a refused name: each name once, up to a limit.
+fn events_of_refused_name(
     limiter: &mut Limiter,
     name: String,
     query: String,
     rule: Option<String>,
     reason: String,
-) -> Vec<Word> {
+) -> Vec<BrokerEvent> {
     match limiter.refused(&name) {
-        Note::First => vec![Word::Dns { name, query, verdict: Verdict::Deny, rule, reason }],
+        Note::First => vec![BrokerEvent::Dns { name, query, verdict: Verdict::Deny, rule, reason }],
         Note::Last => {
             let detail = "many refused names; no more are recorded".to_owned();
-            vec![Word::Alarm { alarm: "flood-of-names".to_owned(), detail }]
+            vec![BrokerEvent::Alarm { alarm: "flood-of-names".to_owned(), detail }]
         }
         Note::Again | Note::Over => Vec::new(),
     }

@@ -1,9 +1,10 @@
-//! One connection out of the box: what is it, where does it want to go, and who carries it there.
+//! Handles one connection of the box: detects its protocol, decides about its target, and forwards
+//! it.
 //!
-//! The address that was dialled says nothing but which name was asked for: DNS is ours. It is never
-//! where we connect to.
+//! The dialled address only identifies the name that the broker's DNS assigned to it. The broker
+//! never connects to that address.
 
-mod door;
+mod first_line;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,59 +17,65 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use self::door::{DOOR, Named, named};
+use self::first_line::{FirstLine, PROXY_ADDRESS, parse};
 use crate::broker::Broker;
-use crate::http::{self, Asked, Refusal};
+use crate::http::{self, ConnectionTarget, Refusal};
 use crate::record::{Decided, Verdict};
 use crate::rules::{Denial, Handling};
 use crate::stream::Rewound;
 use crate::tcp;
 use crate::tls::{Hello, Peek};
 
-/// How long a program may take to say what it wants.
-const FIRST_WORD: Duration = Duration::from_secs(15);
-/// How long it may take in a place where the server may speak first.
-const MAYBE_SILENT: Duration = Duration::from_millis(500);
-/// Most that a first word may be.
-const FIRST_WORDS: usize = 64 * 1024;
+/// Timeout for the first bytes of a client.
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(15);
+/// Timeout for the first bytes of a client in a protocol where the server can send first.
+const SERVER_FIRST_TIMEOUT: Duration = Duration::from_millis(500);
+/// Largest number of bytes read before the protocol must be known.
+const MAX_FIRST_BYTES: usize = 64 * 1024;
 
 pub(crate) async fn serve(broker: Arc<Broker>, stream: TcpStream, dialled: SocketAddr) {
     if dialled.ip().is_loopback() {
-        return; // a service of the box itself, which is not there
+        return; // no service of the box listens there
     }
-    let meant = broker.meant(dialled.ip());
-    tracing::trace!(%dialled, "connection of the box");
+    let target = broker.target_of(dialled.ip());
+    tracing::trace!(%dialled, "connection of the box accepted");
     let port = dialled.port();
-    stream.set_nodelay(true).ok(); // slower, not wrong, without
-    let decided = broker.rules().tcp(&meant, port);
+    stream.set_nodelay(true).ok(); // only slower without
+    let decided = broker.rules().tcp(&target, port);
     match decided {
         Ok(permit) if permit.by_rule() => {
             return tcp::relay(&broker, stream, Bytes::new(), permit).await;
         }
-        // Where anything goes, what the program says first tells what it is.
+        // With `net = "full"`, the first bytes of the client decide about the protocol.
         Ok(permit) => {
             let mut stream = stream;
-            match first_word(&mut stream, MAYBE_SILENT).await {
-                First::Tls(hello, seen) => tls(broker, stream, seen, hello, meant, port).await,
-                First::Http(seen) => plain(broker, stream, seen, meant, dialled).await,
-                First::Other(seen) => tcp::relay(&broker, stream, seen, permit).await,
-                First::Nothing => tcp::relay(&broker, stream, Bytes::new(), permit).await,
+            match read_first_bytes(&mut stream, SERVER_FIRST_TIMEOUT).await {
+                FirstBytes::Tls(hello, seen) => {
+                    tls(broker, stream, seen, hello, target, port).await;
+                }
+                FirstBytes::Http(seen) => plain(broker, stream, seen, target, dialled).await,
+                FirstBytes::Other(seen) => tcp::relay(&broker, stream, seen, permit).await,
+                FirstBytes::Nothing => tcp::relay(&broker, stream, Bytes::new(), permit).await,
             }
         }
         Err(denial) => {
             let mut stream = stream;
-            match first_word(&mut stream, FIRST_WORD).await {
-                First::Tls(hello, seen) => tls(broker, stream, seen, hello, meant, port).await,
-                First::Http(seen) => plain(broker, stream, seen, meant, dialled).await,
-                First::Other(_) => refuse(&broker, "TCP", "tcp", &meant, port, on_record(&denial)),
-                First::Nothing => {}
+            match read_first_bytes(&mut stream, FIRST_BYTES_TIMEOUT).await {
+                FirstBytes::Tls(hello, seen) => {
+                    tls(broker, stream, seen, hello, target, port).await;
+                }
+                FirstBytes::Http(seen) => plain(broker, stream, seen, target, dialled).await,
+                FirstBytes::Other(_) => {
+                    refuse(&broker, "TCP", "tcp", &target, port, on_record(&denial));
+                }
+                FirstBytes::Nothing => {}
             }
         }
     }
 }
 
-/// What a program says before it is answered.
-enum First {
+/// The first bytes of a client, by protocol.
+enum FirstBytes {
     Tls(Hello, Bytes),
     Http(Bytes),
     /// Bytes of another protocol.
@@ -76,27 +83,27 @@ enum First {
     Nothing,
 }
 
-async fn first_word(stream: &mut TcpStream, within: Duration) -> First {
+async fn read_first_bytes(stream: &mut TcpStream, within: Duration) -> FirstBytes {
     let mut seen = BytesMut::with_capacity(4096);
     loop {
         match timeout(within, stream.read_buf(&mut seen)).await {
-            Ok(Ok(0) | Err(_)) => return First::Nothing,
-            Err(_) if seen.is_empty() => return First::Nothing,
-            Err(_) => return First::Other(seen.freeze()),
+            Ok(Ok(0) | Err(_)) => return FirstBytes::Nothing,
+            Err(_) if seen.is_empty() => return FirstBytes::Nothing,
+            Err(_) => return FirstBytes::Other(seen.freeze()),
             Ok(Ok(_)) => {}
         }
         match Hello::parse(&seen) {
-            Peek::Hello(hello) => return First::Tls(hello, seen.freeze()),
-            Peek::Incomplete if seen.len() < FIRST_WORDS => {}
-            Peek::Refused(_) => return First::Nothing,
-            Peek::NotTls if is_http(&seen) => return First::Http(seen.freeze()),
-            Peek::Incomplete | Peek::NotTls => return First::Other(seen.freeze()),
+            Peek::Hello(hello) => return FirstBytes::Tls(hello, seen.freeze()),
+            Peek::Incomplete if seen.len() < MAX_FIRST_BYTES => {}
+            Peek::Refused(_) => return FirstBytes::Nothing,
+            Peek::NotTls if is_http(&seen) => return FirstBytes::Http(seen.freeze()),
+            Peek::Incomplete | Peek::NotTls => return FirstBytes::Other(seen.freeze()),
         }
     }
 }
 
-/// A method and a space, as far as it was said: no other protocol begins with upper-case letters and a
-/// blank that we would have to pass on.
+/// Returns whether the bytes start with an HTTP method and a space, as far as received. No other
+/// supported protocol starts with upper-case letters and a space.
 fn is_http(seen: &[u8]) -> bool {
     let method = seen.iter().take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-').count();
     (1..=32).contains(&method) && seen.get(method).is_none_or(|byte| *byte == b' ')
@@ -106,30 +113,30 @@ async fn plain(
     broker: Arc<Broker>,
     mut stream: TcpStream,
     seen: Bytes,
-    meant: Target,
+    target: Target,
     dialled: SocketAddr,
 ) {
     let mut seen = BytesMut::from(seen);
-    let said = loop {
-        match named(&seen) {
-            Named::Unfinished if seen.len() < FIRST_WORDS => {
-                match timeout(FIRST_WORD, stream.read_buf(&mut seen)).await {
+    let absolute = loop {
+        match parse(&seen) {
+            FirstLine::Unfinished if seen.len() < MAX_FIRST_BYTES => {
+                match timeout(FIRST_BYTES_TIMEOUT, stream.read_buf(&mut seen)).await {
                     Ok(Ok(1..)) => {}
-                    Ok(Ok(0) | Err(_)) | Err(_) => return, // it never said what it wants
+                    Ok(Ok(0) | Err(_)) | Err(_) => return, // the client sent no complete request line
                 }
             }
-            Named::Absolute(scheme, name) => break Some((scheme, name)),
-            Named::Unfinished | Named::Dialled => break None,
+            FirstLine::Absolute(scheme, name) => break Some((scheme, name)),
+            FirstLine::Unfinished | FirstLine::Dialled => break None,
         }
     };
-    let (scheme, name) = match said {
-        Some((scheme, name)) if dialled.ip() == DOOR => (scheme, name),
-        // Each request must still name whom a name server was asked for.
-        Some((scheme, _)) => (scheme, meant),
-        None => (Scheme::Http, meant),
+    let (scheme, name) = match absolute {
+        Some((scheme, name)) if dialled.ip() == PROXY_ADDRESS => (scheme, name),
+        // Each request must still name the host that the client resolved.
+        Some((scheme, _)) => (scheme, target),
+        None => (Scheme::Http, target),
     };
-    let asked = Asked { scheme, name, port: dialled.port() };
-    http::serve(broker, Rewound::new(seen.freeze(), stream), asked, false).await;
+    let target = ConnectionTarget { scheme, name, port: dialled.port() };
+    http::serve(broker, Rewound::new(seen.freeze(), stream), target, false).await;
 }
 
 async fn tls(
@@ -137,32 +144,34 @@ async fn tls(
     mut stream: TcpStream,
     seen: Bytes,
     hello: Hello,
-    meant: Target,
+    target: Target,
     port: u16,
 ) {
-    let name = match (hello.sni, meant) {
-        (Some(sni), Target::Name(meant)) if sni != meant => {
-            let reason = format!("misdirected: the hello names {sni}, and {meant} was dialled");
+    let name = match (hello.sni, target) {
+        (Some(sni), Target::Name(target)) if sni != target => {
+            let reason =
+                format!("misdirected: the TLS hello names {sni}, but {target} was dialled");
             refuse(&broker, "TLS", "https", &Target::Name(sni), port, reason);
-            return unrecognized(&mut stream).await;
+            return send_unrecognized_name(&mut stream).await;
         }
         (Some(sni), _) => Target::Name(sni),
-        (None, meant) => meant,
+        (None, target) => target,
     };
     let handling = match &name {
         Target::Name(name) => broker.rules().tls(name, port),
-        Target::Address(_) => Handling::Intercept, // each request is decided; no rule, no certificate
+        Target::Address(_) => Handling::Intercept, // each request is decided on its own
     };
     match handling {
         Handling::Refuse(denial) => {
             refuse(&broker, "TLS", "https", &name, port, on_record(&denial));
-            unrecognized(&mut stream).await;
+            send_unrecognized_name(&mut stream).await;
         }
         Handling::Passthrough(permit) => {
             if hello.ech {
-                let reason = "hidden-name: the hello has an encrypted part, which may name another";
+                let reason =
+                    "hidden-name: the TLS hello has an encrypted part, which can name another host";
                 refuse(&broker, "TLS", "https", &name, port, reason.to_owned());
-                return unrecognized(&mut stream).await;
+                return send_unrecognized_name(&mut stream).await;
             }
             tcp::pass_through(&broker, stream, seen, permit).await;
         }
@@ -171,30 +180,31 @@ async fn tls(
                 return;
             };
             let acceptor = TlsAcceptor::from(config);
-            let shaken = timeout(FIRST_WORD, acceptor.accept(Rewound::new(seen, stream))).await;
-            let Ok(Ok(stream)) = shaken else {
-                tracing::debug!(port, "program does not accept the certificate of the box");
+            let handshake =
+                timeout(FIRST_BYTES_TIMEOUT, acceptor.accept(Rewound::new(seen, stream))).await;
+            let Ok(Ok(stream)) = handshake else {
+                tracing::debug!(port, "client rejected the certificate of the box");
                 return;
             };
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-            tracing::trace!(port, is_http2, "connection is encrypted");
-            let asked = Asked { scheme: Scheme::Https, name, port };
-            http::serve(broker, stream, asked, is_http2).await;
+            tracing::trace!(port, is_http2, "TLS handshake completed");
+            let target = ConnectionTarget { scheme: Scheme::Https, name, port };
+            http::serve(broker, stream, target, is_http2).await;
         }
     }
 }
 
-/// Tells a TLS client that nobody of that name is here.
-async fn unrecognized(stream: &mut TcpStream) {
+/// Sends the TLS alert `unrecognized_name`.
+async fn send_unrecognized_name(stream: &mut TcpStream) {
     const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 112]; // fatal, unrecognized_name
-    stream.write_all(&ALERT).await.ok(); // it is refused either way
+    stream.write_all(&ALERT).await.ok(); // the connection is refused either way
 }
 
 fn on_record(denial: &Denial) -> String {
     Refusal::from(denial.clone()).on_record()
 }
 
-/// Puts a refusal on record.
+/// Records a denial.
 fn refuse(broker: &Broker, method: &str, scheme: &str, target: &Target, port: u16, reason: String) {
     broker.deny(Decided {
         method: method.to_owned(),

@@ -1,11 +1,11 @@
-//! The only name server that a box can reach, and the broker's own way to ask the world's.
+//! The only DNS server that a box can reach, and the broker's own resolver.
 //!
-//! A query never leaves the machine: a name that some rule allows gets an address of ours ([`Pool`]), every other does
-//! not exist. So nothing can be said to the world by asking for names, and what a program dials says which name it
-//! asked for, no more. Which real address stands behind a name is asked by the broker alone, once for a connection, after the rules
-//! allowed it ([`Resolver`]).
+//! No query leaves the machine: an allowed name gets an address of the broker's own ranges
+//! ([`Pool`]), and every other name does not exist. So a box cannot leak data in queries, and a
+//! dialled address only identifies the name that was resolved. The broker alone resolves the real
+//! address, once per connection and after the rules allowed the connection ([`Resolver`]).
 //!
-//! **Invariant:** whether and what is answered depends on the rules only, never on what another name server says.
+//! **Invariant:** an answer depends on the rules only, never on another DNS server.
 
 mod limiter;
 mod pool;
@@ -25,47 +25,48 @@ pub use resolver::{ResolveError, Resolver, ResolverConf};
 use crate::rules::{Denial, Rules};
 use query::{Code, Question};
 
-/// What to send back, and what was decided.
+/// The reply to a query, with the decision.
 #[derive(Debug)]
 pub struct Answer {
-    /// The whole message, at most 512 bytes, so that it fits into every datagram. None for what is no query at all.
+    /// The whole message, at most 512 bytes, so that it fits into every datagram. `None` if the
+    /// message was not a query.
     pub reply: Option<Vec<u8>>,
     pub decided: Decided,
 }
 
 #[derive(Debug)]
 pub enum Decided {
-    /// A rule allows the name. Other kinds than addresses get an empty answer.
+    /// A rule allows the name. Queries for other record types than addresses get an empty answer.
     Allowed { name: Hostname, kind: Kind, rule: String },
     /// The name does not exist for this box.
     Denied { name: Hostname, kind: Kind, denial: Denial },
-    /// Nothing that a host can be called, so no rule could allow it. `asked` is safe to show.
+    /// Not a valid host name, so no rule can allow it. `asked` is safe to display.
     NoHostName { asked: String, kind: Kind },
-    /// Answered without asking the rules: `localhost`, or the name of an address, which none has.
+    /// Answered without the rules: `localhost`, or a reverse lookup, which never finds a name.
     Local,
-    /// Nothing that a resolver sends.
+    /// A malformed query.
     Malformed,
 }
 
-/// Answers one query.
+/// Answers one DNS query.
 pub fn answer(message: &[u8], rules: &Rules, pool: &mut Pool, now: Instant) -> Answer {
     let question = match query::parse(message) {
         Ok(question) => question,
         Err(reply) => return Answer { reply, decided: Decided::Malformed },
     };
-    let (said, decided) = decide(&question, rules, pool, now);
-    let reply = match said {
-        Said::Address(address) => question.reply(Code::NoError, Some((address, TTL))),
-        Said::Nothing => question.reply(Code::NoError, None),
-        Said::Not(code) => question.reply(code, None),
+    let (answer, decided) = decide(&question, rules, pool, now);
+    let reply = match answer {
+        Reply::Address(address) => question.reply(Code::NoError, Some((address, TTL))),
+        Reply::Empty => question.reply(Code::NoError, None),
+        Reply::Error(code) => question.reply(code, None),
     };
     Answer { reply: Some(reply), decided }
 }
 
-enum Said {
+enum Reply {
     Address(IpAddr),
-    Nothing,
-    Not(Code),
+    Empty,
+    Error(Code),
 }
 
 fn decide(
@@ -73,46 +74,46 @@ fn decide(
     rules: &Rules,
     pool: &mut Pool,
     now: Instant,
-) -> (Said, Decided) {
+) -> (Reply, Decided) {
     let kind = question.kind();
     let Some(name) = question.name() else {
-        // The root exists; to deny it would be to deny everything (RFC 8020).
+        // The root exists. A denial of the root would deny every name (RFC 8020).
         if question.is_root() {
-            return (Said::Not(Code::Refused), Decided::Local);
+            return (Reply::Error(Code::Refused), Decided::Local);
         }
-        let decided = Decided::NoHostName { asked: question.shown(), kind };
-        return (Said::Not(Code::NoName), decided);
+        let decided = Decided::NoHostName { asked: question.display(), kind };
+        return (Reply::Error(Code::NoName), decided);
     };
     if name.is_within("localhost") {
         return (address(kind, Ipv4Addr::LOCALHOST, Some(Ipv6Addr::LOCALHOST)), Decided::Local);
     }
     if name.is_within("arpa") {
-        return (Said::Not(Code::NoName), Decided::Local);
+        return (Reply::Error(Code::NoName), Decided::Local);
     }
     match rules.name(&name) {
         Ok(permit) => {
-            let said = match pool.assign(&name, now) {
-                Some((four, six)) => address(kind, four, six),
-                None => Said::Not(Code::ServerFailure),
+            let answer = match pool.assign(&name, now) {
+                Some((ipv4, ipv6)) => address(kind, ipv4, ipv6),
+                None => Reply::Error(Code::ServerFailure),
             };
             let rule = permit.rule().to_owned();
-            (said, Decided::Allowed { name, kind, rule })
+            (answer, Decided::Allowed { name, kind, rule })
         }
-        Err(denial) => (Said::Not(Code::NoName), Decided::Denied { name, kind, denial }),
+        Err(denial) => (Reply::Error(Code::NoName), Decided::Denied { name, kind, denial }),
     }
 }
 
-fn address(kind: Kind, four: Ipv4Addr, six: Option<Ipv6Addr>) -> Said {
-    match (kind, six) {
-        (Kind::A, _) => Said::Address(four.into()),
-        (Kind::Aaaa, Some(six)) => Said::Address(six.into()),
-        _ => Said::Nothing,
+fn address(kind: Kind, ipv4: Ipv4Addr, ipv6: Option<Ipv6Addr>) -> Reply {
+    match (kind, ipv6) {
+        (Kind::A, _) => Reply::Address(ipv4.into()),
+        (Kind::Aaaa, Some(ipv6)) => Reply::Address(ipv6.into()),
+        _ => Reply::Empty,
     }
 }
 
-/// A reply as it goes over TCP: its length, then itself.
+/// Returns a reply with its length prefix, for TCP.
 pub fn frame(reply: &[u8]) -> Vec<u8> {
-    // No reply of ours is longer than a datagram.
+    // No reply of the broker is longer than a datagram.
     let length = u16::try_from(reply.len()).unwrap_or(u16::MAX);
     let mut framed = length.to_be_bytes().to_vec();
     framed.extend(reply.iter().take(length.into()));

@@ -1,11 +1,12 @@
-//! HTTP: every request is parsed, decided, recorded, given its credentials, and written anew.
+//! HTTP proxy: parses, decides and records every request, adds its credentials, and sends a new
+//! request upstream.
 //!
 //! ```text
-//! request ─▶ one meaning ─▶ Permit ─▶ meter ─▶ Plan ─▶ way ─▶ Recorded ─▶ credentials ─▶ upstream
-//! answer  ◀─ scrubbed ◀────────────────────────────────────────────────────────────────────┘
+//! request  ─▶ canonical form ─▶ Permit ─▶ meter ─▶ Plan ─▶ route ─▶ Recorded ─▶ credentials ─▶ upstream
+//! response ◀─ scrubbed ◀──────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! Bytes of the box are never passed on as they came: what hyper understood is written again, so two
-//! readers of one request cannot disagree.
+//! Bytes of the box are never forwarded unchanged: hyper parses a request and serializes it again,
+//! so the broker and the upstream cannot read one request differently.
 
 mod answer;
 mod exchange;
@@ -30,43 +31,47 @@ use crate::record::{Decided, Verdict};
 
 pub(crate) use answer::Refusal;
 
-/// What is known of a connection before its first request.
+/// The target of a connection, known before its first request.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ConnectionTarget {
     pub(crate) scheme: Scheme,
-    /// The name that was asked for, by DNS or in the TLS hello.
+    /// The name that the client resolved, or that its TLS hello contains.
     pub(crate) name: Target,
     pub(crate) port: u16,
 }
 
-/// How long a head may take to arrive, and a connection to wait for the next one.
-const HEAD: Duration = Duration::from_secs(30);
-/// Largest head.
-const HEAD_BYTES: u32 = 64 * 1024;
-/// Requests at once on one connection.
-const STREAMS: u32 = 128;
+/// Timeout for the head of a request, also on an idle connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum size of a request head.
+const MAX_HEAD: u32 = 64 * 1024;
+/// Maximum number of concurrent requests on one connection.
+const MAX_STREAMS: u32 = 128;
 
-/// Serves a connection until it ends.
-pub(crate) async fn serve<S>(broker: Arc<Broker>, stream: S, asked: Asked, is_http2: bool)
-where
+/// Serves an HTTP connection until it ends.
+pub(crate) async fn serve<S>(
+    broker: Arc<Broker>,
+    stream: S,
+    target: ConnectionTarget,
+    is_http2: bool,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let asked = Arc::new(asked);
-    let (own, meant) = (Arc::clone(&broker), Arc::clone(&asked));
+    let target = Arc::new(target);
+    let (broker_handle, target_handle) = (Arc::clone(&broker), Arc::clone(&target));
     let tasks = broker.spawner();
     let service = service_fn(move |request| {
-        let (broker, asked) = (Arc::clone(&broker), Arc::clone(&asked));
-        async move { Ok::<_, Infallible>(exchange::handle(broker, asked, request).await) }
+        let (broker, target) = (Arc::clone(&broker), Arc::clone(&target));
+        async move { Ok::<_, Infallible>(exchange::handle(broker, target, request).await) }
     });
     let stream = TokioIo::new(stream);
-    let unreachable = unreachable(Arc::clone(&own), Arc::clone(&meant));
-    // How a connection ends is no news: its requests say how they went.
+    let unreachable = unreachable(Arc::clone(&broker_handle), Arc::clone(&target_handle));
+    // The result of a connection is ignored: each of its requests records its own result.
     if is_http2 {
         let mut builder = http2::Builder::new(tasks);
         builder
             .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS)
-            .max_header_list_size(HEAD_BYTES)
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEAD)
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(2 << 20);
         let mut connection = pin!(builder.serve_connection(stream, service));
@@ -81,8 +86,8 @@ where
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD)
-            .max_buf_size(HEAD_BYTES as usize);
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(MAX_HEAD as usize);
         let connection = builder.serve_connection(stream, service).with_upgrades();
         let mut connection = pin!(connection);
         let served = tokio::select! {
@@ -95,17 +100,17 @@ where
         if let Err(error) = served
             && error.is_parse()
         {
-            own.deny(unreadable(&meant, &error));
+            broker_handle.deny(malformed_request(&target_handle, &error));
         }
     }
 }
 
-/// Waits until other rules do not know the host of a connection any more. Its requests are decided one
-/// by one, and cut off one by one.
-async fn unreachable(broker: Arc<Broker>, asked: Arc<Asked>) {
+/// Completes when the rules no longer allow the host of a connection. Single requests are decided
+/// and cut off separately.
+async fn unreachable(broker: Arc<Broker>, target: Arc<ConnectionTarget>) {
     let mut changes = broker.changes();
     while changes.changed().await.is_ok() {
-        let is_known = match &asked.name {
+        let is_known = match &target.name {
             Target::Name(name) => broker.rules().name(name).is_ok(),
             Target::Address(_) => false,
         };
@@ -115,17 +120,18 @@ async fn unreachable(broker: Arc<Broker>, asked: Arc<Asked>) {
     }
 }
 
-/// What goes on record about bytes that are no request: they were answered with 400, and went nowhere.
-fn unreadable(asked: &Asked, error: &hyper::Error) -> Decided {
+/// Returns the denial to record for a malformed request, which was answered with 400 and not
+/// forwarded.
+fn malformed_request(target: &ConnectionTarget, error: &hyper::Error) -> Decided {
     Decided {
         method: "HTTP".to_owned(),
-        scheme: asked.scheme.to_string(),
-        host: asked.name.to_string(),
-        port: asked.port,
+        scheme: target.scheme.to_string(),
+        host: target.name.to_string(),
+        port: target.port,
         path: String::new(),
         verdict: Verdict::Deny,
         rule: None,
-        reason: format!("malformed: no request that can be read one way only: {error}"),
+        reason: format!("malformed: the request is ambiguous or cannot be parsed: {error}"),
         secrets: Vec::new(),
     }
 }

@@ -1,7 +1,9 @@
-//! The only way out of a box: rules decide, the vault puts credentials in, the proxy carries.
+//! The network broker: the only network path out of a box. The rules decide about every request,
+//! the vault adds credentials, and the proxy forwards the traffic.
 
 #![forbid(unsafe_code)]
 
+mod active;
 pub mod address;
 mod ask;
 mod broker;
@@ -19,7 +21,6 @@ mod stream;
 pub mod target;
 mod tcp;
 pub mod tls;
-mod underway;
 mod upstream;
 pub mod vault;
 

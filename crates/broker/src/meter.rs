@@ -1,9 +1,9 @@
-//! Counts what a run uses and says when a limit or a budget is spent.
+//! Counts what a run uses and reports when a limit or a budget is used up.
 //!
-//! Pure: the time is passed in and nothing is recorded here. A request is checked against everything
-//! before it is counted anywhere, so one that is refused costs nothing. What an answer costs is known
-//! only at its end; a budget of tokens or money therefore stops the *next* request, and those under
-//! way may exceed it by what they cost. Bytes are cut off as they flow.
+//! Pure: the caller passes the time, and nothing is recorded here. A request is checked against all
+//! limits before it is counted, so a refused request costs nothing. The cost of a response is known
+//! only at its end. So a budget of tokens or money stops the *next* request, and active requests
+//! can exceed the budget by their own cost. Bytes are limited while they are transferred.
 
 mod json;
 mod prices;
@@ -24,12 +24,12 @@ use crate::rules::Permit;
 pub use prices::{ModelPrice, Prices, PricesError};
 pub use usage::{Observer, Provider, Usage};
 
-use rate::Pace;
+use rate::TokenBucket;
 
-/// Whose limit or budget it is.
+/// The owner of a limit or budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// A rule, as logs name it.
+    /// A rule, by its name in logs.
     Rule(String),
     /// A secret.
     Secret(SecretName),
@@ -47,34 +47,34 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Why a request gets a 429, or an answer ends early.
+/// Why a request gets a 429, or a response ends early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Spent {
-    /// Too many in too short a time.
+    /// Too many requests in a short time.
     #[error(
         "the {owner} allows {rate} requests; try again in {} s",
         retry_after.as_secs().saturating_add(1)
     )]
     Rate {
-        /// Whose limit.
+        /// The owner of the limit.
         owner: Owner,
-        /// The limit.
+        /// The exceeded rate.
         rate: Rate,
-        /// When there is room for one more.
+        /// Time until the next request is possible.
         retry_after: Duration,
     },
-    /// All that was given is used.
+    /// The whole budget is used up.
     #[error("the {owner} has used up its {limit}; raise the limit in the operator's belljar.toml")]
     All {
-        /// Whose limit.
+        /// The owner of the limit.
         owner: Owner,
-        /// The limit, as a person reads it: `500 requests`.
+        /// The limit in readable form, such as `500 requests`.
         limit: String,
     },
 }
 
 impl Spent {
-    /// The machine's word for it.
+    /// Returns the reason code.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Rate { .. } => "rate",
@@ -82,7 +82,7 @@ impl Spent {
         }
     }
 
-    /// For the header of that name; none if waiting does not help.
+    /// Returns the value for the `Retry-After` header; `None` if waiting does not help.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Rate { retry_after, .. } => Some(*retry_after),
@@ -91,36 +91,36 @@ impl Spent {
     }
 }
 
-/// What has been used of one budget.
+/// Amounts used of one budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// Requests that were let through.
+    /// Number of requests that were sent.
     pub requests: u64,
     /// Bytes of bodies, in both directions.
     pub bytes: u64,
     /// Tokens of models.
     pub tokens: u64,
-    /// What those cost.
+    /// Cost of the tokens.
     pub money: MicroUsd,
 }
 
-/// To whom a request is charged.
+/// The rule and the secrets that a request is charged to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge {
     rule: Option<usize>,
     secrets: Vec<SecretName>,
 }
 
-/// One entry for the record: what was charged to whom.
+/// One charge to a budget, for the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charged {
-    /// Whose budget.
+    /// The owner of the budget.
     pub owner: Owner,
-    /// `tokens` or `microusd`.
+    /// Unit of the amounts: `tokens` or `microusd`.
     pub unit: &'static str,
-    /// Now.
+    /// Amount of this charge.
     pub amount: u64,
-    /// In all.
+    /// Total amount so far.
     pub total: u64,
 }
 
@@ -137,7 +137,7 @@ pub struct Meter {
 struct RuleUse {
     name: String,
     limits: RuleLimits,
-    pace: Option<Pace>,
+    rate_limit: Option<TokenBucket>,
     bytes: u64,
 }
 
@@ -149,7 +149,7 @@ struct Account {
 }
 
 impl Meter {
-    /// Nothing is used yet.
+    /// Creates a meter with all counters at zero.
     pub fn new(policy: &Policy, prices: Prices) -> Self {
         let account = |owner, budget| Account { owner, budget, used: Used::default() };
         let secrets = policy.secrets.iter().map(|secret| {
@@ -164,7 +164,7 @@ impl Meter {
         }
     }
 
-    /// Counts a request with these secrets in it, or says why it may not be sent.
+    /// Counts a request that carries these secrets, or returns the exceeded limit.
     pub fn request<'a>(
         &mut self,
         permit: &Permit,
@@ -176,16 +176,16 @@ impl Meter {
         let rule = self.rules.entry(charge.rule).or_insert_with(|| RuleUse {
             name: permit.rule().to_owned(),
             limits: *permit.limits(),
-            pace: permit.limits().requests.map(Pace::new),
+            rate_limit: permit.limits().requests.map(TokenBucket::new),
             bytes: 0,
         });
         rule.check_total(0)?;
         for account in accounts(&mut self.secrets, &mut self.run, &charge) {
             account.check()?;
         }
-        // Last, because this counts.
-        if let (Some(pace), Some(rate)) = (&mut rule.pace, rule.limits.requests) {
-            pace.take(now).map_err(|retry_after| Spent::Rate {
+        // Checked last, because a successful check already counts.
+        if let (Some(rate_limit), Some(rate)) = (&mut rule.rate_limit, rule.limits.requests) {
+            rate_limit.take(now).map_err(|retry_after| Spent::Rate {
                 owner: Owner::Rule(rule.name.clone()),
                 rate,
                 retry_after,
@@ -197,12 +197,13 @@ impl Meter {
         Ok(charge)
     }
 
-    /// Counts bytes that a body sends or brings. An error when they are more than is left.
+    /// Counts bytes of a body in either direction; fails if a limit is exceeded.
     pub fn bytes(&mut self, charge: &Charge, bytes: u64) -> Result<(), Spent> {
         let mut result = Ok(());
         if let Some(rule) = self.rules.get_mut(&charge.rule) {
             rule.bytes = rule.bytes.saturating_add(bytes);
-            // All is counted before anything is refused, for the bytes were there.
+            // All counters are updated before an error is returned, because the bytes were
+            // transferred.
             result = result.and(rule.check_total(1));
         }
         for account in accounts(&mut self.secrets, &mut self.run, charge) {
@@ -212,7 +213,7 @@ impl Meter {
         result
     }
 
-    /// Counts what a model used, and tells what there is to record.
+    /// Counts the tokens that a model used, and returns the charges to record.
     pub fn usage(&mut self, charge: &Charge, provider: Provider, usage: &Usage) -> Vec<Charged> {
         let (tokens, money) = (usage.tokens(), self.prices.cost(provider, usage));
         let mut charged = Vec::new();
@@ -228,18 +229,18 @@ impl Meter {
         charged
     }
 
-    /// What the run has used.
+    /// Returns what the run has used.
     pub fn run(&self) -> Used {
         self.run.used
     }
 
-    /// What has been used with a secret.
+    /// Returns what was used with a secret.
     pub fn secret(&self, name: &SecretName) -> Option<Used> {
         self.secrets.get(name).map(|account| account.used)
     }
 }
 
-/// The accounts that pay: each secret's, and the run's.
+/// Returns the accounts that a request is charged to: one per secret, and the run's.
 fn accounts<'a>(
     secrets: &'a mut BTreeMap<SecretName, Account>,
     run: &'a mut Account,
@@ -250,11 +251,11 @@ fn accounts<'a>(
 }
 
 impl RuleUse {
-    /// Whether there are bytes left; `over` is one where exactly the limit may be reached.
+    /// Checks the byte limit; `over` is 1 if the limit itself is still allowed.
     fn check_total(&self, over: u64) -> Result<(), Spent> {
         match self.limits.total {
             Some(limit) if self.bytes >= limit.as_u64().saturating_add(over) => {
-                Err(all(&Owner::Rule(self.name.clone()), limit))
+                Err(exceeded(&Owner::Rule(self.name.clone()), limit))
             }
             _ => Ok(()),
         }
@@ -262,7 +263,7 @@ impl RuleUse {
 }
 
 impl Account {
-    /// Whether there is room for one more request.
+    /// Checks whether the budget allows one more request.
     fn check(&self) -> Result<(), Spent> {
         let Budget { requests, bytes: _, tokens, money } = self.budget;
         let spent = |limit: String| Err(Spent::All { owner: self.owner.clone(), limit });
@@ -281,13 +282,13 @@ impl Account {
     fn check_bytes(&self, over: u64) -> Result<(), Spent> {
         match self.budget.bytes {
             Some(limit) if self.used.bytes >= limit.as_u64().saturating_add(over) => {
-                Err(all(&self.owner, limit))
+                Err(exceeded(&self.owner, limit))
             }
             _ => Ok(()),
         }
     }
 }
 
-fn all(owner: &Owner, limit: ByteSize) -> Spent {
+fn exceeded(owner: &Owner, limit: ByteSize) -> Spent {
     Spent::All { owner: owner.clone(), limit: format!("{limit} of traffic") }
 }

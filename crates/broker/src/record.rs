@@ -1,7 +1,7 @@
-//! What the broker puts on record. The ledger is the supervisor's; words about what happened go there
-//! over a socket, and for each that must be durable first an answer comes back.
+//! Records the broker's events. The supervisor owns the ledger: the broker sends batches of events
+//! over a socket, and the supervisor acknowledges each batch that must be durable first.
 //!
-//! **Invariant:** a [`Recorded`] exists only for words that the ledger has on disk.
+//! **Invariant:** a [`Recorded`] exists only for events that are on disk in the ledger.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,47 +19,49 @@ use crate::ask::Questions;
 use crate::events;
 use crate::vault::Renewal;
 
-/// Largest message of a broker.
+/// Largest message from a broker.
 pub const MAX_MESSAGE: usize = 96 * 1024;
 
-/// Largest message to a broker, which may be its rules.
-const MAX_HEARD: usize = 160 * 1024;
+/// Largest message to a broker, which can contain a whole policy.
+const MAX_INCOMING: usize = 160 * 1024;
 
-/// Longest text in a word; what is longer is cut and says so.
+/// Longest text in an event; longer texts are truncated and end in `…`.
 const MAX_TEXT: usize = 4096;
 
-/// The alarm when a new refresh token could not be stored: the one in the vault is used up.
+/// Name of the alarm for a new refresh token that could not be stored; the one in the vault is no
+/// longer valid.
 pub const NOT_KEPT: &str = "login-not-kept";
 
-/// What its detail says.
+/// Returns the detail text of the [`NOT_KEPT`] alarm.
 pub fn not_kept(name: &SecretName, why: &str) -> String {
     format!(
-        "the server of {name} gave a new refresh token, which is lost when this box ends ({why}); then log in again with `belljar agent login`, or store a new one with `belljar secret set {name}`"
+        "the server of {name} issued a new refresh token that could not be stored and is lost when this box ends ({why}); then log in again with `belljar agent login`, or store a new token with `belljar secret set {name}`"
     )
 }
 
-/// One thing that happened, as the ledger will have it.
+/// One event of the broker, as the ledger will record it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Word {
-    /// A name was asked for.
+pub enum BrokerEvent {
+    /// A DNS query was decided.
     Dns { name: String, query: String, verdict: Verdict, rule: Option<String>, reason: String },
     /// A request was decided.
     Decided(Decided),
-    /// How an allowed request went; `cause` is the entry that allowed it.
+    /// An allowed request ended; `cause` is the ledger index of the entry that allowed it.
     Finished(Finished),
-    /// A secret goes into a request.
+    /// A secret is added to a request.
     SecretUsed { name: String, slot: String, host: String },
-    /// Something that an attacker would do.
+    /// The box did something that an attacker would do.
     Alarm { alarm: String, detail: String },
     /// Part of a budget is used up.
     Spent { budget: String, unit: String, amount: u64, total: u64 },
-    /// The operator is asked about one thing, which waits.
+    /// A request waits for the operator's approval.
     Asked(Box<Question>),
-    /// Nobody waits for an answer any more.
-    Unasked { question: Box<Question>, why: Unasked },
+    /// A request no longer waits for the operator's approval.
+    QuestionClosed { question: Box<Question>, why: QuestionClosed },
 }
 
-/// One thing that waits for a yes. What follows `?` is told by its length only.
+/// A request or connection that waits for an approval. Of the query string, only its length is
+/// given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     pub number: u64,
@@ -68,14 +70,14 @@ pub struct Question {
     pub host: String,
     pub port: u16,
     pub path: String,
-    /// How many bytes follow `?`.
+    /// Length of the query string in bytes.
     pub query: u64,
     pub is_websocket: bool,
-    /// The secrets that would go along, by name.
+    /// Names of the secrets that the request would carry.
     pub secrets: Vec<String>,
-    /// The rule that asks.
+    /// The ask rule that matched.
     pub rule: String,
-    /// How long it waits, in milliseconds.
+    /// Timeout of the question in milliseconds.
     pub wait: u64,
 }
 
@@ -102,17 +104,17 @@ impl fmt::Display for Question {
     }
 }
 
-/// Why a question is over without an answer.
+/// Why a question was closed without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unasked {
+pub enum QuestionClosed {
     Timeout,
-    /// The program gave up.
+    /// The client closed the connection.
     Gone,
     /// The rules changed.
     Rules,
 }
 
-impl Unasked {
+impl QuestionClosed {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -122,25 +124,25 @@ impl Unasked {
     }
 }
 
-/// What the supervisor says to a question.
+/// The supervisor's answer to a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     Yes,
     No,
-    /// There is nobody who could be asked.
+    /// No operator can be asked.
     Nobody,
-    /// The question is not on record.
+    /// The question could not be recorded.
     Unrecorded,
 }
 
-/// What was decided about a request.
+/// The decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     pub method: String,
     pub scheme: String,
     pub host: String,
     pub port: u16,
-    /// Without what follows `?`.
+    /// The path without its query string.
     pub path: String,
     pub verdict: Verdict,
     pub rule: Option<String>,
@@ -148,7 +150,7 @@ pub struct Decided {
     pub secrets: Vec<String>,
 }
 
-/// How an allowed request went.
+/// The result of an allowed request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
     pub cause: u64,
@@ -174,37 +176,38 @@ impl Verdict {
     }
 }
 
-/// What a broker says once it serves.
+/// A message from a broker that is serving.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Said {
-    Words(Saying),
-    /// The rules of this change are in force.
+pub enum FromBroker {
+    Events(EventBatch),
+    /// The rules of the change with this number are in force.
     Changed(u64),
     Renewed(Renewed),
 }
 
-/// A refresh token that its server gave in the place of another. An answer is expected.
+/// A refresh token that replaces an older one. The broker expects an acknowledgement.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Renewed {
     pub id: u64,
     pub name: SecretName,
-    /// The bytes of its file.
+    /// Contents of the sealed secret's file.
     pub sealed: Vec<u8>,
-    /// When the one was set that it takes the place of.
+    /// Time at which the replaced token was set.
     pub replaces: u64,
 }
 
-/// Words on their way to the ledger. An answer is expected unless `id` is 0.
+/// Events on their way to the ledger. The broker expects an acknowledgement unless `id` is 0.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Saying {
+pub struct EventBatch {
     pub id: u64,
-    pub words: Vec<Word>,
+    pub events: Vec<BrokerEvent>,
 }
 
-/// What a broker hears: what the ledger says to a [`Saying`], and what the operator says.
+/// A message to a broker: the acknowledgement of an [`EventBatch`], an answer of the operator, or
+/// new rules.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Heard {
-    /// All of it is on disk; the first word has this index.
+pub enum ToBroker {
+    /// The whole batch is on disk; `first` is the ledger index of its first event.
     Recorded {
         id: u64,
         first: u64,
@@ -216,21 +219,21 @@ pub enum Heard {
         question: u64,
         answer: Answer,
     },
-    /// Other rules, from now on.
+    /// Replaces the rules of the box.
     Rules {
         change: u64,
         policy: Box<Policy>,
     },
 }
 
-/// Rules that are to take the place of others.
+/// New rules that replace the current ones.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) number: u64,
     pub(crate) policy: Policy,
 }
 
-/// Proof that words are on disk. Only a [`Clerk`] makes one.
+/// Proof that events are on disk. Only a [`Recorder`] creates one.
 #[derive(Debug)]
 #[must_use]
 pub struct Recorded {
@@ -238,7 +241,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Where the ledger has the first word.
+    /// Returns the ledger index of the first event.
     pub const fn index(&self) -> u64 {
         self.first
     }
@@ -249,168 +252,172 @@ impl Recorded {
     }
 }
 
-/// Why words are not on record. Nothing that depends on them may be done.
+/// Why events were not recorded. An action that depends on them must not happen.
 #[derive(Debug, thiserror::Error)]
 pub enum Unrecorded {
-    #[error("the ledger did not take it")]
+    #[error("the ledger refused the entry")]
     Refused,
-    #[error("the supervisor is gone")]
+    #[error("the supervisor has exited")]
     Gone,
 }
 
 type Answers = Mutex<HashMap<u64, oneshot::Sender<Result<u64, Unrecorded>>>>;
 
-/// The broker's side of the record.
+/// The broker's handle for recording events through the supervisor.
 #[derive(Debug)]
-pub struct Clerk {
-    queue: mpsc::UnboundedSender<Said>,
+pub struct Recorder {
+    queue: mpsc::UnboundedSender<FromBroker>,
     answers: Arc<Answers>,
     questions: Arc<Questions>,
     next: AtomicU64,
 }
 
-/// The tasks behind a [`Clerk`].
+/// The background tasks of a [`Recorder`].
 #[derive(Debug)]
-pub struct Desk {
-    hearing: Hearing,
-    queue: mpsc::UnboundedReceiver<Said>,
+pub struct RecorderTasks {
+    incoming: Incoming,
+    queue: mpsc::UnboundedReceiver<FromBroker>,
 }
 
-/// Where what is heard goes to.
+/// The receiving side of the supervisor's socket.
 #[derive(Debug)]
-struct Hearing {
+struct Incoming {
     socket: Arc<UnixDatagram>,
     answers: Arc<Answers>,
     questions: Arc<Questions>,
     changes: mpsc::UnboundedSender<Change>,
 }
 
-impl Clerk {
-    /// Speaks over a socket that keeps messages apart, and does not block.
+impl Recorder {
+    /// Creates a recorder on a non-blocking socket that preserves message boundaries.
     pub(crate) fn new(
         socket: OwnedFd,
-    ) -> io::Result<(Self, Desk, mpsc::UnboundedReceiver<Change>)> {
-        // A SOCK_SEQPACKET in truth: messages stay whole as datagrams do, and the end shows.
+    ) -> io::Result<(Self, RecorderTasks, mpsc::UnboundedReceiver<Change>)> {
+        // The socket is a SOCK_SEQPACKET: it preserves message boundaries as datagrams do, and
+        // reports the end.
         let socket = std::os::unix::net::UnixDatagram::from(socket);
         socket.set_nonblocking(true)?;
         let socket = Arc::new(UnixDatagram::from_std(socket)?);
         let (sender, queue) = mpsc::unbounded_channel();
         let (changes, changed) = mpsc::unbounded_channel();
         let (answers, questions) = (Arc::<Answers>::default(), Arc::<Questions>::default());
-        let hearing = Hearing {
+        let incoming = Incoming {
             socket,
             answers: Arc::clone(&answers),
             questions: Arc::clone(&questions),
             changes,
         };
-        let clerk = Self { queue: sender, answers, questions, next: AtomicU64::new(1) };
-        Ok((clerk, Desk { hearing, queue }, changed))
+        let recorder = Self { queue: sender, answers, questions, next: AtomicU64::new(1) };
+        Ok((recorder, RecorderTasks { incoming, queue }, changed))
     }
 
     pub(crate) const fn questions(&self) -> &Arc<Questions> {
         &self.questions
     }
 
-    /// Tells that other rules are in force.
+    /// Reports that the rules of a change are in force.
     pub(crate) fn changed(&self, number: u64) {
-        self.queue.send(Said::Changed(number)).ok(); // the broker ends with its supervisor
+        self.queue.send(FromBroker::Changed(number)).ok(); // fails only while the broker ends
     }
 
-    /// Waits until the words are on disk.
-    pub async fn record(&self, words: Vec<Word>) -> Result<Recorded, Unrecorded> {
-        words.iter().for_each(events::log);
-        let recorded = self.say(|id| Said::Words(Saying { id, words })).await;
+    /// Records events and waits until they are on disk.
+    pub async fn record(&self, events: Vec<BrokerEvent>) -> Result<Recorded, Unrecorded> {
+        events.iter().for_each(events::log);
+        let recorded = self.send_and_wait(|id| FromBroker::Events(EventBatch { id, events })).await;
         match &recorded {
-            Ok(recorded) => tracing::trace!(index = recorded.index(), "decision is on record"),
-            Err(_) => tracing::warn!("decision is not on record, so nothing is done"),
+            Ok(recorded) => tracing::trace!(index = recorded.index(), "decision recorded"),
+            Err(_) => tracing::warn!("decision could not be recorded; the request is refused"),
         }
         recorded
     }
 
-    /// Waits until a renewed secret is on record and in the vault.
+    /// Waits until a renewed secret is recorded and stored in the vault.
     pub async fn renew(&self, renewal: Renewal) -> Result<Recorded, Unrecorded> {
         let Renewal { name, sealed, replaces } = renewal;
-        tracing::info!(secret = name.as_str(), "secret is renewed");
-        self.say(|id| Said::Renewed(Renewed { id, name, sealed, replaces })).await
+        tracing::info!(secret = name.as_str(), "secret renewed");
+        self.send_and_wait(|id| FromBroker::Renewed(Renewed { id, name, sealed, replaces })).await
     }
 
-    async fn say(&self, said: impl FnOnce(u64) -> Said) -> Result<Recorded, Unrecorded> {
+    async fn send_and_wait(
+        &self,
+        message: impl FnOnce(u64) -> FromBroker,
+    ) -> Result<Recorded, Unrecorded> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(id, answer);
-        self.queue.send(said(id)).map_err(|_| Unrecorded::Gone)?;
+        self.queue.send(message(id)).map_err(|_| Unrecorded::Gone)?;
         let first = answered.await.map_err(|_| Unrecorded::Gone)??;
         Ok(Recorded { first })
     }
 
-    /// Has the words recorded without waiting: nothing depends on them.
-    pub fn tell(&self, words: Vec<Word>) {
-        words.iter().for_each(events::log);
-        self.queue.send(Said::Words(Saying { id: 0, words })).ok(); // the broker ends with its supervisor
+    /// Sends events to be recorded without waiting, because no action depends on them.
+    pub fn send(&self, events: Vec<BrokerEvent>) {
+        events.iter().for_each(events::log);
+        self.queue.send(FromBroker::Events(EventBatch { id: 0, events })).ok(); // fails only while the broker ends
     }
 }
 
-impl Desk {
-    /// Hears answers until the supervisor has no more to say.
-    async fn hear(hearing: Hearing) -> io::Result<()> {
-        let mut buffer = vec![0; MAX_HEARD];
+impl RecorderTasks {
+    /// Receives messages until the supervisor closes the socket.
+    async fn receive(incoming: Incoming) -> io::Result<()> {
+        let mut buffer = vec![0; MAX_INCOMING];
         loop {
-            let length = match hearing.socket.recv(&mut buffer).await {
+            let length = match incoming.socket.recv(&mut buffer).await {
                 Ok(0) | Err(_) => return Ok(()),
                 Ok(length) => length,
             };
             let bytes = buffer.get(..length).unwrap_or_default();
-            let heard: Heard = postcard::from_bytes(bytes).map_err(io::Error::other)?;
-            let (id, answer) = match heard {
-                Heard::Recorded { id, first } => (id, Ok(first)),
-                Heard::Refused { id } => (id, Err(Unrecorded::Refused)),
-                Heard::Answered { question, answer } => {
+            let message: ToBroker = postcard::from_bytes(bytes).map_err(io::Error::other)?;
+            let (id, answer) = match message {
+                ToBroker::Recorded { id, first } => (id, Ok(first)),
+                ToBroker::Refused { id } => (id, Err(Unrecorded::Refused)),
+                ToBroker::Answered { question, answer } => {
                     tracing::info!(question, ?answer, "approval answered");
-                    hearing.questions.answer(question, answer);
+                    incoming.questions.answer(question, answer);
                     continue;
                 }
-                Heard::Rules { change, policy } => {
-                    tracing::info!(change, "rules change");
+                ToBroker::Rules { change, policy } => {
+                    tracing::info!(change, "rules change received");
                     let change = Change { number: change, policy: *policy };
-                    hearing.changes.send(change).ok(); // a broker that ends needs no rules
+                    incoming.changes.send(change).ok(); // fails only while the broker ends
                     continue;
                 }
             };
             let waiting =
-                hearing.answers.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                incoming.answers.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
             if let Some(waiting) = waiting {
-                waiting.send(answer).ok(); // whoever asked may have given up
+                waiting.send(answer).ok(); // the caller can have stopped waiting
             }
         }
     }
 
-    /// The two halves: hearing, and speaking until every clerk is gone.
+    /// Splits the tasks into receiving, and sending until every recorder is dropped.
     pub fn split(
         self,
     ) -> (impl Future<Output = io::Result<()>> + Send, impl Future<Output = io::Result<()>> + Send)
     {
-        let Self { hearing, queue } = self;
-        let socket = Arc::clone(&hearing.socket);
-        (Self::hear(hearing), Self::speak(socket, queue))
+        let Self { incoming, queue } = self;
+        let socket = Arc::clone(&incoming.socket);
+        (Self::receive(incoming), Self::send_queued(socket, queue))
     }
 
-    async fn speak(
+    async fn send_queued(
         socket: Arc<UnixDatagram>,
-        mut queue: mpsc::UnboundedReceiver<Said>,
+        mut queue: mpsc::UnboundedReceiver<FromBroker>,
     ) -> io::Result<()> {
-        while let Some(mut said) = queue.recv().await {
-            if let Said::Words(saying) = &mut said {
-                saying.words.iter_mut().for_each(shorten);
+        while let Some(mut message) = queue.recv().await {
+            if let FromBroker::Events(batch) = &mut message {
+                batch.events.iter_mut().for_each(shorten);
             }
-            let bytes = postcard::to_allocvec(&said).map_err(io::Error::other)?;
+            let bytes = postcard::to_allocvec(&message).map_err(io::Error::other)?;
             socket.send(&bytes).await?;
         }
         Ok(())
     }
 }
 
-/// Cuts what a stranger made long.
-fn shorten(word: &mut Word) {
+/// Truncates texts that an untrusted party could make long.
+fn shorten(event: &mut BrokerEvent) {
     let cut = |text: &mut String| {
         if text.len() > MAX_TEXT {
             let end = (0..=MAX_TEXT).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
@@ -418,19 +425,23 @@ fn shorten(word: &mut Word) {
             text.push('…');
         }
     };
-    match word {
-        Word::Dns { name, query, rule, reason, .. } => {
+    match event {
+        BrokerEvent::Dns { name, query, rule, reason, .. } => {
             [name, query, reason].into_iter().chain(rule).for_each(cut);
         }
-        Word::Decided(Decided { method, scheme, host, path, rule, reason, secrets, .. }) => {
+        BrokerEvent::Decided(Decided {
+            method, scheme, host, path, rule, reason, secrets, ..
+        }) => {
             [method, scheme, host, path, reason].into_iter().chain(rule).for_each(cut);
             secrets.iter_mut().for_each(cut);
         }
-        Word::Finished(finished) => finished.error.iter_mut().for_each(cut),
-        Word::SecretUsed { name, slot, host } => [name, slot, host].into_iter().for_each(cut),
-        Word::Alarm { alarm, detail } => [alarm, detail].into_iter().for_each(cut),
-        Word::Spent { budget, unit, .. } => [budget, unit].into_iter().for_each(cut),
-        Word::Asked(question) | Word::Unasked { question, .. } => {
+        BrokerEvent::Finished(finished) => finished.error.iter_mut().for_each(cut),
+        BrokerEvent::SecretUsed { name, slot, host } => {
+            [name, slot, host].into_iter().for_each(cut);
+        }
+        BrokerEvent::Alarm { alarm, detail } => [alarm, detail].into_iter().for_each(cut),
+        BrokerEvent::Spent { budget, unit, .. } => [budget, unit].into_iter().for_each(cut),
+        BrokerEvent::Asked(question) | BrokerEvent::QuestionClosed { question, .. } => {
             let Question { method, scheme, host, path, secrets, rule, .. } = &mut **question;
             [method, scheme, host, path, rule].into_iter().for_each(cut);
             secrets.iter_mut().for_each(cut);

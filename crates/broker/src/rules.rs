@@ -1,8 +1,9 @@
-//! The one decision about every way out: pure, on values that were parsed before.
+//! Decides about every connection and request that leaves a box; pure, on parsed values.
 //!
-//! `deny` beats `ask`, `ask` beats `allow`, what nothing names is denied, and what hands out credentials
-//! of a machine is denied whatever a rule says. A [`Permit`] can only come from here. One of a rule that
-//! asks leads nowhere until somebody said yes.
+//! `deny` wins over `ask`, `ask` wins over `allow`, and everything else is denied. Metadata
+//! services, which hand out credentials of the machine, are denied even if a rule allows them. Only
+//! this module creates a [`Permit`]. A permit of an `ask` rule cannot be used before it is
+//! approved.
 
 mod ask;
 mod denial;
@@ -23,32 +24,32 @@ use crate::address::{self, Range, Reach};
 use crate::target::CanonicalPath;
 use denial::{Act, Miss};
 
-/// The rules of one box.
+/// The network rules of one box.
 #[derive(Debug, Clone)]
 pub struct Rules {
     net: Net,
     allow: Vec<Rule>,
-    /// What each rule that allows is known by, also after others came and went.
+    /// Stable number of each allow rule, kept when other rules are added or removed.
     numbers: Vec<usize>,
-    /// The number of the next one that is new.
+    /// Number of the next new rule.
     next: usize,
     deny: Vec<Rule>,
     ask: Vec<Rule>,
 }
 
-/// A request that wants to go out.
+/// An outgoing request, as far as the rules need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ask {
+pub struct OutboundRequest {
     pub scheme: Scheme,
     pub target: Target,
     pub port: u16,
     pub method: Method,
     pub path: CanonicalPath,
-    /// Whether it asks for a WebSocket.
+    /// Whether the request asks for an upgrade to WebSocket.
     pub upgrade: bool,
 }
 
-/// Leave for one request, or for one connection that is carried unseen.
+/// Permission for one request, or for one TLS connection that is forwarded without interception.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
     rule: String,
@@ -64,13 +65,13 @@ pub struct Permit {
     asks: Option<String>,
 }
 
-/// Leave to tell the box an address for a name.
+/// Permission to resolve a name for the box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamePermit {
     rule: String,
 }
 
-/// Leave for one connection of any bytes.
+/// Permission for one raw TCP connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpPermit {
     rule: String,
@@ -81,26 +82,26 @@ pub struct TcpPermit {
     asks: Option<String>,
 }
 
-/// What to do with a TLS connection.
+/// Decision about a TLS connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handling {
-    /// End it and decide about each request.
+    /// Terminate TLS and decide about each request.
     Intercept,
-    /// Carry it as it is.
+    /// Forward the encrypted bytes unchanged.
     Passthrough(Permit),
     Refuse(Denial),
 }
 
-/// The name of what allows everything public.
+/// Rule name of permits that `net = "full"` grants.
 const FULL: &str = "net full";
 
 impl Permit {
-    /// How logs name the rule.
+    /// Returns the name of the rule, as shown in logs.
     pub fn rule(&self) -> &str {
         &self.rule
     }
 
-    /// What the rule is counted by; none for `net = "full"` and for rules that ask.
+    /// Returns the number of the rule, for its counters; `None` for `net = "full"` and ask rules.
     pub fn index(&self) -> Option<usize> {
         self.index
     }
@@ -117,12 +118,12 @@ impl Permit {
         self.port
     }
 
-    /// Where to connect, whatever the name resolves to.
+    /// Returns the fixed address to connect to, which replaces name resolution.
     pub fn connect(&self) -> Option<SocketAddr> {
         self.connect
     }
 
-    /// The secrets that may go along; none over plain HTTP or unseen (B13).
+    /// Returns the secrets that can be added; empty for plain HTTP and forwarded TLS (B13).
     pub fn secrets(&self) -> &BTreeSet<SecretName> {
         &self.secrets
     }
@@ -135,12 +136,12 @@ impl Permit {
         self.reach
     }
 
-    /// Whether the connection is carried unseen.
+    /// Returns whether the TLS connection is forwarded without interception.
     pub fn is_opaque(&self) -> bool {
         self.opaque
     }
 
-    /// The rule by which somebody must say yes first.
+    /// Returns the ask rule that requires an approval first, if any.
     pub fn asks(&self) -> Option<&str> {
         self.asks.as_deref()
     }
@@ -173,13 +174,12 @@ impl TcpPermit {
         self.reach
     }
 
-    /// Whether a rule names this very port, and not only `net = "full"` allows it: then nobody needs
-    /// to look what is spoken there.
+    /// Returns whether a rule names this port; otherwise the bytes are inspected for HTTP and TLS.
     pub fn by_rule(&self) -> bool {
         self.rule != FULL
     }
 
-    /// The rule by which somebody must say yes first.
+    /// Returns the ask rule that requires an approval first, if any.
     pub fn asks(&self) -> Option<&str> {
         self.asks.as_deref()
     }
@@ -192,8 +192,7 @@ impl Rules {
         Self { net, allow, numbers: (0..next).collect(), next, deny, ask }
     }
 
-    /// Other rules in their place. One that stays is counted on, so that a change gives nothing back
-    /// that is used up.
+    /// Returns the rules of a new policy. Rules that stay keep their number and their used limits.
     #[must_use]
     pub fn followed_by(&self, policy: &Policy) -> Self {
         let mut next = self.next;
@@ -211,28 +210,28 @@ impl Rules {
     }
 
     /// Decides about one request.
-    pub fn check(&self, ask: &Ask) -> Result<Permit, Denial> {
-        let act = Act::Request(ask);
-        self.never(act)?;
-        if ask.method.is_forbidden() {
+    pub fn check(&self, request: &OutboundRequest) -> Result<Permit, Denial> {
+        let act = Act::Request(request);
+        self.refuse_always(act)?;
+        if request.method.is_forbidden() {
             return Err(act.denied(Code::MethodForbidden, None));
         }
-        if let Some(rule) = self.deny.iter().find(|rule| denies_request(rule, ask)) {
+        if let Some(rule) = self.deny.iter().find(|rule| denies_request(rule, request)) {
             return Err(act.denied(Code::DeniedByRule, Some(&rule.id)));
         }
-        match self.ask.iter().find(|rule| denies_request(rule, ask)) {
-            Some(rule) => self.ask_first(act, rule, ask, self.allowed(act, ask)),
-            None => self.allowed(act, ask),
+        match self.ask.iter().find(|rule| denies_request(rule, request)) {
+            Some(rule) => self.ask_first(act, rule, request, self.allowed(act, request)),
+            None => self.allowed(act, request),
         }
     }
 
-    /// What rules that allow say to a request.
-    fn allowed(&self, act: Act<'_>, ask: &Ask) -> Result<Permit, Denial> {
+    /// Decides about a request by the allow rules and `net = "full"` only.
+    fn allowed(&self, act: Act<'_>, request: &OutboundRequest) -> Result<Permit, Denial> {
         let mut nearest = Miss::Nothing;
         for (index, rule) in self.allow.iter().enumerate() {
             let Some(http) = rule.http() else { continue };
-            match misses(http, ask) {
-                None => return self.permit(act, index, rule, http, ask),
+            match misses(http, request) {
+                None => return self.permit(act, index, rule, http, request),
                 Some(miss) => nearest = nearest.max(miss.of(rule)),
             }
         }
@@ -240,9 +239,9 @@ impl Rules {
             Ok(()) => Ok(Permit {
                 rule: FULL.to_owned(),
                 index: None,
-                scheme: ask.scheme,
-                target: ask.target.clone(),
-                port: ask.port,
+                scheme: request.scheme,
+                target: request.target.clone(),
+                port: request.port,
                 connect: None,
                 secrets: BTreeSet::new(),
                 limits: RuleLimits::default(),
@@ -250,7 +249,7 @@ impl Rules {
                 opaque: false,
                 asks: None,
             }),
-            Err(Code::NoRule) => Err(act.missed(nearest)),
+            Err(Code::NoRule) => Err(act.nearest_miss(nearest)),
             Err(code) => Err(act.denied(code, None)),
         }
     }
@@ -261,22 +260,23 @@ impl Rules {
         index: usize,
         rule: &Rule,
         http: &HttpRule,
-        ask: &Ask,
+        request: &OutboundRequest,
     ) -> Result<Permit, Denial> {
-        let permit = self.lead(index, rule, http, &ask.target, ask.port);
+        let permit = self.lead(index, rule, http, &request.target, request.port);
         let permit = permit.map_err(|code| act.denied(code, Some(&rule.id)))?;
-        // A later rule that allows the same request may bring its secrets along.
+        // Other allow rules that match the same request can add their secrets.
         let matching =
-            self.allow.iter().filter_map(Rule::http).filter(|it| misses(it, ask).is_none());
-        let secrets = match ask.scheme {
+            self.allow.iter().filter_map(Rule::http).filter(|it| misses(it, request).is_none());
+        let secrets = match request.scheme {
             Scheme::Https => matching.flat_map(|it| it.secrets.iter().cloned()).collect(),
             Scheme::Http => BTreeSet::new(),
         };
         Ok(Permit { secrets, ..permit })
     }
 
-    /// The permit of a rule without its secrets. Where a host is, one rule says for all that name it
-    /// alike: a preset says what may be done there, and the operator's own rule that it is in-house.
+    /// Creates the permit of a rule, without its secrets. The `connect` address can come from
+    /// another rule with the same host, scheme and port: a preset lists the allowed requests, and
+    /// the operator's own rule gives the in-house address.
     fn lead(
         &self,
         index: usize,
@@ -288,9 +288,9 @@ impl Rules {
         let alike = |it: &&HttpRule| {
             it.host == http.host && it.scheme == http.scheme && it.ports.contains(&port)
         };
-        let said =
+        let configured =
             || self.allow.iter().filter_map(Rule::http).filter(alike).find_map(|it| it.connect);
-        let connect = http.connect.or_else(said);
+        let connect = http.connect.or_else(configured);
         Ok(Permit {
             rule: rule.id.clone(),
             index: self.numbers.get(index).copied(),
@@ -306,11 +306,11 @@ impl Rules {
         })
     }
 
-    /// Decides whether the box learns an address for a name. Nothing is resolved for that.
+    /// Decides whether the box can resolve a name. Does not resolve the name.
     pub fn name(&self, name: &Hostname) -> Result<NamePermit, Denial> {
         let target = Target::Name(name.clone());
         let act = Act::Name(&target);
-        self.never(act)?;
+        self.refuse_always(act)?;
         let whole = |rule: &&Rule| match &rule.what {
             RuleTarget::Http(http) => denies_all_of(http) && http.host.matches(&target),
             RuleTarget::Tcp(_) | RuleTarget::HostPort(_) => false,
@@ -332,17 +332,17 @@ impl Rules {
         }
     }
 
-    /// Decides about a connection of any bytes.
+    /// Decides about a raw TCP connection.
     pub fn tcp(&self, target: &Target, port: u16) -> Result<TcpPermit, Denial> {
         let act = Act::Tcp(target, port);
-        self.never(act)?;
-        // Nobody sees methods and paths here, so a rule that denies some of them denies this.
+        self.refuse_always(act)?;
+        // Requests are not visible here, so a rule that denies some of them denies the connection.
         if let Some(rule) = self.deny.iter().find(|rule| denies_port(rule, target, port)) {
             return Err(act.denied(Code::DeniedByRule, Some(&rule.id)));
         }
         match self.ask.iter().find(|rule| denies_port(rule, target, port)) {
             Some(rule) => match self.allowed_tcp(&self.allow, target, port) {
-                // Of rules that ask, only one about bytes can lead them anywhere.
+                // If no allow rule matches, only an ask rule for TCP can permit raw bytes.
                 Err(_) => self.allowed_tcp(&self.ask, target, port),
                 allowed => allowed,
             }
@@ -351,7 +351,7 @@ impl Rules {
         }
     }
 
-    /// What these rules say to a connection of any bytes.
+    /// Decides about a raw TCP connection by the given rules and `net = "full"`.
     fn allowed_tcp(&self, rules: &[Rule], target: &Target, port: u16) -> Result<TcpPermit, Denial> {
         let act = Act::Tcp(target, port);
         for rule in rules {
@@ -379,12 +379,13 @@ impl Rules {
         }
     }
 
-    /// Leave for the broker's own request to the server of a token, which the declaration of a secret
-    /// names. A rule for that host only says where it is.
+    /// Returns the permit for the broker's own request to the token server of a secret. The
+    /// declaration of the secret allows the request; a rule for that host only supplies the
+    /// `connect` address.
     pub fn token(&self, url: &TokenUrl) -> Result<Permit, Denial> {
         let TokenUrl { target, port, .. } = url;
         let act = Act::Tls(target, *port);
-        self.never(act)?;
+        self.refuse_always(act)?;
         let of_host = |http: &&HttpRule| {
             http.scheme == Scheme::Https && http.host.matches(target) && http.ports.contains(port)
         };
@@ -405,11 +406,11 @@ impl Rules {
         })
     }
 
-    /// Decides what to do with a TLS connection for this name.
+    /// Decides what to do with a TLS connection to this name.
     pub fn tls(&self, name: &Hostname, port: u16) -> Handling {
         let target = Target::Name(name.clone());
         let act = Act::Tls(&target, port);
-        if let Err(denial) = self.never(act) {
+        if let Err(denial) = self.refuse_always(act) {
             return Handling::Refuse(denial);
         }
         let denying = |rule: &&Rule| denies_port(rule, &target, port);
@@ -420,7 +421,7 @@ impl Rules {
             return Handling::Refuse(act.denied(Code::DeniedByRule, Some(&rule.id)));
         }
         let partly = self.deny.iter().find(denying);
-        // Nobody would see whether it is what the rule asks about, so the connection as a whole is.
+        // The requests are not visible, so an ask rule for some of them applies to all of them.
         let asks = self.ask.iter().find(denying).map(|rule| rule.id.clone());
         for (index, rule) in self.allow.iter().enumerate() {
             let Some(http) = rule.http() else { continue };
@@ -432,7 +433,7 @@ impl Rules {
             }
             return match (http.tls, partly) {
                 (Tls::Intercept, _) => Handling::Intercept,
-                // Nobody would see whether the rule that denies matches.
+                // The requests are not visible, so a partial deny rule denies all of them.
                 (Tls::Passthrough, Some(deny)) => {
                     Handling::Refuse(act.denied(Code::DeniedByRule, Some(&deny.id)))
                 }
@@ -464,8 +465,8 @@ impl Rules {
         }
     }
 
-    /// The ports on which a box must find somebody, beside that of DNS. 80 and 443 always answer, if
-    /// only to say why not.
+    /// Returns the ports on which the broker listens for the box, without DNS. Ports 80 and 443 are
+    /// always included, so that a denied request gets an explanation.
     pub fn ports(&self) -> BTreeSet<u16> {
         if self.net == Net::None {
             return BTreeSet::new();
@@ -482,8 +483,8 @@ impl Rules {
         ports
     }
 
-    /// What no rule can allow.
-    fn never(&self, act: Act<'_>) -> Result<(), Denial> {
+    /// Refuses everything that no rule can allow.
+    fn refuse_always(&self, act: Act<'_>) -> Result<(), Denial> {
         if self.net == Net::None {
             return Err(act.denied(Code::NoNetwork, None));
         }
@@ -497,7 +498,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether `net = "full"` allows it: public names and addresses, but none that hide names (A17).
+    /// Checks whether `net = "full"` allows an action: public targets except DNS resolvers (A17).
     fn full(&self, act: Act<'_>) -> Result<(), Code> {
         if self.net != Net::Full {
             return Err(Code::NoRule);
@@ -518,36 +519,36 @@ impl Rules {
     }
 }
 
-/// Why a rule that allows does not match; `None` if it does.
-fn misses(http: &HttpRule, ask: &Ask) -> Option<Code> {
-    if !http.host.matches(&ask.target) {
+/// Returns why an allow rule does not match a request; `None` if it matches.
+fn misses(http: &HttpRule, request: &OutboundRequest) -> Option<Code> {
+    if !http.host.matches(&request.target) {
         return Some(Code::NoRule);
     }
-    if http.scheme != ask.scheme {
+    if http.scheme != request.scheme {
         return Some(Code::Scheme);
     }
-    if !http.ports.contains(&ask.port) {
+    if !http.ports.contains(&request.port) {
         return Some(Code::Port);
     }
     if http.tls == Tls::Passthrough && http.scheme == Scheme::Https {
-        // It speaks of what is not looked into.
+        // The rule applies to forwarded TLS connections only, not to intercepted requests.
         return Some(Code::NoRule);
     }
-    if !http.allows_method(&ask.method) {
+    if !http.allows_method(&request.method) {
         return Some(Code::Method);
     }
     let paths = http.paths.as_ref();
-    if paths.is_some_and(|paths| !paths.iter().any(|path| ask.path.allowed_by(path))) {
+    if paths.is_some_and(|paths| !paths.iter().any(|path| request.path.allowed_by(path))) {
         return Some(Code::Path);
     }
-    if ask.upgrade && !http.websocket {
+    if request.upgrade && !http.websocket {
         return Some(Code::WebSocket);
     }
     None
 }
 
-/// How far a rule that names this target reaches. A name that only somebody's own network can have
-/// names private addresses; one that strangers could register does not (A03).
+/// Returns whether a rule for this target can reach private addresses. Private names and literal
+/// addresses can; a name that a stranger could register cannot (A03).
 fn reach(target: &Target, connect: Option<SocketAddr>) -> Result<Reach, Code> {
     if connect.is_some_and(|to| address::range(to.ip()) == Some(Range::Metadata)) {
         return Err(Code::Metadata);
@@ -563,15 +564,18 @@ fn is_host(target: &Target) -> bool {
     target.name().is_some_and(|name| name.as_str() == HOST_NAME)
 }
 
-/// Whether a rule that denies holds for this request, over either scheme.
-fn denies_request(rule: &Rule, ask: &Ask) -> bool {
-    let Some(http) = rule.http() else { return denies_port(rule, &ask.target, ask.port) };
-    denies_port(rule, &ask.target, ask.port)
-        && http.allows_method(&ask.method)
-        && http.paths.as_ref().is_none_or(|paths| paths.iter().any(|path| ask.path.denied_by(path)))
+/// Returns whether a deny or ask rule matches this request, over either scheme.
+fn denies_request(rule: &Rule, request: &OutboundRequest) -> bool {
+    let Some(http) = rule.http() else { return denies_port(rule, &request.target, request.port) };
+    denies_port(rule, &request.target, request.port)
+        && http.allows_method(&request.method)
+        && http
+            .paths
+            .as_ref()
+            .is_none_or(|paths| paths.iter().any(|path| request.path.denied_by(path)))
 }
 
-/// Whether a rule that denies has something to say about this port.
+/// Returns whether a deny or ask rule matches at least some traffic to this port.
 fn denies_port(rule: &Rule, target: &Target, port: u16) -> bool {
     match &rule.what {
         RuleTarget::Http(http) => {
@@ -584,7 +588,7 @@ fn denies_port(rule: &Rule, target: &Target, port: u16) -> bool {
     }
 }
 
-/// Whether nothing of a host is left.
+/// Returns whether a deny rule covers every request to its hosts.
 fn denies_all_of(http: &HttpRule) -> bool {
     http.ports.is_empty() && http.methods.is_none() && http.paths.is_none()
 }

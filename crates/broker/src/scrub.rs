@@ -1,22 +1,22 @@
-//! Takes secrets out of what comes back, and finds placeholders in what goes out.
+//! Removes secrets from responses, and finds placeholders in requests.
 //!
-//! A [`Scrubber`] knows the values that were given to one host, and nothing else is ever touched (B09).
-//! It replaces each occurrence by `[belljar:NAME]`, in a stream, wherever the stream is cut into pieces
-//! (B06): what is held back is exactly the bytes from the first place on at which an occurrence may have
-//! begun. Occurrences that overlap are taken out together.
+//! A [`Scrubber`] contains the values that were sent to one host, and changes nothing else (B09).
+//! It replaces each occurrence in a stream by `[belljar:NAME]`, however the stream is split into
+//! pieces (B06). It holds back exactly the bytes from the first possible start of an occurrence on.
+//! Overlapping occurrences are replaced together.
 //!
-//! **What is found** (B05). A value stands plain, in base64 (both alphabets, each of three offsets, with
-//! lines broken after the twelfth digit), or in hex of any case. Every character of any of these may be
-//! as it is or escaped, in any mix: `%41`, also encoded twice and `+` for a space; `\u0041`, `\x41`,
-//! `\/`, with backslashes escaped again up to eight; `&#65;`, `&#x41;` and the names of HTML.
-//! Text beyond ASCII is also found when it was taken for Latin-1. If bytes end within a value,
-//! sixteen bytes of it are enough (B07).
+//! **Detected forms** (B05): plain, base64 (both alphabets, each of three offsets, with line breaks
+//! after the twelfth digit), and hex in any case. Every character can be escaped or not, in any
+//! mix: `%41`, also encoded twice, and `+` for a space; `\u0041`, `\x41`, `\/`, with up to eight
+//! backslashes; `&#65;`, `&#x41;` and the named entities of HTML. Text outside ASCII is also found
+//! if it was read as Latin-1. At the end of the bytes, the first sixteen bytes of a value are
+//! enough (B07).
 //!
-//! **What is not found**: anything that a program of the host's choosing did to the value: reversed,
-//! rot13, other letter case, encrypted, compressed within the content, base64 of base64, base32, UTF-16,
-//! quoted-printable, lists of numbers, hex with separators, a part that is not the beginning, spaces
-//! between letters, or a value sent in two messages or two answers. A host that wants to give a
-//! secret away can; this is against hosts that repeat what they were sent.
+//! **Not detected:** other transformations by the host: reversed, rot13, other letter case,
+//! encrypted, compressed within the content, base64 of base64, base32, UTF-16, quoted-printable,
+//! lists of numbers, hex with separators, a part that is not the start, spaces between letters, or
+//! a value split over two messages or responses. A malicious host can always leak a secret; the
+//! scrubber protects against hosts that echo requests.
 
 mod body;
 mod decode;
@@ -43,11 +43,11 @@ pub use websocket::{FrameError, FrameGuard, FrameScrubber};
 
 use search::{Next, Rest, Search};
 
-/// Names of values, and how to find them.
+/// Names of values, and the search for the values.
 struct Values {
     names: Vec<String>,
     search: Search,
-    /// The same in lower case, for names of headers, which have no other.
+    /// The same search in lower case, for header names.
     folded: Search,
 }
 
@@ -75,32 +75,32 @@ impl fmt::Debug for Values {
     }
 }
 
-/// A value that cannot be told from ordinary text.
+/// A value that is too short to be distinguished from ordinary text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the value of `{name}` is shorter than {MIN_VALUE} bytes, too short to be kept out of answers"
+    "the value of `{name}` is shorter than {MIN_VALUE} bytes, too short to be removed from responses"
 )]
 pub struct TooShort {
-    /// The secret.
+    /// Name of the secret.
     pub name: String,
 }
 
-/// Takes some values out of whatever it is shown.
+/// Removes a set of values from text.
 #[derive(Clone, Debug)]
 pub struct Scrubber(Arc<Values>);
 
 impl Scrubber {
-    /// For these values, each with the name that stands in its place.
+    /// Creates a scrubber for these values, each with the name that replaces it.
     pub fn new(values: &[(String, &[u8])]) -> Result<Self, TooShort> {
         Values::new(values).map(|values| Self(Arc::new(values)))
     }
 
-    /// Whether there is nothing to take out.
+    /// Returns whether there is no value to remove.
     pub fn is_empty(&self) -> bool {
         self.0.names.is_empty()
     }
 
-    /// All of `text` without the values.
+    /// Returns `text` without the values.
     pub fn text<'a>(&self, text: &'a [u8]) -> Cow<'a, [u8]> {
         if self.0.search.next(text, 0, Rest::EndOrCut) == Next::Clean {
             return Cow::Borrowed(text);
@@ -112,28 +112,29 @@ impl Scrubber {
         Cow::Owned(out)
     }
 
-    /// Whether a text that was put in lower case tells a value.
-    fn tells_folded(&self, text: &[u8]) -> bool {
+    /// Returns whether a lower-case text contains a value.
+    fn contains_folded(&self, text: &[u8]) -> bool {
         self.0.folded.next(text, 0, Rest::End) != Next::Clean
     }
 
-    /// Begins a stream.
+    /// Starts to scrub a stream.
     pub fn stream(&self) -> Stream {
         Stream { values: self.0.clone(), held: Held::default(), found: 0 }
     }
 }
 
-/// The bytes that may belong to an occurrence.
+/// Bytes that can belong to an occurrence, which is not complete yet.
 #[derive(Default)]
 struct Held {
     bytes: Zeroizing<Vec<u8>>,
-    /// How many of them were replaced already; they are kept because another occurrence may overlap.
+    /// Number of these bytes that are already replaced; kept because another occurrence can overlap
+    /// them.
     replaced: usize,
-    /// What they were replaced by.
+    /// The value that they were replaced for.
     last: Option<usize>,
 }
 
-/// One stream without the values.
+/// A stream that is scrubbed piece by piece.
 pub struct Stream {
     values: Arc<Values>,
     held: Held,
@@ -142,18 +143,18 @@ pub struct Stream {
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the bytes: they may be half of a secret.
+        // Not the bytes, which can be part of a secret.
         f.debug_struct("Stream").field("held", &self.held()).field("found", &self.found).finish()
     }
 }
 
 impl Stream {
-    /// Adds to `out` all that is certain after `bytes`.
+    /// Processes `bytes`, and appends the output that is already certain to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         self.feed(bytes, Rest::Open, out);
     }
 
-    /// As [`Self::push`], without copying what can go on as it is.
+    /// Works like [`Self::push`], but does not copy bytes that stay unchanged.
     pub fn push_bytes(&mut self, mut bytes: Bytes) -> Bytes {
         if self.held() > 0 && self.held.replaced == 0 {
             let mut all = std::mem::take(&mut *self.held.bytes);
@@ -176,17 +177,17 @@ impl Stream {
         out.into()
     }
 
-    /// Adds the rest, now that nothing follows. The stream can be used anew.
+    /// Ends the stream and appends its remaining output. The stream can then be reused.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.feed(&[], Rest::EndOrCut, out);
     }
 
-    /// How many occurrences were replaced so far.
+    /// Returns the number of replaced occurrences so far.
     pub fn found(&self) -> u64 {
         self.found
     }
 
-    /// How many bytes wait for what follows them.
+    /// Returns the number of bytes that are held back.
     pub fn held(&self) -> usize {
         self.held.bytes.len() - self.held.replaced
     }
@@ -202,7 +203,7 @@ impl Stream {
 
     fn scan(&mut self, text: &[u8], rest: Rest, out: &mut Vec<u8>) {
         let mut from = 0;
-        // What is before this went out or was replaced.
+        // Bytes before this position were output or replaced.
         let mut done = std::mem::take(&mut self.held.replaced);
         loop {
             match self.values.search.next(text, from, rest) {
@@ -217,7 +218,8 @@ impl Stream {
                 }
                 Next::Found { at, end, secret } => {
                     out.extend_from_slice(text.get(done..at).unwrap_or_default());
-                    // One that overlaps its like, as in a row of equal letters, is the same find.
+                    // An occurrence that overlaps one of the same value, as in a row of equal
+                    // letters, counts once.
                     let same = at < done && self.held.last == Some(secret);
                     if end > done && !same {
                         out.extend_from_slice(b"[belljar:");
@@ -239,22 +241,22 @@ impl Stream {
     }
 }
 
-/// Finds values without changing anything: placeholders in what a box sends.
+/// Finds values without changing the text, such as placeholders in requests.
 #[derive(Clone, Debug)]
 pub struct Finder(Arc<Values>);
 
 impl Finder {
-    /// For these values, each with the name to report.
+    /// Creates a finder for these values, each with the name to report.
     pub fn new(values: &[(String, &[u8])]) -> Result<Self, TooShort> {
         Values::new(values).map(|values| Self(Arc::new(values)))
     }
 
-    /// Whether there is nothing to find.
+    /// Returns whether there is no value to find.
     pub fn is_empty(&self) -> bool {
         self.0.names.is_empty()
     }
 
-    /// The name of the first value in `text`.
+    /// Returns the name of the first value in `text`.
     pub fn text(&self, text: &[u8]) -> Option<&str> {
         match self.0.search.next(text, 0, Rest::End) {
             Next::Found { secret, .. } => Some(self.0.name(secret)),
@@ -262,13 +264,13 @@ impl Finder {
         }
     }
 
-    /// Begins a stream.
+    /// Starts to search a stream.
     pub fn stream(&self) -> FinderStream {
         FinderStream { values: self.0.clone(), held: Vec::new() }
     }
 }
 
-/// Looks for values in one stream.
+/// A stream that is searched piece by piece.
 pub struct FinderStream {
     values: Arc<Values>,
     held: Vec<u8>,
@@ -281,7 +283,7 @@ impl fmt::Debug for FinderStream {
 }
 
 impl FinderStream {
-    /// Looks at the next bytes; the name of the first value that they complete.
+    /// Searches the next bytes; returns the name of the first value that they complete.
     pub fn push(&mut self, bytes: &[u8]) -> Option<&str> {
         self.held.extend_from_slice(bytes);
         let held = std::mem::take(&mut self.held);
@@ -294,7 +296,7 @@ impl FinderStream {
         }
     }
 
-    /// As [`Self::push`], and what can go on because no value has begun in it.
+    /// Works like [`Self::push`], and returns the bytes in which no value has started.
     pub fn guard(&mut self, bytes: Bytes) -> Result<Bytes, &str> {
         let mut bytes = if self.held.is_empty() {
             bytes
@@ -312,7 +314,7 @@ impl FinderStream {
         }
     }
 
-    /// The bytes that were waiting, now that nothing follows; the name of a value in them.
+    /// Ends the stream; returns the bytes that were held back, or the name of a value in them.
     pub fn finish(&mut self) -> Result<Bytes, &str> {
         let held = std::mem::take(&mut self.held);
         match self.values.search.next(&held, 0, Rest::End) {
@@ -322,7 +324,8 @@ impl FinderStream {
     }
 }
 
-/// The first value in `text`, or else up to where none may have begun.
+/// Returns the index of the first value in `text` as an error, or the length of the part in which
+/// no value can have started.
 fn find(search: &Search, text: &[u8]) -> Result<usize, usize> {
     let mut clean = text.len();
     let mut from = 0;

@@ -1,9 +1,9 @@
-//! What the supervisor and a new broker tell each other before the box starts.
+//! Messages between the supervisor and a new broker before the box starts.
 //!
 //! ```text
 //! supervisor ── Setup + key + sealed secrets ──▶ broker
 //!            ◀── Hello: certificate, placeholders ──
-//!            ── Door + socket, for each of them; then Open ──▶
+//!            ── SocketKind + socket, for each socket; then Open ──▶
 //!            ◀── Ready ──
 //! ```
 
@@ -15,57 +15,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::vault::sealed::KeySource;
 
-/// What a broker is to be. The descriptors beside it are the key of the vault, if there are secrets,
-/// and the sealed secrets in the order in which they are named.
+/// Configuration of a broker. The descriptors sent with it are the key of the vault, if there are
+/// secrets, and the sealed secrets in the order of `secrets`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setup {
     pub policy: Policy,
-    /// Files with roots that upstreams may be signed by, beside the system's.
+    /// Files with root certificates for upstreams, in addition to the system's.
     pub roots: Vec<PathBuf>,
-    /// The name servers to ask instead of the system's; none for those.
+    /// Name servers to use instead of the system's; empty for the system's.
     pub name_servers: Vec<SocketAddr>,
-    /// What the first descriptor is.
+    /// Kind of the first descriptor.
     pub key: KeySource,
     pub secrets: Vec<SecretName>,
-    /// The addresses of this machine.
+    /// Addresses of this machine.
     pub own: Vec<IpAddr>,
-    /// Whether the rules may change while the box is there.
+    /// Whether the rules can change while the box runs.
     pub changes: bool,
 }
 
-/// What a broker says once it can serve.
+/// A broker's reply during setup.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
     Hello(Hello),
     Ready,
-    /// Why it cannot.
+    /// Why the broker cannot serve.
     Failed(String),
 }
 
-/// What goes into the box. Nothing of it is a secret.
+/// Files and placeholders for the box. They contain no secret.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// The certificate by which the box will know all servers.
+    /// CA certificate that the box must trust, in PEM.
     pub certificate: Vec<u8>,
-    /// The same for Java.
+    /// The same certificate as a Java key store.
     pub java: Vec<u8>,
     pub placeholders: Vec<Placeholder>,
-    /// What the operator should know, such as memory that could not be locked.
+    /// Notes for the operator, such as memory that could not be locked.
     pub remarks: Vec<String>,
 }
 
-/// What stands for a secret inside the box.
+/// The placeholder of a secret inside the box.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Placeholder {
     pub secret: SecretName,
-    /// The variable that holds it.
+    /// Environment variable that contains the placeholder.
     pub env: Option<String>,
     pub text: String,
 }
 
-/// A socket of the box that is handed over, or the word that there are no more.
+/// Kind of a socket that the supervisor passes to the broker; `Open` ends the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Door {
+pub enum SocketKind {
     Tcp,
     DnsDatagrams,
     DnsStreams,

@@ -1,4 +1,4 @@
-//! A connection whose first bytes were looked at, and will be read again.
+//! A connection whose first bytes were inspected and are read again.
 
 use std::io;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Reads `seen` first and then from the stream itself.
+/// A stream that returns the bytes in `seen` before it reads from the inner stream.
 #[derive(Debug)]
 pub(crate) struct Rewound<S> {
     seen: Bytes,

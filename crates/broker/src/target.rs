@@ -1,8 +1,8 @@
-//! What a request is about, spelled in one way only.
+//! Parses the parts of a request into one canonical spelling.
 //!
-//! Whatever two programs could read differently is refused before any rule is asked: a path that
-//! changes when it is normalised (A24), a host that is told twice (A13, A25), framing that is told
-//! twice (A23), a method that is overridden (A26).
+//! A request that two programs could read differently is refused before any rule is evaluated: a
+//! path that changes when it is normalised (A24), a host that is given twice (A13, A25), ambiguous
+//! framing (A23), or an overridden method (A26).
 
 mod authority;
 mod headers;

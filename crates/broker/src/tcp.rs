@@ -1,6 +1,6 @@
-//! Bytes that are passed on as they are: raw TCP, services of the host, and TLS that is not opened.
+//! Forwards bytes unchanged: raw TCP, services of the host, and TLS without interception.
 //!
-//! No credential goes here. A placeholder that shows up ends the connection.
+//! No credential is added here. A placeholder in the bytes ends the connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,62 +12,62 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::active::{CUT_MESSAGE, Traffic};
 use crate::ask::Approved;
 use crate::broker::Broker;
-use crate::record::{Decided, Finished, Question, Verdict, Word};
+use crate::record::{BrokerEvent, Decided, Finished, Question, Verdict};
 use crate::rules::{Permit, TcpPermit};
 use crate::scrub::FinderStream;
-use crate::underway::{CUT, Carried};
-use crate::upstream::{Place, UpstreamError};
+use crate::upstream::{Destination, UpstreamError};
 
-/// How long a connection may be without a byte in either direction.
-const SILENCE: Duration = Duration::from_secs(60 * 60);
+/// Timeout of a connection without traffic.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// Carries a raw connection that a rule names.
+/// Forwards a raw connection that a rule permits.
 pub(crate) async fn relay(broker: &Broker, stream: TcpStream, seen: Bytes, permit: TcpPermit) {
-    let way = Way {
+    let route = Route {
         method: "TCP",
         scheme: "tcp",
         target: permit.target().clone(),
         port: permit.port(),
         rule: permit.rule().to_owned(),
     };
-    let carried = Carried::Tcp(way.target.clone(), way.port);
-    let permit = match permit.asks().map(|rule| way.question(rule)) {
-        Some(question) => match way.ask(broker, question).await {
-            Some(yes) => permit.approved(&yes),
+    let traffic = Traffic::Tcp(route.target.clone(), route.port);
+    let permit = match permit.asks().map(|rule| route.question(rule)) {
+        Some(question) => match route.ask(broker, question).await {
+            Some(approval) => permit.approved(&approval),
             None => return,
         },
         None => permit,
     };
-    let found = broker.upstream.addresses(&Place::from(&permit)).await;
-    carry(broker, stream, seen, way, carried, found).await;
+    let found = broker.upstream.addresses(&Destination::from(&permit)).await;
+    forward(broker, stream, seen, route, traffic, found).await;
 }
 
-/// Carries TLS between the program and the server that its rule names, unopened.
+/// Forwards a TLS connection to the server that its rule names, without interception.
 pub(crate) async fn pass_through(broker: &Broker, stream: TcpStream, seen: Bytes, permit: Permit) {
-    let way = Way {
+    let route = Route {
         method: "TLS",
         scheme: "https",
         target: permit.target().clone(),
         port: permit.port(),
         rule: permit.rule().to_owned(),
     };
-    let Target::Name(name) = &way.target else { return }; // no rule carries an address unseen
-    let carried = Carried::Tls(name.clone(), way.port);
-    let permit = match permit.asks().map(|rule| way.question(rule)) {
-        Some(question) => match way.ask(broker, question).await {
-            Some(yes) => permit.approved(&yes),
+    let Target::Name(name) = &route.target else { return }; // rules forward names only
+    let traffic = Traffic::Tls(name.clone(), route.port);
+    let permit = match permit.asks().map(|rule| route.question(rule)) {
+        Some(question) => match route.ask(broker, question).await {
+            Some(approval) => permit.approved(&approval),
             None => return,
         },
         None => permit,
     };
-    let found = broker.upstream.addresses(&Place::from(&permit)).await;
-    carry(broker, stream, seen, way, carried, found).await;
+    let found = broker.upstream.addresses(&Destination::from(&permit)).await;
+    forward(broker, stream, seen, route, traffic, found).await;
 }
 
-/// Where bytes go, and by which rule.
-struct Way {
+/// The target of a forwarded connection, with its rule.
+struct Route {
     method: &'static str,
     scheme: &'static str,
     target: Target,
@@ -75,8 +75,8 @@ struct Way {
     rule: String,
 }
 
-impl Way {
-    /// Asks about the connection as a whole.
+impl Route {
+    /// Returns the question about the whole connection.
     fn question(&self, rule: &str) -> Question {
         Question {
             number: 0,
@@ -93,10 +93,10 @@ impl Way {
         }
     }
 
-    /// Waits for somebody to say yes to it.
+    /// Waits for the operator's approval of the connection.
     async fn ask(&self, broker: &Broker, question: Question) -> Option<Approved> {
         match broker.ask(question).await {
-            Ok(yes) => Some(yes),
+            Ok(approval) => Some(approval),
             Err(refusal) => {
                 broker.deny(self.decided(Verdict::Deny, refusal.on_record()));
                 None
@@ -119,33 +119,35 @@ impl Way {
     }
 }
 
-async fn carry(
+async fn forward(
     broker: &Broker,
     mut stream: TcpStream,
     seen: Bytes,
-    way: Way,
-    carried: Carried,
+    route: Route,
+    traffic: Traffic,
     found: Result<Option<Vec<SocketAddr>>, UpstreamError>,
 ) {
     let addresses = match found {
         Ok(addresses) => addresses,
         Err(error) => {
-            broker.deny(way.decided(Verdict::Deny, error.to_string()));
+            broker.deny(route.decided(Verdict::Deny, error.to_string()));
             return;
         }
     };
-    let Some(mut ticket) = broker.underway.still(carried, &broker.rules()) else {
-        broker.deny(way.decided(Verdict::Deny, format!("rules-changed: {CUT}")));
+    let Some(mut ticket) = broker.active.begin_if_allowed(traffic, &broker.rules()) else {
+        broker.deny(route.decided(Verdict::Deny, format!("rules-changed: {CUT_MESSAGE}")));
         return;
     };
-    let allowed = way.decided(Verdict::Allow, "named by a rule".to_owned());
-    let Ok(recorded) = broker.clerk.record(vec![Word::Decided(allowed)]).await else { return };
+    let allowed = route.decided(Verdict::Allow, "named by a rule".to_owned());
+    let Ok(recorded) = broker.recorder.record(vec![BrokerEvent::Decided(allowed)]).await else {
+        return;
+    };
     let began = Instant::now();
     let (mut sent, mut received) = (0, 0);
     let done = async {
         let mut out = broker
             .upstream
-            .raw(addresses.as_deref(), &way.target, way.port)
+            .raw(addresses.as_deref(), &route.target, route.port)
             .await
             .map_err(io::Error::other)?;
         let mut guard = broker.vault.finder().stream();
@@ -154,18 +156,18 @@ async fn carry(
         }
         out.write_all(&seen).await?;
         sent += u64::try_from(seen.len()).unwrap_or(u64::MAX);
-        both(&mut stream, &mut out, guard, &mut sent, &mut received).await
+        forward_both(&mut stream, &mut out, guard, &mut sent, &mut received).await
     };
     let done = tokio::select! {
         done = done => done,
-        () = &mut ticket => Err(io::Error::other(CUT)),
+        () = &mut ticket => Err(io::Error::other(CUT_MESSAGE)),
     };
     let error = done.err().map(|error| error.to_string());
     if error.as_deref() == Some(PLACEHOLDER) {
-        let detail = format!("a placeholder in a raw connection to {}", way.target);
+        let detail = format!("a placeholder in a raw connection to {}", route.target);
         broker.alarm("placeholder-elsewhere", detail);
     }
-    broker.clerk.tell(vec![Word::Finished(Finished {
+    broker.recorder.send(vec![BrokerEvent::Finished(Finished {
         cause: recorded.index(),
         status: None,
         sent,
@@ -175,10 +177,10 @@ async fn carry(
     })]);
 }
 
-const PLACEHOLDER: &str = "a placeholder was about to leave the box";
+const PLACEHOLDER: &str = "the connection contained a placeholder";
 
-/// Passes bytes both ways until both sides are done.
-async fn both(
+/// Forwards bytes in both directions until both sides are done.
+async fn forward_both(
     inner: &mut TcpStream,
     outer: &mut TcpStream,
     guard: FinderStream,
@@ -186,13 +188,13 @@ async fn both(
     received: &mut u64,
 ) -> io::Result<()> {
     let (mut from_box, mut to_box) = inner.split();
-    let (mut from_world, mut to_world) = outer.split();
-    let out = pump(&mut from_box, &mut to_world, Some(guard), sent);
-    let back = pump(&mut from_world, &mut to_box, None, received);
+    let (mut from_upstream, mut to_upstream) = outer.split();
+    let out = forward_one(&mut from_box, &mut to_upstream, Some(guard), sent);
+    let back = forward_one(&mut from_upstream, &mut to_box, None, received);
     tokio::try_join!(out, back).map(|_| ())
 }
 
-async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+async fn forward_one<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     from: &mut R,
     to: &mut W,
     mut guard: Option<FinderStream>,
@@ -200,7 +202,7 @@ async fn pump<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
 ) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        let length = timeout(SILENCE, from.read(&mut buffer)).await??;
+        let length = timeout(IDLE_TIMEOUT, from.read(&mut buffer)).await??;
         let bytes = buffer.get(..length).unwrap_or_default();
         if bytes.is_empty() {
             return to.shutdown().await;

@@ -1,9 +1,11 @@
-//! TLS on both sides of the broker: what a box says first, the certificates it is shown, and what an upstream must prove.
+//! TLS on both sides of the broker: the client's hello, the certificates for the box, and the
+//! verification of upstreams.
 //!
-//! No socket is opened here. Toward the box we are a server whose certificates are signed by an [`Authority`] that exists
-//! in memory and for one box only. Toward the world we are a client that always verifies ([`Upstream`]).
+//! No socket is opened here. For the box, the broker is a server whose certificates are signed by
+//! an [`Authority`] that exists in memory and for one box only. For upstreams, the broker is a
+//! client that always verifies ([`Upstream`]).
 //!
-//! **Invariant:** nothing that a box says has any say in how an upstream is verified.
+//! **Invariant:** nothing that a box sends influences how an upstream is verified.
 
 mod authority;
 mod hello;

@@ -1,7 +1,8 @@
-//! Connections to the world: a name is resolved once, its address judged, and that address dialled.
+//! Connections to upstream servers: resolves a name once, checks the addresses, and dials a checked
+//! address.
 //!
-//! Idle connections are kept for a short while, by scheme, name and port. There is one broker per box,
-//! so no connection is ever shared between boxes.
+//! Idle connections are reused for a short time, by scheme, name and port. Each box has its own
+//! broker, so boxes never share a connection.
 
 mod dial;
 mod pool;
@@ -25,43 +26,43 @@ use crate::tls::Upstream as Tls;
 pub(crate) use dial::Proxy;
 use pool::{Kept, Key, Pool, Sender};
 
-/// A body of either direction.
+/// The body of a request or response.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// How long an address may take to answer.
-const DIAL: Duration = Duration::from_secs(10);
-/// How many addresses of a name are tried.
-const ADDRESSES: usize = 4;
+/// Timeout for a connection attempt.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of addresses tried for a name.
+const MAX_ADDRESSES: usize = 4;
 
-/// Why a request did not reach its target.
+/// Why a request did not reach its upstream.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
-    #[error("resolve the name")]
+    #[error("cannot resolve the host name")]
     Resolve(#[source] ResolveError),
-    #[error("{name} leads to where this rule does not: {private}")]
+    #[error("{name} resolves to an address that this rule does not allow: {private}")]
     Private { name: Target, private: Private },
-    #[error("nobody said yes to it")]
+    #[error("the operator has not approved the request")]
     Unanswered,
-    #[error("connect to {address}")]
+    #[error("cannot connect to {address}")]
     Connect { address: SocketAddr, source: io::Error },
-    #[error("connect: no answer within {} s", DIAL.as_secs())]
+    #[error("the upstream did not answer within {} s", DIAL_TIMEOUT.as_secs())]
     Late,
-    #[error("the proxy refused: {0}")]
+    #[error("the proxy refused the connection: {0}")]
     Proxy(String),
-    #[error("verify the server: {0}")]
+    #[error("cannot verify the server's certificate: {0}")]
     Tls(#[source] io::Error),
-    #[error("the server broke off")]
+    #[error("the upstream closed the connection")]
     Http(#[source] hyper::Error),
 }
 
 impl UpstreamError {
-    /// Whether the address or the permit, not the network, is why.
+    /// Returns whether the address filter or a missing approval caused the error, not the network.
     pub(crate) const fn is_refusal(&self) -> bool {
         matches!(self, Self::Private { .. } | Self::Unanswered)
     }
 }
 
-/// The way out.
+/// The client side of the broker, which connects to upstream servers.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     tls: Tls,
@@ -71,9 +72,9 @@ pub(crate) struct Upstream {
     pool: Pool,
 }
 
-/// Where a permit leads.
+/// The connection target of a permit.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Destination<'a> {
     target: &'a Target,
     port: u16,
     connect: Option<SocketAddr>,
@@ -81,29 +82,29 @@ pub(crate) struct Place<'a> {
     asks: bool,
 }
 
-impl<'a> From<&'a Permit> for Place<'a> {
+impl<'a> From<&'a Permit> for Destination<'a> {
     fn from(permit: &'a Permit) -> Self {
         let (port, connect, reach) = (permit.port(), permit.connect(), permit.reach());
         Self { target: permit.target(), port, connect, reach, asks: permit.asks().is_some() }
     }
 }
 
-impl<'a> From<&'a TcpPermit> for Place<'a> {
+impl<'a> From<&'a TcpPermit> for Destination<'a> {
     fn from(permit: &'a TcpPermit) -> Self {
         let (port, connect, reach) = (permit.port(), permit.connect(), permit.reach());
         Self { target: permit.target(), port, connect, reach, asks: permit.asks().is_some() }
     }
 }
 
-/// A way to one target: an idle connection, or addresses that were judged.
+/// A route to one target: an idle connection, checked addresses, or the proxy.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct Route {
     key: Key,
-    by: By,
+    by: RouteKind,
 }
 
 #[derive(Debug)]
-enum By {
+enum RouteKind {
     Idle(Kept),
     Addresses(Vec<SocketAddr>),
     Proxy,
@@ -114,74 +115,75 @@ impl Upstream {
         Self { tls, resolver, filter, proxy, pool: Pool::default() }
     }
 
-    /// Finds the way to where `permit` leads. Nothing of the box has left yet.
-    pub(crate) async fn find(&self, permit: &Permit, fresh: bool) -> Result<Way, UpstreamError> {
+    /// Finds a route to the target of `permit`. Sends nothing of the box yet.
+    pub(crate) async fn find(&self, permit: &Permit, fresh: bool) -> Result<Route, UpstreamError> {
         if permit.asks().is_some() {
             return Err(UpstreamError::Unanswered);
         }
         let key = Key::of(permit);
         if !fresh && let Some(sender) = self.pool.take(&key) {
-            return Ok(Way { key, by: By::Idle(sender) });
+            return Ok(Route { key, by: RouteKind::Idle(sender) });
         }
-        Ok(Way { by: self.locate(permit).await?, key })
+        Ok(Route { by: self.find_addresses(permit).await?, key })
     }
 
-    async fn locate(&self, permit: &Permit) -> Result<By, UpstreamError> {
-        let place = Place::from(permit);
-        Ok(match self.addresses(&place).await? {
-            Some(addresses) => By::Addresses(addresses),
-            None => By::Proxy,
+    async fn find_addresses(&self, permit: &Permit) -> Result<RouteKind, UpstreamError> {
+        let destination = Destination::from(permit);
+        Ok(match self.addresses(&destination).await? {
+            Some(addresses) => RouteKind::Addresses(addresses),
+            None => RouteKind::Proxy,
         })
     }
 
-    /// The addresses to dial, or none where a proxy resolves names by itself.
+    /// Returns the checked addresses to dial, or `None` if the proxy resolves the name.
     pub(crate) async fn addresses(
         &self,
-        place: &Place<'_>,
+        destination: &Destination<'_>,
     ) -> Result<Option<Vec<SocketAddr>>, UpstreamError> {
-        if place.asks {
+        if destination.asks {
             return Err(UpstreamError::Unanswered);
         }
-        let refuse = |private| UpstreamError::Private { name: place.target.clone(), private };
-        let socket = |address: Dialable| SocketAddr::new(address.ip(), place.port);
-        if let Some(fixed) = place.connect {
-            self.filter.fixed(fixed).map_err(refuse)?;
+        let refuse = |private| UpstreamError::Private { name: destination.target.clone(), private };
+        let socket = |address: Dialable| SocketAddr::new(address.ip(), destination.port);
+        if let Some(fixed) = destination.connect {
+            self.filter.check_connect(fixed).map_err(refuse)?;
             return Ok(Some(vec![fixed]));
         }
-        if let Target::Address(address) = place.target {
-            let address = self.filter.check(*address, place.reach).map_err(refuse)?;
+        if let Target::Address(address) = destination.target {
+            let address = self.filter.check(*address, destination.reach).map_err(refuse)?;
             return Ok((self.proxy.is_none()).then(|| vec![socket(address)]));
         }
         if self.proxy.is_some() {
             return Ok(None);
         }
-        let found = match place.target {
+        let found = match destination.target {
             Target::Address(address) => vec![*address],
             Target::Name(name) => {
                 self.resolver.resolve(name).await.map_err(UpstreamError::Resolve)?
             }
         };
-        // One bad address condemns the name: a mixed answer is an attempt at rebinding.
-        let judge = |address: IpAddr| self.filter.check(address, place.reach).map_err(refuse);
-        let judged: Vec<Dialable> = found.into_iter().map(judge).collect::<Result<_, _>>()?;
-        Ok(Some(judged.into_iter().take(ADDRESSES).map(socket).collect()))
+        // One forbidden address makes the name forbidden: a mixed answer is an attempt at DNS
+        // rebinding.
+        let check = |address: IpAddr| self.filter.check(address, destination.reach).map_err(refuse);
+        let checked: Vec<Dialable> = found.into_iter().map(check).collect::<Result<_, _>>()?;
+        Ok(Some(checked.into_iter().take(MAX_ADDRESSES).map(socket).collect()))
     }
 
-    /// Sends a request along a way and returns the answer's head.
+    /// Sends a request along a route and returns the head of the response.
     pub(crate) async fn send(
         &self,
         permit: &Permit,
-        way: Way,
+        route: Route,
         mut request: Request<Body>,
     ) -> Result<Response<Incoming>, UpstreamError> {
-        let Way { key, mut by } = way;
-        if let By::Idle(sender) = by {
+        let Route { key, mut by } = route;
+        if let RouteKind::Idle(sender) = by {
             match self.pool.send(key.clone(), sender, request).await {
                 Ok(answer) => return answer.map_err(UpstreamError::Http),
-                // It closed before anything was sent: one more way, from the beginning.
+                // The idle connection closed before a byte was sent, so a new one is opened.
                 Err(unsent) => request = *unsent,
             }
-            by = self.locate(permit).await?;
+            by = self.find_addresses(permit).await?;
         }
         let sender = self.connect(permit, &by, false).await?;
         match self.pool.send(key, sender.into(), request).await {
@@ -190,17 +192,17 @@ impl Upstream {
         }
     }
 
-    /// A connection of its own for a request that will become something else.
+    /// Sends an upgrade request on a connection of its own.
     pub(crate) async fn send_upgrade(
         &self,
         permit: &Permit,
-        way: Way,
+        route: Route,
         request: Request<Body>,
     ) -> Result<Response<Incoming>, UpstreamError> {
-        let Way { key, by } = way;
+        let Route { key, by } = route;
         let by = match by {
-            By::Idle(_) => self.locate(permit).await?,
-            by @ (By::Addresses(_) | By::Proxy) => by,
+            RouteKind::Idle(_) => self.find_addresses(permit).await?,
+            by @ (RouteKind::Addresses(_) | RouteKind::Proxy) => by,
         };
         let mut sender = self.connect(permit, &by, true).await?;
         sender.send_once(key.origin(request)).await.map_err(UpstreamError::Http)
@@ -209,12 +211,12 @@ impl Upstream {
     async fn connect(
         &self,
         permit: &Permit,
-        by: &By,
+        by: &RouteKind,
         only_http1: bool,
     ) -> Result<Sender, UpstreamError> {
         let stream = match by {
-            By::Addresses(addresses) => dial::first(addresses).await?,
-            By::Proxy | By::Idle(_) => {
+            RouteKind::Addresses(addresses) => dial::first(addresses).await?,
+            RouteKind::Proxy | RouteKind::Idle(_) => {
                 let proxy = self.proxy.as_ref().ok_or(UpstreamError::Late)?;
                 proxy.tunnel(permit.target(), permit.port()).await?
             }
@@ -222,7 +224,7 @@ impl Upstream {
         pool::handshake(stream, permit, &self.tls, only_http1).await
     }
 
-    /// A bare connection for bytes that are passed on as they are.
+    /// Opens a raw TCP connection to the target.
     pub(crate) async fn raw(
         &self,
         addresses: Option<&[SocketAddr]>,

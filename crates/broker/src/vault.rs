@@ -1,19 +1,20 @@
-//! Secrets: sealed on disk, and in a request only where and when they may be.
+//! Secrets: sealed on disk, and added to a request only in the declared places.
 //!
-//! The box has placeholders. [`Vault::plan`] looks for them in a request and says which secrets would go
-//! where, or that something is wrong; [`Vault::inject`] puts the values in once that is on record. What
-//! went toward a host is taken out of everything that comes back from it.
+//! The box has placeholders. [`Vault::plan`] searches a request for them and plans which secrets go
+//! where, or reports misuse. [`Vault::inject`] adds the values after the use is recorded. A value
+//! that was sent to a host is removed from all responses of that host.
 //!
-//! **Invariant:** no function of this module gives a value to whoever calls it. They leave in requests.
+//! **Invariant:** no function of this module returns a value to its caller. Values leave the vault
+//! in requests only.
 
 mod capture;
-mod held;
 mod inject;
 mod json;
 mod misuse;
 mod oauth2;
 mod percent;
 mod placeholder;
+mod placeholder_set;
 mod plan;
 mod private;
 pub mod sealed;
@@ -38,11 +39,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use belljar_model::net::{MessagePart, SecretDecl, SecretKind, SecretName, Shape, Slot, Target};
 use zeroize::Zeroizing;
 
-use self::held::{Held, Placeholder, Stands};
 use self::oauth2::Token;
 use self::placeholder::Random;
+use self::placeholder_set::{Meaning, Placeholder, PlaceholderSet};
 use self::sealed::Key;
-use self::sent::{Lasting, Sent, Travelled};
+use self::sent::{Lifetime, Sent, SentValue};
 use self::sign::sigv4::Keys;
 use crate::scrub::{Finder, Scrubber};
 
@@ -50,43 +51,44 @@ use crate::scrub::{Finder, Scrubber};
 #[derive(Debug)]
 pub struct Vault {
     secrets: Vec<Secret>,
-    /// The names of the same, in the same order.
+    /// The names of the secrets, in the same order.
     names: Vec<String>,
-    held: RwLock<Arc<Held>>,
+    placeholder_set: RwLock<Arc<PlaceholderSet>>,
     sent: Sent,
     random: Random,
-    /// What seals a refresh token that took the place of another.
+    /// The key that seals renewed refresh tokens.
     key: Option<Key>,
 }
 
-/// One secret, with what it may be used for.
+/// One secret with its declaration.
 #[derive(Debug)]
 struct Secret {
     decl: SecretDecl,
     value: Arc<Value>,
-    /// What a client shows beside a refresh token.
+    /// The client secret that is sent with a refresh token.
     client_secret: Option<Arc<Value>>,
-    /// The access token of an `oauth2`.
+    /// The access token of an `oauth2` secret.
     token: Token,
 }
 
-/// Why there is no vault for a box.
+/// Why a vault cannot be created for a box.
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
     #[error("the secret {name} is not set; `belljar secret set {name}`")]
     NoValue { name: SecretName },
     #[error("the secret {name} is declared twice")]
     Twice { name: SecretName },
-    #[error("the secret {name} may not stand in {slot}")]
+    #[error("the secret {name} cannot be used in {slot}")]
     Slot { name: SecretName, slot: Slot },
-    #[error("the secret {name} is of no use")]
+    #[error("the secret {name} does not fit its declaration")]
     Kind { name: SecretName, source: KindError },
-    #[error("make placeholders")]
+    #[error("cannot create placeholders")]
     Random(#[from] NoRandom),
 }
 
 impl Vault {
-    /// For these secrets with these values. Of `values`, also those that another secret names.
+    /// Creates a vault for these secrets. `values` also contains the values of secrets that another
+    /// secret names.
     pub fn new(
         decls: Vec<SecretDecl>,
         values: Vec<(SecretName, Value)>,
@@ -112,7 +114,7 @@ impl Vault {
             if secrets.iter().any(|secret| secret.decl.name == name) {
                 return Err(VaultError::Twice { name });
             }
-            // What was parsed is legal; this is for what was put together in another way (B03).
+            // Parsed slots are valid; this check is for declarations that were built in code (B03).
             let is_legal = |slot: &&Slot| slot.to_string().parse::<Slot>().as_ref() == Ok(*slot);
             if let Some(slot) = decl.slots.iter().find(|slot| !is_legal(slot)) {
                 return Err(VaultError::Slot { name, slot: slot.clone() });
@@ -130,19 +132,20 @@ impl Vault {
         }
         let names: Vec<String> =
             secrets.iter().map(|secret| secret.decl.name.to_string()).collect();
-        let mut held = Held::new(Vec::new(), &names);
+        let mut placeholder_set = PlaceholderSet::new(Vec::new(), &names);
         for (at, secret) in secrets.iter().enumerate() {
-            for (shape, stands) in secret.placeholders() {
-                let text = held.mint(&shape, random)?;
-                held = held.with(Placeholder { text, secret: at, stands }, &names);
+            for (shape, meaning) in secret.placeholders() {
+                let text = placeholder_set.mint(&shape, random)?;
+                placeholder_set =
+                    placeholder_set.with(Placeholder { text, secret: at, meaning }, &names);
             }
         }
-        let held = RwLock::new(Arc::new(held));
-        Ok(Self { secrets, names, held, sent: Sent::default(), random, key: None })
+        let placeholder_set = RwLock::new(Arc::new(placeholder_set));
+        Ok(Self { secrets, names, placeholder_set, sent: Sent::default(), random, key: None })
     }
 
-    /// Lets refresh tokens be sealed anew, by what is known of when they were set. Where there is
-    /// none, the key is wiped.
+    /// Sets the key and the times that are needed to seal renewed refresh tokens. Drops the key if
+    /// no secret can be renewed.
     pub fn renewing(mut self, key: Option<Key>, set_at: &[(SecretName, u64)]) -> Self {
         for secret in self.secrets.iter().filter(|secret| secret.is_renewed()) {
             let own = set_at.iter().find(|(name, _)| *name == secret.decl.name);
@@ -152,87 +155,95 @@ impl Vault {
         self
     }
 
-    /// What the box gets: the secret, the variable that it is found in, and the placeholder.
+    /// Returns the placeholders for the box, each with its secret and its environment variable.
     pub fn placeholders(&self) -> Vec<(SecretName, Option<String>, String)> {
         let of = |placeholder: &Placeholder| {
             let secret = self.secrets.get(placeholder.secret)?;
-            let variable = secret.variable(&placeholder.stands)?;
+            let variable = secret.variable(&placeholder.meaning)?;
             Some((secret.decl.name.clone(), variable, placeholder.text.clone()))
         };
-        self.held().all().iter().filter_map(of).collect()
+        self.placeholder_set().all().iter().filter_map(of).collect()
     }
 
-    /// Finds any placeholder of this box, in any encoding. Another one after each capture.
+    /// Returns a finder for all placeholders of this box in any encoding. It becomes outdated with
+    /// each captured token.
     pub fn finder(&self) -> Finder {
-        self.held().finder().clone()
+        self.placeholder_set().finder().clone()
     }
 
-    /// Takes all out of a response that was ever put into requests to this host.
+    /// Returns the scrubber that removes all values that were ever sent to this host.
     pub fn scrubber(&self, target: &Target) -> Scrubber {
         self.sent.scrubber(target)
     }
 
-    fn remember(&self, target: &Target, values: Vec<Travelled>) -> Scrubber {
+    fn remember_sent(&self, target: &Target, values: Vec<SentValue>) -> Scrubber {
         self.sent.add(target, values)
     }
 
-    fn held(&self) -> Arc<Held> {
-        Arc::clone(&self.held.read().unwrap_or_else(PoisonError::into_inner))
+    fn placeholder_set(&self) -> Arc<PlaceholderSet> {
+        Arc::clone(&self.placeholder_set.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A new placeholder for a value that came from outside.
-    fn hold(&self, secret: usize, shape: &Shape, value: Arc<Value>) -> Result<String, NoRandom> {
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-        let text = held.mint(shape, self.random)?;
-        let new = Placeholder { text: text.clone(), secret, stands: Stands::Captured(value) };
-        *held = Arc::new(held.with(new, &self.names));
+    /// Creates a placeholder for a captured token.
+    fn add_captured(
+        &self,
+        secret: usize,
+        shape: &Shape,
+        value: Arc<Value>,
+    ) -> Result<String, NoRandom> {
+        let mut placeholder_set =
+            self.placeholder_set.write().unwrap_or_else(PoisonError::into_inner);
+        let text = placeholder_set.mint(shape, self.random)?;
+        let new = Placeholder { text: text.clone(), secret, meaning: Meaning::Captured(value) };
+        *placeholder_set = Arc::new(placeholder_set.with(new, &self.names));
         Ok(text)
     }
 }
 
 impl Secret {
-    /// What stands for it, and in which shape.
-    fn placeholders(&self) -> Vec<(Shape, Stands)> {
+    /// Returns what the placeholders of this secret represent, with their shapes.
+    fn placeholders(&self) -> Vec<(Shape, Meaning)> {
         let shape = self.decl.shape.clone();
         match self.decl.kind {
-            SecretKind::Token | SecretKind::OAuth2 { .. } => vec![(shape, Stands::Own)],
-            SecretKind::Hmac { .. } => vec![(shape, Stands::Key)],
+            SecretKind::Token | SecretKind::OAuth2 { .. } => vec![(shape, Meaning::Own)],
+            SecretKind::Hmac { .. } => vec![(shape, Meaning::Key)],
             SecretKind::SigV4 { .. } => {
                 let secret = "{40}".parse().unwrap_or_else(|_| Shape::default());
-                vec![(shape, Stands::AccessId), (secret, Stands::Key)]
+                vec![(shape, Meaning::AccessId), (secret, Meaning::Key)]
             }
         }
     }
 
-    /// The variable that the box finds a placeholder in; nothing for what it got in another way.
-    fn variable(&self, stands: &Stands) -> Option<Option<String>> {
+    /// Returns the environment variable of a placeholder; `None` for a captured token, which needs
+    /// no variable.
+    fn variable(&self, meaning: &Meaning) -> Option<Option<String>> {
         let env = self.decl.env.clone();
         let is_pair = matches!(self.decl.kind, SecretKind::SigV4 { .. });
-        match stands {
-            Stands::Captured(_) => None,
-            Stands::Own => Some(env),
-            // As every program looks for them.
-            Stands::AccessId => Some(env.or_else(|| Some("AWS_ACCESS_KEY_ID".to_owned()))),
-            Stands::Key if is_pair => Some(Some("AWS_SECRET_ACCESS_KEY".to_owned())),
-            Stands::Key => Some(env),
+        match meaning {
+            Meaning::Captured(_) => None,
+            Meaning::Own => Some(env),
+            // The variable names that all AWS programs use.
+            Meaning::AccessId => Some(env.or_else(|| Some("AWS_ACCESS_KEY_ID".to_owned()))),
+            Meaning::Key if is_pair => Some(Some("AWS_SECRET_ACCESS_KEY".to_owned())),
+            Meaning::Key => Some(env),
         }
     }
 
-    /// Whether a code is made over the body.
+    /// Returns whether the signature covers the body.
     fn signs_body(&self) -> bool {
         matches!(&self.decl.kind, SecretKind::Hmac { message, .. } if message.has(&MessagePart::Body))
     }
 
-    fn travelled(&self, value: Arc<Value>, kind: Lasting) -> Travelled {
-        Travelled { name: self.decl.name.to_string(), value, kind }
+    fn sent_value(&self, value: Arc<Value>, kind: Lifetime) -> SentValue {
+        SentValue { name: self.decl.name.to_string(), value, kind }
     }
 
-    /// What a signed request shows of a pair of keys that is a secret: the token of a session. The id
-    /// of a key is none, and to look for it would forbid ranges of large objects.
-    fn travelling(&self) -> Option<Travelled> {
+    /// Returns the session token of an AWS key pair, which a signed request contains. The key id is
+    /// not secret, and a search for it would forbid range requests of large objects.
+    fn sent_session_token(&self) -> Option<SentValue> {
         let session = Keys::parse(&self.value)?.session?;
         let value = Value::new(Zeroizing::new(session.as_bytes().to_vec())).ok()?;
-        Some(self.travelled(Arc::new(value), Lasting::Secret))
+        Some(self.sent_value(Arc::new(value), Lifetime::Secret))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Replays the seeds of every fuzz target with the toolchain of the project.
+//! Replays the seeds of every fuzz target with the project's toolchain.
 //!
 //! Fuzzing itself needs a nightly toolchain and libFuzzer: `cargo xtask fuzz`.
 
@@ -19,7 +19,7 @@ mod seeds {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz").join(name)
     }
 
-    /// Names in a directory, without endings.
+    /// Returns the file names in a directory, without extensions.
     fn names(dir: &Path) -> BTreeSet<String> {
         let name = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
         fs::read_dir(dir).unwrap().map(|entry| name(entry.unwrap().path())).collect()
@@ -31,10 +31,10 @@ mod seeds {
             let mut seeds = 0;
             for entry in fs::read_dir(fuzz("seeds").join(name)).unwrap() {
                 let path = entry.unwrap().path();
-                println!("{}", path.display()); // the last one is the one that failed
+                println!("{}", path.display()); // on failure, the last printed path is the cause
                 let bytes = fs::read(&path).unwrap();
                 check(&bytes);
-                // Half a seed is another input, and most parsers meet it in practice.
+                // Half of a seed is another input, which most parsers meet in practice.
                 check(&bytes[..bytes.len() / 2]);
                 seeds += 1;
             }

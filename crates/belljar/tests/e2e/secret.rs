@@ -294,11 +294,11 @@ fn b16_a_changed_or_swapped_file_does_not_open() {
         assert!(said.contains(says), "{said}");
     };
     fs::copy(vault.join("other.sealed"), vault.join("tracker.sealed")).unwrap();
-    refused("holds another secret");
+    refused("contains another secret");
     let mut changed = sealed.clone();
     *changed.last_mut().unwrap() ^= 1;
     fs::write(vault.join("tracker.sealed"), changed).unwrap();
-    refused("changed or is damaged");
+    refused("modified or is damaged");
     fs::write(vault.join("tracker.sealed"), &sealed).unwrap();
     secret(&lab, &["test", "tracker"]).succeed();
     fs::write(vault.join("key"), [7; 32]).unwrap();

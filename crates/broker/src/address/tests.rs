@@ -1,4 +1,4 @@
-//! Every range, in every spelling.
+//! Tests of every address range in every spelling.
 
 use proptest::prelude::*;
 
@@ -38,7 +38,7 @@ fn public_addresses_are_public() {
 }
 
 #[test]
-fn everything_else_is_told_by_its_range() {
+fn range_classifies_special_addresses() {
     for (text, expect) in [
         ("0.0.0.0", Range::Unspecified),
         ("0.1.2.3", Range::Reserved),
@@ -106,17 +106,17 @@ fn a06_metadata_addresses_are_never_dialled() {
             let refused = filter.check(ip(text), reach).unwrap_err();
             assert_eq!(refused.range, Range::Metadata, "{text}");
         }
-        let refused = filter.fixed(SocketAddr::new(ip(text), 80)).unwrap_err();
+        let refused = filter.check_connect(SocketAddr::new(ip(text), 80)).unwrap_err();
         assert_eq!(refused.range, Range::Metadata, "{text}");
     }
-    // The control: its neighbours are what they are.
+    // Control: neighbouring addresses are not metadata services.
     check("168.63.129.17", None);
     assert!(filter.check(ip("100.100.100.201"), Reach::Named).is_ok());
-    assert!(filter.fixed("127.0.0.1:1".parse().unwrap()).is_ok());
+    assert!(filter.check_connect("127.0.0.1:1".parse().unwrap()).is_ok());
 }
 
 #[test]
-fn a06_metadata_names_are_known() {
+fn a06_metadata_names_are_recognized() {
     for name in [
         "metadata.google.internal",
         "metadata.goog",
@@ -135,7 +135,7 @@ fn a06_metadata_names_are_known() {
 }
 
 #[test]
-fn private_networks_are_dialled_only_if_named() {
+fn private_addresses_are_dialled_only_if_a_rule_names_them() {
     let filter = Filter::new([ip("203.0.114.7"), ip("10.9.9.9"), ip("2606:4700::7")]);
     for text in ["10.0.0.1", "192.168.1.1", "172.16.0.1", "100.64.0.1", "fd12::1"] {
         assert_eq!(filter.check(ip(text), Reach::Public).unwrap_err().range, Range::Local);
@@ -162,7 +162,7 @@ fn private_networks_are_dialled_only_if_named() {
     assert!(filter.check(ip("203.0.114.8"), Reach::Public).is_ok());
 }
 
-/// All ways to write an IPv4 address as an IPv6 one.
+/// Returns all IPv6 addresses that contain an IPv4 address.
 fn encodings(inside: Ipv4Addr) -> Vec<Ipv6Addr> {
     let [a, b, c, d] = inside.octets();
     let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
@@ -188,7 +188,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a07_an_address_inside_an_address_is_judged(bits: u32) {
+    fn a07_ipv4_address_inside_an_ipv6_address_is_checked(bits: u32) {
         let inside = Ipv4Addr::from(bits);
         let plain = range(inside.into());
         for outside in encodings(inside) {
@@ -197,7 +197,7 @@ proptest! {
                 prop_assert!(Filter::default().check(outside.into(), Reach::Named).is_err());
             }
         }
-        // The control: only through NAT64 is a public one reached.
+        // Control: only NAT64 reaches a public IPv4 address.
         let through = Ipv6Addr::from(0x0064_ff9b_u128 << 96 | u128::from(bits));
         prop_assert_eq!(range(through.into()).is_none(), plain.is_none());
     }

@@ -1,27 +1,27 @@
-//! How much a box may ask.
+//! Limits the DNS queries of a box.
 //!
-//! No query leaves the machine, so asking cannot carry anything out; but each refusal is put on record, and a box must
-//! not be able to fill the record, nor to keep the broker busy.
+//! No query leaves the machine, so queries cannot leak data. But each refusal is recorded, and a
+//! box must not be able to fill the ledger or to keep the broker busy.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// Queries a second in the long run, and at once after a pause. A package manager with a thousand hosts stays below.
+/// Sustained and burst rate of queries; enough for a package manager with a thousand hosts.
 const PER_SECOND: u32 = 500;
-const AT_ONCE: u32 = 1000;
-/// Different refused names that are recorded one by one.
+const BURST: u32 = 1000;
+/// Maximum number of different refused names that are recorded.
 const MAX_NAMES: usize = 200;
 
-/// Whether a refusal is recorded.
+/// How a refused name is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// A name that was not refused before: record it.
+    /// The name is refused for the first time: record it.
     First,
-    /// It is on record already.
+    /// The name is already recorded.
     Again,
-    /// The first name too many: record that no more are recorded.
+    /// The limit is reached: record that no more names follow.
     Last,
-    /// One of the many after that.
+    /// The limit was reached before: record nothing.
     Over,
 }
 
@@ -35,10 +35,10 @@ pub struct Limiter {
 
 impl Limiter {
     pub fn new(now: Instant) -> Self {
-        Self { left: AT_ONCE, filled: now, names: HashSet::new(), full: false }
+        Self { left: BURST, filled: now, names: HashSet::new(), full: false }
     }
 
-    /// Whether one more query is answered now. If not, it is dropped: the client waits and asks again.
+    /// Returns whether a query is answered now. A refused query is dropped, so the client retries.
     pub fn query(&mut self, now: Instant) -> bool {
         self.fill(now);
         match self.left.checked_sub(1) {
@@ -57,8 +57,8 @@ impl Limiter {
         if earned == 0 {
             return;
         }
-        self.left = self.left.saturating_add(earned).min(AT_ONCE);
-        // What is left of a part of a query counts for the next.
+        self.left = self.left.saturating_add(earned).min(BURST);
+        // The remaining fraction of a query counts for the next call.
         let spent = Duration::from_secs(1) / PER_SECOND;
         self.filled = spent
             .checked_mul(earned)
@@ -66,13 +66,13 @@ impl Limiter {
             .unwrap_or(now);
     }
 
-    /// How to record that a name was refused.
-    pub fn refused(&mut self, asked: &str) -> Note {
-        if self.names.contains(asked) {
+    /// Returns how to record that a name was refused.
+    pub fn refused(&mut self, name: &str) -> Note {
+        if self.names.contains(name) {
             return Note::Again;
         }
         if self.names.len() < MAX_NAMES {
-            self.names.insert(asked.to_owned());
+            self.names.insert(name.to_owned());
             return Note::First;
         }
         if std::mem::replace(&mut self.full, true) { Note::Over } else { Note::Last }

@@ -1,7 +1,7 @@
-//! Addresses that stand for names inside one box.
+//! Assigns addresses to names inside one box.
 //!
-//! They come from ranges that no real host has: 198.18.0.0/15 (RFC 2544, for benchmarks) and one unique local /64. Nothing
-//! is ever routed to them; the broker learns from one which name a program had asked for.
+//! The addresses come from ranges without real hosts: 198.18.0.0/15 (RFC 2544, for benchmarks) and
+//! one unique local /64. They are never routed; the broker maps a dialled address back to its name.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 
 use belljar_model::net::Hostname;
 
-/// Seconds for which a client may keep an answer.
+/// Seconds for which a client can cache an answer.
 pub const TTL: u32 = 60;
 
-/// Names with an address at a time.
+/// Maximum number of names with an address.
 const MAX_NAMES: usize = 4096;
-/// An address is given to another name only when nobody has asked for, or dialled, it for this long.
-const KEPT: Duration = Duration::from_secs(2 * TTL as u64);
+/// Minimum time without a query or connection before an address is given to another name.
+const MIN_UNUSED: Duration = Duration::from_secs(2 * TTL as u64);
 
-const FOUR: u32 = u32::from_be_bytes([198, 18, 0, 0]);
-/// Host numbers in 198.18.0.0/15, without the first and the last.
+const IPV4_BASE: u32 = u32::from_be_bytes([198, 18, 0, 0]);
+/// Number of usable host numbers in 198.18.0.0/15, without the first and the last.
 const LAST: u32 = (1 << 17) - 2;
-/// `fdbe:11a4::/64`, which nobody's network has but by chance; it is never seen outside a box.
-const SIX: u128 = 0xfdbe_11a4_0000_0000 << 64;
+/// `fdbe:11a4::/64`, an arbitrary unique local prefix that is never seen outside a box.
+const IPV6_BASE: u128 = 0xfdbe_11a4_0000_0000 << 64;
 
-/// Which address stands for which name.
+/// The map between addresses and names of one box.
 #[derive(Debug)]
 pub struct Pool {
     ipv6: bool,
@@ -39,12 +39,12 @@ struct Entry {
 }
 
 impl Pool {
-    /// `ipv6`: whether the box can dial such addresses.
+    /// Creates an empty pool; `ipv6` enables IPv6 addresses.
     pub fn new(ipv6: bool) -> Self {
         Self { ipv6, numbers: HashMap::new(), names: HashMap::new(), last: 0 }
     }
 
-    /// The addresses of a name, new ones if it has none. None if all are in use.
+    /// Returns the addresses of a name, assigning new ones if necessary; `None` if all are in use.
     pub fn assign(
         &mut self,
         name: &Hostname,
@@ -57,11 +57,11 @@ impl Pool {
         if let Some(entry) = self.names.get_mut(&number) {
             entry.used = now;
         }
-        let six = self.ipv6.then(|| Ipv6Addr::from(SIX | u128::from(number)));
-        Some((Ipv4Addr::from(FOUR + number), six))
+        let six = self.ipv6.then(|| Ipv6Addr::from(IPV6_BASE | u128::from(number)));
+        Some((Ipv4Addr::from(IPV4_BASE + number), six))
     }
 
-    /// The name that an address stands for, if it is one of ours.
+    /// Returns the name that an address was assigned to, if any.
     pub fn name(&mut self, address: IpAddr, now: Instant) -> Option<&Hostname> {
         let entry = self.names.get_mut(&number(address)?)?;
         entry.used = now;
@@ -72,7 +72,7 @@ impl Pool {
         if self.names.len() >= MAX_NAMES {
             self.drop_oldest(now)?;
         }
-        // Round and round, so that an address comes back as late as possible.
+        // Round robin, so that an address is reused as late as possible.
         let mut number = self.last;
         loop {
             number = if number >= LAST { 1 } else { number + 1 };
@@ -88,7 +88,7 @@ impl Pool {
 
     fn drop_oldest(&mut self, now: Instant) -> Option<()> {
         let (number, entry) = self.names.iter().min_by_key(|(_, entry)| entry.used)?;
-        if now.saturating_duration_since(entry.used) < KEPT {
+        if now.saturating_duration_since(entry.used) < MIN_UNUSED {
             return None;
         }
         let number = *number;
@@ -98,12 +98,13 @@ impl Pool {
     }
 }
 
-/// The host number of an address in one of our ranges. An IPv6 socket shows IPv4 addresses as mapped ones.
+/// Returns the host number of an address in one of the pool's ranges. An IPv6 socket shows IPv4
+/// addresses as mapped ones.
 fn number(address: IpAddr) -> Option<u32> {
     match address.to_canonical() {
-        IpAddr::V4(four) => u32::from(four).checked_sub(FOUR).filter(|number| *number <= LAST),
+        IpAddr::V4(ipv4) => u32::from(ipv4).checked_sub(IPV4_BASE).filter(|number| *number <= LAST),
         IpAddr::V6(six) => {
-            let number = u128::from(six).checked_sub(SIX)?;
+            let number = u128::from(six).checked_sub(IPV6_BASE)?;
             u32::try_from(number).ok().filter(|number| *number <= LAST)
         }
     }

@@ -1,7 +1,8 @@
-//! Queries and replies as bytes.
+//! Parses DNS queries and writes replies.
 //!
-//! Strict, since no honest resolver needs more: one question, no answers, nothing behind it but one EDNS record. The
-//! question is echoed byte for byte, so that a client which mixes upper and lower case against forgers (0x20) finds its own.
+//! The parser is strict, because no real client needs more: one question, no answers, and at most
+//! one EDNS record. The question is echoed byte for byte, so that clients with mixed-case names
+//! against spoofing (0x20) recognize it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,7 +13,7 @@ const HEADER: usize = 12;
 const MAX_NAME: usize = 255;
 const CLASS_IN: u16 = 1;
 const OPT: u16 = 41;
-/// What we take in a datagram, as we tell clients with EDNS.
+/// Largest datagram that the broker accepts, as announced with EDNS.
 const PAYLOAD: u16 = 1232;
 
 const RESPONSE: u16 = 1 << 15;
@@ -21,8 +22,8 @@ const TRUNCATED: u16 = 1 << 9;
 const RECURSION_DESIRED: u16 = 1 << 8;
 const RECURSION_AVAILABLE: u16 = 1 << 7;
 const CHECKING_DISABLED: u16 = 1 << 4;
-/// A pointer to the name in the question, behind the header.
-const SAME_NAME: u16 = 0xc00c;
+/// A compression pointer to the name in the question.
+const NAME_POINTER: u16 = 0xc00c;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Code {
@@ -34,7 +35,7 @@ pub(super) enum Code {
     Refused,
 }
 
-/// What is asked about a name.
+/// Record type of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     A,
@@ -62,22 +63,22 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A query that can be answered.
+/// A well-formed query.
 pub(super) struct Question<'a> {
     id: u16,
     flags: u16,
-    /// Name, type and class as they came.
+    /// Name, type and class as received.
     bytes: &'a [u8],
     labels: Vec<&'a [u8]>,
     kind: u16,
     edns: bool,
 }
 
-/// Reads a query, or gives the reply that a bad one gets, if any.
+/// Parses a query, or returns the error reply for a malformed one, if any.
 pub(super) fn parse(message: &[u8]) -> Result<Question<'_>, Option<Vec<u8>>> {
     let Some((header, _)) = message.split_first_chunk::<HEADER>() else { return Err(None) };
     let [id, flags, questions, answers, authorities, additional] = words(header);
-    // Answering what is itself an answer would be a way to make two servers talk for ever.
+    // A reply to a reply could make two servers answer each other forever.
     if flags & RESPONSE != 0 {
         return Err(None);
     }
@@ -110,7 +111,7 @@ fn words(header: &[u8; HEADER]) -> [u16; 6] {
     [[a, b], [c, d], [e, f], [g, h], [i, j], [k, l]].map(u16::from_be_bytes)
 }
 
-/// The question behind the header, its class, and what follows it.
+/// Parses the question after the header; returns it with its class and the remaining bytes.
 fn question(message: &[u8]) -> Option<(Question<'_>, u16, &[u8])> {
     let start = message.get(HEADER..)?;
     let mut rest = start;
@@ -120,7 +121,7 @@ fn question(message: &[u8]) -> Option<(Question<'_>, u16, &[u8])> {
         rest = after;
         match usize::from(*length) {
             0 => break,
-            // Longer "lengths" are pointers, and there is nothing to point to.
+            // Larger values are compression pointers, which a question cannot contain.
             length @ 1..=63 => {
                 let (label, after) = rest.split_at_checked(length)?;
                 labels.push(label);
@@ -139,7 +140,7 @@ fn question(message: &[u8]) -> Option<(Question<'_>, u16, &[u8])> {
     Some((Question { id: 0, flags: 0, bytes, labels, kind, edns: false }, class, rest))
 }
 
-/// The version of the EDNS record that must be all there is.
+/// Returns the version of the EDNS record, which must be the whole rest of the message.
 fn edns_version(record: &[u8]) -> Option<u8> {
     let (&[root, kind_high, kind_low, _, _, _, version, _, _, high, low], options) =
         record.split_first_chunk::<11>()?;
@@ -161,7 +162,7 @@ impl Question<'_> {
         self.labels.is_empty()
     }
 
-    /// The name, if it is one that a host can have. A dot inside a label is none.
+    /// Returns the name if it is a valid host name; a label with a dot is invalid.
     pub(super) fn name(&self) -> Option<Hostname> {
         let mut text = String::with_capacity(MAX_NAME);
         for label in &self.labels {
@@ -176,8 +177,8 @@ impl Question<'_> {
         text.parse().ok()
     }
 
-    /// The name as people see it, whatever is in it (RFC 4343 §2.1).
-    pub(super) fn shown(&self) -> String {
+    /// Returns the name in displayable form, with escapes for special bytes (RFC 4343 §2.1).
+    pub(super) fn display(&self) -> String {
         let mut text = String::new();
         for label in &self.labels {
             if !text.is_empty() {
@@ -197,7 +198,7 @@ impl Question<'_> {
     pub(super) fn reply(&self, code: Code, address: Option<(IpAddr, u32)>) -> Vec<u8> {
         let mut reply = self.begin(code, u16::from(address.is_some()));
         if let Some((address, ttl)) = address {
-            put(&mut reply, &[SAME_NAME, self.kind, CLASS_IN]);
+            put(&mut reply, &[NAME_POINTER, self.kind, CLASS_IN]);
             reply.extend_from_slice(&ttl.to_be_bytes());
             match address {
                 IpAddr::V4(four) => {
@@ -216,7 +217,7 @@ impl Question<'_> {
         reply
     }
 
-    /// The client's EDNS is of a version that does not exist yet.
+    /// Returns the reply to a query with an unsupported EDNS version.
     fn bad_version(&self) -> Vec<u8> {
         let with = Question { edns: true, labels: Vec::new(), ..*self };
         let mut reply = with.begin(Code::NoError, 0);
@@ -234,7 +235,7 @@ impl Question<'_> {
 
 fn header_only(id: u16, asked: u16, code: Code) -> Vec<u8> {
     let mut reply = Vec::with_capacity(HEADER);
-    // The kind of request is echoed, too: it may be one that we do not know.
+    // The opcode is echoed as well, even if it is unknown.
     put(&mut reply, &[id, flags(asked, code) | asked & OPCODE, 0, 0, 0, 0]);
     reply
 }
@@ -252,7 +253,7 @@ fn flags(asked: u16, code: Code) -> u16 {
     RESPONSE | RECURSION_AVAILABLE | echoed | code
 }
 
-/// An EDNS record; `high` is the upper part of the code.
+/// Appends an EDNS record; `high` is the upper part of the response code.
 fn put_edns(reply: &mut Vec<u8>, high: u8) {
     reply.push(0);
     put(reply, &[OPT, PAYLOAD]);

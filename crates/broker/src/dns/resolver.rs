@@ -1,8 +1,8 @@
-//! Asks the world's name servers, for the broker.
+//! Resolves names with the upstream DNS servers, for the broker.
 //!
-//! Takes nothing but a [`Hostname`] and asks for it as it stands: no search domains, no aliases of the machine. Servers
-//! and the hosts file are read beforehand, since a jailed broker has no file system. What comes back is an opinion of a
-//! stranger: the caller judges each address before it dials one, and dials exactly the one it judged.
+//! Resolves a [`Hostname`] exactly as given, without search domains or local aliases. The servers
+//! and the hosts file are read beforehand, because a locked-down broker has no file system. The
+//! answers are untrusted: the caller checks each address, and dials only a checked address.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,18 +21,18 @@ use serde::{Deserialize, Serialize};
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const HOSTS: &str = "/etc/hosts";
 const DNS_PORT: u16 = 53;
-/// As many servers as the C library asks.
+/// Maximum number of servers, as in the C library.
 const MAX_SERVERS: usize = 3;
 const MAX_ADDRESSES: usize = 16;
 const MAX_HOSTS: usize = 10_000;
-/// One try at one server, and everything together.
-const TRY: Duration = Duration::from_secs(2);
-const DEADLINE: Duration = Duration::from_secs(6);
-/// An answer is believed for as long as its zone says, but no longer than this.
-const MAX_KEPT: Duration = Duration::from_secs(60);
+/// Timeout of one attempt at one server, and of the whole lookup.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(6);
+/// Maximum time that an answer is cached, even if its TTL is longer.
+const MAX_TTL: Duration = Duration::from_secs(60);
 const MAX_CACHED: u64 = 256;
 
-/// Whom to ask, and what is known without asking.
+/// The DNS servers and the entries of the hosts file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolverConf {
     servers: Vec<SocketAddr>,
@@ -40,7 +40,7 @@ pub struct ResolverConf {
 }
 
 impl ResolverConf {
-    /// As this machine's own programs resolve names.
+    /// Reads the resolver configuration and the hosts file of this machine.
     pub fn system() -> Self {
         let text = |path| {
             let bytes = std::fs::read(path).unwrap_or_default();
@@ -49,13 +49,13 @@ impl ResolverConf {
         Self::new(servers(&text(RESOLV_CONF)), &text(HOSTS))
     }
 
-    /// With these servers and a text in the form of `/etc/hosts`.
+    /// Creates a configuration from servers and the text of a hosts file.
     pub fn new(servers: Vec<SocketAddr>, hosts: &str) -> Self {
-        Self { servers, hosts: known(hosts) }
+        Self { servers, hosts: parse_hosts(hosts) }
     }
 }
 
-/// The servers of a `resolv.conf`; without any, the one on this machine, as resolv.conf(5) says.
+/// Returns the servers of a `resolv.conf`; without any, the local one, as in resolv.conf(5).
 fn servers(text: &str) -> Vec<SocketAddr> {
     let mut servers = Vec::new();
     for line in text.lines() {
@@ -64,7 +64,7 @@ fn servers(text: &str) -> Vec<SocketAddr> {
             continue;
         }
         let Some(word) = words.next() else { continue };
-        // A link-local server is named with its interface.
+        // A link-local address can contain its interface.
         let address = word.split('%').next().unwrap_or(word);
         servers.extend(address.parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT)));
     }
@@ -75,7 +75,7 @@ fn servers(text: &str) -> Vec<SocketAddr> {
     servers
 }
 
-fn known(text: &str) -> HashMap<Hostname, Vec<IpAddr>> {
+fn parse_hosts(text: &str) -> HashMap<Hostname, Vec<IpAddr>> {
     let mut hosts: HashMap<Hostname, Vec<IpAddr>> = HashMap::new();
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default();
@@ -95,17 +95,17 @@ fn known(text: &str) -> HashMap<Hostname, Vec<IpAddr>> {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    #[error("set up the resolver: {0}")]
+    #[error("cannot set up the DNS resolver: {0}")]
     Setup(String),
     #[error("`{0}` has no address")]
     NoAddress(Hostname),
-    #[error("no name server answered for `{0}` in time")]
+    #[error("no DNS server answered for `{0}` in time")]
     Timeout(Hostname),
-    #[error("resolve `{name}`: {why}")]
+    #[error("cannot resolve `{name}`: {why}")]
     Failed { name: Hostname, why: String },
 }
 
-/// Names to addresses, by the world's name servers.
+/// Resolves names to addresses with the upstream DNS servers.
 pub struct Resolver {
     hosts: HashMap<Hostname, Vec<IpAddr>>,
     inner: TokioResolver,
@@ -118,12 +118,12 @@ impl Resolver {
         let config = ResolverConfig::from_parts(None, Vec::new(), servers);
         let mut builder =
             TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-        set(builder.options_mut());
+        configure(builder.options_mut());
         let inner = builder.build().map_err(|error| ResolveError::Setup(error.to_string()))?;
-        Ok(Self { hosts: conf.hosts, inner, deadline: DEADLINE })
+        Ok(Self { hosts: conf.hosts, inner, deadline: LOOKUP_TIMEOUT })
     }
 
-    /// Asks once. Gives at most 16 addresses, IPv4 first, unjudged and never none.
+    /// Resolves a name. Returns 1 to 16 addresses, IPv4 first, which the caller must check.
     pub async fn resolve(&self, name: &Hostname) -> Result<Vec<IpAddr>, ResolveError> {
         if let Some(addresses) = self.hosts.get(name) {
             return Ok(addresses.clone());
@@ -171,16 +171,16 @@ fn name_server(server: &SocketAddr) -> NameServerConfig {
     config
 }
 
-fn set(options: &mut ResolverOpts) {
+fn configure(options: &mut ResolverOpts) {
     options.ndots = 0;
-    options.timeout = TRY;
+    options.timeout = ATTEMPT_TIMEOUT;
     options.attempts = 1;
     options.edns0 = true;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.use_hosts_file = ResolveHosts::Never;
     options.cache_size = MAX_CACHED;
-    options.positive_max_ttl = Some(MAX_KEPT);
-    options.negative_max_ttl = Some(MAX_KEPT / 6);
+    options.positive_max_ttl = Some(MAX_TTL);
+    options.negative_max_ttl = Some(MAX_TTL / 6);
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The responder, with hickory's codec as an independent reader and writer of messages.
+//! Tests of the DNS server, with hickory's codec as an independent reader and writer of messages.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -39,16 +39,16 @@ fn query(name: &str, kind: RecordType) -> Message {
 
 fn ask(message: &Message, rules: &Rules, pool: &mut Pool) -> (Message, Decided) {
     let bytes = message.to_vec().unwrap();
-    let said = answer(&bytes, rules, pool, Instant::now());
-    let reply = said.reply.unwrap();
-    // One question is asked; its bytes come back, in the letters it was asked in.
+    let answered = answer(&bytes, rules, pool, Instant::now());
+    let reply = answered.reply.unwrap();
+    // The reply contains the question byte for byte, in the same case.
     let end = 12 + message.queries[0].name().len() + 4;
     assert_eq!(reply[12..end], bytes[12..end]);
     assert!(reply.len() <= 512);
     let reply = Message::from_vec(&reply).unwrap();
     assert_eq!((reply.metadata.id, reply.metadata.message_type), (4711, MessageType::Response));
     assert_eq!(reply.queries, message.queries);
-    (reply, said.decided)
+    (reply, answered.decided)
 }
 
 fn address(reply: &Message) -> IpAddr {
@@ -58,7 +58,7 @@ fn address(reply: &Message) -> IpAddr {
 }
 
 #[test]
-fn an_allowed_name_gets_an_address_that_stands_for_it() {
+fn allowed_name_gets_an_address_of_the_pool() {
     let (rules, mut pool) = (usual(), Pool::new(true));
     for name in ["api.example.com.", "a.b.below.example.", "host.belljar.internal."] {
         for kind in [RecordType::A, RecordType::AAAA] {
@@ -77,7 +77,7 @@ fn an_allowed_name_gets_an_address_that_stands_for_it() {
 }
 
 #[test]
-fn a16_a_name_that_no_rule_allows_does_not_exist_for_any_kind_of_query() {
+fn a16_name_without_a_rule_does_not_exist_for_any_record_type() {
     let (rules, mut pool) = (usual(), Pool::new(true));
     let names = [
         "c2VjcmV0.evil.com.",
@@ -88,7 +88,7 @@ fn a16_a_name_that_no_rule_allows_does_not_exist_for_any_kind_of_query() {
     ];
     for name in names {
         for kind in (0..=300).map(RecordType::from) {
-            // Not a question but a part of the protocol.
+            // OPT is part of the protocol, not a query type.
             if kind == RecordType::OPT {
                 continue;
             }
@@ -101,7 +101,7 @@ fn a16_a_name_that_no_rule_allows_does_not_exist_for_any_kind_of_query() {
 }
 
 #[test]
-fn a14_a16_an_allowed_name_has_addresses_and_nothing_else() {
+fn a14_a16_allowed_name_has_only_address_records() {
     let (rules, mut pool) = (usual(), Pool::new(true));
     for kind in (0..=300).map(RecordType::from) {
         if kind == RecordType::OPT {
@@ -113,13 +113,13 @@ fn a14_a16_an_allowed_name_has_addresses_and_nothing_else() {
         assert_eq!(
             reply.answers.len(),
             expected,
-            "{kind}: HTTPS and SVCB carry keys for hidden names"
+            "{kind}: HTTPS and SVCB records can contain keys for encrypted names"
         );
     }
 }
 
 #[test]
-fn a02_without_rules_no_name_exists_and_with_all_every_one_does() {
+fn a02_names_exist_only_with_a_rule_or_full_network() {
     let mut pool = Pool::new(true);
     let (reply, _) =
         ask(&query("example.com.", RecordType::A), &rules(Net::Restricted, &[]), &mut pool);
@@ -129,7 +129,7 @@ fn a02_without_rules_no_name_exists_and_with_all_every_one_does() {
 }
 
 #[test]
-fn localhost_is_this_box_and_addresses_have_no_names() {
+fn localhost_resolves_to_loopback_and_reverse_lookups_find_nothing() {
     for rules in [usual(), rules(Net::Full, &[])] {
         let mut pool = Pool::new(true);
         let (reply, decided) = ask(&query("localhost.", RecordType::A), &rules, &mut pool);
@@ -146,7 +146,7 @@ fn localhost_is_this_box_and_addresses_have_no_names() {
 }
 
 #[test]
-fn letters_are_echoed_as_they_were_asked() {
+fn reply_echoes_the_case_of_the_query() {
     let (rules, mut pool) = (usual(), Pool::new(true));
     let (reply, _) = ask(&query("aPi.eXAMPLE.cOm.", RecordType::A), &rules, &mut pool);
     assert_eq!(reply.queries[0].name().to_ascii(), "aPi.eXAMPLE.cOm.");
@@ -155,7 +155,7 @@ fn letters_are_echoed_as_they_were_asked() {
 }
 
 #[test]
-fn edns_is_answered_in_kind() {
+fn edns_query_gets_an_edns_reply() {
     let (rules, mut pool) = (usual(), Pool::new(true));
     let mut message = query("api.example.com.", RecordType::A);
     let (reply, _) = ask(&message, &rules, &mut pool);
@@ -174,33 +174,33 @@ fn edns_is_answered_in_kind() {
 }
 
 fn raw(bytes: &[u8]) -> Option<u8> {
-    let said = answer(bytes, &usual(), &mut Pool::new(true), Instant::now());
-    said.reply.map(|reply| reply[3] & 15)
+    let answered = answer(bytes, &usual(), &mut Pool::new(true), Instant::now());
+    answered.reply.map(|reply| reply[3] & 15)
 }
 
 #[test]
-fn what_no_resolver_sends_is_refused() {
+fn malformed_queries_are_refused() {
     const FORMAT: Option<u8> = Some(1);
     let good = query("api.example.com.", RecordType::A).to_vec().unwrap();
-    assert_eq!(raw(&good), Some(0), "the control");
+    assert_eq!(raw(&good), Some(0), "control: a valid query");
     assert_eq!(raw(&good[..11]), None);
     assert_eq!(raw(&good[..good.len() - 1]), FORMAT);
     assert_eq!(raw(&[&good[..], &[0]].concat()), FORMAT);
-    let bent = |place: usize, byte: u8| {
+    let corrupted = |place: usize, byte: u8| {
         let mut bytes = good.clone();
         bytes[place] = byte;
         raw(&bytes)
     };
-    assert_eq!(bent(2, 0x80), None, "an answer is not answered");
-    assert_eq!(bent(2, 0x28), Some(4), "an update");
-    assert_eq!(bent(2, 0x02), FORMAT, "cut short");
+    assert_eq!(corrupted(2, 0x80), None, "a reply gets no answer");
+    assert_eq!(corrupted(2, 0x28), Some(4), "an update");
+    assert_eq!(corrupted(2, 0x02), FORMAT, "cut short");
     for (place, count) in [(5, 0), (5, 2), (7, 1), (9, 1), (11, 1)] {
-        assert_eq!(bent(place, count), FORMAT, "{place} {count}");
+        assert_eq!(corrupted(place, count), FORMAT, "{place} {count}");
     }
-    assert_eq!(bent(12, 0xc0), FORMAT, "a pointer");
-    assert_eq!(bent(12, 64), FORMAT, "a label that is too long");
-    assert_eq!(bent(good.len() - 1, 3), Some(5), "class CHAOS");
-    assert_eq!(bent(good.len() - 1, 255), Some(5), "any class");
+    assert_eq!(corrupted(12, 0xc0), FORMAT, "a pointer");
+    assert_eq!(corrupted(12, 64), FORMAT, "label too long");
+    assert_eq!(corrupted(good.len() - 1, 3), Some(5), "class CHAOS");
+    assert_eq!(corrupted(good.len() - 1, 255), Some(5), "any class");
     let long =
         [&good[..12], &[&[63u8][..], &[b'a'; 63]].concat().repeat(4), &[0, 0, 1, 0, 1]].concat();
     assert_eq!(raw(&long), FORMAT, "257 bytes of name");
@@ -208,7 +208,7 @@ fn what_no_resolver_sends_is_refused() {
 }
 
 #[test]
-fn a01_no_odd_byte_comes_through_in_a_name() {
+fn a01_names_with_special_bytes_are_denied() {
     let rules = rules(Net::Full, &[]);
     for place in 0..=4 {
         for byte in 0..=255u8 {
@@ -219,11 +219,11 @@ fn a01_no_odd_byte_comes_through_in_a_name() {
             bytes.push(5);
             bytes.extend_from_slice(&label);
             bytes.extend_from_slice(b"\x03com\0\0\x01\0\x01");
-            let said = answer(&bytes, &rules, &mut Pool::new(true), Instant::now());
+            let answered = answer(&bytes, &rules, &mut Pool::new(true), Instant::now());
             let edge = place == 0 || place == 4;
             let legal = byte.is_ascii_alphanumeric() || byte == b'-' && !edge;
-            assert_eq!(said.reply.unwrap()[3] & 15, if legal { 0 } else { 3 }, "{label:?}");
-            match said.decided {
+            assert_eq!(answered.reply.unwrap()[3] & 15, if legal { 0 } else { 3 }, "{label:?}");
+            match answered.decided {
                 Decided::Allowed { name, .. } => assert!(legal && name.as_str().len() == 9),
                 Decided::NoHostName { asked, .. } => {
                     assert!(!legal);
@@ -242,7 +242,7 @@ fn host(number: usize) -> Hostname {
 }
 
 #[test]
-fn addresses_stay_with_their_names_and_are_reused_only_when_nobody_needs_them() {
+fn pool_reuses_an_address_only_after_it_was_unused_for_a_while() {
     let mut pool = Pool::new(true);
     let start = Instant::now();
     let (first, six) = pool.assign(&host(0), start).unwrap();
@@ -251,22 +251,22 @@ fn addresses_stay_with_their_names_and_are_reused_only_when_nobody_needs_them() 
     assert!(pool.assign(&host(4096), start).is_none(), "full");
     assert!(
         pool.assign(&host(4096), start + Duration::from_secs(100)).is_none(),
-        "may still be dialled"
+        "the address can still be dialled"
     );
-    // Somebody dials the first, so the second is the one that nobody needs.
+    // The first address was dialled, so the second one is the oldest unused.
     let later = start + Duration::from_secs(130);
     let mapped = IpAddr::from(first.to_ipv6_mapped());
     assert_eq!(pool.name(mapped, later), Some(&host(0)));
     let (new, _) = pool.assign(&host(4096), later).unwrap();
     assert_eq!(pool.name(six.unwrap().into(), later), Some(&host(0)));
     assert_eq!(pool.name(new.into(), later), Some(&host(4096)));
-    assert!(!others.contains(&new), "an address comes back as late as possible");
+    assert!(!others.contains(&new), "an address is reused as late as possible");
     let gone = others.iter().filter(|other| pool.name((**other).into(), later).is_none()).count();
     assert_eq!(gone, 1);
 }
 
 #[test]
-fn other_addresses_stand_for_nothing() {
+fn addresses_outside_the_pool_have_no_name() {
     let mut pool = Pool::new(true);
     let now = Instant::now();
     for number in 0..10 {
@@ -288,7 +288,7 @@ fn other_addresses_stand_for_nothing() {
 }
 
 #[test]
-fn a16_a_box_asks_so_often_and_fills_no_record() {
+fn a16_limiter_bounds_queries_and_recorded_names() {
     let start = Instant::now();
     let mut limiter = Limiter::new(start);
     assert_eq!((0..5000).filter(|_| limiter.query(start)).count(), 1000);
@@ -305,13 +305,13 @@ fn a16_a_box_asks_so_often_and_fills_no_record() {
 }
 
 #[test]
-fn a_reply_in_a_stream_begins_with_its_length() {
+fn tcp_reply_starts_with_its_length() {
     assert_eq!(frame(b"one"), b"\0\x03one");
     assert_eq!(frame(b""), b"\0\0");
 }
 
 #[test]
-fn kinds_are_called_by_their_names() {
+fn record_types_are_displayed_by_name() {
     assert_eq!(
         [Kind::A, Kind::Aaaa, Kind::Other(65), Kind::Other(4711)].map(|kind| kind.to_string()),
         ["A", "AAAA", "HTTPS", "TYPE4711"]
@@ -320,27 +320,27 @@ fn kinds_are_called_by_their_names() {
 
 proptest! {
     #[test]
-    fn a33_no_bytes_make_the_responder_fall_over(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let said = answer(&bytes, &usual(), &mut Pool::new(true), Instant::now());
-        prop_assert!(said.reply.is_none_or(|reply| reply.len() <= 512 && reply[..2] == bytes[..2]));
+    fn a33_random_bytes_do_not_crash_the_dns_server(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let answered = answer(&bytes, &usual(), &mut Pool::new(true), Instant::now());
+        prop_assert!(answered.reply.is_none_or(|reply| reply.len() <= 512 && reply[..2] == bytes[..2]));
     }
 
     #[test]
-    fn a33_no_bent_query_makes_it_fall_over(place in 0usize..50, byte: u8) {
+    fn a33_corrupted_queries_do_not_crash_the_dns_server(place in 0usize..50, byte: u8) {
         let mut message = query("api.example.com.", RecordType::A);
         message.set_edns(Edns::new());
         let mut bytes = message.to_vec().unwrap();
         let place = place % bytes.len();
         bytes[place] = byte;
-        let said = answer(&bytes, &usual(), &mut Pool::new(true), Instant::now());
-        if let Some(reply) = said.reply {
+        let answered = answer(&bytes, &usual(), &mut Pool::new(true), Instant::now());
+        if let Some(reply) = answered.reply {
             prop_assert!(Message::from_vec(&reply).is_ok());
         }
     }
 }
 
 #[test]
-fn only_the_class_of_the_internet_is_served() {
+fn queries_of_other_classes_are_refused() {
     let mut message = query("api.example.com.", RecordType::A);
     message.queries[0].set_query_class(DNSClass::CH);
     assert_eq!(raw(&message.to_vec().unwrap()), Some(5));

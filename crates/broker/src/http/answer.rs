@@ -1,4 +1,4 @@
-//! What a program in the box is told when its request goes nowhere.
+//! Responses to refused requests.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::record::Unrecorded;
 use crate::rules::Denial;
 use crate::upstream::{Body, UpstreamError};
 
-/// Why a request was not carried, for the program and for the record.
+/// Why a request is refused, for the client and the ledger.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
-    /// A word that programs can act upon.
+    /// Reason code, which programs can evaluate.
     pub(crate) code: &'static str,
     pub(crate) what: String,
-    /// What to do about it.
+    /// What the user can do to allow the request.
     pub(crate) hint: String,
     pub(crate) rule: Option<String>,
-    /// When to try again, if that helps.
+    /// When a retry can succeed, if ever.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -32,12 +32,12 @@ impl Refusal {
         Self { status, code, what: what.into(), hint: String::new(), rule: None, retry_after: None }
     }
 
-    /// One line for the record, which begins with the word.
+    /// Returns one line for the ledger, which starts with the reason code.
     pub(crate) fn on_record(&self) -> String {
         format!("{}: {}", self.code, self.reason())
     }
 
-    /// What and how to allow it, for the program.
+    /// Returns the refused request and how to allow it, for the client.
     fn reason(&self) -> String {
         match self.hint.as_str() {
             "" => self.what.clone(),
@@ -45,7 +45,8 @@ impl Refusal {
         }
     }
 
-    /// The answer, as JSON for who asks for it and as text for everybody else.
+    /// Returns the response, as JSON if the request mentions JSON in `Accept` or `Content-Type`,
+    /// otherwise as text.
     pub(crate) fn answer(&self, request: &HeaderMap) -> Response<Body> {
         let wants_json =
             request.get_all(http::header::ACCEPT).iter().chain(request.get_all(CONTENT_TYPE)).any(
@@ -114,22 +115,22 @@ impl From<UpstreamError> for Refusal {
 
 impl From<Unrecorded> for Refusal {
     fn from(error: Unrecorded) -> Self {
-        let what = format!("the request is not on record, so it is not made: {error}");
+        let what = format!("the request could not be recorded and was not sent: {error}");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unrecorded", what)
     }
 }
 
-/// An error with its causes.
+/// Returns an error with its causes in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
+    let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
-        let cause_said = cause.to_string();
-        if !said.contains(&cause_said) {
-            said.push_str(": ");
-            said.push_str(&cause_said);
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
         }
         next = cause.source();
     }
-    said
+    text
 }

@@ -1,4 +1,4 @@
-//! One request and its answer.
+//! One HTTP request and its response.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,33 +14,33 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::{Refusal, chain};
 use super::report::{Report, Stopped};
-use super::rest::Wanted;
-use super::{Asked, token, websocket};
+use super::rest::RequestBody;
+use super::{ConnectionTarget, token, websocket};
+use crate::active::{CUT_MESSAGE, Cuttable, Ticket, Traffic};
 use crate::broker::Broker;
 use crate::meter::{Charge, Observer, Provider};
-use crate::record::{Decided, Question, Recorded, Verdict, Word};
-use crate::rules::{Ask, Permit};
+use crate::record::{BrokerEvent, Decided, Question, Recorded, Verdict};
+use crate::rules::{OutboundRequest, Permit};
 use crate::scrub::{self, BoxError, Coding, Decoder, GuardedBody, How, ScrubbedBody};
 use crate::target;
-use crate::underway::{CUT, Carried, Cuttable, Ticket};
 use crate::upstream::{Body, UpstreamError};
 use crate::vault::{BodyNeed, Captures, MAX_BUFFERED, MAX_CAPTURED_BODY, Misuse, Plan, Used};
 
-/// Carries one request out and its answer back.
+/// Forwards one request and returns its response.
 pub(super) async fn handle(
     broker: Arc<Broker>,
-    asked: Arc<Asked>,
+    connection: Arc<ConnectionTarget>,
     request: Request<Incoming>,
 ) -> Response<Body> {
     let headers = accept_of(request.headers());
-    let request = request.map(|body| Wanted::new(body, &broker));
-    match Exchange::begin(broker, &asked, request) {
+    let request = request.map(|body| RequestBody::new(body, &broker));
+    match Exchange::begin(broker, &connection, request) {
         Ok((exchange, body, mut ticket)) => {
-            let carried = tokio::select! {
-                carried = exchange.carry(body) => carried,
-                () = &mut ticket => Err(Refusal::new(StatusCode::FORBIDDEN, "rules-changed", CUT)),
+            let response = tokio::select! {
+                response = exchange.forward(body) => response,
+                () = &mut ticket => Err(Refusal::new(StatusCode::FORBIDDEN, "rules-changed", CUT_MESSAGE)),
             };
-            match carried {
+            match response {
                 Ok(answer) => answer.map(|body| cuttable(body, ticket)),
                 Err(refusal) => refusal.answer(&headers),
             }
@@ -49,12 +49,12 @@ pub(super) async fn handle(
     }
 }
 
-/// A body that is still to come can still be cut off.
+/// Makes a response body abort when the rules no longer allow the request.
 fn cuttable(body: Body, ticket: Ticket) -> Body {
     if body.is_end_stream() { body } else { Cuttable::new(body, ticket).boxed_unsync() }
 }
 
-/// The headers that say how a refusal should look.
+/// Returns the headers that select the format of a refusal.
 fn accept_of(headers: &HeaderMap) -> HeaderMap {
     [header::ACCEPT, header::CONTENT_TYPE]
         .into_iter()
@@ -62,16 +62,16 @@ fn accept_of(headers: &HeaderMap) -> HeaderMap {
         .collect()
 }
 
-/// The body of a request, read already or not.
+/// The body of a request, buffered or streamed.
 enum Outgoing {
     Held(Held),
-    Passing(Wanted),
+    Passing(RequestBody),
 }
 
-/// A body in memory, with the room it takes there.
+/// A buffered body, with its share of the memory limit.
 struct Held {
     bytes: Vec<u8>,
-    _room: Option<OwnedSemaphorePermit>,
+    _memory: Option<OwnedSemaphorePermit>,
 }
 
 impl AsRef<[u8]> for Held {
@@ -85,38 +85,38 @@ pub(super) struct Exchange {
     pub(super) broker: Arc<Broker>,
     began: Instant,
     pub(super) permit: Permit,
-    pub(super) ask: Arc<Ask>,
+    pub(super) outbound: Arc<OutboundRequest>,
     parts: Parts,
-    /// The rules do not allow it any more.
+    /// Set when the rules no longer allow the request.
     is_cut: Arc<AtomicBool>,
 }
 
 impl Exchange {
-    /// Finds out what a request means and whether that is allowed.
+    /// Parses a request and checks it against the rules.
     fn begin(
         broker: Arc<Broker>,
-        asked: &Asked,
-        request: Request<Wanted>,
-    ) -> Result<(Self, Wanted, Ticket), Refusal> {
+        connection: &ConnectionTarget,
+        request: Request<RequestBody>,
+    ) -> Result<(Self, RequestBody, Ticket), Refusal> {
         let (parts, body) = request.into_parts();
-        let decided = understand(asked, &parts).and_then(|ask| {
-            let permit = broker.rules().check(&ask).map_err(Refusal::from)?;
-            Ok((permit, ask))
+        let decided = parse(connection, &parts).and_then(|outbound| {
+            let permit = broker.rules().check(&outbound).map_err(Refusal::from)?;
+            Ok((permit, outbound))
         });
         match decided {
-            Ok((permit, ask)) => {
-                let (began, ask) = (Instant::now(), Arc::new(ask));
-                let ticket = broker.underway.begin(Carried::Request(Arc::clone(&ask)));
+            Ok((permit, outbound)) => {
+                let (began, outbound) = (Instant::now(), Arc::new(outbound));
+                let ticket = broker.active.begin(Traffic::Request(Arc::clone(&outbound)));
                 let is_cut = ticket.flag();
-                Ok((Self { broker, began, permit, ask, parts, is_cut }, body, ticket))
+                Ok((Self { broker, began, permit, outbound, parts, is_cut }, body, ticket))
             }
             Err(refusal) => {
                 let path = parts.uri.path();
                 broker.deny(Decided {
                     method: parts.method.to_string(),
-                    scheme: asked.scheme.to_string(),
-                    host: asked.name.to_string(),
-                    port: asked.port,
+                    scheme: connection.scheme.to_string(),
+                    host: connection.name.to_string(),
+                    port: connection.port,
                     path: path.to_owned(),
                     verdict: Verdict::Deny,
                     rule: refusal.rule.clone(),
@@ -128,19 +128,19 @@ impl Exchange {
         }
     }
 
-    async fn carry(mut self, body: Wanted) -> Result<Response<Body>, Refusal> {
+    async fn forward(mut self, body: RequestBody) -> Result<Response<Body>, Refusal> {
         let (plan, body) = self.plan(body).await?;
         self.ask(&plan).await?;
         let charge = self.charge(&plan)?;
-        let way = match self.broker.upstream.find(&self.permit, self.ask.upgrade).await {
-            Ok(way) => way,
-            Err(error) if error.is_refusal() => return Err(self.refused(error.into())),
-            Err(error) => return Err(self.unreached(&plan, error).await),
+        let route = match self.broker.upstream.find(&self.permit, self.outbound.upgrade).await {
+            Ok(route) => route,
+            Err(error) if error.is_refusal() => return Err(self.record_refusal(error.into())),
+            Err(error) => return Err(self.refuse_unreachable(&plan, error).await),
         };
         let recorded = self.record(&plan).await?;
         let report = Report::new(&self.broker, &recorded, self.began, Some(charge));
         let captures = self.broker.vault.captures(&self.permit, &self.parts);
-        let inner = websocket::take(&mut self.parts);
+        let inner = websocket::take_upgrade(&mut self.parts);
         let outgoing = match self.outgoing(plan, &recorded, body, &report).await {
             Ok(outgoing) => outgoing,
             Err(refusal) => {
@@ -148,21 +148,21 @@ impl Exchange {
                 return Err(refusal);
             }
         };
-        if self.ask.upgrade {
-            return websocket::carry(self, inner, way, outgoing, report).await;
+        if self.outbound.upgrade {
+            return websocket::forward(self, inner, route, outgoing, report).await;
         }
-        match (self.broker.upstream.send(&self.permit, way, outgoing).await, captures) {
+        match (self.broker.upstream.send(&self.permit, route, outgoing).await, captures) {
             (Ok(answer), None) => self.answer(answer, report),
             (Ok(answer), Some(captures)) => self.capture(answer, &captures, report).await,
             (Err(error), _) => {
-                let refusal = Self::explain(error, &report);
+                let refusal = Self::refusal_of_failure(error, &report);
                 report.finish(Some(refusal.what.clone()));
                 Err(refusal)
             }
         }
     }
 
-    /// Waits for somebody to say yes, if a rule wants that.
+    /// Waits for the operator's approval, if a rule requires it.
     async fn ask(&mut self, plan: &Plan) -> Result<(), Refusal> {
         let Some(rule) = self.permit.asks() else { return Ok(()) };
         let query = self.parts.uri.query().unwrap_or_default().len();
@@ -172,58 +172,66 @@ impl Exchange {
             scheme: self.permit.scheme().to_string(),
             host: self.permit.target().to_string(),
             port: self.permit.port(),
-            path: self.ask.path.as_str().to_owned(),
+            path: self.outbound.path.as_str().to_owned(),
             query: u64::try_from(query).unwrap_or(u64::MAX),
-            is_websocket: self.ask.upgrade,
+            is_websocket: self.outbound.upgrade,
             secrets: plan.uses(&self.broker.vault).map(|used| used.name.to_string()).collect(),
             rule: rule.to_owned(),
             wait: 0,
         };
         match self.broker.ask(question).await {
-            Ok(yes) => {
-                self.permit = self.permit.clone().approved(&yes);
+            Ok(approval) => {
+                self.permit = self.permit.clone().approved(&approval);
                 Ok(())
             }
-            Err(refusal) => Err(self.refused(refusal)),
+            Err(refusal) => Err(self.record_refusal(refusal)),
         }
     }
 
-    /// Counts the request, unless a limit or a budget is spent.
+    /// Charges the request to its limits and budgets; refuses it if one is used up.
     fn charge(&self, plan: &Plan) -> Result<Charge, Refusal> {
         let uses: Vec<Used> = plan.uses(&self.broker.vault).collect();
         let names = uses.iter().map(|used| &used.name);
         let charged = self.broker.meter().request(&self.permit, names, Instant::now());
-        charged.map_err(|spent| self.refused(spent.into()))
+        charged.map_err(|spent| self.record_refusal(spent.into()))
     }
 
-    /// Which secrets go where. A body that one of them is in, or is signed over, is read first.
-    async fn plan(&self, body: Wanted) -> Result<(Plan, Outgoing), Refusal> {
+    /// Plans which secrets are added where. Buffers the body if it contains a secret or is signed.
+    async fn plan(&self, body: RequestBody) -> Result<(Plan, Outgoing), Refusal> {
         let (vault, now) = (&self.broker.vault, (self.broker.clock)());
-        let mut plan =
-            vault.plan(&self.permit, &self.parts, now).map_err(|misuse| self.misused(&misuse))?;
+        let mut plan = vault
+            .plan(&self.permit, &self.parts, now)
+            .map_err(|misuse| self.refuse_misuse(&misuse))?;
         match plan.body() {
             BodyNeed::Guard => Ok((plan, Outgoing::Passing(body))),
             BodyNeed::Buffer => {
                 let most = body.size_hint().upper().and_then(|most| usize::try_from(most).ok());
-                let room = self.broker.room(most.unwrap_or(MAX_BUFFERED).min(MAX_BUFFERED)).await;
+                let memory = self
+                    .broker
+                    .reserve_memory(most.unwrap_or(MAX_BUFFERED).min(MAX_BUFFERED))
+                    .await;
                 let collected = Limited::new(body, MAX_BUFFERED).collect().await;
                 let held = collected.map_err(|error| {
                     let code = match error.is::<LengthLimitError>() {
                         true => StatusCode::PAYLOAD_TOO_LARGE,
                         false => StatusCode::BAD_REQUEST,
                     };
-                    self.refused(Refusal::new(code, "body", format!("read the body: {error}")))
+                    self.record_refusal(Refusal::new(
+                        code,
+                        "body",
+                        format!("cannot read the body: {error}"),
+                    ))
                 })?;
-                let held = Held { bytes: held.to_bytes().to_vec(), _room: room };
+                let held = Held { bytes: held.to_bytes().to_vec(), _memory: memory };
                 vault
-                    .look(&self.permit, &self.parts, &mut plan, &held.bytes)
-                    .map_err(|misuse| self.misused(&misuse))?;
+                    .plan_body(&self.permit, &self.parts, &mut plan, &held.bytes)
+                    .map_err(|misuse| self.refuse_misuse(&misuse))?;
                 Ok((plan, Outgoing::Held(held)))
             }
         }
     }
 
-    /// The request as the upstream gets it.
+    /// Builds the request for the upstream.
     async fn outgoing(
         &mut self,
         plan: Plan,
@@ -240,9 +248,10 @@ impl Exchange {
         let parts = &mut self.parts;
         target::strip_hop_by_hop(&mut parts.headers);
         target::strip_overrides(&mut parts.headers);
-        parts.headers.remove(header::EXPECT); // answered on this side
+        parts.headers.remove(header::EXPECT); // the broker answered it
         if !plan.is_empty() || !vault.scrubber(self.permit.target()).is_empty() {
-            // What is searched must be whole and in clear. Before signatures are made.
+            // The response must be complete and not compressed, so that it can be searched. This
+            // must precede signing.
             for name in [header::RANGE, header::IF_RANGE] {
                 parts.headers.remove(name);
             }
@@ -270,7 +279,7 @@ impl Exchange {
         match body {
             Outgoing::Held(held) => {
                 self.parts.headers.remove(header::CONTENT_LENGTH);
-                report.counter().sent(held.bytes.len()).ok(); // it is all here: too late to stop it
+                report.counter().sent(held.bytes.len()).ok(); // the body is already complete
                 Full::new(Bytes::from_owner(held)).map_err(|never| match never {}).boxed_unsync()
             }
             Outgoing::Passing(body) => {
@@ -280,7 +289,7 @@ impl Exchange {
                 let (stopped, is_cut) = (Arc::clone(&report.stopped), Arc::clone(&self.is_cut));
                 let body = GuardedBody::new(body, &finder)
                     .watch(move |bytes| match is_cut.load(Ordering::Acquire) {
-                        true => Err(CUT.into()),
+                        true => Err(CUT_MESSAGE.into()),
                         false => count.sent(bytes.len()),
                     })
                     .on_end(move |ended| {
@@ -300,7 +309,8 @@ impl Exchange {
         }
     }
 
-    /// An answer that gives out a token: the box gets a placeholder for it.
+    /// Returns a response that contains a new token; the box gets a placeholder instead of the
+    /// token.
     async fn capture(
         self,
         answer: Response<Incoming>,
@@ -342,7 +352,7 @@ impl Exchange {
         }
     }
 
-    /// The answer as the box gets it.
+    /// Returns the response to the box, without secrets.
     pub(super) fn answer(
         self,
         answer: Response<Incoming>,
@@ -352,7 +362,7 @@ impl Exchange {
         report.status(parts.status);
         let scrubber = self.broker.vault.scrubber(self.permit.target());
         target::strip_hop_by_hop(&mut parts.headers);
-        parts.headers.remove(header::ALT_SVC); // it would lead to a protocol that is not there
+        parts.headers.remove(header::ALT_SVC); // it can name protocols that the broker does not support
         let provider = Provider::of(self.permit.target());
         let codings = match searchable(&parts) {
             _ if scrubber.is_empty() && provider.is_none() => Vec::new(),
@@ -368,7 +378,7 @@ impl Exchange {
         };
         parts.headers = scrubber.headers(&parts.headers);
         if self.parts.method == Method::HEAD {
-            // There is no body, whatever the server sends behind its head.
+            // A response to HEAD has no body, whatever the server sends.
             report.finish(None);
             return Ok(Response::from_parts(head(parts), empty()));
         }
@@ -392,23 +402,24 @@ impl Exchange {
                 report.finish(match ended.how {
                     How::Complete => None,
                     How::Failed(error) => Some(error),
-                    How::Dropped => Some("nobody read on".to_owned()),
+                    How::Dropped => Some("the client stopped reading".to_owned()),
                 });
             });
         Ok(Response::from_parts(head(parts), body.boxed_unsync()))
     }
 
     async fn record(&self, plan: &Plan) -> Result<Recorded, Refusal> {
-        let mut words = vec![Word::Decided(self.decided(Verdict::Allow, "a rule allows it"))];
+        let mut events =
+            vec![BrokerEvent::Decided(self.decided(Verdict::Allow, "a rule allows it"))];
         let uses: Vec<Used> = plan.uses(&self.broker.vault).collect();
-        if let Some(Word::Decided(decided)) = words.first_mut() {
+        if let Some(BrokerEvent::Decided(decided)) = events.first_mut() {
             decided.secrets = uses.iter().map(|used| used.name.to_string()).collect();
         }
-        words.extend(uses.into_iter().map(|Used { name, slot }| {
+        events.extend(uses.into_iter().map(|Used { name, slot }| {
             let host = self.permit.target().to_string();
-            Word::SecretUsed { name: name.to_string(), slot, host }
+            BrokerEvent::SecretUsed { name: name.to_string(), slot, host }
         }));
-        Ok(self.broker.clerk.record(words).await?)
+        Ok(self.broker.recorder.record(events).await?)
     }
 
     fn decided(&self, verdict: Verdict, reason: &str) -> Decided {
@@ -417,7 +428,7 @@ impl Exchange {
             scheme: self.permit.scheme().to_string(),
             host: self.permit.target().to_string(),
             port: self.permit.port(),
-            path: self.ask.path.as_str().to_owned(),
+            path: self.outbound.path.as_str().to_owned(),
             verdict,
             rule: Some(self.permit.rule().to_owned()),
             reason: reason.to_owned(),
@@ -425,22 +436,22 @@ impl Exchange {
         }
     }
 
-    /// A refusal after a rule had allowed the request.
-    fn refused(&self, refusal: Refusal) -> Refusal {
+    /// Records a refusal of a request that a rule had permitted.
+    fn record_refusal(&self, refusal: Refusal) -> Refusal {
         self.broker.deny(self.decided(Verdict::Deny, &refusal.on_record()));
         refusal
     }
 
-    /// A placeholder where none belongs.
-    fn misused(&self, misuse: &Misuse) -> Refusal {
+    /// Refuses a request with a placeholder in a forbidden place.
+    fn refuse_misuse(&self, misuse: &Misuse) -> Refusal {
         let alarm = misuse.kind.name();
         self.broker.alarm(alarm, misuse.to_string());
         let refusal = Refusal::new(StatusCode::FORBIDDEN, alarm, misuse.to_string());
-        self.refused(refusal)
+        self.record_refusal(refusal)
     }
 
-    /// Allowed, and there is no way to it: both go on record.
-    async fn unreached(&self, plan: &Plan, error: UpstreamError) -> Refusal {
+    /// Records a permitted request whose upstream cannot be reached.
+    async fn refuse_unreachable(&self, plan: &Plan, error: UpstreamError) -> Refusal {
         let refusal = Refusal::from(error);
         if let Ok(recorded) = self.record(plan).await {
             let report = Report::new(&self.broker, &recorded, self.began, None);
@@ -449,8 +460,9 @@ impl Exchange {
         refusal
     }
 
-    /// What became of a request on its way: it may be the box's own body that was stopped.
-    fn explain(error: UpstreamError, report: &Report) -> Refusal {
+    /// Returns the refusal for a failed request; the cause can be that the broker stopped the
+    /// request body.
+    fn refusal_of_failure(error: UpstreamError, report: &Report) -> Refusal {
         match report.stopped.get() {
             Some(Stopped { is_placeholder: true, why }) => {
                 Refusal::new(StatusCode::FORBIDDEN, PLACEHOLDER_ELSEWHERE, why.as_str())
@@ -463,26 +475,27 @@ impl Exchange {
     }
 }
 
-/// The alarm for a placeholder where none may be.
+/// Name of the alarm for a placeholder in a forbidden place.
 pub(super) const PLACEHOLDER_ELSEWHERE: &str = "placeholder-elsewhere";
 
-/// The one thing that a request asks for, or why there is none.
-fn understand(asked: &Asked, parts: &Parts) -> Result<Ask, Refusal> {
+/// Parses a request into its canonical form.
+fn parse(connection: &ConnectionTarget, parts: &Parts) -> Result<OutboundRequest, Refusal> {
     let bad = |code: &'static str| {
         move |error: &dyn std::error::Error| {
             Refusal::new(StatusCode::BAD_REQUEST, code, error.to_string())
         }
     };
     if [Method::CONNECT, Method::TRACE].contains(&parts.method) || parts.method == "TRACK" {
-        let what = format!("{} is not carried", parts.method);
+        let what = format!("the method {} is not supported", parts.method);
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", what));
     }
     target::headers(&parts.headers).map_err(|error| bad("header")(&error))?;
-    let known = [&asked.name];
-    let target = target::authority(parts, asked.scheme, &known, asked.port).map_err(|error| {
-        let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
-        Refusal::new(status, "misdirected", error.to_string())
-    })?;
+    let known = [&connection.name];
+    let target =
+        target::authority(parts, connection.scheme, &known, connection.port).map_err(|error| {
+            let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
+            Refusal::new(status, "misdirected", error.to_string())
+        })?;
     let raw = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let (path, query) =
         target::CanonicalPath::parse(raw).map_err(|error| bad("ambiguous-path")(&error))?;
@@ -490,10 +503,17 @@ fn understand(asked: &Asked, parts: &Parts) -> Result<Ask, Refusal> {
     target::query_override(&method, &path, query.as_deref())
         .map_err(|error| bad("method-override")(&error))?;
     let upgrade = parts.headers.contains_key(header::UPGRADE) && wants_websocket(parts);
-    Ok(Ask { scheme: asked.scheme, target, port: asked.port, method, path, upgrade })
+    Ok(OutboundRequest {
+        scheme: connection.scheme,
+        target,
+        port: connection.port,
+        method,
+        path,
+        upgrade,
+    })
 }
 
-/// Whether the request wants to become a WebSocket; other upgrades are not asked for on its behalf.
+/// Returns whether the request asks for a WebSocket. Other upgrades are not forwarded.
 fn wants_websocket(parts: &Parts) -> bool {
     let upgrade = parts.headers.get(header::UPGRADE).map(HeaderValue::as_bytes);
     parts.method == Method::GET
@@ -501,24 +521,24 @@ fn wants_websocket(parts: &Parts) -> bool {
         && upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case(b"websocket"))
 }
 
-/// How to decode an answer, if all of it can be searched for secrets.
+/// Returns the content codings of a response, if the whole response can be searched for secrets.
 fn searchable(parts: &http::response::Parts) -> Result<Vec<Coding>, Refusal> {
     let refuse = |what: String| Refusal::new(StatusCode::BAD_GATEWAY, "unsearchable", what);
     if parts.status == StatusCode::PARTIAL_CONTENT {
-        return Err(refuse("part of an answer cannot be searched for secrets".to_owned()));
+        return Err(refuse("a partial response cannot be searched for secrets".to_owned()));
     }
     scrub::codings(&parts.headers)
-        .map_err(|error| refuse(format!("the answer cannot be searched for secrets: {error}")))
+        .map_err(|error| refuse(format!("the response cannot be searched for secrets: {error}")))
 }
 
-/// A head with nothing but status and headers: a reason of the server's own words goes no further.
+/// Keeps status and headers of a response head, and removes the server's reason phrase.
 fn head(parts: http::response::Parts) -> http::response::Parts {
     let mut head = Response::new(()).into_parts().0;
     (head.status, head.headers) = (parts.status, parts.headers);
     head
 }
 
-/// A whole body without its codings, within what is held in memory.
+/// Decodes a whole body, up to the limit for buffered bodies.
 fn decoded(mut body: Bytes, codings: &[Coding]) -> Result<Vec<u8>, BoxError> {
     let mut decoder = Decoder::new(codings);
     let mut out = Vec::new();
@@ -530,7 +550,7 @@ fn decoded(mut body: Bytes, codings: &[Coding]) -> Result<Vec<u8>, BoxError> {
         }
         out.extend_from_slice(&piece);
         if out.len() > MAX_CAPTURED_BODY {
-            return Err("the answer is too long to look for a token in it".into());
+            return Err("the response is too long to be searched for a token".into());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How a request went, for the record and the meter.
+//! Reports the result of a request to the ledger and the meter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,10 +8,10 @@ use http::StatusCode;
 
 use crate::broker::Broker;
 use crate::meter::{Charge, Charged, Provider, Usage};
-use crate::record::{Finished, Recorded, Word};
+use crate::record::{BrokerEvent, Finished, Recorded};
 use crate::scrub::BoxError;
 
-/// Tells the record how a request went, once, whatever becomes of it.
+/// Records the result of a request once, when it is dropped at the latest.
 #[derive(Debug)]
 pub(super) struct Report {
     broker: Arc<Broker>,
@@ -30,7 +30,7 @@ impl Report {
         charge: Option<Charge>,
     ) -> Self {
         let cause = recorded.index();
-        let error = Some("broken off".to_owned());
+        let error = Some("aborted".to_owned());
         let finished = Finished { cause, status: None, sent: 0, received: 0, micros: 0, error };
         let broker = Arc::clone(broker);
         let (sent, stopped) = (Arc::default(), Arc::default());
@@ -43,23 +43,20 @@ impl Report {
         }
     }
 
-    /// Counts the bytes of its bodies against what they are charged to.
+    /// Returns a counter that charges the bytes of the request's bodies.
     pub(super) fn counter(&self) -> Counter {
         let (broker, sent) = (Arc::clone(&self.broker), Arc::clone(&self.sent));
         Counter { broker, sent, charge: self.charge.clone() }
     }
 
-    /// Charges what a model used.
+    /// Charges the tokens that a model used.
     pub(super) fn used(&self, provider: Provider, usage: &Usage) {
         let Some(charge) = &self.charge else { return };
         let charged = self.broker.meter().usage(charge, provider, usage);
-        let words = charged.into_iter().map(|Charged { owner, unit, amount, total }| Word::Spent {
-            budget: owner.to_string(),
-            unit: unit.to_owned(),
-            amount,
-            total,
+        let events = charged.into_iter().map(|Charged { owner, unit, amount, total }| {
+            BrokerEvent::Spent { budget: owner.to_string(), unit: unit.to_owned(), amount, total }
         });
-        self.broker.clerk.tell(words.collect());
+        self.broker.recorder.send(events.collect());
     }
 
     pub(super) fn received(&mut self, bytes: usize) {
@@ -68,7 +65,7 @@ impl Report {
         }
     }
 
-    /// It is over, well or with an error.
+    /// Ends the request, with an error if it failed.
     pub(super) fn finish(mut self, error: Option<String>) {
         if let Some(finished) = &mut self.finished {
             finished.error = error;
@@ -81,12 +78,12 @@ impl Drop for Report {
         if let Some(mut finished) = self.finished.take() {
             finished.sent = self.sent.load(Ordering::Relaxed);
             finished.micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            self.broker.clerk.tell(vec![Word::Finished(finished)]);
+            self.broker.recorder.send(vec![BrokerEvent::Finished(finished)]);
         }
     }
 }
 
-/// Counts bytes as they pass.
+/// Counts and charges the bytes of a body.
 #[derive(Debug)]
 pub(super) struct Counter {
     broker: Arc<Broker>,
@@ -95,7 +92,7 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// More than is left is an error, and ends the body.
+    /// Counts sent bytes; fails if a limit is exceeded, which aborts the body.
     pub(super) fn sent(&self, bytes: usize) -> Result<(), BoxError> {
         self.sent.fetch_add(u64::try_from(bytes)?, Ordering::Relaxed);
         self.received(bytes)
@@ -109,7 +106,7 @@ impl Counter {
     }
 }
 
-/// Why the body of a request did not go on.
+/// Why the broker stopped the body of a request.
 #[derive(Debug)]
 pub(super) struct Stopped {
     pub(super) is_placeholder: bool,

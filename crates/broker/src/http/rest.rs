@@ -1,4 +1,4 @@
-//! What is left of a request's body when nobody wants it any more.
+//! Drains the rest of a request body that is no longer needed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,35 +12,35 @@ use tokio::time::timeout;
 
 use crate::broker::Broker;
 
-/// Most that is read and thrown away, and how long that may take.
-const THROWN_AWAY: usize = 256 * 1024;
-const WITHIN: Duration = Duration::from_secs(2);
+/// Maximum number of bytes that are drained, and the timeout for that.
+const MAX_DRAINED: usize = 256 * 1024;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The body of a request. Of what nobody read, the beginning is read and thrown away: HTTP/2 ends a
-/// stream with a reset when its body was not read, and clients then show that instead of the answer.
-pub(super) struct Wanted {
+/// The body of a request. Dropping it drains a limited rest of the body: HTTP/2 resets a stream
+/// whose body was not read, and clients then show the reset instead of the response.
+pub(super) struct RequestBody {
     body: Option<Incoming>,
     broker: Arc<Broker>,
 }
 
-impl Wanted {
+impl RequestBody {
     pub(super) fn new(body: Incoming, broker: &Arc<Broker>) -> Self {
         Self { body: Some(body), broker: Arc::clone(broker) }
     }
 }
 
-impl Drop for Wanted {
+impl Drop for RequestBody {
     fn drop(&mut self) {
         if let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) {
             self.broker.spawn(async move {
-                // What is more, or slower, is reset after all.
-                timeout(WITHIN, Limited::new(body, THROWN_AWAY).collect()).await.ok();
+                // A longer or slower body is reset.
+                timeout(DRAIN_TIMEOUT, Limited::new(body, MAX_DRAINED).collect()).await.ok();
             });
         }
     }
 }
 
-impl Body for Wanted {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

@@ -1,4 +1,4 @@
-//! Access tokens: fetched by the broker for the operator, never by the box.
+//! Fetches access tokens for the operator's secrets. The box never does this itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,41 +12,41 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use crate::broker::Broker;
-use crate::record::{Decided, Finished, NOT_KEPT, Unrecorded, Verdict, Word, not_kept};
+use crate::record::{BrokerEvent, Decided, Finished, NOT_KEPT, Unrecorded, Verdict, not_kept};
 use crate::scrub::BoxError;
 use crate::vault::{Due, Fetched, RefreshError, Renewal, TokenRequest};
 
-/// Longest answer of a token's server.
-const ANSWER: usize = 64 * 1024;
+/// Maximum size of a token server's response.
+const MAX_RESPONSE: usize = 64 * 1024;
 
-/// How long a request waits until a new refresh token is stored.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout for storing a new refresh token.
+const STORE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Fetches a token that is due. That goes on when the request is given up: its server may have
-/// exchanged the refresh token by then, and the new one must not be lost.
+/// Fetches a token that is due. Continues if the client cancels its request: the server can already
+/// have replaced the refresh token, and the new one must not be lost.
 pub(super) async fn refresh(broker: &Arc<Broker>, due: Due) -> Result<(), RefreshError> {
-    let (tell, told) = oneshot::channel();
+    let (sender, result) = oneshot::channel();
     let (own, name) = (Arc::clone(broker), due.name().clone());
     broker.spawn(async move {
         let fetch = |request| fetch(&own, request);
-        let keep = |name, renewal| keep(&own, name, renewal);
-        tell.send(own.vault.fetch(due, fetch, keep).await).ok(); // see above
+        let store = |name, renewal| store(&own, name, renewal);
+        sender.send(own.vault.fetch(due, fetch, store).await).ok(); // the client can be gone, see above
     });
     let ended =
         |source: oneshot::error::RecvError| RefreshError::Fetch { name, source: source.into() };
-    told.await.map_err(ended)?
+    result.await.map_err(ended)?
 }
 
-/// Has a new refresh token stored. If that fails the access token is still good, and whoever has to
-/// log in again is told so.
-async fn keep(broker: &Broker, name: SecretName, renewal: Option<Renewal>) -> bool {
+/// Stores a new refresh token. If that fails, the access token is still valid, and an alarm tells
+/// the operator to log in again.
+async fn store(broker: &Broker, name: SecretName, renewal: Option<Renewal>) -> bool {
     let why = match renewal {
         None => "it could not be sealed",
-        Some(renewal) => match timeout(PATIENCE, broker.clerk.renew(renewal)).await {
+        Some(renewal) => match timeout(STORE_TIMEOUT, broker.recorder.renew(renewal)).await {
             Ok(Ok(_)) => return true,
-            // The supervisor raised the alarm, which knows why.
+            // The supervisor has already raised the alarm with the cause.
             Ok(Err(Unrecorded::Refused)) => return false,
-            Ok(Err(Unrecorded::Gone)) => "the supervisor is gone",
+            Ok(Err(Unrecorded::Gone)) => "the supervisor has exited",
             Err(_) => "the supervisor did not answer",
         },
     };
@@ -54,11 +54,11 @@ async fn keep(broker: &Broker, name: SecretName, renewal: Option<Renewal>) -> bo
     false
 }
 
-/// Asks the token's server. That is on record like every other way out.
+/// Sends the request to the token server, and records it like every other request.
 async fn fetch(broker: &Broker, request: TokenRequest) -> Result<Fetched, BoxError> {
     let TokenRequest { name, url, headers, body } = request;
     let permit = broker.rules().token(&url)?;
-    let way = broker.upstream.find(&permit, false).await?;
+    let route = broker.upstream.find(&permit, false).await?;
     let decided = Decided {
         method: "POST".to_owned(),
         scheme: permit.scheme().to_string(),
@@ -70,7 +70,7 @@ async fn fetch(broker: &Broker, request: TokenRequest) -> Result<Fetched, BoxErr
         reason: format!("an access token for {name}"),
         secrets: vec![name.to_string()],
     };
-    let recorded = broker.clerk.record(vec![Word::Decided(decided)]).await?;
+    let recorded = broker.recorder.record(vec![BrokerEvent::Decided(decided)]).await?;
     let began = std::time::Instant::now();
     let sent = u64::try_from(body.len())?;
     let body = Full::new(Bytes::copy_from_slice(&body)).map_err(|never| match never {});
@@ -79,13 +79,13 @@ async fn fetch(broker: &Broker, request: TokenRequest) -> Result<Fetched, BoxErr
     *request.uri_mut() = url.path.parse::<Uri>()?;
     *request.headers_mut() = headers;
     let answered = async {
-        let answer = broker.upstream.send(&permit, way, request).await?;
+        let answer = broker.upstream.send(&permit, route, request).await?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER).collect().await?.to_bytes();
+        let body = Limited::new(answer.into_body(), MAX_RESPONSE).collect().await?.to_bytes();
         Ok::<_, BoxError>(Fetched { status, body: Zeroizing::new(body.to_vec()) })
     };
     let answered = answered.await;
-    broker.clerk.tell(vec![Word::Finished(Finished {
+    broker.recorder.send(vec![BrokerEvent::Finished(Finished {
         cause: recorded.index(),
         status: answered.as_ref().ok().map(|fetched| fetched.status.as_u16()),
         sent,

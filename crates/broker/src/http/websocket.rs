@@ -1,4 +1,4 @@
-//! A request that becomes a WebSocket: frames are read on their way, in both directions.
+//! Forwards WebSockets and inspects their frames in both directions.
 
 use std::io;
 use std::sync::Arc;
@@ -13,35 +13,35 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::answer::{Refusal, chain};
 use super::exchange::{Exchange, PLACEHOLDER_ELSEWHERE, empty};
 use super::report::Report;
+use crate::active::{CUT_MESSAGE, Traffic};
 use crate::scrub::{FrameError, FrameGuard, FrameScrubber};
-use crate::underway::{CUT, Carried};
-use crate::upstream::{Body, Way};
+use crate::upstream::{Body, Route};
 
-/// What a server may say about the connection it agrees to.
-const AGREED: [HeaderName; 2] = [
+/// Headers of the server's handshake response that the box gets.
+const HANDSHAKE_HEADERS: [HeaderName; 2] = [
     HeaderName::from_static("sec-websocket-accept"),
     HeaderName::from_static("sec-websocket-protocol"),
 ];
 
-/// The box's side of the connection, which must be taken from the request before it is rewritten.
-pub(super) fn take(parts: &mut Parts) -> Option<OnUpgrade> {
+/// Takes the client's side of the upgrade from the request, before the request is rewritten.
+pub(super) fn take_upgrade(parts: &mut Parts) -> Option<OnUpgrade> {
     parts.extensions.remove()
 }
 
-/// Asks the server for a WebSocket and carries its frames.
-pub(super) async fn carry(
+/// Opens a WebSocket upstream and forwards its frames.
+pub(super) async fn forward(
     exchange: Exchange,
     inner: Option<OnUpgrade>,
-    way: Way,
+    route: Route,
     mut request: Request<Body>,
     report: Report,
 ) -> Result<Response<Body>, Refusal> {
     let headers = request.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    // Compressed frames could not be searched.
+    // Compressed frames cannot be searched.
     headers.remove("sec-websocket-extensions");
-    let sent = exchange.broker.upstream.send_upgrade(&exchange.permit, way, request).await;
+    let sent = exchange.broker.upstream.send_upgrade(&exchange.permit, route, request).await;
     let mut answer = match sent {
         Ok(answer) => answer,
         Err(error) => {
@@ -57,9 +57,9 @@ pub(super) async fn carry(
     let scrubber = broker.vault.scrubber(exchange.permit.target());
     let mut reply = Response::new(empty());
     *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let agreed = scrubber.headers(answer.headers());
-    for name in AGREED {
-        if let Some(value) = agreed.get(&name) {
+    let handshake = scrubber.headers(answer.headers());
+    for name in HANDSHAKE_HEADERS {
+        if let Some(value) = handshake.get(&name) {
             reply.headers_mut().insert(name, value.clone());
         }
     }
@@ -68,17 +68,17 @@ pub(super) async fn carry(
     let guard = FrameGuard::new(&broker.vault.finder());
     let scrubber = FrameScrubber::new(&scrubber);
     let mut frames = Frames { report, guard, scrubber, stopped: None };
-    let carried = Carried::Request(Arc::clone(&exchange.ask));
-    let ticket = broker.underway.still(carried, &broker.rules());
+    let traffic = Traffic::Request(Arc::clone(&exchange.outbound));
+    let ticket = broker.active.begin_if_allowed(traffic, &broker.rules());
     broker.spawn(async move {
         frames.report.status(StatusCode::SWITCHING_PROTOCOLS);
         let ended = match (inner.await, outer.await) {
             (Ok(inner), Ok(outer)) => match ticket {
                 Some(mut ticket) => tokio::select! {
-                    ended = frames.carry(inner, outer) => ended,
-                    () = &mut ticket => Err(io::Error::other(CUT)),
+                    ended = frames.forward(inner, outer) => ended,
+                    () = &mut ticket => Err(io::Error::other(CUT_MESSAGE)),
                 },
-                None => Err(io::Error::other(CUT)),
+                None => Err(io::Error::other(CUT_MESSAGE)),
             },
             (Err(error), _) | (_, Err(error)) => Err(io::Error::other(error)),
         };
@@ -92,48 +92,48 @@ pub(super) async fn carry(
     Ok(reply)
 }
 
-/// Frames on their way.
+/// The frames of one WebSocket, in both directions.
 struct Frames {
     report: Report,
     guard: FrameGuard,
     scrubber: FrameScrubber,
-    /// Why we ended it.
+    /// Why the broker closed the WebSocket.
     stopped: Option<FrameError>,
 }
 
 impl Frames {
-    /// Carries both ways until both sides are done, or one says what it may not.
-    async fn carry(&mut self, inner: Upgraded, outer: Upgraded) -> io::Result<()> {
+    /// Forwards frames until both sides are done, or a frame is refused.
+    async fn forward(&mut self, inner: Upgraded, outer: Upgraded) -> io::Result<()> {
         let (mut from_box, mut to_box) = tokio::io::split(TokioIo::new(inner));
-        let (mut from_world, mut to_world) = tokio::io::split(TokioIo::new(outer));
-        let (mut said, mut heard) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
+        let (mut from_upstream, mut to_upstream) = tokio::io::split(TokioIo::new(outer));
+        let (mut sent, mut received) = (vec![0; 16 * 1024], vec![0; 16 * 1024]);
         let mut clean = Vec::new();
         let count = self.report.counter();
-        let (mut box_ended, mut world_ended) = (false, false);
-        while !(box_ended && world_ended) {
+        let (mut box_ended, mut upstream_ended) = (false, false);
+        while !(box_ended && upstream_ended) {
             tokio::select! {
-                read = from_box.read(&mut said), if !box_ended => {
-                    let bytes = said.get(..read?).unwrap_or_default();
+                read = from_box.read(&mut sent), if !box_ended => {
+                    let bytes = sent.get(..read?).unwrap_or_default();
                     if bytes.is_empty() {
                         box_ended = true;
-                        to_world.shutdown().await?;
+                        to_upstream.shutdown().await?;
                     } else {
-                        let looked = self.guard.push(bytes);
-                        self.hold(looked)?;
+                        let checked = self.guard.push(bytes);
+                        self.stop_on_error(checked)?;
                         count.sent(bytes.len()).map_err(io::Error::other)?;
-                        to_world.write_all(bytes).await?;
+                        to_upstream.write_all(bytes).await?;
                     }
                 }
-                read = from_world.read(&mut heard), if !world_ended => {
-                    let bytes = heard.get(..read?).unwrap_or_default();
+                read = from_upstream.read(&mut received), if !upstream_ended => {
+                    let bytes = received.get(..read?).unwrap_or_default();
                     if bytes.is_empty() {
-                        world_ended = true;
+                        upstream_ended = true;
                         to_box.shutdown().await?;
                     } else {
                         self.report.received(bytes.len());
                         count.received(bytes.len()).map_err(io::Error::other)?;
-                        let looked = self.scrubber.push(bytes, &mut clean);
-                        self.hold(looked)?;
+                        let checked = self.scrubber.push(bytes, &mut clean);
+                        self.stop_on_error(checked)?;
                         to_box.write_all(&clean).await?;
                         to_box.flush().await?;
                         clean.clear();
@@ -144,11 +144,11 @@ impl Frames {
         Ok(())
     }
 
-    fn hold(&mut self, looked: Result<(), FrameError>) -> io::Result<()> {
-        looked.map_err(|error| {
-            let said = io::Error::other(error.to_string());
+    fn stop_on_error(&mut self, checked: Result<(), FrameError>) -> io::Result<()> {
+        checked.map_err(|error| {
+            let stopped = io::Error::other(error.to_string());
             self.stopped = Some(error);
-            said
+            stopped
         })
     }
 }

@@ -1,14 +1,14 @@
-//! Reads scalars out of JSON as it flows by, keeping next to nothing.
+//! Extracts scalars from a stream of JSON with little memory.
 //!
-//! Not a validator: it follows strings and brackets, so that text which looks like a field is not
-//! one, and forgets everything else. Memory is bounded by [`MAX_DEPTH`] times [`MAX_TEXT`].
+//! Not a validator: it tracks strings and brackets, so that text in a string is not mistaken for a
+//! field, and discards everything else. Memory is bounded by [`MAX_DEPTH`] times [`MAX_TEXT`].
 
-/// What is nested deeper is skipped.
+/// Maximum nesting depth; deeper values are skipped.
 const MAX_DEPTH: usize = 16;
-/// Longer keys and values are nothing that is looked for.
+/// Longest key or value; longer ones are ignored.
 const MAX_TEXT: usize = 96;
 
-/// A value at the end of a path.
+/// A scalar value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scalar<'a> {
     Text(&'a str),
@@ -17,13 +17,13 @@ pub(super) enum Scalar<'a> {
 
 #[derive(Debug, Default)]
 pub(super) struct Json {
-    /// The key in each open object; none for an array.
+    /// The current key of each open object; `None` for an array.
     levels: Vec<Option<String>>,
-    /// How many levels are open beyond those.
+    /// Number of open levels beyond the maximum depth.
     deeper: usize,
     token: Token,
     text: Vec<u8>,
-    /// The token was longer than is kept, or has escapes in it.
+    /// Set if the token was truncated or contains escapes.
     inexact: bool,
     expects_key: bool,
 }
@@ -40,14 +40,14 @@ enum Token {
 }
 
 impl Json {
-    /// Follows the next bytes; calls `found` with the keys on the way, joined by dots, and the value.
+    /// Parses the next bytes. Calls `found` for each scalar with its keys, joined by dots.
     pub(super) fn push(&mut self, bytes: &[u8], found: &mut impl FnMut(&str, Scalar<'_>)) {
         for &byte in bytes {
             self.step(byte, found);
         }
     }
 
-    /// Forgets what was open.
+    /// Discards the state, for a new document.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
@@ -126,7 +126,7 @@ impl Json {
                 found(&self.path(), Scalar::Text(text));
             }
         } else if let Some(Some(key)) = self.levels.last_mut() {
-            // A key that is not kept must not leave the one before it standing.
+            // A key that is too long must replace the previous key.
             key.clear();
             key.push_str(text.unwrap_or("\u{fffd}"));
         }

@@ -1,7 +1,7 @@
-//! What tokens cost: a table with a date, to which the operator's own prices are added.
+//! Prices of model tokens: a dated table, extended by the operator's own prices.
 //!
-//! A budget is a bound, so where prices are in doubt the dearer one is taken: a model that is not in
-//! the table costs as much as the dearest of its provider.
+//! A budget is an upper bound, so the higher price is used in doubt: an unknown model costs as much
+//! as the most expensive model of its provider.
 
 use serde::Deserialize;
 
@@ -9,24 +9,24 @@ use belljar_model::net::MicroUsd;
 
 use super::{Provider, Usage};
 
-/// The table that comes with the program.
+/// The price table that is part of the program.
 const BUNDLED: &str = include_str!("prices.json");
 
-/// The prices of a family of models, for a million tokens.
+/// The prices of a model family, per million tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPrice {
-    /// Who sells it.
+    /// Provider of the models.
     pub provider: Provider,
-    /// How the names of its models begin.
+    /// Prefix of the model names.
     pub model: String,
-    /// Tokens that are read.
+    /// Price of input tokens.
     pub input: MicroUsd,
-    /// Tokens that are written.
+    /// Price of output tokens.
     pub output: MicroUsd,
-    /// Tokens that are read from a cache; as those that are read, if not given.
+    /// Price of tokens read from a cache; the input price if missing.
     pub cache_read: Option<MicroUsd>,
-    /// Tokens that are written into a cache; as those that are read, if not given.
+    /// Price of tokens written to a cache; the input price if missing.
     pub cache_write: Option<MicroUsd>,
 }
 
@@ -37,9 +37,9 @@ pub struct Prices {
     models: Vec<ModelPrice>,
 }
 
-/// A file of prices that is none.
+/// A malformed price table.
 #[derive(Debug, thiserror::Error)]
-#[error("not a table of prices; it has `as_of` and `models` as the bundled one")]
+#[error("invalid price table; it needs the keys `as_of` and `models`, like the bundled table")]
 pub struct PricesError {
     source: serde_json::Error,
 }
@@ -48,7 +48,7 @@ pub struct PricesError {
 #[serde(deny_unknown_fields)]
 struct Raw {
     as_of: String,
-    /// For whoever reads the file.
+    /// Comments for readers of the file.
     #[serde(default, rename = "notes")]
     _notes: Vec<String>,
     models: Vec<ModelPrice>,
@@ -56,20 +56,20 @@ struct Raw {
 
 impl Default for Prices {
     fn default() -> Self {
-        // A test reads the bundled table; without one everything is free, and a test says it is not.
+        // Tests check that the bundled table parses; an empty table would make all tokens free.
         Self::parse(BUNDLED).unwrap_or(Self { as_of: String::new(), models: Vec::new() })
     }
 }
 
 impl Prices {
-    /// Reads a table.
+    /// Parses a price table.
     pub fn parse(text: &str) -> Result<Self, PricesError> {
         let Raw { as_of, _notes, models } =
             serde_json::from_str(text).map_err(|source| PricesError { source })?;
         Ok(Self { as_of, models })
     }
 
-    /// The operator's own prices, which win over those that are there.
+    /// Adds the operator's own prices, which replace existing ones.
     #[must_use]
     pub fn with(mut self, own: Self) -> Self {
         for price in own.models {
@@ -79,12 +79,12 @@ impl Prices {
         self
     }
 
-    /// The day of the table.
+    /// Returns the date of the table.
     pub fn as_of(&self) -> &str {
         &self.as_of
     }
 
-    /// What an answer cost.
+    /// Returns the cost of a response.
     pub fn cost(&self, provider: Provider, usage: &Usage) -> MicroUsd {
         let model = usage.model.as_deref().unwrap_or_default();
         let of_provider = self.models.iter().filter(|price| price.provider == provider);
@@ -109,7 +109,7 @@ impl ModelPrice {
             (output, self.output),
         ];
         let sum: u128 = parts.iter().map(|(n, price)| u128::from(*n) * u128::from(price.0)).sum();
-        // For a million; a part of a millionth of a dollar counts as a whole one.
+        // Prices are per million tokens; a fraction of a micro-dollar is rounded up.
         MicroUsd(u64::try_from(sum.div_ceil(1_000_000)).unwrap_or(u64::MAX))
     }
 }

@@ -1,25 +1,25 @@
-//! A token bucket, as one instant.
+//! A token bucket, stored as one instant.
 //!
-//! The bucket holds as many requests as the rate has, and one comes back after each
-//! `per / count`. Instead of a level it keeps when the bucket would be full again.
+//! The bucket holds as many requests as the rate allows, and gains one after each `per / count`.
+//! Instead of the level, it stores the time at which the bucket is full again.
 
 use std::time::{Duration, Instant};
 
 use belljar_model::net::Rate;
 
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct TokenBucket {
     each: Duration,
     per: Duration,
     full: Option<Instant>,
 }
 
-impl Pace {
+impl TokenBucket {
     pub(super) fn new(rate: Rate) -> Self {
         Self { each: rate.per / rate.count.max(1), per: rate.per, full: None }
     }
 
-    /// Takes one request out, or tells how long to wait for it.
+    /// Takes one request from the bucket, or returns the time to wait.
     pub(super) fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let full = self.full.map_or(now, |full| full.max(now)) + self.each;
         let wait = full.duration_since(now).saturating_sub(self.per);

@@ -1,4 +1,4 @@
-//! Limits to the last request and byte, and usage as the providers tell it.
+//! Tests of limits at their exact bounds, and of usage in the providers' formats.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use belljar_model::{AskTimeout, Net};
 use proptest::prelude::*;
 
 use super::*;
-use crate::rules::{Ask, Rules};
+use crate::rules::{OutboundRequest, Rules};
 use crate::target::CanonicalPath;
 
-/// A run with one rule and one secret, and leave for one request.
+/// Returns the meter of a run with one rule and one secret, and a permit for one request.
 fn run(limits: RuleLimits, secret: Budget, run: Budget) -> (Meter, Permit, SecretName) {
     let mut rule = Rule::allow("api.openai.com").unwrap();
     if let RuleTarget::Http(http) = &mut rule.what {
@@ -29,7 +29,7 @@ fn run(limits: RuleLimits, secret: Budget, run: Budget) -> (Meter, Permit, Secre
         budget: run,
         proxy: None,
     };
-    let ask = Ask {
+    let request = OutboundRequest {
         scheme: "https".parse().unwrap(),
         target: "api.openai.com".parse().unwrap(),
         port: 443,
@@ -37,7 +37,7 @@ fn run(limits: RuleLimits, secret: Budget, run: Budget) -> (Meter, Permit, Secre
         path: CanonicalPath::parse("/v1/responses").unwrap().0,
         upgrade: false,
     };
-    let permit = Rules::new(&policy).check(&ask).unwrap();
+    let permit = Rules::new(&policy).check(&request).unwrap();
     (Meter::new(&policy, Prices::default()), permit, name)
 }
 
@@ -48,7 +48,7 @@ fn budget(set: impl FnOnce(&mut Budget)) -> Budget {
 }
 
 #[test]
-fn without_limits_everything_passes() {
+fn meter_without_limits_allows_all_requests() {
     let (mut meter, permit, name) =
         run(RuleLimits::default(), Budget::default(), Budget::default());
     let now = Instant::now();
@@ -61,7 +61,7 @@ fn without_limits_everything_passes() {
 }
 
 #[test]
-fn a_rate_lets_a_burst_through_and_then_its_pace() {
+fn rate_limit_allows_a_burst_and_then_the_sustained_rate() {
     let limits = RuleLimits { requests: Some("60/min".parse().unwrap()), ..Default::default() };
     let (mut meter, permit, _) = run(limits, Budget::default(), Budget::default());
     let start = Instant::now();
@@ -74,21 +74,21 @@ fn a_rate_lets_a_burst_through_and_then_its_pace() {
         spent.to_string(),
         "the rule `allow api.openai.com` allows 60/min requests; try again in 2 s"
     );
-    // What was refused was not counted.
+    // Refused requests were not counted.
     assert_eq!(meter.run().requests, 60);
     let almost = start + Duration::from_millis(999);
     assert!(meter.request(&permit, [], almost).is_err());
     let second = start + Duration::from_secs(1);
     assert!(meter.request(&permit, [], second).is_ok());
     assert!(meter.request(&permit, [], second).is_err());
-    // A clock that goes back gives nothing away.
+    // A clock that is set back allows no extra request.
     assert!(meter.request(&permit, [], start).is_err());
     let later = start + Duration::from_secs(3600);
     assert_eq!((0..100).filter(|_| meter.request(&permit, [], later).is_ok()).count(), 60);
 }
 
 #[test]
-fn a_total_ends_bodies_and_requests() {
+fn total_limit_stops_bodies_and_requests() {
     let limits = RuleLimits { total: Some("1000B".parse().unwrap()), ..Default::default() };
     let (mut meter, permit, _) = run(limits, Budget::default(), Budget::default());
     let now = Instant::now();
@@ -103,7 +103,7 @@ fn a_total_ends_bodies_and_requests() {
 }
 
 #[test]
-fn budgets_are_of_the_secret_and_of_the_run() {
+fn requests_count_against_the_budgets_of_secret_and_run() {
     let now = Instant::now();
     let two = budget(|budget| budget.requests = Some(2));
     let (mut meter, permit, name) = run(RuleLimits::default(), two, Budget::default());
@@ -116,7 +116,7 @@ fn budgets_are_of_the_secret_and_of_the_run() {
         "the secret `openai` has used up its 2 requests; raise the limit in the operator's belljar.toml"
     );
     assert_eq!((spent.code(), spent.retry_after()), ("spent", None));
-    meter.request(&permit, [], now).expect("without the secret it is not the secret's");
+    meter.request(&permit, [], now).expect("a request without the secret is not charged to it");
 
     let (mut meter, permit, name) = run(RuleLimits::default(), Budget::default(), two);
     meter.request(&permit, [&name], now).unwrap();
@@ -128,11 +128,11 @@ fn budgets_are_of_the_secret_and_of_the_run() {
     let (mut meter, permit, name) = run(RuleLimits::default(), bytes, Budget::default());
     let charge = meter.request(&permit, [&name], now).unwrap();
     assert!(meter.bytes(&charge, 10).is_ok() && meter.bytes(&charge, 1).is_err());
-    assert_eq!(meter.run().bytes, 11, "bytes that flowed are counted");
+    assert_eq!(meter.run().bytes, 11, "transferred bytes are counted");
 }
 
 #[test]
-fn tokens_and_money_stop_the_next_request() {
+fn exceeded_token_or_money_budget_refuses_the_next_request() {
     let now = Instant::now();
     let usage = Usage {
         model: Some("gpt-5-2025-08-07".into()),
@@ -147,7 +147,7 @@ fn tokens_and_money_stop_the_next_request() {
         let (mut meter, permit, name) = run(RuleLimits::default(), limit, Budget::default());
         let charge = meter.request(&permit, [&name], now).unwrap();
         let charged = meter.usage(&charge, Provider::OpenAi, &usage);
-        // 800 of 1.25 and 200 of 10 dollars for a million.
+        // 800 tokens at 1.25 and 200 tokens at 10 dollars per million.
         assert_eq!(meter.run().money, MicroUsd(3000));
         let owner = Owner::Secret(name.clone());
         assert_eq!(
@@ -167,7 +167,7 @@ fn observe(provider: Provider, content_type: &str, answer: &str) -> Option<Usage
     whole.push(answer.as_bytes());
     let mut pieces = Observer::new(provider, Some(content_type.as_bytes()));
     answer.as_bytes().chunks(1).for_each(|byte| pieces.push(byte));
-    assert_eq!(whole.usage(), pieces.usage(), "the pieces do not matter");
+    assert_eq!(whole.usage(), pieces.usage(), "the split into pieces does not matter");
     whole.usage()
 }
 
@@ -178,12 +178,12 @@ fn usage(model: &str, [input, cache_read, cache_write, output]: [u64; 4]) -> Opt
 const SSE: &str = "text/event-stream; charset=utf-8";
 
 #[test]
-fn anthropic_tells_its_usage() {
+fn anthropic_usage_is_parsed() {
     let answer = r#"{"id":"msg_1","type":"message","model":"claude-sonnet-4-5-20250929",
         "content":[{"type":"text","text":"\"usage\":{\"input_tokens\":999999}"}],
         "usage":{"input_tokens":12,"cache_creation_input_tokens":7,"cache_read_input_tokens":5,"output_tokens":34}}"#;
-    let told = observe(Provider::Anthropic, "application/json", answer);
-    assert_eq!(told, usage("claude-sonnet-4-5-20250929", [12, 5, 7, 34]));
+    let parsed = observe(Provider::Anthropic, "application/json", answer);
+    assert_eq!(parsed, usage("claude-sonnet-4-5-20250929", [12, 5, 7, 34]));
 
     let events = "event: message_start\n\
         data: {\"type\":\"message_start\",\"message\":{\"model\":\"claude-haiku-4-5\",\"usage\":{\"input_tokens\":25,\"cache_read_input_tokens\":3,\"output_tokens\":1}}}\n\n\
@@ -199,11 +199,11 @@ fn anthropic_tells_its_usage() {
 }
 
 #[test]
-fn openai_tells_its_usage() {
+fn openai_usage_is_parsed() {
     let chat = r#"{"object":"chat.completion","model":"gpt-4o-2024-08-06","choices":[{"message":{"content":"{"}}],
         "usage":{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120,"prompt_tokens_details":{"cached_tokens":40},"completion_tokens_details":{"reasoning_tokens":9}}}"#;
-    let told = observe(Provider::OpenAi, "application/json", chat);
-    assert_eq!(told, usage("gpt-4o-2024-08-06", [60, 40, 0, 20]));
+    let parsed = observe(Provider::OpenAi, "application/json", chat);
+    assert_eq!(parsed, usage("gpt-4o-2024-08-06", [60, 40, 0, 20]));
     let responses = "event: response.created\n\
         data: {\"type\":\"response.created\",\"response\":{\"model\":\"gpt-5\",\"usage\":null}}\n\n\
         event: response.completed\n\
@@ -214,15 +214,15 @@ fn openai_tells_its_usage() {
 }
 
 #[test]
-fn gemini_tells_its_usage() {
+fn gemini_usage_is_parsed() {
     let stream = r#"[{"candidates":[],"usageMetadata":{"promptTokenCount":8,"candidatesTokenCount":1},"modelVersion":"gemini-2.5-pro"},
         {"usageMetadata":{"promptTokenCount":8,"cachedContentTokenCount":2,"candidatesTokenCount":11,"thoughtsTokenCount":4},"modelVersion":"gemini-2.5-pro"}]"#;
-    let told = observe(Provider::Gemini, "application/json", stream);
-    assert_eq!(told, usage("gemini-2.5-pro", [6, 2, 0, 15]));
+    let parsed = observe(Provider::Gemini, "application/json", stream);
+    assert_eq!(parsed, usage("gemini-2.5-pro", [6, 2, 0, 15]));
 }
 
 #[test]
-fn providers_are_known_by_their_hosts() {
+fn provider_is_detected_by_host() {
     let of = |host: &str| Provider::of(&host.parse().unwrap());
     assert_eq!(of("api.anthropic.com"), Some(Provider::Anthropic));
     assert_eq!(of("api.openai.com"), Some(Provider::OpenAi));
@@ -232,19 +232,19 @@ fn providers_are_known_by_their_hosts() {
 }
 
 #[test]
-fn deep_and_long_answers_take_no_memory() {
+fn deep_and_long_responses_use_bounded_memory() {
     let deep = format!("{}1{}", "[{\"a\":".repeat(100_000), "}]".repeat(100_000));
     let long = "x".repeat(1 << 20);
     let answer = format!(
         "{{\"a\":{deep},\"{long}\":\"{long}\",\"b\":{},\"model\":\"gpt-5\",\"usage\":{{\"prompt_tokens\":3}}}}",
         "9".repeat(1000)
     );
-    let told = observe(Provider::OpenAi, "application/json", &answer);
-    assert_eq!(told, usage("gpt-5", [3, 0, 0, 0]));
+    let parsed = observe(Provider::OpenAi, "application/json", &answer);
+    assert_eq!(parsed, usage("gpt-5", [3, 0, 0, 0]));
 }
 
 #[test]
-fn prices_are_bundled_and_can_be_set() {
+fn operator_prices_replace_bundled_prices() {
     let prices = Prices::default();
     assert_eq!(prices.as_of().len(), "2026-01-01".len());
     let million =
@@ -254,7 +254,7 @@ fn prices_are_bundled_and_can_be_set() {
     assert_eq!(cost(&prices, Provider::Anthropic, "claude-opus-4-5-20251101"), "25 USD");
     assert_eq!(cost(&prices, Provider::Anthropic, "claude-opus-4-20250514"), "75 USD");
     assert_eq!(cost(&prices, Provider::OpenAi, "gpt-5-mini-2025-08-07"), "2 USD");
-    // What is not known is dear.
+    // An unknown model has the highest price.
     assert_eq!(cost(&prices, Provider::Anthropic, "claude-unheard-of"), "75 USD");
     assert_eq!(
         prices.cost(Provider::Gemini, &Usage { input: 1, ..Default::default() }),
@@ -271,25 +271,25 @@ fn prices_are_bundled_and_can_be_set() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_observed_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn observer_accepts_random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for content_type in [SSE, "application/json"] {
             let mut observer = Observer::new(Provider::OpenAi, Some(content_type.as_bytes()));
             observer.push(&bytes);
-            let told = observer.usage().is_some();
-            prop_assert!(!told || bytes.windows(5).any(|window| window == b"usage"));
+            let parsed = observer.usage().is_some();
+            prop_assert!(!parsed || bytes.windows(5).any(|window| window == b"usage"));
         }
     }
 
-    /// Never more than the burst and what came back since.
+    /// The number of allowed requests never exceeds the burst plus the refill.
     #[test]
-    fn no_pattern_of_requests_beats_a_rate(gaps in prop::collection::vec(0_u64..400, 1..200)) {
+    fn no_request_pattern_exceeds_the_rate(gaps in prop::collection::vec(0_u64..400, 1..200)) {
         let rate = "10/s".parse().unwrap();
-        let mut pace = rate::Pace::new(rate);
+        let mut bucket = rate::TokenBucket::new(rate);
         let start = Instant::now();
         let (mut now, mut taken) = (start, 0_u64);
         for gap in gaps {
             now += Duration::from_millis(gap);
-            taken += u64::from(pace.take(now).is_ok());
+            taken += u64::from(bucket.take(now).is_ok());
             let since = u64::try_from(now.duration_since(start).as_millis()).unwrap();
             prop_assert!(taken <= 10 + since / 100);
         }

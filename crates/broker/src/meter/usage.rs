@@ -1,26 +1,26 @@
-//! What a model used, read out of its answer while that flows by.
+//! Extracts the token usage of a model from its response while the response is streamed.
 //!
-//! Answers tell it in fields of JSON, either one document or a stream of events. Within one answer the
-//! counts only grow, so the largest of each is the right one.
+//! Providers report usage in JSON fields, either in one document or in a stream of events. Within
+//! one response the counts only grow, so the largest value of each field is the final one.
 
 use belljar_model::net::Target;
 
 use super::json::{Json, Scalar};
 
-/// Whose answers tell what they used.
+/// A provider whose responses contain usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
-    /// `usage` of the Messages API.
+    /// Anthropic: reports `usage` in the Messages API.
     Anthropic,
-    /// `usage` of chat completions, responses and embeddings.
+    /// OpenAI: reports `usage` in chat completions, responses and embeddings.
     OpenAi,
-    /// `usageMetadata` of `generateContent`.
+    /// Gemini: reports `usageMetadata` in `generateContent`.
     Gemini,
 }
 
 impl Provider {
-    /// By the host that is asked.
+    /// Returns the provider that serves a host.
     pub fn of(target: &Target) -> Option<Self> {
         match target.to_string().as_str() {
             "api.anthropic.com" => Some(Self::Anthropic),
@@ -32,23 +32,23 @@ impl Provider {
     }
 }
 
-/// Tokens of one answer.
+/// Tokens of one response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The model, as the answer names it.
+    /// The model name in the response.
     pub model: Option<String>,
-    /// Read, and not from a cache.
+    /// Input tokens that were not cached.
     pub input: u64,
-    /// Read from a cache.
+    /// Input tokens read from a cache.
     pub cache_read: u64,
-    /// Written into a cache.
+    /// Input tokens written to a cache.
     pub cache_write: u64,
-    /// Written, thoughts included.
+    /// Output tokens, including reasoning.
     pub output: u64,
 }
 
 impl Usage {
-    /// All tokens, of whatever kind.
+    /// Returns the sum of all tokens.
     pub fn tokens(&self) -> u64 {
         let Self { model: _, input, cache_read, cache_write, output } = self;
         [input, cache_read, cache_write, output]
@@ -57,7 +57,7 @@ impl Usage {
     }
 }
 
-/// Reads one answer.
+/// Parses one response for its usage.
 #[derive(Debug)]
 pub struct Observer {
     provider: Provider,
@@ -66,16 +66,16 @@ pub struct Observer {
     fields: Fields,
 }
 
-/// Where in a line of an event stream the next byte is.
+/// Position in a line of an event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// So many bytes of `data:` were seen.
+    /// The given number of bytes of `data:` was matched.
     Start(usize),
     Data,
     Other,
 }
 
-/// The counts as they are told.
+/// The usage fields found so far.
 #[derive(Debug, Default)]
 struct Fields {
     model: Option<String>,
@@ -85,13 +85,13 @@ struct Fields {
     output: u64,
     thoughts: u64,
     tools: u64,
-    told: bool,
+    found_any: bool,
 }
 
 const DATA: &[u8] = b"data:";
 
 impl Observer {
-    /// For an answer of this content type.
+    /// Creates an observer for a response with this content type.
     pub fn new(provider: Provider, content_type: Option<&[u8]>) -> Self {
         const EVENTS: &[u8] = b"text/event-stream";
         let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
@@ -99,7 +99,7 @@ impl Observer {
         Self { provider, json: Json::default(), events, fields: Fields::default() }
     }
 
-    /// Reads on.
+    /// Parses the next bytes of the response.
     pub fn push(&mut self, bytes: &[u8]) {
         let (provider, fields) = (self.provider, &mut self.fields);
         let mut found = |path: &str, value: Scalar<'_>| fields.take(provider, path, value);
@@ -111,7 +111,7 @@ impl Observer {
                     self.json.push(b"\n", &mut found);
                     *line = Line::Start(0);
                 }
-                // Also ends lines that end in both.
+                // Handles lines that end in CR LF.
                 (_, b'\r') => {}
                 (Line::Start(seen), byte) if DATA.get(seen) == Some(&byte) => {
                     *line = if seen + 1 == DATA.len() { Line::Data } else { Line::Start(seen + 1) };
@@ -122,16 +122,16 @@ impl Observer {
         }
     }
 
-    /// What was used so far; none if the answer did not tell.
+    /// Returns the usage so far; `None` if the response contained none.
     pub fn usage(&self) -> Option<Usage> {
-        let Fields { model, input, cache_read, cache_write, output, thoughts, tools, told } =
+        let Fields { model, input, cache_read, cache_write, output, thoughts, tools, found_any } =
             &self.fields;
-        // Anthropic tells what was read beside the cache, the others tell all that was read.
+        // Anthropic's input count excludes cached tokens; the other providers include them.
         let input = match self.provider {
             Provider::Anthropic => *input,
             Provider::OpenAi | Provider::Gemini => input.saturating_sub(*cache_read),
         };
-        told.then(|| Usage {
+        found_any.then(|| Usage {
             model: model.clone(),
             input: input.saturating_add(*tools),
             cache_read: *cache_read,
@@ -143,7 +143,7 @@ impl Observer {
 
 impl Fields {
     fn take(&mut self, provider: Provider, path: &str, value: Scalar<'_>) {
-        // Events wrap what a document has at its top.
+        // Events wrap the fields that a document has at its top level.
         let path = path.strip_prefix("message.").unwrap_or(path);
         let path = path.strip_prefix("response.").unwrap_or(path);
         let field = match (value, path) {
@@ -156,7 +156,7 @@ impl Fields {
         };
         if let Some((field, number)) = field {
             *field = number.max(*field);
-            self.told = true;
+            self.found_any = true;
         }
     }
 

@@ -1,59 +1,61 @@
-//! What somebody must say yes to: the permit is there, and leads nowhere until then.
+//! Permits that require an approval: an ask rule creates the permit, which cannot be used before
+//! the approval.
 
 use std::collections::BTreeSet;
 
 use belljar_model::net::{HttpRule, Rule, RuleLimits, Scheme, Target, Tls};
 
 use super::denial::Act;
-use super::{Ask, Code, Denial, Handling, Permit, Rules, TcpPermit, reach};
+use super::{Code, Denial, Handling, OutboundRequest, Permit, Rules, TcpPermit, reach};
 use crate::ask::Approved;
 
 impl Permit {
-    /// Leave after a yes, for this one time.
+    /// Returns the permit for one use, after an approval.
     #[must_use]
-    pub(crate) fn approved(self, _yes: &Approved) -> Self {
+    pub(crate) fn approved(self, _approval: &Approved) -> Self {
         Self { asks: None, ..self }
     }
 }
 
 impl TcpPermit {
-    /// Leave after a yes, for this one connection.
+    /// Returns the permit for one connection, after an approval.
     #[must_use]
-    pub(crate) fn approved(self, _yes: &Approved) -> Self {
+    pub(crate) fn approved(self, _approval: &Approved) -> Self {
         Self { asks: None, ..self }
     }
 }
 
 impl Rules {
-    /// A request that `rule` asks about. Where it is allowed anyway, the limits of the rule that allows
-    /// it hold as well.
+    /// Returns the permit for a request that an ask rule matches. If an allow rule matches too, its
+    /// limits also apply.
     pub(super) fn ask_first(
         &self,
         act: Act<'_>,
         rule: &Rule,
-        ask: &Ask,
+        request: &OutboundRequest,
         allowed: Result<Permit, Denial>,
     ) -> Result<Permit, Denial> {
         let permit = match (rule.http(), allowed) {
             (None, allowed) => allowed?,
             (Some(http), Ok(permit)) => {
                 let connect = permit.connect.or(http.connect);
-                let reach =
-                    reach(&ask.target, connect).map_err(|code| act.denied(code, Some(&rule.id)))?;
+                let reach = reach(&request.target, connect)
+                    .map_err(|code| act.denied(code, Some(&rule.id)))?;
                 let mut secrets = permit.secrets;
-                secrets.extend(secrets_of(http, ask.scheme));
+                secrets.extend(secrets_of(http, request.scheme));
                 Permit { connect, reach, secrets, ..permit }
             }
             (Some(http), Err(_)) => {
-                let permit = self.way(rule, http, ask.scheme, &ask.target, ask.port);
+                let permit =
+                    self.ask_permit(rule, http, request.scheme, &request.target, request.port);
                 let permit = permit.map_err(|code| act.denied(code, Some(&rule.id)))?;
-                Permit { secrets: secrets_of(http, ask.scheme), ..permit }
+                Permit { secrets: secrets_of(http, request.scheme), ..permit }
             }
         };
         Ok(Permit { asks: Some(rule.id.clone()), ..permit })
     }
 
-    /// A TLS connection that only a rule that asks names.
+    /// Decides about a TLS connection that only an ask rule names.
     pub(super) fn ask_tls(
         &self,
         act: Act<'_>,
@@ -68,14 +70,14 @@ impl Rules {
         if let Some(deny) = denied {
             return Handling::Refuse(act.denied(Code::DeniedByRule, Some(&deny.id)));
         }
-        match self.way(rule, http, Scheme::Https, target, port) {
+        match self.ask_permit(rule, http, Scheme::Https, target, port) {
             Ok(permit) => Handling::Passthrough(Permit { opaque: true, ..permit }),
             Err(code) => Handling::Refuse(act.denied(code, Some(&rule.id))),
         }
     }
 
-    /// Where a rule that asks leads, without its secrets.
-    fn way(
+    /// Creates the permit of an ask rule, without its secrets.
+    fn ask_permit(
         &self,
         rule: &Rule,
         http: &HttpRule,
@@ -86,9 +88,9 @@ impl Rules {
         let alike = |it: &&HttpRule| {
             it.host == http.host && it.scheme == scheme && it.ports.contains(&port)
         };
-        let said =
+        let configured =
             || self.allow.iter().filter_map(Rule::http).filter(alike).find_map(|it| it.connect);
-        let connect = http.connect.or_else(said);
+        let connect = http.connect.or_else(configured);
         Ok(Permit {
             rule: rule.id.clone(),
             index: None,
@@ -105,7 +107,7 @@ impl Rules {
     }
 }
 
-/// Plain HTTP never carries one.
+/// Returns the secrets of a rule; none for plain HTTP.
 fn secrets_of(http: &HttpRule, scheme: Scheme) -> BTreeSet<belljar_model::net::SecretName> {
     match scheme {
         Scheme::Https => http.secrets.clone(),

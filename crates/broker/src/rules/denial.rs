@@ -1,26 +1,26 @@
-//! A refusal: what was asked, why not, and how to allow it.
+//! Denials: the refused action, the reason, and how to allow the action.
 
 use std::fmt;
 
 use belljar_model::net::{HOST_NAME, Rule, Scheme, Target};
 use serde::Serialize;
 
-use super::Ask;
+use super::OutboundRequest;
 
-/// What was refused and why, for the box, the log and the person.
+/// A refused action with its reason, shown to the box, in the log and to the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{what}: {}{}", code.reason(), rule.as_ref().map_or(String::new(), |rule| format!(" ({rule})")))]
 pub struct Denial {
     pub code: Code,
-    /// The rule that denies, or the one that nearly allows.
+    /// The rule that denies the action, or the one that comes closest to allowing it.
     pub rule: Option<String>,
-    /// The request, without its query.
+    /// The refused action; a request is shown without its query.
     pub what: String,
-    /// How to allow it, if it can be.
+    /// How to allow the action, if possible.
     pub hint: String,
 }
 
-/// Why, in one word.
+/// Reason code of a denial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
@@ -59,7 +59,7 @@ impl Code {
         }
     }
 
-    /// Why, in a few words.
+    /// Returns the reason in a few words.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::NoNetwork => "the box has no network",
@@ -69,7 +69,7 @@ impl Code {
             Self::MethodForbidden => "no rule can allow this method",
             Self::PrivateName => "it is a name of a private network, and no rule names it",
             Self::PrivateAddress => "it is not a public address, and no rule names it",
-            Self::HiddenDns => "it would look up names unseen, and no rule names it",
+            Self::HiddenDns => "it is a DNS service outside the broker, and no rule names it",
             Self::Scheme => "a rule allows the host, but not over this scheme",
             Self::Port => "a rule allows the host, but not this port",
             Self::Method => "a rule allows the host, but not this method",
@@ -78,7 +78,7 @@ impl Code {
         }
     }
 
-    /// The status that tells it in HTTP.
+    /// Returns the HTTP status of the refusal.
     pub const fn status(self) -> u16 {
         match self {
             Self::MethodForbidden => 405,
@@ -104,16 +104,17 @@ impl fmt::Display for Code {
     }
 }
 
-/// What is being decided.
+/// The action that is decided about.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Act<'a> {
-    Request(&'a Ask),
+    Request(&'a OutboundRequest),
     Name(&'a Target),
     Tcp(&'a Target, u16),
     Tls(&'a Target, u16),
 }
 
-/// How near a rule came; later is nearer.
+/// The part of a request that failed to match an allow rule; later variants matched more of the
+/// rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Miss {
     Nothing,
@@ -145,20 +146,20 @@ impl Code {
     }
 }
 
-/// Longer paths are cut in what people read.
+/// Longest path in texts for people; longer paths are truncated.
 const MAX_PATH: usize = 200; // characters; paths are ASCII
 
 impl<'a> Act<'a> {
     pub(super) fn target(self) -> &'a Target {
         match self {
-            Self::Request(ask) => &ask.target,
+            Self::Request(request) => &request.target,
             Self::Name(target) | Self::Tcp(target, _) | Self::Tls(target, _) => target,
         }
     }
 
     pub(super) fn port(self) -> Option<u16> {
         match self {
-            Self::Request(ask) => Some(ask.port),
+            Self::Request(request) => Some(request.port),
             Self::Name(_) => None,
             Self::Tcp(_, port) | Self::Tls(_, port) => Some(port),
         }
@@ -169,7 +170,7 @@ impl<'a> Act<'a> {
         Denial { code, hint: self.hint(code, rule.as_deref()), rule, what: self.what() }
     }
 
-    pub(super) fn missed(self, nearest: Miss) -> Denial {
+    pub(super) fn nearest_miss(self, nearest: Miss) -> Denial {
         let (code, rule) = match nearest {
             Miss::Nothing => (Code::NoRule, None),
             Miss::Scheme(rule) => (Code::Scheme, Some(rule)),
@@ -183,9 +184,9 @@ impl<'a> Act<'a> {
 
     fn what(self) -> String {
         match self {
-            Self::Request(ask) => {
-                let (path, _) = short(ask.path.as_str());
-                let (method, scheme, host) = (&ask.method, ask.scheme, with_port(ask));
+            Self::Request(request) => {
+                let (path, _) = short(request.path.as_str());
+                let (method, scheme, host) = (&request.method, request.scheme, with_port(request));
                 format!("{method} {scheme}://{host}{path}")
             }
             Self::Name(target) => format!("the name {target}"),
@@ -198,7 +199,7 @@ impl<'a> Act<'a> {
         match code {
             Code::NoNetwork => "belljar run --net restricted --allow RULE".to_owned(),
             Code::DeniedByRule => {
-                format!("rules that deny win; take `{}` away", rule.unwrap_or("the rule"))
+                format!("deny rules take precedence; remove `{}`", rule.unwrap_or("the rule"))
             }
             Code::Metadata | Code::MethodForbidden => "nothing can allow it".to_owned(),
             Code::WebSocket => format!(
@@ -213,23 +214,23 @@ impl<'a> Act<'a> {
             | Code::Port
             | Code::Method
             | Code::Path => {
-                // A path that a box chose may have a quote in it, and people paste this.
+                // The box chose the path, which can contain a quote, and people paste this command.
                 format!("belljar run --allow '{}'", self.rule_text().replace('\'', r"'\''"))
             }
         }
     }
 
-    /// The narrowest rule that allows it, as on a command line.
+    /// Returns the narrowest rule that allows the action, in command line syntax.
     fn rule_text(self) -> String {
         match self {
-            Self::Request(ask) => {
-                let scheme = match ask.scheme {
+            Self::Request(request) => {
+                let scheme = match request.scheme {
                     Scheme::Https => "",
                     Scheme::Http => "http://",
                 };
-                let (path, cut) = short(ask.path.as_str());
+                let (path, cut) = short(request.path.as_str());
                 let cut = if cut { "*/**" } else { "" };
-                format!("{} {scheme}{}{path}{cut}", ask.method, with_port(ask))
+                format!("{} {scheme}{}{path}{cut}", request.method, with_port(request))
             }
             Self::Name(target) => target.to_string(),
             Self::Tcp(target, port)
@@ -244,21 +245,21 @@ impl<'a> Act<'a> {
     }
 }
 
-/// The beginning of a path, with no escape cut in two, and whether there is more.
+/// Truncates a path without splitting an escape; the flag is set if something was cut off.
 fn short(path: &str) -> (&str, bool) {
-    let Some(mut beginning) = path.get(..MAX_PATH).filter(|_| path.len() > MAX_PATH) else {
+    let Some(mut start) = path.get(..MAX_PATH).filter(|_| path.len() > MAX_PATH) else {
         return (path, false);
     };
-    if let Some(escape) = beginning.rfind('%').filter(|at| at + 3 > MAX_PATH) {
-        beginning = beginning.get(..escape).unwrap_or(beginning);
+    if let Some(escape) = start.rfind('%').filter(|at| at + 3 > MAX_PATH) {
+        start = start.get(..escape).unwrap_or(start);
     }
-    (beginning, true)
+    (start, true)
 }
 
-fn with_port(ask: &Ask) -> String {
-    if ask.port == ask.scheme.port() {
-        ask.target.to_string()
+fn with_port(request: &OutboundRequest) -> String {
+    if request.port == request.scheme.port() {
+        request.target.to_string()
     } else {
-        format!("{}:{}", ask.target, ask.port)
+        format!("{}:{}", request.target, request.port)
     }
 }

@@ -1,4 +1,4 @@
-//! Names and ports that are special to everybody, as data.
+//! Tables of well-known names, addresses and ports that the rules treat specially.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,8 +7,9 @@ use belljar_model::net::Hostname;
 /// Ports of protocols that look up names: DNS, DNS over TLS and QUIC, multicast DNS, LLMNR (A17).
 pub(super) const NAME_PORTS: [u16; 4] = [53, 853, 5353, 5355];
 
-/// Top-level names that the public root will never have (RFC 6762, RFC 8375, ICANN's resolution on
-/// `.internal`, and those it refused to delegate for their use in private networks).
+/// Top-level domains that the public DNS root will never contain (RFC 6762, RFC 8375, ICANN's
+/// resolution on `.internal`, and those that ICANN refused to delegate because private networks use
+/// them).
 const PRIVATE: [&str; 12] = [
     "corp",
     "home",
@@ -24,12 +25,13 @@ const PRIVATE: [&str; 12] = [
     "private",
 ];
 
-/// Whether only somebody's own network can have this name. One without a dot is none of the public's.
+/// Returns whether a name can only exist in a private network, such as a name without a dot.
 pub(super) fn is_private_name(name: &Hostname) -> bool {
     !name.as_str().contains('.') || PRIVATE.iter().any(|known| name.is_within(known))
 }
 
-/// Public resolvers that answer over HTTPS: who reaches one has names, and a way out, unseen (A17).
+/// Public resolvers that answer over HTTPS. A box that reaches one can look up names, and send data
+/// in them, without the broker's control (A17).
 const DOH: &[&str] = &[
     "cloudflare-dns.com",
     "one.one.one.one",
@@ -109,12 +111,12 @@ const DOH: &[&str] = &[
     "firefox.dns.nextdns.io",
 ];
 
-/// Whether a name, or one above it, is that of a public resolver.
+/// Returns whether a name is a public DNS resolver or lies below one.
 pub(super) fn is_doh(name: &Hostname) -> bool {
     DOH.iter().any(|known| name.is_within(known))
 }
 
-/// Their best known addresses, for those who need no name.
+/// Well-known addresses of public resolvers, for clients that connect without a name.
 pub(super) const DOH_ADDRESSES: [IpAddr; 16] = [
     v4(1, 1, 1, 1),
     v4(1, 0, 0, 1),

@@ -1,4 +1,4 @@
-//! Decisions: who is let out, and what the others are told.
+//! Tests of decisions, and of the texts of denials.
 
 use belljar_model::net::{Allow, Budget, SecretDecl};
 use belljar_model::{AskTimeout, Config, Overrides, Template};
@@ -23,14 +23,14 @@ fn restricted(allow: &[&str]) -> Rules {
     rules(Net::Restricted, allow, &[])
 }
 
-/// `GET https://a.example/x`, with a port if there is one.
-fn ask(text: &str) -> Ask {
+/// Parses a request such as `GET https://a.example/x`, with an optional port.
+fn request(text: &str) -> OutboundRequest {
     let (method, url) = text.split_once(' ').unwrap();
     let (scheme, rest) = url.split_once("://").unwrap();
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let scheme: Scheme = scheme.parse().unwrap();
     let (target, port) = belljar_model::net::authority(authority).unwrap();
-    Ask {
+    OutboundRequest {
         scheme,
         target,
         port: port.unwrap_or(scheme.port()),
@@ -40,10 +40,10 @@ fn ask(text: &str) -> Ask {
     }
 }
 
-/// The rule that allows, or why not.
+/// Checks which rule allows a request, or the reason code of its denial.
 #[track_caller]
 fn check(rules: &Rules, text: &str, expect: &str) {
-    let got = match rules.check(&ask(text)) {
+    let got = match rules.check(&request(text)) {
         Ok(permit) => format!("by {}", permit.rule()),
         Err(denial) => denial.code.to_string(),
     };
@@ -65,7 +65,7 @@ fn the_first_rule_that_matches_decides() {
     check(&rules, "POST https://a.example/x/y", "by allow a.example");
     check(&rules, "GET https://c.b.example:8443/", "by allow *.b.example:8443");
     check(&rules, "GET https://b.example:8443/", "no-rule");
-    let permit = rules.check(&ask("GET https://a.example/x")).unwrap();
+    let permit = rules.check(&request("GET https://a.example/x")).unwrap();
     assert_eq!((permit.index(), permit.port(), permit.scheme()), (Some(0), 443, Scheme::Https));
     assert_eq!((permit.target(), permit.connect()), (&target("a.example"), None));
     assert_eq!(permit.reach(), Reach::Public);
@@ -73,7 +73,7 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
-fn one_rule_says_where_a_host_is_for_all_that_name_it_alike() {
+fn connect_address_applies_to_all_rules_for_the_same_host() {
     let mut rules = restricted(&["GET a.example", "*.b.example", "GET http://a.example"]);
     let place = "10.1.2.3:8443".parse().unwrap();
     for host in ["a.example", "c.b.example"] {
@@ -81,7 +81,7 @@ fn one_rule_says_where_a_host_is_for_all_that_name_it_alike() {
         rules.allow.push(Rule::allowing(None, RuleTarget::Http(http)).unwrap());
     }
     let check = |text: &str, rule: &str, expect| {
-        let permit = rules.check(&ask(text)).unwrap();
+        let permit = rules.check(&request(text)).unwrap();
         assert_eq!((permit.rule(), permit.connect()), (rule, expect), "{text}");
     };
     check("GET https://a.example/", "allow GET a.example", Some(place));
@@ -91,23 +91,23 @@ fn one_rule_says_where_a_host_is_for_all_that_name_it_alike() {
 }
 
 #[test]
-fn a02_without_a_rule_nothing_is_allowed() {
+fn a02_requests_without_a_matching_rule_are_denied() {
     for net in [Net::None, Net::Restricted] {
         let rules = rules(net, &[], &[]);
-        assert!(rules.check(&ask("GET https://a.example/")).is_err());
+        assert!(rules.check(&request("GET https://a.example/")).is_err());
         assert!(rules.name(&name("a.example")).is_err());
         assert!(rules.tcp(&target("a.example"), 443).is_err());
         assert!(matches!(rules.tls(&name("a.example"), 443), Handling::Refuse(_)));
     }
     assert_eq!(rules(Net::None, &["a.example"], &[]).ports(), BTreeSet::new());
     check(&rules(Net::None, &["a.example"], &[]), "GET https://a.example/", "no-network");
-    // The control.
+    // Control: a matching rule allows the request.
     check(&restricted(&["a.example"]), "GET https://a.example/", "by allow a.example");
 }
 
 proptest! {
     #[test]
-    fn a02_no_template_without_a_matching_rule_lets_anything_out(
+    fn a02_templates_without_a_matching_rule_deny_every_request(
         net in prop::sample::select(vec![None, Some(Net::None), Some(Net::Restricted)]),
         allow in prop::sample::subsequence(
             vec!["pypi", "npm", "b.example", "*.c.example", "tcp://d.internal:1", "host-port:5432"], 0..=6),
@@ -122,7 +122,7 @@ proptest! {
         let template = Template::default().with(said).unwrap();
         let rules = Rules::new(&template.policy(&Config::built_in()).unwrap());
         for port in [443, 80, 22, 5432] {
-            let asked = ask(&format!("GET https://a.example:{port}/"));
+            let asked = request(&format!("GET https://a.example:{port}/"));
             prop_assert!(rules.check(&asked).is_err());
             prop_assert!(rules.tcp(&target("a.example"), port).is_err());
             prop_assert!(matches!(rules.tls(&name("a.example"), port), Handling::Refuse(_)));
@@ -131,35 +131,35 @@ proptest! {
     }
 
     #[test]
-    fn a09_only_names_below_the_wildcard_are_let_out(left in "[a-z-]{0,6}\\.?", right in "(\\.[a-z]{1,5})?") {
+    fn a09_wildcard_rule_allows_only_subdomains(left in "[a-z-]{0,6}\\.?", right in "(\\.[a-z]{1,5})?") {
         let rules = restricted(&["*.ex.example"]);
         let text = format!("{left}ex.example{right}");
         if let Ok(host) = text.parse::<Hostname>() {
             let below = right.is_empty() && left.ends_with('.') && left.len() > 1;
             prop_assert_eq!(rules.name(&host).is_ok(), below, "{}", text);
-            let asked = Ask { target: Target::Name(host), ..ask("GET https://a.example/") };
+            let asked = OutboundRequest { target: Target::Name(host), ..request("GET https://a.example/") };
             prop_assert_eq!(rules.check(&asked).is_ok(), below, "{}", text);
         }
     }
 
     #[test]
-    fn deny_beats_allow_wherever_it_stands(
+    fn deny_rule_wins_over_any_allow_rule(
         allow in prop::sample::subsequence(vec!["a.example", "GET a.example/x", "*.a.example", "pypi.org"], 0..=4),
         method in prop::sample::select(vec!["GET", "POST"]),
         full: bool,
     ) {
         let net = if full { Net::Full } else { Net::Restricted };
         let with = rules(net, &allow, &["a.example"]);
-        let asked = ask(&format!("{method} https://a.example/x"));
+        let asked = request(&format!("{method} https://a.example/x"));
         prop_assert_eq!(with.check(&asked).unwrap_err().code, Code::DeniedByRule);
-        // The control: without the rule that denies it depends on the others.
+        // Control: without the deny rule, the allow rules decide.
         let free = full || allow.contains(&"a.example") || (method == "GET" && allow.contains(&"GET a.example/x"));
         prop_assert_eq!(rules(net, &allow, &[]).check(&asked).is_ok(), free);
     }
 }
 
 #[test]
-fn a06_metadata_is_denied_even_when_a_rule_lists_it() {
+fn a06_metadata_services_are_denied_even_if_a_rule_allows_them() {
     let listed = [
         "metadata.google.internal",
         "169.254.169.254",
@@ -186,20 +186,20 @@ fn a06_metadata_is_denied_even_when_a_rule_lists_it() {
             }
         }
     }
-    // Nor does another name lead there.
+    // A rule for another name cannot connect there either.
     let to = Some("169.254.169.254:80".parse().unwrap());
     let http = HttpRule { connect: to, ..HttpRule::https("a.example".parse().unwrap()) };
     let rule = Rule::allowing(None, RuleTarget::Http(http)).unwrap();
     let mut rules = restricted(&[]);
     rules.allow.push(rule);
     check(&rules, "GET https://a.example/", "metadata");
-    // The control: other addresses that a rule lists.
+    // Control: a rule can allow other private addresses.
     check(&restricted(&["10.0.0.1"]), "GET https://10.0.0.1/", "by allow 10.0.0.1");
 }
 
 #[test]
-fn a08_odd_addresses_reach_no_rule() {
-    // The only way to a target is its parser, and no rule could be written with one either.
+fn a08_unusual_address_spellings_match_no_rule() {
+    // The parser refuses these texts both as a target and in a rule.
     for text in
         ["0x7f.1", "2130706433", "0177.0.0.1", "127.1", "localhost.", "fe80::1%eth0", "0.0.0.0"]
     {
@@ -217,7 +217,7 @@ fn a08_odd_addresses_reach_no_rule() {
 }
 
 #[test]
-fn a11_a_rule_is_for_its_port_only() {
+fn a11_rule_applies_to_its_port_only() {
     let rules = restricted(&["a.example", "b.example:8443", "http://c.example"]);
     check(&rules, "GET https://a.example/", "by allow a.example");
     for port in [22, 25, 80, 8080, 8443] {
@@ -248,15 +248,15 @@ fn a12_plain_and_encrypted_requests_get_the_same_decision() {
             check(&rules, &format!("GET {scheme}://a.example/y"), &expect("path", "scheme"));
             check(&rules, &format!("GET {denied}://b.example/x"), "no-rule");
         }
-        // A rule that denies holds for both.
+        // A deny rule applies to both schemes.
         let with = rules(Net::Full, &["a.example", "http://a.example"], &["POST a.example"]);
         check(&with, &format!("POST {scheme}://a.example/"), "denied-by-rule");
-        assert!(with.check(&ask(&format!("GET {scheme}://a.example/"))).is_ok());
+        assert!(with.check(&request(&format!("GET {scheme}://a.example/"))).is_ok());
     }
 }
 
 #[test]
-fn a17_names_are_not_looked_up_unseen() {
+fn a17_public_dns_resolvers_are_denied_unless_a_rule_names_them() {
     let full = rules(Net::Full, &[], &[]);
     for host in [
         "dns.google",
@@ -276,7 +276,7 @@ fn a17_names_are_not_looked_up_unseen() {
     for port in [53, 853, 5353, 5355] {
         assert_eq!(full.tcp(&target("a.example"), port).unwrap_err().code, Code::HiddenDns);
     }
-    // The controls: an ordinary name, and one that a rule lists.
+    // Controls: an ordinary name, and a resolver that a rule names.
     check(&full, "GET https://a.example/dns-query", "by net full");
     check(
         &rules(Net::Full, &["dns.google"], &[]),
@@ -286,7 +286,7 @@ fn a17_names_are_not_looked_up_unseen() {
 }
 
 #[test]
-fn a20_presets_let_nothing_be_published() {
+fn a20_presets_do_not_allow_publishing() {
     let said = Overrides {
         allow: ["pypi", "npm", "crates", "debian", "git-https"]
             .map(|it| it.parse().unwrap())
@@ -306,7 +306,7 @@ fn a20_presets_let_nothing_be_published() {
         "POST https://github.com/acme/x.git/git-upload-pack",
         "POST https://gitlab.com/a/b/c.git/git-upload-pack",
     ] {
-        assert!(rules.check(&ask(text)).is_ok(), "{text}");
+        assert!(rules.check(&request(text)).is_ok(), "{text}");
     }
     for text in [
         "POST https://upload.pypi.org/legacy/",
@@ -318,7 +318,7 @@ fn a20_presets_let_nothing_be_published() {
         "POST https://github.com/acme/x.git/git-receive-pack",
         "GET https://github.com/login",
     ] {
-        assert!(rules.check(&ask(text)).is_err(), "{text}");
+        assert!(rules.check(&request(text)).is_err(), "{text}");
     }
     let github = Overrides { allow: vec!["github".parse().unwrap()], ..Overrides::default() };
     let template = Template::default().with(github).unwrap();
@@ -327,14 +327,14 @@ fn a20_presets_let_nothing_be_published() {
         "POST https://api.github.com/repos/acme/x/issues",
         "POST https://github.com/acme/x/git-receive-pack",
     ] {
-        assert!(rules.check(&ask(text)).is_ok(), "{text}");
+        assert!(rules.check(&request(text)).is_ok(), "{text}");
     }
     for text in [
         "POST https://api.github.com/gists",
         "POST https://gist.github.com/",
         "POST https://github.com/acme/x",
     ] {
-        assert!(rules.check(&ask(text)).is_err(), "{text}");
+        assert!(rules.check(&request(text)).is_err(), "{text}");
     }
 }
 
@@ -343,16 +343,17 @@ fn a26_methods_that_echo_or_tunnel_are_never_allowed() {
     for net in [Net::Restricted, Net::Full] {
         let rules = rules(net, &["a.example"], &[]);
         for method in ["TRACE", "TRACK", "CONNECT", "DEBUG"] {
-            let denial = rules.check(&ask(&format!("{method} https://a.example/"))).unwrap_err();
+            let denial =
+                rules.check(&request(&format!("{method} https://a.example/"))).unwrap_err();
             assert_eq!((denial.code, denial.code.status()), (Code::MethodForbidden, 405));
         }
-        assert!(rules.check(&ask("OPTIONS https://a.example/")).is_ok());
+        assert!(rules.check(&request("OPTIONS https://a.example/")).is_ok());
     }
 }
 
 #[test]
-fn a27_a_web_socket_needs_a_rule_that_says_so() {
-    let upgrade = Ask { upgrade: true, ..ask("GET https://a.example/") };
+fn a27_websocket_needs_a_rule_with_websocket_enabled() {
+    let upgrade = OutboundRequest { upgrade: true, ..request("GET https://a.example/") };
     let mut rules = restricted(&["a.example"]);
     assert_eq!(rules.check(&upgrade).unwrap_err().code, Code::WebSocket);
     if let RuleTarget::Http(http) = &mut rules.allow[0].what {
@@ -362,7 +363,7 @@ fn a27_a_web_socket_needs_a_rule_that_says_so() {
 }
 
 #[test]
-fn b13_plain_or_unseen_connections_carry_no_secret() {
+fn b13_plain_http_and_forwarded_tls_carry_no_secret() {
     let with_secret = |scheme, tls| {
         let http = HttpRule {
             scheme,
@@ -371,23 +372,23 @@ fn b13_plain_or_unseen_connections_carry_no_secret() {
             secrets: BTreeSet::from(["s".parse().unwrap()]),
             ..HttpRule::https("a.example".parse().unwrap())
         };
-        // Not by way of the parser, which refuses it already.
+        // Built by hand, because the parser already refuses such a rule.
         let mut rules = restricted(&[]);
         rules.allow.push(Rule { id: "x".into(), what: RuleTarget::Http(http) });
         rules
     };
     let plain = with_secret(Scheme::Http, Tls::Intercept);
-    assert!(plain.check(&ask("GET http://a.example:443/")).unwrap().secrets().is_empty());
+    assert!(plain.check(&request("GET http://a.example:443/")).unwrap().secrets().is_empty());
     match with_secret(Scheme::Https, Tls::Passthrough).tls(&name("a.example"), 443) {
         Handling::Passthrough(permit) => assert!(permit.secrets().is_empty() && permit.is_opaque()),
         other @ (Handling::Intercept | Handling::Refuse(_)) => panic!("{other:?}"),
     }
     let seen = with_secret(Scheme::Https, Tls::Intercept);
-    assert_eq!(seen.check(&ask("GET https://a.example/")).unwrap().secrets().len(), 1);
+    assert_eq!(seen.check(&request("GET https://a.example/")).unwrap().secrets().len(), 1);
 }
 
 #[test]
-fn names_exist_if_something_of_them_is_allowed() {
+fn name_resolves_if_any_rule_allows_part_of_the_host() {
     let rules = rules(
         Net::Restricted,
         &["GET a.example/x", "*.b.example", "tcp://db.internal:5432", "host-port:5432"],
@@ -403,7 +404,7 @@ fn names_exist_if_something_of_them_is_allowed() {
 }
 
 #[test]
-fn raw_connections_need_a_rule_of_their_own() {
+fn raw_tcp_connections_need_a_tcp_rule() {
     let rules = rules(
         Net::Restricted,
         &[
@@ -429,7 +430,7 @@ fn raw_connections_need_a_rule_of_their_own() {
     ] {
         assert_eq!(rules.tcp(&target(host), port).unwrap_err().code, Code::NoRule, "{host}:{port}");
     }
-    // What a rule denies in part is denied where nobody sees the parts.
+    // A rule that denies some requests denies raw connections, where requests are not visible.
     assert_eq!(rules.tcp(&target("pub.example"), 22).unwrap_err().code, Code::DeniedByRule);
     assert_eq!(rules.ports(), BTreeSet::from([22, 80, 443, 5432, 8080]));
     let public = restricted(&["tcp://pub.example:22"]);
@@ -437,7 +438,7 @@ fn raw_connections_need_a_rule_of_their_own() {
 }
 
 #[test]
-fn tls_is_looked_into_unless_a_rule_says_otherwise() {
+fn tls_is_intercepted_unless_a_rule_sets_passthrough() {
     let pinned =
         HttpRule { tls: Tls::Passthrough, ..HttpRule::https("p.example".parse().unwrap()) };
     let mut with = rules(Net::Restricted, &["a.example"], &["POST q.example"]);
@@ -450,7 +451,8 @@ fn tls_is_looked_into_unless_a_rule_says_otherwise() {
         Handling::Passthrough(permit) => assert_eq!(permit.rule(), "allow p.example"),
         other @ (Handling::Intercept | Handling::Refuse(_)) => panic!("{other:?}"),
     }
-    // Nobody looks inside, so no request is allowed by that rule, and a partial ban bans it whole.
+    // A passthrough rule allows no intercepted request, and a partial deny rule refuses the
+    // connection.
     check(&with, "GET https://p.example/", "no-rule");
     assert!(matches!(with.tls(&name("q.example"), 443), Handling::Refuse(_)));
     let full = rules(Net::Full, &[], &["POST b.example"]);
@@ -460,7 +462,7 @@ fn tls_is_looked_into_unless_a_rule_says_otherwise() {
 }
 
 #[test]
-fn full_is_everything_public_and_still_not_what_rules_deny() {
+fn full_network_allows_public_targets_except_denied_ones() {
     let full = rules(Net::Full, &["tcp://10.0.0.1:5432"], &["*.evil.example"]);
     check(&full, "DELETE https://a.example:9999/x", "by net full");
     check(&full, "GET http://a.example/", "by net full");
@@ -478,42 +480,46 @@ fn full_is_everything_public_and_still_not_what_rules_deny() {
 }
 
 #[test]
-fn a_refusal_says_how_to_allow_it() {
+fn denial_contains_a_hint_how_to_allow_the_request() {
     let rules = restricted(&["GET a.example/x/**", "b.example"]);
-    let told = |text: &str| {
-        let denial = rules.check(&ask(text)).unwrap_err();
+    let denial_text = |text: &str| {
+        let denial = rules.check(&request(text)).unwrap_err();
         format!("{denial} | {}", denial.hint)
     };
     assert_eq!(
-        told("GET https://api.github.com/repos/x"),
+        denial_text("GET https://api.github.com/repos/x"),
         "GET https://api.github.com/repos/x: no rule allows it | belljar run --allow 'GET api.github.com/repos/x'"
     );
     assert_eq!(
-        told("POST https://a.example/x"),
+        denial_text("POST https://a.example/x"),
         "POST https://a.example/x: a rule allows the host, but not this method (allow GET a.example/x/**) | belljar run --allow 'POST a.example/x'"
     );
     assert_eq!(
-        told("GET http://b.example:8080/"),
+        denial_text("GET http://b.example:8080/"),
         "GET http://b.example:8080/: a rule allows the host, but not over this scheme (allow b.example) | belljar run --allow 'GET http://b.example:8080/'"
     );
     for text in
         ["GET https://c.example:8443/a%20b?q", "PUT http://c.example/", "GET https://10.0.0.1/"]
     {
-        let denial = rules.check(&ask(text.split('?').next().unwrap())).unwrap_err();
+        let denial = rules.check(&request(text.split('?').next().unwrap())).unwrap_err();
         let rule = denial.hint.split('\'').nth(1).unwrap();
         let allowed = restricted(&[rule]);
-        assert!(allowed.check(&ask(text.split('?').next().unwrap())).is_ok(), "{}", denial.hint);
+        assert!(
+            allowed.check(&request(text.split('?').next().unwrap())).is_ok(),
+            "{}",
+            denial.hint
+        );
     }
     let long = format!("GET https://c.example/{}", "a".repeat(300));
-    let denial = rules.check(&ask(&long)).unwrap_err();
+    let denial = rules.check(&request(&long)).unwrap_err();
     assert!(denial.hint.len() < 300);
     let rule = denial.hint.split('\'').nth(1).unwrap();
-    assert!(restricted(&[rule]).check(&ask(&long)).is_ok(), "{}", denial.hint);
+    assert!(restricted(&[rule]).check(&request(&long)).is_ok(), "{}", denial.hint);
     for at in 196..=202 {
         let long = format!("GET https://c.example/{}%2F{}", "a".repeat(at), "b/".repeat(9));
-        let hint = rules.check(&ask(&long)).unwrap_err().hint;
+        let hint = rules.check(&request(&long)).unwrap_err().hint;
         let rule = hint.split('\'').nth(1).unwrap();
-        assert!(restricted(&[rule]).check(&ask(&long)).is_ok(), "{hint}");
+        assert!(restricted(&[rule]).check(&request(&long)).is_ok(), "{hint}");
     }
     let hint = rules.tcp(&target("db.internal"), 5432).unwrap_err().hint;
     assert_eq!(hint, "belljar run --allow 'tcp://db.internal:5432'");
@@ -523,9 +529,9 @@ fn a_refusal_says_how_to_allow_it() {
 }
 
 #[test]
-fn g02_a_hint_made_from_a_path_of_the_box_is_one_word_and_no_wildcard() {
+fn g02_hint_quotes_a_path_from_the_box_and_adds_no_wildcard() {
     let rules = restricted(&[]);
-    let hint = |text: &str| rules.check(&ask(text)).unwrap_err().hint;
+    let hint = |text: &str| rules.check(&request(text)).unwrap_err().hint;
     assert_eq!(
         hint("GET https://c.example/a'&$(reboot)&'"),
         r"belljar run --allow 'GET c.example/a'\''&$(reboot)&'\'''"
@@ -533,12 +539,12 @@ fn g02_a_hint_made_from_a_path_of_the_box_is_one_word_and_no_wildcard() {
     let wide = hint("GET https://c.example/**");
     assert_eq!(wide, "belljar run --allow 'GET c.example/%2A%2A'");
     let allowed = restricted(&["GET c.example/%2A%2A"]);
-    assert!(allowed.check(&ask("GET https://c.example/**")).is_ok());
-    assert!(allowed.check(&ask("GET https://c.example/other")).is_err());
+    assert!(allowed.check(&request("GET https://c.example/**")).is_ok());
+    assert!(allowed.check(&request("GET https://c.example/other")).is_err());
 }
 
 #[test]
-fn secrets_of_all_rules_that_allow_a_request_may_go_along() {
+fn permit_contains_the_secrets_of_all_matching_rules() {
     let secret = |text: &str| BTreeSet::from([text.parse::<SecretName>().unwrap()]);
     let mut rules = restricted(&["a.example", "GET a.example/x", "POST a.example"]);
     for (rule, name) in rules.allow.iter_mut().zip(["one", "two", "three"]) {
@@ -547,7 +553,7 @@ fn secrets_of_all_rules_that_allow_a_request_may_go_along() {
         }
     }
     let names = |text: &str| {
-        let permit = rules.check(&ask(text)).unwrap();
+        let permit = rules.check(&request(text)).unwrap();
         permit.secrets().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(names("GET https://a.example/x"), "one two");
@@ -561,10 +567,10 @@ fn asking(net: Net, allow: &[&str], ask: &[&str], deny: &[&str]) -> Rules {
     rules
 }
 
-/// Which rule allows and which one asks, or why not.
+/// Checks which rule allows a request and which rule asks, or the reason code of its denial.
 #[track_caller]
 fn asks(rules: &Rules, text: &str, expect: &str) {
-    let got = match rules.check(&ask(text)) {
+    let got = match rules.check(&request(text)) {
         Ok(permit) => format!("by {} {:?}", permit.rule(), permit.asks()),
         Err(denial) => denial.code.to_string(),
     };
@@ -572,7 +578,7 @@ fn asks(rules: &Rules, text: &str, expect: &str) {
 }
 
 #[test]
-fn deny_comes_before_ask_and_ask_before_allow() {
+fn deny_wins_over_ask_and_ask_wins_over_allow() {
     let rules = asking(
         Net::Restricted,
         &["a.example", "b.example"],
@@ -583,12 +589,12 @@ fn deny_comes_before_ask_and_ask_before_allow() {
     let asked = "by allow a.example Some(\"ask DELETE,POST a.example\")";
     asks(&rules, "POST https://a.example/", asked);
     asks(&rules, "DELETE https://a.example/", "denied-by-rule");
-    // It leads where nothing else does, after a yes; also where no port was said.
+    // An ask rule permits a request that no allow rule permits, also without a port in the rule.
     let asked = "by ask c.example/x/** Some(\"ask c.example/x/**\")";
     asks(&rules, "GET https://c.example/x/y", asked);
     asks(&rules, "GET http://c.example:8080/x/y", asked);
     asks(&rules, "GET https://c.example/y", "no-rule");
-    assert!(rules.name(&name("c.example")).is_ok(), "its name is known");
+    assert!(rules.name(&name("c.example")).is_ok(), "the name resolves");
     let none = asking(Net::None, &[], &["c.example"], &[]);
     asks(&none, "GET https://c.example/", "no-network");
     let metadata = asking(Net::Restricted, &[], &["169.254.169.254"], &[]);
@@ -596,7 +602,7 @@ fn deny_comes_before_ask_and_ask_before_allow() {
 }
 
 #[test]
-fn what_is_held_back_is_as_wide_as_what_is_denied() {
+fn ask_rule_matches_the_same_requests_as_a_deny_rule() {
     let rules = asking(Net::Full, &[], &["a.example/admin/**"], &[]);
     for text in [
         "GET https://a.example/admin/x",
@@ -604,18 +610,19 @@ fn what_is_held_back_is_as_wide_as_what_is_denied() {
         "GET https://a.example:8443/admin/x",
         "GET https://a.example/admin%2Fx",
     ] {
-        let permit = rules.check(&ask(text)).unwrap();
+        let permit = rules.check(&request(text)).unwrap();
         assert!(permit.asks().is_some(), "{text}");
     }
-    assert_eq!(rules.check(&ask("GET https://a.example/x")).unwrap().asks(), None);
-    // Nobody would see what is asked about in bytes, or in TLS that is not opened.
+    assert_eq!(rules.check(&request("GET https://a.example/x")).unwrap().asks(), None);
+    // The requests inside raw TCP and forwarded TLS are not visible, so the whole connection needs
+    // approval.
     assert!(rules.tcp(&target("a.example"), 8443).unwrap().asks().is_some());
     assert!(rules.tcp(&target("b.example"), 8443).unwrap().asks().is_none());
     assert_eq!(rules.tls(&name("a.example"), 8443), Handling::Intercept);
 }
 
 #[test]
-fn connections_that_are_carried_unseen_are_asked_about_as_a_whole() {
+fn ask_rule_applies_to_whole_raw_and_forwarded_connections() {
     let tcp = asking(Net::Restricted, &[], &["tcp://db.internal:5432", "host-port:99"], &[]);
     let permit = tcp.tcp(&target("db.internal"), 5432).unwrap();
     assert_eq!((permit.asks(), permit.by_rule()), (Some("ask tcp://db.internal:5432"), true));
@@ -634,17 +641,17 @@ fn connections_that_are_carried_unseen_are_asked_about_as_a_whole() {
 }
 
 #[test]
-fn secrets_go_along_only_by_rules_that_carry_them() {
+fn ask_permit_contains_only_secrets_of_matching_rules() {
     let mut rules = asking(Net::Restricted, &["a.example"], &["POST a.example", "b.example"], &[]);
-    let give = |rule: &mut Rule, secret: &str| {
+    let add_secret = |rule: &mut Rule, secret: &str| {
         let RuleTarget::Http(http) = &mut rule.what else { panic!() };
         http.secrets.insert(secret.parse().unwrap());
     };
-    give(&mut rules.allow[0], "one");
-    give(&mut rules.ask[0], "two");
-    give(&mut rules.ask[1], "three");
+    add_secret(&mut rules.allow[0], "one");
+    add_secret(&mut rules.ask[0], "two");
+    add_secret(&mut rules.ask[1], "three");
     let secrets = |text: &str| {
-        let permit = rules.check(&ask(text)).unwrap();
+        let permit = rules.check(&request(text)).unwrap();
         permit.secrets().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(secrets("GET https://a.example/"), "one");
@@ -654,7 +661,7 @@ fn secrets_go_along_only_by_rules_that_carry_them() {
 }
 
 #[test]
-fn a_rule_that_stays_is_counted_on_and_a_new_one_anew() {
+fn policy_change_keeps_numbers_of_unchanged_rules() {
     let policy = |allow: &[&str]| Policy {
         net: Net::Restricted,
         allow: allow.iter().map(|text| Rule::allow(text).unwrap()).collect(),
@@ -666,7 +673,10 @@ fn a_rule_that_stays_is_counted_on_and_a_new_one_anew() {
         proxy: None,
     };
     let index = |rules: &Rules, host: &str| {
-        rules.check(&ask(&format!("GET https://{host}/"))).ok().and_then(|permit| permit.index())
+        rules
+            .check(&request(&format!("GET https://{host}/")))
+            .ok()
+            .and_then(|permit| permit.index())
     };
     let first = Rules::new(&policy(&["a.example", "b.example", "c.example"]));
     let second = first.followed_by(&policy(&["c.example", "a.example"]));
@@ -675,5 +685,5 @@ fn a_rule_that_stays_is_counted_on_and_a_new_one_anew() {
     let third = second.followed_by(&policy(&["d.example", "b.example"]));
     assert_eq!((index(&third, "d.example"), index(&third, "b.example")), (Some(3), Some(4)));
     let fourth = third.followed_by(&policy(&[])).followed_by(&policy(&["e.example"]));
-    assert_eq!(index(&fourth, "e.example"), Some(5), "no number is given twice");
+    assert_eq!(index(&fourth, "e.example"), Some(5), "numbers are never reused");
 }

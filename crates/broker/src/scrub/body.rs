@@ -1,7 +1,7 @@
-//! Bodies that are looked through on their way: answers scrubbed, requests guarded.
+//! Bodies that are inspected while they are streamed: responses are scrubbed, requests are guarded.
 //!
-//! Both pass on what is certain as soon as it is there, count, and tell how it ended exactly
-//! once, also when nobody reads them to the end.
+//! Both forward bytes as soon as possible, count them, and report their end exactly once, even if
+//! the body is not read to the end.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,31 +13,31 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::{Coding, DecodeError, Decoder, Finder, FinderStream, Scrubber, Stream};
 
-/// What a body's error may be.
+/// Error type of a body.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a body was stopped by us.
+/// Why the broker stopped a body.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// The content is not what its coding says.
+    /// The content does not match its content coding.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// A placeholder stands where none may.
-    #[error("the placeholder of `{name}` stands in the body, where it may not be")]
+    /// A placeholder in a forbidden place.
+    #[error("the body contains the placeholder of `{name}`, which is not allowed there")]
     Placeholder {
-        /// The secret.
+        /// Name of the secret.
         name: String,
     },
-    /// A field behind the body that belongs before it.
-    #[error("`{name}` may not stand behind a body")]
+    /// A trailer field that is allowed in the head only.
+    #[error("`{name}` is not allowed as a trailer")]
     Trailer {
-        /// Its name.
+        /// Name of the field.
         name: http::HeaderName,
     },
-    /// More was sent than the rule allows.
+    /// The body exceeds the limit of the rule.
     #[error("the body is longer than the {limit} bytes that the rule allows")]
     TooLong {
-        /// The rule's limit.
+        /// The limit of the rule.
         limit: u64,
     },
 }
@@ -47,43 +47,43 @@ pub enum BodyError {
 pub enum How {
     /// Read to its end.
     Complete,
-    /// By an error, of the other side or of ours; its text.
+    /// Ended by an error of either side, with its text.
     Failed(String),
-    /// Nobody read on.
+    /// Dropped before its end.
     Dropped,
 }
 
-/// What there is to tell about a body.
+/// Summary of a finished body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Bytes that came in, as they were on the wire.
+    /// Received bytes, before decoding.
     pub received: u64,
-    /// Bytes that went on.
+    /// Forwarded bytes.
     pub passed: u64,
-    /// Occurrences of secrets that were replaced, or the placeholder that ended it.
+    /// Number of replaced secrets, or 1 for the placeholder that stopped the body.
     pub found: u64,
-    /// How it ended.
+    /// How the body ended.
     pub how: How,
 }
 
-/// Looks at bytes on their way, and may stop them.
+/// Inspects each piece of a body; an error stops the body.
 type Watch = Box<dyn FnMut(&[u8]) -> Result<(), BoxError> + Send>;
 type OnEnd = Box<dyn FnOnce(Ended) + Send>;
 
-/// Counts, and tells the end once.
+/// Counts bytes, and reports the end once.
 struct Tally {
     ended: Ended,
     on_end: Option<OnEnd>,
 }
 
 impl Tally {
-    /// `empty` is a body that nobody needs to read to know its end.
+    /// Creates a tally; an `empty` body is complete even if it is never read.
     fn new(empty: bool) -> Self {
         let how = if empty { How::Complete } else { How::Dropped };
         Self { ended: Ended { received: 0, passed: 0, found: 0, how }, on_end: None }
     }
 
-    fn tell(&mut self, how: How) {
+    fn report(&mut self, how: How) {
         self.ended.how = how;
         if let Some(on_end) = self.on_end.take() {
             on_end(self.ended.clone());
@@ -93,11 +93,11 @@ impl Tally {
 
 impl Drop for Tally {
     fn drop(&mut self) {
-        self.tell(self.ended.how.clone());
+        self.report(self.ended.how.clone());
     }
 }
 
-/// An answer's body without content coding and without the secrets.
+/// The body of a response, decoded and without secrets.
 pub struct ScrubbedBody<B> {
     inner: B,
     decoder: Decoder,
@@ -111,24 +111,24 @@ pub struct ScrubbedBody<B> {
 
 enum Part {
     Data,
-    /// All data was read; what is held goes out, and then these.
+    /// All data was read; the held bytes and then these trailers follow.
     Last(Option<HeaderMap>),
     Trailers(HeaderMap),
     Done,
 }
 
-/// Tells how a body ended once it did. The reader may stop asking as soon as `is_end_stream` says so.
-fn settle(
+/// Reports the end of a body. A reader can stop polling as soon as `is_end_stream` returns true.
+fn report_end(
     result: Result<Option<Frame<Bytes>>, BoxError>,
     part: &mut Part,
     tally: &mut Tally,
 ) -> Option<Result<Frame<Bytes>, BoxError>> {
     match (&result, &part) {
         (Err(error), _) => {
-            tally.tell(How::Failed(error.to_string()));
+            tally.report(How::Failed(error.to_string()));
             *part = Part::Done;
         }
-        (Ok(_), Part::Done) => tally.tell(How::Complete),
+        (Ok(_), Part::Done) => tally.report(How::Complete),
         (Ok(_), Part::Data | Part::Last(_) | Part::Trailers(_)) => {}
     }
     result.transpose()
@@ -141,8 +141,8 @@ impl<B> fmt::Debug for ScrubbedBody<B> {
 }
 
 impl<B: Body> ScrubbedBody<B> {
-    /// For a body with these codings, in the order in which they were applied. The answer's
-    /// headers have to lose its codings and length, see [`super::reframe`].
+    /// Creates a body with these codings, in the order of their application. The caller must remove
+    /// codings and length from the headers, see [`super::reframe`].
     pub fn new(inner: B, codings: &[Coding], scrubber: &Scrubber) -> Self {
         let tally = Tally::new(inner.is_end_stream());
         Self {
@@ -157,7 +157,7 @@ impl<B: Body> ScrubbedBody<B> {
         }
     }
 
-    /// Shows every piece that goes on to `watch`; its error ends the body.
+    /// Calls `watch` with every forwarded piece; an error of `watch` ends the body.
     #[must_use]
     pub fn watch<F>(mut self, watch: F) -> Self
     where
@@ -167,7 +167,7 @@ impl<B: Body> ScrubbedBody<B> {
         self
     }
 
-    /// Calls `on_end` once when the body ends, in whatever way.
+    /// Calls `on_end` once when the body ends in any way.
     #[must_use]
     pub fn on_end(mut self, on_end: impl FnOnce(Ended) + Send + 'static) -> Self {
         self.tally.on_end = Some(Box::new(on_end));
@@ -224,7 +224,7 @@ where
         }
     }
 
-    /// Takes the next piece in.
+    /// Reads the next piece.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         let frame = match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
             Some(frame) => frame.map_err(Into::into)?,
@@ -258,7 +258,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         let result = ready!(this.poll(cx));
-        Poll::Ready(settle(result, &mut this.part, &mut this.tally))
+        Poll::Ready(report_end(result, &mut this.part, &mut this.tally))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -276,7 +276,7 @@ where
     }
 }
 
-/// A request's body that ends in an error when a placeholder shows up, or when it is too long.
+/// The body of a request, which fails if it contains a placeholder or is too long.
 pub struct GuardedBody<B> {
     inner: B,
     finder: FinderStream,
@@ -285,7 +285,7 @@ pub struct GuardedBody<B> {
     part: Part,
     watch: Option<Watch>,
     tally: Tally,
-    /// Whether a placeholder may stand in the trailers: nowhere.
+    /// Searches the trailers, where no placeholder is allowed.
     names: Finder,
 }
 
@@ -296,7 +296,7 @@ impl<B> fmt::Debug for GuardedBody<B> {
 }
 
 impl<B: Body> GuardedBody<B> {
-    /// Looks for these placeholders.
+    /// Creates a body that is searched for these placeholders.
     pub fn new(inner: B, finder: &Finder) -> Self {
         let tally = Tally::new(inner.is_end_stream());
         Self {
@@ -311,14 +311,14 @@ impl<B: Body> GuardedBody<B> {
         }
     }
 
-    /// Lets no more than so many bytes through.
+    /// Limits the length of the body.
     #[must_use]
     pub fn limit(mut self, limit: u64) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Shows every piece that comes in to `watch`; its error ends the body.
+    /// Calls `watch` with every received piece; an error of `watch` ends the body.
     #[must_use]
     pub fn watch<F>(mut self, watch: F) -> Self
     where
@@ -328,7 +328,7 @@ impl<B: Body> GuardedBody<B> {
         self
     }
 
-    /// Calls `on_end` once when the body ends, in whatever way.
+    /// Calls `on_end` once when the body ends in any way.
     #[must_use]
     pub fn on_end(mut self, on_end: impl FnOnce(Ended) + Send + 'static) -> Self {
         self.tally.on_end = Some(Box::new(on_end));
@@ -386,8 +386,9 @@ impl<B: Body> GuardedBody<B> {
     }
 }
 
-/// Whether a field may stand behind a body: one that says whose, whither or how long may not (RFC 9110
-/// §6.5.1), since nobody looked at it before the body went out, and some servers add it to the head.
+/// Returns whether a field is allowed as a trailer. Fields about credentials, routing or framing
+/// are not (RFC 9110 §6.5.1): they arrive after the head was checked, and some servers merge them
+/// into the head.
 fn is_for_trailers(name: &str) -> bool {
     const NEVER: [&str; 10] = [
         "cookie",
@@ -428,7 +429,7 @@ where
                             }
                         },
                     };
-                    // The last byte of a body of known length may be all the reader waits for.
+                    // For a body of known length, a reader can stop after the last byte.
                     if self.inner.is_end_stream() && self.held == 0 {
                         self.part = Part::Done;
                     }
@@ -470,7 +471,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         let result = ready!(this.poll(cx));
-        Poll::Ready(settle(result, &mut this.part, &mut this.tally))
+        Poll::Ready(report_end(result, &mut this.part, &mut this.tally))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -482,7 +483,7 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        // Nothing is changed, so the length that the box announced stays true.
+        // The content is unchanged, so the announced length stays correct.
         let mut hint = SizeHint::new();
         let inner = self.inner.size_hint();
         hint.set_lower(inner.lower() + self.held);

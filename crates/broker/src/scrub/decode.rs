@@ -1,8 +1,8 @@
-//! Undoes the content codings of an answer, so that nothing hides in them.
+//! Decodes the content codings of a response, so that they cannot hide a secret.
 //!
-//! Memory and the output of one step are bounded whatever comes in; how much comes out in all is for
-//! the reader to limit. What is not whole to the last byte, or goes on after its end, is an error: an
-//! answer that we read otherwise than its reader would could hide something from us (B05).
+//! Memory and the output of one step are bounded for any input; the caller limits the total output.
+//! Truncated content and bytes after its end are errors: a client that reads such content
+//! differently could see a secret that the broker missed (B05).
 
 mod gzip;
 
@@ -18,23 +18,23 @@ use zstd::stream::raw::{DParameter, InBuffer, Operation as _, OutBuffer};
 
 use gzip::Gzip;
 
-/// The most that one step gives.
+/// Maximum output of one step.
 const STEP: usize = 64 * 1024;
-/// Nobody needs more codings one upon the other; each costs memory.
+/// Maximum number of nested codings; each one needs memory.
 const MAX_CODINGS: usize = 3;
-/// Eight MiB, which RFC 9659 allows to servers and no more.
+/// Eight MiB, the maximum that RFC 9659 allows for servers.
 const ZSTD_WINDOW_LOG: u32 = 23;
 
-/// A content coding that can be undone.
+/// A supported content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// RFC 1952.
+    /// gzip (RFC 1952).
     Gzip,
-    /// RFC 1950, or the raw RFC 1951 that some servers send by that name.
+    /// deflate (RFC 1950), or the raw RFC 1951 that some servers send under this name.
     Deflate,
-    /// RFC 7932.
+    /// Brotli (RFC 7932).
     Brotli,
-    /// RFC 8878.
+    /// Zstandard (RFC 8878).
     Zstd,
 }
 
@@ -49,23 +49,21 @@ impl fmt::Display for Coding {
     }
 }
 
-/// An answer whose content nobody here can read.
+/// Why a response cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecodable {
-    /// A coding that is none of ours.
-    #[error(
-        "the content coding `{coding}` cannot be undone, so the answer cannot be looked through"
-    )]
+    /// An unsupported coding.
+    #[error("the content coding `{coding}` is not supported, so the response cannot be searched")]
     Unknown {
-        /// As the upstream named it, made safe to show.
+        /// Name from the upstream, escaped for display.
         coding: String,
     },
-    /// More codings than anybody needs.
-    #[error("more than {MAX_CODINGS} content codings one upon the other")]
+    /// Too many nested codings.
+    #[error("more than {MAX_CODINGS} nested content codings")]
     TooMany,
 }
 
-/// The codings of an answer in the order in which they were applied.
+/// Returns the codings of a response in the order of their application.
 pub fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Undecodable> {
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -90,23 +88,23 @@ pub fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Undecodable> {
     Ok(codings)
 }
 
-/// Content that is not what its coding says.
+/// Content that does not match its coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not in the format, or asking for more memory than is given.
-    #[error("the answer is not valid {0}")]
+    /// The content is malformed, or needs too much memory.
+    #[error("the response is not valid {0}")]
     Corrupt(Coding),
-    /// Ends too early.
-    #[error("the answer ends in the middle of its {0} coding")]
+    /// The content ends too early.
+    #[error("the response is truncated within its {0} coding")]
     Truncated(Coding),
-    /// Goes on after the end.
-    #[error("the answer goes on after the end of its {0} coding")]
+    /// More bytes follow after the end of the content.
+    #[error("the response continues after the end of its {0} coding")]
     Trailing(Coding),
 }
 
-/// Undoes codings, step by step.
+/// Decodes content step by step.
 pub struct Decoder {
-    /// In the order in which they are undone.
+    /// In the order of decoding.
     stages: Vec<Stage>,
 }
 
@@ -117,23 +115,23 @@ impl fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// For codings in the order in which they were applied.
+    /// Creates a decoder for codings in the order of their application.
     pub fn new(codings: &[Coding]) -> Self {
         Self { stages: codings.iter().rev().map(|&coding| Stage::new(coding)).collect() }
     }
 
-    /// Whether bytes pass as they are.
+    /// Returns whether there is nothing to decode.
     pub fn is_identity(&self) -> bool {
         self.stages.is_empty()
     }
 
-    /// Takes from `input` what is needed for the next bytes of content. Nothing comes out when all of
-    /// `input` was taken and more is needed.
+    /// Consumes `input` until content is available. Returns nothing if all input was consumed and
+    /// more is needed.
     pub fn step(&mut self, input: &mut Bytes) -> Result<Bytes, DecodeError> {
         step(&mut self.stages, input)
     }
 
-    /// To be called after the last byte was taken: whether the content is whole.
+    /// Checks that the content is complete. Must be called after the last byte was consumed.
     pub fn finish(&mut self) -> Result<(), DecodeError> {
         for stage in &mut self.stages {
             stage.finish()?;
@@ -158,32 +156,32 @@ fn step(stages: &mut [Stage], input: &mut Bytes) -> Result<Bytes, DecodeError> {
     }
 }
 
-/// One coding being undone.
+/// The decoder of one coding.
 struct Stage {
     coding: Coding,
     codec: Codec,
     input: Bytes,
     buffer: Vec<u8>,
-    /// The last run filled the buffer, so the codec may have more without more input.
+    /// The last run filled the buffer, so more output can follow without input.
     full: bool,
-    /// Anything came in at all. An answer without content has no coding either.
+    /// Any input was received. A response without content has no coding.
     begun: bool,
-    /// The end was reached.
+    /// The end of the content was reached.
     ended: bool,
 }
 
 enum Codec {
     Gzip(Gzip),
-    /// Which of the two kinds it is shows in the first two bytes.
+    /// The first two bytes show whether the format is RFC 1950 or RFC 1951.
     DeflateStart(Option<u8>),
     Deflate(Decompress),
     Brotli(Box<BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>>),
-    /// Not made, if the library has no memory for it.
+    /// `None` if the library has no memory for it.
     Zstd(Option<zstd::stream::raw::Decoder<'static>>),
 }
 
-/// What one run of a codec did.
-struct Ran {
+/// Result of one run of a codec.
+struct Progress {
     taken: usize,
     given: usize,
     ended: bool,
@@ -221,22 +219,22 @@ impl Stage {
                 self.full = false;
                 return Ok(Bytes::new());
             }
-            self.again()?;
+            self.restart()?;
         }
-        let ran = self.codec.run(&self.input, &mut self.buffer);
-        let ran = ran.ok_or(DecodeError::Corrupt(self.coding))?;
-        self.input.advance(ran.taken);
-        self.full = ran.given == self.buffer.len();
-        self.ended = ran.ended;
-        if ran.taken == 0 && ran.given == 0 && !ran.ended && !self.input.is_empty() {
-            // No progress is possible; never loop upon that.
+        let progress = self.codec.run(&self.input, &mut self.buffer);
+        let progress = progress.ok_or(DecodeError::Corrupt(self.coding))?;
+        self.input.advance(progress.taken);
+        self.full = progress.given == self.buffer.len();
+        self.ended = progress.ended;
+        if progress.taken == 0 && progress.given == 0 && !progress.ended && !self.input.is_empty() {
+            // No progress is possible, so the loop must end.
             return Err(DecodeError::Corrupt(self.coding));
         }
-        Ok(Bytes::copy_from_slice(self.buffer.get(..ran.given).unwrap_or_default()))
+        Ok(Bytes::copy_from_slice(self.buffer.get(..progress.given).unwrap_or_default()))
     }
 
-    /// More input after an end: gzip and zstd may follow upon themselves.
-    fn again(&mut self) -> Result<(), DecodeError> {
+    /// Handles input after an end: gzip and zstd allow several members.
+    fn restart(&mut self) -> Result<(), DecodeError> {
         match &mut self.codec {
             Codec::Gzip(gzip) => {
                 *gzip = Gzip::new();
@@ -264,24 +262,24 @@ impl Stage {
 }
 
 impl Codec {
-    /// None if the input is not in the format.
-    fn run(&mut self, input: &[u8], output: &mut [u8]) -> Option<Ran> {
+    /// Decodes input; `None` if it is malformed.
+    fn run(&mut self, input: &[u8], output: &mut [u8]) -> Option<Progress> {
         match self {
             Self::Gzip(gzip) => gzip.run(input, output),
             Self::DeflateStart(first) => {
                 let (taken, &next) = (1, input.first()?);
                 let Some(first) = *first else {
                     *first = Some(next);
-                    return Some(Ran { taken, given: 0, ended: false });
+                    return Some(Progress { taken, given: 0, ended: false });
                 };
                 // RFC 1950: method 8, and the two bytes are a multiple of 31.
                 let zlib = first & 15 == 8 && u16::from_be_bytes([first, next]).is_multiple_of(31);
                 let mut deflate = Decompress::new(zlib);
                 let begun = inflate(&mut deflate, &[first], output)?;
                 *self = Self::Deflate(deflate);
-                // One byte is never the whole of it.
+                // One byte is never complete content.
                 (begun.taken == 1 && begun.given == 0)
-                    .then_some(Ran { taken: 0, given: 0, ended: false })
+                    .then_some(Progress { taken: 0, given: 0, ended: false })
                     .and_then(|_| self.run(input, output))
             }
             Self::Deflate(deflate) => inflate(deflate, input, output),
@@ -296,23 +294,23 @@ impl Codec {
                     BrotliResult::NeedsMoreInput | BrotliResult::NeedsMoreOutput => false,
                     BrotliResult::ResultFailure => return None,
                 };
-                Some(Ran { taken, given, ended })
+                Some(Progress { taken, given, ended })
             }
             Self::Zstd(decoder) => {
                 let decoder = decoder.as_mut()?;
                 let mut from = InBuffer::around(input);
                 let mut to = OutBuffer::around(output);
                 let hint = decoder.run(&mut from, &mut to).ok()?;
-                Some(Ran { taken: from.pos(), given: to.pos(), ended: hint == 0 })
+                Some(Progress { taken: from.pos(), given: to.pos(), ended: hint == 0 })
             }
         }
     }
 }
 
-fn inflate(deflate: &mut Decompress, input: &[u8], output: &mut [u8]) -> Option<Ran> {
+fn inflate(deflate: &mut Decompress, input: &[u8], output: &mut [u8]) -> Option<Progress> {
     let (before_in, before_out) = (deflate.total_in(), deflate.total_out());
     let status = deflate.decompress(input, output, FlushDecompress::None).ok()?;
-    Some(Ran {
+    Some(Progress {
         taken: usize::try_from(deflate.total_in() - before_in).ok()?,
         given: usize::try_from(deflate.total_out() - before_out).ok()?,
         ended: status == Status::StreamEnd,

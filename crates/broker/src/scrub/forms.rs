@@ -1,8 +1,8 @@
-//! The forms in which a value can stand in an answer: plain, base64 at each offset, hex.
+//! The forms in which a response can contain a value: plain, base64 at each offset, hex.
 //!
-//! A form is a sequence of units; a unit is one character together with everything that counts as
-//! that character, like both cases of a hex digit. How a character may be *spelled* (escapes) is the
-//! matter of [`super::spell`], so that any mix of escapes within any form is found.
+//! A form is a sequence of units. A unit is one character with all its equivalents, such as both
+//! cases of a hex digit. The escapes of a character are handled by [`super::spell`], so any mix of
+//! escapes within any form is found.
 
 use zeroize::{DefaultIsZeroes, Zeroize as _};
 
@@ -11,9 +11,9 @@ use zeroize::{DefaultIsZeroes, Zeroize as _};
 pub(super) enum Unit {
     /// Exactly this byte.
     Byte(u8),
-    /// A character beyond ASCII, which is more than one byte.
+    /// A character outside ASCII, which has more than one byte.
     Char(char),
-    /// A base64 digit of either alphabet whose bits under `mask` are those of `value`.
+    /// A base64 digit of either alphabet whose bits under `mask` equal `value`.
     Sextet { mask: u8, value: u8 },
     /// A hex digit in either case.
     Nibble(u8),
@@ -28,7 +28,7 @@ impl Default for Unit {
 impl DefaultIsZeroes for Unit {}
 
 impl Unit {
-    /// Whether `code`, which an escape stands for, is this character.
+    /// Returns whether the character `code` of an escape matches this unit.
     pub(super) fn accepts(self, code: u32) -> bool {
         match self {
             Self::Byte(byte) => code == u32::from(byte),
@@ -42,10 +42,10 @@ impl Unit {
         }
     }
 
-    /// As [`Self::accepts`], for a byte that stands there as it is.
+    /// Returns whether a byte that is not escaped matches this unit.
     pub(super) fn accepts_raw(self, byte: u8) -> bool {
         match self {
-            // Forms in URLs write a space as a plus sign.
+            // URL-encoded forms write a space as a plus sign.
             Self::Byte(b' ') => byte == b' ' || byte == b'+',
             Self::Byte(own) => own == byte,
             Self::Char(_) => false,
@@ -53,12 +53,12 @@ impl Unit {
         }
     }
 
-    /// Whether it is one byte when it is not escaped.
+    /// Returns whether the unit is a single byte if it is not escaped.
     pub(super) fn is_one_byte(self) -> bool {
         !matches!(self, Self::Char(_))
     }
 
-    /// Adds the bytes that this unit is when nothing is escaped: for each byte, all it can be.
+    /// Appends the possible values of each byte of the unit, without escapes.
     fn raw(self, out: &mut Vec<Vec<u8>>) {
         match self {
             Self::Char(char) => out.extend(char.encode_utf8(&mut [0; 4]).bytes().map(|b| vec![b])),
@@ -72,7 +72,7 @@ impl Unit {
 /// One way in which one value can be written.
 pub(super) struct Form {
     pub(super) units: Vec<Unit>,
-    /// Which value this is a form of.
+    /// Index of the value.
     pub(super) secret: usize,
     kind: Kind,
 }
@@ -91,8 +91,8 @@ impl Drop for Form {
 }
 
 impl Form {
-    /// How many bytes of the value the first `units` units tell.
-    pub(super) fn told(&self, units: usize) -> usize {
+    /// Returns how many bytes of the value the first `units` units contain.
+    pub(super) fn value_bytes(&self, units: usize) -> usize {
         match self.kind {
             Kind::Plain => units,
             Kind::Base64 => units * 3 / 4,
@@ -100,12 +100,12 @@ impl Form {
         }
     }
 
-    /// Whether lines may be broken within it, as encoders do with base64.
+    /// Returns whether line breaks can occur within the form, as in base64.
     pub(super) fn wraps(&self) -> bool {
         self.kind != Kind::Plain
     }
 
-    /// What each of the first `count` bytes can be when nothing is escaped.
+    /// Returns the possible values of each of the first `count` bytes, without escapes.
     pub(super) fn raw_prefix(&self, count: usize) -> Vec<Vec<u8>> {
         let mut raw = Vec::new();
         for unit in self.units.iter().take(count) {
@@ -116,17 +116,17 @@ impl Form {
     }
 }
 
-/// The value as it is.
+/// Returns the plain form of a value.
 pub(super) fn plain_form(secret: usize, value: &[u8]) -> Form {
     Form { units: plain(value), secret, kind: Kind::Plain }
 }
 
-/// All forms of one value.
+/// Returns all forms of one value.
 pub(super) fn forms(secret: usize, value: &[u8]) -> Vec<Form> {
     let form = |units, kind| Form { units, secret, kind };
     let mut forms = vec![plain_form(secret, value)];
     if !value.is_ascii() {
-        // Programs that take headers for Latin-1 make one character of every byte.
+        // Programs that read headers as Latin-1 turn every byte into one character.
         forms.push(form(value.iter().map(|&b| of_char(char::from(b))).collect(), Kind::Plain));
     }
     forms.extend((0..3).map(|offset| form(base64(value, offset), Kind::Base64)));
@@ -148,8 +148,8 @@ fn of_char(char: char) -> Unit {
     }
 }
 
-/// The digits of `value` when `offset` unknown bytes stand before it and anything after it. Digits on
-/// the border hold bits of the neighbours too; only the bits that are ours are compared.
+/// Returns the base64 digits of `value` after `offset` unknown bytes. Digits at the ends also
+/// contain bits of neighbouring bytes, so only the bits of the value are compared.
 fn base64(value: &[u8], offset: usize) -> Vec<Unit> {
     let mut units: Vec<(u8, u8)> = Vec::new();
     let (from, to) = (offset * 8, (offset + value.len()) * 8);
@@ -172,7 +172,7 @@ fn hex(value: &[u8]) -> Vec<Unit> {
     value.iter().flat_map(|&byte| [Unit::Nibble(byte >> 4), Unit::Nibble(byte & 15)]).collect()
 }
 
-/// What a base64 digit stands for, in either alphabet.
+/// Returns the value of a base64 digit in either alphabet.
 fn sextet(digit: u8) -> Option<u8> {
     match digit {
         b'A'..=b'Z' => Some(digit - b'A'),

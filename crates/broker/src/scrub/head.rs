@@ -1,4 +1,4 @@
-//! Headers and trailers of an answer whose body is scrubbed.
+//! Headers and trailers of a response whose body is scrubbed.
 
 use http::header::{
     ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName,
@@ -7,8 +7,8 @@ use http::header::{
 
 use super::Scrubber;
 
-/// What is said about bytes that are not those that arrive any more.
-const ABOUT_THE_BYTES: [&str; 8] = [
+/// Headers about the exact bytes of a body, which are wrong after scrubbing.
+const BODY_CHECKSUMS: [&str; 8] = [
     "content-digest",
     "content-md5",
     "digest",
@@ -21,11 +21,12 @@ const ABOUT_THE_BYTES: [&str; 8] = [
 const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
 
 impl Scrubber {
-    /// The headers or trailers without the values. A field whose name tells one is left out.
+    /// Returns the headers or trailers without the values. Drops a field whose name contains a
+    /// value.
     pub fn headers(&self, headers: &HeaderMap) -> HeaderMap {
         let mut clean = HeaderMap::with_capacity(headers.len());
         for (name, value) in headers {
-            if self.tells_folded(name.as_str().as_bytes()) {
+            if self.contains_folded(name.as_str().as_bytes()) {
                 continue;
             }
             let mut scrubbed = match self.text(value.as_bytes()) {
@@ -42,14 +43,14 @@ impl Scrubber {
     }
 }
 
-/// Takes out of an answer's head what is no longer true of a body that is decoded and scrubbed: its
-/// length, codings and checksums (B08). A strong validator becomes a weak one.
+/// Removes headers that are wrong for a decoded and scrubbed body: length, codings and checksums
+/// (B08). Makes a strong validator weak.
 pub fn reframe(headers: &mut HeaderMap) {
     for name in [CONTENT_LENGTH, CONTENT_ENCODING, ACCEPT_RANGES, CONTENT_RANGE] {
         headers.remove(name);
     }
     let checksums: Vec<HeaderName> =
-        headers.keys().filter(|name| about_the_bytes(name.as_str())).cloned().collect();
+        headers.keys().filter(|name| is_body_checksum(name.as_str())).cloned().collect();
     for name in checksums {
         headers.remove(name);
     }
@@ -62,6 +63,6 @@ pub fn reframe(headers: &mut HeaderMap) {
     }
 }
 
-fn about_the_bytes(name: &str) -> bool {
-    ABOUT_THE_BYTES.contains(&name) || name.starts_with(CHECKSUM_PREFIX)
+fn is_body_checksum(name: &str) -> bool {
+    BODY_CHECKSUMS.contains(&name) || name.starts_with(CHECKSUM_PREFIX)
 }

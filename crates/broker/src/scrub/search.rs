@@ -1,61 +1,62 @@
-//! Finds the forms of all values in bytes, fast where there are none.
+//! Searches bytes for the forms of all values; fast where there are none.
 //!
-//! Every form has at least eight bytes when nothing in it is escaped. Of each window of so many bytes
-//! the last four are looked up in a small set of bits that holds all runs of four from the beginnings of
-//! the forms; if they are not there, none of the places that the run could belong to begins a form,
-//! and the search goes on behind them. A form with an escape in its window is found from the escape:
-//! only one that stands for a character in some form's window has the places before it looked at. The
-//! answers depend on [`verify`] alone: all else only skips places where it would say no.
+//! Every form has at least eight bytes without escapes. The last four bytes of each window are
+//! looked up in a bit set, which contains all runs of four bytes from the starts of the forms. If
+//! the run is missing, no form starts at any position that contains the run, and the search skips
+//! them. A form with an escape in its window is found from the escape: the positions before an
+//! escape are checked only if its character occurs in the window of a form. Only [`verify`] decides
+//! about a match; everything else only skips positions where it would fail.
 
 use std::ops::Range;
 
 use super::forms::{Form, Unit, forms, plain_form};
 use super::spell::{escapes, opens_escape, read, skip_breaks};
 
-/// The shortest value that is looked for. Of a shorter one any text has occurrences by accident, and
-/// replacing those would tell what it is (B09).
+/// Minimum length of a value. A shorter one occurs in ordinary text by accident, and replacing it
+/// would reveal the value (B09).
 pub const MIN_VALUE: usize = 8;
 
-/// Line breaks are looked for only after so many units, else every line end that happens to follow the
-/// first letter of a form would be held back.
+/// Number of units before line breaks are accepted; otherwise, every line end after the first
+/// letter of a form would be held back.
 const UNITS_BEFORE_BREAK: usize = MAX_WINDOW;
 
-/// So many bytes of a value at the end of the bytes count as the value, although the rest is missing
-/// (B07). Fewer must not: that would let the box guess a value piece by piece (B09).
-const CUT_VALUE: usize = 16;
+/// Number of bytes of a truncated value at the end of the input that count as the value (B07).
+/// Fewer bytes would let the box guess a value piece by piece (B09).
+const MIN_TRUNCATED: usize = 16;
 
-/// The longest window. A longer one skips more at once, but has more places before each escape.
+/// Longest window. A longer one skips more at once, but needs more checks before each escape.
 const MAX_WINDOW: usize = 12;
 const GRAM: usize = 4;
-/// How far to look at once; a bound, because the search begins anew after each find.
+/// Number of bytes searched at once; bounded, because the search restarts after each match.
 const BLOCK: usize = 8 * 1024;
 
-/// What follows after the bytes at hand.
+/// What can follow after the input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// Perhaps more.
+    /// More input can follow.
     Open,
-    /// Perhaps more, but the first form that is there is enough, however long it may become.
+    /// More input can follow, but the first complete form is reported even if it could become
+    /// longer.
     OpenOrFound,
-    /// Nothing.
+    /// No input follows.
     End,
-    /// Nothing, and the beginning of a value at the end counts as one.
+    /// No input follows, and a truncated value at the end counts as a match.
     EndOrCut,
 }
 
-/// The first place that matters.
+/// The next relevant position.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// No form begins anywhere.
+    /// No form starts anywhere.
     Clean,
-    /// A form of `secret`, the longest one that begins here.
+    /// The longest form that starts here, with its value.
     Found { at: usize, end: usize, secret: usize },
-    /// Perhaps a form begins here; only the bytes that follow can tell.
+    /// A form possibly starts here; more input is needed.
     Pending { at: usize },
 }
 
 impl Next {
-    fn place(&self) -> Option<usize> {
+    fn position(&self) -> Option<usize> {
         match self {
             Self::Clean => None,
             Self::Found { at, .. } | Self::Pending { at } => Some(*at),
@@ -63,24 +64,24 @@ impl Next {
     }
 }
 
-/// All forms of some values, ready to be searched for.
+/// An index of all forms of some values.
 pub(super) struct Search {
     forms: Vec<Form>,
-    /// So many bytes of each form are in `grams`.
+    /// Number of bytes of each form that `grams` covers.
     window: usize,
-    /// Runs of four bytes at any place of a form's window.
+    /// Runs of four bytes at any position of a form's window.
     grams: Bits,
-    /// The first four bytes of a form.
+    /// The first four bytes of each form.
     starts: Bits,
-    /// The first two bytes of a form.
+    /// The first two bytes of each form.
     pairs: Bits,
-    /// The forms by each of their possible first bytes, as places in `forms`.
+    /// Indices into `forms`, by each possible first byte.
     by_first: Vec<Vec<usize>>,
-    /// The forms whose first character is beyond ASCII.
+    /// The forms whose first character is outside ASCII.
     wide: Vec<usize>,
     /// The ASCII characters in the window of any form.
     early: Bits,
-    /// Whether any form has others there.
+    /// Whether any window contains other characters.
     wide_early: bool,
 }
 
@@ -90,7 +91,7 @@ impl Search {
         Self::of(values.flat_map(|(secret, value)| forms(secret, value)).collect())
     }
 
-    /// Of the plain forms only.
+    /// Creates an index of the plain forms only.
     pub(super) fn plain(values: &[&[u8]]) -> Self {
         let values = values.iter().enumerate();
         Self::of(values.map(|(secret, value)| plain_form(secret, value)).collect())
@@ -144,18 +145,18 @@ impl Search {
         }
     }
 
-    /// The first place from `from` on at which a form begins, or may begin.
+    /// Returns the first position at or after `from` where a form starts or possibly starts.
     pub(super) fn next(&self, text: &[u8], from: usize, rest: Rest) -> Next {
         if self.forms.is_empty() {
             return Next::Clean;
         }
-        // From here on there is no whole window.
+        // After this position there is no complete window.
         let tail = text.len().saturating_sub(self.window - 1);
         let mut pos = from;
         while pos < tail {
             let stop = tail.min(pos + BLOCK);
             let escaped = self.by_escapes(text, pos..stop, rest);
-            let until = escaped.as_ref().and_then(Next::place).unwrap_or(stop);
+            let until = escaped.as_ref().and_then(Next::position).unwrap_or(stop);
             if let Some(next) = self.by_windows(text, pos..until, rest).or(escaped) {
                 return next;
             }
@@ -165,8 +166,8 @@ impl Search {
         tail.find_map(|at| self.at(text, at, rest)).unwrap_or(Next::Clean)
     }
 
-    /// The first of `places` where a form begins that has no escape in its window. Others may be told
-    /// as well, but none that is not one.
+    /// Returns the first position where a form without an escape in its window starts. Can also
+    /// return other matches, but no false ones.
     #[inline(never)]
     fn by_windows(&self, text: &[u8], places: Range<usize>, rest: Rest) -> Option<Next> {
         let last = self.window - GRAM;
@@ -175,7 +176,7 @@ impl Search {
             let gram = gram(text, pos + last)?;
             let next = pos + last + 1;
             if self.grams.has(self.grams.hash(gram)) {
-                // Any of the places to which the run of bytes can belong.
+                // All positions that the run of bytes can belong to.
                 let mut near = pos..next.min(places.end);
                 let found = near.find_map(|at| {
                     let starts = self.starts.has(self.starts.hash(self::gram(text, at)?));
@@ -190,7 +191,7 @@ impl Search {
         None
     }
 
-    /// The first of `places` where a form begins that has an escape in its window.
+    /// Returns the first position where a form with an escape in its window starts.
     #[inline(never)]
     fn by_escapes(&self, text: &[u8], places: Range<usize>, rest: Rest) -> Option<Next> {
         let reach = self.window - 1;
@@ -213,7 +214,7 @@ impl Search {
         None
     }
 
-    /// Whether what the escape stands for, or may stand for, is in the window of some form.
+    /// Returns whether the character of an escape possibly occurs in the window of a form.
     fn is_early_escape(&self, text: &[u8], at: usize) -> bool {
         let mut early = false;
         let cut = escapes(text, at, |code, _| {
@@ -225,33 +226,33 @@ impl Search {
         early || cut
     }
 
-    /// Looks at one place.
+    /// Checks one position.
     #[inline(never)]
     fn at(&self, text: &[u8], at: usize, rest: Rest) -> Option<Next> {
         match text.get(at) {
             Some(&byte) if opens_escape(byte) => self.escaped(text, at, rest),
-            _ => self.close(text, at, rest),
+            _ => self.unescaped(text, at, rest),
         }
     }
 
-    /// Looks at one place where no escape opens.
-    fn close(&self, text: &[u8], at: usize, rest: Rest) -> Option<Next> {
+    /// Checks one position that does not start with an escape.
+    fn unescaped(&self, text: &[u8], at: usize, rest: Rest) -> Option<Next> {
         let &first = text.get(at)?;
-        if !self.may_begin(u32::from(first), text, at + 1) {
+        if !self.can_start(u32::from(first), text, at + 1) {
             return None;
         }
         let mut best = Best::default();
-        self.try_all(self.beginning(first.into()), text, at, rest, &mut best);
+        self.try_all(self.starting_with(first.into()), text, at, rest, &mut best);
         best.next(at, rest)
     }
 
-    /// Looks at one place where an escape opens.
+    /// Checks one position that starts with an escape.
     fn escaped(&self, text: &[u8], at: usize, rest: Rest) -> Option<Next> {
         let &first = text.get(at)?;
         let mut best = Best::default();
         let mut read = |code: u32, end: usize| {
-            if self.may_begin(code, text, end) {
-                self.try_all(self.beginning(code), text, at, rest, &mut best);
+            if self.can_start(code, text, end) {
+                self.try_all(self.starting_with(code), text, at, rest, &mut best);
                 if (0x80..0x100).contains(&code) {
                     self.try_all(&self.wide, text, at, rest, &mut best);
                 }
@@ -263,22 +264,22 @@ impl Search {
         best.next(at, rest)
     }
 
-    /// The forms that begin with this character.
-    fn beginning(&self, code: u32) -> &[usize] {
+    /// Returns the forms that start with this character.
+    fn starting_with(&self, code: u32) -> &[usize] {
         let byte = usize::try_from(code).ok();
         byte.and_then(|byte| self.by_first.get(byte)).unwrap_or(&self.wide)
     }
 
-    /// Whether a form may begin with the character `code`, followed by what stands at `then`. Only says
-    /// no when that is sure, by the first two characters of all forms.
-    fn may_begin(&self, code: u32, text: &[u8], then: usize) -> bool {
+    /// Returns whether a form can start with the character `code`, followed by the text at `then`.
+    /// Compares the first two characters of all forms, so a true result is not certain.
+    fn can_start(&self, code: u32, text: &[u8], then: usize) -> bool {
         let Some(first) = u8::try_from(code).ok().filter(u8::is_ascii) else {
-            // Beyond ASCII a character is not its first byte.
+            // A character outside ASCII differs from its first byte.
             return self.wide_early;
         };
         let pair = |second: u8| self.pairs.has(u16::from_le_bytes([first, second]).into());
         match text.get(then) {
-            None => !self.beginning(code).is_empty(),
+            None => !self.starting_with(code).is_empty(),
             Some(&second) if !opens_escape(second) => pair(second),
             Some(&second) => {
                 let mut may = pair(second);
@@ -288,20 +289,20 @@ impl Search {
                         _ => self.wide_early,
                     };
                 });
-                may || cut && !self.beginning(code).is_empty()
+                may || cut && !self.starting_with(code).is_empty()
             }
         }
     }
 
     fn try_all(&self, list: &[usize], text: &[u8], at: usize, rest: Rest, best: &mut Best) {
         for form in list.iter().filter_map(|&index| self.forms.get(index)) {
-            let seen = verify(form, text, at);
-            if let Some(end) = seen.end {
+            let matched = verify(form, text, at);
+            if let Some(end) = matched.end {
                 best.offer(end, form.secret);
             }
-            if let Some(units) = seen.cut {
+            if let Some(units) = matched.cut {
                 best.pending = true;
-                if rest == Rest::EndOrCut && form.told(units) >= CUT_VALUE {
+                if rest == Rest::EndOrCut && form.value_bytes(units) >= MIN_TRUNCATED {
                     best.offer(text.len(), form.secret);
                 }
             }
@@ -311,7 +312,7 @@ impl Search {
 
 #[cfg(test)]
 impl Search {
-    /// What begins at `at`, by trying every form: the reference for all that is fast here.
+    /// Returns the match at `at` by trying every form, as a reference for the fast search.
     pub(super) fn brute(&self, text: &[u8], at: usize) -> Option<(usize, usize)> {
         let all: Vec<usize> = (0..self.forms.len()).collect();
         let mut best = Best::default();
@@ -320,7 +321,7 @@ impl Search {
     }
 }
 
-/// The longest form at one place, and whether more bytes could make a longer one.
+/// The longest match at one position, and whether more bytes could make a longer one.
 #[derive(Default)]
 struct Best {
     found: Option<(usize, usize)>,
@@ -329,7 +330,7 @@ struct Best {
 
 impl Best {
     fn offer(&mut self, end: usize, secret: usize) {
-        // Of equals the one that was given first; which that is must not depend on the order here.
+        // On a tie, the value with the lowest index wins, independent of the order of the forms.
         if self.found.is_none_or(|(best, other)| end > best || end == best && secret < other) {
             self.found = Some((end, secret));
         }
@@ -348,67 +349,67 @@ impl Best {
     }
 }
 
-/// What was seen of one form at one place.
-struct Seen {
-    /// Where it ends, if it is there; the longest reading.
+/// Result of matching one form at one position.
+struct Match {
+    /// End of the longest match, if any.
     end: Option<usize>,
-    /// After how many units the bytes stopped, if they stopped within it.
+    /// Number of matched units if the input ended within the form.
     cut: Option<usize>,
 }
 
-/// Reads `form` at `at`. Nearly always each unit has one reading; when there are more, all of them
-/// are followed, so the work is bounded by units times bytes.
-fn verify(form: &Form, text: &[u8], at: usize) -> Seen {
-    let mut seen = Seen { end: None, cut: None };
-    let mut place = at;
+/// Matches `form` at `at`. Almost always, each unit has one reading. Otherwise all readings are
+/// followed, so the work is bounded by units times bytes.
+fn verify(form: &Form, text: &[u8], at: usize) -> Match {
+    let mut matched = Match { end: None, cut: None };
+    let mut position = at;
     for (index, &unit) in form.units.iter().enumerate() {
         if form.wraps() && index >= UNITS_BEFORE_BREAK {
-            match skip_breaks(text, place) {
-                Some(next) => place = next,
-                None => return Seen { end: None, cut: Some(index) },
+            match skip_breaks(text, position) {
+                Some(next) => position = next,
+                None => return Match { end: None, cut: Some(index) },
             }
         }
-        match text.get(place) {
+        match text.get(position) {
             Some(&byte) if !opens_escape(byte) && unit.is_one_byte() => {
                 if !unit.accepts_raw(byte) {
-                    return seen;
+                    return matched;
                 }
-                place += 1;
+                position += 1;
                 continue;
             }
             _ => {}
         }
-        let ends = read(unit, text, place);
+        let ends = read(unit, text, position);
         if ends.cut {
-            seen.cut = Some(index);
+            matched.cut = Some(index);
         }
         match ends.as_slice() {
-            [] => return seen,
-            [next] => place = *next,
-            several => return verify_all(form, text, index + 1, several.to_vec(), seen.cut),
+            [] => return matched,
+            [next] => position = *next,
+            several => return verify_all(form, text, index + 1, several.to_vec(), matched.cut),
         }
     }
-    seen.end = Some(place);
-    seen
+    matched.end = Some(position);
+    matched
 }
 
-/// As [`verify`] from unit `from` on, at several places at once.
+/// Works like [`verify`] from unit `from` on, at several positions at once.
 fn verify_all(
     form: &Form,
     text: &[u8],
     from: usize,
     mut places: Vec<usize>,
     mut cut: Option<usize>,
-) -> Seen {
+) -> Match {
     for (index, &unit) in form.units.iter().enumerate().skip(from) {
         let mut next = Vec::new();
-        for &place in &places {
-            let place = if form.wraps() && index >= UNITS_BEFORE_BREAK {
-                skip_breaks(text, place).unwrap_or(text.len())
+        for &position in &places {
+            let position = if form.wraps() && index >= UNITS_BEFORE_BREAK {
+                skip_breaks(text, position).unwrap_or(text.len())
             } else {
-                place
+                position
             };
-            let ends = read(unit, text, place);
+            let ends = read(unit, text, position);
             if ends.cut {
                 cut = Some(index);
             }
@@ -421,7 +422,7 @@ fn verify_all(
             break;
         }
     }
-    Seen { end: places.last().copied(), cut }
+    Match { end: places.last().copied(), cut }
 }
 
 fn gram(text: &[u8], at: usize) -> Option<[u8; GRAM]> {
@@ -435,7 +436,7 @@ struct Bits {
 }
 
 impl Bits {
-    /// Room for `size` numbers, which is a power of two.
+    /// Creates an empty set for `size` numbers, a power of two.
     fn new(size: usize) -> Self {
         Self { words: vec![0; size / 64], shift: 32 - size.trailing_zeros() }
     }
@@ -463,7 +464,7 @@ impl Bits {
     }
 }
 
-/// Calls `with` for every way to choose one byte at each place.
+/// Calls `with` for every combination of one byte per position.
 fn each<const N: usize>(choices: &[Vec<u8>], with: &mut impl FnMut([u8; N])) {
     fn go<const N: usize>(
         choices: &[Vec<u8>],

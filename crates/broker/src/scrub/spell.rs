@@ -1,25 +1,24 @@
-//! How one character may be spelled: as it is, or by an escape of URLs, JSON and scripts, or HTML.
+//! The spellings of one character: as it is, or as an escape of URLs, JSON, scripts or HTML.
 //!
-//! Everything here looks at bytes from one place on and tells where the character would end. When
-//! the bytes stop in the middle of what could become an escape, that is told as well: the caller
-//! then waits for more before it decides.
+//! The functions read bytes from one position on and return where the character ends. They also
+//! report if the input ends within a possible escape, so that the caller can wait for more.
 
 use super::forms::Unit;
 
-/// More backslashes than this before a letter are no escape; seven is JSON within JSON within JSON.
+/// Maximum number of backslashes of an escape; seven is JSON within JSON within JSON.
 const MAX_BACKSLASHES: usize = 8;
 
-/// Whether an escape can begin with this byte.
+/// Returns whether an escape can start with this byte.
 pub(super) fn opens_escape(byte: u8) -> bool {
     matches!(byte, b'%' | b'\\' | b'&')
 }
 
-/// Where a character ends in each of its possible readings.
+/// The ends of a character in each of its possible readings.
 #[derive(Default)]
 pub(super) struct Ends {
     at: [usize; 12],
     len: usize,
-    /// The bytes stopped before it was clear whether there is one more reading.
+    /// The input ended within a possible further reading.
     pub(super) cut: bool,
 }
 
@@ -28,7 +27,7 @@ impl Ends {
         if self.as_slice().contains(&end) {
             return;
         }
-        // A unit has fewer readings than there is room: one raw, eight of backslashes, two of `%`.
+        // A unit has fewer readings than slots: one raw, eight of backslashes, two of `%`.
         if let Some(slot) = self.at.get_mut(self.len) {
             *slot = end;
             self.len += 1;
@@ -64,9 +63,9 @@ pub(super) fn read(unit: Unit, text: &[u8], pos: usize) -> Ends {
     ends
 }
 
-/// Skips line breaks, raw or escaped, at `pos`; nothing is told if the bytes stop in one.
+/// Skips line breaks, raw or escaped, at `pos`; `None` if the input ends within one.
 pub(super) fn skip_breaks(text: &[u8], mut pos: usize) -> Option<usize> {
-    // Two raw characters, or escaped ones; more are no line break of an encoder.
+    // At most two characters; encoders do not write more per line break.
     for _ in 0..2 {
         let &byte = text.get(pos)?;
         if matches!(byte, b'\r' | b'\n') {
@@ -89,7 +88,7 @@ pub(super) fn skip_breaks(text: &[u8], mut pos: usize) -> Option<usize> {
     Some(pos)
 }
 
-/// A character beyond ASCII as its bytes, each of them raw or escaped.
+/// Reads a character outside ASCII as its bytes, each of them raw or escaped.
 fn read_bytes(char: char, text: &[u8], mut pos: usize, ends: &mut Ends) {
     for wanted in char.encode_utf8(&mut [0; 4]).bytes() {
         let Some(&byte) = text.get(pos) else {
@@ -117,8 +116,8 @@ fn read_bytes(char: char, text: &[u8], mut pos: usize, ends: &mut Ends) {
     ends.push(pos);
 }
 
-/// Calls `found` with every character that an escape at `pos` can stand for, and where the escape
-/// ends. True if the bytes stop before that is decided.
+/// Calls `found` with every character that an escape at `pos` can represent, and the end of the
+/// escape. Returns true if the input ends within the escape.
 pub(super) fn escapes(text: &[u8], pos: usize, mut found: impl FnMut(u32, usize)) -> bool {
     match text.get(pos) {
         Some(b'%') => percent(text, pos + 1, &mut found),
@@ -128,7 +127,7 @@ pub(super) fn escapes(text: &[u8], pos: usize, mut found: impl FnMut(u32, usize)
     }
 }
 
-/// `%41`, and `%2541` as it comes from encoding twice.
+/// Reads `%41`, and `%2541` from double encoding.
 fn percent(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
     let once = hex_digits::<2>(text, pos);
     if let Digits::Whole(code) = once {
@@ -144,7 +143,7 @@ fn percent(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool 
     matches!(once, Digits::Cut)
 }
 
-/// `\n`, `\/`, `\x41`, `\u0041` and pairs of surrogates; the backslash may itself be escaped.
+/// Reads `\n`, `\/`, `\x41`, `\u0041` and surrogate pairs; the backslash can itself be escaped.
 fn backslash(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
     let rest = text.get(pos..).unwrap_or_default();
     let run = rest.iter().take(MAX_BACKSLASHES + 1).take_while(|&&b| b == b'\\').count();
@@ -177,7 +176,7 @@ fn backslash(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> boo
     false
 }
 
-/// The four digits after `\u`, and the other half of a pair.
+/// Reads the four digits after `\u`, and the second half of a surrogate pair.
 fn unicode(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
     let code = match hex_digits::<4>(text, pos) {
         Digits::Whole(code) => code,
@@ -206,20 +205,20 @@ fn unicode(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool 
     }
 }
 
-/// `&#65;`, `&#x41;`, and the names of ASCII characters.
+/// Reads `&#65;`, `&#x41;`, and the named entities of ASCII characters.
 fn entity(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
     match text.get(pos) {
         None => true,
         Some(b'#') => match text.get(pos + 1) {
             None => true,
-            Some(b'x' | b'X') => number(text, pos + 2, 16, found),
-            Some(_) => number(text, pos + 1, 10, found),
+            Some(b'x' | b'X') => numeric_entity(text, pos + 2, 16, found),
+            Some(_) => numeric_entity(text, pos + 1, 10, found),
         },
-        Some(_) => named(text, pos, found),
+        Some(_) => named_entity(text, pos, found),
     }
 }
 
-fn number(text: &[u8], pos: usize, radix: u32, found: &mut impl FnMut(u32, usize)) -> bool {
+fn numeric_entity(text: &[u8], pos: usize, radix: u32, found: &mut impl FnMut(u32, usize)) -> bool {
     const MAX_DIGITS: usize = 8;
     let mut code = 0_u32;
     let mut end = pos;
@@ -241,7 +240,7 @@ fn number(text: &[u8], pos: usize, radix: u32, found: &mut impl FnMut(u32, usize
             found(code, end + 1);
             false
         }
-        // Browsers forgive the missing semicolon.
+        // Browsers accept a missing semicolon.
         Some(_) if end > pos => {
             found(code, end);
             false
@@ -250,7 +249,7 @@ fn number(text: &[u8], pos: usize, radix: u32, found: &mut impl FnMut(u32, usize
     }
 }
 
-fn named(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
+fn named_entity(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
     let rest = text.get(pos..).unwrap_or_default();
     let mut cut = false;
     let first = rest.first().copied().unwrap_or_default();
@@ -258,7 +257,7 @@ fn named(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
         return rest.is_empty();
     }
     for (name, byte) in NAMES {
-        // Most ampersands begin no name at all, and there are many.
+        // Most ampersands start no entity, and there are many of them.
         if name.as_bytes().first() != Some(&first) {
             continue;
         }
@@ -273,7 +272,7 @@ fn named(text: &[u8], pos: usize, found: &mut impl FnMut(u32, usize)) -> bool {
 
 enum Digits {
     Whole(u32),
-    /// Hex digits so far, and then the bytes stop.
+    /// The input ends within the hex digits.
     Cut,
     None,
 }

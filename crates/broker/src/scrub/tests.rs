@@ -1,4 +1,4 @@
-//! Every form, at every split point, against references that know nothing of how the search is fast.
+//! Tests of every form at every split point, against references without the fast search.
 
 mod body;
 mod decode;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// All kinds of characters that a form treats in its own way.
+/// Contains all kinds of characters that a form treats specially.
 const VALUE: &str = "ghp_Az09+/=~&\"<\\ k%7Qx";
 const NAME: &str = "[belljar:github]";
 
@@ -34,7 +34,8 @@ fn in_pieces<'a>(scrubber: &Scrubber, pieces: impl IntoIterator<Item = &'a [u8]>
     out
 }
 
-/// Scrubs `text` whole, cut in two at every place, and byte by byte, by both ways to push.
+/// Checks the output for the whole text, for every split into two pieces, and byte by byte, with
+/// both push functions.
 #[track_caller]
 fn check(scrubber: &Scrubber, text: &[u8], expected: &[u8]) {
     let show = |bytes: &[u8]| bytes.escape_ascii().to_string();
@@ -55,7 +56,7 @@ fn percent(byte: u8) -> String {
     format!("%{byte:02X}")
 }
 
-/// The value as the usual encoders write it.
+/// Returns the value in the output of common encoders.
 fn spellings() -> Vec<(&'static str, String)> {
     let each = |spell: &dyn Fn(char) -> String| VALUE.chars().map(spell).collect::<String>();
     let json = serde_json::to_string(VALUE).unwrap();
@@ -96,19 +97,19 @@ fn spellings() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn b05_every_spelling_is_found() {
+fn b05_value_is_found_in_every_spelling() {
     for (name, text) in spellings() {
         let out = github().text(text.as_bytes()).into_owned();
         assert_eq!(String::from_utf8_lossy(&out), NAME, "{name}: {text}");
     }
-    // The control: without the values everything passes.
+    // Control: without values, all text stays unchanged.
     for (_, text) in spellings() {
         assert_eq!(scrubber(&[]).text(text.as_bytes()), text.as_bytes());
     }
 }
 
 #[test]
-fn b05_base64_is_found_at_every_offset_with_its_borders() {
+fn b05_base64_is_found_at_every_offset() {
     for (alphabet, encode) in [
         ("standard", (|text| STANDARD.encode(text)) as fn(&[u8]) -> String),
         ("url", |text| URL_SAFE_NO_PAD.encode(text)),
@@ -130,7 +131,7 @@ fn b05_base64_is_found_at_every_offset_with_its_borders() {
 }
 
 #[test]
-fn b05_base64_is_found_when_it_is_escaped_or_broken_into_lines() {
+fn b05_base64_is_found_with_escapes_and_line_breaks() {
     let long = "ghp_0123456789abcdefghijklmnopqrstuvwxyz/+~~~???>>>";
     let scrubber = scrubber(&[("github", long.as_bytes())]);
     let coded = STANDARD.encode(long);
@@ -155,7 +156,7 @@ fn b05_base64_is_found_when_it_is_escaped_or_broken_into_lines() {
 }
 
 #[test]
-fn b05_text_beyond_ascii_is_found() {
+fn b05_value_outside_ascii_is_found() {
     let value = "pässwörd-€-𝄞-ключ";
     let scrubber = scrubber(&[("github", value.as_bytes())]);
     let escaped: String = value.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
@@ -182,7 +183,7 @@ fn b05_text_beyond_ascii_is_found() {
 #[test]
 fn b06_every_form_is_found_at_every_split_point() {
     for (name, spelled) in spellings() {
-        // A neighbour that could be mistaken for a part of the value, and one that could not.
+        // Surrounding text that can and cannot be mistaken for a part of the value.
         for (before, after) in
             [("", ""), ("{\"a\":\"", "\"}"), ("ghp_A", "ghp_Az0"), ("g%6", "\\u00")]
         {
@@ -201,11 +202,11 @@ fn b06_every_form_is_found_at_every_split_point() {
 }
 
 #[test]
-fn b06_only_what_may_be_a_value_is_held_back() {
+fn b06_stream_holds_back_only_possible_starts_of_a_value() {
     let scrubber = scrubber(&[("github", b"ghp_0123456789abcdef")]);
     let mut stream = scrubber.stream();
     let mut out = Vec::new();
-    // An event of a stream goes out whole and at once.
+    // An event of a stream is forwarded completely and at once.
     for event in ["data: {\"text\":\"hello\"}\n\n", "event: ping\n\n", "data: [DONE]\n\n"] {
         out.clear();
         stream.push(event.as_bytes(), &mut out);
@@ -219,7 +220,7 @@ fn b06_only_what_may_be_a_value_is_held_back() {
 }
 
 #[test]
-fn values_that_overlap_are_taken_out_together() {
+fn overlapping_values_are_replaced_together() {
     let both = scrubber(&[("one", b"aaaabbbbcccc"), ("two", b"bbbbccccdddd"), ("in", b"abbbbccc")]);
     check(&both, b"-aaaabbbbccccdddd-", b"-[belljar:one][belljar:two]-");
     check(&both, b"-aaaabbbbcccc-bbbbccccdddd-", b"-[belljar:one]-[belljar:two]-");
@@ -234,7 +235,7 @@ fn values_that_overlap_are_taken_out_together() {
 }
 
 #[test]
-fn a_value_made_of_escapes_is_found_in_each_of_its_readings() {
+fn value_made_of_escapes_is_found_plain_and_decoded() {
     for value in ["%25%25%25", "\\\\\\\\\\\\\\\\", "&amp;&amp;", "%2525252525"] {
         let scrubber = scrubber(&[("github", value.as_bytes())]);
         let json = value.replace('\\', "\\\\");
@@ -247,7 +248,7 @@ fn a_value_made_of_escapes_is_found_in_each_of_its_readings() {
 }
 
 #[test]
-fn b07_a_value_that_is_cut_off_at_the_end_is_taken_out() {
+fn b07_truncated_value_at_the_end_is_replaced() {
     let value = b"ghp_0123456789abcdefghijklmnopqrstuvwxyz";
     let scrubber = scrubber(&[("github", value)]);
     for len in 16..value.len() {
@@ -257,16 +258,16 @@ fn b07_a_value_that_is_cut_off_at_the_end_is_taken_out() {
         let out = scrubber.text(&coded.as_bytes()[..len * 4 / 3 + 1]).into_owned();
         assert_eq!(String::from_utf8_lossy(&out), NAME);
     }
-    // A limit of ours comes after the scrubbing, so no prefix is left by it.
+    // The broker's limits apply after scrubbing, so they leave no prefix of a value.
     let mut stream = scrubber.stream();
     let mut out = Vec::new();
     stream.push(&value[..39], &mut out);
-    assert!(out.is_empty(), "nothing of an unfinished value goes out");
+    assert!(out.is_empty(), "no byte of an incomplete value is forwarded");
 }
 
 #[test]
-fn b09_a_short_beginning_is_no_oracle() {
-    // Shorter beginnings are passed on, else a box could find a value out byte by byte.
+fn b09_short_start_of_a_value_is_not_replaced() {
+    // Shorter starts are forwarded; otherwise a box could guess a value byte by byte.
     let value = b"ghp_0123456789abcdefghijklmnopqrstuvwxyz";
     let scrubber = scrubber(&[("github", value)]);
     for len in 0..16 {
@@ -276,13 +277,13 @@ fn b09_a_short_beginning_is_no_oracle() {
 }
 
 #[test]
-fn b09_only_the_values_given_are_touched() {
+fn b09_other_values_are_not_replaced() {
     let other = "ghp_another-secret-of-another-host";
     let text = format!("{VALUE} {other} {}", hex::encode(other));
     let out = github().text(text.as_bytes()).into_owned();
     let expected = format!("{NAME} {other} {}", hex::encode(other));
     assert_eq!(String::from_utf8_lossy(&out), expected);
-    // What stands in its place tells nothing about the value but its name.
+    // The replacement reveals only the name, not even the length.
     let long = scrubber(&[("github", &[b'x'; 500])]);
     assert_eq!(long.text(&[b'x'; 500]).len(), NAME.len());
 }
@@ -300,7 +301,7 @@ fn b09_short_values_are_refused() {
 }
 
 #[test]
-fn nothing_shows_a_value() {
+fn debug_output_does_not_contain_the_value() {
     let scrubber = github();
     let mut stream = scrubber.stream();
     stream.push(&VALUE.as_bytes()[..12], &mut Vec::new());
@@ -309,13 +310,13 @@ fn nothing_shows_a_value() {
 }
 
 #[test]
-fn a_finder_tells_the_name_in_every_spelling_and_split() {
+fn finder_returns_the_name_for_every_spelling_and_split() {
     let finder = Finder::new(&[
         ("other".to_owned(), b"bj_another_placeholder"),
         ("github".to_owned(), VALUE.as_bytes()),
     ]);
     let finder = finder.unwrap();
-    assert_eq!(finder.text(b"nothing of the kind"), None);
+    assert_eq!(finder.text(b"no placeholder here"), None);
     for (name, spelled) in spellings() {
         let text = format!("a={spelled}&b");
         assert_eq!(finder.text(text.as_bytes()), Some("github"), "{name}");
@@ -331,7 +332,7 @@ fn a_finder_tells_the_name_in_every_spelling_and_split() {
     }
 }
 
-/// One character as text: itself, or one of its escapes.
+/// Returns one character, plain or as one of its escapes.
 fn spell(c: char, how: u8) -> String {
     let code = u32::from(c);
     match how {
@@ -346,7 +347,7 @@ fn spell(c: char, how: u8) -> String {
 }
 
 prop_compose! {
-    /// A value, spelled by chance.
+    /// Generates a value with random escapes.
     fn spelled(values: Vec<&'static str>)(
         which in 0..values.len(),
         hows in prop::collection::vec(0_u8..24, 64),
@@ -365,7 +366,7 @@ fn four() -> Scrubber {
     )
 }
 
-/// What goes out, by trying every form at every place: no skipping, no stream.
+/// Returns the scrubbed text by trying every form at every position, without skipping or streaming.
 fn reference(scrubber: &Scrubber, text: &[u8]) -> Vec<u8> {
     let (mut out, mut done, mut last) = (Vec::new(), 0, None);
     for at in 0..text.len() {
@@ -390,9 +391,9 @@ fn reference(scrubber: &Scrubber, text: &[u8]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Values between text that cannot be part of one: exactly they are replaced.
+    /// Values surrounded by text that cannot be part of one: exactly the values are replaced.
     #[test]
-    fn whatever_the_mix_of_escapes_the_value_is_replaced(
+    fn value_with_any_mix_of_escapes_is_replaced(
         parts in prop::collection::vec((" [ -,.!XYZ]{0,12}", spelled(VALUES.to_vec())), 1..6),
         cuts in prop::collection::vec(0..400_usize, 0..6),
     ) {
@@ -409,9 +410,10 @@ proptest! {
         prop_assert_eq!(String::from_utf8_lossy(&out), expected);
     }
 
-    /// Text that is nearly always part of some value: the stream says what the reference says.
+    /// Text that almost always resembles a value: the stream returns the same output as the
+    /// reference.
     #[test]
-    fn a_stream_is_its_reference(
+    fn stream_output_equals_the_reference(
         text in "(aab|ab|b|a|aabaabaaba|%61|%62|\\\\u0061|%|&#97;|\\\\|ghp_|%2541|n&|x;|61|YWFi|/|\\+){0,40}",
         cuts in prop::collection::vec(0..400_usize, 0..6),
     ) {
@@ -425,9 +427,9 @@ proptest! {
         prop_assert_eq!(String::from_utf8_lossy(&out), String::from_utf8_lossy(&expected));
     }
 
-    /// Any value in any bytes.
+    /// Random values in random bytes.
     #[test]
-    fn any_value_is_found_in_any_bytes(
+    fn random_value_is_found_in_random_bytes(
         value in prop::collection::vec(any::<u8>(), 8..40),
         before in prop::collection::vec(any::<u8>(), 0..60),
         after in prop::collection::vec(any::<u8>(), 0..60),

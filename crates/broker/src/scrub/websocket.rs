@@ -1,41 +1,41 @@
-//! WebSocket frames (RFC 6455) on their way: what a server sends is scrubbed, what a box sends is looked
-//! through for placeholders.
+//! WebSocket frames (RFC 6455): messages of a server are scrubbed, messages of a box are searched
+//! for placeholders.
 //!
-//! Extensions are never negotiated, so a reserved bit is an error, as is everything else that the
+//! Extensions are never negotiated, so a reserved bit is an error, like everything else that the
 //! RFC forbids: two readers of the same bytes must not see different messages. Messages are not
-//! gathered; a piece goes on as a fragment of its own as soon as it is certain, and no buffer grows
-//! beyond [`MAX_PIECE`] and what the scrubber holds.
+//! collected. A piece is forwarded as a fragment as soon as it is certain, and no buffer exceeds
+//! [`MAX_PIECE`] plus the bytes that the scrubber holds.
 
 use std::fmt;
 
 use super::{Finder, FinderStream, Scrubber, Stream};
 
-/// The longest fragment that is made.
+/// Longest fragment that is created.
 const MAX_PIECE: usize = 64 * 1024;
 const MAX_CONTROL: usize = 125;
 
-/// Bytes that are no WebSocket, or hold what they may not.
+/// Why a WebSocket is closed: an invalid frame or a forbidden placeholder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The RFC forbids this.
+    /// A frame that the RFC forbids.
     #[error("not a valid WebSocket frame: {0}")]
     Invalid(&'static str),
-    /// A placeholder stands in a message.
-    #[error("the placeholder of `{name}` stands in a WebSocket message, where it may not be")]
+    /// A placeholder in a message.
+    #[error("a WebSocket message contains the placeholder of `{name}`, which is not allowed there")]
     Placeholder {
-        /// The secret.
+        /// Name of the secret.
         name: String,
     },
 }
 
-/// Frames from a server to a box, without the secrets.
+/// Scrubs frames from a server to a box.
 pub struct FrameScrubber {
     reader: Reader,
     scrubber: Scrubber,
     stream: Stream,
     /// Clean bytes of the current message that were not sent yet.
     piece: Vec<u8>,
-    /// The opcode of the next fragment of the current message: its own at first, then zero.
+    /// Opcode of the next fragment: the message's own for the first one, then zero.
     opcode: u8,
     control: Vec<u8>,
     found: u64,
@@ -48,7 +48,7 @@ impl fmt::Debug for FrameScrubber {
 }
 
 impl FrameScrubber {
-    /// For what comes after the server's `101`.
+    /// Creates a scrubber for the bytes after the server's `101`.
     pub fn new(scrubber: &Scrubber) -> Self {
         Self {
             reader: Reader::new(Side::Server),
@@ -61,7 +61,7 @@ impl FrameScrubber {
         }
     }
 
-    /// Adds to `out` the frames that are certain after `bytes`.
+    /// Processes `bytes`, and appends the frames that are already certain to `out`.
     pub fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError> {
         while let Some(event) = self.reader.next(&mut bytes)? {
             match event {
@@ -80,14 +80,14 @@ impl FrameScrubber {
                 Event::End(head) => self.end_control(head.opcode, out),
             }
         }
-        // A long frame that arrives slowly is not waited for.
+        // A long frame that arrives slowly is forwarded in parts.
         if !self.piece.is_empty() && self.reader.in_long_frame() {
             self.send(false, out);
         }
         Ok(())
     }
 
-    /// How many occurrences were replaced so far.
+    /// Returns the number of replaced occurrences so far.
     pub fn found(&self) -> u64 {
         self.found + self.stream.found()
     }
@@ -103,7 +103,7 @@ impl FrameScrubber {
 
     fn end_control(&mut self, opcode: u8, out: &mut Vec<u8>) {
         let control = std::mem::take(&mut self.control);
-        // The two bytes of a close frame's code are no text.
+        // The two bytes of a close code are not text.
         let (code, text) = match opcode {
             CLOSE => control.split_at(control.len().min(2)),
             _ => control.split_at(0),
@@ -122,7 +122,7 @@ impl FrameScrubber {
     }
 }
 
-/// Frames from a box to a server: unchanged, or an error when a placeholder is in one.
+/// Checks frames from a box to a server for placeholders, without changing them.
 pub struct FrameGuard {
     reader: Reader,
     finder: Finder,
@@ -137,7 +137,7 @@ impl fmt::Debug for FrameGuard {
 }
 
 impl FrameGuard {
-    /// For what a box sends after its request for the upgrade.
+    /// Creates a guard for the bytes after the upgrade request.
     pub fn new(finder: &Finder) -> Self {
         Self {
             reader: Reader::new(Side::Client),
@@ -147,7 +147,7 @@ impl FrameGuard {
         }
     }
 
-    /// Looks at the next bytes. They may go on, as they are, if this is no error.
+    /// Checks the next bytes, which can be forwarded unchanged if there is no error.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), FrameError> {
         while let Some(event) = self.reader.next(&mut bytes)? {
             match event {
@@ -181,9 +181,9 @@ const CLOSE: u8 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
-    /// Never masks.
+    /// The server, which never masks its frames.
     Server,
-    /// Always masks.
+    /// The client, which always masks its frames.
     Client,
 }
 
@@ -206,12 +206,12 @@ enum Event {
     End(Head),
 }
 
-/// Cuts bytes into frames.
+/// Splits bytes into frames.
 struct Reader {
     side: Side,
     head: Vec<u8>,
     frame: Option<Open>,
-    /// A message was begun and its last fragment is to come.
+    /// Whether more fragments of the current message must follow.
     in_message: bool,
     closed: bool,
 }
@@ -234,7 +234,7 @@ impl Reader {
         self.frame.as_ref().is_some_and(|open| open.head.is_data() && open.len > LONG)
     }
 
-    /// Takes from `bytes` what is needed for the next event.
+    /// Consumes `bytes` until the next event.
     fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Event>, FrameError> {
         let Some(open) = &mut self.frame else { return self.read_head(bytes) };
         let head = open.head;
@@ -270,7 +270,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// The order of frames.
+    /// Checks the order of frames.
     fn check(&mut self, head: Head) -> Result<(), FrameError> {
         if self.closed {
             return Err(FrameError::Invalid("a frame after a close frame"));
@@ -280,8 +280,14 @@ impl Reader {
             return Ok(());
         }
         match (self.in_message, head.opcode) {
-            (false, 0) => return Err(FrameError::Invalid("a fragment of no message")),
-            (true, 1 | 2) => return Err(FrameError::Invalid("a message within a message")),
+            (false, 0) => {
+                return Err(FrameError::Invalid("a continuation frame without a message"));
+            }
+            (true, 1 | 2) => {
+                return Err(FrameError::Invalid(
+                    "a new message before the end of the previous one",
+                ));
+            }
             _ => {}
         }
         self.in_message = !head.fin;
@@ -289,7 +295,7 @@ impl Reader {
     }
 }
 
-/// The head of a frame, if it is there as a whole.
+/// Parses the head of a frame; `None` if it is incomplete.
 fn parse(head: &[u8], side: Side) -> Result<Option<Open>, FrameError> {
     let Some((&[first, second], rest)) = head.split_first_chunk() else { return Ok(None) };
     let (fin, opcode) = (first & 0x80 != 0, first & 0x0f);
@@ -301,14 +307,14 @@ fn parse(head: &[u8], side: Side) -> Result<Option<Open>, FrameError> {
     }
     let masked = second & 0x80 != 0;
     if masked != (side == Side::Client) {
-        return Err(FrameError::Invalid("a client masks and a server does not"));
+        return Err(FrameError::Invalid("wrong masking: clients must mask, servers must not"));
     }
     let Some((len, rest)) = length(second & 0x7f, rest)? else { return Ok(None) };
     if opcode >= CLOSE && (!fin || second & 0x7f > 125) {
-        return Err(FrameError::Invalid("a control frame that is long or in fragments"));
+        return Err(FrameError::Invalid("a long or fragmented control frame"));
     }
     if opcode == CLOSE && len == 1 {
-        return Err(FrameError::Invalid("half a close code"));
+        return Err(FrameError::Invalid("a truncated close code"));
     }
     let mask = match (masked, rest.first_chunk::<4>()) {
         (false, _) => [0; 4],
@@ -318,7 +324,7 @@ fn parse(head: &[u8], side: Side) -> Result<Option<Open>, FrameError> {
     Ok(Some(Open { head: Head { fin, opcode }, left: len, len, mask, at: 0 }))
 }
 
-/// The length in its shortest form, and what follows it.
+/// Parses the length, which must be in its shortest form; returns it with the remaining bytes.
 fn length(short: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, FrameError> {
     let (len, rest, least) = match short {
         126 => match rest.split_first_chunk::<2>() {
@@ -337,7 +343,7 @@ fn length(short: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, FrameError> {
     Ok(Some((len, rest)))
 }
 
-/// Writes one frame as a server does.
+/// Writes one unmasked frame.
 fn frame(fin: bool, opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
     out.push(u8::from(fin) << 7 | opcode);
     match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
@@ -355,7 +361,7 @@ fn frame(fin: bool, opcode: u8, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// At most `len` bytes, and no half of a character.
+/// Truncates a text to at most `len` bytes, without splitting a character.
 fn shorten(text: &[u8], len: usize) -> &[u8] {
     let Some(short) = text.get(..len) else { return text };
     match std::str::from_utf8(short) {

@@ -1,34 +1,36 @@
-//! Whom a request is for: told once, or told the same each time.
+//! The host of a request: all places that name the host must agree.
 
 use belljar_model::net::{self, Scheme, Target, TargetError};
 use http::header::HOST;
 use http::request::Parts;
 
-/// Why it is not clear whom a request is for. The answer is 400, or 421 where somebody else is meant.
+/// Why the host of a request is unclear. The response is 400, or 421 if the request is for another
+/// host than the connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Misdirected {
-    #[error("the request does not say for which host it is")]
+    #[error("the request has no Host header and no host in its target")]
     NoHost,
     #[error("the request has {0} Host headers")]
     ManyHosts(usize),
-    #[error("the host of the request is not one: {0}")]
+    #[error("the host of the request is invalid: {0}")]
     Malformed(TargetError),
-    #[error("the host of the request is not text")]
+    #[error("the Host header is not ASCII text")]
     NotText,
-    #[error("a user's name before the host")]
+    #[error("the host contains a user name, which is not supported")]
     UserInfo,
-    #[error("the scheme of the request is not that of the connection")]
+    #[error("the scheme of the request differs from the scheme of the connection")]
     Scheme,
-    #[error("Host says {host} and the request's target {authority}")]
+    #[error("the Host header is {host}, but the request target names {authority}")]
     Differs { host: Target, authority: Target },
-    #[error("the request is for {request} and the connection for {connection}")]
+    #[error("the request is for {request}, but the connection is for {connection}")]
     Connection { request: Target, connection: Target },
-    #[error("the request is for port {request} and the connection for {connection}")]
+    #[error("the request is for port {request}, but the connection is for port {connection}")]
     Port { request: u16, connection: u16 },
 }
 
 impl Misdirected {
-    /// 421 where the connection is for somebody else (RFC 9110 §15.5.20), 400 for what is malformed.
+    /// Returns 421 if the connection belongs to another host (RFC 9110 §15.5.20), and 400 for
+    /// malformed requests.
     pub const fn status(&self) -> u16 {
         match self {
             Self::Connection { .. } | Self::Port { .. } => 421,
@@ -43,16 +45,16 @@ impl Misdirected {
     }
 }
 
-/// Whom a request is for, if its Host header, its target and all that is known of the connection say
-/// the same: `known` holds the name in the TLS hello and the one behind the address that was dialled.
+/// Returns the host of a request if the Host header, the request target and the connection agree.
+/// `known` contains the name of the TLS hello and the name behind the dialled address.
 pub fn authority(
     parts: &Parts,
     scheme: Scheme,
     known: &[&Target],
     port: u16,
 ) -> Result<Target, Misdirected> {
-    let said = parts.uri.authority().map(|authority| parse(authority.as_str())).transpose()?;
-    if parts.uri.scheme_str().is_some_and(|said| !said.eq_ignore_ascii_case(scheme.name())) {
+    let named = parts.uri.authority().map(|authority| parse(authority.as_str())).transpose()?;
+    if parts.uri.scheme_str().is_some_and(|named| !named.eq_ignore_ascii_case(scheme.name())) {
         return Err(Misdirected::Scheme);
     }
     let mut hosts = parts.headers.get_all(HOST).iter();
@@ -61,7 +63,7 @@ pub fn authority(
         (Some(host), 0) => Some(parse(host.to_str().map_err(|_| Misdirected::NotText)?)?),
         (Some(_), more) => return Err(Misdirected::ManyHosts(more + 1)),
     };
-    let (target, said_port) = match (host, said) {
+    let (target, named_port) = match (host, named) {
         (None, None) => return Err(Misdirected::NoHost),
         (Some(only), None) | (None, Some(only)) => only,
         (Some(host), Some(authority)) => {
@@ -73,7 +75,7 @@ pub fn authority(
             host
         }
     };
-    let request = said_port.unwrap_or(scheme.port());
+    let request = named_port.unwrap_or(scheme.port());
     if request != port {
         return Err(Misdirected::Port { request, connection: port });
     }

@@ -1,28 +1,28 @@
-//! Headers that say how a message is cut, who may drop what, and what a request pretends to be.
+//! Checks and removes headers about framing, about single hops, and about overrides of the request.
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, TE, TRANSFER_ENCODING,
 };
 
-/// Why the headers of a request are not clear. The answer is 400.
+/// Why the headers of a request are ambiguous. The response is 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadHeader {
-    #[error("Content-Length is given more than once, or is not one whole number")]
+    #[error("Content-Length is duplicate or is not a whole number")]
     Length,
-    #[error("Transfer-Encoding is other than `chunked`")]
+    #[error("Transfer-Encoding must be `chunked`")]
     Coding,
-    #[error("both Content-Length and Transfer-Encoding")]
+    #[error("the request has both Content-Length and Transfer-Encoding")]
     LengthAndCoding,
-    #[error("Connection names `{0}`, which would be dropped on the way")]
+    #[error("Connection names `{0}`, which is not a known hop-by-hop header")]
     Connection(String),
-    #[error("Expect is other than `100-continue`")]
+    #[error("Expect must be `100-continue`")]
     Expect,
-    #[error("`{0}`: some servers read the underscore as a hyphen")]
+    #[error("header `{0}` contains an underscore, which some servers read as a hyphen")]
     Underscore(HeaderName),
 }
 
-/// The headers between two hops (RFC 9110 §7.6.1), a fixed list: what else `Connection` names is not
-/// dropped but refused (A25).
+/// Hop-by-hop headers (RFC 9110 §7.6.1). The list is fixed: a request whose `Connection` names any
+/// other header is refused (A25).
 const HOP_BY_HOP: [&str; 10] = [
     "connection",
     "http2-settings",
@@ -36,7 +36,7 @@ const HOP_BY_HOP: [&str; 10] = [
     "upgrade",
 ];
 
-/// What `Connection` may name.
+/// Accepted options of the `Connection` header.
 const OPTIONS: [&str; 8] = [
     "close",
     "http2-settings",
@@ -48,7 +48,7 @@ const OPTIONS: [&str; 8] = [
     "upgrade",
 ];
 
-/// Headers by which frameworks take another method, path or host than the request's own (A26).
+/// Headers that make some frameworks use another path or host than the request line (A26).
 const OVERRIDES: [&str; 16] = [
     "forwarded",
     "x-forwarded",
@@ -68,7 +68,7 @@ const OVERRIDES: [&str; 16] = [
     "x-rewrite-url",
 ];
 
-/// Those that change the method.
+/// Headers that make some frameworks use another method than the request line.
 const METHOD_OVERRIDES: [&str; 5] = [
     "x-http-method",
     "x-http-method-override",
@@ -77,7 +77,7 @@ const METHOD_OVERRIDES: [&str; 5] = [
     "x-original-method",
 ];
 
-/// Refuses what two programs could read differently.
+/// Refuses headers that two programs could read differently.
 pub fn headers(headers: &HeaderMap) -> Result<(), BadHeader> {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     if let Some(length) = lengths.next() {
@@ -113,7 +113,8 @@ pub fn headers(headers: &HeaderMap) -> Result<(), BadHeader> {
     }
 }
 
-/// Whether a header would mean something to us if its underscores were hyphens, as CGI has them.
+/// Returns whether a header becomes a sensitive one if its underscores are read as hyphens, as in
+/// CGI.
 fn is_disguised(name: &HeaderName) -> bool {
     if !name.as_str().contains('_') {
         return false;
@@ -126,7 +127,8 @@ fn is_disguised(name: &HeaderName) -> bool {
         || matches!(plain, "content-length" | "host" | "authorization" | "content-encoding")
 }
 
-/// Takes away what is between the box and us only. `TE: trailers` stays, which gRPC needs.
+/// Removes headers that concern only the hop from the box to the broker. Keeps `TE: trailers`,
+/// which gRPC needs.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let trailers = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"trailers");
     let kept = headers.get(TE).filter(|value| trailers(value)).cloned();
@@ -138,13 +140,13 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Takes away headers by which a server would do something else than the request says; their names.
+/// Removes headers that override the request line and returns their names.
 pub fn strip_overrides(headers: &mut HeaderMap) -> Vec<&'static str> {
     let names = OVERRIDES.into_iter().chain(METHOD_OVERRIDES);
     names.filter(|name| headers.remove(*name).is_some()).collect()
 }
 
-/// Whether a header changes the method of a request.
+/// Returns whether a header overrides the method of a request.
 pub fn is_method_override(name: &HeaderName) -> bool {
     METHOD_OVERRIDES.contains(&name.as_str())
 }

@@ -1,55 +1,55 @@
-//! Paths that mean the same to everybody.
+//! Paths with only one possible reading.
 
 use std::fmt;
 
 use belljar_model::net::{Method, PathPattern, percent_decoded};
 
-/// Longer ones are refused by many servers as well.
+/// Longest accepted path; many servers refuse longer ones too.
 const MAX: usize = 8 * 1024; // bytes, as nginx
 
-/// A path that no server can read in two ways, with its escapes in capital letters and `*` as one.
+/// A path with only one possible reading: escapes are in capital letters, and `*` is escaped.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CanonicalPath {
     text: String,
-    /// All escapes undone, one character per byte.
+    /// The path with all escapes decoded, one character per byte.
     decoded: String,
-    /// `%2F` as a slash, where there is one.
+    /// The path with `%2F` replaced by a slash, if it contains `%2F`.
     slashed: Option<String>,
 }
 
-/// Why a path is not clear. The answer to such a request is 400.
+/// Why a path is ambiguous. The response is 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Ambiguous {
-    #[error("the path does not begin with `/`")]
+    #[error("the path does not start with `/`")]
     Relative,
     #[error("the path is longer than {MAX} bytes")]
     TooLong,
-    #[error("`.` or `..` in the path, plain or escaped")]
+    #[error("the path contains `.` or `..`, plain or escaped")]
     Dots,
-    #[error("an empty segment, `//`, in the path")]
+    #[error("the path contains an empty segment (`//`)")]
     Empty,
-    #[error("a `\\` in the path, plain or escaped")]
+    #[error("the path contains a `\\`, plain or escaped")]
     Backslash,
-    #[error("a `;` in the path, plain or escaped")]
+    #[error("the path contains a `;`, plain or escaped")]
     Semicolon,
-    #[error("a `#` in the request's target")]
+    #[error("the request target contains a `#`")]
     Fragment,
-    #[error("a control character in the path, plain or escaped")]
+    #[error("the path contains a control character, plain or escaped")]
     Control,
-    #[error("a percent sign that begins no escape")]
+    #[error("the path contains a percent sign that does not start an escape")]
     Escape,
-    #[error("an escape that need not be one, such as %41 for A")]
+    #[error("the path contains a needless escape, such as %41 for A")]
     Needless,
-    #[error("an escape of an escape, such as %252e")]
+    #[error("the path contains a double escape, such as %252e")]
     Twice,
-    #[error("a character in the path that must be escaped")]
+    #[error("the path contains a character that must be escaped")]
     Character,
-    #[error("a character in the query that must be escaped")]
+    #[error("the query contains a character that must be escaped")]
     Query,
 }
 
 impl CanonicalPath {
-    /// Splits and checks the path and query of a request's target.
+    /// Splits a request target into path and query, and checks both.
     pub fn parse(target: &str) -> Result<(Self, Option<String>), Ambiguous> {
         if target.contains('#') {
             return Err(Ambiguous::Fragment);
@@ -72,10 +72,10 @@ impl CanonicalPath {
         if path.len() > MAX {
             return Err(Ambiguous::TooLong);
         }
-        let text = spell(path)?;
+        let text = canonical(path)?;
         let slashed = text.contains("%2F").then(|| text.replace("%2F", "/"));
         for reading in [Some(&text), slashed.as_ref()].into_iter().flatten() {
-            segments(reading)?;
+            check_segments(reading)?;
         }
         let decoded = percent_decoded(&text);
         Ok(Self { text, decoded, slashed })
@@ -85,13 +85,14 @@ impl CanonicalPath {
         &self.text
     }
 
-    /// Whether a pattern of a rule that allows matches, also if the server takes `%2F` for a slash.
+    /// Returns whether the pattern of an allow rule matches, also if the server reads `%2F` as a
+    /// slash.
     pub fn allowed_by(&self, pattern: &PathPattern) -> bool {
         pattern.matches(&self.text)
             && self.slashed.as_ref().is_none_or(|slashed| pattern.matches_slashed(slashed))
     }
 
-    /// Whether a pattern of a rule that denies matches in any reading.
+    /// Returns whether the pattern of a deny rule matches any reading of the path.
     pub fn denied_by(&self, pattern: &PathPattern) -> bool {
         pattern.matches(&self.text)
             || self.slashed.as_ref().is_some_and(|slashed| pattern.matches(slashed))
@@ -105,18 +106,18 @@ impl fmt::Display for CanonicalPath {
     }
 }
 
-/// The same path with escapes in capital letters; refuses what has another spelling.
-fn spell(path: &str) -> Result<String, Ambiguous> {
+/// Returns the path with escapes in capital letters; refuses ambiguous spellings.
+fn canonical(path: &str) -> Result<String, Ambiguous> {
     let mut text = String::with_capacity(path.len());
     let mut bytes = path.as_bytes().iter().copied();
     while let Some(byte) = bytes.next() {
         if byte == b'*' {
-            // Said with an escape, so that no rule made from a path that a box chose has a wildcard.
+            // Escaped, so that a rule made from a path of the box contains no wildcard.
             text.push_str("%2A");
             continue;
         }
         if byte != b'%' {
-            plain(byte)?;
+            check_plain(byte)?;
             text.push(char::from(byte));
             continue;
         }
@@ -124,7 +125,7 @@ fn spell(path: &str) -> Result<String, Ambiguous> {
         let mut value = [0];
         hex::decode_to_slice([high, low], &mut value).map_err(|_| Ambiguous::Escape)?;
         let value = u8::from_be_bytes(value);
-        escaped(value)?;
+        check_escaped(value)?;
         let escape = bytes.clone().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
         if value == b'%' && escape {
             return Err(Ambiguous::Twice);
@@ -136,13 +137,14 @@ fn spell(path: &str) -> Result<String, Ambiguous> {
     Ok(text)
 }
 
-/// RFC 3986 §2.3.
+/// Returns whether a byte is unreserved (RFC 3986 §2.3).
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-/// What may stand in a path as it is (RFC 3986 §3.3), but `;`: servers cut a path there, or do not.
-fn plain(byte: u8) -> Result<(), Ambiguous> {
+/// Checks a byte that is not escaped (RFC 3986 §3.3). Refuses `;`, because only some servers end
+/// the path there.
+fn check_plain(byte: u8) -> Result<(), Ambiguous> {
     match byte {
         b'/' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'+' | b',' | b'=' | b':' | b'@' => {
             Ok(())
@@ -155,8 +157,8 @@ fn plain(byte: u8) -> Result<(), Ambiguous> {
     }
 }
 
-/// What may be escaped.
-fn escaped(value: u8) -> Result<(), Ambiguous> {
+/// Checks the decoded value of an escape.
+fn check_escaped(value: u8) -> Result<(), Ambiguous> {
     match value {
         b'.' => Err(Ambiguous::Dots),
         b'\\' => Err(Ambiguous::Backslash),
@@ -167,7 +169,7 @@ fn escaped(value: u8) -> Result<(), Ambiguous> {
     }
 }
 
-fn segments(path: &str) -> Result<(), Ambiguous> {
+fn check_segments(path: &str) -> Result<(), Ambiguous> {
     let mut segments = path.split('/').skip(1).peekable();
     while let Some(segment) = segments.next() {
         match segment {
@@ -179,16 +181,16 @@ fn segments(path: &str) -> Result<(), Ambiguous> {
     Ok(())
 }
 
-/// A query that makes of a harmless request another one (A26).
+/// Why a query is refused: the query changes what the request does (A26).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueryOverride {
-    #[error("`_method` in the query would make another method of it")]
+    #[error("the query contains `_method`, which overrides the method")]
     Method,
-    #[error("a GraphQL mutation in a request whose method promises to change nothing")]
+    #[error("the query contains a GraphQL mutation, but the method is a safe one")]
     Mutation,
 }
 
-/// Refuses queries that change what a request does behind its method's back.
+/// Refuses queries that override the method of the request or hide a mutation.
 pub fn query_override(
     method: &Method,
     path: &CanonicalPath,

@@ -1,8 +1,9 @@
 //! The certificate authority of one box.
 //!
-//! Its key is made when the box is, never leaves this process's memory (it has no serialised form at all), and is wiped by
-//! the library that holds it. What it may sign is written into its own certificate: the names of the box's rules. So even a
-//! broker that was led astray makes no certificate that a program in the box believes for another name.
+//! Its key is generated with the box, never leaves the memory of this process (it has no serialized
+//! form), and is wiped by its library. Its certificate is constrained to the names of the box's
+//! rules. So even a compromised broker cannot create a certificate for another name that programs
+//! in the box accept.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,52 +31,52 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use super::jks;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// A box whose clock runs behind must not find its own authority to be of the future.
+/// Start of the validity before now, for a box whose clock is slow.
 const BACKDATED: Duration = DAY;
-const AUTHORITY_LIVES: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-const LEAF_LIVES: Duration = Duration::from_secs(10 * 24 * 60 * 60);
-/// Leafs are kept in memory until one would have to be made anew, and never more than this many.
+const AUTHORITY_LIFETIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const LEAF_LIFETIME: Duration = Duration::from_secs(10 * 24 * 60 * 60);
+/// Maximum number of leaf certificates in memory.
 const MAX_LEAFS: usize = 512;
-/// The longest common name that X.509 allows.
+/// Longest common name that X.509 allows.
 const MAX_COMMON_NAME: usize = 64;
 
-/// For which names an authority may sign.
+/// The names for which an authority can sign.
 #[derive(Clone, Debug)]
 pub enum Scope {
-    /// Every name: `--net full`.
+    /// Every name, for `--net full`.
     Any,
-    /// What the rules name, and nothing if there is nothing.
+    /// The names of the rules; empty if there are none.
     Only(Vec<HostPattern>),
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    #[error("no certificate is made for `{0}`: no rule of this box names it")]
+    #[error("cannot create a certificate for `{0}`: no rule of this box names the host")]
     OutOfScope(Target),
-    #[error("make a key for the box's certificates")]
+    #[error("cannot generate a key for the box's certificates")]
     Key,
-    #[error("make a certificate")]
+    #[error("cannot create a certificate")]
     Certificate(#[from] rcgen::Error),
-    #[error("set up TLS toward the box")]
+    #[error("cannot set up TLS for the box")]
     Tls(#[from] rustls::Error),
 }
 
-/// Signs the certificates that one box is shown.
+/// The certificate authority of one box, which signs a leaf certificate per host.
 pub struct Authority {
     scope: Scope,
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, Signer>,
-    born: SystemTime,
+    created: SystemTime,
     leafs: Leafs,
 }
 
-/// What all leafs have in common, and those that were made.
+/// The key of all leaf certificates, and a cache of the certificates.
 struct Leafs {
     public: Signer,
     key: Arc<dyn rustls::sign::SigningKey>,
     provider: Arc<CryptoProvider>,
     tickets: Arc<dyn ProducesTickets>,
-    made: Mutex<HashMap<Target, Leaf>>,
+    cached: Mutex<HashMap<Target, Leaf>>,
 }
 
 struct Leaf {
@@ -90,25 +91,26 @@ impl Authority {
         let params = authority_params(&scope, now)?;
         let certificate = params.self_signed(&signer)?.der().clone();
         let issuer = Issuer::new(params, signer);
-        Ok(Self { scope, certificate, issuer, born: now, leafs: Leafs::new()? })
+        Ok(Self { scope, certificate, issuer, created: now, leafs: Leafs::new()? })
     }
 
-    /// The authority's own certificate, for the trust bundles of the box.
+    /// Returns the authority's own certificate (DER), for the trust bundles of the box.
     pub fn der(&self) -> &[u8] {
         &self.certificate
     }
 
-    /// The same as text.
+    /// Returns the authority's own certificate in PEM.
     pub fn pem(&self) -> String {
         super::roots::to_pem(&self.certificate)
     }
 
-    /// The same as a Java trust store (password `changeit`, as everywhere).
+    /// Returns the authority's own certificate as a Java trust store (password `changeit`, the
+    /// usual default).
     pub fn jks(&self) -> Vec<u8> {
-        jks::trust_store([self.der()], self.born)
+        jks::trust_store([self.der()], self.created)
     }
 
-    /// What the broker shows to a client in the box that asks for `host`.
+    /// Returns the TLS configuration for a client in the box that connects to `host`.
     pub fn server_config(
         &self,
         host: &Target,
@@ -130,8 +132,9 @@ impl Authority {
         host: &Target,
         now: SystemTime,
     ) -> Result<CertificateDer<'static>, AuthorityError> {
-        let mut params = params(now, LEAF_LIVES)?;
-        // OpenSSL holds a common name with dots in it to the constraints on names, so an address is not put there.
+        let mut params = params(now, LEAF_LIFETIME)?;
+        // OpenSSL applies name constraints to a common name with dots, so an address is not used
+        // there.
         let common = host.name().map(Hostname::as_str).filter(|name| name.len() <= MAX_COMMON_NAME);
         params.distinguished_name.push(DnType::CommonName, common.unwrap_or("Belljar"));
         params.subject_alt_names = vec![match host {
@@ -161,7 +164,7 @@ impl Leafs {
             public,
             provider: Arc::new(rustls::crypto::aws_lc_rs::default_provider()),
             tickets: Ticketer::new()?,
-            made: Mutex::default(),
+            cached: Mutex::default(),
         })
     }
 
@@ -172,7 +175,7 @@ impl Leafs {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // Tickets need no memory of ours however many hosts and clients there are.
+        // Tickets need no memory of the broker, however many hosts and clients there are.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::clone(&self.tickets);
         config.send_tls13_tickets = 1;
@@ -180,28 +183,28 @@ impl Leafs {
     }
 
     fn get(&self, host: &Target, now: SystemTime) -> Option<Arc<ServerConfig>> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let leaf = made.get_mut(host).filter(|leaf| now < leaf.renew)?;
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let leaf = cached.get_mut(host).filter(|leaf| now < leaf.renew)?;
         leaf.used = now;
         Some(Arc::clone(&leaf.config))
     }
 
     fn put(&self, host: &Target, config: &Arc<ServerConfig>, now: SystemTime) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.len() >= MAX_LEAFS && !made.contains_key(host) {
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if cached.len() >= MAX_LEAFS && !cached.contains_key(host) {
             let oldest =
-                made.iter().min_by_key(|(_, leaf)| leaf.used).map(|(host, _)| host.clone());
+                cached.iter().min_by_key(|(_, leaf)| leaf.used).map(|(host, _)| host.clone());
             if let Some(oldest) = oldest {
-                made.remove(&oldest);
+                cached.remove(&oldest);
             }
         }
-        let leaf = Leaf { config: Arc::clone(config), renew: now + LEAF_LIVES / 2, used: now };
-        made.insert(host.clone(), leaf);
+        let leaf = Leaf { config: Arc::clone(config), renew: now + LEAF_LIFETIME / 2, used: now };
+        cached.insert(host.clone(), leaf);
     }
 }
 
 impl Scope {
-    /// What the broker may have to show certificates for.
+    /// Returns the scope for the intercepted hosts of a policy.
     pub fn of(policy: &Policy) -> Self {
         if policy.net == Net::Full {
             return Self::Any;
@@ -231,9 +234,9 @@ impl Scope {
             match pattern.target() {
                 Some(Target::Address(address)) => {
                     addresses = true;
-                    permitted.push(GeneralSubtree::IpAddress(one(*address)));
+                    permitted.push(GeneralSubtree::IpAddress(single_address(*address)));
                 }
-                // A name stands for itself and all below it, in certificates.
+                // In name constraints, a name includes all names below it.
                 Some(Target::Name(_)) | None => {
                     names = true;
                     let name = pattern.to_string();
@@ -242,30 +245,31 @@ impl Scope {
                 }
             }
         }
-        // What is not mentioned is not constrained, so a kind without any rule is excluded as a whole.
+        // A kind of name without a constraint is unrestricted, so a kind without a rule is excluded
+        // entirely.
         let mut excluded = Vec::new();
         if !names {
             excluded.push(GeneralSubtree::DnsName(String::new()));
         }
         if !addresses {
-            excluded.push(GeneralSubtree::IpAddress(all(Ipv4Addr::UNSPECIFIED.into())));
-            excluded.push(GeneralSubtree::IpAddress(all(Ipv6Addr::UNSPECIFIED.into())));
+            excluded.push(GeneralSubtree::IpAddress(all_addresses(Ipv4Addr::UNSPECIFIED.into())));
+            excluded.push(GeneralSubtree::IpAddress(all_addresses(Ipv6Addr::UNSPECIFIED.into())));
         }
         Some(NameConstraints { permitted_subtrees: permitted, excluded_subtrees: excluded })
     }
 }
 
-fn one(address: IpAddr) -> CidrSubnet {
+fn single_address(address: IpAddr) -> CidrSubnet {
     CidrSubnet::from_addr_prefix(address, if address.is_ipv4() { 32 } else { 128 })
 }
 
-fn all(zero: IpAddr) -> CidrSubnet {
+fn all_addresses(zero: IpAddr) -> CidrSubnet {
     CidrSubnet::from_addr_prefix(zero, 0)
 }
 
 fn authority_params(scope: &Scope, now: SystemTime) -> Result<CertificateParams, AuthorityError> {
-    let mut params = params(now, AUTHORITY_LIVES)?;
-    // Every box's authority has a name of its own: clients look an issuer up by name.
+    let mut params = params(now, AUTHORITY_LIFETIME)?;
+    // Each authority has a unique name, because clients look up an issuer by name.
     let mut id = [0; 4];
     rand::fill(&mut id).map_err(|_| AuthorityError::Key)?;
     let id = u32::from_be_bytes(id);
@@ -277,10 +281,10 @@ fn authority_params(scope: &Scope, now: SystemTime) -> Result<CertificateParams,
     Ok(params)
 }
 
-fn params(now: SystemTime, lives: Duration) -> Result<CertificateParams, AuthorityError> {
+fn params(now: SystemTime, lifetime: Duration) -> Result<CertificateParams, AuthorityError> {
     let mut serial = [0; 16];
     rand::fill(&mut serial).map_err(|_| AuthorityError::Key)?;
-    // Positive and of one length, whatever was drawn.
+    // Positive and of fixed length.
     if let Some(first) = serial.first_mut() {
         *first = *first & 0x3f | 0x40;
     }
@@ -289,13 +293,13 @@ fn params(now: SystemTime, lives: Duration) -> Result<CertificateParams, Authori
     let mut params = CertificateParams::default();
     params.serial_number = Some(SerialNumber::from_slice(&serial));
     params.not_before = epoch + since.saturating_sub(BACKDATED);
-    params.not_after = epoch + since + lives;
+    params.not_after = epoch + since + lifetime;
     params.distinguished_name = DistinguishedName::new();
     params.use_authority_key_identifier_extension = true;
     Ok(params)
 }
 
-/// A key that was never anything but a key: not read from bytes, not written to any.
+/// A key pair that is generated in memory, and never imported or exported.
 struct Signer {
     key: EcdsaKeyPair,
 }

@@ -1,58 +1,61 @@
-//! Reads the first message of a TLS connection without answering it: which name is asked for, and whether one is hidden.
+//! Parses the ClientHello of a TLS connection without answering it: the server name, and whether
+//! another one is encrypted.
 //!
-//! Only as much is parsed as is needed to choose between interception, passthrough and refusal. The bytes stay with the
-//! caller, who hands them to the TLS stack or to the upstream unchanged.
+//! Parses only what is needed to choose between interception, passthrough and refusal. The caller
+//! keeps the bytes, and passes them unchanged to the TLS stack or to the upstream.
 //!
-//! **Invariant:** never panics, never allocates more than it was given, and what it returns is the same however the bytes
-//! were cut into records.
+//! **Invariant:** never panics, never allocates more than the input, and returns the same result
+//! however the bytes are split into records.
 
 use std::borrow::Cow;
 
 use belljar_model::net::Hostname;
 
-/// The most a ClientHello may take, with the heads of its records. Real ones have less than 3 KiB.
-const LIMIT: usize = 16 * 1024;
+/// Maximum size of a ClientHello with its record headers. Real ones are smaller than 3 KiB.
+const MAX_HELLO: usize = 16 * 1024;
 
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const HOST_NAME: u8 = 0;
 const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
-/// Encrypted ClientHello, its drafts, and the ESNI that came before.
+/// Encrypted ClientHello, its drafts, and its predecessor ESNI.
 const HIDDEN_NAMES: [u16; 7] = [0xfe0d, 0xfe0c, 0xfe0b, 0xfe0a, 0xfe09, 0xfe08, 0xffce];
 
-/// What the first bytes of a connection are.
+/// The protocol of the first bytes of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peek {
-    /// The beginning of a ClientHello: read more and ask again.
+    /// An incomplete ClientHello: read more bytes and parse again.
     Incomplete,
-    /// Not TLS at all.
+    /// Another protocol than TLS.
     NotTls,
-    /// TLS, but nothing that may be answered or passed on. The text says why.
+    /// Invalid TLS that must be neither answered nor forwarded, with the reason.
     Refused(&'static str),
     Hello(Hello),
 }
 
-/// What a client said in the open.
+/// The unencrypted contents of a ClientHello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The name asked for; none if the client sent none (it dialled an address).
+    /// The server name; `None` if the client sent none, because it dialled an address.
     pub sni: Option<Hostname>,
-    /// Another name may be hidden in an encrypted hello.
+    /// Whether an encrypted hello can contain another name.
     pub ech: bool,
-    /// The protocols offered, in the client's order.
+    /// The offered protocols, in the client's order.
     pub alpn: Vec<Vec<u8>>,
 }
 
 impl Hello {
-    /// How many bytes to read at most before [`Hello::parse`] has an answer.
-    pub const LIMIT: usize = LIMIT;
+    /// Maximum number of bytes that [`Hello::parse`] needs for a result.
+    pub const LIMIT: usize = MAX_HELLO;
 
-    /// Looks at what came in so far, from the first byte of the connection.
+    /// Parses the bytes received so far, from the first byte of the connection.
     pub fn parse(bytes: &[u8]) -> Peek {
         match message(bytes) {
             Ok(body) => read(&body).map_or_else(Peek::Refused, Peek::Hello),
-            Err(Stop::More) if bytes.len() >= LIMIT => Peek::Refused("the ClientHello is too long"),
+            Err(Stop::More) if bytes.len() >= MAX_HELLO => {
+                Peek::Refused("the ClientHello is too long")
+            }
             Err(Stop::More) => Peek::Incomplete,
             Err(Stop::NotTls) => Peek::NotTls,
             Err(Stop::Bad(why)) => Peek::Refused(why),
@@ -66,7 +69,7 @@ enum Stop {
     Bad(&'static str),
 }
 
-/// The body of the ClientHello, put together from its records.
+/// Returns the body of the ClientHello, joined from its records.
 fn message(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Stop> {
     let mut rest = bytes;
     let mut whole: Cow<'_, [u8]> = Cow::Borrowed(&[]);
@@ -83,7 +86,7 @@ fn message(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Stop> {
             let end = 4 + length;
             match whole.len() {
                 have if have < end => {}
-                // A second message in the same record would come before we answered: no client does that.
+                // No client sends a second message before the server's answer.
                 have if have > end => return Err(Stop::Bad("bytes follow the ClientHello")),
                 _ => return Ok(skip(whole, 4)),
             }
@@ -101,9 +104,10 @@ fn skip(bytes: Cow<'_, [u8]>, count: usize) -> Cow<'_, [u8]> {
     }
 }
 
-/// The content of the next record. What cannot become one is told from its first wrong byte on.
+/// Returns the content of the next record; detects other protocols at the first wrong byte.
 fn record<'a>(rest: &mut &'a [u8], first: bool) -> Result<&'a [u8], Stop> {
-    let wrong = || if first { Stop::NotTls } else { Stop::Bad("a record that is no handshake") };
+    let wrong =
+        || if first { Stop::NotTls } else { Stop::Bad("a record is not a handshake record") };
     match *rest {
         [] => return Err(Stop::More),
         [HANDSHAKE] | [HANDSHAKE, 3] => return Err(Stop::More),
@@ -115,9 +119,9 @@ fn record<'a>(rest: &mut &'a [u8], first: bool) -> Result<&'a [u8], Stop> {
     };
     let length = usize::from(u16::from_be_bytes([high, low]));
     if length == 0 {
-        return Err(Stop::Bad("an empty record"));
+        return Err(Stop::Bad("a record is empty"));
     }
-    if length > LIMIT {
+    if length > MAX_HELLO {
         return Err(Stop::Bad("the ClientHello is too long"));
     }
     let Some((fragment, after)) = after.split_at_checked(length) else {
@@ -132,12 +136,12 @@ fn length_of_message(bytes: &[u8]) -> Result<Option<usize>, Stop> {
         [CLIENT_HELLO, high, middle, low, ..] => {
             let length = u32::from_be_bytes([0, high, middle, low]);
             match usize::try_from(length) {
-                Ok(length) if length <= LIMIT => Ok(Some(length)),
+                Ok(length) if length <= MAX_HELLO => Ok(Some(length)),
                 _ => Err(Stop::Bad("the ClientHello is too long")),
             }
         }
         [] | [CLIENT_HELLO, ..] => Ok(None),
-        _ => Err(Stop::Bad("the first message is no ClientHello")),
+        _ => Err(Stop::Bad("the first message is not a ClientHello")),
     }
 }
 
@@ -168,12 +172,12 @@ fn read(body: &[u8]) -> Read<Hello> {
             _ => hello.ech |= HIDDEN_NAMES.contains(&kind),
         }
     }
-    // Two of a kind: we might read one of them and the upstream the other.
+    // With a duplicate extension, the broker and the upstream could read different ones.
     let count = seen.len();
     seen.sort_unstable();
     seen.dedup();
     if seen.len() != count {
-        return Err("an extension comes twice");
+        return Err("an extension is duplicate");
     }
     Ok(hello)
 }
@@ -183,34 +187,35 @@ fn server_name(mut content: Cursor<'_>) -> Read<Hostname> {
     let kind = names.number8()?;
     let name = names.vector16()?;
     if kind != HOST_NAME || !names.0.is_empty() || !content.0.is_empty() {
-        return Err("the server name extension does not hold exactly one host name");
+        return Err("the server name extension does not contain exactly one host name");
     }
-    let name = std::str::from_utf8(name.0).map_err(|_| "the server name is no host name")?;
-    name.parse().map_err(|_| "the server name is no host name")
+    let name =
+        std::str::from_utf8(name.0).map_err(|_| "the server name is not a valid host name")?;
+    name.parse().map_err(|_| "the server name is not a valid host name")
 }
 
 fn protocols(mut content: Cursor<'_>) -> Read<Vec<Vec<u8>>> {
     let mut list = content.vector16()?;
     if !content.0.is_empty() {
-        return Err("bytes follow the list of protocols");
+        return Err("bytes follow the protocol list");
     }
     let mut names = Vec::new();
     while !list.0.is_empty() {
         let name = list.vector8()?;
         if name.0.is_empty() {
-            return Err("a protocol without a name");
+            return Err("a protocol name is empty");
         }
         names.push(name.0.to_vec());
     }
     Ok(names)
 }
 
-/// Takes lengths and what they announce from the front.
+/// Reads length-prefixed vectors from the front of a slice.
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
     fn take(&mut self, count: usize) -> Read<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or("the ClientHello is cut short")?;
+        let (taken, rest) = self.0.split_at_checked(count).ok_or("the ClientHello is truncated")?;
         self.0 = rest;
         Ok(taken)
     }

@@ -1,7 +1,7 @@
-//! Java's own format of a trust store, the only form in which a Java program takes a root from outside.
+//! Java's trust store format, the only form in which a Java program accepts a root from outside.
 //!
-//! Version 2, trusted certificates only. The hash at its end is keyed with a password that everybody knows; nothing in the
-//! file is secret.
+//! Version 2, trusted certificates only. The hash at the end uses a well-known password; the file
+//! contains no secret.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ const TRUSTED_CERTIFICATE: u32 = 2;
 const PASSWORD: &str = "changeit";
 const SALT: &[u8] = b"Mighty Aphrodite";
 
-/// A trust store with these certificates (DER).
+/// Returns a trust store with these certificates (DER).
 pub fn trust_store<'a>(
     certificates: impl IntoIterator<Item = &'a [u8]>,
     now: SystemTime,
@@ -45,7 +45,7 @@ fn number(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&number.to_be_bytes());
 }
 
-/// Short ASCII, whose "modified UTF-8" is itself.
+/// Appends a short ASCII text, whose "modified UTF-8" is the same bytes.
 fn text(out: &mut Vec<u8>, text: &str) {
     let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&length.to_be_bytes());

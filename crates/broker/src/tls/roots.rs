@@ -1,6 +1,6 @@
-//! The certificates that an upstream's chain must lead to: the system's, and those that the operator adds.
+//! The root certificates for upstreams: the system's, and those that the operator adds.
 //!
-//! Read before the broker jails itself; afterwards there is no file system.
+//! They are read before the broker locks itself down and loses access to the file system.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
-/// Where distributions keep the bundle of all roots. The first that is there and not empty counts.
+/// Root bundles of common distributions; the first one that is not empty is used.
 const BUNDLES: [&str; 7] = [
     "/etc/ssl/certs/ca-certificates.crt", // Debian, Ubuntu, Arch, Gentoo
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL
@@ -23,23 +23,23 @@ const BUNDLES: [&str; 7] = [
 
 #[derive(Debug, thiserror::Error)]
 pub enum RootsError {
-    #[error("`{name}` holds no certificate in PEM form (`-----BEGIN CERTIFICATE-----`)")]
+    #[error("`{name}` contains no certificate in PEM format (`-----BEGIN CERTIFICATE-----`)")]
     Empty { name: String },
-    #[error("`{name}`: certificate {number} in it cannot be read")]
+    #[error("cannot parse certificate {number} in `{name}`")]
     Malformed { name: String, number: usize },
 }
 
-/// Certificates of authorities (DER).
+/// Root certificates (DER).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roots(Vec<Vec<u8>>);
 
 impl Roots {
-    /// No roots at all, so no upstream is believed.
+    /// Returns an empty set, with which no upstream is trusted.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The roots that this machine's programs trust; empty if there is no bundle.
+    /// Returns the roots of this system; empty if no bundle is found.
     pub fn system() -> Self {
         BUNDLES
             .iter()
@@ -48,13 +48,13 @@ impl Roots {
             .unwrap_or_default()
     }
 
-    /// What can be read of a bundle; the distribution answers for the rest.
+    /// Reads all valid certificates of a bundle, and ignores the rest.
     fn bundle(path: &Path) -> Self {
         let pem = std::fs::read(path).unwrap_or_default();
         Self(certificates(&pem).flatten().collect())
     }
 
-    /// Adds the certificates of a file that the operator named, all of them or none.
+    /// Adds the certificates of a file that the operator named; fails if one of them is invalid.
     pub fn add_pem(&mut self, pem: &[u8], name: &str) -> Result<(), RootsError> {
         let mut added = Vec::new();
         for (index, certificate) in certificates(pem).enumerate() {
@@ -77,7 +77,7 @@ impl Roots {
         self.0.iter().map(Vec::as_slice)
     }
 
-    /// As a bundle file, for clients in a box whose TLS is passed through.
+    /// Returns the roots in PEM, for clients in a box whose TLS is not intercepted.
     pub fn pem(&self) -> String {
         self.iter().map(to_pem).collect()
     }

@@ -1,7 +1,8 @@
-//! What an upstream must prove before a byte of a request goes to it.
+//! Verifies upstreams before a request is sent to them.
 //!
-//! There is one way to verify and no argument that changes it: the chain leads to a root of [`Roots`], every certificate is
-//! valid now, the name fits, the protocol is TLS 1.2 or newer, the algorithms are not broken ones.
+//! There is only one kind of verification, without options: the chain ends in a root of [`Roots`],
+//! every certificate is currently valid, the name matches, the protocol is TLS 1.2 or newer, and
+//! the algorithms are secure.
 
 use std::sync::Arc;
 
@@ -13,21 +14,21 @@ use rustls_pki_types::{CertificateDer, ServerName};
 
 use super::Roots;
 
-/// Hosts whose sessions are remembered, so that the next connection is cheaper.
+/// Maximum number of hosts with a cached session, which makes the next handshake cheaper.
 const MAX_SESSIONS: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     #[error(
-        "there is no root certificate to verify upstreams with: install the package `ca-certificates`, \
+        "no root certificates found to verify upstreams: install the package `ca-certificates`, \
          or name a bundle in `[tls] roots`"
     )]
     NoRoots,
-    #[error("set up TLS toward upstreams")]
+    #[error("cannot set up TLS for upstreams")]
     Tls(#[from] rustls::Error),
 }
 
-/// Client settings toward the world.
+/// The client configurations for upstreams.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     any: Arc<ClientConfig>,
@@ -52,22 +53,23 @@ impl Upstream {
         })
     }
 
-    /// HTTP/2 if the upstream speaks it, else HTTP/1.1.
+    /// Returns the configuration for HTTP/2 with fallback to HTTP/1.1.
     pub fn any(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.any)
     }
 
-    /// HTTP/1.1 only: for upgrades, which HTTP/2 does differently.
+    /// Returns the configuration for HTTP/1.1 only, which upgrades need.
     pub fn http1(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.http1)
     }
 
-    /// How an upstream's certificate must call it.
+    /// Returns the name that an upstream's certificate must contain.
     pub fn server_name(target: &Target) -> Result<ServerName<'static>, UpstreamError> {
         match target {
             Target::Address(address) => Ok(ServerName::IpAddress((*address).into())),
-            Target::Name(name) => ServerName::try_from(name.to_string())
-                .map_err(|_| rustls::Error::General(format!("`{name}` is no name for TLS")).into()),
+            Target::Name(name) => ServerName::try_from(name.to_string()).map_err(|_| {
+                rustls::Error::General(format!("`{name}` is not a valid name for TLS")).into()
+            }),
         }
     }
 }
@@ -82,7 +84,7 @@ fn config(
         .with_webpki_verifier(Arc::clone(verifier))
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    // Not shared between the two: a resumed session keeps the protocol it was made for.
+    // Not shared between the two configurations, because a resumed session keeps its protocol.
     config.resumption = Resumption::store(Arc::new(ClientSessionMemoryCache::new(MAX_SESSIONS)));
     Ok(Arc::new(config))
 }

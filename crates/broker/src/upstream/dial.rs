@@ -1,4 +1,4 @@
-//! The dialling itself, straight or through the proxy of a company.
+//! Dials addresses, directly or through an HTTP proxy.
 
 use std::net::SocketAddr;
 
@@ -7,24 +7,24 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{DIAL, UpstreamError};
+use super::{DIAL_TIMEOUT, UpstreamError};
 
-/// The first of these addresses that answers.
+/// Connects to the first of the addresses that accepts.
 pub(super) async fn first(addresses: &[SocketAddr]) -> Result<TcpStream, UpstreamError> {
     let mut last = UpstreamError::Late;
     for address in addresses {
-        match timeout(DIAL, TcpStream::connect(address)).await {
+        match timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                stream.set_nodelay(true).ok(); // slower, not wrong, without
-                tracing::trace!(%address, "upstream answers");
+                stream.set_nodelay(true).ok(); // only slower without
+                tracing::trace!(%address, "upstream connected");
                 return Ok(stream);
             }
             Ok(Err(source)) => {
-                tracing::debug!(%address, "upstream refuses");
+                tracing::debug!(%address, "upstream refused the connection");
                 last = UpstreamError::Connect { address: *address, source };
             }
             Err(_) => {
-                tracing::debug!(%address, "upstream does not answer in time");
+                tracing::debug!(%address, "upstream did not answer in time");
                 last = UpstreamError::Late;
             }
         }
@@ -32,17 +32,18 @@ pub(super) async fn first(addresses: &[SocketAddr]) -> Result<TcpStream, Upstrea
     Err(last)
 }
 
-/// An HTTP proxy that all connections go through.
+/// An HTTP proxy for all connections.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
-/// Longest answer of a proxy to CONNECT.
-const ANSWER: usize = 8 * 1024;
+/// Maximum size of the proxy's response to CONNECT.
+const MAX_RESPONSE: usize = 8 * 1024;
 
 impl Proxy {
-    /// A tunnel to a target. The proxy resolves the name: which addresses it reaches is its decision.
+    /// Opens a tunnel to a target. The proxy resolves the name and decides which addresses are
+    /// reachable.
     pub(super) async fn tunnel(
         &self,
         target: &Target,
@@ -56,7 +57,8 @@ impl Proxy {
         let request = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let refused = |source: std::io::Error| UpstreamError::Proxy(source.to_string());
         stream.write_all(request.as_bytes()).await.map_err(refused)?;
-        let answer = timeout(DIAL, head(&mut stream)).await.map_err(|_| UpstreamError::Late)?;
+        let answer =
+            timeout(DIAL_TIMEOUT, head(&mut stream)).await.map_err(|_| UpstreamError::Late)?;
         let answer = answer.map_err(refused)?;
         let status = answer.split(' ').nth(1).unwrap_or_default();
         if !answer.starts_with("HTTP/1.") || status != "200" {
@@ -67,11 +69,11 @@ impl Proxy {
     }
 }
 
-/// Reads to the empty line and not a byte further: what follows belongs to the tunnel.
+/// Reads exactly up to the empty line; the bytes after it belong to the tunnel.
 async fn head(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        if head.len() >= ANSWER {
+        if head.len() >= MAX_RESPONSE {
             return Err(std::io::ErrorKind::InvalidData.into());
         }
         head.push(stream.read_u8().await?);

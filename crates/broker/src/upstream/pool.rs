@@ -1,4 +1,4 @@
-//! Connections that wait for another request to the same place.
+//! Keeps idle upstream connections for later requests to the same target.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,19 +16,19 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::{Body, DIAL, UpstreamError};
+use super::{Body, DIAL_TIMEOUT, UpstreamError};
 use crate::rules::Permit;
 use crate::tls::Upstream as Tls;
 
-/// How long an idle connection is kept. Short: a name's address may change meanwhile.
-const IDLE: Duration = Duration::from_secs(20);
-/// How long a busy one is.
-const AGE: Duration = Duration::from_secs(120);
-/// How many idle connections are kept per place.
-const KEPT: usize = 16;
+/// Maximum time that a connection stays idle; short, because the address of a name can change.
+const MAX_IDLE: Duration = Duration::from_secs(20);
+/// Maximum age of a connection in use.
+const MAX_AGE: Duration = Duration::from_secs(120);
+/// Maximum number of idle connections per target.
+const MAX_KEPT: usize = 16;
 
-/// What connections are kept by. A fixed address is part of it, so that a change of rules is a change
-/// of place.
+/// The target that a connection is reused for. Contains the `connect` address, so that a change of
+/// the rules leads to a new connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     scheme: Scheme,
@@ -47,7 +47,7 @@ impl Key {
         }
     }
 
-    /// Host and, if it is not the usual one, port.
+    /// Returns the host, with the port if it is not the default.
     fn authority(&self) -> String {
         let host = match &self.target {
             Target::Name(name) => name.to_string(),
@@ -60,7 +60,7 @@ impl Key {
         }
     }
 
-    /// The request as HTTP/1 has it: the path in the first line, the host in a header.
+    /// Returns the request in HTTP/1 form: the path in the request line, the host in a header.
     pub(super) fn origin(&self, mut request: Request<Body>) -> Request<Body> {
         if let Ok(host) = HeaderValue::try_from(self.authority()) {
             request.headers_mut().insert(HOST, host);
@@ -69,7 +69,7 @@ impl Key {
         request
     }
 
-    /// The request as HTTP/2 has it: all of it in the target.
+    /// Returns the request in HTTP/2 form, with an absolute URI.
     fn absolute(&self, mut request: Request<Body>) -> Request<Body> {
         request.headers_mut().remove(HOST);
         let path = path_of(&request).unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -86,23 +86,23 @@ fn path_of(request: &Request<Body>) -> Option<PathAndQuery> {
     request.uri().path_and_query().cloned()
 }
 
-/// One connection, ready for requests.
+/// A connection that is ready for requests.
 #[derive(Debug)]
 pub(super) enum Sender {
     One(http1::SendRequest<Body>),
     Many(http2::SendRequest<Body>),
 }
 
-/// A connection with the time it was made.
+/// A connection with its creation time.
 #[derive(Debug)]
 pub(super) struct Kept {
-    made: Instant,
+    created: Instant,
     sender: Sender,
 }
 
 impl From<Sender> for Kept {
     fn from(sender: Sender) -> Self {
-        Self { made: Instant::now(), sender }
+        Self { created: Instant::now(), sender }
     }
 }
 
@@ -114,7 +114,7 @@ impl Sender {
         }
     }
 
-    /// Sends on a connection that is not kept.
+    /// Sends a request on a connection that is not reused.
     pub(super) async fn send_once(
         &mut self,
         request: Request<Body>,
@@ -131,18 +131,21 @@ type Waiting = HashMap<Key, Vec<Idle>>;
 #[derive(Debug, Default)]
 pub(super) struct Pool(Arc<Mutex<Waiting>>);
 
-/// A connection that waits, or takes several requests at once.
+/// An idle HTTP/1 connection, or an HTTP/2 connection that is possibly in use.
 #[derive(Debug)]
 struct Idle {
-    made: Instant,
+    created: Instant,
     since: Instant,
     sender: Sender,
 }
 
 impl Idle {
-    /// Whether it may carry one more request: where a name leads may have changed meanwhile.
+    /// Returns whether the connection is still open and recent; an old one can lead to an outdated
+    /// address.
     fn is_usable(&self) -> bool {
-        self.since.elapsed() < IDLE && self.made.elapsed() < AGE && self.sender.is_usable()
+        self.since.elapsed() < MAX_IDLE
+            && self.created.elapsed() < MAX_AGE
+            && self.sender.is_usable()
     }
 }
 
@@ -151,35 +154,35 @@ impl Pool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An idle connection to that place. One that takes many requests at once stays where it is.
+    /// Takes an idle connection to the target. An HTTP/2 connection also stays in the pool.
     pub(super) fn take(&self, key: &Key) -> Option<Kept> {
         let mut pool = self.lock();
         let waiting = pool.get_mut(key)?;
         waiting.retain(Idle::is_usable);
-        let Idle { made, sender, .. } = waiting.pop()?;
+        let Idle { created, sender, .. } = waiting.pop()?;
         if let Sender::Many(many) = &sender {
             let since = Instant::now();
-            waiting.push(Idle { made, since, sender: Sender::Many(many.clone()) });
+            waiting.push(Idle { created, since, sender: Sender::Many(many.clone()) });
         }
-        Some(Kept { made, sender })
+        Some(Kept { created, sender })
     }
 
-    /// Sends a request and keeps the connection for the next. Gives the request back if not a byte of
-    /// it was sent.
+    /// Sends a request and keeps the connection for reuse. Returns the request if no byte of it was
+    /// sent.
     pub(super) async fn send(
         &self,
         key: Key,
-        Kept { made, sender }: Kept,
+        Kept { created, sender }: Kept,
         request: Request<Body>,
     ) -> Result<hyper::Result<Response<Incoming>>, Box<Request<Body>>> {
         match sender {
             Sender::One(mut sender) => match sender.try_send_request(key.origin(request)).await {
                 Ok(answer) => {
                     let pool = Self(Arc::clone(&self.0));
-                    // Ready again once the answer's body was read to its end.
+                    // The connection is ready again after the response body was read.
                     tokio::spawn(async move {
                         if sender.ready().await.is_ok() {
-                            pool.keep(key, made, Sender::One(sender));
+                            pool.keep(key, created, Sender::One(sender));
                         }
                     });
                     Ok(Ok(answer))
@@ -190,7 +193,7 @@ impl Pool {
                 },
             },
             Sender::Many(mut sender) => {
-                self.keep(key.clone(), made, Sender::Many(sender.clone()));
+                self.keep(key.clone(), created, Sender::Many(sender.clone()));
                 match sender.try_send_request(key.absolute(request)).await {
                     Ok(answer) => Ok(Ok(answer)),
                     Err(mut error) => match error.take_message() {
@@ -202,20 +205,20 @@ impl Pool {
         }
     }
 
-    fn keep(&self, key: Key, made: Instant, sender: Sender) {
+    fn keep(&self, key: Key, created: Instant, sender: Sender) {
         let mut pool = self.lock();
         let waiting = pool.entry(key).or_default();
         waiting.retain(Idle::is_usable);
         if matches!(sender, Sender::Many(_)) {
             waiting.retain(|idle| !matches!(idle.sender, Sender::Many(_)));
         }
-        if waiting.len() < KEPT {
-            waiting.push(Idle { made, since: Instant::now(), sender });
+        if waiting.len() < MAX_KEPT {
+            waiting.push(Idle { created, since: Instant::now(), sender });
         }
     }
 }
 
-/// Makes a connection ready for requests: TLS, verified for the name of the target, and HTTP.
+/// Prepares a connection for requests: TLS, verified for the target, and HTTP.
 pub(super) async fn handshake(
     stream: TcpStream,
     permit: &Permit,
@@ -223,17 +226,17 @@ pub(super) async fn handshake(
     only_http1: bool,
 ) -> Result<Sender, UpstreamError> {
     match permit.scheme() {
-        Scheme::Http => one(TokioIo::new(stream)).await,
+        Scheme::Http => handshake_http1(TokioIo::new(stream)).await,
         Scheme::Https => {
             let name = Tls::server_name(permit.target())
                 .map_err(|error| UpstreamError::Tls(std::io::Error::other(error)))?;
             let connector = TlsConnector::from(if only_http1 { tls.http1() } else { tls.any() });
-            let shaken = timeout(DIAL, connector.connect(name, stream)).await;
-            let stream = shaken.map_err(|_| UpstreamError::Late)?.map_err(UpstreamError::Tls)?;
+            let handshake = timeout(DIAL_TIMEOUT, connector.connect(name, stream)).await;
+            let stream = handshake.map_err(|_| UpstreamError::Late)?.map_err(UpstreamError::Tls)?;
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             let stream = TokioIo::new(stream);
             if !is_http2 {
-                return one(stream).await;
+                return handshake_http1(stream).await;
             }
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder
@@ -249,7 +252,7 @@ pub(super) async fn handshake(
     }
 }
 
-async fn one<S>(stream: S) -> Result<Sender, UpstreamError>
+async fn handshake_http1<S>(stream: S) -> Result<Sender, UpstreamError>
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {

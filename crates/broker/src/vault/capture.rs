@@ -1,5 +1,5 @@
-//! Tokens that an upstream gives out in a response: the box gets a new placeholder, the vault keeps the
-//! token (B10).
+//! Captures tokens from responses: the box gets a new placeholder, and the vault keeps the token
+//! (B10).
 
 use std::sync::Arc;
 
@@ -11,55 +11,53 @@ use zeroize::Zeroizing;
 
 use super::json::{self, JsonError};
 use super::placeholder::NoRandom;
-use super::sent::{Lasting, Travelled};
+use super::sent::{Lifetime, SentValue};
 use super::value::{Value, ValueError};
 use super::{Secret, Vault};
 use crate::rules::Permit;
 
-/// A response in which a token is looked for is at most this long.
+/// Maximum size of a response that is searched for a token.
 pub const MAX_CAPTURED_BODY: usize = 1 << 20;
 
-/// What to look for in the response to one request.
+/// The captures that apply to the response of one request.
 #[derive(Debug, Clone)]
 pub struct Captures {
     target: Target,
     rules: Vec<(usize, Capture)>,
 }
 
-/// A token that was taken out of a response.
+/// A token that was captured from a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
     pub name: SecretName,
-    /// `json:/POINTER` or `header:NAME`.
+    /// Where the token was found: `json:/POINTER` or `header:NAME`.
     pub place: String,
 }
 
 /// Why a response must not reach the box.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
-    #[error(
-        "a token for {name} was expected in the response, but it is no JSON that can be looked into"
-    )]
+    #[error("a token for {name} was expected in the response, but the body is not valid JSON")]
     NotJson { name: SecretName, source: JsonError },
-    #[error("the token for {name} in the response cannot be kept")]
+    #[error("the token for {name} in the response cannot be used as a secret")]
     Value { name: SecretName, source: ValueError },
-    #[error("a response with a token for {name} came without its body")]
+    #[error("a response with a token for {name} has no body")]
     NoBody { name: SecretName },
-    #[error("make a placeholder for {name}")]
+    #[error("cannot create a placeholder for {name}")]
     Random { name: SecretName, source: NoRandom },
-    #[error("the placeholder for {name} cannot stand in the response")]
+    #[error("the placeholder for {name} cannot be inserted into the response")]
     Unfit { name: SecretName },
 }
 
 impl Captures {
-    /// Whether the body of the response has to be collected, decoded, at most [`MAX_CAPTURED_BODY`] bytes.
+    /// Returns whether the body must be collected and decoded, at most [`MAX_CAPTURED_BODY`] bytes.
     pub fn needs_body(&self) -> bool {
         self.rules.iter().any(|(_, capture)| matches!(capture.from, CaptureFrom::Json(_)))
     }
 }
 
 impl Vault {
-    /// What to look for in the response to a permitted request; `None` if nothing.
+    /// Returns the captures for the response of a permitted request; `None` if there are none.
     pub fn captures(&self, permit: &Permit, parts: &Parts) -> Option<Captures> {
         let path = parts.uri.path();
         let (target, rule) = (permit.target(), permit.secrets());
@@ -77,7 +75,8 @@ impl Vault {
         (!rules.is_empty()).then(|| Captures { target: target.clone(), rules })
     }
 
-    /// Takes tokens out of a response. After an error the response must not be passed on.
+    /// Replaces tokens in a response by placeholders. After an error, the response must not reach
+    /// the box.
     pub fn capture(
         &self,
         captures: &Captures,
@@ -86,16 +85,16 @@ impl Vault {
         mut body: Option<&mut Vec<u8>>,
     ) -> Result<Vec<Captured>, CaptureError> {
         let mut found = Vec::new();
-        let mut kept = Vec::new();
+        let mut stored = Vec::new();
         for (at, capture) in &captures.rules {
             let Some(secret) = self.secrets.get(*at) else { continue };
-            let taker = Taker { vault: self, at: *at, secret };
+            let capturer = Capturer { vault: self, at: *at, secret };
             let tokens = match &capture.from {
-                CaptureFrom::Header(name) => taker.header(name, headers)?,
+                CaptureFrom::Header(name) => capturer.header(name, headers)?,
                 CaptureFrom::Json(pointer) => {
                     let name = secret.decl.name.clone();
                     let body = body.as_deref_mut().ok_or(CaptureError::NoBody { name })?;
-                    taker.json(pointer, status, body)?.into_iter().collect()
+                    capturer.json(pointer, status, body)?.into_iter().collect()
                 }
             };
             if !tokens.is_empty() {
@@ -105,11 +104,11 @@ impl Vault {
                 };
                 found.push(Captured { name: secret.decl.name.clone(), place });
             }
-            kept.extend(tokens);
+            stored.extend(tokens);
         }
-        if !kept.is_empty() {
-            // A server may say the same token in a second place, now or later.
-            let scrubber = self.remember(&captures.target, kept);
+        if !stored.is_empty() {
+            // A server can repeat the same token elsewhere, now or later.
+            let scrubber = self.remember_sent(&captures.target, stored);
             *headers = scrubber.headers(headers);
             if let Some(body) = body.as_deref_mut() {
                 *body = scrubber.text(body).into_owned();
@@ -124,43 +123,43 @@ impl Vault {
     }
 }
 
-/// Takes tokens of one secret.
-struct Taker<'a> {
+/// Captures tokens of one secret.
+struct Capturer<'a> {
     vault: &'a Vault,
     at: usize,
     secret: &'a Secret,
 }
 
-impl Taker<'_> {
+impl Capturer<'_> {
     fn json(
         &self,
         pointer: &str,
         status: StatusCode,
         body: &mut Vec<u8>,
-    ) -> Result<Option<Travelled>, CaptureError> {
+    ) -> Result<Option<SentValue>, CaptureError> {
         let found = match json::find(body, pointer) {
             Ok(found) => found,
-            // Whoever asks may choose the form of the answer, so that what cannot be looked into could
-            // hold the token in another form. Of an error nothing is expected.
+            // The client can choose the format of the response, so a body that is not JSON could
+            // contain the token in another format. An error response contains no token.
             Err(JsonError::Malformed) if !status.is_success() || body.is_empty() => {
                 return Ok(None);
             }
             Err(source) => return Err(CaptureError::NotJson { name: self.name(), source }),
         };
         let Some(found) = found.filter(|found| !found.text.is_empty()) else { return Ok(None) };
-        let (token, placeholder) = self.keep(&Zeroizing::new(found.text))?;
+        let (token, placeholder) = self.store(&Zeroizing::new(found.text))?;
         let unfit = || CaptureError::Unfit { name: self.name() };
         *body = json::replace(body, &found.span, &placeholder).ok_or_else(unfit)?;
         Ok(Some(token))
     }
 
-    fn header(&self, name: &str, headers: &mut HeaderMap) -> Result<Vec<Travelled>, CaptureError> {
+    fn header(&self, name: &str, headers: &mut HeaderMap) -> Result<Vec<SentValue>, CaptureError> {
         let unfit = || CaptureError::Unfit { name: self.name() };
         let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unfit())?;
         let mut tokens = Vec::new();
         for value in headers.get_all(&header) {
             let text = value.to_str().map_err(|_| unfit())?;
-            tokens.push(self.keep(text)?);
+            tokens.push(self.store(text)?);
         }
         headers.remove(&header);
         for (_, placeholder) in &tokens {
@@ -170,14 +169,14 @@ impl Taker<'_> {
         Ok(tokens.into_iter().map(|(token, _)| token).collect())
     }
 
-    /// Keeps a token; it and its placeholder.
-    fn keep(&self, text: &str) -> Result<(Travelled, String), CaptureError> {
+    /// Stores a token; returns it with its placeholder.
+    fn store(&self, text: &str) -> Result<(SentValue, String), CaptureError> {
         let value = Value::new(Zeroizing::new(text.as_bytes().to_vec())).map(Arc::new);
         let value = value.map_err(|source| CaptureError::Value { name: self.name(), source })?;
-        let held = self.vault.hold(self.at, &self.secret.decl.shape, Arc::clone(&value));
+        let held = self.vault.add_captured(self.at, &self.secret.decl.shape, Arc::clone(&value));
         let placeholder =
             held.map_err(|source| CaptureError::Random { name: self.name(), source })?;
-        Ok((self.secret.travelled(value, Lasting::Token), placeholder))
+        Ok((self.secret.sent_value(value, Lifetime::Token), placeholder))
     }
 
     fn name(&self) -> SecretName {

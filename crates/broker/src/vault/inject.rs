@@ -1,7 +1,7 @@
-//! Puts the real values where their placeholders stand.
+//! Replaces placeholders in a request by the real values.
 //!
-//! **Invariant:** only [`Vault::inject`] lets a value out of the vault, and it takes a [`Permit`] for the
-//! request and a [`Recorded`] for its use.
+//! **Invariant:** only [`Vault::inject`] lets a value out of the vault. It needs a [`Permit`] for
+//! the request and a [`Recorded`] for its use.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::held::Stands;
 use super::json;
+use super::placeholder_set::Meaning;
 use super::plan::{Place, Plan, Use, Used, names};
-use super::sent::Lasting;
+use super::sent::Lifetime;
 use super::sign::sigv4::{self, Keys, SigV4Error};
 use super::sign::{Stamp, hmac};
 use super::spot::{self, Spot};
@@ -25,13 +25,13 @@ use crate::record::Recorded;
 use crate::rules::Permit;
 use crate::scrub::Scrubber;
 
-/// What was put into a request.
+/// The secrets that were added to a request.
 #[derive(Debug)]
 #[must_use]
 pub struct Injected {
     pub used: Vec<Used>,
     pub names: BTreeSet<SecretName>,
-    /// Takes all out of the response that was ever put into requests to this host.
+    /// Scrubber that removes all values that were ever sent to this host.
     pub scrubber: Scrubber,
 }
 
@@ -40,15 +40,15 @@ pub struct Injected {
 pub enum InjectError {
     #[error("the plan is for another request")]
     OtherRequest,
-    #[error("the request changed after it was looked at, so that {name} has no place any more")]
+    #[error("the request changed after it was planned, so {name} cannot be added")]
     Changed { name: SecretName },
-    #[error("the value of {name} cannot stand in {slot}")]
+    #[error("the value of {name} contains bytes that are invalid in {slot}")]
     Unfit { name: SecretName, slot: String },
     #[error("there is no access token for {name} yet")]
     NoToken { name: SecretName },
     #[error("the request cannot be signed with {name}")]
     SigV4 { name: SecretName, source: SigV4Error },
-    #[error("the body was to be signed or filled for {name} and is not there")]
+    #[error("the body that {name} must be added to or sign is missing")]
     NoBody { name: SecretName },
 }
 
@@ -66,7 +66,7 @@ impl Vault {
             return Err(InjectError::OtherRequest);
         }
         let used = plan.uses(self).collect();
-        // Signatures last: they are made over what the others put in.
+        // Signatures come last, because they cover the other values.
         let (slots, signed): (Vec<&Use>, Vec<&Use>) =
             plan.uses.iter().partition(|used| matches!(used.place, Place::Slot(..)));
         let mut out = Vec::new();
@@ -80,20 +80,20 @@ impl Vault {
                     let value = self.value_of(used, secret, plan.now)?;
                     step.fill(spot, &value, parts, body.as_deref_mut())?;
                     let lasts = match Arc::ptr_eq(&value, &secret.value) {
-                        true => Lasting::Secret,
-                        false => Lasting::Token,
+                        true => Lifetime::Secret,
+                        false => Lifetime::Token,
                     };
-                    out.push(secret.travelled(value, lasts));
+                    out.push(secret.sent_value(value, lasts));
                 }
                 Place::SigV4(scope) => {
                     step.sigv4(scope, parts, body.as_deref().map(Vec::as_slice))?;
-                    out.extend(secret.travelling());
+                    out.extend(secret.sent_session_token());
                 }
                 Place::Hmac => step.hmac(parts, body.as_deref().map(Vec::as_slice))?,
             }
         }
         let names = names(self, plan.uses);
-        Ok(Injected { used, names, scrubber: self.remember(permit.target(), out) })
+        Ok(Injected { used, names, scrubber: self.remember_sent(permit.target(), out) })
     }
 
     fn value_of(
@@ -103,21 +103,21 @@ impl Vault {
         now: std::time::SystemTime,
     ) -> Result<Arc<Value>, InjectError> {
         let name = || secret.decl.name.clone();
-        match (&used.stands, &secret.decl.kind) {
-            (Stands::Captured(value), _) => Ok(Arc::clone(value)),
-            (Stands::Own, SecretKind::Token) => Ok(Arc::clone(&secret.value)),
-            (Stands::Own, SecretKind::OAuth2 { .. }) => {
+        match (&used.meaning, &secret.decl.kind) {
+            (Meaning::Captured(value), _) => Ok(Arc::clone(value)),
+            (Meaning::Own, SecretKind::Token) => Ok(Arc::clone(&secret.value)),
+            (Meaning::Own, SecretKind::OAuth2 { .. }) => {
                 secret.token.current(now).ok_or_else(|| InjectError::NoToken { name: name() })
             }
-            (Stands::Own, SecretKind::SigV4 { .. } | SecretKind::Hmac { .. })
-            | (Stands::AccessId | Stands::Key, _) => {
+            (Meaning::Own, SecretKind::SigV4 { .. } | SecretKind::Hmac { .. })
+            | (Meaning::AccessId | Meaning::Key, _) => {
                 Err(InjectError::Unfit { name: name(), slot: "a slot".to_owned() })
             }
         }
     }
 }
 
-/// One secret on its way into a request.
+/// The injection of one secret into a request.
 struct Step<'a> {
     permit: &'a Permit,
     plan: &'a Plan,
@@ -134,7 +134,7 @@ impl Step<'_> {
     ) -> Result<(), InjectError> {
         match spot {
             Spot::Header { name, form } => {
-                let known = |text: &str| self.plan.held.get(text).map(drop);
+                let known = |text: &str| self.plan.placeholders.get(text).map(drop);
                 let now = parts.headers.get(name).and_then(|value| spot::in_header(value, known));
                 if now.is_none_or(|(now, ())| now != *form) {
                     return Err(self.changed());
@@ -144,7 +144,7 @@ impl Step<'_> {
             }
             Spot::Query { name } => {
                 let known = |(key, value): (&str, &str)| {
-                    key == name && self.plan.held.get(&spot::decoded(value)).is_some()
+                    key == name && self.plan.placeholders.get(&spot::decoded(value)).is_some()
                 };
                 if !spot::parameters(&parts.uri).any(known) {
                     return Err(self.changed());
@@ -170,13 +170,13 @@ impl Step<'_> {
         body: &mut Vec<u8>,
     ) -> Result<(), InjectError> {
         let found = json::find(body, pointer).ok().flatten().ok_or_else(|| self.changed())?;
-        if self.plan.held.get(&found.text).is_none() {
+        if self.plan.placeholders.get(&found.text).is_none() {
             return Err(self.changed());
         }
         let text = std::str::from_utf8(value.expose()).map_err(|_| self.unfit(pointer))?;
         let filled = json::replace(body, &found.span, text).ok_or_else(|| self.unfit(pointer))?;
         let mut old = std::mem::replace(body, filled);
-        old.zeroize(); // another slot may have been filled in it
+        old.zeroize(); // it can contain the value of another slot
         Ok(())
     }
 
@@ -190,7 +190,8 @@ impl Step<'_> {
             return Err(self.unfit("authorization"));
         };
         if keys.session.is_some() {
-            // The answer will be searched for it and so must be whole; a range may not be signed then.
+            // The response is searched for the session token and must be complete, so a range
+            // request is not possible.
             parts.headers.remove(RANGE);
             parts.headers.remove(IF_RANGE);
         }
@@ -244,7 +245,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// What the request says in `Host`.
+    /// Returns the value of the `Host` header.
     fn host(&self) -> String {
         let target = self.permit.target();
         match self.permit.port() {

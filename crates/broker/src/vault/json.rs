@@ -1,7 +1,7 @@
 //! Finds one string of a JSON text by its pointer, without changing anything else.
 //!
-//! A text that is read and written anew would lose digits of numbers and the order of keys, and a
-//! signature over it. So only the place of the string is looked up.
+//! Parsing and serializing the text again would lose digits of numbers and the order of keys, and
+//! break a signature over the text. So only the position of the string is determined.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,24 +10,24 @@ use std::ops::Range;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Why a text cannot be looked into.
+/// Why a JSON text cannot be searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    #[error("is no JSON")]
+    #[error("is not valid JSON")]
     Malformed,
-    #[error("has a key twice on the way to the place; servers disagree which of them counts")]
+    #[error("has a duplicate key, which servers read differently, on the path to the slot")]
     Twice,
 }
 
-/// A string in a text.
+/// A string in a JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Its bytes in the text, with the quotes.
+    /// Range of the string in the text, including the quotes.
     pub(super) span: Range<usize>,
     pub(super) text: String,
 }
 
-/// The string at a pointer (RFC 6901); `None` if nothing, or no string, is there.
+/// Returns the string at a pointer (RFC 6901); `None` if there is no string.
 pub(super) fn find(json: &[u8], pointer: &str) -> Result<Option<Found>, JsonError> {
     let whole = std::str::from_utf8(json).map_err(|_| JsonError::Malformed)?;
     let mut at: &RawValue = serde_json::from_str(whole).map_err(|_| JsonError::Malformed)?;
@@ -39,19 +39,19 @@ pub(super) fn find(json: &[u8], pointer: &str) -> Result<Option<Found>, JsonErro
         }
     }
     let Ok(text) = serde_json::from_str::<String>(at.get()) else { return Ok(None) };
-    // `at` borrows from `whole`, so that the distance of the two is its place.
+    // `at` borrows from `whole`, so the distance of the two is its position.
     let start = at.get().as_ptr().addr().saturating_sub(whole.as_ptr().addr());
     Ok(Some(Found { span: start..start + at.get().len(), text }))
 }
 
-/// The text with another string in a place that was found in it.
+/// Returns the text with another string at the given position.
 pub(super) fn replace(json: &[u8], span: &Range<usize>, text: &str) -> Option<Vec<u8>> {
     let (before, after) = (json.get(..span.start)?, json.get(span.end..)?);
     let text = serde_json::to_string(text).ok()?;
     Some([before, text.as_bytes(), after].concat())
 }
 
-/// The text without a place that was found in it.
+/// Returns the text with an empty string at the given position.
 pub(super) fn cut(json: &[u8], span: &Range<usize>) -> Option<Vec<u8>> {
     Some([json.get(..span.start)?, b"\"\"", json.get(span.end..)?].concat())
 }
@@ -73,7 +73,7 @@ fn child<'a>(parent: &'a RawValue, step: &str) -> Result<Option<&'a RawValue>, J
     }
 }
 
-/// Looks for one key of an object.
+/// Searches for one key of an object.
 struct Member<'s>(&'s str);
 
 struct FoundMember<'a> {
@@ -102,7 +102,7 @@ impl<'de> Visitor<'de> for Member<'_> {
     }
 }
 
-/// Looks for one element of an array.
+/// Searches for one element of an array.
 struct Element(usize);
 
 impl<'de> Visitor<'de> for Element {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_string_is_found_by_its_pointer() {
+    fn find_returns_the_string_at_a_pointer() {
         check(r#"{"a":{"b":["x","y"]}}"#, "/a/b/1", Some("y"));
         check(r#" { "token" : "v" , "n": 1e400 } "#, "/token", Some("v"));
         check(r#"{"a/b":{"~":"v"}}"#, "/a~1b/~0", Some("v"));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn b02_a_key_twice_and_broken_texts_are_refused() {
+    fn b02_duplicate_keys_and_malformed_json_are_refused() {
         for json in [r#"{"a":"x","a":"y"}"#, r#"{"a":"x","\u0061":"y"}"#] {
             assert_eq!(find(json.as_bytes(), "/a"), Err(JsonError::Twice));
         }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_changed() {
+    fn replace_and_cut_change_only_the_string() {
         let json = br#"{ "z":12345678901234567890123, "a": "old" ,"f":1.10 }"#;
         let found = find(json, "/a").unwrap().unwrap();
         let new = replace(json, &found.span, "n\"e\\w").unwrap();
@@ -185,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_put_in_is_found_there(key: String, old: String, new: String, other: String) {
+        fn replaced_string_is_found_again(key: String, old: String, new: String, other: String) {
             let json = serde_json::json!({ format!("x{key}"): [other, { "k": old }] }).to_string();
             let pointer = format!("/x{}/1/k", key.replace('~', "~0").replace('/', "~1"));
             let found = find(json.as_bytes(), &pointer).unwrap().unwrap();
@@ -196,7 +196,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_it_panic(json: Vec<u8>, pointer in "(/[a-z0-9~]{0,3}){0,4}") {
+        fn find_does_not_panic_on_random_bytes(json: Vec<u8>, pointer in "(/[a-z0-9~]{0,3}){0,4}") {
             find(&json, &pointer).ok();
         }
     }

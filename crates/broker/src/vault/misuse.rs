@@ -1,8 +1,8 @@
-//! What a box does with placeholders that only an attacker would.
+//! Uses of placeholders that are typical of an attack.
 
 use belljar_model::net::SecretName;
 
-/// Why a request is stopped: an alarm, without a value or placeholder in it.
+/// Why a request is refused with an alarm; contains no value and no placeholder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
 pub struct Misuse {
@@ -13,22 +13,22 @@ pub struct Misuse {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MisuseKind {
-    /// A placeholder in the clear.
+    /// A placeholder in plain HTTP.
     PlainHttp,
-    /// A placeholder toward a host that its secret is not bound to.
+    /// A placeholder in a request to a host that its secret is not bound to.
     OtherHost,
-    /// A placeholder in a request that its secret does not go along with.
+    /// A placeholder in a request that no rule adds its secret to.
     NotGranted,
-    /// A placeholder in a place that is no slot.
+    /// A placeholder outside the slots of its secret.
     Elsewhere,
-    /// A placeholder more than once, or beside another credential.
+    /// A duplicate placeholder, or a placeholder next to another credential.
     Repeated,
-    /// Another credential where one of ours belongs.
+    /// Another credential in place of the operator's secret.
     OwnCredential,
 }
 
 impl MisuseKind {
-    /// How the record calls it.
+    /// Returns the name of the alarm in the ledger.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PlainHttp => "placeholder-in-clear",

@@ -1,7 +1,7 @@
-//! Access tokens that are fetched on the host with a refresh token or a client's secret (RFC 6749).
+//! Access tokens that the broker fetches with a refresh token or a client secret (RFC 6749).
 //!
-//! The box has a placeholder for an access token and nothing to refresh. Here is what is asked and how
-//! the answer is read; whoever calls carries the one to the token's server and the other back.
+//! The box has only a placeholder for an access token. This module builds the token request and
+//! parses the response; the caller sends and receives them.
 
 use std::fmt;
 use std::future::Future;
@@ -17,60 +17,61 @@ use serde::Deserialize;
 use tokio::sync::OwnedMutexGuard;
 use zeroize::Zeroizing;
 
-use super::held::Stands;
 use super::percent::{RESERVED, encode};
+use super::placeholder_set::Meaning;
 use super::plan::{Place, Plan, Use};
 use super::value::{Value, ValueError};
 use super::{Secret, Vault, sealed};
 use crate::record::Recorded;
 
-/// The access token of one secret, as far as there is one.
+/// The access token of one secret, if it was fetched.
 #[derive(Debug, Default)]
 pub(super) struct Token {
     state: Mutex<State>,
-    /// Held by whoever fetches, so that many requests at once fetch one token.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Held during a fetch, so that concurrent requests fetch one token.
+    fetch_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     access: Option<(Arc<Value>, SystemTime)>,
-    /// The newest refresh token, if the server gave another than was sealed.
+    /// The newest refresh token, if the server issued a new one.
     refresh: Option<Arc<Value>>,
-    /// When the one was set that is in the vault, nanoseconds since 1970.
+    /// When the token in the vault was set, in nanoseconds since 1970.
     set_at: u64,
 }
 
-/// An access token that a request on record needs and nobody else fetches now.
+/// An access token that a recorded request needs. Holds the lock for fetching it.
 #[derive(Debug)]
 #[must_use]
 pub struct Due {
     secret: usize,
     name: SecretName,
     now: SystemTime,
-    _turn: OwnedMutexGuard<()>,
+    _fetch_lock: OwnedMutexGuard<()>,
 }
 
-/// A refresh token that took the place of another, sealed under the same name.
+/// A sealed refresh token that replaces an older one.
 #[derive(Debug)]
 pub struct Renewal {
     pub name: SecretName,
-    /// The bytes of its file.
+    /// Contents of the sealed file.
     pub sealed: Vec<u8>,
-    /// When the one was set that is in the vault.
+    /// When the token in the vault was set.
     pub replaces: u64,
 }
 
-/// What a server gave.
+/// The tokens that a server issued.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct IssuedTokens {
     access: Arc<Value>,
     until: SystemTime,
-    /// A refresh token that is not the one it was asked with.
+    /// A refresh token that differs from the one in the request.
     pub(super) refresh: Option<Arc<Value>>,
 }
 
-/// What to ask a token's server: a `POST` over verified TLS, to nobody else. Redirects are not followed.
+/// A request to a token server: a `POST` over verified TLS to this server only. Redirects are not
+/// followed.
 pub struct TokenRequest {
     pub name: SecretName,
     pub url: TokenUrl,
@@ -78,7 +79,7 @@ pub struct TokenRequest {
     pub body: Zeroizing<Vec<u8>>,
 }
 
-/// What it answered.
+/// The response of a token server.
 pub struct Fetched {
     pub status: StatusCode,
     pub body: Zeroizing<Vec<u8>>,
@@ -87,36 +88,35 @@ pub struct Fetched {
 /// Why there is no access token.
 #[derive(Debug, thiserror::Error)]
 pub enum RefreshError {
-    #[error("ask for an access token of {name}")]
+    #[error("cannot fetch an access token for {name}")]
     Fetch { name: SecretName, source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("the token's server refused {name}: {status}{reason}")]
+    #[error("the token server refused {name}: {status}{reason}")]
     Refused { name: SecretName, status: StatusCode, reason: Reason },
     #[error(
-        "the token's server takes the refresh token of {name} no more (invalid_grant); if another box had it renewed, start this box again, and if not, log in again with `belljar agent login` or store a new one with `belljar secret set {name}`"
+        "the token server no longer accepts the refresh token of {name} (invalid_grant); if another box renewed it, restart this box, otherwise log in again with `belljar agent login` or store a new token with `belljar secret set {name}`"
     )]
     Spent { name: SecretName },
-    #[error("the token's server answered about {name} in another form than RFC 6749 has")]
+    #[error("the response of the token server for {name} does not conform to RFC 6749")]
     Answer { name: SecretName },
     #[error("the access token for {name} cannot be used")]
     Value { name: SecretName, source: ValueError },
-    #[error("the request to the token's server cannot be made with {name}")]
+    #[error("cannot build the request to the token server with {name}")]
     Request { name: SecretName },
 }
 
-/// The error code of the server, if it gave one that is safe to repeat.
+/// The error code of the server, if it is safe to display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason(Option<String>);
 
-/// Fetched anew so long before its end, so that none expires on its way.
+/// A token is renewed this long before it expires, so that it does not expire in transit.
 const MARGIN: Duration = Duration::from_secs(60);
-/// How long a token is taken to last if the server does not say.
-const UNSAID: Duration = Duration::from_secs(300);
-/// No clock or server makes us keep one for longer.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// Assumed lifetime of a token if the server reports none.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
+/// Maximum lifetime of a token, whatever lifetime the server reports.
+const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 impl Vault {
-    /// Sees to it that every access token that a plan needs is there. `fetch` has one fetched that is
-    /// not, by [`Vault::fetch`].
+    /// Fetches every missing access token that a plan needs. `fetch` calls [`Vault::fetch`].
     pub async fn refresh<F, A>(
         &self,
         _recorded: &Recorded,
@@ -129,18 +129,18 @@ impl Vault {
     {
         for used in &plan.uses {
             let Some(secret) = self.fetched(used) else { continue };
-            let turn = Arc::clone(&secret.token.turn).lock_owned().await;
+            let fetch_lock = Arc::clone(&secret.token.fetch_lock).lock_owned().await;
             if secret.token.current(plan.now).is_none() {
                 let name = secret.decl.name.clone();
-                fetch(Due { secret: used.secret, name, now: plan.now, _turn: turn }).await?;
+                fetch(Due { secret: used.secret, name, now: plan.now, _fetch_lock: fetch_lock })
+                    .await?;
             }
         }
         Ok(())
     }
 
-    /// Fetches an access token. `fetch` carries a request out; `keep` stores a refresh token that the
-    /// server gave in the place of ours, if it could be sealed, and says whether it is. Only then is
-    /// the access token there to be used.
+    /// Fetches an access token. `fetch` sends the request. `keep` stores a new refresh token, if it
+    /// could be sealed, and returns whether it is stored. Only then can the access token be used.
     pub async fn fetch<F, A, E, K, B>(
         &self,
         due: Due,
@@ -161,45 +161,45 @@ impl Vault {
         let answer = fetch(request).await;
         let answer =
             answer.map_err(|source| RefreshError::Fetch { name: name(), source: source.into() })?;
-        let given = secret.take(&answer, due.now)?;
-        if let Some(refresh) = &given.refresh {
+        let issued = secret.parse_response(&answer, due.now)?;
+        if let Some(refresh) = &issued.refresh {
             let (set_at, renewal) = self.seal(secret, refresh, due.now).unzip();
             if keep(name(), renewal).await {
                 set_at.iter().for_each(|at| secret.token.set_at(*at));
             }
         }
-        secret.token.set(given.access, given.until);
+        secret.token.set(issued.access, issued.until);
         Ok(())
     }
 
-    /// Seals a refresh token to take the place of the one in the vault, and when it is set.
+    /// Seals a refresh token that replaces the one in the vault; returns it with its time.
     fn seal(&self, secret: &Secret, value: &Value, now: SystemTime) -> Option<(u64, Renewal)> {
         let name = secret.decl.name.clone();
         let replaces = secret.token.state().set_at;
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-        // A clock that was put back makes nothing older than what it replaces.
+        // The new time is always later than the replaced one, even if the clock was set back.
         let set_at = u64::try_from(now).ok()?.max(replaces.checked_add(1)?);
         let sealed = sealed::seal(self.key.as_ref()?, &name, value, set_at)?;
         Some((set_at, Renewal { name, sealed, replaces }))
     }
 
-    /// The secret of a use whose value is fetched.
+    /// Returns the secret of a use whose value must be fetched.
     fn fetched(&self, used: &Use) -> Option<&Secret> {
         let secret = self.secrets.get(used.secret)?;
-        let is_own = matches!((&used.stands, &used.place), (Stands::Own, Place::Slot(..)));
+        let is_own = matches!((&used.meaning, &used.place), (Meaning::Own, Place::Slot(..)));
         (is_own && matches!(secret.decl.kind, SecretKind::OAuth2 { .. })).then_some(secret)
     }
 }
 
 impl Token {
-    /// The access token, as long as it is good.
+    /// Returns the access token if it is still valid.
     pub(super) fn current(&self, now: SystemTime) -> Option<Arc<Value>> {
         let state = self.state();
         let (token, until) = state.access.as_ref()?;
         (now < *until).then(|| Arc::clone(token))
     }
 
-    /// Notes when the refresh token in the vault was set.
+    /// Sets when the refresh token in the vault was set.
     pub(super) fn set_at(&self, at: u64) {
         self.state().set_at = at;
     }
@@ -220,17 +220,18 @@ impl Due {
 }
 
 impl Secret {
-    /// Whether its server may give another in its place.
+    /// Returns whether the server can replace the refresh token.
     pub(super) fn is_renewed(&self) -> bool {
         matches!(self.decl.kind, SecretKind::OAuth2 { grant: Grant::RefreshToken, .. })
     }
 
-    /// The newest refresh token that is known.
+    /// Returns the newest known refresh token.
     fn newest(&self) -> Arc<Value> {
         self.token.state().refresh.clone().unwrap_or_else(|| Arc::clone(&self.value))
     }
 
-    /// The request for a new access token; `None` if this is no such secret or cannot be written.
+    /// Returns the request for a new access token; `None` if the secret is of another kind or
+    /// cannot be encoded.
     pub(super) fn token_request(&self) -> Option<TokenRequest> {
         let SecretKind::OAuth2 { token_url, grant, client_id, auth, body, scope, .. } =
             &self.decl.kind
@@ -271,8 +272,12 @@ impl Secret {
         Some(TokenRequest { name: self.decl.name.clone(), url: token_url.clone(), headers, body })
     }
 
-    /// Reads the answer. A new refresh token is the one to ask with from now on.
-    pub(super) fn take(&self, answer: &Fetched, now: SystemTime) -> Result<Given, RefreshError> {
+    /// Parses the response. A new refresh token replaces the old one from now on.
+    pub(super) fn parse_response(
+        &self,
+        answer: &Fetched,
+        now: SystemTime,
+    ) -> Result<IssuedTokens, RefreshError> {
         let name = || self.decl.name.clone();
         if answer.status != StatusCode::OK {
             let reason = Reason::of(&answer.body);
@@ -293,16 +298,17 @@ impl Secret {
         let access = value(read.access_token)?;
         let refresh = read.refresh_token.filter(|_| self.is_renewed()).map(value).transpose()?;
         let refresh = refresh.filter(|new| new.expose() != self.newest().expose());
-        let lasts = read.expires_in.map_or(UNSAID, Seconds::duration);
+        let lasts = read.expires_in.map_or(DEFAULT_LIFETIME, Seconds::duration);
         let until = now + lasts.saturating_sub(MARGIN.min(lasts / 2));
         if let Some(refresh) = &refresh {
             self.token.state().refresh = Some(Arc::clone(refresh));
         }
-        Ok(Given { access, until, refresh })
+        Ok(IssuedTokens { access, until, refresh })
     }
 }
 
-/// RFC 6749 §5.1. A token with an escape in it is none: they are visible ASCII (appendix A.12).
+/// A successful response (RFC 6749 §5.1). Tokens are visible ASCII (appendix A.12), so one with an
+/// escape is refused.
 #[derive(Deserialize)]
 struct Answer<'a> {
     access_token: &'a str,
@@ -311,7 +317,7 @@ struct Answer<'a> {
     refresh_token: Option<&'a str>,
 }
 
-/// A number, which some servers write as a text.
+/// A number of seconds, which some servers write as a string.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Seconds {
@@ -325,7 +331,7 @@ impl Seconds {
             Self::Number(seconds) => Some(seconds),
             Self::Text(text) => text.parse().ok(),
         };
-        seconds.map_or(UNSAID, Duration::from_secs).min(LONGEST)
+        seconds.map_or(DEFAULT_LIFETIME, Duration::from_secs).min(MAX_LIFETIME)
     }
 }
 
@@ -361,7 +367,7 @@ impl fmt::Debug for Fetched {
     }
 }
 
-/// What is asked, as a form or as a JSON object; wiped when dropped.
+/// The body of a token request, as a form or a JSON object; wiped when dropped.
 struct Form {
     text: Zeroizing<String>,
     body: TokenBody,
@@ -369,7 +375,7 @@ struct Form {
 
 impl Form {
     fn new(body: TokenBody) -> Self {
-        // All at once, so that growing leaves no copies behind.
+        // Allocated at once, because a reallocation would leave copies in memory.
         Self { text: Zeroizing::new(String::with_capacity(6 * super::MAX_VALUE)), body }
     }
 
@@ -399,7 +405,7 @@ impl Form {
         }
     }
 
-    /// The inside of a JSON string. A value is plain characters, or somebody else's to judge.
+    /// Appends the contents of a JSON string; invalid UTF-8 is replaced.
     fn add_json(&mut self, value: &[u8]) {
         for c in String::from_utf8_lossy(value).chars() {
             match c {
@@ -418,7 +424,7 @@ impl Form {
     }
 }
 
-/// RFC 6749 §2.3.1: both halves are encoded as in a form first.
+/// Returns the Basic credentials; both parts are form-encoded first (RFC 6749 §2.3.1).
 fn basic(id: &str, secret: &[u8]) -> Option<HeaderValue> {
     let mut text = Zeroizing::new(String::new());
     encode(id.as_bytes(), RESERVED, &mut text);

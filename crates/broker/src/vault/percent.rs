@@ -2,19 +2,19 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 
-/// Every byte but the unreserved ones (RFC 3986 §2.3).
+/// All bytes except the unreserved ones (RFC 3986 §2.3).
 pub(super) const RESERVED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The same for a whole path, whose slashes stay.
+/// All bytes except the unreserved ones and the slash, for a whole path.
 pub(super) const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
 
-/// Appends the bytes, with those of the set as `%XX`.
+/// Appends the bytes, with those of the set encoded as `%XX`.
 pub(super) fn encode(bytes: &[u8], set: &'static AsciiSet, into: &mut String) {
     into.extend(percent_encode(bytes, set));
 }
 
-/// Decodes each `%XX`. Whatever is no such escape stays as it is.
+/// Decodes each `%XX`. Keeps everything that is not a valid escape.
 pub(super) fn decode(text: &[u8]) -> Vec<u8> {
     percent_decode(text).collect()
 }
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_encoding_stays() {
+    fn decode_keeps_invalid_escapes() {
         assert_eq!(decode(b"a%20b%2Fc%2fd"), b"a b/c/d");
         assert_eq!(decode(b"100%"), b"100%");
         assert_eq!(decode(b"100%4"), b"100%4");
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_but_the_unreserved_ones_is_encoded_in_upper_case() {
+    fn encode_escapes_all_reserved_bytes_in_upper_case() {
         let encoded = |set| {
             let mut text = String::new();
             encode(b"aZ09-._~/ *+%\0\x7f\xff", set, &mut text);
@@ -47,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(bytes: Vec<u8>) {
+        fn decode_reverses_encode(bytes: Vec<u8>) {
             let mut text = String::new();
             encode(&bytes, RESERVED, &mut text);
             prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte)));

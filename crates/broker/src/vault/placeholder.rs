@@ -1,26 +1,26 @@
-//! What stands for a secret in a box: random, of the right shape, and worth nothing elsewhere.
+//! Creates placeholders: random texts in the shape of the secret, useless outside the box.
 
 use belljar_model::net::{Shape, ShapePart};
 
-/// Letters and digits: they stand unchanged in a header, a query, a JSON string and a shell.
+/// Letters and digits, which need no escape in a header, a query, a JSON string or a shell.
 const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
-/// The largest multiple of 62 in a byte; what is above it would make some letters likelier.
-const FAIR: u8 = 248;
+/// The largest multiple of 62 in a byte; larger bytes would make some letters more likely.
+const UNBIASED: u8 = 248;
 
-/// The machine gave no random bytes.
+/// The system's random number generator failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the machine gave no random bytes")]
+#[error("the random number generator of the system failed")]
 pub struct NoRandom;
 
-/// Where random bytes come from.
+/// A source of random bytes.
 pub(super) type Random = fn(&mut [u8]) -> Result<(), NoRandom>;
 
-/// The kernel's and the processor's.
+/// Fills the bytes from the random number generator of the system.
 pub(super) fn system(bytes: &mut [u8]) -> Result<(), NoRandom> {
     aws_lc_rs::rand::fill(bytes).map_err(|_| NoRandom)
 }
 
-/// A new text of this shape.
+/// Creates a random text in this shape.
 pub(super) fn mint(shape: &Shape, random: Random) -> Result<String, NoRandom> {
     let mut text = String::with_capacity(shape.len());
     for part in shape.parts() {
@@ -37,8 +37,8 @@ fn letters(count: usize, random: Random, text: &mut String) -> Result<(), NoRand
     let mut left = count;
     while left > 0 {
         random(&mut bytes)?;
-        let fair = bytes.iter().filter(|byte| **byte < FAIR).take(left);
-        let letters = fair.filter_map(|byte| ALPHABET.get(usize::from(byte % 62)));
+        let unbiased = bytes.iter().filter(|byte| **byte < UNBIASED).take(left);
+        let letters = unbiased.filter_map(|byte| ALPHABET.get(usize::from(byte % 62)));
         let before = text.len();
         text.extend(letters.map(|letter| char::from(*letter)));
         left = left.saturating_sub(text.len() - before);
@@ -59,31 +59,31 @@ mod tests {
     }
 
     #[test]
-    fn b14_no_two_boxes_get_the_same_placeholder() {
+    fn b14_placeholders_are_unique() {
         let minted: BTreeSet<String> = (0..2000).map(|_| of("ghp_{36}")).collect();
         assert_eq!(minted.len(), 2000);
     }
 
     #[test]
-    fn no_letter_is_likelier_than_another() {
+    fn placeholder_letters_are_evenly_distributed() {
         let mut counts = BTreeMap::new();
         for letter in (0..200).flat_map(|_| of("{1000}").into_bytes()) {
             *counts.entry(letter).or_insert(0_u32) += 1;
         }
         assert_eq!(counts.len(), ALPHABET.len());
-        // 3226 each on the average; a bias of one in four would show as 800 more.
+        // The average is 3226 per letter; a bias of one in four would add 800.
         assert!(counts.values().all(|count| (2700..3800).contains(count)), "{counts:?}");
     }
 
     #[test]
-    fn without_randomness_there_is_no_placeholder() {
+    fn mint_fails_without_random_bytes() {
         let shape = "bj_{40}".parse().unwrap();
         assert_eq!(mint(&shape, |_| Err(NoRandom)), Err(NoRandom));
     }
 
     proptest! {
         #[test]
-        fn a_placeholder_has_its_shape(
+        fn placeholder_matches_its_shape(
             before in "[A-Za-z0-9_-]{0,9}", one in 1_usize..60, between in "[._-]{1,5}", two in 20_usize..99,
         ) {
             let text = of(&format!("{before}{{{one}}}{between}{{{two}}}"));

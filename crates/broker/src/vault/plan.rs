@@ -1,8 +1,8 @@
-//! Looks for placeholders in a request, and says which secrets go where, or what is wrong.
+//! Searches a request for placeholders, and plans which secrets go where, or reports misuse.
 //!
-//! Pure. A placeholder may stand in a declared slot of its secret, once, in a request that the rule and
-//! the declaration give the secret to, over TLS. Anywhere else, in any encoding, it stops the request;
-//! and where a secret of ours is used, nobody's own credential goes along or instead.
+//! Pure. A placeholder is valid only once, in a declared slot of its secret, over TLS, in a request
+//! that both the rule and the declaration cover. Anywhere else, in any encoding, it stops the
+//! request. A request that carries a secret of the operator cannot carry another credential.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,46 +16,48 @@ use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::held::{Held, Stands};
 use super::json;
 use super::misuse::{Misuse, MisuseKind};
+use super::placeholder_set::{Meaning, PlaceholderSet};
 use super::sign::sigv4;
 use super::spot::{self, Form, Spot};
 use super::{Secret, Vault};
 use crate::rules::Permit;
 use crate::target::CanonicalPath;
 
-/// A body that must be seen whole is at most this long.
+/// Maximum size of a body that must be buffered.
 pub const MAX_BUFFERED: usize = 16 << 20;
 
-/// Which secrets go where in one request. Made by [`Vault::plan`], used up by [`Vault::inject`].
+/// Which secrets go where in one request. Created by [`Vault::plan`], consumed by
+/// [`Vault::inject`].
 #[derive(Debug)]
 #[must_use]
 pub struct Plan {
     pub(super) target: Target,
     pub(super) now: SystemTime,
     pub(super) uses: Vec<Use>,
-    /// Slots in the body that were not looked at yet.
+    /// Slots in the body that were not checked yet.
     unseen: Vec<(usize, String)>,
     body: BodyNeed,
-    /// The placeholders that it was made with; those of a later moment may be others.
-    pub(super) held: Arc<Held>,
+    /// The placeholders at the time of planning; later ones can differ.
+    pub(super) placeholders: Arc<PlaceholderSet>,
 }
 
-/// What has to happen with the body of a request.
+/// How the body of a request must be handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyNeed {
-    /// Passed on while a guard looks for placeholders.
+    /// Streamed, while a guard searches for placeholders.
     Guard,
-    /// Collected, at most [`MAX_BUFFERED`] bytes, shown to [`Vault::look`] and given to [`Vault::inject`].
+    /// Collected, at most [`MAX_BUFFERED`] bytes, and passed to [`Vault::plan_body`] and
+    /// [`Vault::inject`].
     Buffer,
 }
 
-/// One secret in one place.
+/// The use of one secret in one place.
 #[derive(Debug, Clone)]
 pub(super) struct Use {
     pub(super) secret: usize,
-    pub(super) stands: Stands,
+    pub(super) meaning: Meaning,
     pub(super) place: Place,
 }
 
@@ -66,15 +68,16 @@ pub(super) enum Place {
     Hmac,
 }
 
-/// A secret and where it goes, for the record.
+/// A secret and its slot, for the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Used {
     pub name: SecretName,
-    /// As in a declaration, or `sigv4`, or `hmac:HEADER`.
+    /// The slot as in a declaration, or `sigv4`, or `hmac:HEADER`.
     pub slot: String,
 }
 
-/// Headers that carry credentials somewhere; where ours are used, no others go (A20).
+/// Headers that usually carry credentials; a request with a secret of the operator cannot carry
+/// others (A20).
 const CREDENTIALS: [&str; 9] = [
     "api-key",
     "authorization",
@@ -86,7 +89,7 @@ const CREDENTIALS: [&str; 9] = [
     "x-auth-token",
     "x-goog-api-key",
 ];
-/// Parameters of the query that do.
+/// Query parameters that usually carry credentials.
 const CREDENTIAL_PARAMETERS: [&str; 7] = [
     "access_token",
     "api_key",
@@ -98,7 +101,7 @@ const CREDENTIAL_PARAMETERS: [&str; 7] = [
 ];
 
 impl Plan {
-    /// The secrets that go along, for the record that comes first.
+    /// Returns the used secrets, which are recorded before the request is sent.
     pub fn uses<'a>(&'a self, vault: &'a Vault) -> impl Iterator<Item = Used> + 'a {
         self.uses.iter().filter_map(|used| {
             let decl = &vault.secrets.get(used.secret)?.decl;
@@ -110,7 +113,7 @@ impl Plan {
         self.body
     }
 
-    /// Whether nothing is put in.
+    /// Returns whether no secret is added.
     pub fn is_empty(&self) -> bool {
         self.uses.is_empty()
     }
@@ -131,67 +134,69 @@ impl Place {
 }
 
 impl Vault {
-    /// Looks at the head of a permitted request.
+    /// Plans the secrets of a permitted request by its head.
     pub fn plan(&self, permit: &Permit, parts: &Parts, now: SystemTime) -> Result<Plan, Misuse> {
-        let held = self.held();
-        let look = Look { vault: self, held: &held, permit, parts };
-        let mut uses = look.in_headers()?;
-        uses.extend(look.in_query()?);
-        look.elsewhere(&uses)?;
-        look.once(&uses)?;
-        look.own_credentials(&uses)?;
-        uses.extend(look.codes());
-        let unseen = look.body_slots();
-        let body = look.body_need(&uses, &unseen);
+        let placeholders = self.placeholder_set();
+        let search = Search { vault: self, placeholders: &placeholders, permit, parts };
+        let mut uses = search.in_headers()?;
+        uses.extend(search.in_query()?);
+        search.check_rest(&uses)?;
+        search.check_unique(&uses)?;
+        search.check_other_credentials(&uses)?;
+        uses.extend(search.signatures());
+        let unseen = search.body_slots();
+        let body = search.body_need(&uses, &unseen);
         let target = permit.target().clone();
-        Ok(Plan { target, now, uses, unseen, body, held })
+        Ok(Plan { target, now, uses, unseen, body, placeholders })
     }
 
-    /// Looks at the body of a request whose plan wants it buffered.
-    pub fn look(
+    /// Plans the secrets in the body of a request, if the plan requires a buffered body.
+    pub fn plan_body(
         &self,
         permit: &Permit,
         parts: &Parts,
         plan: &mut Plan,
         body: &[u8],
     ) -> Result<(), Misuse> {
-        let held = Arc::clone(&plan.held);
-        let look = Look { vault: self, held: &held, permit, parts };
+        let placeholders = Arc::clone(&plan.placeholders);
+        let search = Search { vault: self, placeholders: &placeholders, permit, parts };
         let mut rest = body.to_vec();
         for (secret, pointer) in std::mem::take(&mut plan.unseen) {
-            let Some(used) = look.in_body(secret, &pointer, body)? else { continue };
+            let Some(used) = search.in_body(secret, &pointer, body)? else { continue };
             if let Ok(Some(found)) = json::find(&rest, &pointer) {
                 rest = json::cut(&rest, &found.span).unwrap_or_default();
             }
-            // Two secrets may share a slot, and one of them has it.
+            // Two secrets can share a slot; the first one wins.
             let is_new =
                 |it: &Use| !matches!(&it.place, Place::Slot(Slot::Json(at), _) if *at == pointer);
             if plan.uses.iter().all(is_new) {
                 plan.uses.push(used);
             }
         }
-        match held.finder().text(&rest) {
-            Some(name) => Err(look.found(name, "the body")),
+        match placeholders.finder().text(&rest) {
+            Some(name) => Err(search.found(name, "the body")),
             None => Ok(()),
         }
     }
 }
 
-/// One request, while it is looked at.
-struct Look<'a> {
+/// The search of one request for placeholders.
+struct Search<'a> {
     vault: &'a Vault,
-    held: &'a Held,
+    placeholders: &'a PlaceholderSet,
     permit: &'a Permit,
     parts: &'a Parts,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Search<'a> {
     fn in_headers(&self) -> Result<Vec<Use>, Misuse> {
         let mut uses = Vec::new();
         for (name, value) in &self.parts.headers {
             match self.in_header(name, value)? {
                 Some(used) => uses.push(used),
-                None => self.clean(value.as_bytes(), || format!("the header {name}"))?,
+                None => {
+                    self.refuse_placeholder(value.as_bytes(), || format!("the header {name}"))?;
+                }
             }
         }
         Ok(uses)
@@ -201,76 +206,82 @@ impl<'a> Look<'a> {
         if let Some(used) = self.aws(name, value)? {
             return Ok(Some(used));
         }
-        let Some((form, found)) = spot::in_header(value, |text| self.held.get(text)) else {
+        let Some((form, found)) = spot::in_header(value, |text| self.placeholders.get(text)) else {
             return Ok(None);
         };
-        self.clean(form.rest().as_bytes(), || format!("the header {name}"))?;
+        self.refuse_placeholder(form.rest().as_bytes(), || format!("the header {name}"))?;
         let Some(secret) = self.vault.secrets.get(found.secret) else { return Ok(None) };
         let slot = secret.decl.slots.iter().find(|slot| is_slot(slot, name, &form));
-        let Some(slot) = slot.filter(|_| found.stands.may_travel()) else {
-            return Err(self.elsewhere_of(secret, &format!("the header {name}")));
+        let Some(slot) = slot.filter(|_| found.meaning.is_sent()) else {
+            return Err(self.misplaced(secret, &format!("the header {name}")));
         };
         self.granted(secret)?;
         let spot = Spot::Header { name: name.clone(), form };
         let place = Place::Slot(slot.clone(), spot);
-        Ok(Some(Use { secret: found.secret, stands: found.stands.clone(), place }))
+        Ok(Some(Use { secret: found.secret, meaning: found.meaning.clone(), place }))
     }
 
-    /// A signature of AWS that was made with a placeholder.
+    /// Returns the use for an AWS signature that was made with a placeholder.
     fn aws(&self, name: &HeaderName, value: &HeaderValue) -> Result<Option<Use>, Misuse> {
         let claim = value.to_str().ok().and_then(sigv4::Claim::parse);
         let Some(claim) = claim.filter(|_| name == AUTHORIZATION) else { return Ok(None) };
-        let Some(found) = self.held.get(&claim.id) else { return Ok(None) };
+        let Some(found) = self.placeholders.get(&claim.id) else { return Ok(None) };
         let Some(secret) = self.vault.secrets.get(found.secret) else { return Ok(None) };
         let SecretKind::SigV4 { region, service } = &secret.decl.kind else { return Ok(None) };
         self.granted(secret)?;
         let place = Place::SigV4(claim.scope(region.as_deref(), service.as_deref()));
-        Ok(Some(Use { secret: found.secret, stands: found.stands.clone(), place }))
+        Ok(Some(Use { secret: found.secret, meaning: found.meaning.clone(), place }))
     }
 
     fn in_query(&self) -> Result<Vec<Use>, Misuse> {
         let mut uses = Vec::new();
         for (key, value) in spot::parameters(&self.parts.uri) {
-            let found = self.held.get(&spot::decoded(value));
+            let found = self.placeholders.get(&spot::decoded(value));
             let secret =
                 found.and_then(|found| Some((found, self.vault.secrets.get(found.secret)?)));
             let Some((found, secret)) = secret else {
-                self.clean(value.as_bytes(), || "the query".to_owned())?;
-                self.clean(spot::decoded(value).as_bytes(), || "the query".to_owned())?;
+                self.refuse_placeholder(value.as_bytes(), || "the query".to_owned())?;
+                self.refuse_placeholder(spot::decoded(value).as_bytes(), || {
+                    "the query".to_owned()
+                })?;
                 continue;
             };
             let slot = Slot::Query(key.to_owned());
-            if !secret.decl.slots.contains(&slot) || !found.stands.may_travel() {
-                return Err(self.elsewhere_of(secret, "the query"));
+            if !secret.decl.slots.contains(&slot) || !found.meaning.is_sent() {
+                return Err(self.misplaced(secret, "the query"));
             }
             self.granted(secret)?;
             let place = Place::Slot(slot, Spot::Query { name: key.to_owned() });
-            uses.push(Use { secret: found.secret, stands: found.stands.clone(), place });
+            uses.push(Use { secret: found.secret, meaning: found.meaning.clone(), place });
         }
         Ok(uses)
     }
 
-    /// What the two above did not look at: path, names, and what only shows when all is joined.
-    fn elsewhere(&self, uses: &[Use]) -> Result<(), Misuse> {
+    /// Checks the rest of the head: the path, names, and the query as a whole.
+    fn check_rest(&self, uses: &[Use]) -> Result<(), Misuse> {
         let uri = &self.parts.uri;
-        self.clean(uri.path().as_bytes(), || "the path".to_owned())?;
-        self.clean(spot::decoded(uri.path()).as_bytes(), || "the path".to_owned())?;
+        self.refuse_placeholder(uri.path().as_bytes(), || "the path".to_owned())?;
+        self.refuse_placeholder(spot::decoded(uri.path()).as_bytes(), || "the path".to_owned())?;
         for (key, _) in spot::parameters(uri) {
-            self.clean(key.as_bytes(), || "the query".to_owned())?;
+            self.refuse_placeholder(key.as_bytes(), || "the query".to_owned())?;
         }
         for name in self.parts.headers.keys() {
-            self.clean(name.as_str().as_bytes(), || "the name of a header".to_owned())?;
+            self.refuse_placeholder(name.as_str().as_bytes(), || {
+                "the name of a header".to_owned()
+            })?;
         }
         let in_query =
             uses.iter().any(|used| matches!(&used.place, Place::Slot(Slot::Query(_), _)));
         if !in_query {
-            self.clean(uri.query().unwrap_or_default().as_bytes(), || "the query".to_owned())?;
+            self.refuse_placeholder(uri.query().unwrap_or_default().as_bytes(), || {
+                "the query".to_owned()
+            })?;
         }
         Ok(())
     }
 
-    /// Each slot holds one credential, and each secret stands in it once (B02).
-    fn once(&self, uses: &[Use]) -> Result<(), Misuse> {
+    /// Checks that each slot contains one credential only (B02).
+    fn check_unique(&self, uses: &[Use]) -> Result<(), Misuse> {
         for used in uses {
             let Some(secret) = self.vault.secrets.get(used.secret) else { continue };
             let (count, place) = match &used.place {
@@ -289,16 +300,16 @@ impl<'a> Look<'a> {
             if count > 1 {
                 let name = &secret.decl.name;
                 let detail =
-                    format!("{place} is there {count} times beside the placeholder of {name}");
+                    format!("{place} appears {count} times next to the placeholder of {name}");
                 return Err(misuse(MisuseKind::Repeated, secret, detail));
             }
         }
         Ok(())
     }
 
-    /// Where secrets of ours go, no other credential does (A20): an agent with a key of its own could
-    /// carry anything to an account of its own.
-    fn own_credentials(&self, uses: &[Use]) -> Result<(), Misuse> {
+    /// Refuses other credentials in a request to the host of a secret (A20). An agent with a key of
+    /// its own could send data to its own account.
+    fn check_other_credentials(&self, uses: &[Use]) -> Result<(), Misuse> {
         let Some(first) = self.granted_secrets().next() else { return Ok(()) };
         let is_used = |name: &str| {
             uses.iter().any(|used| match &used.place {
@@ -309,7 +320,7 @@ impl<'a> Look<'a> {
         };
         let own = |secret: &Secret, what: String| {
             let detail = format!(
-                "{what} toward {} holds another credential than the placeholder of {}",
+                "{what} in a request to {} contains another credential than the placeholder of {}",
                 self.permit.target(),
                 secret.decl.name
             );
@@ -344,17 +355,17 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
-    /// Codes that are made for every request which their secret covers.
-    fn codes(&self) -> Vec<Use> {
+    /// Returns the HMAC signatures of secrets that cover this request.
+    fn signatures(&self) -> Vec<Use> {
         let indexed = self.vault.secrets.iter().enumerate();
         let hmac = indexed.filter(|(_, secret)| {
             matches!(secret.decl.kind, SecretKind::Hmac { .. }) && self.granted(secret).is_ok()
         });
-        let used = |(at, _)| Use { secret: at, stands: Stands::Key, place: Place::Hmac };
+        let used = |(at, _)| Use { secret: at, meaning: Meaning::Key, place: Place::Hmac };
         hmac.map(used).collect()
     }
 
-    /// Slots in the body of secrets that this request may carry.
+    /// Returns the body slots of secrets that this request can carry.
     fn body_slots(&self) -> Vec<(usize, String)> {
         let mut slots = Vec::new();
         for (at, secret) in self.vault.secrets.iter().enumerate() {
@@ -383,12 +394,12 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// A slot in a body that is at hand.
+    /// Returns the use for a slot in a buffered body.
     fn in_body(&self, at: usize, pointer: &str, body: &[u8]) -> Result<Option<Use>, Misuse> {
         let Some(secret) = self.vault.secrets.get(at) else { return Ok(None) };
         let found = match json::find(body, pointer) {
             Ok(found) => found,
-            Err(json::JsonError::Malformed) => return Ok(None), // then it is guarded like any other
+            Err(json::JsonError::Malformed) => return Ok(None), // then the guard searches it like any other body
             Err(error @ json::JsonError::Twice) => {
                 let detail = format!("the body {error} of {}", secret.decl.name);
                 return Err(misuse(MisuseKind::Repeated, secret, detail));
@@ -398,29 +409,29 @@ impl<'a> Look<'a> {
         let own = || {
             let name = &secret.decl.name;
             let detail = format!(
-                "{pointer} in the body holds another credential than the placeholder of {name}"
+                "{pointer} in the body contains another credential than the placeholder of {name}"
             );
             misuse(MisuseKind::OwnCredential, secret, detail)
         };
-        let placeholder = self.held.get(&found.text).ok_or_else(own)?;
+        let placeholder = self.placeholders.get(&found.text).ok_or_else(own)?;
         let of = self.vault.secrets.get(placeholder.secret).ok_or_else(own)?;
         let slot = Slot::Json(pointer.to_owned());
-        if !of.decl.slots.contains(&slot) || !placeholder.stands.may_travel() {
-            return Err(self.elsewhere_of(of, "the body"));
+        if !of.decl.slots.contains(&slot) || !placeholder.meaning.is_sent() {
+            return Err(self.misplaced(of, "the body"));
         }
         self.granted(of)?;
         let place = Place::Slot(slot, Spot::Json { pointer: pointer.to_owned() });
-        Ok(Some(Use { secret: placeholder.secret, stands: placeholder.stands.clone(), place }))
+        Ok(Some(Use { secret: placeholder.secret, meaning: placeholder.meaning.clone(), place }))
     }
 
-    /// The secrets of the rule that are bound to this host.
+    /// Returns the secrets of the rule that are bound to this host.
     fn granted_secrets(&self) -> impl Iterator<Item = &'a Secret> {
         let (rule, target) = (self.permit.secrets(), self.permit.target());
         let granted = move |it: &&Secret| rule.contains(&it.decl.name) && it.decl.is_for(target);
         self.vault.secrets.iter().filter(granted)
     }
 
-    /// Whether this request may carry a secret.
+    /// Checks whether this request can carry a secret.
     fn granted(&self, secret: &Secret) -> Result<(), Misuse> {
         let decl = &secret.decl;
         let (name, target) = (&decl.name, self.permit.target());
@@ -430,17 +441,17 @@ impl<'a> Look<'a> {
         if !decl.is_for(target) {
             return refuse(
                 MisuseKind::OtherHost,
-                format_args!("toward {target}, which {name} is not bound to"),
+                format_args!("was sent to {target}, which {name} is not bound to"),
             );
         }
         if self.permit.scheme() != Scheme::Https {
-            return refuse(MisuseKind::PlainHttp, format_args!("toward {target} without TLS"));
+            return refuse(MisuseKind::PlainHttp, format_args!("was sent to {target} without TLS"));
         }
         if !self.permit.secrets().contains(name) {
             let rule = self.permit.rule();
             return refuse(
                 MisuseKind::NotGranted,
-                format_args!("in a request of the rule `{rule}`, which does not give it {name}"),
+                format_args!("is in a request of the rule `{rule}`, which does not add {name}"),
             );
         }
         let method = self.parts.method.as_str().parse::<Method>();
@@ -454,44 +465,45 @@ impl<'a> Look<'a> {
         if !method.as_ref().is_ok_and(covers) {
             return refuse(
                 MisuseKind::NotGranted,
-                format_args!("with a method or path that {name} is not for"),
+                format_args!("is in a request whose method or path {name} does not cover"),
             );
         }
         Ok(())
     }
 
-    /// Refuses bytes that tell a placeholder in any encoding.
-    fn clean(&self, bytes: &[u8], place: impl Fn() -> String) -> Result<(), Misuse> {
-        match self.held.finder().text(bytes) {
+    /// Refuses bytes that contain a placeholder in any encoding.
+    fn refuse_placeholder(&self, bytes: &[u8], place: impl Fn() -> String) -> Result<(), Misuse> {
+        match self.placeholders.finder().text(bytes) {
             Some(name) => Err(self.found(name, &place())),
             None => Ok(()),
         }
     }
 
-    /// What is wrong with a placeholder that was found outside of all slots.
+    /// Returns the misuse for a placeholder that was found outside all slots.
     fn found(&self, name: &str, place: &str) -> Misuse {
         match self.vault.secrets.iter().find(|secret| secret.decl.name.as_str() == name) {
-            Some(secret) => self.elsewhere_of(secret, place),
-            None => unreachable!("only placeholders of secrets are looked for"),
+            Some(secret) => self.misplaced(secret, place),
+            None => unreachable!("the finder contains only placeholders of secrets"),
         }
     }
 
-    fn elsewhere_of(&self, secret: &Secret, place: &str) -> Misuse {
+    fn misplaced(&self, secret: &Secret, place: &str) -> Misuse {
         let (name, target) = (&secret.decl.name, self.permit.target());
         if !secret.decl.is_for(target) {
             let detail = format!(
-                "the placeholder of {name} in {place} toward {target}, which {name} is not bound to"
+                "the placeholder of {name} is in {place} of a request to {target}, which {name} is not bound to"
             );
             return misuse(MisuseKind::OtherHost, secret, detail);
         }
-        let detail = format!("the placeholder of {name} in {place}, which is no slot of {name}");
+        let detail =
+            format!("the placeholder of {name} is in {place}, which is not a slot of {name}");
         misuse(MisuseKind::Elsewhere, secret, detail)
     }
 }
 
-impl Stands {
-    /// Whether a value takes its place in a request.
-    const fn may_travel(&self) -> bool {
+impl Meaning {
+    /// Returns whether a value replaces the placeholder in a request.
+    const fn is_sent(&self) -> bool {
         match self {
             Self::Own | Self::Captured(_) => true,
             Self::AccessId | Self::Key => false,
@@ -503,7 +515,7 @@ fn misuse(kind: MisuseKind, secret: &Secret, detail: String) -> Misuse {
     Misuse { kind, secret: secret.decl.name.clone(), detail }
 }
 
-/// Whether a header is this slot.
+/// Returns whether a header matches a slot.
 fn is_slot(slot: &Slot, name: &HeaderName, form: &Form) -> bool {
     match slot {
         Slot::Header(slot) => slot == name.as_str() && (!form.is_basic() || *name == AUTHORIZATION),
@@ -512,7 +524,8 @@ fn is_slot(slot: &Slot, name: &HeaderName, form: &Form) -> bool {
     }
 }
 
-/// Whether the body is plain JSON. What is packed can have no slot, and is guarded as it is.
+/// Returns whether the body is uncompressed JSON. A compressed body has no slots, and is searched
+/// as it is.
 fn is_json(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = text(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -520,7 +533,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     (kind == "application/json" || kind.ends_with("+json")) && !packed
 }
 
-/// The names of the secrets that were used, for who limits what they cost.
+/// Returns the names of the used secrets, for the meter.
 pub(super) fn names(vault: &Vault, uses: Vec<Use>) -> BTreeSet<SecretName> {
     let of = |used: Use| Some(vault.secrets.get(used.secret)?.decl.name.clone());
     uses.into_iter().filter_map(of).collect()

@@ -1,35 +1,35 @@
-//! Whether a file is the operator's alone.
+//! Checks that only the operator can access a file.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
-/// Why a file is not the operator's alone.
+/// Why a file is not private to the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum NotPrivate {
-    #[error("look at its owner and mode")]
+    #[error("cannot read its owner and mode")]
     Look { source: io::Error },
-    #[error("is no regular file")]
+    #[error("is not a regular file")]
     NotAFile,
-    #[error("belongs to user {owner} and not to you")]
+    #[error("belongs to user {owner}, not to you")]
     Owner { owner: u32 },
     #[error(
-        "can be read or written by others (mode {mode:03o}); `chmod 600` it, and set what it held anew"
+        "is accessible to other users (mode {mode:03o}); run `chmod 600` on it, and replace the secrets in it"
     )]
     Mode { mode: u32 },
 }
 
-/// Refuses a file that is not a regular one of ours, or that others may read or write.
+/// Refuses a file that is not a regular file of the current user, or that other users can access.
 pub(super) fn check(file: &File) -> Result<(), NotPrivate> {
     let meta = file.metadata().map_err(|source| NotPrivate::Look { source })?;
     if !meta.is_file() {
         return Err(NotPrivate::NotAFile);
     }
-    judge(meta.uid(), rustix::process::geteuid().as_raw(), meta.mode())
+    check_owner_and_mode(meta.uid(), rustix::process::geteuid().as_raw(), meta.mode())
 }
 
-/// Refuses what belongs to another user or is open to others.
-pub(super) fn judge(owner: u32, user: u32, mode: u32) -> Result<(), NotPrivate> {
+/// Refuses an owner other than the user, and modes that give access to other users.
+pub(super) fn check_owner_and_mode(owner: u32, user: u32, mode: u32) -> Result<(), NotPrivate> {
     if owner != user {
         return Err(NotPrivate::Owner { owner });
     }
@@ -44,13 +44,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_owner_may_reach_it() {
+    fn files_of_other_users_or_open_modes_are_refused() {
         for mode in [0o600, 0o400, 0o700, 0o10_0600] {
-            assert!(judge(7, 7, mode).is_ok(), "{mode:o}");
+            assert!(check_owner_and_mode(7, 7, mode).is_ok(), "{mode:o}");
         }
         for mode in [0o640, 0o604, 0o620, 0o602, 0o660, 0o666, 0o601, 0o610, 0o10_0644] {
-            assert!(matches!(judge(7, 7, mode), Err(NotPrivate::Mode { .. })), "{mode:o}");
+            assert!(
+                matches!(check_owner_and_mode(7, 7, mode), Err(NotPrivate::Mode { .. })),
+                "{mode:o}"
+            );
         }
-        assert!(matches!(judge(8, 7, 0o600), Err(NotPrivate::Owner { owner: 8 })));
+        assert!(matches!(check_owner_and_mode(8, 7, 0o600), Err(NotPrivate::Owner { owner: 8 })));
     }
 }

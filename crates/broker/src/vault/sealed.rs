@@ -3,16 +3,16 @@
 //! ```text
 //!  0   8  "BJSECRET"
 //!  8   1  version: 1
-//!  9   8  which key, so that another one is told from damage
-//! 17   8  set when, nanoseconds since 1970
+//!  9   8  key id, which distinguishes another key from damage
+//! 17   8  time of sealing, nanoseconds since 1970
 //! 25   1  length of the name
-//! 26   n  the name
+//! 26   n  name
 //!     12  nonce, random
-//!      …  the value, and a tag of 16 bytes over it and all that stands before the nonce
+//!      …  value, and a tag of 16 bytes over the value and everything before the nonce
 //! ```
 //!
-//! The name is part of what the tag covers: a file that is renamed to another secret's name, or put in
-//! its place, does not open. Everything is read from descriptors: whoever opens a secret needs no path.
+//! The tag covers the name: a file that is renamed to another secret's name, or replaces it, does
+//! not open. All functions read from descriptors, so the caller needs no path.
 
 use std::fmt;
 use std::fs::File;
@@ -31,9 +31,9 @@ const VERSION: u8 = 1;
 const TAG: usize = 16;
 const KEY: usize = 32;
 const KEY_ID: usize = 8;
-/// The longest file there can be.
+/// Maximum size of a sealed file.
 pub(super) const MAX_FILE: u64 = (MAX_VALUE as u64) + 1024;
-/// A shorter answer of a command is a slip, or could be guessed.
+/// Minimum size of a key from a command; shorter output is a mistake or could be guessed.
 const MIN_COMMAND_KEY: usize = 32;
 const MAX_COMMAND_KEY: usize = 4096;
 
@@ -43,64 +43,64 @@ pub struct Key {
     id: [u8; KEY_ID],
 }
 
-/// Where a key comes from; its bytes are read from a descriptor.
+/// The source of a key, whose bytes are read from a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum KeySource {
     /// The file `key` of the vault.
     File,
-    /// What the operator's `key-command` wrote.
+    /// The output of the operator's `key-command`.
     Command,
 }
 
-/// Why there is no key.
+/// Why the key of the vault cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    #[error("read the key of the vault")]
+    #[error("cannot read the key of the vault")]
     Read { source: io::Error },
-    #[error("the key of the vault")]
+    #[error("the key file of the vault is not private")]
     NotPrivate(#[from] NotPrivate),
     #[error(
-        "the key file of the vault has not {KEY} bytes; it is damaged, put it back from a copy"
+        "the key file of the vault is damaged: it must have {KEY} bytes; restore it from a backup"
     )]
     Length,
     #[error(
-        "`key-command` wrote fewer than {MIN_COMMAND_KEY} bytes; let it write a random key, for example one made by `openssl rand -hex 32`"
+        "`key-command` printed fewer than {MIN_COMMAND_KEY} bytes; it must print a random key, for example from `openssl rand -hex 32`"
     )]
     TooShort,
-    #[error("`key-command` wrote more than {MAX_COMMAND_KEY} bytes; that is no key")]
+    #[error("`key-command` printed more than {MAX_COMMAND_KEY} bytes, which is not a key")]
     TooLong,
-    #[error("derive the key of the vault")]
+    #[error("cannot derive the key of the vault")]
     Derive,
 }
 
-/// Why a file gives no secret.
+/// Why a sealed file cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum UnsealError {
-    #[error("read the sealed secret {name}")]
+    #[error("cannot read the sealed secret {name}")]
     Read { name: SecretName, source: io::Error },
-    #[error("the file of the secret {name}")]
+    #[error("the file of the secret {name} is not private")]
     NotPrivate { name: SecretName, source: NotPrivate },
-    #[error("the file of {name} is no sealed secret")]
+    #[error("the file of {name} is not a sealed secret")]
     NotSealed { name: SecretName },
-    #[error("the file of {name} has version {version}, and this program knows {VERSION}")]
+    #[error("the file of {name} has version {version}, but this program supports only {VERSION}")]
     Version { name: SecretName, version: u8 },
-    #[error("the file of {name} holds another secret; set {name} again")]
+    #[error("the file of {name} contains another secret; set {name} again")]
     Swapped { name: SecretName },
     #[error(
-        "{name} was sealed with another key than the one there is now; put that key back, or set {name} again"
+        "{name} was sealed with another key than the current one; restore that key, or set {name} again"
     )]
     OtherKey { name: SecretName },
-    #[error("the file of {name} was changed or is damaged; set {name} again")]
+    #[error("the file of {name} was modified or is damaged; set {name} again")]
     Damaged { name: SecretName },
-    #[error("what is sealed as {name} is no value that can be used")]
+    #[error("the sealed value of {name} is invalid")]
     Value { name: SecretName, source: ValueError },
 }
 
-/// What a sealed file says without its key. Nothing vouches for it until the file is unsealed.
+/// The unencrypted part of a sealed file. It is not authenticated before the file is unsealed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     pub name: SecretName,
-    /// Nanoseconds since 1970.
+    /// Time of sealing, in nanoseconds since 1970.
     pub set_at: u64,
     key: [u8; KEY_ID],
 }
@@ -109,26 +109,26 @@ pub struct Header {
 #[derive(Debug)]
 pub struct Unsealed {
     pub value: Value,
-    /// Nanoseconds since 1970.
+    /// Time of sealing, in nanoseconds since 1970.
     pub set_at: u64,
 }
 
 impl Header {
-    /// Whether this could be the same secret as that one, sealed later with the same key.
+    /// Returns whether this is the same secret as `old`, sealed later with the same key.
     pub(super) fn follows(&self, old: &Self) -> bool {
         self.name == old.name && self.key == old.key && self.set_at > old.set_at
     }
 }
 
 impl Key {
-    /// A new key.
+    /// Generates a random key.
     pub(super) fn generate() -> Result<Self, KeyError> {
         let mut bytes = Zeroizing::new([0; KEY]);
         aws_lc_rs::rand::fill(bytes.as_mut_slice()).map_err(|_| KeyError::Derive)?;
         Self::of(bytes)
     }
 
-    /// Reads the key from where it comes from.
+    /// Reads a key from its source.
     pub fn read(source: KeySource, from: &File) -> Result<Self, KeyError> {
         match source {
             KeySource::File => Self::from_file(from),
@@ -151,7 +151,7 @@ impl Key {
         }
     }
 
-    /// Any text that is long enough is stretched to a key: a keyring keeps text.
+    /// Derives a key from any text of sufficient length, because keyrings store text.
     fn from_command(mut output: &File) -> Result<Self, KeyError> {
         let mut bytes = Zeroizing::new(vec![0; MAX_COMMAND_KEY + 2]);
         let length = read_up_to(&mut output, &mut bytes);
@@ -193,7 +193,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The bytes of a sealed file; `None` only if the machine has no randomness.
+/// Returns the contents of a sealed file; `None` only if the random number generator fails.
 pub fn seal(key: &Key, name: &SecretName, value: &Value, set_at: u64) -> Option<Vec<u8>> {
     let name = name.as_str().as_bytes();
     let mut sealed = Vec::with_capacity(64 + name.len() + value.expose().len());
@@ -203,7 +203,7 @@ pub fn seal(key: &Key, name: &SecretName, value: &Value, set_at: u64) -> Option<
     sealed.extend_from_slice(&set_at.to_be_bytes());
     sealed.push(u8::try_from(name.len()).ok()?);
     sealed.extend_from_slice(name);
-    // Room for the tag, so that no copy of the value is left behind in memory.
+    // Space for the tag, so that a reallocation leaves no copy of the value in memory.
     let mut content = Zeroizing::new(Vec::with_capacity(value.expose().len() + TAG));
     content.extend_from_slice(value.expose());
     let aad = Aad::from(sealed.as_slice());
@@ -223,7 +223,7 @@ pub fn unseal(key: &Key, name: &SecretName, mut file: &File) -> Result<Unsealed,
     open(key, name, &mut bytes)
 }
 
-/// Opens the secret `name` from the bytes of its file, which are used up.
+/// Opens the secret `name` from the contents of its file, which are overwritten.
 pub(super) fn open(key: &Key, name: &SecretName, file: &mut [u8]) -> Result<Unsealed, UnsealError> {
     let (header, length) = parse(name, file)?;
     if header.name != *name {
@@ -243,7 +243,7 @@ pub(super) fn open(key: &Key, name: &SecretName, file: &mut [u8]) -> Result<Unse
     Ok(Unsealed { value, set_at: header.set_at })
 }
 
-/// What the beginning of a file says; `name` is whose file it is thought to be.
+/// Parses the header of a file; `name` is the expected secret, for error messages.
 pub(super) fn parse(name: &SecretName, file: &[u8]) -> Result<(Header, usize), UnsealError> {
     let version = file.strip_prefix(MAGIC).and_then(|rest| rest.first().copied());
     match version {
@@ -265,7 +265,7 @@ fn fields(file: &[u8]) -> Option<(Header, usize)> {
     Some((header, file.len().checked_sub(content.len())?))
 }
 
-/// How many bytes a key of HKDF gives.
+/// Output length of HKDF in bytes.
 struct Length(usize);
 
 impl KeyType for Length {
@@ -280,7 +280,7 @@ fn expand(prk: &Prk, purpose: &[u8], into: &mut [u8]) -> Result<(), KeyError> {
     okm.fill(into).map_err(|_| KeyError::Derive)
 }
 
-/// Fills a buffer as far as the input goes.
+/// Reads until the buffer is full or the input ends.
 fn read_up_to(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {

@@ -1,6 +1,8 @@
-//! Which values went toward which host: those, and no others, are taken out of what it answers.
+//! Tracks which values were sent to which host. Only those values are removed from the responses of
+//! the host.
 //!
-//! Scrubbing more would let a box ask an upstream to repeat guesses and see which of them vanish (B09).
+//! Removing other values would let a box send guesses to an upstream that echoes them, and see
+//! which ones are removed (B09).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,23 +12,23 @@ use belljar_model::net::Target;
 use super::value::Value;
 use crate::scrub::Scrubber;
 
-/// Tokens of one host that are remembered at once, beside the secrets themselves; the oldest goes first.
+/// Maximum number of tokens remembered per host, besides the secrets; the oldest is dropped first.
 const MAX_TOKENS: usize = 16;
 
-/// A value that went toward a host, or came from it.
+/// A value that was sent to a host or received from it.
 #[derive(Debug, Clone)]
-pub(super) struct Travelled {
+pub(super) struct SentValue {
     pub(super) name: String,
     pub(super) value: Arc<Value>,
-    pub(super) kind: Lasting,
+    pub(super) kind: Lifetime,
 }
 
-/// How long a value is good for.
+/// How long a value is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lasting {
-    /// As long as the box. Never forgotten, or a box could make us forget it.
+pub(super) enum Lifetime {
+    /// As long as the box exists; a box must not be able to make the broker forget a secret.
     Secret,
-    /// Until there is a new one.
+    /// Until newer tokens replace it.
     Token,
 }
 
@@ -35,13 +37,13 @@ pub(super) struct Sent(Mutex<BTreeMap<Target, Host>>);
 
 #[derive(Debug)]
 struct Host {
-    values: Vec<Travelled>,
+    values: Vec<SentValue>,
     scrubber: Scrubber,
 }
 
 impl Sent {
-    /// Remembers what goes toward a host; what to take out of its answers now.
-    pub(super) fn add(&self, target: &Target, values: Vec<Travelled>) -> Scrubber {
+    /// Remembers values that are sent to a host; returns the scrubber for its responses.
+    pub(super) fn add(&self, target: &Target, values: Vec<SentValue>) -> Scrubber {
         let mut hosts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(host) = hosts.get_mut(target) else {
             if values.is_empty() {
@@ -54,19 +56,19 @@ impl Sent {
         };
         let before = host.values.len();
         for new in values {
-            let is_known = |known: &Travelled| known.value.expose() == new.value.expose();
+            let is_known = |known: &SentValue| known.value.expose() == new.value.expose();
             if !host.values.iter().any(is_known) {
                 host.values.push(new);
             }
         }
         if host.values.len() > before {
-            let is_token = |it: &Travelled| it.kind == Lasting::Token;
+            let is_token = |it: &SentValue| it.kind == Lifetime::Token;
             let tokens = host.values.iter().filter(|it| is_token(it)).count();
             let mut surplus = tokens.saturating_sub(MAX_TOKENS);
             host.values.retain(|it| {
-                let goes = surplus > 0 && is_token(it);
-                surplus -= usize::from(goes);
-                !goes
+                let is_dropped = surplus > 0 && is_token(it);
+                surplus -= usize::from(is_dropped);
+                !is_dropped
             });
             host.scrubber = scrubber(&host.values);
         }
@@ -83,10 +85,10 @@ fn none() -> Scrubber {
     scrubber(&[])
 }
 
-fn scrubber(values: &[Travelled]) -> Scrubber {
+fn scrubber(values: &[SentValue]) -> Scrubber {
     let values: Vec<(String, &[u8])> =
         values.iter().map(|it| (it.name.clone(), it.value.expose())).collect();
-    Scrubber::new(&values).expect("a value has at least as many bytes as a scrubber asks for")
+    Scrubber::new(&values).expect("a value has the minimum length of a scrubber")
 }
 
 #[cfg(test)]
@@ -95,23 +97,23 @@ mod tests {
 
     use super::*;
 
-    fn values(texts: &[(&str, Lasting)]) -> Vec<Travelled> {
-        let travelled = |(text, kind): &(&str, Lasting)| Travelled {
+    fn values(texts: &[(&str, Lifetime)]) -> Vec<SentValue> {
+        let sent_value = |(text, kind): &(&str, Lifetime)| SentValue {
             name: "s".to_owned(),
             value: Arc::new(Value::new(Zeroizing::new(text.as_bytes().to_vec())).unwrap()),
             kind: *kind,
         };
-        texts.iter().map(travelled).collect()
+        texts.iter().map(sent_value).collect()
     }
 
     #[test]
-    fn b09_only_what_went_to_a_host_is_taken_out_of_its_answers() {
+    fn b09_scrubber_removes_only_values_sent_to_the_host() {
         let sent = Sent::default();
         let (one, other) = ("one.example.com".parse().unwrap(), "two.example.com".parse().unwrap());
         assert!(sent.scrubber(&one).is_empty());
         assert!(sent.add(&one, Vec::new()).is_empty());
-        sent.add(&one, values(&[("canary-one", Lasting::Secret)]));
-        let scrubber = sent.add(&one, values(&[("canary-two", Lasting::Token)]));
+        sent.add(&one, values(&[("canary-one", Lifetime::Secret)]));
+        let scrubber = sent.add(&one, values(&[("canary-two", Lifetime::Token)]));
         let text = b"canary-one canary-two canary-three";
         assert_eq!(scrubber.text(text).as_ref(), b"[belljar:s] [belljar:s] canary-three");
         assert_eq!(sent.scrubber(&one).text(text), scrubber.text(text));
@@ -119,12 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn b04_many_tokens_do_not_pile_up_nor_push_a_secret_out() {
+    fn b04_many_tokens_are_bounded_and_do_not_evict_secrets() {
         let sent = Sent::default();
         let host = "one.example.com".parse().unwrap();
-        sent.add(&host, values(&[("canary-secret", Lasting::Secret)]));
+        sent.add(&host, values(&[("canary-secret", Lifetime::Secret)]));
         for round in 0..MAX_TOKENS + 2 {
-            sent.add(&host, values(&[(&format!("canary-{round:04}"), Lasting::Token)]));
+            sent.add(&host, values(&[(&format!("canary-{round:04}"), Lifetime::Token)]));
         }
         assert_eq!(sent.0.lock().unwrap()[&host].values.len(), MAX_TOKENS + 1);
         let scrubber = sent.scrubber(&host);

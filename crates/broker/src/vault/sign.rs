@@ -1,5 +1,5 @@
-//! Signers: keys that never travel. The box signs with what stands for the key, or not at all, and the
-//! broker signs anew (B22).
+//! Signs requests with keys that are never sent. The box signs with a placeholder or not at all,
+//! and the broker signs again with the key (B22).
 
 pub(super) mod hmac;
 pub(super) mod sigv4;
@@ -8,23 +8,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 
-/// A moment in the two spellings of AWS.
+/// A time in the formats of AWS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// `20150830T123600Z`
+    /// Date and time, such as `20150830T123600Z`.
     pub(super) time: String,
 }
 
 impl Stamp {
     pub(super) fn at(now: SystemTime) -> Self {
         let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-        // A clock beyond the year 9999 reads as the last moment that jiff represents.
+        // A clock after the year 9999 is read as the latest time that jiff supports.
         let moment = i64::try_from(since).ok().and_then(|since| Timestamp::from_second(since).ok());
         let moment = moment.unwrap_or(Timestamp::MAX);
         Self { time: moment.strftime("%Y%m%dT%H%M%SZ").to_string() }
     }
 
-    /// `20150830`
+    /// Returns the date, such as `20150830`.
     pub(super) fn date(&self) -> &str {
         self.time.get(..8).unwrap_or_default()
     }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_spelled_as_aws_wants_them() {
+    fn stamp_formats_times_as_aws_requires() {
         for (seconds, expect) in [
             (0, "19700101T000000Z"),
             (951_782_400, "20000229T000000Z"),
@@ -44,7 +44,7 @@ mod tests {
             (1_440_938_160, "20150830T123600Z"),
             (1_709_164_800, "20240229T000000Z"),
             (4_102_444_799, "20991231T235959Z"),
-            // 2100 is no leap year.
+            // 2100 is not a leap year.
             (4_107_542_399, "21000228T235959Z"),
             (4_107_542_400, "21000301T000000Z"),
             (253_402_207_200, "99991230T220000Z"),

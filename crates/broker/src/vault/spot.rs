@@ -1,4 +1,4 @@
-//! The places of a request where a placeholder may stand, and how a value is put there.
+//! The places of a request where a placeholder can stand, and how a value is inserted there.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -8,37 +8,37 @@ use zeroize::Zeroizing;
 
 use super::percent::{RESERVED, decode, encode};
 
-/// How a placeholder stands in a header.
+/// The form of a placeholder in a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Alone.
+    /// The placeholder alone.
     Bare,
-    /// `Bearer PLACEHOLDER`, `token PLACEHOLDER`.
+    /// A scheme and the placeholder: `Bearer PLACEHOLDER`, `token PLACEHOLDER`.
     Scheme(String),
-    /// `Basic base64(PLACEHOLDER:other)`
+    /// The user of Basic authentication: `Basic base64(PLACEHOLDER:other)`.
     BasicUser { password: String },
-    /// `Basic base64(other:PLACEHOLDER)`
+    /// The password of Basic authentication: `Basic base64(other:PLACEHOLDER)`.
     BasicPassword { user: String },
 }
 
-/// Where a value is put.
+/// The place where a value is inserted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Spot {
     Header {
         name: HeaderName,
         form: Form,
     },
-    /// The value of a parameter.
+    /// The value of a query parameter.
     Query {
         name: String,
     },
-    /// A string of the body.
+    /// A string in a JSON body.
     Json {
         pointer: String,
     },
 }
 
-/// The longest word before a credential.
+/// Longest scheme name before a credential.
 const MAX_SCHEME: usize = 32;
 
 impl Form {
@@ -49,7 +49,7 @@ impl Form {
         }
     }
 
-    /// What else the header says.
+    /// Returns the rest of the header besides the placeholder.
     pub(super) fn rest(&self) -> &str {
         match self {
             Self::Bare => "",
@@ -59,7 +59,8 @@ impl Form {
         }
     }
 
-    /// The header with a value in the place of the placeholder; `None` if it cannot stand there.
+    /// Returns the header with the value in place of the placeholder; `None` if the value is
+    /// invalid there.
     pub(super) fn fill(&self, value: &[u8]) -> Option<HeaderValue> {
         let joined = |parts: &[&[u8]]| Zeroizing::new(parts.concat());
         let basic = |text: &[u8]| {
@@ -69,7 +70,8 @@ impl Form {
         let text = match self {
             Self::Bare => joined(&[value]),
             Self::Scheme(scheme) => joined(&[scheme.as_bytes(), b" ", value]),
-            // A user ends at the first colon, so what follows would become part of the password.
+            // The user name ends at the first colon, so the rest of the value would become part of
+            // the password.
             Self::BasicUser { .. } if value.contains(&b':') => return None,
             Self::BasicUser { password } => basic(&joined(&[value, b":", password.as_bytes()])),
             Self::BasicPassword { user } => basic(&joined(&[user.as_bytes(), b":", value])),
@@ -80,7 +82,7 @@ impl Form {
     }
 }
 
-/// Reads a header: the first text in it that `known` knows, and how it stands there.
+/// Parses a header; returns the form and the result of `known` for the first known text in it.
 pub(super) fn in_header<T>(
     value: &HeaderValue,
     known: impl Fn(&str) -> Option<T>,
@@ -101,29 +103,29 @@ pub(super) fn in_header<T>(
     match (known(user), known(password)) {
         (Some(found), None) => Some((Form::BasicUser { password: password.to_owned() }, found)),
         (None, Some(found)) => Some((Form::BasicPassword { user: user.to_owned() }, found)),
-        // In both: once too often.
+        // A placeholder in both parts is a duplicate.
         (Some(_), Some(_)) | (None, None) => None,
     }
 }
 
-/// `user:password` out of the base64 of Basic.
+/// Decodes the `user:password` of Basic authentication.
 fn basic(text: &str) -> Option<String> {
     let bytes = STANDARD.decode(text).or_else(|_| STANDARD_NO_PAD.decode(text)).ok()?;
     String::from_utf8(bytes).ok()
 }
 
-/// The parameters of a query, as they are spelled.
+/// Returns the query parameters in their encoded form.
 pub(super) fn parameters(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
     let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
-/// What a parameter means.
+/// Returns a parameter in its decoded form.
 pub(super) fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&decode(text.as_bytes())).into_owned()
 }
 
-/// The URI with another value of one parameter.
+/// Returns the URI with another value of one parameter.
 pub(super) fn with_parameter(uri: &Uri, name: &str, value: &[u8]) -> Option<Uri> {
     let query = uri.query()?;
     let mut encoded = Zeroizing::new(String::new());
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn b11_a_placeholder_is_found_and_replaced_in_every_form() {
+    fn b11_placeholder_is_replaced_in_every_header_form() {
         check("ghp_placeholder", "real-value");
         check("Bearer ghp_placeholder", "Bearer real-value");
         check("token ghp_placeholder", "token real-value");
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_no_slot() {
+    fn other_header_forms_are_not_recognized() {
         for text in [
             "",
             "Bearer",
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn b11_a_value_with_a_colon_is_no_user() {
+    fn b11_value_with_a_colon_is_refused_as_basic_user() {
         let user = Form::BasicUser { password: String::new() };
         assert_eq!(user.fill(b"real:value"), None);
         let password = Form::BasicPassword { user: String::new() };
@@ -207,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn one_parameter_is_replaced_and_encoded() {
+    fn with_parameter_replaces_and_encodes_one_value() {
         let uri: Uri = "https://a.example/p?x=1&key=old&y=%20&z".parse().unwrap();
         let new = with_parameter(&uri, "key", b"a&b=c d/\xfc").unwrap();
         assert_eq!(new, "https://a.example/p?x=1&key=a%26b%3Dc%20d%2F%FC&y=%20&z");

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! $BELLJAR_HOME/vault/           0700
-//!                     key        0600, 32 random bytes; none when the operator has a `key-command`
+//!                     key        0600, 32 random bytes; missing if the operator has a `key-command`
 //!                     NAME.sealed
 //! ```
 //!
-//! Write-only for people: nothing here gives a value back. A file is replaced whole or not at all, and
-//! only after it is on the disk. Who changes the vault holds a lock on its directory.
+//! Write-only for people: no function returns a value. Files are replaced atomically, after the new
+//! file is synced to disk. A change of the vault needs the lock on its directory.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -27,7 +27,7 @@ const DIR: &str = "vault";
 const KEY: &str = "key";
 const NEW: &str = ".new";
 const SEALED: &str = ".sealed";
-/// As much of a file as a header can have.
+/// Number of bytes that contain every possible header.
 const HEAD: u64 = 512;
 
 /// The vault of a state directory.
@@ -37,52 +37,52 @@ pub struct Store {
     path: PathBuf,
 }
 
-/// A secret that is in the vault. Nothing vouches for the time until it is unsealed.
+/// A secret in the vault. The time is not authenticated before the secret is unsealed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     pub name: SecretName,
-    /// Nanoseconds since 1970; `None` if the file is damaged.
+    /// Time of sealing, in nanoseconds since 1970; `None` if the file is damaged.
     pub set_at: Option<u64>,
 }
 
-/// What went wrong with the vault's files.
+/// An error of the vault's files.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    #[error("{doing} {}", path.display())]
+    #[error("cannot {doing} {}", path.display())]
     File { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("the directory {}", path.display())]
+    #[error("the directory {} is not private", path.display())]
     NotPrivate { path: PathBuf, source: NotPrivate },
     #[error(transparent)]
     Key(#[from] KeyError),
     #[error(
-        "the key {} is gone, and {} cannot be opened without it; put it back, or remove what it sealed with `belljar secret rm`",
+        "the key {} is missing, and {} cannot be opened without it; restore the key, or remove these secrets with `belljar secret rm`",
         path.display(), names.join(", ")
     )]
     KeyGone { path: PathBuf, names: Vec<String> },
-    #[error("the machine gave no random bytes")]
+    #[error("the random number generator of the system failed")]
     Random,
-    #[error("{name} was set again or removed since")]
+    #[error("{name} was set again or removed in the meantime")]
     Overtaken { name: SecretName },
-    #[error("what was sealed is no successor of {name}")]
+    #[error("the new sealed file is not a successor of {name}")]
     NoSuccessor { name: SecretName },
 }
 
-/// A sealed secret that is on the disk, but not yet in its place. Dropped, it leaves nothing.
+/// A sealed secret that is on disk but not yet in force. Dropping it removes the file.
 #[derive(Debug)]
 #[must_use]
 pub struct Prepared<'a> {
     store: &'a Store,
-    _turn: Turn,
+    _lock: VaultLock,
     name: SecretName,
     is_placed: bool,
 }
 
-/// The lock on the directory.
+/// The lock on the vault's directory.
 #[derive(Debug)]
-struct Turn(#[expect(dead_code, reason = "closing it ends the turn")] OwnedFd);
+struct VaultLock(#[expect(dead_code, reason = "closing the descriptor releases the lock")] OwnedFd);
 
 impl Store {
-    /// Opens the vault of a state directory; `None` when nothing was ever set.
+    /// Opens the vault of a state directory; `None` if no secret was ever set.
     pub fn open(home: &Path) -> Result<Option<Self>, StoreError> {
         let path = home.join(DIR);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -90,24 +90,29 @@ impl Store {
             Err(Errno::NOENT) => return Ok(None),
             opened => opened.map_err(|errno| file("open", &path, errno))?,
         };
-        let stat = rustix::fs::fstat(&dir).map_err(|errno| file("look at", &path, errno))?;
-        private::judge(stat.st_uid, rustix::process::geteuid().as_raw(), stat.st_mode)
-            .map_err(|source| StoreError::NotPrivate { path: path.clone(), source })?;
+        let stat =
+            rustix::fs::fstat(&dir).map_err(|errno| file("read the mode of", &path, errno))?;
+        private::check_owner_and_mode(
+            stat.st_uid,
+            rustix::process::geteuid().as_raw(),
+            stat.st_mode,
+        )
+        .map_err(|source| StoreError::NotPrivate { path: path.clone(), source })?;
         Ok(Some(Self { dir, path }))
     }
 
-    /// Opens the vault, making it if it is missing.
+    /// Opens the vault, and creates it if it is missing.
     pub fn create(home: &Path) -> Result<Self, StoreError> {
         let path = home.join(DIR);
         match rustix::fs::mkdir(&path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(file("create", &path, errno)),
         }
-        let gone = || file("open", &path, Errno::NOENT);
-        Self::open(home)?.ok_or_else(gone)
+        let missing = || file("open", &path, Errno::NOENT);
+        Self::open(home)?.ok_or_else(missing)
     }
 
-    /// All secrets, by name.
+    /// Lists all secrets, sorted by name.
     pub fn list(&self) -> Result<Vec<Stored>, StoreError> {
         let failed = |errno| file("list", &self.path, errno);
         let mut stored = Vec::new();
@@ -126,7 +131,7 @@ impl Store {
         Ok(self.header(name)?.map(|header| header.set_at))
     }
 
-    /// What the file of a secret says; `None` if there is none or it is damaged.
+    /// Returns the header of a secret's file; `None` if the file is missing or damaged.
     fn header(&self, name: &SecretName) -> Result<Option<Header>, StoreError> {
         let Some(opened) = self.file(name)? else { return Ok(None) };
         let mut head = Vec::new();
@@ -135,19 +140,19 @@ impl Store {
         Ok(sealed::parse(name, &head).ok().map(|(header, _)| header))
     }
 
-    /// The sealed file of a secret, for whoever has the key.
+    /// Opens the sealed file of a secret.
     pub fn file(&self, name: &SecretName) -> Result<Option<File>, StoreError> {
         self.read(&file_of(name))
     }
 
-    /// The key file, if there is one.
+    /// Opens the key file, if it exists.
     pub fn key_file(&self) -> Result<Option<File>, StoreError> {
         self.read(KEY)
     }
 
-    /// The key of the key file, which is made if there is nothing yet that another one sealed.
+    /// Returns the key of the key file. Creates the key if the vault contains no secret yet.
     pub fn key(&self) -> Result<Key, StoreError> {
-        let _turn = self.turn()?;
+        let _lock = self.lock()?;
         if let Some(found) = self.key_file()? {
             return Ok(Key::read(KeySource::File, &found)?);
         }
@@ -162,7 +167,8 @@ impl Store {
         Ok(key)
     }
 
-    /// Seals a value and puts it on the disk, beside what is in force until it is placed.
+    /// Seals a value and writes it to disk, next to the file that stays in force until
+    /// [`Prepared::place`].
     pub fn prepare(
         &self,
         key: &Key,
@@ -170,23 +176,23 @@ impl Store {
         value: &Value,
         now: u64,
     ) -> Result<Prepared<'_>, StoreError> {
-        let turn = self.turn()?;
+        let lock = self.lock()?;
         let bytes = sealed::seal(key, name, value, now).ok_or(StoreError::Random)?;
         self.write_new(&file_of(name), &bytes)?;
-        Ok(Prepared { store: self, _turn: turn, name: name.clone(), is_placed: false })
+        Ok(Prepared { store: self, _lock: lock, name: name.clone(), is_placed: false })
     }
 
-    /// Puts on the disk what somebody else sealed, to take the place of what was set at `replaces`.
+    /// Writes an already sealed secret to disk, to replace the one that was set at `replaces`.
     ///
-    /// Whoever sealed it saw the old value. What the operator set or removed since is not undone, and
-    /// nothing that another key sealed takes the place of what this one did.
+    /// The secret was sealed from the old value. A secret that the operator set or removed since
+    /// then stays as it is, and the new file must be sealed with the same key.
     pub fn prepare_sealed(
         &self,
         name: &SecretName,
         file: &[u8],
         replaces: u64,
     ) -> Result<Prepared<'_>, StoreError> {
-        let turn = self.turn()?;
+        let lock = self.lock()?;
         let old = self.header(name)?.filter(|old| old.set_at == replaces);
         let old = old.ok_or_else(|| StoreError::Overtaken { name: name.clone() })?;
         let is_short = u64::try_from(file.len()).is_ok_and(|length| length <= MAX_FILE);
@@ -195,12 +201,12 @@ impl Store {
             return Err(StoreError::NoSuccessor { name: name.clone() });
         }
         self.write_new(&file_of(name), file)?;
-        Ok(Prepared { store: self, _turn: turn, name: name.clone(), is_placed: false })
+        Ok(Prepared { store: self, _lock: lock, name: name.clone(), is_placed: false })
     }
 
-    /// Removes a secret, once that is on record; false when there is none.
+    /// Removes a secret, after the removal is recorded; returns false if the secret is missing.
     pub fn remove(&self, name: &SecretName, _recorded: &Receipt) -> Result<bool, StoreError> {
-        let _turn = self.turn()?;
+        let _lock = self.lock()?;
         match rustix::fs::unlinkat(&self.dir, file_of(name), AtFlags::empty()) {
             Ok(()) => self.sync().map(|()| true),
             Err(Errno::NOENT) => Ok(false),
@@ -209,7 +215,7 @@ impl Store {
     }
 
     fn read(&self, name: &str) -> Result<Option<File>, StoreError> {
-        // Neither a link nor a pipe in its place may lead elsewhere or wait.
+        // A symbolic link must not be followed, and a pipe must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.dir, name, flags, Mode::empty()) {
             Ok(opened) => Ok(Some(File::from(opened))),
@@ -218,21 +224,22 @@ impl Store {
         }
     }
 
-    /// Waits until nobody else changes the vault.
-    fn turn(&self) -> Result<Turn, StoreError> {
-        // Opened anew, since a lock belongs to what was opened, and `self.dir` stays.
+    /// Waits for the exclusive lock of the vault.
+    fn lock(&self) -> Result<VaultLock, StoreError> {
+        // Opened again, because a lock belongs to the open file description, and `self.dir` stays
+        // open.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let locked = rustix::fs::openat(&self.dir, ".", flags, Mode::empty()).and_then(|dir| {
             rustix::fs::flock(&dir, FlockOperation::LockExclusive)?;
-            Ok(Turn(dir))
+            Ok(VaultLock(dir))
         });
         locked.map_err(|errno| file("lock", &self.path, errno))
     }
 
-    /// Writes `name.new` and waits until the disk has it. Needs the turn.
+    /// Writes `name.new` and syncs it to disk. The caller must hold the lock.
     fn write_new(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let new = format!("{name}{NEW}");
-        // Whoever was killed while writing may have left one.
+        // A process that was killed while writing can have left a file.
         self.remove_new(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let written = rustix::fs::openat(&self.dir, &new, flags, Mode::RUSR | Mode::WUSR)
@@ -250,10 +257,10 @@ impl Store {
 
     fn remove_new(&self, name: &str) {
         let new = format!("{name}{NEW}");
-        rustix::fs::unlinkat(&self.dir, new, AtFlags::empty()).ok(); // usually there is none
+        rustix::fs::unlinkat(&self.dir, new, AtFlags::empty()).ok(); // usually it does not exist
     }
 
-    /// Puts `name.new` in the place of `name`.
+    /// Renames `name.new` to `name`.
     fn place(&self, name: &str) -> Result<(), StoreError> {
         rustix::fs::renameat(&self.dir, format!("{name}{NEW}"), &self.dir, name)
             .map_err(|errno| self.failed("replace", name, errno))?;
@@ -270,7 +277,7 @@ impl Store {
 }
 
 impl Prepared<'_> {
-    /// Puts the secret in force, once that is on record.
+    /// Puts the secret in force, after the change is recorded.
     pub fn place(mut self, _recorded: &Receipt) -> Result<(), StoreError> {
         self.store.place(&file_of(&self.name))?;
         self.is_placed = true;

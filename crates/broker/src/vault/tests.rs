@@ -6,7 +6,7 @@ use http::request::Parts;
 
 use super::*;
 use crate::record::Recorded;
-use crate::rules::{Ask, Permit, Rules};
+use crate::rules::{OutboundRequest, Permit, Rules};
 use crate::target::CanonicalPath;
 
 mod captures;
@@ -25,7 +25,7 @@ fn value(text: &str) -> Value {
     Value::new(Zeroizing::new(text.as_bytes().to_vec())).unwrap()
 }
 
-/// A token named `s` for one host, with these slots.
+/// Returns a token named `s` for one host, with these slots.
 fn token(slots: &[&str]) -> SecretDecl {
     let slots = slots.iter().map(|slot| slot.parse().unwrap()).collect();
     SecretDecl { slots, ..SecretDecl::token(name("s"), vec!["api.example.com".parse().unwrap()]) }
@@ -40,12 +40,12 @@ fn vault(slots: &[&str]) -> Vault {
     of(vec![token(slots)])
 }
 
-/// The placeholder of the only secret.
+/// Returns the placeholder of the only secret.
 fn placeholder(vault: &Vault) -> String {
     vault.placeholders().remove(0).2
 }
 
-/// Leave for a request under rules that give `secrets` to api.example.com and let all else go.
+/// Returns a permit under rules that add all secrets for api.example.com and allow everything else.
 fn permit(vault: &Vault, url: &str, method: &str) -> Permit {
     let uri: http::Uri = url.parse().unwrap();
     let scheme = if uri.scheme_str() == Some("http") { Scheme::Http } else { Scheme::Https };
@@ -74,7 +74,7 @@ fn permit(vault: &Vault, url: &str, method: &str) -> Permit {
         budget: Budget::default(),
         proxy: None,
     };
-    let ask = Ask {
+    let request = OutboundRequest {
         scheme,
         target: uri.host().unwrap().parse().unwrap(),
         port: uri.port_u16().unwrap_or(scheme.port()),
@@ -82,10 +82,10 @@ fn permit(vault: &Vault, url: &str, method: &str) -> Permit {
         path: CanonicalPath::parse(uri.path()).unwrap().0,
         upgrade: false,
     };
-    Rules::new(&policy).check(&ask).unwrap()
+    Rules::new(&policy).check(&request).unwrap()
 }
 
-/// The head of a request.
+/// Returns the head of a request.
 fn head(method: &str, url: &str, headers: &[(&str, &str)]) -> Parts {
     let mut request = http::Request::builder().method(method).uri(url);
     for (name, value) in headers {
@@ -94,7 +94,7 @@ fn head(method: &str, url: &str, headers: &[(&str, &str)]) -> Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-/// What a request becomes, with its body if it has one.
+/// Returns a request after injection, with its body if any.
 fn send(
     vault: &Vault,
     method: &str,
@@ -108,11 +108,11 @@ fn send(
     let mut plan = vault.plan(&permit, &parts, UNIX_EPOCH)?;
     let whole = match plan.body() {
         BodyNeed::Guard => {
-            assert_eq!(vault.finder().text(&body), None, "the guard would stop this body");
+            assert_eq!(vault.finder().text(&body), None, "the guard must not stop this body");
             None
         }
         BodyNeed::Buffer => {
-            vault.look(&permit, &parts, &mut plan, &body)?;
+            vault.plan_body(&permit, &parts, &mut plan, &body)?;
             Some(&mut body)
         }
     };
@@ -132,18 +132,18 @@ fn misused(result: Result<impl std::fmt::Debug, Misuse>, kind: MisuseKind) {
 }
 
 #[test]
-fn b14_each_box_gets_placeholders_of_its_own() {
+fn b14_placeholder_of_another_box_is_refused() {
     let (one, other) = (vault(&["header:authorization"]), vault(&["header:authorization"]));
     assert_ne!(placeholder(&one), placeholder(&other));
     assert!(placeholder(&one).starts_with("bj_"));
-    // Replayed in another box, it is no placeholder but somebody's credential.
+    // In another box, the text is not a placeholder but a foreign credential.
     let bearer = format!("Bearer {}", placeholder(&one));
     let replayed = get(&other, "https://api.example.com/", &[("authorization", &bearer)]);
     misused(replayed, MisuseKind::OwnCredential);
 }
 
 #[test]
-fn b03_a_declaration_of_a_sink_is_refused() {
+fn b03_slots_in_logged_or_forwarded_headers_are_refused() {
     for sink in ["cookie", "referer", "user-agent", "x-forwarded-for", "origin", "forwarded", "via"]
     {
         assert!(format!("header:{sink}").parse::<Slot>().is_err(), "{sink}");
@@ -154,7 +154,7 @@ fn b03_a_declaration_of_a_sink_is_refused() {
 }
 
 #[test]
-fn a_box_without_the_value_of_a_secret_does_not_start() {
+fn vault_without_the_value_of_a_secret_is_refused() {
     let none = Vault::new(vec![token(&["basic"])], Vec::new());
     assert!(none.unwrap_err().to_string().contains("belljar secret set s"));
     let twice = vec![token(&["basic"]), token(&["basic"])];
@@ -167,7 +167,7 @@ fn a_box_without_the_value_of_a_secret_does_not_start() {
 }
 
 #[test]
-fn b16_nothing_here_prints_a_value() {
+fn b16_debug_output_of_the_vault_contains_no_value() {
     let vault = vault(&["header:authorization", "query:key"]);
     let bearer = format!("Bearer {}", placeholder(&vault));
     let sent = send(&vault, "GET", "https://api.example.com/", &[("authorization", &bearer)], b"");

@@ -1,7 +1,8 @@
-//! The value of a secret, from the moment it is typed until it is wiped.
+//! The value of a secret, from input until it is wiped.
 //!
-//! Never printed, never serialised; read only inside this crate. What would break a header, or is so
-//! short that scrubbing it would say more than it hides, is no value.
+//! A value is never printed or serialized, and only this crate reads it. Texts that would break a
+//! header are refused, and so are short ones, because scrubbing them would reveal more than it
+//! hides.
 
 use std::fmt;
 
@@ -10,32 +11,35 @@ use zeroize::Zeroizing;
 
 use super::sign::sigv4::Keys;
 
-/// Shorter ones could be guessed through the scrubber, and would be found in ordinary text.
+/// Minimum length; shorter values could be guessed through the scrubber, and appear in ordinary
+/// text.
 pub const MIN_VALUE: usize = 8;
-/// Far above any real one.
+/// Maximum length, far above any real value.
 pub const MAX_VALUE: usize = 64 << 10;
 
 /// The value of a secret. Wiped when dropped.
 pub struct Value(Zeroizing<Vec<u8>>);
 
-/// Why bytes are no value. Says nothing about them but what is wrong.
+/// Why bytes are not a valid value. Contains nothing of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     #[error("the value is empty")]
     Empty,
     #[error(
-        "the value has fewer than {MIN_VALUE} bytes; so short a text can be guessed, and appears by chance in answers"
+        "the value has fewer than {MIN_VALUE} bytes; such a short text can be guessed, and appears in responses by chance"
     )]
     TooShort,
-    #[error("the value has more than {} KiB", MAX_VALUE >> 10)]
+    #[error("the value is longer than {} KiB", MAX_VALUE >> 10)]
     TooLong,
-    #[error("the value has a line break or another control character inside; it must be one line")]
+    #[error(
+        "the value contains a line break or another control character; it must be a single line"
+    )]
     Control,
-    #[error("the value begins or ends with a blank")]
+    #[error("the value starts or ends with whitespace")]
     Blank,
 }
 
-/// Why a value does not fit what its secret is declared as.
+/// Why a value does not fit the declared kind of its secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KindError {
     #[error(
@@ -45,7 +49,7 @@ pub enum KindError {
 }
 
 impl Value {
-    /// Takes what was read, without the line break that ends it.
+    /// Creates a value from input, without the line break at its end.
     pub fn new(mut bytes: Zeroizing<Vec<u8>>) -> Result<Self, ValueError> {
         if bytes.last() == Some(&b'\n') {
             bytes.pop();
@@ -64,7 +68,7 @@ impl Value {
         }
     }
 
-    /// Whether it can be what its secret is declared as.
+    /// Checks whether the value fits the declared kind of its secret.
     pub fn check(&self, kind: &SecretKind) -> Result<(), KindError> {
         match kind {
             SecretKind::SigV4 { .. } if Keys::parse(self).is_none() => Err(KindError::SigV4),
@@ -75,7 +79,7 @@ impl Value {
         }
     }
 
-    /// The bytes, for those who seal, inject and scrub.
+    /// Returns the bytes, for sealing, injection and scrubbing.
     pub(crate) fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -96,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_break_at_the_end_is_not_part_of_it() {
+    fn value_excludes_one_line_break_at_the_end() {
         for end in ["", "\n", "\r\n"] {
             assert_eq!(value(format!("canary-1234{end}").as_bytes()).unwrap(), b"canary-1234");
         }
@@ -104,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_break_out_of_a_header_is_no_value() {
+    fn value_with_control_characters_is_refused() {
         for byte in (0..0x20).chain([0x7f]) {
             let bytes = [b"canary".as_slice(), &[byte], b"1234"].concat();
             assert_eq!(value(&bytes), Err(ValueError::Control), "{byte:#x}");
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_and_too_much_are_refused() {
+    fn value_that_is_too_short_or_too_long_is_refused() {
         assert_eq!(value(b""), Err(ValueError::Empty));
         assert_eq!(value(b"\n"), Err(ValueError::Empty));
         assert_eq!(value(b"1234567"), Err(ValueError::TooShort));
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn b16_a_value_is_not_printed() {
+    fn b16_debug_output_does_not_contain_the_value() {
         let value = Value::new(Zeroizing::new(b"canary-1234".to_vec())).unwrap();
         assert_eq!(format!("{value:?}"), "Value(..)");
     }

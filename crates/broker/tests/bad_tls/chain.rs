@@ -1,4 +1,4 @@
-//! Chains of certificates, each with one thing wrong.
+//! Certificate chains, each with one defect.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -18,10 +18,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 pub(crate) const HOST: &str = "api.example.com";
 const DAY: i64 = 24 * 60 * 60;
 
-/// One upstream: what is shown, and what the client has as its root.
+/// One upstream: its chain, and the root of the client.
 pub(crate) struct Case {
     pub(crate) what: &'static str,
-    /// Part of the error that the broker must give.
+    /// Part of the expected error of the broker.
     pub(crate) error: &'static str,
     chain: Vec<CertificateDer<'static>>,
     key: Vec<u8>,
@@ -38,7 +38,7 @@ impl Case {
     pub(crate) fn serve(&self) -> SocketAddr {
         let key = PrivateKeyDer::try_from(self.key.clone()).unwrap();
         let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).unwrap();
-        // Shown as it is: a server is not asked what it thinks of its own certificate.
+        // Used without a check, because a server does not verify its own certificate.
         let shown = SingleCertAndKey::from(CertifiedKey::new(self.chain.clone(), key));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
@@ -54,7 +54,7 @@ impl Case {
             for stream in listener.incoming().flatten() {
                 let server = ServerConnection::new(Arc::clone(&config)).unwrap();
                 let mut stream = StreamOwned::new(server, stream);
-                // A client that does not believe us goes away here.
+                // A client that rejects the certificate closes the connection here.
                 if stream.read(&mut [0; 100]).is_ok() {
                     drop(stream.write_all(b"hi"));
                 }
@@ -64,7 +64,7 @@ impl Case {
     }
 }
 
-/// Somebody who signs.
+/// A certificate with its key, which can sign others.
 struct Signer {
     params: CertificateParams,
     issuer: Issuer<'static, KeyPair>,
@@ -128,7 +128,7 @@ fn case(what: &'static str, error: &'static str, root: &Signer, shown: &[&Signer
     Case { what, error, chain, key: shown[0].key(), root: root.der.clone() }
 }
 
-/// A case with one certificate, changed from a good one.
+/// Returns a case with one certificate, changed from a valid one.
 fn changed(
     what: &'static str,
     error: &'static str,
@@ -140,7 +140,7 @@ fn changed(
     case(what, error, &root, &[&root.sign(params)])
 }
 
-/// A case with an authority in between, changed from a good one.
+/// Returns a case with an intermediate authority, changed from a valid one.
 fn between(
     what: &'static str,
     error: &'static str,
@@ -169,11 +169,11 @@ fn names(names: &[&str]) -> impl Fn(&mut CertificateParams) {
 
 pub(crate) fn good() -> Vec<Case> {
     vec![
-        changed("a plain one", "", |_| {}),
+        changed("a plain certificate", "", |_| {}),
         changed("a wildcard", "", names(&["*.example.com"])),
         changed("no purpose given", "", |params| params.extended_key_usages.clear()),
-        between("with an authority in between", "", |_| {}),
-        between("one that may sign for this name", "", |params| {
+        between("an intermediate authority", "", |_| {}),
+        between("an intermediate authority that is allowed to sign for this name", "", |params| {
             params.name_constraints = permit(&["example.com"]);
         }),
     ]
@@ -189,7 +189,7 @@ pub(crate) fn bad() -> Vec<Case> {
             "not valid for name",
             names(&["*.com", "*.a.example.com"]),
         ),
-        changed("an address and no name", "not valid for name", names(&["127.0.0.1"])),
+        changed("an address instead of a name", "not valid for name", names(&["127.0.0.1"])),
         changed("the name only as common name", "not valid for name", |params| {
             params.subject_alt_names.clear();
             params.distinguished_name = DistinguishedName::new();
@@ -205,39 +205,43 @@ pub(crate) fn bad() -> Vec<Case> {
         changed("a mail certificate", "certificate does not allow extended key usage", |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::EmailProtection];
         }),
-        changed("an authority shows itself", "CaUsedAsEndEntity", |params| {
+        changed("an authority as the server certificate", "CaUsedAsEndEntity", |params| {
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         }),
-        changed(
-            "a critical extension that nobody knows",
-            "UnsupportedCriticalExtension",
-            |params| {
-                let mut extension =
-                    CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 4711], vec![5, 0]);
-                extension.set_criticality(true);
-                params.custom_extensions = vec![extension];
-            },
-        ),
-        between("an expired authority in between", "certificate expired", at(-30)),
-        between("an authority for other names", "NameConstraintViolation", |params| {
+        changed("an unknown critical extension", "UnsupportedCriticalExtension", |params| {
+            let mut extension =
+                CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 4711], vec![5, 0]);
+            extension.set_criticality(true);
+            params.custom_extensions = vec![extension];
+        }),
+        between("an expired intermediate authority", "certificate expired", at(-30)),
+        between("an intermediate authority for other names", "NameConstraintViolation", |params| {
             params.name_constraints = permit(&["other.example"]);
         }),
-        between("one that may not sign for this name", "NameConstraintViolation", |params| {
-            let excluded_subtrees = vec![GeneralSubtree::DnsName("example.com".to_owned())];
-            params.name_constraints =
-                Some(NameConstraints { permitted_subtrees: vec![], excluded_subtrees });
-        }),
-        between("signed by who is no authority", "EndEntityUsedAsCa", |params| {
-            params.is_ca = IsCa::ExplicitNoCa;
-            params.key_usages.clear();
-        }),
+        between(
+            "an intermediate authority that excludes this name",
+            "NameConstraintViolation",
+            |params| {
+                let excluded_subtrees = vec![GeneralSubtree::DnsName("example.com".to_owned())];
+                params.name_constraints =
+                    Some(NameConstraints { permitted_subtrees: vec![], excluded_subtrees });
+            },
+        ),
+        between(
+            "signed by a certificate that is not an authority",
+            "EndEntityUsedAsCa",
+            |params| {
+                params.is_ca = IsCa::ExplicitNoCa;
+                params.key_usages.clear();
+            },
+        ),
     ];
-    cases.extend(strangers());
+    cases.extend(wrong_issuers());
     cases
 }
 
-/// Where who signed is the matter.
-fn strangers() -> Vec<Case> {
+/// Returns the cases with a wrong issuer.
+fn wrong_issuers() -> Vec<Case> {
     let (known, stranger) = (root("known"), root("stranger"));
     let own = KeyPair::generate().unwrap();
     let alone = leaf();
@@ -246,7 +250,7 @@ fn strangers() -> Vec<Case> {
         issuer: Issuer::new(alone.clone(), own),
         params: alone,
     };
-    // By name it is the known root, by key it is not.
+    // Has the name of the known root, but another key.
     let forger = Signer {
         der: known.der.clone(),
         issuer: Issuer::new(known.params.clone(), KeyPair::generate().unwrap()),
@@ -268,7 +272,7 @@ fn strangers() -> Vec<Case> {
         ),
         case("self-signed", "UnknownIssuer", &known, &[&self_signed]),
         case("a forged signature", "BadSignature", &known, &[&forger.sign(leaf())]),
-        case("the authority in between left out", "UnknownIssuer", &known, &[&below]),
+        case("a missing intermediate authority", "UnknownIssuer", &known, &[&below]),
         case(
             "deeper than allowed",
             "PathLenConstraintViolated",

@@ -1,7 +1,8 @@
-//! Upstreams that must not be believed, each behind a real socket, and good ones as the control (A34).
+//! Upstreams with invalid certificates or protocols, each behind a real socket, and valid ones as
+//! the control (A34).
 //!
-//! What a browser's user would be warned of, a box's program is never even shown: the broker refuses first, whatever the
-//! program thinks of certificates.
+//! The broker refuses such an upstream before a program in the box sees it, even if the program
+//! does not verify certificates.
 #![expect(clippy::disallowed_methods, reason = "tests read the clock and start a server")]
 
 #[cfg(test)]
@@ -23,7 +24,7 @@ mod tests {
     use crate::chain::{self, Case};
     use crate::old;
 
-    /// Connects as the broker does, and asks for the server's greeting.
+    /// Connects like the broker, and returns the server's greeting.
     fn greet(config: Arc<ClientConfig>, server: SocketAddr, name: &str) -> io::Result<String> {
         let target: Target = name.parse().unwrap();
         let client =
@@ -32,9 +33,9 @@ mod tests {
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         let mut stream = StreamOwned::new(client, stream);
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
-        let mut said = [0; 2];
-        stream.read_exact(&mut said)?;
-        Ok(String::from_utf8_lossy(&said).into_owned())
+        let mut greeting = [0; 2];
+        stream.read_exact(&mut greeting)?;
+        Ok(String::from_utf8_lossy(&greeting).into_owned())
     }
 
     fn upstream(root: &str) -> Upstream {
@@ -49,19 +50,19 @@ mod tests {
         let both = [upstream.any(), upstream.http1()]
             .map(|config| greet(config, server, chain::HOST).map_err(|error| error.to_string()));
         let [any, http1] = both;
-        assert_eq!(any, http1, "the protocol does not matter");
+        assert_eq!(any, http1, "the protocol does not influence the result");
         any
     }
 
     #[test]
-    fn a34_upstreams_that_prove_who_they_are_are_believed() {
+    fn a34_upstreams_with_valid_certificates_are_accepted() {
         for case in chain::good() {
             assert_eq!(outcome(&case).as_deref(), Ok("hi"), "{}", case.what);
         }
     }
 
     #[test]
-    fn a34_no_bad_certificate_is_believed() {
+    fn a34_invalid_certificates_are_rejected() {
         for case in chain::bad() {
             let error = outcome(&case).expect_err(case.what);
             assert!(error.contains(case.error), "{}: {error}", case.what);
@@ -69,8 +70,8 @@ mod tests {
     }
 
     #[test]
-    fn a34_a_session_does_not_outlive_what_was_proved_for_it() {
-        // The first connection is remembered for its name only; a resumed one is to that name again.
+    fn a34_cached_session_is_not_used_for_another_name() {
+        // A session is cached for its own name only.
         let case = chain::good().into_iter().next().unwrap();
         let (server, upstream) = (case.serve(), upstream(&case.root()));
         for _ in 0..3 {
@@ -84,24 +85,24 @@ mod tests {
     }
 
     #[test]
-    fn a34_without_roots_nobody_is_believed() {
+    fn a34_upstreams_need_at_least_one_root() {
         assert!(Upstream::new(&Roots::none()).is_err());
     }
 
     #[test]
-    fn a34_no_old_protocol_weak_key_or_broken_hash_is_taken() {
+    fn a34_old_protocols_weak_keys_and_broken_hashes_are_rejected() {
         for case in old::cases() {
             let server = case.serve();
-            let said = greet(upstream(&server.root).any(), server.address, chain::HOST);
-            let said = said.map_err(|error| error.to_string());
+            let greeting = greet(upstream(&server.root).any(), server.address, chain::HOST);
+            let greeting = greeting.map_err(|error| error.to_string());
             match case.error {
-                None => assert_eq!(said.as_deref(), Ok("HT"), "{}: the control", case.what),
+                None => assert_eq!(greeting.as_deref(), Ok("HT"), "{}: control", case.what),
                 Some(expected) => {
-                    let error = said.expect_err(case.what);
+                    let error = greeting.expect_err(case.what);
                     assert!(error.contains(expected), "{}: {error}", case.what);
                     assert!(
-                        server.would_be_taken_by_others(),
-                        "{}: nobody takes it, so it proves nothing",
+                        server.is_accepted_by_openssl(),
+                        "{}: no client accepts the server, so the test proves nothing",
                         case.what
                     );
                 }

@@ -1,4 +1,5 @@
-//! What our own TLS library cannot even make: old protocols, weak keys and broken hashes, served by OpenSSL.
+//! Servers that rustls cannot provide: old protocols, weak keys and broken hashes, served by
+//! OpenSSL.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -9,12 +10,12 @@ use tempfile::TempDir;
 
 use crate::chain::HOST;
 
-/// OpenSSL itself has to be talked into some of these.
+/// Makes OpenSSL accept insecure parameters.
 const ANYTHING: &str = "DEFAULT:@SECLEVEL=0";
 
 pub(crate) struct Case {
     pub(crate) what: &'static str,
-    /// Part of the error that the broker must give; none for the control.
+    /// Part of the expected error of the broker; `None` for the control.
     pub(crate) error: Option<&'static str>,
     key: &'static [&'static str],
     hash: &'static str,
@@ -47,7 +48,7 @@ pub(crate) fn cases() -> Vec<Case> {
             &["-cipher", ANYTHING],
         ),
         case(
-            "a key exchange that keeps nothing secret for long",
+            "a key exchange without forward secrecy",
             Some("HandshakeFailure"),
             RSA,
             "-sha256",
@@ -70,7 +71,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A server that runs; it ends with this value.
+/// A running server, which is stopped when dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) root: String,
@@ -82,7 +83,7 @@ impl Case {
     pub(crate) fn serve(&self) -> Server {
         let dir = tempfile::tempdir().unwrap();
         self.make(dir.path());
-        // Free a moment ago; the server says if it is not any more.
+        // The port was free a moment ago; if it is taken now, the server exits with an error.
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let child = Command::new("openssl")
             .args(["s_server", "-quiet", "-www", "-accept", &address.to_string()])
@@ -100,7 +101,7 @@ impl Case {
         server
     }
 
-    /// An authority and a certificate by it.
+    /// Creates an authority and a certificate signed by it.
     fn make(&self, dir: &Path) {
         let run = |arguments: &[&str]| {
             let output = Command::new("openssl").args(arguments).current_dir(dir).output().unwrap();
@@ -123,14 +124,17 @@ impl Server {
     fn wait(&mut self) {
         let start = Instant::now();
         while TcpStream::connect(self.address).is_err() {
-            assert!(self.child.try_wait().unwrap().is_none(), "the server ended");
-            assert!(start.elapsed() < Duration::from_secs(20), "the server does not listen");
+            assert!(self.child.try_wait().unwrap().is_none(), "the server exited");
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "the server does not accept connections"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// The control: a client that takes what it can get does get an answer.
-    pub(crate) fn would_be_taken_by_others(&self) -> bool {
+    /// Control: returns whether a permissive client gets a response.
+    pub(crate) fn is_accepted_by_openssl(&self) -> bool {
         let output = Command::new("openssl")
             .args(["s_client", "-connect", &self.address.to_string(), "-servername", HOST])
             .args(["-cipher", "ALL:@SECLEVEL=0", "-min_protocol", "TLSv1"])
@@ -145,7 +149,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server can already have exited.
         drop(self.child.kill());
         drop(self.child.wait());
     }

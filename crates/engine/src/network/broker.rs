@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use belljar_box::Sockets;
-use belljar_broker::setup::{Door, Hello, Reply, Setup};
+use belljar_broker::setup::{Hello, Reply, Setup, SocketKind};
 use belljar_broker::vault::sealed::KeySource;
 use belljar_broker::vault::store::Store;
 use belljar_init::wire;
@@ -143,16 +143,16 @@ impl Broker {
     /// Hands over the sockets of the box, and waits until they are served.
     pub fn open(&self, sockets: Sockets) -> anyhow::Result<()> {
         let Sockets { tcp, dns_udp, dns_tcp, any } = sockets;
-        let send = |door: Door, socket: &OwnedFd| {
+        let send = |door: SocketKind, socket: &OwnedFd| {
             wire::send(self.socket.as_fd(), &door, &[socket.as_fd()])
                 .context("hand a socket to the broker")
         };
         for socket in tcp.iter().map(|(_, socket)| socket).chain(&any) {
-            send(Door::Tcp, socket)?;
+            send(SocketKind::Tcp, socket)?;
         }
-        send(Door::DnsDatagrams, &dns_udp)?;
-        send(Door::DnsStreams, &dns_tcp)?;
-        wire::send(self.socket.as_fd(), &Door::Open, &[]).context("open the broker")?;
+        send(SocketKind::DnsDatagrams, &dns_udp)?;
+        send(SocketKind::DnsStreams, &dns_tcp)?;
+        wire::send(self.socket.as_fd(), &SocketKind::Open, &[]).context("open the broker")?;
         match self.reply()? {
             Reply::Ready => Ok(()),
             Reply::Hello(_) | Reply::Failed(_) => Err(anyhow!("the broker spoke out of turn")),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use belljar_broker::address::Reach;
-use belljar_broker::rules::{Ask, Denial, Handling, Permit, Rules};
+use belljar_broker::rules::{Denial, Handling, OutboundRequest, Permit, Rules};
 use belljar_broker::target::{CanonicalPath, query_override};
 use belljar_model::net::{self, Method, Policy, RuleLimits, Scheme, SecretDecl, Target};
 use belljar_model::{Config, Template};
@@ -129,7 +129,14 @@ pub fn explain(
                 return Ok(unclear("override", &error, blank));
             }
             let (target, method) = (target.clone(), method.clone());
-            let ask = Ask { scheme: *scheme, target, port: *port, method, path, upgrade: *upgrade };
+            let ask = OutboundRequest {
+                scheme: *scheme,
+                target,
+                port: *port,
+                method,
+                path,
+                upgrade: *upgrade,
+            };
             Ok(request(&rules, &policy, &ask, blank))
         }
     }
@@ -154,7 +161,7 @@ fn tcp(rules: &Rules, target: &Target, port: u16, blank: Answer) -> Answer {
     }
 }
 
-fn request(rules: &Rules, policy: &Policy, ask: &Ask, blank: Answer) -> Answer {
+fn request(rules: &Rules, policy: &Policy, ask: &OutboundRequest, blank: Answer) -> Answer {
     if let (Scheme::Https, Target::Name(name)) = (ask.scheme, &ask.target)
         && let Handling::Passthrough(permit) = rules.tls(name, ask.port)
     {
@@ -388,14 +395,14 @@ mod tests {
   denied     a rule denies it
   rule       `deny evil.example`
   from       template default, net restricted
-  to allow   rules that deny win; take `deny evil.example` away
+  to allow   deny rules take precedence; remove `deny evil.example`
 ",
         );
         check(
             "GET",
             "https://git.corp.example/a/../b",
             "GET https://git.corp.example/a/../b
-  denied     `.` or `..` in the path, plain or escaped
+  denied     the path contains `.` or `..`, plain or escaped
   from       template default, net restricted
 ",
         );

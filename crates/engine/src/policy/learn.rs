@@ -9,7 +9,7 @@ pub mod past;
 use std::collections::{BTreeMap, BTreeSet};
 
 use belljar_broker::address::{self, Range};
-use belljar_broker::rules::{Ask, Code, Denial, Handling, Rules};
+use belljar_broker::rules::{Code, Denial, Handling, OutboundRequest, Rules};
 use belljar_broker::target::CanonicalPath;
 use belljar_model::net::{
     Budget, HOST_NAME, HostPattern, Hostname, HttpRule, Method, PathPattern, Policy, RuleTarget,
@@ -310,7 +310,7 @@ fn decided(wish: &Wish, rules: &Rules) -> Result<(), Code> {
             let (path, _) = CanonicalPath::parse(path.as_str()).map_err(|_| Code::Path)?;
             let (target, port, method) = (place.target.clone(), place.port, method.clone());
             rules
-                .check(&Ask { scheme, target, port, method, path, upgrade })
+                .check(&OutboundRequest { scheme, target, port, method, path, upgrade })
                 .map(drop)
                 .map_err(code)
         }

@@ -225,6 +225,6 @@ tell(at_once(lambda it: behind(*it), [
     assert_eq!(whole, ["/ok/control"], "{received:?}");
     alarmed(&lab, "placeholder-elsewhere");
     let finished = record(&lab, "request.finished");
-    let behind = |it: &&Value| it["error"].as_str().is_some_and(|it| it.contains("behind a body"));
+    let behind = |it: &&Value| it["error"].as_str().is_some_and(|it| it.contains("as a trailer"));
     assert!(finished.iter().filter(behind).count() >= 4, "{finished:#?}");
 }

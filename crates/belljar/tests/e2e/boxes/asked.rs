@@ -137,7 +137,10 @@ fn g03_a_yes_is_good_for_exactly_one_request() {
     lab.belljar(["approve", "--deny", &again[0].0, &again[1].0]).succeed();
     for at in [second, third] {
         let told = worker.end(at);
-        assert!(told.contains("the operator said no") && told.ends_with("403"), "{told}");
+        assert!(
+            told.contains("the operator refused the request") && told.ends_with("403"),
+            "{told}"
+        );
     }
     assert_eq!(upstream.received().len(), 1);
     assert_eq!(recorded(&lab, "approval.asked").len(), 3);
@@ -174,7 +177,10 @@ fn g06_without_an_answer_it_is_a_no() {
     let (lab, upstream) = site("ask-timeout = \"300ms\"");
     let worker = Worker::up(&lab, "one", &[]);
     let told = worker.does(&curl("/x"));
-    assert!(told.contains("nobody said yes within 300 ms") && told.ends_with("403"), "{told}");
+    assert!(
+        told.contains("the operator did not approve it within 300 ms") && told.ends_with("403"),
+        "{told}"
+    );
     eventually("it is on record", || {
         let refused = recorded(&lab, "approval.refused");
         refused.iter().any(|it| it["fields"]["why"] == "timeout")

@@ -232,7 +232,7 @@ fn b22_a_new_refresh_token_that_cannot_be_stored_is_an_alarm_and_undoes_nothing(
     let ended = lab.bash(get).run();
     assert_eq!(ended.expect(0), "welcome");
     assert!(ended.err().contains("alarm: login-not-kept"), "{}", ended.err());
-    assert!(ended.err().contains("set again or removed since"), "{}", ended.err());
+    assert!(ended.err().contains("set again or removed in the meantime"), "{}", ended.err());
     assert!(!file.exists());
     let log = lab.belljar(["ledger", "log", "--json"]).run().expect(0);
     assert!(log.contains("login-not-kept") && !log.contains("secret.renewed"), "{log}");

@@ -1,4 +1,4 @@
-//! Against a real name server on loopback that says what a test wants, over UDP and TCP.
+//! Tests against a real DNS server on loopback with scripted answers, over UDP and TCP.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -14,13 +14,13 @@ use super::{ResolveError, Resolver, ResolverConf, servers};
 use crate::address::{Filter, Reach};
 use crate::dns::frame;
 
-/// What was asked, in order: name, kind, and whether by TCP.
+/// The received queries in order: name, type, and whether over TCP.
 type Asked = Arc<Mutex<Vec<(String, RecordType, bool)>>>;
 
-/// The addresses to give for the n-th question of a kind. None: no answer at all.
+/// Returns the addresses for the n-th query of a type; `None` for no reply.
 type Script = fn(usize, &str) -> Option<Vec<IpAddr>>;
 
-/// Starts a name server; its answers may not be kept.
+/// Starts a DNS server whose answers have a TTL of 0.
 async fn server(script: Script) -> (SocketAddr, Asked) {
     let asked = Asked::default();
     let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -73,7 +73,7 @@ fn reply(query: &[u8], script: Script, asked: &Asked, tcp: bool) -> Option<Vec<u
             message.add_answer(record);
         }
     }
-    // What does not fit is asked for by TCP.
+    // A long answer is truncated, so that the client retries over TCP.
     if !tcp && message.answers.len() > 20 {
         message.answers.clear();
         message.metadata.truncation = true;
@@ -94,7 +94,7 @@ fn resolver(server: SocketAddr, hosts: &str) -> Resolver {
 }
 
 #[tokio::test]
-async fn both_kinds_of_addresses_come_back_and_the_name_is_asked_as_it_stands() {
+async fn resolver_returns_ipv4_and_ipv6_addresses_for_the_exact_name() {
     let (server, asked) =
         server(|_, _| Some(addresses(&["2001:db8::7", "192.0.2.7", "192.0.2.8"]))).await;
     let found = resolver(server, "").resolve(&name("db")).await.unwrap();
@@ -106,7 +106,7 @@ async fn both_kinds_of_addresses_come_back_and_the_name_is_asked_as_it_stands() 
 }
 
 #[tokio::test]
-async fn a04_a_name_is_asked_for_once_and_a_changed_answer_never_mixes_in() {
+async fn a04_each_lookup_uses_exactly_one_answer() {
     let (server, asked) = server(|number, _| {
         Some(addresses(if number % 2 == 1 { &["192.0.2.7"] } else { &["127.0.0.1"] }))
     })
@@ -117,12 +117,12 @@ async fn a04_a_name_is_asked_for_once_and_a_changed_answer_never_mixes_in() {
         assert_eq!(found, addresses(&[expected]));
         let count =
             asked.lock().unwrap().iter().filter(|(_, kind, _)| *kind == RecordType::A).count();
-        assert_eq!(count, round + 1, "exactly one question for one connection");
+        assert_eq!(count, round + 1, "exactly one query for one connection");
     }
 }
 
 #[tokio::test]
-async fn long_answers_come_by_tcp_and_are_cut() {
+async fn long_answers_use_tcp_and_are_truncated() {
     let (server, asked) =
         server(|_, _| Some((0..100).map(|number| IpAddr::from([192, 0, 2, number])).collect()))
             .await;
@@ -132,7 +132,7 @@ async fn long_answers_come_by_tcp_and_are_cut() {
 }
 
 #[tokio::test]
-async fn the_hosts_file_answers_first_and_alone() {
+async fn hosts_file_entries_are_used_without_a_query() {
     let (server, asked) = server(|_, _| Some(addresses(&["192.0.2.7", "2001:db8::7"]))).await;
     let hosts = "# comment\n10.1.2.3 db.internal Other.Internal # more\nbad x\n10.1.2.4 db.internal under_score\n";
     let resolver = resolver(server, hosts);
@@ -146,7 +146,7 @@ async fn the_hosts_file_answers_first_and_alone() {
 }
 
 #[tokio::test]
-async fn no_address_and_no_answer_are_told_apart_and_neither_takes_for_ever() {
+async fn missing_address_and_timeout_are_different_errors() {
     let (server, _asked) =
         server(|_, name| if name.starts_with("silent") { None } else { Some(vec![]) }).await;
     let mut resolver = resolver(server, "");
@@ -160,7 +160,7 @@ async fn no_address_and_no_answer_are_told_apart_and_neither_takes_for_ever() {
 }
 
 #[tokio::test]
-async fn a_copy_that_went_through_a_frame_resolves_too() {
+async fn serialized_configuration_still_resolves() {
     let (server, _asked) = server(|_, _| Some(addresses(&["192.0.2.7"]))).await;
     let conf = ResolverConf::new(vec![server], "10.0.0.1 a.example\n");
     let bytes = postcard::to_allocvec(&conf).unwrap();
@@ -170,7 +170,7 @@ async fn a_copy_that_went_through_a_frame_resolves_too() {
 }
 
 #[test]
-fn servers_are_read_as_the_c_library_reads_them() {
+fn resolv_conf_is_parsed_like_the_c_library() {
     let text = "# nameserver 192.0.2.1\nsearch corp.example\nnameserver 192.0.2.2\nnameserver fe80::1%eth0\n\
                 nameserver nonsense\noptions ndots:5\nnameserver 192.0.2.3\nnameserver 192.0.2.4\n";
     let expected: Vec<SocketAddr> = ["192.0.2.2:53", "[fe80::1]:53", "192.0.2.3:53"]
@@ -181,9 +181,9 @@ fn servers_are_read_as_the_c_library_reads_them() {
     assert_eq!(servers(""), ["127.0.0.1:53".parse().unwrap()]);
 }
 
-/// Whatever a name server says, each answer is judged, and one that is not public cannot be dialled.
+/// Every answer is checked, and an address that is not public cannot be dialled.
 #[tokio::test]
-async fn a03_a_name_that_leads_inside_cannot_be_dialled() {
+async fn a03_name_with_a_private_address_cannot_be_dialled() {
     const INSIDE: [&str; 14] = [
         "127.0.0.1",
         "127.255.255.254",
@@ -213,5 +213,5 @@ async fn a03_a_name_that_leads_inside_cannot_be_dialled() {
         assert_eq!(found, addresses(&["93.184.216.34", inside]), "the control: both came back");
         assert_eq!(judged, [true, false], "{inside}");
     }
-    assert_eq!(asked.lock().unwrap().len(), 2 * INSIDE.len(), "one question of each kind, no more");
+    assert_eq!(asked.lock().unwrap().len(), 2 * INSIDE.len(), "one query of each type");
 }

@@ -1,12 +1,12 @@
-//! One member of a gzip file (RFC 1952), with its checksum looked at.
+//! Decodes one member of a gzip file (RFC 1952), and verifies its checksum.
 
 use flate2::{Crc, Decompress};
 
-use super::{Ran, inflate};
+use super::{Progress, inflate};
 
 /// The first byte of a member.
 pub(super) const MAGIC: u8 = 0x1f;
-/// Names and comments are short; longer heads are an attempt to make us keep them.
+/// Maximum size of a head. Names and comments are short; a longer head is an attempt to use memory.
 const MAX_HEAD: usize = 8 * 1024;
 
 pub(super) struct Gzip {
@@ -36,19 +36,19 @@ impl Gzip {
         }
     }
 
-    pub(super) fn run(&mut self, input: &[u8], output: &mut [u8]) -> Option<Ran> {
+    pub(super) fn run(&mut self, input: &[u8], output: &mut [u8]) -> Option<Progress> {
         match self.part {
             Part::Head => self.read_head(input),
             Part::Content => {
-                let ran = inflate(&mut self.deflate, input, output)?;
-                self.crc.update(output.get(..ran.given)?);
-                if ran.ended {
+                let progress = inflate(&mut self.deflate, input, output)?;
+                self.crc.update(output.get(..progress.given)?);
+                if progress.ended {
                     self.part = Part::Trailer;
-                    if ran.taken == 0 && ran.given == 0 {
+                    if progress.taken == 0 && progress.given == 0 {
                         return self.run(input, output);
                     }
                 }
-                Some(Ran { ended: false, ..ran })
+                Some(Progress { ended: false, ..progress })
             }
             Part::Trailer => {
                 let missing = 8_usize.saturating_sub(self.trailer.len());
@@ -58,13 +58,13 @@ impl Gzip {
                     self.check()?;
                     self.part = Part::Done;
                 }
-                Some(Ran { taken, given: 0, ended: self.part == Part::Done })
+                Some(Progress { taken, given: 0, ended: self.part == Part::Done })
             }
-            Part::Done => Some(Ran { taken: 0, given: 0, ended: true }),
+            Part::Done => Some(Progress { taken: 0, given: 0, ended: true }),
         }
     }
 
-    fn read_head(&mut self, input: &[u8]) -> Option<Ran> {
+    fn read_head(&mut self, input: &[u8]) -> Option<Progress> {
         let before = self.head.len();
         let room = input.len().min(MAX_HEAD.saturating_sub(before));
         self.head.extend_from_slice(input.get(..room)?);
@@ -77,7 +77,7 @@ impl Gzip {
             None if room == input.len() => room,
             None => return None,
         };
-        Some(Ran { taken, given: 0, ended: false })
+        Some(Progress { taken, given: 0, ended: false })
     }
 
     fn check(&self) -> Option<()> {
@@ -89,7 +89,8 @@ impl Gzip {
     }
 }
 
-/// How long the head is: outer None if it is not one, inner None if it is not there as a whole.
+/// Returns the length of the head: outer `None` if it is malformed, inner `None` if it is
+/// incomplete.
 fn head_len(head: &[u8]) -> Option<Option<usize>> {
     const MAGIC_AND_METHOD: [u8; 3] = [MAGIC, 0x8b, 8];
     if !MAGIC_AND_METHOD.starts_with(head.get(..head.len().min(3))?) {
@@ -108,7 +109,7 @@ fn optional_parts(head: &[u8], flags: u8) -> Option<usize> {
         let extra = head.get(len..)?.first_chunk::<2>()?;
         len += 2 + usize::from(u16::from_le_bytes(*extra));
     }
-    // The name and the comment, each ended by a zero byte.
+    // The name and the comment each end with a zero byte.
     for flag in [8, 16] {
         if flags & flag != 0 {
             len += head.get(len..)?.iter().position(|&byte| byte == 0)? + 1;

@@ -1,4 +1,4 @@
-//! Bodies: what goes on, when it goes on, and what is told at the end.
+//! Tests of bodies: forwarded bytes, their timing, and the report at the end.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::scrub::{
     BodyError, BoxError, Coding, Ended, Finder, GuardedBody, How, ScrubbedBody, Scrubber, reframe,
 };
 
-/// Frames as they come from a network: some at once, some later.
+/// Frames as from a network: some are available at once, some later.
 #[derive(Default)]
 struct Frames {
     frames: VecDeque<Option<Result<Frame<Bytes>, BoxError>>>,
@@ -77,7 +77,7 @@ where
     Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Reads to the end: the data, the trailers, and the error if it ends in one.
+/// Reads to the end; returns the data, the trailers, and the final error, if any.
 fn read<B>(body: &mut B) -> (Vec<u8>, HeaderMap, Option<BoxError>)
 where
     B: Body<Data = Bytes, Error = BoxError> + Unpin,
@@ -96,21 +96,21 @@ where
     }
 }
 
-/// A place where the end is told, and how often.
+/// Collects the reports about the end of a body.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<Ended>>>);
+struct Reports(Arc<Mutex<Vec<Ended>>>);
 
-impl Told {
-    fn tell(&self) -> impl FnOnce(Ended) + Send + 'static + use<> {
-        let told = self.0.clone();
-        move |ended| told.lock().unwrap().push(ended)
+impl Reports {
+    fn callback(&self) -> impl FnOnce(Ended) + Send + 'static + use<> {
+        let reports = self.0.clone();
+        move |ended| reports.lock().unwrap().push(ended)
     }
 
     #[track_caller]
     fn once(&self) -> Ended {
-        let told = self.0.lock().unwrap();
-        assert_eq!(told.len(), 1, "{told:?}");
-        told[0].clone()
+        let reports = self.0.lock().unwrap();
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        reports[0].clone()
     }
 }
 
@@ -119,21 +119,22 @@ fn finder() -> Finder {
 }
 
 #[test]
-fn b05_a_body_is_scrubbed_under_every_coding() {
+fn b05_body_with_any_coding_is_decoded_and_scrubbed() {
     let content = format!("{{\"token\":\"{VALUE}\"}}").repeat(3);
     let expected = format!("{{\"token\":\"{NAME}\"}}").repeat(3);
     for coding in ALL {
         for twice in [None, Some(Coding::Gzip)] {
             let codings: Vec<Coding> = [coding].into_iter().chain(twice).collect();
             let coded = codings.iter().fold(content.clone().into_bytes(), |c, &by| encode(by, &c));
-            let told = Told::default();
+            let reports = Reports::default();
             let frames =
                 coded.chunks(7).fold(Frames::default(), |frames, c| frames.data(c).later());
-            let mut body = ScrubbedBody::new(frames, &codings, &github()).on_end(told.tell());
+            let mut body =
+                ScrubbedBody::new(frames, &codings, &github()).on_end(reports.callback());
             let (data, _, error) = read(&mut body);
             assert!(error.is_none());
             assert_eq!(String::from_utf8(data).unwrap(), expected, "{codings:?}");
-            let ended = told.once();
+            let ended = reports.once();
             assert_eq!((ended.found, ended.how), (3, How::Complete));
             assert_eq!(ended.received, u64::try_from(coded.len()).unwrap());
             assert_eq!(ended.passed, u64::try_from(expected.len()).unwrap());
@@ -156,7 +157,7 @@ fn b04_trailers_and_headers_are_scrubbed() {
     let cookies: Vec<_> = clean.get_all("set-cookie").iter().collect();
     assert_eq!(cookies, ["a=1", NAME]);
 
-    // A name of a header is in lower case, and tells the value all the same.
+    // Header names are in lower case, but can still contain the value.
     let secret = super::scrubber(&[("token", b"Secret-Token-123")]);
     let mut headers = HeaderMap::new();
     headers.insert("x-secret-token-123", HeaderValue::from_static("1"));
@@ -165,7 +166,7 @@ fn b04_trailers_and_headers_are_scrubbed() {
 }
 
 #[test]
-fn b08_events_are_passed_on_at_once() {
+fn b08_events_are_forwarded_at_once() {
     let event = "data: {\"delta\":\"hello\"}\n\n";
     let frames = Frames::default().data(event).later().data(event).later();
     let mut body = ScrubbedBody::new(frames, &[], &github());
@@ -174,7 +175,7 @@ fn b08_events_are_passed_on_at_once() {
         assert_eq!(frame.into_data().unwrap(), event);
         assert!(poll(&mut body).is_pending());
     }
-    // Compressed events too, when the server flushes each.
+    // Compressed events too, if the server flushes each one.
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     let mut flushed = Vec::new();
     for _ in 0..2 {
@@ -193,7 +194,7 @@ fn b08_events_are_passed_on_at_once() {
 }
 
 #[test]
-fn b08_what_is_said_about_the_bytes_is_dropped() {
+fn b08_length_and_checksum_headers_are_removed() {
     let mut headers = HeaderMap::new();
     for (name, value) in [
         ("content-length", "12"),
@@ -220,54 +221,54 @@ fn b08_what_is_said_about_the_bytes_is_dropped() {
         let frames = Frames { size: Some(5), ..Frames::default().data("12345") };
         ScrubbedBody::new(frames, codings, scrubber).size_hint().exact()
     };
-    assert_eq!(sized(&[], &github()), None, "the length may change");
+    assert_eq!(sized(&[], &github()), None, "the length can change");
     assert_eq!(sized(&[Coding::Gzip], &super::scrubber(&[])), None);
     assert_eq!(sized(&[], &super::scrubber(&[])), Some(5), "the control");
 }
 
 #[test]
-fn b05_a_body_that_cannot_be_decoded_is_an_error() {
+fn b05_truncated_coding_is_an_error() {
     let mut coded = encode(Coding::Gzip, b"content");
     coded.truncate(coded.len() - 1);
-    let told = Told::default();
+    let reports = Reports::default();
     let frames = Frames::default().data(coded);
-    let mut body = ScrubbedBody::new(frames, &[Coding::Gzip], &github()).on_end(told.tell());
+    let mut body = ScrubbedBody::new(frames, &[Coding::Gzip], &github()).on_end(reports.callback());
     let (_, _, error) = read(&mut body);
     assert!(matches!(error.unwrap().downcast_ref(), Some(BodyError::Decode(_))));
-    assert!(matches!(told.once().how, How::Failed(_)));
+    assert!(matches!(reports.once().how, How::Failed(_)));
 }
 
 #[test]
-fn the_end_is_told_once_however_it_comes() {
-    let told = Told::default();
+fn end_of_a_body_is_reported_once() {
+    let reports = Reports::default();
     let frames = Frames::default().data("some").error("reset by the peer");
-    let mut body = ScrubbedBody::new(frames, &[], &github()).on_end(told.tell());
+    let mut body = ScrubbedBody::new(frames, &[], &github()).on_end(reports.callback());
     let (data, _, error) = read(&mut body);
     assert_eq!(
         (data.as_slice(), error.unwrap().to_string().as_str()),
         (&b"some"[..], "reset by the peer")
     );
     drop(body);
-    assert_eq!(told.once().how, How::Failed("reset by the peer".to_owned()));
+    assert_eq!(reports.once().how, How::Failed("reset by the peer".to_owned()));
 
-    let told = Told::default();
+    let reports = Reports::default();
     let frames = Frames::default().data("some").data("more");
-    let mut body = ScrubbedBody::new(frames, &[], &github()).on_end(told.tell());
+    let mut body = ScrubbedBody::new(frames, &[], &github()).on_end(reports.callback());
     assert!(poll(&mut body).is_ready());
     drop(body);
-    assert_eq!(told.once(), Ended { received: 4, passed: 4, found: 0, how: How::Dropped });
+    assert_eq!(reports.once(), Ended { received: 4, passed: 4, found: 0, how: How::Dropped });
 
-    // Nobody reads a body that says it is empty.
-    let told = Told::default();
-    drop(ScrubbedBody::new(Frames::default(), &[], &github()).on_end(told.tell()));
-    assert_eq!(told.once().how, How::Complete);
-    let told = Told::default();
-    drop(GuardedBody::new(Frames::default(), &finder()).on_end(told.tell()));
-    assert_eq!(told.once().how, How::Complete);
+    // A body that is empty from the start is not read.
+    let reports = Reports::default();
+    drop(ScrubbedBody::new(Frames::default(), &[], &github()).on_end(reports.callback()));
+    assert_eq!(reports.once().how, How::Complete);
+    let reports = Reports::default();
+    drop(GuardedBody::new(Frames::default(), &finder()).on_end(reports.callback()));
+    assert_eq!(reports.once().how, How::Complete);
 }
 
 #[test]
-fn a_watch_sees_what_goes_on_and_can_stop_it() {
+fn watch_sees_forwarded_bytes_and_can_stop_the_body() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let copy = seen.clone();
     let frames = Frames::default().data(format!("a {VALUE} b!")).data("stop!").data("never");
@@ -285,39 +286,45 @@ fn a_watch_sees_what_goes_on_and_can_stop_it() {
 }
 
 #[test]
-fn b01_a_placeholder_in_a_body_stops_the_request() {
+fn b01_placeholder_in_a_body_stops_the_request() {
     let text = "{\"title\":\"bj_placeholder_of_the_box\"}";
     for at in 0..text.len() {
         let (one, two) = text.split_at(at);
-        let told = Told::default();
+        let reports = Reports::default();
         let frames = Frames::default().data(one).later().data(two).data("and more");
-        let mut body = GuardedBody::new(frames, &finder()).on_end(told.tell());
+        let mut body = GuardedBody::new(frames, &finder()).on_end(reports.callback());
         let (data, _, error) = read(&mut body);
         let error = error.expect("stopped");
         assert!(
             matches!(error.downcast_ref(), Some(BodyError::Placeholder { name }) if name == "github"),
             "{error}"
         );
-        assert!(text.as_bytes().starts_with(&data) && data.len() <= 10, "nothing of it went out");
-        assert_eq!(told.once().found, 1);
+        assert!(
+            text.as_bytes().starts_with(&data) && data.len() <= 10,
+            "no byte of the placeholder was forwarded"
+        );
+        assert_eq!(reports.once().found, 1);
     }
     let frames = Frames::default().data("x").trailer("x-t", "bj_placeholder_of_the_box");
     assert!(read(&mut GuardedBody::new(frames, &finder())).2.is_some());
-    // The control: a body without one goes on unchanged, with its length known.
+    // Control: a body without a placeholder is forwarded unchanged, with its known length.
     let text = "{\"title\":\"bj_placeholder_of_the_bo\"} bj_placeh";
     let size = u64::try_from(text.len()).unwrap();
     let frames = Frames { size: Some(size), ..Frames::default().data(text) };
-    let told = Told::default();
-    let mut body = GuardedBody::new(frames, &finder()).on_end(told.tell());
+    let reports = Reports::default();
+    let mut body = GuardedBody::new(frames, &finder()).on_end(reports.callback());
     assert_eq!(body.size_hint().exact(), Some(size));
     let (data, _, error) = read(&mut body);
     assert!(error.is_none());
     assert_eq!(data, text.as_bytes());
-    assert_eq!(told.once(), Ended { received: size, passed: size, found: 0, how: How::Complete });
+    assert_eq!(
+        reports.once(),
+        Ended { received: size, passed: size, found: 0, how: How::Complete }
+    );
 }
 
 #[test]
-fn an_upload_stops_at_its_limit() {
+fn upload_above_the_limit_is_refused() {
     let body = |size: usize| {
         let frames = Frames::default().data(vec![b'x'; size / 2]).data(vec![b'x'; size - size / 2]);
         read(&mut GuardedBody::new(frames, &finder()).limit(1000))

@@ -1,4 +1,4 @@
-//! Content codings: whole, in pieces, broken, and made to explode.
+//! Tests of content codings: complete, in pieces, malformed, and decompression bombs.
 
 use std::io::Write as _;
 
@@ -41,7 +41,7 @@ fn raw_deflate(content: &[u8]) -> Vec<u8> {
 
 pub(super) const ALL: [Coding; 4] = [Coding::Gzip, Coding::Deflate, Coding::Brotli, Coding::Zstd];
 
-/// Decodes pieces; also the longest output of one step.
+/// Decodes pieces; returns the content and the longest output of one step.
 fn decode(codings: &[Coding], pieces: &[&[u8]]) -> Result<(Vec<u8>, usize), DecodeError> {
     let mut decoder = Decoder::new(codings);
     let (mut out, mut longest) = (Vec::new(), 0);
@@ -50,7 +50,7 @@ fn decode(codings: &[Coding], pieces: &[&[u8]]) -> Result<(Vec<u8>, usize), Deco
         loop {
             let step = decoder.step(&mut input)?;
             if step.is_empty() {
-                assert!(input.is_empty(), "all of the input is taken");
+                assert!(input.is_empty(), "all input is consumed");
                 break;
             }
             longest = longest.max(step.len());
@@ -66,12 +66,12 @@ fn whole(codings: &[Coding], coded: &[u8]) -> Result<Vec<u8>, DecodeError> {
 }
 
 #[test]
-fn every_coding_is_undone_at_every_split_point() {
+fn every_coding_is_decoded_at_every_split_point() {
     let content = b"the quick brown fox ".repeat(20);
     let mut cases: Vec<(Coding, Vec<u8>)> =
         ALL.iter().map(|&coding| (coding, encode(coding, &content))).collect();
     cases.push((Coding::Deflate, raw_deflate(&content)));
-    // Gzip and zstd may consist of several parts.
+    // Gzip and zstd allow several members.
     let (one, two) = content.split_at(77);
     for coding in [Coding::Gzip, Coding::Zstd] {
         cases.push((coding, [encode(coding, one), encode(coding, two)].concat()));
@@ -88,7 +88,7 @@ fn every_coding_is_undone_at_every_split_point() {
 }
 
 #[test]
-fn content_may_end_with_a_full_step() {
+fn content_that_fills_the_last_step_is_complete() {
     for size in [64 * 1024, 128 * 1024, 64 * 1024 - 1, 64 * 1024 + 1] {
         for coding in ALL {
             let content = vec![b'x'; size];
@@ -101,7 +101,7 @@ fn content_may_end_with_a_full_step() {
 }
 
 #[test]
-fn codings_are_undone_in_the_reverse_order() {
+fn codings_are_decoded_in_reverse_order() {
     for first in ALL {
         for second in ALL {
             let coded = encode(second, &encode(first, b"twice"));
@@ -112,7 +112,7 @@ fn codings_are_undone_in_the_reverse_order() {
 }
 
 #[test]
-fn b05_what_is_not_whole_is_an_error() {
+fn b05_incomplete_or_malformed_content_is_an_error() {
     for coding in ALL {
         let coded = encode(coding, &b"content ".repeat(100));
         for len in 1..coded.len() {
@@ -121,16 +121,19 @@ fn b05_what_is_not_whole_is_an_error() {
         }
         let mut garbage = coded.clone();
         garbage.extend_from_slice(b"and more");
-        assert!(whole(&[coding], &garbage).is_err(), "{coding} with garbage behind it");
+        assert!(whole(&[coding], &garbage).is_err(), "{coding} with trailing garbage");
         let (one, two) = garbage.split_at(coded.len());
-        assert!(decode(&[coding], &[one, two]).is_err(), "{coding} with garbage in a piece");
+        assert!(
+            decode(&[coding], &[one, two]).is_err(),
+            "{coding} with trailing garbage in a separate piece"
+        );
         assert!(whole(&[coding], b"\x07no such thing at all, really not").is_err(), "{coding}");
-        // An answer without content is none in any coding.
+        // A response without content is valid with any coding.
         assert_eq!(whole(&[coding], b"").unwrap(), b"");
-        // The control.
+        // Control: the complete content is valid.
         assert!(whole(&[coding], &coded).is_ok());
     }
-    // The checksum is looked at.
+    // The checksum is verified.
     let mut gzip = encode(Coding::Gzip, b"content");
     let crc = gzip.len() - 8;
     gzip[crc] ^= 1;
@@ -138,7 +141,7 @@ fn b05_what_is_not_whole_is_an_error() {
 }
 
 #[test]
-fn the_optional_parts_of_a_gzip_head_are_skipped() {
+fn optional_parts_of_a_gzip_head_are_skipped() {
     let plain = encode(Coding::Gzip, b"content");
     let mut head = plain[..10].to_vec();
     head[3] = 2 | 4 | 8 | 16;
@@ -155,7 +158,7 @@ fn the_optional_parts_of_a_gzip_head_are_skipped() {
 }
 
 #[test]
-fn a_bomb_comes_out_in_small_steps() {
+fn decompression_bomb_is_decoded_in_small_steps() {
     const SIZE: usize = 6 * 1024 * 1024;
     for coding in ALL {
         let coded = encode(coding, &vec![0; SIZE]);
@@ -164,7 +167,7 @@ fn a_bomb_comes_out_in_small_steps() {
         assert_eq!(content.len(), SIZE);
         assert!(longest <= 64 * 1024, "{coding}: {longest} bytes at once");
     }
-    // A window of more memory than is given.
+    // A window that needs more memory than allowed.
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
     encoder.window_log(27).unwrap();
     encoder.write_all(b"small").unwrap();
@@ -195,7 +198,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_bytes_decode_or_fail_within_bounds(
+    fn random_bytes_decode_or_fail_within_bounds(
         bytes in prop::collection::vec(any::<u8>(), 0..300),
         which in 0..4_usize,
         cut in 0..300_usize,

@@ -1,4 +1,4 @@
-//! WebSocket frames.
+//! Tests of WebSocket frames.
 
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ fn client(fin: bool, opcode: u8, payload: impl AsRef<[u8]>) -> Vec<u8> {
     frame(fin, opcode, Some([1, 2, 3, 0xfe]), payload.as_ref())
 }
 
-/// The messages and control frames in frames of a server.
+/// Returns the messages and control frames in a server's frames.
 fn messages(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut messages: Vec<(u8, Vec<u8>)> = Vec::new();
     let mut open: Option<(u8, Vec<u8>)> = None;
@@ -106,14 +106,14 @@ fn b06_messages_are_scrubbed_across_fragments_and_pieces() {
 }
 
 #[test]
-fn a_value_in_two_messages_is_no_value() {
+fn value_split_over_two_messages_is_not_replaced() {
     let (one, two) = VALUE.split_at(9);
     let bytes = [server(true, TEXT, one), server(true, TEXT, two)].concat();
     assert_eq!(scrub([bytes.as_slice()]).unwrap(), bytes);
 }
 
 #[test]
-fn a_long_message_is_not_gathered() {
+fn long_message_is_forwarded_in_pieces() {
     let payload = vec![b'x'; 1 << 20];
     let bytes = server(true, BINARY, &payload);
     let mut scrubber = FrameScrubber::new(&github());
@@ -122,14 +122,14 @@ fn a_long_message_is_not_gathered() {
     for piece in most.chunks(10_000) {
         let before = out.len();
         scrubber.push(piece, &mut out).unwrap();
-        assert!(out.len() > before, "every piece goes on");
+        assert!(out.len() > before, "every piece is forwarded");
     }
     scrubber.push(rest, &mut out).unwrap();
     assert_eq!(messages(&out), [(BINARY, payload)]);
 }
 
 #[test]
-fn what_the_rfc_forbids_is_an_error() {
+fn frames_that_the_rfc_forbids_are_errors() {
     let close = [server(true, CLOSE, ""), server(true, TEXT, "after")].concat();
     for (what, bytes) in [
         ("a reserved bit", vec![0xc1, 0]),
@@ -138,11 +138,14 @@ fn what_the_rfc_forbids_is_an_error() {
         ("a mask", client(true, TEXT, "x")),
         ("a long control frame", server(true, PING, vec![0; 126])),
         ("a fragmented control frame", server(false, PING, "x")),
-        ("a fragment of nothing", server(true, 0, "x")),
-        ("a message in a message", [server(false, TEXT, "x"), server(true, TEXT, "y")].concat()),
+        ("a continuation without a message", server(true, 0, "x")),
+        (
+            "a new message within a message",
+            [server(false, TEXT, "x"), server(true, TEXT, "y")].concat(),
+        ),
         ("a long form of a short length", vec![0x81, 126, 0, 5]),
         ("a longer form", vec![0x81, 127, 0, 0, 0, 0, 0, 0, 0, 5]),
-        ("a length beyond all", vec![0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0]),
+        ("a length above the maximum", vec![0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0]),
         ("half a code", server(true, CLOSE, "x")),
         ("a frame after the close", close),
     ] {
@@ -153,7 +156,7 @@ fn what_the_rfc_forbids_is_an_error() {
 }
 
 #[test]
-fn b01_a_placeholder_in_a_message_is_found() {
+fn b01_placeholder_in_a_websocket_message_is_found() {
     let finder = Finder::new(&[("github".to_owned(), b"bj_placeholder_of_the_box")]).unwrap();
     let found = FrameError::Placeholder { name: "github".to_owned() };
     let bytes = [
@@ -179,7 +182,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn any_bytes_are_frames_or_an_error_wherever_they_are_cut(
+    fn random_bytes_give_the_same_result_at_any_split(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         cut in 0..200_usize,
     ) {

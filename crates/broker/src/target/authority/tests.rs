@@ -1,4 +1,4 @@
-//! Whom a request is for, told in every pair of ways.
+//! Tests of the host of a request, for each combination of sources.
 
 use http::Request;
 
@@ -21,7 +21,7 @@ fn target(text: &str) -> Target {
 }
 
 #[test]
-fn all_that_say_the_same_agree() {
+fn equal_hosts_in_all_places_are_accepted() {
     for (uri, hosts) in [
         ("/", &["a.example"][..]),
         ("/", &["A.Example"]),
@@ -39,7 +39,7 @@ fn all_that_say_the_same_agree() {
 }
 
 #[test]
-fn a13_the_request_and_the_connection_must_agree() {
+fn a13_request_for_another_host_than_the_connection_is_refused() {
     for (uri, hosts, known) in [
         ("/", &["other.example"][..], &["a.example"][..]),
         ("https://other.example/", &[], &["a.example"]),
@@ -62,7 +62,7 @@ fn a13_the_request_and_the_connection_must_agree() {
 }
 
 #[test]
-fn a25_the_host_is_told_once_and_plainly() {
+fn a25_missing_duplicate_or_malformed_host_is_refused() {
     let status = |result: Result<Target, Misdirected>| result.unwrap_err().status();
     for (uri, hosts) in [
         ("/", &[][..]),
@@ -95,6 +95,6 @@ fn a25_the_host_is_told_once_and_plainly() {
     let mut odd = parts("/", &[]);
     odd.headers.insert(HOST, http::HeaderValue::from_bytes(b"a.example\xff").unwrap());
     assert_eq!(authority(&odd, Scheme::Https, &[], 443), Err(Misdirected::NotText));
-    // The control.
+    // Control: one plain host is accepted.
     assert!(check("/", &["a.example"], &["a.example"], 443).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Headers that cut messages, drop others or pretend.
+//! Tests of ambiguous, hop-by-hop and overriding headers.
 
 use http::HeaderValue;
 
@@ -61,7 +61,7 @@ fn a25_ambiguous_headers_are_refused() {
 }
 
 #[test]
-fn a25_a_fixed_list_is_dropped_between_hops() {
+fn a25_only_known_hop_by_hop_headers_are_removed() {
     let mut headers = map(&[
         ("connection", "close, te"),
         ("keep-alive", "1"),
@@ -82,7 +82,7 @@ fn a25_a_fixed_list_is_dropped_between_hops() {
 }
 
 #[test]
-fn a26_headers_that_change_method_path_or_host_are_taken_away() {
+fn a26_headers_that_override_method_path_or_host_are_removed() {
     for name in ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"] {
         let name: HeaderName = name.parse().unwrap();
         assert!(is_method_override(&name));
@@ -96,7 +96,7 @@ fn a26_headers_that_change_method_path_or_host_are_taken_away() {
         assert_eq!(strip_overrides(&mut headers), [name]);
         assert!(headers.is_empty());
     }
-    // The control: nothing else goes.
+    // Control: other headers are kept.
     let mut headers = map(&[("accept", "a"), ("x-request-id", "1"), ("authorization", "x")]);
     assert!(strip_overrides(&mut headers).is_empty());
     assert_eq!(headers.len(), 3);

@@ -1,4 +1,4 @@
-//! Paths with one reading, and the others.
+//! Tests of unambiguous and ambiguous paths.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ fn good(target: &str) -> (CanonicalPath, Option<String>) {
 }
 
 #[test]
-fn clear_paths_are_taken_as_they_are() {
+fn unambiguous_paths_are_accepted_unchanged() {
     for target in [
         "/",
         "/a",
@@ -36,7 +36,7 @@ fn clear_paths_are_taken_as_they_are() {
 }
 
 #[test]
-fn a24_what_two_servers_read_differently_is_refused() {
+fn a24_ambiguous_paths_are_refused() {
     for (target, expect) in [
         ("", Ambiguous::Relative),
         ("*", Ambiguous::Relative),
@@ -87,21 +87,21 @@ fn a24_what_two_servers_read_differently_is_refused() {
         CanonicalPath::parse(&format!("/{}", "a".repeat(MAX))).map(|_| ()),
         Err(Ambiguous::TooLong)
     );
-    // The control: the plain path is taken.
+    // Control: the plain path is accepted.
     good("/public/admin");
 }
 
 #[test]
-fn a24_an_escaped_slash_widens_no_rule_and_narrows_no_ban() {
+fn a24_escaped_slash_neither_widens_allow_rules_nor_evades_deny_rules() {
     let pattern = |text: &str| text.parse::<PathPattern>().unwrap();
     let (path, _) = good("/public/a%2fadmin");
-    assert!(!path.allowed_by(&pattern("/public/*")), "it may be two segments");
+    assert!(!path.allowed_by(&pattern("/public/*")), "some servers read two segments");
     assert!(path.allowed_by(&pattern("/public/**")));
     assert!(path.denied_by(&pattern("/public/*")) && path.denied_by(&pattern("/public/a/admin")));
     let (path, _) = good("/admin%2fusers");
     assert!(path.denied_by(&pattern("/admin/**")));
-    assert!(!path.allowed_by(&pattern("/admin/**")), "it may be one segment");
-    assert!(path.allowed_by(&pattern("/admin%2fusers")), "a rule may name it as it is");
+    assert!(!path.allowed_by(&pattern("/admin/**")), "some servers read one segment");
+    assert!(path.allowed_by(&pattern("/admin%2fusers")), "a rule can name the escaped path");
     assert!(!path.allowed_by(&pattern("/admin/users")) && !path.allowed_by(&pattern("/*")));
     let (path, _) = good("/v1/x%3Adelete");
     assert!(path.denied_by(&pattern("/v1/x:delete")));
@@ -110,7 +110,7 @@ fn a24_an_escaped_slash_widens_no_rule_and_narrows_no_ban() {
 }
 
 #[test]
-fn a26_queries_do_not_change_what_a_request_does() {
+fn a26_query_that_overrides_the_method_is_refused() {
     let check = |method: &str, target: &str| {
         let (path, query) = good(target);
         query_override(&method.parse().unwrap(), &path, query.as_deref())
@@ -120,14 +120,15 @@ fn a26_queries_do_not_change_what_a_request_does() {
     assert_eq!(check("HEAD", "/graphql?query=mutation"), Err(QueryOverride::Mutation));
     assert_eq!(check("POST", "/x?_method=DELETE"), Err(QueryOverride::Method));
     assert_eq!(check("GET", "/x?%5Fmethod=PUT"), Err(QueryOverride::Method));
-    // The controls.
+    // Controls: a safe GraphQL query and a mutation by POST.
     assert_eq!(check("GET", "/graphql?query=%7Bviewer%7D"), Ok(()));
     assert_eq!(check("POST", "/graphql?query=mutation"), Ok(()));
     assert_eq!(check("GET", "/x?query=mutation"), Ok(()));
     assert_eq!(check("GET", "/x?method=DELETE"), Ok(()));
 }
 
-/// What a careless server makes of a path: all escapes undone, then dots and slashes resolved.
+/// Returns the segments that a careless server reads: all escapes decoded, then dots and slashes
+/// resolved.
 fn careless(path: &str) -> Vec<String> {
     let mut segments: Vec<String> = Vec::new();
     let decoded = percent_decoded(&percent_decoded(path)).replace('\\', "/");
@@ -146,7 +147,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
-    fn a24_no_careless_server_finds_what_a_rule_did_not_allow(
+    fn a24_careless_servers_reach_only_allowed_paths(
         target in "(/|\\.|%2e|%2E|%2f|%2F|%5c|%25|%252e|;|public|admin|a|\\\\|%00|%3b|\\?|#| ){0,9}",
     ) {
         let target = format!("/{target}");
@@ -165,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn a_path_that_is_taken_is_taken_again_unchanged(target in "/[ -~]{0,30}|(?s).{0,20}") {
+    fn parsing_a_canonical_path_again_does_not_change_it(target in "/[ -~]{0,30}|(?s).{0,20}") {
         if let Ok((path, _)) = CanonicalPath::parse(&target) {
             prop_assert_eq!(CanonicalPath::parse(path.as_str()).map(|(path, _)| path), Ok(path));
         }

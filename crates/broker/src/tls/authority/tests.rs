@@ -1,4 +1,4 @@
-//! What an authority signs, judged by the verifiers that programs really use.
+//! Tests of the certificates of an authority, with the verifiers of common programs.
 
 #![expect(clippy::disallowed_methods, reason = "tests read the clock and start real clients")]
 
@@ -33,7 +33,7 @@ fn trusting(authority: &Authority) -> Upstream {
     Upstream::new(&roots).unwrap()
 }
 
-/// One handshake over memory; what the client says about it, and the protocol they agreed on.
+/// Runs one handshake in memory; returns the client's result and the negotiated protocol.
 fn handshake(
     server: Arc<ServerConfig>,
     client: &Upstream,
@@ -61,7 +61,7 @@ fn accepts(authority: &Authority, asked: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn names_and_addresses_of_the_rules_are_believed_and_http2_is_offered() {
+fn certificates_for_allowed_hosts_are_accepted_with_http2() {
     let long = format!("{0}.{0}.{0}.example.com", "a".repeat(60));
     let authority = authority(&["api.example.com", "*.example.com", "192.0.2.7", "[2001:db8::7]"]);
     for asked in ["api.example.com", "deep.below.example.com", &long, "192.0.2.7", "2001:db8::7"] {
@@ -70,7 +70,7 @@ fn names_and_addresses_of_the_rules_are_believed_and_http2_is_offered() {
 }
 
 #[test]
-fn a35_no_certificate_is_made_for_a_name_outside_the_rules() {
+fn a35_certificate_for_a_name_outside_the_rules_is_refused() {
     let authority = authority(&["api.example.com", "*.below.example"]);
     for asked in
         ["evil.com", "example.com", "xapi.example.com", "below.example", "192.0.2.7", "2001:db8::7"]
@@ -83,7 +83,7 @@ fn a35_no_certificate_is_made_for_a_name_outside_the_rules() {
 }
 
 #[test]
-fn a35_the_rules_bound_the_authority() {
+fn a35_scope_of_the_authority_follows_the_rules() {
     let policy = |net| Policy {
         net,
         allow: ["api.example.com", "http://plain.example", "tcp://db.example:5432"]
@@ -102,16 +102,16 @@ fn a35_the_rules_bound_the_authority() {
     assert!(matches!(Scope::of(&policy(Net::Full)), Scope::Any));
 }
 
-/// Signs for anybody, with the key and the certificate of an authority that may not.
-fn led_astray(mut authority: Authority) -> Authority {
+/// Returns an authority that signs for any name with the key and certificate of a constrained one.
+fn without_scope(mut authority: Authority) -> Authority {
     authority.scope = Scope::Any;
     authority
 }
 
 #[test]
-fn a35_a_certificate_beyond_the_rules_is_not_believed() {
+fn a35_clients_reject_certificates_outside_the_name_constraints() {
     for names in [&["api.example.com"][..], &["192.0.2.7"], &[]] {
-        let authority = led_astray(authority(names));
+        let authority = without_scope(authority(names));
         for asked in ["evil.com", "198.51.100.1", "2001:db8::1"] {
             let server = authority.server_config(&target(asked), SystemTime::now()).unwrap();
             let error = handshake(server, &trusting(&authority), asked).unwrap_err();
@@ -130,7 +130,7 @@ fn a35_a_certificate_beyond_the_rules_is_not_believed() {
 }
 
 #[test]
-fn a35_no_authority_is_believed_in_another_box() {
+fn a35_certificates_of_another_box_are_rejected() {
     let (one, other) = (authority(&["api.example.com"]), authority(&["api.example.com"]));
     assert_ne!(one.der(), other.der());
     let host = target("api.example.com");
@@ -140,12 +140,12 @@ fn a35_no_authority_is_believed_in_another_box() {
 }
 
 #[test]
-fn a35_nothing_that_is_printed_or_given_out_holds_a_key() {
+fn a35_public_output_contains_no_private_key() {
     let authority = authority(&["api.example.com"]);
     let key = authority.issuer.key().key.to_pkcs8v1().unwrap();
     let shown = format!("{authority:?}{}", authority.pem());
     assert!(!shown.contains("PRIVATE") && !shown.contains("Ecdsa"), "{shown}");
-    // The private number is bytes 36..68 of such a document.
+    // The private number is in bytes 36..68 of this format.
     let number = &key.as_ref()[36..68];
     for bytes in [authority.der().to_vec(), authority.jks(), shown.into_bytes()] {
         assert!(!bytes.windows(32).any(|window| window == number));
@@ -153,7 +153,7 @@ fn a35_nothing_that_is_printed_or_given_out_holds_a_key() {
 }
 
 #[test]
-fn leafs_are_kept_renewed_and_bounded() {
+fn leaf_certificates_are_cached_renewed_and_bounded() {
     let authority = Authority::new(Scope::Any, SystemTime::now()).unwrap();
     let now = SystemTime::now();
     let host = target("api.example.com");
@@ -165,7 +165,7 @@ fn leafs_are_kept_renewed_and_bounded() {
         let at = now + Duration::from_secs(number);
         drop(authority.server_config(&host, at).unwrap());
     }
-    assert_eq!(authority.leafs.made.lock().unwrap().len(), MAX_LEAFS);
+    assert_eq!(authority.leafs.cached.lock().unwrap().len(), MAX_LEAFS);
 }
 
 fn run(program: &str, arguments: &[&str]) -> Output {
@@ -192,7 +192,7 @@ fn openssl_verifies(authority: &Authority, asked: &str) -> bool {
 }
 
 #[test]
-fn openssl_in_strict_mode_believes_it() {
+fn openssl_in_strict_mode_accepts_the_certificates() {
     let authority =
         authority(&["api.example.com", "*.below.example", "192.0.2.7", "[2001:db8::7]"]);
     for asked in ["api.example.com", "x.below.example", "192.0.2.7", "2001:db8::7"] {
@@ -202,7 +202,7 @@ fn openssl_in_strict_mode_believes_it() {
     assert!(openssl_verifies(&free, "anything.example"));
 }
 
-/// Serves one connection after another with what the authority shows for `localhost`.
+/// Serves connections with the authority's certificate for `localhost`.
 fn serve(authority: &Authority) -> u16 {
     let config = authority.server_config(&target("localhost"), SystemTime::now()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -219,7 +219,7 @@ fn answer(stream: TcpStream, config: &Arc<ServerConfig>) {
     let mut stream = StreamOwned::new(ServerConnection::new(Arc::clone(config)).unwrap(), stream);
     let mut head = [0; 1024];
     if stream.read(&mut head).is_ok() {
-        // A client that went away is its own affair.
+        // The client can have closed the connection.
         drop(
             stream
                 .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"),
@@ -246,7 +246,7 @@ public class Get { public static void main(String[] a) throws Exception {
 ";
 
 #[test]
-fn strict_python_node_java_and_curl_believe_it() {
+fn python_node_java_and_curl_accept_the_certificates() {
     let authority = authority(&["localhost"]);
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &[u8]| {
@@ -269,7 +269,7 @@ fn strict_python_node_java_and_curl_believe_it() {
         let output = run(program, &arguments);
         assert_eq!(output.stdout, b"hi", "{program}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    // The control: without our root nobody believes it.
+    // Control: without the root, the certificate is refused.
     let output = run("curl", &["-sS", "--http1.1", &url]);
     assert_eq!(output.status.code(), Some(60), "{output:?}");
 }
@@ -288,8 +288,8 @@ fn keytool_reads_the_trust_store() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("trustedCertEntry"), "{text}");
     assert!(text.contains("CN=Belljar box"), "{text}");
-    // The control: the hash at the end is checked.
-    let mut bent = authority.jks();
-    bent[40] ^= 1;
-    assert!(!list(&bent).status.success());
+    // Control: the hash at the end is verified.
+    let mut corrupted = authority.jks();
+    corrupted[40] ^= 1;
+    assert!(!list(&corrupted).status.success());
 }

@@ -1,4 +1,4 @@
-//! Real hellos of a real client, cut and bent.
+//! Tests with real hellos of a real client, split and corrupted.
 
 use std::sync::Arc;
 
@@ -30,12 +30,12 @@ fn real(server: &str, alpn: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// The handshake message without its record.
+/// Returns the handshake message without its record.
 fn message(bytes: &[u8]) -> &[u8] {
     &bytes[5..]
 }
 
-/// The same message in records of at most `size` bytes.
+/// Returns the same message in records of at most `size` bytes.
 fn records(message: &[u8], size: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in message.chunks(size) {
@@ -46,8 +46,8 @@ fn records(message: &[u8], size: usize) -> Vec<u8> {
     bytes
 }
 
-/// A hello with these extensions and nothing else that matters.
-fn made(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
+/// Returns a minimal hello with these extensions.
+fn build(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let mut list = Vec::new();
     for (kind, content) in extensions {
         list.extend_from_slice(&kind.to_be_bytes());
@@ -78,7 +78,7 @@ fn sni(names: &[&[u8]]) -> (u16, Vec<u8>) {
 }
 
 #[test]
-fn a_real_hello_is_read() {
+fn real_hello_is_parsed() {
     let expected = Hello {
         sni: Some(name("api.example.com")),
         ech: false,
@@ -86,13 +86,13 @@ fn a_real_hello_is_read() {
     };
     let bytes = real("api.example.com", &["h2", "http/1.1"]);
     assert_eq!(Hello::parse(&bytes), Peek::Hello(expected.clone()));
-    // What comes behind it, as early data does, changes nothing.
+    // Bytes after the hello, such as early data, change nothing.
     let more = [bytes.as_slice(), &[20, 3, 3, 0, 1, 1]].concat();
     assert_eq!(Hello::parse(&more), Peek::Hello(expected));
 }
 
 #[test]
-fn every_beginning_is_incomplete_and_every_cut_into_records_is_the_same() {
+fn hello_is_parsed_the_same_for_any_split_into_records() {
     let bytes = real("api.example.com", &["h2"]);
     let whole = Hello::parse(&bytes);
     assert!(matches!(whole, Peek::Hello(_)));
@@ -118,45 +118,45 @@ fn other_protocols_are_not_tls() {
 }
 
 #[test]
-fn a14_a_hello_without_a_name_is_told() {
+fn a14_hello_without_a_server_name_has_no_sni() {
     let Peek::Hello(hello) = Hello::parse(&real("192.0.2.7", &[])) else { panic!() };
     assert_eq!(hello.sni, None);
-    // The control: a name is seen.
-    let Peek::Hello(hello) = Hello::parse(&made(&[sni(&[b"a.example"])])) else { panic!() };
+    // Control: a name is returned.
+    let Peek::Hello(hello) = Hello::parse(&build(&[sni(&[b"a.example"])])) else { panic!() };
     assert_eq!(hello.sni, Some(name("a.example")));
 }
 
 #[test]
-fn a14_a_hidden_name_is_told() {
+fn a14_encrypted_server_name_is_detected() {
     for kind in [ECH, 0xfe08, 0xffce] {
-        let bytes = made(&[sni(&[b"front.example"]), (kind, vec![0; 60])]);
+        let bytes = build(&[sni(&[b"front.example"]), (kind, vec![0; 60])]);
         let Peek::Hello(hello) = Hello::parse(&bytes) else { panic!() };
         assert!(hello.ech, "{kind:x}");
     }
-    let Peek::Hello(hello) = Hello::parse(&made(&[sni(&[b"front.example"]), (0x0a0a, vec![])]))
+    let Peek::Hello(hello) = Hello::parse(&build(&[sni(&[b"front.example"]), (0x0a0a, vec![])]))
     else {
         panic!()
     };
-    assert!(!hello.ech, "a meaningless extension is none");
+    assert!(!hello.ech, "an unknown extension does not hide a name");
 }
 
 #[test]
-fn a13_a_name_that_two_could_read_differently_is_refused() {
-    let twice = made(&[sni(&[b"a.example"]), sni(&[b"b.example"])]);
-    let two = made(&[sni(&[b"a.example", b"b.example"])]);
-    let none = made(&[sni(&[])]);
+fn a13_ambiguous_server_name_is_refused() {
+    let twice = build(&[sni(&[b"a.example"]), sni(&[b"b.example"])]);
+    let two = build(&[sni(&[b"a.example", b"b.example"])]);
+    let none = build(&[sni(&[])]);
     for bytes in [twice, two, none] {
         assert!(matches!(Hello::parse(&bytes), Peek::Refused(_)), "{bytes:?}");
     }
 }
 
 #[test]
-fn a01_no_odd_byte_comes_through_in_a_server_name() {
+fn a01_server_names_with_special_bytes_are_refused() {
     for place in 0..=b"evil.example".len() {
         for byte in 0..=255u8 {
             let mut text = b"evil.example".to_vec();
             text.insert(place, byte);
-            let peek = Hello::parse(&made(&[sni(&[&text])]));
+            let peek = Hello::parse(&build(&[sni(&[&text])]));
             let legal =
                 std::str::from_utf8(&text).is_ok_and(|text| text.parse::<Hostname>().is_ok());
             assert_eq!(matches!(peek, Peek::Hello(_)), legal, "{text:?}");
@@ -167,7 +167,7 @@ fn a01_no_odd_byte_comes_through_in_a_server_name() {
 }
 
 #[test]
-fn what_never_ends_is_refused() {
+fn endless_hello_is_refused() {
     let mut endless = Vec::new();
     let long =
         [1, 0, 0x3f, 0xff].into_iter().chain(std::iter::repeat_n(0, 20_000)).collect::<Vec<u8>>();
@@ -185,18 +185,18 @@ fn what_never_ends_is_refused() {
     );
     assert!(
         matches!(Hello::parse(&[22, 3, 1, 0, 0, 22, 3, 1]), Peek::Refused(_)),
-        "an empty record"
+        "a record is empty"
     );
 }
 
 proptest! {
     #[test]
-    fn a33_no_bytes_make_the_reader_of_hellos_fall_over(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn a33_random_bytes_do_not_crash_the_hello_parser(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _peek = Hello::parse(&bytes);
     }
 
     #[test]
-    fn a33_no_bent_hello_makes_it_fall_over(place in 0usize..2000, byte: u8, cut in 0usize..2000) {
+    fn a33_corrupted_hellos_do_not_crash_the_parser(place in 0usize..2000, byte: u8, cut in 0usize..2000) {
         let mut bytes = real("api.example.com", &["h2"]);
         let (place, cut) = (place % bytes.len(), cut % bytes.len());
         bytes[place] = byte;

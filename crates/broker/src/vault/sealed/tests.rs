@@ -20,7 +20,7 @@ fn sealed(key: &Key) -> Vec<u8> {
     seal(key, &name("github"), &value(b"canary-1234"), 7).unwrap()
 }
 
-/// A private file with this content, read from the start.
+/// Returns a private file with this content, positioned at the start.
 fn file(content: &[u8]) -> File {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(content).unwrap();
@@ -31,7 +31,7 @@ fn file(content: &[u8]) -> File {
 }
 
 #[test]
-fn what_was_sealed_is_unsealed_from_a_descriptor() {
+fn unseal_returns_the_sealed_value_from_a_descriptor() {
     let key = key(1);
     let unsealed = unseal(&key, &name("github"), &file(&sealed(&key))).unwrap();
     assert_eq!(unsealed.value.expose(), b"canary-1234");
@@ -39,15 +39,15 @@ fn what_was_sealed_is_unsealed_from_a_descriptor() {
 }
 
 #[test]
-fn b16_a_sealed_file_does_not_show_its_value_and_is_never_the_same() {
+fn b16_sealed_file_hides_its_value_and_is_unique() {
     let key = key(1);
     let (one, other) = (sealed(&key), sealed(&key));
-    assert_ne!(one, other, "each has a nonce of its own");
+    assert_ne!(one, other, "each file has its own nonce");
     assert!(!one.windows(6).any(|window| window == b"canary"));
 }
 
 #[test]
-fn b16_another_key_is_told_from_damage() {
+fn b16_wrong_key_and_damage_are_different_errors() {
     let mut bytes = sealed(&key(1));
     assert!(matches!(
         open(&key(2), &name("github"), &mut bytes),
@@ -56,11 +56,11 @@ fn b16_another_key_is_told_from_damage() {
 }
 
 #[test]
-fn b16_a_file_in_the_place_of_another_does_not_open() {
+fn b16_sealed_file_of_another_secret_does_not_open() {
     let key = key(1);
     let swapped = open(&key, &name("anthropic"), &mut sealed(&key));
     assert!(matches!(swapped, Err(UnsealError::Swapped { .. })));
-    // Nor when the name in it is exchanged as well.
+    // The same if the name in the file is changed as well.
     let mut renamed = sealed(&key);
     let at = renamed.windows(6).position(|window| window == b"github").unwrap();
     renamed[at..at + 6].copy_from_slice(b"gitlab");
@@ -68,7 +68,7 @@ fn b16_a_file_in_the_place_of_another_does_not_open() {
 }
 
 #[test]
-fn other_versions_and_other_files_are_told() {
+fn unknown_version_and_other_files_are_refused() {
     let mut bytes = sealed(&key(1));
     bytes[8] = 2;
     assert!(matches!(
@@ -82,7 +82,7 @@ fn other_versions_and_other_files_are_told() {
 }
 
 #[test]
-fn a_file_that_others_can_read_is_refused() {
+fn sealed_file_that_other_users_can_read_is_refused() {
     let file = file(&sealed(&key(1)));
     file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
     let refused = unseal(&key(1), &name("github"), &file);
@@ -93,7 +93,7 @@ fn a_file_that_others_can_read_is_refused() {
 }
 
 #[test]
-fn a_key_file_has_32_bytes() {
+fn key_file_without_exactly_32_bytes_is_refused() {
     for length in [0, 31, 33, 4096] {
         let read = Key::read(KeySource::File, &file(&vec![3; length]));
         assert!(matches!(read, Err(KeyError::Length)), "{length}");
@@ -104,7 +104,7 @@ fn a_key_file_has_32_bytes() {
 }
 
 #[test]
-fn a_command_gives_a_key_by_any_long_text() {
+fn key_command_output_of_sufficient_length_is_a_key() {
     let read = |text: &[u8]| Key::read(KeySource::Command, &file(text));
     let text = [b'k'; 64];
     let with_end = [text.as_slice(), b"\n"].concat();
@@ -115,11 +115,15 @@ fn a_command_gives_a_key_by_any_long_text() {
     assert!(read(&[b'k'; MAX_COMMAND_KEY]).is_ok());
     assert!(matches!(read(&vec![b'k'; MAX_COMMAND_KEY + 1]), Err(KeyError::TooLong)));
     assert!(matches!(read(&vec![b'k'; MAX_COMMAND_KEY + 99]), Err(KeyError::TooLong)));
-    assert_ne!(read(&[7; 32]).unwrap().bytes.as_slice(), &[7; 32], "stretched, not taken as it is");
+    assert_ne!(
+        read(&[7; 32]).unwrap().bytes.as_slice(),
+        &[7; 32],
+        "the key is derived from the text"
+    );
 }
 
 #[test]
-fn b16_any_changed_bit_of_a_sealed_file_is_found() {
+fn b16_sealed_file_with_any_flipped_bit_does_not_open() {
     let key = key(1);
     let whole = sealed(&key);
     for at in 0..whole.len() * 8 {
@@ -138,7 +142,7 @@ fn b16_any_changed_bit_of_a_sealed_file_is_found() {
 
 proptest! {
     #[test]
-    fn every_value_comes_back(
+    fn unseal_reverses_seal_for_any_value(
         bytes in proptest::collection::vec(0x21_u8..0x7f, 8..4096),
         text in "[a-z0-9][a-z0-9_-]{0,63}",
         at: u64,
@@ -153,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(mut bytes: Vec<u8>, tail: Vec<u8>) {
+    fn open_refuses_random_bytes_without_panic(mut bytes: Vec<u8>, tail: Vec<u8>) {
         prop_assert!(open(&key(1), &name("github"), &mut bytes).is_err());
         let mut begun = [MAGIC.as_slice(), &[VERSION], &key(1).id, &tail].concat();
         prop_assert!(open(&key(1), &name("github"), &mut begun).is_err());

@@ -1,4 +1,4 @@
-//! A message authentication code over a request, in a header (webhooks and the like).
+//! HMAC signatures of requests, sent in a header (for webhooks and the like).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,23 +9,23 @@ use belljar_model::net::{HmacAlgorithm, HmacEncoding, MessagePart, SignedMessage
 
 use crate::vault::value::Value;
 
-/// What a code is made over.
+/// The parts of a request that can be signed.
 pub(in crate::vault) struct Request<'a> {
     pub(in crate::vault) method: &'a str,
     pub(in crate::vault) host: &'a str,
     pub(in crate::vault) path: &'a str,
     pub(in crate::vault) query: &'a str,
     pub(in crate::vault) body: &'a [u8],
-    /// Seconds since 1970.
+    /// Time of signing, in seconds since 1970.
     pub(in crate::vault) timestamp: &'a str,
 }
 
-/// The text of `{timestamp}`.
+/// Returns the text of `{timestamp}`.
 pub(in crate::vault) fn timestamp(now: SystemTime) -> String {
     now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs().to_string()
 }
 
-/// The code, as it is written.
+/// Returns the encoded HMAC of a request.
 pub(in crate::vault) fn code(
     key: &Value,
     algorithm: HmacAlgorithm,
@@ -78,9 +78,10 @@ mod tests {
         assert_eq!(code(&key, algorithm, HmacEncoding::Hex, &message, &request), expect);
     }
 
-    /// GitHub's own example of a webhook, and RFC 4231 with a key of printable bytes (case 6's text).
+    /// GitHub's example of a webhook, and test vectors of RFC 4231 and RFC 2202 with a printable
+    /// text.
     #[test]
-    fn b22_published_codes_come_out() {
+    fn b22_hmac_matches_published_test_vectors() {
         check(
             b"It's a Secret to Everybody",
             HmacAlgorithm::Sha256,
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn b22_a_template_says_what_is_signed() {
+    fn b22_hmac_covers_the_parts_of_the_template() {
         let key = Value::new(Zeroizing::new(b"canary-1234".to_vec())).unwrap();
         let request = |body| Request {
             method: "POST",
@@ -126,9 +127,9 @@ mod tests {
             let message = message.parse().unwrap();
             super::code(&key, HmacAlgorithm::Sha256, HmacEncoding::Base64, &message, &request(body))
         };
-        let spelled = code("{body}", b"v0:1440938160:POST /a?b=c h.example.com".as_slice());
+        let literal = code("{body}", b"v0:1440938160:POST /a?b=c h.example.com".as_slice());
         let by_parts = code("v0:{timestamp}:{method} {path}?{query} {host}", b"".as_slice());
-        assert_eq!(spelled, by_parts);
+        assert_eq!(literal, by_parts);
         assert_ne!(by_parts, code("v0:{timestamp}:{method} {path}?{query}", b"".as_slice()));
     }
 }

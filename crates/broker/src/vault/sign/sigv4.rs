@@ -1,8 +1,8 @@
-//! AWS Signature Version 4: what the box signed with a placeholder is signed anew with the real key.
+//! AWS Signature Version 4: the broker signs a request again with the real key.
 //!
-//! Nothing of the old signature is believed or checked; only its scope and list of headers are read, as
-//! wishes. Time and scope are ours. Requests whose chunks are signed one by one, and URLs that carry
-//! their signature, are refused: those cannot be signed anew here.
+//! The signature of the box is not verified. Only its scope and its list of headers are read, as a
+//! request; time and scope are set by the broker. Requests with signed chunks, and presigned URLs,
+//! are refused, because they cannot be signed again here.
 
 use aws_lc_rs::{digest, hmac};
 use http::header::{AUTHORIZATION, HOST};
@@ -17,9 +17,9 @@ pub(in crate::vault) const SCHEME: &str = "AWS4-HMAC-SHA256";
 const CONTENT_HASH: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
-/// Bodies that are not part of the signature.
+/// Values for bodies that the signature does not cover.
 const UNSIGNED: [&str; 2] = ["UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"];
-/// Headers that the broker or a hop after it may set by itself; AWS does not ask for them.
+/// Headers that the broker or a later hop can set; AWS does not require their signature.
 const UNSTABLE: [&str; 9] = [
     "accept-encoding",
     "authorization",
@@ -32,24 +32,24 @@ const UNSTABLE: [&str; 9] = [
     "x-amzn-trace-id",
 ];
 
-/// The keys of an account, out of `ID:SECRET` or `ID:SECRET:SESSION-TOKEN`.
+/// An AWS key pair, parsed from `ID:SECRET` or `ID:SECRET:SESSION-TOKEN`.
 pub(in crate::vault) struct Keys<'a> {
     pub(in crate::vault) id: &'a str,
     secret: &'a [u8],
     pub(in crate::vault) session: Option<&'a str>,
 }
 
-/// What the box's signature asks for.
+/// The scope that the box's signature requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::vault) struct Claim {
-    /// The access key id that it was made with: a placeholder.
+    /// The access key id in the signature, which is a placeholder.
     pub(in crate::vault) id: String,
     region: String,
     service: String,
     headers: Vec<String>,
 }
 
-/// Which signature is made.
+/// The scope of the new signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::vault) struct Scope {
     region: String,
@@ -61,32 +61,32 @@ pub(in crate::vault) struct Scope {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SigV4Error {
     #[error(
-        "its chunks are signed one by one; let the client sign the whole body, or leave it unsigned"
+        "its chunks are signed separately; configure the client to sign the whole body, or to leave it unsigned"
     )]
     Chunked,
-    #[error("`x-amz-content-sha256` is no hash")]
+    #[error("`x-amz-content-sha256` is not a valid hash")]
     Hash,
-    #[error("its body was to be hashed and is not there")]
+    #[error("its body, which must be hashed, is missing")]
     NoBody,
-    #[error("it has no host to sign")]
+    #[error("it has no host")]
     NoHost,
-    #[error("a header that is to be signed holds bytes beyond ASCII")]
+    #[error("a signed header contains bytes that are not ASCII")]
     Header,
 }
 
-/// What is signed.
+/// The parts of a request that are signed.
 pub(in crate::vault) struct Request<'a> {
     pub(in crate::vault) method: &'a str,
-    /// As spelled in the request.
+    /// The path in its encoded form.
     pub(in crate::vault) path: &'a str,
     pub(in crate::vault) query: &'a str,
-    /// What the `Host` header says, or will say.
+    /// Value of the `Host` header.
     pub(in crate::vault) host: &'a str,
     pub(in crate::vault) body: Option<&'a [u8]>,
 }
 
 impl<'a> Keys<'a> {
-    /// `None` if the value is not `ID:SECRET`.
+    /// Parses a key pair; `None` if the value is not `ID:SECRET`.
     pub(in crate::vault) fn parse(value: &'a Value) -> Option<Self> {
         let mut parts = std::str::from_utf8(value.expose()).ok()?.splitn(3, ':');
         let (id, secret, session) = (parts.next()?, parts.next()?, parts.next());
@@ -104,7 +104,8 @@ impl<'a> Keys<'a> {
 }
 
 impl Claim {
-    /// Reads `AWS4-HMAC-SHA256 Credential=ID/DATE/REGION/SERVICE/aws4_request, SignedHeaders=a;b, …`.
+    /// Parses `AWS4-HMAC-SHA256 Credential=ID/DATE/REGION/SERVICE/aws4_request, SignedHeaders=a;b,
+    /// …`.
     pub(in crate::vault) fn parse(authorization: &str) -> Option<Self> {
         let rest = authorization.strip_prefix(SCHEME)?.strip_prefix(' ')?;
         let field = |name: &str| {
@@ -125,7 +126,7 @@ impl Claim {
         })
     }
 
-    /// What is signed for it; what the operator said goes first.
+    /// Returns the scope to sign; the operator's region and service take precedence.
     pub(in crate::vault) fn scope(self, region: Option<&str>, service: Option<&str>) -> Scope {
         Scope {
             region: region.map_or(self.region, str::to_owned),
@@ -140,12 +141,12 @@ fn is_word(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// Whether the body must be at hand to be signed.
+/// Returns whether the body is needed for the signature.
 pub(in crate::vault) fn needs_body(headers: &HeaderMap) -> bool {
     !headers.contains_key(CONTENT_HASH)
 }
 
-/// Signs a request: sets the time, the session's token and the signature.
+/// Signs a request: sets the time, the session token and the signature.
 pub(in crate::vault) fn sign(
     keys: &Keys<'_>,
     scope: &Scope,
@@ -166,18 +167,20 @@ pub(in crate::vault) fn sign(
     let path = canonical_path(request.path, &scope.service);
     let query = canonical_query(request.query);
     let canonical = [request.method, &path, &query, &lines, &names, &payload].join("\n");
-    let within = format!("{}/{}/{}/aws4_request", stamp.date(), scope.region, scope.service);
-    let text = format!("{SCHEME}\n{}\n{within}\n{}", stamp.time, sha256(canonical.as_bytes()));
+    let credential_scope =
+        format!("{}/{}/{}/aws4_request", stamp.date(), scope.region, scope.service);
+    let text =
+        format!("{SCHEME}\n{}\n{credential_scope}\n{}", stamp.time, sha256(canonical.as_bytes()));
     let signature = hex::encode(signing_key(keys, scope, stamp, text.as_bytes()).as_slice());
     let authorization = format!(
-        "{SCHEME} Credential={}/{within}, SignedHeaders={names}, Signature={signature}",
+        "{SCHEME} Credential={}/{credential_scope}, SignedHeaders={names}, Signature={signature}",
         keys.id
     );
     headers.insert(AUTHORIZATION, sensitive(&authorization)?);
     Ok(())
 }
 
-/// The chain of keys, and at its end the code of the text.
+/// Derives the signing key and returns the signature of the text.
 fn signing_key(keys: &Keys<'_>, scope: &Scope, stamp: &Stamp, text: &[u8]) -> Zeroizing<Vec<u8>> {
     let first = Zeroizing::new([b"AWS4", keys.secret].concat());
     let steps = [
@@ -208,8 +211,8 @@ fn payload(headers: &HeaderMap, body: Option<&[u8]>) -> Result<String, SigV4Erro
     }
 }
 
-/// The names and the lines of the headers that are signed: what the box signed and is still there,
-/// `host`, `content-type` and all of AWS's own.
+/// Returns the names and lines of the signed headers: those that the box signed, `host`,
+/// `content-type` and all headers of AWS.
 fn signed_headers(
     scope: &Scope,
     host: &str,
@@ -221,7 +224,7 @@ fn signed_headers(
     let is_signed = |name: &str| {
         name == "content-type"
             || name.starts_with("x-amz-")
-            || scope.headers.iter().any(|wished| wished == name)
+            || scope.headers.iter().any(|requested| requested == name)
     };
     let keys = headers.keys().map(HeaderName::as_str);
     let mut names: Vec<&str> =
@@ -245,12 +248,12 @@ fn signed_headers(
     Ok((names.join(";"), lines))
 }
 
-/// One blank where there were several, none at the ends.
+/// Collapses whitespace to single spaces, and trims the ends.
 fn trim_all(value: &str) -> String {
     value.split_ascii_whitespace().collect::<Vec<&str>>().join(" ")
 }
 
-/// S3 takes the path as it is, all others encode once more.
+/// Returns the canonical path: S3 encodes it once, all other services twice.
 fn canonical_path(path: &str, service: &str) -> String {
     let mut canonical = String::with_capacity(path.len());
     if service == "s3" {
@@ -267,14 +270,14 @@ fn canonical_path(path: &str, service: &str) -> String {
 }
 
 fn canonical_query(query: &str) -> String {
-    let spelled = |text: &str| {
-        let mut spelled = String::new();
-        encode(&decode(text.as_bytes()), RESERVED, &mut spelled);
-        spelled
+    let encoded = |text: &str| {
+        let mut encoded = String::new();
+        encode(&decode(text.as_bytes()), RESERVED, &mut encoded);
+        encoded
     };
     let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (spelled(key), spelled(value))
+        (encoded(key), encoded(value))
     });
     let mut pairs: Vec<(String, String)> = pairs.collect();
     pairs.sort_unstable();

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 use super::*;
 use crate::vault::sealed::{UnsealError, unseal};
 
-/// What a command has after it put a change on record.
+/// Returns a receipt, as a command has after a change was recorded.
 fn receipt() -> Receipt {
     let home = tempfile::tempdir().unwrap();
     let ledger = Ledger::open(&LedgerPaths::under(home.path())).unwrap();
@@ -42,9 +42,9 @@ fn names(home: &Path) -> Vec<String> {
 }
 
 #[test]
-fn secrets_are_set_listed_replaced_and_removed() {
+fn store_sets_lists_replaces_and_removes_secrets() {
     let home = tempfile::tempdir().unwrap();
-    assert!(Store::open(home.path()).unwrap().is_none(), "looking makes nothing");
+    assert!(Store::open(home.path()).unwrap().is_none(), "opening creates nothing");
     let store = Store::create(home.path()).unwrap();
     set(&store, "github", "canary-one", 1);
     set(&store, "anthropic", "canary-two", 2);
@@ -61,7 +61,7 @@ fn secrets_are_set_listed_replaced_and_removed() {
 }
 
 #[test]
-fn b16_files_are_for_the_owner_alone() {
+fn b16_vault_files_are_accessible_to_the_owner_only() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     set(&store, "github", "canary-one", 1);
@@ -75,7 +75,7 @@ fn b16_files_are_for_the_owner_alone() {
 }
 
 #[test]
-fn what_is_not_placed_leaves_what_was_there() {
+fn dropped_prepared_secret_leaves_the_old_one() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     set(&store, "github", "canary-one", 1);
@@ -86,7 +86,7 @@ fn what_is_not_placed_leaves_what_was_there() {
 }
 
 #[test]
-fn a_rest_of_who_was_killed_is_no_hindrance() {
+fn leftover_of_a_killed_writer_is_replaced() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     fs::write(home.path().join("vault/github.sealed.new"), b"half").unwrap();
@@ -97,7 +97,7 @@ fn a_rest_of_who_was_killed_is_no_hindrance() {
 }
 
 #[test]
-fn a_lost_key_is_not_replaced_while_it_is_needed() {
+fn missing_key_is_not_replaced_while_secrets_exist() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     set(&store, "github", "canary-one", 1);
@@ -110,7 +110,7 @@ fn a_lost_key_is_not_replaced_while_it_is_needed() {
 }
 
 #[test]
-fn b16_files_that_were_swapped_do_not_open() {
+fn b16_swapped_sealed_files_do_not_open() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     set(&store, "github", "canary-one", 1);
@@ -123,7 +123,7 @@ fn b16_files_that_were_swapped_do_not_open() {
 }
 
 #[test]
-fn no_link_leads_elsewhere() {
+fn symbolic_links_are_not_followed() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     set(&store, "github", "canary-one", 1);
@@ -135,7 +135,7 @@ fn no_link_leads_elsewhere() {
 }
 
 #[test]
-fn damage_is_listed_without_a_time() {
+fn damaged_file_is_listed_without_a_time() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     fs::write(home.path().join("vault/github.sealed"), b"rubbish").unwrap();
@@ -144,7 +144,7 @@ fn damage_is_listed_without_a_time() {
 }
 
 #[test]
-fn several_who_set_at_once_leave_one_key_and_whole_files() {
+fn concurrent_writers_leave_one_key_and_complete_files() {
     let home = tempfile::tempdir().unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -167,7 +167,7 @@ fn several_who_set_at_once_leave_one_key_and_whole_files() {
 }
 
 #[test]
-fn b22_what_was_sealed_elsewhere_takes_the_place_of_its_predecessor_only() {
+fn b22_renewed_secret_replaces_only_its_predecessor() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::create(home.path()).unwrap();
     set(&store, "login", "canary-one", 5);
@@ -178,7 +178,11 @@ fn b22_what_was_sealed_elsewhere_takes_the_place_of_its_predecessor_only() {
     };
     let next = sealed(&key, &login, 6);
     drop(store.prepare_sealed(&login, &next, 5).unwrap());
-    assert_eq!(get(&store, "login"), b"canary-one", "not before it is on record");
+    assert_eq!(
+        get(&store, "login"),
+        b"canary-one",
+        "the old value stays until the change is recorded"
+    );
     let refused = |name: &SecretName, file: &[u8], replaces| {
         store.prepare_sealed(name, file, replaces).unwrap_err()
     };

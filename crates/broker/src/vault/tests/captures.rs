@@ -1,4 +1,4 @@
-//! Tokens that an upstream gives out.
+//! Tests of tokens that are captured from responses.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn capturing(captures: &[&str]) -> Vault {
     of(vec![SecretDecl { captures, ..token(&["header:authorization"]) }])
 }
 
-/// What the box gets to see of a response.
+/// Returns a response as the box sees it.
 fn answer(
     vault: &Vault,
     status: StatusCode,
@@ -31,7 +31,7 @@ fn answer(
 }
 
 #[test]
-fn b10_a_token_in_a_response_becomes_a_placeholder_that_works() {
+fn b10_captured_token_becomes_a_usable_placeholder() {
     let vault = capturing(&["/oauth/token json:/access_token"]);
     let body = format!(r#"{{"access_token": "{TOKEN}", "expires_in": 3600, "again": "{TOKEN}"}}"#);
     let length = body.len().to_string();
@@ -53,16 +53,16 @@ fn b10_a_token_in_a_response_becomes_a_placeholder_that_works() {
     let (parts, _, injected) = sent.unwrap();
     assert_eq!(parts.headers["authorization"], format!("Bearer {TOKEN}").as_str());
     assert_eq!(injected.scrubber.text(TOKEN.as_bytes()).as_ref(), b"[belljar:s]");
-    // It is bound as the secret is.
+    // The placeholder has the same bindings as the secret.
     let elsewhere = get(&vault, "https://evil.example.com/", &[("authorization", &bearer)]);
     misused(elsewhere, MisuseKind::OtherHost);
     misused(get(&vault, URL, &[("x-note", placeholder)]), MisuseKind::Elsewhere);
-    // The box is told of none but its own at the start.
+    // The list for the box contains only the initial placeholder.
     assert_eq!(vault.placeholders().len(), 1);
 }
 
 #[test]
-fn b10_a_token_in_a_header_is_captured() {
+fn b10_token_in_a_response_header_is_captured() {
     let vault = capturing(&["/oauth/** header:x-subject-token"]);
     let (headers, body) =
         answer(&vault, StatusCode::CREATED, &[("x-subject-token", TOKEN)], "plain").unwrap();
@@ -74,7 +74,7 @@ fn b10_a_token_in_a_header_is_captured() {
 }
 
 #[test]
-fn b10_an_answer_in_another_form_is_held_back() {
+fn b10_response_with_a_token_in_another_format_is_refused() {
     let vault = capturing(&["/oauth/token json:/access_token"]);
     for body in [
         format!("access_token={TOKEN}&token_type=bearer"),
@@ -89,7 +89,7 @@ fn b10_an_answer_in_another_form_is_held_back() {
 }
 
 #[test]
-fn answers_without_a_token_pass() {
+fn responses_without_a_token_are_forwarded() {
     let vault = capturing(&["/oauth/token json:/access_token"]);
     for (status, body) in [
         (StatusCode::OK, r#"{"error":"authorization_pending"}"#),
@@ -102,7 +102,7 @@ fn answers_without_a_token_pass() {
 }
 
 #[test]
-fn only_responses_to_the_path_are_looked_into() {
+fn captures_apply_only_to_their_path() {
     let vault = capturing(&["/oauth/token json:/access_token"]);
     let look = |url: &str| {
         let permit = permit(&vault, url, "GET");
@@ -115,7 +115,7 @@ fn only_responses_to_the_path_are_looked_into() {
 }
 
 #[test]
-fn captured_tokens_do_not_pile_up() {
+fn number_of_captured_tokens_is_bounded() {
     let vault = capturing(&["/oauth/token json:/access_token"]);
     let issue = |round: usize| {
         let body = format!(r#"{{"access_token":"{TOKEN}-{round}"}}"#);
@@ -123,12 +123,15 @@ fn captured_tokens_do_not_pile_up() {
             serde_json::from_str(&answer(&vault, StatusCode::OK, &[], &body).unwrap().1).unwrap();
         json["access_token"].as_str().unwrap().to_owned()
     };
-    let issued: Vec<String> = (0..held::MAX_CAPTURED + 2).map(issue).collect();
-    assert_eq!(vault.held().all().len(), held::MAX_CAPTURED + 1);
+    let issued: Vec<String> = (0..placeholder_set::MAX_CAPTURED + 2).map(issue).collect();
+    assert_eq!(vault.placeholder_set().all().len(), placeholder_set::MAX_CAPTURED + 1);
     let newest = issued.last().unwrap();
     assert!(get(&vault, URL, &[("authorization", newest)]).is_ok());
     let own = placeholder(&vault);
-    assert!(get(&vault, URL, &[("authorization", &own)]).is_ok(), "its own is never forgotten");
-    // One that was forgotten is a text like any other.
+    assert!(
+        get(&vault, URL, &[("authorization", &own)]).is_ok(),
+        "the placeholder of the secret itself is never forgotten"
+    );
+    // A forgotten placeholder is an ordinary text.
     misused(get(&vault, URL, &[("authorization", &issued[0])]), MisuseKind::OwnCredential);
 }

@@ -1,4 +1,4 @@
-//! What stops a request.
+//! Tests of misuses that stop a request.
 
 use super::*;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 const URL: &str = "https://api.example.com/v1/items";
 
 #[test]
-fn b01_a_placeholder_outside_of_its_slots_stops_the_request() {
+fn b01_placeholder_outside_its_slots_stops_the_request() {
     let vault = vault(&["header:authorization"]);
     let p = placeholder(&vault);
     for url in [
@@ -41,18 +41,18 @@ fn b01_a_placeholder_outside_of_its_slots_stops_the_request() {
 }
 
 #[test]
-fn b01_a_placeholder_in_a_body_is_never_replaced() {
+fn b01_placeholder_in_a_body_without_slot_is_not_replaced() {
     let vault = vault(&["header:authorization"]);
     let permit = permit(&vault, URL, "POST");
     let parts = head("POST", URL, &[("content-type", "application/json")]);
     let plan = vault.plan(&permit, &parts, UNIX_EPOCH).unwrap();
-    assert_eq!(plan.body(), BodyNeed::Guard, "and the guard finds it");
+    assert_eq!(plan.body(), BodyNeed::Guard, "the guard finds the placeholder");
     let body = format!(r#"{{"text":"{}"}}"#, placeholder(&vault));
     assert_eq!(vault.finder().text(body.as_bytes()), Some("s"));
 }
 
 #[test]
-fn b02_a_slot_in_the_body_is_one_place_and_no_other() {
+fn b02_body_slot_matches_only_its_json_pointer() {
     let vault = vault(&["json:/auth/token"]);
     let p = placeholder(&vault);
     let post = |body: String| {
@@ -76,7 +76,7 @@ fn b02_a_slot_in_the_body_is_one_place_and_no_other() {
 }
 
 #[test]
-fn b02_a_credential_stands_once_in_its_slot() {
+fn b02_slot_with_two_credentials_is_refused() {
     let vault = vault(&["header:authorization", "query:key"]);
     let p = placeholder(&vault);
     let bearer = format!("Bearer {p}");
@@ -95,7 +95,7 @@ fn b02_a_credential_stands_once_in_its_slot() {
 }
 
 #[test]
-fn b03_no_sink_takes_a_placeholder() {
+fn b03_placeholder_in_logged_or_forwarded_headers_is_refused() {
     let vault = vault(&["header:authorization"]);
     let p = placeholder(&vault);
     for sink in
@@ -108,10 +108,10 @@ fn b03_no_sink_takes_a_placeholder() {
 }
 
 #[test]
-fn b12_b15_toward_another_host_a_placeholder_stops_everything() {
+fn b12_b15_placeholder_to_another_host_stops_the_request() {
     let vault = vault(&["header:authorization", "query:key"]);
     let p = placeholder(&vault);
-    // The rule for evil.example.com gives the secret, and its declaration does not.
+    // The rule for evil.example.com adds the secret, but its declaration does not cover the host.
     for host in ["evil.example.com", "bare.example.com"] {
         let url = format!("https://{host}/");
         let bearer = format!("Bearer {p}");
@@ -119,14 +119,14 @@ fn b12_b15_toward_another_host_a_placeholder_stops_everything() {
         misused(get(&vault, &format!("{url}?key={p}"), &[]), MisuseKind::OtherHost);
         misused(get(&vault, &format!("{url}{p}"), &[]), MisuseKind::OtherHost);
         misused(get(&vault, &url, &[("x-note", &STANDARD.encode(&p))]), MisuseKind::OtherHost);
-        // What a Host header says is not asked at all.
+        // The Host header does not influence the decision.
         let headers = [("host", "api.example.com"), ("authorization", bearer.as_str())];
         misused(get(&vault, &url, &headers), MisuseKind::OtherHost);
     }
 }
 
 #[test]
-fn b13_nothing_goes_in_the_clear() {
+fn b13_secrets_are_never_sent_over_plain_http() {
     let vault = vault(&["header:authorization", "query:key"]);
     let p = placeholder(&vault);
     let url = "http://api.example.com/";
@@ -136,7 +136,7 @@ fn b13_nothing_goes_in_the_clear() {
 }
 
 #[test]
-fn a_secret_goes_only_with_the_requests_it_is_for() {
+fn secret_is_added_only_to_covered_requests() {
     let decl = SecretDecl {
         methods: Some(["GET".parse().unwrap()].into()),
         paths: Some(vec!["/v1/**".parse().unwrap()]),
@@ -148,7 +148,7 @@ fn a_secret_goes_only_with_the_requests_it_is_for() {
     assert!(get(&vault, URL, &headers).is_ok());
     misused(get(&vault, "https://api.example.com/v2", &headers), MisuseKind::NotGranted);
     misused(send(&vault, "DELETE", URL, &headers, b""), MisuseKind::NotGranted);
-    // A server may read this as two segments, so both readings must be allowed.
+    // A server can read this path as two segments, so both readings must be allowed.
     let paths = Some(vec!["/v1/*".parse().unwrap()]);
     let vault = of(vec![SecretDecl { paths, ..token(&["header:authorization"]) }]);
     let bearer = format!("Bearer {}", placeholder(&vault));
@@ -156,7 +156,7 @@ fn a_secret_goes_only_with_the_requests_it_is_for() {
     assert!(get(&vault, "https://api.example.com/v1/a", &headers).is_ok(), "the control");
     let slashed = get(&vault, "https://api.example.com/v1/a%2Fadmin", &headers);
     misused(slashed, MisuseKind::NotGranted);
-    // The declaration is for this host, and the rule gives the secret to nobody.
+    // The declaration covers this host, but no rule adds the secret.
     let decl = SecretDecl {
         hosts: vec!["bare.example.com".parse().unwrap()],
         ..token(&["header:authorization"])
@@ -168,7 +168,7 @@ fn a_secret_goes_only_with_the_requests_it_is_for() {
 }
 
 #[test]
-fn a20_a_key_of_the_agents_own_does_not_go_where_ours_is_used() {
+fn a20_other_credentials_to_the_host_of_a_secret_are_refused() {
     let vault = vault(&["header:x-api-key", "query:key"]);
     let p = placeholder(&vault);
     for headers in [
@@ -183,20 +183,23 @@ fn a20_a_key_of_the_agents_own_does_not_go_where_ours_is_used() {
     for query in ["key=own", "access_token=own", "API_KEY=own", "k%65y=own", "X-Amz-Signature=00"] {
         misused(get(&vault, &format!("{URL}?{query}"), &[]), MisuseKind::OwnCredential);
     }
-    // Where no secret of ours goes, credentials are the program's own business.
+    // To hosts without a secret, programs can send their own credentials.
     let bare = "https://bare.example.com/?key=own";
     assert!(get(&vault, bare, &[("authorization", "Bearer own")]).is_ok());
     assert!(get(&vault, URL, &[("x-api-key", &p)]).is_ok(), "the control");
 }
 
 #[test]
-fn an_alarm_names_the_secret_and_tells_no_value() {
+fn misuse_names_the_secret_but_contains_no_value() {
     let vault = vault(&["header:authorization"]);
     let p = placeholder(&vault);
     let misuse = get(&vault, URL, &[("x-note", &p)]).unwrap_err();
     assert_eq!(misuse.kind.name(), "placeholder-elsewhere");
     assert_eq!(misuse.secret, name("s"));
-    assert_eq!(misuse.detail, "the placeholder of s in the header x-note, which is no slot of s");
+    assert_eq!(
+        misuse.detail,
+        "the placeholder of s is in the header x-note, which is not a slot of s"
+    );
     let misuse = get(&vault, &format!("{URL}?q={p}"), &[]).unwrap_err();
     assert!(!misuse.to_string().contains(&p), "{misuse}");
 }
@@ -204,9 +207,9 @@ fn an_alarm_names_the_secret_and_tells_no_value() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever a box writes around it: the value goes out in the whole slot or not at all.
+    /// With any text around the placeholder, the value fills the whole slot or is not sent.
     #[test]
-    fn b01_no_text_around_a_placeholder_gets_the_value_out(
+    fn b01_text_around_a_placeholder_does_not_leak_the_value(
         before in "[ -~]{0,12}", after in "[ -~]{0,12}", header in "[a-z][a-z-]{0,11}",
     ) {
         let vault = vault(&["header:authorization"]);

@@ -1,4 +1,4 @@
-//! Keys that never travel.
+//! Tests of signing keys, which are never sent.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn hmac(message: &str) -> Vault {
 }
 
 #[test]
-fn b22_a_request_signed_with_placeholders_is_signed_anew() {
+fn b22_request_signed_with_placeholders_is_signed_again() {
     let vault = aws();
     let given = vault.placeholders();
     let [(_, id_variable, id), (_, key_variable, key)] = given.as_slice() else { panic!() };
@@ -50,7 +50,7 @@ fn b22_a_request_signed_with_placeholders_is_signed_anew() {
     let mut parts = head("GET", url, &headers);
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_369_353_600);
     let plan = vault.plan(&permit, &parts, at).unwrap();
-    assert_eq!(plan.body(), BodyNeed::Guard, "the hash of the body is given");
+    assert_eq!(plan.body(), BodyNeed::Guard, "the request contains the hash of the body");
     let used: Vec<Used> = plan.uses(&vault).collect();
     assert_eq!(used, [Used { name: name("s"), slot: "sigv4".to_owned() }]);
     let injected = vault.inject(&permit, &Recorded::for_test(), plan, &mut parts, None).unwrap();
@@ -63,7 +63,7 @@ fn b22_a_request_signed_with_placeholders_is_signed_anew() {
     assert!(!authorization.contains(id.as_str()) && !authorization.contains(key.as_str()));
     assert!(injected.scrubber.is_empty(), "neither key travels");
     assert_eq!(parts.headers["range"], "bytes=0-9");
-    // The key of the pair has no business in any request.
+    // The placeholder of the secret key must not appear in a request.
     let refused = get(&vault, url, &[("authorization", key)]);
     misused(refused, MisuseKind::Elsewhere);
     misused(get(&vault, url, &[("authorization", id)]), MisuseKind::Elsewhere);
@@ -73,7 +73,7 @@ fn b22_a_request_signed_with_placeholders_is_signed_anew() {
 }
 
 #[test]
-fn b22_the_token_of_a_session_is_taken_out_of_answers() {
+fn b22_session_token_is_removed_from_responses() {
     let decl = SecretDecl {
         hosts: vec!["bucket.s3.amazonaws.com".parse().unwrap()],
         kind: SecretKind::SigV4 { region: None, service: None },
@@ -91,13 +91,13 @@ fn b22_the_token_of_a_session_is_taken_out_of_answers() {
     assert_eq!(parts.headers["x-amz-security-token"], "token-of-the-session");
     let answer = injected.scrubber.text(b"<Token>token-of-the-session");
     assert_eq!(answer.as_ref(), b"<Token>[belljar:s]");
-    assert!(!parts.headers.contains_key("range"), "what is searched must be whole");
+    assert!(!parts.headers.contains_key("range"), "a searched response must be complete");
     let authorization = parts.headers["authorization"].to_str().unwrap();
     assert!(!authorization.contains("range"), "{authorization}");
 }
 
 #[test]
-fn b22_another_accounts_signature_does_not_go() {
+fn b22_signature_of_another_account_is_refused() {
     let vault = aws();
     let own = "AWS4-HMAC-SHA256 Credential=AKIAATTACKERATTACKER/20130524/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=00";
     let url = "https://bucket.s3.amazonaws.com/test.txt";
@@ -105,7 +105,7 @@ fn b22_another_accounts_signature_does_not_go() {
 }
 
 #[test]
-fn b22_a_code_is_made_for_every_request_of_its_secret() {
+fn b22_every_covered_request_gets_an_hmac() {
     let vault = hmac("{timestamp}.{body}");
     let url = "https://api.example.com/hook";
     let (parts, _, injected) =
@@ -117,13 +117,13 @@ fn b22_a_code_is_made_for_every_request_of_its_secret() {
     assert_eq!(injected.used, [Used { name: name("s"), slot: "hmac:x-signature".to_owned() }]);
     let elsewhere = get(&vault, "https://bare.example.com/", &[]).unwrap();
     assert!(!elsewhere.headers.contains_key("x-signature"));
-    // Its placeholder is for signing and never sent.
+    // The placeholder of a signing key is never sent.
     let p = placeholder(&vault);
     misused(get(&vault, url, &[("authorization", &p)]), MisuseKind::Elsewhere);
 }
 
 #[test]
-fn a_code_over_the_head_needs_no_body() {
+fn hmac_over_the_head_needs_no_body() {
     let vault = hmac("{method} {path}");
     let permit = permit(&vault, "https://api.example.com/a", "GET");
     let plan = vault.plan(&permit, &head("GET", "https://api.example.com/a", &[]), UNIX_EPOCH);
@@ -131,7 +131,7 @@ fn a_code_over_the_head_needs_no_body() {
 }
 
 #[test]
-fn a_value_that_is_no_pair_of_keys_makes_no_vault() {
+fn sigv4_secret_without_a_key_pair_is_refused() {
     let decl = SecretDecl {
         kind: SecretKind::SigV4 { region: None, service: None },
         ..token(&["header:authorization"])

@@ -1,4 +1,4 @@
-//! Where a secret goes when all is well.
+//! Tests of injection into all kinds of slots.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn basic(user: &str, password: &str) -> String {
 }
 
 #[test]
-fn b11_every_form_of_authorization_is_filled() {
+fn b11_placeholder_is_replaced_in_every_form_of_authorization() {
     let vault = vault(&["header:authorization"]);
     let p = placeholder(&vault);
     for (box_says, upstream_sees) in [
@@ -30,7 +30,7 @@ fn b11_every_form_of_authorization_is_filled() {
 }
 
 #[test]
-fn b11_a_slot_for_basic_is_for_nothing_else() {
+fn b11_basic_slot_accepts_only_basic_authentication() {
     let vault = vault(&["basic"]);
     let p = placeholder(&vault);
     let parts = get(&vault, "https://api.example.com/", &[("authorization", &basic("u", &p))]);
@@ -41,7 +41,7 @@ fn b11_a_slot_for_basic_is_for_nothing_else() {
 }
 
 #[test]
-fn other_headers_and_the_query_are_filled_when_declared() {
+fn declared_headers_and_query_parameters_are_filled() {
     let vault = vault(&["header:x-api-key", "query:key"]);
     let p = placeholder(&vault);
     let parts = get(&vault, "https://api.example.com/", &[("x-api-key", &p)]).unwrap();
@@ -51,7 +51,7 @@ fn other_headers_and_the_query_are_filled_when_declared() {
 }
 
 #[test]
-fn a_value_in_a_query_is_encoded() {
+fn value_in_a_query_is_percent_encoded() {
     let decl = token(&["query:key"]);
     let vault = Vault::new(vec![decl], vec![(name("s"), value("a&b=c d/e+f"))]).unwrap();
     let url = format!("https://api.example.com/v1?key={}", placeholder(&vault));
@@ -60,7 +60,7 @@ fn a_value_in_a_query_is_encoded() {
 }
 
 #[test]
-fn one_string_of_a_body_is_filled() {
+fn json_slot_in_the_body_is_filled() {
     let vault = vault(&["json:/auth/token"]);
     let p = placeholder(&vault);
     let body = format!(r#"{{"n": 1.10, "auth": {{"token": "{p}"}}, "z": 12345678901234567890}}"#);
@@ -75,7 +75,7 @@ fn one_string_of_a_body_is_filled() {
 }
 
 #[test]
-fn a_request_without_placeholders_goes_as_it_is() {
+fn request_without_placeholders_is_not_changed() {
     let vault = vault(&["header:authorization", "json:/token"]);
     let headers = [("accept", "text/html"), ("content-type", "application/json")];
     let body = br#"{"token_count": 3}"#;
@@ -84,11 +84,11 @@ fn a_request_without_placeholders_goes_as_it_is() {
     assert_eq!(sent, body);
     assert_eq!(parts.headers.len(), 2);
     assert!(injected.used.is_empty() && injected.names.is_empty());
-    assert!(injected.scrubber.is_empty(), "nothing went there, so nothing is taken out");
+    assert!(injected.scrubber.is_empty(), "no value was sent, so none is removed");
 }
 
 #[test]
-fn b04_what_went_to_a_host_is_taken_out_of_all_its_answers() {
+fn b04_sent_value_is_removed_from_all_responses_of_the_host() {
     let vault = vault(&["header:authorization"]);
     let bearer = format!("Bearer {}", placeholder(&vault));
     get(&vault, "https://api.example.com/", &[("authorization", &bearer)]).unwrap();
@@ -100,7 +100,7 @@ fn b04_what_went_to_a_host_is_taken_out_of_all_its_answers() {
 }
 
 #[test]
-fn two_secrets_can_share_a_slot_and_a_request() {
+fn two_secrets_share_a_slot_and_a_request() {
     let second = SecretDecl {
         name: name("t"),
         slots: vec!["header:authorization".parse().unwrap(), "query:key".parse().unwrap()],
@@ -117,13 +117,13 @@ fn two_secrets_can_share_a_slot_and_a_request() {
     assert_eq!(parts.uri.query().unwrap(), "key=value-of-t");
     let parts = get(&vault, "https://api.example.com/", &[("authorization", &t)]).unwrap();
     assert_eq!(parts.headers["authorization"], "value-of-t");
-    // The first has no slot in the query.
+    // The first secret has no slot in the query.
     let url = format!("https://api.example.com/?key={s}");
     misused(get(&vault, &url, &[]), MisuseKind::Elsewhere);
 }
 
 #[test]
-fn a_request_that_changed_since_it_was_planned_is_not_completed() {
+fn request_changed_after_planning_is_refused() {
     let vault = vault(&["header:authorization"]);
     let bearer = format!("Bearer {}", placeholder(&vault));
     let url = "https://api.example.com/";

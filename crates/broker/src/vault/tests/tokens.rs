@@ -1,4 +1,4 @@
-//! Access tokens that are fetched on the host.
+//! Tests of access tokens that the broker fetches.
 
 use super::*;
 
@@ -34,12 +34,12 @@ fn fetched(status: StatusCode, body: &str) -> Fetched {
     Fetched { status, body: Zeroizing::new(body.as_bytes().to_vec()) }
 }
 
-/// Where no refresh token is exchanged.
-async fn unasked(_: SecretName, _: Option<Renewal>) -> bool {
-    panic!("there is nothing to keep")
+/// Must not be called, because no refresh token is replaced.
+async fn must_not_store(_: SecretName, _: Option<Renewal>) -> bool {
+    panic!("no refresh token must be stored")
 }
 
-/// Refreshes at a moment and fills a request then; what the upstream sees.
+/// Fetches tokens at a given time and fills a request; returns the request that the upstream sees.
 fn ask(
     vault: &Vault,
     second: u64,
@@ -55,7 +55,7 @@ fn ask(
         asked.set(asked.get() + 1);
         Ok::<_, Infallible>(fetched(StatusCode::OK, answer))
     };
-    let fetch = |due| vault.fetch(due, &fetch, unasked);
+    let fetch = |due| vault.fetch(due, &fetch, must_not_store);
     block(vault.refresh(&Recorded::for_test(), &plan, fetch))?;
     let injected = vault.inject(&permit, &Recorded::for_test(), plan, &mut parts, None).unwrap();
     assert_eq!(injected.scrubber.text(b"access-token-1").as_ref(), b"[belljar:s]");
@@ -63,7 +63,7 @@ fn ask(
 }
 
 #[test]
-fn b22_an_access_token_is_fetched_kept_and_fetched_anew() {
+fn b22_access_token_is_cached_and_renewed_before_it_expires() {
     let vault = oauth2(Grant::RefreshToken, ClientAuth::Body);
     let asked = Cell::new(0);
     let first = r#"{"access_token":"access-token-1","token_type":"Bearer","expires_in":3600}"#;
@@ -76,7 +76,7 @@ fn b22_an_access_token_is_fetched_kept_and_fetched_anew() {
 }
 
 #[test]
-fn without_a_token_nothing_is_sent() {
+fn request_without_an_access_token_is_refused() {
     let vault = oauth2(Grant::RefreshToken, ClientAuth::Body);
     let bearer = format!("Bearer {}", placeholder(&vault));
     let permit = permit(&vault, URL, "GET");
@@ -86,7 +86,7 @@ fn without_a_token_nothing_is_sent() {
     assert!(matches!(injected, Err(InjectError::NoToken { .. })));
 }
 
-/// What a token's server is asked, and what it is told the next time.
+/// Returns two consecutive requests to the token server.
 fn requests(vault: &Vault, answer: &str) -> Vec<(Option<String>, String)> {
     let secret = &vault.secrets[0];
     let mut seen = Vec::new();
@@ -97,13 +97,13 @@ fn requests(vault: &Vault, answer: &str) -> Vec<(Option<String>, String)> {
         let header = request.headers.get("authorization");
         let header = header.map(|value| value.to_str().unwrap().to_owned());
         seen.push((header, String::from_utf8(request.body.to_vec()).unwrap()));
-        secret.take(&fetched(StatusCode::OK, answer), UNIX_EPOCH).unwrap();
+        secret.parse_response(&fetched(StatusCode::OK, answer), UNIX_EPOCH).unwrap();
     }
     seen
 }
 
 #[test]
-fn b22_what_is_asked_is_as_in_rfc_6749() {
+fn b22_token_requests_conform_to_rfc_6749() {
     let rotating = r#"{"access_token":"access-token","refresh_token":"rotated-token"}"#;
     let vault = oauth2(Grant::RefreshToken, ClientAuth::Body);
     let client = "scope=read%20write&client_id=client%20id&client_secret=client%2Bsecret";
@@ -120,10 +120,11 @@ fn b22_what_is_asked_is_as_in_rfc_6749() {
 }
 
 #[test]
-fn refusals_and_strange_answers_give_no_token() {
+fn refused_and_malformed_token_responses_are_errors() {
     let vault = oauth2(Grant::RefreshToken, ClientAuth::Body);
     let take = |status, body: &str| {
-        let error = vault.secrets[0].take(&fetched(status, body), UNIX_EPOCH).unwrap_err();
+        let error =
+            vault.secrets[0].parse_response(&fetched(status, body), UNIX_EPOCH).unwrap_err();
         assert!(vault.secrets[0].token.current(UNIX_EPOCH).is_none());
         error.to_string()
     };
@@ -141,14 +142,14 @@ fn refusals_and_strange_answers_give_no_token() {
         r#"{"access_token":"access-token","token_type":"mac"}"#,
         r#"{"access_token":"access-token\n"}"#,
     ] {
-        assert!(take(StatusCode::OK, body).contains("another form"), "{body}");
+        assert!(take(StatusCode::OK, body).contains("does not conform"), "{body}");
     }
     assert!(take(StatusCode::OK, r#"{"access_token":"short"}"#).contains("cannot be used"));
     assert!(take(StatusCode::FOUND, "").contains("302"));
 }
 
 #[test]
-fn many_requests_at_once_fetch_one_token() {
+fn concurrent_requests_fetch_one_token() {
     let vault = oauth2(Grant::RefreshToken, ClientAuth::Body);
     let bearer = format!("Bearer {}", placeholder(&vault));
     let permit = permit(&vault, URL, "GET");
@@ -163,7 +164,7 @@ fn many_requests_at_once_fetch_one_token() {
         (0..3).map(|_| vault.plan(&permit, &parts, UNIX_EPOCH).unwrap()).collect();
     let recorded = Recorded::for_test();
     block(async {
-        let fetch = |due| vault.fetch(due, &fetch, unasked);
+        let fetch = |due| vault.fetch(due, &fetch, must_not_store);
         let one = vault.refresh(&recorded, &plans[0], &fetch);
         let two = vault.refresh(&recorded, &plans[1], &fetch);
         let three = vault.refresh(&recorded, &plans[2], &fetch);
@@ -173,7 +174,7 @@ fn many_requests_at_once_fetch_one_token() {
     assert_eq!(asked.get(), 1);
 }
 
-/// A vault whose file of `s` was set at 7, and its key.
+/// Returns a vault whose file of `s` was set at time 7, with its key.
 fn renewing(grant: Grant) -> (tempfile::TempDir, store::Store, Vault) {
     let home = tempfile::tempdir().unwrap();
     let store = store::Store::create(home.path()).unwrap();
@@ -182,7 +183,7 @@ fn renewing(grant: Grant) -> (tempfile::TempDir, store::Store, Vault) {
     (home, store, vault)
 }
 
-/// Refreshes at a moment, and what was to be kept; each time, whether there was an access token then.
+/// Fetches tokens at a given time; returns each renewal, and whether an access token existed then.
 fn renew(vault: &Vault, second: u64, answer: &str, stored: bool) -> Vec<(Option<Renewal>, bool)> {
     let bearer = format!("Bearer {}", placeholder(vault));
     let parts = head("GET", URL, &[("authorization", &bearer)]);
@@ -197,12 +198,12 @@ fn renew(vault: &Vault, second: u64, answer: &str, stored: bool) -> Vec<(Option<
     };
     let fetch = |due| vault.fetch(due, &fetch, &keep);
     block(vault.refresh(&Recorded::for_test(), &plan, fetch)).unwrap();
-    assert!(vault.secrets[0].token.current(now).is_some(), "the access token is good either way");
+    assert!(vault.secrets[0].token.current(now).is_some(), "the access token is valid either way");
     kept.into_inner()
 }
 
 #[test]
-fn b22_a_new_refresh_token_is_sealed_and_kept_before_its_access_token_is_used() {
+fn b22_new_refresh_token_is_stored_before_its_access_token_is_used() {
     let (_home, store, vault) = renewing(Grant::RefreshToken);
     let answer = |count| {
         format!(
@@ -222,16 +223,19 @@ fn b22_a_new_refresh_token_is_sealed_and_kept_before_its_access_token_is_used() 
     let own = || "s".to_owned();
     let nanos = 1_000_000_000;
     assert_eq!(sealed(100, 1, true), (own(), 7, 100 * nanos));
-    // One that could not be stored is not what the next one takes the place of.
+    // A token that could not be stored is not the predecessor of the next one.
     assert_eq!(sealed(200, 2, false), (own(), 100 * nanos, 200 * nanos));
     assert_eq!(sealed(300, 3, true), (own(), 100 * nanos, 300 * nanos));
     let body = vault.secrets[0].token_request().unwrap().body;
     assert!(String::from_utf8(body.to_vec()).unwrap().contains("refresh_token=rotated-3&"));
-    assert!(renew(&vault, 400, &answer(3), true).is_empty(), "the same again is not new");
+    assert!(
+        renew(&vault, 400, &answer(3), true).is_empty(),
+        "an equal refresh token is not a renewal"
+    );
 }
 
 #[test]
-fn the_key_stays_only_where_a_refresh_token_may_be_exchanged() {
+fn vault_keeps_the_key_only_for_refresh_tokens() {
     let (_home, _store, vault) = renewing(Grant::RefreshToken);
     assert!(vault.key.is_some());
     let (_home, store, vault) = renewing(Grant::ClientCredentials);
@@ -240,13 +244,13 @@ fn the_key_stays_only_where_a_refresh_token_may_be_exchanged() {
     assert!(renew(&vault, 0, rotating, true).is_empty());
     let other = of(vec![token(&["basic"])]).renewing(Some(store.key().unwrap()), &[]);
     assert!(other.key.is_none());
-    // Without a key there is nothing to store, and whoever keeps is told that.
+    // Without a key, no renewal can be sealed, and the callback gets `None`.
     let unsealed = oauth2(Grant::RefreshToken, ClientAuth::Body);
     assert!(matches!(renew(&unsealed, 0, rotating, false)[..], [(None, false)]));
 }
 
 #[test]
-fn a_server_that_wants_json_is_asked_in_json() {
+fn token_request_is_json_if_declared() {
     let kind = SecretKind::OAuth2 {
         token_url: "https://login.example.com/token".parse().unwrap(),
         grant: Grant::RefreshToken,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use belljar_broker::record::{Decided, Saying, Verdict, Word};
+use belljar_broker::record::{BrokerEvent, Decided, EventBatch, Verdict};
 use belljar_ledger::{Receipt, RecordError};
 use belljar_model::display;
 use serde::{Deserialize, Serialize};
@@ -51,36 +51,38 @@ impl Account {
         }
     }
 
-    pub(super) fn note(&mut self, sayings: &[Saying]) {
-        for word in sayings.iter().flat_map(|saying| &saying.words) {
+    pub(super) fn note(&mut self, sayings: &[EventBatch]) {
+        for word in sayings.iter().flat_map(|saying| &saying.events) {
             match word {
-                Word::Dns { name, verdict: Verdict::Deny, reason, .. } => {
+                BrokerEvent::Dns { name, verdict: Verdict::Deny, reason, .. } => {
                     self.deny(told(reason, name, name));
                 }
-                Word::Decided(decided) if decided.verdict == Verdict::Deny => {
+                BrokerEvent::Decided(decided) if decided.verdict == Verdict::Deny => {
                     let Decided { method, scheme, host, path, reason, .. } = decided;
                     let request = format!("{method} {scheme}://{host}{path}");
                     self.deny(told(reason, host, &request));
                 }
-                Word::Alarm { alarm, detail } => self.alarm(alarm, detail),
-                Word::Dns { .. }
-                | Word::Decided(_)
-                | Word::Finished(_)
-                | Word::SecretUsed { .. }
-                | Word::Spent { .. }
-                | Word::Asked(_)
-                | Word::Unasked { .. } => {}
+                BrokerEvent::Alarm { alarm, detail } => self.alarm(alarm, detail),
+                BrokerEvent::Dns { .. }
+                | BrokerEvent::Decided(_)
+                | BrokerEvent::Finished(_)
+                | BrokerEvent::SecretUsed { .. }
+                | BrokerEvent::Spent { .. }
+                | BrokerEvent::Asked(_)
+                | BrokerEvent::QuestionClosed { .. } => {}
             }
         }
     }
 
     /// Lists requests, and what came of those that were listed before.
-    pub(super) fn list(&mut self, sayings: &[Saying], receipts: &[Receipt]) {
-        let words = sayings.iter().flat_map(|saying| &saying.words);
+    pub(super) fn list(&mut self, sayings: &[EventBatch], receipts: &[Receipt]) {
+        let words = sayings.iter().flat_map(|saying| &saying.events);
         for (word, receipt) in words.zip(receipts) {
             match word {
-                Word::Decided(_) if self.requests.len() >= REQUESTS => self.more_requests += 1,
-                Word::Decided(decided) => {
+                BrokerEvent::Decided(_) if self.requests.len() >= REQUESTS => {
+                    self.more_requests += 1;
+                }
+                BrokerEvent::Decided(decided) => {
                     let Decided { method, scheme, host, port, path, secrets, .. } = decided;
                     let usual = if scheme == "https" { 443 } else { 80 };
                     let port = if *port == usual { String::new() } else { format!(":{port}") };
@@ -94,18 +96,18 @@ impl Account {
                         secrets: secrets.clone(),
                     });
                 }
-                Word::Finished(finished) => {
+                BrokerEvent::Finished(finished) => {
                     let at = self.open.remove(&finished.cause);
                     if let Some(asked) = at.and_then(|at| self.requests.get_mut(at)) {
                         asked.status = finished.status;
                     }
                 }
-                Word::Dns { .. }
-                | Word::SecretUsed { .. }
-                | Word::Alarm { .. }
-                | Word::Spent { .. }
-                | Word::Asked(_)
-                | Word::Unasked { .. } => {}
+                BrokerEvent::Dns { .. }
+                | BrokerEvent::SecretUsed { .. }
+                | BrokerEvent::Alarm { .. }
+                | BrokerEvent::Spent { .. }
+                | BrokerEvent::Asked(_)
+                | BrokerEvent::QuestionClosed { .. } => {}
             }
         }
     }

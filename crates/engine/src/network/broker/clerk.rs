@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use belljar_broker::record::{
-    Answer, Heard, MAX_MESSAGE, NOT_KEPT, Question as Asking, Renewed, Said, Saying, Unasked, Word,
-    not_kept,
+    Answer, BrokerEvent, EventBatch, FromBroker, MAX_MESSAGE, NOT_KEPT, Question as Asking,
+    QuestionClosed, Renewed, ToBroker, not_kept,
 };
 use belljar_init::wire;
 use belljar_ledger::{
@@ -118,8 +118,8 @@ impl Clerk {
 
     /// All that is there; none when the broker is gone. While nobody waits for an answer,
     /// a little more is waited for: how a request went goes to the disk with the next decision.
-    fn gather(&mut self, buffer: &mut [u8], run: RunId) -> Option<Vec<Saying>> {
-        let mut sayings: Vec<Saying> = Vec::new();
+    fn gather(&mut self, buffer: &mut [u8], run: RunId) -> Option<Vec<EventBatch>> {
+        let mut sayings: Vec<EventBatch> = Vec::new();
         let end = Instant::now() + PATIENCE;
         while sayings.len() < TOGETHER {
             match self.hear(buffer) {
@@ -165,9 +165,9 @@ impl Clerk {
             }
         };
         match wire::decode(buffer.get(..length).unwrap_or_default()) {
-            Ok(Said::Words(saying)) => Spoken::Words(saying),
-            Ok(Said::Changed(number)) => Spoken::Changed(number),
-            Ok(Said::Renewed(renewed)) => Spoken::Renewed(renewed),
+            Ok(FromBroker::Events(saying)) => Spoken::Words(saying),
+            Ok(FromBroker::Changed(number)) => Spoken::Changed(number),
+            Ok(FromBroker::Renewed(renewed)) => Spoken::Renewed(renewed),
             // A broker that cannot be understood is not one any more.
             Err(_) => Spoken::End,
         }
@@ -196,14 +196,14 @@ impl Clerk {
                     };
                     tracing::info!(question, ?answer, "approval answered");
                     account.keep(recorded);
-                    self.tell(&Heard::Answered { question, answer }).ok(); // one that is gone needs none
+                    self.tell(&ToBroker::Answered { question, answer }).ok(); // one that is gone needs none
                     self.lever.done(number, outcome);
                 }
                 Order::Change { number, policy } => {
                     let draft = Draft::new(changed(&policy)).of_run(run);
                     let told = match ledger.record(draft) {
                         Ok(_) => self
-                            .tell(&Heard::Rules { change: number, policy })
+                            .tell(&ToBroker::Rules { change: number, policy })
                             .map_err(|error| format!("tell the broker: {error}")),
                         Err(error) => Err(format!("put the change on record: {error}")),
                     };
@@ -237,9 +237,9 @@ impl Clerk {
     }
 
     /// Opens the questions among words that are on record now, and closes those that are over.
-    fn attend(&mut self, ledger: &LedgerHandle, run: RunId, word: &Word, index: u64) {
+    fn attend(&mut self, ledger: &LedgerHandle, run: RunId, word: &BrokerEvent, index: u64) {
         match word {
-            Word::Asked(asking) => {
+            BrokerEvent::Asked(asking) => {
                 let bound_to = bound_to(asking, run);
                 self.asked.insert(asking.number, (bound_to, index));
                 let refused = match self.open(run, asking, index) {
@@ -251,18 +251,18 @@ impl Clerk {
                 let refused = ApprovalRefused { why: why.to_owned(), bound_to, by: None };
                 let draft = Draft::new(refused).of_run(run).by(Actor::Supervisor);
                 ledger.record(draft.because_of_index(Some(index))).ok(); // a no either way
-                self.tell(&Heard::Answered { question: asking.number, answer }).ok();
+                self.tell(&ToBroker::Answered { question: asking.number, answer }).ok();
             }
-            Word::Unasked { question, why } => {
+            BrokerEvent::QuestionClosed { question, why } => {
                 self.lever.close(question.number);
                 self.finish(run, question.number, outcome(*why));
             }
-            Word::Dns { .. }
-            | Word::Decided(_)
-            | Word::Finished(_)
-            | Word::SecretUsed { .. }
-            | Word::Alarm { .. }
-            | Word::Spent { .. } => {}
+            BrokerEvent::Dns { .. }
+            | BrokerEvent::Decided(_)
+            | BrokerEvent::Finished(_)
+            | BrokerEvent::SecretUsed { .. }
+            | BrokerEvent::Alarm { .. }
+            | BrokerEvent::Spent { .. } => {}
         }
     }
 
@@ -292,9 +292,9 @@ impl Clerk {
     }
 
     /// Whoever answers a question that is over is told so at once, not when that is on record.
-    fn close(&mut self, run: RunId, saying: &Saying) {
-        for word in &saying.words {
-            if let Word::Unasked { question, why } = word {
+    fn close(&mut self, run: RunId, saying: &EventBatch) {
+        for word in &saying.events {
+            if let BrokerEvent::QuestionClosed { question, why } = word {
                 self.lever.close(question.number);
                 self.finish(run, question.number, outcome(*why));
             }
@@ -327,20 +327,20 @@ impl Clerk {
             None => Err(anyhow::anyhow!("this box has no secret")),
         };
         let heard = match stored {
-            Ok(first) => Heard::Recorded { id: renewed.id, first },
+            Ok(first) => ToBroker::Recorded { id: renewed.id, first },
             Err(error) => {
                 let detail = not_kept(&renewed.name, &format!("{error:#}"));
                 account.alarm(NOT_KEPT, &detail);
                 let alarm = AlarmRaised { alarm: NOT_KEPT.to_owned(), detail };
                 let draft = Draft::new(alarm).of_run(run).by(Actor::Supervisor);
                 account.keep(ledger.record(draft));
-                Heard::Refused { id: renewed.id }
+                ToBroker::Refused { id: renewed.id }
             }
         };
         self.tell(&heard).ok(); // a broker that is gone needs no answer
     }
 
-    fn tell(&self, heard: &Heard) -> std::io::Result<()> {
+    fn tell(&self, heard: &ToBroker) -> std::io::Result<()> {
         wire::send(self.socket.as_fd(), heard, &[])
     }
 
@@ -348,10 +348,10 @@ impl Clerk {
         &mut self,
         ledger: &LedgerHandle,
         run: RunId,
-        sayings: &[Saying],
+        sayings: &[EventBatch],
         account: &mut Account,
     ) {
-        let words = || sayings.iter().flat_map(|saying| &saying.words);
+        let words = || sayings.iter().flat_map(|saying| &saying.events);
         let drafts = words().map(|word| self.draft(word, run));
         let recorded = ledger.record_all(drafts.collect());
         tracing::trace!(events = words().count(), recorded = recorded.is_ok(), "broker reports");
@@ -362,23 +362,23 @@ impl Clerk {
         }
         let mut receipts = receipts.iter();
         for saying in sayings {
-            let mut own = receipts.by_ref().take(saying.words.len());
+            let mut own = receipts.by_ref().take(saying.events.len());
             let first = own.next().map(Receipt::index);
             own.for_each(drop);
             if saying.id == 0 {
                 continue;
             }
             let heard = match first {
-                Some(first) => Heard::Recorded { id: saying.id, first },
-                None => Heard::Refused { id: saying.id },
+                Some(first) => ToBroker::Recorded { id: saying.id, first },
+                None => ToBroker::Refused { id: saying.id },
             };
             self.tell(&heard).ok(); // a broker that is gone needs no answer
         }
         if recorded.is_err() {
             for word in words() {
-                if let Word::Asked(asking) = word {
+                if let BrokerEvent::Asked(asking) = word {
                     let (question, answer) = (asking.number, Answer::Unrecorded);
-                    self.tell(&Heard::Answered { question, answer }).ok(); // see above
+                    self.tell(&ToBroker::Answered { question, answer }).ok(); // see above
                 }
             }
         }
@@ -388,7 +388,7 @@ impl Clerk {
 
 /// What was heard.
 enum Spoken {
-    Words(Saying),
+    Words(EventBatch),
     /// Rules are in force.
     Changed(u64),
     /// A secret is sealed anew.
@@ -399,11 +399,11 @@ enum Spoken {
 }
 
 /// Why nobody waits for an answer any more, for its file.
-const fn outcome(why: Unasked) -> Outcome {
+const fn outcome(why: QuestionClosed) -> Outcome {
     match why {
-        Unasked::Timeout => Outcome::Expired,
-        Unasked::Gone => Outcome::Withdrawn,
-        Unasked::Rules => Outcome::RulesChanged,
+        QuestionClosed::Timeout => Outcome::Expired,
+        QuestionClosed::Gone => Outcome::Withdrawn,
+        QuestionClosed::Rules => Outcome::RulesChanged,
     }
 }
 
@@ -426,20 +426,20 @@ fn changed(policy: &Policy) -> NetworkChanged {
 
 impl Clerk {
     /// What the ledger has of a word.
-    fn draft(&self, word: &Word, run: RunId) -> Draft {
+    fn draft(&self, word: &BrokerEvent, run: RunId) -> Draft {
         let draft = draft(word, run);
-        let Word::Unasked { question, .. } = word else { return draft };
+        let BrokerEvent::QuestionClosed { question, .. } = word else { return draft };
         draft.because_of_index(self.asked.get(&question.number).map(|(_, index)| *index))
     }
 }
 
-fn draft(word: &Word, run: RunId) -> Draft {
+fn draft(word: &BrokerEvent, run: RunId) -> Draft {
     let (event, cause): (Event, Option<u64>) = match word.clone() {
-        Word::Dns { name, query, verdict, rule, reason } => {
+        BrokerEvent::Dns { name, query, verdict, rule, reason } => {
             let verdict = verdict.name().to_owned();
             (DnsDecided { name, query, verdict, rule, reason }.into(), None)
         }
-        Word::Decided(decided) => {
+        BrokerEvent::Decided(decided) => {
             let event = RequestDecided {
                 method: decided.method,
                 scheme: decided.scheme,
@@ -454,7 +454,7 @@ fn draft(word: &Word, run: RunId) -> Draft {
             };
             (event.into(), None)
         }
-        Word::Finished(finished) => {
+        BrokerEvent::Finished(finished) => {
             let event = RequestFinished {
                 status: finished.status.map(u64::from),
                 sent_bytes: finished.sent,
@@ -465,17 +465,19 @@ fn draft(word: &Word, run: RunId) -> Draft {
             };
             (event.into(), Some(finished.cause))
         }
-        Word::SecretUsed { name, slot, host } => (SecretUsed { name, slot, host }.into(), None),
-        Word::Alarm { alarm, detail } => (AlarmRaised { alarm, detail }.into(), None),
-        Word::Spent { budget, unit, amount, total } => {
+        BrokerEvent::SecretUsed { name, slot, host } => {
+            (SecretUsed { name, slot, host }.into(), None)
+        }
+        BrokerEvent::Alarm { alarm, detail } => (AlarmRaised { alarm, detail }.into(), None),
+        BrokerEvent::Spent { budget, unit, amount, total } => {
             (BudgetSpent { budget, unit, amount, total }.into(), None)
         }
-        Word::Asked(asking) => {
+        BrokerEvent::Asked(asking) => {
             let what = format!("{asking}, by the rule `{}`", asking.rule);
             let bound_to = bound_to(&asking, run);
             (ApprovalAsked { what, bound_to }.into(), None)
         }
-        Word::Unasked { question, why } => {
+        BrokerEvent::QuestionClosed { question, why } => {
             let bound_to = bound_to(&question, run);
             let why = why.name().to_owned();
             (ApprovalRefused { why, bound_to, by: None }.into(), None)

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use anyhow::{Context as _, bail};
 use belljar_broker::dns::{Resolver, ResolverConf};
-use belljar_broker::serve::{Doors, serve};
-use belljar_broker::setup::{Door, Reply, Setup};
+use belljar_broker::serve::{Listeners, serve};
+use belljar_broker::setup::{Reply, Setup, SocketKind};
 use belljar_broker::tls::Roots;
 use belljar_broker::vault::sealed::{Key, unseal};
 use belljar_broker::{Materials, prepare};
@@ -89,22 +89,22 @@ fn materials(setup: &Setup, descriptors: Vec<OwnedFd>, clock: Clock) -> anyhow::
 }
 
 /// The sockets of the box; none if there will be no box.
-fn doors(control: &OwnedFd) -> anyhow::Result<Option<Doors>> {
+fn doors(control: &OwnedFd) -> anyhow::Result<Option<Listeners>> {
     let (mut tcp, mut datagrams, mut streams) = (Vec::new(), None, None);
     loop {
-        let received = wire::receive::<Door>(control.as_fd(), wire::MAX_SMALL_MESSAGE);
+        let received = wire::receive::<SocketKind>(control.as_fd(), wire::MAX_SMALL_MESSAGE);
         let Some((door, mut with)) = received.context("get a socket")? else { return Ok(None) };
         match (door, with.pop()) {
-            (Door::Tcp, Some(socket)) => tcp.push(TcpListener::from(socket)),
-            (Door::DnsDatagrams, Some(socket)) => datagrams = Some(UdpSocket::from(socket)),
-            (Door::DnsStreams, Some(socket)) => streams = Some(TcpListener::from(socket)),
-            (Door::Open, None) => break,
+            (SocketKind::Tcp, Some(socket)) => tcp.push(TcpListener::from(socket)),
+            (SocketKind::DnsDatagrams, Some(socket)) => datagrams = Some(UdpSocket::from(socket)),
+            (SocketKind::DnsStreams, Some(socket)) => streams = Some(TcpListener::from(socket)),
+            (SocketKind::Open, None) => break,
             (door, _) => bail!("{door:?} came without its socket, or with one"),
         }
     }
     match (datagrams, streams) {
         (Some(dns_datagrams), Some(dns_streams)) => {
-            Ok(Some(Doors { tcp, dns_datagrams, dns_streams }))
+            Ok(Some(Listeners { tcp, dns_datagrams, dns_streams }))
         }
         _ => bail!("a box without DNS"),
     }

@@ -2,7 +2,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::*;
 
-/// The keys of AWS's published examples, and the placeholders of a box.
+/// The keys of AWS's published examples.
 const SUITE: &str = "AKIDEXAMPLE:wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
 const S3: &str = "AKIAIOSFODNN7EXAMPLE:wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -40,7 +40,7 @@ impl Default for Case<'_> {
     }
 }
 
-/// Signs as for a box that signed with a placeholder and put it into its headers.
+/// Signs a request of a box that was signed with a placeholder.
 fn signed(case: &Case<'_>) -> Result<HeaderMap, SigV4Error> {
     let names: Vec<&str> = case.headers.iter().map(|(name, _)| *name).collect();
     let old = format!(
@@ -78,7 +78,7 @@ fn check(case: &Case<'_>, names: &str, signature: &str) {
 }
 
 #[test]
-fn b22_the_published_suite_is_signed_as_published() {
+fn b22_signatures_match_the_published_test_suite() {
     let base = Case::default;
     check(
         &base(),
@@ -121,7 +121,7 @@ fn b22_the_published_suite_is_signed_as_published() {
 }
 
 #[test]
-fn b22_the_published_examples_of_s3_are_signed_as_published() {
+fn b22_signatures_match_the_published_s3_examples() {
     let host = ("host", "examplebucket.s3.amazonaws.com");
     let hash = ("x-amz-content-sha256", EMPTY);
     let base = || Case { keys: S3, at: S3_AT, service: "s3", ..Case::default() };
@@ -158,7 +158,7 @@ fn b22_the_published_examples_of_s3_are_signed_as_published() {
 }
 
 #[test]
-fn b22_what_the_box_says_about_time_and_session_does_not_count() {
+fn b22_time_and_session_token_of_the_box_are_ignored() {
     let case = Case {
         headers: &[("x-amz-date", "20990101T000000Z"), ("x-amz-security-token", "of-the-box")],
         ..Case::default()
@@ -176,7 +176,7 @@ fn b22_what_the_box_says_about_time_and_session_does_not_count() {
 }
 
 #[test]
-fn paths_are_encoded_as_their_service_wants() {
+fn path_is_encoded_once_for_s3_and_twice_otherwise() {
     assert_eq!(canonical_path("/a%20b/c+d", "s3"), "/a%20b/c%2Bd");
     assert_eq!(canonical_path("/a%20b/c+d", "iam"), "/a%2520b/c%2Bd");
     assert_eq!(canonical_path("", "iam"), "/");
@@ -185,7 +185,7 @@ fn paths_are_encoded_as_their_service_wants() {
 }
 
 #[test]
-fn what_cannot_be_signed_is_refused() {
+fn unsignable_requests_are_refused() {
     let with = |hash| Case {
         headers: Box::leak(Box::new([("x-amz-content-sha256", hash)])),
         ..Case::default()
@@ -199,7 +199,7 @@ fn what_cannot_be_signed_is_refused() {
 }
 
 #[test]
-fn only_pairs_of_keys_are_keys() {
+fn malformed_key_pairs_are_refused() {
     for text in [
         "AKIDEXAMPLE",
         "AKIDEXAMPLE:short",
@@ -211,7 +211,7 @@ fn only_pairs_of_keys_are_keys() {
 }
 
 #[test]
-fn no_header_makes_it_panic_or_says_two_things() {
+fn malformed_authorization_headers_are_refused() {
     for text in [
         "",
         "AWS4-HMAC-SHA256",

@@ -1,27 +1,28 @@
-//! What a program says first that leaves TLS to the broker: a request line in absolute form.
+//! The first line of a plain connection, which can name an absolute URL instead of a path.
 //!
-//! `GET https://api.example.com/ HTTP/1.1` in clear says as much as a TLS hello, and is held to as much:
-//! the host that it names is that of the whole connection, and so is the scheme. Every request is still
-//! read, checked against this and decided on its own; nothing here allows anything.
+//! A client that sends `GET https://api.example.com/ HTTP/1.1` in clear text lets the broker do
+//! TLS. As with a TLS hello, host and scheme then apply to the whole connection. Every request is
+//! still parsed, compared with them and decided on its own; this module allows nothing.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use belljar_model::net::{self, Scheme, Target};
 
-/// Where a program dials that asks no name server: nobody's address (RFC 5737), so nobody else is meant.
-pub(super) const DOOR: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+/// Address that a client dials without a DNS lookup; a documentation address (RFC 5737), so it
+/// belongs to no real host.
+pub(super) const PROXY_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-/// Whom the first line of a connection names.
+/// The target that the first line of a connection names.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Named {
-    /// What was dialled, as far as the line tells.
+pub(super) enum FirstLine {
+    /// No absolute URL: the target is the one that was dialled.
     Dialled,
     Absolute(Scheme, Target),
-    /// More of the line must be read.
+    /// The line is incomplete.
     Unfinished,
 }
 
-pub(super) fn named(seen: &[u8]) -> Named {
+pub(super) fn parse(seen: &[u8]) -> FirstLine {
     let (line, is_whole) = match seen.iter().position(|byte| *byte == b'\n') {
         Some(end) => (seen.get(..end).unwrap_or_default(), true),
         None => (seen, false),
@@ -31,22 +32,22 @@ pub(super) fn named(seen: &[u8]) -> Named {
     let is_target_whole = is_whole || words.next().is_some();
     for scheme in [Scheme::Http, Scheme::Https] {
         let prefix = format!("{}://", scheme.name());
-        let (said, rest) = target.split_at(prefix.len().min(target.len()));
-        let (expected, _) = prefix.as_bytes().split_at(said.len());
-        if !said.eq_ignore_ascii_case(expected) {
+        let (received, rest) = target.split_at(prefix.len().min(target.len()));
+        let (expected, _) = prefix.as_bytes().split_at(received.len());
+        if !received.eq_ignore_ascii_case(expected) {
             continue;
         }
         if !is_target_whole {
-            return Named::Unfinished;
+            return FirstLine::Unfinished;
         }
-        if said.len() < prefix.len() {
+        if received.len() < prefix.len() {
             continue;
         }
         let host = rest.split(|byte| b"/?#".contains(byte)).next().unwrap_or_default();
         let host = str::from_utf8(host).ok().and_then(|host| net::authority(host).ok());
-        return host.map_or(Named::Dialled, |(host, _)| Named::Absolute(scheme, host));
+        return host.map_or(FirstLine::Dialled, |(host, _)| FirstLine::Absolute(scheme, host));
     }
-    Named::Dialled
+    FirstLine::Dialled
 }
 
 #[cfg(test)]
@@ -55,16 +56,16 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, expected: &str) {
-        let got = match named(line.as_bytes()) {
-            Named::Dialled => "dialled".to_owned(),
-            Named::Absolute(scheme, host) => format!("{scheme} {host}"),
-            Named::Unfinished => "unfinished".to_owned(),
+        let got = match parse(line.as_bytes()) {
+            FirstLine::Dialled => "dialled".to_owned(),
+            FirstLine::Absolute(scheme, host) => format!("{scheme} {host}"),
+            FirstLine::Unfinished => "unfinished".to_owned(),
         };
         assert_eq!(got, expected, "{line:?}");
     }
 
     #[test]
-    fn an_absolute_form_names_scheme_and_host() {
+    fn absolute_url_sets_scheme_and_host() {
         check("GET https://api.example.com/x HTTP/1.1\r\n", "https api.example.com");
         check("GET HTTPS://API.example.com:8443?x HTTP/1.1\r\n", "https api.example.com");
         check("POST http://api.example.com HTTP/1.1\r\nhost: x\r\n", "http api.example.com");
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_for_whom_was_dialled() {
+    fn other_first_lines_use_the_dialled_target() {
         for line in [
             "GET / HTTP/1.1\r\n",
             "GET /https://api.example.com/ HTTP/1.1\r\n",
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_read_on_only_while_it_may_still_be_absolute() {
+    fn incomplete_line_is_read_until_it_cannot_be_absolute() {
         for line in ["GET", "GET ", "GET h", "GET https:/", "GET https://api.exa"] {
             check(line, "unfinished");
         }

@@ -1,4 +1,4 @@
-//! The placeholders of one box: what each stands for, and a search for all of them at once.
+//! The placeholders of one box: what each one represents, and a search for all of them at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use super::value::Value;
 use crate::scrub::Finder;
 use belljar_model::net::Shape;
 
-/// What a placeholder stands for.
+/// What a placeholder represents.
 #[derive(Debug, Clone)]
-pub(super) enum Stands {
+pub(super) enum Meaning {
     /// The value of its secret: a token, or the access token that was fetched with it.
     Own,
     /// A token that was captured from a response.
     Captured(Arc<Value>),
-    /// The access key id of a pair of AWS keys.
+    /// The access key id of an AWS key pair.
     AccessId,
-    /// A key that never travels, so that its placeholder has no business in a request.
+    /// A signing key, which is never sent; its placeholder must not appear in a request.
     Key,
 }
 
@@ -25,25 +25,25 @@ pub(super) enum Stands {
 #[derive(Debug, Clone)]
 pub(super) struct Placeholder {
     pub(super) text: String,
-    /// The place of its secret in the vault.
+    /// Index of its secret in the vault.
     pub(super) secret: usize,
-    pub(super) stands: Stands,
+    pub(super) meaning: Meaning,
 }
 
-/// All placeholders of a box at one moment.
+/// A snapshot of all placeholders of a box.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct PlaceholderSet {
     all: Vec<Placeholder>,
     by_text: HashMap<String, usize>,
     finder: Finder,
 }
 
-/// Captured tokens that are known at once, of one secret. An older one is forgotten, and then its
-/// placeholder is worth nothing.
+/// Maximum number of captured tokens per secret. The oldest is forgotten, and its placeholder
+/// becomes useless.
 pub(super) const MAX_CAPTURED: usize = 16;
 
-impl Held {
-    /// `names` are those of the secrets, for who asks what was found.
+impl PlaceholderSet {
+    /// Creates the set of placeholders; `names` are the names of the secrets by index.
     pub(super) fn new(all: Vec<Placeholder>, names: &[String]) -> Self {
         let name = |at: usize| names.get(at).cloned().unwrap_or_default();
         let values: Vec<(String, &[u8])> =
@@ -65,10 +65,11 @@ impl Held {
         &self.all
     }
 
-    /// The same with one more captured token.
+    /// Returns a copy with one more captured token.
     pub(super) fn with(&self, new: Placeholder, names: &[String]) -> Self {
-        let is_old =
-            |it: &Placeholder| it.secret == new.secret && matches!(it.stands, Stands::Captured(_));
+        let is_old = |it: &Placeholder| {
+            it.secret == new.secret && matches!(it.meaning, Meaning::Captured(_))
+        };
         let mut all = self.all.clone();
         if all.iter().filter(|it| is_old(it)).count() >= MAX_CAPTURED
             && let Some(oldest) = all.iter().position(is_old)
@@ -79,7 +80,7 @@ impl Held {
         Self::new(all, names)
     }
 
-    /// A new text that stands for nothing yet.
+    /// Creates a random text that is not yet used as a placeholder.
     pub(super) fn mint(&self, shape: &Shape, random: Random) -> Result<String, NoRandom> {
         loop {
             let text = placeholder::mint(shape, random)?;

@@ -1,4 +1,5 @@
-//! What is under way, so that it can be cut off when other rules do not allow it any more.
+//! Tracks active requests and connections, so that a change of the rules can cut off those that are
+//! no longer allowed.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -11,25 +12,26 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::oneshot;
 
-use crate::rules::{Ask, Handling, Rules};
+use crate::rules::{Handling, OutboundRequest, Rules};
 use crate::scrub::BoxError;
 use crate::upstream::Body;
 
-/// What a program is told.
-pub(crate) const CUT: &str = "the rules of the box changed, and do not allow it any more";
+/// Error text for a client whose request is cut off.
+pub(crate) const CUT_MESSAGE: &str =
+    "the rules of the box changed and no longer allow this traffic";
 
-/// Something that was let out, as the rules are asked about it.
+/// An active request or connection, in the form that the rules check.
 #[derive(Debug)]
-pub(crate) enum Carried {
-    Request(Arc<Ask>),
+pub(crate) enum Traffic {
+    Request(Arc<OutboundRequest>),
     Tcp(Target, u16),
     Tls(Hostname, u16),
 }
 
-impl Carried {
+impl Traffic {
     fn is_allowed(&self, rules: &Rules) -> bool {
         match self {
-            Self::Request(ask) => rules.check(ask).is_ok(),
+            Self::Request(request) => rules.check(request).is_ok(),
             Self::Tcp(target, port) => rules.tcp(target, *port).is_ok(),
             Self::Tls(name, port) => {
                 matches!(rules.tls(name, *port), Handling::Passthrough(_))
@@ -38,64 +40,70 @@ impl Carried {
     }
 }
 
-/// Everything that is under way.
+/// All active requests and connections of a box.
 #[derive(Debug, Default)]
-pub(crate) struct Underway {
+pub(crate) struct ActiveTraffic {
     all: Mutex<HashMap<u64, Entry>>,
     next: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    carried: Carried,
+    traffic: Traffic,
     is_cut: Arc<AtomicBool>,
     _cut: oneshot::Sender<()>,
 }
 
-impl Underway {
-    /// Something goes out now, until the ticket is dropped.
-    pub(crate) fn begin(self: &Arc<Self>, carried: Carried) -> Ticket {
+impl ActiveTraffic {
+    /// Registers traffic as active until the ticket is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, traffic: Traffic) -> Ticket {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, cut) = oneshot::channel();
         let is_cut = Arc::new(AtomicBool::new(false));
-        let entry = Entry { carried, is_cut: Arc::clone(&is_cut), _cut: sender };
+        let entry = Entry { traffic, is_cut: Arc::clone(&is_cut), _cut: sender };
         self.all.lock().unwrap_or_else(PoisonError::into_inner).insert(number, entry);
-        Ticket { underway: Arc::clone(self), number, is_cut, cut }
+        Ticket { active: Arc::clone(self), number, is_cut, cut }
     }
 
-    /// The same for what was decided a while ago: none if these rules do not allow it.
-    pub(crate) fn still(self: &Arc<Self>, carried: Carried, rules: &Rules) -> Option<Ticket> {
-        carried.is_allowed(rules).then(|| self.begin(carried))
+    /// Registers traffic that was decided earlier, or returns `None` if these rules do not allow
+    /// it.
+    pub(crate) fn begin_if_allowed(
+        self: &Arc<Self>,
+        traffic: Traffic,
+        rules: &Rules,
+    ) -> Option<Ticket> {
+        traffic.is_allowed(rules).then(|| self.begin(traffic))
     }
 
-    /// Cuts what these rules do not allow.
+    /// Cuts off all traffic that these rules do not allow.
     pub(crate) fn cut(&self, rules: &Rules) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, entry| {
-            let stays = entry.carried.is_allowed(rules);
+            let stays = entry.traffic.is_allowed(rules);
             entry.is_cut.store(!stays, Ordering::Release);
             stays
         });
     }
 }
 
-/// One thing that is under way.
+/// Registration of one active request or connection. Completes as a future when the traffic is cut
+/// off.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    underway: Arc<Underway>,
+    active: Arc<ActiveTraffic>,
     number: u64,
     is_cut: Arc<AtomicBool>,
     cut: oneshot::Receiver<()>,
 }
 
 impl Ticket {
-    /// Whether it is cut off, for whoever looks only now and then.
+    /// Returns a flag that is set when the traffic is cut off, for callers that poll.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_cut)
     }
 }
 
-/// Waits until the rules do not allow it any more.
+/// Completes when the rules no longer allow the traffic.
 impl Future for Ticket {
     type Output = ();
 
@@ -103,18 +111,18 @@ impl Future for Ticket {
         if self.is_cut.load(Ordering::Acquire) {
             return Poll::Ready(());
         }
-        // Nothing is ever sent: the other end is dropped.
+        // No value is ever sent: a cut drops the sender.
         Pin::new(&mut self.cut).poll(context).map(|_| ())
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.underway.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        self.active.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
     }
 }
 
-/// The body of an answer, which ends with an error when it is cut off.
+/// The body of a response, which fails when the request is cut off.
 pub(crate) struct Cuttable {
     body: Body,
     ticket: Ticket,
@@ -135,7 +143,7 @@ impl HttpBody for Cuttable {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if Pin::new(&mut self.ticket).poll(context).is_ready() {
-            return Poll::Ready(Some(Err(CUT.into())));
+            return Poll::Ready(Some(Err(CUT_MESSAGE.into())));
         }
         Pin::new(&mut self.body).poll_frame(context)
     }
