@@ -271,7 +271,9 @@ fn receive_started(socket: &OwnedFd) -> Result<Vec<OwnedFd>, ExecError> {
             ExecError::NotFound
         }
         Some((ExecEvent::ExecFailed { errno }, _)) => ExecError::NotExecutable(os(errno)),
-        Some((ExecEvent::Failed { what, errno }, _)) => ExecError::Refused { what, source: os(errno) },
+        Some((ExecEvent::Failed { what, errno }, _)) => {
+            ExecError::Refused { what, source: os(errno) }
+        }
         Some((ExecEvent::Ended { .. } | ExecEvent::Stopped, _)) | None => ExecError::Gone,
     })
 }

@@ -354,7 +354,6 @@ fn build<T>(
     descriptors.extend(program.map(AsFd::as_fd));
     let exec_pair = plan
         .has_exec_channel
-        
         .then(|| socket_pair().map_err(host("cannot create a socket pair")))
         .transpose()?;
     let (exec_socket, theirs) = exec_pair.unzip();

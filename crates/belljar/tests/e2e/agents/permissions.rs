@@ -115,10 +115,7 @@ fn g10_it_is_said_who_keeps_each_rule() {
     lab.write("victim", "x");
     let said = in_box(&lab, "task", "find victim -delete; ls");
     assert!(!said.contains("victim"), "{said}");
-    assert!(
-        lab.workspace().join("victim").exists(),
-        "the box limits what a command can do"
-    );
+    assert!(lab.workspace().join("victim").exists(), "the box limits what a command can do");
 }
 
 #[test]
