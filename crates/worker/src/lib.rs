@@ -1,7 +1,7 @@
-//! The worker: the program inside a box that runs one job.
+//! The worker: the program inside a box that runs one job and exits.
 //!
-//! It runs only inside a box and shares nothing with the host side but the frames of [`belljar_wire`].
-//! This library exists for the program `belljar-worker` and for its tests; nothing else links it.
+//! A worker talks to the host only in frames of [`belljar_wire`] on its standard streams. Only the
+//! binary `belljar-worker` and its tests use this library.
 
 #![forbid(unsafe_code)]
 

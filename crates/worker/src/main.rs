@@ -1,11 +1,12 @@
-//! The program inside a box that runs one job.
+//! The binary `belljar-worker`: runs one job inside a box and exits.
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
-/// Programs recurse, and so does the reader of their text: far more than a thread has by itself. Only
-/// what is used costs memory.
+/// Stack size of the thread that runs the job.
+///
+/// Programs and their parser recurse deeper than a default stack allows. Unused stack costs no memory.
 const STACK: usize = 256 << 20;
 
 #[expect(clippy::disallowed_methods, reason = "the environment is read here and passed in")]
@@ -16,8 +17,8 @@ fn main() -> ExitCode {
     let Ok(worker) = std::thread::Builder::new().stack_size(STACK).spawn(work) else {
         return ExitCode::from(70);
     };
-    // It ends the process itself, unless the other side is gone or speaks another language; and then
-    // there is nobody to tell.
+    // A job normally exits the process. The thread returns only if the host closed the connection or
+    // sent an invalid message, so there is no one to report the error to.
     match worker.join() {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(_)) | Err(_) => ExitCode::from(70),

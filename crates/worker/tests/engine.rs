@@ -1,4 +1,4 @@
-//! Programs in the real worker, as its host speaks to it: frames in, frames out.
+//! Programs in the real worker process, which the tests control with frames like the host does.
 
 #[cfg(test)]
 mod engine {

@@ -1,7 +1,7 @@
-//! The stripper against TypeScript itself, on code of many shapes.
+//! Compares the type stripper with the TypeScript compiler on many snippets.
 //!
-//! What is left after stripping has to mean to TypeScript what the whole meant to it; what was
-//! rewritten has to give the same values when it runs. Snippets of one file are separated by `//---`.
+//! TypeScript must compile stripped code and original code to the same JavaScript. Rewritten code must
+//! produce the same values when it runs. Snippets of one file are separated by `//---`.
 
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "the test starts the program that it compares with")]
@@ -22,11 +22,15 @@ mod strip {
         text.split("//---\n").map(str::to_owned).collect()
     }
 
-    /// Asks TypeScript about pairs of texts.
-    fn ask(how: &str, pairs: &[(String, String)]) {
+    /// Compares pairs of original and converted code with TypeScript.
+    fn compare(how: &str, pairs: &[(String, String)]) {
         let modules =
             Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("clients/typescript");
-        assert!(modules.is_dir(), "no {}: `cargo xtask test` installs it", modules.display());
+        assert!(
+            modules.is_dir(),
+            "{} is missing: `cargo xtask test` installs it",
+            modules.display()
+        );
         let mut node = Command::new("node")
             .arg(corpus().join("compare.mjs"))
             .args([modules.as_os_str(), how.as_ref()])
@@ -43,7 +47,7 @@ mod strip {
     }
 
     #[test]
-    fn what_is_left_means_what_the_whole_meant() {
+    fn stripped_code_compiles_to_the_same_javascript() {
         let files = ["annotations.ts", "classes.ts", "modules.ts", "hazards.ts", "long.ts"];
         let all: Vec<String> = files.iter().flat_map(|file| snippets(file)).collect();
         assert!(all.len() >= 60, "only {} snippets", all.len());
@@ -53,21 +57,21 @@ mod strip {
             stays_in_place(&source, &stripped.code);
             (source, stripped.code)
         });
-        ask("same", &pairs.collect::<Vec<_>>());
+        compare("same", &pairs.collect::<Vec<_>>());
     }
 
     #[test]
-    fn what_is_rewritten_gives_the_same_values() {
+    fn rewritten_code_produces_the_same_values() {
         let pairs = snippets("rewritten.ts").into_iter().map(|source| {
             let stripped = strip(&source, Dialect::Ts, "main.ts");
             let stripped = stripped.unwrap_or_else(|trouble| panic!("{trouble:?}:\n{source}"));
             (source, stripped.code)
         });
-        ask("values", &pairs.collect::<Vec<_>>());
+        compare("values", &pairs.collect::<Vec<_>>());
     }
 
     #[test]
-    fn of_declarations_nothing_is_left() {
+    fn declaration_files_are_stripped_completely() {
         let modules =
             Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("clients/typescript");
         let lib = modules.join("node_modules/typescript/lib");
@@ -75,16 +79,16 @@ mod strip {
             ["lib.es5.d.ts", "lib.dom.d.ts", "lib.es2015.collection.d.ts", "typescript.d.ts"]
         {
             let source = std::fs::read_to_string(lib.join(name)).unwrap();
-            // Without the word, which means that they are ambient already.
+            // Without `declare`, because declarations in such a file are ambient already.
             let ambient = source.replace("export default ", "export ").replace("export = ts;", "");
             let stripped = strip(&ambient, Dialect::Ts, name);
             let stripped = stripped.unwrap_or_else(|trouble| panic!("{name}: {trouble:?}"));
             stays_in_place(&ambient, &stripped.code);
-            ask("nothing", &[(String::new(), stripped.code)]);
+            compare("nothing", &[(String::new(), stripped.code)]);
         }
     }
 
-    /// Every byte is the one that was there, a space, or one of the few that keep the meaning.
+    /// Checks that every byte is unchanged, a space, or one of the few allowed replacements.
     #[track_caller]
     fn stays_in_place(source: &str, stripped: &str) {
         assert_eq!(source.len(), stripped.len(), "{stripped}");

@@ -1,4 +1,4 @@
-//! The web platform of the engine, against real servers on loopback.
+//! The web platform of the runtime, tested with real servers on loopback.
 
 #[cfg(test)]
 mod web {

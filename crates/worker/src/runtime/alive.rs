@@ -1,29 +1,31 @@
-//! Counts what a program still waits for, so that it does not end before.
+//! Counts the pending operations that keep a program running.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// How many things are under way that hold the program.
+/// The number of pending operations. A program ends when the number is zero.
 #[derive(Clone, Debug, Default)]
-pub struct Alive(Rc<Cell<usize>>);
+pub struct KeepAlive(Rc<Cell<usize>>);
 
-/// One of them, until it is dropped.
+/// Guard of one pending operation. Dropping the guard ends the operation.
 #[derive(Debug)]
 #[must_use]
-pub struct Held(Rc<Cell<usize>>);
+pub struct KeepAliveGuard(Rc<Cell<usize>>);
 
-impl Alive {
-    pub fn hold(&self) -> Held {
+impl KeepAlive {
+    /// Adds a pending operation.
+    pub fn hold(&self) -> KeepAliveGuard {
         self.0.set(self.0.get() + 1);
-        Held(Rc::clone(&self.0))
+        KeepAliveGuard(Rc::clone(&self.0))
     }
 
+    /// Checks whether any operation is pending.
     pub fn is_held(&self) -> bool {
         self.0.get() > 0
     }
 }
 
-impl Drop for Held {
+impl Drop for KeepAliveGuard {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

@@ -1,8 +1,8 @@
-//! Passes lines of JSON-RPC on to an MCP server that is reached by HTTP, and its answers back.
+//! Forwards JSON-RPC lines to an MCP server over HTTP, and its responses back.
 //!
-//! Streamable HTTP as of 2025-03-26 to 2025-11-25, with a session if the server wants one, and as of
-//! 2026-07-28, without. Every message is a POST of its own; what comes back is one message or a stream
-//! of them. Nothing is believed of either side but that a message is JSON.
+//! Implements Streamable HTTP of the MCP revisions 2025-03-26 to 2025-11-25, with a session if the
+//! server opens one, and of 2026-07-28, without sessions. Every message is one POST. A response is one
+//! message or a stream of messages. The bridge checks only that each message is JSON.
 
 mod events;
 mod message;
@@ -26,19 +26,19 @@ use url::Url;
 
 use self::events::Events;
 use self::message::Message;
-use super::http::{Answer, Ask, Client, Outgoing, Redirect};
+use super::http::{Client, HttpRequest, HttpResponse, Redirect, RequestBody};
 use belljar_wire::HttpServerJob;
 
-/// Longest message, either way.
+/// Maximum size of a message in both directions.
 const MESSAGE: usize = belljar_wire::MAX_FRAME;
-/// Requests under way at once; more wait in the pipe.
-const UNDER_WAY: usize = 64;
-/// How long a notification may take, since what comes behind it waits.
-const NOTIFICATION: Duration = Duration::from_secs(30);
-/// How long answers are waited for when nobody asks any more.
-const LAST: Duration = Duration::from_secs(10);
-/// How often a stream that broke off is asked for again.
-const RESUMES: u32 = 100;
+/// Maximum number of concurrent requests. Further requests wait in the pipe.
+const MAX_REQUESTS: usize = 64;
+/// Timeout of a notification. The messages behind it wait until it is sent.
+const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout for the pending responses after the end of the input.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of times that an interrupted stream is resumed.
+const MAX_RESUMES: u32 = 100;
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -46,9 +46,9 @@ const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Serves until there is no more input.
+/// Forwards messages until the end of the input.
 pub async fn run(
-    door: IpAddr,
+    broker: IpAddr,
     bridge: &HttpServerJob,
     input: impl AsyncBufRead + Unpin,
     output: impl AsyncWrite + Unpin,
@@ -59,9 +59,9 @@ pub async fn run(
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(io::Error::other)?;
         headers.append(name, HeaderValue::from_str(value).map_err(io::Error::other)?);
     }
-    let (lines, waiting) = mpsc::channel(UNDER_WAY);
+    let (lines, waiting) = mpsc::channel(MAX_REQUESTS);
     let server = Rc::new(Server {
-        client: Client::new(door),
+        client: Client::new(broker),
         url,
         headers,
         state: RefCell::default(),
@@ -69,7 +69,7 @@ pub async fn run(
     });
     LocalSet::new()
         .run_until(async {
-            let (passed, written) = tokio::join!(pass(server, input), write(waiting, output));
+            let (passed, written) = tokio::join!(forward(server, input), write(waiting, output));
             passed.and(written)
         })
         .await
@@ -86,54 +86,55 @@ async fn write(
     Ok(())
 }
 
-async fn pass(server: Rc<Server>, mut input: impl AsyncBufRead + Unpin) -> io::Result<()> {
-    let room = std::sync::Arc::new(Semaphore::new(UNDER_WAY));
+async fn forward(server: Rc<Server>, mut input: impl AsyncBufRead + Unpin) -> io::Result<()> {
+    let slots = std::sync::Arc::new(Semaphore::new(MAX_REQUESTS));
     let mut tasks = JoinSet::new();
-    let mut listening = JoinSet::new();
+    let mut notifications = JoinSet::new();
     while let Some(line) = read_line(&mut input).await? {
         while tasks.try_join_next().is_some() {}
         let message = match line {
             Ok(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
             Ok(line) => Message::parse(&line),
-            Err(TooLong) => Err("a message that is too long".to_owned()),
+            Err(TooLong) => Err(format!("the message is longer than {MESSAGE} bytes")),
         };
         let message = match message {
             Ok(message) => message,
             Err(why) => {
-                server.say(&message::failure(None, -32700, &why)).await;
+                server.write_line(&message::error_response(None, -32700, &why)).await;
                 continue;
             }
         };
-        if message.wants_answer() {
-            // Closed by nobody; were it, there would be room for everything.
-            let place = std::sync::Arc::clone(&room).acquire_owned().await.ok();
+        if message.is_request() {
+            // An error would mean that the semaphore is closed, which never happens.
+            let slot = std::sync::Arc::clone(&slots).acquire_owned().await.ok();
             let server = Rc::clone(&server);
             tasks.spawn_local(async move {
                 server.exchange(message).await;
-                drop(place);
+                drop(slot);
             });
         } else {
-            // In its order: a request behind `initialized` may count on it.
-            let opens = message.method() == Some("notifications/initialized");
-            timeout(NOTIFICATION, server.exchange(message)).await.ok(); // nobody waits for an answer
-            if opens && server.state.borrow().session.is_some() && listening.is_empty() {
+            // Sent before the next message is read: a request after `initialized` relies on this order.
+            let is_initialized = message.method() == Some("notifications/initialized");
+            timeout(NOTIFICATION_TIMEOUT, server.exchange(message)).await.ok(); // no response is expected
+            if is_initialized && server.state.borrow().session.is_some() && notifications.is_empty()
+            {
                 let server = Rc::clone(&server);
-                listening.spawn_local(async move { server.listen().await });
+                notifications.spawn_local(async move { server.forward_notifications().await });
             }
         }
     }
     let finished = async { while tasks.join_next().await.is_some() {} };
-    timeout(LAST, finished).await.ok(); // nobody may be left to hear it
-    listening.shutdown().await;
+    timeout(SHUTDOWN_TIMEOUT, finished).await.ok(); // the reader may be gone
+    notifications.shutdown().await;
     tasks.shutdown().await;
-    timeout(LAST, server.leave()).await.ok(); // the server will find out
+    timeout(SHUTDOWN_TIMEOUT, server.close_session()).await.ok(); // the server expires the session
     Ok(())
 }
 
-/// A line that is longer than a message may be.
+/// Marks a line that is longer than the limit of a message.
 struct TooLong;
 
-/// The next line; none at the end. One that is too long is passed over.
+/// Reads the next line, or `None` at the end of the input. A line above the limit is skipped.
 async fn read_line(
     input: &mut (impl AsyncBufRead + Unpin),
 ) -> io::Result<Option<Result<Vec<u8>, TooLong>>> {
@@ -154,35 +155,35 @@ async fn read_line(
     Ok(Some(Err(TooLong)))
 }
 
-/// The server at the other end, and what is known of it.
+/// The MCP server and the state of its session.
 struct Server {
     client: Client,
     url: Url,
     headers: HeaderMap,
-    state: RefCell<State>,
+    state: RefCell<SessionState>,
     lines: mpsc::Sender<Vec<u8>>,
 }
 
-/// What a server of before 2026-07-28 said at `initialize`.
+/// Session id and protocol version that a server before 2026-07-28 set in `initialize`.
 #[derive(Debug, Default)]
-struct State {
+struct SessionState {
     session: Option<HeaderValue>,
     version: Option<HeaderValue>,
 }
 
 impl Server {
-    /// Sends one message and passes on all that comes of it. A request is always answered.
+    /// Sends one message and forwards all messages of the response. A request always gets a response.
     async fn exchange(&self, message: Message) {
         let mut open = message.ids();
         if let Err(why) = self.post(&message, &mut open).await {
             for id in open.into_keys() {
-                self.say(&message::failure(Some(&id), -32000, &why)).await;
+                self.write_line(&message::error_response(Some(&id), -32000, &why)).await;
             }
             return;
         }
         for id in open.into_keys() {
-            let why = "the server ended its answer before it gave one";
-            self.say(&message::failure(Some(&id), -32000, why)).await;
+            let why = "the server closed its response without a result";
+            self.write_line(&message::error_response(Some(&id), -32000, why)).await;
         }
     }
 
@@ -190,139 +191,151 @@ impl Server {
         let mut headers = self.headers_for(message.version());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if message.version().is_some() {
-            // As of 2026-07-28 a message is known by its head too.
+            // Since 2026-07-28, headers repeat the method and the name of a message.
             for (name, value) in [(METHOD, message.method()), (NAME, message.name())] {
                 let value = value.and_then(|value| HeaderValue::from_str(value).ok());
                 value.map(|value| headers.insert(name, value));
             }
         }
-        let body = Outgoing::whole(message.bytes().to_vec());
-        let answer = self.ask(Method::POST, headers, body).await?;
-        if message.method() == Some("initialize") && answer.status.is_success() {
-            self.state.borrow_mut().session = answer.headers.get(SESSION).cloned();
+        let body = RequestBody::whole(message.bytes().to_vec());
+        let response = self.request(Method::POST, headers, body).await?;
+        if message.method() == Some("initialize") && response.status.is_success() {
+            self.state.borrow_mut().session = response.headers.get(SESSION).cloned();
         }
         let is_initialize = message.method() == Some("initialize");
-        match kind(&answer) {
-            Kind::Events => self.follow(answer, open, is_initialize).await,
-            Kind::Json => self.one(answer, open, is_initialize).await,
-            Kind::Other if answer.status.is_success() => Ok(()),
-            Kind::Other => Err(complaint(answer).await),
+        match content_kind(&response) {
+            ContentKind::Events => self.forward_stream(response, open, is_initialize).await,
+            ContentKind::Json => self.forward_message(response, open, is_initialize).await,
+            ContentKind::Other if response.status.is_success() => Ok(()),
+            ContentKind::Other => Err(error_of(response).await),
         }
     }
 
-    /// An answer that is one message.
-    async fn one(
+    /// Forwards a response that consists of one message.
+    async fn forward_message(
         &self,
-        mut answer: Answer,
+        mut response: HttpResponse,
         open: &mut BTreeMap<String, ()>,
         is_initialize: bool,
     ) -> Result<(), String> {
-        let status = answer.status;
-        let body = whole(&mut answer, MESSAGE).await?;
+        let status = response.status;
+        let body = read_all(&mut response, MESSAGE).await?;
         match Message::parse(&body) {
-            Ok(told) if told.is_rpc() => {
-                self.heard(&told, open, is_initialize).await;
+            Ok(message) if message.is_rpc() => {
+                self.receive(&message, open, is_initialize).await;
                 Ok(())
             }
             Ok(_) if status.is_success() => Ok(()),
-            Ok(other) => Err(said(status, other.bytes())),
-            Err(why) => Err(format!("the server answers {status} with what is no message: {why}")),
+            Ok(other) => Err(error_with_status(status, other.bytes())),
+            Err(why) => {
+                Err(format!("the server responded {status} with an invalid message: {why}"))
+            }
         }
     }
 
-    /// An answer that is a stream of messages; resumed where it breaks off, if the server can.
-    async fn follow(
+    /// Forwards a response that is a stream of messages. An interrupted stream is resumed if possible.
+    async fn forward_stream(
         &self,
-        answer: Answer,
+        response: HttpResponse,
         open: &mut BTreeMap<String, ()>,
         is_initialize: bool,
     ) -> Result<(), String> {
-        let mut answer = answer;
+        let mut response = response;
         let mut events = Events::default();
-        for _ in 0..RESUMES {
-            let broke = self.drain(&mut answer, &mut events, open, is_initialize).await?;
+        for _ in 0..MAX_RESUMES {
+            let interrupted =
+                self.forward_events(&mut response, &mut events, open, is_initialize).await?;
             if open.is_empty() || events.last_id().is_none() {
-                return broke.map_or(Ok(()), Err);
+                return interrupted.map_or(Ok(()), Err);
             }
             tokio::time::sleep(events.retry()).await;
-            answer = self.resume(&events).await?;
+            response = self.resume(&events).await?;
         }
-        Err("the stream of the answer broke off too often".to_owned())
+        Err("the response stream was interrupted too often".to_owned())
     }
 
-    /// Passes on what a stream holds; tells why it broke, if it did.
-    async fn drain(
+    /// Forwards the events of a stream until its end. Returns the error if the stream was interrupted.
+    async fn forward_events(
         &self,
-        answer: &mut Answer,
+        response: &mut HttpResponse,
         events: &mut Events,
         open: &mut BTreeMap<String, ()>,
         is_initialize: bool,
     ) -> Result<Option<String>, String> {
         loop {
-            let piece = match answer.body.next().await {
+            let piece = match response.body.next().await {
                 Ok(Some(piece)) => piece,
                 Ok(None) => return Ok(None),
                 Err(error) => {
-                    return Ok(Some(format!("the stream of the answer broke off: {error}")));
+                    return Ok(Some(format!("the response stream was interrupted: {error}")));
                 }
             };
             for data in events.push(&piece)? {
-                if let Ok(told) = Message::parse(data.as_bytes()) {
-                    self.heard(&told, open, is_initialize).await;
+                if let Ok(message) = Message::parse(data.as_bytes()) {
+                    self.receive(&message, open, is_initialize).await;
                 }
             }
         }
     }
 
-    async fn resume(&self, events: &Events) -> Result<Answer, String> {
+    async fn resume(&self, events: &Events) -> Result<HttpResponse, String> {
         let mut headers = self.headers_for(None);
         let last = events.last_id().and_then(|id| HeaderValue::from_str(id).ok());
         last.map(|last| headers.insert(LAST_EVENT, last));
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        let answer = self.ask(Method::GET, headers, Outgoing::None).await?;
-        match kind(&answer) {
-            Kind::Events => Ok(answer),
-            Kind::Json | Kind::Other => Err(complaint(answer).await),
+        let response = self.request(Method::GET, headers, RequestBody::None).await?;
+        match content_kind(&response) {
+            ContentKind::Events => Ok(response),
+            ContentKind::Json | ContentKind::Other => Err(error_of(response).await),
         }
     }
 
-    /// What the server says of itself, as long as it wants to; most say nothing.
-    async fn listen(&self) {
+    /// Forwards the messages that the server sends without a request. Most servers send none.
+    async fn forward_notifications(&self) {
         let mut events = Events::default();
-        for _ in 0..RESUMES {
-            let Ok(mut answer) = self.resume(&events).await else { return };
-            if self.drain(&mut answer, &mut events, &mut BTreeMap::new(), false).await.is_err() {
+        for _ in 0..MAX_RESUMES {
+            let Ok(mut response) = self.resume(&events).await else { return };
+            if self
+                .forward_events(&mut response, &mut events, &mut BTreeMap::new(), false)
+                .await
+                .is_err()
+            {
                 return;
             }
             tokio::time::sleep(events.retry()).await;
         }
     }
 
-    async fn leave(&self) {
+    async fn close_session(&self) {
         let session = self.state.borrow().session.is_some();
         if session {
             let headers = self.headers_for(None);
-            self.ask(Method::DELETE, headers, Outgoing::None).await.ok(); // the server will find out
+            self.request(Method::DELETE, headers, RequestBody::None).await.ok(); // it expires anyway
         }
     }
 
-    async fn heard(&self, told: &Message, open: &mut BTreeMap<String, ()>, is_initialize: bool) {
-        if let Some(id) = told.answers() {
+    async fn receive(
+        &self,
+        message: &Message,
+        open: &mut BTreeMap<String, ()>,
+        is_initialize: bool,
+    ) {
+        if let Some(id) = message.response_to() {
             open.remove(&id);
         }
-        if is_initialize && let Some(version) = told.negotiated() {
+        if is_initialize && let Some(version) = message.negotiated() {
             self.state.borrow_mut().version = HeaderValue::from_str(version).ok();
         }
-        self.say(told.bytes()).await;
+        self.write_line(message.bytes()).await;
     }
 
-    /// Writes one line.
-    async fn say(&self, message: &[u8]) {
-        // White space is the only place for a break in JSON.
+    /// Queues a message as one line of the output.
+    async fn write_line(&self, message: &[u8]) {
+        // In JSON, a line break can occur only between tokens, so a space is equivalent.
         let mut line: Vec<u8> =
             message.iter().map(|it| if b"\r\n".contains(it) { b' ' } else { *it }).collect();
         line.push(b'\n');
-        self.lines.send(line).await.ok(); // who does not listen is told nothing
+        self.lines.send(line).await.ok(); // the reader is gone
     }
 
     fn headers_for(&self, version: Option<&str>) -> HeaderMap {
@@ -337,53 +350,63 @@ impl Server {
         headers
     }
 
-    async fn ask(
+    async fn request(
         &self,
         method: Method,
         headers: HeaderMap,
-        body: Outgoing,
-    ) -> Result<Answer, String> {
-        let ask = Ask { method, url: self.url.clone(), headers, body, redirect: Redirect::Follow };
-        self.client.fetch(ask).await.map_err(|error| error.to_string())
+        body: RequestBody,
+    ) -> Result<HttpResponse, String> {
+        let redirect = Redirect::Follow;
+        let request = HttpRequest { method, url: self.url.clone(), headers, body, redirect };
+        self.client.fetch(request).await.map_err(|error| error.to_string())
     }
 }
 
-enum Kind {
+/// The content type of a response.
+enum ContentKind {
     Events,
     Json,
     Other,
 }
 
-fn kind(answer: &Answer) -> Kind {
-    let said = answer.headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
-    match said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase().as_str() {
-        "text/event-stream" if answer.status.is_success() => Kind::Events,
-        "application/json" => Kind::Json,
-        _ => Kind::Other,
+fn content_kind(response: &HttpResponse) -> ContentKind {
+    let error_with_status =
+        response.headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    match error_with_status
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase()
+        .as_str()
+    {
+        "text/event-stream" if response.status.is_success() => ContentKind::Events,
+        "application/json" => ContentKind::Json,
+        _ => ContentKind::Other,
     }
 }
 
-/// What a server says that does not want.
-async fn complaint(mut answer: Answer) -> String {
-    let status = answer.status;
-    let body = whole(&mut answer, 64 * 1024).await.unwrap_or_default();
-    said(status, &body)
+/// Returns the error message for a response that is not a success.
+async fn error_of(mut response: HttpResponse) -> String {
+    let status = response.status;
+    let body = read_all(&mut response, 64 * 1024).await.unwrap_or_default();
+    error_with_status(status, &body)
 }
 
-fn said(status: hyper::StatusCode, body: &[u8]) -> String {
+fn error_with_status(status: hyper::StatusCode, body: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(body).trim().chars().take(500).collect();
     match text.as_str() {
-        "" => format!("the server answers {status}"),
-        text => format!("the server answers {status}: {text}"),
+        "" => format!("the server responded {status}"),
+        text => format!("the server responded {status}: {text}"),
     }
 }
 
-async fn whole(answer: &mut Answer, most: usize) -> Result<Vec<u8>, String> {
+async fn read_all(response: &mut HttpResponse, most: usize) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
-    while let Some(piece) = answer.body.next().await.map_err(|error| error.to_string())? {
+    while let Some(piece) = response.body.next().await.map_err(|error| error.to_string())? {
         body.extend_from_slice(&piece);
         if body.len() > most {
-            return Err(format!("an answer of more than {most} bytes"));
+            return Err(format!("the response is longer than {most} bytes"));
         }
     }
     Ok(body)

@@ -1,15 +1,15 @@
-//! What is built in: the modules of Node that programs use most, and the engine's own parts.
+//! Built-in modules: the Node modules that programs use most, and internal parts of the runtime.
 //!
-//! Each is a JavaScript function that makes its exports when somebody first asks for them.
+//! Each module is a JavaScript function that creates its exports on first use.
 
-#![expect(clippy::needless_pass_by_value, reason = "this is how the engine calls functions")]
+#![expect(clippy::needless_pass_by_value, reason = "rquickjs passes arguments by value")]
 
 use rquickjs::context::EvalOptions;
 use rquickjs::{Ctx, Function, Result};
 
 macro_rules! sources {
     ($($name:literal => $file:literal,)*) => {
-        /// The text of a part, by its full name.
+        /// Returns the source text of a built-in module by its full name.
         fn source(name: &str) -> Option<&'static str> {
             match name {
                 $($name => Some(include_str!(concat!("js/", $file))),)*
@@ -49,7 +49,7 @@ sources! {
     "node:util" => "node/util.js",
 }
 
-/// Modules of a line or two, all in one file.
+/// Very short modules that share one file.
 const SMALL: [&str; 6] = [
     "node:console",
     "node:module",
@@ -59,10 +59,10 @@ const SMALL: [&str; 6] = [
     "node:util/types",
 ];
 
-/// The full name of a module that is built in.
+/// Returns the full name of a built-in module, or `None` if the module is not built in.
 pub(super) fn resolve(name: &str) -> Option<String> {
     let full = match name {
-        // Plain `fs` speaks as Node and as Deno.
+        // `fs` without a prefix has the functions of both Node and Deno.
         "fs" | "belljar:fs" => "belljar:fs".to_owned(),
         "path/posix" | "node:path/posix" => "node:path".to_owned(),
         "sys" => "node:util".to_owned(),
@@ -73,7 +73,7 @@ pub(super) fn resolve(name: &str) -> Option<String> {
     known.then_some(full)
 }
 
-/// What can be imported, for messages.
+/// Returns the names of all importable modules, for error messages.
 pub(super) fn names() -> Vec<String> {
     let all = NAMES.iter().chain(&SMALL).filter(|name| !name.starts_with("internal:"));
     let mut names: Vec<String> =
@@ -82,7 +82,7 @@ pub(super) fn names() -> Vec<String> {
     names
 }
 
-/// The function that makes a part.
+/// Returns the function that creates the exports of a built-in module.
 pub(super) fn factory<'js>(ctx: Ctx<'js>, name: String) -> Result<Function<'js>> {
     if let Some(small) = name.strip_prefix("node:").filter(|_| SMALL.contains(&name.as_str())) {
         let code = format!("(load, native) => load(\"internal:small\")[{small:?}]()");
@@ -92,14 +92,14 @@ pub(super) fn factory<'js>(ctx: Ctx<'js>, name: String) -> Result<Function<'js>>
     evaluate(&ctx, &name, code)
 }
 
-/// Runs a text of our own, under a name that no frame of a program has.
+/// Evaluates internal JavaScript. Its file name starts with `belljar:`, which hides it from stacks.
 pub(super) fn evaluate<'js>(ctx: &Ctx<'js>, name: &str, code: &str) -> Result<Function<'js>> {
     let mut options = EvalOptions::default();
     options.filename = Some(format!("belljar:{name}"));
     ctx.eval_with_options(code, options)
 }
 
-/// What to use in place of a module that is not there.
+/// Returns advice on what to use instead of a module that is not built in.
 pub(super) fn instead(name: &str) -> Option<&'static str> {
     let bare = name.strip_prefix("node:").or_else(|| name.strip_prefix("npm:")).unwrap_or(name);
     let bare =
@@ -107,12 +107,12 @@ pub(super) fn instead(name: &str) -> Option<&'static str> {
     Some(match bare {
         "node-fetch" | "axios" | "got" | "undici" | "ky" | "superagent" | "request"
         | "cross-fetch" | "isomorphic-fetch" | "http" | "https" | "http2" => {
-            "`fetch` is there already"
+            "use the built-in `fetch`"
         }
         "child_process" | "execa" | "shelljs" | "zx" | "cluster" | "worker_threads" => {
-            "programs run with the tool run_command"
+            "use the tool run_command to run programs"
         }
-        "net" | "tls" | "dgram" | "dns" | "ws" => "`fetch` is the way out",
+        "net" | "tls" | "dgram" | "dns" | "ws" => "use `fetch` for network access",
         "uuid" | "nanoid" => "use crypto.randomUUID()",
         "dotenv" => "use process.env",
         "lodash" | "underscore" | "ramda" => {
@@ -126,13 +126,13 @@ pub(super) fn instead(name: &str) -> Option<&'static str> {
             "use ReadableStream and TransformStream, or read the file whole with `fs`"
         }
         "chalk" | "kleur" | "picocolors" => "write plain text",
-        "express" | "koa" | "fastify" | "hono" => "nothing here can be reached from outside",
+        "express" | "koa" | "fastify" | "hono" => "servers cannot be reached from outside the box",
         "sqlite" | "better-sqlite3" | "bun:sqlite" | "pg" | "mysql2" | "mongodb" | "redis" => {
             "reach the service by fetch, or run its client with the tool run_command"
         }
         "test" | "vitest" | "jest" | "mocha" => "use `assert` and call your functions",
         "async_hooks" | "vm" | "v8" | "inspector" | "diagnostics_channel" | "repl" => {
-            "there is nothing like it here"
+            "no equivalent is available here"
         }
         _ => return None,
     })

@@ -1,6 +1,6 @@
-//! Calls to functions of other servers, which the host passes on.
+//! Calls of MCP tools, which the host forwards to their servers.
 //!
-//! Answers come on the standard input, which blocks: a thread waits there, from the first call on.
+//! Results arrive on standard input. The first call starts a thread that reads them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -18,6 +18,7 @@ use super::host::Host;
 
 type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Result<Box<RawValue>, String>>>>>;
 
+/// The pending tool calls of a program.
 #[derive(Debug)]
 pub(super) struct Calls {
     host: Rc<Host>,
@@ -30,55 +31,55 @@ impl Calls {
         Self { host, last: Cell::new(0), waiting: RefCell::new(None) }
     }
 
-    /// What the function gives, as JSON.
+    /// Calls a tool and returns its result as JSON text.
     pub(super) fn call(
         &self,
         server: String,
         tool: String,
         input: String,
     ) -> impl Future<Output = Result<String, String>> + use<> {
-        let begun = self.begin(server, tool, input);
+        let started = self.start(server, tool, input);
         let held = self.host.alive.hold();
         async move {
-            let gone = || "the other side is gone".to_owned();
-            let answer = begun?.await.map_err(|_| gone())?;
+            let closed = || "the connection to the host is closed".to_owned();
+            let answer = started?.await.map_err(|_| closed())?;
             drop(held);
             answer.map(|json| json.get().to_owned())
         }
     }
 
-    fn begin(
+    fn start(
         &self,
         server: String,
         tool: String,
         input: String,
     ) -> Result<oneshot::Receiver<Result<Box<RawValue>, String>>, String> {
         let input = RawValue::from_string(input).map_err(|error| error.to_string())?;
-        let waiting = self.waiting.borrow_mut().get_or_insert_with(listen).clone();
+        let waiting = self.waiting.borrow_mut().get_or_insert_with(start_reader).clone();
         let id = self.last.get() + 1;
         self.last.set(id);
         let (answer, answered) = oneshot::channel();
         waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, answer);
-        let said = self.host.say(&FromWorker::Call { id, server, tool, input });
-        said.map_err(|error| error.to_string())?;
+        let sent = self.host.send(&FromWorker::Call { id, server, tool, input });
+        sent.map_err(|error| error.to_string())?;
         Ok(answered)
     }
 }
 
-fn listen() -> Waiting {
+fn start_reader() -> Waiting {
     let waiting = Waiting::default();
-    let known = Arc::clone(&waiting);
-    let listening = std::thread::Builder::new().spawn(move || {
+    let calls = Arc::clone(&waiting);
+    let reader = std::thread::Builder::new().spawn(move || {
         while let Ok(Some(ToWorker::Answer { id, value })) = wire::read(&mut io::stdin().lock()) {
-            let asked = known.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-            if let Some(asked) = asked {
-                // Who asked may be gone.
-                drop(asked.send(value));
+            let call = calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            if let Some(call) = call {
+                // The program may have dropped the call.
+                drop(call.send(value));
             }
         }
-        // Whoever still waits, waits in vain.
-        known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        // No more results arrive: dropping the senders fails all pending calls.
+        calls.lock().unwrap_or_else(PoisonError::into_inner).clear();
     });
-    drop(listening);
+    drop(reader);
     waiting
 }

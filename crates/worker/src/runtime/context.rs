@@ -1,4 +1,4 @@
-//! Makes the one context in which a program runs.
+//! Creates the JavaScript context in which a program runs.
 
 use std::rc::Rc;
 
@@ -6,16 +6,19 @@ use rquickjs::{AsyncContext, AsyncRuntime, Ctx, Object, Persistent, Result};
 
 use super::host::Host;
 use super::modules::Modules;
-use super::{DOOR, builtin, natives, web};
+use super::{BROKER, builtin, natives, web};
 
-/// Of the stack of the thread; the rest is for what the engine calls. More than this is taken for none.
+/// Stack limit of JavaScript code. The rest of the thread's stack is for native functions.
+///
+/// QuickJS treats a larger value as no limit.
 const STACK: usize = 16 << 20;
 
+/// The JavaScript engine with one context.
 pub(super) struct Engine {
     pub(super) runtime: AsyncRuntime,
     pub(super) context: AsyncContext,
     pub(super) host: Rc<Host>,
-    /// What the prelude gives the loop.
+    /// Functions of the prelude that the event loop calls.
     pub(super) prelude: Persistent<Object<'static>>,
 }
 
@@ -48,7 +51,7 @@ impl Engine {
 }
 
 fn set_up(ctx: &Ctx<'_>, host: &Rc<Host>) -> Result<Persistent<Object<'static>>> {
-    web::install(ctx, &web::Options { door: DOOR, alive: host.alive.clone() })?;
+    web::install(ctx, &web::Options { broker: BROKER, alive: host.alive.clone() })?;
     let make = builtin::evaluate(ctx, "internal:prelude", include_str!("js/prelude.js"))?;
     let prelude: Object<'_> = make.call((natives::natives(ctx, host)?,))?;
     Ok(Persistent::save(ctx, prelude))

@@ -1,6 +1,6 @@
-//! Files for programs. The box decides which there are; this only asks the kernel.
+//! Native file functions for programs. The box decides which files are accessible.
 
-#![expect(clippy::needless_pass_by_value, reason = "this is how the engine calls functions")]
+#![expect(clippy::needless_pass_by_value, reason = "rquickjs passes arguments by value")]
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,7 +13,7 @@ use rquickjs::{Ctx, Exception, FromJs, Function, Object, Result, Value};
 use super::glob;
 use super::web::Binary;
 
-/// Larger files are read in parts, by programs that are made for it.
+/// Maximum size of a file that can be read in one call.
 const LARGEST: u64 = 256 << 20;
 
 pub(super) fn natives<'js>(ctx: &Ctx<'js>, natives: &Object<'js>) -> Result<()> {
@@ -31,32 +31,32 @@ pub(super) fn natives<'js>(ctx: &Ctx<'js>, natives: &Object<'js>) -> Result<()> 
         "mkdir" => make_dir,
         "remove" => remove,
         "removeDir" => remove_dir,
-        "unlink" => |ctx: Ctx<'js>, path: String| told(&ctx, fs::remove_file(&path), "unlink", &path),
-        "rename" => |ctx: Ctx<'js>, from: String, to: String| told(&ctx, fs::rename(&from, to), "rename", &from),
+        "unlink" => |ctx: Ctx<'js>, path: String| or_throw(&ctx, fs::remove_file(&path), "unlink", &path),
+        "rename" => |ctx: Ctx<'js>, from: String, to: String| or_throw(&ctx, fs::rename(&from, to), "rename", &from),
         "copy" => copy,
         "realPath" => real_path,
         "readLink" => |ctx: Ctx<'js>, path: String| {
             let link = fs::read_link(&path).map(|link| link.to_string_lossy().into_owned());
-            told(&ctx, link, "readlink", &path)
+            or_throw(&ctx, link, "readlink", &path)
         },
         "symlink" => |ctx: Ctx<'js>, target: String, path: String| {
-            told(&ctx, std::os::unix::fs::symlink(target, &path), "symlink", &path)
+            or_throw(&ctx, std::os::unix::fs::symlink(target, &path), "symlink", &path)
         },
         "chmod" => |ctx: Ctx<'js>, path: String, mode: u32| {
-            told(&ctx, fs::set_permissions(&path, fs::Permissions::from_mode(mode)), "chmod", &path)
+            or_throw(&ctx, fs::set_permissions(&path, fs::Permissions::from_mode(mode)), "chmod", &path)
         },
         "truncate" => |ctx: Ctx<'js>, path: String, length: f64| {
             let length = whole(length);
             let cut = OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(length));
-            told(&ctx, cut, "open", &path)
+            or_throw(&ctx, cut, "open", &path)
         },
         "makeTemp" => make_temp,
         "glob" => |pattern: String, from: String| glob::find(Path::new(&from), &pattern),
         "cwd" => |ctx: Ctx<'js>| {
             let here = std::env::current_dir().map(|path| path.to_string_lossy().into_owned());
-            told(&ctx, here, "cwd", ".")
+            or_throw(&ctx, here, "cwd", ".")
         },
-        "chdir" => |ctx: Ctx<'js>, path: String| told(&ctx, std::env::set_current_dir(&path), "chdir", &path),
+        "chdir" => |ctx: Ctx<'js>, path: String| or_throw(&ctx, std::env::set_current_dir(&path), "chdir", &path),
     }
     natives.set(
         "globMatch",
@@ -69,8 +69,8 @@ fn whole(number: f64) -> u64 {
     number.clamp(0.0, 9.0e15) as u64
 }
 
-/// The result of an operation, or an error as Node has it: with a code, and a message that names the path.
-fn told<T>(ctx: &Ctx<'_>, result: io::Result<T>, call: &str, path: &str) -> Result<T> {
+/// Converts an I/O error to a JavaScript exception with the code and message that Node uses.
+fn or_throw<T>(ctx: &Ctx<'_>, result: io::Result<T>, call: &str, path: &str) -> Result<T> {
     result.map_err(|error| fail(ctx, &error, call, path))
 }
 
@@ -124,18 +124,18 @@ fn code_of(error: &io::Error) -> &'static str {
 fn read(path: &str) -> io::Result<Vec<u8>> {
     let size = fs::metadata(path)?.len();
     if size > LARGEST {
-        let message = format!("a file of {size} bytes, where {LARGEST} are the most at once");
+        let message = format!("the file has {size} bytes; at most {LARGEST} can be read at once");
         return Err(io::Error::other(message));
     }
     fs::read(path)
 }
 
 fn read_file(ctx: Ctx<'_>, path: String) -> Result<Binary> {
-    told(&ctx, read(&path).map(Binary), "open", &path)
+    or_throw(&ctx, read(&path).map(Binary), "open", &path)
 }
 
 fn read_text(ctx: Ctx<'_>, path: String) -> Result<String> {
-    let bytes = told(&ctx, read(&path), "open", &path)?;
+    let bytes = or_throw(&ctx, read(&path), "open", &path)?;
     let text = String::from_utf8(bytes);
     Ok(text.unwrap_or_else(|broken| String::from_utf8_lossy(broken.as_bytes()).into_owned()))
 }
@@ -155,7 +155,7 @@ fn write_file<'js>(
     options.create(true).append(append).write(true).truncate(!append);
     options.create_new(new.0.unwrap_or_default());
     let written = options.open(&path).and_then(|mut file| file.write_all(&bytes));
-    told(&ctx, written, "open", &path)
+    or_throw(&ctx, written, "open", &path)
 }
 
 fn kind(of: fs::FileType) -> &'static str {
@@ -170,7 +170,7 @@ fn kind(of: fs::FileType) -> &'static str {
     }
 }
 
-/// Names and kinds, in the order of the names.
+/// Returns the names and kinds of the entries of a directory, sorted by name.
 fn read_dir(ctx: Ctx<'_>, path: String) -> Result<Vec<Vec<String>>> {
     let read = || -> io::Result<Vec<Vec<String>>> {
         let mut found = Vec::new();
@@ -182,14 +182,14 @@ fn read_dir(ctx: Ctx<'_>, path: String) -> Result<Vec<Vec<String>>> {
         found.sort();
         Ok(found)
     };
-    told(&ctx, read(), "scandir", &path)
+    or_throw(&ctx, read(), "scandir", &path)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "numbers of JavaScript")]
 fn stat<'js>(ctx: Ctx<'js>, path: String, follow: bool) -> Result<Object<'js>> {
     let (found, call) =
         if follow { (fs::metadata(&path), "stat") } else { (fs::symlink_metadata(&path), "lstat") };
-    let found = told(&ctx, found, call, &path)?;
+    let found = or_throw(&ctx, found, call, &path)?;
     let stat = Object::new(ctx)?;
     let time = |seconds: i64, rest: i64| seconds as f64 * 1000.0 + rest as f64 / 1e6;
     stat.set("kind", kind(found.file_type()))?;
@@ -209,69 +209,74 @@ fn stat<'js>(ctx: Ctx<'js>, path: String, follow: bool) -> Result<Object<'js>> {
     Ok(stat)
 }
 
-/// Gives the first directory that was made, as Node does.
+/// Creates a directory. With `recursive`, returns the first created directory, as Node does.
 fn make_dir(ctx: Ctx<'_>, path: String, recursive: bool) -> Result<Option<String>> {
     if !recursive {
-        told(&ctx, fs::create_dir(&path), "mkdir", &path)?;
+        or_throw(&ctx, fs::create_dir(&path), "mkdir", &path)?;
         return Ok(None);
     }
     let first = Path::new(&path).ancestors().take_while(|above| !above.exists()).last();
     let first = first.map(|path| path.to_string_lossy().into_owned());
-    told(&ctx, fs::create_dir_all(&path), "mkdir", &path)?;
+    or_throw(&ctx, fs::create_dir_all(&path), "mkdir", &path)?;
     Ok(first)
 }
 
-/// Removes a file, or a directory with what is in it. `plain` is Node's `rm`, which takes no empty
-/// directory either without being told to; Deno's takes it.
+/// Removes a file, or a directory with its contents.
+///
+/// `plain` selects Node's `rm`, which refuses even an empty directory without `recursive`. Deno's
+/// `remove` accepts an empty directory.
 fn remove(ctx: Ctx<'_>, path: String, recursive: bool, plain: Opt<bool>) -> Result<()> {
-    let found = told(&ctx, fs::symlink_metadata(&path), "rm", &path)?;
+    let found = or_throw(&ctx, fs::symlink_metadata(&path), "rm", &path)?;
     let removed = match (found.is_dir(), recursive) {
         (false, _) => fs::remove_file(&path),
         (true, true) => fs::remove_dir_all(&path),
         (true, false) if plain.0.unwrap_or_default() => {
             return Err(Exception::throw_message(
                 &ctx,
-                &format!("{path} is a directory: rm takes it with {{ recursive: true }}"),
+                &format!("{path} is a directory: use rm with {{ recursive: true }}"),
             ));
         }
         (true, false) => fs::remove_dir(&path),
     };
-    told(&ctx, removed, "rm", &path)
+    or_throw(&ctx, removed, "rm", &path)
 }
 
 fn remove_dir(ctx: Ctx<'_>, path: String, recursive: bool) -> Result<()> {
     let removed = if recursive { fs::remove_dir_all(&path) } else { fs::remove_dir(&path) };
-    told(&ctx, removed, "rmdir", &path)
+    or_throw(&ctx, removed, "rmdir", &path)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the program asks, and nothing is decided by it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the result is for the program, and no check depends on it"
+)]
 fn real_path(ctx: Ctx<'_>, path: String) -> Result<String> {
     let real = fs::canonicalize(&path).map(|real| real.to_string_lossy().into_owned());
-    told(&ctx, real, "realpath", &path)
+    or_throw(&ctx, real, "realpath", &path)
 }
 
 fn copy(ctx: Ctx<'_>, from: String, to: String) -> Result<()> {
-    // A file that is no file, such as a pipe, would never end.
+    // A directory must fail as in Node, with EISDIR.
     let copied = fs::metadata(&from).and_then(|found| {
         if found.is_dir() {
             return Err(io::Error::from_raw_os_error(rustix::io::Errno::ISDIR.raw_os_error()));
         }
         io::copy(&mut File::open(&from)?, &mut File::create(&to)?).map(drop)
     });
-    told(&ctx, copied, "copyfile", &from)
+    or_throw(&ctx, copied, "copyfile", &from)
 }
 
 fn make_temp(ctx: Ctx<'_>, prefix: String) -> Result<String> {
     let mut bytes = [0; 8];
     for _ in 0..16 {
         getrandom::fill(&mut bytes).map_err(|error| {
-            Exception::throw_message(&ctx, &format!("no random numbers: {error}"))
+            Exception::throw_message(&ctx, &format!("cannot read random bytes: {error}"))
         })?;
         let name = format!("{prefix}{:012x}", u64::from_le_bytes(bytes) >> 16);
         match fs::create_dir(&name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => return told(&ctx, made, "mkdtemp", &name).map(|()| name),
+            made => return or_throw(&ctx, made, "mkdtemp", &name).map(|()| name),
         }
     }
-    Err(Exception::throw_message(&ctx, "no name is free"))
+    Err(Exception::throw_message(&ctx, "cannot find an unused name for a temporary directory"))
 }

@@ -1,16 +1,16 @@
-//! Patterns of paths: `*`, `?`, `[…]`, `{a,b}` within a name, `**` over directories.
+//! Path patterns with `*`, `?`, `[…]` and `{a,b}` in names, and `**` for directories.
 //!
-//! Braces and directories are read here; a name is matched by [`belljar_model::glob`].
+//! This module handles braces and directories. [`belljar_model::glob`] matches single names.
 
 use std::path::Path;
 
 use belljar_model::glob::matches_name_with_classes;
 
-/// No search gives more.
+/// Maximum number of results of a search.
 const MOST: usize = 100_000;
 
-/// The paths below a directory that fit a pattern, in order, as the pattern spells them: from the
-/// directory on, or from the root when the pattern begins there.
+/// Returns the paths that match a pattern, sorted. They are relative to `from` unless the pattern is
+/// absolute.
 pub(super) fn find(from: &Path, pattern: &str) -> Vec<String> {
     let mut found = Vec::new();
     for pattern in alternatives(pattern) {
@@ -27,22 +27,25 @@ pub(super) fn find(from: &Path, pattern: &str) -> Vec<String> {
     found
 }
 
-/// Whether a path fits a pattern.
+/// Checks whether a path matches a pattern.
 pub(super) fn matches(pattern: &str, path: &str) -> bool {
     let path: Vec<&str> = path.split('/').collect();
     alternatives(pattern).iter().any(|pattern| {
         let parts: Vec<&str> = pattern.split('/').collect();
-        fits(&parts, &path)
+        matches_parts(&parts, &path)
     })
 }
 
-fn fits(parts: &[&str], path: &[&str]) -> bool {
+fn matches_parts(parts: &[&str], path: &[&str]) -> bool {
     match (parts.split_first(), path.split_first()) {
         (None, None) => true,
         (Some((&"**", rest)), _) => {
-            fits(rest, path) || path.split_first().is_some_and(|(_, below)| fits(parts, below))
+            matches_parts(rest, path)
+                || path.split_first().is_some_and(|(_, below)| matches_parts(parts, below))
         }
-        (Some((part, rest)), Some((name, below))) => fits_name(part, name) && fits(rest, below),
+        (Some((part, rest)), Some((name, below))) => {
+            name_matches(part, name) && matches_parts(rest, below)
+        }
         _ => false,
     }
 }
@@ -62,14 +65,17 @@ fn descend(at: &Path, shown: &str, parts: &[&str], found: &mut Vec<String>) {
     let Ok(entries) = std::fs::read_dir(at) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let fits = part == "**" || fits_name(part, &name);
-        // What begins with a dot is only found by name.
-        if !fits || (name.starts_with('.') && !part.starts_with('.')) || found.len() >= MOST {
+        let matches_parts = part == "**" || name_matches(part, &name);
+        // Only a pattern that starts with a dot matches a hidden file.
+        if !matches_parts
+            || (name.starts_with('.') && !part.starts_with('.'))
+            || found.len() >= MOST
+        {
             continue;
         }
         let path = format!("{shown}{name}");
         let kind = entry.file_type();
-        // Links are found, but nobody goes round in circles.
+        // `**` does not follow symbolic links, because they can form a loop.
         let is_dir = kind.as_ref().is_ok_and(std::fs::FileType::is_dir)
             || (part != "**" && !rest.is_empty() && entry.path().is_dir());
         if rest.is_empty() && (part != "**" || !is_dir) {
@@ -82,14 +88,14 @@ fn descend(at: &Path, shown: &str, parts: &[&str], found: &mut Vec<String>) {
     }
 }
 
-/// A name against a pattern without slashes and braces.
-fn fits_name(pattern: &str, name: &str) -> bool {
+/// Matches a name against a pattern without slashes and braces.
+fn name_matches(pattern: &str, name: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let name: Vec<char> = name.chars().collect();
     matches_name_with_classes(&pattern, &name)
 }
 
-/// The patterns that braces stand for. Too many are none.
+/// Expands the braces of a pattern. Returns an empty list if there are too many alternatives.
 fn alternatives(pattern: &str) -> Vec<String> {
     const MANY: usize = 256;
     let mut done = Vec::new();
@@ -108,7 +114,7 @@ fn alternatives(pattern: &str) -> Vec<String> {
     done
 }
 
-/// The first pair of braces with a comma in it: what is before, its parts, and what is behind.
+/// Splits a pattern at its first pair of braces: text before, alternatives, text after.
 fn brace(pattern: &str) -> Option<(&str, Vec<&str>, &str)> {
     let start = pattern.find('{')?;
     let (mut depth, mut cut, mut parts) = (0, start + 1, Vec::new());
@@ -137,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_fit_what_they_say() {
+    fn patterns_match_the_expected_paths() {
         for (pattern, path) in [
             ("*.ts", "a.ts"),
             ("src/**/*.ts", "src/a.ts"),
@@ -158,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_below_a_directory_and_links_lead_nowhere() {
+    fn find_lists_files_below_a_directory_and_does_not_follow_links() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("src/deep")).unwrap();

@@ -1,4 +1,4 @@
-//! What the functions of the engine share: the way out, and what is known of the program.
+//! State that the native functions of the runtime share, and the connection to the host.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,44 +8,47 @@ use rquickjs::{Object, Persistent, Value};
 
 use belljar_wire::{self as wire, FromWorker, Stream};
 
-use super::alive::Alive;
+use super::alive::KeepAlive;
 use super::modules::Sources;
-use super::strip::Places;
+use super::strip::SourceMap;
 use super::timers::Timers;
 
+/// The state of the runtime that native functions share.
 #[derive(Debug, Default)]
 pub(super) struct Host {
-    pub(super) alive: Alive,
+    pub(super) alive: KeepAlive,
     pub(super) timers: RefCell<Timers>,
     pub(super) sources: RefCell<Sources>,
-    /// Of every text of the program and of what it imports: the way back to its lines.
-    pub(super) places: RefCell<HashMap<String, Places>>,
-    /// Promises that failed and that nobody has asked yet, and why.
-    pub(super) rejected: RefCell<Vec<(Kept, Kept)>>,
-    /// What the prelude gives.
+    /// Source maps of the program and of every imported module, by file name.
+    pub(super) source_maps: RefCell<HashMap<String, SourceMap>>,
+    /// Rejected promises without a handler, and their reasons.
+    pub(super) rejected: RefCell<Vec<(PersistentValue, PersistentValue)>>,
+    /// The object that the prelude returned.
     pub(super) prelude: RefCell<Option<Persistent<Object<'static>>>>,
-    /// Of the process, for `process.env`.
+    /// Environment variables of the process, for `process.env`.
     pub(super) env: Vec<(String, String)>,
 }
 
-pub(super) type Kept = Persistent<Value<'static>>;
+/// A JavaScript value that is stored outside the context.
+pub(super) type PersistentValue = Persistent<Value<'static>>;
 
 impl Host {
     pub(super) fn new(env: Vec<(String, String)>) -> Self {
         Self { env, ..Self::default() }
     }
 
-    pub(super) fn say(&self, said: &FromWorker) -> io::Result<()> {
-        wire::write(&mut io::stdout().lock(), said)
+    /// Sends a message to the host.
+    pub(super) fn send(&self, message: &FromWorker) -> io::Result<()> {
+        wire::write(&mut io::stdout().lock(), message)
     }
 
-    /// Text of the program. Too much for one frame goes into several.
+    /// Sends output of the program to the host, in several frames if it is long.
     pub(super) fn output(&self, stream: Stream, text: &str) -> io::Result<()> {
         const PART: usize = 1 << 20;
         let mut rest = text;
         while !rest.is_empty() {
             let (part, more) = rest.split_at(rest.floor_char_boundary(PART));
-            self.say(&FromWorker::Output { stream, text: part.to_owned() })?;
+            self.send(&FromWorker::Output { stream, text: part.to_owned() })?;
             rest = more;
         }
         Ok(())

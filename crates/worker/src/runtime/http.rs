@@ -1,8 +1,8 @@
-//! HTTP out of a box: plain HTTP/1.1 to the broker, which does TLS, decides, and adds secrets.
+//! An HTTP/1.1 client that sends every request to the broker of the box.
 //!
-//! There is no name service and no TLS here: a request goes to the door of the box at the port of its
-//! URL, in absolute form, and the broker takes it from there. What the broker refuses is an error with
-//! the broker's own words, so that whoever wrote the program learns which rule is missing.
+//! The client needs neither DNS nor TLS: it connects to the broker at the port of the URL and sends
+//! the request in absolute form. The broker checks the rules, does TLS and adds secrets. A request
+//! that the broker refuses fails with the broker's own message, which names the missing rule.
 
 mod body;
 mod load;
@@ -17,71 +17,71 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use url::Url;
 
-pub use body::{Broken, Incoming, Outgoing, Sender, stream};
-pub use load::{Kind, Loaded, load};
+pub use body::{BodyError, RequestBody, ResponseBody, Sender, stream};
+pub use load::{LoadedModule, ModuleKind, load};
 pub use redirect::Redirect;
 
 use pool::Pool;
 
-/// Redirects of one request.
-const REDIRECTS: usize = 20; // as browsers
-/// What is read of a refusal.
+/// Maximum number of redirects of one request, the same as in browsers.
+const MAX_REDIRECTS: usize = 20;
+/// Maximum number of bytes that are read from a refusal of the broker.
 const REFUSAL: usize = 64 * 1024;
-/// How long the door may take to open.
-const DOOR: Duration = Duration::from_secs(20);
+/// Timeout of a connection to the broker.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The header by which the broker says that an answer is its own.
+/// Header that marks a response as created by the broker itself.
 const BROKER: HeaderName = HeaderName::from_static("x-belljar");
 
-/// One request.
+/// An HTTP request.
 #[derive(Debug)]
-pub struct Ask {
+pub struct HttpRequest {
     pub method: Method,
     pub url: Url,
     pub headers: HeaderMap,
-    pub body: Outgoing,
+    pub body: RequestBody,
     pub redirect: Redirect,
 }
 
-/// What came back.
+/// The response to an HTTP request, with a body that is still to be read.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     pub status: StatusCode,
-    /// As the server said it.
+    /// Reason phrase of the status line.
     pub reason: String,
     pub headers: HeaderMap,
-    /// Where it came from in the end.
+    /// URL of the request after redirects.
     pub url: Url,
     pub redirected: bool,
-    pub body: Incoming,
+    pub body: ResponseBody,
 }
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    #[error("{0} is no URL that can be fetched: only http: and https: are")]
+pub enum FetchError {
+    #[error("cannot fetch {0}: only http: and https: URLs are supported")]
     Scheme(String),
-    #[error("a URL with a user's name or password in it: {0}")]
+    #[error("cannot fetch {0}: the URL contains a user name or password")]
     Credentials(String),
     #[error("no rule of this box allows {origin}, or the box has no network")]
     Unreachable { origin: String, source: std::io::Error },
-    /// The broker's own words.
+    /// The broker refused the request. `what` is the broker's message.
     #[error("{what}")]
     Refused { what: String, code: String, status: u16, retry_after: Option<u32> },
-    #[error("the connection to {origin} broke: {}", said(source))]
+    #[error("the connection to {origin} failed: {}", innermost_cause(source))]
     Broken { origin: String, source: hyper::Error },
-    #[error("{0} redirects, which this request forbids")]
+    #[error("{0} responded with a redirect, which this request does not allow")]
     Redirected(String),
-    #[error("more than {REDIRECTS} redirects")]
+    #[error("the request was redirected more than {MAX_REDIRECTS} times")]
     TooManyRedirects,
-    #[error("a redirect to {0}, which is no URL that can be fetched")]
+    #[error("cannot follow the redirect to {0}: only http: and https: URLs are supported")]
     BadRedirect(String),
-    #[error("a redirect asks for the body again, which was a stream")]
+    #[error("cannot follow the redirect: the request body was a stream and cannot be sent again")]
     BodyIsGone,
 }
 
-/// The innermost cause says most.
-fn said(error: &hyper::Error) -> String {
+/// Returns the message of the innermost cause, which is the most specific one.
+fn innermost_cause(error: &hyper::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {
         cause = next;
@@ -89,55 +89,59 @@ fn said(error: &hyper::Error) -> String {
     cause.to_string()
 }
 
-/// Makes requests, and keeps connections for the next one.
+/// An HTTP client that reuses its connections.
 #[derive(Debug, Clone)]
 pub struct Client {
     pool: Rc<Pool>,
 }
 
 impl Client {
-    /// `door`: where the broker listens, at every port.
-    pub fn new(door: IpAddr) -> Self {
-        Self { pool: Rc::new(Pool::new(door)) }
+    /// Creates a client. `broker` is the address of the broker, which listens on every port.
+    pub fn new(broker: IpAddr) -> Self {
+        Self { pool: Rc::new(Pool::new(broker)) }
     }
 
-    /// Sends a request and follows where it leads. To drop the future, or the body of the answer, ends
-    /// the connection.
-    pub async fn fetch(&self, mut ask: Ask) -> Result<Answer, AskError> {
+    /// Sends a request and follows redirects.
+    ///
+    /// Dropping the future or the body of the response closes the connection.
+    pub async fn fetch(&self, mut request: HttpRequest) -> Result<HttpResponse, FetchError> {
         let mut hops = 0;
         loop {
-            let again = ask.body.again();
-            let body = std::mem::replace(&mut ask.body, again);
-            let answer = self.once(&ask.method, &ask.url, &ask.headers, body).await?;
-            let answer = Answer { redirected: hops > 0, ..answer };
-            if !redirect::asks_for_another(&answer) {
-                return Ok(answer);
+            let again = request.body.again();
+            let body = std::mem::replace(&mut request.body, again);
+            let response =
+                self.send_once(&request.method, &request.url, &request.headers, body).await?;
+            let response = HttpResponse { redirected: hops > 0, ..response };
+            if !redirect::is_redirect(&response) {
+                return Ok(response);
             }
-            match ask.redirect {
-                Redirect::Manual => return Ok(answer),
-                Redirect::Error => return Err(AskError::Redirected(ask.url.to_string())),
-                Redirect::Follow if hops == REDIRECTS => return Err(AskError::TooManyRedirects),
+            match request.redirect {
+                Redirect::Manual => return Ok(response),
+                Redirect::Error => return Err(FetchError::Redirected(request.url.to_string())),
+                Redirect::Follow if hops == MAX_REDIRECTS => {
+                    return Err(FetchError::TooManyRedirects);
+                }
                 Redirect::Follow => {}
             }
             hops += 1;
-            if !redirect::follow(&mut ask, &answer)? {
-                return Ok(answer);
+            if !redirect::follow(&mut request, &response)? {
+                return Ok(response);
             }
         }
     }
 
-    async fn once(
+    async fn send_once(
         &self,
         method: &Method,
         url: &Url,
         headers: &HeaderMap,
-        body: Outgoing,
-    ) -> Result<Answer, AskError> {
+        body: RequestBody,
+    ) -> Result<HttpResponse, FetchError> {
         let origin = origin(url)?;
         let make = |body| request(method, url, headers, body);
         let (response, lease) = self.pool.send(&origin, make, body).await?;
         let (parts, body) = response.into_parts();
-        let body = Incoming::new(body, lease);
+        let body = ResponseBody::new(body, lease);
         if let Some(code) = parts.headers.get(BROKER) {
             let code = String::from_utf8_lossy(code.as_bytes()).into_owned();
             return Err(refused(code, parts.status, &parts.headers, body).await);
@@ -148,30 +152,30 @@ impl Client {
             None => parts.status.canonical_reason().unwrap_or_default().to_owned(),
         };
         let (status, headers) = (parts.status, parts.headers);
-        Ok(Answer { status, reason, headers, url: url.clone(), redirected: false, body })
+        Ok(HttpResponse { status, reason, headers, url: url.clone(), redirected: false, body })
     }
 }
 
-/// Scheme, host and port.
+/// Scheme, host and port of a URL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     text: String,
     port: u16,
 }
 
-fn origin(url: &Url) -> Result<Origin, AskError> {
+fn origin(url: &Url) -> Result<Origin, FetchError> {
     if !["http", "https"].contains(&url.scheme()) {
-        return Err(AskError::Scheme(url.to_string()));
+        return Err(FetchError::Scheme(url.to_string()));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(AskError::Credentials(url.to_string()));
+        return Err(FetchError::Credentials(url.to_string()));
     }
-    let port = url.port_or_known_default().ok_or_else(|| AskError::Scheme(url.to_string()))?;
+    let port = url.port_or_known_default().ok_or_else(|| FetchError::Scheme(url.to_string()))?;
     Ok(Origin { text: url.origin().ascii_serialization(), port })
 }
 
-/// Headers that belong to a connection, or that only this client can know.
-const OURS: [HeaderName; 9] = [
+/// Headers that only this client sets.
+const CLIENT_HEADERS: [HeaderName; 9] = [
     header::HOST,
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -187,19 +191,19 @@ fn request(
     method: &Method,
     url: &Url,
     headers: &HeaderMap,
-    body: Outgoing,
-) -> Result<Request<Outgoing>, AskError> {
-    let bad = || AskError::Scheme(url.to_string());
+    body: RequestBody,
+) -> Result<Request<RequestBody>, FetchError> {
+    let bad = || FetchError::Scheme(url.to_string());
     let mut absolute = url.clone();
     absolute.set_fragment(None);
     let uri: Uri = absolute.as_str().parse().map_err(|_| bad())?;
     let host = uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
     let mut own = headers.clone();
-    for name in OURS {
+    for name in CLIENT_HEADERS {
         own.remove(name);
     }
     own.insert(header::HOST, host.ok_or_else(bad)?);
-    // The broker searches answers for secrets, and hands them out in clear either way.
+    // The broker searches responses for secrets, and decompresses them anyway.
     own.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     own.entry(header::ACCEPT).or_insert(HeaderValue::from_static("*/*"));
     own.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
@@ -213,16 +217,16 @@ fn request(
     Ok(request)
 }
 
-/// Who asks.
+/// Value of the `user-agent` header.
 pub const USER_AGENT: &str = concat!("Belljar/", env!("CARGO_PKG_VERSION"));
 
-/// What the broker says about a request that it did not carry, or could not.
+/// Returns the error for a request that the broker refused or could not forward.
 async fn refused(
     code: String,
     status: StatusCode,
     headers: &HeaderMap,
-    mut body: Incoming,
-) -> AskError {
+    mut body: ResponseBody,
+) -> FetchError {
     let mut text = Vec::new();
     while let Ok(Some(piece)) = body.next().await {
         text.extend_from_slice(&piece);
@@ -231,7 +235,7 @@ async fn refused(
         }
     }
     let what = match serde_json::from_slice::<serde_json::Value>(&text) {
-        Ok(told) => told.pointer("/error/message").and_then(|it| it.as_str().map(str::to_owned)),
+        Ok(json) => json.pointer("/error/message").and_then(|it| it.as_str().map(str::to_owned)),
         Err(_) => None,
     };
     let what = what.unwrap_or_else(|| {
@@ -241,5 +245,5 @@ async fn refused(
     });
     let retry_after =
         headers.get(header::RETRY_AFTER).and_then(|it| it.to_str().ok()?.parse().ok());
-    AskError::Refused { what, code, status: status.as_u16(), retry_after }
+    FetchError::Refused { what, code, status: status.as_u16(), retry_after }
 }

@@ -1,4 +1,4 @@
-//! What a program can import, and where it comes from.
+//! Resolves and loads the modules that a program imports.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -12,14 +12,14 @@ use belljar_wire::{self as wire, Dialect, ProgramError};
 
 use super::host::Host;
 use super::strip::{Stripped, strip};
-use super::{DOOR, builtin, http, trouble};
+use super::{BROKER, builtin, errors, http};
 
-/// What was given with the program, and where it went from there.
+/// The modules that the host sent with the program, and redirects of loaded modules.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// By exact specifier.
+    /// Modules from the host, by exact specifier.
     given: HashMap<String, wire::Module>,
-    /// Where something that was loaded really lies, after redirects.
+    /// URLs of loaded modules after redirects, by requested URL.
     moved: HashMap<String, String>,
 }
 
@@ -29,7 +29,7 @@ impl Sources {
         Self { given: given.collect(), moved: HashMap::new() }
     }
 
-    /// All texts that came with the program.
+    /// Returns the source texts of all modules from the host.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         self.given.values().map(|module| module.source.as_str())
     }
@@ -44,7 +44,7 @@ impl Sources {
             .find(|full| self.given.contains_key(full))
     }
 
-    /// What there is of a kind.
+    /// Returns the specifiers that start with this prefix, sorted.
     fn list(&self, kind: &str) -> Vec<&str> {
         let mut names: Vec<&str> =
             self.given.keys().map(String::as_str).filter(|name| name.starts_with(kind)).collect();
@@ -53,7 +53,7 @@ impl Sources {
     }
 }
 
-/// Finds modules by name and loads them.
+/// The module resolver and loader of the runtime.
 #[derive(Clone, Debug)]
 pub(super) struct Modules(pub(super) Rc<Host>);
 
@@ -81,7 +81,7 @@ impl Loader for Modules {
         }
         let kind = attributes.and_then(|all| all.get_type().ok().flatten());
         let text = self.text(name).map_err(|message| fail(ctx, &message))?;
-        let as_data = text.kind == Kind::Json || kind.as_deref() == Some("json");
+        let as_data = text.kind == Language::Json || kind.as_deref() == Some("json");
         if as_data {
             let quoted = serde_json::to_string(&text.source).unwrap_or_default();
             return Module::declare(
@@ -90,10 +90,10 @@ impl Loader for Modules {
                 format!("export default JSON.parse({quoted})"),
             );
         }
-        let dialect = if text.kind == Kind::TypeScript { Dialect::Ts } else { Dialect::Js };
-        let Stripped { code, places } = strip(&text.source, dialect, name)
-            .map_err(|trouble| syntax_error(ctx, name, &trouble))?;
-        self.0.places.borrow_mut().insert(name.to_owned(), places);
+        let dialect = if text.kind == Language::TypeScript { Dialect::Ts } else { Dialect::Js };
+        let Stripped { code, source_map } =
+            strip(&text.source, dialect, name).map_err(|error| syntax_error(ctx, name, &error))?;
+        self.0.source_maps.borrow_mut().insert(name.to_owned(), source_map);
         let module = Module::declare(ctx.clone(), name, code)?;
         module.meta()?.set("url", name)?;
         Ok(module)
@@ -101,7 +101,7 @@ impl Loader for Modules {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Language {
     JavaScript,
     TypeScript,
     Json,
@@ -109,7 +109,7 @@ enum Kind {
 
 struct Text {
     source: String,
-    kind: Kind,
+    kind: Language,
 }
 
 impl Modules {
@@ -127,19 +127,19 @@ impl Modules {
         match name.split_once(':') {
             Some(("https" | "http" | "file", _)) => Url::parse(name)
                 .map(String::from)
-                .map_err(|error| format!("`{name}` is no address: {error}")),
+                .map_err(|error| format!("`{name}` is not a valid URL: {error}")),
             Some(("data", _)) => Ok(name.to_owned()),
             Some((kind @ ("skill" | "lib" | "api"), _)) => Err(missing(&sources, kind, name)),
             _ => Err(unknown(&sources, name)),
         }
     }
 
-    /// The text behind a name.
+    /// Returns the source text of a module.
     fn text(&self, name: &str) -> std::result::Result<Text, String> {
         if let Some(given) = self.0.sources.borrow().given.get(name) {
             let kind = match given.language {
-                Dialect::Ts => Kind::TypeScript,
-                Dialect::Js => Kind::JavaScript,
+                Dialect::Ts => Language::TypeScript,
+                Dialect::Js => Language::JavaScript,
             };
             return Ok(Text { source: given.source.clone(), kind });
         }
@@ -149,17 +149,17 @@ impl Modules {
         if name.starts_with("file:") {
             return file_text(name);
         }
-        let loaded = http::load(DOOR, name)?;
+        let loaded = http::load(BROKER, name)?;
         let kind = match loaded.kind {
-            http::Kind::JavaScript => Kind::JavaScript,
-            http::Kind::TypeScript => Kind::TypeScript,
-            http::Kind::Json => Kind::Json,
+            http::ModuleKind::JavaScript => Language::JavaScript,
+            http::ModuleKind::TypeScript => Language::TypeScript,
+            http::ModuleKind::Json => Language::Json,
         };
         self.0.sources.borrow_mut().moved.insert(name.to_owned(), loaded.url);
         Ok(Text { source: loaded.source, kind })
     }
 
-    /// A module whose exports are the members of an object.
+    /// Creates a module that exports the members of a built-in object.
     fn built_in<'js>(&self, ctx: &Ctx<'js>, name: &str) -> Result<Module<'js, Declared>> {
         let prelude = self.0.prelude.borrow().clone();
         let prelude: Object<'js> =
@@ -167,7 +167,7 @@ impl Modules {
         let exports: Object<'js> = prelude.get::<_, Function<'js>>("load")?.call((name,))?;
         let keys: Vec<String> = prelude.get::<_, Function<'js>>("keys")?.call((name,))?;
         let mut code = "const all = import.meta.exports; export default all;\n".to_owned();
-        // By other names inside: some exports have names that no variable may have.
+        // Exported through numbered variables, because some export names are reserved words.
         for (number, key) in keys.iter().enumerate() {
             code.push_str(&format!(
                 "const _{number} = all.{key}; export {{ _{number} as {key} }};\n"
@@ -179,7 +179,7 @@ impl Modules {
     }
 }
 
-/// A name beside the module that asks for it.
+/// Resolves a relative specifier against the importing module.
 fn relative(base: &str, name: &str) -> std::result::Result<String, String> {
     let from =
         Url::parse(base).ok().filter(|url| matches!(url.scheme(), "http" | "https" | "file"));
@@ -189,14 +189,16 @@ fn relative(base: &str, name: &str) -> std::result::Result<String, String> {
         return from.join(name).map(String::from).map_err(|error| format!("`{name}`: {error}"));
     }
     if base.contains(':') && from.is_none() {
-        return Err(format!("`{base}` has nothing beside it: `{name}` cannot be found"));
+        return Err(format!(
+            "cannot find `{name}`: `{base}` has no directory for relative imports"
+        ));
     }
     let here = std::env::current_dir().map_err(|error| format!("`{name}`: {error}"))?;
     let from = from.or_else(|| Url::from_file_path(here.join("main.ts")).ok());
     let path = from
         .and_then(|from| from.join(name).ok())
         .and_then(|url| url.to_file_path().ok())
-        .ok_or_else(|| format!("`{name}` is no path"))?;
+        .ok_or_else(|| format!("`{name}` is not a valid path"))?;
     let text = path.to_string_lossy().into_owned();
     let stem = text.strip_suffix(".js").unwrap_or(&text);
     let tries = ["", ".ts", ".js", ".mjs", ".json", "/index.ts", "/index.js"]
@@ -205,36 +207,38 @@ fn relative(base: &str, name: &str) -> std::result::Result<String, String> {
         .into_iter()
         .chain([format!("{stem}.ts")])
         .find(|at| std::path::Path::new(at).is_file());
-    let found = found.ok_or_else(|| format!("there is no file {text}"))?;
-    Url::from_file_path(found).map(String::from).map_err(|()| format!("`{name}` is no path"))
+    let found = found.ok_or_else(|| format!("the file {text} does not exist"))?;
+    Url::from_file_path(found)
+        .map(String::from)
+        .map_err(|()| format!("`{name}` is not a valid path"))
 }
 
 fn file_text(name: &str) -> std::result::Result<Text, String> {
     let path = Url::parse(name).ok().and_then(|url| url.to_file_path().ok());
-    let path = path.ok_or_else(|| format!("`{name}` is no file"))?;
+    let path = path.ok_or_else(|| format!("`{name}` is not a file URL"))?;
     let source = std::fs::read_to_string(&path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let kind = match path.extension().and_then(|end| end.to_str()) {
-        Some("json") => Kind::Json,
-        Some("ts" | "mts" | "cts") => Kind::TypeScript,
-        _ => Kind::JavaScript,
+        Some("json") => Language::Json,
+        Some("ts" | "mts" | "cts") => Language::TypeScript,
+        _ => Language::JavaScript,
     };
     Ok(Text { source, kind })
 }
 
 fn data_text(data: &str) -> std::result::Result<Text, String> {
-    let (head, body) = data.split_once(',').ok_or("a data: address has a comma")?;
+    let (head, body) = data.split_once(',').ok_or("the data: URL has no comma")?;
     let raw = percent_decode(body);
     let bytes = if head.ends_with(";base64") {
-        decode_base64(&raw).ok_or("a data: address that is no base64")?
+        decode_base64(&raw).ok_or("the data: URL is not valid base64")?
     } else {
         raw
     };
-    let source = String::from_utf8(bytes).map_err(|_| "a data: address that is no text")?;
+    let source = String::from_utf8(bytes).map_err(|_| "the data: URL is not valid UTF-8")?;
     let kind = match head.split(';').next().unwrap_or_default() {
-        "application/json" => Kind::Json,
-        "application/typescript" | "text/typescript" | "video/mp2t" => Kind::TypeScript,
-        _ => Kind::JavaScript,
+        "application/json" => Language::Json,
+        "application/typescript" | "text/typescript" | "video/mp2t" => Language::TypeScript,
+        _ => Language::JavaScript,
     };
     Ok(Text { source, kind })
 }
@@ -281,9 +285,9 @@ fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
 fn missing(sources: &Sources, kind: &str, name: &str) -> String {
     let list = sources.list(&format!("{kind}:"));
     if list.is_empty() {
-        format!("there is no `{name}`: this program was given nothing of the kind `{kind}:`")
+        format!("there is no `{name}`: this program has no modules of the kind `{kind}:`")
     } else {
-        format!("there is no `{name}`; there is: {}", list.join(", "))
+        format!("there is no `{name}`; available: {}", list.join(", "))
     }
 }
 
@@ -295,15 +299,15 @@ fn unknown(sources: &Sources, name: &str) -> String {
     }
     let given: Vec<&str> =
         ["lib:", "skill:", "api:"].iter().flat_map(|kind| sources.list(kind)).collect();
-    message.push_str(&format!(". Built in: {}", builtin::names().join(", ")));
+    message.push_str(&format!(". Built-in modules: {}", builtin::names().join(", ")));
     if !given.is_empty() {
-        message.push_str(&format!(". Given: {}", given.join(", ")));
+        message.push_str(&format!(". Other modules: {}", given.join(", ")));
     }
     let bare = name.strip_prefix("npm:").or_else(|| name.strip_prefix("jsr:")).unwrap_or(name);
     let registry = if name.starts_with("jsr:") { "https://esm.sh/jsr/" } else { "https://esm.sh/" };
     if !name.starts_with("node:") {
         message.push_str(&format!(
-            ". Packages of a registry are imported by address, where the rules of this box allow it: \
+            ". If the rules of this box allow it, import packages of a registry by URL: \
              import x from \"{registry}{bare}\""
         ));
     }
@@ -315,23 +319,23 @@ fn fail(ctx: &Ctx<'_>, message: &str) -> rquickjs::Error {
         Ok(error) => error,
         Err(error) => return error,
     };
-    // Programs of Node look at it.
+    // Node programs check this code.
     drop(error.as_object().set("code", "ERR_MODULE_NOT_FOUND"));
     error.throw()
 }
 
-fn syntax_error(ctx: &Ctx<'_>, name: &str, trouble: &ProgramError) -> rquickjs::Error {
-    let at = trouble::place_of(name, trouble);
-    let message = format!("{} ({at})", trouble.message);
+fn syntax_error(ctx: &Ctx<'_>, name: &str, error: &ProgramError) -> rquickjs::Error {
+    let at = errors::location(name, error);
+    let message = format!("{} ({at})", error.message);
     Exception::throw_syntax(ctx, &message)
 }
 
-/// Asks for a module that is built in, for `require`.
+/// Resolves a built-in module for `require`.
 pub(super) fn resolve_built_in(ctx: &Ctx<'_>, host: &Host, name: &str) -> Result<String> {
     builtin::resolve(name).ok_or_else(|| {
         let sources = host.sources.borrow();
         let message = match sources.find(name) {
-            Some(full) => format!("`{full}` is an ES module: import x from \"{full}\""),
+            Some(full) => format!("`{full}` is an ES module; use `import x from \"{full}\"`"),
             None => unknown(&sources, name),
         };
         fail(ctx, &message)
@@ -343,12 +347,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_addresses_are_text_however_they_are_written() {
+    fn data_urls_are_decoded_in_every_encoding() {
         let text = |address: &str| data_text(address).unwrap().source;
         assert_eq!(text("text/javascript,export%20default%201"), "export default 1");
         assert_eq!(text("text/javascript;base64,ZXhwb3J0IGRlZmF1bHQgMQ=="), "export default 1");
         assert_eq!(text(",100%"), "100%");
-        assert_eq!(data_text("application/json,{}").map(|text| text.kind), Ok(Kind::Json));
+        assert_eq!(data_text("application/json,{}").map(|text| text.kind), Ok(Language::Json));
         assert!(data_text("nothing").is_err());
     }
 }

@@ -1,6 +1,6 @@
-//! Functions that the engine's own JavaScript calls.
+//! Native functions for the JavaScript parts of the runtime.
 
-#![expect(clippy::needless_pass_by_value, reason = "this is how the engine calls functions")]
+#![expect(clippy::needless_pass_by_value, reason = "rquickjs passes arguments by value")]
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use belljar_wire::{ProgramResult, Stream};
 
 use super::calls::Calls;
 use super::host::Host;
-use super::{builtin, files, leave, modules, trouble, web};
+use super::{builtin, errors, files, finish, modules, web};
 
 pub(super) fn natives<'js>(ctx: &Ctx<'js>, host: &Rc<Host>) -> Result<Object<'js>> {
     let natives = web::native(ctx)?;
@@ -41,12 +41,12 @@ fn output<'js>(ctx: &Ctx<'js>, host: &Rc<Host>, natives: &Object<'js>) -> Result
     let shared = Rc::clone(host);
     let write = move |error: bool, text: String| {
         let stream = if error { Stream::Stderr } else { Stream::Stdout };
-        // Who does not listen is told nothing.
+        // The host closed the connection, so the output is lost.
         drop(shared.output(stream, &text));
     };
     natives.set("write", Function::new(ctx.clone(), write)?)?;
     let shared = Rc::clone(host);
-    let stack = move |stack: String| trouble::own_frames(&shared, &stack);
+    let stack = move |stack: String| errors::own_frames(&shared, &stack);
     natives.set("stack", Function::new(ctx.clone(), stack)?)
 }
 
@@ -61,17 +61,17 @@ fn timers<'js>(ctx: &Ctx<'js>, host: &Rc<Host>, natives: &Object<'js>) -> Result
     let stop = move |id: u32| shared.timers.borrow_mut().stop(id);
     natives.set("stopTimer", Function::new(ctx.clone(), stop)?)?;
     let shared = Rc::clone(host);
-    let refer = move |id: u32, holds: bool| shared.timers.borrow_mut().refer(id, holds);
-    natives.set("refTimer", Function::new(ctx.clone(), refer)?)?;
+    let set_ref = move |id: u32, holds: bool| shared.timers.borrow_mut().set_ref(id, holds);
+    natives.set("refTimer", Function::new(ctx.clone(), set_ref)?)?;
     let shared = Rc::clone(host);
-    let refers = move |id: u32| shared.timers.borrow().refers(id);
-    natives.set("hasRefTimer", Function::new(ctx.clone(), refers)?)
+    let has_ref = move |id: u32| shared.timers.borrow().has_ref(id);
+    natives.set("hasRefTimer", Function::new(ctx.clone(), has_ref)?)
 }
 
 fn process<'js>(ctx: &Ctx<'js>, host: &Rc<Host>, natives: &Object<'js>) -> Result<()> {
-    let begun = Instant::now();
-    // From nought and never backward.
-    let now = move || begun.elapsed().as_secs_f64() * 1000.0;
+    let started = Instant::now();
+    // Monotonic milliseconds since the start, for `performance.now()`.
+    let now = move || started.elapsed().as_secs_f64() * 1000.0;
     natives.set("now", Function::new(ctx.clone(), now)?)?;
     let shared = Rc::clone(host);
     let env = move |ctx: Ctx<'js>| -> Result<Object<'js>> {
@@ -84,9 +84,9 @@ fn process<'js>(ctx: &Ctx<'js>, host: &Rc<Host>, natives: &Object<'js>) -> Resul
     natives.set("env", Function::new(ctx.clone(), env)?)?;
     let shared = Rc::clone(host);
     let exit = move |code: i32| -> () {
-        let message = format!("the program ended itself with code {code}");
-        let trouble = (code != 0).then(|| trouble::plain("Exit", &message));
-        leave(&shared, ProgramResult { value: None, trouble });
+        let message = format!("the program exited with code {code}");
+        let trouble = (code != 0).then(|| errors::simple("Exit", &message));
+        finish(&shared, ProgramResult { value: None, trouble });
     };
     natives.set("exit", Function::new(ctx.clone(), exit)?)?;
     natives.set("arch", if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" })?;
@@ -94,16 +94,16 @@ fn process<'js>(ctx: &Ctx<'js>, host: &Rc<Host>, natives: &Object<'js>) -> Resul
     natives.set("memory", Func::from(|| resident().unwrap_or_default()))
 }
 
-/// Bytes that the process has in memory.
+/// Returns the resident memory of the process in bytes.
 fn resident() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * 4096)
 }
 
-/// How it stands with a promise: `pending`, or what came of it.
+/// Returns the state of a promise and its value or reason, for `inspect`.
 fn promise<'js>(ctx: Ctx<'js>, promise: Promise<'js>) -> Result<Array<'js>> {
-    let told = Array::new(ctx.clone())?;
+    let pair = Array::new(ctx.clone())?;
     let (kind, value) = match promise.state() {
         PromiseState::Pending => ("pending", Value::new_undefined(ctx.clone())),
         PromiseState::Resolved => {
@@ -111,12 +111,12 @@ fn promise<'js>(ctx: Ctx<'js>, promise: Promise<'js>) -> Result<Array<'js>> {
             ("resolved", value.unwrap_or_else(|| Ok(Value::new_undefined(ctx.clone())))?)
         }
         PromiseState::Rejected => {
-            // Asking for it throws it.
+            // Reading the result of a rejected promise throws its reason.
             drop(promise.result::<Value<'js>>());
             ("rejected", ctx.catch())
         }
     };
-    told.set(0, kind.into_js(&ctx)?)?;
-    told.set(1, value)?;
-    Ok(told)
+    pair.set(0, kind.into_js(&ctx)?)?;
+    pair.set(1, value)?;
+    Ok(pair)
 }

@@ -1,4 +1,4 @@
-//! Becomes another program: the same process, so that its end is the program's own.
+//! Replaces the worker process with another program, so that the exit status is the program's.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
@@ -9,11 +9,12 @@ use std::process::{Command, Stdio};
 
 use belljar_wire::Program;
 
-/// Does not come back when it succeeds. The number is what a shell says: 127 for a program that is not
-/// there, 126 for one that cannot be run.
-pub(super) fn become_it(program: &Program) -> (i32, String) {
+/// Executes the program in place of the worker. Returns only on failure.
+///
+/// The exit status is that of a shell: 127 for a missing program, 126 for one that cannot run.
+pub(super) fn exec(program: &Program) -> (i32, String) {
     let Some((name, arguments)) = program.argv.split_first() else {
-        return (126, "there is no program to run".to_owned());
+        return (126, "the command line is empty".to_owned());
     };
     let error = match prepare(program) {
         Ok(stdin) => run(program, name, arguments, stdin),
@@ -23,7 +24,7 @@ pub(super) fn become_it(program: &Program) -> (i32, String) {
     (code, format!("{name}: {error}"))
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is what the job is, inside its box")]
+#[expect(clippy::disallowed_methods, reason = "the job of this process is to run the program")]
 fn run(program: &Program, name: &str, arguments: &[String], stdin: Stdio) -> io::Error {
     let mut command = Command::new(name);
     command.args(arguments).envs(program.env.iter().cloned()).stdin(stdin);
@@ -39,7 +40,9 @@ fn prepare(program: &Program) -> Result<Stdio, String> {
     }
     match &program.stdin {
         None => Ok(Stdio::null()),
-        Some(text) => input(text).map(Stdio::from).map_err(|error| format!("its input: {error}")),
+        Some(text) => input(text)
+            .map(Stdio::from)
+            .map_err(|error| format!("cannot prepare its input: {error}")),
     }
 }
 
@@ -52,7 +55,7 @@ fn write(path: &Path, content: &str) -> io::Result<()> {
     file.write_all(content.as_bytes())
 }
 
-/// A file that has no name.
+/// Returns an anonymous file with the input of the program.
 fn input(text: &str) -> io::Result<File> {
     let mut file = File::from(rustix::fs::memfd_create("input", rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all(text.as_bytes())?;

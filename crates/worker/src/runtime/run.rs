@@ -1,8 +1,8 @@
-//! Runs one program to its end.
+//! The event loop: runs one program until its end.
 //!
-//! The loop is ours: first all that can go on goes on, then one timer, then it waits. So timers fire in
-//! their order, a promise that failed is noticed once nobody can ask it any more, and a program ends
-//! when nothing it waits for is left.
+//! Each round runs all pending jobs, then one due timer, and then waits. So timers fire in order, a
+//! rejected promise is reported once no handler can be added, and a program ends when nothing is
+//! pending.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -18,14 +18,15 @@ use serde_json::value::RawValue;
 use belljar_wire::{MAX_FRAME, ProgramError, ProgramResult, Script};
 
 use super::context::Engine;
-use super::host::Kept;
+use super::errors;
+use super::host::PersistentValue;
 use super::modules::Sources;
-use super::strip::{Part, Stripped, prepare};
-use super::trouble;
+use super::strip::{FileKind, Stripped, prepare};
 
-/// What a result may be as JSON; the frame around it needs some room.
+/// Maximum size of a result as JSON. The rest of the frame is for its header.
 const LARGEST: usize = MAX_FRAME - (1 << 20);
 
+/// Runs a program and returns its value or its error.
 pub(super) async fn script(engine: &Engine, script: Script) -> ProgramResult {
     match value(engine, script).await {
         Ok(value) => ProgramResult { value, trouble: None },
@@ -34,32 +35,32 @@ pub(super) async fn script(engine: &Engine, script: Script) -> ProgramResult {
 }
 
 async fn value(engine: &Engine, mut script: Script) -> Result<Option<Box<RawValue>>, ProgramError> {
-    let Stripped { code, places } =
-        prepare(&script.code, script.language, &script.file, Part::Main)?;
-    engine.host.places.borrow_mut().insert(script.file.clone(), places);
+    let Stripped { code, source_map } =
+        prepare(&script.code, script.language, &script.file, FileKind::Main)?;
+    engine.host.source_maps.borrow_mut().insert(script.file.clone(), source_map);
     let modules = std::mem::take(&mut script.modules);
     *engine.host.sources.borrow_mut() = Sources::new(modules);
     let memory = usize::try_from(script.memory).unwrap_or(usize::MAX);
     engine.runtime.set_memory_limit(memory).await;
     let run = Run { engine, memory: script.memory };
     run.prepare(&script).await?;
-    let outcome = run.with(|ctx| begin(ctx, engine, &script, &code)).await?;
+    let outcome = run.with(|ctx| start(ctx, engine, &script, &code)).await?;
     let Some(json) = run.drive::<Option<String>>(&outcome, true).await? else { return Ok(None) };
     if json.len() > LARGEST {
         let message = format!(
-            "a result of {} bytes, where {LARGEST} are the most: write it to a file in /workspace",
+            "the result has {} bytes of JSON; the limit is {LARGEST}: write it to a file in /workspace",
             json.len()
         );
-        return Err(trouble::plain("RangeError", &message));
+        return Err(errors::simple("RangeError", &message));
     }
     let raw = RawValue::from_string(json);
-    raw.map(Some).map_err(|error| trouble::plain("Error", &error.to_string()))
+    raw.map(Some).map_err(|error| errors::simple("Error", &error.to_string()))
 }
 
 type Outcome = Persistent<Promise<'static>>;
 
-/// Starts the program; what it gives is promised.
-fn begin(ctx: &Ctx<'_>, engine: &Engine, script: &Script, code: &str) -> rquickjs::Result<Outcome> {
+/// Starts the program and returns the promise of its result.
+fn start(ctx: &Ctx<'_>, engine: &Engine, script: &Script, code: &str) -> rquickjs::Result<Outcome> {
     let prelude = engine.prelude.clone().restore(ctx)?;
     let module = Module::declare(ctx.clone(), script.file.as_str(), code)?;
     let meta = module.meta()?;
@@ -79,7 +80,7 @@ struct Run<'e> {
 }
 
 impl Run<'_> {
-    /// Does something in the context; what it throws is told.
+    /// Runs a closure in the context and converts a thrown value to an error.
     async fn with<T>(
         &self,
         work: impl FnOnce(&Ctx<'_>) -> rquickjs::Result<T>,
@@ -90,16 +91,16 @@ impl Run<'_> {
             .with(|ctx| {
                 work(&ctx).catch(&ctx).map_err(|error| match error {
                     CaughtError::Exception(error) => {
-                        trouble::of(&ctx, error.as_object().as_value(), memory)
+                        errors::from_thrown(&ctx, error.as_object().as_value(), memory)
                     }
-                    CaughtError::Value(value) => trouble::of(&ctx, &value, memory),
-                    CaughtError::Error(error) => trouble::plain("Error", &error.to_string()),
+                    CaughtError::Value(value) => errors::from_thrown(&ctx, &value, memory),
+                    CaughtError::Error(error) => errors::simple("Error", &error.to_string()),
                 })
             })
             .await
     }
 
-    /// `input`, `tools` and `apis`.
+    /// Defines the globals `input`, `tools` and `apis`.
     async fn prepare(&self, script: &Script) -> Result<(), ProgramError> {
         let engine = self.engine;
         self.with(|ctx| {
@@ -119,18 +120,20 @@ impl Run<'_> {
         .await?;
         let clients = self.with(|ctx| Ok(Persistent::save(ctx, Object::new(ctx.clone())?))).await?;
         for api in &script.apis {
-            // One that nobody names is still one that can be named.
-            let client: Kept =
-                if self.wanted(script).is_none_or(|names| names.contains(api.name.as_str())) {
-                    let specifier = api.specifier.as_str();
-                    let loading = self
-                        .with(|ctx| Ok(Persistent::save(ctx, Module::import(ctx, specifier)?)))
-                        .await?;
-                    self.drive::<Kept>(&loading, false).await?
-                } else {
-                    self.with(|ctx| Ok(Persistent::save(ctx, Value::new_undefined(ctx.clone()))))
-                        .await?
-                };
+            // Clients that the program does not mention are defined as `undefined`.
+            let client: PersistentValue = if self
+                .used_clients(script)
+                .is_none_or(|names| names.contains(api.name.as_str()))
+            {
+                let specifier = api.specifier.as_str();
+                let loading = self
+                    .with(|ctx| Ok(Persistent::save(ctx, Module::import(ctx, specifier)?)))
+                    .await?;
+                self.drive::<PersistentValue>(&loading, false).await?
+            } else {
+                self.with(|ctx| Ok(Persistent::save(ctx, Value::new_undefined(ctx.clone()))))
+                    .await?
+            };
             let clients = clients.clone();
             self.with(|ctx| {
                 let module = client.restore(ctx)?;
@@ -149,9 +152,11 @@ impl Run<'_> {
         .await
     }
 
-    /// The clients that the program's texts name as `apis.NAME`; none when one of them uses `apis` in
-    /// another way, and may want all. A client can be large, and most programs need one or two.
-    fn wanted<'s>(&self, script: &'s Script) -> Option<BTreeSet<&'s str>> {
+    /// Returns the clients that the program and its modules mention as `apis.NAME`.
+    ///
+    /// Returns `None` if `apis` is used in another way, so that all clients may be needed. Clients can be
+    /// large, and most programs need one or two.
+    fn used_clients<'s>(&self, script: &'s Script) -> Option<BTreeSet<&'s str>> {
         let sources = self.engine.host.sources.borrow();
         let mut names = BTreeSet::new();
         for text in sources.texts().chain([script.code.as_str()]) {
@@ -169,7 +174,7 @@ impl Run<'_> {
         Some(names)
     }
 
-    /// Goes on until a promise is settled, and, `to_the_end`, until nothing else is left to do.
+    /// Runs the event loop until a promise is settled and, with `to_the_end`, until nothing is pending.
     async fn drive<T>(&self, outcome: &Outcome, to_the_end: bool) -> Result<T, ProgramError>
     where
         T: for<'js> rquickjs::FromJs<'js>,
@@ -178,7 +183,7 @@ impl Run<'_> {
         loop {
             while self.step().await? {}
             let failed = std::mem::take(&mut *host.rejected.borrow_mut());
-            let mut state = self.with(|ctx| look(ctx, outcome.clone(), failed)).await?;
+            let mut state = self.with(|ctx| poll_result(ctx, outcome.clone(), failed)).await?;
             let due = host.timers.borrow_mut().take_due(Instant::now());
             if let Some(id) = due {
                 self.with(|ctx| fire(ctx, self.engine, id)).await?;
@@ -186,54 +191,57 @@ impl Run<'_> {
             }
             let (timer, held) = {
                 let timers = host.timers.borrow();
-                (timers.next(), timers.hold() || host.alive.is_held())
+                (timers.next(), timers.keep_alive() || host.alive.is_held())
             };
             match state.take() {
                 Some(value) if !held || !to_the_end => return Ok(value),
                 Some(_) => {}
                 None if timer.is_none() && !self.engine.runtime.is_job_pending().await => {
-                    let message = "the program waits for a promise that nothing is left to settle";
-                    return Err(trouble::plain("Error", message));
+                    let message =
+                        "the program waits for a promise that can never settle: nothing is pending";
+                    return Err(errors::simple("Error", message));
                 }
                 None => {}
             }
             match timer {
                 Some(at) => {
-                    // Whichever comes first; the loop looks for itself.
-                    drop(tokio::time::timeout_at(at.into(), woken()).await);
+                    // Ends at a timer or a wake-up. The next round of the loop checks both.
+                    drop(tokio::time::timeout_at(at.into(), wait_for_wake()).await);
                 }
-                None => woken().await,
+                None => wait_for_wake().await,
             }
         }
     }
 
-    /// Does one thing that can be done now; false when there is none.
+    /// Runs one pending job. Returns false if there is none.
     async fn step(&self) -> Result<bool, ProgramError> {
         match self.engine.runtime.execute_pending_job().await {
             Ok(more) => Ok(more),
-            Err(job) => Err(job.0.with(|ctx| trouble::of(&ctx, &ctx.catch(), self.memory)).await),
+            Err(job) => {
+                Err(job.0.with(|ctx| errors::from_thrown(&ctx, &ctx.catch(), self.memory)).await)
+            }
         }
     }
 }
 
-/// Waits until one of the futures of the engine, which the last step asked, can go on.
-async fn woken() {
-    let mut asked = false;
-    poll_fn(|_| if std::mem::replace(&mut asked, true) { Poll::Ready(()) } else { Poll::Pending })
+/// Waits until a native future that the last step polled can continue.
+async fn wait_for_wake() {
+    let mut polled = false;
+    poll_fn(|_| if std::mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending })
         .await;
 }
 
-/// What the program gave, when it is known.
-fn look<T>(
+/// Returns the result of the program if its promise is settled, or throws an unhandled rejection.
+fn poll_result<T>(
     ctx: &Ctx<'_>,
     outcome: Outcome,
-    failed: Vec<(Kept, Kept)>,
+    failed: Vec<(PersistentValue, PersistentValue)>,
 ) -> rquickjs::Result<Option<T>>
 where
     T: for<'js> rquickjs::FromJs<'js>,
 {
     let outcome = outcome.restore(ctx)?;
-    // How the program itself failed comes first.
+    // An error of the program itself takes precedence over unhandled rejections.
     let failed =
         if outcome.state() == PromiseState::Rejected { None } else { failed.into_iter().next() };
     if let Some((_, reason)) = failed {

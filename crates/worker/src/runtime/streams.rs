@@ -1,4 +1,4 @@
-//! The standard streams of this process, for what does not want to block.
+//! Asynchronous standard input and output for the bridge.
 
 use std::io::{self, Read as _, Write as _};
 use std::pin::Pin;
@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 
-/// The standard input from where it is now: whoever read before may have taken more than it needed,
-/// and that is kept by the same handle.
+/// Standard input as an asynchronous reader.
+///
+/// It uses the same buffered handle as earlier reads, so bytes that they read ahead are not lost.
 #[derive(Debug)]
 pub(super) struct Input {
     parts: mpsc::Receiver<Vec<u8>>,
@@ -16,7 +17,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Reads on a thread of its own.
+    /// Starts a thread that reads standard input.
     pub(super) fn start() -> io::Result<Self> {
         let (send, parts) = mpsc::channel(16);
         std::thread::Builder::new().spawn(move || {
@@ -52,7 +53,7 @@ impl AsyncRead for Input {
     }
 }
 
-/// The standard output. It blocks: whoever listens there is the only one that counts.
+/// Standard output as an asynchronous writer. Writes block, because the process has no other output.
 #[derive(Debug)]
 pub(super) struct Output;
 

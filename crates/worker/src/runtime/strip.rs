@@ -1,17 +1,16 @@
-//! Makes what the engine runs out of what a model wrote, with every position kept.
+//! Converts TypeScript to JavaScript and keeps the source positions.
 //!
-//! Types that can be erased become spaces of the same width: nothing moves, so nothing has to be moved
-//! back. What has no erasure (`enum`, `namespace`, parameter properties) is rewritten, and then a map
-//! leads every position home. A program's result is caught by a few words that are put in; they are
-//! in the same map.
+//! Types are replaced by spaces of the same width, so all positions stay the same. Syntax that cannot
+//! be erased (`enum`, `namespace`, parameter properties) is rewritten, with a source map. Small
+//! insertions capture the result of a program. They are part of the source map, too.
 
 mod edits;
 mod exports;
 mod fault;
 mod lower;
 mod members;
-mod place;
 mod result;
+mod source_map;
 mod types;
 
 use oxc::allocator::Allocator;
@@ -22,87 +21,91 @@ use oxc::span::SourceType;
 
 use belljar_wire::{Dialect, ProgramError};
 
-pub use self::place::Places;
+pub use self::source_map::SourceMap;
 
 use self::edits::Edits;
-use self::types::{Eraser, Known};
+use self::types::{Eraser, Symbols};
 
-/// What the engine runs, and the way back from it.
+/// JavaScript code and the source map to its original.
 #[derive(Debug)]
 pub struct Stripped {
     pub code: String,
-    pub places: Places,
+    pub source_map: SourceMap,
 }
 
-/// Which part a text plays.
+/// Whether a file is the main program or an imported module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// The program itself, whose result is wanted.
+pub enum FileKind {
+    /// The main program, whose result is captured.
     Main,
-    /// Something that it imports.
+    /// An imported module.
     Module,
 }
 
-/// A module without its types.
+/// Removes the types of a module.
 pub fn strip(source: &str, dialect: Dialect, file: &str) -> Result<Stripped, ProgramError> {
-    prepare(source, dialect, file, Part::Module)
+    prepare(source, dialect, file, FileKind::Module)
 }
 
-/// A text as the engine runs it.
+/// Converts a program or a module to JavaScript.
 pub fn prepare(
     source: &str,
     dialect: Dialect,
     file: &str,
-    part: Part,
+    kind: FileKind,
 ) -> Result<Stripped, ProgramError> {
-    // A mark of its encoding is no part of a program, and would be counted in the first line.
+    // A byte order mark would shift the columns of the first line.
     let source = source.strip_prefix('\u{feff}').unwrap_or(source);
     let arena = Allocator::default();
     if dialect == Dialect::Js {
         let parsed = parse(&arena, source, SourceType::mjs());
         if !parsed.diagnostics.has_errors() {
             let mut edits = Edits::new(source);
-            if part == Part::Main {
-                result::catch(&parsed.program, &mut edits, None)
-                    .map_err(|fault| fault.told(source, file))?;
+            if kind == FileKind::Main {
+                result::capture(&parsed.program, &mut edits, None)
+                    .map_err(|fault| fault.into_error(source, file))?;
             }
             return Ok(plain(source, edits));
         }
-        // Who writes types into a program that is called JavaScript means them.
-        let typed = Allocator::default();
-        if parse(&typed, source, SourceType::ts().with_module(true)).diagnostics.has_errors() {
+        // A JavaScript program that contains types is treated as TypeScript.
+        let strip_types = Allocator::default();
+        if parse(&strip_types, source, SourceType::ts().with_module(true)).diagnostics.has_errors()
+        {
             return Err(fault::first(&parsed.diagnostics, source, file));
         }
     }
     let parsed = parse(&arena, source, SourceType::ts().with_module(true));
     if parsed.diagnostics.has_errors() {
-        return Err(fault::of_types(&parsed.diagnostics, source, file));
+        return Err(fault::first_of_typescript(&parsed.diagnostics, source, file));
     }
-    typed(&parsed.program, source, file, part)
+    strip_types(&parsed.program, source, file, kind)
 }
 
-fn typed(
+fn strip_types(
     program: &Program<'_>,
     source: &str,
     file: &str,
-    part: Part,
+    kind: FileKind,
 ) -> Result<Stripped, ProgramError> {
-    let scoping = exports::need_names(program)
+    let scoping = exports::needs_symbols(program)
         .then(|| SemanticBuilder::new().build(program).semantic.into_scoping());
-    let known = Known { scoping: scoping.as_ref() };
-    let told = |fault: fault::Fault| fault.told(source, file);
+    let symbols = Symbols { scoping: scoping.as_ref() };
+    let into_error = |fault: fault::Fault| fault.into_error(source, file);
     let mut edits = Edits::new(source);
-    let caught = match part {
-        Part::Main => result::catch(program, &mut edits, Some(&known)).map_err(told)?,
-        Part::Module => None,
+    let captured = match kind {
+        FileKind::Main => {
+            result::capture(program, &mut edits, Some(&symbols)).map_err(into_error)?
+        }
+        FileKind::Module => None,
     };
-    let erased = Eraser::new(source, &mut edits, known, caught).erase(program).map_err(told)?;
-    if erased { Ok(plain(source, edits)) } else { lower::lower(source, file, part) }
+    let erased =
+        Eraser::new(source, &mut edits, symbols, captured).erase(program).map_err(into_error)?;
+    if erased { Ok(plain(source, edits)) } else { lower::lower(source, file, kind) }
 }
 
 fn plain(source: &str, edits: Edits<'_>) -> Stripped {
-    let (code, put_in) = edits.apply();
-    Stripped { code, places: Places::new(source, put_in) }
+    let (code, insertions) = edits.apply();
+    Stripped { code, source_map: SourceMap::new(source, insertions) }
 }
 
 fn parse<'a>(arena: &'a Allocator, source: &'a str, kind: SourceType) -> ParserReturn<'a> {

@@ -1,13 +1,14 @@
-//! Timers of a program: when which number is due. What it means is known to the prelude.
+//! The due times of a program's timers, by id. The prelude keeps their callbacks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+/// The running timers of a program.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     due: BTreeMap<(Instant, u64), u32>,
     keys: HashMap<u32, (Instant, u64)>,
-    /// Those that do not keep a program alive.
+    /// Timers that do not keep the program running (`unref`).
     weak: HashSet<u32>,
     started: u64,
 }
@@ -33,7 +34,8 @@ impl Timers {
         }
     }
 
-    pub(super) fn refer(&mut self, id: u32, holds: bool) {
+    /// Sets whether a timer keeps the program running.
+    pub(super) fn set_ref(&mut self, id: u32, holds: bool) {
         if holds {
             self.weak.remove(&id);
         } else {
@@ -41,12 +43,12 @@ impl Timers {
         }
     }
 
-    pub(super) fn refers(&self, id: u32) -> bool {
+    pub(super) fn has_ref(&self, id: u32) -> bool {
         self.keys.contains_key(&id) && !self.weak.contains(&id)
     }
 
-    /// Whether one is running that keeps the program alive.
-    pub(super) fn hold(&self) -> bool {
+    /// Checks whether any timer keeps the program running.
+    pub(super) fn keep_alive(&self) -> bool {
         self.keys.keys().any(|id| !self.weak.contains(id))
     }
 
@@ -54,7 +56,7 @@ impl Timers {
         self.due.first_key_value().map(|(&(at, _), _)| at)
     }
 
-    /// Takes the first that is due: in the order of their times, then of their starts.
+    /// Removes and returns the first due timer, ordered by due time and then by start.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<u32> {
         let entry = self.due.first_entry().filter(|entry| entry.key().0 <= now)?;
         let id = entry.remove();
@@ -68,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timers_are_due_in_the_order_of_their_times_and_then_of_their_starts() {
+    fn timers_are_due_by_time_and_then_by_start() {
         let mut timers = Timers::default();
         for (id, delay) in [(1, 20), (2, 10), (3, 10), (4, 5)] {
             timers.start(id, Duration::from_millis(delay));
@@ -81,12 +83,12 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_was_told_so_keeps_nobody_alive() {
+    fn unreferenced_timer_does_not_keep_the_program_running() {
         let mut timers = Timers::default();
         timers.start(1, Duration::from_secs(60));
-        assert!(timers.hold());
-        timers.refer(1, false);
-        assert!(!timers.hold());
+        assert!(timers.keep_alive());
+        timers.set_ref(1, false);
+        assert!(!timers.keep_alive());
         assert!(timers.next().is_some());
     }
 }

@@ -1,12 +1,9 @@
-//! The web platform: what programs for browsers, Deno and Node find as globals.
+//! The web platform: the globals that programs for browsers, Deno and Node expect.
 //!
-//! Every part is JavaScript over a few native functions, and is evaluated when a program first names one
-//! of its globals: most programs use few of them, and each waits for the start.
+//! Every part is JavaScript with a few native functions. A part is evaluated when a program first
+//! uses one of its globals, because most programs use few of them and start time matters.
 
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "functions of the engine own what they are given"
-)]
+#![expect(clippy::needless_pass_by_value, reason = "rquickjs passes arguments by value")]
 
 mod binary;
 mod bodies;
@@ -25,18 +22,18 @@ use rquickjs::{Ctx, Function, Object, Result, Value};
 
 pub use binary::Binary;
 
-use super::alive::Alive;
+use super::alive::KeepAlive;
 
-/// How the platform reaches the rest.
+/// Settings of the web platform.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the broker listens.
-    pub door: IpAddr,
-    /// Is held while something is fetched.
-    pub alive: Alive,
+    /// Address of the broker.
+    pub broker: IpAddr,
+    /// Keeps the program running while a request is pending.
+    pub alive: KeepAlive,
 }
 
-/// Defines the globals.
+/// Defines the globals of the web platform.
 pub fn install<'js>(ctx: &Ctx<'js>, options: &Options) -> Result<()> {
     let natives = native(ctx)?;
     fetch::natives(ctx, &natives, options)?;
@@ -47,12 +44,12 @@ pub fn install<'js>(ctx: &Ctx<'js>, options: &Options) -> Result<()> {
     prelude.call((natives, ctx.globals()))
 }
 
-/// Evaluates what programs use most, for a context that has nothing else to do yet.
+/// Evaluates the most used parts in advance, while the worker waits for a job.
 pub fn warm(ctx: &Ctx<'_>) -> Result<()> {
     ctx.eval("void [fetch, URL, TextDecoder, AbortController, crypto]")
 }
 
-/// Functions for what else is written in JavaScript here: hashes, random bytes, encodings.
+/// Returns native functions for the JavaScript parts: hashes, random bytes, encodings.
 pub fn native<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     let natives = Object::new(ctx.clone())?;
     native::natives(ctx, &natives)?;
@@ -60,7 +57,7 @@ pub fn native<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     Ok(natives)
 }
 
-/// A part of the platform: a function of the natives and of what finds other parts.
+/// Evaluates a part of the platform. Returns `undefined` for an unknown name.
 fn part<'js>(ctx: Ctx<'js>, name: String) -> Result<Value<'js>> {
     let source = match name.as_str() {
         "events" => include_str!("web/events.js"),

@@ -1,14 +1,14 @@
-//! What a program writes.
+//! Output of `console`.
 
 use super::worker::run;
 
 #[track_caller]
-fn shows(code: &str, text: &str) {
+fn check_log(code: &str, text: &str) {
     assert_eq!(run(&format!("console.log({code})")).stdout, format!("{text}\n"), "{code}");
 }
 
 #[test]
-fn values_look_as_they_do_in_node() {
+fn console_log_formats_values_as_node_does() {
     for (code, text) in [
         (
             "'a', 1, -0, 1n, true, null, undefined, Symbol('s')",
@@ -47,40 +47,40 @@ fn values_look_as_they_do_in_node() {
         ("['it\\'s', \"q\\\"\", 'line\\n']", "[ \"it's\", 'q\"', 'line\\n' ]"),
         ("Object(1), [Object('s')]", "[Number: 1] [ [String: 's'] ]"),
     ] {
-        shows(code, text);
+        check_log(code, text);
     }
 }
 
 #[test]
-fn circles_and_long_things_are_bounded() {
-    let heard = run(
+fn console_log_limits_cycles_and_long_values() {
+    let outcome = run(
         "const a: any = { n: 1 }; a.self = a; console.log(a); console.log(Array.from({ length: 200 }, (_, i) => i).join().length, new Array(120).fill(0).length)",
     );
     assert!(
-        heard.stdout.starts_with("<ref *1> { n: 1, self: [Circular *1] }\n"),
+        outcome.stdout.starts_with("<ref *1> { n: 1, self: [Circular *1] }\n"),
         "{}",
-        heard.stdout
+        outcome.stdout
     );
-    let heard = run(
+    let outcome = run(
         "console.log(Array.from({ length: 1000 }, (_, i) => i)); console.log(['x'.repeat(20000)])",
     );
-    assert!(heard.stdout.contains("... 900 more items"));
-    assert!(heard.stdout.contains("... 10000 more characters"));
-    let heard = run(
+    assert!(outcome.stdout.contains("... 900 more items"));
+    assert!(outcome.stdout.contains("... 10000 more characters"));
+    let outcome = run(
         "const wide: any = {}; let at = wide; for (let i = 0; i < 1e5; i++) at[i] = { i }; console.log(wide)",
     );
-    assert!(heard.stdout.len() < 200_000, "{}", heard.stdout.len());
+    assert!(outcome.stdout.len() < 200_000, "{}", outcome.stdout.len());
 }
 
 #[test]
-fn wide_objects_are_broken_into_lines() {
-    let heard = run("console.log({ first: 'a'.repeat(40), second: 'b'.repeat(40) })");
+fn console_log_breaks_wide_objects_into_lines() {
+    let outcome = run("console.log({ first: 'a'.repeat(40), second: 'b'.repeat(40) })");
     let (a, b) = ("a".repeat(40), "b".repeat(40));
-    assert_eq!(heard.stdout, format!("{{\n  first: '{a}',\n  second: '{b}'\n}}\n"));
+    assert_eq!(outcome.stdout, format!("{{\n  first: '{a}',\n  second: '{b}'\n}}\n"));
 }
 
 #[test]
-fn formats_are_those_of_printf() {
+fn console_log_replaces_printf_formats() {
     for (code, text) in [
         ("'%s is %d years and %i, %f', 'x', 4.5, 4.5, '1.5'", "x is 4.5 years and 4, 1.5"),
         ("'%j %o', { a: 1 }, [1]", "{\"a\":1} [ 1, [length]: 1 ]"),
@@ -89,55 +89,55 @@ fn formats_are_those_of_printf() {
         ("'%s', { toString() { return 'me' } }, 'rest'", "me rest"),
         ("'a', '%s', 'b'", "a %s b"),
     ] {
-        shows(code, text);
+        check_log(code, text);
     }
 }
 
 #[test]
-fn each_method_writes_to_its_stream() {
-    let heard = run(
+fn console_methods_write_to_stdout_or_stderr() {
+    let outcome = run(
         "console.info('i'); console.debug('d'); console.warn('w'); console.error('e'); console.assert(1 > 2, 'why');
          console.group('g'); console.log('in\\nside'); console.groupEnd(); console.log('out');
          console.count(); console.count('x'); console.count(); console.countReset(); console.count();
          console.dir({ a: { b: { c: { d: 1 } } } }, { depth: 0 }); process.stdout.write('raw'); process.stderr.write('err')",
     );
     assert_eq!(
-        heard.stdout,
+        outcome.stdout,
         "i\nd\ng\n  in\n  side\nout\ndefault: 1\nx: 1\ndefault: 2\ndefault: 1\n{ a: [Object] }\nraw"
     );
-    assert_eq!(heard.stderr, "w\ne\nAssertion failed: why\nerr");
-    let heard = run("function f() { console.trace('here') } f()");
-    assert_eq!(heard.stderr, "Trace: here\n    at f (main.ts:1:23)\n    at main.ts:1:40\n");
+    assert_eq!(outcome.stderr, "w\ne\nAssertion failed: why\nerr");
+    let outcome = run("function f() { console.trace('here') } f()");
+    assert_eq!(outcome.stderr, "Trace: here\n    at f (main.ts:1:23)\n    at main.ts:1:40\n");
 }
 
 #[test]
-fn a_table_is_one() {
-    let heard = run("console.table([{ a: 1, b: 'x' }, { a: 2, c: true }])");
+fn console_table_prints_a_table() {
+    let outcome = run("console.table([{ a: 1, b: 'x' }, { a: 2, c: true }])");
     assert_eq!(
-        heard.stdout,
+        outcome.stdout,
         "┌─────────┬───┬─────┬──────┐\n│ (index) │ a │ b   │ c    │\n├─────────┼───┼─────┼──────┤\n\
          │ 0       │ 1 │ 'x' │      │\n│ 1       │ 2 │     │ true │\n└─────────┴───┴─────┴──────┘\n"
     );
 }
 
 #[test]
-fn errors_are_shown_with_their_lines_and_causes() {
-    let heard =
+fn console_log_prints_errors_with_stack_and_cause() {
+    let outcome =
         run("const e = new Error('outer', { cause: new TypeError('inner') });\nconsole.log(e)");
     assert_eq!(
-        heard.stdout,
+        outcome.stdout,
         "Error: outer\n    at main.ts:1:43 {\n  [cause]: TypeError: inner\n      at main.ts:1:43\n}\n"
     );
-    let heard = run("console.log({ e: Object.assign(new Error('x'), { code: 7 }) })");
+    let outcome = run("console.log({ e: Object.assign(new Error('x'), { code: 7 }) })");
     assert!(
-        heard.stdout.contains("Error: x\n") && heard.stdout.contains("code: 7"),
+        outcome.stdout.contains("Error: x\n") && outcome.stdout.contains("code: 7"),
         "{}",
-        heard.stdout
+        outcome.stdout
     );
 }
 
 #[test]
-fn much_output_comes_whole() {
-    let heard = run("for (let i = 0; i < 3; i++) console.log('é'.repeat(700_000))");
-    assert_eq!(heard.stdout.chars().count(), 3 * 700_001);
+fn output_above_the_frame_size_is_complete() {
+    let outcome = run("for (let i = 0; i < 3; i++) console.log('é'.repeat(700_000))");
+    assert_eq!(outcome.stdout.chars().count(), 3 * 700_001);
 }

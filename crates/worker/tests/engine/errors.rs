@@ -1,117 +1,112 @@
-//! Errors point at the lines of the user.
+//! Errors of programs, with positions in the original source.
 
 use serde_json::json;
 
-use super::worker::{hear, module, run, script};
+use super::worker::{module, run, run_script, script};
 
 #[test]
-fn an_error_points_at_the_line_and_column_that_the_user_wrote() {
-    let heard = run(
+fn error_position_is_in_the_original_typescript() {
+    let outcome = run(
         "interface A { x: number }\ntype B = string;\nfunction f(a: A): never {\n  throw new RangeError(`bad ${a.x}`)\n}\nconst é: string = 'ü'; f({ x: 1 } as A)",
     );
-    let trouble = heard.trouble();
-    assert_eq!((trouble.name.as_str(), trouble.message.as_str()), ("RangeError", "bad 1"));
-    assert_eq!((trouble.line, trouble.column), (Some(4), Some(31)));
-    assert_eq!(trouble.stack.as_deref(), Some("    at f (main.ts:4:31)\n    at main.ts:6:24"));
+    let error = outcome.error();
+    assert_eq!((error.name.as_str(), error.message.as_str()), ("RangeError", "bad 1"));
+    assert_eq!((error.line, error.column), (Some(4), Some(31)));
+    assert_eq!(error.stack.as_deref(), Some("    at f (main.ts:4:31)\n    at main.ts:6:24"));
 }
 
 #[test]
-fn what_catches_the_result_shifts_no_column() {
-    assert_eq!(run("const o: any = 1;  o.a.b").trouble().column, Some(20));
-    assert_eq!(run("if (1) return null!.x;").trouble().column, Some(1));
-    assert_eq!(run("return (undefined as any).x").trouble().column, Some(9));
+fn capturing_the_result_does_not_shift_error_columns() {
+    assert_eq!(run("const o: any = 1;  o.a.b").error().column, Some(20));
+    assert_eq!(run("if (1) return null!.x;").error().column, Some(1));
+    assert_eq!(run("return (undefined as any).x").error().column, Some(9));
 }
 
 #[test]
-fn an_error_in_what_was_rewritten_points_at_the_line_that_was_written() {
-    let heard = run(
+fn error_position_in_rewritten_code_is_in_the_original() {
+    let outcome = run(
         "enum Color {\n  Red,\n  Green,\n}\n\nfunction pick(c: Color): never {\n  throw new Error('no ' + Color[c])\n}\npick(Color.Green)",
     );
-    assert_eq!(heard.trouble().message, "no Green");
-    assert_eq!(heard.trouble().line, Some(7));
-    assert!(heard.trouble().stack.as_deref().unwrap().contains("main.ts:9:"));
+    assert_eq!(outcome.error().message, "no Green");
+    assert_eq!(outcome.error().line, Some(7));
+    assert!(outcome.error().stack.as_deref().unwrap().contains("main.ts:9:"));
 }
 
 #[test]
-fn a_syntax_error_is_told_with_its_line() {
-    let heard = run("const a = 1;\nconst b = = 2;");
-    let trouble = heard.trouble();
-    assert_eq!(
-        (trouble.name.as_str(), trouble.line, trouble.column),
-        ("SyntaxError", Some(2), Some(11))
-    );
-    assert!(
-        trouble.stack.as_deref().unwrap().contains("const b = = 2;\n          ^"),
-        "{trouble:?}"
-    );
-    assert!(run("const x = <div>hi</div>").trouble().message.contains("JSX"));
-    assert!(run("@log class A {}").trouble().message.contains("decorators"));
-    assert!(run("import fs = require('fs')").trouble().message.contains("import x from"));
-    assert!(run("export = 1").trouble().message.contains("export default"));
-    assert!(run("export const x = 1; return x").trouble().message.contains("export default"));
-    assert_eq!(run("let a = 1; let a = 2;").trouble().name, "SyntaxError");
-    assert_eq!(run("let a = 1;\nlet a = 2;").trouble().line, Some(2));
+fn syntax_error_shows_the_line_and_a_hint() {
+    let outcome = run("const a = 1;\nconst b = = 2;");
+    let error = outcome.error();
+    assert_eq!((error.name.as_str(), error.line, error.column), ("SyntaxError", Some(2), Some(11)));
+    assert!(error.stack.as_deref().unwrap().contains("const b = = 2;\n          ^"), "{error:?}");
+    assert!(run("const x = <div>hi</div>").error().message.contains("JSX"));
+    assert!(run("@log class A {}").error().message.contains("decorators"));
+    assert!(run("import fs = require('fs')").error().message.contains("import x from"));
+    assert!(run("export = 1").error().message.contains("export default"));
+    assert!(run("export const x = 1; return x").error().message.contains("export default"));
+    assert_eq!(run("let a = 1; let a = 2;").error().name, "SyntaxError");
+    assert_eq!(run("let a = 1;\nlet a = 2;").error().line, Some(2));
 }
 
 #[test]
-fn whatever_is_thrown_is_told() {
-    assert_eq!(run("throw 'text'").trouble().message, "text was thrown");
-    assert_eq!(run("throw { code: 7 }").trouble().message, r#"{"code":7} was thrown"#);
-    assert!(run("throw undefined").trouble().message.contains("undefined"));
-    assert!(run("throw null").trouble().message.contains("null"));
-    let heard = run("class Own extends Error { name = 'Own'; code = 1 } throw new Own('mine')");
-    assert_eq!(heard.trouble().name, "Own");
+fn thrown_values_of_any_type_are_reported() {
+    assert_eq!(run("throw 'text'").error().message, "text was thrown");
+    assert_eq!(run("throw { code: 7 }").error().message, r#"{"code":7} was thrown"#);
+    assert!(run("throw undefined").error().message.contains("undefined"));
+    assert!(run("throw null").error().message.contains("null"));
+    let outcome = run("class Own extends Error { name = 'Own'; code = 1 } throw new Own('mine')");
+    assert_eq!(outcome.error().name, "Own");
 }
 
 #[test]
-fn an_error_of_a_class_of_its_own_points_at_where_it_was_made() {
-    let heard = run(
+fn stack_of_a_custom_error_starts_where_it_was_created() {
+    let outcome = run(
         "class Own extends TypeError {\n  constructor(m: string) {\n    super(m)\n  }\n}\nclass More extends Own {}\nfunction f() {\n  throw new More('x')\n}\nf()",
     );
-    assert_eq!(heard.trouble().line, Some(8), "{heard:?}");
+    assert_eq!(outcome.error().line, Some(8), "{outcome:?}");
 }
 
 #[test]
-fn an_error_that_is_longer_than_any_frame_is_cut() {
-    let heard = run("throw new Error('m'.repeat(40 << 20))");
-    assert!(heard.trouble().message.len() < 70_000);
-    assert!(run("throw 'm'.repeat(40 << 20)").trouble().message.len() < 70_000);
+fn error_message_above_the_frame_size_is_truncated() {
+    let outcome = run("throw new Error('m'.repeat(40 << 20))");
+    assert!(outcome.error().message.len() < 70_000);
+    assert!(run("throw 'm'.repeat(40 << 20)").error().message.len() < 70_000);
 }
 
 #[test]
-fn causes_are_told_too() {
-    let heard = run("throw new Error('outer', { cause: { code: 1 } })");
-    assert_eq!(heard.trouble().message, r#"outer (cause: {"code":1})"#);
-    let heard = run("try { JSON.parse('{') } catch (e) { throw new Error('outer', { cause: e }) }");
-    assert!(heard.trouble().message.starts_with("outer (cause: SyntaxError"), "{heard:?}");
-    assert!(heard.trouble().stack.as_deref().unwrap().contains("[cause]"));
+fn error_report_includes_its_causes() {
+    let outcome = run("throw new Error('outer', { cause: { code: 1 } })");
+    assert_eq!(outcome.error().message, r#"outer (cause: {"code":1})"#);
+    let outcome =
+        run("try { JSON.parse('{') } catch (e) { throw new Error('outer', { cause: e }) }");
+    assert!(outcome.error().message.starts_with("outer (cause: SyntaxError"), "{outcome:?}");
+    assert!(outcome.error().stack.as_deref().unwrap().contains("[cause]"));
 }
 
 #[test]
-fn a_program_that_takes_too_much_memory_is_told_so() {
+fn program_above_its_memory_limit_fails_with_out_of_memory() {
     let mut job =
         script("const all = []; for (;;) all.push(new Array(1000).fill('x' + all.length))");
     job.memory = 64 << 20;
-    let heard = hear(job);
+    let outcome = run_script(job);
     assert!(
-        heard.trouble().message.contains("out of memory: the program may use 64 MiB"),
-        "{heard:?}"
+        outcome.error().message.contains("out of memory: the limit of the program is 64 MiB"),
+        "{outcome:?}"
     );
     let mut job = script("const a = []; for (;;) a.push({ a: [1, 2, 3] })");
     job.memory = 64 << 20;
-    assert!(hear(job).trouble().message.contains("out of memory"));
+    assert!(run_script(job).error().message.contains("out of memory"));
 }
 
 #[test]
-fn recursion_without_end_is_an_error_and_can_be_caught() {
-    let heard = run("const f = (n: number): number => f(n + 1) + 1; f(0)");
-    assert_eq!(heard.trouble().name, "RangeError");
+fn infinite_recursion_throws_a_catchable_error() {
+    let outcome = run("const f = (n: number): number => f(n + 1) + 1; f(0)");
+    assert_eq!(outcome.error().name, "RangeError");
     let code = "const f = (n: number): number => f(n + 1) + 1; try { f(0) } catch (e) { 'caught' + (e instanceof RangeError) }\n'on'";
     assert_eq!(run(code).value(), json!("on"));
 }
 
 #[test]
-fn recursion_as_deep_as_programs_need_works() {
+fn recursion_of_2000_levels_works() {
     assert_eq!(
         run("const f = (n: number): number => n ? f(n - 1) + 1 : 0; f(2000)").value(),
         json!(2000)
@@ -119,24 +114,24 @@ fn recursion_as_deep_as_programs_need_works() {
 }
 
 #[test]
-fn a_stack_is_what_programs_of_node_expect() {
-    let heard = run("try { null!.x } catch (e) { console.log((e as Error).stack) }");
-    assert_eq!(heard.stdout, "TypeError: cannot read property 'x' of null\n    at main.ts:1:6\n");
+fn error_stack_has_the_format_of_node() {
+    let outcome = run("try { null!.x } catch (e) { console.log((e as Error).stack) }");
+    assert_eq!(outcome.stdout, "TypeError: cannot read property 'x' of null\n    at main.ts:1:6\n");
 }
 
 #[test]
-fn an_error_in_what_was_imported_names_it() {
+fn error_in_an_imported_module_names_the_module() {
     let mut job = script("import { f } from 'skill:broken';\nf()");
     job.modules = vec![module(
         "skill:broken",
         "type A = 1;\nexport function f(): A {\n  throw new Error('inside')\n}",
     )];
-    let heard = hear(job);
+    let outcome = run_script(job);
     assert_eq!(
-        heard.trouble().stack.as_deref(),
+        outcome.error().stack.as_deref(),
         Some("    at f (skill:broken:3:13)\n    at main.ts:2:1")
     );
     let mut job = script("import 'skill:broken'");
     job.modules = vec![module("skill:broken", "let x =\n;")];
-    assert!(hear(job).trouble().message.contains("skill:broken:2:1"));
+    assert!(run_script(job).error().message.contains("skill:broken:2:1"));
 }

@@ -1,19 +1,19 @@
-//! Files, by every name that programs use for them.
+//! File functions of `fs`, `node:fs` and `Deno`.
 
 use serde_json::json;
 
-use super::worker::{Heard, hear, script};
+use super::worker::{Outcome, run_script, script};
 
-fn within(code: &str) -> (tempfile::TempDir, Heard) {
+fn within(code: &str) -> (tempfile::TempDir, Outcome) {
     let dir = tempfile::tempdir().unwrap();
     let mut job = script(&format!("import assert from 'node:assert/strict';\n{code}\n'held'"));
     job.input = Some(json!({ "dir": dir.path() }).to_string());
-    (dir, hear(job))
+    (dir, run_script(job))
 }
 
 #[test]
-fn the_small_module() {
-    let (dir, heard) = within(
+fn belljar_fs_functions_work() {
+    let (dir, outcome) = within(
         "import * as fs from 'fs'; import * as same from 'belljar:fs'; assert.equal(fs.readTextFile, same.readTextFile); const d = input.dir;
          await fs.writeTextFile(`${d}/a.txt`, 'one\\n'); await fs.appendFile(`${d}/a.txt`, 'two'); assert.equal(await fs.readTextFile(`${d}/a.txt`), 'one\\ntwo');
          await fs.writeFile(`${d}/b.bin`, new Uint8Array([0, 255, 128])); assert.deepEqual([...await fs.readFile(`${d}/b.bin`)], [0, 255, 128]);
@@ -25,13 +25,13 @@ fn the_small_module() {
          await assert.rejects(fs.readTextFile(`${d}/nope`), { code: 'ENOENT', syscall: 'open' }); await assert.rejects(fs.rm(`${d}/x`), /recursive/);
          await fs.rm(`${d}/x`, { recursive: true }); await fs.unlink(`${d}/a.txt`); assert.deepEqual(await fs.readdir(d), []);",
     );
-    assert_eq!(heard.value(), json!("held"));
+    assert_eq!(outcome.value(), json!("held"));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn as_node_has_them() {
-    let (dir, heard) = within(
+fn node_fs_functions_work() {
+    let (dir, outcome) = within(
         "import fs, { readFileSync, existsSync } from 'node:fs'; import { readFile, writeFile, mkdtemp } from 'node:fs/promises'; const d = input.dir;
          fs.writeFileSync(`${d}/a.json`, JSON.stringify({ n: 1 })); assert.deepEqual(JSON.parse(readFileSync(`${d}/a.json`, 'utf8')), { n: 1 });
          assert.ok(Buffer.isBuffer(readFileSync(`${d}/a.json`))); assert.equal(readFileSync(`${d}/a.json`).toString('base64'), 'eyJuIjoxfQ==');
@@ -44,13 +44,13 @@ fn as_node_has_them() {
          assert.throws(() => fs.createReadStream('x'), /readFileSync/); assert.throws(() => fs.writeFileSync(`${d}/a.json`, 'x', { flag: 'wx' }), { code: 'EEXIST' });
          assert.equal(fs.statSync(`${d}/nope`, { throwIfNoEntry: false }), undefined); fs.rmSync(`${d}/nope`, { force: true });",
     );
-    assert_eq!(heard.value(), json!("held"));
+    assert_eq!(outcome.value(), json!("held"));
     assert!(dir.path().join("copy/link").exists());
 }
 
 #[test]
-fn as_deno_has_them() {
-    let (_dir, heard) = within(
+fn deno_file_functions_work() {
+    let (_dir, outcome) = within(
         "const d = input.dir; await Deno.writeTextFile(`${d}/a`, 'x'); await Deno.writeTextFile(`${d}/a`, 'y', { append: true }); assert.equal(await Deno.readTextFile(`${d}/a`), 'xy');
          await Deno.mkdir(`${d}/m/n`, { recursive: true }); const names = []; for await (const e of Deno.readDir(d)) names.push([e.name, e.isDirectory]); assert.deepEqual(names, [['a', false], ['m', true]]);
          const i = await Deno.stat(`${d}/a`); assert.ok(i.isFile && i.size === 2); Deno.writeFileSync(`${d}/b`, new TextEncoder().encode('b')); assert.equal(Deno.readTextFileSync(`${d}/b`), 'b');
@@ -58,5 +58,5 @@ fn as_deno_has_them() {
          await Deno.remove(`${d}/m`, { recursive: true }); Deno.renameSync(`${d}/a`, `${d}/c`); assert.ok((await Deno.lstat(`${d}/c`)).isFile);
          assert.throws(() => new Deno.Command('ls'), /run_command/); const t = await Deno.makeTempDir({ dir: d }); assert.ok((await Deno.stat(t)).isDirectory);",
     );
-    assert_eq!(heard.value(), json!("held"));
+    assert_eq!(outcome.value(), json!("held"));
 }

@@ -1,12 +1,12 @@
-//! What a program can import.
+//! Imports of skills, libraries, APIs, files and built-in modules.
 
 use belljar_wire::Named;
 use serde_json::json;
 
-use super::worker::{hear, module, run, script};
+use super::worker::{module, run, run_script, script};
 
 #[test]
-fn skills_and_libraries_are_imported_by_name() {
+fn program_imports_skills_and_libraries_by_name() {
     let mut job = script(
         "import { double } from 'skill:double'; import half, * as all from 'lib:half'; import bare from 'half';
          const again = await import('skill:double');
@@ -19,11 +19,11 @@ fn skills_and_libraries_are_imported_by_name() {
         ),
         module("lib:half", "export let count = 0; count++; export default (x: number) => x / 2"),
     ];
-    assert_eq!(hear(job).value(), json!({ "a": 8, "b": 2, "c": true, "d": true, "e": 1 }));
+    assert_eq!(run_script(job).value(), json!({ "a": 8, "b": 2, "c": true, "d": true, "e": 1 }));
 }
 
 #[test]
-fn modules_may_go_in_circles() {
+fn circular_imports_work() {
     let mut job = script("import { even } from 'lib:even'; even(10)");
     job.modules = vec![
         module(
@@ -35,11 +35,11 @@ fn modules_may_go_in_circles() {
             "import { even } from 'lib:even'; export const odd = (n: number): boolean => n !== 0 && even(n - 1)",
         ),
     ];
-    assert_eq!(hear(job).value(), json!(true));
+    assert_eq!(run_script(job).value(), json!(true));
 }
 
 #[test]
-fn apis_are_there_by_name_and_say_what_there_is() {
+fn apis_are_available_by_name_and_errors_list_them() {
     let api = |name: &str| Named { name: name.to_owned(), specifier: format!("api:{name}") };
     let job = |code: &str| {
         let mut job = script(code);
@@ -48,19 +48,19 @@ fn apis_are_there_by_name_and_say_what_there_is() {
             module("api:github", "export default { get: async (x: string) => `got ${x}` }"),
             module("api:other", "console.log('other loaded'); export default { n: 1 }"),
         ];
-        hear(job)
+        run_script(job)
     };
-    let heard = job("await apis.github.get('x')");
-    assert_eq!(heard.value(), json!("got x"));
-    assert_eq!(heard.stdout, "");
+    let outcome = job("await apis.github.get('x')");
+    assert_eq!(outcome.value(), json!("got x"));
+    assert_eq!(outcome.stdout, "");
     assert_eq!(job("Object.keys(apis)").value(), json!(["github", "other"]));
     assert_eq!(job("const { other } = apis; other.n").value(), json!(1));
-    assert!(job("apis.gitlab.get('x')").trouble().message.contains("there is: github, other"));
-    assert!(run("apis.x").trouble().message.contains("there is none"));
+    assert!(job("apis.gitlab.get('x')").error().message.contains("available: github, other"));
+    assert!(run("apis.x").error().message.contains("none are available"));
 }
 
 #[test]
-fn data_addresses_and_files_can_be_imported() {
+fn data_urls_and_files_can_be_imported() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(
         dir.path().join("util.ts"),
@@ -76,18 +76,18 @@ fn data_addresses_and_files_can_be_imported() {
 }
 
 #[test]
-fn a_module_that_is_not_there_says_what_there_is() {
-    let trouble = |code: &str| run(code).trouble().message.clone();
-    assert!(trouble("import _ from 'lodash'; _()").contains("use the methods of Array"));
-    assert!(trouble("import axios from 'axios'; axios()").contains("`fetch` is there already"));
-    assert!(trouble("import x from 'npm:zod@3'; x()").contains("https://esm.sh/zod@3"));
-    assert!(trouble("import x from 'skill:none'; x()").contains("nothing of the kind"));
-    assert!(trouble("import { exec } from 'node:child_process'; exec()").contains("run_command"));
-    assert!(trouble("await import('who')").contains("Built in: assert"));
-    assert!(trouble("const x = require('express')").contains("nothing here can be reached"));
+fn missing_module_error_lists_alternatives() {
+    let error = |code: &str| run(code).error().message.clone();
+    assert!(error("import _ from 'lodash'; _()").contains("use the methods of Array"));
+    assert!(error("import axios from 'axios'; axios()").contains("use the built-in `fetch`"));
+    assert!(error("import x from 'npm:zod@3'; x()").contains("https://esm.sh/zod@3"));
+    assert!(error("import x from 'skill:none'; x()").contains("no modules of the kind"));
+    assert!(error("import { exec } from 'node:child_process'; exec()").contains("run_command"));
+    assert!(error("await import('who')").contains("Built-in modules: assert"));
+    assert!(error("const x = require('express')").contains("servers cannot be reached"));
     let mut job = script("import x from 'skill:none'; x()");
     job.modules = vec![module("skill:one", "")];
-    assert!(hear(job).trouble().message.contains("there is: skill:one"));
+    assert!(run_script(job).error().message.contains("available: skill:one"));
     assert_eq!(
         run("try { await import('nope') } catch (e) { console.log((e as any).code) }").stdout,
         "ERR_MODULE_NOT_FOUND\n"
@@ -95,12 +95,12 @@ fn a_module_that_is_not_there_says_what_there_is() {
 }
 
 #[test]
-fn an_export_that_is_not_there_is_told() {
-    assert_eq!(run("import { nope } from 'node:path'; nope()").trouble().name, "SyntaxError");
+fn missing_export_is_a_syntax_error() {
+    assert_eq!(run("import { nope } from 'node:path'; nope()").error().name, "SyntaxError");
 }
 
 #[test]
-fn a_type_that_is_imported_loads_nothing() {
+fn type_only_import_loads_no_module() {
     assert_eq!(
         run("import type { A } from 'nowhere'; import { B } from 'nowhere'; const x: A | B = 1; x")
             .value(),
@@ -109,7 +109,7 @@ fn a_type_that_is_imported_loads_nothing() {
 }
 
 #[test]
-fn the_module_says_where_it_is() {
+fn import_meta_contains_the_path_of_the_program() {
     assert_eq!(
         run("[import.meta.url, import.meta.main, import.meta.dirname]").value(),
         json!(["file:///workspace/main.ts", true, "/workspace"])

@@ -1,19 +1,19 @@
-//! What programs for Node and Deno expect.
+//! Built-in modules of Node and the global `Deno`.
 
 use serde_json::json;
 
 use super::worker::run;
 
-/// A program that asserts by itself.
+/// Runs a program that checks itself with `node:assert`.
 #[track_caller]
-fn holds(code: &str) {
-    let heard = run(&format!("import assert from 'node:assert/strict';\n{code}\n'held'"));
-    assert_eq!(heard.value(), json!("held"));
+fn check(code: &str) {
+    let outcome = run(&format!("import assert from 'node:assert/strict';\n{code}\n'held'"));
+    assert_eq!(outcome.value(), json!("held"));
 }
 
 #[test]
-fn paths() {
-    holds(
+fn node_path_works() {
+    check(
         "import path, { join, posix } from 'node:path'; import p2 from 'path';
          assert.equal(join('/a', '..', 'b', './c/'), '/b/c/'); assert.equal(join(''), '.'); assert.equal(join('a', '../..'), '..');
          assert.equal(path.resolve('/a/b', '../c'), '/a/c'); assert.equal(path.basename('/a/b.txt', '.txt'), 'b');
@@ -26,8 +26,8 @@ fn paths() {
 }
 
 #[test]
-fn utilities() {
-    holds(
+fn node_util_works() {
+    check(
         "import util, { promisify, inspect, format, isDeepStrictEqual } from 'node:util';
          assert.equal(await promisify((x: number, cb: any) => cb(null, x + 1))(1), 2);
          await assert.rejects(promisify((cb: any) => cb(new Error('no')))(), /no/);
@@ -40,8 +40,8 @@ fn utilities() {
 }
 
 #[test]
-fn events() {
-    holds(
+fn node_events_works() {
+    check(
         "import { EventEmitter, once } from 'node:events'; import Default from 'events'; assert.equal(Default, EventEmitter);
          class Bus extends EventEmitter {} const bus = new Bus(); const seen: any[] = [];
          bus.on('x', (v: number) => seen.push(v)); bus.once('x', (v: number) => seen.push('once' + v));
@@ -53,8 +53,8 @@ fn events() {
 }
 
 #[test]
-fn assertions() {
-    holds(
+fn node_assert_works() {
+    check(
         "import loose from 'node:assert'; loose.equal(1, '1'); assert.throws(() => assert.equal(1, '1'), { name: 'AssertionError', code: 'ERR_ASSERTION' });
          assert.deepEqual({ a: [1, 2] }, { a: [1, 2] }); assert.throws(() => assert.deepEqual({ a: 1 }, { a: 2 }));
          assert.match('abc', /b/); assert.throws(() => { throw new TypeError('x') }, TypeError); await assert.rejects(Promise.reject(new Error('y')), /y/);
@@ -63,8 +63,8 @@ fn assertions() {
 }
 
 #[test]
-fn hashes_and_randomness() {
-    holds(
+fn node_crypto_works() {
+    check(
         "import { createHash, createHmac, randomUUID, randomBytes, randomInt, timingSafeEqual } from 'node:crypto'; import crypto from 'crypto';
          assert.equal(createHash('sha256').update('a').update('b').digest('hex'), 'fb8e20fc2e4c3f248c60c39bd652f3c1347298bb977b8b4d5903b85055620603');
          assert.equal(createHash('md5').update('').digest('hex'), 'd41d8cd98f00b204e9800998ecf8427e');
@@ -76,8 +76,8 @@ fn hashes_and_randomness() {
 }
 
 #[test]
-fn buffers() {
-    holds(
+fn node_buffer_works() {
+    check(
         "import { Buffer as B } from 'node:buffer'; assert.equal(B, Buffer);
          assert.equal(Buffer.from('héllo').toString('base64'), 'aMOpbGxv'); assert.equal(Buffer.from('aMOpbGxv', 'base64').toString(), 'héllo');
          assert.equal(Buffer.from('ff00', 'hex')[0], 255); assert.equal(Buffer.from([1, 2, 3]).toString('hex'), '010203');
@@ -91,8 +91,8 @@ fn buffers() {
 }
 
 #[test]
-fn the_process() {
-    holds(
+fn node_process_works() {
+    check(
         "import process2, { env } from 'node:process'; assert.equal(process2, process); assert.equal(process.env, env); assert.equal(process.env.NOPE, undefined);
          assert.equal(process.platform, 'linux'); assert.ok(process.argv.length >= 2); assert.equal(typeof process.hrtime.bigint(), 'bigint'); assert.ok(process.memoryUsage().heapUsed > 0);
          assert.ok(process.cwd().startsWith('/')); assert.match(process.version, /^v\\d+/); assert.ok(process.uptime() >= 0); process.env.MINE = 'x'; assert.equal(Deno.env.get('MINE'), 'x');

@@ -1,4 +1,4 @@
-//! Jobs that are not for the engine.
+//! Jobs that run another program instead of JavaScript.
 
 use std::io::Read as _;
 
@@ -6,7 +6,7 @@ use belljar_wire::{Job, Program};
 
 use super::worker::Worker;
 
-fn become_it(program: Program) -> (Option<i32>, String) {
+fn run_program(program: Program) -> (Option<i32>, String) {
     let mut worker = Worker::start();
     worker.send(&Job::Program(program));
     let mut output = String::new();
@@ -25,7 +25,7 @@ fn program(argv: &[&str]) -> Program {
 }
 
 #[test]
-fn a_worker_becomes_another_program_with_its_files_and_its_input() {
+fn program_job_gets_its_files_environment_and_input() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("deep/script.sh");
     let mut job = program(&["sh", file.to_str().unwrap(), "argument"]);
@@ -36,25 +36,25 @@ fn a_worker_becomes_another_program_with_its_files_and_its_input() {
     job.env = vec![("MINE".to_owned(), "value".to_owned())];
     job.workdir = Some("/".to_owned());
     job.stdin = Some("its input".to_owned());
-    assert_eq!(become_it(job), (Some(3), "argument value / 600\nits input".to_owned()));
+    assert_eq!(run_program(job), (Some(3), "argument value / 600\nits input".to_owned()));
 }
 
 #[test]
-fn a_program_without_input_reads_nothing() {
-    assert_eq!(become_it(program(&["cat"])), (Some(0), String::new()));
+fn program_job_without_input_reads_end_of_file() {
+    assert_eq!(run_program(program(&["cat"])), (Some(0), String::new()));
 }
 
 #[test]
-fn a_program_that_is_not_there_ends_as_a_shell_would_say_it() {
-    assert_eq!(become_it(program(&["no-such-program-here"])).0, Some(127));
-    assert_eq!(become_it(program(&[])).0, Some(126));
-    assert_eq!(become_it(program(&["/"])).0, Some(126));
+fn missing_program_exits_with_127_and_unusable_one_with_126() {
+    assert_eq!(run_program(program(&["no-such-program-here"])).0, Some(127));
+    assert_eq!(run_program(program(&[])).0, Some(126));
+    assert_eq!(run_program(program(&["/"])).0, Some(126));
 }
 
 #[test]
-fn a_worker_that_gets_no_job_ends_in_peace() {
+fn worker_without_a_job_exits_successfully() {
     let mut worker = Worker::start();
-    worker.hang_up();
+    worker.close_input();
     assert!(worker.next().is_none());
     assert!(worker.child.wait().unwrap().success());
 }

@@ -1,30 +1,30 @@
-//! What a program gives back.
+//! Results of programs.
 
 use belljar_wire::Dialect;
 use serde_json::json;
 
-use super::worker::{hear, run, script};
+use super::worker::{run, run_script, script};
 
 #[test]
-fn a_default_export_is_what_a_program_gives() {
+fn default_export_is_the_result() {
     assert_eq!(run("export default { answer: 6 * 7 }").value(), json!({ "answer": 42 }));
     assert_eq!(run("export default Promise.resolve(1)").value(), json!(1));
     assert_eq!(run("const x = 3; export { x as default }").value(), json!(3));
 }
 
 #[test]
-fn a_default_export_that_is_a_function_is_called_with_the_input() {
+fn default_export_function_is_called_with_the_input() {
     let mut job =
         script("export default async ({ n }: { n: number }) => { await null; return n + 1 }");
     job.input = Some(r#"{"n": 41}"#.to_owned());
-    assert_eq!(hear(job).value(), json!(42));
+    assert_eq!(run_script(job).value(), json!(42));
     let mut job = script("export default function () { return input.n }");
     job.input = Some(r#"{"n": 41}"#.to_owned());
-    assert_eq!(hear(job).value(), json!(41));
+    assert_eq!(run_script(job).value(), json!(41));
 }
 
 #[test]
-fn a_return_at_the_top_level_is_what_a_program_gives() {
+fn top_level_return_is_the_result() {
     assert_eq!(run("const x: number = 1\nif (x) return { x }\nthrow 1").value(), json!({ "x": 1 }));
     assert_eq!(run("return await Promise.resolve([1 as number])").value(), json!([1]));
     let late = "const a = 1; import path from 'node:path'; return path.join('a', 'b') + a // end";
@@ -33,7 +33,7 @@ fn a_return_at_the_top_level_is_what_a_program_gives() {
 }
 
 #[test]
-fn the_last_expression_is_what_a_program_gives() {
+fn last_expression_is_the_result() {
     for (code, value) in [
         ("1 + 1", json!(2)),
         ("const x = 2; x", json!(2)),
@@ -53,7 +53,7 @@ fn the_last_expression_is_what_a_program_gives() {
 }
 
 #[test]
-fn values_beyond_json_are_told_as_well_as_it_goes() {
+fn result_converts_values_that_json_lacks() {
     let value = run(
         "const loop: any = { name: 'loop' }; loop.self = loop; const shared = { s: 1 };
         ({ big: 10n ** 20n, map: new Map([['a', 1]]), pairs: new Map([[{}, 1]]), set: new Set([1, 2]),
@@ -80,30 +80,30 @@ fn values_beyond_json_are_told_as_well_as_it_goes() {
 }
 
 #[test]
-fn a_program_in_javascript_may_have_types_and_one_without_has_none() {
+fn javascript_program_with_types_is_accepted() {
     for code in ["const x = 1; x", "const x: number = 1; x"] {
         let mut job = script(code);
         job.language = Dialect::Js;
-        assert_eq!(hear(job).value(), json!(1));
+        assert_eq!(run_script(job).value(), json!(1));
     }
 }
 
 #[test]
-fn a_program_that_ends_itself_gives_nothing() {
-    let heard = run("console.log('a'); try { process.exit() } finally { console.log('b') }");
-    assert_eq!(heard.stdout, "a\n");
-    assert!(heard.done.value.is_none() && heard.done.trouble.is_none());
-    assert_eq!(run("Deno.exit(3)").trouble().name, "Exit");
-    assert!(run("process.exit(3)").trouble().message.contains("code 3"));
+fn process_exit_ends_the_program_without_a_result() {
+    let outcome = run("console.log('a'); try { process.exit() } finally { console.log('b') }");
+    assert_eq!(outcome.stdout, "a\n");
+    assert!(outcome.done.value.is_none() && outcome.done.trouble.is_none());
+    assert_eq!(run("Deno.exit(3)").error().name, "Exit");
+    assert!(run("process.exit(3)").error().message.contains("code 3"));
 }
 
 #[test]
-fn a_result_that_fits_no_frame_is_told_and_not_sent() {
-    assert!(run("'x'.repeat(33 << 20)").trouble().message.contains("write it to a file"));
+fn result_above_the_frame_size_is_an_error() {
+    assert!(run("'x'.repeat(33 << 20)").error().message.contains("write it to a file"));
 }
 
 #[test]
-fn what_a_module_of_node_exports_is_a_result_too() {
+fn module_exports_is_the_result() {
     assert_eq!(run("module.exports = { a: 1 }").value(), json!({ "a": 1 }));
     assert_eq!(run("if (require.main === module) console.log('main')").stdout, "main\n");
 }

@@ -1,11 +1,11 @@
-//! Functions of other servers.
+//! Calls of MCP tools from programs.
 
 use std::collections::HashMap;
 
 use belljar_wire::{Script, ToolRef};
 use serde_json::{Value, json};
 
-use super::worker::{Heard, Tool, hear_with, script};
+use super::worker::{Outcome, Tool, run_script_with_tools, script};
 
 fn job(code: &str) -> Script {
     let tool = |server: &str, function: &str, tool: &str| ToolRef {
@@ -18,51 +18,68 @@ fn job(code: &str) -> Script {
     job
 }
 
-fn ask(code: &str) -> Heard {
+fn run_with_math_tools(code: &str) -> Outcome {
     let mut tools: HashMap<&str, Tool> = HashMap::new();
     tools.insert("math/add-all", |input| {
         let numbers = input["numbers"].as_array().unwrap();
         Ok(json!({ "sum": numbers.iter().filter_map(Value::as_i64).sum::<i64>() }))
     });
     tools.insert("math/fail", |_| Err("the server said no".to_owned()));
-    hear_with(job(code), &tools)
+    run_script_with_tools(job(code), &tools)
 }
 
 #[test]
-fn a_function_of_another_server_is_called_and_gives_its_value() {
-    assert_eq!(ask("(await tools.math.addAll({ numbers: [1, 2] })).sum").value(), json!(3));
-    assert_eq!(ask("(await tools.math['add-all']({ numbers: [1, 2] })).sum").value(), json!(3));
+fn tool_call_returns_the_value_of_the_tool() {
+    assert_eq!(
+        run_with_math_tools("(await tools.math.addAll({ numbers: [1, 2] })).sum").value(),
+        json!(3)
+    );
+    assert_eq!(
+        run_with_math_tools("(await tools.math['add-all']({ numbers: [1, 2] })).sum").value(),
+        json!(3)
+    );
 }
 
 #[test]
-fn calls_run_beside_each_other() {
+fn tool_calls_run_concurrently() {
     let code = "const all = await Promise.all([1, 2, 3].map(n => tools.math.addAll({ numbers: [n, n] }))); all.map(x => x.sum)";
-    assert_eq!(ask(code).value(), json!([2, 4, 6]));
+    assert_eq!(run_with_math_tools(code).value(), json!([2, 4, 6]));
 }
 
 #[test]
-fn what_another_server_refuses_is_an_error() {
-    let heard = ask(
+fn failed_tool_call_throws_an_error() {
+    let outcome = run_with_math_tools(
         "try { await tools.math.fail() } catch (e) { (e as Error).message }\nawait tools.math.fail({})",
     );
-    assert_eq!(heard.trouble().message, "the server said no");
+    assert_eq!(outcome.error().message, "the server said no");
 }
 
 #[test]
-fn a_function_that_is_not_there_says_which_there_are() {
+fn missing_tool_error_lists_the_available_ones() {
     assert!(
-        ask("await tools.math.multiply({})").trouble().message.contains("there is: addAll, fail")
+        run_with_math_tools("await tools.math.multiply({})")
+            .error()
+            .message
+            .contains("available: addAll, fail")
     );
-    assert!(ask("await tools.maths.addAll({})").trouble().message.contains("there is: math"));
+    assert!(
+        run_with_math_tools("await tools.maths.addAll({})")
+            .error()
+            .message
+            .contains("available: math")
+    );
     assert_eq!(
-        ask("[Object.keys(tools), 'math' in tools, await tools.math && typeof tools.math.addAll]")
-            .value(),
+        run_with_math_tools(
+            "[Object.keys(tools), 'math' in tools, await tools.math && typeof tools.math.addAll]"
+        )
+        .value(),
         json!([["math"], true, "function"])
     );
 }
 
 #[test]
-fn a_call_that_nobody_waits_for_still_ends_before_the_program() {
-    let heard = ask("tools.math.addAll({ numbers: [4] }).then(x => console.log(x.sum)); 1");
-    assert_eq!(heard.stdout, "4\n");
+fn program_waits_for_tool_calls_that_it_does_not_await() {
+    let outcome =
+        run_with_math_tools("tools.math.addAll({ numbers: [4] }).then(x => console.log(x.sum)); 1");
+    assert_eq!(outcome.stdout, "4\n");
 }

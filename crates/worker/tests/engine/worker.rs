@@ -1,4 +1,4 @@
-//! Starts a worker, gives it a job, and hears it out.
+//! Starts a worker, sends it a job, and collects its output and result.
 
 #![expect(clippy::disallowed_methods, reason = "a test starts the program that it tests")]
 
@@ -12,18 +12,19 @@ use belljar_wire::{
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// What a tool of a test answers.
+/// A tool of a test: returns the result for an input.
 pub(crate) type Tool = fn(&Value) -> Result<Value, String>;
 
+/// The output and the result of a program.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Outcome {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) done: ProgramResult,
 }
 
-impl Heard {
-    /// What the program gave; `null` when nothing.
+impl Outcome {
+    /// Returns the value of the program, or `null` if it has none.
     #[track_caller]
     pub(crate) fn value(&self) -> Value {
         assert!(self.done.trouble.is_none(), "{self:?}");
@@ -34,8 +35,8 @@ impl Heard {
     }
 
     #[track_caller]
-    pub(crate) fn trouble(&self) -> &ProgramError {
-        self.done.trouble.as_ref().unwrap_or_else(|| panic!("no trouble: {self:?}"))
+    pub(crate) fn error(&self) -> &ProgramError {
+        self.done.trouble.as_ref().unwrap_or_else(|| panic!("the program did not fail: {self:?}"))
     }
 }
 
@@ -56,20 +57,20 @@ pub(crate) fn module(specifier: &str, source: &str) -> Module {
     Module { specifier: specifier.to_owned(), language: Dialect::Ts, source: source.to_owned() }
 }
 
-pub(crate) fn run(code: &str) -> Heard {
-    hear(script(code))
+pub(crate) fn run(code: &str) -> Outcome {
+    run_script(script(code))
 }
 
-pub(crate) fn hear(script: Script) -> Heard {
-    hear_with(script, &HashMap::new())
+pub(crate) fn run_script(script: Script) -> Outcome {
+    run_script_with_tools(script, &HashMap::new())
 }
 
-pub(crate) fn hear_with(script: Script, tools: &HashMap<&str, Tool>) -> Heard {
+pub(crate) fn run_script_with_tools(script: Script, tools: &HashMap<&str, Tool>) -> Outcome {
     let mut worker = Worker::start();
     worker.send(&Job::Script(script));
     let (mut stdout, mut stderr) = (String::new(), String::new());
     loop {
-        match worker.next().expect("a worker ends with how it ended") {
+        match worker.next().expect("a worker reports its result before it exits") {
             FromWorker::Ready => panic!("ready twice"),
             FromWorker::Output { stream: Stream::Stdout, text } => stdout.push_str(&text),
             FromWorker::Output { stream: Stream::Stderr, text } => stderr.push_str(&text),
@@ -80,9 +81,9 @@ pub(crate) fn hear_with(script: Script, tools: &HashMap<&str, Tool>) -> Heard {
                 worker.send(&ToWorker::Answer { id, value });
             }
             FromWorker::Done(done) => {
-                assert!(worker.next().is_none(), "nothing comes after the end");
+                assert!(worker.next().is_none(), "no message follows the result");
                 assert!(worker.child.wait().unwrap().success());
-                return Heard { stdout, stderr, done };
+                return Outcome { stdout, stderr, done };
             }
         }
     }
@@ -95,7 +96,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// One that is ready.
+    /// Starts a worker and waits until it is ready.
     pub(crate) fn start() -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_belljar-worker"))
             .stdin(Stdio::piped())
@@ -112,8 +113,8 @@ impl Worker {
         wire::write(self.input.as_mut().unwrap(), message).unwrap();
     }
 
-    /// Says nothing more.
-    pub(crate) fn hang_up(&mut self) {
+    /// Closes the input of the worker.
+    pub(crate) fn close_input(&mut self) {
         drop(self.input.take());
     }
 

@@ -1,4 +1,4 @@
-//! Lines of JSON-RPC to a server that is reached by HTTP.
+//! The bridge from JSON-RPC lines to an MCP server over HTTP.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -16,13 +16,13 @@ fn serve(
     (upstream, HttpServerJob { url, headers })
 }
 
-/// What comes back for these lines.
-fn pass(bridge: &HttpServerJob, lines: &[Value]) -> Vec<Value> {
+/// Sends these messages through the bridge and returns the responses.
+fn forward(bridge: &HttpServerJob, lines: &[Value]) -> Vec<Value> {
     let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
-    pass_text(bridge, &lines.concat())
+    forward_text(bridge, &lines.concat())
 }
 
-fn pass_text(bridge: &HttpServerJob, input: &str) -> Vec<Value> {
+fn forward_text(bridge: &HttpServerJob, input: &str) -> Vec<Value> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut output = Vec::new();
     let door = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -39,8 +39,8 @@ fn answer(id: &Value, result: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": result})
 }
 
-fn told(message: &Value) -> Reply {
-    // Pretty, so that a line of it is no message.
+fn json_reply(message: &Value) -> Reply {
+    // Pretty-printed, so that a single line of it is not a message.
     Reply::new(200, serde_json::to_string_pretty(message).unwrap())
         .header("content-type", "application/json; charset=utf-8")
 }
@@ -50,12 +50,12 @@ fn events(text: &str) -> Reply {
 }
 
 #[test]
-fn a_session_is_kept_and_ended() {
+fn bridge_keeps_and_closes_the_session() {
     let (upstream, bridge) = serve(|received| {
         let message: Value = serde_json::from_slice(&received.body).unwrap_or_default();
         match message["method"].as_str() {
             Some("initialize") => {
-                told(&answer(&message["id"], &json!({"protocolVersion": "2025-11-25"})))
+                json_reply(&answer(&message["id"], &json!({"protocolVersion": "2025-11-25"})))
                     .header("mcp-session-id", "s1")
             }
             Some("tools/list") => {
@@ -74,9 +74,9 @@ fn a_session_is_kept_and_ended() {
         initialized,
         request(2, "tools/list", &json!({})),
     ];
-    // As a client does: nothing before `initialize` is answered.
+    // Like a client, which sends nothing before `initialize` is answered.
     let (client, server) = tokio::io::duplex(65536);
-    let got = talk(&bridge, client, server, &lines);
+    let got = converse(&bridge, client, server, &lines);
     assert_eq!(
         got,
         [
@@ -96,8 +96,8 @@ fn a_session_is_kept_and_ended() {
     }
 }
 
-/// Says each line after the answer to the request before it.
-fn talk(
+/// Sends each line after the response to the request before it.
+fn converse(
     bridge: &HttpServerJob,
     client: tokio::io::DuplexStream,
     server: tokio::io::DuplexStream,
@@ -132,10 +132,10 @@ fn talk(
 }
 
 #[test]
-fn without_a_session_each_message_is_known_by_its_head() {
+fn bridge_sends_method_and_name_headers_without_a_session() {
     let (upstream, bridge) = serve(|received| {
         let message: Value = serde_json::from_slice(&received.body).unwrap();
-        told(&answer(&message["id"], &json!({"resultType": "complete"})))
+        json_reply(&answer(&message["id"], &json!({"resultType": "complete"})))
     });
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
     let lines = [
@@ -143,7 +143,7 @@ fn without_a_session_each_message_is_known_by_its_head() {
         request(2, "server/discover", &json!({"_meta": meta})),
         request(3, "resources/read", &json!({"uri": "x://y", "_meta": meta})),
     ];
-    let mut got = pass(&bridge, &lines);
+    let mut got = forward(&bridge, &lines);
     got.sort_by_key(|it| it["id"].as_u64());
     assert_eq!(got.len(), 3, "{got:?}");
     let mut heads: Vec<[Option<String>; 4]> = upstream
@@ -169,14 +169,14 @@ fn without_a_session_each_message_is_known_by_its_head() {
 }
 
 #[test]
-fn a_request_is_always_answered() {
+fn bridge_answers_every_request_even_if_the_server_fails() {
     let (_upstream, bridge) = serve(|received| {
         let message: Value = serde_json::from_slice(&received.body).unwrap();
         let id = &message["id"];
         match message["method"].as_str().unwrap() {
             "gone" => Reply::new(404, "no such session"),
             "page" => Reply::new(502, "<html>").header("content-type", "text/html"),
-            "wrong" => told(
+            "wrong" => json_reply(
                 &json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "own words"}}),
             ),
             "silent" => {
@@ -190,33 +190,33 @@ fn a_request_is_always_answered() {
         }
     });
     for (method, expected) in [
-        ("gone", "the server answers 404 Not Found: no such session"),
-        ("page", "the server answers 502 Bad Gateway: <html>"),
+        ("gone", "the server responded 404 Not Found: no such session"),
+        ("page", "the server responded 502 Bad Gateway: <html>"),
         ("wrong", "own words"),
-        ("silent", "the server ended its answer before it gave one"),
+        ("silent", "the server closed its response without a result"),
         ("refused", "no rule allows it"),
-        ("garbage", "the server answers 200 OK with what is no message"),
-        ("accepted", "the server ended its answer before it gave one"),
+        ("garbage", "the server responded 200 OK with an invalid message"),
+        ("accepted", "the server closed its response without a result"),
     ] {
-        let got = pass(&bridge, &[request(7, method, &json!({}))]);
+        let got = forward(&bridge, &[request(7, method, &json!({}))]);
         let last = got.last().unwrap();
         let message = last["error"]["message"].as_str().unwrap_or_default();
         assert!(last["id"] == 7 && message.starts_with(expected), "{method}: {got:?}");
     }
     let got =
-        pass_text(&bridge, "nonsense\n\n{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n");
+        forward_text(&bridge, "nonsense\n\n{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n");
     assert_eq!(got.len(), 1, "{got:?}");
     assert_eq!(got[0]["error"]["code"], -32700);
 }
 
 #[test]
-fn a_stream_that_breaks_off_is_resumed() {
+fn bridge_resumes_an_interrupted_stream() {
     let (upstream, bridge) = serve(|received| match received.header("last-event-id") {
         None => events("id: e1\nretry: 1\ndata:\n\n"),
         Some("e1") => events("id: e2\ndata:\n\n"),
         Some(_) => events(&format!("data: {}\n\n", answer(&json!(1), &json!("late")))),
     });
-    let got = pass(&bridge, &[request(1, "tools/call", &json!({"name": "slow"}))]);
+    let got = forward(&bridge, &[request(1, "tools/call", &json!({"name": "slow"}))]);
     assert_eq!(got, [answer(&json!(1), &json!("late"))]);
     let methods: Vec<String> = upstream.received().into_iter().map(|it| it.method).collect();
     assert_eq!(methods, ["POST", "GET", "GET"]);

@@ -1,4 +1,4 @@
-// Each is run by Deno and by the engine; both must give the same. Of an error only its name counts.
+// Deno and the runtime evaluate each case and must agree. Of an error, only the name is compared.
 const day = new Date(Date.UTC(2024, 0, 5, 15, 4, 9, 7));
 const PARTS = ["href", "origin", "protocol", "username", "password", "host", "hostname", "port", "pathname", "search", "hash"];
 const url = (text, base) => { const it = new URL(text, base); return PARTS.map((name) => it[name]); };

@@ -1,11 +1,11 @@
-//! `fetch` to real servers.
+//! `fetch` with real servers.
 
 use belljar_testkit::{Received, Reply, Upstream};
 use serde_json::json;
 
-use super::page::{check, give, run};
+use super::page::{check, evaluate, run};
 
-/// Says back what it was sent.
+/// Starts a server that returns each request.
 fn echo() -> (Upstream, String) {
     serve(|request| {
         Reply::new(200, request.to_json().to_string()).header("content-type", "application/json")
@@ -19,13 +19,13 @@ fn serve(handler: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> (Upstr
 }
 
 #[test]
-fn a_request_goes_to_the_door_in_absolute_form() {
+fn fetch_sends_the_request_to_the_broker_in_absolute_form() {
     let wire = belljar_testkit::Wire::plain(|_| {
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_vec()
     });
     let url = format!("https://api.example.com:{}/a%20b?c=d#e", wire.address().port());
     assert_eq!(
-        give(&format!(
+        evaluate(&format!(
             "return await (await fetch('{url}', {{headers: {{'X-A': '\\xe4'}}}})).text()"
         )),
         "ok"
@@ -48,11 +48,11 @@ fn a_request_goes_to_the_door_in_absolute_form() {
 }
 
 #[test]
-fn an_answer_tells_all_of_itself() {
+fn response_has_status_headers_and_url() {
     let (_upstream, url) = serve(|_| {
         Reply::new(404, "gone").header("x-a", "1").header("x-a", "2").header("set-cookie", "s")
     });
-    let given = give(&format!(
+    let given = evaluate(&format!(
         "const r = await fetch('{url}/p#f'); return [r.ok, r.status, r.statusText, r.headers.get('x-a'), r.headers.getSetCookie(), r.url, r.redirected, r.type, await r.text()]"
     ));
     let expected =
@@ -61,7 +61,7 @@ fn an_answer_tells_all_of_itself() {
 }
 
 #[test]
-fn bodies_of_every_kind_arrive() {
+fn fetch_sends_request_bodies_of_every_type() {
     let (upstream, url) = echo();
     for (body, expected, kind) in [
         ("'h\u{e4}'", "h\u{e4}".as_bytes().to_vec(), "text/plain;charset=UTF-8"),
@@ -81,21 +81,21 @@ fn bodies_of_every_kind_arrive() {
         ),
         ("(async function* () { yield 'x'; yield new Uint8Array([121]) })()", b"xy".to_vec(), ""),
     ] {
-        give(&format!(
+        evaluate(&format!(
             "const r = await fetch('{url}/', {{method: 'POST', body: {body}}}); await r.json()"
         ));
         let received = upstream.received().pop().unwrap();
         assert_eq!(received.body, expected, "{body}");
         assert_eq!(received.header("content-type").unwrap_or_default(), kind, "{body}");
     }
-    give(&format!("await (await fetch('{url}/', {{method: 'POST'}})).text()"));
+    evaluate(&format!("await (await fetch('{url}/', {{method: 'POST'}})).text()"));
     assert_eq!(upstream.received().pop().unwrap().header("content-length"), Some("0"));
 }
 
 #[test]
-fn headers_of_the_connection_are_ours() {
+fn fetch_overrides_connection_headers() {
     let (upstream, url) = echo();
-    give(&format!(
+    evaluate(&format!(
         "await (await fetch('{url}/', {{headers: {{host: 'other.example.com', connection: 'upgrade', upgrade: 'x', 'transfer-encoding': 'chunked', 'content-length': '9', 'accept-encoding': 'br', 'user-agent': 'mine'}}}})).text()"
     ));
     let received = upstream.received().pop().unwrap();
@@ -109,7 +109,7 @@ fn headers_of_the_connection_are_ours() {
 }
 
 #[test]
-fn redirects_are_followed_as_browsers_do() {
+fn fetch_follows_redirects_as_browsers_do() {
     let (upstream, url) = serve(|request| {
         let to = |status: u16, place: &str| Reply::new(status, "").header("location", place);
         let path = request.path.clone();
@@ -126,7 +126,7 @@ fn redirects_are_followed_as_browsers_do() {
         for method in ["GET", "POST", "PUT"] {
             let body =
                 if method == "GET" { "" } else { ", body: 'b', headers: {'content-type': 'x/y'}" };
-            let it = give(&format!(
+            let it = evaluate(&format!(
                 "const r = await fetch('{url}/to/{status}', {{method: '{method}'{body}}}); const j = await r.json(); \
                  return [r.redirected, j.method, j.body, j.headers.filter((h) => h[0] === 'content-type').length]"
             ));
@@ -152,7 +152,10 @@ fn redirects_are_followed_as_browsers_do() {
     ];
     assert_eq!(got, expected);
     let before = upstream.received().len();
-    check(&[(&format!("fetch('{url}/loop/x')"), "!TypeError: more than 20 redirects")]);
+    check(&[(
+        &format!("fetch('{url}/loop/x')"),
+        "!TypeError: the request was redirected more than 20 times",
+    )]);
     assert_eq!(upstream.received().len() - before, 21);
     check(&[
         (&format!("fetch('{url}/to/302', {{redirect: 'error'}})"), "!TypeError"),
@@ -162,19 +165,19 @@ fn redirects_are_followed_as_browsers_do() {
             ),
             r#"[302,"/end"]"#,
         ),
-        (&format!("fetch('{url}/bad/x')"), "!TypeError: a redirect to ftp://x/"),
+        (&format!("fetch('{url}/bad/x')"), "!TypeError: cannot follow the redirect to ftp://x/"),
         (&format!("fetch('{url}/none/x').then((r) => r.text())"), r#""here""#),
         (
             &format!(
                 "fetch('{url}/to/307', {{method: 'POST', body: ReadableStream.from([new Uint8Array(1)])}})"
             ),
-            "!TypeError: a redirect asks for the body again",
+            "!TypeError: cannot follow the redirect: the request body was a stream",
         ),
     ]);
 }
 
 #[test]
-fn credentials_do_not_follow_to_another_origin() {
+fn fetch_removes_credentials_on_redirects_to_another_origin() {
     let (other, elsewhere) = echo();
     let (_upstream, url) = serve(move |request| match request.path.as_str() {
         "/away" => Reply::new(302, "").header("location", &format!("{elsewhere}/x")),
@@ -183,7 +186,7 @@ fn credentials_do_not_follow_to_another_origin() {
     });
     let headers = "{headers: {authorization: 'Bearer x', cookie: 'c=d', 'x-kept': '1'}}";
     let ask = |path: &str| {
-        give(&format!(
+        evaluate(&format!(
             "const r = await fetch('{url}{path}', {headers}); return Object.keys(Object.fromEntries((await r.json()).headers))"
         ))
     };
@@ -199,7 +202,7 @@ fn credentials_do_not_follow_to_another_origin() {
 }
 
 #[test]
-fn a_refusal_of_the_broker_is_an_error_in_its_own_words() {
+fn broker_refusal_is_an_error_with_the_brokers_message() {
     let (_upstream, url) = serve(|request| {
         let json = request.header("accept").is_some_and(|it| it.contains("json"));
         let text = if json {
@@ -210,7 +213,7 @@ fn a_refusal_of_the_broker_is_an_error_in_its_own_words() {
         Reply::new(429, text).header("x-belljar", "no-rule").header("retry-after", "7")
     });
     for headers in ["{}", "{accept: 'application/json'}"] {
-        let given = give(&format!(
+        let given = evaluate(&format!(
             "try {{ await fetch('{url}/', {{headers: {headers}}}) }} catch (e) {{ return [e instanceof TypeError, e.message, e.cause] }}"
         ));
         let cause = json!({"code": "no-rule", "status": 429, "retryAfter": 7});
@@ -219,7 +222,7 @@ fn a_refusal_of_the_broker_is_an_error_in_its_own_words() {
 }
 
 #[test]
-fn where_nobody_listens_the_error_says_what_is_missing() {
+fn unreachable_broker_error_names_the_missing_rule() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
@@ -233,12 +236,12 @@ fn where_nobody_listens_the_error_says_what_is_missing() {
 }
 
 #[test]
-fn a_connection_serves_one_request_after_the_other() {
+fn fetch_reuses_connections() {
     let wire = belljar_testkit::Wire::plain(|_| {
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_vec()
     });
     let url = format!("https://api.example.com:{}", wire.address().port());
-    let given = give(&format!(
+    let given = evaluate(&format!(
         "const out = []; for (let i = 0; i < 5; i++) out.push(await (await fetch('{url}/' + i)).text()); return out"
     ));
     assert_eq!(given, json!(["ok", "ok", "ok", "ok", "ok"]));
@@ -246,19 +249,19 @@ fn a_connection_serves_one_request_after_the_other() {
 }
 
 #[test]
-fn a_kept_connection_that_ended_is_no_trouble() {
+fn fetch_reconnects_when_an_idle_connection_was_closed() {
     let wire = belljar_testkit::Wire::plain(|_| {
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok".to_vec()
     });
     let url = format!("https://api.example.com:{}", wire.address().port());
-    let given = give(&format!(
+    let given = evaluate(&format!(
         "const out = []; for (let i = 0; i < 3; i++) out.push(await (await fetch('{url}/' + i)).text()); return out"
     ));
     assert_eq!(given, json!(["ok", "ok", "ok"]));
 }
 
 #[test]
-fn a_body_comes_piece_by_piece_and_all_of_it() {
+fn response_body_can_be_read_in_chunks_and_completely() {
     let (_upstream, url) = serve(|request| match request.path.as_str() {
         "/big" => Reply::new(
             200,
@@ -270,7 +273,7 @@ fn a_body_comes_piece_by_piece_and_all_of_it() {
             ..Reply::new(200, "")
         },
     });
-    let given = give(&format!(
+    let given = evaluate(&format!(
         "const big = await (await fetch('{url}/big')).bytes(); let wrong = 0; for (let i = 0; i < big.length; i += 97) wrong += big[i] !== i % 251;
          const pieces = []; for await (const it of (await fetch('{url}/slow')).body) pieces.push(new TextDecoder().decode(it));
          const lines = []; for await (const it of (await fetch('{url}/slow')).body.pipeThrough(new TextDecoderStream())) lines.push(it);
@@ -280,7 +283,7 @@ fn a_body_comes_piece_by_piece_and_all_of_it() {
 }
 
 #[test]
-fn an_abort_ends_the_request_and_the_reading() {
+fn abort_stops_the_request_and_the_body() {
     let (_upstream, url) = serve(|request| match request.path.as_str() {
         "/never" => Reply {
             chunks: vec![b"one".to_vec(), b"two".to_vec()],
@@ -323,7 +326,7 @@ fn an_abort_ends_the_request_and_the_reading() {
 }
 
 #[test]
-fn answers_without_a_body_have_none() {
+fn responses_without_a_body_are_empty() {
     let (_upstream, url) = serve(|request| match request.path.as_str() {
         "/204" => Reply { chunks: Vec::new(), ..Reply::new(204, "") },
         _ => Reply::new(200, "body"),
@@ -349,16 +352,16 @@ fn answers_without_a_body_have_none() {
 }
 
 #[test]
-fn many_at_once_come_back_each_with_its_own() {
+fn concurrent_requests_get_their_own_responses() {
     let (_upstream, url) = serve(|request| Reply::new(200, request.path.clone()));
-    let given = give(&format!(
+    let given = evaluate(&format!(
         "const all = await Promise.all(Array.from({{length: 40}}, (_, i) => fetch('{url}/' + i).then((r) => r.text()))); return all.every((it, i) => it === '/' + i)"
     ));
     assert_eq!(given, json!(true));
 }
 
 #[test]
-fn answers_that_nobody_reads_are_given_up() {
+fn unread_responses_are_closed() {
     let wire = belljar_testkit::Wire::plain(|request| {
         let is_last = request.starts_with(b"GET https://api.example.com:")
             && request.windows(5).any(|it| it == b"/last");
@@ -366,8 +369,8 @@ fn answers_that_nobody_reads_are_given_up() {
         format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
     });
     let url = format!("https://api.example.com:{}", wire.address().port());
-    // More than the broker lets through at once.
-    let given = give(&format!(
+    // More requests than the broker allows at the same time.
+    let given = evaluate(&format!(
         "for (let i = 0; i < 700; i++) {{ const r = await fetch('{url}/' + i); if (!r.ok) return i; }} return await (await fetch('{url}/last')).text()"
     ));
     assert_eq!(given, json!("end"));
@@ -376,18 +379,18 @@ fn answers_that_nobody_reads_are_given_up() {
 }
 
 #[test]
-fn nothing_is_sent_that_nobody_takes_and_nothing_read_that_nobody_wants() {
+fn request_and_response_bodies_respect_backpressure() {
     use std::io::{Read as _, Write as _};
     let (_echo, elsewhere) = echo();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://api.example.com:{}", listener.local_addr().unwrap().port());
     let server = std::thread::spawn(move || {
-        // Takes the head and no more, and answers.
+        // Reads only the headers, then responds.
         let (mut first, _) = listener.accept().unwrap();
         let mut head = [0; 64];
         first.read_exact(&mut head).unwrap();
         first.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
-        // Sends as much as is taken.
+        // Sends as much as the client accepts.
         let (mut second, _) = listener.accept().unwrap();
         second.read_exact(&mut head).unwrap();
         second.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
@@ -397,7 +400,7 @@ fn nothing_is_sent_that_nobody_takes_and_nothing_read_that_nobody_wants() {
         }
         sent
     });
-    let made = give(&format!(
+    let made = evaluate(&format!(
         "let made = 0; const body = new ReadableStream({{pull(c) {{ made++; c.enqueue(new Uint8Array(65536)) }}}}, {{highWaterMark: 0}}); \
          const answer = await fetch('{url}/', {{method: 'POST', body}}); await answer.text(); \
          const reader = (await fetch('{url}/')).body.getReader(); await reader.read(); \

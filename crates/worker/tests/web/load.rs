@@ -1,11 +1,11 @@
-//! Modules from the network.
+//! Modules that are loaded over HTTP.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use belljar_testkit::{Reply, Upstream};
-use belljar_worker::runtime::http::{Kind, Loaded, load};
+use belljar_worker::runtime::http::{LoadedModule, ModuleKind, load};
 
-const DOOR: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const BROKER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn site() -> (Upstream, String) {
     let upstream = Upstream::plain(|request| {
@@ -35,38 +35,39 @@ fn site() -> (Upstream, String) {
 }
 
 #[test]
-fn a_module_is_what_its_type_says_or_else_its_name() {
+fn module_language_comes_from_its_content_type_or_extension() {
     let (_upstream, url) = site();
     for (path, kind, at) in [
-        ("/a.ts", Kind::TypeScript, "/a.ts"),
-        ("/video.ts", Kind::TypeScript, "/video.ts"),
-        ("/c", Kind::JavaScript, "/c"),
-        ("/d.mjs", Kind::JavaScript, "/d.mjs"),
-        ("/e.json", Kind::Json, "/e.json"),
-        ("/moved", Kind::JavaScript, "/deep/a.js"),
+        ("/a.ts", ModuleKind::TypeScript, "/a.ts"),
+        ("/video.ts", ModuleKind::TypeScript, "/video.ts"),
+        ("/c", ModuleKind::JavaScript, "/c"),
+        ("/d.mjs", ModuleKind::JavaScript, "/d.mjs"),
+        ("/e.json", ModuleKind::Json, "/e.json"),
+        ("/moved", ModuleKind::JavaScript, "/deep/a.js"),
     ] {
-        let Loaded { url: from, kind: got, source } = load(DOOR, &format!("{url}{path}")).unwrap();
+        let LoadedModule { url: from, kind: got, source } =
+            load(BROKER, &format!("{url}{path}")).unwrap();
         assert_eq!((got, from), (kind, format!("{url}{at}")), "{path}: {source}");
     }
 }
 
 #[test]
-fn what_cannot_be_a_module_says_why() {
+fn failed_module_load_reports_the_reason() {
     let (_upstream, url) = site();
     for (path, expected) in [
-        ("/page.js", "\"text/html\" is no type of a module"),
-        ("/plain", "\"text/plain\" is no type of a module"),
-        ("/big.js", "longer than 8 MiB"),
-        ("/latin.js", "not text in UTF-8"),
+        ("/page.js", "the content type \"text/html\" is not a module"),
+        ("/plain", "the content type \"text/plain\" is not a module"),
+        ("/big.js", "larger than 8 MiB"),
+        ("/latin.js", "not valid UTF-8"),
         ("/none.js", "404 Not Found"),
         ("/refused.js", "no rule allows it"),
     ] {
-        let error = load(DOOR, &format!("{url}{path}")).unwrap_err();
+        let error = load(BROKER, &format!("{url}{path}")).unwrap_err();
         assert!(
-            error.starts_with(&format!("import of {url}{path}: ")) && error.contains(expected),
+            error.starts_with(&format!("cannot import {url}{path}: ")) && error.contains(expected),
             "{error}"
         );
     }
-    assert!(load(DOOR, "nonsense").unwrap_err().contains("no URL"));
-    assert!(load(DOOR, "file:///etc/passwd").unwrap_err().contains("only http: and https:"));
+    assert!(load(BROKER, "nonsense").unwrap_err().contains("not a valid URL"));
+    assert!(load(BROKER, "file:///etc/passwd").unwrap_err().contains("only http: and https:"));
 }

@@ -1,5 +1,4 @@
-//! The same expressions in Deno and in the engine: whoever wrote them for one finds the same in the
-//! other.
+//! Runs the same expressions in Deno and in the runtime and compares the results.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,14 +7,14 @@ use serde_json::Value;
 
 use super::page;
 
-/// Fewer would mean that the cases were not read.
+/// Minimum number of cases, so that the test fails if the cases are not read.
 const CASES: usize = 770;
 
 #[test]
-fn deno_and_the_engine_agree() {
+fn runtime_gives_the_same_results_as_deno() {
     let cases = include_str!("cases.js");
-    let ours = page::give(&format!("{cases}\nreturn answers"));
-    let sources = page::give(&format!(
+    let ours = page::evaluate(&format!("{cases}\nreturn answers"));
+    let sources = page::evaluate(&format!(
         "{cases}\nreturn Object.fromEntries(Object.entries(groups).map(([name, list]) => [name, list.map(String)]))"
     ));
     let theirs = deno(cases);
@@ -40,11 +39,11 @@ fn deno_and_the_engine_agree() {
 fn deno(cases: &str) -> Value {
     let clients = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("clients");
     let deno = clients.join("npm/node_modules/.bin/deno");
-    assert!(deno.exists(), "no {}: `cargo xtask test` installs it", deno.display());
+    assert!(deno.exists(), "{} is missing: `cargo xtask test` installs it", deno.display());
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("cases.mjs");
     std::fs::write(&script, format!("{cases}\nconsole.log(JSON.stringify(answers))")).unwrap();
-    #[expect(clippy::disallowed_methods, reason = "the other engine")]
+    #[expect(clippy::disallowed_methods, reason = "the test compares with Deno")]
     let ran = Command::new(deno)
         .args(["run", "--quiet", "--no-config", "--no-lock"])
         .arg(&script)

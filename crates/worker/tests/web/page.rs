@@ -1,16 +1,16 @@
-//! One context of the engine with the web platform in it, and nothing else.
+//! A JavaScript context with only the web platform.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use belljar_worker::runtime::alive::Alive;
+use belljar_worker::runtime::alive::KeepAlive;
 use belljar_worker::runtime::web::{self, Options};
 use rquickjs::{AsyncContext, AsyncRuntime, CatchResultExt as _, Promise};
 use serde_json::Value;
 
-/// Evaluates the body of an asynchronous function; gives what it returns, as JSON, or what it throws.
+/// Runs the body of an async function. Returns its result as JSON, or the thrown error.
 pub(crate) fn run(body: &str) -> Result<Value, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let given = runtime.block_on(async {
+    let actual = runtime.block_on(async {
         let engine = AsyncRuntime::new().unwrap();
         let context = AsyncContext::full(&engine).await.unwrap();
         let script = format!(
@@ -19,29 +19,31 @@ pub(crate) fn run(body: &str) -> Result<Value, String> {
         );
         context
             .async_with(async |ctx| {
-                let options =
-                    Options { door: IpAddr::V4(Ipv4Addr::LOCALHOST), alive: Alive::default() };
+                let options = Options {
+                    broker: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                    alive: KeepAlive::default(),
+                };
                 web::install(&ctx, &options).catch(&ctx).map_err(|error| error.to_string())?;
                 let promise: Promise<'_> =
                     ctx.eval(script).catch(&ctx).map_err(|error| error.to_string())?;
-                let given = promise.into_future::<String>().await;
-                given.catch(&ctx).map_err(|error| error.to_string())
+                let actual = promise.into_future::<String>().await;
+                actual.catch(&ctx).map_err(|error| error.to_string())
             })
             .await
     })?;
-    match given.strip_prefix('!') {
+    match actual.strip_prefix('!') {
         Some(error) => Err(error.to_owned()),
-        None => Ok(serde_json::from_str(&given).unwrap()),
+        None => Ok(serde_json::from_str(&actual).unwrap()),
     }
 }
 
-/// The same, for what must not throw.
+/// Runs the body of an async function that must not throw.
 #[track_caller]
-pub(crate) fn give(body: &str) -> Value {
+pub(crate) fn evaluate(body: &str) -> Value {
     run(body).unwrap_or_else(|error| panic!("{error}\nin: {body}"))
 }
 
-/// Each expression with what it must give, as JSON; an error is told as `!Name: …` up to its length.
+/// Checks that each expression has the expected JSON. `!Name: …` is the start of an expected error.
 #[track_caller]
 pub(crate) fn check(cases: &[(&str, &str)]) {
     let list: Vec<String> = cases
@@ -53,16 +55,16 @@ pub(crate) fn check(cases: &[(&str, &str)]) {
             )
         })
         .collect();
-    let given = give(&format!("return await Promise.all([{}])", list.join(",\n")));
+    let actual = evaluate(&format!("return await Promise.all([{}])", list.join(",\n")));
     let mut wrong = String::new();
-    for ((code, expected), given) in cases.iter().zip(given.as_array().unwrap()) {
-        let given = given.as_str().unwrap();
-        let fits = match expected.strip_prefix('!') {
-            Some(_) => given.starts_with(expected),
-            None => given == *expected,
+    for ((code, expected), actual) in cases.iter().zip(actual.as_array().unwrap()) {
+        let actual = actual.as_str().unwrap();
+        let matches = match expected.strip_prefix('!') {
+            Some(_) => actual.starts_with(expected),
+            None => actual == *expected,
         };
-        if !fits {
-            wrong += &format!("{code}\n  gives {given}\n  not   {expected}\n");
+        if !matches {
+            wrong += &format!("{code}\n  gives {actual}\n  not   {expected}\n");
         }
     }
     assert!(wrong.is_empty(), "{wrong}");

@@ -1,10 +1,10 @@
-//! Everything that needs no network.
+//! Parts of the web platform that need no network.
 
-use super::page::{check, give};
+use super::page::{check, evaluate};
 
 #[test]
-fn every_global_is_there_and_none_was_evaluated_before_it_was_named() {
-    let names = give(
+fn globals_exist_and_are_evaluated_on_first_use() {
+    let names = evaluate(
         "const names = ['Event','CustomEvent','EventTarget','AbortController','AbortSignal','DOMException','ReadableStream',\
          'WritableStream','TransformStream','TextDecoderStream','TextEncoderStream','Headers','fetch','Request','Response','Blob',\
          'File','FormData','URL','URLSearchParams','TextEncoder','TextDecoder','atob','btoa','crypto','structuredClone','Intl',\
@@ -17,7 +17,7 @@ fn every_global_is_there_and_none_was_evaluated_before_it_was_named() {
 }
 
 #[test]
-fn headers_are_sorted_combined_and_checked() {
+fn headers_are_sorted_combined_and_validated() {
     check(&[
         (
             "[...new Headers({b: '2', A: '1', 'set-cookie': 'x'})]",
@@ -47,7 +47,7 @@ fn headers_are_sorted_combined_and_checked() {
 }
 
 #[test]
-fn requests_and_answers_are_made_as_the_standard_says() {
+fn request_and_response_follow_the_fetch_standard() {
     check(&[
         ("new Request('http://x/', {method: 'post', body: 'b'}).method", r#""POST""#),
         ("new Request('http://x/', {method: 'patch'}).method", r#""patch""#),
@@ -115,7 +115,7 @@ fn requests_and_answers_are_made_as_the_standard_says() {
 }
 
 #[test]
-fn forms_go_into_a_body_and_come_out_of_it() {
+fn form_data_survives_a_round_trip_through_a_body() {
     check(&[
         (
             "(async () => { const f = new FormData(); f.append('a', '1'); f.append('\u{e4}\"', 'x\\ny'); \
@@ -145,7 +145,7 @@ fn forms_go_into_a_body_and_come_out_of_it() {
 }
 
 #[test]
-fn streams_are_read_written_and_joined() {
+fn streams_can_be_read_written_and_piped() {
     check(&[
         (
             "(async () => { const out = []; for await (const it of ReadableStream.from([1, 2, 3])) out.push(it); return out })()",
@@ -209,7 +209,7 @@ fn streams_are_read_written_and_joined() {
 }
 
 #[test]
-fn events_reach_their_listeners_and_signals_end_once() {
+fn events_reach_listeners_and_signals_abort_once() {
     check(&[
         (
             "(() => { const t = new EventTarget(); const out = []; const f = (e) => out.push(e.type, e.target === t); t.addEventListener('x', f); t.addEventListener('x', f); t.addEventListener('x', {handleEvent() { out.push('o') }}, {once: true}); t.dispatchEvent(new Event('x')); t.dispatchEvent(new Event('x')); return out })()",
@@ -241,7 +241,7 @@ fn events_reach_their_listeners_and_signals_end_once() {
 }
 
 #[test]
-fn text_and_bytes_turn_into_each_other() {
+fn text_encodings_convert_text_and_bytes() {
     check(&[
         ("[...new TextEncoder().encode('a\u{20ac}\u{1f600}')]", "[97,226,130,172,240,159,152,128]"),
         ("[...new TextEncoder().encode('\\ud800')]", "[239,191,189]"),
@@ -273,9 +273,9 @@ fn text_and_bytes_turn_into_each_other() {
 }
 
 #[test]
-fn hashes_codes_and_random_values_are_real() {
+fn crypto_hashes_hmacs_and_random_values_are_correct() {
     let hex = "const hex = (it) => new Uint8Array(it).toHex(); const e = (t) => new TextEncoder().encode(t);";
-    let given = give(&format!(
+    let given = evaluate(&format!(
         "{hex} const key = await crypto.subtle.importKey('raw', e('Jefe'), {{name: 'HMAC', hash: 'SHA-256'}}, false, ['sign', 'verify']);
          const data = e('what do ya want for nothing?'); const signed = await crypto.subtle.sign('HMAC', key, data);
          const values = crypto.getRandomValues(new Uint32Array(4));
@@ -303,7 +303,7 @@ fn hashes_codes_and_random_values_are_real() {
 }
 
 #[test]
-fn data_is_cloned_with_its_cycles_and_functions_are_not() {
+fn structured_clone_copies_cycles_and_refuses_functions() {
     check(&[
         (
             "(() => { const a = {d: new Date(5), r: /x/gi, m: new Map([[1, {s: new Set([2])}]]), u: undefined, n: [1,,3]}; a.self = a; const b = structuredClone(a); \
@@ -333,7 +333,7 @@ fn data_is_cloned_with_its_cycles_and_functions_are_not() {
 }
 
 #[test]
-fn what_is_not_here_says_what_to_use() {
+fn missing_features_name_an_alternative() {
     check(&[
         ("new WebSocket('ws://x')", "!TypeError: WebSocket is not available here: use `fetch`"),
         (

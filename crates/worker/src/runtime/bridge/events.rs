@@ -1,15 +1,15 @@
-//! Server-sent events, cut out of bytes as they come.
+//! An incremental parser for server-sent events.
 
 use std::time::Duration;
 
 use super::MESSAGE;
 
-/// How long to wait before a stream is asked for again, where the server does not say.
+/// Default delay before a stream is resumed.
 const RETRY: Duration = Duration::from_secs(1);
-/// A server cannot make us wait longer.
-const LONGEST: Duration = Duration::from_secs(60);
+/// Maximum delay that a server can request.
+const MAX_RETRY: Duration = Duration::from_secs(60);
 
-/// A stream of events, across the connections that it takes.
+/// Parser state of one event stream. It continues across reconnects.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     line: Vec<u8>,
@@ -21,7 +21,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// The data of each event that these bytes complete.
+    /// Parses bytes and returns the data of each completed event.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
         let mut done = Vec::new();
         for byte in bytes {
@@ -32,7 +32,7 @@ impl Events {
                 other => {
                     self.size += 1;
                     if self.size > MESSAGE {
-                        return Err(format!("an event of more than {MESSAGE} bytes"));
+                        return Err(format!("an event is longer than {MESSAGE} bytes"));
                     }
                     self.line.push(*other);
                 }
@@ -46,7 +46,7 @@ impl Events {
         if line.is_empty() {
             self.size = 0;
             let mut data = std::mem::take(&mut self.data);
-            data.pop(); // the break behind its last line
+            data.pop(); // the newline after the last line
             return Some(data).filter(|data| !data.trim().is_empty());
         }
         let line = String::from_utf8_lossy(&line);
@@ -61,18 +61,19 @@ impl Events {
             "id" if !value.contains('\0') => self.id = Some(value.to_owned()),
             "retry" => {
                 let wait = value.parse().ok().map(Duration::from_millis);
-                self.retry = wait.map(|wait| wait.min(LONGEST)).or(self.retry);
+                self.retry = wait.map(|wait| wait.min(MAX_RETRY)).or(self.retry);
             }
             _ => {}
         }
         None
     }
 
-    /// From where a stream can be resumed.
+    /// Returns the id of the last event, from which the stream can be resumed.
     pub(super) fn last_id(&self) -> Option<&str> {
         self.id.as_deref().filter(|id| !id.is_empty())
     }
 
+    /// Returns the delay before a reconnect.
     pub(super) fn retry(&self) -> Duration {
         self.retry.unwrap_or(RETRY)
     }
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_out_wherever_the_bytes_are_cut() {
+    fn events_are_parsed_wherever_the_input_is_split() {
         let text = b": hi\ndata: one\r\ndata:two\n\nid: 7\nretry: 5\ndata\n\nevent: x\rdata: {\"a\":1}\r\r";
         for at in 0..=text.len() {
             let mut events = Events::default();
@@ -96,10 +97,10 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_an_end_is_bounded() {
+    fn event_above_the_size_limit_is_refused() {
         let mut events = Events::default();
         let piece = [b'x'; 65536];
-        let told = (0..=MESSAGE / piece.len()).map(|_| events.push(&piece)).find(Result::is_err);
-        assert!(told.is_some());
+        let refused = (0..=MESSAGE / piece.len()).map(|_| events.push(&piece)).find(Result::is_err);
+        assert!(refused.is_some());
     }
 }

@@ -1,10 +1,10 @@
-//! What of a message of JSON-RPC must be known to pass it on. The rest stays as it came.
+//! A JSON-RPC message and the few fields that the bridge reads. Its bytes are forwarded unchanged.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// A message, or a list of them, as older revisions allow.
+/// A JSON-RPC message, or a batch of messages as older revisions allow.
 #[derive(Debug)]
 pub(super) struct Message {
     bytes: Vec<u8>,
@@ -13,7 +13,8 @@ pub(super) struct Message {
 
 impl Message {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
+        let value =
+            serde_json::from_slice(bytes).map_err(|error| format!("invalid JSON: {error}"))?;
         let bytes = bytes.trim_ascii().to_vec();
         Ok(Self { bytes, value })
     }
@@ -27,38 +28,39 @@ impl Message {
         list.unwrap_or(std::slice::from_ref(&self.value)).iter()
     }
 
-    /// Whether this is JSON-RPC at all.
+    /// Checks that every message is JSON-RPC.
     pub(super) fn is_rpc(&self) -> bool {
         self.each().next().is_some() && self.each().all(|it| it.get("jsonrpc").is_some())
     }
 
-    pub(super) fn wants_answer(&self) -> bool {
+    /// Checks whether any message expects a response.
+    pub(super) fn is_request(&self) -> bool {
         !self.ids().is_empty()
     }
 
-    /// Of the requests in it, as JSON.
+    /// Returns the ids of all requests, as JSON text.
     pub(super) fn ids(&self) -> BTreeMap<String, ()> {
-        let asked = self.each().filter(|it| it.get("method").is_some());
-        asked.filter_map(|it| Some((it.get("id")?.to_string(), ()))).collect()
+        let requests = self.each().filter(|it| it.get("method").is_some());
+        requests.filter_map(|it| Some((it.get("id")?.to_string(), ()))).collect()
     }
 
-    /// Which request this answers.
-    pub(super) fn answers(&self) -> Option<String> {
-        let is_answer = self.value.get("result").is_some() || self.value.get("error").is_some();
-        is_answer.then(|| self.value.get("id").map(Value::to_string)).flatten()
+    /// Returns the id of the request that this message is the response to.
+    pub(super) fn response_to(&self) -> Option<String> {
+        let is_response = self.value.get("result").is_some() || self.value.get("error").is_some();
+        is_response.then(|| self.value.get("id").map(Value::to_string)).flatten()
     }
 
     pub(super) fn method(&self) -> Option<&str> {
         self.value.get("method")?.as_str()
     }
 
-    /// The revision that a request itself names, as of 2026-07-28.
+    /// Returns the protocol version that a request names in its `_meta` (since 2026-07-28).
     pub(super) fn version(&self) -> Option<&str> {
         let meta = self.value.get("params")?.get("_meta")?;
         meta.get("io.modelcontextprotocol/protocolVersion")?.as_str()
     }
 
-    /// The tool, prompt or resource that a request is for.
+    /// Returns the name of the tool or prompt, or the URI of the resource, of a request.
     pub(super) fn name(&self) -> Option<&str> {
         let params = self.value.get("params")?;
         match self.method()? {
@@ -70,14 +72,14 @@ impl Message {
         }
     }
 
-    /// The revision that an answer to `initialize` settles on.
+    /// Returns the protocol version in the response to `initialize`.
     pub(super) fn negotiated(&self) -> Option<&str> {
         self.value.get("result")?.get("protocolVersion")?.as_str()
     }
 }
 
-/// An answer in the server's place. `id` is JSON.
-pub(super) fn failure(id: Option<&str>, code: i32, message: &str) -> Vec<u8> {
+/// Returns a JSON-RPC error response of the bridge itself. `id` is JSON text.
+pub(super) fn error_response(id: Option<&str>, code: i32, message: &str) -> Vec<u8> {
     let id: Value = id.and_then(|id| serde_json::from_str(id).ok()).unwrap_or(Value::Null);
     let error = json!({ "code": code, "message": message });
     json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string().into_bytes()

@@ -1,5 +1,4 @@
-//! Bodies, piece by piece: nothing is read before somebody wants it, and nothing is sent that nobody
-//! takes.
+//! Request and response bodies as streams with backpressure.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,16 +14,16 @@ use super::pool::Lease;
 
 /// The body of a request.
 #[derive(Debug)]
-pub enum Outgoing {
+pub enum RequestBody {
     None,
     Whole(Option<Bytes>),
-    /// Comes from a [`Sender`].
-    Stream(mpsc::Receiver<Result<Bytes, Broken>>, Sent),
-    /// It was a stream, and is gone.
+    /// A stream whose chunks come from a [`Sender`].
+    Stream(mpsc::Receiver<Result<Bytes, BodyError>>, Sent),
+    /// A stream that was already sent and cannot be sent again.
     Gone,
 }
 
-/// Whether a stream was sent to its end.
+/// Records whether a stream was sent completely.
 #[derive(Debug, Clone, Default)]
 pub struct Sent(Arc<AtomicBool>);
 
@@ -34,26 +33,26 @@ impl Sent {
     }
 }
 
-/// The program broke its own body off.
+/// The error with which a program ended the stream of a request body.
 #[derive(Debug, thiserror::Error)]
-#[error("the body of the request broke off: {0}")]
-pub struct Broken(pub String);
+#[error("the stream of the request body failed: {0}")]
+pub struct BodyError(pub String);
 
-/// The other end of [`Outgoing::Stream`].
-pub type Sender = mpsc::Sender<Result<Bytes, Broken>>;
+/// Sends the chunks of [`RequestBody::Stream`].
+pub type Sender = mpsc::Sender<Result<Bytes, BodyError>>;
 
-/// A body that is written as it is taken: one piece waits at most.
-pub fn stream() -> (Sender, Outgoing) {
+/// Returns a sender and the request body that it feeds. At most one chunk is buffered.
+pub fn stream() -> (Sender, RequestBody) {
     let (sender, receiver) = mpsc::channel(1);
-    (sender, Outgoing::Stream(receiver, Sent::default()))
+    (sender, RequestBody::Stream(receiver, Sent::default()))
 }
 
-impl Outgoing {
+impl RequestBody {
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         Self::Whole(Some(bytes.into()))
     }
 
-    /// The same once more, for a redirect that wants it.
+    /// Returns a copy for a redirect or a retry, or `Gone` for a stream.
     pub(super) fn again(&self) -> Self {
         match self {
             Self::None => Self::None,
@@ -62,7 +61,7 @@ impl Outgoing {
         }
     }
 
-    /// None where the length shows at the end only.
+    /// Returns the length of the body, or `None` for a stream.
     pub(super) fn length(&self) -> Option<u64> {
         match self {
             Self::None | Self::Gone => Some(0),
@@ -71,7 +70,7 @@ impl Outgoing {
         }
     }
 
-    /// None where it is sent at once.
+    /// Returns the completion state of a stream, or `None` for other bodies.
     pub(super) fn sent(&self) -> Option<Sent> {
         match self {
             Self::Stream(_, sent) => Some(sent.clone()),
@@ -80,14 +79,14 @@ impl Outgoing {
     }
 }
 
-impl Body for Outgoing {
+impl Body for RequestBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut *self {
             Self::None | Self::Gone => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(Frame::data).map(Ok)),
@@ -110,25 +109,25 @@ impl Body for Outgoing {
     }
 }
 
-/// The body of an answer. To drop it before its end ends the connection.
+/// The body of a response. Dropping it before its end closes the connection.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct ResponseBody {
     body: hyper::body::Incoming,
     lease: Option<Lease>,
 }
 
-impl Incoming {
+impl ResponseBody {
     pub(super) fn new(body: hyper::body::Incoming, lease: Lease) -> Self {
         Self { body, lease: Some(lease) }
     }
 
-    /// The next piece; none at the end.
+    /// Returns the next chunk, or `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, hyper::Error> {
         loop {
             match self.body.frame().await {
                 None => {
                     if let Some(lease) = self.lease.take() {
-                        lease.give_back();
+                        lease.release();
                     }
                     return Ok(None);
                 }

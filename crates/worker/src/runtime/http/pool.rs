@@ -1,4 +1,4 @@
-//! Connections to the door, kept for the next request to the same origin.
+//! A pool of connections to the broker, reused for requests to the same origin.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,41 +14,41 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::body::Sent;
-use super::{AskError, DOOR, Origin, Outgoing};
+use super::{CONNECT_TIMEOUT, FetchError, Origin, RequestBody};
 
-/// Idle connections per origin; the broker has 512 for all that the box does.
+/// Maximum number of idle connections per origin. The broker accepts 512 for the whole box.
 const IDLE: usize = 8;
-/// Turns of the runtime in which a kept connection must become ready.
+/// Number of scheduler yields in which an idle connection must become ready.
 const TURNS: usize = 4;
-/// Head of an answer.
+/// Maximum size of the response headers.
 const HEAD: usize = 256 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Pool {
-    door: IpAddr,
+    broker: IpAddr,
     idle: Rc<RefCell<Idle>>,
 }
 
 type Idle = HashMap<Origin, Vec<Connection>>;
 
-/// A connection that nobody uses.
+/// An open connection.
 #[derive(Debug)]
 struct Connection {
-    sender: SendRequest<Outgoing>,
-    _task: Running,
+    sender: SendRequest<RequestBody>,
+    _task: ConnectionTask,
 }
 
-/// Ends the connection when it is dropped.
+/// The task of a connection. Dropping it closes the connection.
 #[derive(Debug)]
-struct Running(AbortHandle);
+struct ConnectionTask(AbortHandle);
 
-impl Drop for Running {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// A connection in use. Dropped, it ends.
+/// A connection in use. Dropping it closes the connection.
 #[derive(Debug)]
 pub(super) struct Lease {
     connection: Connection,
@@ -58,9 +58,10 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Its answer was read to the end: somebody else can have it, unless the request is still being
-    /// sent, which may never end.
-    pub(super) fn give_back(self) {
+    /// Returns the connection to the pool after its response was read completely.
+    ///
+    /// If the request body is still being sent, the connection is closed instead.
+    pub(super) fn release(self) {
         if self.sent.is_some_and(|sent| !sent.is_whole()) {
             return;
         }
@@ -74,23 +75,24 @@ impl Lease {
 }
 
 impl Pool {
-    pub(super) fn new(door: IpAddr) -> Self {
-        Self { door, idle: Rc::default() }
+    pub(super) fn new(broker: IpAddr) -> Self {
+        Self { broker, idle: Rc::default() }
     }
 
-    /// Sends over a kept connection or a new one. One that had ended meanwhile is no trouble, where the
-    /// request can be made again.
+    /// Sends a request over an idle connection or a new one.
+    ///
+    /// If the server closed an idle connection, the request is sent again where that is safe.
     pub(super) async fn send(
         &self,
         origin: &Origin,
-        make: impl Fn(Outgoing) -> Result<Request<Outgoing>, AskError>,
-        body: Outgoing,
-    ) -> Result<(Response<hyper::body::Incoming>, Lease), AskError> {
+        make: impl Fn(RequestBody) -> Result<Request<RequestBody>, FetchError>,
+        body: RequestBody,
+    ) -> Result<(Response<hyper::body::Incoming>, Lease), FetchError> {
         let sent = body.sent();
         let mut request = make(body)?;
         while let Some(mut connection) = self.take(origin).await {
             let again = request.body().again();
-            let is_safe = request.method().is_idempotent() && !matches!(again, Outgoing::Gone);
+            let is_safe = request.method().is_idempotent() && !matches!(again, RequestBody::Gone);
             match connection.sender.try_send_request(request).await {
                 Ok(response) => return Ok((response, self.lease(connection, origin, sent))),
                 Err(mut error) => match error.take_message() {
@@ -106,7 +108,7 @@ impl Pool {
         Ok((response, self.lease(connection, origin, sent)))
     }
 
-    /// A kept connection that is ready.
+    /// Takes an idle connection that is ready.
     async fn take(&self, origin: &Origin) -> Option<Connection> {
         loop {
             let connection = self.idle.borrow_mut().get_mut(origin)?.pop()?;
@@ -114,26 +116,26 @@ impl Pool {
                 if connection.sender.is_ready() {
                     return Some(connection);
                 }
-                tokio::task::yield_now().await; // its task may have to see the end of the answer first
+                tokio::task::yield_now().await; // lets its task finish the previous response
             }
         }
     }
 
-    async fn connect(&self, origin: &Origin) -> Result<Connection, AskError> {
-        let unreachable = |source| AskError::Unreachable { origin: origin.text.clone(), source };
-        let stream = timeout(DOOR, TcpStream::connect((self.door, origin.port))).await;
+    async fn connect(&self, origin: &Origin) -> Result<Connection, FetchError> {
+        let unreachable = |source| FetchError::Unreachable { origin: origin.text.clone(), source };
+        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect((self.broker, origin.port))).await;
         let stream = stream
             .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
             .map_err(unreachable)?;
-        stream.set_nodelay(true).ok(); // slower, not wrong, without
+        stream.set_nodelay(true).ok(); // only an optimization
         let mut builder = http1::Builder::new();
         builder.max_buf_size(HEAD);
         let (sender, connection) =
             builder.handshake(TokioIo::new(stream)).await.map_err(|it| broken(origin, it))?;
         let task = tokio::spawn(async move {
-            connection.await.ok(); // whoever waits for an answer hears of it
+            connection.await.ok(); // the pending request gets the error
         });
-        Ok(Connection { sender, _task: Running(task.abort_handle()) })
+        Ok(Connection { sender, _task: ConnectionTask(task.abort_handle()) })
     }
 
     fn lease(&self, connection: Connection, origin: &Origin, sent: Option<Sent>) -> Lease {
@@ -141,6 +143,6 @@ impl Pool {
     }
 }
 
-fn broken(origin: &Origin, source: hyper::Error) -> AskError {
-    AskError::Broken { origin: origin.text.clone(), source }
+fn broken(origin: &Origin, source: hyper::Error) -> FetchError {
+    FetchError::Broken { origin: origin.text.clone(), source }
 }

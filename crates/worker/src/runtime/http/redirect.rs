@@ -1,30 +1,30 @@
-//! Where an answer leads, as fetch does it.
+//! Redirects as the Fetch standard defines them.
 
 use hyper::header::{self, HeaderName};
 use hyper::{Method, StatusCode};
 use url::Url;
 
-use super::{Answer, Ask, AskError, Outgoing};
+use super::{FetchError, HttpRequest, HttpResponse, RequestBody};
 
-/// What a redirect does.
+/// How a request handles a redirect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Redirect {
     Follow,
-    /// It is the answer.
+    /// Return the redirect as the response.
     Manual,
-    /// It is an error.
+    /// Fail with an error.
     Error,
 }
 
-pub(super) fn asks_for_another(answer: &Answer) -> bool {
-    matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308)
+pub(super) fn is_redirect(response: &HttpResponse) -> bool {
+    matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
-/// Headers that tell another origin what was meant for this one.
+/// Headers that must not be sent to another origin.
 const PRIVATE: [HeaderName; 4] =
     [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE, header::HOST];
-/// Headers of a body that is sent no more.
-const OF_A_BODY: [HeaderName; 5] = [
+/// Headers that describe a body, removed when the body is dropped.
+const BODY_HEADERS: [HeaderName; 5] = [
     header::CONTENT_ENCODING,
     header::CONTENT_LANGUAGE,
     header::CONTENT_LOCATION,
@@ -32,36 +32,39 @@ const OF_A_BODY: [HeaderName; 5] = [
     header::CONTENT_LENGTH,
 ];
 
-/// Turns a request into the next one; false where an answer names no place.
-pub(super) fn follow(ask: &mut Ask, answer: &Answer) -> Result<bool, AskError> {
-    let Some(location) = answer.headers.get(header::LOCATION) else { return Ok(false) };
+/// Changes a request to follow a redirect. Returns false if the response has no `location`.
+pub(super) fn follow(
+    request: &mut HttpRequest,
+    response: &HttpResponse,
+) -> Result<bool, FetchError> {
+    let Some(location) = response.headers.get(header::LOCATION) else { return Ok(false) };
     let location = String::from_utf8_lossy(location.as_bytes());
-    let bad = || AskError::BadRedirect(location.to_string());
-    let mut next: Url = ask.url.join(&location).map_err(|_| bad())?;
+    let bad = || FetchError::BadRedirect(location.to_string());
+    let mut next: Url = request.url.join(&location).map_err(|_| bad())?;
     if !["http", "https"].contains(&next.scheme()) {
         return Err(bad());
     }
     if next.fragment().is_none() {
-        next.set_fragment(ask.url.fragment());
+        next.set_fragment(request.url.fragment());
     }
-    let becomes_get = match answer.status {
-        StatusCode::SEE_OTHER => ask.method != Method::GET && ask.method != Method::HEAD,
-        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => ask.method == Method::POST,
+    let becomes_get = match response.status {
+        StatusCode::SEE_OTHER => request.method != Method::GET && request.method != Method::HEAD,
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => request.method == Method::POST,
         _ => false,
     };
     if becomes_get {
-        (ask.method, ask.body) = (Method::GET, Outgoing::None);
-        for name in OF_A_BODY {
-            ask.headers.remove(name);
+        (request.method, request.body) = (Method::GET, RequestBody::None);
+        for name in BODY_HEADERS {
+            request.headers.remove(name);
         }
-    } else if matches!(ask.body, Outgoing::Gone) {
-        return Err(AskError::BodyIsGone);
+    } else if matches!(request.body, RequestBody::Gone) {
+        return Err(FetchError::BodyIsGone);
     }
-    if next.origin() != ask.url.origin() {
+    if next.origin() != request.url.origin() {
         for name in PRIVATE {
-            ask.headers.remove(name);
+            request.headers.remove(name);
         }
     }
-    ask.url = next;
+    request.url = next;
     Ok(true)
 }

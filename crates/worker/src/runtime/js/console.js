@@ -1,4 +1,4 @@
-// The console: to the two streams, in the words of Node.
+// `console`, formatted as in Node. Writes to standard output and standard error.
 (load, native) => {
   "use strict";
   const { inspect, format } = load("internal:inspect");

@@ -1,4 +1,4 @@
-// What programs for Deno expect under its name.
+// The global `Deno` with the functions that programs use most.
 (load, native) => {
   "use strict";
   const fs = load("internal:files");

@@ -1,4 +1,4 @@
-// Deep equality, as `assert.deepStrictEqual` has it, and the loose one.
+// Deep equality, strict as in `assert.deepStrictEqual` and loose as in `assert.deepEqual`.
 () => {
   "use strict";
   const equal = (strict) => {

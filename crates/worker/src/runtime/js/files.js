@@ -1,13 +1,13 @@
-// Files: everything that `fs` has without callbacks and streams. The box is the boundary, not this.
+// The synchronous functions of `fs`, without streams. The box is the security boundary, not this code.
 (load, native) => {
   "use strict";
   const path = (value) => {
     if (value instanceof URL) {
-      if (value.protocol !== "file:") throw new TypeError(`no file: ${value}`);
+      if (value.protocol !== "file:") throw new TypeError(`not a file URL: ${value}`);
       return decodeURIComponent(value.pathname);
     }
     if (ArrayBuffer.isView(value)) return new TextDecoder().decode(value);
-    if (typeof value !== "string") throw new TypeError(`a path is a string, not ${value === null ? "null" : typeof value}`);
+    if (typeof value !== "string") throw new TypeError(`a path must be a string, not ${value === null ? "null" : typeof value}`);
     return value.toWellFormed();
   };
   const bytes = (data) => {
@@ -16,7 +16,7 @@
     if (ArrayBuffer.isView(data)) return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
     if (data instanceof ArrayBuffer) return new Uint8Array(data);
     if (data !== null && typeof data === "object" && typeof data[Symbol.iterator] === "function") return [...data].map(String).join("");
-    throw new TypeError("data of a file is a string or bytes");
+    throw new TypeError("the data of a file must be a string or bytes");
   };
   const encodingOf = (options) => (typeof options === "string" ? options : options?.encoding ?? null);
   const decode = (data, encoding) => (encoding === "buffer" ? data : load("node:buffer").Buffer.from(data).toString(encoding));
@@ -76,7 +76,7 @@
   const exists = (file) => { try { native.stat(path(file), true); return true; } catch { return false; } };
   const copyTree = (from, to, options = {}) => {
     if (native.stat(path(from), true).kind !== "directory") return native.copy(path(from), path(to));
-    if (!options?.recursive) throw new Error(`${from} is a directory: set recursive`);
+    if (!options?.recursive) throw new Error(`${from} is a directory: use { recursive: true }`);
     native.mkdir(path(to), true);
     for (const [name] of native.readDir(path(from))) copyTree(`${path(from)}/${name}`, `${path(to)}/${name}`, options);
   };
@@ -113,7 +113,7 @@
     mkdtemp: (prefix) => native.makeTemp(path(prefix)),
   };
 
-  // `*`, `**`, `?`, `[…]`, `{a,b}` over the files below a directory.
+  // Finds files below a directory with `*`, `**`, `?`, `[…]` and `{a,b}`.
   const glob = (pattern, options = {}) => native.glob(String(pattern).toWellFormed(), path(options.cwd ?? "."));
   const walk = function* (directory = ".", options = {}) {
     const { maxDepth = Infinity, includeDirs = true, includeFiles = true, exts } = options;

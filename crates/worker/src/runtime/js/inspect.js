@@ -1,9 +1,9 @@
-// Shows values as Node does, bounded in depth, breadth and length.
+// Formats values as Node does, with limits for depth, breadth and length.
 (load, native) => {
   "use strict";
   const CUSTOM = Symbol.for("nodejs.util.inspect.custom");
   const DEFAULTS = { depth: 4, breakLength: 80, maxArrayLength: 100, maxStringLength: 10000, showHidden: false, sorted: false, getters: false };
-  // Values in one call; the rest is dots.
+  // Maximum number of values in one call. The rest is replaced by dots.
   const MOST = 20000;
   const NAME = /^[a-zA-Z_$][\w$]*$/;
   const ESCAPES = { "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f", "\v": "\\v", "\\": "\\\\" };
@@ -30,7 +30,7 @@
     }
   };
 
-  // The name of the class an object is of; null when it has no prototype.
+  // Returns the class name of an object, or null if it has no prototype.
   const className = (value) => {
     for (let at = value; at !== null; at = Object.getPrototypeOf(at)) {
       const own = Object.getOwnPropertyDescriptor(at, "constructor");
@@ -226,7 +226,7 @@
     const line = `\n${indent}  `;
     return `${head}${braces[0]}${line}${shown.join("," + line)}\n${indent}${braces[1]}`;
   };
-  // Short items, as many in a line as fit.
+  // Puts as many short items on a line as fit.
   const wrap = (shown, indent, most) => {
     const lines = [];
     let line = "";

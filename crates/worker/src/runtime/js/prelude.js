@@ -1,11 +1,11 @@
-// What every program finds, before anything of it is read. Gives the loop what it calls.
+// Defines the globals of every program. Returns the functions that the event loop calls.
 (native) => {
   "use strict";
   const global = globalThis;
   const define = (target, name, value) =>
     Object.defineProperty(target, name, { value, writable: true, configurable: true, enumerable: false });
 
-  // Modules that are built in: a function of `load` and of the natives, called once.
+  // Loads built-in modules. The factory of each module is called once.
   const loaded = new Map();
   const load = (name) => {
     if (!loaded.has(name)) {
@@ -16,7 +16,7 @@
     return loaded.get(name);
   };
 
-  // A global that is made when it is first named.
+  // Defines a global that is created on first use.
   const lazy = (name, make) =>
     Object.defineProperty(global, name, {
       configurable: true,
@@ -31,9 +31,8 @@
       },
     });
 
-  // The engine's own stack has frames only, of its own text. Programs read the message there too, and
-  // the lines that they wrote.
-  // Without the constructors of the error's own class: it was made where they were called.
+  // QuickJS stacks contain only frames, with positions in the converted code. Programs expect the message
+  // first, and positions in their own source. Frames of the error's own constructors are removed, as in Node.
   const below = (error, stack) => {
     const makers = [];
     for (let make = error.constructor; typeof make === "function" && make !== Error; make = Object.getPrototypeOf(make)) {
@@ -56,9 +55,9 @@
 
   const timers = load("internal:timers");
   for (const [name, value] of Object.entries(timers.globals)) define(global, name, value);
-  // A failure in a microtask is one that nobody asks about.
+  // An error in a microtask becomes an unhandled rejection.
   define(global, "queueMicrotask", (callback) => {
-    if (typeof callback !== "function") throw new TypeError("queueMicrotask needs a function");
+    if (typeof callback !== "function") throw new TypeError("queueMicrotask: the argument must be a function");
     Promise.resolve().then(() => void callback());
   });
   define(global, "console", load("internal:console"));

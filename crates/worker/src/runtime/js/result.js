@@ -1,8 +1,8 @@
-// Makes JSON of what a program gives. More than `JSON.stringify` takes, and nothing it refuses.
+// Converts the result of a program to JSON. Accepts all values, including those that `JSON.stringify` refuses.
 (load, native) => {
   "use strict";
   const DEEPEST = 400;
-  // In characters; what is larger fits into no frame.
+  // Maximum number of characters. A larger result does not fit into a frame.
   const LARGEST = 31 << 20;
   let size = 0;
   const grown = (by) => {

@@ -1,10 +1,10 @@
-// Timers. When one is due is known outside; what it does is known here.
+// Timer functions. The native side tracks due times, and this file keeps the callbacks.
 (load, native) => {
   "use strict";
   const running = new Map();
   let last = 0;
 
-  // What Node gives: an object that is also a number.
+  // The timer object of Node, which also converts to a number.
   class Timeout {
     #id;
     constructor(id) { this.#id = id; }
@@ -23,7 +23,7 @@
 
   const start = (repeat, name) => {
     const begin = (callback, delay = 0, ...args) => {
-      if (typeof callback !== "function") throw new TypeError(`${name} needs a function, not ${typeof callback}`);
+      if (typeof callback !== "function") throw new TypeError(`${name}: the callback must be a function, not ${typeof callback}`);
       const id = ++last;
       const wait = Math.min(Math.max(Number(delay) || 0, repeat ? 1 : 0), 2 ** 31 - 1);
       running.set(id, { callback, args, delay: wait, repeat });

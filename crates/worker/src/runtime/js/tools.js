@@ -1,7 +1,7 @@
-// `tools.SERVER.FUNCTION(input)` and `apis.NAME`: objects that say what there is when asked for more.
+// `tools.SERVER.FUNCTION(input)` and `apis.NAME`. A missing name throws an error that lists the available ones.
 (load, native) => {
   "use strict";
-  // What the language itself asks of any object.
+  // Names that the language or the runtime reads from any object.
   const quiet = new Set(["then", "toJSON", "inspect", "constructor", "valueOf", "toString", "length", "default", "prototype"]);
   const strict = (target, missing) =>
     new Proxy(target, {
@@ -10,7 +10,7 @@
         throw new ReferenceError(missing(key));
       },
     });
-  const among = (names) => (names.length ? `there is: ${names.join(", ")}` : "there is none");
+  const among = (names) => (names.length ? `available: ${names.join(", ")}` : "none are available");
 
   const tools = (functions, call) => {
     const servers = Object.create(null);
@@ -18,19 +18,19 @@
       const own = (servers[server] ??= Object.create(null));
       const run = async (input = {}) => {
         const json = JSON.stringify(input);
-        if (json === undefined) throw new TypeError(`tools.${server}.${name} takes an object as its input`);
+        if (json === undefined) throw new TypeError(`tools.${server}.${name}: the input must be an object`);
         return JSON.parse(await call(server, tool, json.toWellFormed()));
       };
       own[name] = Object.defineProperty(run, "name", { value: name });
-      // Also under the name that its server gives it.
+      // The function is also available by the tool's original name.
       if (!(tool in own)) Object.defineProperty(own, tool, { value: run, enumerable: false });
     }
     for (const server of Object.keys(servers)) {
       const own = servers[server];
       servers[server] = strict(own, (key) => `tools.${server} has no ${key}; ${among(Object.keys(own))}`);
     }
-    return strict(servers, (key) => `no server ${key} in tools; ${among(Object.keys(servers))}`);
+    return strict(servers, (key) => `tools has no server ${key}; ${among(Object.keys(servers))}`);
   };
-  tools.apis = (clients) => strict(clients, (key) => `no api ${key} is declared; ${among(Object.keys(clients))}`);
+  tools.apis = (clients) => strict(clients, (key) => `apis has no ${key}; ${among(Object.keys(clients))}`);
   return tools;
 }

@@ -1,8 +1,8 @@
-//! What a module takes in and gives out, as far as it is more than types.
+//! Finds the imports and exports of a module that are values, and erases those that are types.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
-    reason = "a tree has many kinds of nodes, and most are not meant"
+    reason = "only a few of the many node kinds are relevant"
 )]
 
 use oxc::ast::ast::{
@@ -14,10 +14,10 @@ use oxc::syntax::symbol::SymbolId;
 
 use super::edits::Edits;
 use super::result;
-use super::types::Known;
+use super::types::Symbols;
 
-/// Whether it takes a look at all names to know what can be erased.
-pub(super) fn need_names(program: &Program<'_>) -> bool {
+/// Checks whether a symbol table is needed to decide which imports and exports are types.
+pub(super) fn needs_symbols(program: &Program<'_>) -> bool {
     program.body.iter().any(|statement| match statement {
         Statement::ImportDeclaration(import) => {
             !import.import_kind.is_type()
@@ -29,7 +29,8 @@ pub(super) fn need_names(program: &Program<'_>) -> bool {
     })
 }
 
-pub(super) fn gives_default(statement: &Statement<'_>) -> bool {
+/// Checks whether a statement exports a default value.
+pub(super) fn has_default(statement: &Statement<'_>) -> bool {
     let named = |specifiers: &[ExportSpecifier<'_>]| {
         specifiers.iter().any(|specifier| {
             !specifier.export_kind.is_type() && specifier.exported.name() == "default"
@@ -43,7 +44,8 @@ pub(super) fn gives_default(statement: &Statement<'_>) -> bool {
     }
 }
 
-pub(super) fn exports(statement: &Statement<'_>) -> bool {
+/// Checks whether a statement is an export.
+pub(super) fn is_export(statement: &Statement<'_>) -> bool {
     matches!(
         statement,
         Statement::ExportAllDeclaration(_)
@@ -54,8 +56,8 @@ pub(super) fn exports(statement: &Statement<'_>) -> bool {
     )
 }
 
-impl Known<'_> {
-    /// Whether a name that was imported is ever a value.
+impl Symbols<'_> {
+    /// Checks whether an imported name is used as a value.
     fn used(&self, symbol: Option<SymbolId>) -> bool {
         let (Some(scoping), Some(symbol)) = (self.scoping, symbol) else { return true };
         scoping.get_resolved_references(symbol).any(|reference| {
@@ -73,7 +75,7 @@ impl Known<'_> {
         !typed && self.used(specifier.local().symbol_id.get())
     }
 
-    /// Whether anything of an import is left.
+    /// Checks whether an import contains any values.
     pub(super) fn imports(&self, import: &ImportDeclaration<'_>) -> bool {
         !import.import_kind.is_type()
             && import.specifiers.as_ref().is_none_or(|specifiers| {
@@ -81,7 +83,7 @@ impl Known<'_> {
             })
     }
 
-    /// Whether a name that is exported is a value here, as far as one can see.
+    /// Checks whether an exported name can be a value.
     pub(super) fn is_value(&self, name: &ModuleExportName<'_>) -> bool {
         let (Some(scoping), ModuleExportName::IdentifierReference(name)) = (self.scoping, name)
         else {
@@ -92,7 +94,7 @@ impl Known<'_> {
             return true;
         };
         let flags = scoping.symbol_flags(symbol);
-        // What comes from elsewhere may be a value; only its own module knows.
+        // An imported name can be a value: only the other module shows it.
         flags.is_value() || flags.is_import()
     }
 
@@ -107,10 +109,10 @@ impl Known<'_> {
     }
 }
 
-/// Blanks the names of an import that are types, and the commas that go with them.
-pub(super) fn thin_import(
+/// Erases the type-only names of an import, with their commas.
+pub(super) fn erase_import_types(
     import: &ImportDeclaration<'_>,
-    known: &Known<'_>,
+    symbols: &Symbols<'_>,
     source: &str,
     edits: &mut Edits<'_>,
 ) {
@@ -119,10 +121,10 @@ pub(super) fn thin_import(
         matches!(s, ImportDeclarationSpecifier::ImportSpecifier(_))
     };
     let (named, whole): (Vec<_>, Vec<_>) = specifiers.iter().partition(is_named);
-    let kept = |s: &&&ImportDeclarationSpecifier<'_>| known.keeps_import(s);
+    let kept = |s: &&&ImportDeclarationSpecifier<'_>| symbols.keeps_import(s);
     let default =
         whole.iter().find(|s| matches!(s, ImportDeclarationSpecifier::ImportDefaultSpecifier(_)));
-    let rest_kept = named.iter().any(|s| known.keeps_import(s))
+    let rest_kept = named.iter().any(|s| symbols.keeps_import(s))
         || whole
             .iter()
             .filter(kept)
@@ -130,7 +132,7 @@ pub(super) fn thin_import(
     if let Some(default) = default {
         let span = default.span();
         let rest = specifiers.len() > 1 || rest_kept;
-        if !known.keeps_import(default) {
+        if !symbols.keeps_import(default) {
             let comma = find(source, span.end, ',').filter(|_| rest);
             edits.blank(span.start, comma.map_or(span.end, |at| at + 1));
         } else if rest && !rest_kept {
@@ -145,11 +147,11 @@ pub(super) fn thin_import(
             return;
         }
     }
-    thin(named.iter().map(|s| (s.span(), known.keeps_import(s))), source, edits);
+    erase_members(named.iter().map(|s| (s.span(), symbols.keeps_import(s))), source, edits);
 }
 
-/// Blanks the members of a list that go, each with the comma behind it.
-pub(super) fn thin(
+/// Erases list members that are not kept, each with the comma after it.
+pub(super) fn erase_members(
     members: impl Iterator<Item = (Span, bool)>,
     source: &str,
     edits: &mut Edits<'_>,
@@ -166,7 +168,7 @@ fn find(source: &str, from: u32, letter: char) -> Option<u32> {
     next(source, from).filter(|&(_, found)| found == letter).map(|(at, _)| at)
 }
 
-/// The next character that is neither space nor comment, and its place.
+/// Returns the next character outside whitespace and comments, with its offset.
 pub(super) fn next(source: &str, from: u32) -> Option<(u32, char)> {
     let mut at = super::edits::index(from);
     loop {

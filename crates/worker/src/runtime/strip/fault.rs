@@ -1,4 +1,4 @@
-//! What is wrong with a text, told with its line.
+//! Syntax errors with their position in the source.
 
 use oxc::allocator::Allocator;
 use oxc::diagnostics::{Diagnostics, OxcDiagnostic};
@@ -6,9 +6,9 @@ use oxc::span::{SourceType, Span};
 
 use belljar_wire::ProgramError;
 
-use super::place;
+use super::source_map;
 
-/// Something in a text that cannot run.
+/// A syntax error or an unsupported construct.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) at: u32,
@@ -20,15 +20,16 @@ impl Fault {
         Self { at: span.start, message: message.to_owned() }
     }
 
-    pub(super) fn told(&self, source: &str, file: &str) -> ProgramError {
-        let (line, column) = place::place(source, self.at);
-        let text = place::text(source, line).unwrap_or_default();
-        // A line of a bundle can be all of it.
+    /// Converts the fault to an error that shows the source line.
+    pub(super) fn into_error(self, source: &str, file: &str) -> ProgramError {
+        let (line, column) = source_map::position(source, self.at);
+        let text = source_map::line_text(source, line).unwrap_or_default();
+        // A bundled program can have all its code on one line.
         let shown: String = text.chars().take(200).collect();
         let mark = " ".repeat(usize::try_from(column).unwrap_or(1).saturating_sub(1).min(200));
         ProgramError {
             name: "SyntaxError".to_owned(),
-            message: self.message.clone(),
+            message: self.message,
             stack: Some(format!("    at {file}:{line}:{column}\n\n{shown}\n{mark}^")),
             line: Some(line),
             column: Some(column),
@@ -36,30 +37,33 @@ impl Fault {
     }
 }
 
-/// The first of what a parser found.
+/// Returns the first error of the parser.
 pub(super) fn first(found: &Diagnostics, source: &str, file: &str) -> ProgramError {
     found.errors().next().map_or_else(
-        || Fault { at: 0, message: "this is no program".to_owned() }.told(source, file),
-        |error| Fault { at: place_of(error), message: message_of(error) }.told(source, file),
+        || {
+            Fault { at: 0, message: "the program cannot be parsed".to_owned() }
+                .into_error(source, file)
+        },
+        |error| Fault { at: offset_of(error), message: message_of(error) }.into_error(source, file),
     )
 }
 
-/// The same for TypeScript, where the most common surprise is markup.
-pub(super) fn of_types(found: &Diagnostics, source: &str, file: &str) -> ProgramError {
+/// Returns the first error of TypeScript code. Code that is valid with JSX gets a hint about JSX.
+pub(super) fn first_of_typescript(found: &Diagnostics, source: &str, file: &str) -> ProgramError {
     let arena = Allocator::default();
     let kind = SourceType::tsx().with_module(true);
     if source.contains("</") || source.contains("/>") {
-        let marked_up = super::parse(&arena, source, kind);
-        if !marked_up.diagnostics.has_errors() {
-            let at = found.errors().next().map_or(0, place_of);
+        let with_jsx = super::parse(&arena, source, kind);
+        if !with_jsx.diagnostics.has_errors() {
+            let at = found.errors().next().map_or(0, offset_of);
             let message = "JSX is not supported: write the markup as a string, or call functions";
-            return Fault { at, message: message.to_owned() }.told(source, file);
+            return Fault { at, message: message.to_owned() }.into_error(source, file);
         }
     }
     first(found, source, file)
 }
 
-fn place_of(error: &OxcDiagnostic) -> u32 {
+fn offset_of(error: &OxcDiagnostic) -> u32 {
     let label = error.labels.first();
     label.map_or(0, |label| label.offset())
 }

@@ -1,4 +1,4 @@
-//! What cannot be erased is rewritten, with a map of where everything came from.
+//! Rewrites TypeScript that cannot be erased, such as `enum`, and creates a source map.
 
 use std::path::Path;
 
@@ -11,14 +11,15 @@ use oxc::transformer::{TransformOptions, Transformer};
 use belljar_wire::ProgramError;
 
 use super::edits::Edits;
-use super::place::{Lowered, Places};
-use super::{Part, Stripped, fault, parse, result};
+use super::source_map::{Lowered, SourceMap};
+use super::{FileKind, Stripped, fault, parse, result};
 
-pub(super) fn lower(source: &str, file: &str, part: Part) -> Result<Stripped, ProgramError> {
+/// Compiles TypeScript to JavaScript.
+pub(super) fn lower(source: &str, file: &str, kind: FileKind) -> Result<Stripped, ProgramError> {
     let arena = Allocator::default();
     let mut parsed = parse(&arena, source, SourceType::ts().with_module(true));
     if parsed.diagnostics.has_errors() {
-        return Err(fault::of_types(&parsed.diagnostics, source, file));
+        return Err(fault::first_of_typescript(&parsed.diagnostics, source, file));
     }
     let program = &mut parsed.program;
     let scoping =
@@ -38,15 +39,15 @@ pub(super) fn lower(source: &str, file: &str, part: Part) -> Result<Stripped, Pr
     });
     let lowered = Lowered { tokens: tokens.collect(), code: made.code.clone() };
     let mut edits = Edits::new(&made.code);
-    if part == Part::Main {
+    if kind == FileKind::Main {
         let arena = Allocator::default();
         let parsed = parse(&arena, &made.code, SourceType::mjs());
         if parsed.diagnostics.has_errors() {
             return Err(fault::first(&parsed.diagnostics, &made.code, file));
         }
-        result::catch(&parsed.program, &mut edits, None)
-            .map_err(|fault| fault.told(&made.code, file))?;
+        result::capture(&parsed.program, &mut edits, None)
+            .map_err(|fault| fault.into_error(&made.code, file))?;
     }
-    let (code, put_in) = edits.apply();
-    Ok(Stripped { code, places: Places::lowered(source, put_in, lowered) })
+    let (code, insertions) = edits.apply();
+    Ok(Stripped { code, source_map: SourceMap::lowered(source, insertions, lowered) })
 }

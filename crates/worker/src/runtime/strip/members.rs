@@ -1,4 +1,4 @@
-//! Classes and their members without types.
+//! Erases the types of classes and their members.
 
 use oxc::ast::ast::*;
 use oxc::ast_visit::Visit as _;
@@ -9,7 +9,7 @@ use super::edits::index;
 use super::exports::next;
 use super::types::Eraser;
 
-/// Words before a member that only the type checker reads.
+/// TypeScript modifiers of class members.
 const MODIFIERS: [&str; 7] =
     ["public", "private", "protected", "readonly", "override", "abstract", "declare"];
 
@@ -105,7 +105,7 @@ impl Eraser<'_, '_> {
         bracket.map_or(end, |(at, _)| at + 1)
     }
 
-    /// Blanks the words before a name. `open` is a field before, which no semicolon ends.
+    /// Erases the modifiers before a name. `open` means that the field before has no semicolon.
     fn modifiers(&mut self, start: u32, end: u32, open: bool) {
         let mut first = true;
         for word in words(self.source, start, end) {
@@ -120,7 +120,7 @@ impl Eraser<'_, '_> {
     }
 }
 
-/// Whether there is more behind a field's name than its value.
+/// Checks whether a field has a type annotation, `?` or `!`.
 fn is_marked(field: &PropertyDefinition<'_>) -> bool {
     field.type_annotation.is_some() || field.optional || field.definite
 }
@@ -142,7 +142,7 @@ fn is_erased(element: &ClassElement<'_>) -> bool {
     }
 }
 
-/// The words in a piece of text, without those in comments.
+/// Returns the words of a range, without those in comments.
 fn words(source: &str, start: u32, end: u32) -> Vec<Span> {
     let mut found = Vec::new();
     let mut at = start;

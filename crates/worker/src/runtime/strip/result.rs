@@ -1,10 +1,10 @@
-//! Catches what a program gives: a `return` at its top level, or its last expression.
+//! Captures the result of a program: a `return` at its top level, or its last expression.
 //!
-//! Both go to `import.meta.result`, which no name of the program can hide.
+//! The result is assigned to `import.meta.result`, which no variable of the program can shadow.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
-    reason = "a tree has many kinds of nodes, and most are not meant"
+    reason = "only a few of the many node kinds are relevant"
 )]
 
 use oxc::ast::ast::{
@@ -18,34 +18,36 @@ use oxc::span::{GetSpan as _, Span};
 use super::edits::{Edits, index};
 use super::exports;
 use super::fault::Fault;
-use super::types::Known;
+use super::types::Symbols;
 
-const CATCH: &str = "import.meta.result=";
+const CAPTURE: &str = "import.meta.result=";
 
-/// Puts in what catches the result. Gives the end of the expression that is caught, after which no
-/// semicolon may be put.
-pub(super) fn catch(
+/// Inserts the code that captures the result.
+///
+/// Returns the end of the captured expression, where no semicolon can be inserted.
+pub(super) fn capture(
     program: &Program<'_>,
     edits: &mut Edits<'_>,
-    types: Option<&Known<'_>>,
+    types: Option<&Symbols<'_>>,
 ) -> Result<Option<u32>, Fault> {
-    let lasting = |statement: &&Statement<'_>| types.is_none_or(|known| !known.erased(statement));
-    if program.body.iter().filter(lasting).any(exports::gives_default) {
+    let is_kept =
+        |statement: &&Statement<'_>| types.is_none_or(|symbols| !symbols.is_erased(statement));
+    if program.body.iter().filter(is_kept).any(exports::has_default) {
         return Ok(None);
     }
     let last = last_expression(program, types);
     let Some(returned) = top_level_return(program) else {
         let Some(last) = last else { return Ok(None) };
-        edits.insert(last.start, format!("{CATCH}("));
+        edits.insert(last.start, format!("{CAPTURE}("));
         edits.insert(last.end, ")");
         return Ok(Some(last.end));
     };
-    if program.body.iter().filter(lasting).any(exports::exports) {
+    if program.body.iter().filter(is_kept).any(exports::is_export) {
         let message =
-            "a program that exports has no `return` at its top level: use `export default`";
+            "a program with exports cannot `return` at its top level: use `export default`";
         return Err(Fault::new(returned, message));
     }
-    // At one place they come in the order in which they are put there.
+    // Insertions at one offset keep this order.
     if let Some(last) = last {
         edits.insert(last.end, ")");
     }
@@ -56,8 +58,8 @@ pub(super) fn catch(
     Ok(last.map(|last| last.end))
 }
 
-/// Makes a function of the program. Its imports stay outside; those in its midst go to the front.
-fn wrap(program: &Program<'_>, edits: &mut Edits<'_>, types: Option<&Known<'_>>) {
+/// Wraps the program in an async function. Its imports stay outside, before the function.
+fn wrap(program: &Program<'_>, edits: &mut Edits<'_>, types: Option<&Symbols<'_>>) {
     let is_import =
         |statement: &Statement<'_>| matches!(statement, Statement::ImportDeclaration(_));
     let mut body = program.body.iter().skip_while(|statement| is_import(statement));
@@ -65,15 +67,15 @@ fn wrap(program: &Program<'_>, edits: &mut Edits<'_>, types: Option<&Known<'_>>)
     for import in body.filter(|statement| is_import(statement)) {
         let span = import.span();
         edits.blank(span.start, span.end);
-        if !types.is_some_and(|known| known.erased(import)) {
+        if !types.is_some_and(|symbols| symbols.is_erased(import)) {
             edits.insert(first.span().start, on_one_line(program, span));
         }
     }
-    edits.insert(first.span().start, format!("{CATCH}await(async()=>{{"));
+    edits.insert(first.span().start, format!("{CAPTURE}await(async()=>{{"));
     edits.insert(program.span.end, "\n})()");
 }
 
-/// The text of a statement without comments and without lines.
+/// Returns the text of a statement on one line, without comments.
 fn on_one_line(program: &Program<'_>, span: Span) -> String {
     let mut text = program
         .source_text
@@ -89,8 +91,8 @@ fn on_one_line(program: &Program<'_>, span: Span) -> String {
     format!("{text};")
 }
 
-/// The last expression of the program, when nothing but declarations comes behind it.
-fn last_expression(program: &Program<'_>, types: Option<&Known<'_>>) -> Option<Span> {
+/// Returns the last expression of the program if only declarations follow it.
+fn last_expression(program: &Program<'_>, types: Option<&Symbols<'_>>) -> Option<Span> {
     for statement in program.body.iter().rev() {
         match statement {
             Statement::ExpressionStatement(last) => return Some(last.expression.span()),
@@ -104,29 +106,29 @@ fn last_expression(program: &Program<'_>, types: Option<&Known<'_>>) -> Option<S
                     export.declaration,
                     Declaration::FunctionDeclaration(_) | Declaration::ClassDeclaration(_)
                 ) => {}
-            other if types.is_some_and(|known| known.erased(other)) => {}
+            other if types.is_some_and(|symbols| symbols.is_erased(other)) => {}
             _ => return None,
         }
     }
-    // A text alone is a directive to the parser, and a result to whoever wrote it.
+    // The parser takes a lone string literal for a directive, but it is the result of the program.
     program.directives.last().map(|directive| directive.expression.span)
 }
 
-/// The first `return` that is in no function.
+/// Returns the first `return` outside any function.
 fn top_level_return(program: &Program<'_>) -> Option<Span> {
     if !program.source_text.contains("return") {
         return None;
     }
-    let mut finder = Finder { found: None };
+    let mut finder = ReturnFinder { found: None };
     finder.visit_program(program);
     finder.found
 }
 
-struct Finder {
+struct ReturnFinder {
     found: Option<Span>,
 }
 
-impl<'a> Visit<'a> for Finder {
+impl<'a> Visit<'a> for ReturnFinder {
     fn visit_return_statement(&mut self, it: &ReturnStatement<'a>) {
         self.found.get_or_insert(it.span);
     }
@@ -138,7 +140,7 @@ impl<'a> Visit<'a> for Finder {
     fn visit_class(&mut self, _: &Class<'a>) {}
 }
 
-/// Whether a default export is a value.
+/// Checks whether a default export is a value and not a type.
 pub(super) fn is_value(kind: &ExportDefaultDeclarationKind<'_>) -> bool {
     !matches!(kind, ExportDefaultDeclarationKind::TSInterfaceDeclaration(_))
 }

@@ -1,11 +1,11 @@
-//! Finds all that is there for the type checker only, and blanks it.
+//! Replaces TypeScript types with spaces.
 //!
-//! Blanking must not change how the rest is read. Where a line break would come to mean something
-//! else, a semicolon or a parenthesis takes the place of one of the letters that go.
+//! The spaces must not change how the rest is parsed. Where automatic semicolon insertion would change
+//! the meaning, a semicolon or a parenthesis replaces one of the erased characters.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
-    reason = "a tree has many kinds of nodes, and most are not meant"
+    reason = "only a few of the many node kinds are relevant"
 )]
 
 use std::collections::HashSet;
@@ -19,15 +19,15 @@ use super::edits::{Edits, index};
 use super::exports;
 use super::fault::Fault;
 
-/// What is known of the names of a text; nothing when nobody has to ask.
+/// The symbol table of a program, or nothing if it is not needed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known<'s> {
+pub(super) struct Symbols<'s> {
     pub(super) scoping: Option<&'s Scoping>,
 }
 
-impl Known<'_> {
-    /// Whether nothing of a statement is left when its types are gone.
-    pub(super) fn erased(&self, statement: &Statement<'_>) -> bool {
+impl Symbols<'_> {
+    /// Checks whether a statement consists only of types.
+    pub(super) fn is_erased(&self, statement: &Statement<'_>) -> bool {
         match statement {
             Statement::ImportDeclaration(import) => !self.imports(import),
             Statement::ExportNamedDeclaration(export) => !self.exports_values(export),
@@ -37,21 +37,21 @@ impl Known<'_> {
                         && export.specifiers.iter().all(|s| s.export_kind.is_type()))
             }
             Statement::ExportAllDeclaration(export) => export.export_kind.is_type(),
-            Statement::ExportDeclaration(export) => erased_declaration(&export.declaration),
+            Statement::ExportDeclaration(export) => is_erased_declaration(&export.declaration),
             Statement::TSNamespaceExportDeclaration(_) => true,
             Statement::ExportDefaultDeclaration(export) => match &export.declaration {
                 ExportDefaultDeclarationKind::TSInterfaceDeclaration(_) => true,
                 ExportDefaultDeclarationKind::FunctionDeclaration(function) => {
                     function.body.is_none()
                 }
-                ExportDefaultDeclarationKind::Identifier(name) => !self.names_value(name),
+                ExportDefaultDeclarationKind::Identifier(name) => !self.is_value_name(name),
                 _ => false,
             },
-            other => other.as_declaration().is_some_and(erased_declaration),
+            other => other.as_declaration().is_some_and(is_erased_declaration),
         }
     }
 
-    fn names_value(&self, name: &IdentifierReference<'_>) -> bool {
+    fn is_value_name(&self, name: &IdentifierReference<'_>) -> bool {
         let Some(scoping) = self.scoping else { return true };
         let reference = name.reference_id.get().map(|id| scoping.get_reference(id));
         let symbol = reference.and_then(|reference| reference.symbol_id());
@@ -62,7 +62,7 @@ impl Known<'_> {
     }
 }
 
-fn erased_declaration(declaration: &Declaration<'_>) -> bool {
+fn is_erased_declaration(declaration: &Declaration<'_>) -> bool {
     match declaration {
         Declaration::VariableDeclaration(variable) => variable.declare,
         Declaration::FunctionDeclaration(function) => function.declare || function.body.is_none(),
@@ -85,20 +85,21 @@ fn has_values(body: &TSNamespaceDeclarationBody<'_>) -> bool {
             !inner.declare && has_values(&inner.body)
         }
         TSNamespaceDeclarationBody::TSModuleBlock(block) => {
-            block.body.iter().any(|statement| !Known { scoping: None }.erased(statement))
+            block.body.iter().any(|statement| !Symbols { scoping: None }.is_erased(statement))
         }
     }
 }
 
+/// Visitor that erases the types of a program.
 pub(super) struct Eraser<'e, 's> {
     pub(super) source: &'s str,
     pub(super) edits: &'e mut Edits<'s>,
-    known: Known<'e>,
-    /// Ends of statements that no semicolon ends.
+    symbols: Symbols<'e>,
+    /// End offsets of statements without a semicolon.
     pub(super) open: HashSet<u32>,
-    /// After this no semicolon may be put.
-    caught: Option<u32>,
-    /// Something has to be rewritten.
+    /// End of the captured result, where no semicolon can be inserted.
+    result_end: Option<u32>,
+    /// Whether the program contains syntax that cannot be erased.
     pub(super) lower: bool,
     pub(super) fault: Option<Fault>,
 }
@@ -107,13 +108,13 @@ impl<'e, 's> Eraser<'e, 's> {
     pub(super) fn new(
         source: &'s str,
         edits: &'e mut Edits<'s>,
-        known: Known<'e>,
-        caught: Option<u32>,
+        symbols: Symbols<'e>,
+        result_end: Option<u32>,
     ) -> Self {
-        Self { source, edits, known, open: HashSet::new(), caught, lower: false, fault: None }
+        Self { source, edits, symbols, open: HashSet::new(), result_end, lower: false, fault: None }
     }
 
-    /// Whether it can be done by blanking.
+    /// Erases the types. Returns false if the program must be rewritten instead.
     pub(super) fn erase(mut self, program: &Program<'_>) -> Result<bool, Fault> {
         self.visit_program(program);
         self.fault.map_or(Ok(!self.lower), Err)
@@ -135,7 +136,7 @@ impl<'e, 's> Eraser<'e, 's> {
         self.edits.blank(span.start, span.end);
     }
 
-    /// Blanks what is behind something up to the end of its type: `?`, `!`, `: T`.
+    /// Erases `?`, `!` or `: T` after a name.
     fn blank_type(&mut self, from: u32, marked: bool, annotation: Option<&TSTypeAnnotation<'_>>) {
         if let Some(annotation) = annotation {
             self.edits.blank(from, annotation.span.end);
@@ -156,18 +157,18 @@ impl<'e, 's> Eraser<'e, 's> {
         }
     }
 
-    /// `x as T` at the end of a statement without a semicolon: the next line must not go on with it.
-    fn blank_behind(&mut self, inner: Span, whole: Span) {
+    /// Erases the type of `x as T`. Without a semicolon, the next line must not continue the statement.
+    fn blank_after(&mut self, inner: Span, whole: Span) {
         self.edits.blank(inner.end, whole.end);
         if self.open.contains(&whole.end)
-            && self.caught != Some(whole.end)
+            && self.result_end != Some(whole.end)
             && let Some((at, _)) = exports::next(self.source, inner.end)
         {
             self.edits.letter(at, b';');
         }
     }
 
-    /// Whether the next line could go on with a statement.
+    /// Checks whether the next line could continue a statement.
     fn stays_open(&self, statement: &Statement<'_>) -> bool {
         match statement {
             Statement::IfStatement(it) => {
@@ -211,7 +212,7 @@ impl<'a> Visit<'a> for Eraser<'_, '_> {
     fn visit_statements(&mut self, it: &oxc::allocator::Vec<'a, Statement<'a>>) {
         let mut open = false;
         for statement in it {
-            if self.known.erased(statement) {
+            if self.symbols.is_erased(statement) {
                 let span = statement.span();
                 self.blank_span(span);
                 if open {
@@ -233,7 +234,7 @@ impl<'a> Visit<'a> for Eraser<'_, '_> {
     }
 
     fn visit_expression_statement(&mut self, it: &ExpressionStatement<'a>) {
-        // Without its type such a statement could begin with `{`, `function`, `class` or `let`.
+        // Without its type, such a statement could start with `{`, `function`, `class` or `let`.
         if self.text(it.span.start, it.span.end).starts_with('<') {
             self.lower = true;
         }
@@ -283,8 +284,8 @@ impl<'a> Visit<'a> for Eraser<'_, '_> {
     }
 
     fn visit_arrow_function_expression(&mut self, it: &ArrowFunctionExpression<'a>) {
-        // Between the beginning of an arrow function and its arrow no line may end, except between
-        // the parentheses: so they move.
+        // No line break is allowed between the parameters and the arrow, so the closing parenthesis
+        // moves to the end of the erased type.
         let broken = |text: &str| text.contains('\n');
         if let Some(parameters) = &it.type_parameters {
             self.blank_span(parameters.span);
@@ -325,17 +326,17 @@ impl<'a> Visit<'a> for Eraser<'_, '_> {
 
     fn visit_ts_instantiation_expression(&mut self, it: &TSInstantiationExpression<'a>) {
         self.visit_expression(&it.expression);
-        self.blank_behind(it.expression.span(), it.span);
+        self.blank_after(it.expression.span(), it.span);
     }
 
     fn visit_ts_as_expression(&mut self, it: &TSAsExpression<'a>) {
         self.visit_expression(&it.expression);
-        self.blank_behind(it.expression.span(), it.span);
+        self.blank_after(it.expression.span(), it.span);
     }
 
     fn visit_ts_satisfies_expression(&mut self, it: &TSSatisfiesExpression<'a>) {
         self.visit_expression(&it.expression);
-        self.blank_behind(it.expression.span(), it.span);
+        self.blank_after(it.expression.span(), it.span);
     }
 
     fn visit_ts_non_null_expression(&mut self, it: &TSNonNullExpression<'a>) {
@@ -345,7 +346,7 @@ impl<'a> Visit<'a> for Eraser<'_, '_> {
 
     fn visit_ts_type_assertion(&mut self, it: &TSTypeAssertion<'a>) {
         let (start, end) = (it.span.start, it.expression.span().start);
-        // `return <T>` before a line that ends, `=> <T>{`: rare enough to be rewritten.
+        // `return <T>` before a line break and `=> <T>{` are rare, so they are rewritten.
         let opens = self.text(end, it.span.end).starts_with(['{', '<']);
         if opens || self.text(start, end).contains('\n') {
             self.lower = true;
@@ -379,18 +380,18 @@ impl<'a> Visit<'a> for Eraser<'_, '_> {
     }
 
     fn visit_import_declaration(&mut self, it: &ImportDeclaration<'a>) {
-        exports::thin_import(it, &self.known, self.source, self.edits);
+        exports::erase_import_types(it, &self.symbols, self.source, self.edits);
     }
 
     fn visit_export_named_declaration(&mut self, it: &ExportNamedDeclaration<'a>) {
-        let known = self.known;
-        let members = it.specifiers.iter().map(|s| (s.span, known.keeps_export(s)));
-        exports::thin(members, self.source, self.edits);
+        let symbols = self.symbols;
+        let members = it.specifiers.iter().map(|s| (s.span, symbols.keeps_export(s)));
+        exports::erase_members(members, self.source, self.edits);
     }
 
     fn visit_export_from_declaration(&mut self, it: &ExportFromDeclaration<'a>) {
         let members = it.specifiers.iter().map(|s| (s.span, !s.export_kind.is_type()));
-        exports::thin(members, self.source, self.edits);
+        exports::erase_members(members, self.source, self.edits);
     }
 
     fn visit_class(&mut self, it: &Class<'a>) {

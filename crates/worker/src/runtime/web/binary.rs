@@ -1,14 +1,14 @@
-//! Bytes between the engine and Rust.
+//! Converts bytes between Rust and JavaScript.
 //!
-//! What Rust makes becomes a `Uint8Array` as it is. The other way the engine spells its bytes in base64,
-//! natively: its memory can only be looked at with code that the compiler does not check.
+//! Rust bytes become a `Uint8Array` directly. JavaScript bytes come as base64, because reading the
+//! engine's memory would need unsafe code.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rquickjs::function::This;
 use rquickjs::{Ctx, Error, FromJs, Function, IntoJs, Object, Result, TypedArray, Value};
 
-/// A `Uint8Array`.
+/// The bytes of a `Uint8Array`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Binary(pub Vec<u8>);
 
@@ -19,12 +19,12 @@ impl<'js> FromJs<'js> for Binary {
         if !array.is_typed_array::<u8>() {
             return Err(wrong());
         }
-        // Of the constructor's prototype: a program may hang something else onto its own array.
+        // From the prototype, because a program can override the method on its own array.
         let class: Object<'js> = ctx.globals().get("Uint8Array")?;
         let prototype: Object<'js> = class.get("prototype")?;
-        let spell: Function<'js> = prototype.get("toBase64")?;
-        let spelled: String = spell.call((This(array),))?;
-        STANDARD.decode(spelled).map(Self).map_err(|_| wrong())
+        let to_base64: Function<'js> = prototype.get("toBase64")?;
+        let encoded: String = to_base64.call((This(array),))?;
+        STANDARD.decode(encoded).map(Self).map_err(|_| wrong())
     }
 }
 

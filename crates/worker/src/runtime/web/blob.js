@@ -1,4 +1,4 @@
-// Blobs and files: bytes with a type.
+// `Blob` and `File`.
 (function (native, part) {
   const { bytesOf, isBuffer, concat } = part("body");
   const type = (given) => {
@@ -52,7 +52,7 @@
     #name;
     #modified;
     constructor(parts, name, options = {}) {
-      if (arguments.length < 2) throw new TypeError("File: parts and a name are needed");
+      if (arguments.length < 2) throw new TypeError("File: two arguments are required, parts and a name");
       super(parts, options);
       this.#name = `${name}`;
       this.#modified = options?.lastModified === undefined ? Date.now() : Number(options.lastModified);

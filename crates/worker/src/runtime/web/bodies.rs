@@ -1,4 +1,4 @@
-//! What is under way between the engine and the network, by number.
+//! The pending HTTP exchanges of a program, by id.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -6,21 +6,21 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
-use crate::runtime::http::{self, Incoming, Outgoing, Sender};
+use crate::runtime::http::{self, RequestBody, ResponseBody, Sender};
 
-/// Exchanges that are open, and their bodies.
+/// The open exchanges and their bodies.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
     last: Cell<u32>,
-    incoming: RefCell<HashMap<u32, Incoming>>,
-    /// Of requests that are not sent yet.
-    outgoing: RefCell<HashMap<u32, Outgoing>>,
+    incoming: RefCell<HashMap<u32, ResponseBody>>,
+    /// Bodies of requests that are not sent yet.
+    outgoing: RefCell<HashMap<u32, RequestBody>>,
     senders: RefCell<HashMap<u32, Sender>>,
     ends: RefCell<HashMap<u32, Rc<Notify>>>,
 }
 
 impl Bodies {
-    /// A number for an exchange, by which it can be closed.
+    /// Opens an exchange and returns its id.
     pub(super) fn open(&self) -> u32 {
         let id = self.last.get().wrapping_add(1);
         self.last.set(id);
@@ -28,7 +28,7 @@ impl Bodies {
         id
     }
 
-    /// Tells when an exchange is closed.
+    /// Returns a notification that fires when the exchange is closed.
     pub(super) fn end(&self, id: u32) -> Rc<Notify> {
         self.ends.borrow().get(&id).cloned().unwrap_or_else(|| {
             let over = Notify::new();
@@ -37,7 +37,7 @@ impl Bodies {
         })
     }
 
-    /// Ends an exchange wherever it is.
+    /// Closes an exchange in any state.
     pub(super) fn close(&self, id: u32) {
         if let Some(end) = self.ends.borrow_mut().remove(&id) {
             end.notify_one();
@@ -47,27 +47,27 @@ impl Bodies {
         self.senders.borrow_mut().remove(&id);
     }
 
-    /// Keeps the body of an answer, unless its exchange was closed meanwhile.
-    pub(super) fn keep(&self, id: u32, body: Incoming) {
+    /// Stores the body of a response, unless its exchange was closed in the meantime.
+    pub(super) fn keep(&self, id: u32, body: ResponseBody) {
         if self.ends.borrow().contains_key(&id) {
             self.incoming.borrow_mut().insert(id, body);
         }
     }
 
-    /// To read on. Nobody else does until it is kept again.
-    pub(super) fn take(&self, id: u32) -> Option<Incoming> {
+    /// Takes the body of a response for reading. The reader stores it again with [`Self::keep`].
+    pub(super) fn take(&self, id: u32) -> Option<ResponseBody> {
         self.incoming.borrow_mut().remove(&id)
     }
 
-    /// Makes the body of a request that comes piece by piece.
+    /// Creates a request body that is sent in chunks.
     pub(super) fn stream(&self, id: u32) {
         let (sender, body) = http::stream();
         self.senders.borrow_mut().insert(id, sender);
         self.outgoing.borrow_mut().insert(id, body);
     }
 
-    /// What [`Self::stream`] made, once.
-    pub(super) fn streamed(&self, id: u32) -> Option<Outgoing> {
+    /// Takes the request body that [`Self::stream`] created.
+    pub(super) fn take_stream(&self, id: u32) -> Option<RequestBody> {
         self.outgoing.borrow_mut().remove(&id)
     }
 
@@ -75,8 +75,8 @@ impl Bodies {
         self.senders.borrow().get(&id).cloned()
     }
 
-    /// No more comes.
-    pub(super) fn sent(&self, id: u32) -> Option<Sender> {
+    /// Ends the request body and returns its sender.
+    pub(super) fn finish_stream(&self, id: u32) -> Option<Sender> {
         self.senders.borrow_mut().remove(&id)
     }
 }

@@ -1,6 +1,6 @@
-// Bodies of requests and answers: text or bytes that are there, a stream, or what is still on the network.
+// Bodies of requests and responses: text, bytes, a stream, or data that is still to be received.
 (function (native, part, global) {
-  // An exchange whose answer nobody holds any more is given up.
+  // Closes an exchange when its response is garbage-collected.
   const forgotten = new FinalizationRegistry((id) => native.close(id));
   const bytesOf = (value) =>
     value instanceof ArrayBuffer || Object.prototype.toString.call(value) === "[object SharedArrayBuffer]"
@@ -87,7 +87,7 @@
       }
       const chunks = [];
       for await (const chunk of this.stream) {
-        if (!isBuffer(chunk)) throw new TypeError("a stream of a body must give bytes");
+        if (!isBuffer(chunk)) throw new TypeError("the stream of a body must produce bytes");
         chunks.push(bytesOf(chunk));
       }
       const whole = chunks.length === 0 ? new Uint8Array(0) : concat(chunks);
@@ -102,7 +102,7 @@
     }
   }
 
-  // What a program gave as a body, and the type that goes with it.
+  // Returns the content and the content type of a body argument.
   const extract = (init) => {
     const content = new Content();
     let type = null;
@@ -110,7 +110,7 @@
     if (typeof init === "object" && init !== null) {
       if (isBuffer(init)) content.bytes = bytesOf(init).slice();
       else if (init instanceof part("streams").ReadableStream) {
-        if (init.locked || init[part("streams").core].disturbed) throw new TypeError("the stream of the body is used already");
+        if (init.locked || init[part("streams").core].disturbed) throw new TypeError("the stream of the body is already used");
         content.stream = init;
       } else if (init instanceof Blob) {
         content.bytes = part("blob").bytes(init);
@@ -136,7 +136,7 @@
   };
 
   const own = Symbol("content");
-  // What requests and answers have in common.
+  // Members that `Request` and `Response` share.
   class Body {
     [own] = null;
     get body() { return this[own]?.toStream() ?? null; }

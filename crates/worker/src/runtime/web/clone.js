@@ -1,4 +1,4 @@
-// structuredClone: a deep copy of data, cycles included.
+// `structuredClone`: deep copies of data, including cycles.
 (function (native, part, global) {
   const fail = (what) => new (part("events").DOMException)(`${what} could not be cloned.`, "DataCloneError");
   const ERRORS = ["Error", "EvalError", "RangeError", "ReferenceError", "SyntaxError", "TypeError", "URIError"];

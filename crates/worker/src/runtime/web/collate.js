@@ -1,6 +1,6 @@
-// The order of texts: letters before their accents before their case, as people sort, not by number of character.
+// `Intl.Collator`: compares texts by letters, then by accents, then by case.
 (function (native, part) {
-  // White space, then punctuation and signs, then digits, then letters.
+  // Order of character classes: whitespace, punctuation and symbols, digits, letters.
   const SIGNS = "_-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~$";
   const weigh = (character) => {
     const base = character.normalize("NFD").replace(/\p{M}/gu, "") || character;

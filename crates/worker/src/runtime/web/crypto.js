@@ -1,4 +1,4 @@
-// Randomness, hashes and codes.
+// `crypto`: random values, hashes and HMAC keys.
 (function (native, part) {
   const { bytesOf, isBuffer } = part("body");
   const fail = (message, name) => new (part("events").DOMException)(message, name);
@@ -6,7 +6,7 @@
   const HASHES = { "SHA-1": 64, "SHA-256": 64, "SHA-384": 128, "SHA-512": 128 };
 
   const bytes = (value) => {
-    if (!isBuffer(value)) throw new TypeError("an ArrayBuffer or a view of one is needed");
+    if (!isBuffer(value)) throw new TypeError("the argument must be an ArrayBuffer or a view of one");
     return bytesOf(value).slice();
   };
   const algorithm = (given) => {
@@ -15,12 +15,12 @@
   };
   const hash = (given) => {
     const { name } = algorithm(given ?? "");
-    if (!(name in HASHES)) throw fail(`Unrecognized algorithm name: ${name}; SHA-1, SHA-256, SHA-384 and SHA-512 are there`, "NotSupportedError");
+    if (!(name in HASHES)) throw fail(`Unrecognized algorithm name: ${name}; use SHA-1, SHA-256, SHA-384 or SHA-512`, "NotSupportedError");
     return name;
   };
   const isHmac = (given) => {
     const known = algorithm(given);
-    if (known.name !== "HMAC") throw fail(`${known.name} is not available here: digest, and HMAC keys to sign and verify, are`, "NotSupportedError");
+    if (known.name !== "HMAC") throw fail(`${known.name} is not available here: only digest and HMAC keys to sign and verify are`, "NotSupportedError");
     return known;
   };
 
@@ -34,8 +34,8 @@
     get [Symbol.toStringTag]() { return "CryptoKey"; }
   }
   const usable = (key, usage) => {
-    if (!(key instanceof CryptoKey)) throw new TypeError("a CryptoKey is needed");
-    if (!key.usages.includes(usage)) throw fail(`the key is not for this: ${usage}`, "InvalidAccessError");
+    if (!(key instanceof CryptoKey)) throw new TypeError("the key must be a CryptoKey");
+    if (!key.usages.includes(usage)) throw fail(`the key does not allow the usage ${usage}`, "InvalidAccessError");
     return key;
   };
   const base64url = (given) => given.toBase64({ alphabet: "base64url", omitPadding: true });
@@ -47,7 +47,7 @@
       let raw;
       if (format === "raw") raw = bytes(data);
       else if (format === "jwk") raw = Uint8Array.fromBase64(data.k, { alphabet: "base64url" });
-      else throw fail(`no such format of a key here: ${format}`, "NotSupportedError");
+      else throw fail(`unsupported key format: ${format}`, "NotSupportedError");
       if (raw.length === 0) throw fail("Key length is zero", "DataError");
       return this.#key(raw, hash(known.hash), extractable, usages);
     }
@@ -69,7 +69,7 @@
     async exportKey(format, key) {
       if (!key.extractable) throw fail("Key is not extractable", "InvalidAccessError");
       if (format === "raw") return key[secret].slice().buffer;
-      if (format !== "jwk") throw fail(`no such format of a key here: ${format}`, "NotSupportedError");
+      if (format !== "jwk") throw fail(`unsupported key format: ${format}`, "NotSupportedError");
       return { kty: "oct", alg: `HS${key.algorithm.hash.name.slice(4)}`, k: base64url(key[secret]), key_ops: key.usages, ext: true };
     }
     async sign(given, key, data) {
@@ -88,7 +88,7 @@
   }
   for (const name of ["encrypt", "decrypt", "deriveBits", "deriveKey", "wrapKey", "unwrapKey"]) {
     SubtleCrypto.prototype[name] = async () => {
-      throw fail(`crypto.subtle.${name} is not available here: digest, and HMAC keys to sign and verify, are`, "NotSupportedError");
+      throw fail(`crypto.subtle.${name} is not available here: only digest and HMAC keys to sign and verify are`, "NotSupportedError");
     };
   }
 

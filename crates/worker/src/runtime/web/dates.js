@@ -1,9 +1,9 @@
-// Dates as people write them: words in English, digits in the order of some other languages.
+// `Intl.DateTimeFormat`: English words, and numeric formats of some other languages.
 (function (native, part) {
   const { negotiate, supported } = part("locales");
   const MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
   const DAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-  // `order` of day, month and year in digits, padded where it says so; a clock of 12 or 24 hours.
+  // Per language: the order of day, month and year, their padding, and a 12 or 24 hour clock.
   const TABLE = {
     en: { order: "m/d/y", hours: 12, words: "US" }, "en-US": { order: "m/d/y", hours: 12, words: "US" },
     "en-GB": { order: "dd/mm/y", hours: 24, words: "GB", small: true }, "en-AU": { order: "dd/mm/y", hours: 12, words: "GB", small: true }, "en-NZ": { order: "d/mm/y", hours: 12, words: "GB", small: true },
@@ -15,7 +15,7 @@
   const FIELDS = ["weekday", "year", "month", "day"];
   const CLOCK = ["hour", "minute", "second", "fractionalSecondDigits", "dayPeriod"];
 
-  // The parts of a moment at a place.
+  // Returns the date and time fields of a timestamp in a zone.
   const moment = (date, zone) => {
     let at = date;
     let offset = -date.getTimezoneOffset() * 60;

@@ -1,11 +1,11 @@
-//! Hashes by the names that Web Crypto and Node have for them.
+//! Hashes and HMACs by their names in Web Crypto and Node.
 
 use md5::Md5;
 use sha1::Sha1;
 use sha2::digest::Digest;
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
-/// None for a name that is no algorithm.
+/// Returns the hash of some bytes, or `None` for an unknown algorithm.
 pub(super) fn hash(algorithm: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     let name: String = algorithm.chars().filter(|it| *it != '-').collect();
     Some(match name.to_ascii_lowercase().as_str() {
@@ -19,7 +19,7 @@ pub(super) fn hash(algorithm: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// RFC 2104.
+/// Returns the HMAC of some bytes (RFC 2104), or `None` for an unknown algorithm.
 pub(super) fn hmac(algorithm: &str, key: &[u8], bytes: &[u8]) -> Option<Vec<u8>> {
     let is_wide = algorithm.ends_with("384") || algorithm.ends_with("512");
     let block = if is_wide { 128 } else { 64 };
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_those_of_their_standards() {
+    fn hashes_match_the_test_vectors_of_their_standards() {
         for (algorithm, expected) in [
             ("md5", "900150983cd24fb0d6963f7d28e17f72"),
             ("SHA-1", "a9993e364706816aba3e25717850c26c9cd0d89d"),
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_those_of_rfc_2202_and_4231() {
+    fn hmacs_match_the_test_vectors_of_rfc_2202_and_4231() {
         let what = b"what do ya want for nothing?";
         for (algorithm, expected) in [
             ("md5", "750c783e6ab0b503eaa86e310a5db738"),

@@ -1,4 +1,4 @@
-// Events, and signals that end what is under way.
+// `Event`, `EventTarget`, `AbortController` and `AbortSignal`.
 (function (native, part, global) {
   const ours = Symbol("ours");
 

@@ -1,4 +1,4 @@
-//! What passes between `fetch.js` and the native half of it.
+//! The values that `fetch.js` and the native part of `fetch` exchange.
 
 use bytes::Bytes;
 use hyper::Method;
@@ -7,13 +7,13 @@ use rquickjs::{Ctx, FromJs, IntoJs, Object, Result, Value};
 use url::Url;
 
 use super::binary::Binary;
-use crate::runtime::http::{Answer, Ask, AskError, Outgoing, Redirect};
+use crate::runtime::http::{FetchError, HttpRequest, HttpResponse, Redirect, RequestBody};
 
-/// A request as `fetch.js` words it.
-pub(super) struct Wanted {
+/// A request from `fetch.js`.
+pub(super) struct FetchRequest {
     method: String,
     url: String,
-    /// Names and values in turn.
+    /// Alternating names and values.
     headers: Vec<String>,
     body: Content,
     redirect: String,
@@ -22,14 +22,14 @@ pub(super) struct Wanted {
 enum Content {
     None,
     Whole(Bytes),
-    /// Comes by `bodyWrite`.
+    /// The chunks follow with `bodyWrite`.
     Stream,
 }
 
-impl<'js> FromJs<'js> for Wanted {
+impl<'js> FromJs<'js> for FetchRequest {
     fn from_js(ctx: &Ctx<'js>, value: Value<'js>) -> Result<Self> {
-        let wanted = Object::from_js(ctx, value)?;
-        let body: Value<'js> = wanted.get("body")?;
+        let request = Object::from_js(ctx, value)?;
+        let body: Value<'js> = request.get("body")?;
         let body = if body.is_null() || body.is_undefined() {
             Content::None
         } else if body.is_bool() {
@@ -40,50 +40,56 @@ impl<'js> FromJs<'js> for Wanted {
             Content::Whole(Binary::from_js(ctx, body)?.0.into())
         };
         Ok(Self {
-            method: wanted.get("method")?,
-            url: wanted.get("url")?,
-            headers: wanted.get("headers")?,
+            method: request.get("method")?,
+            url: request.get("url")?,
+            headers: request.get("headers")?,
             body,
-            redirect: wanted.get("redirect")?,
+            redirect: request.get("redirect")?,
         })
     }
 }
 
-impl Wanted {
-    pub(super) fn ask(self, stream: Option<Outgoing>) -> std::result::Result<Ask, String> {
+impl FetchRequest {
+    /// Converts the request for the HTTP client.
+    pub(super) fn into_http(
+        self,
+        stream: Option<RequestBody>,
+    ) -> std::result::Result<HttpRequest, String> {
         let method = Method::from_bytes(self.method.as_bytes());
-        let method = method.map_err(|_| format!("{:?} is no method", self.method))?;
-        let url = Url::parse(&self.url).map_err(|_| format!("{:?} is no URL", self.url))?;
+        let method = method.map_err(|_| format!("{:?} is not a valid HTTP method", self.method))?;
+        let url =
+            Url::parse(&self.url).map_err(|_| format!("{:?} is not a valid URL", self.url))?;
         let mut headers = HeaderMap::new();
         for [name, value] in self.headers.as_chunks::<2>().0 {
             let bytes: Option<Vec<u8>> = value.chars().map(|it| u8::try_from(it).ok()).collect();
             let value = bytes.and_then(|bytes| HeaderValue::from_bytes(&bytes).ok());
             let (Ok(known), Some(value)) = (HeaderName::from_bytes(name.as_bytes()), value) else {
-                return Err(format!("{name:?} is no header that can be sent"));
+                return Err(format!("the header {name:?} has an invalid name or value"));
             };
             headers.append(known, value);
         }
         let body = match self.body {
-            Content::None => Outgoing::None,
-            Content::Whole(bytes) => Outgoing::whole(bytes),
-            Content::Stream => stream.unwrap_or(Outgoing::None),
+            Content::None => RequestBody::None,
+            Content::Whole(bytes) => RequestBody::whole(bytes),
+            Content::Stream => stream.unwrap_or(RequestBody::None),
         };
         let redirect = match self.redirect.as_str() {
             "manual" => Redirect::Manual,
             "error" => Redirect::Error,
             _ => Redirect::Follow,
         };
-        Ok(Ask { method, url, headers, body, redirect })
+        Ok(HttpRequest { method, url, headers, body, redirect })
     }
 }
 
-/// What comes of it: an answer, or why there is none.
-pub(super) enum Outcome {
-    Answer(Box<Head>),
+/// The result of a request: a response or a failure.
+pub(super) enum FetchResult {
+    Response(Box<ResponseHead>),
     Failed(Failure),
 }
 
-pub(super) struct Head {
+/// The status and headers of a response.
+pub(super) struct ResponseHead {
     status: u16,
     reason: String,
     headers: Vec<String>,
@@ -91,26 +97,27 @@ pub(super) struct Head {
     redirected: bool,
 }
 
-impl Head {
-    pub(super) fn of(answer: &Answer) -> Self {
-        let mut headers = Vec::with_capacity(2 * answer.headers.len());
-        for (name, value) in &answer.headers {
+impl ResponseHead {
+    pub(super) fn of(response: &HttpResponse) -> Self {
+        let mut headers = Vec::with_capacity(2 * response.headers.len());
+        for (name, value) in &response.headers {
             headers.push(name.as_str().to_owned());
             headers.push(value.as_bytes().iter().copied().map(char::from).collect());
         }
         Self {
-            status: answer.status.as_u16(),
-            reason: answer.reason.clone(),
+            status: response.status.as_u16(),
+            reason: response.reason.clone(),
             headers,
-            url: answer.url.to_string(),
-            redirected: answer.redirected,
+            url: response.url.to_string(),
+            redirected: response.redirected,
         }
     }
 }
 
+/// Why a request failed, for the error that `fetch` throws.
 pub(super) struct Failure {
     message: String,
-    /// The broker's word for it.
+    /// Reason code of the broker.
     code: Option<String>,
     status: Option<u16>,
     retry_after: Option<u32>,
@@ -122,57 +129,57 @@ impl From<String> for Failure {
     }
 }
 
-impl From<AskError> for Failure {
-    fn from(error: AskError) -> Self {
+impl From<FetchError> for Failure {
+    fn from(error: FetchError) -> Self {
         let failure = Self::from(error.to_string());
         match error {
-            AskError::Refused { what: _, code, status, retry_after } => {
+            FetchError::Refused { what: _, code, status, retry_after } => {
                 Self { code: Some(code), status: Some(status), retry_after, ..failure }
             }
-            AskError::Scheme(_)
-            | AskError::Credentials(_)
-            | AskError::Unreachable { .. }
-            | AskError::Broken { .. }
-            | AskError::Redirected(_)
-            | AskError::TooManyRedirects
-            | AskError::BadRedirect(_)
-            | AskError::BodyIsGone => failure,
+            FetchError::Scheme(_)
+            | FetchError::Credentials(_)
+            | FetchError::Unreachable { .. }
+            | FetchError::Broken { .. }
+            | FetchError::Redirected(_)
+            | FetchError::TooManyRedirects
+            | FetchError::BadRedirect(_)
+            | FetchError::BodyIsGone => failure,
         }
     }
 }
 
-impl<'js> IntoJs<'js> for Outcome {
+impl<'js> IntoJs<'js> for FetchResult {
     fn into_js(self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
-        let told = Object::new(ctx.clone())?;
+        let object = Object::new(ctx.clone())?;
         match self {
-            Self::Answer(head) => {
-                told.set("status", head.status)?;
-                told.set("statusText", head.reason)?;
-                told.set("headers", head.headers)?;
-                told.set("url", head.url)?;
-                told.set("redirected", head.redirected)?;
+            Self::Response(head) => {
+                object.set("status", head.status)?;
+                object.set("statusText", head.reason)?;
+                object.set("headers", head.headers)?;
+                object.set("url", head.url)?;
+                object.set("redirected", head.redirected)?;
             }
             Self::Failed(failure) => {
-                told.set("error", failure.message)?;
-                told.set("code", failure.code)?;
-                told.set("refusal", failure.status)?;
-                told.set("retryAfter", failure.retry_after)?;
+                object.set("error", failure.message)?;
+                object.set("code", failure.code)?;
+                object.set("refusal", failure.status)?;
+                object.set("retryAfter", failure.retry_after)?;
             }
         }
-        told.into_js(ctx)
+        object.into_js(ctx)
     }
 }
 
-/// A piece of a body: bytes or text, null at its end, an object where it broke.
-pub(super) enum Piece {
+/// A chunk of a response body. In JavaScript, the end is `null` and an error is an object.
+pub(super) enum BodyChunk {
     Bytes(Binary),
     Text(String),
     End,
     Broken(String),
 }
 
-impl Piece {
-    /// What `text()` makes of bytes.
+impl BodyChunk {
+    /// Decodes UTF-8 as `text()` does: without a byte order mark, with replacement characters.
     pub(super) fn text(mut bytes: Vec<u8>) -> Self {
         if bytes.starts_with(b"\xef\xbb\xbf") {
             bytes.drain(..3);
@@ -182,16 +189,16 @@ impl Piece {
     }
 }
 
-impl<'js> IntoJs<'js> for Piece {
+impl<'js> IntoJs<'js> for BodyChunk {
     fn into_js(self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
         match self {
             Self::Bytes(bytes) => bytes.into_js(ctx),
             Self::Text(text) => text.into_js(ctx),
             Self::End => Ok(Value::new_null(ctx.clone())),
             Self::Broken(why) => {
-                let told = Object::new(ctx.clone())?;
-                told.set("error", why)?;
-                told.into_js(ctx)
+                let object = Object::new(ctx.clone())?;
+                object.set("error", why)?;
+                object.into_js(ctx)
             }
         }
     }

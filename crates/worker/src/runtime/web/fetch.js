@@ -1,4 +1,4 @@
-// fetch, with its requests and answers. The broker outside decides about every one of them.
+// `fetch`, `Request` and `Response`. The broker outside the box checks every request.
 (function (native, part, global) {
   const { Headers, freeze, received } = part("headers");
   const { Body, Content, extract, own } = part("body");
@@ -161,7 +161,7 @@
   const answered = Response.received;
   delete Response.received;
 
-  // data: is no network.
+  // data: URLs need no network.
   const inline = (url) => {
     const found = /^data:([^,]*?)(;\s*base64)?,(.*)$/is.exec(url.href.replace(/#.*$/s, ""));
     if (!found) throw new TypeError("Invalid data: URL");
@@ -194,7 +194,7 @@
   };
 
   function fetch(input, init = undefined) {
-    // Made here, so that it says where the program called.
+    // Created before the request, so that its stack shows the call in the program.
     const failure = new TypeError("");
     const run = async () => {
       const request = new Request(input, init);

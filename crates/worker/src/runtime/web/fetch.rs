@@ -1,4 +1,4 @@
-//! The native half of `fetch`: an exchange has a number, and ends when it is closed.
+//! The native part of `fetch`. Each exchange has an id and ends when it is closed.
 
 use std::rc::Rc;
 
@@ -9,19 +9,19 @@ use rquickjs::{Ctx, Function, Object, Result};
 use super::Options;
 use super::binary::Binary;
 use super::bodies::Bodies;
-use super::exchange::{Head, Outcome, Piece, Wanted};
-use crate::runtime::alive::Alive;
-use crate::runtime::http::{Answer, Broken, Client, Incoming};
+use super::exchange::{BodyChunk, FetchRequest, FetchResult, ResponseHead};
+use crate::runtime::alive::KeepAlive;
+use crate::runtime::http::{BodyError, Client, HttpResponse, ResponseBody};
 
-/// All that the functions share.
+/// State that the native functions share.
 struct Web {
     client: Client,
-    alive: Alive,
+    alive: KeepAlive,
     bodies: Bodies,
 }
 
 pub(super) fn natives<'js>(ctx: &Ctx<'js>, natives: &Object<'js>, options: &Options) -> Result<()> {
-    let (client, alive) = (Client::new(options.door), options.alive.clone());
+    let (client, alive) = (Client::new(options.broker), options.alive.clone());
     let web = Rc::new(Web { client, alive, bodies: Bodies::default() });
     let own = Rc::clone(&web);
     natives.set("exchange", Func::from(move || own.bodies.open()))?;
@@ -30,9 +30,9 @@ pub(super) fn natives<'js>(ctx: &Ctx<'js>, natives: &Object<'js>, options: &Opti
     let own = Rc::clone(&web);
     natives.set("bodyOpen", Func::from(move |id: u32| own.bodies.stream(id)))?;
     let own = Rc::clone(&web);
-    let fetch = move |id: u32, wanted: Wanted| {
+    let fetch = move |id: u32, request: FetchRequest| {
         let web = Rc::clone(&own);
-        async move { web.fetch(id, wanted).await }
+        async move { web.fetch(id, request).await }
     };
     natives.set("fetch", Function::new(ctx.clone(), Async(fetch))?)?;
     let own = Rc::clone(&web);
@@ -57,10 +57,10 @@ pub(super) fn natives<'js>(ctx: &Ctx<'js>, natives: &Object<'js>, options: &Opti
     };
     natives.set("bodyWrite", Function::new(ctx.clone(), Async(write))?)?;
     let end = move |id: u32, broken: Option<String>| {
-        let sender = web.bodies.sent(id);
+        let sender = web.bodies.finish_stream(id);
         async move {
             if let (Some(sender), Some(why)) = (sender, broken) {
-                sender.send(Err(Broken(why))).await.ok(); // nobody may want it any more
+                sender.send(Err(BodyError(why))).await.ok(); // the request may be closed
             }
         }
     };
@@ -68,71 +68,77 @@ pub(super) fn natives<'js>(ctx: &Ctx<'js>, natives: &Object<'js>, options: &Opti
 }
 
 impl Web {
-    async fn fetch(&self, id: u32, wanted: Wanted) -> Outcome {
+    async fn fetch(&self, id: u32, request: FetchRequest) -> FetchResult {
         let _held = self.alive.hold();
         let end = self.bodies.end(id);
-        let ask = match wanted.ask(self.bodies.streamed(id)) {
-            Ok(ask) => ask,
-            Err(why) => return Outcome::Failed(why.into()),
+        let request = match request.into_http(self.bodies.take_stream(id)) {
+            Ok(request) => request,
+            Err(why) => return FetchResult::Failed(why.into()),
         };
         let fetched = tokio::select! {
-            fetched = self.client.fetch(ask) => fetched,
-            () = end.notified() => return Outcome::Failed("closed".to_owned().into()),
+            fetched = self.client.fetch(request) => fetched,
+            () = end.notified() => return FetchResult::Failed("closed".to_owned().into()),
         };
         match fetched {
-            Ok(answer) => Outcome::Answer(Box::new(self.answered(id, answer))),
+            Ok(response) => FetchResult::Response(Box::new(self.keep_response(id, response))),
             Err(error) => {
                 self.bodies.close(id);
-                Outcome::Failed(error.into())
+                FetchResult::Failed(error.into())
             }
         }
     }
 
-    fn answered(&self, id: u32, answer: Answer) -> Head {
-        let head = Head::of(&answer);
-        self.bodies.keep(id, answer.body);
+    fn keep_response(&self, id: u32, response: HttpResponse) -> ResponseHead {
+        let head = ResponseHead::of(&response);
+        self.bodies.keep(id, response.body);
         head
     }
 
-    async fn read(&self, id: u32) -> Piece {
-        let Some(mut body) = self.bodies.take(id) else { return Piece::End };
+    async fn read(&self, id: u32) -> BodyChunk {
+        let Some(mut body) = self.bodies.take(id) else { return BodyChunk::End };
         let piece = self.next(id, &mut body).await;
         match &piece {
-            Piece::Bytes(_) => self.bodies.keep(id, body),
-            Piece::Text(_) | Piece::End | Piece::Broken(_) => self.bodies.close(id),
+            BodyChunk::Bytes(_) => self.bodies.keep(id, body),
+            BodyChunk::Text(_) | BodyChunk::End | BodyChunk::Broken(_) => self.bodies.close(id),
         }
         piece
     }
 
-    async fn next(&self, id: u32, body: &mut Incoming) -> Piece {
+    async fn next(&self, id: u32, body: &mut ResponseBody) -> BodyChunk {
         let _held = self.alive.hold();
         let end = self.bodies.end(id);
         tokio::select! {
             piece = body.next() => match piece {
-                Ok(Some(bytes)) => Piece::Bytes(Binary(bytes.into())),
-                Ok(None) => Piece::End,
-                Err(error) => Piece::Broken(format!("the body of the answer broke off: {error}")),
+                Ok(Some(bytes)) => BodyChunk::Bytes(Binary(bytes.into())),
+                Ok(None) => BodyChunk::End,
+                Err(error) => BodyChunk::Broken(format!("the response body failed: {error}")),
             },
-            () = end.notified() => Piece::Broken("closed".to_owned()),
+            () = end.notified() => BodyChunk::Broken("closed".to_owned()),
         }
     }
 
-    /// All that is left, as bytes or as text.
-    async fn all(&self, id: u32, as_text: bool) -> Piece {
-        let Some(mut body) = self.bodies.take(id) else { return Piece::End };
+    /// Reads the rest of a body as bytes or as text.
+    async fn all(&self, id: u32, as_text: bool) -> BodyChunk {
+        let Some(mut body) = self.bodies.take(id) else { return BodyChunk::End };
         let mut whole = Vec::new();
         let ended = loop {
             match self.next(id, &mut body).await {
-                Piece::Bytes(bytes) if whole.is_empty() => whole = bytes.0,
-                Piece::Bytes(bytes) => whole.extend_from_slice(&bytes.0),
-                ended @ (Piece::Text(_) | Piece::End | Piece::Broken(_)) => break ended,
+                BodyChunk::Bytes(bytes) if whole.is_empty() => whole = bytes.0,
+                BodyChunk::Bytes(bytes) => whole.extend_from_slice(&bytes.0),
+                ended @ (BodyChunk::Text(_) | BodyChunk::End | BodyChunk::Broken(_)) => {
+                    break ended;
+                }
             }
         };
         self.bodies.close(id);
         match ended {
-            Piece::Broken(_) => ended,
-            Piece::Bytes(_) | Piece::Text(_) | Piece::End if as_text => Piece::text(whole),
-            Piece::Bytes(_) | Piece::Text(_) | Piece::End => Piece::Bytes(Binary(whole)),
+            BodyChunk::Broken(_) => ended,
+            BodyChunk::Bytes(_) | BodyChunk::Text(_) | BodyChunk::End if as_text => {
+                BodyChunk::text(whole)
+            }
+            BodyChunk::Bytes(_) | BodyChunk::Text(_) | BodyChunk::End => {
+                BodyChunk::Bytes(Binary(whole))
+            }
         }
     }
 }

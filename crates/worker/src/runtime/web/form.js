@@ -1,4 +1,4 @@
-// Forms, and how they are written into a body and read out of one.
+// `FormData`, and the encoding and decoding of multipart bodies.
 (function (native, part) {
   const { Blob, File, bytes, share } = part("blob");
   const { concat } = part("body");
@@ -12,7 +12,7 @@
 
   class FormData {
     #list = [];
-    constructor(form) { if (form !== undefined) throw new TypeError("FormData: there are no elements here to take a form from"); }
+    constructor(form) { if (form !== undefined) throw new TypeError("FormData: HTML forms are not available here"); }
     append(name, value, filename) { this.#list.push(entry(name, value, filename)); }
     delete(name) { this.#list = this.#list.filter((it) => it[0] !== `${name}`); }
     get(name) { return this.#list.find((it) => it[0] === `${name}`)?.[1] ?? null; }
@@ -47,7 +47,7 @@
     return { bytes: concat(pieces), type: `multipart/form-data; boundary=${boundary}` };
   };
 
-  // Bytes as characters, so that text functions find their way in them.
+  // Latin-1 text of the bytes, so that string functions can search it.
   const split = (body, boundary) => {
     const text = native.latin1Decode(body);
     const marks = [];

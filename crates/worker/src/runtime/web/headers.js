@@ -1,4 +1,4 @@
-// Headers of requests and answers.
+// `Headers` of requests and responses.
 (function () {
   const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
   const names = (name) => {
@@ -9,37 +9,37 @@
   const values = (value, name) => {
     const text = `${value}`.replace(/^[\t\r\n ]+|[\t\r\n ]+$/g, "");
     if (/[\0\r\n]/.test(text)) throw new TypeError(`Invalid header value of ${name}: ${JSON.stringify(text)}`);
-    if (/[^\0-\xff]/.test(text)) throw new TypeError(`Invalid header value of ${name}: a character that is no byte in ${JSON.stringify(text)}`);
+    if (/[^\0-\xff]/.test(text)) throw new TypeError(`Invalid header value of ${name}: characters above U+00FF in ${JSON.stringify(text)}`);
     return text;
   };
   const immutable = Symbol("immutable");
 
   class Headers {
-    // Pairs, in the order in which they were appended.
+    // Pairs of name and value, in the order of insertion.
     #list = [];
     #frozen = false;
 
     constructor(init = undefined) {
-      if (init === null) throw new TypeError("Headers: null is no record of headers");
+      if (init === null) throw new TypeError("Headers: the argument must be an object, not null");
       if (init === undefined) return;
-      if (typeof init !== "object") throw new TypeError("Headers: not a record of headers");
+      if (typeof init !== "object") throw new TypeError("Headers: the argument must be an object or a list of pairs");
       if (init instanceof Headers) this.#list = init.#list.map((it) => [...it]);
       else if (typeof init[Symbol.iterator] === "function") {
         for (const pair of init) {
           const [name, value, ...more] = pair;
-          if (value === undefined || more.length > 0) throw new TypeError("Headers: a header is a pair of name and value");
+          if (value === undefined || more.length > 0) throw new TypeError("Headers: each header must be a pair of name and value");
           this.append(name, value);
         }
       } else {
         for (const name of Reflect.ownKeys(init)) {
-          if (typeof name === "symbol") throw new TypeError("Headers: a symbol is no name");
+          if (typeof name === "symbol") throw new TypeError("Headers: a name must not be a symbol");
           if (Object.getOwnPropertyDescriptor(init, name)?.enumerable) this.append(name, init[name]);
         }
       }
     }
     #open() { if (this.#frozen) throw new TypeError("Headers are immutable"); }
     append(name, value) {
-      if (arguments.length < 2) throw new TypeError("Headers.append: name and value are needed");
+      if (arguments.length < 2) throw new TypeError("Headers.append: name and value are required");
       const known = names(name);
       const text = values(value, known);
       this.#open();
@@ -61,7 +61,7 @@
       return this.#list.some((it) => it[0] === known);
     }
     set(name, value) {
-      if (arguments.length < 2) throw new TypeError("Headers.set: name and value are needed");
+      if (arguments.length < 2) throw new TypeError("Headers.set: name and value are required");
       const known = names(name);
       const text = values(value, known);
       this.#open();
@@ -85,7 +85,7 @@
       return inspect ? `Headers ${inspect(shown, options)}` : shown;
     }
 
-    // As they came over the wire; nobody changes them.
+    // Creates immutable headers from the headers of a response.
     static [immutable](flat) {
       const made = new Headers();
       for (let at = 0; at + 1 < flat.length; at += 2) made.#list.push([flat[at], flat[at + 1]]);

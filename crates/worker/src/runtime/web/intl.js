@@ -1,5 +1,5 @@
-// What depends on a language: English in full, numbers and dates in digits of some others. A locale that is not known
-// gives the default, en-US, as the standard has it; `supportedLocalesOf` and `resolvedOptions` tell.
+// `Intl`: full support for English, numeric formats for some other languages. An unknown locale falls back to
+// en-US, as the standard allows. `supportedLocalesOf` and `resolvedOptions` show the supported locales.
 (function (native, part) {
   const numbers = () => part("numbers");
   const dates = () => part("dates");

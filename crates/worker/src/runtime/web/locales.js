@@ -1,4 +1,4 @@
-// Names of languages, and what is known of each.
+// Language tags and the data of each supported locale.
 (function () {
   const TAG = /^(?:[a-z]{2,3}|[a-z]{5,8})(?:-[a-z]{4})?(?:-(?:[a-z]{2}|[0-9]{3}))?(?:-(?:[a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*(?:-[a-wy-z0-9](?:-[a-z0-9]{2,8})+)*(?:-x(?:-[a-z0-9]{1,8})+)?$/i;
   const cased = (tag) => {
@@ -20,7 +20,7 @@
       return cased(`${it}`);
     }))];
   };
-  // The first of these that a table knows, with or without its region; else en-US.
+  // Returns the first locale in the table, with or without its region, or en-US.
   const negotiate = (locales, table) => {
     for (const tag of canonical(locales)) {
       const plain = tag.replace(/-[ux]-.*$/, "");

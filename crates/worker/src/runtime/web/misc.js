@@ -1,4 +1,4 @@
-// Clocks, who we are, and what is not here.
+// `performance`, `navigator`, and classes that are not available.
 (function (native, part, global) {
   const origin = Date.now();
   const { clock } = native;

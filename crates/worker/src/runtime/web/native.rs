@@ -1,4 +1,4 @@
-//! Functions that JavaScript cannot do: randomness, hashes, base64, waiting.
+//! Native functions for random bytes, hashes, base64 and delays.
 
 use std::time::Duration;
 
@@ -25,27 +25,30 @@ pub(super) fn natives<'js>(ctx: &Ctx<'js>, natives: &Object<'js>) -> Result<()> 
 
 fn hash(ctx: Ctx<'_>, algorithm: String, bytes: Binary) -> Result<Binary> {
     let hashed = digest::hash(&algorithm, &bytes.0).map(Binary);
-    hashed.ok_or_else(|| Exception::throw_type(&ctx, &format!("no such algorithm: {algorithm}")))
+    hashed.ok_or_else(|| Exception::throw_type(&ctx, &format!("unknown algorithm: {algorithm}")))
 }
 
 fn hmac(ctx: Ctx<'_>, algorithm: String, key: Binary, bytes: Binary) -> Result<Binary> {
     let code = digest::hmac(&algorithm, &key.0, &bytes.0).map(Binary);
-    code.ok_or_else(|| Exception::throw_type(&ctx, &format!("no such algorithm: {algorithm}")))
+    code.ok_or_else(|| Exception::throw_type(&ctx, &format!("unknown algorithm: {algorithm}")))
 }
 
 fn random(ctx: Ctx<'_>, length: usize) -> Result<Binary> {
     let mut bytes = vec![0; length];
     match getrandom::fill(&mut bytes) {
         Ok(()) => Ok(Binary(bytes)),
-        Err(error) => Err(Exception::throw_internal(&ctx, &format!("no randomness: {error}"))),
+        Err(error) => {
+            Err(Exception::throw_internal(&ctx, &format!("cannot read random bytes: {error}")))
+        }
     }
 }
 
-/// A random UUID, RFC 9562 version 4.
+/// Returns a random UUID (RFC 9562, version 4).
 fn uuid(ctx: Ctx<'_>) -> Result<String> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Exception::throw_internal(&ctx, &format!("no randomness: {error}")))?;
+    getrandom::fill(&mut bytes).map_err(|error| {
+        Exception::throw_internal(&ctx, &format!("cannot read random bytes: {error}"))
+    })?;
     let number = u128::from_be_bytes(bytes) & !(0xf << 76) & !(3 << 62) | 4 << 76 | 2 << 62;
     let hex = format!("{number:032x}");
     let (a, rest) = hex.split_at(8);
@@ -55,13 +58,13 @@ fn uuid(ctx: Ctx<'_>) -> Result<String> {
     Ok(format!("{a}-{b}-{c}-{d}-{e}"))
 }
 
-/// Both alphabets, with or without padding, and white space: as lenient as Node's `Buffer`.
+/// Decodes base64 as leniently as Node's `Buffer`: both alphabets, optional padding, whitespace.
 fn base64_decode(text: String) -> Option<Binary> {
     const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
         .with_decode_allow_trailing_bits(true)
         .with_decode_padding_mode(DecodePaddingMode::Indifferent);
     const ANY: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
-    let spelled: Vec<u8> = text
+    let encoded: Vec<u8> = text
         .bytes()
         .filter(|byte| !byte.is_ascii_whitespace())
         .map(|byte| match byte {
@@ -70,7 +73,7 @@ fn base64_decode(text: String) -> Option<Binary> {
             other => other,
         })
         .collect();
-    ANY.decode(spelled).ok().map(Binary)
+    ANY.decode(encoded).ok().map(Binary)
 }
 
 async fn sleep(milliseconds: f64) {

@@ -1,4 +1,4 @@
-// Numbers as people write them.
+// `Intl.NumberFormat`.
 (function (native, part) {
   const { negotiate, supported } = part("locales");
   const NBSP = "\u00a0";
@@ -31,7 +31,7 @@
   const LONG = { celsius: "degree Celsius", fahrenheit: "degree Fahrenheit", foot: "foot", inch: "inch", percent: "percent" };
   const PLURAL = { foot: "feet", inch: "inches", celsius: "degrees Celsius", fahrenheit: "degrees Fahrenheit", percent: "percent" };
 
-  // Digits and where the point is: 12.5 is "125" and 2.
+  // Splits a number into its digits and the position of the point: 12.5 becomes "125" and 2.
   const exact = (value) => {
     const text = typeof value === "bigint" ? `${value < 0n ? -value : value}` : `${Math.abs(value)}`;
     const [, whole, rest = "", power = "0"] = /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/.exec(text);
@@ -40,7 +40,7 @@
     if (digits === "") return { digits, point: 1 };
     return { digits, point: whole.length + Number(power) - (all.length - digits.length) };
   };
-  // Keeps `count` digits, and rounds half away from nothing.
+  // Rounds to `count` digits, half away from zero.
   const cut = ({ digits, point }, count, mode) => {
     if (count >= digits.length) return { digits, point };
     if (count < 0) return { digits: "", point };
@@ -99,7 +99,7 @@
       };
     }
 
-    // Whole and fraction, as texts of digits.
+    // Returns the integer and fraction digits as text.
     #round(number) {
       const { significant, least, most, short, mode, trailing, integers } = this.#options;
       let it = number;
@@ -239,7 +239,7 @@
     static supportedLocalesOf(locales) { return supported(TABLE)(locales); }
     get [Symbol.toStringTag]() { return "Intl.NumberFormat"; }
   }
-  // Callable without `new`, as the standard has it.
+  // Callable without `new`, as the standard requires.
   const callable = new Proxy(NumberFormat, { apply: (target, self, given) => new NumberFormat(...given) });
   return { NumberFormat: callable, SYMBOLS };
 })

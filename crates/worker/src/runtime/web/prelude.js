@@ -1,4 +1,4 @@
-// Defines the globals of the platform. A part is evaluated when a program first names one of its globals.
+// Defines the globals of the web platform. A part is evaluated when a program first uses one of its globals.
 (function (native, global) {
   native.clock = global.performance;
   const parts = new Map();
@@ -45,7 +45,7 @@
   }
   for (const name of ["self", "global"]) if (!(name in global)) define(global, name, global);
 
-  // What depends on a language: the engine has nothing of its own for it.
+  // QuickJS has no `Intl`, so locale-dependent methods are replaced.
   const late = (target, name, from) =>
     define(target, name, {
       [name](...given) {

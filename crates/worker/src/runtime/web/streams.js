@@ -1,4 +1,4 @@
-// Streams that are read.
+// `ReadableStream` and its readers.
 (function (native, part) {
   const core = Symbol("core");
   const deferred = () => {
@@ -22,11 +22,11 @@
   }
   const mark = (strategy, missing) => {
     const given = strategy?.highWaterMark === undefined ? missing : Number(strategy.highWaterMark);
-    if (Number.isNaN(given) || given < 0) throw new RangeError("highWaterMark must be a number that is not negative");
+    if (Number.isNaN(given) || given < 0) throw new RangeError("highWaterMark must be a non-negative number");
     return given;
   };
 
-  // What a stream, its controller and its reader share.
+  // State that a stream, its controller and its reader share.
   class Readable {
     state = "readable";
     error = undefined;
@@ -65,9 +65,9 @@
       }, (error) => this.fail(error));
     }
     enqueue(chunk) {
-      if (this.state !== "readable" || this.closing) throw new TypeError("the stream is closed, nothing can be enqueued");
-      if (this.bytes && !ArrayBuffer.isView(chunk)) throw new TypeError("a stream of bytes takes views of buffers only");
-      if (this.bytes && chunk.byteLength === 0) throw new TypeError("an empty chunk");
+      if (this.state !== "readable" || this.closing) throw new TypeError("cannot enqueue: the stream is closed");
+      if (this.bytes && !ArrayBuffer.isView(chunk)) throw new TypeError("a byte stream accepts only ArrayBuffer views");
+      if (this.bytes && chunk.byteLength === 0) throw new TypeError("a chunk of a byte stream must not be empty");
       if (this.requests.length > 0) this.requests.shift().resolve({ value: chunk, done: false });
       else {
         let size;
@@ -81,7 +81,7 @@
       this.pull();
     }
     close() {
-      if (this.state !== "readable" || this.closing) throw new TypeError("the stream is closed already");
+      if (this.state !== "readable" || this.closing) throw new TypeError("the stream is already closed");
       this.closing = true;
       if (this.queue.length === 0) this.end();
     }
@@ -178,7 +178,7 @@
   }
   class ReadableStreamBYOBReader extends Reader {
     constructor(stream) {
-      if (!stream?.[core]?.bytes) throw new TypeError("only a stream of bytes can be read into a buffer");
+      if (!stream?.[core]?.bytes) throw new TypeError("only a byte stream can be read into a buffer");
       super(stream);
     }
     async read(view) {
@@ -198,8 +198,8 @@
 
   class ReadableStream {
     constructor(source = {}, strategy = {}) {
-      if (source === null || typeof source !== "object") throw new TypeError("the source of a stream is an object");
-      if (source.type !== undefined && source.type !== "bytes") throw new TypeError(`no such type of a source: ${source.type}`);
+      if (source === null || typeof source !== "object") throw new TypeError("the source of a stream must be an object");
+      if (source.type !== undefined && source.type !== "bytes") throw new TypeError(`unknown source type: ${source.type}`);
       const inner = new Readable(source, strategy, source.type === "bytes" ? 0 : 1);
       this[core] = inner;
       Object.defineProperty(this, core, { enumerable: false });
@@ -209,7 +209,7 @@
     getReader(options) {
       const mode = options?.mode;
       if (mode === "byob") return new ReadableStreamBYOBReader(this);
-      if (mode !== undefined) throw new TypeError(`no such mode of a reader: ${mode}`);
+      if (mode !== undefined) throw new TypeError(`unknown reader mode: ${mode}`);
       return new ReadableStreamDefaultReader(this);
     }
     async cancel(reason) {
@@ -319,7 +319,7 @@
     [Symbol.asyncIterator](options) { return this.values(options); }
     static from(iterable) {
       const made = iterable?.[Symbol.asyncIterator]?.() ?? iterable?.[Symbol.iterator]?.();
-      if (!made) throw new TypeError("not iterable");
+      if (!made) throw new TypeError("the argument is not iterable");
       return new ReadableStream({
         async pull(controller) {
           const { value, done } = await made.next();

@@ -1,4 +1,4 @@
-// Text and bytes.
+// `TextEncoder`, `TextDecoder`, `atob` and `btoa`.
 (function (native, part) {
   const { bytesOf, isBuffer, concat } = part("body");
   const LABELS = {
@@ -31,12 +31,12 @@
     #encoding;
     #fatal;
     #ignoreBOM;
-    // What is cut off, and whether the beginning was seen.
+    // Incomplete bytes at the end of the last chunk, and whether the start was decoded.
     #rest = null;
     #begun = false;
     constructor(label = "utf-8", options = {}) {
       const known = encodings.get(`${label}`.trim().toLowerCase());
-      if (known === undefined) throw new RangeError(`The encoding label provided ('${label}') is invalid, or not available here: utf-8, utf-16le, utf-16be and windows-1252 are`);
+      if (known === undefined) throw new RangeError(`The encoding label provided ('${label}') is invalid or not available here: use utf-8, utf-16le, utf-16be or windows-1252`);
       this.#encoding = known;
       this.#fatal = !!options?.fatal;
       this.#ignoreBOM = !!options?.ignoreBOM;
@@ -45,7 +45,7 @@
     get fatal() { return this.#fatal; }
     get ignoreBOM() { return this.#ignoreBOM; }
     decode(input = new Uint8Array(0), options = {}) {
-      if (!isBuffer(input)) throw new TypeError("TextDecoder.decode: an ArrayBuffer or a view of one is needed");
+      if (!isBuffer(input)) throw new TypeError("TextDecoder.decode: the argument must be an ArrayBuffer or a view of one");
       let bytes = bytesOf(input);
       if (this.#rest !== null) bytes = concat([this.#rest, bytes]);
       this.#rest = null;

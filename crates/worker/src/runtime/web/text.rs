@@ -1,4 +1,4 @@
-//! Text and its encodings.
+//! Text encodings: UTF-8, UTF-16, Latin-1 and windows-1252.
 
 use rquickjs::function::Func;
 use rquickjs::{Object, Result};
@@ -15,13 +15,13 @@ pub(super) fn natives(natives: &Object<'_>) -> Result<()> {
     natives.set("windows1252Decode", Func::from(windows_1252_decode))
 }
 
-const MARK: &[u8] = b"\xef\xbb\xbf";
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// None where the bytes are not UTF-8 and must be.
+/// Decodes UTF-8. Returns `None` for invalid bytes if `is_fatal` is set.
 fn utf8_decode(bytes: Binary, is_fatal: bool, keeps_mark: bool) -> Option<String> {
     let mut bytes = bytes.0;
-    if !keeps_mark && bytes.starts_with(MARK) {
-        bytes.drain(..MARK.len());
+    if !keeps_mark && bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
     }
     match String::from_utf8(bytes) {
         Ok(text) => Some(text),
@@ -30,13 +30,13 @@ fn utf8_decode(bytes: Binary, is_fatal: bool, keeps_mark: bool) -> Option<String
     }
 }
 
-/// How many bytes come before a character that is not all there yet.
+/// Returns the number of bytes before an incomplete character at the end.
 fn complete(bytes: &[u8]) -> usize {
     let mut at = 0;
     loop {
         match str::from_utf8(bytes.get(at..).unwrap_or_default()) {
             Ok(_) => return bytes.len(),
-            // What is wrong is passed over; only what is cut off waits.
+            // Invalid bytes are skipped. Only an incomplete character at the end is held back.
             Err(error) => match error.error_len() {
                 Some(wrong) => at += error.valid_up_to() + wrong,
                 None => return at + error.valid_up_to(),
@@ -64,7 +64,7 @@ fn utf16_decode(bytes: Binary, is_fatal: bool, is_big_endian: bool) -> Option<St
     }
 }
 
-/// None where a character has no byte.
+/// Encodes Latin-1. Returns `None` if a character is above U+00FF.
 fn latin1_encode(text: String) -> Option<Binary> {
     text.chars().map(|it| u8::try_from(it).ok()).collect::<Option<Vec<u8>>>().map(Binary)
 }
@@ -73,12 +73,12 @@ fn latin1_decode(bytes: Binary) -> String {
     bytes.0.into_iter().map(char::from).collect()
 }
 
-/// What 0x80 to 0x9f mean in windows-1252.
+/// The characters of the bytes 0x80 to 0x9f in windows-1252.
 const UPPER: &str = "\u{20ac}\u{81}\u{201a}\u{192}\u{201e}\u{2026}\u{2020}\u{2021}\u{2c6}\u{2030}\
     \u{160}\u{2039}\u{152}\u{8d}\u{17d}\u{8f}\u{90}\u{2018}\u{2019}\u{201c}\u{201d}\u{2022}\u{2013}\
     \u{2014}\u{2dc}\u{2122}\u{161}\u{203a}\u{153}\u{9d}\u{17e}\u{178}";
 
-/// What the web calls latin1.
+/// Decodes windows-1252, which the web also calls latin1.
 fn windows_1252_decode(bytes: Binary) -> String {
     let upper: Vec<char> = UPPER.chars().collect();
     let character = |byte: u8| {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_cut_off_waits_and_what_is_wrong_does_not() {
+    fn incomplete_utf8_at_the_end_is_held_back_but_invalid_bytes_are_not() {
         assert_eq!(complete("a\u{20ac}".as_bytes()), 4);
         assert_eq!(complete(b"a\xe2\x82"), 1);
         assert_eq!(complete(b"a\xff\xe2\x82"), 2);

@@ -1,4 +1,4 @@
-// URLs and what follows their question mark.
+// `URL` and `URLSearchParams`.
 (function (native) {
   const PARTS = ["href", "origin", "protocol", "username", "password", "host", "hostname", "port", "pathname", "search", "hash"];
   const text = (value) => `${value}`.toWellFormed();
@@ -13,7 +13,7 @@
         if (iterate !== undefined && iterate !== null) {
           for (const pair of init) {
             const both = [...pair];
-            if (both.length !== 2) throw new TypeError("URLSearchParams: a pair of name and value is needed");
+            if (both.length !== 2) throw new TypeError("URLSearchParams: each item must be a pair of name and value");
             this.#list.push(both.map(text));
           }
         } else {
@@ -39,7 +39,7 @@
     static reread(params, query) { params.#read(query); }
     get size() { return this.#list.length; }
     append(name, value) {
-      if (arguments.length < 2) throw new TypeError("URLSearchParams.append: name and value are needed");
+      if (arguments.length < 2) throw new TypeError("URLSearchParams.append: name and value are required");
       this.#list.push([text(name), text(value)]);
       this.#tell();
     }
@@ -52,7 +52,7 @@
     getAll(name) { return this.#list.filter((it) => it[0] === text(name)).map((it) => it[1]); }
     has(name, value) { return this.#list.some((it) => it[0] === text(name) && (value === undefined || it[1] === text(value))); }
     set(name, value) {
-      if (arguments.length < 2) throw new TypeError("URLSearchParams.set: name and value are needed");
+      if (arguments.length < 2) throw new TypeError("URLSearchParams.set: name and value are required");
       const made = [text(name), text(value)];
       const at = this.#list.findIndex((it) => it[0] === made[0]);
       if (at < 0) this.#list.push(made);
@@ -82,14 +82,14 @@
     #parts;
     #params = null;
     constructor(input, base = undefined) {
-      if (arguments.length === 0) throw new TypeError("URL: a text is needed");
+      if (arguments.length === 0) throw new TypeError("URL: one argument is required");
       const parts = native.urlParse(text(input), base === undefined ? undefined : text(base));
       if (parts === undefined || parts === null) throw new TypeError(`Invalid URL: '${input}'${base === undefined ? "" : ` with base '${base}'`}`);
       this.#parts = parts;
     }
     static canParse(input, base = undefined) { return !!native.urlParse(text(input), base === undefined ? undefined : text(base)); }
     static parse(input, base = undefined) { return URL.canParse(input, base) ? new URL(input, base) : null; }
-    static createObjectURL() { throw new TypeError("URL.createObjectURL: there is nobody here to show it to; use the Blob itself"); }
+    static createObjectURL() { throw new TypeError("URL.createObjectURL is not available here: use the Blob itself"); }
     static revokeObjectURL() {}
     static get(url, at) { return url.#parts[at]; }
     static set(url, name, value) {

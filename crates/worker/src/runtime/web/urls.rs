@@ -1,4 +1,4 @@
-//! URLs by the standard: parsed and changed natively, shown as the parts that JavaScript has names for.
+//! Native functions for `URL` and `URLSearchParams`.
 
 use rquickjs::function::Func;
 use rquickjs::{Object, Result};
@@ -11,7 +11,7 @@ pub(super) fn natives(natives: &Object<'_>) -> Result<()> {
     natives.set("formSerialize", Func::from(form_serialize))
 }
 
-/// In the order in which `url.js` names them.
+/// Returns the parts of a URL in the order that `url.js` expects.
 fn parts(url: &Url) -> Vec<String> {
     [
         quirks::href(url),
@@ -30,7 +30,7 @@ fn parts(url: &Url) -> Vec<String> {
     .to_vec()
 }
 
-/// None for what is no URL.
+/// Parses a URL. Returns `None` if it is invalid.
 fn parse(text: String, base: Option<String>) -> Option<Vec<String>> {
     let base = match base {
         Some(base) => Some(Url::parse(&base).ok()?),
@@ -39,7 +39,7 @@ fn parse(text: String, base: Option<String>) -> Option<Vec<String>> {
     Url::options().base_url(base.as_ref()).parse(&text).ok().as_ref().map(parts)
 }
 
-/// None where it stays as it was.
+/// Sets one part of a URL. Returns `None` if the value is invalid.
 fn set(href: String, part: String, value: String) -> Option<Vec<String>> {
     let mut url = Url::parse(&href).ok()?;
     let is_set = match part.as_str() {
@@ -66,7 +66,7 @@ fn set(href: String, part: String, value: String) -> Option<Vec<String>> {
     is_set.then(|| parts(&url))
 }
 
-/// Names and values in turn.
+/// Parses a form into alternating names and values.
 fn form_parse(text: String) -> Vec<String> {
     let pairs = form_urlencoded::parse(text.as_bytes());
     pairs.flat_map(|(name, value)| [name.into_owned(), value.into_owned()]).collect()

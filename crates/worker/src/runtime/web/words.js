@@ -1,4 +1,4 @@
-// Words that go with numbers, times and lists, in English.
+// `Intl.PluralRules`, `Intl.RelativeTimeFormat`, `Intl.ListFormat` and related classes, in English.
 (function (native, part) {
   const { canonical, Locale } = part("locales");
   const resolved = (locales) => canonical(locales).find((it) => it.startsWith("en")) ?? "en-US";

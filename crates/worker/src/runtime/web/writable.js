@@ -1,4 +1,4 @@
-// Streams that are written, and those that turn one into another.
+// `WritableStream` and `TransformStream`.
 (function (native, part) {
   const { ReadableStream, core, deferred, quiet, mark } = part("streams");
 
@@ -51,7 +51,7 @@
     }
     close() {
       if (this.state === "errored") return Promise.reject(this.error);
-      if (this.state === "closed" || this.closing) return Promise.reject(new TypeError("the stream is closed already"));
+      if (this.state === "closed" || this.closing) return Promise.reject(new TypeError("the stream is already closed"));
       this.closing = deferred();
       this.ready.resolve();
       this.advance();
@@ -164,7 +164,7 @@
         error(error) { output.error(error); sink[core].fail(error); },
         terminate() {
           if (!readable[core].closing) output.close();
-          sink[core].fail(new TypeError("the transformation was terminated"));
+          sink[core].fail(new TypeError("the transform stream was terminated"));
         },
       };
       const readable = new ReadableStream({

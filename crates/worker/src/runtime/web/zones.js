@@ -1,4 +1,4 @@
-// Time zones: UTC, fixed offsets, and those that the machine has a file of.
+// Time zones: UTC, fixed offsets, and the zones with a file in the box.
 (function (native) {
   const LONG = {
     EST: "Eastern Standard Time", EDT: "Eastern Daylight Time", CST: "Central Standard Time", CDT: "Central Daylight Time", MST: "Mountain Standard Time",
@@ -9,7 +9,7 @@
     const found = /^([+-])(\d{2}):?(\d{2})?$/.exec(zone);
     return found && (found[1] === "-" ? -1 : 1) * (Number(found[2]) * 3600 + Number(found[3] ?? 0) * 60);
   };
-  // The name as it is resolved; whoever it is unknown to says so.
+  // Returns the canonical name of a zone. Throws for an unknown zone.
   const known = (zone) => {
     if (/^(?:utc|etc\/utc|etc\/gmt|gmt|z)$/i.test(zone)) return /^(?:etc\/)?gmt$/i.test(zone) ? "UTC" : "UTC";
     if (fixed(zone) !== null) return zone;

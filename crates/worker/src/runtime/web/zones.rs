@@ -1,7 +1,7 @@
-//! Time zones, from the files of this machine (RFC 9636).
+//! Time zones from the zone files of the box (RFC 9636).
 //!
-//! Names become paths here, and `jiff` reads the files: it has no zone database of its own in this
-//! build, so a box knows the zones that its image has.
+//! This module maps zone names to paths, and `jiff` parses the files. `jiff` has no bundled zone
+//! database in this build, so only the zones of the box's image are available.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use jiff::tz::TimeZone;
 use rquickjs::function::Func;
 use rquickjs::{Ctx, IntoJs, Object, Result, Value};
 
-/// The zone database of a Linux system.
+/// Directory of the zone files on Linux.
 const FILES: &str = "/usr/share/zoneinfo";
-/// Maximum size of a file, larger than any zone has.
+/// Maximum size of a zone file in bytes. Real files are smaller.
 const FILE: u64 = 64 * 1024;
-/// The calendar with its weekdays repeats after 400 years, and so does the rule at the end of a file.
+/// Seconds in 400 years, after which the Gregorian calendar and zone rules repeat.
 const CYCLE: i64 = 146_097 * 86_400;
 
 pub(super) fn natives(natives: &Object<'_>) -> Result<()> {
@@ -22,7 +22,7 @@ pub(super) fn natives(natives: &Object<'_>) -> Result<()> {
     natives.set("zoneHere", Func::from(here))
 }
 
-/// Seconds east of Greenwich, and the abbreviation for it.
+/// Offset from UTC in seconds, and the abbreviation of the zone at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Offset {
     seconds: i32,
@@ -38,7 +38,7 @@ impl<'js> IntoJs<'js> for Offset {
     }
 }
 
-/// None for a zone that nobody knows.
+/// Returns the offset of a zone at a time, or `None` for an unknown zone.
 fn offset(zone: String, at: f64) -> Option<Offset> {
     let is_name = |part: &str| {
         let allowed = |it: char| it.is_ascii_alphanumeric() || "_+-".contains(it);
@@ -56,11 +56,13 @@ fn offset(zone: String, at: f64) -> Option<Offset> {
     Some(Offset { seconds: info.offset().seconds(), name: info.abbreviation().to_owned() })
 }
 
-/// A moment with the offset of `seconds`. Dates of JavaScript reach beyond the years -9999 to 9999.
+/// Returns a timestamp with the same zone offset as `seconds`.
+///
+/// JavaScript dates exceed the years -9999 to 9999 that `jiff` supports.
 fn timestamp(seconds: i64) -> Option<Timestamp> {
     let (first, last) = (Timestamp::MIN.as_second(), Timestamp::MAX.as_second());
     let seconds = match seconds {
-        // No zone has a change so early.
+        // No zone changed its offset so early.
         ..0 => seconds.max(first),
         _ if seconds > last => last - CYCLE + (seconds - last) % CYCLE,
         _ => seconds,
@@ -68,7 +70,7 @@ fn timestamp(seconds: i64) -> Option<Timestamp> {
     Timestamp::from_second(seconds).ok()
 }
 
-/// The name of the zone of this machine, if its file tells.
+/// Returns the name of the local zone, if `/etc/localtime` is a link to its file.
 fn here() -> Option<String> {
     let link = std::fs::read_link("/etc/localtime").ok()?;
     let link = link.to_str()?;
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_change_when_they_did_and_when_they_will() {
+    fn zone_offsets_are_correct_in_the_past_and_future() {
         check("America/New_York", 1_704_467_049.0, "-18000 EST");
         check("America/New_York", 1_720_000_000.0, "-14400 EDT");
         check("Europe/Berlin", 1_720_000_000.0, "7200 CEST");
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_and_last_dates_of_javascript_have_an_offset() {
+    fn first_and_last_javascript_dates_have_an_offset() {
         check("Europe/Berlin", 8_640_000_000_000.0, "7200 CEST"); // 275760-09-13
         // Summer time ends on 275443-10-29 at 01:00 UTC.
         check("Europe/Berlin", 8_630_000_326_799.0, "7200 CEST");
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_of_a_zone_is_no_file() {
+    fn invalid_zone_names_are_not_used_as_paths() {
         for name in [
             "",
             "Nowhere/X",

@@ -1,10 +1,10 @@
-// `belljar:fs` and plain `fs` in one: names of Deno and of Node, as promises and with Sync.
+// `belljar:fs`, also imported as `fs`: functions of Deno and Node, asynchronous and with the suffix Sync.
 (load, native) => {
   "use strict";
   const files = load("internal:files");
   const { promises } = files;
   const both = { ...load("node:fs") };
-  // Here a name without Sync gives a promise, with a callback it is as Node has it.
+  // A function without the suffix Sync returns a promise. With a callback it behaves as in Node.
   for (const [name, work] of Object.entries(promises)) {
     const called = both[name];
     if (typeof work === "function" && typeof called === "function") {

@@ -4,7 +4,7 @@
   const names = { sha1: "SHA-1", sha224: "SHA-224", sha256: "SHA-256", sha384: "SHA-384", sha512: "SHA-512", md5: "MD5" };
   const named = (algorithm) => {
     const name = names[String(algorithm).toLowerCase().replace(/^rsa-|-/g, "")];
-    if (!name) throw new Error(`Digest method not supported: ${algorithm}; there is: ${Object.keys(names).join(", ")}`);
+    if (!name) throw new Error(`Digest method not supported: ${algorithm}; available: ${Object.keys(names).join(", ")}`);
     return name;
   };
   const bytes = (data, encoding) => (typeof data === "string" ? new Uint8Array(Buffer.from(data, encoding)) : new Uint8Array(data.buffer ?? data, data.byteOffset ?? 0, data.byteLength));
@@ -17,7 +17,7 @@
     copy() { const other = new Hash(this.#finish); for (const part of this.#parts) other.update(part); return other; }
   }
   const random = (size) => Buffer.from(native.random(size).buffer);
-  const missing = (name) => () => { throw new Error(`crypto.${name} is not available here: there is createHash, createHmac, randomBytes, randomUUID, timingSafeEqual, and crypto.subtle`); };
+  const missing = (name) => () => { throw new Error(`crypto.${name} is not available here: use createHash, createHmac, randomBytes, randomUUID, timingSafeEqual or crypto.subtle`); };
   const out = {
     createHash: (algorithm) => { const name = named(algorithm); return new Hash((data) => native.hash(name, data)); },
     createHmac: (algorithm, key) => { const name = named(algorithm); return new Hash((data) => native.hmac(name, bytes(key), data)); },

@@ -1,4 +1,4 @@
-// `node:fs`: the synchronous functions, `promises`, and callbacks for those that still use them.
+// `node:fs`: synchronous functions, `promises`, and functions with callbacks.
 (load, native) => {
   "use strict";
   const files = load("internal:files");

@@ -44,7 +44,7 @@
     features: {}, config: {}, report: {},
     binding() { throw new Error("process.binding is not available here"); },
   });
-  // The loop tells failures that nobody asks about; these are kept for programs that listen.
+  // Listeners are stored but never called: the event loop reports unhandled errors itself.
   process.on = process.addListener = (name, listener) => listeners.prototype.on.call(process, name, listener);
   return process;
 }

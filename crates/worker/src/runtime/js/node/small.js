@@ -1,4 +1,4 @@
-// Modules of a line or two each.
+// Very short modules that share this file.
 (load, native) => ({
   perf_hooks: () => ({ get performance() { return globalThis.performance; } }),
   module: () => ({ createRequire: () => globalThis.require, builtinModules: native.builtins() }),
