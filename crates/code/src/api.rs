@@ -1,8 +1,9 @@
-//! Declared services as programs find them: a client for each, and what is told about it.
+//! JavaScript clients, TypeScript declarations and descriptions of declared services (`[api.NAME]`).
 //!
-//! A client is one fixed program (`api/runtime.js`) with data: where the service is, which variables
-//! hold placeholders and where those go, and the operations of its OpenAPI document if it has one.
-//! The client is convenience. What it may reach and what it may carry is the broker's to decide.
+//! A client is one fixed program (`api/runtime.js`) plus data: the base URL of the service, the
+//! variables that hold placeholders, the header or query parameter for each placeholder, and the
+//! operations of the OpenAPI document if the service has one. Clients enforce nothing: the broker
+//! decides which hosts a program can reach and which secrets a request can carry.
 
 mod describe;
 
@@ -16,18 +17,18 @@ use belljar_model::code::{Api, BaseUrl};
 use belljar_model::net::{SecretDecl, SecretKind, Slot};
 use serde_json::{Value, json};
 
-pub use describe::Ask;
+pub use describe::ApiQuery;
 
 use crate::openapi::{self, Document, DocumentError, MAX_DOCUMENT};
 
-/// The program that every client is.
+/// Source text of the client, the same for every service.
 const RUNTIME: &str = include_str!("api/runtime.js");
-/// What the types of all clients build upon.
+/// TypeScript declarations that the declarations of every client refer to.
 const PRELUDE: &str = include_str!("api/prelude.d.ts");
-/// Of a file with types.
+/// Maximum size of an operator's file with TypeScript types, in bytes.
 const MAX_TYPES: usize = 1 << 20;
 
-/// A service with what its files say.
+/// A declared service together with the contents of its OpenAPI and type files.
 #[derive(Clone, Debug)]
 pub struct Service {
     api: Api,
@@ -35,21 +36,21 @@ pub struct Service {
     auth: Vec<Auth>,
     types: Option<String>,
     document: Option<Document>,
-    /// What a person should know: each is about something that does not work as one may think.
+    /// Warnings for the operator about parts of the declaration that clients cannot use.
     pub remarks: Vec<String>,
 }
 
-/// A client and its types.
+/// The JavaScript client of a service and its TypeScript declarations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiClient {
-    /// A module whose default export is the client.
+    /// JavaScript module whose default export is the client.
     pub module: String,
-    /// TypeScript: an interface `Client` in a namespace of its own, which needs [`prelude`].
+    /// TypeScript namespace with an interface `Client`. It refers to types of [`prelude`].
     pub declarations: String,
     pub operations: usize,
 }
 
-/// Where the placeholder of a secret goes.
+/// The header or query parameter in which a client sends a secret's placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Auth {
     variable: String,
@@ -58,23 +59,23 @@ struct Auth {
     scheme: &'static str,
 }
 
-/// Why the files of a service cannot be used.
+/// Why a service cannot be loaded or described.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    #[error("api `{api}`: read {}", path.display())]
+    #[error("api `{api}`: cannot read {}", path.display())]
     Read { api: String, path: PathBuf, source: io::Error },
-    #[error("api `{api}`: {} has more than {most} bytes", path.display())]
+    #[error("api `{api}`: {} is larger than the limit of {most} bytes", path.display())]
     TooLong { api: String, path: PathBuf, most: usize },
     #[error("api `{api}`: {}: {source}", path.display())]
     Document { api: String, path: PathBuf, source: DocumentError },
-    #[error("api `{api}`: {} is no UTF-8", path.display())]
+    #[error("api `{api}`: {} is not valid UTF-8", path.display())]
     NotText { api: String, path: PathBuf },
     #[error("api `{api}` has no operation `{asked}`; {advice}")]
     NoOperation { api: String, asked: String, advice: String },
 }
 
 impl Service {
-    /// Reads the files that a declaration names.
+    /// Creates a service from its declaration and reads the files that the declaration names.
     pub fn read(api: &Api, config: &Config, home: Option<&Path>) -> Result<Self, ServiceError> {
         let document = match api.openapi(home) {
             Some(path) => Some(read_document(api, &path)?),
@@ -82,7 +83,7 @@ impl Service {
         };
         let types = match api.types(home) {
             Some(path) => {
-                let text = String::from_utf8(bounded(api, &path, MAX_TYPES)?);
+                let text = String::from_utf8(read_limited(api, &path, MAX_TYPES)?);
                 let not_text = |_| ServiceError::NotText { api: api.name.to_string(), path };
                 Some(text.map_err(not_text)?)
             }
@@ -91,7 +92,7 @@ impl Service {
         Ok(Self::new(api, config, document, types))
     }
 
-    /// A service with this document, without looking at any file.
+    /// Creates a service from a parsed document and type text, without reading files.
     pub fn new(
         api: &Api,
         config: &Config,
@@ -105,7 +106,7 @@ impl Service {
         let base = base(api, document.as_ref());
         if base.is_none() {
             remarks.push(
-                "no `base-url`, and no rule names one host: programs give whole addresses"
+                "there is no `base-url` and no rule names a single host, so programs must use absolute URLs"
                     .to_owned(),
             );
         }
@@ -116,12 +117,12 @@ impl Service {
         &self.api
     }
 
-    /// Where relative addresses start.
+    /// Returns the base URL for relative paths, if there is one.
     pub fn base(&self) -> Option<&str> {
         self.base.as_deref()
     }
 
-    /// The client and its types.
+    /// Returns the client module and its declarations.
     pub fn client(&self) -> ApiClient {
         let ApiSurface { groups, operations } = self.surface();
         let auth: Vec<Value> =
@@ -139,7 +140,7 @@ impl Service {
         ApiClient { module, declarations: self.declarations(), operations }
     }
 
-    /// How many operations its document has.
+    /// Returns the number of operations in the OpenAPI document.
     pub fn operations(&self) -> usize {
         self.document.as_ref().map_or(0, |document| document.operations().len())
     }
@@ -169,7 +170,7 @@ impl Service {
             }
             None => format!("declare namespace {namespace} {{\n  type Client = BelljarApi;\n}}\n"),
         };
-        // The operator's own.
+        // Types that the operator wrote come last.
         text.extend(self.types.iter().map(|types| format!("{}\n", types.trim_end())));
         text
     }
@@ -180,18 +181,19 @@ impl Service {
 }
 
 struct ApiSurface {
-    /// Pairs of a group's name and the text of its operations.
+    /// Pairs of a group name and the JSON text of its operations.
     groups: Vec<Value>,
     operations: usize,
 }
 
-/// The client of a service, whose files are read.
+/// Reads the files of a service and returns its client.
 pub fn client(api: &Api, config: &Config, home: Option<&Path>) -> Result<ApiClient, ServiceError> {
     Service::read(api, config, home).map(|service| service.client())
 }
 
-/// What a model is told about a service, or about those of its operations in which some words are; all
-/// about one operation if that is what they name.
+/// Describes a service for a model: an overview, or the operations that match `search`.
+///
+/// A `search` that is the exact name of an operation returns the full types of that operation.
 pub fn describe(
     api: &Api,
     config: &Config,
@@ -199,17 +201,17 @@ pub fn describe(
     search: Option<&str>,
 ) -> Result<String, ServiceError> {
     let service = Service::read(api, config, home)?;
-    let Some(words) = search else { return service.describe(&Ask::Overview) };
-    let whole = service.describe(&Ask::Operation(words.to_owned()));
-    whole.or_else(|_| service.describe(&Ask::Search(words.to_owned())))
+    let Some(words) = search else { return service.describe(&ApiQuery::Overview) };
+    let whole = service.describe(&ApiQuery::Operation(words.to_owned()));
+    whole.or_else(|_| service.describe(&ApiQuery::Search(words.to_owned())))
 }
 
-/// What the declarations of all clients need once.
+/// Returns the declarations that all clients share. They are needed once per program.
 pub fn prelude() -> &'static str {
     PRELUDE
 }
 
-/// The types of a program's `apis`, whole: what a compiler needs beside the program.
+/// Returns the complete TypeScript declarations of the global `apis` for these services.
 pub fn declarations<'a>(services: impl IntoIterator<Item = &'a Service>) -> String {
     let mut text = PRELUDE.to_owned();
     let mut members = String::new();
@@ -221,7 +223,7 @@ pub fn declarations<'a>(services: impl IntoIterator<Item = &'a Service>) -> Stri
     format!("{text}declare const apis: {{\n{members}}};\n")
 }
 
-/// A string literal in ASCII that is the same in JSON and in JavaScript.
+/// Returns an ASCII string literal that is valid in both JSON and JavaScript.
 fn script_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     for character in Value::String(text.to_owned()).to_string().chars() {
@@ -236,7 +238,9 @@ fn script_text(text: &str) -> String {
     out
 }
 
-/// The operator's word, else the document's first server if a rule leads there, else the first host.
+/// Chooses the base URL: the operator's setting, else the document's server, else the first host.
+///
+/// The document's server counts only if a rule of the service allows it.
 fn base(api: &Api, document: Option<&Document>) -> Option<String> {
     if let Some(base) = &api.base_url {
         return Some(base.to_string());
@@ -259,20 +263,22 @@ fn base(api: &Api, document: Option<&Document>) -> Option<String> {
     reached.or(first).map(|base| base.to_string())
 }
 
-/// Where a secret's placeholder goes, if a client can put it there.
+/// Returns how a client sends the secret's placeholder, or `None` if a client cannot send it.
 fn auth(secret: &SecretDecl, scheme: &'static str, remarks: &mut Vec<String>) -> Option<Auth> {
     let name = &secret.name;
     let Some(variable) = secret.env.clone() else {
-        // These the broker makes by itself.
+        // Other kinds need no placeholder in programs: the broker creates the credential.
         if matches!(secret.kind, SecretKind::Token) {
             remarks.push(format!(
-                "secret `{name}` has no `env`, so programs do not find its placeholder"
+                "secret `{name}` has no `env`, so programs cannot read its placeholder"
             ));
         }
         return None;
     };
     if matches!(secret.kind, SecretKind::SigV4 { .. } | SecretKind::Hmac { .. }) {
-        remarks.push(format!("secret `{name}` signs: programs use its placeholder themselves"));
+        remarks.push(format!(
+            "secret `{name}` signs requests: programs must insert its placeholder themselves"
+        ));
         return None;
     }
     let found = secret.slots.iter().find_map(|slot| match slot {
@@ -285,14 +291,16 @@ fn auth(secret: &SecretDecl, scheme: &'static str, remarks: &mut Vec<String>) ->
         Slot::Json(_) => None,
     });
     let Some((slot, name, scheme)) = found else {
-        remarks.push(format!("secret `{name}` stands in bodies: programs put it there themselves"));
+        remarks.push(format!(
+            "secret `{name}` is sent in request bodies: programs must insert its placeholder themselves"
+        ));
         return None;
     };
     Some(Auth { variable, slot, name, scheme })
 }
 
 fn read_document(api: &Api, path: &Path) -> Result<Document, ServiceError> {
-    let bytes = bounded(api, path, MAX_DOCUMENT)?;
+    let bytes = read_limited(api, path, MAX_DOCUMENT)?;
     Document::parse(&bytes).map_err(|source| ServiceError::Document {
         api: api.name.to_string(),
         path: path.to_owned(),
@@ -300,7 +308,7 @@ fn read_document(api: &Api, path: &Path) -> Result<Document, ServiceError> {
     })
 }
 
-fn bounded(api: &Api, path: &Path, most: usize) -> Result<Vec<u8>, ServiceError> {
+fn read_limited(api: &Api, path: &Path, most: usize) -> Result<Vec<u8>, ServiceError> {
     let failed =
         |source| ServiceError::Read { api: api.name.to_string(), path: path.to_owned(), source };
     let mut bytes = Vec::new();

@@ -1,6 +1,6 @@
-//! The host's side of programs of models: skills, declared services and other servers' tools.
+//! The host side of programs that models write: skills, declared services and tools of MCP servers.
 //!
-//! The programs themselves run inside a box, in the crate `belljar-worker`. Nothing here runs one.
+//! This crate never runs such a program. Programs run inside a box, in the crate `belljar-worker`.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,9 @@
-//! OpenAPI documents: what operations a service has, as names, data and types.
+//! OpenAPI documents: parses the operations of a service and renders them as data and types.
 //!
-//! A document is a stranger's, also where an operator chose it. It is bounded in bytes, depth and
-//! number, references lead nowhere outside of it, and nothing of it ever becomes code: a client gets
-//! its operations as data, and declarations are made of checked names, literals and comments only.
+//! A document is untrusted input, even if an operator chose it. Its size, depth and number of
+//! operations are limited, references outside the document are ignored, and no text of a document
+//! becomes code: a client receives operations as data, and declarations consist only of checked
+//! names, string literals and comments.
 
 mod document;
 mod names;
@@ -10,7 +11,7 @@ mod operation;
 mod types;
 
 pub use document::{Document, DocumentError, MAX_DOCUMENT};
-pub use operation::{Body, BodyKind, Operation, Parameter, Place};
+pub use operation::{Operation, Parameter, ParameterLocation, RequestBody};
 pub(crate) use types::{declarations, one, signature};
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Tools of other servers, held to what they were when a person agreed to them (threat F09).
+//! Pins of MCP tools: a tool can be called only as long as it is what the operator accepted (F09).
 //!
-//! A tool's definition is text that a model obeys, and its server can change it at any time. So each
-//! is pinned by a hash over everything that a model gets to see of it and over what its server is; what
-//! is new or has changed is told and cannot be called until the operator accepted it.
+//! A tool's definition is text that a model obeys, and its server can change it at any time. So a pin
+//! is a hash over everything that a model sees of the tool and over how its server is started or
+//! reached. A new or changed tool is reported and cannot be called until the operator accepts it.
 //!
-//! Programs say `tools.SERVER.FUNCTION`, with the server's name from belljar.toml, so no server can
-//! take the place of another or of something built in. Two tools of one server with one function name
-//! are both refused: nobody could say which is meant.
+//! Programs call `tools.SERVER.FUNCTION`, with the server's name from belljar.toml, so no server can
+//! impersonate another server or a built-in tool. Two tools of one server with the same function name
+//! are both refused, because a call would be ambiguous.
 
 mod canonical;
 mod store;
@@ -23,17 +23,17 @@ use crate::schema::identifier;
 pub use canonical::canonical;
 pub use store::{Pin, PinError, Pins};
 
-/// A longer name is refused: 128 are the most that the protocol advises.
+/// Maximum length of a tool name in bytes, the limit that the MCP specification advises.
 const MAX_NAME: usize = 128;
 
-/// What a server is: how it is started or where it is.
+/// What identifies a server: its command line or its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     Command(Vec<String>),
     Url(String),
 }
 
-/// A tool as its server tells of it.
+/// The definition of a tool as its server sent it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolDef {
     pub name: String,
@@ -42,44 +42,44 @@ pub struct ToolDef {
     pub output: Option<Value>,
 }
 
-/// What is made of a tool.
+/// A tool after the check against its pin.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judged {
-    /// As its server calls it.
+pub struct CheckedTool {
+    /// Name of the tool on its server.
     pub name: String,
-    /// As programs call it.
+    /// Name of the function in programs.
     pub function: String,
-    pub standing: Standing,
-    /// What was odd about its texts.
+    pub state: PinState,
+    /// Suspicious characters in its texts.
     pub oddities: BTreeSet<Oddity>,
-    /// What is shown of it; none of one that is gone.
-    pub shown: Option<Shown>,
+    /// Its definition without invisible characters; `None` for a tool that its server no longer has.
+    pub shown: Option<VisibleDefinition>,
 }
 
-/// A definition without what is not drawn: what a model and a person get to see.
+/// The definition of a tool without invisible characters, for models and people.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shown {
+pub struct VisibleDefinition {
     pub description: String,
     pub input: Value,
     pub output: Option<Value>,
 }
 
-/// Whether a tool may be called.
+/// Whether a tool can be called, and why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It is what was agreed to.
+pub enum PinState {
+    /// The definition is the one that the operator accepted.
     Accepted,
-    /// Nobody agreed to it yet.
+    /// The operator has not accepted the tool yet.
     New,
-    /// It is not what was agreed to any more.
+    /// The definition changed since the operator accepted the tool.
     Changed { what: Vec<Part> },
-    /// It was agreed to, and its server has it no more.
+    /// The operator accepted the tool, but its server no longer has it.
     Gone,
-    /// It cannot be told from others, or not be named.
+    /// The name is invalid, or another tool has the same function name.
     Refused { why: String },
 }
 
-impl Standing {
+impl PinState {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -91,7 +91,7 @@ impl Standing {
     }
 }
 
-/// What of a definition can change.
+/// A part of a tool's definition that can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     Server,
@@ -103,15 +103,15 @@ pub enum Part {
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Server => "how its server is started or reached",
+            Self::Server => "the command or URL of its server",
             Self::Description => "its description",
-            Self::Input => "what it takes",
-            Self::Output => "what it gives",
+            Self::Input => "its input schema",
+            Self::Output => "its output schema",
         })
     }
 }
 
-/// The pin of a tool as it is now.
+/// Computes the pin of a tool's current definition.
 pub fn pin(identity: &Identity, tool: &ToolDef) -> Pin {
     let server = match identity {
         Identity::Command(words) => json!({ "command": words }),
@@ -137,55 +137,55 @@ fn hash(value: &Value) -> String {
     hex::encode(Sha256::digest(canonical(value).as_bytes()))
 }
 
-/// Holds what a server tells against what was agreed to.
-pub fn judge(
+/// Compares the tools that a server offers with the accepted pins.
+pub fn check_tools(
     accepted: &BTreeMap<String, Pin>,
     identity: &Identity,
     tools: &[ToolDef],
-) -> Vec<Judged> {
+) -> Vec<CheckedTool> {
     let mut functions: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for tool in tools {
         functions.entry(identifier(&tool.name)).or_default().push(&tool.name);
     }
-    let mut judged: Vec<Judged> = tools
+    let mut checked: Vec<CheckedTool> = tools
         .iter()
         .map(|tool| {
             let function = identifier(&tool.name);
             let (shown, oddities) = shown(tool);
             let same = functions.get(&function).map_or(&[][..], Vec::as_slice);
-            let standing = match refusal(tool, same) {
-                Some(why) => Standing::Refused { why },
-                None => standing(accepted.get(&tool.name), &pin(identity, tool)),
+            let state = match refusal(tool, same) {
+                Some(why) => PinState::Refused { why },
+                None => pin_state(accepted.get(&tool.name), &pin(identity, tool)),
             };
-            Judged { name: tool.name.clone(), function, standing, oddities, shown: Some(shown) }
+            CheckedTool { name: tool.name.clone(), function, state, oddities, shown: Some(shown) }
         })
         .collect();
     let gone = accepted.keys().filter(|name| !tools.iter().any(|tool| tool.name == **name));
-    judged.extend(gone.map(|name| Judged {
+    checked.extend(gone.map(|name| CheckedTool {
         name: name.clone(),
         function: identifier(name),
-        standing: Standing::Gone,
+        state: PinState::Gone,
         oddities: BTreeSet::new(),
         shown: None,
     }));
-    judged
+    checked
 }
 
 fn refusal(tool: &ToolDef, of_one_function: &[&str]) -> Option<String> {
     if tool.name.is_empty() || tool.name.len() > MAX_NAME {
-        return Some(format!("a name has 1 to {MAX_NAME} bytes"));
+        return Some(format!("a tool name must have 1 to {MAX_NAME} bytes"));
     }
     if of_one_function.len() > 1 {
         let all: Vec<String> = of_one_function.iter().map(|name| format!("{name:?}")).collect();
-        return Some(format!("{} would be one function", all.join(" and ")));
+        return Some(format!("{} have the same function name", all.join(" and ")));
     }
     None
 }
 
-fn standing(before: Option<&Pin>, now: &Pin) -> Standing {
-    let Some(before) = before else { return Standing::New };
+fn pin_state(before: Option<&Pin>, now: &Pin) -> PinState {
+    let Some(before) = before else { return PinState::New };
     if before.whole == now.whole {
-        return Standing::Accepted;
+        return PinState::Accepted;
     }
     let parts = [
         (Part::Server, before.server != now.server),
@@ -193,25 +193,25 @@ fn standing(before: Option<&Pin>, now: &Pin) -> Standing {
         (Part::Input, before.input != now.input),
         (Part::Output, before.output != now.output),
     ];
-    Standing::Changed {
+    PinState::Changed {
         what: parts.into_iter().filter_map(|(part, is)| is.then_some(part)).collect(),
     }
 }
 
-fn shown(tool: &ToolDef) -> (Shown, BTreeSet<Oddity>) {
+fn shown(tool: &ToolDef) -> (VisibleDefinition, BTreeSet<Oddity>) {
     let mut oddities = BTreeSet::new();
-    // A name beyond ASCII is an identifier in disguise, whatever alphabet it is from.
+    // A name with non-ASCII characters can look like another name, whatever its alphabet.
     if !tool.name.bytes().all(|byte| byte.is_ascii_graphic()) {
         oddities.extend(plain::plain(&tool.name).oddities);
         oddities.insert(Oddity::LookAlike);
     }
-    let description = strip(tool.description.as_deref().unwrap_or_default(), &mut oddities);
+    let description = strip_text(tool.description.as_deref().unwrap_or_default(), &mut oddities);
     let input = strip_value(&tool.input, &mut oddities);
     let output = tool.output.as_ref().map(|output| strip_value(output, &mut oddities));
-    (Shown { description, input, output }, oddities)
+    (VisibleDefinition { description, input, output }, oddities)
 }
 
-fn strip(text: &str, oddities: &mut BTreeSet<Oddity>) -> String {
+fn strip_text(text: &str, oddities: &mut BTreeSet<Oddity>) -> String {
     let Plain { text, oddities: found } = plain::plain(text);
     oddities.extend(found);
     text
@@ -219,13 +219,13 @@ fn strip(text: &str, oddities: &mut BTreeSet<Oddity>) -> String {
 
 fn strip_value(value: &Value, oddities: &mut BTreeSet<Oddity>) -> Value {
     match value {
-        Value::String(text) => Value::String(strip(text, oddities)),
+        Value::String(text) => Value::String(strip_text(text, oddities)),
         Value::Array(values) => {
             Value::Array(values.iter().map(|value| strip_value(value, oddities)).collect())
         }
         Value::Object(members) => {
             let strip = |(key, value): (&String, &Value)| {
-                (strip(key, oddities), strip_value(value, oddities))
+                (strip_text(key, oddities), strip_value(value, oddities))
             };
             Value::Object(members.iter().map(strip).collect::<Map<String, Value>>())
         }

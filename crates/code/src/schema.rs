@@ -1,12 +1,12 @@
-//! Types of TypeScript from JSON Schemas, for a model to read.
+//! Converts JSON Schemas to TypeScript types for models to read.
 //!
-//! The schemas are a stranger's: of another server, or of a document that somebody published. What
-//! comes out is types and comments whatever goes in: a key or a value is an identifier or a string
-//! literal in ASCII, a description cannot end its comment, references lead nowhere outside the
-//! document, and depth, width and length are bounded.
+//! Schemas are untrusted: they come from MCP servers and published documents. The output consists
+//! only of types and comments, whatever the input is: a key or a value becomes an identifier or an
+//! ASCII string literal, a description cannot end its comment, references outside the document are
+//! ignored, and depth, width and length are limited.
 //!
-//! JSON Schema 2020-12 as far as TypeScript has words for it, with what OpenAPI 3.0 has beside it
-//! (`nullable`). What has no words is `unknown`, which is always true.
+//! Supports JSON Schema 2020-12 as far as TypeScript can express it, and `nullable` of OpenAPI 3.0.
+//! Anything else becomes `unknown`, which is always correct.
 
 mod text;
 
@@ -17,64 +17,64 @@ use serde_json::{Map, Value};
 
 pub use text::{comment, identifier, key, literal, type_name};
 
-/// Deeper is `unknown`.
+/// Maximum nesting depth. A deeper schema becomes `unknown`.
 const MAX_DEPTH: usize = 24;
-/// Properties of one object, members of one union; the rest is told by a wider type.
+/// Maximum number of properties of an object or members of a union.
 const MAX_WIDTH: usize = 256;
-/// Schemas that are looked at for one [`Names`], unless it was made with another number.
+/// Default number of schemas that one [`Names`] converts before the rest becomes `unknown`.
 const BUDGET: usize = 20_000;
-/// A description beside a property.
+/// Maximum number of characters of a description.
 const MAX_COMMENT: usize = 300;
 
-/// The named types of one set of declarations, and what may still be spent on them.
+/// The named types of one set of declarations, and the remaining budget of schemas.
 #[derive(Debug)]
 pub struct Names<'a> {
-    /// The documents that references were met in; the last one is the current one.
+    /// The documents of the references so far. The last one is the current document.
     roots: Vec<&'a Value>,
-    by_place: BTreeMap<(usize, String), String>,
-    taken: BTreeSet<String>,
-    /// Named and not yet written: name, document, schema.
-    waiting: Vec<(String, usize, &'a Value)>,
-    left: usize,
+    by_reference: BTreeMap<(usize, String), String>,
+    used: BTreeSet<String>,
+    /// Types that are named but not yet declared: name, index of the document, schema.
+    undeclared: Vec<(String, usize, &'a Value)>,
+    budget: usize,
 }
 
 impl<'a> Names<'a> {
-    /// Within one document, in which references are looked up.
+    /// Starts with one document, in which references are resolved.
     pub fn new(root: &'a Value) -> Self {
         Self::with_budget(root, BUDGET)
     }
 
-    /// The same, with another number of schemas to look at before the rest is `unknown`.
+    /// Starts with one document and a budget of schemas. Schemas beyond the budget become `unknown`.
     pub fn with_budget(root: &'a Value, schemas: usize) -> Self {
         Self {
             roots: vec![root],
-            by_place: BTreeMap::new(),
-            taken: BTreeSet::new(),
-            waiting: Vec::new(),
-            left: schemas,
+            by_reference: BTreeMap::new(),
+            used: BTreeSet::new(),
+            undeclared: Vec::new(),
+            budget: schemas,
         }
     }
 
-    /// Goes on with another document; the names so far stay taken.
+    /// Continues with another document. Names that are already used stay reserved.
     pub fn enter(&mut self, root: &'a Value) {
         self.roots.push(root);
     }
 
-    /// A name of a type that nothing else has, close to what was wished for.
-    pub fn claim(&mut self, wish: &str) -> String {
-        let wish = type_name(wish);
-        let numbered = (2_usize..).map(|number| format!("{wish}{number}"));
-        let mut free = std::iter::once(wish.clone()).chain(numbered);
-        let name = free.find(|name| !self.taken.contains(name)).unwrap_or(wish);
-        self.taken.insert(name.clone());
+    /// Reserves an unused type name that resembles `preferred`.
+    pub fn claim(&mut self, preferred: &str) -> String {
+        let preferred = type_name(preferred);
+        let numbered = (2_usize..).map(|number| format!("{preferred}{number}"));
+        let mut free = std::iter::once(preferred.clone()).chain(numbered);
+        let name = free.find(|name| !self.used.contains(name)).unwrap_or(preferred);
+        self.used.insert(name.clone());
         name
     }
 
-    /// `type NAME = …;` for everything that was referred to so far and not yet declared.
+    /// Returns `type NAME = …;` for all types that were referred to but not yet declared.
     pub fn declarations(&mut self) -> String {
         let mut out = String::new();
         let current = self.roots.len();
-        while let Some((name, root, schema)) = self.waiting.pop() {
+        while let Some((name, root, schema)) = self.undeclared.pop() {
             let kept = self.roots.split_off(root + 1);
             let shape = shape_of(schema, self, 0);
             self.roots.extend(kept);
@@ -84,48 +84,48 @@ impl<'a> Names<'a> {
             }
             out.push_str(&format!("type {name} = {};\n", shape.text));
         }
-        debug_assert_eq!(current, self.roots.len(), "every document is back in its place");
+        debug_assert_eq!(current, self.roots.len(), "the list of documents is restored");
         out
     }
 
-    /// The name of what a reference leads to.
-    fn named(&mut self, reference: &str) -> Option<String> {
+    /// Returns the type name for the target of a reference, or `None` if the target is missing.
+    fn name_of(&mut self, reference: &str) -> Option<String> {
         let root = self.roots.len().checked_sub(1)?;
-        if let Some(name) = self.by_place.get(&(root, reference.to_owned())) {
+        if let Some(name) = self.by_reference.get(&(root, reference.to_owned())) {
             return Some(name.clone());
         }
         let schema = target(self.roots.get(root)?, reference)?;
         let last = reference.rsplit(['/', '#']).find(|part| !part.is_empty()).unwrap_or("Root");
         let name = self.claim(last);
-        self.by_place.insert((root, reference.to_owned()), name.clone());
-        self.waiting.push((name.clone(), root, schema));
+        self.by_reference.insert((root, reference.to_owned()), name.clone());
+        self.undeclared.push((name.clone(), root, schema));
         Some(name)
     }
 
     fn spend(&mut self) -> bool {
-        self.left = self.left.saturating_sub(1);
-        self.left > 0
+        self.budget = self.budget.saturating_sub(1);
+        self.budget > 0
     }
 }
 
-/// The type of what a schema admits, as an expression of TypeScript.
+/// Returns the TypeScript type of the values that a schema allows.
 pub fn type_of(schema: &Value, names: &mut Names<'_>) -> String {
     shape_of(schema, names, 0).text
 }
 
-/// The comment that a schema's own words make, if it has any.
+/// Returns the description or title of a schema as a comment.
 pub fn described(schema: &Value) -> Option<String> {
     let words = |key: &str| schema.get(key).and_then(Value::as_str);
     comment(words("description").or_else(|| words("title"))?, MAX_COMMENT)
 }
 
-/// Where `#/a/b` leads within a document.
+/// Resolves a reference such as `#/a/b` within a document.
 fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let pointer = reference.strip_prefix('#')?;
     root.pointer(&percent_decode_str(pointer).decode_utf8().ok()?)
 }
 
-/// A type, and whether it must stand in parentheses beside others.
+/// A type expression, and whether it needs parentheses next to an operator.
 struct Shape {
     text: String,
     is_compound: bool,
@@ -145,7 +145,7 @@ impl Shape {
     }
 }
 
-/// The members, each once, between one operator.
+/// Joins types with an operator and drops duplicates.
 fn joined(shapes: Vec<Shape>, operator: &str) -> Shape {
     let mut texts: Vec<String> = Vec::new();
     for shape in &shapes {
@@ -191,7 +191,7 @@ fn shape_of(schema: &Value, names: &mut Names<'_>, depth: usize) -> Shape {
     }
 }
 
-/// Everything that a schema says at once: all of it holds, so all of it is joined by `&`.
+/// Converts a schema without `nullable`. All its keywords apply, so their types are joined by `&`.
 fn without_null(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> Shape {
     if let Some(value) = object.get("const") {
         return constant(value);
@@ -203,7 +203,7 @@ fn without_null(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize
     }
     let mut parts = Vec::new();
     if let Some(Value::String(reference)) = object.get("$ref") {
-        parts.push(names.named(reference).map_or_else(Shape::unknown, Shape::simple));
+        parts.push(names.name_of(reference).map_or_else(Shape::unknown, Shape::simple));
     }
     for key in ["anyOf", "oneOf"] {
         if let Some(Value::Array(members)) = object.get(key)
@@ -221,7 +221,7 @@ fn without_null(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize
     intersection(parts)
 }
 
-/// What `type` says, or what the keywords beside it imply.
+/// Returns the type that `type` names, or that other keywords imply.
 fn by_type(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> Option<Shape> {
     match object.get("type") {
         Some(Value::String(name)) => Some(of_type(name, object, names, depth)),
@@ -305,28 +305,30 @@ fn record(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> S
     for name in required.iter().filter(|name| !properties.contains_key(**name)).take(MAX_WIDTH) {
         lines.extend(key(name).map(|key| format!("{key}: unknown;")));
     }
-    let others = others(object, names, depth);
-    match (lines.is_empty(), others) {
-        (true, Others::None) => Shape::simple("{}"),
-        (true, Others::Any) => Shape::simple("Record<string, unknown>"),
-        (true, Others::Of(shape)) => Shape::simple(format!("Record<string, {}>", shape.text)),
-        (false, Others::Of(shape)) => intersection(vec![
+    let extra = extra(object, names, depth);
+    match (lines.is_empty(), extra) {
+        (true, ExtraProperties::None) => Shape::simple("{}"),
+        (true, ExtraProperties::Any) => Shape::simple("Record<string, unknown>"),
+        (true, ExtraProperties::Of(shape)) => {
+            Shape::simple(format!("Record<string, {}>", shape.text))
+        }
+        (false, ExtraProperties::Of(shape)) => intersection(vec![
             Shape::simple(braced(&lines)),
             Shape::simple(format!("Record<string, {}>", shape.text)),
         ]),
-        // That more is allowed is the rule in JSON Schema, and says nothing to a reader.
-        (false, Others::None | Others::Any) => Shape::simple(braced(&lines)),
+        // JSON Schema allows additional properties by default, so showing them is no information.
+        (false, ExtraProperties::None | ExtraProperties::Any) => Shape::simple(braced(&lines)),
     }
 }
 
-/// What an object may have beside its named properties.
-enum Others {
+/// The properties that an object can have in addition to its named properties.
+enum ExtraProperties {
     None,
     Any,
     Of(Shape),
 }
 
-fn others(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> Others {
+fn extra(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> ExtraProperties {
     let patterns = object.get("patternProperties").and_then(Value::as_object);
     let mut shapes: Vec<Shape> = Vec::new();
     for schema in patterns.iter().flat_map(|patterns| patterns.values()).take(MAX_WIDTH) {
@@ -338,13 +340,13 @@ fn others(object: &Map<String, Value>, names: &mut Names<'_>, depth: usize) -> O
         _ => shapes.push(Shape::unknown()),
     }
     if shapes.is_empty() {
-        return Others::None;
+        return ExtraProperties::None;
     }
     let shape = union(shapes);
-    if shape.text == "unknown" { Others::Any } else { Others::Of(shape) }
+    if shape.text == "unknown" { ExtraProperties::Any } else { ExtraProperties::Of(shape) }
 }
 
-/// Members of an object, on one line if they are short.
+/// Returns an object type, on one line if its members are short.
 fn braced(lines: &[String]) -> String {
     let length: usize = lines.iter().map(|line| line.len() + 1).sum();
     if length <= 72 && !lines.iter().any(|line| line.contains('\n')) {

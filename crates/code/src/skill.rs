@@ -1,10 +1,10 @@
-//! Skills: programs that were worth keeping, by name and by version.
+//! Skills: programs that models saved for reuse, by name and version.
 //!
-//! A version is named by the hash of its content. What a skill says that it wants (hosts, secrets,
-//! paths) is part of it: a version that wants no more than an operator has approved for its name is in
-//! force at once, and one that wants more waits while the old one stays (F10). Approval is remembered
-//! by name and by what was wanted, so deleting a skill and saving it again gains nothing. A skill has
-//! no rights of its own: it runs with those of whoever runs it.
+//! A version is named by the hash of its content. The hosts, secrets and paths that a skill requests
+//! are part of this content. A version becomes active at once if it requests no more than an operator
+//! approved for its name. Otherwise it waits for approval and the old version stays active (F10).
+//! Approvals are stored per name and request, so removing a skill and saving it again gains nothing.
+//! A skill has no permissions of its own: it runs with the permissions of its caller.
 
 mod files;
 mod index;
@@ -18,51 +18,52 @@ use std::path::Path;
 use belljar_model::code::SkillName;
 
 pub use files::FileError;
-use files::{Files, Turn};
+use files::{Files, StoreLock};
 use index::{Event, Index};
 pub use version::{Skill, Version, VersionError};
 pub use wants::{Granted, Wants, WantsError};
 
 use belljar_wire::Dialect;
 
-/// Bytes of a skill's program.
+/// Maximum size of a skill's program, in bytes.
 pub const MAX_CODE: usize = 1 << 20;
-/// Characters that say what a skill does.
+/// Maximum length of a skill's description, in characters.
 pub const MAX_DESCRIPTION: usize = 2000;
-/// Names, those of deleted ones included.
+/// Maximum number of skills, including removed ones.
 pub const MAX_SKILLS: usize = 1000;
-/// Versions of one skill; the oldest go first.
+/// Maximum number of stored versions of a skill. The oldest are deleted first.
 pub const MAX_VERSIONS: usize = 50;
-/// Bytes of all that is kept.
+/// Maximum size of all skills together, in bytes.
 const MAX_TOTAL: u64 = 256 << 20;
-/// Replacements at once.
+/// Maximum number of replacements in one edit.
 const MAX_EDITS: usize = 100;
 
-/// The skills of a state directory.
+/// The store of skills in a state directory.
 pub struct Skills {
     files: Files,
-    witness: Option<Box<Witness>>,
+    hook: Option<Box<ChangeHook>>,
 }
 
-/// Who is told of every change before it is made, and can stop it.
-pub type Witness = dyn Fn(&Deed<'_>) -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
+/// A callback that runs before every change. An error prevents the change.
+pub type ChangeHook =
+    dyn Fn(&SkillChange<'_>) -> Result<(), Box<dyn Error + Send + Sync>> + Send + Sync;
 
-/// A change that is about to be made.
+/// A change of the skills that is about to be made.
 #[derive(Clone, Copy, Debug)]
-pub enum Deed<'a> {
+pub enum SkillChange<'a> {
     Save {
         skill: &'a Skill,
-        state: &'a State,
+        state: &'a VersionState,
         by: &'a str,
     },
     Approve {
         skill: &'a Skill,
     },
-    /// A version that waits is not approved.
+    /// The operator refuses a waiting version.
     Refuse {
         skill: &'a Skill,
     },
-    /// With `is_forgotten`, what was approved for it goes too.
+    /// A skill is removed. With `is_forgotten`, its versions and approvals are deleted too.
     Remove {
         name: &'a SkillName,
         is_forgotten: bool,
@@ -75,87 +76,87 @@ impl fmt::Debug for Skills {
     }
 }
 
-/// What is to be saved.
+/// The content of a new version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
     pub description: String,
     pub code: String,
     pub language: Dialect,
-    /// What it wants beside what the first comment of its code says.
+    /// Requests in addition to those in the first comment of the code.
     pub wants: Wants,
 }
 
-/// One replacement: what it looks for must be there exactly once.
+/// One replacement in the code. The search text must occur exactly once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
     pub search: String,
     pub replace: String,
 }
 
-/// Who saves.
+/// The author of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Author {
-    /// A person at the terminal: what is wanted is approved by saving it.
+    /// A person at the terminal. Saving also approves the requests of the version.
     Operator,
-    /// Whoever speaks through a server, by a name for the history.
+    /// A client of a server, with its name for the history.
     Caller(String),
 }
 
-/// What came of saving.
+/// The result of saving a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
     pub version: Version,
-    pub state: State,
+    pub state: VersionState,
 }
 
-/// Whether a version is in force.
+/// Whether a saved version is active or waits for approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum VersionState {
     Active,
-    /// Until it is approved; `more` says in words what it wants beyond what was.
+    /// The version waits for approval. `more` lists the requests that are not approved yet.
     Waits {
         more: Vec<String>,
     },
 }
 
-/// A skill in a list.
+/// The name and state of a skill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkillInfo {
     pub name: SkillName,
-    pub standing: Standing,
+    pub state: SkillState,
 }
 
-/// How it stands with a skill.
+/// The state of a skill: active, waiting for approval or damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// In force, and perhaps a version waits that wants more.
+pub enum SkillState {
+    /// There is an active version. Another version can wait for approval.
     Active { skill: Skill, waiting: Option<Waiting> },
-    /// Only a version that waits.
+    /// The only version waits for approval.
     Waiting(Waiting),
-    /// Its files say nothing that can be believed.
+    /// The files of the skill are damaged. Contains the reason.
     Damaged(String),
 }
 
-/// A version that waits.
+/// A version that waits for approval, and the requests that are not approved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     pub skill: Skill,
     pub more: Vec<String>,
 }
 
-/// One step in a skill's history, the oldest first.
+/// One event in the history of a skill.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Past {
+pub struct HistoryEntry {
     pub version: Version,
     pub by: String,
     pub step: Step,
-    /// Whether the version is in force.
+    /// Whether the version is active now.
     pub is_active: bool,
-    /// Whether its content is still kept.
+    /// Whether the content of the version is still stored.
     pub is_kept: bool,
 }
 
-/// What happened.
+/// The kind of an event in a skill's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
@@ -174,7 +175,7 @@ impl Step {
     }
 }
 
-/// Why something was not done with a skill. Safe to print and to tell a caller.
+/// Why an operation on a skill failed. The messages contain nothing secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SkillError {
     #[error("there is no skill `{name}`")]
@@ -182,81 +183,83 @@ pub enum SkillError {
     #[error("skill `{name}` has no version {version}")]
     NoVersion { name: SkillName, version: String },
     #[error(
-        "skill `{name}` waits for approval: it wants {}; the operator decides with `belljar skill approve {name}`",
+        "skill `{name}` waits for approval: it requests {}; the operator can approve it with `belljar skill approve {name}`",
         more.join(", ")
     )]
     Waits { name: SkillName, more: Vec<String> },
     #[error("version {version} of skill `{name}` does not wait for approval")]
     NotWaiting { name: SkillName, version: Version },
-    #[error("a skill without code")]
+    #[error("the skill has no code")]
     NoCode,
-    #[error("code of {length} bytes, where {MAX_CODE} are the most")]
+    #[error("the code has {length} bytes; the limit is {MAX_CODE}")]
     TooLong { length: usize },
-    #[error("a description of more than {MAX_DESCRIPTION} characters")]
+    #[error("the description is longer than {MAX_DESCRIPTION} characters")]
     Description,
     #[error(transparent)]
     Wants(WantsError),
-    #[error("there are {MAX_SKILLS} skills already; remove one first")]
+    #[error("there are already {MAX_SKILLS} skills; remove one first")]
     TooMany,
-    #[error("the skills take up {} MiB already; remove some first", MAX_TOTAL >> 20)]
+    #[error("the skills already use {} MiB; remove some first", MAX_TOTAL >> 20)]
     Full,
     #[error("edit {number}: `search` is empty")]
     EmptySearch { number: usize },
-    #[error("edit {number}: `search` is not in the code; nothing was changed")]
+    #[error("edit {number}: `search` was not found in the code; nothing was changed")]
     NoMatch { number: usize },
-    #[error("edit {number}: `search` is in the code {count} times, not once; nothing was changed")]
+    #[error(
+        "edit {number}: `search` occurs {count} times in the code, not once; nothing was changed"
+    )]
     ManyMatches { number: usize, count: usize },
-    #[error("more than {MAX_EDITS} edits at once")]
+    #[error("more than {MAX_EDITS} edits in one request")]
     TooManyEdits,
-    #[error("no edits")]
+    #[error("the list of edits is empty")]
     NoEdits,
     #[error("the files of skill `{name}` are damaged: {what}")]
     Damaged { name: SkillName, what: String },
-    #[error("nothing was changed, since it could not be recorded")]
-    Witness { source: Box<dyn Error + Send + Sync> },
+    #[error("nothing was changed, because the change could not be recorded")]
+    NotRecorded { source: Box<dyn Error + Send + Sync> },
     #[error(transparent)]
     Files(#[from] FileError),
 }
 
 impl Skills {
-    /// Opens the skills of a state directory, which are made if there are none yet.
+    /// Opens the skills of a state directory and creates their directory if it is missing.
     pub fn open(home: &Path) -> Result<Self, SkillError> {
-        Ok(Self { files: Files::open(home)?, witness: None })
+        Ok(Self { files: Files::open(home)?, hook: None })
     }
 
-    /// The same, with somebody who is told of every change before it is made.
+    /// Sets a callback that runs before every change and can prevent it.
     #[must_use]
-    pub fn witnessed(self, witness: Box<Witness>) -> Self {
-        Self { witness: Some(witness), ..self }
+    pub fn with_change_hook(self, hook: Box<ChangeHook>) -> Self {
+        Self { hook: Some(hook), ..self }
     }
 
-    fn tell(&self, deed: &Deed<'_>) -> Result<(), SkillError> {
-        match &self.witness {
-            Some(witness) => witness(deed).map_err(|source| SkillError::Witness { source }),
+    fn before_change(&self, change: &SkillChange<'_>) -> Result<(), SkillError> {
+        match &self.hook {
+            Some(hook) => hook(change).map_err(|source| SkillError::NotRecorded { source }),
             None => Ok(()),
         }
     }
 
-    /// All skills by name, without the deleted ones. One that is damaged hides no other.
+    /// Returns all skills except removed ones, sorted by name. Damaged skills are listed as damaged.
     pub fn list(&self) -> Result<Vec<SkillInfo>, SkillError> {
-        let turn = self.files.read_turn()?;
+        let lock = self.files.shared_lock()?;
         let mut infos = Vec::new();
-        for name in turn.names()? {
-            let standing = match self.standing(&turn, &name) {
-                Ok(standing) => standing,
+        for name in lock.names()? {
+            let state = match self.state(&lock, &name) {
+                Ok(state) => state,
                 Err(SkillError::NotFound { .. }) => continue,
-                Err(error) => Standing::Damaged(error.to_string()),
+                Err(error) => SkillState::Damaged(error.to_string()),
             };
-            infos.push(SkillInfo { name, standing });
+            infos.push(SkillInfo { name, state });
         }
         Ok(infos)
     }
 
-    fn standing(&self, turn: &Turn<'_>, name: &SkillName) -> Result<Standing, SkillError> {
-        let index = live(turn, name)?;
+    fn state(&self, lock: &StoreLock<'_>, name: &SkillName) -> Result<SkillState, SkillError> {
+        let index = existing_index(lock, name)?;
         let waiting = match &index.waiting {
             Some(version) => {
-                let skill = turn.version(name, version)?;
+                let skill = lock.version(name, version)?;
                 let more = index.more(&skill.wants);
                 Some(Waiting { skill, more })
             }
@@ -264,91 +267,91 @@ impl Skills {
         };
         match (&index.active, waiting) {
             (Some(version), waiting) => {
-                Ok(Standing::Active { skill: turn.version(name, version)?, waiting })
+                Ok(SkillState::Active { skill: lock.version(name, version)?, waiting })
             }
-            (None, Some(waiting)) => Ok(Standing::Waiting(waiting)),
+            (None, Some(waiting)) => Ok(SkillState::Waiting(waiting)),
             (None, None) => Err(SkillError::NotFound { name: name.clone() }),
         }
     }
 
-    /// The version in force.
+    /// Returns the active version.
     pub fn get(&self, name: &SkillName) -> Result<Skill, SkillError> {
-        let turn = self.files.read_turn()?;
-        match self.standing(&turn, name)? {
-            Standing::Active { skill, .. } => Ok(skill),
-            Standing::Waiting(Waiting { more, .. }) => {
+        let lock = self.files.shared_lock()?;
+        match self.state(&lock, name)? {
+            SkillState::Active { skill, .. } => Ok(skill),
+            SkillState::Waiting(Waiting { more, .. }) => {
                 Err(SkillError::Waits { name: name.clone(), more })
             }
-            Standing::Damaged(what) => Err(SkillError::Damaged { name: name.clone(), what }),
+            SkillState::Damaged(what) => Err(SkillError::Damaged { name: name.clone(), what }),
         }
     }
 
-    /// How one skill stands.
+    /// Returns the state of one skill.
     pub fn info(&self, name: &SkillName) -> Result<SkillInfo, SkillError> {
-        let turn = self.files.read_turn()?;
-        Ok(SkillInfo { name: name.clone(), standing: self.standing(&turn, name)? })
+        let lock = self.files.shared_lock()?;
+        Ok(SkillInfo { name: name.clone(), state: self.state(&lock, name)? })
     }
 
-    /// Any version that is kept, also of a deleted skill.
+    /// Returns any stored version, also of a removed skill.
     pub fn version(&self, name: &SkillName, version: &Version) -> Result<Skill, SkillError> {
-        let turn = self.files.read_turn()?;
-        turn.version(name, version)
+        let lock = self.files.shared_lock()?;
+        lock.version(name, version)
     }
 
-    /// The only version that is kept and begins so.
-    pub fn find(&self, name: &SkillName, beginning: &str) -> Result<Version, SkillError> {
-        let turn = self.files.read_turn()?;
-        let index = turn.index(name)?.ok_or(SkillError::NotFound { name: name.clone() })?;
-        let mut found = index.kept().filter(|version| version.as_str().starts_with(beginning));
+    /// Returns the stored version whose hash starts with this prefix, if there is exactly one.
+    pub fn find(&self, name: &SkillName, prefix: &str) -> Result<Version, SkillError> {
+        let lock = self.files.shared_lock()?;
+        let index = lock.index(name)?.ok_or(SkillError::NotFound { name: name.clone() })?;
+        let mut found = index.kept().filter(|version| version.as_str().starts_with(prefix));
         match (found.next(), found.next()) {
-            (Some(version), None) if beginning.len() >= Version::SHORTEST => Ok(version.clone()),
-            _ => Err(SkillError::NoVersion { name: name.clone(), version: beginning.to_owned() }),
+            (Some(version), None) if prefix.len() >= Version::SHORTEST => Ok(version.clone()),
+            _ => Err(SkillError::NoVersion { name: name.clone(), version: prefix.to_owned() }),
         }
     }
 
-    /// Keeps a version, and puts it in force if it wants nothing that was not approved.
+    /// Stores a version, and activates it if all its requests are approved.
     pub fn save(&self, name: &SkillName, draft: Draft, by: &Author) -> Result<Saved, SkillError> {
         let skill = Skill::new(name, draft)?;
-        let turn = self.files.turn()?;
-        self.put(&turn, &skill, by)
+        let lock = self.files.lock()?;
+        self.put(&lock, &skill, by)
     }
 
-    /// Replaces parts of the newest version: all of them or none.
+    /// Creates a version by replacing parts of the newest one. Either all replacements are made or none.
     pub fn edit(&self, name: &SkillName, edits: &[Edit], by: &Author) -> Result<Saved, SkillError> {
-        let turn = self.files.turn()?;
-        let index = live(&turn, name)?;
+        let lock = self.files.lock()?;
+        let index = existing_index(&lock, name)?;
         let newest = index.waiting.as_ref().or(index.active.as_ref());
         let newest = newest.ok_or(SkillError::NotFound { name: name.clone() })?;
-        let old = turn.version(name, newest)?;
-        let code = edited(&old.code, edits)?;
-        // What only the old comment wanted, the new comment says anew.
-        let said = Wants::of_comment(&old.code).unwrap_or_default();
+        let old = lock.version(name, newest)?;
+        let code = apply_edits(&old.code, edits)?;
+        // Requests in the old comment do not carry over: the new comment contains its own.
+        let from_comment = Wants::of_comment(&old.code).unwrap_or_default();
         let draft = Draft {
             description: old.description,
             code,
             language: old.language,
-            wants: old.wants.without(&said),
+            wants: old.wants.without(&from_comment),
         };
-        self.put(&turn, &Skill::new(name, draft)?, by)
+        self.put(&lock, &Skill::new(name, draft)?, by)
     }
 
-    fn put(&self, turn: &Turn<'_>, skill: &Skill, by: &Author) -> Result<Saved, SkillError> {
+    fn put(&self, lock: &StoreLock<'_>, skill: &Skill, by: &Author) -> Result<Saved, SkillError> {
         let name = &skill.name;
-        let mut index = match turn.index(name)? {
+        let mut index = match lock.index(name)? {
             Some(index) => index,
             None => {
-                turn.make_room(name, MAX_SKILLS)?;
+                lock.make_room(name, MAX_SKILLS)?;
                 Index::default()
             }
         };
-        if !turn.has_room(MAX_TOTAL)? {
+        if !lock.has_room(MAX_TOTAL)? {
             return Err(SkillError::Full);
         }
         let more = match by {
             Author::Operator => Vec::new(),
             Author::Caller(_) => index.more(&skill.wants),
         };
-        let version = turn.put_version(skill)?;
+        let version = lock.put_version(skill)?;
         if more.is_empty() {
             if *by == Author::Operator {
                 index.approve(skill.wants.clone());
@@ -357,136 +360,136 @@ impl Skills {
             index.waiting = None;
         } else {
             if index.is_removed {
-                // What was deleted does not come back to stand in for what waits.
+                // Removed code must not become active again because another version waits.
                 index.active = None;
             }
-            // What is in force already needs nobody's approval again.
+            // An active version needs no second approval.
             index.waiting = (index.active.as_ref() != Some(&version)).then(|| version.clone());
         }
         index.is_removed = false;
         let state = match index.active.as_ref() == Some(&version) {
-            true => State::Active,
-            false => State::Waits { more },
+            true => VersionState::Active,
+            false => VersionState::Waits { more },
         };
-        let by = by_text(by);
-        self.tell(&Deed::Save { skill, state: &state, by: &by })?;
+        let by = author_text(by);
+        self.before_change(&SkillChange::Save { skill, state: &state, by: &by })?;
         let dropped = index.note(&version, by, Step::Saved);
-        turn.put_index(name, &index)?;
-        turn.drop_versions(name, &dropped);
+        lock.put_index(name, &index)?;
+        lock.drop_versions(name, &dropped);
         Ok(Saved { version, state })
     }
 
-    /// Deletes a skill. Its versions and what was approved for it are remembered.
+    /// Removes a skill, but keeps its versions and approvals.
     pub fn remove(&self, name: &SkillName) -> Result<(), SkillError> {
-        let turn = self.files.turn()?;
-        let mut index = live(&turn, name)?;
-        self.tell(&Deed::Remove { name, is_forgotten: false })?;
+        let lock = self.files.lock()?;
+        let mut index = existing_index(&lock, name)?;
+        self.before_change(&SkillChange::Remove { name, is_forgotten: false })?;
         let last = index.active.take().or(index.waiting.take());
         index.waiting = None;
         index.is_removed = true;
         if let Some(version) = last {
             index.note(&version, "-".to_owned(), Step::Removed);
         }
-        Ok(turn.put_index(name, &index)?)
+        Ok(lock.put_index(name, &index)?)
     }
 
-    /// Deletes a skill with all its versions and with what was approved for it.
+    /// Deletes a skill with all its versions and approvals.
     pub fn forget(&self, name: &SkillName) -> Result<(), SkillError> {
-        let turn = self.files.turn()?;
-        if !turn.names()?.contains(name) {
+        let lock = self.files.lock()?;
+        if !lock.names()?.contains(name) {
             return Err(SkillError::NotFound { name: name.clone() });
         }
-        self.tell(&Deed::Remove { name, is_forgotten: true })?;
-        match turn.forget(name)? {
+        self.before_change(&SkillChange::Remove { name, is_forgotten: true })?;
+        match lock.forget(name)? {
             true => Ok(()),
             false => Err(SkillError::NotFound { name: name.clone() }),
         }
     }
 
-    /// What happened to a skill, the oldest first; also to a deleted one.
-    pub fn history(&self, name: &SkillName) -> Result<Vec<Past>, SkillError> {
-        let turn = self.files.read_turn()?;
-        let index = turn.index(name)?.ok_or(SkillError::NotFound { name: name.clone() })?;
-        let past = |event: &Event| Past {
+    /// Returns the history of a skill, oldest event first, also for a removed skill.
+    pub fn history(&self, name: &SkillName) -> Result<Vec<HistoryEntry>, SkillError> {
+        let lock = self.files.shared_lock()?;
+        let index = lock.index(name)?.ok_or(SkillError::NotFound { name: name.clone() })?;
+        let entry = |event: &Event| HistoryEntry {
             version: event.version.clone(),
             by: event.by.clone(),
             step: event.step,
             is_active: index.active.as_ref() == Some(&event.version),
-            is_kept: turn.has_version(name, &event.version),
+            is_kept: lock.has_version(name, &event.version),
         };
-        Ok(index.history.iter().map(past).collect())
+        Ok(index.history.iter().map(entry).collect())
     }
 
-    /// Puts a version in force, and remembers that what it wants was approved. Only for an operator.
+    /// Activates a version and approves its requests. Only an operator is allowed to call this.
     pub fn approve(&self, name: &SkillName, version: &Version) -> Result<Skill, SkillError> {
-        let turn = self.files.turn()?;
-        let index = turn.index(name)?.ok_or(SkillError::NotFound { name: name.clone() })?;
-        self.put_in_force(&turn, index, name, version)
+        let lock = self.files.lock()?;
+        let index = lock.index(name)?.ok_or(SkillError::NotFound { name: name.clone() })?;
+        self.activate(&lock, index, name, version)
     }
 
-    /// Approves or refuses exactly this version, if it is the one that waits. Only for an operator.
+    /// Approves or refuses the waiting version. Only an operator is allowed to call this.
     pub fn answer(
         &self,
         name: &SkillName,
         version: &Version,
         approved: bool,
     ) -> Result<(), SkillError> {
-        let turn = self.files.turn()?;
-        let mut index = live(&turn, name)?;
+        let lock = self.files.lock()?;
+        let mut index = existing_index(&lock, name)?;
         if index.waiting.as_ref() != Some(version) {
             let (name, version) = (name.clone(), version.clone());
             return Err(SkillError::NotWaiting { name, version });
         }
         if approved {
-            return self.put_in_force(&turn, index, name, version).map(drop);
+            return self.activate(&lock, index, name, version).map(drop);
         }
-        let skill = turn.version(name, version)?;
-        self.tell(&Deed::Refuse { skill: &skill })?;
+        let skill = lock.version(name, version)?;
+        self.before_change(&SkillChange::Refuse { skill: &skill })?;
         index.waiting = None;
         index.is_removed = index.active.is_none();
-        Ok(turn.put_index(name, &index)?)
+        Ok(lock.put_index(name, &index)?)
     }
 
-    fn put_in_force(
+    fn activate(
         &self,
-        turn: &Turn<'_>,
+        lock: &StoreLock<'_>,
         mut index: Index,
         name: &SkillName,
         version: &Version,
     ) -> Result<Skill, SkillError> {
-        let skill = turn.version(name, version)?;
-        self.tell(&Deed::Approve { skill: &skill })?;
+        let skill = lock.version(name, version)?;
+        self.before_change(&SkillChange::Approve { skill: &skill })?;
         index.approve(skill.wants.clone());
         index.active = Some(version.clone());
         index.waiting = None;
         index.is_removed = false;
-        let dropped = index.note(version, by_text(&Author::Operator), Step::Approved);
-        turn.put_index(name, &index)?;
-        turn.drop_versions(name, &dropped);
+        let dropped = index.note(version, author_text(&Author::Operator), Step::Approved);
+        lock.put_index(name, &index)?;
+        lock.drop_versions(name, &dropped);
         Ok(skill)
     }
 }
 
-/// The index of a skill that was not deleted.
-fn live(turn: &Turn<'_>, name: &SkillName) -> Result<Index, SkillError> {
-    let index = turn.index(name)?.filter(|index| !index.is_removed);
+/// Returns the index of a skill, or an error if the skill is missing or removed.
+fn existing_index(lock: &StoreLock<'_>, name: &SkillName) -> Result<Index, SkillError> {
+    let index = lock.index(name)?.filter(|index| !index.is_removed);
     index.ok_or_else(|| SkillError::NotFound { name: name.clone() })
 }
 
-fn by_text(by: &Author) -> String {
+fn author_text(by: &Author) -> String {
     const MAX: usize = 64;
     match by {
         Author::Operator => "operator".to_owned(),
         Author::Caller(who) => {
-            // It is shown beside the operator's name and must not look like it.
+            // The name of a caller must not look like the operator in the history.
             let who: String = who.chars().filter(|c| c.is_ascii_graphic()).take(MAX).collect();
             format!("caller {who}").trim_end().to_owned()
         }
     }
 }
 
-/// The text with every replacement made, one after the other.
-fn edited(code: &str, edits: &[Edit]) -> Result<String, SkillError> {
+/// Applies the replacements to the code, one after the other.
+fn apply_edits(code: &str, edits: &[Edit]) -> Result<String, SkillError> {
     if edits.is_empty() {
         return Err(SkillError::NoEdits);
     }
@@ -510,9 +513,9 @@ fn edited(code: &str, edits: &[Edit]) -> Result<String, SkillError> {
     Ok(code)
 }
 
-/// How often a text is there, overlaps included: what can be found at two places is ambiguous.
+/// Counts the occurrences of a text, including overlapping ones: two possible places are ambiguous.
 fn occurrences(text: &str, search: &str) -> usize {
-    const ENOUGH: usize = 100; // nobody counts further
+    const ENOUGH: usize = 100; // bounds the work; the exact number is irrelevant
     let step = search.chars().next().map_or(1, char::len_utf8);
     let (mut count, mut from) = (0, 0);
     while let Some(at) = text.get(from..).and_then(|rest| rest.find(search)) {

@@ -1,24 +1,25 @@
-//! Tools that work on files: small programs for the engine, so that nothing on the host opens a path
-//! that a caller named.
+//! File tools: read, write, edit, glob and grep, each as a small program that runs inside a box.
+//!
+//! The host itself never opens a path that a caller named.
 
 use serde::{Deserialize, Serialize};
 
 use belljar_wire::{Dialect, Script};
 
-/// A text file, or some of its lines.
+/// Arguments of the tool that reads a text file or some of its lines.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadFile {
     path: String,
-    /// The first line, from 1.
+    /// Number of the first line, counted from 1.
     #[serde(default)]
     offset: Option<u64>,
-    /// How many lines.
+    /// Maximum number of lines.
     #[serde(default)]
     limit: Option<u64>,
 }
 
-/// A file, with the directories above it.
+/// Arguments of the tool that writes a file and creates its parent directories.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WriteFile {
@@ -26,7 +27,7 @@ pub struct WriteFile {
     content: String,
 }
 
-/// Replacements, of which all are done or none.
+/// Arguments of the tool that edits a file: either all replacements are made or none.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EditFile {
@@ -34,7 +35,7 @@ pub struct EditFile {
     edits: Vec<Replacement>,
 }
 
-/// One that must fit exactly once.
+/// One replacement. The search text must occur exactly once.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replacement {
@@ -42,7 +43,7 @@ pub struct Replacement {
     replace: String,
 }
 
-/// Files by their path.
+/// Arguments of the tool that lists files whose path matches a pattern.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Glob {
@@ -53,7 +54,7 @@ pub struct Glob {
     limit: Option<u64>,
 }
 
-/// Lines by what is in them.
+/// Arguments of the tool that finds lines that match a regular expression.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grep {
@@ -66,34 +67,34 @@ pub struct Grep {
     limit: Option<u64>,
 }
 
-/// Gives `{ content, lines, truncated }`.
-pub fn read_file(asked: &ReadFile) -> Script {
-    script("read_file", include_str!("tools/read_file.js"), asked)
+/// Returns the program that reads a file. Its result is `{ content, lines, truncated }`.
+pub fn read_file(arguments: &ReadFile) -> Script {
+    script("read_file", include_str!("tools/read_file.js"), arguments)
 }
 
-/// Gives a sentence.
-pub fn write_file(asked: &WriteFile) -> Script {
-    script("write_file", include_str!("tools/write_file.js"), asked)
+/// Returns the program that writes a file. Its result is a sentence.
+pub fn write_file(arguments: &WriteFile) -> Script {
+    script("write_file", include_str!("tools/write_file.js"), arguments)
 }
 
-/// Gives a sentence.
-pub fn edit_file(asked: &EditFile) -> Script {
-    script("edit_file", include_str!("tools/edit_file.js"), asked)
+/// Returns the program that edits a file. Its result is a sentence.
+pub fn edit_file(arguments: &EditFile) -> Script {
+    script("edit_file", include_str!("tools/edit_file.js"), arguments)
 }
 
-/// Gives `{ files, truncated }`.
-pub fn glob(asked: &Glob) -> Script {
-    script("glob", include_str!("tools/glob.js"), asked)
+/// Returns the program that lists files. Its result is `{ files, truncated }`.
+pub fn glob(arguments: &Glob) -> Script {
+    script("glob", include_str!("tools/glob.js"), arguments)
 }
 
-/// Gives `{ matches, truncated }`.
-pub fn grep(asked: &Grep) -> Script {
-    script("grep", include_str!("tools/grep.js"), asked)
+/// Returns the program that finds lines. Its result is `{ matches, truncated }`.
+pub fn grep(arguments: &Grep) -> Script {
+    script("grep", include_str!("tools/grep.js"), arguments)
 }
 
-/// The program of a tool. What the caller said is its input and never a part of its text.
-fn script(name: &str, code: &str, asked: &impl Serialize) -> Script {
-    let input = serde_json::to_string(asked).expect("plain strings and numbers are JSON");
+/// Builds the script of a tool. The caller's arguments are its input and never part of its code.
+fn script(name: &str, code: &str, arguments: &impl Serialize) -> Script {
+    let input = serde_json::to_string(arguments).expect("plain strings and numbers are JSON");
     Script {
         code: code.to_owned(),
         language: Dialect::Js,
@@ -111,17 +112,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_caller_says_is_data_and_never_text_of_the_program() {
+    fn arguments_of_a_file_tool_never_become_code() {
         let hostile = "x\"; process.exit(7); //\u{2028}${1}`\n";
-        let asked = WriteFile { path: hostile.to_owned(), content: hostile.to_owned() };
-        let made = write_file(&asked);
-        assert_eq!(made.code, include_str!("tools/write_file.js"), "whatever was said");
+        let arguments = WriteFile { path: hostile.to_owned(), content: hostile.to_owned() };
+        let made = write_file(&arguments);
+        assert_eq!(
+            made.code,
+            include_str!("tools/write_file.js"),
+            "the code does not depend on the arguments"
+        );
         let input: serde_json::Value = serde_json::from_str(&made.input.unwrap()).unwrap();
         assert_eq!(input["path"], hostile);
     }
 
     #[test]
-    fn what_a_tool_does_not_know_is_refused() {
+    fn unknown_and_missing_arguments_of_a_file_tool_are_refused() {
         let unknown = serde_json::from_str::<ReadFile>(r#"{"path":"a","mode":"x"}"#).unwrap_err();
         assert!(unknown.to_string().contains("mode"), "{unknown}");
         assert!(serde_json::from_str::<Grep>("{}").unwrap_err().to_string().contains("pattern"));

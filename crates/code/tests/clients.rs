@@ -1,4 +1,4 @@
-//! Clients of declared services, run and type-checked by Deno.
+//! Generated clients of declared services, run and type-checked by Deno.
 
 #[cfg(test)]
 mod clients {

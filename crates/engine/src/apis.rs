@@ -9,7 +9,7 @@ use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
 
 pub use add::{Addition, NewApi};
-pub use belljar_code::api::{Ask, Service, declarations};
+pub use belljar_code::api::{ApiQuery, Service, declarations};
 
 /// The services that the operator declared.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use belljar_code::skill::{SkillError, SkillInfo, Skills, Standing, Waiting};
+use belljar_code::skill::{SkillError, SkillInfo, SkillState, Skills, Waiting};
 use belljar_ledger::{Actor, ApprovalRefused, Digest, Draft, LedgerPaths, Reader, Row};
 use belljar_model::boxes::BoxName;
 use belljar_model::caller::{Principal, PrincipalKind};
@@ -309,11 +309,11 @@ impl<'a> Approvals<'a> {
             return Ok(());
         }
         let skills = Skills::open(self.state.home()).kind(ErrorKind::Broken)?;
-        for SkillInfo { name, standing } in skills.list().kind(ErrorKind::Broken)? {
-            let waiting = match standing {
-                Standing::Active { waiting, .. } => waiting,
-                Standing::Waiting(waiting) => Some(waiting),
-                Standing::Damaged(why) => {
+        for SkillInfo { name, state } in skills.list().kind(ErrorKind::Broken)? {
+            let waiting = match state {
+                SkillState::Active { waiting, .. } => waiting,
+                SkillState::Waiting(waiting) => Some(waiting),
+                SkillState::Damaged(why) => {
                     all.push(damaged(format!("skill:{name}"), why));
                     continue;
                 }
@@ -441,7 +441,7 @@ impl<'a> Approvals<'a> {
                 SkillError::NotFound { .. } => ErrorKind::NotFound,
                 SkillError::NotWaiting { .. } => ErrorKind::Conflict,
                 SkillError::Damaged { .. } => ErrorKind::Damaged,
-                SkillError::Witness { .. } => ErrorKind::Unrecorded,
+                SkillError::NotRecorded { .. } => ErrorKind::Unrecorded,
                 SkillError::Files(_)
                 | SkillError::NoVersion { .. }
                 | SkillError::Waits { .. }

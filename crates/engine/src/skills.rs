@@ -1,6 +1,6 @@
 //! The skills of the state directory. Every change is recorded before it is made.
 
-use belljar_code::skill::{self, Deed, SkillError};
+use belljar_code::skill::{self, SkillChange, SkillError};
 use belljar_ledger::{
     ApprovalRefused, Digest, Draft as EventDraft, Event, SkillApproved, SkillRemoved, SkillSaved,
 };
@@ -12,8 +12,8 @@ use crate::record;
 use crate::scope::Scoped;
 
 pub use belljar_code::skill::{
-    Author, Draft, Edit, MAX_CODE, Past, Saved, Skill, SkillInfo, Standing, State, Version,
-    Waiting, Wants,
+    Author, Draft, Edit, HistoryEntry, MAX_CODE, Saved, Skill, SkillInfo, SkillState, Version,
+    VersionState, Waiting, Wants,
 };
 pub use belljar_wire::Dialect;
 
@@ -49,14 +49,14 @@ impl Skills {
 
     /// The version that waits for approval.
     pub fn waiting(&self, name: &SkillName) -> Result<Version, EngineError> {
-        match self.0.info(name).map_err(failed)?.standing {
-            Standing::Active { waiting: Some(Waiting { skill, .. }), .. }
-            | Standing::Waiting(Waiting { skill, .. }) => Ok(skill.version),
-            Standing::Active { waiting: None, .. } => Err(EngineError::message(
+        match self.0.info(name).map_err(failed)?.state {
+            SkillState::Active { waiting: Some(Waiting { skill, .. }), .. }
+            | SkillState::Waiting(Waiting { skill, .. }) => Ok(skill.version),
+            SkillState::Active { waiting: None, .. } => Err(EngineError::message(
                 ErrorKind::WrongState,
                 format!("no version of {name} waits; name one with its hash"),
             )),
-            Standing::Damaged(what) => Err(invalid(what)),
+            SkillState::Damaged(what) => Err(invalid(what)),
         }
     }
 
@@ -85,7 +85,7 @@ impl Skills {
     }
 
     /// What happened to a skill, oldest first; also to a removed one.
-    pub fn history(&self, name: &SkillName) -> Result<Vec<Past>, EngineError> {
+    pub fn history(&self, name: &SkillName) -> Result<Vec<HistoryEntry>, EngineError> {
         self.0.history(name).map_err(failed)
     }
 
@@ -100,38 +100,41 @@ pub(crate) fn open(state: &Scoped) -> Result<skill::Skills, EngineError> {
     let ledger = record::open(state).kind(ErrorKind::Broken)?;
     let skills = skill::Skills::open(state.home()).kind(ErrorKind::Broken)?;
     let caller = state.caller().principal.clone();
-    Ok(skills.witnessed(Box::new(move |deed| {
-        Ok(ledger.record(EventDraft::new(event(deed, &caller)?)).map(drop)?)
+    Ok(skills.with_change_hook(Box::new(move |change| {
+        Ok(ledger.record(EventDraft::new(event(change, &caller)?)).map(drop)?)
     })))
 }
 
-fn event(deed: &Deed<'_>, caller: &Principal) -> Result<Event, belljar_ledger::DigestError> {
-    Ok(match deed {
-        Deed::Save { skill, state, by } => SkillSaved {
+fn event(
+    change: &SkillChange<'_>,
+    caller: &Principal,
+) -> Result<Event, belljar_ledger::DigestError> {
+    Ok(match change {
+        SkillChange::Save { skill, state, by } => SkillSaved {
             name: skill.name.to_string(),
             version: digest(&skill.version)?,
             state: match state {
-                State::Active => "active".to_owned(),
-                State::Waits { .. } => "waits".to_owned(),
+                VersionState::Active => "active".to_owned(),
+                VersionState::Waits { .. } => "waits".to_owned(),
             },
             wants: Wants::words(&skill.wants),
             by: (*by).to_owned(),
         }
         .into(),
-        Deed::Approve { skill } => SkillApproved {
+        SkillChange::Approve { skill } => SkillApproved {
             name: skill.name.to_string(),
             version: digest(&skill.version)?,
             wants: Wants::words(&skill.wants),
             by: Some(caller.to_string()),
         }
         .into(),
-        Deed::Refuse { skill } => ApprovalRefused {
+        SkillChange::Refuse { skill } => ApprovalRefused {
             why: "operator".to_owned(),
             bound_to: digest(&skill.version)?,
             by: Some(caller.to_string()),
         }
         .into(),
-        Deed::Remove { name, is_forgotten } => {
+        SkillChange::Remove { name, is_forgotten } => {
             SkillRemoved { name: name.to_string(), forgotten: *is_forgotten }.into()
         }
     })
@@ -147,7 +150,7 @@ fn failed(error: SkillError) -> EngineError {
         SkillError::NotFound { .. } | SkillError::NoVersion { .. } => ErrorKind::NotFound,
         SkillError::NotWaiting { .. } | SkillError::Waits { .. } => ErrorKind::WrongState,
         SkillError::Damaged { .. } => ErrorKind::Damaged,
-        SkillError::Witness { .. } => ErrorKind::Unrecorded,
+        SkillError::NotRecorded { .. } => ErrorKind::Unrecorded,
         SkillError::Files(_) => ErrorKind::Broken,
         SkillError::NoCode
         | SkillError::TooLong { .. }

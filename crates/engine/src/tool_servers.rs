@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Source;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
-pub use belljar_code::pin::{Judged, Standing};
+pub use belljar_code::pin::{CheckedTool, PinState};
 pub use declare::declarations;
 use launch::Launch;
 pub use offer::Offer;
@@ -60,7 +60,7 @@ pub struct ServerReport {
     pub name: String,
     /// Why it is not there.
     pub trouble: Option<String>,
-    pub tools: Vec<Judged>,
+    pub tools: Vec<CheckedTool>,
 }
 
 /// All servers of belljar.toml.
@@ -92,7 +92,7 @@ impl Servers {
     pub async fn tools(&self) -> Vec<ForeignTool> {
         let mut tools = Vec::new();
         for report in self.report().await {
-            let accepted = |judged: &Judged| judged.standing == Standing::Accepted;
+            let accepted = |judged: &CheckedTool| judged.state == PinState::Accepted;
             tools.extend(report.tools.into_iter().filter(accepted).filter_map(|judged| {
                 let shown = judged.shown?;
                 Some(ForeignTool {

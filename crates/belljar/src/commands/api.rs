@@ -16,7 +16,7 @@ use crate::commands::code;
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use belljar_engine::apis::{self, ApiStatus, Apis, Ask, Service};
+use belljar_engine::apis::{self, ApiQuery, ApiStatus, Apis, Service};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::programs::{Language, Program, Work};
 
@@ -108,9 +108,9 @@ fn show(apis: &Apis, args: &ShowArgs) -> Outcome {
     }
     let text = match (&args.search, &args.operation, args.types) {
         (_, _, true) => Ok(apis::declarations([&service])),
-        (Some(words), _, _) => service.describe(&Ask::Search(words.clone())),
-        (None, Some(name), _) => service.describe(&Ask::Operation(name.clone())),
-        (None, None, false) => service.describe(&Ask::Overview),
+        (Some(words), _, _) => service.describe(&ApiQuery::Search(words.clone())),
+        (None, Some(name), _) => service.describe(&ApiQuery::Operation(name.clone())),
+        (None, None, false) => service.describe(&ApiQuery::Overview),
     };
     print::page(&safe_multiline(text.kind(ErrorKind::Invalid)?)).kind(ErrorKind::Broken)?;
     Ok(0)

@@ -24,8 +24,8 @@ use belljar_engine::config;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::programs::Work;
 use belljar_engine::skills::{
-    Author, Dialect, Draft, Edit, MAX_CODE, Saved, Skill, SkillInfo, Skills, Standing,
-    State as SkillState, Wants,
+    Author, Dialect, Draft, Edit, MAX_CODE, Saved, Skill, SkillInfo, SkillState, Skills,
+    VersionState, Wants,
 };
 
 pub(crate) fn run(cli: &Cli, args: &SkillArgs) -> Outcome {
@@ -58,10 +58,12 @@ struct Listed<'a> {
 
 impl<'a> Listed<'a> {
     fn new(info: &'a SkillInfo) -> Self {
-        let (state, skill, waiting, damage) = match &info.standing {
-            Standing::Active { skill, waiting } => ("active", Some(skill), waiting.as_ref(), None),
-            Standing::Waiting(waiting) => ("waits", None, Some(waiting), None),
-            Standing::Damaged(what) => ("damaged", None, None, Some(what.as_str())),
+        let (state, skill, waiting, damage) = match &info.state {
+            SkillState::Active { skill, waiting } => {
+                ("active", Some(skill), waiting.as_ref(), None)
+            }
+            SkillState::Waiting(waiting) => ("waits", None, Some(waiting), None),
+            SkillState::Damaged(what) => ("damaged", None, None, Some(what.as_str())),
         };
         let shown = skill.or(waiting.map(|waiting| &waiting.skill));
         Self {
@@ -180,8 +182,8 @@ fn edit(skills: &Skills, args: &EditArgs) -> Outcome {
 fn told(name: &SkillName, saved: &Saved) -> Outcome {
     let version = saved.version.short();
     match &saved.state {
-        SkillState::Active => print::note(&format!("{name} {version} is in force")),
-        SkillState::Waits { more } => {
+        VersionState::Active => print::note(&format!("{name} {version} is in force")),
+        VersionState::Waits { more } => {
             print::note(&format!("{name} {version} waits: it wants {}", more.join(", ")));
         }
     }

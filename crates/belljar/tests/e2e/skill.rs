@@ -94,7 +94,7 @@ fn f10_what_a_model_saved_waits_until_the_operator_approves_it() {
     saved_by_a_model(&lab, "spy", draft(wanting, "Harmless"));
     skill(&lab, &["run", "spy"])
         .run()
-        .complains(2, "waits for approval: it wants host api.example.com");
+        .complains(2, "waits for approval: it requests host api.example.com");
     let listed = skill(&lab, &["list"]).succeed();
     assert!(listed.contains("waits") && listed.contains("host api.example.com"), "{listed}");
     // Without a terminal nobody is asked, and nothing is approved.

@@ -1,4 +1,4 @@
-//! A service in words for a model: little at first, and more about what it asks for.
+//! Descriptions of services for models: a short overview, search results, and single operations.
 
 use std::collections::BTreeMap;
 
@@ -8,34 +8,34 @@ use belljar_model::plain::plain;
 use super::{PRELUDE, Service, ServiceError};
 use crate::openapi::{self, Operation};
 
-/// What is to be told.
+/// The part of a service to describe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
-    /// What it is, and all operations if they are not too many.
+pub enum ApiQuery {
+    /// The service itself, and its operations or groups of operations.
     Overview,
-    /// Operations in which these words are.
+    /// Operations that contain all of these words.
     Search(String),
-    /// One operation with its types.
+    /// One operation with its types, by name.
     Operation(String),
 }
 
-/// Signatures that an overview shows; above that, groups with their numbers.
+/// Maximum number of signatures in an overview. A larger service is listed by groups.
 const MAX_SHOWN: usize = 80;
-/// Operations that a search shows.
+/// Maximum number of operations in a search result.
 const MAX_FOUND: usize = 40;
-/// So few are shown with their types at once.
+/// Maximum number of search results that are shown with their types.
 const MAX_WHOLE: usize = 2;
-/// Of a file with types.
+/// Maximum number of characters shown from the operator's type file.
 const MAX_TYPES: usize = 24 << 10;
 
 impl Service {
-    /// What a model is told about a service.
-    pub fn describe(&self, ask: &Ask) -> Result<String, ServiceError> {
+    /// Returns the description of the service that a model receives.
+    pub fn describe(&self, ask: &ApiQuery) -> Result<String, ServiceError> {
         let operations = self.document.as_ref().map(|it| it.operations()).unwrap_or_default();
         match ask {
-            Ask::Overview => Ok(self.overview(&operations)),
-            Ask::Search(words) => Ok(self.found(&operations, words)),
-            Ask::Operation(asked) => self.whole(&operations, asked),
+            ApiQuery::Overview => Ok(self.overview(&operations)),
+            ApiQuery::Search(words) => Ok(self.search_results(&operations, words)),
+            ApiQuery::Operation(asked) => self.operation_details(&operations, asked),
         }
     }
 
@@ -43,54 +43,54 @@ impl Service {
         let api = &self.api;
         let (name, called) = (&api.name, api.name.identifier());
         let mut out = format!("# {name}\n\n");
-        let mut say = |line: String| {
+        let mut add_line = |line: String| {
             out.push_str(&line);
             out.push('\n');
         };
         if let Some(description) = &api.description {
-            say(format!("{}\n", plain(description).text));
+            add_line(format!("{}\n", plain(description).text));
         }
         if let Some(base) = &self.base {
-            say(format!("Base address: {base}"));
+            add_line(format!("Base address: {base}"));
         }
         let rules: Vec<String> = api.allow.iter().map(|rule| rule.what.to_string()).collect();
-        say(format!("Reaches: {}", rules.join("; ")));
+        add_line(format!("Reaches: {}", rules.join("; ")));
         if !api.restricted.is_empty() && !api.yolo {
             let methods: Vec<&str> = api.restricted.iter().map(Method::as_str).collect();
-            say(format!("Refused methods: {}", methods.join(", ")));
+            add_line(format!("Refused methods: {}", methods.join(", ")));
         }
         if !self.auth.is_empty() {
-            say("Credentials are added by themselves; send none.".to_owned());
+            add_line("Credentials are added automatically; send none.".to_owned());
         }
         if let Some(reference) = &api.reference {
-            say(format!("Reference: {}", plain(reference).text));
+            add_line(format!("Reference: {}", plain(reference).text));
         }
         if !api.examples.is_empty() {
-            say("\n## Examples\n".to_owned());
+            add_line("\n## Examples\n".to_owned());
             for example in &api.examples {
-                say(format!("```ts\n{}\n```", plain(example).text.trim_end()));
+                add_line(format!("```ts\n{}\n```", plain(example).text.trim_end()));
             }
         }
-        say(String::new());
+        add_line(String::new());
         if operations.is_empty() {
-            say(format!("## Types of apis.{called}\n\n```ts\n{PRELUDE}```"));
+            add_line(format!("## Types of apis.{called}\n\n```ts\n{PRELUDE}```"));
         } else {
-            say(self.listed(operations));
+            add_line(self.operation_list(operations));
         }
         if let Some(types) = &self.types {
             let types = plain(types).text;
             let cut = types.char_indices().nth(MAX_TYPES).map_or(types.len(), |(at, _)| at);
             let types = types.get(..cut).unwrap_or_default().trim_end();
-            say(format!("\n## Types\n\n```ts\n{types}\n```"));
+            add_line(format!("\n## Types\n\n```ts\n{types}\n```"));
         }
         out
     }
 
-    fn listed(&self, operations: &[Operation<'_>]) -> String {
+    fn operation_list(&self, operations: &[Operation<'_>]) -> String {
         let called = self.api.name.identifier();
         let mut out = format!(
             "## Operations\n\nCall `await apis.{called}.GROUP.NAME({{…}})`: one object with all \
-             parameters and `body`; gives the parsed answer, throws ApiError {{status, body, \
+             parameters and `body`; returns the parsed response, throws ApiError {{status, body, \
              headers}}. For anything else: `apis.{called}.get(path, {{query}})`, post, put, \
              patch, delete, head, fetch.\n\n"
         );
@@ -98,7 +98,7 @@ impl Service {
             for operation in operations {
                 out.push_str(&format!("- {}\n", openapi::signature(operation)));
             }
-            out.push_str("\nAsk with `operation` for the types of one.\n");
+            out.push_str("\nUse `operation` to see the types of one operation.\n");
             return out;
         }
         let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -116,13 +116,13 @@ impl Service {
             out.push_str(&format!("- {group}: {}{more}\n", some.join(", ")));
         }
         out.push_str(&format!(
-            "\n{} operations. Ask with `search` for signatures, with `operation` for the types of one.\n",
+            "\n{} operations. Use `search` to see signatures and `operation` to see the types of one operation.\n",
             operations.len()
         ));
         out
     }
 
-    fn found(&self, operations: &[Operation<'_>], words: &str) -> String {
+    fn search_results(&self, operations: &[Operation<'_>], words: &str) -> String {
         let words: Vec<String> = words.split_whitespace().take(16).map(str::to_lowercase).collect();
         let mut found: Vec<(usize, &Operation<'_>)> = Vec::new();
         for operation in operations {
@@ -132,7 +132,7 @@ impl Service {
         found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
         let name = &self.api.name;
         if found.is_empty() {
-            return format!("No operation of {name} has all of these words.\n");
+            return format!("No operation of {name} contains all of these words.\n");
         }
         let whole = self.document.as_ref().filter(|_| found.len() <= MAX_WHOLE);
         let mut out = String::new();
@@ -148,11 +148,15 @@ impl Service {
         out
     }
 
-    fn whole(&self, operations: &[Operation<'_>], asked: &str) -> Result<String, ServiceError> {
+    fn operation_details(
+        &self,
+        operations: &[Operation<'_>],
+        asked: &str,
+    ) -> Result<String, ServiceError> {
         let prefix = format!("apis.{}.", self.api.name.identifier());
         let wanted = asked.trim().trim_end_matches("()");
         let wanted = wanted.strip_prefix(&prefix).unwrap_or(wanted);
-        let found = operations.iter().find(|it| it.called() == wanted);
+        let found = operations.iter().find(|it| it.full_name() == wanted);
         match (found, &self.document) {
             (Some(operation), Some(document)) => {
                 let line = openapi::signature(operation);
@@ -163,13 +167,13 @@ impl Service {
                     it.name.eq_ignore_ascii_case(wanted.rsplit('.').next().unwrap_or(wanted))
                 };
                 let near: Vec<String> =
-                    operations.iter().filter(near).take(5).map(Operation::called).collect();
+                    operations.iter().filter(near).take(5).map(Operation::full_name).collect();
                 let advice = match (near.is_empty(), operations.is_empty()) {
-                    (false, _) => format!("there is {}", near.join(", ")),
+                    (false, _) => format!("did you mean {}?", near.join(", ")),
                     (true, true) => {
-                        "it has no OpenAPI document; use get, post and so on".to_owned()
+                        "the api has no OpenAPI document; use `get`, `post` and so on".to_owned()
                     }
-                    (true, false) => "ask with `search`".to_owned(),
+                    (true, false) => "find its name with `search`".to_owned(),
                 };
                 let asked = plain(asked).text.chars().take(100).collect();
                 Err(ServiceError::NoOperation { api: self.api.name.to_string(), asked, advice })
@@ -178,7 +182,7 @@ impl Service {
     }
 }
 
-/// How well a word fits an operation; none if it does not.
+/// Rates how well a word matches an operation, or returns `None` if it does not match.
 fn score(operation: &Operation<'_>, word: &str) -> Option<usize> {
     let has = |text: &str| text.to_lowercase().contains(word);
     let words = [operation.summary, operation.description];

@@ -1,18 +1,18 @@
-/** Beside the arguments of a request. */
+/** Options of a request. */
 interface BelljarOptions {
   headers?: Record<string, string>;
   signal?: AbortSignal;
 }
-/** A request by hand. An object as `body` is sent as JSON. */
+/** Query, body and options of a request. An object as `body` is sent as JSON. */
 interface BelljarRequest extends BelljarOptions {
   query?: Record<string, unknown> | URLSearchParams | string;
   body?: unknown;
 }
-/** What every declared service has. Paths start at its base address; credentials are added by themselves. */
+/** Methods of every declared service. Paths are relative to its base URL. Credentials are added automatically. */
 interface BelljarApi {
-  /** The whole answer, whatever its status. */
+  /** Returns the whole response, whatever its status. */
   fetch(path: string | URL, init?: RequestInit): Promise<Response>;
-  /** The answer's body, parsed if it is JSON. Throws an ApiError with `status`, `body` and `headers` if it is no success. */
+  /** Returns the response body, parsed if it is JSON. Throws an ApiError with `status`, `body` and `headers` on an error status. */
   get<T = any>(path: string, request?: BelljarRequest): Promise<T>;
   post<T = any>(path: string, request?: BelljarRequest): Promise<T>;
   put<T = any>(path: string, request?: BelljarRequest): Promise<T>;

@@ -1,12 +1,12 @@
-// The client of a declared service. Everything that a document says comes in as data.
+// The client of a declared service. The contents of an OpenAPI document arrive as data, never as code.
 
-/** What a service answered that is no success. */
+/** Thrown when a service responds with an error status. */
 export class ApiError extends Error {
   constructor(method, url, response, body) {
-    let told = typeof body === "string" ? body : body === undefined ? "" : JSON.stringify(body);
-    if (told.length > 300) told = told.slice(0, 300) + "…";
+    let detail = typeof body === "string" ? body : body === undefined ? "" : JSON.stringify(body);
+    if (detail.length > 300) detail = detail.slice(0, 300) + "…";
     const reason = response.statusText ? " " + response.statusText : "";
-    super(`${method} ${url}: ${response.status}${reason}${told ? ": " + told : ""}`);
+    super(`${method} ${url}: ${response.status}${reason}${detail ? ": " + detail : ""}`);
     this.name = "ApiError";
     this.status = response.status;
     this.body = body;
@@ -29,7 +29,7 @@ const entries = (value) => Object.entries(value).filter(([, it]) => !isGone(it))
 const isList = (value) => Array.isArray(value);
 const isPlain = (value) => isObject(value) && !(value instanceof Date);
 
-/** One parameter of a query as pairs that are encoded already. */
+/** Returns the percent-encoded `key=value` pairs of one query parameter. */
 function pairs(name, value, style, explode) {
   const key = encodeURIComponent(name);
   if (isGone(value)) return [];
@@ -48,16 +48,16 @@ function pairs(name, value, style, explode) {
   return [`${key}=${encode(value)}`];
 }
 
-/** The query of an object that no document describes. */
-function loosely(query) {
+/** Returns the encoded pairs of a query object that no document describes. */
+function queryPairs(query) {
   if (isGone(query)) return [];
   if (typeof query === "string") return [query.replace(/^\?/, "")].filter(Boolean);
   const all = typeof query.entries === "function" ? [...query.entries()] : entries(query);
   return all.flatMap(([name, value]) => pairs(name, value, isPlain(value) && !isList(value) ? "deepObject" : "form", true));
 }
 
-/** What stands for a parameter in a path. */
-function inPath(name, value, style, explode) {
+/** Returns the encoded text that replaces a parameter in a path. */
+function pathText(name, value, style, explode) {
   const inner = (glue, between) =>
     isList(value) ? value.map(encode).join(glue)
     : isPlain(value) ? entries(value).map(([key, it]) => encode(key) + between + encode(it)).join(glue)
@@ -70,7 +70,7 @@ function inPath(name, value, style, explode) {
     else if (isPlain(value) && explode && !isList(value)) out = entries(value).map(([k, it]) => `;${encode(k)}=${encode(it)}`).join("");
     else out = `;${key}=${inner(",", ",")}`;
   } else out = inner(",", explode ? "=" : ",");
-  // These would leave the path that the document describes.
+  // These values would change the path that the document describes (path traversal).
   if (out === "" || out === "." || out === "..") throw new TypeError(`\`${name}\` cannot be ${JSON.stringify(text(value))} in a path`);
   return out;
 }
@@ -92,11 +92,11 @@ function multipart(body) {
   return { body: new Blob(parts), type: `multipart/form-data; boundary=${boundary}` };
 }
 
-function written(kind, type, body) {
+function encodeBody(kind, type, body) {
   switch (kind) {
     case "json": return { body: JSON.stringify(body), type };
     case "form": {
-      const form = typeof body === "string" ? body : loosely(body).join("&").replace(/%20/g, "+");
+      const form = typeof body === "string" ? body : queryPairs(body).join("&").replace(/%20/g, "+");
       return { body: form, type };
     }
     case "multipart": return multipart(body);
@@ -105,21 +105,21 @@ function written(kind, type, body) {
   }
 }
 
-async function answered(method, url, response) {
+async function readBody(method, url, response) {
   const type = (response.headers.get("content-type") ?? "").toLowerCase();
   let body;
   if (method === "HEAD") body = Object.fromEntries(response.headers);
   else if (/^application\/([\w.+-]*\+)?json/.test(type) || /^text\/json/.test(type)) {
-    const said = await response.text();
+    const content = await response.text();
     try {
-      body = said === "" ? undefined : JSON.parse(said);
+      body = content === "" ? undefined : JSON.parse(content);
     } catch (error) {
-      if (response.ok) throw new SyntaxError(`${method} ${url}: the answer is no JSON: ${error.message}`);
-      body = said;
+      if (response.ok) throw new SyntaxError(`${method} ${url}: the response is not valid JSON: ${error.message}`);
+      body = content;
     }
   } else if (type === "" || /^text\/|xml|javascript|x-www-form-urlencoded/.test(type)) {
-    const said = await response.text();
-    body = said === "" && type === "" ? undefined : said;
+    const content = await response.text();
+    body = content === "" && type === "" ? undefined : content;
   } else body = new Uint8Array(await response.arrayBuffer());
   if (!response.ok) throw new ApiError(method, url, response, body);
   return body;
@@ -131,12 +131,12 @@ export function make({ name, base, auth }, groups) {
   function absolute(path) {
     const given = path instanceof URL ? path.href : String(path);
     if (/^https?:\/\//i.test(given)) return given;
-    if (base === null) throw new TypeError(`apis.${name}: give the whole address; this api has no base-url`);
+    if (base === null) throw new TypeError(`apis.${name}: use an absolute URL; this api has no base-url`);
     return base + (given.startsWith("/") || given.startsWith("?") || given === "" ? given : "/" + given);
   }
 
-  /** Puts placeholders where they belong, for the service itself and nowhere else. */
-  function authorised(url, headers) {
+  /** Adds placeholders to requests to the service's own origin, and to no other origin. */
+  function withPlaceholders(url, headers) {
     const parsed = new URL(url);
     if (parsed.origin !== origin) return url;
     for (const [variable, slot, where, scheme] of auth) {
@@ -153,7 +153,7 @@ export function make({ name, base, auth }, groups) {
 
   function plain(path, init = {}) {
     const headers = new Headers(init.headers);
-    const url = authorised(absolute(path), headers);
+    const url = withPlaceholders(absolute(path), headers);
     return fetch(url, { ...init, headers });
   }
 
@@ -166,22 +166,22 @@ export function make({ name, base, auth }, groups) {
         const raw = typeof body === "string" || isBytes(body) || body instanceof Blob || body instanceof URLSearchParams;
         [kind, type] = raw ? ["bytes", undefined] : ["json", "application/json"];
       }
-      const put = written(kind, type, body);
+      const put = encodeBody(kind, type, body);
       sent = put.body;
       if (put.type && (kind === "multipart" || !headers.has("content-type"))) headers.set("content-type", put.type);
     }
     let url = absolute(path);
-    const more = loosely(query);
+    const more = queryPairs(query);
     if (more.length > 0) url += (url.includes("?") ? "&" : "?") + more.join("&");
     const shown = url;
-    url = authorised(url, headers);
+    url = withPlaceholders(url, headers);
     const init = { method, headers };
     if (sent !== undefined) init.body = sent;
     if (signal) init.signal = signal;
-    return answered(method, shown, await fetch(url, init));
+    return readBody(method, shown, await fetch(url, init));
   }
 
-  /** A function for one operation of the document. */
+  /** Returns the function that calls one operation of the document. */
   function operation(called, [method, template, parameters, content]) {
     const known = new Map(parameters.map((parameter) => [parameter[0], parameter]));
     const where = `apis.${name}.${called}`;
@@ -190,7 +190,7 @@ export function make({ name, base, auth }, groups) {
       for (const key of Object.keys(args)) {
         if (!known.has(key) && !(key === "body" && content)) {
           const names = [...known.keys(), ...(content ? ["body"] : [])];
-          throw new TypeError(`${where}: no argument \`${key}\`; there ${names.length ? "are " + names.join(", ") : "are none"}`);
+          throw new TypeError(`${where}: unknown argument \`${key}\`; ${names.length ? "expected " + names.join(", ") : "it takes no arguments"}`);
         }
       }
       const query = [], cookies = [], inside = new Map();
@@ -201,7 +201,7 @@ export function make({ name, base, auth }, groups) {
           if (required) throw new TypeError(`${where}: \`${arg}\` is missing`);
           continue;
         }
-        if (place === "path") inside.set(wire, inPath(wire, style === "json" ? JSON.stringify(value) : value, style, explode));
+        if (place === "path") inside.set(wire, pathText(wire, style === "json" ? JSON.stringify(value) : value, style, explode));
         else if (place === "query") query.push(...(style === "json" ? [`${encodeURIComponent(wire)}=${encodeURIComponent(JSON.stringify(value))}`] : pairs(wire, value, style, explode)));
         else if (place === "header") headers.set(wire, style === "json" ? JSON.stringify(value) : isList(value) ? value.map(text).join(",") : isPlain(value) ? entries(value).map(([k, it]) => k + (explode ? "=" : ",") + text(it)).join(",") : text(value));
         else cookies.push(`${wire}=${encode(value)}`);
@@ -230,7 +230,7 @@ export function make({ name, base, auth }, groups) {
       return into;
     };
     if (group === "") build(client, "");
-    // Most programs use few groups of a large service.
+    // Groups are built on first use: most programs use few groups of a large service.
     else Object.defineProperty(client, group, { enumerable: true, get: () => (made ??= Object.freeze(build(Object.create(null), group + "."))) });
   }
   return Object.freeze(client);

@@ -17,12 +17,12 @@ fn service(text: &str, document: Option<Value>) -> Service {
 fn petstore(operations: usize) -> Value {
     let mut paths = serde_json::Map::new();
     for number in 0..operations {
-        let said = json!({
+        let definition = json!({
             "operationId": format!("pets/get{number}"),
             "summary": format!("Pet number {number}\nand more"),
             "parameters": [{"name": "deep", "in": "query", "schema": {"$ref": "#/components/schemas/Deep"}}],
         });
-        paths.insert(format!("/pets/{number}"), json!({"get": said}));
+        paths.insert(format!("/pets/{number}"), json!({"get": definition}));
     }
     let deep =
         json!({"type": "object", "properties": {"in": {"$ref": "#/components/schemas/Deep"}}});
@@ -30,10 +30,10 @@ fn petstore(operations: usize) -> Value {
 }
 
 #[test]
-fn a_service_begins_where_the_operator_the_document_or_the_rules_say() {
-    let with = |said: &str, server: &str| {
+fn base_url_comes_from_the_operator_then_the_document_then_the_rules() {
+    let with = |definition: &str, server: &str| {
         let document = json!({"openapi": "3.0.0", "servers": [{"url": server}]});
-        let text = format!("[api.a]\nhosts = ['first.example', 'second.example']\n{said}");
+        let text = format!("[api.a]\nhosts = ['first.example', 'second.example']\n{definition}");
         service(&text, Some(document)).base().map(str::to_owned)
     };
     let first = Some("https://first.example".to_owned());
@@ -43,7 +43,7 @@ fn a_service_begins_where_the_operator_the_document_or_the_rules_say() {
         Some("https://first.example/x".into())
     );
     assert_eq!(with("", "/api"), Some("https://first.example/api".into()));
-    // A document cannot lead elsewhere.
+    // A document cannot change the base URL to a host that no rule allows.
     assert_eq!(with("", "https://evil.example"), first);
     assert_eq!(with("", "http://first.example"), first);
     assert_eq!(with("", "/../\"+evil"), first);
@@ -53,7 +53,7 @@ fn a_service_begins_where_the_operator_the_document_or_the_rules_say() {
 }
 
 #[test]
-fn secrets_go_where_their_slots_say() {
+fn placeholder_is_sent_in_the_slot_of_its_secret() {
     let with = |secret: &str, document: Option<Value>| {
         let text = format!(
             "[secret.s]\nhosts = ['a.example']\n{secret}\n[api.a]\nhosts = ['a.example']\nsecrets = ['s']\n"
@@ -73,14 +73,14 @@ fn secrets_go_where_their_slots_say() {
     let key = json!({"type": "apiKey", "in": "header", "name": "authorization"});
     let document = json!({"openapi": "3.0.0", "components": {"securitySchemes": {"k": key}}});
     assert_eq!(with("env = 'S'", Some(document)), one("S header authorization "));
-    // What a client cannot do by itself is told.
+    // A slot that a client cannot fill adds a remark.
     assert_eq!(with("", None), (vec![], 1));
     assert_eq!(with("env = 'S'\nslots = ['json:/a']", None), (vec![], 1));
     assert_eq!(with("env = 'S'\nkind = 'sigv4'", None), (vec![], 1));
 }
 
 #[test]
-fn files_are_read_beside_the_configuration_and_bounded() {
+fn files_of_a_service_are_relative_to_the_configuration_and_limited_in_size() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("belljar.toml");
     let read = |text: &str| {
@@ -96,17 +96,17 @@ fn files_are_read_beside_the_configuration_and_bounded() {
     assert!(client.declarations.ends_with("type Own = 1;\n"));
     assert!(client.module.is_ascii() || RUNTIME.contains('…'));
     fs::write(dir.path().join("a.json"), "openapi: 3.0.0").unwrap();
-    let told = read(text).unwrap_err().to_string();
-    assert!(told.contains("a.json: looks like YAML"), "{told}");
+    let message = read(text).unwrap_err().to_string();
+    assert!(message.contains("a.json: looks like YAML"), "{message}");
     fs::write(dir.path().join("a.json"), petstore(1).to_string()).unwrap();
     fs::write(dir.path().join("a.d.ts"), vec![b'x'; MAX_TYPES + 1]).unwrap();
     assert!(matches!(read(text), Err(ServiceError::TooLong { .. })));
 }
 
 #[test]
-fn an_overview_is_short_however_large_a_service_is() {
+fn overview_of_a_large_service_stays_short() {
     let text = "[api.a-b]\nhosts = ['a.example']\ndescription = 'Pets'\nreference = 'https://docs.example'\nexamples = ['await apis.a_b.get(1)']\nrestricted-methods = ['DELETE']\n";
-    let small = service(text, Some(petstore(3))).describe(&Ask::Overview).unwrap();
+    let small = service(text, Some(petstore(3))).describe(&ApiQuery::Overview).unwrap();
     for part in [
         "# a-b\n",
         "Pets\n",
@@ -118,46 +118,51 @@ fn an_overview_is_short_however_large_a_service_is() {
     ] {
         assert!(small.contains(part), "{part} in {small}");
     }
-    let large = service(text, Some(petstore(3000))).describe(&Ask::Overview).unwrap();
+    let large = service(text, Some(petstore(3000))).describe(&ApiQuery::Overview).unwrap();
     assert!(large.contains("- pets: get0, get1, get10") && large.contains("3000 operations"));
     assert!(large.len() < 4000, "{}", large.len());
-    let plain = service("[api.a]\nhosts = ['a.example']\n", None).describe(&Ask::Overview).unwrap();
+    let plain =
+        service("[api.a]\nhosts = ['a.example']\n", None).describe(&ApiQuery::Overview).unwrap();
     assert!(plain.contains("interface BelljarApi"));
 }
 
 #[test]
-fn details_are_told_when_asked_for() {
+fn description_of_one_operation_includes_its_types() {
     let shop = service("[api.a]\nhosts = ['a.example']\n", Some(petstore(200)));
-    let ask = |ask: Ask| shop.describe(&ask).map_err(|error| error.to_string());
-    let one = ask(Ask::Operation("apis.a.pets.get7".into())).unwrap();
+    let ask = |ask: ApiQuery| shop.describe(&ask).map_err(|error| error.to_string());
+    let one = ask(ApiQuery::Operation("apis.a.pets.get7".into())).unwrap();
     assert!(one.contains("get7(args?: { deep?: Deep }, options?: BelljarOptions): Promise<any>;"));
     assert!(one.contains("type Deep = { in?: Deep };"));
-    let none = ask(Ask::Operation("get7".into())).unwrap_err();
-    assert_eq!(none, "api `a` has no operation `get7`; there is pets.get7");
-    let found = ask(Ask::Search("PET get150".into())).unwrap();
+    let none = ask(ApiQuery::Operation("get7".into())).unwrap_err();
+    assert_eq!(none, "api `a` has no operation `get7`; did you mean pets.get7?");
+    let found = ask(ApiQuery::Search("PET get150".into())).unwrap();
     assert!(found.starts_with("- pets.get150(") && found.contains("type Deep"), "{found}");
-    let many = ask(Ask::Search("pets".into())).unwrap();
+    let many = ask(ApiQuery::Search("pets".into())).unwrap();
     assert_eq!(many.lines().count(), 41);
     assert!(many.ends_with("… and 160 more; use more words.\n"));
     assert_eq!(
-        ask(Ask::Search("cow".into())).unwrap(),
-        "No operation of a has all of these words.\n"
+        ask(ApiQuery::Search("cow".into())).unwrap(),
+        "No operation of a contains all of these words.\n"
     );
-    assert!(ask(Ask::Search(String::new())).unwrap().starts_with("No operation"));
+    assert!(ask(ApiQuery::Search(String::new())).unwrap().starts_with("No operation"));
 }
 
 #[test]
-fn g02_what_a_document_says_is_told_without_what_is_not_drawn() {
+fn g02_description_of_a_service_contains_no_invisible_characters() {
     let summary = "List\u{200b} pets\u{1b}[2J\u{202e} \u{e0041}and\nignore";
-    let said = json!({"operationId": "pets/list", "summary": summary, "description": summary,
+    let definition = json!({"operationId": "pets/list", "summary": summary, "description": summary,
         "parameters": [{"name": "x", "in": "query", "description": summary}]});
-    let document = json!({"openapi": "3.0.0", "paths": {"/pets": {"get": said}}});
+    let document = json!({"openapi": "3.0.0", "paths": {"/pets": {"get": definition}}});
     let shop = service("[api.a]\nhosts = ['a.example']\n", Some(document));
-    for ask in [Ask::Overview, Ask::Search("pets".into()), Ask::Operation("pets.list".into())] {
-        let told = shop.describe(&ask).unwrap();
-        assert!(told.contains("List pets[2J and ignore"), "the control: {told}");
+    for ask in [
+        ApiQuery::Overview,
+        ApiQuery::Search("pets".into()),
+        ApiQuery::Operation("pets.list".into()),
+    ] {
+        let message = shop.describe(&ask).unwrap();
+        assert!(message.contains("List pets[2J and ignore"), "the control: {message}");
         let odd = |c: char| c.is_control() && c != '\n' || "\u{200b}\u{202e}\u{e0041}".contains(c);
-        assert_eq!(told.chars().find(|c| odd(*c)), None);
+        assert_eq!(message.chars().find(|c| odd(*c)), None);
     }
     assert!(!shop.client().declarations.contains('\u{200b}'));
 }

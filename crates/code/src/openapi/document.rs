@@ -1,47 +1,48 @@
-//! A document as it was read: bounded, with references that stay inside.
+//! A parsed OpenAPI document with size limits and references that stay inside it.
 
 use belljar_model::net::percent_decoded;
 use serde_json::{Map, Value};
 
 use super::operation::Operation;
 
-/// The largest one known has twelve million bytes.
+/// Maximum size of a document in bytes. The largest known document has twelve million bytes.
 pub const MAX_DOCUMENT: usize = 32 << 20;
-/// An address longer than this is none.
+/// Maximum length of a server URL. A longer URL is ignored.
 const MAX_URL: usize = 1024;
-/// References that lead to references.
+/// Maximum number of references that point to other references.
 const MAX_HOPS: usize = 16;
 
-/// A document of OpenAPI 3.
+/// A parsed OpenAPI 3 document.
 #[derive(Clone, Debug)]
 pub struct Document {
     root: Value,
 }
 
-/// Why a text is no document.
+/// Why a text cannot be used as an OpenAPI document.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
-    #[error("{length} bytes, where {MAX_DOCUMENT} are the most")]
+    #[error("the document has {length} bytes; the limit is {MAX_DOCUMENT}")]
     TooLong { length: usize },
-    #[error("not JSON")]
+    #[error("the document is not valid JSON")]
     Json { source: serde_json::Error },
     #[error(
-        "looks like YAML; only JSON is read. Convert it, for example: python3 -c 'import sys,yaml,json; json.dump(yaml.safe_load(sys.stdin),sys.stdout,default=str)'"
+        "looks like YAML, but only JSON is supported. Convert it, for example: python3 -c 'import sys,yaml,json; json.dump(yaml.safe_load(sys.stdin),sys.stdout,default=str)'"
     )]
     Yaml,
-    #[error("Swagger 2 is not read; convert the document to OpenAPI 3")]
+    #[error("Swagger 2 is not supported; convert the document to OpenAPI 3")]
     Swagger,
-    #[error("no OpenAPI document: `openapi` does not say 3.0, 3.1 or 3.2")]
+    #[error("not an OpenAPI document: the key `openapi` must be version 3.0, 3.1 or 3.2")]
     NotOpenApi,
 }
 
 impl Document {
+    /// Parses a document in JSON and checks its version.
     pub fn parse(text: &[u8]) -> Result<Self, DocumentError> {
         if text.len() > MAX_DOCUMENT {
             return Err(DocumentError::TooLong { length: text.len() });
         }
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-        // Depth is bounded by the parser itself.
+        // serde_json limits the nesting depth.
         let parsed = serde_json::from_slice(text).map_err(|source| match looks_like_yaml(text) {
             true => DocumentError::Yaml,
             false => DocumentError::Json { source },
@@ -57,7 +58,7 @@ impl Document {
         if !["3.0", "3.1", "3.2"].iter().any(|known| version.starts_with(known)) {
             return Err(DocumentError::NotOpenApi);
         }
-        // Often half of a large document, and nothing here reads them.
+        // Examples are often half of a large document, and no code here reads them.
         if let Some(components) = root.get_mut("components").and_then(Value::as_object_mut) {
             components.remove("examples");
         }
@@ -68,12 +69,14 @@ impl Document {
         &self.root
     }
 
-    /// What it calls itself.
+    /// Returns the title of the document.
     pub fn title(&self) -> Option<&str> {
         self.root.pointer("/info/title")?.as_str()
     }
 
-    /// Where its first server is, with the defaults of its variables; perhaps only a path.
+    /// Returns the URL of the first server with the default values of its variables.
+    ///
+    /// The result can be a path without a host.
     pub fn server(&self) -> Option<String> {
         let server = self.root.get("servers")?.get(0)?;
         let mut url = server.get("url")?.as_str()?.to_owned();
@@ -81,7 +84,7 @@ impl Document {
         let variables = server.get("variables").and_then(Value::as_object).unwrap_or(&none);
         for (name, variable) in variables.iter().take(32) {
             let value = variable.get("default").and_then(Value::as_str).unwrap_or_default();
-            // Looked at each time: variables that name each other grow without end.
+            // Checked after each replacement: variables that contain each other grow exponentially.
             if url.len() > MAX_URL || value.len() > MAX_URL {
                 return None;
             }
@@ -90,17 +93,17 @@ impl Document {
         (url.len() <= MAX_URL).then_some(url)
     }
 
-    /// How a token in `Authorization` is introduced: `Bearer`, `Basic` or not at all.
+    /// Returns the authentication scheme of the `Authorization` header: `Bearer`, `Basic` or empty.
     pub fn scheme(&self) -> Option<&'static str> {
         let schemes = self.root.pointer("/components/securitySchemes")?.as_object()?;
         schemes.values().take(64).filter_map(|it| self.resolve(it)).find_map(|scheme| {
-            let says = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
-            match (says("type"), says("scheme").to_ascii_lowercase().as_str()) {
+            let text = |key: &str| scheme.get(key).and_then(Value::as_str).unwrap_or_default();
+            match (text("type"), text("scheme").to_ascii_lowercase().as_str()) {
                 ("http", "bearer") | ("oauth2" | "openIdConnect", _) => Some("Bearer"),
                 ("http", "basic") => Some("Basic"),
                 ("apiKey", _)
-                    if says("in") == "header"
-                        && says("name").eq_ignore_ascii_case("authorization") =>
+                    if text("in") == "header"
+                        && text("name").eq_ignore_ascii_case("authorization") =>
                 {
                     Some("")
                 }
@@ -109,12 +112,12 @@ impl Document {
         })
     }
 
-    /// All operations, by group and name.
+    /// Returns all operations, sorted by group and name.
     pub fn operations(&self) -> Vec<Operation<'_>> {
         Operation::all(self)
     }
 
-    /// What a value is, wherever its reference leads; none if that is nowhere or a circle.
+    /// Follows the references of a value. Returns `None` if a target is missing or references loop.
     pub(super) fn resolve<'a>(&'a self, value: &'a Value) -> Option<&'a Value> {
         let mut value = value;
         for _ in 0..MAX_HOPS {

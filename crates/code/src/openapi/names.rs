@@ -1,38 +1,43 @@
-//! How operations are called: `repos/list-for-org` is `repos.listForOrg`.
+//! Names of operations in programs: `repos/list-for-org` becomes `repos.listForOrg`.
 
 use std::collections::BTreeSet;
 
 use crate::schema::identifier;
 
-/// What every client has beside its operations.
+/// Methods that every client has in addition to its operations.
 const FIXED: [&str; 7] = ["fetch", "get", "post", "put", "patch", "delete", "head"];
 
-/// The names that are taken, by group.
+/// The names of operations that are already used, by group.
 #[derive(Debug)]
-pub(super) struct Taken(BTreeSet<(String, String)>);
+pub(super) struct UsedNames(BTreeSet<(String, String)>);
 
-/// A group, empty for none, and a name in it.
-pub(super) type Called = (String, String);
+/// A group, which is empty for operations without one, and a name in this group.
+pub(super) type OperationName = (String, String);
 
-impl Taken {
+impl UsedNames {
     pub(super) fn new() -> Self {
         Self(FIXED.iter().map(|name| (String::new(), (*name).to_owned())).collect())
     }
 
-    /// A name that no other operation has.
-    pub(super) fn claim(&mut self, (group, name): Called) -> Called {
-        let is_free = |called: &Called| !self.0.contains(called);
+    /// Reserves the name for an operation, with a number appended if the name is already used.
+    pub(super) fn claim(&mut self, (group, name): OperationName) -> OperationName {
+        let is_free = |name: &OperationName| !self.0.contains(name);
         let candidates = std::iter::once(name.clone())
             .chain((2_usize..).map(|number| format!("{name}{number}")))
             .map(|name| (group.clone(), name));
-        let called = candidates.into_iter().find(is_free).unwrap_or((group, name));
-        self.0.insert(called.clone());
-        called
+        let claimed = candidates.into_iter().find(is_free).unwrap_or((group, name));
+        self.0.insert(claimed.clone());
+        claimed
     }
 }
 
-/// What an operation would like to be called.
-pub(super) fn wish(id: Option<&str>, tag: Option<&str>, method: &str, path: &str) -> Called {
+/// Returns the name of an operation by its id, or by its method and path if it has no id.
+pub(super) fn preferred_name(
+    id: Option<&str>,
+    tag: Option<&str>,
+    method: &str,
+    path: &str,
+) -> OperationName {
     let id = id.filter(|id| id.chars().any(|c| c.is_ascii_alphanumeric()));
     let (group, name) = match id {
         Some(id) => match id.split_once('/').or_else(|| id.split_once('.')) {
@@ -51,8 +56,8 @@ pub(super) fn wish(id: Option<&str>, tag: Option<&str>, method: &str, path: &str
     (group, identifier(&name))
 }
 
-/// `GET /pets/{id}/toys` is `pets.getToysById`.
-fn from_path(method: &str, path: &str) -> Called {
+/// Derives a name from method and path: `GET /pets/{id}/toys` becomes `pets.getToysById`.
+fn from_path(method: &str, path: &str) -> OperationName {
     let is_parameter = |part: &&str| part.starts_with('{');
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let mut plain = parts.iter().copied().filter(|part| !is_parameter(part));
@@ -67,7 +72,7 @@ fn from_path(method: &str, path: &str) -> Called {
     (group, camel(&words.join(" ")))
 }
 
-/// Words become one, each but the first with a capital.
+/// Converts words to camel case: `list for org` becomes `listForOrg`.
 pub(super) fn camel(text: &str) -> String {
     const MAX: usize = 60;
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '$'));
@@ -79,9 +84,9 @@ pub(super) fn camel(text: &str) -> String {
             true => out.push(first.to_ascii_lowercase()),
             false => out.push(first.to_ascii_uppercase()),
         }
-        // A tag in capitals is one word.
-        let is_shouted = word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase());
-        match is_shouted && out.len() == 1 {
+        // A tag in capitals is one word: `PETS` becomes `pets`.
+        let is_upper_case = word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase());
+        match is_upper_case && out.len() == 1 {
             true => out.push_str(&letters.as_str().to_ascii_lowercase()),
             false => out.push_str(letters.as_str()),
         }

@@ -1,11 +1,11 @@
-//! The operations of a document: how each is called, what it takes and what it gives.
+//! The operations of a document: names, parameters, request bodies and results.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
 use super::document::Document;
-use super::names::{self, Taken};
+use super::names::{self, UsedNames};
 
 const MAX_OPERATIONS: usize = 5000;
 const MAX_PARAMETERS: usize = 100;
@@ -13,32 +13,32 @@ const MAX_PATH: usize = 1000;
 const MAX_NAME: usize = 200;
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 
-/// One operation.
+/// One operation of a service: a method on a path.
 #[derive(Debug)]
 pub struct Operation<'a> {
-    /// Empty for one that stands alone.
+    /// Name of the group, empty for an operation without a group.
     pub group: String,
     pub name: String,
-    /// In capitals.
+    /// HTTP method in upper case.
     pub method: &'static str,
     pub path: &'a str,
-    /// A stranger's words.
+    /// Untrusted text of the document.
     pub summary: Option<&'a str>,
     pub description: Option<&'a str>,
     pub is_deprecated: bool,
     pub parameters: Vec<Parameter<'a>>,
-    pub body: Option<Body<'a>>,
-    pub result: Outcome<'a>,
+    pub body: Option<RequestBody<'a>>,
+    pub result: ResponseBody<'a>,
 }
 
-/// What a caller says beside the body.
+/// A parameter of an operation: a value in its path, query, headers or cookies.
 #[derive(Debug)]
 pub struct Parameter<'a> {
-    /// As programs say it.
+    /// Name of the argument in programs.
     pub argument: String,
-    /// As it is on the wire.
+    /// Name of the parameter in the request.
     pub name: &'a str,
-    pub place: Place,
+    pub location: ParameterLocation,
     pub style: Style,
     pub explode: bool,
     pub is_required: bool,
@@ -46,15 +46,16 @@ pub struct Parameter<'a> {
     pub description: Option<&'a str>,
 }
 
+/// The part of a request that carries a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ParameterLocation {
     Path,
     Query,
     Header,
     Cookie,
 }
 
-impl Place {
+impl ParameterLocation {
     const ALL: [Self; 4] = [Self::Path, Self::Query, Self::Header, Self::Cookie];
 
     pub const fn name(self) -> &'static str {
@@ -67,7 +68,7 @@ impl Place {
     }
 }
 
-/// How lists and objects are written out.
+/// How lists and objects are serialized in a parameter (OpenAPI `style`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     Simple,
@@ -77,7 +78,7 @@ pub enum Style {
     SpaceDelimited,
     PipeDelimited,
     DeepObject,
-    /// A whole value in JSON.
+    /// The whole value as JSON, for parameters with `content`.
     Json,
 }
 
@@ -105,28 +106,29 @@ impl Style {
         }
     }
 
-    fn of(parameter: &Value, place: Place) -> Self {
+    fn of(parameter: &Value, location: ParameterLocation) -> Self {
         if parameter.get("content").is_some() {
             return Self::Json;
         }
-        let said = parameter.get("style").and_then(Value::as_str);
-        let known = Self::NAMED.into_iter().find(|style| said == Some(style.name()));
-        known.unwrap_or(match place {
-            Place::Path | Place::Header => Self::Simple,
-            Place::Query | Place::Cookie => Self::Form,
+        let style = parameter.get("style").and_then(Value::as_str);
+        let known = Self::NAMED.into_iter().find(|known| style == Some(known.name()));
+        known.unwrap_or(match location {
+            ParameterLocation::Path | ParameterLocation::Header => Self::Simple,
+            ParameterLocation::Query | ParameterLocation::Cookie => Self::Form,
         })
     }
 }
 
-/// What an operation is sent.
+/// The request body of an operation.
 #[derive(Debug)]
-pub struct Body<'a> {
+pub struct RequestBody<'a> {
     pub kind: BodyKind,
     pub media_type: &'a str,
     pub is_required: bool,
     pub schema: Option<&'a Value>,
 }
 
+/// How a client serializes a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
     Json,
@@ -159,31 +161,39 @@ impl BodyKind {
     }
 }
 
-/// What an operation gives.
+/// The response body of a successful operation.
 #[derive(Debug)]
-pub enum Outcome<'a> {
-    /// One of these, as JSON.
+pub enum ResponseBody<'a> {
+    /// JSON that matches one of these schemas.
     Json(Vec<&'a Value>),
     Text,
     Bytes,
     Nothing,
-    /// The document does not say.
+    /// The document does not describe the response.
     Unknown,
 }
 
 impl<'a> Operation<'a> {
     pub(super) fn all(document: &'a Document) -> Vec<Self> {
-        let mut taken = Taken::new();
+        let mut used = UsedNames::new();
         let mut operations = Vec::new();
         let paths = document.root().get("paths").and_then(Value::as_object);
         for (path, item) in paths.into_iter().flatten() {
             let Some(item) = document.resolve(item).filter(|_| is_path(path)) else { continue };
             for method in METHODS {
-                let Some(said) = item.get(method).filter(|said| said.is_object()) else { continue };
+                let Some(definition) = item.get(method).filter(|definition| definition.is_object())
+                else {
+                    continue;
+                };
                 if operations.len() == MAX_OPERATIONS {
                     return sorted(operations);
                 }
-                operations.push(Self::read(document, (path, item), (method, said), &mut taken));
+                operations.push(Self::read(
+                    document,
+                    (path, item),
+                    (method, definition),
+                    &mut used,
+                ));
             }
         }
         sorted(operations)
@@ -192,15 +202,16 @@ impl<'a> Operation<'a> {
     fn read(
         document: &'a Document,
         (path, item): (&'a str, &'a Value),
-        (method, said): (&'static str, &'a Value),
-        taken: &mut Taken,
+        (method, definition): (&'static str, &'a Value),
+        used: &mut UsedNames,
     ) -> Self {
-        let words = |key: &str| said.get(key).and_then(Value::as_str);
-        let tag = said.get("tags").and_then(|tags| tags.get(0)).and_then(Value::as_str);
-        let (group, name) = taken.claim(names::wish(words("operationId"), tag, method, path));
-        let body = said.get("requestBody").and_then(|body| document.resolve(body));
-        let body = body.and_then(Body::read);
-        let parameters = parameters(document, item, said, body.is_some());
+        let text = |key: &str| definition.get(key).and_then(Value::as_str);
+        let tag = definition.get("tags").and_then(|tags| tags.get(0)).and_then(Value::as_str);
+        let (group, name) =
+            used.claim(names::preferred_name(text("operationId"), tag, method, path));
+        let body = definition.get("requestBody").and_then(|body| document.resolve(body));
+        let body = body.and_then(RequestBody::read);
+        let parameters = parameters(document, item, definition, body.is_some());
         let method = match method {
             "get" => "GET",
             "put" => "PUT",
@@ -215,31 +226,31 @@ impl<'a> Operation<'a> {
             name,
             method,
             path,
-            summary: words("summary"),
-            description: words("description"),
-            is_deprecated: said.get("deprecated").and_then(Value::as_bool).unwrap_or(false),
+            summary: text("summary"),
+            description: text("description"),
+            is_deprecated: definition.get("deprecated").and_then(Value::as_bool).unwrap_or(false),
             parameters,
             body,
-            result: result(document, said),
+            result: result(document, definition),
         }
     }
 
-    /// `repos.get`, or `ping` for one without a group.
-    pub fn called(&self) -> String {
+    /// Returns the name with its group, such as `repos.get`, or `ping` without a group.
+    pub fn full_name(&self) -> String {
         match self.group.as_str() {
             "" => self.name.clone(),
             group => format!("{group}.{}", self.name),
         }
     }
 
-    /// What a client has to know: name, method, path, parameters and body, as data.
+    /// Returns the operation as data for a client: name, method, path, parameters and body.
     pub(crate) fn data(&self) -> Value {
         let parameters: Vec<Value> = self
             .parameters
             .iter()
             .map(|it| {
-                let (place, style) = (it.place.name(), it.style.name());
-                json!([it.argument, it.name, place, style, it.explode, it.is_required])
+                let (location, style) = (it.location.name(), it.style.name());
+                json!([it.argument, it.name, location, style, it.explode, it.is_required])
             })
             .collect();
         match &self.body {
@@ -257,7 +268,7 @@ fn sorted(mut operations: Vec<Operation<'_>>) -> Vec<Operation<'_>> {
     operations
 }
 
-/// A path that a request can have: no step upward, nothing of a query, plain characters.
+/// Checks that a path is safe in a URL: ASCII, no `..`, no query and no fragment.
 fn is_path(path: &str) -> bool {
     let legal = |byte: u8| matches!(byte, b'!'..=b'~') && !matches!(byte, b'?' | b'#' | b'\\');
     path.starts_with('/')
@@ -270,74 +281,79 @@ fn is_path(path: &str) -> bool {
 fn parameters<'a>(
     document: &'a Document,
     item: &'a Value,
-    said: &'a Value,
+    definition: &'a Value,
     has_body: bool,
 ) -> Vec<Parameter<'a>> {
-    let lists = [said, item].map(|of| of.get("parameters").and_then(Value::as_array));
+    let lists = [definition, item].map(|of| of.get("parameters").and_then(Value::as_array));
     let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
-    let mut taken: BTreeSet<String> = BTreeSet::new();
+    let mut used: BTreeSet<String> = BTreeSet::new();
     if has_body {
-        taken.insert("body".to_owned());
+        used.insert("body".to_owned());
     }
     let mut parameters = Vec::new();
-    // What the operation says itself comes first, and what the path says for all fills up.
+    // Parameters of the operation come first and override parameters of the whole path.
     for parameter in lists.into_iter().flatten().flatten() {
         let Some(parameter) = document.resolve(parameter) else { continue };
-        let words = |key: &str| parameter.get(key).and_then(Value::as_str);
-        let (Some(name), Some(place)) = (words("name"), words("in")) else { continue };
-        let Some(place) = Place::ALL.into_iter().find(|it| it.name() == place) else { continue };
-        let is_new = seen.insert((name, place.name()));
-        if !is_new || !is_wire_name(name, place) || parameters.len() == MAX_PARAMETERS {
+        let text = |key: &str| parameter.get(key).and_then(Value::as_str);
+        let (Some(name), Some(location)) = (text("name"), text("in")) else { continue };
+        let Some(location) = ParameterLocation::ALL.into_iter().find(|it| it.name() == location)
+        else {
+            continue;
+        };
+        let is_new = seen.insert((name, location.name()));
+        if !is_new || !is_wire_name(name, location) || parameters.len() == MAX_PARAMETERS {
             continue;
         }
-        let style = Style::of(parameter, place);
+        let style = Style::of(parameter, location);
         let explode = parameter.get("explode").and_then(Value::as_bool);
         let schema = parameter
             .get("schema")
             .or_else(|| parameter.get("content")?.as_object()?.values().next()?.get("schema"));
         let required = parameter.get("required").and_then(Value::as_bool).unwrap_or(false);
         parameters.push(Parameter {
-            argument: argument(name, place, &mut taken),
+            argument: argument(name, location, &mut used),
             name,
-            place,
+            location,
             style,
             explode: explode.unwrap_or(matches!(style, Style::Form | Style::DeepObject)),
-            is_required: required || place == Place::Path,
+            is_required: required || location == ParameterLocation::Path,
             schema,
-            description: words("description"),
+            description: text("description"),
         });
     }
     parameters
 }
 
-/// Whether a name can stand where it says; some headers are never a parameter (OpenAPI 3.1, 4.8.12).
-fn is_wire_name(name: &str, place: Place) -> bool {
+/// Checks that a parameter name is valid in its location. Some header names are reserved for the
+/// client itself (OpenAPI 3.1, 4.8.12).
+fn is_wire_name(name: &str, location: ParameterLocation) -> bool {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let known = ["accept", "content-type", "authorization"];
     !name.is_empty()
         && name.len() <= MAX_NAME
-        && match place {
-            Place::Header => {
+        && match location {
+            ParameterLocation::Header => {
                 name.bytes().all(token) && !known.contains(&name.to_ascii_lowercase().as_str())
             }
-            Place::Cookie => name.bytes().all(token),
-            Place::Path | Place::Query => !name.contains(['{', '}']),
+            ParameterLocation::Cookie => name.bytes().all(token),
+            ParameterLocation::Path | ParameterLocation::Query => !name.contains(['{', '}']),
         }
 }
 
-/// As it is on the wire, unless another argument is called so.
-fn argument(name: &str, place: Place, taken: &mut BTreeSet<String>) -> String {
-    // An object literal takes this word for something else.
+/// Returns the argument name of a parameter: its own name, or a variant if that name is used.
+fn argument(name: &str, location: ParameterLocation, used: &mut BTreeSet<String>) -> String {
+    // `__proto__` in an object literal sets the prototype.
     let name = if name == "__proto__" { "proto" } else { name };
-    let placed = format!("{}_{name}", place.name());
-    let numbered = (2_usize..).map(|number| format!("{placed}{number}"));
-    let candidates = [name.to_owned(), placed.clone()].into_iter().chain(numbered);
-    let argument = candidates.into_iter().find(|it| !taken.contains(it)).unwrap_or(placed.clone());
-    taken.insert(argument.clone());
+    let with_location = format!("{}_{name}", location.name());
+    let numbered = (2_usize..).map(|number| format!("{with_location}{number}"));
+    let candidates = [name.to_owned(), with_location.clone()].into_iter().chain(numbered);
+    let argument =
+        candidates.into_iter().find(|it| !used.contains(it)).unwrap_or(with_location.clone());
+    used.insert(argument.clone());
     argument
 }
 
-impl<'a> Body<'a> {
+impl<'a> RequestBody<'a> {
     fn read(body: &'a Value) -> Option<Self> {
         let content = body.get("content")?.as_object()?;
         let order = |kind: BodyKind| match kind {
@@ -348,27 +364,28 @@ impl<'a> Body<'a> {
             BodyKind::Bytes => 4,
         };
         let usable = content.iter().take(64).filter(|(media_type, _)| is_media_type(media_type));
-        let all = usable.map(|(media_type, said)| (BodyKind::of(media_type), media_type, said));
-        let (kind, media_type, said) = all.min_by_key(|(kind, ..)| order(*kind))?;
+        let all = usable
+            .map(|(media_type, definition)| (BodyKind::of(media_type), media_type, definition));
+        let (kind, media_type, definition) = all.min_by_key(|(kind, ..)| order(*kind))?;
         let any = media_type.contains('*');
         Some(Self {
             kind,
             media_type: if any { "application/octet-stream" } else { media_type },
             is_required: body.get("required").and_then(Value::as_bool).unwrap_or(false),
-            schema: said.get("schema"),
+            schema: definition.get("schema"),
         })
     }
 }
 
-/// Whether it can stand in a header.
+/// Checks that a text is safe as the value of a `content-type` header.
 fn is_media_type(text: &str) -> bool {
     text.len() <= MAX_NAME && text.contains('/') && text.bytes().all(|it| matches!(it, b' '..=b'~'))
 }
 
-/// What the responses that are successes give together.
-fn result<'a>(document: &'a Document, said: &'a Value) -> Outcome<'a> {
-    let Some(responses) = said.get("responses").and_then(Value::as_object) else {
-        return Outcome::Unknown;
+/// Returns the combined body type of all successful responses.
+fn result<'a>(document: &'a Document, definition: &'a Value) -> ResponseBody<'a> {
+    let Some(responses) = definition.get("responses").and_then(Value::as_object) else {
+        return ResponseBody::Unknown;
     };
     let mut successes: Vec<&Value> = responses
         .iter()
@@ -387,8 +404,8 @@ fn result<'a>(document: &'a Document, said: &'a Value) -> Outcome<'a> {
             is_empty = true;
             continue;
         };
-        for (media_type, said) in content.iter().take(64) {
-            match (BodyKind::of(media_type), said.get("schema")) {
+        for (media_type, definition) in content.iter().take(64) {
+            match (BodyKind::of(media_type), definition.get("schema")) {
                 (BodyKind::Json, Some(schema)) if !schemas.contains(&schema) => {
                     schemas.push(schema);
                 }
@@ -399,10 +416,10 @@ fn result<'a>(document: &'a Document, said: &'a Value) -> Outcome<'a> {
         }
     }
     match (schemas.is_empty(), is_text, is_bytes) {
-        (false, _, _) => Outcome::Json(schemas),
-        (true, true, _) => Outcome::Text,
-        (true, false, true) => Outcome::Bytes,
-        (true, false, false) if is_empty => Outcome::Nothing,
-        (true, false, false) => Outcome::Unknown,
+        (false, _, _) => ResponseBody::Json(schemas),
+        (true, true, _) => ResponseBody::Text,
+        (true, false, true) => ResponseBody::Bytes,
+        (true, false, false) if is_empty => ResponseBody::Nothing,
+        (true, false, false) => ResponseBody::Unknown,
     }
 }

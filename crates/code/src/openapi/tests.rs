@@ -8,16 +8,16 @@ fn document(paths: &serde_json::Value) -> Document {
 }
 
 fn names(paths: &serde_json::Value) -> Vec<String> {
-    document(paths).operations().iter().map(Operation::called).collect()
+    document(paths).operations().iter().map(Operation::full_name).collect()
 }
 
 #[track_caller]
-fn named(method: &str, path: &str, said: &serde_json::Value, expect: &str) {
-    assert_eq!(names(&json!({path: {method: said}})), [expect]);
+fn named(method: &str, path: &str, definition: &serde_json::Value, expect: &str) {
+    assert_eq!(names(&json!({path: {method: definition}})), [expect]);
 }
 
 #[test]
-fn operations_are_called_as_their_document_calls_them() {
+fn operation_with_an_id_is_named_after_its_id() {
     named("get", "/x", &json!({"operationId": "repos/list-for-org"}), "repos.listForOrg");
     named("get", "/x", &json!({"operationId": "repos.get"}), "repos.get");
     named("get", "/x", &json!({"operationId": "getPetById", "tags": ["pet"]}), "pet.getPetById");
@@ -28,7 +28,7 @@ fn operations_are_called_as_their_document_calls_them() {
 }
 
 #[test]
-fn operations_without_a_name_are_called_by_method_and_path() {
+fn operation_without_an_id_is_named_after_its_method_and_path() {
     named("get", "/", &json!({}), "get2");
     named("get", "/pets", &json!({}), "pets.get");
     named("post", "/pets", &json!({}), "pets.post");
@@ -38,17 +38,16 @@ fn operations_without_a_name_are_called_by_method_and_path() {
 }
 
 #[test]
-fn no_two_operations_have_the_same_name_and_none_that_clients_have() {
-    let said = json!({"operationId": "get"});
-    let paths =
-        json!({"/a": {"get": said, "post": said}, "/b": {"get": {"operationId": "post/x"}}});
+fn duplicate_and_reserved_operation_names_get_a_suffix() {
+    let definition = json!({"operationId": "get"});
+    let paths = json!({"/a": {"get": definition, "post": definition}, "/b": {"get": {"operationId": "post/x"}}});
     assert_eq!(names(&paths), ["get2", "get3", "post_.x"]);
-    let said = json!({"operationId": "a/b"});
-    assert_eq!(names(&json!({"/a": {"get": said, "post": said}})), ["a.b", "a.b2"]);
+    let definition = json!({"operationId": "a/b"});
+    assert_eq!(names(&json!({"/a": {"get": definition, "post": definition}})), ["a.b", "a.b2"]);
 }
 
 #[test]
-fn arguments_are_told_apart_by_their_place() {
+fn arguments_with_equal_names_get_their_location_as_prefix() {
     let parameters = json!([
         {"name": "id", "in": "query"},
         {"name": "id", "in": "path"},
@@ -56,10 +55,10 @@ fn arguments_are_told_apart_by_their_place() {
         {"name": "id", "in": "query", "schema": {"type": "number"}},
         {"name": "x", "in": "nowhere"},
     ]);
-    let said =
+    let definition =
         json!({"parameters": parameters, "requestBody": {"content": {"application/json": {}}}});
     let document = document(
-        &json!({"/{id}": {"post": said, "parameters": [{"name": "all", "in": "header"}]}}),
+        &json!({"/{id}": {"post": definition, "parameters": [{"name": "all", "in": "header"}]}}),
     );
     let operations = document.operations();
     let told: Vec<_> =
@@ -68,13 +67,13 @@ fn arguments_are_told_apart_by_their_place() {
 }
 
 #[test]
-fn what_is_no_document_is_told() {
+fn invalid_documents_are_refused_with_a_reason() {
     for (text, expect) in [
-        ("openapi: 3.0.0\ninfo:\n", "looks like YAML; only JSON is read"),
-        ("{", "not JSON"),
-        ("[]", "no OpenAPI document"),
-        ("{\"openapi\":\"4.0\"}", "no OpenAPI document"),
-        ("{\"swagger\":\"2.0\"}", "Swagger 2 is not read"),
+        ("openapi: 3.0.0\ninfo:\n", "looks like YAML, but only JSON is supported"),
+        ("{", "the document is not valid JSON"),
+        ("[]", "not an OpenAPI document"),
+        ("{\"openapi\":\"4.0\"}", "not an OpenAPI document"),
+        ("{\"swagger\":\"2.0\"}", "Swagger 2 is not supported"),
     ] {
         let error = Document::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(error.starts_with(expect), "{error}");
@@ -88,7 +87,7 @@ fn what_is_no_document_is_told() {
 }
 
 #[test]
-fn servers_are_told_with_the_defaults_of_their_variables() {
+fn server_url_contains_the_defaults_of_its_variables() {
     let server = |server: serde_json::Value| {
         let text = json!({"openapi": "3.0.0", "servers": [server]}).to_string();
         Document::parse(text.as_bytes()).unwrap().server()
@@ -97,7 +96,7 @@ fn servers_are_told_with_the_defaults_of_their_variables() {
     let url = "https://{region}.example/{v}/{w}";
     let told = server(json!({"url": url, "variables": variables}));
     assert_eq!(told.as_deref(), Some("https://eu.example/v3/{w}"));
-    // Variables that double each other end, and soon.
+    // Variables that expand exponentially are stopped by the length limit.
     let doubling: serde_json::Map<String, serde_json::Value> = (0..32)
         .map(|it| {
             (format!("a{it:02}"), json!({"default": format!("{{a{:02}}}", it + 1).repeat(100)}))
@@ -107,7 +106,7 @@ fn servers_are_told_with_the_defaults_of_their_variables() {
 }
 
 #[test]
-fn a_token_is_introduced_as_the_document_says() {
+fn authentication_scheme_is_read_from_the_document() {
     for (scheme, expect) in [
         (json!({"type": "http", "scheme": "Bearer"}), Some("Bearer")),
         (json!({"type": "oauth2"}), Some("Bearer")),

@@ -1,26 +1,29 @@
-//! Operations as a model and a compiler read them.
+//! TypeScript declarations and one-line signatures of operations.
 
 use belljar_model::plain::plain;
 
 use super::document::Document;
-use super::operation::{BodyKind, Operation, Outcome, Parameter};
+use super::operation::{BodyKind, Operation, Parameter, ResponseBody};
 use crate::schema::{Names, comment, key, type_of};
 
-/// All declarations of one service together; what comes later is left out and told.
+/// Maximum length of all declarations of a service. Later operations are left out and counted.
 const MAX_DECLARATIONS: usize = 1 << 20;
-/// Those that are shown for one operation.
+/// Maximum length of the declarations of a single operation.
 const MAX_ONE: usize = 24 << 10;
 const MAX_COMMENT: usize = 400;
-/// Schemas that are looked at for all operations of a document together, and for one of them.
+/// Maximum number of schemas that are read for all operations of a document.
 const BUDGET_ALL: usize = 200_000;
+/// Maximum number of schemas that are read for a single operation.
 const BUDGET_ONE: usize = 2_000;
 
-/// One line: how it is called, what it is on the wire, and its own words.
+/// Returns one line with the name, arguments, method, path and summary of an operation.
 pub(crate) fn signature(operation: &Operation<'_>) -> String {
     let mut arguments: Vec<String> = operation
         .parameters
         .iter()
-        .map(|it| format!("{}{}", word(&it.argument), if it.is_required { "" } else { "?" }))
+        .map(|it| {
+            format!("{}{}", argument_key(&it.argument), if it.is_required { "" } else { "?" })
+        })
         .collect();
     if let Some(body) = &operation.body {
         arguments.push(format!("body{}", if body.is_required { "" } else { "?" }));
@@ -29,15 +32,15 @@ pub(crate) fn signature(operation: &Operation<'_>) -> String {
         true => String::new(),
         false => format!("{{{}}}", arguments.join(", ")),
     };
-    let (called, method, path) = (operation.called(), operation.method, operation.path);
-    let words = operation.summary.or(operation.description).map(|it| sentence(it, 100));
+    let (called, method, path) = (operation.full_name(), operation.method, operation.path);
+    let words = operation.summary.or(operation.description).map(|it| one_line(it, 100));
     let words = words.filter(|it| !it.is_empty()).map_or_else(String::new, |it| format!("  {it}"));
     let old = if operation.is_deprecated { " (deprecated)" } else { "" };
     format!("{called}({arguments})  {method} {path}{words}{old}")
 }
 
-/// A stranger's words on one line.
-fn sentence(text: &str, most: usize) -> String {
+/// Joins untrusted text into one line of at most `most` characters.
+fn one_line(text: &str, most: usize) -> String {
     let text = plain(text).text;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(most) {
@@ -46,12 +49,12 @@ fn sentence(text: &str, most: usize) -> String {
     }
 }
 
-/// A key as it stands in a type.
-fn word(argument: &str) -> String {
+/// Returns an argument name as a key of a TypeScript type.
+fn argument_key(argument: &str) -> String {
     key(argument).unwrap_or_else(|| "\"…\"".to_owned())
 }
 
-/// The whole surface as a namespace of its own, and how many operations it has no room for.
+/// Returns the namespace of a service and the number of operations that exceed its size limit.
 pub(crate) fn declarations(document: &Document, namespace: &str) -> (String, usize) {
     let mut names = Names::with_budget(document.root(), BUDGET_ALL);
     names.claim("Client");
@@ -84,14 +87,14 @@ pub(crate) fn declarations(document: &Document, namespace: &str) -> (String, usi
     (text, left_out)
 }
 
-/// One operation with the types that it needs.
+/// Returns the declaration of one operation and of all types that it refers to.
 pub(crate) fn one(document: &Document, operation: &Operation<'_>) -> String {
     let mut names = Names::with_budget(document.root(), BUDGET_ONE);
     let mut text = method(operation, &mut names);
     for parameter in &operation.parameters {
-        let words = parameter.description.map(|it| sentence(it, 200)).unwrap_or_default();
+        let words = parameter.description.map(|it| one_line(it, 200)).unwrap_or_default();
         if !words.is_empty() {
-            text.push_str(&format!("// {}: {words}\n", word(&parameter.argument)));
+            text.push_str(&format!("// {}: {words}\n", argument_key(&parameter.argument)));
         }
     }
     let types = names.declarations();
@@ -100,17 +103,17 @@ pub(crate) fn one(document: &Document, operation: &Operation<'_>) -> String {
         text.push_str(&types);
     }
     match text.char_indices().nth(MAX_ONE) {
-        Some((at, _)) => format!("{}\n// … cut here\n", text.get(..at).unwrap_or_default()),
+        Some((at, _)) => format!("{}\n// … truncated\n", text.get(..at).unwrap_or_default()),
         None => text,
     }
 }
 
-/// The declaration of one function, with its comment.
+/// Returns the declaration of an operation's function, with its doc comment.
 fn method(operation: &Operation<'_>, names: &mut Names<'_>) -> String {
     let words = operation.summary.or(operation.description).unwrap_or_default();
     let old = if operation.is_deprecated { "Deprecated. " } else { "" };
-    let told = format!("{old}{} {}\n{words}", operation.method, operation.path);
-    let told = comment(&told, MAX_COMMENT).unwrap_or_default();
+    let doc = format!("{old}{} {}\n{words}", operation.method, operation.path);
+    let doc = comment(&doc, MAX_COMMENT).unwrap_or_default();
     let mut is_optional = true;
     let mut members = Vec::new();
     for parameter in &operation.parameters {
@@ -134,8 +137,8 @@ fn method(operation: &Operation<'_>, names: &mut Names<'_>) -> String {
         (false, false) => format!("args: {{ {} }}", members.join("; ")),
     };
     let name = &operation.name;
-    let result = given(operation, names);
-    format!("{told}\n{name}({arguments}, options?: BelljarOptions): Promise<{result}>;\n")
+    let result = result_type(operation, names);
+    format!("{doc}\n{name}({arguments}, options?: BelljarOptions): Promise<{result}>;\n")
 }
 
 fn member(parameter: &Parameter<'_>, names: &mut Names<'_>) -> Option<String> {
@@ -144,17 +147,17 @@ fn member(parameter: &Parameter<'_>, names: &mut Names<'_>) -> Option<String> {
     Some(format!("{key}{}: {shape}", if parameter.is_required { "" } else { "?" }))
 }
 
-fn given(operation: &Operation<'_>, names: &mut Names<'_>) -> String {
+fn result_type(operation: &Operation<'_>, names: &mut Names<'_>) -> String {
     match &operation.result {
         _ if operation.method == "HEAD" => "Record<string, string>".to_owned(),
-        Outcome::Json(schemas) => {
+        ResponseBody::Json(schemas) => {
             let shapes: Vec<String> = schemas.iter().map(|it| type_of(it, names)).collect();
             shapes.join(" | ")
         }
-        Outcome::Text => "string".to_owned(),
-        Outcome::Bytes => "Uint8Array".to_owned(),
-        Outcome::Nothing => "void".to_owned(),
-        Outcome::Unknown => "any".to_owned(),
+        ResponseBody::Text => "string".to_owned(),
+        ResponseBody::Bytes => "Uint8Array".to_owned(),
+        ResponseBody::Nothing => "void".to_owned(),
+        ResponseBody::Unknown => "any".to_owned(),
     }
 }
 

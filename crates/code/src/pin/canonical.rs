@@ -1,8 +1,8 @@
-//! JSON in one spelling, as RFC 8785 has it: what means the same hashes the same.
+//! Canonical JSON (RFC 8785), so that equal values have equal hashes.
 
 use serde_json::{Map, Number, Value};
 
-/// The canonical text of a value.
+/// Returns the canonical JSON text of a value.
 pub fn canonical(value: &Value) -> String {
     let mut out = String::new();
     push(&mut out, value);
@@ -29,7 +29,7 @@ fn push(out: &mut String, value: &Value) {
 
 fn push_object(out: &mut String, members: &Map<String, Value>) {
     let mut sorted: Vec<(&String, &Value)> = members.iter().collect();
-    // By UTF-16, not by code point: beyond U+FFFF the two differ.
+    // RFC 8785 sorts by UTF-16 code units. Above U+FFFF this differs from the order of code points.
     sorted.sort_by(|(left, _), (right, _)| left.encode_utf16().cmp(right.encode_utf16()));
     out.push('{');
     for (index, (key, value)) in sorted.into_iter().enumerate() {
@@ -43,15 +43,15 @@ fn push_object(out: &mut String, members: &Map<String, Value>) {
     out.push('}');
 }
 
-/// A number as JavaScript writes it.
+/// Formats a number as JavaScript does.
 fn text_of(number: &Number) -> String {
     let Some(value) = number.as_f64() else { return number.to_string() };
     if value == 0.0 {
-        return "0".to_owned(); // also the negative one
+        return "0".to_owned(); // also for -0
     }
     let sign = if value < 0.0 { "-" } else { "" };
     let shortest = format!("{:e}", value.abs());
-    // Of two texts that are equally short and equally near, the one with the even digit (ECMA-262).
+    // Of two shortest texts that are equally near, ECMA-262 chooses the one with the even last digit.
     let length = shortest.bytes().take_while(|it| *it != b'e').filter(u8::is_ascii_digit).count();
     let nearest = format!("{:.*e}", length.saturating_sub(1), value.abs());
     let is_same = nearest.parse() == Ok(value.abs());
@@ -62,7 +62,7 @@ fn text_of(number: &Number) -> String {
     format!("{sign}{}", placed(&digits, exponent + 1))
 }
 
-/// Digits with the point behind the `point`-th one (ECMA-262, Number::toString).
+/// Inserts the decimal point after `point` digits, or adds an exponent (ECMA-262, Number::toString).
 fn placed(digits: &str, point: i32) -> String {
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or(0));
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_as_in_the_table_of_the_rfc() {
+    fn numbers_are_formatted_as_in_rfc_8785() {
         for (bits, expect) in [
             (0x0000_0000_0000_0000, "0"),
             (0x8000_0000_0000_0000, "0"),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_in_the_order_of_utf_16_and_strings_in_their_shortest_form() {
+    fn keys_are_sorted_by_utf_16_and_strings_escaped_minimally() {
         let value = json!({
             "\u{20ac}": "Euro", "\r": "CR", "\u{fb33}": "Hebrew", "1": "One", "\u{1f600}": "Smile",
             "\u{80}": "Control", "\u{f6}": "o",

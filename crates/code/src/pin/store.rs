@@ -1,7 +1,6 @@
-//! What was agreed to, in `$BELLJAR_HOME/mcp/pins.json`.
+//! The accepted pins of all servers, in `$BELLJAR_HOME/mcp/pins.json`.
 //!
-//! One file for all servers, written whole or not at all, by one process at a time. No name leads out
-//! of its directory.
+//! The file is replaced atomically, under a lock. Symbolic links are never followed.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
@@ -16,12 +15,13 @@ use serde::{Deserialize, Serialize};
 
 const FILE: &str = "pins.json";
 const NEW: &str = "pins.json.new";
-/// Far above any real one: some 20,000 tools.
+/// Maximum size of the file, enough for about 20,000 tools.
 const MAX_BYTES: u64 = 8 << 20;
 const VERSION: u32 = 1;
 
-/// What a tool was when it was agreed to: hashes, the first of which decides, while the others say
-/// what it is that changed.
+/// Hashes of a tool's definition at the time when the operator accepted it.
+///
+/// `whole` decides whether the definition changed. The other hashes show which part changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
     pub whole: String,
@@ -31,20 +31,20 @@ pub struct Pin {
     pub output: String,
 }
 
-/// Why pins could not be read or written.
+/// Why the pins cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    #[error("{doing} {}", path.display())]
+    #[error("cannot {doing} {}", path.display())]
     File { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("{} is damaged; without it no tool of another server is called", path.display())]
+    #[error("{} is damaged; no tool of an MCP server can be called until it is restored or removed", path.display())]
     Damaged { path: PathBuf, source: serde_json::Error },
-    #[error("{} is of version {version}, and we know {VERSION}", path.display())]
+    #[error("{} has version {version}, but only version {VERSION} is supported", path.display())]
     Version { path: PathBuf, version: u32 },
-    #[error("{} is larger than {MAX_BYTES} bytes", path.display())]
+    #[error("{} is larger than the limit of {MAX_BYTES} bytes", path.display())]
     TooLarge { path: PathBuf },
 }
 
-/// Everything that was agreed to.
+/// The store of accepted pins.
 #[derive(Debug)]
 pub struct Pins {
     dir: OwnedFd,
@@ -59,7 +59,7 @@ struct Stored {
 }
 
 impl Pins {
-    /// Opens what is kept under the state directory, making its place if there is none.
+    /// Opens the store in a state directory and creates its directory if it is missing.
     pub fn open(home: &Path) -> Result<Self, PinError> {
         let path = home.join("mcp");
         let failed =
@@ -76,19 +76,19 @@ impl Pins {
         Ok(Self { dir, path })
     }
 
-    /// What was agreed to of one server, by the names of its tools.
+    /// Returns the accepted pins of one server, by tool name.
     pub fn of(&self, server: &str) -> Result<BTreeMap<String, Pin>, PinError> {
         Ok(self.read()?.servers.remove(server).unwrap_or_default())
     }
 
-    /// Agrees to tools of a server as they are, and forgets those that are `gone`.
+    /// Accepts the pins of tools of a server, and removes the pins of the tools in `gone`.
     pub fn accept(
         &self,
         server: &str,
         tools: &[(String, Pin)],
         gone: &[String],
     ) -> Result<(), PinError> {
-        let _turn = self.turn()?;
+        let _lock = self.lock()?;
         let mut stored = self.read()?;
         let of_server = stored.servers.entry(server.to_owned()).or_default();
         of_server.retain(|name, _| !gone.contains(name));
@@ -101,7 +101,7 @@ impl Pins {
 
     fn read(&self) -> Result<Stored, PinError> {
         let path = || self.path.join(FILE);
-        // Neither a link nor a pipe in its place may lead elsewhere or wait.
+        // A symbolic link must not be followed, and a pipe must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.dir, FILE, flags, Mode::empty()) {
             Ok(file) => File::from(file),
@@ -132,8 +132,8 @@ impl Pins {
         if text.len() as u64 > MAX_BYTES {
             return Err(PinError::TooLarge { path: self.path.join(FILE) });
         }
-        // Whoever was killed while writing may have left one.
-        rustix::fs::unlinkat(&self.dir, NEW, AtFlags::empty()).ok(); // usually there is none
+        // A killed writer can leave a temporary file behind. Usually there is none.
+        rustix::fs::unlinkat(&self.dir, NEW, AtFlags::empty()).ok();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let written = rustix::fs::openat(&self.dir, NEW, flags, Mode::RUSR | Mode::WUSR)
             .map_err(io::Error::from)
@@ -148,9 +148,9 @@ impl Pins {
             .map_err(|errno| self.failed("replace", FILE, errno))
     }
 
-    /// Waits until nobody else changes the pins.
-    fn turn(&self) -> Result<OwnedFd, PinError> {
-        // Opened anew, since a lock belongs to what was opened, and `self.dir` stays.
+    /// Waits for the exclusive lock on the store.
+    fn lock(&self) -> Result<OwnedFd, PinError> {
+        // A new descriptor, because flock locks belong to the open file and `self.dir` stays open.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let locked = rustix::fs::openat(&self.dir, ".", flags, Mode::empty()).and_then(|dir| {
             rustix::fs::flock(&dir, FlockOperation::LockExclusive)?;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_agreed_to_is_there_again_and_only_for_its_server() {
+    fn accepted_pins_are_stored_per_server() {
         let home = tempfile::tempdir().unwrap();
         let pins = Pins::open(home.path()).unwrap();
         assert!(pins.of("a").unwrap().is_empty());
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn many_who_agree_at_once_lose_nothing() {
+    fn concurrent_accepts_lose_no_pin() {
         let home = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for number in 0..16 {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn f09_pins_that_are_damaged_or_lead_elsewhere_are_no_pins() {
+    fn f09_damaged_and_symlinked_pin_files_are_refused() {
         let home = tempfile::tempdir().unwrap();
         let pins = Pins::open(home.path()).unwrap();
         pins.accept("s", &[("t".into(), pin("1"))], &[]).unwrap();
@@ -231,7 +231,7 @@ mod tests {
         symlink(&elsewhere, &file).unwrap();
         assert!(matches!(pins.of("s"), Err(PinError::File { .. })));
         std::fs::remove_file(&file).unwrap();
-        // Nor is anything written through a link.
+        // A write does not follow a symbolic link either.
         symlink(&elsewhere, home.path().join("mcp/pins.json.new")).unwrap();
         pins.accept("s", &[("u".into(), pin("1"))], &[]).unwrap();
         assert_eq!(std::fs::read(&elsewhere).unwrap(), text);

@@ -13,7 +13,7 @@ fn check(schema: Value, expect: &str) {
 }
 
 #[test]
-fn simple_types_are_what_they_are() {
+fn primitive_schemas_become_primitive_types() {
     check(json!({"type": "string"}), "string");
     check(json!({"type": "integer"}), "number");
     check(json!({"type": ["string", "null"]}), "string | null");
@@ -27,7 +27,7 @@ fn simple_types_are_what_they_are() {
 }
 
 #[test]
-fn arrays_and_tuples() {
+fn array_schemas_become_arrays_and_tuples() {
     check(json!({"type": "array", "items": {"type": "string"}}), "string[]");
     check(
         json!({"type": "array", "items": {"type": ["string", "number"]}}),
@@ -41,7 +41,7 @@ fn arrays_and_tuples() {
 }
 
 #[test]
-fn objects_say_what_must_be_there() {
+fn object_schemas_mark_optional_properties() {
     check(
         json!({"type": "object", "properties": {"a": {"type": "string"}, "b-c": {"type": "number"}}, "required": ["a"]}),
         r#"{ a: string; "b-c"?: number }"#,
@@ -61,7 +61,7 @@ fn objects_say_what_must_be_there() {
 }
 
 #[test]
-fn compositions_are_unions_and_intersections() {
+fn schema_compositions_become_unions_and_intersections() {
     check(
         json!({"oneOf": [{"type": "string"}, {"type": "string"}, {"type": "null"}]}),
         "string | null",
@@ -74,7 +74,7 @@ fn compositions_are_unions_and_intersections() {
 }
 
 #[test]
-fn references_become_names_and_may_go_in_circles() {
+fn references_become_named_types_even_if_they_are_recursive() {
     check(
         json!({"$ref": "#/$defs/tree-node", "$defs": {"tree-node": {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/tree-node"}}}}}}),
         "TreeNode\ntype TreeNode = { children?: TreeNode[] };",
@@ -89,7 +89,7 @@ fn references_become_names_and_may_go_in_circles() {
 }
 
 #[test]
-fn names_of_several_documents_do_not_meet() {
+fn equal_names_of_two_documents_get_different_type_names() {
     let one = json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}});
     let two = json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"type": "number"}}});
     let mut names = Names::new(&one);
@@ -102,7 +102,7 @@ fn names_of_several_documents_do_not_meet() {
     assert_eq!(lines, ["type A = string;", "type A2 = B;", "type B = number;"]);
 }
 
-/// Where the quotation mark is that ends what is inside.
+/// Returns the position of the closing quotation mark of a literal.
 fn end_of_literal(inside: &str) -> usize {
     let mut escaped = false;
     let ends = |c| {
@@ -114,7 +114,7 @@ fn end_of_literal(inside: &str) -> usize {
 }
 
 #[test]
-fn f09_no_schema_gets_words_of_its_own_into_the_types() {
+fn f09_hostile_schema_text_stays_inside_comments_and_literals() {
     let hostile = "*/ }; evil(); /* \u{2028} \" ` ${x} \u{e0041}\u{202e}\n// ";
     let schema = json!({
         "description": hostile,
@@ -132,9 +132,9 @@ fn f09_no_schema_gets_words_of_its_own_into_the_types() {
     let text = format!("{}\n{}", type_of(&schema, &mut names), names.declarations());
     assert!(
         text.contains("type Type1Evil = \"*/ }; evil();"),
-        "the control: it is there as a string: {text}"
+        "control: the text is there as a string literal: {text}"
     );
-    // Without comments and strings nothing is left that calls anything.
+    // Without comments and string literals, no call remains.
     let mut bare = String::new();
     let mut rest = text.as_str();
     while let Some(at) = rest.find(['"', '/']) {
@@ -156,7 +156,7 @@ fn f09_no_schema_gets_words_of_its_own_into_the_types() {
 }
 
 #[test]
-fn f09_a_schema_that_is_too_deep_too_wide_or_too_many_is_cut() {
+fn f09_deep_wide_and_exponential_schemas_are_truncated() {
     let mut deep = json!({"type": "string"});
     for _ in 0..100 {
         deep = json!({"type": "array", "items": deep});
@@ -178,7 +178,7 @@ fn f09_a_schema_that_is_too_deep_too_wide_or_too_many_is_cut() {
 }
 
 #[test]
-fn names_of_functions_are_identifiers_that_mean_nothing_else() {
+fn function_and_type_names_avoid_invalid_and_built_in_names() {
     for (name, expect) in [
         ("get-sum", "get_sum"),
         ("a.b/c", "a_b_c"),

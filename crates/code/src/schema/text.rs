@@ -1,11 +1,11 @@
-//! Words of a stranger's as tokens of TypeScript: nothing in them can become anything else.
+//! Converts untrusted text to single TypeScript tokens: literals, keys, comments and identifiers.
 
 use belljar_model::plain;
 
-/// A longer string is no literal, a longer key no key.
+/// Maximum length of a string literal or a key, in bytes.
 const MAX_LITERAL: usize = 200;
 
-/// A string literal in ASCII; none for one that is too long to be of use.
+/// Returns a string literal, or `None` if the text is too long.
 pub fn literal(text: &str) -> Option<String> {
     if text.len() > MAX_LITERAL {
         return None;
@@ -28,7 +28,7 @@ pub fn literal(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// A property's key: as it is if it is an identifier, else as a string.
+/// Returns a property key: an identifier if possible, else a string literal.
 pub fn key(name: &str) -> Option<String> {
     if is_identifier(name) && name.len() <= MAX_LITERAL {
         Some(name.to_owned())
@@ -37,10 +37,10 @@ pub fn key(name: &str) -> Option<String> {
     }
 }
 
-/// One comment that stands on lines of its own; none if nothing is left of the text.
+/// Returns a comment of at most `most` characters, or `None` if no visible text remains.
 pub fn comment(text: &str, most: usize) -> Option<String> {
     let text = plain::plain(text).text;
-    // Neither the end of this comment nor the begin of another; one line.
+    // The text must neither end this comment nor start another one.
     let text = text.replace("*/", "* /").replace("/*", "/ *");
     let words: Vec<&str> = text.split_whitespace().collect();
     let mut text = words.join(" ");
@@ -51,9 +51,10 @@ pub fn comment(text: &str, most: usize) -> Option<String> {
     (!text.trim().is_empty()).then(|| format!("/** {} */", text.trim()))
 }
 
-/// What an object has by itself, and what an `await` would call: a function of these names would be
-/// something else than it looks.
-const OWN: [&str; 9] = [
+/// Names with a built-in meaning in JavaScript, which no function can have.
+///
+/// Objects inherit most of them, and `await` calls `then`.
+const BUILT_IN: [&str; 9] = [
     "__proto__",
     "constructor",
     "hasOwnProperty",
@@ -65,7 +66,7 @@ const OWN: [&str; 9] = [
     "valueOf",
 ];
 
-/// An identifier close to a name: what cannot stand in one becomes `_`.
+/// Converts a name to an identifier. Each invalid character becomes `_`.
 pub fn identifier(name: &str) -> String {
     let fits =
         |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '$');
@@ -73,13 +74,13 @@ pub fn identifier(name: &str) -> String {
     if out.is_empty() || out.starts_with(|first: char| first.is_ascii_digit()) {
         out.insert(0, '_');
     }
-    if OWN.contains(&out.as_str()) {
+    if BUILT_IN.contains(&out.as_str()) {
         out.push('_');
     }
     out
 }
 
-/// The name of a type close to a name: words become one, each with a capital.
+/// Converts a name to a type name in Pascal case: `tree-node` becomes `TreeNode`.
 pub fn type_name(name: &str) -> String {
     let words = name.split(|character: char| !character.is_ascii_alphanumeric());
     let mut out = String::new();
@@ -96,7 +97,7 @@ pub fn type_name(name: &str) -> String {
     }
 }
 
-/// Types that are there already.
+/// Names of TypeScript's built-in types.
 const RESERVED: [&str; 14] = [
     "Array", "Boolean", "Date", "Error", "Function", "Map", "Number", "Object", "Promise",
     "Record", "RegExp", "Set", "String", "Symbol",

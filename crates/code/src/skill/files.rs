@@ -1,14 +1,15 @@
-//! The files of skills.
+//! The files of the skill store.
 //!
 //! ```text
 //! $BELLJAR_HOME/skills/               0700
 //!                      NAME/          0700
-//!                           index     what is in force, what waits, what was approved; JSON
-//!                           VERSION   one version: JSON whose SHA-256 is its name
+//!                           index     active version, waiting version, approvals, history; JSON
+//!                           VERSION   one version: JSON, named by its SHA-256
 //! ```
 //!
-//! Everything is opened beneath the directory and never through a link. A file is replaced whole or
-//! not at all, and only after it is on the disk. Who changes something holds a lock on the directory.
+//! All files are opened relative to the directory, and symbolic links are never followed. A file is
+//! replaced atomically, after its content is synced to disk. Readers hold a shared lock on the
+//! directory and writers an exclusive lock.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -25,15 +26,15 @@ use super::{Skill, SkillError, Version};
 const DIR: &str = "skills";
 const INDEX: &str = "index";
 const NEW: &str = "new";
-/// A version in JSON is longer than its code, by six at the very most.
+/// Maximum size of a file. JSON needs at most six bytes for one byte of code.
 const MAX_FILE: u64 = 8 << 20;
 
-/// What went wrong with the files.
+/// Why a file of the skill store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    #[error("{doing} {}", path.display())]
+    #[error("cannot {doing} {}", path.display())]
     File { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("the directory {} belongs to another user, or others may write to it", path.display())]
+    #[error("the directory {} belongs to another user or is writable by others", path.display())]
     NotPrivate { path: PathBuf },
 }
 
@@ -43,9 +44,9 @@ pub(super) struct Files {
     path: PathBuf,
 }
 
-/// The lock on the directory, and with it the right to read or to change.
+/// A held lock on the store. Its methods read and write the files.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(super) struct StoreLock<'a> {
     files: &'a Files,
     _lock: OwnedFd,
 }
@@ -59,7 +60,7 @@ impl Files {
         }
         let dir = rustix::fs::open(&path, DIRECTORY, Mode::empty());
         let dir = dir.map_err(|errno| failed("open", &path, errno))?;
-        let stat = rustix::fs::fstat(&dir).map_err(|errno| failed("look at", &path, errno))?;
+        let stat = rustix::fs::fstat(&dir).map_err(|errno| failed("stat", &path, errno))?;
         let own = stat.st_uid == rustix::process::geteuid().as_raw();
         if !own || stat.st_mode & 0o022 != 0 {
             return Err(FileError::NotPrivate { path });
@@ -67,33 +68,33 @@ impl Files {
         Ok(Self { dir, path })
     }
 
-    /// Waits until nobody else reads or changes.
-    pub(super) fn turn(&self) -> Result<Turn<'_>, FileError> {
-        self.locked(FlockOperation::LockExclusive)
+    /// Waits for the exclusive lock.
+    pub(super) fn lock(&self) -> Result<StoreLock<'_>, FileError> {
+        self.acquire(FlockOperation::LockExclusive)
     }
 
-    /// Waits until nobody changes.
-    pub(super) fn read_turn(&self) -> Result<Turn<'_>, FileError> {
-        self.locked(FlockOperation::LockShared)
+    /// Waits for the shared lock.
+    pub(super) fn shared_lock(&self) -> Result<StoreLock<'_>, FileError> {
+        self.acquire(FlockOperation::LockShared)
     }
 
-    fn locked(&self, how: FlockOperation) -> Result<Turn<'_>, FileError> {
-        // Opened anew, since a lock belongs to what was opened, and `self.dir` stays.
+    fn acquire(&self, how: FlockOperation) -> Result<StoreLock<'_>, FileError> {
+        // A new descriptor, because flock locks belong to the open file and `self.dir` stays open.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let lock = rustix::fs::openat(&self.dir, ".", flags, Mode::empty()).and_then(|lock| {
             rustix::io::retry_on_intr(|| rustix::fs::flock(&lock, how))?;
             Ok(lock)
         });
         let lock = lock.map_err(|errno| failed("lock", &self.path, errno))?;
-        Ok(Turn { files: self, _lock: lock })
+        Ok(StoreLock { files: self, _lock: lock })
     }
 }
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-impl Turn<'_> {
-    /// All names that there are, sorted; those of deleted skills as well.
+impl StoreLock<'_> {
+    /// Returns the names of all skills, sorted, including removed ones.
     pub(super) fn names(&self) -> Result<Vec<SkillName>, FileError> {
         let failed = |errno| failed("list", &self.files.path, errno);
         let mut names = Vec::new();
@@ -109,7 +110,7 @@ impl Turn<'_> {
 
     pub(super) fn index(&self, name: &SkillName) -> Result<Option<Index>, SkillError> {
         let Some(dir) = self.dir(name)? else { return Ok(None) };
-        // Without an index there is nothing yet: whoever made the directory was stopped.
+        // A missing index means that the first save was interrupted, so there is no skill yet.
         let Some(bytes) = self.read(name, &dir, INDEX)? else { return Ok(None) };
         let index = serde_json::from_slice(&bytes);
         index.map(Some).map_err(|error| SkillError::Damaged {
@@ -120,7 +121,7 @@ impl Turn<'_> {
 
     pub(super) fn put_index(&self, name: &SkillName, index: &Index) -> Result<(), FileError> {
         let bytes = serde_json::to_vec(index).map_err(|error| self.failed("write", name, error))?;
-        let dir = self.made_dir(name)?;
+        let dir = self.create_dir(name)?;
         self.replace(name, &dir, INDEX, &bytes)
     }
 
@@ -141,7 +142,7 @@ impl Turn<'_> {
 
     pub(super) fn put_version(&self, skill: &Skill) -> Result<Version, SkillError> {
         let bytes = skill.bytes().map_err(|error| self.failed("write", &skill.name, error))?;
-        let dir = self.made_dir(&skill.name)?;
+        let dir = self.create_dir(&skill.name)?;
         let is_whole =
             self.read(&skill.name, &dir, skill.version.as_str())?.is_some_and(|old| old == bytes);
         if !is_whole {
@@ -150,19 +151,19 @@ impl Turn<'_> {
         Ok(skill.version.clone())
     }
 
-    /// Removes versions that nothing names any more; that one stays costs only room.
+    /// Deletes unused versions. A failure is ignored, because a leftover file only uses disk space.
     pub(super) fn drop_versions(&self, name: &SkillName, versions: &[Version]) {
         let Ok(Some(dir)) = self.dir(name) else { return };
         for version in versions {
-            rustix::fs::unlinkat(&dir, version.as_str(), AtFlags::empty()).ok(); // see above
+            rustix::fs::unlinkat(&dir, version.as_str(), AtFlags::empty()).ok();
         }
     }
 
-    /// Removes all that is known of a skill; false if there is nothing.
+    /// Deletes the directory of a skill. Returns false if it is missing.
     pub(super) fn forget(&self, name: &SkillName) -> Result<bool, FileError> {
         let Some(dir) = self.dir(name)? else { return Ok(false) };
         let failed = |errno| self.failed("remove", name, errno);
-        // The index first: without it there is no skill, whatever else is left.
+        // The index goes first: without it there is no skill, even if other files remain.
         match rustix::fs::unlinkat(&dir, INDEX, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(failed(errno)),
@@ -178,8 +179,7 @@ impl Turn<'_> {
         Ok(true)
     }
 
-    /// Makes sure that one more name can be: of deleted skills, those go first for which nothing was
-    /// ever approved.
+    /// Ensures that one more skill fits: deletes a removed skill without approvals if needed.
     pub(super) fn make_room(&self, name: &SkillName, most: usize) -> Result<(), SkillError> {
         let names = self.names()?;
         if names.len() < most || names.contains(name) {
@@ -195,7 +195,7 @@ impl Turn<'_> {
         Err(SkillError::TooMany)
     }
 
-    /// Whether less than so many bytes are taken up.
+    /// Checks that the store uses less than `most` bytes.
     pub(super) fn has_room(&self, most: u64) -> Result<bool, FileError> {
         let mut total = 0_u64;
         for name in self.names()? {
@@ -219,7 +219,7 @@ impl Turn<'_> {
         }
     }
 
-    fn made_dir(&self, name: &SkillName) -> Result<OwnedFd, FileError> {
+    fn create_dir(&self, name: &SkillName) -> Result<OwnedFd, FileError> {
         match rustix::fs::mkdirat(&self.files.dir, name.as_str(), Mode::RWXU) {
             Ok(()) => {
                 let synced = rustix::fs::fsync(&self.files.dir);
@@ -237,7 +237,7 @@ impl Turn<'_> {
         dir: &OwnedFd,
         file: &str,
     ) -> Result<Option<Vec<u8>>, FileError> {
-        // Neither a link nor a pipe in its place may lead elsewhere or wait.
+        // A symbolic link must not be followed, and a pipe must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = match rustix::fs::openat(dir, file, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
@@ -256,8 +256,8 @@ impl Turn<'_> {
         file: &str,
         bytes: &[u8],
     ) -> Result<(), FileError> {
-        // Whoever was killed while writing may have left one.
-        rustix::fs::unlinkat(dir, NEW, AtFlags::empty()).ok(); // usually there is none
+        // A killed writer can leave a temporary file behind. Usually there is none.
+        rustix::fs::unlinkat(dir, NEW, AtFlags::empty()).ok();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let written = rustix::fs::openat(dir, NEW, flags, Mode::RUSR | Mode::WUSR)
             .map_err(io::Error::from)

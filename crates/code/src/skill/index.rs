@@ -1,12 +1,12 @@
-//! What is known about a skill beside its versions: which is in force, which waits, what was approved.
+//! The index of a skill: its active version, waiting version, approvals and history.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Granted, MAX_VERSIONS, Step, Version, Wants};
 
-/// Steps of one skill's history; the oldest go first.
+/// Maximum number of events in a skill's history. The oldest are dropped first.
 const MAX_HISTORY: usize = 200;
-/// Approvals of one skill; each was a person's decision.
+/// Maximum number of stored approvals of a skill.
 const MAX_APPROVED: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,10 +15,10 @@ pub(super) struct Index {
     pub(super) active: Option<Version>,
     pub(super) waiting: Option<Version>,
     pub(super) is_removed: bool,
-    /// Each is what one approved version wanted. Not joined: two approvals are no approval of both at
-    /// once.
+    /// The requests of each approved version. They are not merged, because two separate approvals do
+    /// not approve both requests in one version.
     pub(super) approved: Vec<Wants>,
-    /// The oldest first.
+    /// Oldest event first.
     pub(super) history: Vec<Event>,
 }
 
@@ -31,15 +31,15 @@ pub(super) struct Event {
 }
 
 impl Index {
-    /// What a version wants beyond that approval which comes nearest, in words.
+    /// Returns the requests that the closest approval does not cover, as text.
     pub(super) fn more(&self, wants: &Wants) -> Vec<String> {
-        let beyond = |approved: &Wants| wants.beyond(&Granted::from(approved));
-        let nearest = self.approved.iter().map(beyond).min_by_key(Vec::len);
+        let not_granted = |approved: &Wants| wants.not_granted(&Granted::from(approved));
+        let nearest = self.approved.iter().map(not_granted).min_by_key(Vec::len);
         nearest.unwrap_or_else(|| wants.words())
     }
 
     pub(super) fn approve(&mut self, wants: Wants) {
-        self.approved.retain(|old| !old.beyond(&Granted::from(&wants)).is_empty());
+        self.approved.retain(|old| !old.not_granted(&Granted::from(&wants)).is_empty());
         if self.more(&wants).is_empty() && !wants.is_empty() {
             return;
         }
@@ -50,7 +50,7 @@ impl Index {
         self.approved.drain(..over);
     }
 
-    /// Adds a step, and says which versions need not be kept any more.
+    /// Adds an event to the history and returns the versions that can be deleted.
     pub(super) fn note(&mut self, version: &Version, by: String, step: Step) -> Vec<Version> {
         let event = Event { version: version.clone(), by, step };
         if self.history.last() != Some(&event) {
@@ -75,7 +75,7 @@ impl Index {
         gone
     }
 
-    /// The versions of its history, each once.
+    /// Iterates over the versions in the history, without duplicates.
     pub(super) fn kept(&self) -> impl Iterator<Item = &Version> {
         let mut seen = std::collections::BTreeSet::new();
         self.history.iter().map(|event| &event.version).filter(move |it| seen.insert(*it))

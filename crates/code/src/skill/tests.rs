@@ -28,8 +28,8 @@ fn hosts(hosts: &[&str]) -> Wants {
     Wants { hosts, ..Wants::default() }
 }
 
-/// A draft that wants these hosts.
-fn wanting(code: &str, wanted: &[&str]) -> Draft {
+/// Returns a draft that requests these hosts.
+fn draft_with_hosts(code: &str, wanted: &[&str]) -> Draft {
     Draft { wants: hosts(wanted), ..draft(code) }
 }
 
@@ -39,28 +39,28 @@ fn store() -> (TempDir, Skills) {
     (home, skills)
 }
 
-fn waits(more: &[&str]) -> State {
-    State::Waits { more: more.iter().map(|it| (*it).to_owned()).collect() }
+fn waits(more: &[&str]) -> VersionState {
+    VersionState::Waits { more: more.iter().map(|it| (*it).to_owned()).collect() }
 }
 
 #[test]
-fn a_skill_is_kept_found_and_listed() {
+fn saved_skill_is_returned_and_listed() {
     let (home, skills) = store();
     let add = name("add");
     assert!(matches!(skills.get(&add), Err(SkillError::NotFound { .. })));
     let saved = skills.save(&add, draft("export default 1"), &model()).unwrap();
-    assert_eq!(saved.state, State::Active);
+    assert_eq!(saved.state, VersionState::Active);
     let skill = Skills::open(home.path()).unwrap().get(&add).unwrap();
     assert_eq!((skill.code.as_str(), &skill.version), ("export default 1", &saved.version));
     let listed = skills.list().unwrap();
     assert_eq!(listed.len(), 1);
-    assert_eq!(listed[0].standing, Standing::Active { skill, waiting: None });
+    assert_eq!(listed[0].state, SkillState::Active { skill, waiting: None });
     let mode = fs::metadata(home.path().join("skills/add")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
 }
 
 #[test]
-fn a_version_is_its_content_and_nothing_else() {
+fn version_hash_depends_only_on_the_content() {
     let (_home, skills) = store();
     let of =
         |skill: &str, draft: Draft| skills.save(&name(skill), draft, &model()).unwrap().version;
@@ -70,26 +70,26 @@ fn a_version_is_its_content_and_nothing_else() {
     assert_ne!(one, of("two", draft("2")));
     assert_ne!(one, of("two", Draft { description: "other".into(), ..draft("1") }));
     assert_ne!(one, of("two", Draft { language: Dialect::Js, ..draft("1") }));
-    assert_ne!(one, of("two", wanting("1", &["a.example"])));
+    assert_ne!(one, of("two", draft_with_hosts("1", &["a.example"])));
 }
 
 #[test]
-fn every_version_stays_in_the_history() {
+fn history_contains_every_saved_version() {
     let (_home, skills) = store();
     let add = name("add");
     let first = skills.save(&add, draft("1"), &model()).unwrap().version;
     let second = skills.save(&add, draft("2"), &Author::Operator).unwrap().version;
     let past = skills.history(&add).unwrap();
-    let told: Vec<_> = past.iter().map(|it| (it.by.as_str(), it.step, it.is_active)).collect();
-    assert_eq!(told, [("caller mcp", Step::Saved, false), ("operator", Step::Saved, true)]);
+    let log: Vec<_> = past.iter().map(|it| (it.by.as_str(), it.step, it.is_active)).collect();
+    assert_eq!(log, [("caller mcp", Step::Saved, false), ("operator", Step::Saved, true)]);
     assert_eq!(skills.version(&add, &first).unwrap().code, "1");
     assert_eq!(skills.find(&add, &first.as_str()[..8]).unwrap(), first);
-    assert!(skills.find(&add, "").is_err(), "too short to mean one");
-    // Going back is an approval of the old one.
+    assert!(skills.find(&add, "").is_err(), "the prefix is too short");
+    // Approving the old version activates it again.
     skills.approve(&add, &first).unwrap();
     assert_eq!(skills.get(&add).unwrap().code, "1");
     assert!(skills.version(&add, &second).is_ok());
-    // Saving what is there already adds nothing.
+    // Saving identical content again adds no event.
     let before = skills.history(&add).unwrap().len();
     skills.save(&add, draft("3"), &model()).unwrap();
     skills.save(&add, draft("3"), &model()).unwrap();
@@ -97,15 +97,17 @@ fn every_version_stays_in_the_history() {
 }
 
 #[test]
-fn old_versions_go_first_and_never_the_one_in_force() {
+fn oldest_versions_are_deleted_but_never_the_active_one() {
     let (home, skills) = store();
     let add = name("add");
-    let active =
-        skills.save(&add, wanting("0", &["a.example"]), &Author::Operator).unwrap().version;
+    let active = skills
+        .save(&add, draft_with_hosts("0", &["a.example"]), &Author::Operator)
+        .unwrap()
+        .version;
     for number in 0..MAX_VERSIONS + 20 {
-        // Each waits, so the first stays in force.
-        let wide = wanting(&number.to_string(), &["a.example", "b.example"]);
-        assert_ne!(skills.save(&add, wide, &model()).unwrap().state, State::Active);
+        // Each new version waits, so the first one stays active.
+        let wide = draft_with_hosts(&number.to_string(), &["a.example", "b.example"]);
+        assert_ne!(skills.save(&add, wide, &model()).unwrap().state, VersionState::Active);
     }
     assert_eq!(skills.get(&add).unwrap().version, active);
     let files = fs::read_dir(home.path().join("skills/add")).unwrap().count();
@@ -113,32 +115,33 @@ fn old_versions_go_first_and_never_the_one_in_force() {
 }
 
 #[test]
-fn f10_a_version_that_wants_more_waits_while_the_old_one_stays() {
+fn f10_version_with_new_requests_waits_while_the_old_one_stays_active() {
     let (_home, skills) = store();
     let add = name("add");
-    skills.save(&add, wanting("1", &["a.example"]), &Author::Operator).unwrap();
-    let wider = skills.save(&add, wanting("2", &["a.example", "b.example"]), &model()).unwrap();
+    skills.save(&add, draft_with_hosts("1", &["a.example"]), &Author::Operator).unwrap();
+    let wider =
+        skills.save(&add, draft_with_hosts("2", &["a.example", "b.example"]), &model()).unwrap();
     assert_eq!(wider.state, waits(&["host b.example"]));
     assert_eq!(skills.get(&add).unwrap().code, "1");
-    let Standing::Active { waiting: Some(waiting), .. } = skills.info(&add).unwrap().standing
-    else {
-        panic!("it waits");
+    let SkillState::Active { waiting: Some(waiting), .. } = skills.info(&add).unwrap().state else {
+        panic!("the version must wait");
     };
     assert_eq!((waiting.skill.code.as_str(), waiting.more), ("2", vec!["host b.example".into()]));
-    // The control: what wants as much or less is in force at once.
-    let same = skills.save(&add, wanting("3", &["a.example"]), &model()).unwrap();
-    assert_eq!((same.state, skills.get(&add).unwrap().code.as_str()), (State::Active, "3"));
+    // Control: a version with the same or fewer requests becomes active at once.
+    let same = skills.save(&add, draft_with_hosts("3", &["a.example"]), &model()).unwrap();
+    assert_eq!((same.state, skills.get(&add).unwrap().code.as_str()), (VersionState::Active, "3"));
     let less = skills.save(&add, draft("4"), &model()).unwrap();
-    assert_eq!((less.state, skills.get(&add).unwrap().code.as_str()), (State::Active, "4"));
-    // And once it was approved, so is the wider one.
+    assert_eq!((less.state, skills.get(&add).unwrap().code.as_str()), (VersionState::Active, "4"));
+    // After approval, the wider version is active too.
     skills.approve(&add, &wider.version).unwrap();
     assert_eq!(skills.get(&add).unwrap().code, "2");
-    let again = skills.save(&add, wanting("5", &["b.example", "a.example"]), &model()).unwrap();
-    assert_eq!(again.state, State::Active);
+    let again =
+        skills.save(&add, draft_with_hosts("5", &["b.example", "a.example"]), &model()).unwrap();
+    assert_eq!(again.state, VersionState::Active);
 }
 
 #[test]
-fn f10_a_first_version_that_wants_anything_waits_unless_an_operator_saved_it() {
+fn f10_first_version_with_requests_waits_unless_the_operator_saved_it() {
     let (_home, skills) = store();
     let wants = [
         hosts(&["a.example"]),
@@ -149,72 +152,76 @@ fn f10_a_first_version_that_wants_anything_waits_unless_an_operator_saved_it() {
         let skill = name(&format!("s{number}"));
         let wanted = Draft { wants: wants.clone(), ..draft("1") };
         let saved = skills.save(&skill, wanted.clone(), &model()).unwrap();
-        assert_eq!(saved.state, State::Waits { more: wants.words() });
+        assert_eq!(saved.state, VersionState::Waits { more: wants.words() });
         let refused = skills.get(&skill).unwrap_err();
         assert!(matches!(refused, SkillError::Waits { .. }), "{refused}");
         assert!(refused.to_string().contains("belljar skill approve"));
         let saved = skills.save(&skill, wanted, &Author::Operator).unwrap();
-        assert_eq!(saved.state, State::Active, "the control");
+        assert_eq!(saved.state, VersionState::Active, "the control");
         skills.get(&skill).unwrap();
     }
 }
 
 #[test]
-fn f10_deleting_and_saving_again_gains_nothing() {
+fn f10_removing_and_saving_a_skill_again_grants_nothing() {
     let (_home, skills) = store();
     let add = name("add");
-    skills.save(&add, wanting("1", &["a.example"]), &Author::Operator).unwrap();
+    skills.save(&add, draft_with_hosts("1", &["a.example"]), &Author::Operator).unwrap();
     skills.remove(&add).unwrap();
     assert!(matches!(skills.get(&add), Err(SkillError::NotFound { .. })));
     assert!(skills.list().unwrap().is_empty());
     assert!(matches!(skills.remove(&add), Err(SkillError::NotFound { .. })));
-    let wider = skills.save(&add, wanting("2", &["b.example"]), &model()).unwrap();
+    let wider = skills.save(&add, draft_with_hosts("2", &["b.example"]), &model()).unwrap();
     assert_eq!(wider.state, waits(&["host b.example"]));
-    assert!(matches!(skills.get(&add), Err(SkillError::Waits { .. })), "the old one is deleted");
-    // The control: what was approved for this name still is.
-    let approved = skills.save(&add, wanting("3", &["a.example"]), &model()).unwrap();
-    assert_eq!(approved.state, State::Active);
-    // An operator who forgets a skill takes the approval back.
+    assert!(
+        matches!(skills.get(&add), Err(SkillError::Waits { .. })),
+        "the old version is removed"
+    );
+    // Control: the earlier approval for this name still applies.
+    let approved = skills.save(&add, draft_with_hosts("3", &["a.example"]), &model()).unwrap();
+    assert_eq!(approved.state, VersionState::Active);
+    // Forgetting a skill revokes its approvals.
     skills.forget(&add).unwrap();
-    let anew = skills.save(&add, wanting("3", &["a.example"]), &model()).unwrap();
+    let anew = skills.save(&add, draft_with_hosts("3", &["a.example"]), &model()).unwrap();
     assert_eq!(anew.state, waits(&["host a.example"]));
     assert_eq!(skills.history(&add).unwrap().len(), 1);
 }
 
 #[test]
-fn f10_two_approvals_are_no_approval_of_both_at_once() {
+fn f10_two_separate_approvals_do_not_approve_both_requests_together() {
     let (_home, skills) = store();
     let add = name("add");
-    skills.save(&add, wanting("1", &["a.example"]), &Author::Operator).unwrap();
-    skills.save(&add, wanting("2", &["b.example"]), &Author::Operator).unwrap();
-    let both = skills.save(&add, wanting("3", &["a.example", "b.example"]), &model()).unwrap();
-    assert!(matches!(both.state, State::Waits { ref more } if more.len() == 1));
+    skills.save(&add, draft_with_hosts("1", &["a.example"]), &Author::Operator).unwrap();
+    skills.save(&add, draft_with_hosts("2", &["b.example"]), &Author::Operator).unwrap();
+    let both =
+        skills.save(&add, draft_with_hosts("3", &["a.example", "b.example"]), &model()).unwrap();
+    assert!(matches!(both.state, VersionState::Waits { ref more } if more.len() == 1));
     for (code, host) in [("4", "a.example"), ("5", "b.example")] {
-        let one = skills.save(&add, wanting(code, &[host]), &model()).unwrap();
-        assert_eq!(one.state, State::Active, "the control");
+        let one = skills.save(&add, draft_with_hosts(code, &[host]), &model()).unwrap();
+        assert_eq!(one.state, VersionState::Active, "the control");
     }
 }
 
 #[test]
-fn f10_what_a_comment_wants_counts() {
+fn f10_requests_in_the_first_comment_need_approval() {
     let (_home, skills) = store();
     let add = name("add");
     let code = "/**\n * Adds.\n * @hosts a.example, *.b.example\n * @secrets github\n * @paths /data\n * @author somebody\n */\nexport default 1";
     let saved = skills.save(&add, draft(code), &model()).unwrap();
     let more = ["host a.example", "host *.b.example", "secret github", "path /data"];
-    let State::Waits { more: told } = saved.state else { panic!("it waits") };
+    let VersionState::Waits { more: log } = saved.state else { panic!("the version must wait") };
     let sorted = |list: &mut Vec<String>| list.sort();
-    let (mut told, mut more) = (told, more.map(str::to_owned).to_vec());
-    sorted(&mut told);
+    let (mut log, mut more) = (log, more.map(str::to_owned).to_vec());
+    sorted(&mut log);
     sorted(&mut more);
-    assert_eq!(told, more);
-    // The control: the same words elsewhere in the code want nothing.
+    assert_eq!(log, more);
+    // Control: the same comment elsewhere in the code requests nothing.
     let later = format!("1;\n{code}");
-    assert_eq!(skills.save(&add, draft(&later), &model()).unwrap().state, State::Active);
+    assert_eq!(skills.save(&add, draft(&later), &model()).unwrap().state, VersionState::Active);
 }
 
 #[test]
-fn f10_an_edit_that_wants_more_waits() {
+fn f10_edit_that_adds_a_request_waits_for_approval() {
     let (_home, skills) = store();
     let add = name("add");
     let code = "/** @hosts a.example */\nexport default 1";
@@ -224,17 +231,17 @@ fn f10_an_edit_that_wants_more_waits() {
         skills.edit(&add, &[edit], &model()).unwrap().state
     };
     assert_eq!(edit("a.example", "a.example b.example"), waits(&["host b.example"]));
-    // Edits go on from what was edited last, also while it waits.
+    // An edit applies to the newest version, even if it waits.
     assert_eq!(edit("default 1", "default 2"), waits(&["host b.example"]));
     assert_eq!(skills.get(&add).unwrap().code, code);
-    assert_eq!(edit(" b.example", ""), State::Active, "the control");
+    assert_eq!(edit(" b.example", ""), VersionState::Active, "the control");
     assert_eq!(skills.get(&add).unwrap().code, "/** @hosts a.example */\nexport default 2");
-    assert_eq!(edit("/** @hosts a.example */\n", ""), State::Active);
+    assert_eq!(edit("/** @hosts a.example */\n", ""), VersionState::Active);
     assert!(skills.get(&add).unwrap().wants.is_empty());
 }
 
 #[test]
-fn edits_are_made_all_or_none() {
+fn failed_edit_leaves_the_skill_unchanged() {
     let (_home, skills) = store();
     let add = name("add");
     skills.save(&add, draft("let a = 1; let b = 1;"), &model()).unwrap();
@@ -252,49 +259,53 @@ fn edits_are_made_all_or_none() {
     for (pairs, expect) in [
         (
             vec![("a = 1", "a = 2"), ("c = 1", "")],
-            "edit 2: `search` is not in the code; nothing was changed",
+            "edit 2: `search` was not found in the code; nothing was changed",
         ),
         (
             vec![("a = 1", "a = 2"), ("let", "")],
-            "edit 2: `search` is in the code 2 times, not once; nothing was changed",
+            "edit 2: `search` occurs 2 times in the code, not once; nothing was changed",
         ),
         (
             vec![("= 1", "= 2")],
-            "edit 1: `search` is in the code 2 times, not once; nothing was changed",
+            "edit 1: `search` occurs 2 times in the code, not once; nothing was changed",
         ),
         (vec![("", "x")], "edit 1: `search` is empty"),
-        (vec![], "no edits"),
-        (vec![("let a = 1; let b = 1;", " ")], "a skill without code"),
+        (vec![], "the list of edits is empty"),
+        (vec![("let a = 1; let b = 1;", " ")], "the skill has no code"),
     ] {
         assert_eq!(edit(&pairs).unwrap_err(), expect);
         assert_eq!(skills.get(&add).unwrap().version, version);
     }
-    // Overlapping places are two places.
+    // Overlapping matches count as two.
     let twice = skills.save(&name("o"), draft("aaa"), &model()).and_then(|_| {
         let edit = Edit { search: "aa".into(), replace: "b".into() };
         skills.edit(&name("o"), &[edit], &model())
     });
     assert!(matches!(twice, Err(SkillError::ManyMatches { count: 2, .. })));
     edit(&[("a = 1", "a = 2"), ("a = 2; let b = 1", "c = 3")]).unwrap();
-    assert_eq!(skills.get(&add).unwrap().code, "let c = 3;", "each on what the one before left");
+    assert_eq!(
+        skills.get(&add).unwrap().code,
+        "let c = 3;",
+        "each edit applies to the result of the one before"
+    );
     assert!(skills.edit(&name("none"), &[], &model()).is_err());
 }
 
 #[test]
-fn what_is_too_much_is_refused() {
+fn drafts_above_the_limits_are_refused() {
     let (_home, skills) = store();
     let save =
         |draft| skills.save(&name("big"), draft, &model()).map_err(|error| error.to_string());
     let long = "x".repeat(MAX_CODE + 1);
-    assert!(save(draft(&long)).unwrap_err().contains("1048576 are the most"));
+    assert!(save(draft(&long)).unwrap_err().contains("the limit is 1048576"));
     assert!(save(draft(&"é".repeat(MAX_DESCRIPTION + 1))).is_ok(), "the control");
     let wordy = Draft { description: "é".repeat(MAX_DESCRIPTION + 1), ..draft("1") };
     assert!(save(wordy).unwrap_err().contains("2000 characters"));
-    assert_eq!(save(draft(" \n")).unwrap_err(), "a skill without code");
+    assert_eq!(save(draft(" \n")).unwrap_err(), "the skill has no code");
     let many: Vec<String> = (0..65).map(|number| format!("h{number}.example")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    assert!(save(wanting("1", &many)).unwrap_err().contains("more than 64"));
-    // A search that nearly matches everywhere costs no more than reading the code.
+    assert!(save(draft_with_hosts("1", &many)).unwrap_err().contains("more than 64"));
+    // A search text that almost matches everywhere does not take quadratic time.
     skills.save(&name("big"), draft(&"a".repeat(MAX_CODE)), &model()).unwrap();
     let search = format!("{}b", "a".repeat(MAX_CODE / 2));
     let edit = Edit { search, replace: String::new() };
@@ -302,7 +313,7 @@ fn what_is_too_much_is_refused() {
         skills.edit(&name("big"), &[edit], &model()),
         Err(SkillError::NoMatch { number: 1 })
     ));
-    // The longest code there can be comes back, also where each byte is six in JSON.
+    // Code of maximum length can be read again, even if JSON needs six bytes for each byte.
     skills
         .save(&name("big"), draft(&format!("x{}", "\u{1}".repeat(MAX_CODE - 1))), &model())
         .unwrap();
@@ -310,7 +321,7 @@ fn what_is_too_much_is_refused() {
 }
 
 #[test]
-fn there_is_an_end_to_names_and_deleted_ones_make_room() {
+fn skill_limit_is_enforced_and_removed_skills_make_room() {
     let (home, skills) = store();
     for number in 0..MAX_SKILLS {
         fs::create_dir(home.path().join(format!("skills/s{number}"))).unwrap();
@@ -319,18 +330,18 @@ fn there_is_an_end_to_names_and_deleted_ones_make_room() {
     }
     let one_more = |skill: &str| skills.save(&name(skill), draft("1"), &model());
     assert!(matches!(one_more("new"), Err(SkillError::TooMany)));
-    assert!(one_more("s5").is_ok(), "one that is there can still be changed");
+    assert!(one_more("s5").is_ok(), "an existing skill can still be changed");
     skills.remove(&name("s5")).unwrap();
     assert!(one_more("new").is_ok(), "the control");
     assert!(!home.path().join("skills/s5").exists());
-    // What an operator approved is no room to be had.
-    skills.save(&name("s6"), wanting("1", &["a.example"]), &Author::Operator).unwrap();
+    // A removed skill with an approval is not deleted to make room.
+    skills.save(&name("s6"), draft_with_hosts("1", &["a.example"]), &Author::Operator).unwrap();
     skills.remove(&name("s6")).unwrap();
     assert!(matches!(one_more("newer"), Err(SkillError::TooMany)));
 }
 
 #[test]
-fn f15_no_name_leads_out_of_the_store() {
+fn f15_skill_and_version_names_cannot_be_paths() {
     for bad in ["..", ".", "a/b", "/etc", "a/../b", "index.json", "Add", "a\0b", ""] {
         assert!(bad.parse::<SkillName>().is_err(), "{bad:?}");
     }
@@ -341,14 +352,14 @@ fn f15_no_name_leads_out_of_the_store() {
 }
 
 #[test]
-fn f10_links_in_the_store_are_not_followed() {
+fn f10_symbolic_links_in_the_store_are_not_followed() {
     let (home, skills) = store();
     let elsewhere = tempfile::tempdir().unwrap();
     let add = name("add");
     let version = skills.save(&add, draft("1"), &model()).unwrap().version;
     let dir = home.path().join("skills/add");
 
-    // A directory that is a link.
+    // The directory of a skill is a symbolic link.
     fs::rename(&dir, elsewhere.path().join("add")).unwrap();
     symlink(elsewhere.path().join("add"), &dir).unwrap();
     assert!(matches!(skills.get(&add), Err(SkillError::Files(_))));
@@ -358,13 +369,13 @@ fn f10_links_in_the_store_are_not_followed() {
     fs::rename(elsewhere.path().join("add"), &dir).unwrap();
     assert_eq!(skills.get(&add).unwrap().code, "1", "the control");
 
-    // A version that is a link, even to the right content.
+    // The file of a version is a symbolic link, even to the right content.
     let file = dir.join(version.as_str());
     fs::rename(&file, elsewhere.path().join("version")).unwrap();
     symlink(elsewhere.path().join("version"), &file).unwrap();
     assert!(matches!(skills.get(&add), Err(SkillError::Files(_))));
 
-    // A link where the next file is written: it is replaced, and what it leads to is not touched.
+    // The temporary file is a symbolic link: it is replaced, and its target stays unchanged.
     fs::remove_file(&file).unwrap();
     let target = elsewhere.path().join("target");
     fs::write(&target, "mine").unwrap();
@@ -372,14 +383,14 @@ fn f10_links_in_the_store_are_not_followed() {
     skills.save(&add, draft("3"), &model()).unwrap();
     assert_eq!(fs::read_to_string(&target).unwrap(), "mine");
 
-    // The store itself.
+    // The store itself is a symbolic link.
     let other = tempfile::tempdir().unwrap();
     symlink(home.path().join("skills"), other.path().join("skills")).unwrap();
     assert!(Skills::open(other.path()).is_err());
 }
 
 #[test]
-fn a_store_that_others_may_write_to_is_refused() {
+fn store_that_is_writable_by_others_is_refused() {
     let (home, _skills) = store();
     let dir = home.path().join("skills");
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o770)).unwrap();
@@ -390,7 +401,7 @@ fn a_store_that_others_may_write_to_is_refused() {
 }
 
 #[test]
-fn torn_and_changed_files_are_told_and_hide_nothing_else() {
+fn damaged_skills_are_reported_and_do_not_hide_other_skills() {
     let (home, skills) = store();
     for skill in ["good", "torn", "changed", "begun"] {
         skills.save(&name(skill), draft("1"), &model()).unwrap();
@@ -401,36 +412,39 @@ fn torn_and_changed_files_are_told_and_hide_nothing_else() {
     let file = dir("changed").join(version.as_str());
     let content = fs::read_to_string(&file).unwrap().replace("\"1\"", "\"2\"");
     fs::write(&file, content).unwrap();
-    // Whoever saved this one was stopped before the index was there.
+    // The save of this skill was interrupted before the index was written.
     fs::remove_file(dir("begun").join("index")).unwrap();
     fs::write(dir("begun").join("new"), "half").unwrap();
 
     let listed = skills.list().unwrap();
-    let told: Vec<_> = listed
+    let log: Vec<_> = listed
         .iter()
-        .map(|it| (it.name.as_str(), matches!(it.standing, Standing::Damaged(_))))
+        .map(|it| (it.name.as_str(), matches!(it.state, SkillState::Damaged(_))))
         .collect();
-    assert_eq!(told, [("changed", true), ("good", false), ("torn", true)]);
+    assert_eq!(log, [("changed", true), ("good", false), ("torn", true)]);
     assert!(matches!(skills.get(&name("changed")), Err(SkillError::Damaged { .. })));
     assert!(matches!(skills.get(&name("begun")), Err(SkillError::NotFound { .. })));
-    // Saving again repairs what can be, and a torn index can be forgotten.
+    // Saving again repairs a changed version. A damaged index can only be forgotten.
     skills.save(&name("changed"), draft("1"), &model()).unwrap();
     assert_eq!(skills.get(&name("changed")).unwrap().code, "1");
     skills.save(&name("begun"), draft("1"), &model()).unwrap();
-    assert!(skills.save(&name("torn"), draft("1"), &model()).is_err(), "nothing is lost silently");
+    assert!(
+        skills.save(&name("torn"), draft("1"), &model()).is_err(),
+        "a damaged index is not overwritten"
+    );
     skills.forget(&name("torn")).unwrap();
     skills.save(&name("torn"), draft("1"), &model()).unwrap();
 }
 
 #[test]
-fn writers_at_the_same_time_lose_nothing() {
+fn concurrent_writers_lose_no_version() {
     const EACH: usize = 8;
     let (home, _skills) = store();
     std::thread::scope(|scope| {
         for writer in 0..6 {
             let home = home.path();
             scope.spawn(move || {
-                // Each opens its own, as each process would.
+                // Each thread opens its own store, as separate processes would.
                 let skills = Skills::open(home).unwrap();
                 for number in 0..EACH {
                     let code = format!("{writer} {number}");
@@ -442,7 +456,7 @@ fn writers_at_the_same_time_lose_nothing() {
                             .list()
                             .unwrap()
                             .iter()
-                            .all(|it| { matches!(it.standing, Standing::Active { .. }) })
+                            .all(|it| { matches!(it.state, SkillState::Active { .. }) })
                     );
                 }
             });
@@ -457,7 +471,7 @@ fn writers_at_the_same_time_lose_nothing() {
 }
 
 #[test]
-fn g02_who_saved_is_told_in_plain_letters_and_is_never_taken_for_the_operator() {
+fn g02_author_in_the_history_is_plain_text_and_cannot_pose_as_the_operator() {
     let (_home, skills) = store();
     let add = name("add");
     for (number, who) in
@@ -472,7 +486,7 @@ fn g02_who_saved_is_told_in_plain_letters_and_is_never_taken_for_the_operator() 
 }
 
 #[test]
-fn what_is_wanted_is_compared_with_what_is_there() {
+fn requests_that_are_not_granted_are_listed() {
     let wants = Wants {
         hosts: hosts(&["api.a.example", "*.b.example"]).hosts,
         secrets: BTreeSet::from(["github".parse().unwrap()]),
@@ -483,14 +497,17 @@ fn what_is_wanted_is_compared_with_what_is_there() {
         paths: vec!["/workspace".to_owned()],
         ..Granted::default()
     };
-    assert_eq!(wants.beyond(&granted), ["host *.b.example", "secret github", "path /workspaces"]);
+    assert_eq!(
+        wants.not_granted(&granted),
+        ["host *.b.example", "secret github", "path /workspaces"]
+    );
     let full = Granted { every_host: true, ..granted };
-    assert_eq!(wants.beyond(&full), ["secret github", "path /workspaces"]);
-    assert!(Wants::default().beyond(&Granted::default()).is_empty());
+    assert_eq!(wants.not_granted(&full), ["secret github", "path /workspaces"]);
+    assert!(Wants::default().not_granted(&Granted::default()).is_empty());
 }
 
 #[test]
-fn a_skill_is_given_the_services_that_lead_to_what_it_wants() {
+fn skill_gets_the_services_that_reach_its_requested_hosts() {
     let text = "[api.a]\nhosts = ['api.a.example']\nsecrets = ['github']\n[api.b]\nhosts = ['*.b.example']\n";
     let text = format!("[secret.github]\nhosts = ['api.a.example']\n{text}");
     let file = Path::new("belljar.toml");
@@ -503,20 +520,20 @@ fn a_skill_is_given_the_services_that_lead_to_what_it_wants() {
     assert_eq!(apis(&["api.a.example"]), ["a"]);
     assert_eq!(apis(&["x.b.example", "api.a.example", "c.example"]), ["a", "b"]);
     let granted = Granted::of(config.apis().values());
-    assert_eq!(hosts(&["x.b.example", "c.example"]).beyond(&granted), ["host c.example"]);
+    assert_eq!(hosts(&["x.b.example", "c.example"]).not_granted(&granted), ["host c.example"]);
 }
 
 #[test]
-fn comments_that_want_nonsense_are_refused() {
+fn comments_with_invalid_requests_are_refused() {
     for (comment, expect) in [
         ("/** @hosts http://x */", "`http://x` in `@hosts`: "),
         ("/** @hosts *.com */", "`*.com` in `@hosts`: *.com would match"),
         ("/** @secrets A */", "`A` in `@secrets`: a secret's name"),
-        ("/** @paths data */", "a path is absolute"),
-        ("/** @paths /a/../b */", "a path is absolute"),
+        ("/** @paths data */", "a path must be absolute"),
+        ("/** @paths /a/../b */", "a path must be absolute"),
     ] {
-        let told = Wants::of_comment(comment).unwrap_err().to_string();
-        assert!(told.starts_with(expect), "{comment}: {told}");
+        let log = Wants::of_comment(comment).unwrap_err().to_string();
+        assert!(log.starts_with(expect), "{comment}: {log}");
     }
     for plain in ["", "1", "/* @hosts a.example */", "// @hosts a.example", "/** open @hosts a"] {
         assert_eq!(Wants::of_comment(plain), Ok(Wants::default()), "{plain}");
@@ -526,36 +543,36 @@ fn comments_that_want_nonsense_are_refused() {
 }
 
 #[test]
-fn every_change_is_told_before_it_is_made_and_can_be_stopped() {
+fn change_hook_runs_before_each_change_and_can_prevent_it() {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};
     let (home, plain) = store();
-    let (told, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-    let (telling, stopping) = (Arc::clone(&told), Arc::clone(&stop));
-    let skills = Skills::open(home.path()).unwrap().witnessed(Box::new(move |deed| {
-        let text = match deed {
-            Deed::Save { skill, state, by } => format!("save {} {state:?} {by}", skill.name),
-            Deed::Approve { skill } => format!("approve {}", skill.name),
-            Deed::Refuse { skill } => format!("refuse {}", skill.name),
-            Deed::Remove { name, is_forgotten } => format!("remove {name} {is_forgotten}"),
+    let (log, fail) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+    let (hook_log, hook_fails) = (Arc::clone(&log), Arc::clone(&fail));
+    let skills = Skills::open(home.path()).unwrap().with_change_hook(Box::new(move |change| {
+        let text = match change {
+            SkillChange::Save { skill, state, by } => format!("save {} {state:?} {by}", skill.name),
+            SkillChange::Approve { skill } => format!("approve {}", skill.name),
+            SkillChange::Refuse { skill } => format!("refuse {}", skill.name),
+            SkillChange::Remove { name, is_forgotten } => format!("remove {name} {is_forgotten}"),
         };
-        telling.lock().unwrap().push(text);
-        if stopping.load(Ordering::SeqCst) { Err("the disk is full".into()) } else { Ok(()) }
+        hook_log.lock().unwrap().push(text);
+        if hook_fails.load(Ordering::SeqCst) { Err("the disk is full".into()) } else { Ok(()) }
     }));
     let add = name("add");
     skills.save(&add, draft("1"), &model()).unwrap();
-    let wide = skills.save(&add, wanting("2", &["a.example"]), &model()).unwrap().version;
-    stop.store(true, Ordering::SeqCst);
-    assert!(matches!(skills.approve(&add, &wide), Err(SkillError::Witness { .. })));
+    let wide = skills.save(&add, draft_with_hosts("2", &["a.example"]), &model()).unwrap().version;
+    fail.store(true, Ordering::SeqCst);
+    assert!(matches!(skills.approve(&add, &wide), Err(SkillError::NotRecorded { .. })));
     assert!(skills.save(&add, draft("3"), &model()).is_err());
     assert!(skills.remove(&add).is_err() && skills.forget(&add).is_err());
     assert_eq!(plain.get(&add).unwrap().code, "1", "nothing was changed");
-    stop.store(false, Ordering::SeqCst);
+    fail.store(false, Ordering::SeqCst);
     skills.approve(&add, &wide).unwrap();
     skills.remove(&add).unwrap();
     skills.forget(&add).unwrap();
-    let told = told.lock().unwrap();
-    assert_eq!(told[0], "save add Active caller mcp");
-    assert_eq!(told[1], "save add Waits { more: [\"host a.example\"] } caller mcp");
-    assert_eq!(told[6..], ["approve add", "remove add false", "remove add true"]);
+    let log = log.lock().unwrap();
+    assert_eq!(log[0], "save add Active caller mcp");
+    assert_eq!(log[1], "save add Waits { more: [\"host a.example\"] } caller mcp");
+    assert_eq!(log[6..], ["approve add", "remove add false", "remove add true"]);
 }

@@ -1,4 +1,4 @@
-//! One version of a skill, named by its content.
+//! One version of a skill, named by the hash of its content.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,25 +10,25 @@ use sha2::{Digest as _, Sha256};
 use super::{Draft, MAX_CODE, MAX_DESCRIPTION, SkillError, Wants};
 use belljar_wire::Dialect;
 
-/// The SHA-256 of a version's content: 64 small hexadecimal digits.
+/// The SHA-256 of a version's content as 64 lower-case hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Version(String);
 
-/// Why a text is not the name of a version.
+/// Error for a text that is not a version hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a version is 64 small hexadecimal digits")]
+#[error("a version must be 64 lower-case hexadecimal digits")]
 pub struct VersionError;
 
 impl Version {
-    /// As many digits as a person must say at least.
+    /// Minimum number of digits of a version prefix.
     pub const SHORTEST: usize = 6;
 
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Enough of it for people.
+    /// Returns the first 12 digits, for display.
     pub fn short(&self) -> &str {
         self.0.get(..12).unwrap_or(&self.0)
     }
@@ -67,7 +67,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// A skill in one of its versions.
+/// One version of a skill with its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skill {
     pub name: SkillName,
@@ -78,7 +78,9 @@ pub struct Skill {
     pub wants: Wants,
 }
 
-/// What a version is the hash of, and what its file holds. The order of fields is part of it.
+/// The content of a version's file, which its name is the hash of.
+///
+/// The order of the fields is part of the format.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
@@ -89,7 +91,7 @@ struct Content {
 }
 
 impl Skill {
-    /// A draft as it will be kept: with what its comment wants.
+    /// Creates a version from a draft and adds the requests of its first comment.
     pub(super) fn new(name: &SkillName, draft: Draft) -> Result<Self, SkillError> {
         let Draft { description, code, language, wants } = draft;
         if code.trim().is_empty() {
@@ -101,8 +103,8 @@ impl Skill {
         if description.chars().count() > MAX_DESCRIPTION {
             return Err(SkillError::Description);
         }
-        let said = Wants::of_comment(&code).map_err(SkillError::Wants)?;
-        let wants = wants.and(said);
+        let from_comment = Wants::of_comment(&code).map_err(SkillError::Wants)?;
+        let wants = wants.and(from_comment);
         wants.check().map_err(SkillError::Wants)?;
         let content = Content { code, description, language, wants };
         let damaged = |what: String| SkillError::Damaged { name: name.clone(), what };
@@ -115,7 +117,7 @@ impl Skill {
         Self { name, version, description, code, language, wants }
     }
 
-    /// The bytes of its file.
+    /// Returns the content of the version's file.
     pub(super) fn bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
         let content = Content {
             code: self.code.clone(),
@@ -126,10 +128,13 @@ impl Skill {
         serde_json::to_vec(&content)
     }
 
-    /// Reads a file back; what does not have the hash of its name is damaged.
+    /// Parses a version's file. A file whose hash differs from its name is damaged.
     pub(super) fn parse(name: &SkillName, version: &Version, bytes: &[u8]) -> Result<Self, String> {
         if hash(bytes) != *version {
-            return Err(format!("version {} is not what was saved", version.short()));
+            return Err(format!(
+                "the content of version {} does not match its hash",
+                version.short()
+            ));
         }
         let content = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         Ok(Self::of(name.clone(), version.clone(), content))
@@ -137,7 +142,7 @@ impl Skill {
 }
 
 impl Draft {
-    /// The version that this will be, if it can be saved.
+    /// Returns the version that saving this draft would create.
     pub fn version(&self, name: &SkillName) -> Result<Skill, SkillError> {
         Skill::new(name, self.clone())
     }

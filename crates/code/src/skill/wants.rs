@@ -1,4 +1,4 @@
-//! What a skill says that it wants, and whether somebody has it to give.
+//! The hosts, secrets and paths that a skill requests, and the check against granted ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,40 +7,42 @@ use belljar_model::code::{Api, ApiName};
 use belljar_model::net::{HostPattern, RuleTarget, SecretName};
 use serde::{Deserialize, Serialize};
 
-/// Hosts, secrets and paths. Nothing is all that an empty one wants.
+/// The hosts, secrets and paths that a skill requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Wants {
     pub hosts: BTreeSet<HostPattern>,
     pub secrets: BTreeSet<SecretName>,
-    /// Directories and files inside the box, from `/`.
+    /// Absolute paths of files and directories inside the box.
     pub paths: BTreeSet<String>,
 }
 
-/// What whoever runs a skill has.
+/// The hosts, secrets and paths that the caller of a skill has.
 #[derive(Clone, Debug, Default)]
 pub struct Granted {
-    /// Everything public, as with `net = "full"`.
+    /// Whether all public hosts are reachable, as with `net = "full"`.
     pub every_host: bool,
     pub hosts: Vec<HostPattern>,
     pub secrets: BTreeSet<SecretName>,
     pub paths: Vec<String>,
 }
 
-/// Why something cannot be wanted.
+/// Why the requests of a skill are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WantsError {
     #[error("`{word}` in `@{tag}`: {what}")]
     Word { tag: &'static str, word: String, what: String },
-    #[error("a path is absolute and has neither `.` nor `..` in it, for example /workspace/data")]
+    #[error(
+        "a path must be absolute and must not contain `.` or `..`, for example /workspace/data"
+    )]
     Path,
-    #[error("more than {MAX} hosts, secrets or paths")]
+    #[error("the skill requests more than {MAX} hosts, secrets or paths")]
     TooMany,
 }
 
-/// Of each kind.
+/// Maximum number of hosts, of secrets and of paths.
 const MAX: usize = 64;
-/// As far as a comment is looked into.
+/// Maximum length of a comment with requests. A longer comment is ignored.
 const MAX_COMMENT: usize = 16 << 10;
 const MAX_PATH: usize = 1024;
 
@@ -49,19 +51,19 @@ impl Wants {
         self.hosts.is_empty() && self.secrets.is_empty() && self.paths.is_empty()
     }
 
-    /// What the comment wants with which the code begins: `/** @hosts a.example @secrets github */`.
+    /// Parses the requests in the first comment of the code: `/** @hosts a.example @secrets github */`.
     pub fn of_comment(code: &str) -> Result<Self, WantsError> {
         let mut wants = Self::default();
         let Some(comment) = leading_comment(code) else { return Ok(wants) };
         for line in comment.lines() {
-            wants.take_line(line)?;
+            wants.parse_line(line)?;
         }
         wants.check()?;
         Ok(wants)
     }
 
-    /// A tag counts to the end of its line, so that sentences can follow.
-    fn take_line(&mut self, line: &str) -> Result<(), WantsError> {
+    /// Parses one line of a comment. A tag applies until the end of its line, so sentences can follow.
+    fn parse_line(&mut self, line: &str) -> Result<(), WantsError> {
         let line = line.trim_start();
         let line = line.strip_prefix("* ").unwrap_or(line);
         let mut tag = "";
@@ -94,7 +96,7 @@ impl Wants {
         Ok(())
     }
 
-    /// Refuses what nobody can have.
+    /// Checks the number of requests and the syntax of the paths.
     pub fn check(&self) -> Result<(), WantsError> {
         if self.hosts.len().max(self.secrets.len()).max(self.paths.len()) > MAX {
             return Err(WantsError::TooMany);
@@ -109,7 +111,7 @@ impl Wants {
         if self.paths.iter().all(plain) { Ok(()) } else { Err(WantsError::Path) }
     }
 
-    /// Both together.
+    /// Combines two sets of requests.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.hosts.extend(other.hosts);
@@ -118,7 +120,7 @@ impl Wants {
         self
     }
 
-    /// This without what `other` has as well.
+    /// Removes the requests that are also in `other`.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         Self {
@@ -128,7 +130,7 @@ impl Wants {
         }
     }
 
-    /// Everything in words: `host api.example.com`, `secret github`, `path /data`.
+    /// Returns all requests as text: `host api.example.com`, `secret github`, `path /data`.
     pub fn words(&self) -> Vec<String> {
         let hosts = self.hosts.iter().map(|host| format!("host {host}"));
         let secrets = self.secrets.iter().map(|secret| format!("secret {secret}"));
@@ -136,8 +138,8 @@ impl Wants {
         hosts.chain(secrets).chain(paths).collect()
     }
 
-    /// What of this is not granted, in words.
-    pub fn beyond(&self, granted: &Granted) -> Vec<String> {
+    /// Returns the requests that are not granted, as text.
+    pub fn not_granted(&self, granted: &Granted) -> Vec<String> {
         let host = |wanted: &&HostPattern| {
             !granted.every_host && !granted.hosts.iter().any(|it| it.covers(wanted))
         };
@@ -150,7 +152,7 @@ impl Wants {
         .words()
     }
 
-    /// Those services that lead to a host that is wanted: a skill that wants nothing needs none.
+    /// Returns the services that reach a requested host.
     pub fn apis(&self, apis: &BTreeMap<ApiName, Api>) -> BTreeSet<ApiName> {
         let needed = |api: &&Api| {
             let hosts = hosts_of(api);
@@ -161,7 +163,7 @@ impl Wants {
 }
 
 impl Granted {
-    /// What these services give, and the directories that every box has.
+    /// Grants the hosts and secrets of these services, and the directories that every box has.
     pub fn of<'a>(apis: impl IntoIterator<Item = &'a Api>) -> Self {
         let paths = ["/workspace", "/tmp"].map(str::to_owned).to_vec();
         let mut granted = Self { paths, ..Self::default() };
@@ -197,7 +199,7 @@ fn is_within(path: &str, of: &str) -> bool {
     Path::new(path).starts_with(of)
 }
 
-/// The text between `/**` and `*/` where code begins with that; a first line for a shell may precede.
+/// Returns the text of the `/** … */` comment at the start of the code, after an optional `#!` line.
 fn leading_comment(code: &str) -> Option<&str> {
     let code = code.trim_start_matches('\u{feff}');
     let code = match code.strip_prefix("#!") {

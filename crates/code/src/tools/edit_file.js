@@ -6,9 +6,9 @@ let text = fs.readFileSync(file, "utf8");
 input.edits.forEach(({ search, replace }, index) => {
   if (search === "") throw new TypeError(`edits[${index}].search is empty`);
   const first = text.indexOf(search);
-  if (first < 0) throw new TypeError(`edits[${index}].search is not in ${input.path}; nothing was changed`);
+  if (first < 0) throw new TypeError(`edits[${index}].search was not found in ${input.path}; nothing was changed`);
   if (text.indexOf(search, first + 1) >= 0) {
-    throw new TypeError(`edits[${index}].search is more than once in ${input.path}; nothing was changed`);
+    throw new TypeError(`edits[${index}].search occurs more than once in ${input.path}; nothing was changed`);
   }
   text = text.slice(0, first) + replace + text.slice(first + search.length);
 });

@@ -3,7 +3,7 @@ import path from "node:path";
 
 const limit = Math.min(input.limit ?? 100, 2000);
 const base = path.resolve("/workspace", input.path ?? ".");
-if (!fs.existsSync(base)) throw new TypeError(`there is no ${base}`);
+if (!fs.existsSync(base)) throw new TypeError(`${base} does not exist`);
 const pattern = new RegExp(input.pattern);
 const files = fs.statSync(base).isDirectory()
   ? fs.globSync(input.glob ?? "**/*", { cwd: base }).map((name) => path.join(base, name))

@@ -4,7 +4,7 @@ import path from "node:path";
 const MOST = 256 * 1024;
 const file = path.resolve("/workspace", input.path);
 const text = fs.readFileSync(file, "utf8");
-if (text.includes("\0")) throw new TypeError(`${input.path} is no text`);
+if (text.includes("\0")) throw new TypeError(`${input.path} is not a text file`);
 const lines = text.split("\n");
 if (lines.at(-1) === "") lines.pop();
 const from = (input.offset ?? 1) - 1;

@@ -1,6 +1,7 @@
-//! Clients of declared services, as programs use them: their code is run and their types are checked by
-//! Deno, which `cargo xtask test` puts into `clients` of the target directory. A missing one is a
-//! failure.
+//! Tests of generated API clients: Deno runs the client code and checks the types.
+//!
+//! `cargo xtask test` installs Deno into `clients` of the target directory. A missing Deno fails the
+//! tests.
 
 #![expect(clippy::disallowed_methods, reason = "tests start the programs that they test with")]
 
@@ -15,7 +16,7 @@ use tempfile::TempDir;
 
 use super::server;
 
-/// How one run of Deno ended.
+/// Exit status and output of one run of Deno.
 struct Ended {
     ok: bool,
     out: String,
@@ -25,7 +26,7 @@ struct Ended {
 fn deno(dir: &Path, arguments: &[&str]) -> Ended {
     let clients = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("clients");
     let deno = clients.join("npm/node_modules/.bin/deno");
-    assert!(deno.exists(), "no {}: `cargo xtask test` installs it", deno.display());
+    assert!(deno.exists(), "{} is missing: `cargo xtask test` installs it", deno.display());
     let ended = Command::new(deno)
         .args(arguments)
         .current_dir(dir)
@@ -41,11 +42,11 @@ fn deno(dir: &Path, arguments: &[&str]) -> Ended {
     }
 }
 
-/// A service named `shop` on a port of this machine, with what its declaration says beside.
-fn service(port: u16, said: &str, document: Option<&str>) -> Service {
+/// Returns a service named `shop` on a port of this machine, with extra lines in its declaration.
+fn service(port: u16, extra: &str, document: Option<&str>) -> Service {
     let text = format!(
         "[secret.shop]\nhosts = ['host.belljar.internal']\nenv = 'SHOP_TOKEN'\n\
-         [api.shop]\nallow = ['host-port:{port}', 'host.example']\n{said}\n"
+         [api.shop]\nallow = ['host-port:{port}', 'host.example']\n{extra}\n"
     );
     let config = Config::parse(&text, Path::new("belljar.toml"), Scope::Operator).unwrap();
     let api = config.apis().values().next().unwrap();
@@ -53,16 +54,17 @@ fn service(port: u16, said: &str, document: Option<&str>) -> Service {
     Service::new(api, &config, document, None)
 }
 
-/// A directory with the client and its types.
-fn place(service: &Service) -> TempDir {
+/// Creates a temporary directory with the client module and its declarations.
+fn write_client(service: &Service) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("api.js"), service.client().module).unwrap();
     fs::write(dir.path().join("apis.d.ts"), api::declarations([service])).unwrap();
     dir
 }
 
-/// Runs a program that finds the client as `apis.shop`. Inside a box the broker finds the host's port
-/// by its name; here the name is replaced.
+/// Runs a program that has the client as `apis.shop`, and returns its output.
+///
+/// Inside a box the broker resolves the host's name. Here `fetch` replaces the name by 127.0.0.1.
 #[track_caller]
 fn run(dir: &Path, program: &str) -> String {
     let text = format!(
@@ -97,9 +99,9 @@ const SHOP: &str = include_str!("shop.json");
 const HOSTILE: &str = include_str!("hostile.json");
 
 #[test]
-fn operations_become_requests() {
+fn client_sends_the_request_of_each_operation() {
     let server = server::Echo::start();
-    let dir = place(&service(server.port(), "secrets = ['shop']", Some(SHOP)));
+    let dir = write_client(&service(server.port(), "secrets = ['shop']", Some(SHOP)));
     let out = run(
         dir.path(),
         r#"
@@ -151,22 +153,22 @@ GET /v2/plain?a=1&b=x&b=y&c%5Bd%5D=2
 }
 
 #[test]
-fn what_is_no_success_is_thrown_and_mistakes_are_told_before_anything_is_sent() {
+fn client_throws_error_statuses_and_refuses_invalid_arguments() {
     let server = server::Echo::start();
-    let dir = place(&service(server.port(), "", Some(SHOP)));
+    let dir = write_client(&service(server.port(), "", Some(SHOP)));
     let out = run(
         dir.path(),
         r#"
-        const told = async (work) => { try { console.log("no error", await work()); } catch (error) { console.log(`${error.name}: ${error.message}`); return error; } };
-        const error = await told(() => apis.shop.get("/status/418"));
+        const expected = async (work) => { try { console.log("no error", await work()); } catch (error) { console.log(`${error.name}: ${error.message}`); return error; } };
+        const error = await expected(() => apis.shop.get("/status/418"));
         console.log(error instanceof ApiError, error instanceof Error, error.status, error.body.why, error.headers["content-type"]);
-        await told(() => apis.shop.get("/broken"));
-        await told(() => apis.shop.pets.get());
-        await told(() => apis.shop.pets.get({ id: 1, nmae: "x" }));
-        await told(() => apis.shop.pets.get({ id: ".." }));
-        await told(() => apis.shop.pets.get({ id: "" }));
-        await told(() => apis.shop.pets.createOne({}));
-        await told(() => apis.shop.pets.get([1]));
+        await expected(() => apis.shop.get("/broken"));
+        await expected(() => apis.shop.pets.get());
+        await expected(() => apis.shop.pets.get({ id: 1, nmae: "x" }));
+        await expected(() => apis.shop.pets.get({ id: ".." }));
+        await expected(() => apis.shop.pets.get({ id: "" }));
+        await expected(() => apis.shop.pets.createOne({}));
+        await expected(() => apis.shop.pets.get([1]));
         const none = await apis.shop.pets.list();
         console.log(none.headers.authorization);
         console.log(Object.isFrozen(apis.shop), Object.isFrozen(apis.shop.pets), apis.shop.pets.nothing, apis.shop.then, Object.getPrototypeOf(apis.shop));
@@ -177,9 +179,9 @@ fn what_is_no_success_is_thrown_and_mistakes_are_told_before_anything_is_sent() 
         "\
 ApiError: GET http://host.belljar.internal:{port}/v2/status/418: 418 I'm a teapot: {{\"why\":\"teapot\"}}
 true true 418 teapot application/json
-SyntaxError: GET http://host.belljar.internal:{port}/v2/broken: the answer is no JSON: Expected property name or '}}' in JSON at position 1 (line 1 column 2)
+SyntaxError: GET http://host.belljar.internal:{port}/v2/broken: the response is not valid JSON: Expected property name or '}}' in JSON at position 1 (line 1 column 2)
 TypeError: apis.shop.pets.get: `id` is missing
-TypeError: apis.shop.pets.get: no argument `nmae`; there are id
+TypeError: apis.shop.pets.get: unknown argument `nmae`; expected id
 TypeError: `id` cannot be \"..\" in a path
 TypeError: `id` cannot be \"\" in a path
 TypeError: apis.shop.pets.createOne: `body` is missing
@@ -192,9 +194,9 @@ true true undefined undefined null
 }
 
 #[test]
-fn a_placeholder_goes_to_the_service_and_nowhere_else() {
+fn client_sends_placeholders_only_to_its_own_service() {
     let (server, other) = (server::Echo::start(), server::Echo::start());
-    let dir = place(&service(server.port(), "secrets = ['shop']", None));
+    let dir = write_client(&service(server.port(), "secrets = ['shop']", None));
     let out = run(
         dir.path(),
         &format!(
@@ -213,8 +215,8 @@ fn a_placeholder_goes_to_the_service_and_nowhere_else() {
 }
 
 #[test]
-fn types_hold_programs_to_what_a_service_takes_and_gives() {
-    let dir = place(&service(1, "", Some(SHOP)));
+fn declared_types_accept_correct_programs_and_reject_wrong_ones() {
+    let dir = write_client(&service(1, "", Some(SHOP)));
     let good = r#"
         const pets = await apis.shop.pets.list({ limit: 1, filter: { kind: "cat" } });
         const target: string = pets.target;
@@ -246,17 +248,17 @@ fn types_hold_programs_to_what_a_service_takes_and_gives() {
     let program: Vec<&str> = bad.iter().map(|(line, _)| *line).collect();
     let ended = check(dir.path(), &program.join("\n"));
     assert!(!ended.ok);
-    for (line, told) in bad {
-        assert!(ended.err.contains(told), "{line}: {}", ended.err);
+    for (line, expected) in bad {
+        assert!(ended.err.contains(expected), "{line}: {}", ended.err);
     }
 }
 
 #[test]
-fn f09_a_document_cannot_become_code() {
+fn f09_hostile_document_does_not_become_code() {
     let server = server::Echo::start();
     let service =
         service(server.port(), "description = '*/ globalThis.pwned = 1; /*'", Some(HOSTILE));
-    let dir = place(&service);
+    let dir = write_client(&service);
     let out = run(
         dir.path(),
         r#"
@@ -273,7 +275,7 @@ fn f09_a_document_cannot_become_code() {
     for absent in ["upward", "query", "elsewhere"] {
         assert!(!out.contains(absent), "{absent} in {out}");
     }
-    // The types are types, and nothing but what was to be declared is declared.
+    // The declarations compile and declare no names from the hostile document.
     let ended = check(dir.path(), "apis.shop.get(\"/\"); await apis.shop.j({ body: \"x\" });");
     assert!(ended.ok, "{}", ended.err);
     let ended = check(dir.path(), "evil; pwned;");

@@ -1,4 +1,4 @@
-//! A server that sends back what it was asked.
+//! An HTTP server that returns each request as JSON.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::{Map, Value, json};
 
-/// Lives as long as the test: its thread ends with the process.
+/// A running echo server. Its thread ends with the test process.
 pub(crate) struct Echo {
     port: u16,
 }

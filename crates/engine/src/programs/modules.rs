@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use belljar_code::api::Service;
-use belljar_code::skill::{Granted, SkillError, SkillInfo, Standing};
+use belljar_code::skill::{Granted, SkillError, SkillInfo, SkillState};
 use belljar_model::Config;
 use belljar_model::code::Api;
 use belljar_wire::{Dialect, Module, Named, ToolRef};
@@ -96,12 +96,12 @@ impl Workshop {
             let is_named = |info: &SkillInfo| names(&text, info.name.as_str());
             let (named, rest): (Vec<_>, Vec<_>) = unseen.into_iter().partition(is_named);
             unseen = rest;
-            for SkillInfo { name, standing } in named {
-                let Standing::Active { skill, .. } = standing else {
+            for SkillInfo { name, state } in named {
+                let SkillState::Active { skill, .. } = state else {
                     let why = "it waits for the operator: `belljar skill approve`";
                     return Err(RunError::Usage(format!("skill `{name}` is not in force; {why}")));
                 };
-                let beyond = skill.wants.beyond(&granted);
+                let beyond = skill.wants.not_granted(&granted);
                 if !beyond.is_empty() {
                     let beyond = beyond.join(", ");
                     return Err(RunError::Usage(format!(

@@ -1,7 +1,7 @@
 //! Tools of a server that wait for the operator's agreement.
 
 use anyhow::Context as _;
-use belljar_code::pin::{Judged, Pin, Pins};
+use belljar_code::pin::{CheckedTool, Pin, Pins};
 use belljar_ledger::{ApprovalAsked, ApprovalGiven, Digest, Draft};
 use belljar_model::display;
 
@@ -14,7 +14,7 @@ use crate::scope::Scoped;
 #[derive(Clone, Debug)]
 pub struct Offer {
     pub(super) server: String,
-    pub(super) tools: Vec<(Judged, Pin)>,
+    pub(super) tools: Vec<(CheckedTool, Pin)>,
     pub(super) gone: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ impl Offer {
     }
 
     /// New and changed tools.
-    pub fn tools(&self) -> impl ExactSizeIterator<Item = &Judged> {
+    pub fn tools(&self) -> impl ExactSizeIterator<Item = &CheckedTool> {
         self.tools.iter().map(|(judged, _)| judged)
     }
 

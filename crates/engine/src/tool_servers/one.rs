@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use belljar_code::pin::{self, Judged, Part, Pin, Pins, Standing, ToolDef};
+use belljar_code::pin::{self, CheckedTool, Part, Pin, PinState, Pins, ToolDef};
 use belljar_model::code::McpServer;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -34,7 +34,7 @@ pub struct Server {
     state: Mutex<State>,
 }
 
-type Verdicts = Arc<Vec<Judged>>;
+type Verdicts = Arc<Vec<CheckedTool>>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -81,13 +81,14 @@ impl Server {
         let broken = |trouble: String| EngineError::message(ErrorKind::Broken, trouble);
         let (_, judged) = self.judged().await.map_err(broken)?;
         let tools = self.state.lock().await.tools.clone();
-        let of_tool = |judged: &Judged| {
+        let of_tool = |judged: &CheckedTool| {
             let tool = tools.iter().find(|tool| tool.name == judged.name)?;
             Some((judged.clone(), pin::pin(&self.launch.identity, tool)))
         };
-        let waits =
-            |judged: &&Judged| matches!(judged.standing, Standing::New | Standing::Changed { .. });
-        let gone = judged.iter().filter(|judged| judged.standing == Standing::Gone);
+        let waits = |judged: &&CheckedTool| {
+            matches!(judged.state, PinState::New | PinState::Changed { .. })
+        };
+        let gone = judged.iter().filter(|judged| judged.state == PinState::Gone);
         Ok(Offer {
             server: self.name.clone(),
             tools: judged.iter().filter(waits).filter_map(of_tool).collect(),
@@ -142,7 +143,7 @@ impl Server {
         {
             return Ok((link, Arc::clone(judged)));
         }
-        let judged = Arc::new(pin::judge(&accepted, &self.launch.identity, &state.tools));
+        let judged = Arc::new(pin::check_tools(&accepted, &self.launch.identity, &state.tools));
         state.judged = Some((accepted, Arc::clone(&judged)));
         Ok((link, judged))
     }
@@ -213,22 +214,22 @@ impl Server {
 }
 
 /// The tool's own name, if it may be called.
-fn callable<'a>(server: &str, judged: &'a [Judged], tool: &str) -> Result<&'a str, String> {
-    let is_it = |judged: &&Judged| judged.name == tool || judged.function == tool;
+fn callable<'a>(server: &str, judged: &'a [CheckedTool], tool: &str) -> Result<&'a str, String> {
+    let is_it = |judged: &&CheckedTool| judged.name == tool || judged.function == tool;
     let Some(found) = judged.iter().find(is_it) else {
         return Err(format!("the server {server} has no tool {tool:?}"));
     };
     let advice = format!("`belljar mcp accept {server}` lets the operator look at it");
-    match &found.standing {
-        Standing::Accepted => Ok(&found.name),
-        Standing::New => Err(format!("{server}.{tool} was not accepted yet; {advice}")),
-        Standing::Changed { what } => {
+    match &found.state {
+        PinState::Accepted => Ok(&found.name),
+        PinState::New => Err(format!("{server}.{tool} was not accepted yet; {advice}")),
+        PinState::Changed { what } => {
             let what: Vec<String> = what.iter().map(Part::to_string).collect();
             let what = what.join(" and ");
             Err(format!("{server}.{tool} changed since it was accepted ({what}); {advice}"))
         }
-        Standing::Gone => Err(format!("the server {server} has {tool} no more")),
-        Standing::Refused { why } => Err(format!("{server}.{tool} is refused: {why}")),
+        PinState::Gone => Err(format!("the server {server} has {tool} no more")),
+        PinState::Refused { why } => Err(format!("{server}.{tool} is refused: {why}")),
     }
 }
 

@@ -7,7 +7,9 @@ use belljar_engine::file_tools::FileTool;
 use belljar_engine::programs::{
     Language, Listener, Program, ProgramReport, RunError, Stream, Work,
 };
-use belljar_engine::skills::{Author, Dialect, Draft, Saved, SkillInfo, Standing, State, Wants};
+use belljar_engine::skills::{
+    Author, Dialect, Draft, Saved, SkillInfo, SkillState, VersionState, Wants,
+};
 use belljar_model::Caller;
 use belljar_model::code::ApiName;
 use serde_json::{Map, Value, json};
@@ -244,10 +246,10 @@ where
 
 fn saved_line(name: &str, saved: &Saved) -> Value {
     match &saved.state {
-        State::Active => {
+        VersionState::Active => {
             json!({ "name": name, "version": saved.version.as_str(), "state": "active" })
         }
-        State::Waits { more } => json!({
+        VersionState::Waits { more } => json!({
             "name": name,
             "version": saved.version.as_str(),
             "state": "waits",
@@ -259,8 +261,8 @@ fn saved_line(name: &str, saved: &Saved) -> Value {
 
 fn skill_line(info: &SkillInfo) -> Value {
     let name = info.name.as_str();
-    match &info.standing {
-        Standing::Active { skill, waiting } => json!({
+    match &info.state {
+        SkillState::Active { skill, waiting } => json!({
             "name": name,
             "description": skill.description,
             "version": skill.version.as_str(),
@@ -268,13 +270,13 @@ fn skill_line(info: &SkillInfo) -> Value {
             "wants": skill.wants.words(),
             "import": format!("skill:{name}"),
         }),
-        Standing::Waiting(waiting) => json!({
+        SkillState::Waiting(waiting) => json!({
             "name": name,
             "description": waiting.skill.description,
             "version": waiting.skill.version.as_str(),
             "state": "waits for approval",
             "wants": waiting.skill.wants.words(),
         }),
-        Standing::Damaged(why) => json!({ "name": name, "state": "damaged", "why": why }),
+        SkillState::Damaged(why) => json!({ "name": name, "state": "damaged", "why": why }),
     }
 }

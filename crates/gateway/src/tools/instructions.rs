@@ -1,7 +1,7 @@
 //! Creates the instructions for a model that writes programs.
 
 use belljar_engine::programs::{Language, Workshop};
-use belljar_engine::skills::{Skills, Standing};
+use belljar_engine::skills::{SkillState, Skills};
 
 /// Returns the short instructions for the response to `initialize`.
 pub(super) fn brief(workshop: &Workshop) -> String {
@@ -44,7 +44,7 @@ pub(super) fn full(workshop: &Workshop, skills: &Skills) -> String {
     if !skills.is_empty() {
         text.push_str("\n## Skills\n");
         for info in skills {
-            if let Standing::Active { skill, .. } = &info.standing {
+            if let SkillState::Active { skill, .. } = &info.state {
                 text.push_str(&format!("- `skill:{}`: {}\n", info.name, skill.description));
             }
         }

@@ -1,9 +1,9 @@
 //! Lists and reads resources: skills, declared services and results of earlier calls of the
 //! session.
 
-use belljar_engine::apis::Ask;
+use belljar_engine::apis::ApiQuery;
 use belljar_engine::programs::{Room, Workshop};
-use belljar_engine::skills::{Skills, Standing};
+use belljar_engine::skills::{SkillState, Skills};
 use belljar_model::code::{Api, ApiName, SkillName};
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub(super) fn list(workshop: &Workshop, skills: &Skills, room: Option<&Room>) ->
         };
     let mut found = Vec::new();
     for info in skills.list().unwrap_or_default() {
-        if let Standing::Active { skill, .. } = &info.standing {
+        if let SkillState::Active { skill, .. } = &info.state {
             let about = Some(skill.description.clone());
             found.push(resource(format!("skill://{}", info.name), info.name.as_str(), about, CODE));
         }
@@ -108,10 +108,10 @@ pub(super) fn describe(
     let config = workshop.config().map_err(|error| error.to_string())?;
     let offer = workshop.offer(&config, api).map_err(|error| error.to_string())?;
     let description = match search {
-        None => offer.service.describe(&Ask::Overview),
+        None => offer.service.describe(&ApiQuery::Overview),
         Some(words) => {
-            let whole = offer.service.describe(&Ask::Operation(words.to_owned()));
-            whole.or_else(|_| offer.service.describe(&Ask::Search(words.to_owned())))
+            let whole = offer.service.describe(&ApiQuery::Operation(words.to_owned()));
+            whole.or_else(|_| offer.service.describe(&ApiQuery::Search(words.to_owned())))
         }
     };
     description.map_err(|error| error.to_string())

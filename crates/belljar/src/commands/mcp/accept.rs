@@ -9,7 +9,7 @@ use crate::cli::Cli;
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{ErrorKind, WithKind as _, invalid};
-use belljar_engine::tool_servers::{ForeignTool, Judged, Offer, Standing, declarations};
+use belljar_engine::tool_servers::{CheckedTool, ForeignTool, Offer, PinState, declarations};
 
 pub(super) fn run(cli: &Cli, server: &str, tool: Option<&str>, yes: bool) -> Outcome {
     with_servers(cli, async |servers, state| {
@@ -37,14 +37,14 @@ pub(super) fn run(cli: &Cli, server: &str, tool: Option<&str>, yes: bool) -> Out
 }
 
 /// Says why there is nothing to agree to.
-fn settled(tools: &[Judged], server: &str, tool: Option<&str>) -> Outcome {
-    let asked = |judged: &&Judged| tool.is_none_or(|tool| judged.name == tool);
-    let of_interest: Vec<&Judged> = tools.iter().filter(asked).collect();
+fn settled(tools: &[CheckedTool], server: &str, tool: Option<&str>) -> Outcome {
+    let asked = |judged: &&CheckedTool| tool.is_none_or(|tool| judged.name == tool);
+    let of_interest: Vec<&CheckedTool> = tools.iter().filter(asked).collect();
     if let (Some(tool), []) = (tool, of_interest.as_slice()) {
         return Err(invalid(format!("the server {server} has no tool {tool:?}")));
     }
     for judged in of_interest {
-        if let Standing::Refused { why } = &judged.standing {
+        if let PinState::Refused { why } = &judged.state {
             print::note(&format!("{} is refused: {why}", judged.name));
         }
     }
@@ -59,13 +59,13 @@ fn shown(server: &str, offer: &Offer) -> String {
     for judged in offer.tools() {
         let name = display::safe(&judged.name);
         let mut notes = Vec::new();
-        if let Standing::Changed { what } = &judged.standing {
+        if let PinState::Changed { what } = &judged.state {
             notes.extend(what.iter().map(|part| format!("{part} changed")));
         }
         notes.extend(judged.oddities.iter().map(|oddity| format!("it has {oddity}")));
         let notes =
             if notes.is_empty() { String::new() } else { format!(": {}", notes.join(", ")) };
-        out.push_str(&format!("{} {name}{notes}\n", judged.standing.name()));
+        out.push_str(&format!("{} {name}{notes}\n", judged.state.name()));
         if let Some(shown) = &judged.shown {
             let description = display::safe_multiline(&shown.description);
             out.extend(description.lines().map(|line| format!("    {line}\n")));

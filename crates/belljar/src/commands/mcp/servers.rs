@@ -8,7 +8,7 @@ use crate::cli::Cli;
 use crate::exit::{self, Outcome};
 use crate::print;
 use belljar_engine::error::{ErrorKind, WithKind as _};
-use belljar_engine::tool_servers::{Judged, ServerReport, Standing};
+use belljar_engine::tool_servers::{CheckedTool, PinState, ServerReport};
 
 #[derive(Serialize)]
 struct Listed<'a> {
@@ -46,11 +46,11 @@ pub(super) fn run(cli: &Cli, json: bool) -> Outcome {
 }
 
 fn listed<'a>(report: &'a ServerReport) -> Listed<'a> {
-    let tool = |judged: &'a Judged| Tool {
+    let tool = |judged: &'a CheckedTool| Tool {
         name: &judged.name,
         function: &judged.function,
-        standing: judged.standing.name(),
-        why: why(&judged.standing),
+        standing: judged.state.name(),
+        why: why(&judged.state),
         oddities: judged.oddities.iter().map(|oddity| oddity.doc()).collect(),
         description: judged.shown.as_ref().map(|shown| shown.description.as_str()),
     };
@@ -62,11 +62,11 @@ fn listed<'a>(report: &'a ServerReport) -> Listed<'a> {
     }
 }
 
-fn why(standing: &Standing) -> Vec<String> {
-    match standing {
-        Standing::Changed { what } => what.iter().map(ToString::to_string).collect(),
-        Standing::Refused { why } => vec![why.clone()],
-        Standing::Accepted | Standing::New | Standing::Gone => Vec::new(),
+fn why(state: &PinState) -> Vec<String> {
+    match state {
+        PinState::Changed { what } => what.iter().map(ToString::to_string).collect(),
+        PinState::Refused { why } => vec![why.clone()],
+        PinState::Accepted | PinState::New | PinState::Gone => Vec::new(),
     }
 }
 
@@ -77,8 +77,8 @@ fn in_words(report: &ServerReport) -> String {
     };
     for judged in &report.tools {
         let name = display::safe(&judged.name);
-        out.push_str(&format!("  {:<9} {name}", judged.standing.name()));
-        let notes: Vec<String> = why(&judged.standing)
+        out.push_str(&format!("  {:<9} {name}", judged.state.name()));
+        let notes: Vec<String> = why(&judged.state)
             .into_iter()
             .chain(judged.oddities.iter().map(|oddity| format!("has {oddity}")))
             .collect();
@@ -87,7 +87,7 @@ fn in_words(report: &ServerReport) -> String {
         }
         out.push('\n');
     }
-    if report.tools.iter().any(|judged| !matches!(judged.standing, Standing::Accepted)) {
+    if report.tools.iter().any(|judged| !matches!(judged.state, PinState::Accepted)) {
         out.push_str(&format!("  `belljar mcp accept {}` lets you look and agree\n", report.name));
     }
     out
