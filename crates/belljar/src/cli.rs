@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod api;
 pub(crate) mod boxes;
 pub(crate) mod code;
+mod groups;
 pub(crate) mod ledger;
 pub(crate) mod mcp;
 pub(crate) mod net;
@@ -21,15 +22,19 @@ use belljar_model::{
     ByteSize, Cpus, EnvVar, Layer, Mode, Mount, Net, Overrides, Record, Requirement, RunName,
     Timeout,
 };
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
 
 use self::purpose::PurposeChoice;
 
-/// Runs AI agents, and the code they write, in a sealed glass box.
+/// Runs AI agents, and the code they write, in sandboxes with review, network rules and a signed record.
 #[derive(Debug, Parser)]
 #[command(name = "belljar", version, propagate_version = true, arg_required_else_help = true)]
 #[command(
-    after_help = "See everything. Let nothing out.\n\nTry:  belljar run -- bash\n      belljar doctor"
+    after_help = "`belljar help COMMAND` shows the options of a command and examples.
+
+Examples:
+  belljar doctor
+  belljar run -- bash"
 )]
 pub(crate) struct Cli {
     /// Use this file instead of the user's own belljar.toml
@@ -37,6 +42,11 @@ pub(crate) struct Cli {
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Returns the whole command line for clap, with the commands in groups.
+pub(crate) fn command() -> clap::Command {
+    groups::with_groups(Cli::command())
 }
 
 #[derive(Debug, Subcommand)]

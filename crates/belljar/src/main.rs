@@ -19,7 +19,7 @@ mod terminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::FromArgMatches as _;
 
 use crate::cli::{Cli, Command};
 use crate::print::Printer;
@@ -38,10 +38,10 @@ fn main() -> ExitCode {
         return done
             .map_or_else(|error| ExitCode::from(exit::code(error.kind())), |()| ExitCode::SUCCESS);
     }
-    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+    let parsed = cli::command().try_get_matches().and_then(|matches| {
         let name = matches.subcommand_name().unwrap_or_default().to_owned();
         Ok((
-            Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?,
+            Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut cli::command()))?,
             name,
         ))
     });

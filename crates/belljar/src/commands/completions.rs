@@ -1,22 +1,20 @@
 //! `belljar completions SHELL` and `belljar man`.
 
-use clap::CommandFactory;
-
-use crate::cli::Cli;
+use crate::cli;
 use crate::exit::Outcome;
 use crate::print;
 use belljar_engine::error::{ErrorKind, WithKind as _};
 
 pub(crate) fn run(shell: clap_complete::Shell) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "belljar", &mut script);
+    clap_complete::generate(shell, &mut cli::command(), "belljar", &mut script);
     print::out(&String::from_utf8_lossy(&script)).kind(ErrorKind::Broken)?;
     Ok(0)
 }
 
 pub(crate) fn man() -> Outcome {
     let mut page = Vec::new();
-    clap_mangen::Man::new(Cli::command()).render(&mut page).kind(ErrorKind::Broken)?;
+    clap_mangen::Man::new(cli::command()).render(&mut page).kind(ErrorKind::Broken)?;
     print::out(&String::from_utf8_lossy(&page)).kind(ErrorKind::Broken)?;
     Ok(0)
 }
