@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The command line: all commands and options.
 
 pub(crate) mod agent;
 pub(crate) mod api;
@@ -12,6 +12,8 @@ pub(crate) mod network;
 pub(crate) mod purpose;
 pub(crate) mod secret;
 pub(crate) mod skill;
+#[cfg(test)]
+mod tests;
 pub(crate) mod when;
 
 use std::ffi::OsString;
@@ -29,15 +31,13 @@ use self::purpose::PurposeChoice;
 /// Runs AI agents, and the code they write, in sandboxes with review, network rules and a signed record.
 #[derive(Debug, Parser)]
 #[command(name = "belljar", version, propagate_version = true, arg_required_else_help = true)]
-#[command(
-    after_help = "`belljar help COMMAND` shows the options of a command and examples.
+#[command(after_help = "`belljar help COMMAND` shows the options of a command and examples.
 
 Examples:
   belljar doctor
-  belljar run -- bash"
-)]
+  belljar run -- bash")]
 pub(crate) struct Cli {
-    /// Use this file instead of the user's own belljar.toml
+    /// Read this file instead of ~/.config/belljar/belljar.toml
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
@@ -51,162 +51,178 @@ pub(crate) fn command() -> clap::Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run one command in a fresh box
+    /// Run a program in a new box
     Run(Box<RunArgs>),
-    /// Make a box that stays, and start it
+    /// Create a named box and start it
     Up(Box<boxes::UpArgs>),
-    /// List the boxes
+    /// List the named boxes
+    #[command(visible_aliases = ["ls", "ps"])]
     List(boxes::ListArgs),
-    /// Show how a box is
+    /// Show the status of a box
     Status(boxes::StatusArgs),
-    /// End what runs in a box; its home and its changes stay
+    /// Stop a box; its home and its changes are kept
     Stop(boxes::StopArgs),
-    /// Start a box again
+    /// Start a stopped box
     Start(boxes::StartArgs),
-    /// Look at the screen of a box, and type
+    /// Connect this terminal to the program of a box
     Attach(boxes::terminals::AttachArgs),
-    /// Run one more program in a box
+    /// Run another program in a running box
     Exec(Box<boxes::terminals::ExecArgs>),
-    /// Show what a box wrote
+    /// Start an interactive shell in a running box
+    Shell(boxes::terminals::ShellArgs),
+    /// Show the output of a box
     Logs(boxes::terminals::LogsArgs),
-    /// See all boxes on one screen, with keys for everything
+    /// Show and control all boxes in a full-screen view
+    #[command(after_help = "Examples:
+  belljar ui")]
     Ui,
-    /// Take a box down; it stays in the trash for 14 days
+    /// Remove a box; it stays in the trash for 14 days
+    #[command(visible_alias = "rm")]
     Down(boxes::DownArgs),
-    /// Keep a copy of all that a box holds
+    /// Save the state of a box under a tag
     Snapshot(boxes::SnapshotArgs),
-    /// Make boxes that hold what another one holds, or held
+    /// Create boxes from the state of a box or of a snapshot
     Fork(boxes::ForkArgs),
-    /// Set a box back to what it was when it was made, or to a snapshot
+    /// Set a box back to its first state or to a snapshot
     Reset(boxes::ResetArgs),
-    /// Remove old trash, and boxes that hold nothing and were not used for long
+    /// Remove old trash, and unused boxes without changes
     Gc(boxes::GcArgs),
-    /// Bring back what `down`, `reset`, `discard` and `gc` put into the trash
+    /// Restore boxes and changes from the trash
     Restore(boxes::RestoreArgs),
-    /// Change what a box reaches, at once if it is running
+    /// Change the network rules of a box, also while it runs
     Network(network::NetworkChangeArgs),
-    /// Answer what boxes ask before they do it
+    /// Approve or deny the requests of boxes that wait for an answer
     Approve(network::ApproveArgs),
-    /// Run one program of a model in a fresh box, in milliseconds
+    /// Run a program that a model wrote, in a new box
     Code(Box<code::CodeArgs>),
-    /// See which agents are known and what they need, and keep their logins
+    /// List the supported agents and store their logins
     Agent(agent::AgentArgs),
-    /// See who keeps the rules of belljar.toml
+    /// Show what enforces each permission of belljar.toml
     Policy(agent::PolicyArgs),
-    /// Declare services that programs of models may use
+    /// Declare the services that programs in code mode can call
     Api(api::ApiArgs),
-    /// Show what a box changed in the workspace
+    /// Show the changes of a run or of a box
     Diff(DiffArgs),
-    /// Take over what a box changed
+    /// Copy the changes of a run or of a box into the workspace
     Apply(ApplyArgs),
-    /// Throw away what a box changed
+    /// Discard the changes of a run or of a box
     Discard(DiscardArgs),
-    /// List what ran here and what still waits for review
+    /// List the runs of this workspace and their unreviewed changes
     Runs(RunsArgs),
-    /// Show what this machine can enforce
+    /// Check which isolation layers this machine supports
     Doctor(DoctorArgs),
-    /// Look at, check and hand on the record of everything that happened
+    /// Read, verify and export the signed record of all events
     Ledger(Box<ledger::LedgerArgs>),
-    /// Serve programs to MCP clients, and look after other servers' tools
+    /// Serve code mode over MCP, and manage tools of other servers
     Mcp(Box<mcp::McpArgs>),
-    /// See what boxes reach, and what they tried to
+    /// Show the network requests of runs and explain the rules
     Net(net::NetArgs),
-    /// Keep credentials that boxes may use and never see
+    /// Store credentials that boxes use without seeing them
     Secret(secret::SecretArgs),
-    /// Keep programs that were worth keeping, and decide what they may want
+    /// Save programs as skills, and approve their permissions
     Skill(skill::SkillArgs),
-    /// Look at the templates of belljar.toml
+    /// Show and check the templates of belljar.toml
     Template(TemplateArgs),
     /// Print a completion script for a shell
-    Completions { shell: clap_complete::Shell },
-    /// Print the manual page
+    #[command(after_help = "Examples:
+  belljar completions bash")]
+    Completions {
+        /// Shell that reads the script
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page in roff format
+    #[command(after_help = "Examples:
+  belljar man")]
     Man,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar run -- bash
+  belljar run --allow pypi --memory 2GiB -- pip install requests")]
 pub(crate) struct RunArgs {
-    /// Start from this template of belljar.toml
+    /// Use this template of belljar.toml
     #[arg(long, value_name = "NAME", default_value = belljar_model::DEFAULT_TEMPLATE)]
     pub(crate) template: String,
-    /// The directory that the box sees at /workspace [default: the current directory]
+    /// Directory to show at /workspace in the box [default: the current directory]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
-    /// Give the box no workspace
+    /// Start the box without a workspace
     #[arg(long, conflicts_with = "workspace")]
     pub(crate) no_workspace: bool,
     #[command(flatten)]
     pub(crate) furnish: BoxArgs,
-    /// Give the program a terminal of its own [default: when used interactively]
+    /// Give the program a terminal [default: if input and output are a terminal]
     #[arg(long, overrides_with = "no_tty")]
     pub(crate) tty: bool,
-    /// Give the program pipes, even when used interactively
+    /// Give the program pipes instead of a terminal
     #[arg(long, overrides_with = "tty")]
     pub(crate) no_tty: bool,
-    /// A name for the run, to be used instead of its id
+    /// Name of the run, to use instead of its id
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<RunName>,
     /// Print one JSON object about the run as the last line of standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
-/// How a box is furnished, on top of its template.
+/// Options of a box that override its template.
 #[derive(Debug, Args)]
 pub(crate) struct BoxArgs {
-    /// overlay: hold changes back for review; direct: take over what is harmless at the end; read-only
+    /// Workspace mode: overlay (hold changes back for review), direct (apply harmless changes at the end) or read-only
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<Mode>,
     #[command(flatten)]
     pub(crate) network: NetworkArgs,
-    /// Show a file or directory of the host inside the box
+    /// Mount a file or directory of the host in the box
     #[arg(long = "mount", value_name = "SRC:DST[:ro|rw]")]
     pub(crate) mounts: Vec<Mount>,
     /// Use this directory as the root file system
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) rootfs: Option<PathBuf>,
-    /// Set a variable, or pass one on by name; nothing else is inherited
+    /// Set an environment variable, or pass on one of yours by name; no others are inherited
     #[arg(long = "env", short = 'e', value_name = "K[=V]")]
     pub(crate) env: Vec<EnvVar>,
-    /// User id inside the box
+    /// User id of the program in the box
     #[arg(long, value_name = "UID")]
     pub(crate) user: Option<u32>,
-    /// Memory of the whole box
+    /// Memory limit of the box, for example 512MiB
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<ByteSize>,
-    /// CPUs of the whole box, for example 0.5
+    /// CPU limit of the box, for example 0.5
     #[arg(long, value_name = "N")]
     pub(crate) cpus: Option<Cpus>,
-    /// Processes and threads of the box
+    /// Maximum number of processes and threads in the box
     #[arg(long, value_name = "N")]
     pub(crate) pids: Option<u32>,
-    /// What the box may write, in /tmp, its home and the overlay
+    /// Disk limit for /tmp, home and changes together, for example 2GiB
     #[arg(long, value_name = "SIZE")]
     pub(crate) disk: Option<ByteSize>,
-    /// Open files of one process
+    /// Maximum number of open files of one process
     #[arg(long, value_name = "N")]
     pub(crate) files: Option<u64>,
-    /// Bytes of standard output and error together
+    /// Maximum size of standard output and standard error together
     #[arg(long, value_name = "SIZE")]
     pub(crate) output_limit: Option<ByteSize>,
-    /// Kill the box after this time, for example 90s, 10m, none
+    /// Kill the box after this time: 90s, 10m or none
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<Timeout>,
-    /// What of the program's output goes on record: hashes, bodies or none [default: hashes]
+    /// Record hashes of the output, its bodies (contents) or none [default: hashes]
     #[arg(long, value_name = "WHAT")]
     pub(crate) record: Option<Record>,
-    /// Go without a layer; shown and recorded
+    /// Start without this isolation layer; the ledger records it
     #[arg(long, value_name = "LAYER")]
     pub(crate) weaken: Vec<Layer>,
-    /// Refuse to start on a stand-in for this
+    /// Refuse to start if this is available only as a substitute
     #[arg(long, value_name = "WHAT")]
     pub(crate) require: Vec<Requirement>,
 }
 
 impl BoxArgs {
-    /// What the flags say about the box.
+    /// Returns the values of the options as overrides of a template.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             mode: self.mode,
@@ -229,28 +245,28 @@ impl BoxArgs {
     }
 }
 
-/// What a box may reach.
+/// Network options of a box.
 #[derive(Debug, Args)]
 pub(crate) struct NetworkArgs {
-    /// none; restricted: what rules allow; full: everything public [default: none, or restricted with --allow, --ask or --secret]
+    /// Network mode: none, restricted (by rules) or full (all public hosts) [default: none, or restricted with --allow, --ask or --secret]
     #[arg(long, value_name = "NET")]
     pub(crate) net: Option<Net>,
-    /// Let the box reach a host (GET,POST https://HOST:PORT/path/**), tcp://HOST:PORT, host-port:PORT or a preset such as pypi
+    /// Allow a HOST, a rule (GET,POST https://HOST:PORT/path/**), tcp://HOST:PORT, host-port:PORT or a preset such as pypi
     #[arg(long, value_name = "RULE")]
     pub(crate) allow: Vec<Allow>,
-    /// Never let the box reach this, whatever else is allowed
+    /// Deny requests that match this rule, even if another rule allows them
     #[arg(long, value_name = "RULE", value_parser = Rule::deny)]
     pub(crate) deny: Vec<Rule>,
-    /// Ask the operator about each request to this, written as for --allow; see `belljar approve`
+    /// Hold each request that matches this rule until `belljar approve` answers it
     #[arg(long, value_name = "RULE", value_parser = Rule::ask)]
     pub(crate) ask: Vec<Rule>,
-    /// Let the box use a stored secret by a placeholder, toward the secret's own hosts
+    /// Let the box use this stored secret, only for the hosts of the secret
     #[arg(long = "secret", value_name = "NAME")]
     pub(crate) secrets: Vec<SecretName>,
 }
 
 impl NetworkArgs {
-    /// What the flags say about the network.
+    /// Returns the values of the network options as overrides of a template.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             net: self.net,
@@ -263,117 +279,137 @@ impl NetworkArgs {
     }
 }
 
-/// Which run is meant.
+/// Argument that selects a run.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// Name of a box, or id (or its beginning) or name of a run [default: the newest of this workspace with changes]
+    /// Name of a box, or id, id prefix or name of a run [default: the newest run of this workspace with changes]
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar diff
+  belljar diff my-run --stat
+  belljar diff my-run -- src")]
 pub(crate) struct DiffArgs {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// Only these paths (and what is beneath them), after `--`
+    /// Only these files and directories; write them after `--`
     #[arg(last = true, value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
-    /// One line per file
+    /// Print one line per file instead of contents
     #[arg(long)]
     pub(crate) stat: bool,
-    /// Only where host and box both changed: what each did
+    /// Show only files that changed both on the host and in the box
     #[arg(long, conflicts_with = "stat")]
     pub(crate) conflicts: bool,
-    /// What differs in the home of a box from what it began with
+    /// Show the changes in the home directory of a box since its creation
     #[arg(long, conflicts_with_all = ["stat", "conflicts"], requires = "run")]
     pub(crate) home: bool,
-    /// With --home: from what it was in this snapshot
+    /// With --home: show the changes since this snapshot
     #[arg(long, value_name = "TAG", requires = "home")]
     pub(crate) since: Option<RunName>,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long, conflicts_with_all = ["stat", "conflicts"])]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar apply
+  belljar apply my-run -- src/main.rs
+  belljar apply my-box --branch fix-1")]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// Only these paths (and what is beneath them), after `--`
+    /// Only these files and directories; write them after `--`
     #[arg(last = true, value_name = "PATH")]
     pub(crate) paths: Vec<OsString>,
-    /// Also take a file that something on the host would execute; `**` means all
+    /// Also apply this file that the host could execute; `**` selects all such files
     #[arg(long, value_name = "PATH")]
     pub(crate) include_executable: Vec<OsString>,
-    /// Of a box with a clone: put its work on this branch of your repository [default: belljar/NAME]
+    /// For a box with a clone: write its commits to this branch of your repository [default: belljar/NAME]
     #[arg(long, value_name = "BRANCH", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["theirs", "ours"])]
     pub(crate) branch: Option<String>,
-    /// Where both sides changed this path, take the box's
+    /// Use the version of the box if both sides changed this path
     #[arg(long, value_name = "PATH")]
     pub(crate) theirs: Vec<OsString>,
-    /// Where both sides changed this path, keep the host's
+    /// Keep the version of the host if both sides changed this path
     #[arg(long, value_name = "PATH")]
     pub(crate) ours: Vec<OsString>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar discard my-run
+  belljar discard my-run --yes")]
 pub(crate) struct DiscardArgs {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
-    /// Of a box: really throw away what nobody took over
+    /// For a box: discard changes that were not applied
     #[arg(long)]
     pub(crate) discard_work: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar runs --pending
+  belljar runs --all --json")]
 pub(crate) struct RunsArgs {
-    /// Runs of all workspaces, not only of this one
+    /// List runs of all workspaces
     #[arg(long)]
     pub(crate) all: bool,
-    /// Only runs whose changes wait for review
+    /// List only runs with changes that wait for review
     #[arg(long)]
     pub(crate) pending: bool,
-    /// Every run of this purpose that is on record, also without a directory; may be repeated [default:
+    /// List all recorded runs of this purpose, also removed ones; can be repeated [default:
     /// kept runs that a user started]
     #[arg(long = "purpose", value_name = "PURPOSE")]
     pub(crate) purposes: Vec<PurposeChoice>,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar doctor
+  belljar doctor --prove --only C10")]
 pub(crate) struct DoctorArgs {
-    /// Run the attacks of the threat model here and report
+    /// Run the attacks of the threat model on this machine and report the results
     #[arg(long)]
     pub(crate) prove: bool,
-    /// With --prove: only these ids, for example C10
+    /// With --prove: run only the attack with this id, for example C10
     #[arg(long, value_name = "ID", requires = "prove")]
     pub(crate) only: Vec<String>,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write the attacking program to a file and stop
+    /// Write the attack program to this file and exit
     #[arg(long, value_name = "FILE", hide = true, conflicts_with_all = ["prove", "json"])]
     pub(crate) write_probe: Option<PathBuf>,
-    /// Lock this process in as a broker, try what it must not, tell each answer and stop
+    /// Lock this process down as a broker, attempt forbidden operations and print each result
     #[arg(long, hide = true, conflicts_with_all = ["prove", "json", "write_probe"])]
     pub(crate) try_jail: bool,
-    /// The same without the lock, to compare
+    /// With --try-jail: attempt the operations without the lockdown, as a control
     #[arg(long, hide = true, requires = "try_jail")]
     pub(crate) outside: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar template list
+  belljar template show build")]
 pub(crate) struct TemplateArgs {
     #[command(subcommand)]
     pub(crate) command: TemplateCommand,
@@ -381,21 +417,32 @@ pub(crate) struct TemplateArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TemplateCommand {
-    /// Names of all templates, and where they come from
+    /// List all templates and the files that define them
+    #[command(after_help = "Examples:
+  belljar template list")]
     List {
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// One template with everything that it implies
+    /// Show a template with all its values and defaults
+    #[command(after_help = "Examples:
+  belljar template show
+  belljar template show build --json")]
     Show {
+        /// Name of the template
         #[arg(default_value = belljar_model::DEFAULT_TEMPLATE)]
         name: String,
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Check a file, or the files that are in force
+    /// Check the syntax and values of a file, or of the files in use
+    #[command(after_help = "Examples:
+  belljar template check
+  belljar template check belljar.toml")]
     Check {
-        /// Check this file as the operator's
+        /// File to check as the operator's belljar.toml
         file: Option<PathBuf>,
     },
 }

@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         Command::Start(args) => commands::boxes::start(args),
         Command::Attach(args) => commands::attach::run(args),
         Command::Exec(args) => commands::exec::run(args),
+        Command::Shell(args) => commands::exec::shell(args),
         Command::Logs(args) => commands::logs::run(args),
         Command::Ui => commands::ui::run(),
         Command::Down(args) => commands::boxes::down(args),

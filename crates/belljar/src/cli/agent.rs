@@ -1,4 +1,4 @@
-//! What can be typed after `belljar agent` and `belljar policy`.
+//! Arguments of `belljar agent` and `belljar policy`.
 
 use std::path::PathBuf;
 
@@ -6,11 +6,12 @@ use belljar_model::agent::AgentName;
 use clap::{Args, Subcommand, ValueHint};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Try:  belljar agent list
-      belljar agent show claude
-      belljar up my-task --agent claude --repo .
+#[command(after_help = "Examples:
+  belljar agent list
+  belljar agent show claude
+  belljar up my-task --agent claude --repo .
 
-Agents of your own are files in ~/.config/belljar/agents/NAME.toml.")]
+You can define more agents in ~/.config/belljar/agents/NAME.toml.")]
 pub(crate) struct AgentArgs {
     #[command(subcommand)]
     pub(crate) command: AgentCommand,
@@ -18,29 +19,40 @@ pub(crate) struct AgentArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
-    /// List the agents that are known, and which of them are on this machine
+    /// List the supported agents, and which are installed here
+    #[command(after_help = "Examples:
+  belljar agent list")]
     List {
-        /// One JSON object per line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Show what a box for an agent gets, and what was found of it here
+    /// Show the program, files and rules that a box gets for an agent
+    #[command(after_help = "Examples:
+  belljar agent show claude")]
     Show {
+        /// Name of the agent
         name: AgentName,
-        /// One JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Take the login of an agent into the vault; boxes get placeholders, and it is renewed on the host
+    /// Store the login of an agent in the vault; boxes get placeholders
+    #[command(after_help = "Examples:
+  belljar agent login claude")]
     Login {
+        /// Name of the agent
         name: AgentName,
-        /// The agent's token file [default: where the agent keeps it]
+        /// Token file of the agent [default: the agent's own location]
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         from: Option<PathBuf>,
     },
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar policy explain
+  belljar policy explain --template build --agent claude")]
 pub(crate) struct PolicyArgs {
     #[command(subcommand)]
     pub(crate) command: PolicyCommand,
@@ -48,19 +60,22 @@ pub(crate) struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Show for each permission who keeps it: the box, its broker, `apply`, or the agent alone
+    /// Show for each permission what enforces it: box, broker, `apply` or agent
     Explain(ExplainArgs),
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar policy explain
+  belljar policy explain --template build --agent claude")]
 pub(crate) struct ExplainArgs {
-    /// The template of belljar.toml
+    /// Template of belljar.toml whose permissions are explained
     #[arg(long, value_name = "NAME", default_value = belljar_model::DEFAULT_TEMPLATE)]
     pub(crate) template: String,
-    /// The agent that is told the rest
+    /// Agent that enforces the permissions that a box cannot
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<AgentName>,
-    /// One JSON object per rule
+    /// Print one JSON object per permission and line
     #[arg(long)]
     pub(crate) json: bool,
 }

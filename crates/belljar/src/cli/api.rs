@@ -1,4 +1,4 @@
-//! What can be typed after `belljar api`.
+//! Arguments of `belljar api`.
 
 use std::path::PathBuf;
 
@@ -7,11 +7,12 @@ use belljar_model::net::{Allow, HostPattern, Method, SecretName};
 use clap::{Args, Subcommand, ValueHint};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Try:  belljar api add github --openapi github.json --secret github
-      belljar api show github --search 'create issue'
-      belljar api test github /rate_limit
+#[command(after_help = "Examples:
+  belljar api add github --openapi github.json --secret github
+  belljar api show github --search 'create issue'
+  belljar api test github /rate_limit
 
-Programs find a declared service as `apis.NAME`: belljar code, belljar mcp.")]
+Programs of `belljar code` and `belljar mcp` call a declared service as `apis.NAME`.")]
 pub(crate) struct ApiArgs {
     #[command(subcommand)]
     pub(crate) command: ApiCommand,
@@ -20,73 +21,85 @@ pub(crate) struct ApiArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApiCommand {
     /// List the declared services
+    #[command(after_help = "Examples:
+  belljar api list")]
     List {
-        /// One JSON object per line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Show what programs are told about a service
+    /// Show the operations and types of a service
     Show(ShowArgs),
-    /// Declare a service in your own belljar.toml, after showing what is written
+    /// Add a service to your belljar.toml, after a preview
     Add(Box<AddArgs>),
-    /// Make one request to a service, from a box as a program would
+    /// Send one GET request to a service from a box
+    #[command(after_help = "Examples:
+  belljar api test github /rate_limit")]
     Test {
+        /// Name of the service
         name: ApiName,
-        /// Where to, from the service's base address
+        /// Path of the request, relative to the base URL of the service
         #[arg(default_value = "/")]
         path: String,
-        /// One JSON object about the run
+        /// Print one JSON object about the run
         #[arg(long)]
         json: bool,
     },
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar api show github --search 'create issue'
+  belljar api show github --operation repos.get")]
 pub(crate) struct ShowArgs {
+    /// Name of the service
     pub(crate) name: ApiName,
-    /// Only operations with all of these words
+    /// Show only operations that contain all of these words
     #[arg(long, value_name = "WORDS")]
     pub(crate) search: Option<String>,
-    /// One operation with its types, for example repos.get
+    /// Show one operation with its types, for example repos.get
     #[arg(long, value_name = "NAME", conflicts_with = "search")]
     pub(crate) operation: Option<String>,
-    /// All declarations, for a compiler
+    /// Print all declarations as TypeScript
     #[arg(long, conflicts_with_all = ["search", "operation"])]
     pub(crate) types: bool,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long, conflicts_with_all = ["search", "operation", "types"])]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar api add github --openapi github.json --secret github
+  belljar api add wiki --host wiki.example.com --restrict DELETE")]
 pub(crate) struct AddArgs {
-    /// What programs call it
+    /// Name of the service in programs: `apis.NAME`
     pub(crate) name: ApiName,
-    /// An OpenAPI 3 document (JSON), of which a typed client is made
+    /// OpenAPI 3 document (JSON) for a typed client
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) openapi: Option<PathBuf>,
-    /// All of this host over TLS [default: the first server of the document]
+    /// Allow all HTTPS requests to this host [default: the first server of the document]
     #[arg(long = "host", value_name = "HOST")]
     pub(crate) hosts: Vec<HostPattern>,
-    /// What this rule allows, as for `belljar run --allow`
+    /// Allow requests that match this rule, as in `belljar run --allow`
     #[arg(long = "allow", value_name = "RULE")]
     pub(crate) allow: Vec<Allow>,
-    /// Let its requests carry this secret
+    /// Let requests to the service use this secret
     #[arg(long = "secret", value_name = "NAME")]
     pub(crate) secrets: Vec<SecretName>,
-    /// Refuse this method, for example DELETE
+    /// Deny this method, for example DELETE
     #[arg(long = "restrict", value_name = "METHOD")]
     pub(crate) restricted: Vec<Method>,
-    /// Where its paths start [default: the first server of the document, or the first host]
+    /// Base URL of the paths [default: the first server of the document, or the first host]
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<BaseUrl>,
-    /// What it is, in a sentence
+    /// Description of the service, in one sentence
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
-    /// Where people read about it
+    /// URL of the documentation of the service
     #[arg(long, value_name = "URL")]
     pub(crate) reference: Option<String>,
-    /// Write without asking
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub(crate) yes: bool,
 }

@@ -1,4 +1,4 @@
-//! Named boxes: made once, started and stopped, kept until they are taken down.
+//! Arguments of the commands for named boxes.
 
 pub(crate) mod terminals;
 
@@ -14,167 +14,198 @@ use super::BoxArgs;
 use crate::cli::when::When;
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar up dev
+  belljar up task-1 task-2 --agent claude --repo .")]
 pub(crate) struct UpArgs {
-    /// What the box is called; several names make several boxes of the same kind
+    /// Name of the box; several names create several equal boxes
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<BoxName>,
     #[command(flatten)]
     pub(crate) options: UpOptions,
-    /// The program and its arguments [default: a shell, or the agent]
+    /// Program and its arguments [default: a shell, or the agent]
     #[arg(last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
-/// What is remembered of `up`, and read again at every start.
+/// Options of `up` that are stored and used at every start.
 #[derive(Debug, Args)]
 pub(crate) struct UpOptions {
-    /// Start from this template of belljar.toml
+    /// Use this template of belljar.toml
     #[arg(long, value_name = "NAME", default_value = belljar_model::DEFAULT_TEMPLATE)]
     pub(crate) template: String,
-    /// Make it a home for this agent: its program, settings, rules and secrets (`belljar agent list`)
+    /// Prepare the box for this agent: program, settings, rules and secrets; see `belljar agent list`
     #[arg(long, value_name = "AGENT")]
     pub(crate) agent: Option<AgentName>,
-    /// The directory that the box sees at /workspace [default: the current directory]
+    /// Directory to show at /workspace in the box [default: the current directory]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
-    /// Give the box no workspace
+    /// Start the box without a workspace
     #[arg(long, conflicts_with = "workspace")]
     pub(crate) no_workspace: bool,
-    /// A private clone of this git repository as the workspace; the work comes back on a branch
+    /// Use a private clone of this git repository as the workspace; `belljar apply` writes its commits to a branch
     #[arg(long, value_name = "DIR", conflicts_with_all = ["workspace", "no_workspace", "mode"], value_hint = ValueHint::DirPath)]
     pub(crate) repo: Option<PathBuf>,
-    /// With --repo: this branch, tag or commit instead of the one that is checked out
+    /// With --repo: check out this branch, tag or commit [default: the current one]
     #[arg(long, value_name = "B", requires = "repo")]
     pub(crate) branch: Option<String>,
-    /// With --repo: take along what is not committed
+    /// With --repo: include uncommitted changes
     #[arg(long, requires = "repo")]
     pub(crate) uncommitted: bool,
-    /// Who commits in the box, as `NAME <EMAIL>` [default: as git is configured for you]
+    /// Author of commits in the box, as `NAME <EMAIL>` [default: your git configuration]
     #[arg(long, value_name = "WHO")]
     pub(crate) git_identity: Option<Identity>,
     #[command(flatten)]
     pub(crate) furnish: BoxArgs,
-    /// A line for the shell inside, run every half minute: `status` tells whether it succeeds
+    /// Shell command that checks the health of the box every 30 seconds; `belljar status` shows the result
     #[arg(long, value_name = "CMD")]
     pub(crate) health: Option<String>,
-    /// Give the program pipes instead of a terminal: nobody can attach then
+    /// Give the program pipes instead of a terminal; `belljar attach` is then not possible
     #[arg(long)]
     pub(crate) no_tty: bool,
 }
 
-/// Which box is meant.
+/// Argument that selects a box.
 #[derive(Debug, Args)]
 pub(crate) struct OneBox {
-    /// The name of a box
+    /// Name of the box
     #[arg(value_name = "NAME")]
     pub(crate) name: BoxName,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar list
+  belljar list --json")]
 pub(crate) struct ListArgs {
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar status dev")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) which: OneBox,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar stop dev
+  belljar stop task-1 task-2 --now")]
 pub(crate) struct StopArgs {
-    /// The names of the boxes
+    /// Names of the boxes
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<BoxName>,
-    /// Do not wait for the program to end by itself
+    /// Kill the program at once instead of asking it to end
     #[arg(long)]
     pub(crate) now: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar start dev")]
 pub(crate) struct StartArgs {
-    /// The names of the boxes
+    /// Names of the boxes
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<BoxName>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar down dev
+  belljar down task-1 task-2 --discard-work")]
 pub(crate) struct DownArgs {
-    /// The names of the boxes
+    /// Names of the boxes
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<BoxName>,
-    /// Also if it holds work back that was not taken over
+    /// Continue even if the box has changes that were not applied
     #[arg(long)]
     pub(crate) discard_work: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar restore
+  belljar restore dev --as dev-2")]
 pub(crate) struct RestoreArgs {
-    /// The name of a box, or the id (or its beginning) of something in the trash [default: list it]
+    /// Name of a box, or id or id prefix of an entry of the trash [default: list the trash]
     #[arg(value_name = "NAME|ID")]
     pub(crate) which: Option<String>,
-    /// Give the box this name
+    /// Restore the box under this name
     #[arg(long = "as", value_name = "NEW", requires = "which")]
     pub(crate) new: Option<BoxName>,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long, conflicts_with = "which")]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar snapshot dev before-upgrade
+  belljar snapshot dev --list")]
 pub(crate) struct SnapshotArgs {
     #[command(flatten)]
     pub(crate) which: OneBox,
-    /// What the snapshot is called [default: the time]
+    /// Tag of the snapshot [default: the time]
     #[arg(value_name = "TAG", conflicts_with = "list")]
     pub(crate) tag: Option<BoxName>,
     /// List the snapshots of the box
     #[arg(long)]
     pub(crate) list: bool,
-    /// With --list: one JSON object per line
+    /// With --list: print one JSON object per line
     #[arg(long, requires = "list")]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar fork dev dev-2
+  belljar fork dev@before-upgrade try-1 try-2")]
 pub(crate) struct ForkArgs {
-    /// The box as it is now, or one of its snapshots
+    /// Box to copy in its current state, or one of its snapshots
     #[arg(value_name = "NAME[@TAG]")]
     pub(crate) from: String,
-    /// What the new boxes are called
+    /// Names of the new boxes
     #[arg(required = true, value_name = "NEW")]
     pub(crate) names: Vec<BoxName>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar reset dev
+  belljar reset dev before-upgrade --keep-work")]
 pub(crate) struct ResetArgs {
     #[command(flatten)]
     pub(crate) which: OneBox,
-    /// The snapshot to go back to [default: what it was when it was made]
+    /// Snapshot to go back to [default: the state at creation]
     #[arg(value_name = "TAG")]
     pub(crate) tag: Option<BoxName>,
-    /// Only the home; what the box changed in its workspace stays
+    /// Reset only the home directory; keep the changes in the workspace
     #[arg(long, conflicts_with = "discard_work")]
     pub(crate) keep_work: bool,
-    /// Also if it holds work back that was not taken over
+    /// Continue even if the box has changes that were not applied
     #[arg(long)]
     pub(crate) discard_work: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar gc --dry-run
+  belljar gc --older-than 30d")]
 pub(crate) struct GcArgs {
-    /// Only say what would be removed
+    /// Print what would be removed, and remove nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// How long something was not used, for example 30d
+    /// Remove only what was not used for this time, for example 30d
     #[arg(long, value_name = "AGE", default_value = "14d")]
     pub(crate) older_than: When,
-    /// Also boxes that hold work back that was not taken over
+    /// Also remove boxes with changes that were not applied
     #[arg(long)]
     pub(crate) discard_work: bool,
 }

@@ -1,4 +1,4 @@
-//! What can be typed after `belljar code`.
+//! Arguments of `belljar code`.
 
 use std::path::PathBuf;
 
@@ -9,39 +9,40 @@ use clap::{Args, ValueHint};
 use belljar_engine::programs::Language;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Try:  echo 'console.log(1 + 1)' | belljar code
-      belljar code report.ts --api github --input '{\"repo\":\"acme/x\"}'
+#[command(after_help = "Examples:
+  belljar code hello.ts
+  belljar code report.ts --api github --input '{\"repo\":\"acme/x\"}'
 
-The result of a program is its `export default`, what it returns at the top, or its last expression.")]
+The result of a program is its `export default`, the value of a top-level `return`, or its last expression.")]
 pub(crate) struct CodeArgs {
-    /// The program; `-` or nothing is standard input
+    /// File with the program; `-` is standard input [default: -]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
-    /// ts, js, py, sh, deno or node [default: by the file's name, else ts]
+    /// Language: ts, js, py, sh, deno or node [default: by file name, else ts]
     #[arg(long, visible_alias = "language", value_name = "LANG")]
     pub(crate) lang: Option<Language>,
-    /// Give it only this declared service; may be repeated [default: all]
+    /// Let the program call only this declared service; can be repeated [default: all]
     #[arg(long = "api", value_name = "NAME")]
     pub(crate) apis: Vec<ApiName>,
-    /// Give it no service at all
+    /// Let the program call no service
     #[arg(long, conflicts_with = "apis")]
     pub(crate) no_apis: bool,
-    /// JSON that the program finds as `input`
+    /// JSON value of the variable `input` of the program
     #[arg(long, value_name = "JSON")]
     pub(crate) input: Option<String>,
-    /// Stop it after so many seconds, from 1 to 600
+    /// Kill the program after this many seconds, from 1 to 600
     #[arg(long, value_name = "SECONDS")]
     pub(crate) timeout: Option<u64>,
-    /// The directory that it sees at /workspace [default: an empty one]
+    /// Directory to show at /workspace in the box [default: an empty directory]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
-    /// With --workspace: overlay or read-only [default: overlay]
+    /// With --workspace: workspace mode, overlay or read-only [default: overlay]
     #[arg(long, value_name = "MODE", requires = "workspace")]
     pub(crate) mode: Option<Mode>,
-    /// Print one JSON object about the run and nothing else
+    /// Print one JSON object about the run, and no other output
     #[arg(long)]
     pub(crate) json: bool,
-    /// List the languages that boxes on this machine have, and stop
+    /// List the languages that are available in boxes on this machine, and exit
     #[arg(long, exclusive = true)]
     pub(crate) languages: bool,
 }

@@ -1,4 +1,4 @@
-//! What can be typed after `belljar ledger`.
+//! Arguments of `belljar ledger`.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,11 @@ use clap::{Args, Subcommand, ValueHint};
 use crate::cli::when::When;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Try:  belljar ledger log --limit 20
-      belljar ledger show 17
-      belljar ledger verify --deep
-      belljar ledger receipt my-run -o my-run.receipt")]
+#[command(after_help = "Examples:
+  belljar ledger log --limit 20
+  belljar ledger show 17
+  belljar ledger verify --deep
+  belljar ledger receipt my-run -o my-run.receipt")]
 pub(crate) struct LedgerArgs {
     #[command(subcommand)]
     pub(crate) command: LedgerCommand,
@@ -20,90 +21,94 @@ pub(crate) struct LedgerArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LedgerCommand {
-    /// List what happened, oldest first
+    /// List events, oldest first
     Log(LogArgs),
     /// Show one event with its causes, effects and bodies
     Show(ShowArgs),
-    /// Write out one body, after checking it
+    /// Check one recorded body (content) and print it
     Get(GetArgs),
-    /// Show a run as it unfolded, step by step
+    /// Show the events of a run step by step
     Replay(ReplayArgs),
-    /// Check that nothing was changed, cut off or put back
+    /// Check that the ledger was not changed, truncated or rolled back
     Verify(VerifyArgs),
-    /// Write a record of one run that proves itself elsewhere
+    /// Write a receipt: one file that proves the events of a run
     Receipt(ReceiptArgs),
-    /// Check a receipt, with nothing but a public key
+    /// Check a receipt with a public key; needs no ledger
     VerifyReceipt(VerifyReceiptArgs),
-    /// Print the newest signed checkpoint; keep it on another machine
+    /// Print the newest signed checkpoint, to keep on another machine
     Checkpoint(CheckpointArgs),
     /// Prove that one event is in the ledger
     Prove(ProveArgs),
     /// Prove that the ledger only grew from one size to another
     Consistency(ConsistencyArgs),
-    /// Check a proof of `prove` or `consistency`
+    /// Check a proof of `prove` or of `consistency`
     VerifyProof(VerifyProofArgs),
-    /// Drop bodies for good; the ledger still verifies
+    /// Delete recorded bodies (contents); the ledger stays verifiable
     Redact(RedactArgs),
-    /// Drop old bodies; events are never dropped
+    /// Delete old bodies (contents); events are never deleted
     Prune(PruneArgs),
-    /// Show how much disk the ledger uses
+    /// Show the disk usage of the ledger
     Usage(UsageArgs),
-    /// Show, exchange or export the key that signs
+    /// Show, rotate or export the signing key
     Key(KeyArgs),
-    /// Settle an intent of which nobody knows how it went
+    /// Settle an intent whose result is unknown
     Settle(SettleArgs),
-    /// Go on with a ledger that was damaged; nothing is deleted
+    /// Repair a damaged ledger; nothing is deleted
     Mend(MendArgs),
-    /// Write the events for other tools: JSON lines, OpenTelemetry, tiles
+    /// Export events as JSON lines, OpenTelemetry traces or tiles
     Export(ExportArgs),
-    /// Bring in a trace of OpenTelemetry (OTLP as JSON)
+    /// Import an OpenTelemetry trace (OTLP as JSON)
     ImportTrace(ImportTraceArgs),
 }
 
-/// One JSON value instead of text for people.
+/// The option `--json` of commands with one result.
 #[derive(Debug, Args)]
 pub(crate) struct Json {
-    /// JSON instead of text
+    /// Print JSON instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-const LOG_EXAMPLES: &str = "Try:  belljar ledger log --run my-run
-      belljar ledger log --kind request --since 2h
-      belljar ledger log --follow --json";
+const LOG_EXAMPLES: &str = "Examples:
+  belljar ledger log --run my-run
+  belljar ledger log --kind request --since 2h
+  belljar ledger log --follow --json";
 
 #[derive(Debug, Args)]
 #[command(after_help = LOG_EXAMPLES, after_long_help = kinds_help())]
 pub(crate) struct LogArgs {
-    /// Only this run: its id, the beginning of it, or its name
+    /// Only this run: its id, id prefix or name
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
-    /// Only this kind, such as request.decided, or a family of kinds, such as request
+    /// Only events of this kind (request.decided) or family of kinds (request)
     #[arg(long, value_name = "KIND", value_parser = kinds(), hide_possible_values = true)]
     pub(crate) kind: Option<String>,
-    /// Not before this time: 2026-11-16, 2026-11-16T12:00:00Z, or an age such as 2h or 30d
+    /// Only events since this time: 2026-11-16, 2026-11-16T12:00:00Z, or an age such as 2h or 30d
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<When>,
-    /// Before this time
+    /// Only events before this time
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<When>,
-    /// At most so many: the newest [default: all; 10 with --follow]
+    /// Only the newest N events [default: all; 10 with --follow]
     #[arg(long, short = 'n', value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Newest first
+    /// List the newest event first
     #[arg(long)]
     pub(crate) reverse: bool,
-    /// Go on with what is recorded from now on, until interrupted
+    /// Print new events until Ctrl-C is pressed
     #[arg(long, short, conflicts_with_all = ["reverse", "until"])]
     pub(crate) follow: bool,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar ledger show 17
+  belljar ledger show my-run/3 --json")]
 pub(crate) struct ShowArgs {
-    /// The index of an event, or RUN/SEQUENCE
+    /// Index of an event, or RUN/SEQUENCE
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     #[command(flatten)]
@@ -111,49 +116,53 @@ pub(crate) struct ShowArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar ledger get 8cfac5c69ea9 -o body.bin")]
 pub(crate) struct GetArgs {
-    /// The hash of a body, or at least 8 digits of its beginning
+    /// Hash of a body, or a prefix of at least 8 digits
     #[arg(value_name = "HASH")]
     pub(crate) hash: String,
-    /// Write to this file; without it a terminal gets a safe rendering, and a pipe the bytes
+    /// Write to this file [default: standard output; control characters are escaped on a terminal]
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Try:  belljar ledger replay my-run
-      belljar ledger replay my-run --speed 10
-      belljar ledger replay my-run --step")]
+#[command(after_help = "Examples:
+  belljar ledger replay my-run
+  belljar ledger replay my-run --speed 10
+  belljar ledger replay my-run --step")]
 pub(crate) struct ReplayArgs {
-    /// Id (or its beginning) or name of a run
+    /// Id, id prefix or name of a run
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
-    /// Wait for the return key before each event
+    /// Wait for the Enter key before each event
     #[arg(long, conflicts_with_all = ["json", "speed"])]
     pub(crate) step: bool,
-    /// As fast as it was, times N; without this everything is printed at once
+    /// Replay N times as fast as the run [default: print all events at once]
     #[arg(long, value_name = "N", value_parser = speed)]
     pub(crate) speed: Option<f64>,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 1 means that something was changed, cut off or put back, or that a body is damaged.
+    after_help = "Exit code 1 means that the ledger was changed, truncated or rolled back, or that a body is damaged.
 
-Try:  belljar ledger verify --deep
-      belljar ledger verify --checkpoint kept-elsewhere.txt --key kept-elsewhere.pub"
+Examples:
+  belljar ledger verify --deep
+  belljar ledger verify --checkpoint saved-checkpoint.txt --key saved-key.pub"
 )]
 pub(crate) struct VerifyArgs {
-    /// Check every body too
+    /// Also check every recorded body
     #[arg(long)]
     pub(crate) deep: bool,
-    /// A checkpoint that was kept elsewhere; may be given more than once
+    /// Checkpoint from another machine that the ledger must contain; can be repeated
     #[arg(long = "checkpoint", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) checkpoints: Vec<PathBuf>,
-    /// The key to trust, or a file with it [default: the first of this machine's]
+    /// Public key to trust, or a file with it [default: the first key of this machine]
     #[arg(long, value_name = "KEY|FILE", value_hint = ValueHint::FilePath)]
     pub(crate) key: Option<String>,
     #[command(flatten)]
@@ -161,22 +170,24 @@ pub(crate) struct VerifyArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar ledger receipt my-run -o my-run.receipt")]
 pub(crate) struct ReceiptArgs {
-    /// Id (or its beginning) or name of a run
+    /// Id, id prefix or name of a run
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
     /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
-    /// Disclose the bodies that were kept, too
+    /// Include the recorded bodies (contents)
     #[arg(long)]
     pub(crate) with_bodies: bool,
 }
 
-/// The key that must have signed what is verified, and the form of the result.
+/// The trusted key, and the form of the result.
 #[derive(Debug, Args)]
 pub(crate) struct Trust {
-    /// The key to trust, or a file with it [default: this machine's own]
+    /// Public key to trust, or a file with it [default: the key of this machine]
     #[arg(long, value_name = "KEY|FILE", value_hint = ValueHint::FilePath)]
     pub(crate) key: Option<String>,
     #[command(flatten)]
@@ -185,10 +196,14 @@ pub(crate) struct Trust {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit code 1 means that the receipt does not hold, or that nothing vouches for its key."
+    after_help = "Exit code 1 means that the receipt is invalid, or that its key is not trusted.
+
+Examples:
+  belljar ledger verify-receipt my-run.receipt
+  belljar ledger verify-receipt my-run.receipt --key saved-key.pub"
 )]
 pub(crate) struct VerifyReceiptArgs {
-    /// A receipt, or - for standard input
+    /// File with the receipt; `-` is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     #[command(flatten)]
@@ -196,6 +211,8 @@ pub(crate) struct VerifyReceiptArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar ledger checkpoint -o checkpoint.txt")]
 pub(crate) struct CheckpointArgs {
     /// Write to this file instead of standard output
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -204,20 +221,22 @@ pub(crate) struct CheckpointArgs {
     pub(crate) json: Json,
 }
 
-/// Where a proof goes, and in which form.
+/// Output file and format of a proof.
 #[derive(Debug, Args)]
 pub(crate) struct ProofOutput {
     /// Write to this file instead of standard output
     #[arg(long = "output", short = 'o', value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
-    /// JSON, which `verify-proof` reads; with -o always so
+    /// Print JSON, the format of `verify-proof`; always used with -o
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar ledger prove 17 -o proof.json")]
 pub(crate) struct ProveArgs {
-    /// The index of an event, or RUN/SEQUENCE
+    /// Index of an event, or RUN/SEQUENCE
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     #[command(flatten)]
@@ -225,11 +244,14 @@ pub(crate) struct ProveArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar ledger consistency 100 200 -o proof.json
+  belljar ledger consistency saved-checkpoint.txt 200")]
 pub(crate) struct ConsistencyArgs {
-    /// The smaller size, or a file with a checkpoint
+    /// Smaller size, or a file with a checkpoint
     #[arg(value_name = "A")]
     pub(crate) old: String,
-    /// The larger size, or a file with a checkpoint
+    /// Larger size, or a file with a checkpoint
     #[arg(value_name = "B")]
     pub(crate) new: String,
     #[command(flatten)]
@@ -237,8 +259,10 @@ pub(crate) struct ConsistencyArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar ledger verify-proof proof.json --key saved-key.pub")]
 pub(crate) struct VerifyProofArgs {
-    /// A proof, or - for standard input
+    /// File with the proof; `-` is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     #[command(flatten)]
@@ -247,19 +271,20 @@ pub(crate) struct VerifyProofArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What runs under another template kept of the same content has another hash, and stays.
+    after_help = "Runs of another template record the same content under another hash; redact that hash too.
+`belljar ledger show` prints the hashes of an event.
 
-Try:  belljar ledger show 17
-      belljar ledger redact 8cfac5c69ea9 --reason \"a customer's data\""
+Examples:
+  belljar ledger redact 8cfac5c69ea9 --reason 'personal data of a customer'"
 )]
 pub(crate) struct RedactArgs {
-    /// Hashes of bodies, or at least 8 digits of their beginning
+    /// Hashes of bodies, or prefixes of at least 8 digits
     #[arg(value_name = "HASH", required = true)]
     pub(crate) hashes: Vec<String>,
-    /// Why; this is recorded and stays readable
+    /// Reason, which is recorded and stays readable
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -267,15 +292,16 @@ pub(crate) struct RedactArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Try:  belljar ledger prune --before 90d --dry-run")]
+#[command(after_help = "Examples:
+  belljar ledger prune --before 90d --dry-run")]
 pub(crate) struct PruneArgs {
-    /// Drop bodies of before: 2026-11-16, 2026-11-16T12:00:00Z, or an age such as 30d
+    /// Delete bodies from before this time: 2026-11-16, 2026-11-16T12:00:00Z, or an age such as 30d
     #[arg(long, value_name = "DATE")]
     pub(crate) before: When,
-    /// Only say what would go
+    /// Print what would be deleted, and delete nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -283,12 +309,17 @@ pub(crate) struct PruneArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar ledger usage")]
 pub(crate) struct UsageArgs {
     #[command(flatten)]
     pub(crate) json: Json,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar ledger key show
+  belljar ledger key export -o ledger.pub")]
 pub(crate) struct KeyArgs {
     #[command(subcommand)]
     pub(crate) command: KeyCommand,
@@ -296,20 +327,26 @@ pub(crate) struct KeyArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyCommand {
-    /// The public keys, oldest first; the last one signs
+    /// Show the public keys, oldest first; the last key signs
+    #[command(after_help = "Examples:
+  belljar ledger key show")]
     Show {
         #[command(flatten)]
         json: Json,
     },
-    /// Make a new key; the old one vouches for it and is forgotten
+    /// Replace the signing key by a new one, which the old key signs
+    #[command(after_help = "Examples:
+  belljar ledger key rotate")]
     Rotate {
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long, short = 'y')]
         yes: bool,
         #[command(flatten)]
         json: Json,
     },
-    /// The public keys alone, one a line, as `--key FILE` reads them
+    /// Print the public keys, one per line, for `--key FILE`
+    #[command(after_help = "Examples:
+  belljar ledger key export -o ledger.pub")]
     Export {
         /// Write to this file instead of standard output
         #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -318,11 +355,13 @@ pub(crate) enum KeyCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar ledger settle 17 --reason 'the files were copied'")]
 pub(crate) struct SettleArgs {
-    /// The index of an intent, or RUN/SEQUENCE
+    /// Index of an intent, or RUN/SEQUENCE
     #[arg(value_name = "ID")]
     pub(crate) id: String,
-    /// What was found out; this is recorded
+    /// Result as far as it is known, which is recorded
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: String,
     #[command(flatten)]
@@ -331,15 +370,18 @@ pub(crate) struct SettleArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "If the log is whole but shorter or newer than what vouches for it, it gets a new head. If not, ledger
-and keys are set aside under another name and a new ledger begins. What was lost stays lost, and
-the record says that, when, and why."
+    after_help = "If the events are intact but do not match the signed head, the ledger gets a new head. Otherwise the
+ledger and its keys are renamed and a new ledger begins. Lost events cannot be restored. The ledger
+records the repair, its time and the reason.
+
+Examples:
+  belljar ledger mend --reason 'disk was full'"
 )]
 pub(crate) struct MendArgs {
-    /// What happened, as far as is known; this is recorded
+    /// Cause as far as it is known, which is recorded
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -347,21 +389,22 @@ pub(crate) struct MendArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Try:  belljar ledger export --run my-run > events.jsonl
-      belljar ledger export --otel --run my-run -o trace.json
-      belljar ledger export --tiles ./static-log")]
+#[command(after_help = "Examples:
+  belljar ledger export --run my-run -o events.jsonl
+  belljar ledger export --otel --run my-run -o trace.json
+  belljar ledger export --tiles ./static-log")]
 pub(crate) struct ExportArgs {
-    /// Traces of OpenTelemetry (OTLP as JSON): one trace per run
+    /// Export OpenTelemetry traces (OTLP as JSON), one trace per run
     #[arg(long, group = "format")]
     pub(crate) otel: bool,
-    /// One JSON object per event and line [the default]
+    /// Export one JSON object per event and line [the default]
     #[arg(long, group = "format")]
     pub(crate) jsonl: bool,
-    /// A static log in this directory, for tools that read C2SP tlog-tiles
+    /// Export a static log to this directory, for tools that read C2SP tlog-tiles
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, group = "format",
           conflicts_with_all = ["run", "output"])]
     pub(crate) tiles: Option<PathBuf>,
-    /// Only this run: its id, the beginning of it, or its name
+    /// Only this run: its id, id prefix or name
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
     /// Write to this file instead of standard output
@@ -371,23 +414,26 @@ pub(crate) struct ExportArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "At most 64 MiB and 100,000 spans. If anything in the file is wrong, nothing is recorded."
+    after_help = "A file can have at most 64 MiB and 100,000 spans. If any part of it is invalid, nothing is recorded.
+
+Examples:
+  belljar ledger import-trace trace.json --run my-run"
 )]
 pub(crate) struct ImportTraceArgs {
-    /// OTLP as JSON, one object or one per line; - for standard input
+    /// File with OTLP as JSON, one object or one per line; `-` is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Make the spans part of this run: its id, the beginning of it, or its name
+    /// Add the spans to this run: its id, id prefix or name
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
-    /// Keep the attributes themselves, not only their hash
+    /// Record the attributes themselves, not only their hash
     #[arg(long)]
     pub(crate) bodies: bool,
     #[command(flatten)]
     pub(crate) json: Json,
 }
 
-/// Every kind of event and every family of kinds.
+/// Returns every kind of event and every family of kinds, with descriptions.
 fn kinds() -> Vec<PossibleValue> {
     let mut all: Vec<PossibleValue> = Vec::new();
     let mut last = "";
@@ -402,6 +448,7 @@ fn kinds() -> Vec<PossibleValue> {
     all
 }
 
+/// Returns the end of the long help: examples and all kinds of events.
 fn kinds_help() -> String {
     let mut text = format!("{LOG_EXAMPLES}\n\nKinds of events:\n");
     for (kind, about) in Event::KINDS {
@@ -410,21 +457,22 @@ fn kinds_help() -> String {
     text
 }
 
-/// A reason that says something, and fits an event.
+/// Checks that a reason is not empty and fits into an event.
 fn reason(text: &str) -> Result<String, String> {
     const LONGEST: usize = 4096;
     if text.trim().is_empty() {
-        return Err("a reason has words".to_owned());
+        return Err("the reason is empty".to_owned());
     }
     if text.len() > LONGEST {
-        return Err(format!("longer than {LONGEST} bytes"));
+        return Err(format!("the reason is longer than {LONGEST} bytes"));
     }
     Ok(text.to_owned())
 }
 
+/// Parses the factor of `--speed`.
 fn speed(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(times) if times.is_finite() && times > 0.0 => Ok(times),
-        _ => Err("a number above 0, such as 10 or 0.5".to_owned()),
+        _ => Err("expected a number above 0, such as 10 or 0.5".to_owned()),
     }
 }

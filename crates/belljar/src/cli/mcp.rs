@@ -1,4 +1,4 @@
-//! What can be typed after `belljar mcp`.
+//! Arguments of `belljar mcp`.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -9,11 +9,12 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-#[command(after_help = "Try:  belljar mcp install claude
-      belljar mcp --http 127.0.0.1:7070
-      belljar mcp servers
+#[command(after_help = "Examples:
+  belljar mcp install claude
+  belljar mcp --http 127.0.0.1:7070
+  belljar mcp servers
 
-Without a command it serves MCP on standard input and output, as clients start it.")]
+Without a subcommand and without --http, it serves MCP on standard input and output.")]
 pub(crate) struct McpArgs {
     #[command(flatten)]
     pub(crate) serve: ServeArgs,
@@ -23,73 +24,81 @@ pub(crate) struct McpArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Serve Streamable HTTP here instead, for callers with a token
+    /// Serve Streamable HTTP at this address, for callers with a token
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) http: Option<SocketAddr>,
-    /// The file with the token that callers must have; made if it is not there
+    /// File with the token that callers must send; created if missing
     #[arg(long, value_name = "FILE", requires = "http", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
-    /// The certificate chain (PEM); with it, HTTPS
+    /// Certificate chain (PEM) for HTTPS
     #[arg(long, value_name = "FILE", requires_all = ["http", "tls_key"], value_hint = ValueHint::FilePath)]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// The key of the certificate (PEM)
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires_all = ["http", "tls_cert"], value_hint = ValueHint::FilePath)]
     pub(crate) tls_key: Option<PathBuf>,
-    /// A name of this server besides those of the loopback; may be repeated
+    /// Accept this host name besides those of the loopback interface; can be repeated
     #[arg(long, value_name = "HOST", requires = "http")]
     pub(crate) allow_host: Vec<String>,
-    /// An origin whose pages may call it; may be repeated
+    /// Accept requests from web pages of this origin; can be repeated
     #[arg(long, value_name = "ORIGIN", requires = "http")]
     pub(crate) allow_origin: Vec<String>,
-    /// The directory that programs see at /workspace [default: an empty one of each session]
+    /// Directory to show at /workspace in boxes [default: an empty directory per session]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
-    /// With --workspace: overlay or read-only [default: overlay]
+    /// With --workspace: workspace mode, overlay or read-only [default: overlay]
     #[arg(long, value_name = "MODE", requires = "workspace")]
     pub(crate) mode: Option<Mode>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum McpCommand {
-    /// Write Belljar into the settings of an MCP client, after showing what changes
+    /// Add Belljar to the settings of an MCP client, after a preview
     Install(InstallArgs),
-    /// Show other servers, their tools, and which of them programs may call
+    /// List the tool servers, their tools, and which tools are accepted
+    #[command(after_help = "Examples:
+  belljar mcp servers")]
     Servers {
-        /// One JSON object per server and line
+        /// Print one JSON object per server and line
         #[arg(long)]
         json: bool,
     },
-    /// Let programs call the tools of a server as they are now
+    /// Accept the current tools of a server, so that programs can call them
+    #[command(after_help = "Examples:
+  belljar mcp accept files
+  belljar mcp accept files read_file --yes")]
     Accept {
-        /// A server of belljar.toml
+        /// Name of a server in belljar.toml
         server: String,
-        /// Only this tool, as its server calls it
+        /// Accept only this tool
         tool: Option<String>,
-        /// Do not ask
+        /// Do not ask for confirmation
         #[arg(long, short = 'y')]
         yes: bool,
     },
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar mcp install claude
+  belljar mcp install codex --print -- --workspace .")]
 pub(crate) struct InstallArgs {
-    /// Whose settings
+    /// MCP client whose settings are changed
     pub(crate) client: Client,
-    /// Print what belongs into the settings, and change nothing
+    /// Print the entry for the settings, and change nothing
     #[arg(long)]
     pub(crate) print: bool,
-    /// Have the client call a server that runs already, with the token of $BELLJAR_TOKEN
+    /// Let the client call a running server at this URL, with the token of $BELLJAR_TOKEN
     #[arg(long, value_name = "URL")]
     pub(crate) http: Option<String>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
-    /// What `belljar mcp` is started with, for example `-- --workspace .`
+    /// Arguments for `belljar mcp`, for example `-- --workspace .`
     #[arg(last = true, value_name = "ARGS", conflicts_with = "http")]
     pub(crate) args: Vec<OsString>,
 }
 
-/// Clients of MCP whose settings we know.
+/// An MCP client whose settings Belljar can edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Client {
     Claude,

@@ -1,4 +1,4 @@
-//! What can be typed after `belljar net`.
+//! Arguments of `belljar net`.
 
 pub(crate) mod explain;
 
@@ -8,9 +8,10 @@ use crate::cli::purpose::PurposeChoice;
 use crate::cli::when::When;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Try:  belljar net log --follow
-      belljar net log my-run --denied
-      belljar net learn my-run")]
+#[command(after_help = "Examples:
+  belljar net log --follow
+  belljar net log my-run --denied
+  belljar net learn my-run")]
 pub(crate) struct NetArgs {
     #[command(subcommand)]
     pub(crate) command: NetCommand,
@@ -18,18 +19,21 @@ pub(crate) struct NetArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NetCommand {
-    /// List every request of a run, and what became of it
+    /// List the network requests of a run and their results
     Log(LogArgs),
-    /// Say which rule decides about a request, and why; nothing is sent
+    /// Show which rule decides about a request, without sending it
     Explain(Box<explain::ExplainArgs>),
-    /// Turn what a run tried into the narrowest rules that allow it
+    /// Print the narrowest rules that allow the requests of a run
     Learn(LearnArgs),
 }
 
 const LOG_HELP: &str =
-    "A request has one line. Names that were not allowed, alarms and spent budgets have their
-own. With --follow a request is shown once it is finished; one that takes longer is shown
-as `open` before.";
+    "Each request is one line. Denied names, alarms and spent budgets are lines of their own. With --follow,
+a request is printed when it is finished; a slow request is also printed as `open` before.
+
+Examples:
+  belljar net log my-run --denied
+  belljar net log --all --since 2h --json";
 
 const LOG_JSON: &str = "With --json each line is an object with `type`, `index` (its event in the ledger), `time`, `run`,
 `purpose` (of the run), and
@@ -38,51 +42,52 @@ const LOG_JSON: &str = "With --json each line is an object with `type`, `index` 
   name     verdict (deny), name, query, rule, reason
   alarm    alarm, detail
   budget   budget, unit, amount, total
-What is not known is null.";
+Unknown values are null.";
 
 #[derive(Debug, Args)]
 #[command(after_help = LOG_HELP, after_long_help = format!("{LOG_HELP}\n\n{LOG_JSON}"))]
 pub(crate) struct LogArgs {
-    /// Id (or its beginning) or name of a run [default: the newest]
+    /// Id, id prefix or name of a run [default: the newest]
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<String>,
-    /// Requests of all runs of the chosen purposes
+    /// List requests of all runs of the chosen purposes
     #[arg(long, conflicts_with = "run")]
     pub(crate) all: bool,
-    /// Runs of this purpose; may be repeated [default: what a user started: run, call and box]
+    /// Only runs of this purpose; can be repeated [default: run, call and box]
     #[arg(long = "purpose", value_name = "PURPOSE", conflicts_with = "run")]
     pub(crate) purposes: Vec<PurposeChoice>,
-    /// Only what was denied, and alarms
+    /// List only denied requests and alarms
     #[arg(long)]
     pub(crate) denied: bool,
-    /// Not before this time: 2026-11-16, 2026-11-16T12:00:00Z, or an age such as 2h or 30d
+    /// Start at this time: 2026-11-16, 2026-11-16T12:00:00Z, or an age such as 2h or 30d
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<When>,
-    /// Go on with what happens from now on, until the run is over or interrupted
+    /// Print new requests until the run ends or Ctrl-C is pressed
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Rules come from requests and names that were denied for want of a rule, and from what a run with
-`--net full` did. Methods are exact, and so are paths unless more than five differ below one
-directory. Hosts are never wildcards. A request that raised an alarm is never learnt from.
+    after_help = "Rules are made from requests and names that no rule allowed, and from all requests of a run with
+`--net full`. A rule has exact methods and an exact host. It has exact paths, unless there are more than five
+paths below one directory. Requests that raised an alarm are ignored.
 
-Try:  belljar net learn
-      belljar net learn my-run --template build --write"
+Examples:
+  belljar net learn
+  belljar net learn my-run --template build --write"
 )]
 pub(crate) struct LearnArgs {
-    /// Id (or its beginning) or name of a run [default: the newest]
+    /// Id, id prefix or name of a run [default: the newest]
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<String>,
-    /// The template of belljar.toml that gets the rules
+    /// Template of belljar.toml for the rules
     #[arg(long, value_name = "NAME", default_value = belljar_model::DEFAULT_TEMPLATE)]
     pub(crate) template: String,
-    /// Append the rules to your belljar.toml; a project's file is never written
+    /// Append the rules to your own belljar.toml; the file of a project is never changed
     #[arg(long)]
     pub(crate) write: bool,
 }

@@ -1,4 +1,4 @@
-//! `belljar network` and `belljar approve`: what a running box reaches, and what it asks first.
+//! Arguments of `belljar network` and `belljar approve`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,44 +10,51 @@ use belljar_model::net::{Allow, Rule};
 use clap::Args;
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar network dev restricted --allow pypi
+  belljar network dev none")]
 pub(crate) struct NetworkChangeArgs {
-    /// The name of a box
+    /// Name of the box
     #[arg(value_name = "NAME")]
     pub(crate) name: BoxName,
-    /// none; restricted: what rules allow; full: everything public
+    /// Network mode: none, restricted (by rules) or full (all public hosts)
     #[arg(value_name = "NET")]
     pub(crate) net: Net,
-    /// Allow this too, beside what the box's template allows; rules of an earlier `belljar network` are gone
+    /// Allow this in addition to the template of the box; replaces the rules of an earlier `belljar network`
     #[arg(long, value_name = "RULE")]
     pub(crate) allow: Vec<Allow>,
-    /// Never let the box reach this, whatever else is allowed
+    /// Deny requests that match this rule, even if another rule allows them
     #[arg(long, value_name = "RULE", value_parser = Rule::deny)]
     pub(crate) deny: Vec<Rule>,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar approve
+  belljar approve dev:3
+  belljar approve --all-of dev --deny")]
 pub(crate) struct ApproveArgs {
-    /// What to answer, as it is listed: NAME:NUMBER, or skill:NAME [default: list what waits, and ask on a terminal]
+    /// Question to answer: NAME:NUMBER or skill:NAME [default: list the open questions, and ask on a terminal]
     #[arg(value_name = "ID")]
     pub(crate) ids: Vec<QuestionId>,
-    /// Answer everything that waits in this box now
+    /// Answer all open questions of this box
     #[arg(long, value_name = "NAME")]
     pub(crate) all_of: Vec<BoxName>,
-    /// Say no instead of yes
+    /// Deny instead of approve
     #[arg(long)]
     pub(crate) deny: bool,
-    /// List also skills, what was answered and by whom, and what was closed
+    /// List open, answered and closed questions, with skills
     #[arg(long, conflicts_with_all = ["ids", "all_of", "deny"])]
     pub(crate) list: bool,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// One question of one box, as `task-1:3`, or a version of a skill that waits, as `skill:report`.
+/// The id of an open question: `task-1:3` for a request of a box, `skill:report` for a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum QuestionId {
     Request { name: BoxName, number: u64 },
@@ -59,15 +66,15 @@ impl FromStr for QuestionId {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, number) =
-            text.rsplit_once(':').ok_or("write it as `belljar approve` lists it, NAME:NUMBER")?;
-        // The name of a skill begins with a letter: a box may be called `skill`.
+            text.rsplit_once(':').ok_or("expected NAME:NUMBER, as `belljar approve` lists it")?;
+        // A box can be called `skill`. The name of a skill starts with a letter, so `skill:3` is a request.
         if name == "skill"
             && let Ok(skill) = number.parse()
         {
             return Ok(Self::Skill(skill));
         }
-        let name = name.parse().map_err(|_| "what stands before `:` is no name of a box")?;
-        let number = number.parse().map_err(|_| "what stands behind `:` is no number")?;
+        let name = name.parse().map_err(|_| "the text before `:` is not a valid name of a box")?;
+        let number = number.parse().map_err(|_| "the text after `:` is not a number")?;
         Ok(Self::Request { name, number })
     }
 }

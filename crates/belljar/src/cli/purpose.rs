@@ -1,28 +1,28 @@
-//! `--purpose`: which runs a list shows.
+//! The option `--purpose`, which filters lists of runs.
 
 use belljar_engine::record::runs::Purposes;
 use belljar_model::Purpose;
 use clap::ValueEnum;
 
-/// What a box was started for.
+/// A value of `--purpose`: why a box was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PurposeChoice {
     /// `belljar run`
     Run,
-    /// One program of a model
+    /// A program of a model: `belljar code`, `belljar mcp`
     Call,
     /// A named box
     Box,
-    /// A server of tools
+    /// A tool server
     ToolServer,
-    /// Reading the work of a box in its clone
+    /// A process that reads the commits of a box from its clone
     CloneReader,
-    /// All of these
+    /// All purposes
     All,
 }
 
 impl PurposeChoice {
-    /// The purposes that were typed; `None` if none was.
+    /// Returns the purposes for the engine, or `None` if the user gave none.
     pub(crate) fn chosen(typed: &[Self]) -> Option<Purposes> {
         let purpose = |choice: &Self| match choice {
             Self::Run => vec![Purpose::Run],

@@ -1,4 +1,4 @@
-//! What can be typed after `belljar secret`.
+//! Arguments of `belljar secret`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,12 +7,13 @@ use belljar_model::net::SecretName;
 use clap::{Args, Subcommand, ValueHint};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Try:  belljar secret set github
-      belljar secret set github --from-command gh auth token
-      belljar secret list
-      belljar run --allow github --secret github -- ./agent.py
+#[command(after_help = "Examples:
+  belljar secret set github
+  belljar secret set github --from-command gh auth token
+  belljar secret list
+  belljar run --allow github --secret github -- ./agent.py
 
-What is set can be used, replaced and removed, and is never shown again.")]
+A stored secret can be used, replaced and removed. It is never shown.")]
 pub(crate) struct SecretArgs {
     #[command(subcommand)]
     pub(crate) command: SecretCommand,
@@ -20,44 +21,57 @@ pub(crate) struct SecretArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SecretCommand {
-    /// Store a secret: asked for at a terminal, else read from standard input
+    /// Store a secret, read from the terminal or from standard input
     Set(SetArgs),
-    /// List the secrets and where they may go, never what they are
+    /// List the names of the secrets and their hosts, without values
+    #[command(after_help = "Examples:
+  belljar secret list")]
     List {
-        /// One JSON object per line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
     /// Remove a secret
-    Rm { name: SecretName },
-    /// Check that a secret can be opened, and say what it is bound to
-    Test {
+    #[command(after_help = "Examples:
+  belljar secret rm github")]
+    Rm {
+        /// Name of the secret
         name: SecretName,
-        /// One JSON object
+    },
+    /// Check that a secret can be decrypted, and show its hosts
+    #[command(after_help = "Examples:
+  belljar secret test github")]
+    Test {
+        /// Name of the secret
+        name: SecretName,
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar secret set github
+  belljar secret set github --from-env GITHUB_TOKEN")]
 pub(crate) struct SetArgs {
-    /// What belljar.toml, rules and records call it
+    /// Name of the secret
     pub(crate) name: SecretName,
     #[command(flatten)]
     pub(crate) from: From,
 }
 
-/// Where the value comes from. Never from an argument: those are seen by every process.
+/// The source of the value. There is no argument for it, because every process can read arguments.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub(crate) struct From {
-    /// Take the value of this variable
+    /// Read the value from this environment variable
     #[arg(long, value_name = "VAR")]
     pub(crate) from_env: Option<String>,
-    /// Take what this file holds
+    /// Read the value from this file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) from_file: Option<PathBuf>,
-    /// Take what this command writes
+    /// Read the value from the output of this command
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true, value_hint = ValueHint::CommandName)]
     pub(crate) from_command: Option<Vec<OsString>>,
 }

@@ -1,4 +1,4 @@
-//! What can be typed after `belljar skill`.
+//! Arguments of `belljar skill`.
 
 use std::path::PathBuf;
 
@@ -7,11 +7,12 @@ use belljar_model::net::{HostPattern, SecretName};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Try:  belljar skill save stars stars.ts --host api.github.com
-      belljar skill run stars --input '{\"repo\":\"acme/x\"}'
-      belljar skill approve stars
+#[command(after_help = "Examples:
+  belljar skill save stars stars.ts --host api.github.com
+  belljar skill run stars --input '{\"repo\":\"acme/x\"}'
+  belljar skill approve stars
 
-A version that a model saved and that wants more than you approved waits until you approve it.")]
+A version that a model saved waits for approval if it needs permissions that you have not approved.")]
 pub(crate) struct SkillArgs {
     #[command(subcommand)]
     pub(crate) command: SkillCommand,
@@ -19,73 +20,90 @@ pub(crate) struct SkillArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SkillCommand {
-    /// List the skills, and what waits for approval
+    /// List the skills, and versions that wait for approval
+    #[command(after_help = "Examples:
+  belljar skill list")]
     List {
-        /// One JSON object per line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Show a skill with its code
+    /// Show a skill and its code
+    #[command(after_help = "Examples:
+  belljar skill show stars")]
     Show {
+        /// Name of the skill
         name: SkillName,
-        /// Another version than the one in force, by the beginning of its hash
+        /// Hash prefix of a version [default: the current version]
         #[arg(value_name = "HASH")]
         hash: Option<String>,
-        /// One JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Keep a program as a skill; what it wants is approved by that
+    /// Save a program as a skill, and approve its permissions
     Save(SaveArgs),
-    /// Replace parts of a skill's code, all of them or none
+    /// Replace parts of the code of a skill, all of them or none
     Edit(EditArgs),
-    /// Delete a skill with all its versions, and take its approvals back
+    /// Delete a skill with all its versions and approvals
+    #[command(after_help = "Examples:
+  belljar skill rm stars")]
     Rm {
+        /// Name of the skill
         name: SkillName,
-        /// Delete without asking
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
     },
-    /// Run a skill in a box that reaches what the skill wants and nothing else
+    /// Run a skill in a box that has only the permissions of the skill
     Run(RunArgs),
-    /// Show what happened to a skill, the oldest first
+    /// Show the history of a skill, oldest entry first
+    #[command(after_help = "Examples:
+  belljar skill history stars")]
     History {
+        /// Name of the skill
         name: SkillName,
-        /// One JSON object per line
+        /// Print one JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Put a version in force with all that it wants
+    /// Approve a version of a skill with its permissions
+    #[command(after_help = "Examples:
+  belljar skill approve stars")]
     Approve {
+        /// Name of the skill
         name: SkillName,
-        /// By the beginning of its hash [default: the one that waits]
+        /// Hash prefix of the version [default: the version that waits]
         #[arg(value_name = "HASH")]
         hash: Option<String>,
-        /// Approve without showing and asking
+        /// Do not show the version and do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
     },
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar skill save stars stars.ts --host api.github.com")]
 pub(crate) struct SaveArgs {
+    /// Name of the skill
     pub(crate) name: SkillName,
-    /// The program; `-` is standard input
+    /// File with the program; `-` is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// What it does, in a sentence
+    /// Description of the skill, in one sentence
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) description: String,
-    /// ts or js [default: by the file's name, else ts]
+    /// Language: ts or js [default: by file name, else ts]
     #[arg(long, value_name = "LANG")]
     pub(crate) lang: Option<Lang>,
-    /// It wants to reach this host
+    /// Host that the skill needs to reach
     #[arg(long = "host", value_name = "HOST")]
     pub(crate) hosts: Vec<HostPattern>,
-    /// It wants to use this secret
+    /// Secret that the skill needs to use
     #[arg(long = "secret", value_name = "NAME")]
     pub(crate) secrets: Vec<SecretName>,
-    /// It wants this directory or file of its box
+    /// File or directory of its box that the skill needs
     #[arg(long = "path", value_name = "PATH")]
     pub(crate) paths: Vec<String>,
 }
@@ -98,29 +116,35 @@ pub(crate) enum Lang {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar skill edit stars --search acme/x --replace acme/y")]
 pub(crate) struct EditArgs {
+    /// Name of the skill
     pub(crate) name: SkillName,
-    /// Text that is in the code exactly once; each with its --replace
+    /// Text to replace, which must occur exactly once; each needs a --replace
     #[arg(long, value_name = "TEXT", required = true, allow_hyphen_values = true)]
     pub(crate) search: Vec<String>,
-    /// What stands there then
+    /// New text in place of the --search before it
     #[arg(long, value_name = "TEXT", required = true, allow_hyphen_values = true)]
     pub(crate) replace: Vec<String>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar skill run stars --input '{\"repo\":\"acme/x\"}'")]
 pub(crate) struct RunArgs {
+    /// Name of the skill
     pub(crate) name: SkillName,
-    /// JSON that the skill is called with
+    /// JSON value that is passed to the skill
     #[arg(long, value_name = "JSON")]
     pub(crate) input: Option<String>,
-    /// The directory that it sees at /workspace [default: an empty one]
+    /// Directory to show at /workspace in the box [default: an empty directory]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
-    /// Stop it after so many seconds
+    /// Kill the skill after this many seconds
     #[arg(long, value_name = "SECONDS")]
     pub(crate) timeout: Option<u64>,
-    /// Print one JSON object about the run and nothing else
+    /// Print one JSON object about the run, and no other output
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,4 +1,4 @@
-//! Moments as people type them. Without a zone they are in UTC.
+//! Times on the command line. A time without a zone is in UTC.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-/// A moment that was typed: a date, a date with a time, or an age.
+/// A time on the command line: a date, a date with a time, or an age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
     /// Nanoseconds since 1970.
@@ -16,7 +16,7 @@ pub(crate) enum When {
     Ago(u64),
 }
 
-/// Why a text is no moment.
+/// The error for a text that is neither a date, a time nor an age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WhenError;
 
@@ -24,7 +24,7 @@ const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400;
 
 impl When {
-    /// In nanoseconds since 1970.
+    /// Returns the time in nanoseconds since 1970.
     pub(crate) fn nanos(self, now: u64) -> u64 {
         match self {
             Self::At(nanos) => nanos,
@@ -44,14 +44,14 @@ impl FromStr for When {
 impl fmt::Display for WhenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "neither a date (2026-11-16), nor a time (2026-11-16T12:00:00Z), nor an age (90s, 15m, 12h, 30d, 8w)",
+            "expected a date (2026-11-16), a time (2026-11-16T12:00:00Z) or an age (90s, 15m, 12h, 30d, 8w)",
         )
     }
 }
 
 impl std::error::Error for WhenError {}
 
-/// `30d` and the like.
+/// Parses an age such as `30d`.
 fn age(text: &str) -> Option<When> {
     let unit = text.chars().next_back()?;
     let seconds = match unit {
@@ -66,7 +66,7 @@ fn age(text: &str) -> Option<When> {
     count.checked_mul(seconds)?.checked_mul(SECOND).map(When::Ago)
 }
 
-/// A date, or a date and a time as in RFC 3339.
+/// Parses a date, or a date and a time as in RFC 3339.
 fn moment(text: &str) -> Option<When> {
     let timestamp = if has_shape(text, "0000-00-00") {
         text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp()
@@ -76,7 +76,7 @@ fn moment(text: &str) -> Option<When> {
     u64::try_from(timestamp.as_nanosecond()).ok().map(When::At)
 }
 
-/// A date and a time. jiff takes more forms than RFC 3339 has, so the form is checked first.
+/// Parses a date and a time. jiff accepts more formats than RFC 3339, so the format is checked first.
 fn time(text: &str) -> Option<Timestamp> {
     let (clock, rest) = text.split_at_checked("0000-00-00T00:00:00".len())?;
     let (fraction, zone) = rest.split_at(rest.find(['Z', 'z', '+', '-'])?);
@@ -86,12 +86,12 @@ fn time(text: &str) -> Option<Timestamp> {
         return None;
     }
     let timestamp: Timestamp = text.parse().ok()?;
-    // A leap second is the one after it; jiff takes it for the one before.
+    // A leap second counts as the second after it; jiff rounds it down to the second before.
     let leap = clock.ends_with("60");
     timestamp.checked_add(std::time::Duration::from_secs(leap.into())).ok()
 }
 
-/// Whether a text has digits, separators and signs where the pattern has them.
+/// Returns whether a text has digits, separators and signs at the positions of the pattern.
 fn has_shape(text: &str, pattern: &str) -> bool {
     let fits = |(byte, pattern): (u8, u8)| match pattern {
         b'0' => byte.is_ascii_digit(),
@@ -103,7 +103,7 @@ fn has_shape(text: &str, pattern: &str) -> bool {
     text.len() == pattern.len() && text.bytes().zip(pattern.bytes()).all(fits)
 }
 
-/// Digits and nothing else; `parse` alone would take a sign.
+/// Parses a number of digits only; `parse` alone also accepts a sign.
 fn number(text: &str) -> Option<u64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| plain)
@@ -118,12 +118,12 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expect: Option<&str>) {
         let now = 1_794_783_600 * SECOND;
-        let told = text.parse::<When>().ok().map(|when| rfc3339(when.nanos(now)));
-        assert_eq!(told.as_deref(), expect, "{text}");
+        let parsed = text.parse::<When>().ok().map(|when| rfc3339(when.nanos(now)));
+        assert_eq!(parsed.as_deref(), expect, "{text}");
     }
 
     #[test]
-    fn dates_times_and_ages_are_moments() {
+    fn parser_accepts_dates_times_and_ages() {
         check("1970-01-01", Some("1970-01-01T00:00:00.000000000Z"));
         check("2000-02-29", Some("2000-02-29T00:00:00.000000000Z"));
         check("2026-11-16T01:02:03Z", Some("2026-11-16T01:02:03.000000000Z"));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_calendar_has_is_no_moment() {
+    fn parser_refuses_invalid_dates_times_and_ages() {
         for text in [
             "",
             "d",

@@ -1,4 +1,4 @@
-//! `belljar exec`: one more program in a box that runs, with our streams or a terminal.
+//! `belljar exec` and `belljar shell`: run another program in a running box, with pipes or a terminal.
 //!
 //! The supervisor sends the descriptors of the program's streams. The program's output is hostile, so it
 //! passes the terminal guard before it reaches a terminal.
@@ -17,7 +17,7 @@ use belljar_sys::signal::SignalFd;
 use rustix::event::{PollFd, PollFlags};
 use rustix::termios::Winsize;
 
-use crate::cli::boxes::terminals::ExecArgs;
+use crate::cli::boxes::terminals::{ExecArgs, ShellArgs};
 use crate::exit::Outcome;
 use crate::scope;
 use crate::terminal::{self, Raw};
@@ -35,6 +35,22 @@ const SIGWINCH: i32 = 28;
 const SIGNALS: [i32; 7] = [1, 2, 3, 10, 12, 15, SIGWINCH];
 /// What ends the input of a program at a terminal.
 const END_OF_INPUT: u8 = 4;
+
+/// Starts bash, or sh if the box has no bash. The box can have another root file system than the host, so the
+/// choice is made in the box.
+const SHELL: [&str; 3] =
+    ["sh", "-c", "if command -v bash >/dev/null; then exec bash; else exec sh; fi"];
+
+pub(crate) fn shell(args: &ShellArgs) -> Outcome {
+    run(&ExecArgs {
+        name: args.name.clone(),
+        workdir: args.workdir.clone(),
+        env: args.env.clone(),
+        tty: false,
+        no_tty: false,
+        command: SHELL.map(OsString::from).to_vec(),
+    })
+}
 
 pub(crate) fn run(args: &ExecArgs) -> Outcome {
     let state = scope::open(None)?;

@@ -13,8 +13,9 @@ use belljar_engine::run::{self, RunEnd, RunOptions, StartedRun};
 use belljar_engine::scope::Scoped;
 use belljar_model::RunResult;
 use belljar_model::spec::TerminalSize;
+use clap::error::{ContextKind, ContextValue};
 
-use crate::cli::{Cli, RunArgs};
+use crate::cli::{self, Cli, RunArgs};
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope::{self, host};
@@ -75,18 +76,34 @@ fn attend(state: &Scoped, started: StartedRun, interactive: bool) -> Result<RunE
     started.supervise(state, streams, || drop(raw))
 }
 
-/// A misspelt option must not become the name of a program.
+/// Refuses a misspelled option, which clap accepts as the name of the program.
 fn refuse_unknown_option(args: &RunArgs) -> Result<(), EngineError> {
     let typed: Vec<OsString> = std::env::args_os().collect();
     let before = typed.len().checked_sub(args.command.len() + 1).and_then(|index| typed.get(index));
     let first = args.command.first().map_or(&[][..], |word| word.as_bytes());
     if first.starts_with(b"-") && before.is_none_or(|word| word != "--") {
         let first = String::from_utf8_lossy(first);
+        let hint = match similar_option(typed) {
+            Some(option) => format!("did you mean {option}?"),
+            None => "`belljar run --help` lists the options".to_owned(),
+        };
         return Err(invalid(format!(
-            "unexpected option {first}; `belljar run --help` lists them, and a program of that name goes behind `--`"
+            "unknown option {first}; {hint} (write `--` before a program whose name starts with `-`)"
         )));
     }
     Ok(())
+}
+
+/// Returns the option of `run` that clap suggests instead of an unknown one.
+fn similar_option(typed: Vec<OsString>) -> Option<String> {
+    let strict = cli::command().mut_subcommand("run", |run| {
+        run.mut_arg("command", |program| program.allow_hyphen_values(false))
+    });
+    let error = strict.try_get_matches_from(typed).err()?;
+    match error.get(ContextKind::SuggestedArg)? {
+        ContextValue::String(option) => Some(option.clone()),
+        _ => None,
+    }
 }
 
 /// What the operator should know beyond the program's own output.

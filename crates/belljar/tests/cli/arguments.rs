@@ -3,6 +3,86 @@
 use crate::{lab, transcript};
 
 #[test]
+fn similar_commands_and_options_are_suggested() {
+    insta::assert_snapshot!(transcript(&lab(), &[
+        "satus",
+        "secret lst",
+        "run --alow pypi -- true",
+        "run --alow=pypi true",
+        "up --memroy 1GiB box",
+        "ledger log --folow",
+    ]), @r##"
+$ belljar satus
+error: unrecognized subcommand 'satus'
+
+  tip: a similar subcommand exists: 'status'
+
+Usage: belljar [OPTIONS] <COMMAND>
+
+For more information, try '--help'.
+[exit 2]
+
+$ belljar secret lst
+error: unrecognized subcommand 'lst'
+
+  tip: some similar subcommands exist: 'test', 'list'
+
+Usage: belljar secret [OPTIONS] <COMMAND>
+
+For more information, try '--help'.
+[exit 2]
+
+$ belljar run --alow pypi -- true
+belljar: unknown option --alow; did you mean --allow? (write `--` before a program whose name starts with `-`)
+[exit 2]
+
+$ belljar run --alow=pypi true
+belljar: unknown option --alow=pypi; did you mean --allow? (write `--` before a program whose name starts with `-`)
+[exit 2]
+
+$ belljar up --memroy 1GiB box
+error: unexpected argument '--memroy' found
+
+  tip: a similar argument exists: '--memory'
+  tip: to pass '--memroy' as a value, use '-- --memroy'
+
+Usage: belljar up --memory <SIZE> <NAME>... [-- <CMD>...]
+
+For more information, try '--help'.
+[exit 2]
+
+$ belljar ledger log --folow
+error: unexpected argument '--folow' found
+
+  tip: a similar argument exists: '--follow'
+
+Usage: belljar ledger log --follow
+
+For more information, try '--help'.
+[exit 2]
+"##);
+}
+
+#[test]
+fn aliases_run_the_commands_that_they_stand_for() {
+    insta::assert_snapshot!(transcript(&lab(), &["ls", "ps", "rm missing", "shell missing"]), @r##"
+$ belljar ls
+belljar: no boxes; `belljar up NAME` makes one
+
+$ belljar ps
+belljar: no boxes; `belljar up NAME` makes one
+
+$ belljar rm missing
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+
+$ belljar shell missing
+belljar: there is no box missing; `belljar list` shows those there are
+[exit 2]
+"##);
+}
+
+#[test]
 fn unknown_commands_and_options_are_named() {
     insta::assert_snapshot!(transcript(&lab(), &[
         "frobnicate",
@@ -47,7 +127,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar run --frobnicate -- true
-belljar: unexpected option --frobnicate; `belljar run --help` lists them, and a program of that name goes behind `--`
+belljar: unknown option --frobnicate; `belljar run --help` lists the options (write `--` before a program whose name starts with `-`)
 [exit 2]
 
 $ belljar list extra
@@ -88,28 +168,29 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar secret
-Keep credentials that boxes may use and never see
+Store credentials that boxes use without seeing them
 
 Usage: belljar secret [OPTIONS] <COMMAND>
 
 Commands:
-  set   Store a secret: asked for at a terminal, else read from standard input
-  list  List the secrets and where they may go, never what they are
+  set   Store a secret, read from the terminal or from standard input
+  list  List the names of the secrets and their hosts, without values
   rm    Remove a secret
-  test  Check that a secret can be opened, and say what it is bound to
+  test  Check that a secret can be decrypted, and show its hosts
   help  Print this message or the help of the given subcommand(s)
 
 Options:
-      --config <FILE>  Use this file instead of the user's own belljar.toml
+      --config <FILE>  Read this file instead of ~/.config/belljar/belljar.toml
   -h, --help           Print help
   -V, --version        Print version
 
-Try:  belljar secret set github
-      belljar secret set github --from-command gh auth token
-      belljar secret list
-      belljar run --allow github --secret github -- ./agent.py
+Examples:
+  belljar secret set github
+  belljar secret set github --from-command gh auth token
+  belljar secret list
+  belljar run --allow github --secret github -- ./agent.py
 
-What is set can be used, replaced and removed, and is never shown again.
+A stored secret can be used, replaced and removed. It is never shown.
 [exit 2]
 
 $ belljar secret frobnicate
@@ -600,7 +681,7 @@ fn bad_values_of_other_commands_are_named() {
         "agent show nobody",
     ]), @r##"
 $ belljar attach a --detach-keys escape
-error: invalid value 'escape' for '--detach-keys <KEYS>': keys are `ctrl-` and a letter or one of `@[\]^_`, or single characters, at most eight with commas between
+error: invalid value 'escape' for '--detach-keys <KEYS>': expected at most eight keys with commas between, each `ctrl-` and a letter or one of `@[\]^_`, or a single character
 
 For more information, try '--help'.
 [exit 2]
@@ -663,7 +744,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar gc --older-than soon
-error: invalid value 'soon' for '--older-than <AGE>': neither a date (2026-11-16), nor a time ([TIME]), nor an age (90s, 15m, 12h, 30d, 8w)
+error: invalid value 'soon' for '--older-than <AGE>': expected a date (2026-11-16), a time ([TIME]) or an age (90s, 15m, 12h, 30d, 8w)
 
 For more information, try '--help'.
 [exit 2]
@@ -684,19 +765,19 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar approve first
-error: invalid value 'first' for '[ID]...': write it as `belljar approve` lists it, NAME:NUMBER
+error: invalid value 'first' for '[ID]...': expected NAME:NUMBER, as `belljar approve` lists it
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar approve a:b
-error: invalid value 'a:b' for '[ID]...': what stands behind `:` is no number
+error: invalid value 'a:b' for '[ID]...': the text after `:` is not a number
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar approve ../a:1
-error: invalid value '../a:1' for '[ID]...': what stands before `:` is no name of a box
+error: invalid value '../a:1' for '[ID]...': the text before `:` is not a valid name of a box
 
 For more information, try '--help'.
 [exit 2]
@@ -743,7 +824,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger log --since yesterday
-error: invalid value 'yesterday' for '--since <TIME>': neither a date (2026-11-16), nor a time ([TIME]), nor an age (90s, 15m, 12h, 30d, 8w)
+error: invalid value 'yesterday' for '--since <TIME>': expected a date (2026-11-16), a time ([TIME]) or an age (90s, 15m, 12h, 30d, 8w)
 
 For more information, try '--help'.
 [exit 2]
@@ -763,13 +844,13 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger replay x --speed 0
-error: invalid value '0' for '--speed <N>': a number above 0, such as 10 or 0.5
+error: invalid value '0' for '--speed <N>': expected a number above 0, such as 10 or 0.5
 
 For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger redact abc --reason ''
-error: invalid value '' for '--reason <TEXT>': a reason has words
+error: invalid value '' for '--reason <TEXT>': the reason is empty
 
 For more information, try '--help'.
 [exit 2]
@@ -784,7 +865,7 @@ For more information, try '--help'.
 [exit 2]
 
 $ belljar ledger prune --before soon
-error: invalid value 'soon' for '--before <DATE>': neither a date (2026-11-16), nor a time ([TIME]), nor an age (90s, 15m, 12h, 30d, 8w)
+error: invalid value 'soon' for '--before <DATE>': expected a date (2026-11-16), a time ([TIME]) or an age (90s, 15m, 12h, 30d, 8w)
 
 For more information, try '--help'.
 [exit 2]

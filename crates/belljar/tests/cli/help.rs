@@ -12,7 +12,10 @@ fn commands(help: &str) -> Vec<String> {
     for line in help.lines().skip_while(|line| !line.starts_with("Usage:")) {
         let indent = line.len() - line.trim_start().len();
         match indent {
-            0 => is_list = line.ends_with(':') && !OTHER.contains(&line) || is_list && line.is_empty(),
+            0 => {
+                is_list =
+                    line.ends_with(':') && !OTHER.contains(&line) || is_list && line.is_empty()
+            }
             2 if is_list => names.extend(line.split_whitespace().next().map(str::to_owned)),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Looking into a box that is up: its screen, its log, more programs.
+//! Arguments of the commands that show and use a running box: `attach`, `exec`, `shell` and `logs`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,54 +9,80 @@ use belljar_model::boxes::BoxName;
 use clap::{Args, ValueHint};
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar attach dev
+  belljar attach dev --read-only")]
 pub(crate) struct AttachArgs {
-    /// The name of a box
+    /// Name of the box
     #[arg(value_name = "NAME")]
     pub(crate) name: BoxName,
-    /// Only look: what is typed does not reach the program
+    /// Show the screen only; send no keys to the program
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// The keys that leave the box running: `ctrl-x`, single letters, several with commas between, or `none`
+    /// Keys that detach and leave the program running: `ctrl-x`, single letters, a list with commas, or `none`
     #[arg(long, value_name = "KEYS", default_value = "ctrl-]")]
     pub(crate) detach_keys: DetachKeys,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar logs dev --tail 100
+  belljar logs dev --follow")]
 pub(crate) struct LogsArgs {
-    /// The name of a box
+    /// Name of the box
     #[arg(value_name = "NAME")]
     pub(crate) name: BoxName,
-    /// Go on with what it writes, until it ends
+    /// Print new output until the box stops
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Only the last lines
+    /// Print only this many lines from the end
     #[arg(long, value_name = "LINES")]
     pub(crate) tail: Option<usize>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  belljar exec dev -- ls -l
+  belljar exec dev --workdir /workspace/web -- npm test")]
 pub(crate) struct ExecArgs {
-    /// The name of a box
+    /// Name of the box
     #[arg(value_name = "NAME")]
     pub(crate) name: BoxName,
-    /// Start there, in the box [default: where the box's own program started]
+    /// Working directory in the box [default: the working directory of the box]
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
-    /// Set a variable, or pass on one of the caller's
+    /// Set an environment variable, or pass on one of yours by name
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<EnvVar>,
-    /// Give the program a terminal, even if there is none here
+    /// Give the program a terminal [default: if input and output are a terminal]
     #[arg(long, conflicts_with = "no_tty")]
     pub(crate) tty: bool,
-    /// Give the program pipes, even at a terminal
+    /// Give the program pipes instead of a terminal
     #[arg(long)]
     pub(crate) no_tty: bool,
-    /// The program and its arguments
+    /// Program and its arguments
     #[arg(last = true, required = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 
-/// The bytes that a terminal sends for the keys that detach; none: nothing does.
+#[derive(Debug, Args)]
+#[command(after_help = "The shell is bash, or sh if the box has no bash.
+
+Examples:
+  belljar shell dev")]
+pub(crate) struct ShellArgs {
+    /// Name of the box
+    #[arg(value_name = "NAME")]
+    pub(crate) name: BoxName,
+    /// Working directory in the box [default: the working directory of the box]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workdir: Option<PathBuf>,
+    /// Set an environment variable, or pass on one of yours by name
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<EnvVar>,
+}
+
+/// The bytes of the keys that detach; empty if no keys detach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DetachKeys(pub(crate) Vec<u8>);
 
@@ -69,11 +95,12 @@ impl FromStr for DetachKeys {
         }
         let keys = text.split(',').map(key).collect::<Option<Vec<u8>>>();
         keys.filter(|keys| keys.len() <= 8).map(Self).ok_or_else(|| {
-            "keys are `ctrl-` and a letter or one of `@[\\]^_`, or single characters, at most eight with commas between".to_owned()
+            "expected at most eight keys with commas between, each `ctrl-` and a letter or one of `@[\\]^_`, or a single character".to_owned()
         })
     }
 }
 
+/// Returns the byte that a terminal sends for a key, or `None` for an invalid key.
 fn key(name: &str) -> Option<u8> {
     let (character, control) = match name.strip_prefix("ctrl-") {
         Some(rest) => (rest, true),
@@ -99,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_what_a_terminal_sends_for_them() {
+    fn detach_keys_are_parsed_to_the_bytes_that_a_terminal_sends() {
         check("ctrl-]", Some(b"\x1d"));
         check("ctrl-p,ctrl-q", Some(b"\x10\x11"));
         check("ctrl-A,d", Some(b"\x01d"));

@@ -31,6 +31,20 @@ fn a_program_joins_the_box_and_its_exit_is_ours() {
 }
 
 #[test]
+fn shell_starts_bash_or_sh_in_the_box() {
+    let lab = lab();
+    up(&lab, "task", "echo made > mine");
+    let program = lab.belljar(["shell", "task", "--env", "A=b"]).env("TERM", "xterm");
+    let mut terminal = Terminal::start(program, 30, 100);
+    terminal.types("cat mine; echo A=$A; exit 5\r");
+    terminal.sees("made\r\nA=b\r\n");
+    assert_eq!(terminal.end().0.code(), Some(5));
+    // Without a terminal the shell reads commands from its standard input.
+    let piped = lab.belljar(["shell", "task"]).input("pwd").run();
+    assert_eq!(piped.expect(0), "/workspace");
+}
+
+#[test]
 fn bytes_pass_unchanged_however_many() {
     let lab = lab();
     up(&lab, "task", "true");
