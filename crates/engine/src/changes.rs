@@ -120,7 +120,7 @@ pub fn take_harmless(
             EntryStatus::LeftOut(why) => held_back.push(format!("{path}: {}", why.message())),
             EntryStatus::Conflict(why) => held_back.push(format!("{path}: {}", why.message())),
             EntryStatus::Failed { doing, cause } => {
-                held_back.push(format!("{path}: {doing}: {cause}"))
+                held_back.push(format!("{path}: {doing}: {cause}"));
             }
             EntryStatus::NotReached => held_back.push(format!("{path}: not reached")),
         }

@@ -100,10 +100,8 @@ fn similar_option(typed: Vec<OsString>) -> Option<String> {
         run.mut_arg("command", |program| program.allow_hyphen_values(false))
     });
     let error = strict.try_get_matches_from(typed).err()?;
-    match error.get(ContextKind::SuggestedArg)? {
-        ContextValue::String(option) => Some(option.clone()),
-        _ => None,
-    }
+    let ContextValue::String(option) = error.get(ContextKind::SuggestedArg)? else { return None };
+    Some(option.clone())
 }
 
 /// What the operator should know beyond the program's own output.

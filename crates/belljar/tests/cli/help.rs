@@ -14,7 +14,7 @@ fn commands(help: &str) -> Vec<String> {
         match indent {
             0 => {
                 is_list =
-                    line.ends_with(':') && !OTHER.contains(&line) || is_list && line.is_empty()
+                    line.ends_with(':') && !OTHER.contains(&line) || is_list && line.is_empty();
             }
             2 if is_list => names.extend(line.split_whitespace().next().map(str::to_owned)),
             _ => {}

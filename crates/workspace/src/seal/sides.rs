@@ -81,7 +81,7 @@ impl Sealing<'_> {
                 UpperContent::Read(summary) => fill(&mut side, &summary),
             },
             FileKind::Symlink => {
-                side.target = Some(LinkTarget(at::read_link(dir, name).map_err(io)?))
+                side.target = Some(LinkTarget(at::read_link(dir, name).map_err(io)?));
             }
             FileKind::Fifo => unsupported = Some(Unsupported::Fifo),
             FileKind::Socket => unsupported = Some(Unsupported::Socket),
