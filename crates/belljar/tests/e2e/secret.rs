@@ -162,8 +162,8 @@ fn what_is_no_value_is_refused_and_not_repeated() {
         (b"canary-4f1d\nx: injected".to_vec(), "control character"),
         (b"canary-4f1d\r\nx: injected\n".to_vec(), "control character"),
         (b"canary-4f1d\0".to_vec(), "control character"),
-        (vec![b'a'; (64 << 10) + 1], "more than 64 KiB"),
-        (vec![b'a'; 1 << 20], "more than 64 KiB"),
+        (vec![b'a'; (64 << 10) + 1], "64 KiB"),
+        (vec![b'a'; 1 << 20], "64 KiB"),
     ] {
         let ended = secret(&lab, &["set", "s"]).input(value).run();
         assert_eq!(ended.status.code(), Some(1));

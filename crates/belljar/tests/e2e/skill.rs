@@ -77,7 +77,7 @@ fn what_is_wrong_with_a_skill_is_told_with_code_2() {
     skill(&lab, &["save", "a", "/no/such/file"]).run().complains(2, "/no/such/file");
     skill(&lab, &["edit", "a", "--search", "x", "--replace", "y"])
         .run()
-        .complains(2, "not in the code");
+        .complains(2, "was not found in the code");
     skill(&lab, &["edit", "a", "--search", "x", "--search", "y", "--replace", "z"])
         .run()
         .complains(2, "--replace");
@@ -209,7 +209,7 @@ fn a_service_is_added_behind_what_the_file_has() {
     let listed = &objects(api(&lab, &["list", "--json"]))[0];
     assert_eq!((&listed["name"], &listed["restricted"][0]), (&"forge".into(), &"DELETE".into()));
     assert_eq!(events(&lab, "api.added")[0]["fields"]["allow"][0], "forge.example");
-    api(&lab, &["show", "none"]).run().complains(2, "there is no api `none`; there are forge");
+    api(&lab, &["show", "none"]).run().complains(2, "there is no api `none`; the apis are forge");
 }
 
 #[test]

@@ -528,7 +528,7 @@ fn comments_with_invalid_requests_are_refused() {
     for (comment, expect) in [
         ("/** @hosts http://x */", "`http://x` in `@hosts`: "),
         ("/** @hosts *.com */", "`*.com` in `@hosts`: *.com would match"),
-        ("/** @secrets A */", "`A` in `@secrets`: a secret's name"),
+        ("/** @secrets A */", "`A` in `@secrets`: invalid secret name"),
         ("/** @paths data */", "a path must be absolute"),
         ("/** @paths /a/../b */", "a path must be absolute"),
     ] {

@@ -71,7 +71,7 @@ mod tests {
                 "[permissions]\ndeny = ['Write(x)']",
                 "belljar.toml:2: `'Write(x)'` in `deny`: invalid",
             ),
-            ("[permissions]\nallow = ['Net(nonsense)']", "no such preset"),
+            ("[permissions]\nallow = ['Net(nonsense)']", "unknown preset"),
             ("[permissions]\nskip-all = 'yes'", "must be true or false"),
             ("[permissions]\nskipall = true", "did you mean `skip-all`?"),
             ("permissions = 3", "must be a table"),

@@ -138,7 +138,7 @@ fn unknown_key_is_refused_with_a_suggestion() {
     line_refused("weakens = []", "unknown key `weakens`; did you mean `weaken`?");
     line_refused(
         "sandbox = false",
-        "unknown key `sandbox`; there are mode, net, record, mounts, rootfs, env, user, memory, cpus, pids, disk, \
+        "unknown key `sandbox`; the keys are mode, net, record, mounts, rootfs, env, user, memory, cpus, pids, disk, \
          files, output-limit, timeout, weaken, require, allow, deny, ask, ask-timeout, secrets, \
          budget, health, permissions",
     );
@@ -342,8 +342,8 @@ fn f15_project_cannot_set_variables_that_control_other_programs() {
         loosens(
             &format!("env = [\"{name}=x\"]"),
             &format!(
-                "`env` of template `default`: {name} steers what other programs load, run or trust, \
-                 but the operator has it not set; a project may only tighten"
+                "`env` of template `default`: {name}, which controls what other programs load, run or \
+                 trust, but the operator has {name} not set; a project may only tighten"
             ),
         );
     }

@@ -172,7 +172,7 @@ fn what_no_rule_can_name_alone_is_not_learnt() {
     refused(denied("GET https://a.example/a/../b"), "path");
     refused(denied("GET https://a.example/[belljar:github]"), "path");
     refused(denied("GET https://a.example/\u{1b}x"), "path");
-    refused(denied("get https://a.example/"), "capital");
+    refused(denied("get https://a.example/"), "upper case");
     refused(denied("TRACE https://a.example/"), "no rule can allow");
     refused(denied("GET https://*.example/"), "host");
     refused(denied("*.example"), "name");
