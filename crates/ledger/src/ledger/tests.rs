@@ -37,6 +37,8 @@ fn child_process_that_stops_while_it_holds_the_lock() {
     let held = tip.lock.take().unwrap();
     if given.is_some() {
         rustix::process::kill_process(rustix::process::getpid(), Signal::STOP).unwrap();
+        // The kernel may stop another thread first: this one must not release the lock meanwhile.
+        std::io::read_to_string(std::io::stdin()).unwrap();
     }
     tip.record(&paths, vec![exec("/bin/late")]).map(drop).unwrap();
     drop(held);
@@ -50,6 +52,7 @@ fn h04_record_reports_the_holder_when_a_stopped_process_keeps_the_lock() {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "ledger::tests::child_process_that_stops_while_it_holds_the_lock"])
         .env(HOME, home.path())
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
@@ -68,6 +71,7 @@ fn h04_record_reports_the_holder_when_a_stopped_process_keeps_the_lock() {
     assert!(report.findings.iter().all(|finding| finding.severity == Severity::Note));
 
     rustix::process::kill_process(pid, Signal::CONT).unwrap();
+    drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
     ledger.tip().lock.timeout = timeout;
     let receipt = ledger.record(exec("/bin/early")).unwrap();
