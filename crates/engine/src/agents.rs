@@ -16,7 +16,7 @@ use belljar_model::Config;
 use belljar_model::agent::{Agent, AgentName};
 
 pub use outfit::HomeFile;
-pub use outfit::{Occasion, outfit};
+pub use outfit::{OutfitRequest, outfit};
 pub use status::{AgentStatus, SecretHere, status};
 
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
@@ -35,7 +35,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// An agent, and the user's file that describes it, if it is not one of ours.
 #[derive(Debug)]
-pub struct Known {
+pub struct AgentSource {
     pub agent: Agent,
     pub file: Option<PathBuf>,
 }
@@ -50,21 +50,21 @@ pub fn find(host: &HostEnv, name: &AgentName) -> Result<Agent, EngineError> {
 }
 
 /// Every agent that is known.
-pub fn all(host: &HostEnv) -> Result<BTreeMap<AgentName, Known>, EngineError> {
+pub fn all(host: &HostEnv) -> Result<BTreeMap<AgentName, AgentSource>, EngineError> {
     let mut all = BTreeMap::new();
     for (name, text) in BUILT_IN {
         let name: AgentName =
             name.parse().context("an agent of our own").kind(ErrorKind::Broken)?;
         let file = PathBuf::from(format!("{name}.toml"));
         let agent = Config::agent(&name, text, &file).kind(ErrorKind::Broken)?;
-        all.insert(name, Known { agent, file: None });
+        all.insert(name, AgentSource { agent, file: None });
     }
     for file in users_files(host)? {
         let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let name: AgentName =
             stem.parse().with_context(|| file.display().to_string()).kind(ErrorKind::Invalid)?;
         let agent = Config::agent(&name, &read(&file)?, &file).kind(ErrorKind::Invalid)?;
-        all.insert(name, Known { agent, file: Some(file) });
+        all.insert(name, AgentSource { agent, file: Some(file) });
     }
     Ok(all)
 }

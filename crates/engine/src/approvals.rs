@@ -4,8 +4,8 @@
 //! is a claim on that file, which can be made once; the supervisor compares it with what it asked,
 //! records who answered, and carries it out. A skill waits in its own files and outlives every process.
 
-pub mod desk;
 mod file;
+pub mod requests;
 #[cfg(test)]
 mod tests;
 

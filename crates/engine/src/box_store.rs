@@ -45,7 +45,7 @@ pub struct NamedBox {
 /// The right to change a box, as long as it is held.
 #[derive(Debug)]
 #[must_use]
-pub struct Turn {
+pub struct ChangeLock {
     _held: Held,
 }
 
@@ -127,11 +127,11 @@ impl NamedBox {
     }
 
     /// Waits for the right to change this box.
-    pub fn turn(&self) -> Result<Turn, EngineError> {
+    pub fn turn(&self) -> Result<ChangeLock, EngineError> {
         self.turn_within(CHANGE_TIMEOUT)
     }
 
-    fn turn_within(&self, timeout: Duration) -> Result<Turn, EngineError> {
+    fn turn_within(&self, timeout: Duration) -> Result<ChangeLock, EngineError> {
         let held = match lock::wait(&self.dir.join("turn"), Rank::Box, timeout) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(no_box(self.name())); // another command removed it meanwhile
@@ -148,11 +148,11 @@ impl NamedBox {
         parts::finish(&self.dir)
             .context("finish what an interrupted command began")
             .kind(ErrorKind::Broken)?;
-        Ok(Turn { _held: held })
+        Ok(ChangeLock { _held: held })
     }
 
     /// The same, for what cannot be done to a box that is up.
-    pub fn turn_while_down(&self, wanted: &str) -> Result<Turn, EngineError> {
+    pub fn turn_while_down(&self, wanted: &str) -> Result<ChangeLock, EngineError> {
         let turn = self.turn()?;
         if self.is_up() {
             let name = self.name();

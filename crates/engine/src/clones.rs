@@ -21,9 +21,9 @@ mod work;
 
 pub use branch::{branch, default_branch};
 pub use changes::FileChange;
-pub use clone::{Cloned, Wish, clone};
+pub use clone::{CloneSpec, Cloned, clone};
 pub use source::{Source, identity, look};
-pub use work::{Commit, Style, Work, diff, has_work, keep};
+pub use work::{Commit, DiffStyle, Work, diff, has_work, keep};
 
 #[cfg(test)]
 mod tests;

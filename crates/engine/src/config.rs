@@ -72,12 +72,12 @@ fn operator(
 
 /// Tells whether the files that rules come from are still the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stamp([Option<Look>; 2]);
+pub struct ConfigFingerprint([Option<Look>; 2]);
 
 /// Device, inode, time of the last change and length of a file.
 type Look = (u64, u64, i64, i64, u64);
 
-impl Stamp {
+impl ConfigFingerprint {
     pub fn of(host: &HostEnv, file: Option<&Path>, workspace: Option<&Path>) -> Self {
         use std::os::unix::fs::MetadataExt as _;
         let operator = file.map(Path::to_owned).or_else(|| host.config_file());

@@ -29,13 +29,13 @@ use belljar_model::{
 use tracing::field::Empty;
 use tracing::{Span, error_span};
 
-use self::output::Tape;
+use self::output::OutputRecorder;
 use crate::approvals;
 use crate::config::Source;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
-use crate::network::{self, Outlet, Outside};
+use crate::network::{self, BrokerHandle, NetworkConfig};
 use crate::notice::Notice;
-use crate::record::{self, Journal, LedgerHandle, Plan};
+use crate::record::{self, LedgerHandle, RunIntent, RunRecorder};
 use crate::scope::Scoped;
 use crate::store::Run;
 
@@ -71,7 +71,7 @@ pub struct LaunchSpec {
     pub exec_channel: bool,
     pub terminal: Option<Terminal>,
     pub environment: Environment,
-    pub network: Option<Outlet>,
+    pub network: Option<NetworkConfig>,
     /// Restrictions that the operator lifted, for the record.
     pub remarks: Vec<String>,
     /// Where output is kept until it is recorded. `None`: it is not recorded.
@@ -185,8 +185,8 @@ struct Built {
     remarks: Vec<String>,
     argv: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
-    outside: Option<Outside>,
-    tape: Tape,
+    outside: Option<BrokerHandle>,
+    tape: OutputRecorder,
     disk: Option<(PathBuf, Box<DiskCounter<'static>>)>,
     began: Instant,
 }
@@ -210,8 +210,11 @@ impl Built {
             "launch begins"
         );
         let LaunchSpec { id: (id, random), purpose, template, sources, argv, remarks, .. } = spec;
-        let outside =
-            spec.network.map(|outlet| outlet.open(id)).transpose().kind(ErrorKind::CannotStart)?;
+        let outside = spec
+            .network
+            .map(|network_config| network_config.open(id))
+            .transpose()
+            .kind(ErrorKind::CannotStart)?;
         let mut env = match spec.environment {
             Environment::OfTemplate => environment(state.host(), &template, id),
             Environment::Exactly(env) => env,
@@ -222,8 +225,8 @@ impl Built {
             env.push(("TERM".into(), term.clone()));
         }
         let tape = match &spec.output_dir {
-            Some(dir) => Tape::new(template.record, dir).kind(ErrorKind::CannotStart)?,
-            None => Tape::none(),
+            Some(dir) => OutputRecorder::new(template.record, dir).kind(ErrorKind::CannotStart)?,
+            None => OutputRecorder::none(),
         };
         let disk = match spec.disk {
             Some(DiskLimit { dir, counted }) => {
@@ -273,13 +276,13 @@ impl Built {
         Ok((built, request))
     }
 
-    fn plan(&self) -> Plan<'_> {
-        Plan {
+    fn plan(&self) -> RunIntent<'_> {
+        RunIntent {
             record: &self.record,
             purpose: self.purpose,
             caller: &self.caller,
             template: &self.template,
-            network: self.outside.as_ref().map(Outside::policy),
+            network: self.outside.as_ref().map(BrokerHandle::policy),
             sources: &self.sources,
             argv: &self.argv,
             env: &self.env,
@@ -293,7 +296,7 @@ impl Built {
 pub struct Launched {
     built: Built,
     running: BuiltBox,
-    journal: Journal,
+    recorder: RunRecorder,
     /// How long the start took, in microseconds.
     setup: u64,
 }
@@ -321,11 +324,11 @@ pub fn launch_after(
     ready()?;
     let _entered = built.span.clone().entered();
     let plan = built.plan();
-    let begin = |layers: &[LayerState]| Journal::begin(state, &plan, layers);
+    let begin = |layers: &[LayerState]| RunRecorder::begin(state, &plan, layers);
     let mut begun = None;
     let started = belljar_box::start(&request, |layers| begun = Some(begin(layers)));
-    let (mut running, journal) = match (started.kind(ErrorKind::CannotStart), begun) {
-        (Ok((running, ())), Some(Ok(journal))) => (running, journal),
+    let (mut running, recorder) = match (started.kind(ErrorKind::CannotStart), begun) {
+        (Ok((running, ())), Some(Ok(recorder))) => (running, recorder),
         (Ok((running, ())), refused) => {
             running.abandon();
             let unrecorded =
@@ -336,8 +339,8 @@ pub fn launch_after(
         (Err(failure), begun) => {
             tracing::warn!(kind = ?failure.kind(), "box could not be built");
             // A start that failed is recorded too.
-            if let Ok(journal) = begun.unwrap_or_else(|| begin(&[])) {
-                journal.failed(failure.inner()).ok(); // the failure itself is what matters now
+            if let Ok(recorder) = begun.unwrap_or_else(|| begin(&[])) {
+                recorder.failed(failure.inner()).ok(); // the failure itself is what matters now
             }
             return Err(failure);
         }
@@ -346,12 +349,12 @@ pub fn launch_after(
     let opened = opened.context("open the network of the box").kind(ErrorKind::CannotStart);
     if let Err(failure) = opened {
         running.abandon();
-        journal.failed(failure.inner()).ok(); // see above
+        recorder.failed(failure.inner()).ok(); // see above
         return Err(failure);
     }
     let setup = micros(built.began);
     tracing::info!(setup_micros = setup, "box is built and its run is on record");
-    Ok(Launched { built, running, journal, setup })
+    Ok(Launched { built, running, recorder, setup })
 }
 
 /// Builds a box whose worker waits for a task.
@@ -411,8 +414,8 @@ impl Prepared {
         built.began = Instant::now();
         built.argv = command.iter().map(Into::into).collect();
         built.record.argv = command;
-        let journal = match Journal::begin_in(ledger, &built.plan(), running.layers()) {
-            Ok(journal) => journal,
+        let recorder = match RunRecorder::begin_in(ledger, &built.plan(), running.layers()) {
+            Ok(recorder) => recorder,
             Err(failure) => {
                 running.abandon();
                 return Err(failure);
@@ -421,7 +424,7 @@ impl Prepared {
         running.set_timeout(timeout);
         let setup = micros(built.began);
         tracing::info!("task is on record");
-        Ok(Launched { built, running, journal, setup })
+        Ok(Launched { built, running, recorder, setup })
     }
 }
 
@@ -453,7 +456,7 @@ impl Launched {
         &self.built.template
     }
 
-    pub const fn outside(&self) -> Option<&Outside> {
+    pub const fn outside(&self) -> Option<&BrokerHandle> {
         self.built.outside.as_ref()
     }
 
@@ -482,7 +485,7 @@ impl Launched {
         let _entered = self.built.span.clone().entered();
         tracing::warn!(kind = ?error.kind(), "program is not started");
         self.running.abandon();
-        self.journal.failed(error.inner()).ok(); // the failure itself is what matters now
+        self.recorder.failed(error.inner()).ok(); // the failure itself is what matters now
     }
 
     /// Starts the program and waits for its end. `ended` is called at once when it is over.
@@ -492,7 +495,7 @@ impl Launched {
         streams: Streams<'_>,
         ended: impl FnOnce(),
     ) -> Result<Ended, EngineError> {
-        let Self { built, running, journal, setup } = self;
+        let Self { built, running, recorder, setup } = self;
         let Built { span, record, template, outside, mut tape, mut disk, .. } = built;
         let _entered = span.clone().entered();
         tracing::info!("program starts");
@@ -506,12 +509,12 @@ impl Launched {
         let supervision =
             Supervision { input, output, error, filter: Some(&mut filter), disk, stop };
         let (finished, account) =
-            network::during(outside.as_ref(), journal.ledger(), record.id, || {
+            network::during(outside.as_ref(), recorder.ledger(), record.id, || {
                 running.supervise(supervision)
             });
         ended();
         let (finished, remains) = finished.kind(ErrorKind::CannotStart).inspect_err(|failure| {
-            journal.failed(failure.inner()).ok(); // the failure itself is what matters now
+            recorder.failed(failure.inner()).ok(); // the failure itself is what matters now
         })?;
         tracing::info!(
             reason = finished.reason.name(),
@@ -520,8 +523,8 @@ impl Launched {
             wall_micros = u64::try_from(finished.wall.as_micros()).unwrap_or(u64::MAX),
             "program ended"
         );
-        let policy = record::policy(&template, outside.as_ref().map(Outside::policy));
-        let outputs = tape.finish(journal.ledger(), policy).unwrap_or_else(|error| {
+        let policy = record::policy(&template, outside.as_ref().map(BrokerHandle::policy));
+        let outputs = tape.finish(recorder.ledger(), policy).unwrap_or_else(|error| {
             state.notice(&Notice::NotRecorded(format!(
                 "what the program wrote is not on record; how it ended will be: {error:#}"
             )));
@@ -532,7 +535,7 @@ impl Launched {
             finished,
             remains,
             account,
-            journal,
+            recorder,
             policy,
             outputs,
             record,

@@ -32,7 +32,7 @@ const MAX_SCREEN: u64 = 512 << 20; // bytes
 
 /// Who is locked in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whom {
+pub enum LockedRole {
     /// Speaks to the world, and holds secrets.
     Broker,
     /// Speaks over the sockets that it is handed, and holds what a box wrote.
@@ -42,12 +42,12 @@ pub enum Whom {
 /// Locks this process in, for good. Returns what the operator should know about the result.
 ///
 /// The process must have one thread: what follows holds for a thread and those it starts.
-pub fn enter(whom: Whom) -> anyhow::Result<Vec<String>> {
+pub fn enter(whom: LockedRole) -> anyhow::Result<Vec<String>> {
     let threads = std::fs::read_dir("/proc/self/task").context("count the threads")?.count();
     ensure!(threads == 1, "there are {threads} threads, and only one would be locked in");
     let filter = match whom {
-        Whom::Broker => belljar_box::broker_filter(),
-        Whom::Screen => belljar_box::screen_filter(),
+        LockedRole::Broker => belljar_box::broker_filter(),
+        LockedRole::Screen => belljar_box::screen_filter(),
     };
     let filter = filter
         .with_context(|| format!("there is no seccomp table for {}", std::env::consts::ARCH))?;
@@ -55,8 +55,10 @@ pub fn enter(whom: Whom) -> anyhow::Result<Vec<String>> {
     let abi = landlock::abi().context(no_landlock)?;
     let rules = no_files(abi).context(no_landlock)?;
     let remarks = match whom {
-        Whom::Broker => lock_memory(&std::fs::read_to_string("/proc/swaps").unwrap_or_default()),
-        Whom::Screen => Vec::new(),
+        LockedRole::Broker => {
+            lock_memory(&std::fs::read_to_string("/proc/swaps").unwrap_or_default())
+        }
+        LockedRole::Screen => Vec::new(),
     };
     allow_descriptors();
     become_nobody().context("give up every right")?;
@@ -135,10 +137,10 @@ fn become_nobody() -> io::Result<()> {
 
 /// Bounds the memory. Windows and buffers are bounded far below it; a broker that a box drives beyond
 /// falls over, and then that box is in the dark, not the machine out of memory.
-fn bound_memory(whom: Whom) -> io::Result<()> {
+fn bound_memory(whom: LockedRole) -> io::Result<()> {
     let most = match whom {
-        Whom::Broker => MAX_MEMORY,
-        Whom::Screen => MAX_SCREEN,
+        LockedRole::Broker => MAX_MEMORY,
+        LockedRole::Screen => MAX_SCREEN,
     };
     let most = Rlimit { current: Some(most), maximum: Some(most) };
     Ok(rustix::process::setrlimit(Resource::Data, most)?)

@@ -16,14 +16,16 @@ use belljar_model::{Config, Net, RunId, Template};
 use serde::{Deserialize, Serialize};
 use tracing::Span;
 
-use crate::approvals::desk::Desk;
+use crate::approvals::requests::BoxRequests;
 use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::host::HostEnv;
 use crate::notice::Notice;
 use crate::record::LedgerHandle;
 use crate::scope::Scoped;
-use broker::{Account, Beyond, Broker, Clerk, Lever, Sealed};
+use broker::{
+    Broker, BrokerControl, BrokerRecorder, NetworkSummary, SealedSecrets, UpstreamConfig,
+};
 
 /// The network of a box as the configuration describes it. It names no open file, so that it can be sent to
 /// the process that supervises the box.
@@ -63,17 +65,17 @@ impl NetworkSpec {
     }
 
     /// Opens the files of its secrets and checks that its certificates exist.
-    pub fn open(self, state: &Scoped) -> Result<Outlet, EngineError> {
-        Outlet::new(self, state, false)
+    pub fn open(self, state: &Scoped) -> Result<NetworkConfig, EngineError> {
+        NetworkConfig::new(self, state, false)
     }
 }
 
 /// What a broker is started with.
 #[derive(Debug)]
-pub struct Outlet {
+pub struct NetworkConfig {
     policy: Policy,
-    beyond: Beyond,
-    sealed: Option<Sealed>,
+    beyond: UpstreamConfig,
+    sealed: Option<SealedSecrets>,
     /// Whether the rules may change while the box runs.
     changes: bool,
     clock: Clock,
@@ -83,7 +85,7 @@ pub struct Outlet {
 
 /// A broker that gets ready, and the box's side of it.
 #[derive(Debug)]
-pub struct Outside {
+pub struct BrokerHandle {
     broker: Broker,
     policy: Digest,
     ports: Vec<u16>,
@@ -91,7 +93,7 @@ pub struct Outside {
     trust_host_cas: bool,
 }
 
-impl Outlet {
+impl NetworkConfig {
     /// What the template asks for; none without a network.
     pub fn of(
         template: &Template,
@@ -113,19 +115,19 @@ impl Outlet {
 
     fn new(spec: NetworkSpec, state: &Scoped, changes: bool) -> Result<Self, EngineError> {
         let NetworkSpec { policy, roots, name_servers, key_command } = spec;
-        let sealed = Sealed::open(state.home(), &policy, key_command.as_deref())?;
+        let sealed = SealedSecrets::open(state.home(), &policy, key_command.as_deref())?;
         for path in &roots {
             std::fs::metadata(path)
                 .with_context(|| format!("[tls] roots: {}", path.display()))
                 .kind(ErrorKind::Invalid)?;
         }
-        let beyond = Beyond { roots, name_servers };
+        let beyond = UpstreamConfig { roots, name_servers };
         let (clock, program) = (state.clock(), state.host().role_program().to_owned());
         Ok(Self { policy, beyond, sealed, changes, clock, program })
     }
 
     /// Starts the broker, which gets ready while the box is prepared.
-    pub fn open(self, run: RunId) -> anyhow::Result<Outside> {
+    pub fn open(self, run: RunId) -> anyhow::Result<BrokerHandle> {
         let Self { policy, beyond, sealed, changes, clock, program } = self;
         // The presets and declarations that the template only names are part of this.
         let hash = Digest::of(&[&serde_json::to_vec(&policy)?]);
@@ -137,11 +139,11 @@ impl Outlet {
             any_port || passes.into_iter().any(|http| http.tls == Tls::Passthrough);
         let sealed = sealed.as_ref();
         let broker = Broker::start(&program, run, policy, beyond, sealed, changes, clock)?;
-        Ok(Outside { broker, policy: hash, ports, any_port, trust_host_cas })
+        Ok(BrokerHandle { broker, policy: hash, ports, any_port, trust_host_cas })
     }
 }
 
-impl Outside {
+impl BrokerHandle {
     /// The hash of what it may.
     pub const fn policy(&self) -> Digest {
         self.policy
@@ -181,8 +183,8 @@ impl Outside {
     }
 
     /// What changes the rules and answers the questions of this box from now on.
-    pub fn lever(&self, desk: Desk) -> Lever {
-        self.broker.lever(desk)
+    pub fn control(&self, requests: BoxRequests) -> BrokerControl {
+        self.broker.control(requests)
     }
 
     /// Hands the sockets of a box that stands to the broker.
@@ -194,27 +196,28 @@ impl Outside {
 
 /// Lets `work` happen while what the broker says goes on record.
 pub fn during<T>(
-    outside: Option<&Outside>,
+    outside: Option<&BrokerHandle>,
     ledger: &LedgerHandle,
     run: RunId,
     work: impl FnOnce() -> T,
-) -> (T, Option<Account>) {
-    let Some(Outside { broker, .. }) = outside else { return (work(), None) };
+) -> (T, Option<NetworkSummary>) {
+    let Some(BrokerHandle { broker, .. }) = outside else { return (work(), None) };
     std::thread::scope(|scope| {
         let span = Span::current();
-        let recording =
-            |clerk: Clerk| scope.spawn(move || span.in_scope(|| clerk.work(ledger, run)));
-        let clerk = broker.clerk().map(recording);
+        let recording = |recorder: BrokerRecorder| {
+            scope.spawn(move || span.in_scope(|| recorder.work(ledger, run)))
+        };
+        let recorder = broker.recorder().map(recording);
         let done = work();
         broker.dismiss();
-        (done, clerk.ok().and_then(|clerk| clerk.join().ok()))
+        (done, recorder.ok().and_then(|recorder| recorder.join().ok()))
     })
 }
 
 /// Reports what was refused, and how to allow it.
-pub fn report(state: &Scoped, account: &Account) {
+pub fn report(state: &Scoped, account: &NetworkSummary) {
     let note = |text: String| state.notice(&Notice::Network(text));
-    let Account { denied, more, alarms, is_dark, unrecorded, .. } = account;
+    let NetworkSummary { denied, more, alarms, is_dark, unrecorded, .. } = account;
     for line in alarms {
         note(format!("alarm: {line}"));
     }

@@ -4,13 +4,13 @@
 //! knows of a protocol.
 
 mod attend;
+mod connection;
 mod language;
-mod line;
 mod modules;
 mod overlay;
+mod pool;
 mod report;
-mod room;
-mod shelf;
+mod session;
 mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,10 +26,10 @@ use tokio_util::sync::CancellationToken;
 pub use belljar_wire::Stream;
 pub use language::Language;
 pub use report::ProgramReport;
-pub use room::{Ground, Room, put_away};
+pub use session::{ProgramSession, WorkspaceSpec, put_away};
 pub use task::{Program, Work};
 
-use crate::config::{Source, Stamp};
+use crate::config::{ConfigFingerprint, Source};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::scope::Scoped;
 use crate::skills;
@@ -38,20 +38,20 @@ use crate::supervisor::spec::Ending;
 use crate::supervisor::worker_program;
 use crate::tool_servers::Servers;
 use attend::attend;
-use line::{Ready, Refusal};
-use shelf::Maker;
+use connection::{Ready, Refusal};
+use pool::BoxMaker;
 
 /// So many programs run at once; others wait for their turn.
 const AT_ONCE: usize = 32;
 
 /// Everything that programs need.
 #[derive(Debug)]
-pub struct Workshop {
+pub struct Programs {
     state: Scoped,
     /// What relative paths of templates begin at.
     here: PathBuf,
     file: Option<PathBuf>,
-    ground: Option<Ground>,
+    ground: Option<WorkspaceSpec>,
     warm: usize,
     rules: Mutex<Rules>,
     worker: Arc<std::os::fd::OwnedFd>,
@@ -63,7 +63,7 @@ pub struct Workshop {
 /// The configuration as it was last read.
 #[derive(Debug)]
 struct Rules {
-    stamp: Stamp,
+    fingerprint: ConfigFingerprint,
     config: Arc<Config>,
     /// The files that it comes from.
     sources: Arc<[Source]>,
@@ -114,17 +114,17 @@ pub trait Listener: Send {
     fn still(&mut self, since: Duration, written: usize);
 }
 
-impl Workshop {
+impl Programs {
     /// Opens everything that is needed; `ground` is the directory that programs are given. No more than
     /// `warm` boxes of a session stand ready.
     pub fn open(
         state: &Scoped,
         here: PathBuf,
-        ground: Option<Ground>,
+        ground: Option<WorkspaceSpec>,
         warm: usize,
     ) -> Result<Self, EngineError> {
         let (state, file) = (state.clone(), state.config_file().map(PathBuf::from));
-        room::sweep(&state);
+        session::sweep(&state);
         let rules = Rules::read(&state, ground.as_ref())?;
         let skills = skills::open(&state)?;
         // Declarations of a project count for nothing.
@@ -137,16 +137,16 @@ impl Workshop {
     }
 
     /// A workspace for a new session of whoever opened this.
-    pub fn room(&self) -> anyhow::Result<Arc<Room>> {
+    pub fn room(&self) -> anyhow::Result<Arc<ProgramSession>> {
         self.room_of(self.state.caller())
     }
 
     /// A workspace for a new session of `caller`. Its programs are recorded as theirs.
-    pub fn room_of(&self, caller: &Caller) -> anyhow::Result<Arc<Room>> {
+    pub fn room_of(&self, caller: &Caller) -> anyhow::Result<Arc<ProgramSession>> {
         let state = self.state.for_caller(caller.clone()).map_err(EngineError::into_inner)?;
         let room = match &self.ground {
-            Some(ground) => Room::project(&state, ground)?,
-            None => Room::scratch(&state)?,
+            Some(ground) => ProgramSession::project(&state, ground)?,
+            None => ProgramSession::scratch(&state)?,
         };
         Ok(Arc::new(room))
     }
@@ -155,9 +155,9 @@ impl Workshop {
     /// they are mended: what was before is not taken for what the operator wants now.
     pub fn config(&self) -> Result<Arc<Config>, RunError> {
         let path = self.ground.as_ref().map(|ground| ground.path.as_path());
-        let stamp = Stamp::of(self.state.host(), self.file.as_deref(), path);
+        let fingerprint = ConfigFingerprint::of(self.state.host(), self.file.as_deref(), path);
         let mut rules = self.rules();
-        if rules.stamp != stamp {
+        if rules.fingerprint != fingerprint {
             let read = Rules::read(&self.state, self.ground.as_ref());
             *rules = read.map_err(|failure| RunError::Usage(format!("{failure:#}")))?;
         }
@@ -165,14 +165,14 @@ impl Workshop {
     }
 
     /// Has boxes made for calls that are sure to come.
-    pub fn warm(&self, room: &Arc<Room>) {
+    pub fn warm(&self, room: &Arc<ProgramSession>) {
         self.maker().refill(room);
     }
 
     /// Runs one program in a fresh box of this session.
     pub async fn run(
         &self,
-        room: &Arc<Room>,
+        room: &Arc<ProgramSession>,
         work: Work,
         listener: &mut dyn Listener,
         cancelled: &CancellationToken,
@@ -206,11 +206,12 @@ impl Workshop {
 
     async fn box_for(
         &self,
-        room: &Arc<Room>,
+        room: &Arc<ProgramSession>,
         apis: Option<BTreeSet<ApiName>>,
     ) -> Result<Ready, RunError> {
         let maker = self.maker();
-        let (fit, stale) = room.shelf.take(&maker.stamp, apis.is_none() || room.is_exclusive());
+        let (fit, stale) =
+            room.shelf.take(&maker.fingerprint, apis.is_none() || room.is_exclusive());
         let (fit, unfit) = if apis.is_none() { (fit, None) } else { (None, fit) };
         let gone = stale.into_iter().chain(unfit);
         if room.is_exclusive() {
@@ -236,26 +237,26 @@ impl Workshop {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn maker(&self) -> Maker {
+    fn maker(&self) -> BoxMaker {
         let rules = self.rules();
-        Maker {
+        BoxMaker {
             worker: Arc::clone(&self.worker),
             here: self.here.clone(),
             config: Arc::clone(&rules.config),
             sources: Arc::clone(&rules.sources),
-            stamp: rules.stamp.clone(),
+            fingerprint: rules.fingerprint.clone(),
             warm: rules.config.code().warm.min(self.warm),
         }
     }
 }
 
 impl Rules {
-    fn read(state: &Scoped, ground: Option<&Ground>) -> Result<Self, EngineError> {
+    fn read(state: &Scoped, ground: Option<&WorkspaceSpec>) -> Result<Self, EngineError> {
         let (file, path) = (state.config_file(), ground.map(|it| it.path.as_path()));
         // Before the files are read: what changes in between is read again.
-        let stamp = Stamp::of(state.host(), file, path);
+        let fingerprint = ConfigFingerprint::of(state.host(), file, path);
         let (config, sources) = state.load_config(path)?;
         let (config, sources) = (Arc::new(config), sources.into());
-        Ok(Self { stamp, config, sources, offers: BTreeMap::new() })
+        Ok(Self { fingerprint, config, sources, offers: BTreeMap::new() })
     }
 }

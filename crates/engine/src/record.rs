@@ -34,7 +34,7 @@ pub use crate::store::ledger::LedgerHandle;
 
 /// The record of one run, as long as it lasts.
 #[derive(Debug)]
-pub struct Journal {
+pub struct RunRecorder {
     ledger: LedgerHandle,
     run: RunId,
     created: Receipt,
@@ -42,7 +42,7 @@ pub struct Journal {
 
 /// What is known about a run before its program starts.
 #[derive(Debug)]
-pub struct Plan<'a> {
+pub struct RunIntent<'a> {
     pub record: &'a RunRecord,
     pub purpose: Purpose,
     pub caller: &'a Caller,
@@ -94,11 +94,11 @@ fn advice(error: &OpenError) -> Option<&'static str> {
     }
 }
 
-impl Journal {
+impl RunRecorder {
     /// Records the intent to run. The program may start once this returned.
     pub fn begin(
         state: &Scoped,
-        plan: &Plan<'_>,
+        plan: &RunIntent<'_>,
         layers: &[LayerState],
     ) -> Result<Self, EngineError> {
         Self::begin_in(open(state).kind(ErrorKind::CannotStart)?, plan, layers)
@@ -107,7 +107,7 @@ impl Journal {
     /// The same in a ledger that is open already.
     pub fn begin_in(
         ledger: LedgerHandle,
-        plan: &Plan<'_>,
+        plan: &RunIntent<'_>,
         layers: &[LayerState],
     ) -> Result<Self, EngineError> {
         let run = plan.record.id;
@@ -282,8 +282,8 @@ pub fn settle(
     Ok(())
 }
 
-fn created(ledger: &LedgerHandle, plan: &Plan<'_>) -> anyhow::Result<RunCreated> {
-    let Plan { record, purpose, caller, template, network, argv, env, .. } = plan;
+fn created(ledger: &LedgerHandle, plan: &RunIntent<'_>) -> anyhow::Result<RunCreated> {
+    let RunIntent { record, purpose, caller, template, network, argv, env, .. } = plan;
     let command: Vec<&[u8]> = argv.iter().map(|word| word.as_bytes()).collect();
     let command = command.join(&0);
     let policy = policy(template, *network);

@@ -10,12 +10,12 @@ use belljar_model::permission::Permissions;
 use belljar_model::spec::{RunSpec, WorkspaceSpec};
 use belljar_model::{Mode, Overrides, Purpose, RunResult, Template};
 
-use crate::agents::{self, Occasion};
+use crate::agents::{self, OutfitRequest};
 use crate::changes;
 use crate::config::{self, Source};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams, Terminal};
-use crate::network::{self, Outlet};
+use crate::network::{self, NetworkConfig};
 use crate::notice::Notice;
 use crate::policy;
 use crate::scope::Scoped;
@@ -52,7 +52,7 @@ pub struct RunEnd {
 struct Rules {
     template: Template,
     sources: Vec<Source>,
-    network: Option<Outlet>,
+    network: Option<NetworkConfig>,
     masks: Vec<Mask>,
 }
 
@@ -138,7 +138,7 @@ impl StartedRun {
         ended.record(state, &result, sealed.and_then(|_| changes::sealed_changes(&run)));
         if template.mode == Mode::Direct && run.record.review.is_pending() {
             match permissions(state, &run, config_file.as_deref()) {
-                Ok(now) => changes::take_over(&mut run, state, ended.journal.ledger(), &now),
+                Ok(now) => changes::take_over(&mut run, state, ended.recorder.ledger(), &now),
                 Err(error) => state.notice(&Notice::Failed(format!(
                     "nothing was taken over; `belljar apply` tries again: {error:#}"
                 ))),
@@ -185,7 +185,7 @@ fn rules(
     let said = spec.on.overrides.clone();
     let has_timeout = said.timeout.is_some();
     let permissions = config.permissions(&spec.on.template);
-    let denied = agents::outfit(&Occasion {
+    let denied = agents::outfit(&OutfitRequest {
         agent: None,
         permissions: &permissions,
         state,
@@ -201,6 +201,6 @@ fn rules(
         template.limits.timeout = None; // a person may think for longer than ten minutes
     }
     policy::refuse_own_program(state.host(), &template, workspace)?;
-    let network = Outlet::of(&template, &config, state)?;
+    let network = NetworkConfig::of(&template, &config, state)?;
     Ok(Rules { template, sources, network, masks: denied.masks })
 }

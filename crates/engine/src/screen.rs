@@ -4,10 +4,10 @@
 //! passes it on to this process, which is locked in as a broker is, and can reach nothing but those who
 //! look. It draws every screen anew from its own cells: no sequence of the box ever reaches a viewer.
 
-mod canvas;
+mod buffer;
 pub mod guard;
+pub mod protocol;
 pub mod role;
-pub mod word;
 
 use std::ffi::{CStr, CString};
 use std::io;

@@ -5,12 +5,12 @@
 //! the one that the operator accepted (`belljar_code::pin`). A server that does not start, hangs or dies is
 //! reported and does not affect other servers.
 
+mod client;
+mod connection;
 mod declare;
-mod ear;
 mod launch;
-mod link;
 mod offer;
-mod one;
+mod server;
 #[cfg(test)]
 mod tests;
 
@@ -31,7 +31,7 @@ pub use belljar_code::pin::{CheckedTool, PinState};
 pub use declare::declarations;
 use launch::Launch;
 pub use offer::Offer;
-pub use one::Server;
+pub use server::Server;
 
 /// A tool that programs may call.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,7 +12,7 @@ use crate::cli::agent::{AgentArgs, AgentCommand};
 use crate::exit::Outcome;
 use crate::print;
 use crate::scope;
-use belljar_engine::agents::{self, AgentStatus, Known, SecretHere, login};
+use belljar_engine::agents::{self, AgentSource, AgentStatus, SecretHere, login};
 use belljar_engine::error::{ErrorKind, WithKind as _, invalid};
 
 pub(crate) fn run(cli: &Cli, args: &AgentArgs) -> Outcome {
@@ -82,12 +82,12 @@ fn show(name: &AgentName, json: bool) -> Outcome {
     Ok(0)
 }
 
-fn shown(known: &Known, here: AgentStatus) -> Shown<'_> {
+fn shown(known: &AgentSource, here: AgentStatus) -> Shown<'_> {
     Shown { agent: &known.agent, described_in: known.file.as_deref(), here }
 }
 
-fn text(known: &Known, here: &AgentStatus) -> String {
-    let Known { agent, file } = known;
+fn text(known: &AgentSource, here: &AgentStatus) -> String {
+    let AgentSource { agent, file } = known;
     let mut lines = Vec::new();
     let mut say = |what: &str, value: String| lines.push(format!("{what:<10} {value}"));
     say("agent", format!("{} ({})", agent.title, agent.name));

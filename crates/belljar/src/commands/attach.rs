@@ -20,7 +20,7 @@ use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::scope::Scoped;
 use belljar_engine::screen::guard::Guard;
-use belljar_engine::screen::word::Size;
+use belljar_engine::screen::protocol::Size;
 use belljar_engine::supervisor::{
     self,
     protocol::{FromSupervisor, ToSupervisor},

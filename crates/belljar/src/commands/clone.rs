@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use belljar_engine::box_store::NamedBox;
-use belljar_engine::clones::{self, Commit, FileChange, Style, Work};
+use belljar_engine::clones::{self, Commit, DiffStyle, FileChange, Work};
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::review::cloned;
 use belljar_engine::scope::Scoped;
@@ -29,7 +29,7 @@ pub(crate) fn diff(state: &Scoped, of: &NamedBox, args: &DiffArgs) -> Outcome {
     }
     let Some(work) = work else { return Ok(0) };
     let paths: Vec<&Path> = args.paths.iter().map(Path::new).collect();
-    let style = Style { stat: args.stat, colour: print::colour(), paths: &paths };
+    let style = DiffStyle { stat: args.stat, colour: print::colour(), paths: &paths };
     let mut text = if paths.is_empty() { summary(&work) } else { String::new() };
     text.push_str(&clones::diff(at, &work, style)?);
     print::page(&text).kind(ErrorKind::Broken)?;

@@ -18,8 +18,8 @@ use crate::scope;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use belljar_engine::policy::open_workspace;
 use belljar_engine::programs::{
-    Answer, Ground, Language, Listener, Program, ProgramReport, RunError, Stream, Work, Workshop,
-    put_away,
+    Answer, Language, Listener, Program, ProgramReport, Programs, RunError, Stream, Work,
+    WorkspaceSpec, put_away,
 };
 use belljar_engine::screen::guard::Guard;
 
@@ -42,23 +42,23 @@ pub(crate) fn run(cli: &Cli, args: &CodeArgs) -> Outcome {
     told(&answer, args.json)
 }
 
-/// Runs one program in a workshop of its own. What it writes is shown as it comes, unless `is_quiet`.
+/// Runs one program in a programs of its own. What it writes is shown as it comes, unless `is_quiet`.
 pub(crate) fn execute(
     cli: &Cli,
-    ground: Option<Ground>,
+    ground: Option<WorkspaceSpec>,
     work: Work,
     is_quiet: bool,
 ) -> Result<Answer, EngineError> {
-    let workshop = Workshop::open(&scope::open(cli.config.as_deref())?, scope::here()?, ground, 0)?;
+    let programs = Programs::open(&scope::open(cli.config.as_deref())?, scope::here()?, ground, 0)?;
     let cancelled = CancellationToken::new();
     let signals = interrupt::watch(cancelled.clone()).kind(ErrorKind::Broken)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("start a runtime").kind(ErrorKind::Broken)?;
     let answer = runtime.block_on(async {
-        let room = workshop.room()?;
+        let room = programs.room()?;
         let mut shown = Shown::new(is_quiet);
-        let answer = workshop.run(&room, work, &mut shown, &cancelled).await;
-        workshop.servers.stop().await;
+        let answer = programs.run(&room, work, &mut shown, &cancelled).await;
+        programs.servers.stop().await;
         tokio::task::spawn_blocking(move || put_away(room)).await.ok(); // a panic there is said already
         answer
     });
@@ -73,7 +73,7 @@ pub(crate) fn execute(
 pub(crate) fn ground(
     path: Option<&Path>,
     mode: Option<Mode>,
-) -> Result<Option<Ground>, EngineError> {
+) -> Result<Option<WorkspaceSpec>, EngineError> {
     let Some(asked) = path else { return Ok(None) };
     let path = open_workspace(&scope::open(None)?, asked)?.path;
     let mode = mode.unwrap_or(Mode::Overlay);
@@ -88,7 +88,7 @@ pub(crate) fn ground(
             path.display()
         )));
     }
-    Ok(Some(Ground { path, mode }))
+    Ok(Some(WorkspaceSpec { path, mode }))
 }
 
 fn program(args: &CodeArgs) -> Result<Program, EngineError> {

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Outcome {
     }
     if args.try_jail {
         if !args.outside {
-            lockdown::enter(lockdown::Whom::Broker)
+            lockdown::enter(lockdown::LockedRole::Broker)
                 .context("lock this process in")
                 .kind(ErrorKind::Broken)?;
         }

@@ -24,7 +24,7 @@ use crate::terminal::{self, Raw};
 use belljar_engine::box_store::NamedBox;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
 use belljar_engine::screen::guard::Guard;
-use belljar_engine::screen::word::Size;
+use belljar_engine::screen::protocol::Size;
 use belljar_engine::supervisor::{
     self,
     protocol::{ExecSpec, FromSupervisor, ToSupervisor},

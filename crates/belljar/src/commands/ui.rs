@@ -66,7 +66,7 @@ pub(crate) fn run() -> Outcome {
     let raw = Raw::enter(input.as_fd())
         .context("put the terminal into raw mode")
         .kind(ErrorKind::Broken)?;
-    let ended = Desk { signals, news, seen }.work(&mut page, raw);
+    let ended = UiLoop { signals, news, seen }.work(&mut page, raw);
     write(LEAVE).ok(); // the terminal may be gone
     ended.context("ui").kind(ErrorKind::Broken)?;
     Ok(0)
@@ -91,13 +91,13 @@ fn watch(state: Scoped) -> io::Result<(OwnedFd, Arc<Mutex<Vec<Row>>>)> {
 }
 
 /// Where everything comes in.
-struct Desk {
+struct UiLoop {
     signals: SignalFd,
     news: OwnedFd,
     seen: Arc<Mutex<Vec<Row>>>,
 }
 
-impl Desk {
+impl UiLoop {
     fn work(&self, page: &mut Page, raw: Raw<'_>) -> io::Result<()> {
         let input = io::stdin();
         let mut raw = Some(raw);

@@ -15,7 +15,7 @@ use crate::host::real_path;
 
 /// Ordered by what is left of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Less {
+enum Restriction {
     ReadOnly,
     Hidden,
 }
@@ -27,37 +27,43 @@ const MOST_ENTRIES: usize = 2_000_000;
 
 /// Finds what the rules deny in a workspace as it is now.
 pub fn find(permissions: &Permissions, workspace: &Path) -> Result<Vec<Mask>, EngineError> {
-    let rules: Vec<(Less, &FilePattern)> = permissions.deny.iter().filter_map(rule).collect();
+    let rules: Vec<(Restriction, &FilePattern)> =
+        permissions.deny.iter().filter_map(rule).collect();
     if rules.is_empty() {
         return Ok(Vec::new());
     }
     let mut search = Search { workspace, rules, found: BTreeMap::new(), seen: 0 };
-    search.walk(Path::new(""), Less::ReadOnly, false)?;
+    search.walk(Path::new(""), Restriction::ReadOnly, false)?;
     let mask = |(path, less)| match less {
-        Less::ReadOnly => Mask { path, kind: MaskKind::ReadOnly },
-        Less::Hidden => Mask { path, kind: MaskKind::Hidden },
+        Restriction::ReadOnly => Mask { path, kind: MaskKind::ReadOnly },
+        Restriction::Hidden => Mask { path, kind: MaskKind::Hidden },
     };
     Ok(search.found.into_iter().map(mask).collect())
 }
 
-fn rule(permission: &Permission) -> Option<(Less, &FilePattern)> {
+fn rule(permission: &Permission) -> Option<(Restriction, &FilePattern)> {
     match permission {
-        Permission::Read(files) => Some((Less::Hidden, files)),
-        Permission::Edit(files) => Some((Less::ReadOnly, files)),
+        Permission::Read(files) => Some((Restriction::Hidden, files)),
+        Permission::Edit(files) => Some((Restriction::ReadOnly, files)),
         Permission::Bash(_) | Permission::Net(_) | Permission::Tool(_) => None,
     }
 }
 
 struct Search<'a> {
     workspace: &'a Path,
-    rules: Vec<(Less, &'a FilePattern)>,
-    found: BTreeMap<PathBuf, Less>,
+    rules: Vec<(Restriction, &'a FilePattern)>,
+    found: BTreeMap<PathBuf, Restriction>,
     seen: usize,
 }
 
 impl Search<'_> {
     /// Looks through a directory. In one that is read-only as a whole only what is hidden is of interest.
-    fn walk(&mut self, inside: &Path, above: Less, is_masked: bool) -> Result<(), EngineError> {
+    fn walk(
+        &mut self,
+        inside: &Path,
+        above: Restriction,
+        is_masked: bool,
+    ) -> Result<(), EngineError> {
         // What we cannot read, a box of ours cannot either.
         let Ok(entries) = std::fs::read_dir(self.workspace.join(inside)) else { return Ok(()) };
         for entry in entries.filter_map(Result::ok) {
@@ -76,14 +82,14 @@ impl Search<'_> {
                     self.add(real, denied)?;
                 }
             }
-            if kind.is_dir() && denied != Some(Less::Hidden) {
+            if kind.is_dir() && denied != Some(Restriction::Hidden) {
                 self.walk(&path, denied.unwrap_or(above), is_masked || denied.is_some())?;
             }
         }
         Ok(())
     }
 
-    fn denied(&self, path: &Path) -> Option<Less> {
+    fn denied(&self, path: &Path) -> Option<Restriction> {
         let bytes = path.as_os_str().as_bytes();
         let rules = self.rules.iter().filter(|(_, files)| files.covers(bytes));
         rules.map(|(kind, _)| *kind).max()
@@ -96,7 +102,7 @@ impl Search<'_> {
         (!inside.as_os_str().is_empty()).then(|| inside.to_owned())
     }
 
-    fn add(&mut self, path: PathBuf, kind: Less) -> Result<(), EngineError> {
+    fn add(&mut self, path: PathBuf, kind: Restriction) -> Result<(), EngineError> {
         let known = self.found.entry(path).or_insert(kind);
         *known = kind.max(*known);
         if self.found.len() > MOST_MASKS {

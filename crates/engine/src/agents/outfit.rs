@@ -11,14 +11,14 @@ use belljar_model::net::{SecretDecl, SecretName};
 use belljar_model::permission::Permissions;
 use belljar_model::{EnvVar, Overrides};
 
-use super::program::Found;
+use super::program::AgentProgram;
 use super::{copy, login, masks, program, settings};
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::scope::Scoped;
 
 /// What a box is wanted for.
 #[derive(Debug, Clone, Copy)]
-pub struct Occasion<'a> {
+pub struct OutfitRequest<'a> {
     pub agent: Option<&'a Agent>,
     pub permissions: &'a Permissions,
     pub state: &'a Scoped,
@@ -58,17 +58,17 @@ pub struct HomeFile {
 }
 
 /// Looks up what a box is to be given.
-pub fn outfit(occasion: &Occasion<'_>) -> Result<Outfit, EngineError> {
-    let mut outfit = permitted(occasion)?;
-    if let Some(agent) = occasion.agent {
-        outfit.dress(agent, occasion)?;
+pub fn outfit(request: &OutfitRequest<'_>) -> Result<Outfit, EngineError> {
+    let mut outfit = permitted(request)?;
+    if let Some(agent) = request.agent {
+        outfit.dress(agent, request)?;
     }
     Ok(outfit)
 }
 
 /// What the permissions mean for the box itself.
-fn permitted(occasion: &Occasion<'_>) -> Result<Outfit, EngineError> {
-    let Occasion { permissions, workspace, .. } = occasion;
+fn permitted(request: &OutfitRequest<'_>) -> Result<Outfit, EngineError> {
+    let OutfitRequest { permissions, workspace, .. } = request;
     let Permissions { allow, deny, ask, .. } = permissions;
     let said = Overrides {
         allow: allow
@@ -93,13 +93,13 @@ fn permitted(occasion: &Occasion<'_>) -> Result<Outfit, EngineError> {
 }
 
 impl Outfit {
-    fn dress(&mut self, agent: &Agent, occasion: &Occasion<'_>) -> Result<(), EngineError> {
-        self.program(agent, occasion)?;
+    fn dress(&mut self, agent: &Agent, request: &OutfitRequest<'_>) -> Result<(), EngineError> {
+        self.program(agent, request)?;
         self.said.env.extend(agent.env.iter().cloned());
         self.said.allow.extend(agent.allow.iter().cloned());
         self.secrets = agent.declared.clone();
-        self.said.secrets = self.given_secrets(agent, occasion)?;
-        self.files(agent, occasion)?;
+        self.said.secrets = self.given_secrets(agent, request)?;
+        self.files(agent, request)?;
         let given = |file: &AgentFile| self.has(file.secret.as_ref());
         let first = agent.home.iter().filter(|file| given(file)).map(|file| HomeFile {
             path: file.path.clone(),
@@ -107,7 +107,7 @@ impl Outfit {
             mode: 0o600,
         });
         let first: Vec<HomeFile> = first.collect();
-        let (copied, remarks) = match occasion.state.host().user_home() {
+        let (copied, remarks) = match request.state.host().user_home() {
             Some(home) => copy::collect(&home, &agent.copy),
             None => Default::default(),
         };
@@ -117,12 +117,14 @@ impl Outfit {
     }
 
     /// The agent's program, and what must be shown for it to run.
-    fn program(&mut self, agent: &Agent, occasion: &Occasion<'_>) -> Result<(), EngineError> {
-        let found = match occasion.hosts_programs {
-            false => Found { path: PathBuf::from(&agent.program), ..Found::default() },
-            true => match program::find(occasion.state.host(), &agent.program) {
+    fn program(&mut self, agent: &Agent, request: &OutfitRequest<'_>) -> Result<(), EngineError> {
+        let found = match request.hosts_programs {
+            false => {
+                AgentProgram { path: PathBuf::from(&agent.program), ..AgentProgram::default() }
+            }
+            true => match program::find(request.state.host(), &agent.program) {
                 Some(found) => found,
-                None if !occasion.runs_agent => return Ok(()),
+                None if !request.runs_agent => return Ok(()),
                 None => return Err(missing(agent)),
             },
         };
@@ -130,7 +132,7 @@ impl Outfit {
         if !found.search.is_empty() {
             self.said.env.extend(search_path(&found));
         }
-        let skip_all = match occasion.permissions.skips_all() {
+        let skip_all = match request.permissions.skips_all() {
             true => agent.skip_all.as_slice(),
             false => &[],
         };
@@ -147,9 +149,9 @@ impl Outfit {
     fn given_secrets(
         &mut self,
         agent: &Agent,
-        occasion: &Occasion<'_>,
+        request: &OutfitRequest<'_>,
     ) -> Result<Vec<SecretName>, EngineError> {
-        let store = Store::open(occasion.state.home()).kind(ErrorKind::Broken)?;
+        let store = Store::open(request.state.home()).kind(ErrorKind::Broken)?;
         let stored = store
             .map(|store| store.list())
             .transpose()
@@ -183,9 +185,9 @@ impl Outfit {
     }
 
     /// The agent's managed settings, and the other files that it gets for each start.
-    fn files(&mut self, agent: &Agent, occasion: &Occasion<'_>) -> Result<(), EngineError> {
+    fn files(&mut self, agent: &Agent, request: &OutfitRequest<'_>) -> Result<(), EngineError> {
         if let Some(said) = &agent.settings {
-            let (text, mute) = settings::write(said, occasion.permissions)
+            let (text, mute) = settings::write(said, request.permissions)
                 .with_context(|| format!("the settings of {}", agent.name))
                 .kind(ErrorKind::Invalid)?;
             self.files.push((said.path.clone(), text));
@@ -195,7 +197,7 @@ impl Outfit {
         }
         let login = agent.login.as_ref().filter(|login| self.has(Some(&login.secret)));
         if let Some(login) = login {
-            let text = login::shown(occasion.state, agent);
+            let text = login::shown(request.state, agent);
             let path = Path::new(view::HOME).join(&login.file);
             self.files.extend(text.map(|text| (path, text)));
         }
@@ -219,7 +221,7 @@ fn missing(agent: &Agent) -> EngineError {
 }
 
 /// The usual path, behind the directories that the program's interpreter is in.
-fn search_path(found: &Found) -> Option<EnvVar> {
+fn search_path(found: &AgentProgram) -> Option<EnvVar> {
     let dirs = found.search.iter().map(PathBuf::as_path).chain([Path::new(view::PATH)]);
     let dirs: Option<Vec<&str>> = dirs.map(Path::to_str).collect();
     EnvVar::new("PATH", Some(&dirs?.join(":"))).ok()

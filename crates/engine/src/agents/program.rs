@@ -13,7 +13,7 @@ use crate::host::{HostEnv, real_path};
 
 /// A program, and what must be shown for it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct AgentProgram {
     /// With every link resolved.
     pub path: PathBuf,
     /// What it is outside of the system's directories.
@@ -28,12 +28,12 @@ pub struct Found {
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store"];
 
 /// Looks for a program where the operator's shell would.
-pub fn find(host: &HostEnv, name: &str) -> Option<Found> {
+pub fn find(host: &HostEnv, name: &str) -> Option<AgentProgram> {
     let home = host.user_home();
     let home = home.as_deref();
     let called = host.find_program(name)?;
     let path = real_path(&called)?;
-    let mut found = Found { path: path.clone(), ..Found::default() };
+    let mut found = AgentProgram { path: path.clone(), ..AgentProgram::default() };
     found.show(&path, home);
     if let Some(interpreter) = interpreter(host, &path) {
         let real = real_path(&interpreter)?;
@@ -51,7 +51,7 @@ pub fn find(host: &HostEnv, name: &str) -> Option<Found> {
     Some(found)
 }
 
-impl Found {
+impl AgentProgram {
     fn show(&mut self, path: &Path, home: Option<&Path>) {
         if !is_of_the_system(path) {
             self.shown.push(prefix(path, home));
@@ -163,7 +163,7 @@ mod tests {
         for called in
             ["linked/node_modules/.bin/agent", "bin/agent", "real/node_modules/.bin/agent"]
         {
-            let mut found = Found { shown: vec![real.clone()], ..Found::default() };
+            let mut found = AgentProgram { shown: vec![real.clone()], ..AgentProgram::default() };
             found.call(&top.join(called), None);
             assert_eq!(found.search, [real.join(".bin")], "{called}");
             assert_eq!((found.shown, found.placed), (vec![real.clone()], None), "{called}");

@@ -7,13 +7,13 @@ use belljar_code::skill::{Author, Draft as SkillDraft};
 use belljar_ledger::{ApprovalAsked, ApprovalGiven};
 use belljar_model::Caller;
 
-use super::desk::Desk;
+use super::requests::BoxRequests;
 use super::*;
 
 /// A supervisor that carries out the answer to a question of its box, as a real one does.
 #[derive(Debug)]
 struct Supervisor {
-    desk: Desk,
+    requests: BoxRequests,
     id: RequestId,
     digest: Digest,
     is_dead: AtomicBool,
@@ -24,22 +24,22 @@ struct Supervisor {
 
 impl Supervisors for Supervisor {
     fn is_alive(&self, _: &Scoped, name: &BoxName, run: RunId) -> bool {
-        !self.is_dead.load(Ordering::SeqCst) && name == self.desk.name() && run == self.id.run
+        !self.is_dead.load(Ordering::SeqCst) && name == self.requests.name() && run == self.id.run
     }
 
     fn wake(&self, _: &Scoped, _: &BoxName, id: RequestId) -> Result<(), EngineError> {
         if self.is_deaf.load(Ordering::SeqCst) {
             return Err(EngineError::message(ErrorKind::Broken, "no answer"));
         }
-        let claim = self.desk.claim(id).unwrap();
+        let claim = self.requests.claim(id).unwrap();
         let Some(claim) = claim else {
             return Err(EngineError::message(ErrorKind::WrongState, "no claim"));
         };
         if claim.digest != self.digest {
-            self.desk.refuse_claim(id);
+            self.requests.refuse_claim(id);
             return Err(conflict());
         }
-        self.desk.settle(id).unwrap();
+        self.requests.settle(id).unwrap();
         self.carried_out.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Lab {
     fn with_deadline(millis: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state = crate::scope::of_test(dir.path());
-        let desk = Desk::new(&state, "one".parse().unwrap());
+        let requests = BoxRequests::new(&state, "one".parse().unwrap());
         let now = state.clock().millis();
         let id = RequestId { run: RunId::new(now, 7), number: 1 };
         let request = NewRequest {
@@ -74,9 +74,9 @@ impl Lab {
             asked: now,
             deadline: now.saturating_sub(1) + millis,
         };
-        desk.open(request).unwrap();
+        requests.open(request).unwrap();
         let supervisor = Supervisor {
-            desk,
+            requests,
             id,
             digest: request_digest(id, TEXT),
             is_dead: AtomicBool::new(false),

@@ -9,7 +9,7 @@ use belljar_model::spec::{BoxSpec, WorkspaceSpec};
 use belljar_model::{Identity, RepoAt};
 
 use crate::box_store::{self, NamedBox};
-use crate::clones::{self, Cloned, Source, Wish};
+use crate::clones::{self, CloneSpec, Cloned, Source};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::notice::Notice;
 use crate::policy;
@@ -82,7 +82,7 @@ fn clone(
         WorkspaceSpec::Clone { branch, uncommitted, .. } => (branch.as_deref(), *uncommitted),
         WorkspaceSpec::None | WorkspaceSpec::Directory(_) => (None, false),
     };
-    let wish = Wish { branch, uncommitted, identity: &identity, name };
+    let wish = CloneSpec { branch, uncommitted, identity: &identity, name };
     let Cloned { at, remarks } = clones::clone(source, &wish, into, owner)?;
     for remark in remarks {
         state.notice(&Notice::Outfit(format!("box {name}: {remark}")));

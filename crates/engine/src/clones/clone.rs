@@ -22,7 +22,7 @@ use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 /// What the clone should be.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish<'a> {
+pub struct CloneSpec<'a> {
     /// Another branch, tag or commit than the one that is checked out.
     pub branch: Option<&'a str>,
     /// Whether what is not committed comes along.
@@ -41,7 +41,7 @@ pub struct Cloned {
 }
 
 /// Where a clone begins.
-struct Start {
+struct StartPoint {
     branch: String,
     commit: Option<String>,
 }
@@ -49,7 +49,7 @@ struct Start {
 /// Makes a clone in `into`, which must not exist yet or be empty. If we are root, it is `owner`'s then.
 pub fn clone(
     source: &Source,
-    wish: &Wish<'_>,
+    wish: &CloneSpec<'_>,
     into: &Path,
     owner: Option<(u32, u32)>,
 ) -> Result<Cloned, EngineError> {
@@ -66,7 +66,7 @@ pub fn clone(
             "--uncommitted goes with what is checked out: leave out `--branch`, or check that branch out first",
         ));
     }
-    let maker = Maker { source, wish, into, start: &start };
+    let maker = CloneBuilder { source, wish, into, start: &start };
     let base = maker.make(is_head, &mut remarks).kind(ErrorKind::Broken)?;
     let is_root = rustix::process::geteuid().is_root();
     if let Some(owner) = owner.filter(|_| is_root) {
@@ -86,9 +86,9 @@ pub fn clone(
 /// Finds the commit to begin at, and how its branch is called in the box.
 fn start(
     source: &Source,
-    wish: &Wish<'_>,
+    wish: &CloneSpec<'_>,
     remarks: &mut Vec<String>,
-) -> Result<Start, EngineError> {
+) -> Result<StartPoint, EngineError> {
     let own = default_branch(wish.name);
     let Some(named) = wish.branch else {
         if source.jj_store {
@@ -98,17 +98,17 @@ fn start(
         }
         return Ok(match &source.head {
             Head::Branch { name, commit } => {
-                Start { branch: name.clone(), commit: Some(commit.clone()) }
+                StartPoint { branch: name.clone(), commit: Some(commit.clone()) }
             }
             Head::Detached { commit } => {
                 let short = commit.get(..12).unwrap_or(commit);
                 remarks
                     .push(format!("no branch is checked out: the box begins at {short}, on {own}"));
-                Start { branch: own, commit: Some(commit.clone()) }
+                StartPoint { branch: own, commit: Some(commit.clone()) }
             }
             Head::Unborn { name } => {
                 remarks.push("the repository has no commit yet: the box begins with none".into());
-                Start { branch: name.clone(), commit: None }
+                StartPoint { branch: name.clone(), commit: None }
             }
         });
     };
@@ -117,7 +117,7 @@ fn start(
         git.ask(&["rev-parse", "--verify", "-q", "--end-of-options", &format!("{name}^{{commit}}")])
     };
     if let Some(commit) = commit(&format!("refs/heads/{named}")) {
-        return Ok(Start { branch: named.to_owned(), commit: Some(commit) });
+        return Ok(StartPoint { branch: named.to_owned(), commit: Some(commit) });
     }
     let unknown = || {
         invalid(format!(
@@ -131,17 +131,20 @@ fn start(
     let remote =
         full.as_deref().and_then(|full| full.lines().last()?.strip_prefix("refs/remotes/"));
     let branch = remote.and_then(|rest| Some(rest.split_once('/')?.1.to_owned()));
-    Ok(Start { branch: branch.filter(|name| name != "HEAD").unwrap_or(own), commit: Some(commit) })
+    Ok(StartPoint {
+        branch: branch.filter(|name| name != "HEAD").unwrap_or(own),
+        commit: Some(commit),
+    })
 }
 
-struct Maker<'a> {
+struct CloneBuilder<'a> {
     source: &'a Source,
-    wish: &'a Wish<'a>,
+    wish: &'a CloneSpec<'a>,
     into: &'a Path,
-    start: &'a Start,
+    start: &'a StartPoint,
 }
 
-impl Maker<'_> {
+impl CloneBuilder<'_> {
     /// Returns the commit that the box begins with.
     fn make(&self, is_head: bool, remarks: &mut Vec<String>) -> anyhow::Result<Option<String>> {
         let git_dir = self.init()?;

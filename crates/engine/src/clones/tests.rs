@@ -11,7 +11,7 @@ use belljar_testkit::{commit, git, git_command, is_root, picture, write_file};
 use super::incoming::Incoming;
 use super::reader::Answer;
 use super::work::judge;
-use super::{Wish, Work, clone, look};
+use super::{CloneSpec, Work, clone, look};
 use crate::scope::{Scoped, of_test};
 
 /// A user's repository with one commit, a state directory, and a clone for one box.
@@ -31,7 +31,7 @@ impl Bench {
         git(&user, &["init", "-q", "-b", "main"]);
         commit(&user, "Begin");
         let (ada, name) = ("Ada <ada@example.org>".parse().unwrap(), "box".parse().unwrap());
-        let wish = Wish { branch: None, uncommitted: false, identity: &ada, name: &name };
+        let wish = CloneSpec { branch: None, uncommitted: false, identity: &ada, name: &name };
         // Root's boxes have the owner's files under an id of their own.
         let owner = is_root().then_some((65534, 65534));
         let source = look(&state, &user).unwrap();

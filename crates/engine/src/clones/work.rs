@@ -47,7 +47,7 @@ pub struct Commit {
 
 /// How a difference is shown.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Style<'a> {
+pub struct DiffStyle<'a> {
     pub stat: bool,
     pub colour: bool,
     /// Only these files and directories; empty: all.
@@ -101,7 +101,7 @@ pub fn keep(at: &RepoAt, work: &Work, name: &BoxName) -> Result<(), EngineError>
 }
 
 /// The difference that the work makes, safe to show.
-pub fn diff(at: &RepoAt, work: &Work, style: Style<'_>) -> Result<String, EngineError> {
+pub fn diff(at: &RepoAt, work: &Work, style: DiffStyle<'_>) -> Result<String, EngineError> {
     let text = || {
         let git = work.incoming.git(&at.git_dir);
         let mut args = vec![

@@ -5,9 +5,9 @@ use belljar_ledger::{Body, Digest};
 use belljar_model::{RunRecord, RunResult, Template};
 use tracing::Span;
 
-use crate::network::broker::Account;
+use crate::network::broker::NetworkSummary;
 use crate::notice::Notice;
-use crate::record::Journal;
+use crate::record::RunRecorder;
 use crate::scope::Scoped;
 
 /// A program that ended, in a box that is being removed.
@@ -18,8 +18,8 @@ pub struct Ended {
     /// Mounts and cgroups, which are gone at the latest when this is dropped.
     pub remains: Teardown,
     /// What the network of the box was used for.
-    pub account: Option<Account>,
-    pub journal: Journal,
+    pub account: Option<NetworkSummary>,
+    pub recorder: RunRecorder,
     /// The hash of everything that decided what the box may do.
     pub policy: Digest,
     /// What the program wrote, as far as that is recorded.
@@ -55,7 +55,7 @@ impl Ended {
     pub fn record(&mut self, state: &Scoped, result: &RunResult, changes: Option<Body>) {
         let _entered = self.span.clone().entered();
         let outputs = std::mem::take(&mut self.outputs);
-        if let Err(error) = self.journal.ended(result, outputs, changes) {
+        if let Err(error) = self.recorder.ended(result, outputs, changes) {
             state.notice(&Notice::NotRecorded(format!(
                 "the end of the run is not on record; `belljar runs` will show it: {error}"
             )));

@@ -14,7 +14,7 @@ use crate::record::LedgerHandle;
 
 /// Both outputs of one program.
 #[derive(Debug)]
-pub struct Tape {
+pub struct OutputRecorder {
     output: Track,
     error: Track,
 }
@@ -27,7 +27,7 @@ enum Track {
     Keep(File, io::Result<()>),
 }
 
-impl Tape {
+impl OutputRecorder {
     pub fn new(record: Record, dir: &Path) -> anyhow::Result<Self> {
         Ok(Self { output: Track::new(record, dir)?, error: Track::new(record, dir)? })
     }

@@ -3,12 +3,12 @@
 //! Secrets go from their files to the broker by descriptor: no value is ever in the memory of this
 //! process.
 
-mod account;
-mod clerk;
-pub mod lever;
-mod own;
+pub mod control;
+mod host_addresses;
+mod recorder;
 mod renewals;
 pub mod role;
+mod summary;
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
@@ -34,16 +34,16 @@ use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use rustix::process::Signal;
 
-use crate::approvals::desk::Desk;
+use crate::approvals::requests::BoxRequests;
 use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::logging;
 use crate::secrets;
 
-pub use account::{Account, Asked};
-pub use clerk::Clerk;
-pub use lever::Lever;
+pub use control::BrokerControl;
+pub use recorder::BrokerRecorder;
 use renewals::Renewals;
+pub use summary::{NetworkSummary, RequestSummary};
 
 /// How the broker's process is called, and what tells our program to be one.
 pub const ROLE: &str = "belljar-broker";
@@ -58,21 +58,21 @@ pub struct Broker {
     socket: OwnedFd,
     /// Its end is no surprise any more.
     dismissed: Arc<AtomicBool>,
-    lever: Lever,
+    control: BrokerControl,
     renewals: Option<Arc<Renewals>>,
     clock: Clock,
 }
 
 /// How the world beyond the box is found and known.
 #[derive(Debug)]
-pub struct Beyond {
+pub struct UpstreamConfig {
     pub roots: Vec<PathBuf>,
     pub name_servers: Vec<SocketAddr>,
 }
 
 /// The files of the vault that a broker is to open, by descriptor.
 #[derive(Debug)]
-pub struct Sealed {
+pub struct SealedSecrets {
     source: KeySource,
     key: OwnedFd,
     secrets: Vec<(SecretName, OwnedFd)>,
@@ -85,8 +85,8 @@ impl Broker {
         program: &Path,
         run: RunId,
         policy: Policy,
-        Beyond { roots, name_servers }: Beyond,
-        sealed: Option<&Sealed>,
+        UpstreamConfig { roots, name_servers }: UpstreamConfig,
+        sealed: Option<&SealedSecrets>,
         changes: bool,
         clock: Clock,
     ) -> anyhow::Result<Self> {
@@ -112,13 +112,13 @@ impl Broker {
         );
         let beside = Spawn { environment: &environment, ..beside };
         let process = clone::spawn(&beside).context("start the broker")?;
-        let lever = Lever::new(&policy).context("make a lever")?;
+        let control = BrokerControl::new(&policy).context("make a control")?;
         let renewals = sealed.map(|sealed| Arc::clone(&sealed.renewals));
-        let broker = Self { process, socket, dismissed: Arc::default(), lever, renewals, clock };
+        let broker = Self { process, socket, dismissed: Arc::default(), control, renewals, clock };
         let key = sealed.map_or(KeySource::File, |sealed| sealed.source);
         let named = sealed.into_iter().flat_map(|sealed| &sealed.secrets);
         let secrets = named.map(|(name, _)| name.clone()).collect();
-        let own = own::addresses();
+        let own = host_addresses::addresses();
         let setup = Setup { policy, roots, name_servers, key, secrets, own, changes };
         let descriptors: Vec<BorrowedFd<'_>> = sealed
             .into_iter()
@@ -159,23 +159,23 @@ impl Broker {
         }
     }
 
-    /// The clerk for what this broker says from now on.
-    pub fn clerk(&self) -> anyhow::Result<Clerk> {
+    /// The recorder for what this broker says from now on.
+    pub fn recorder(&self) -> anyhow::Result<BrokerRecorder> {
         let socket = self.socket.try_clone().context("share the broker's socket")?;
         let renewals = self.renewals.clone();
-        Ok(Clerk::new(
+        Ok(BrokerRecorder::new(
             socket,
             Arc::clone(&self.dismissed),
-            self.lever.clone(),
+            self.control.clone(),
             renewals,
             self.clock,
         ))
     }
 
     /// What moves its rules. Its questions wait for answers in the store.
-    pub fn lever(&self, desk: Desk) -> Lever {
-        self.lever.attend(desk);
-        self.lever.clone()
+    pub fn control(&self, requests: BoxRequests) -> BrokerControl {
+        self.control.attend(requests);
+        self.control.clone()
     }
 
     /// The box is over: the broker says its last words and ends.
@@ -222,7 +222,7 @@ impl Drop for Broker {
     }
 }
 
-impl Sealed {
+impl SealedSecrets {
     /// Opens the files of the secrets that a policy names, and the key; none if it names none.
     pub fn open(
         home: &Path,

@@ -50,7 +50,7 @@ pub enum End {
 /// What a run teaches.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LearnedRules {
-    pub rules: Vec<Learnt>,
+    pub rules: Vec<Learned>,
     /// What no rule is made of, and why; each once.
     pub not: BTreeMap<Tried, String>,
     /// What the template allows by now.
@@ -59,7 +59,7 @@ pub struct LearnedRules {
 
 /// One rule, and what a person must know of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Learnt {
+pub struct Learned {
     pub what: RuleTarget,
     pub remark: Option<&'static str>,
 }
@@ -329,14 +329,14 @@ fn remark(place: &Place) -> Option<&'static str> {
 }
 
 /// The rules for one place: methods that want the same paths share one.
-fn rules_for(place: &Place, wishes: Wishes, not: &mut BTreeMap<Tried, String>) -> Vec<Learnt> {
+fn rules_for(place: &Place, wishes: Wishes, not: &mut BTreeMap<Tried, String>) -> Vec<Learned> {
     let remark = remark(place);
     let (scheme, websocket) = match place.kind {
         Kind::Http(scheme) => (scheme, false),
         Kind::WebSocket(scheme) => (scheme, true),
         Kind::Tcp => {
             let tcp = TcpRule { target: place.target.clone(), port: place.port, connect: None };
-            return vec![Learnt { what: RuleTarget::Tcp(tcp), remark }];
+            return vec![Learned { what: RuleTarget::Tcp(tcp), remark }];
         }
     };
     let rule = |methods: BTreeSet<Method>, paths: Option<Vec<PathPattern>>| {
@@ -346,7 +346,7 @@ fn rules_for(place: &Place, wishes: Wishes, not: &mut BTreeMap<Tried, String>) -
     };
     if wishes.is_empty() {
         let reading = ["GET", "HEAD"].iter().filter_map(|method| method.parse().ok()).collect();
-        return vec![Learnt { what: rule(reading, None), remark: remark.or(Some(ONLY_NAME)) }];
+        return vec![Learned { what: rule(reading, None), remark: remark.or(Some(ONLY_NAME)) }];
     }
     let mut by_paths: BTreeMap<PathPattern, BTreeSet<Method>> = BTreeMap::new();
     for (method, paths) in wishes {
@@ -371,7 +371,7 @@ fn rules_for(place: &Place, wishes: Wishes, not: &mut BTreeMap<Tried, String>) -
             let why = format!("more than {MOST_PATHS} different paths; write a pattern yourself");
             not.insert(left, why);
         }
-        rules.push(Learnt { what: rule(methods, Some(paths)), remark });
+        rules.push(Learned { what: rule(methods, Some(paths)), remark });
     }
     rules
 }

@@ -8,14 +8,14 @@ use belljar_model::net::{HttpRule, Method, PathPattern, RuleTarget, Scheme};
 use belljar_model::{AllowList, Config, Net, Scope, display};
 use toml_edit::{ArrayOfTables, Item, Table, Value};
 
-use super::learn::{self, Learnt};
+use super::learn::{self, Learned};
 use crate::config::section;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 
 /// The sections that give a template these rules.
-pub fn sections(rules: &[Learnt], template: &str, from: &str) -> String {
+pub fn sections(rules: &[Learned], template: &str, from: &str) -> String {
     let mut allow = ArrayOfTables::new();
-    for (index, Learnt { what, remark }) in rules.iter().enumerate() {
+    for (index, Learned { what, remark }) in rules.iter().enumerate() {
         let mut comment = if index > 0 { "\n".to_owned() } else { String::new() };
         line(&mut comment, format_args!("# learnt from {from}"));
         if let Some(remark) = remark {
@@ -57,9 +57,9 @@ fn keys(what: &RuleTarget) -> Table {
 }
 
 /// The same rules for one run, each as `--allow` takes it; a rule with many paths is many.
-pub fn flags(rules: &[Learnt]) -> Vec<String> {
+pub fn flags(rules: &[Learned]) -> Vec<String> {
     let mut flags = Vec::new();
-    for Learnt { what, .. } in rules {
+    for Learned { what, .. } in rules {
         let http = match what {
             // Flags cannot say it, and without it the rule would be useless.
             RuleTarget::Http(http) if http.websocket => continue,
@@ -86,7 +86,7 @@ pub fn shell(word: &str) -> String {
 }
 
 /// The text of a file with the rules in a list that it has. `None` if a rule has no short form.
-pub fn listed(old: &str, rules: &[Learnt], list: AllowList, from: &str) -> Option<String> {
+pub fn listed(old: &str, rules: &[Learned], list: AllowList, from: &str) -> Option<String> {
     let (before, after) = old.split_at_checked(list.at)?;
     let mut text = before.to_owned();
     text.push_str(if list.needs_comma { ",\n" } else { "\n" });
@@ -113,7 +113,7 @@ pub fn listed(old: &str, rules: &[Learnt], list: AllowList, from: &str) -> Optio
 pub fn with_rules(
     file: &Path,
     old: &str,
-    (rules, template, from): (&[Learnt], &str, &str),
+    (rules, template, from): (&[Learned], &str, &str),
 ) -> Result<(String, Net), EngineError> {
     let new = match Config::allow_list(old, template) {
         Some(list) => listed(old, rules, list, from).ok_or_else(|| {

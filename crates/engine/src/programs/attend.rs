@@ -11,7 +11,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::line::Ready;
+use super::connection::Ready;
 use super::{Answer, Listener, RunError};
 use crate::error::ErrorKind;
 use crate::supervisor::protocol::{FromSupervisor, ToSupervisor};
@@ -37,7 +37,7 @@ pub(super) async fn attend(
     let began = Instant::now();
     let (mut stdout, mut stderr) = (String::new(), String::new());
     let mut calls: JoinSet<(u64, Result<Box<RawValue>, String>)> = JoinSet::new();
-    let mut outbox = Outbox::default();
+    let mut outbox = SendQueue::default();
     let mut tick = tokio::time::interval(TICK);
     tick.tick().await;
     let mut killed_at: Option<tokio::time::Instant> = None;
@@ -111,12 +111,12 @@ fn tools(start: &ToSupervisor) -> Vec<ToolRef> {
 /// Messages that wait to be sent to a supervisor. A program that does not read must not keep this side from
 /// reading, or from cancelling the program.
 #[derive(Debug, Default)]
-struct Outbox {
+struct SendQueue {
     bytes: Vec<u8>,
     sent: usize,
 }
 
-impl Outbox {
+impl SendQueue {
     /// The most bytes that wait. Beyond that no further tool call is accepted.
     const MOST: usize = 32 << 20;
 

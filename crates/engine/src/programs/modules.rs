@@ -8,7 +8,7 @@ use belljar_model::Config;
 use belljar_model::code::Api;
 use belljar_wire::{Dialect, Module, Named, ToolRef};
 
-use super::{RunError, Workshop};
+use super::{Programs, RunError};
 use crate::host::HostEnv;
 
 /// All of it together may be no larger: it goes to the box with every call that mentions it.
@@ -16,23 +16,23 @@ const MOST: usize = 16 << 20;
 
 /// What a program is given.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ProgramModules {
     pub(super) modules: Vec<Module>,
     pub(super) apis: Vec<Named>,
     pub(super) tools: Vec<ToolRef>,
 }
 
-impl Workshop {
+impl Programs {
     /// Looks for what `code` mentions. Too much does no harm; too little would be an import that fails.
     pub(super) async fn modules(
         &self,
         config: &Config,
         code: &str,
         apis: &[&Api],
-    ) -> Result<Found, RunError> {
-        let mut found = Found::default();
+    ) -> Result<ProgramModules, RunError> {
+        let mut found = ProgramModules::default();
         self.skills_of(code, apis, config.code().yolo, &mut found)?;
-        let mentions = |word: &str, found: &Found| {
+        let mentions = |word: &str, found: &ProgramModules| {
             code.contains(word) || found.modules.iter().any(|module| module.source.contains(word))
         };
         if mentions("lib:", &found) {
@@ -84,7 +84,7 @@ impl Workshop {
         code: &str,
         apis: &[&Api],
         yolo: bool,
-        found: &mut Found,
+        found: &mut ProgramModules,
     ) -> Result<(), RunError> {
         if !code.contains("skill:") {
             return Ok(());
@@ -125,7 +125,7 @@ pub struct Offer {
 }
 
 /// The services that are spoken of by name; all of them where none is.
-fn mentioned<'a>(apis: &[&'a Api], code: &str, found: &Found) -> Vec<&'a Api> {
+fn mentioned<'a>(apis: &[&'a Api], code: &str, found: &ProgramModules) -> Vec<&'a Api> {
     let texts: Vec<&str> = std::iter::once(code)
         .chain(found.modules.iter().map(|module| module.source.as_str()))
         .collect();
@@ -147,7 +147,7 @@ fn names(text: &str, skill: &str) -> bool {
 }
 
 /// The modules that the operator keeps for programs: `NAME.ts`, `NAME.js` or `NAME.mjs`.
-fn libraries(host: &HostEnv, config: &Config, found: &mut Found) -> Result<(), RunError> {
+fn libraries(host: &HostEnv, config: &Config, found: &mut ProgramModules) -> Result<(), RunError> {
     let Some(dir) = config.code().libraries(host.user_home().as_deref()) else { return Ok(()) };
     let unread = |error: std::io::Error| {
         RunError::Usage(format!("`[code] libraries`: {}: {error}", dir.display()))

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Answer;
-use crate::network::broker::Asked;
+use crate::network::broker::RequestSummary;
 
 /// The report on one program.
 #[derive(Debug, Serialize)]
@@ -26,7 +26,7 @@ pub struct ProgramReport {
     reason: Reason,
     error: Option<ProgramError>,
     exit: Option<i32>,
-    requests: Vec<Asked>,
+    requests: Vec<RequestSummary>,
     more_requests: u64,
     denied: Vec<String>,
     notes: Vec<String>,

@@ -9,7 +9,7 @@ use belljar_model::code::{ApiName, CodeConfig, Selection};
 use belljar_wire::{Job, Program as Exec, Script};
 
 use super::language::Language;
-use super::{RunError, Workshop};
+use super::{Programs, RunError};
 use crate::supervisor::spec::Task;
 
 /// What a caller asks for.
@@ -48,7 +48,7 @@ impl Work {
     }
 }
 
-impl Workshop {
+impl Programs {
     pub(super) async fn task(&self, config: &Config, work: Work) -> Result<Task, RunError> {
         let code = config.code();
         let timeout = timeout(code, work.timeout)?;

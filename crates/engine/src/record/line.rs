@@ -17,7 +17,7 @@ use crate::moment;
 
 /// One line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct LedgerLine {
     /// Of the event that the line is about.
     pub index: u64,
     /// Nanoseconds since 1970.
@@ -38,7 +38,7 @@ pub enum About {
     Budget(BudgetSpent),
 }
 
-impl Line {
+impl LedgerLine {
     /// The line that an event begins; `None` for events that have none. A request that was allowed is
     /// open, until [`Self::finished`] says otherwise.
     pub fn of(index: u64, entry: &Entry) -> Option<Self> {
@@ -155,16 +155,16 @@ impl Line {
 }
 
 /// The line that an event begins. Only events that may have one are read.
-pub fn begun(reader: &Reader, row: &Row) -> Result<Option<Line>, EngineError> {
+pub fn begun(reader: &Reader, row: &Row) -> Result<Option<LedgerLine>, EngineError> {
     let kinds = ["request.decided", "dns.decided", "alarm.raised", "budget.spent"];
     if !kinds.contains(&row.kind.as_str()) {
         return Ok(None);
     }
-    Ok(Line::of(row.index, &read(reader, row)?))
+    Ok(LedgerLine::of(row.index, &read(reader, row)?))
 }
 
 /// With how it went, if that is known.
-pub fn with_outcome(reader: &Reader, line: Line) -> Result<Line, EngineError> {
+pub fn with_outcome(reader: &Reader, line: LedgerLine) -> Result<LedgerLine, EngineError> {
     if !line.is_open() {
         return Ok(line);
     }

@@ -11,10 +11,10 @@ use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::SendFlags;
 
-use super::canvas::{Canvas, View};
-use super::word::{Answer, Size, ToScreen};
+use super::buffer::{ScreenBuffer, View};
+use super::protocol::{Answer, Size, ToScreen};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
-use crate::lockdown::{self, Whom};
+use crate::lockdown::{self, LockedRole};
 
 /// Where [`belljar_sys::clone::spawn`] puts the socket to the keeper.
 const CONTROL: i32 = belljar_sys::clone::CONTROL_FD;
@@ -30,16 +30,17 @@ pub fn main() -> Result<(), EngineError> {
     let control = adopted.kind(ErrorKind::Broken)?;
     rustix::process::setsid().ok(); // what is sent to the keeper's group is not for us
     // On failure the supervisor sees the end of the connection.
-    lockdown::enter(Whom::Screen).kind(ErrorKind::Broken)?;
+    lockdown::enter(LockedRole::Screen).kind(ErrorKind::Broken)?;
     tracing::debug!("screen is locked in");
-    let mut studio = Studio { control, canvas: Canvas::new(Size::USUAL), viewers: BTreeMap::new() };
+    let mut studio =
+        ScreenServer { control, canvas: ScreenBuffer::new(Size::USUAL), viewers: BTreeMap::new() };
     studio.work().context("draw the screen").kind(ErrorKind::Broken)
 }
 
 /// A screen and those who look at it.
-struct Studio {
+struct ScreenServer {
     control: OwnedFd,
-    canvas: Canvas,
+    canvas: ScreenBuffer,
     viewers: BTreeMap<u64, Viewer>,
 }
 
@@ -51,7 +52,7 @@ struct Viewer {
     taken: usize,
 }
 
-impl Studio {
+impl ScreenServer {
     fn work(&mut self) -> io::Result<()> {
         let mut drawn = Instant::now();
         loop {
@@ -172,7 +173,7 @@ impl Viewer {
         self.taken < self.pending.len()
     }
 
-    fn wants(&self, canvas: &Canvas) -> bool {
+    fn wants(&self, canvas: &ScreenBuffer) -> bool {
         self.has_pending() || self.view.is_stale(canvas)
     }
 

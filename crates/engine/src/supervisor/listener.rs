@@ -17,7 +17,7 @@ use super::{exec, viewers};
 use crate::approvals::RequestId;
 use crate::error::ErrorKind;
 use crate::logging;
-use crate::network::broker::lever::AnswerError;
+use crate::network::broker::control::AnswerError;
 
 /// The most clients that are served at once. Further connections are closed.
 const MAX_CLIENTS: usize = 64;
@@ -114,7 +114,7 @@ pub(super) fn refused(session: &BoxSession, why: &str) -> FromSupervisor {
 /// Carries out an answer that is in the store.
 fn approval_answered(session: &BoxSession, id: RequestId) -> FromSupervisor {
     let answered = match id.run == session.run {
-        true => session.rules.lever.answered(id),
+        true => session.rules.control.answered(id),
         false => Err(AnswerError::NoSuchQuestion),
     };
     let Err(error) = answered else { return FromSupervisor::Ok };

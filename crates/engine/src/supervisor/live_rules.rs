@@ -3,11 +3,11 @@
 use belljar_model::boxes::NetworkChange;
 use belljar_model::{Config, Template};
 
-use crate::network::broker::Lever;
+use crate::network::broker::BrokerControl;
 
 #[derive(Debug)]
 pub(super) struct LiveRules {
-    pub(super) lever: Lever,
+    pub(super) control: BrokerControl,
     /// The template of the box, without later changes of its network.
     pub(super) base: Template,
     /// The configuration as it was when the box was started.
@@ -18,6 +18,6 @@ impl LiveRules {
     /// Changes the rules. They are in force when this returns.
     pub(super) fn change(&self, change: &NetworkChange) -> anyhow::Result<()> {
         let policy = change.onto(self.base.clone()).policy(&self.config)?;
-        self.lever.change(&policy)
+        self.control.change(&policy)
     }
 }

@@ -22,13 +22,13 @@ use super::protocol::FromSupervisor;
 use super::session::{BoxSession, Inputs};
 use super::setup::{self, Setup};
 use super::{build, health, listener};
-use crate::approvals::desk::Desk;
+use crate::approvals::requests::BoxRequests;
 use crate::box_store::NamedBox;
 use crate::changes;
 use crate::error::{EngineError, ErrorKind, WithKind as _, invalid};
 use crate::launch::{self, DiskLimit, LaunchSpec, Launched, Streams, Terminal, at};
 use crate::logging;
-use crate::network::{self, Outside};
+use crate::network::{self, BrokerHandle};
 use crate::notice::Notice;
 use crate::scope::Scoped;
 use crate::store::lock;
@@ -78,8 +78,9 @@ struct StartedBox {
 
 impl StartedBox {
     fn start(state: &Scoped, of: &NamedBox) -> Result<Self, EngineError> {
-        let Setup { template, base, config, sources, outlet, argv, tty, files, masks, .. } =
-            Setup::of(of, state)?;
+        let Setup {
+            template, base, config, sources, network_config, argv, tty, files, masks, ..
+        } = Setup::of(of, state)?;
         for layer in &template.weaken {
             state.notice(&Notice::LayerWeakened(*layer));
         }
@@ -98,7 +99,7 @@ impl StartedBox {
         spec.terminal = tty.then(terminal);
         spec.home = Some(home(of)?);
         (spec.sources, spec.workspace, spec.files) = (sources, workspace, files);
-        (spec.masks, spec.network, spec.exec_channel) = (masks, Some(outlet), true);
+        (spec.masks, spec.network, spec.exec_channel) = (masks, Some(network_config), true);
         spec.output_dir = Some(of.dir.clone());
         let dirs = ["upper", "home", "repo"].map(|name| of.dir.join(name));
         let counted: Vec<PathBuf> = dirs.into_iter().filter(|dir| dir.is_dir()).collect();
@@ -133,11 +134,11 @@ impl StartedBox {
         let exec_channel = launched.exec_channel();
         let terminal = launched.terminal();
         let outside = launched.outside().map(|outside| {
-            let desk = Desk::new(state, of.name().clone());
-            Outside::lever(outside, desk)
+            let requests = BoxRequests::new(state, of.name().clone());
+            BrokerHandle::control(outside, requests)
         });
-        let lever = outside.ok_or_else(|| invalid("a box without a broker"))?;
-        let rules = LiveRules { lever, base, config };
+        let control = outside.ok_or_else(|| invalid("a box without a broker"))?;
+        let rules = LiveRules { control, base, config };
         let inputs = Inputs { keys: keys.into(), halt, exec_channel, terminal };
         let session = BoxSession::new(state.clone(), of.name(), launched.id(), log, inputs, rules);
         let session = Arc::new(session);
@@ -182,7 +183,7 @@ impl StartedBox {
         if template.mode == Mode::Direct && run.record.review.is_pending() {
             match setup::permissions(state, of) {
                 Ok(permissions) => {
-                    changes::take_over(&mut run, state, ended.journal.ledger(), &permissions);
+                    changes::take_over(&mut run, state, ended.recorder.ledger(), &permissions);
                 }
                 Err(error) => state.failed(error.inner()),
             }

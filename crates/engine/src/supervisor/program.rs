@@ -18,10 +18,10 @@ use super::protocol::{FromSupervisor, ToSupervisor};
 use super::spec::{Ending, ProgramBox, ProgramWorkspace, Rules, Task};
 use super::worker_reader::WorkerReader;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
-use crate::launch::output::Tape;
+use crate::launch::output::OutputRecorder;
 use crate::launch::{self, DiskLimit, LaunchSpec, Prepared, Streams, at};
 use crate::logging;
-use crate::network::broker::Account;
+use crate::network::broker::NetworkSummary;
 use crate::scope::Scoped;
 use crate::store::CallMark;
 
@@ -66,7 +66,7 @@ struct PreparedProgram {
     /// Shows other processes that a call of this id is under way.
     _mark: CallMark,
     /// Records the output.
-    tape: Tape,
+    tape: OutputRecorder,
 }
 
 impl PreparedProgram {
@@ -78,7 +78,8 @@ impl PreparedProgram {
         let mark = state.store().mark_call(id.0).kind(ErrorKind::CannotStart)?;
         let workspace = workspace(&place).kind(ErrorKind::CannotStart)?;
         let at = (!workspace.scratch).then(|| at(&workspace)).transpose();
-        let tape = Tape::new(template.record, place.dir()).kind(ErrorKind::CannotStart)?;
+        let tape =
+            OutputRecorder::new(template.record, place.dir()).kind(ErrorKind::CannotStart)?;
         let argv = vec!["belljar-worker".into()];
         let mut spec = LaunchSpec::new(id, Purpose::Call, template, argv);
         spec.at = at.kind(ErrorKind::CannotStart)?;
@@ -128,13 +129,13 @@ impl PreparedProgram {
         reader.finish();
         let account = ended.account.take().unwrap_or_default();
         let mut ending = ending(&ended.finished, &mut reader, account);
-        let outputs = reader.tape.finish(ended.journal.ledger(), ended.policy);
+        let outputs = reader.tape.finish(ended.recorder.ledger(), ended.policy);
         let outputs = outputs.unwrap_or_else(|error| {
             ending.notes.push(format!("the output of the program is not on record: {error:#}"));
             [None, None]
         });
         let result = ended.result(None);
-        if let Err(error) = ended.journal.ended(&result, outputs, None) {
+        if let Err(error) = ended.recorder.ended(&result, outputs, None) {
             ending.notes.push(format!("the end of the run is not on record: {error}"));
         }
         Ok((ending, ended.remains))
@@ -213,9 +214,10 @@ fn null() -> anyhow::Result<OwnedFd> {
 }
 
 /// The report of a program's end.
-fn ending(finished: &BoxEnd, reader: &mut WorkerReader, account: Account) -> Ending {
+fn ending(finished: &BoxEnd, reader: &mut WorkerReader, account: NetworkSummary) -> Ending {
     let (stdout_truncated, stderr_truncated) = reader.cut();
-    let Account { requests, more_requests, denied, alarms, is_dark, unrecorded, .. } = account;
+    let NetworkSummary { requests, more_requests, denied, alarms, is_dark, unrecorded, .. } =
+        account;
     let mut notes: Vec<String> = alarms.into_iter().map(|line| format!("alarm: {line}")).collect();
     if is_dark {
         notes.push("the broker ended before the box did: from then on it had no network".into());

@@ -23,7 +23,7 @@ use serde_json::value::RawValue;
 
 use super::spec::{Ending, Prepare, Task};
 use crate::error::ErrorKind;
-use crate::screen::word::Size;
+use crate::screen::protocol::Size;
 
 /// The version of these messages. Belljar 0.1 spoke version 1, which had no [`Hello`].
 pub const PROTOCOL: u32 = 2;

@@ -8,13 +8,13 @@ use belljar_model::boxes::{BoxRecord, BoxWorkspace};
 use belljar_model::permission::Permissions;
 use belljar_model::{ByteSize, Config, Identity, Limits, Overrides, Template};
 
-use crate::agents::{self, HomeFile, Occasion};
+use crate::agents::{self, HomeFile, OutfitRequest};
 use crate::box_store::NamedBox;
 use crate::clones;
 use crate::config::{self, Source};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::host::HostEnv;
-use crate::network::Outlet;
+use crate::network::NetworkConfig;
 use crate::notice::Notice;
 use crate::policy::refuse_own_program;
 use crate::scope::Scoped;
@@ -27,7 +27,7 @@ pub struct Setup {
     pub base: Template,
     pub config: Config,
     pub sources: Vec<Source>,
-    pub outlet: Outlet,
+    pub network_config: NetworkConfig,
     pub argv: Vec<OsString>,
     pub tty: bool,
     /// Read-only files inside, which placeholders still go into.
@@ -53,7 +53,7 @@ impl Setup {
             BoxWorkspace::Directory { path } => Some(path.clone()),
             BoxWorkspace::Nothing => None,
         };
-        let outfit = agents::outfit(&Occasion {
+        let outfit = agents::outfit(&OutfitRequest {
             agent: agent.as_ref(),
             permissions: &config.permissions(&spec.template),
             state,
@@ -73,7 +73,7 @@ impl Setup {
         let template =
             spec.network.as_ref().map_or_else(|| base.clone(), |said| said.onto(base.clone()));
         refuse_own_program(host, &template, workspace)?;
-        let outlet = Outlet::of_box(&template, &config, state)?;
+        let network_config = NetworkConfig::of_box(&template, &config, state)?;
         let own = if of.run().is_some() { outfit.again } else { outfit.argv };
         let argv = match &spec.program {
             None if own.is_empty() => vec![OsString::from(shell())],
@@ -83,7 +83,7 @@ impl Setup {
         let files = outfit.files.into_iter().chain([identity]).collect();
         let (masks, home) = (outfit.masks, outfit.home);
         let tty = spec.terminal;
-        Ok(Self { template, base, config, sources, outlet, argv, tty, files, masks, home })
+        Ok(Self { template, base, config, sources, network_config, argv, tty, files, masks, home })
     }
 }
 

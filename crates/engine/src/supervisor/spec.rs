@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Source;
 use crate::network::NetworkSpec;
-use crate::network::broker::Asked;
+use crate::network::broker::RequestSummary;
 
 /// What a supervisor is started for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,7 +131,7 @@ pub struct Ending {
     /// More was written than was passed on.
     pub stdout_truncated: bool,
     pub stderr_truncated: bool,
-    pub requests: Vec<Asked>,
+    pub requests: Vec<RequestSummary>,
     pub more_requests: u64,
     /// Refused requests, and how to allow each.
     pub denied: Vec<String>,

@@ -19,7 +19,7 @@ use super::listener::refused;
 use super::protocol::{FromSupervisor, ToSupervisor};
 use super::session::BoxSession;
 use crate::screen::Screen;
-use crate::screen::word::{Answer, MAX_OUTPUT, Size, ToScreen};
+use crate::screen::protocol::{Answer, MAX_OUTPUT, Size, ToScreen};
 
 /// The most output that waits for the screen process.
 const BACKLOG: usize = 8 << 20; // bytes

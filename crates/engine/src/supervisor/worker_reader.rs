@@ -14,7 +14,7 @@ use belljar_wire::{
 
 use super::protocol::FromSupervisor;
 use super::text::Text;
-use crate::launch::output::Tape;
+use crate::launch::output::OutputRecorder;
 
 /// The output of one worker.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) struct WorkerReader {
     is_program: bool,
     stdout: Text,
     stderr: Text,
-    pub(super) tape: Tape,
+    pub(super) tape: OutputRecorder,
     pub(super) done: Option<ProgramResult>,
     /// Why a message of the worker could not be read.
     pub(super) broken: Option<FrameError>,
@@ -42,7 +42,7 @@ impl WorkerReader {
         (connection, halt): (UnixStream, OwnedFd),
         job: &Job,
         output: u64,
-        tape: Tape,
+        tape: OutputRecorder,
     ) -> Self {
         let becomes_program = matches!(job, Job::Program(_) | Job::Bridge(_));
         let (stdout, stderr) = (Text::new(output), Text::new(output));

@@ -12,7 +12,7 @@ use belljar_model::code::{McpServer, Transport};
 use belljar_model::net::{Allow, SecretDecl, Slot};
 use belljar_model::{ByteSize, Config, DEFAULT_TEMPLATE, Net, Overrides, Template};
 
-use crate::agents::{self, Occasion};
+use crate::agents::{self, OutfitRequest};
 use crate::config::{self, Source};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::network::NetworkSpec;
@@ -131,7 +131,7 @@ fn of_program(
     let name = server.template.as_deref().unwrap_or(DEFAULT_TEMPLATE);
     let known = config::template(config, name)?;
     let permissions = config.permissions(name);
-    let denied = agents::outfit(&Occasion {
+    let denied = agents::outfit(&OutfitRequest {
         agent: None,
         permissions: &permissions,
         state,

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use belljar_engine::clones::{
-    Cloned, FileChange, Style, Wish, Work, branch, clone, diff, has_work, keep, look,
+    CloneSpec, Cloned, DiffStyle, FileChange, Work, branch, clone, diff, has_work, keep, look,
 };
 use belljar_engine::error::EngineError;
 use belljar_engine::scope::Scoped;
@@ -68,11 +68,11 @@ impl Repos {
 
     fn clone(&self, uncommitted: bool) -> Cloned {
         let (ada, name) = (ada(), boxed());
-        let wish = Wish { branch: None, uncommitted, identity: &ada, name: &name };
+        let wish = CloneSpec { branch: None, uncommitted, identity: &ada, name: &name };
         self.clone_as(&self.user(), &wish).unwrap()
     }
 
-    fn clone_as(&self, from: &Path, wish: &Wish<'_>) -> Result<Cloned, EngineError> {
+    fn clone_as(&self, from: &Path, wish: &CloneSpec<'_>) -> Result<Cloned, EngineError> {
         // Root's boxes have the owner's files under an id of their own.
         let owner = is_root().then_some((65534, 65534));
         clone(&look(&self.state, from)?, wish, &self.repo(), owner)
@@ -142,12 +142,12 @@ fn work_comes_back_as_commits_and_nothing_else_changes() {
     assert_eq!(work.commits[1].oid, first);
     let expect = [("README.md", "deleted"), ("new file.txt", "added"), ("src/lib.rs", "modified")];
     assert_eq!(names(&work), expect.map(|(path, kind)| (path.to_owned(), kind)));
-    let text = diff(&cloned.at, &work, Style::default()).unwrap();
+    let text = diff(&cloned.at, &work, DiffStyle::default()).unwrap();
     assert!(text.contains("-one\n+two\n") && text.contains("deleted file"), "{text}");
-    let one = Style { paths: &[Path::new("src")], colour: true, ..Style::default() };
+    let one = DiffStyle { paths: &[Path::new("src")], colour: true, ..DiffStyle::default() };
     let text = diff(&cloned.at, &work, one).unwrap();
     assert!(text.contains("\u{1b}[32m+two\u{1b}[m\n") && !text.contains("README"), "{text}");
-    let stat = diff(&cloned.at, &work, Style { stat: true, ..Style::default() }).unwrap();
+    let stat = diff(&cloned.at, &work, DiffStyle { stat: true, ..DiffStyle::default() }).unwrap();
     assert!(stat.contains("3 files changed"), "{stat}");
     assert_eq!(before, picture(&user), "to look changes nothing");
 
@@ -377,8 +377,8 @@ fn f13_names_and_subjects_from_a_box_only_draw() {
     );
     let work = repos.work(&at).unwrap();
     let texts = [
-        diff(&at, &work, Style::default()).unwrap(),
-        diff(&at, &work, Style { stat: true, ..Style::default() }).unwrap(),
+        diff(&at, &work, DiffStyle::default()).unwrap(),
+        diff(&at, &work, DiffStyle { stat: true, ..DiffStyle::default() }).unwrap(),
         work.commits[0].subject.clone(),
         work.commits[0].author.clone(),
     ];

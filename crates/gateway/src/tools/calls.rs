@@ -47,7 +47,7 @@ impl McpService {
             "list_apis" => read(arguments).and_then(|NoArguments {}| self.list_apis()),
             "describe_api" => self.describe_api(&read(arguments)?),
             "get_instructions" => read(arguments)
-                .map(|NoArguments {}| text(instructions::full(&self.workshop, &self.skills))),
+                .map(|NoArguments {}| text(instructions::full(&self.programs, &self.skills))),
             "save_skill" => self.save_skill(caller, read(arguments)?),
             "update_skill" => self.update_skill(caller, &read(arguments)?),
             "delete_skill" => self.delete_skill(&read(arguments)?),
@@ -90,7 +90,7 @@ impl McpService {
         context: &CallContext,
     ) -> Result<CallOutcome, CallError> {
         let skill = self.skills.get(&asked.name).map_err(invalid)?;
-        let config = self.workshop.config().map_err(invalid)?;
+        let config = self.programs.config().map_err(invalid)?;
         let work = Work::of_skill(&skill, &config, asked.input.as_ref().map(Value::to_string));
         let timeout = seconds(asked.timeout)?;
         let report = self.run(caller, Work { timeout, ..work }, context).await?;
@@ -122,7 +122,7 @@ impl McpService {
     ) -> Result<ProgramReport, CallError> {
         let room = self.room(caller)?;
         let mut listener = ProgressListener { context };
-        let answer = self.workshop.run(&room, work, &mut listener, &context.cancelled).await;
+        let answer = self.programs.run(&room, work, &mut listener, &context.cancelled).await;
         let answer = answer.map_err(|error| match error {
             RunError::Usage(message) => CallError::InvalidArguments(message),
             RunError::Broken(error) => CallError::Internal(format!("{error:#}")),
@@ -133,7 +133,7 @@ impl McpService {
     }
 
     fn list_apis(&self) -> Result<CallOutcome, CallError> {
-        let config = self.workshop.config().map_err(invalid)?;
+        let config = self.programs.config().map_err(invalid)?;
         let apis: Vec<Value> = config.apis().values().map(resources::api_line).collect();
         let languages = Language::here();
         let value = json!({ "apis": apis, "languages": languages });
@@ -141,11 +141,11 @@ impl McpService {
     }
 
     fn describe_api(&self, asked: &DescribeApi) -> Result<CallOutcome, CallError> {
-        let config = self.workshop.config().map_err(invalid)?;
+        let config = self.programs.config().map_err(invalid)?;
         let name: ApiName =
             asked.api.parse().map_err(|error| invalid(format!("`api`: {error}")))?;
         let api = config.api(&name).map_err(invalid)?;
-        resources::describe(&self.workshop, api, asked.search.as_deref()).map(text).map_err(invalid)
+        resources::describe(&self.programs, api, asked.search.as_deref()).map(text).map_err(invalid)
     }
 
     fn save_skill(&self, caller: &Caller, asked: SaveSkill) -> Result<CallOutcome, CallError> {
@@ -186,7 +186,7 @@ impl McpService {
 
     async fn search_tools(&self, asked: &SearchTools) -> Result<CallOutcome, CallError> {
         let limit = asked.limit.unwrap_or(DEFAULT_SEARCH_LIMIT).clamp(1, 100);
-        let found = self.workshop.servers.search(&asked.query, limit).await;
+        let found = self.programs.servers.search(&asked.query, limit).await;
         let declarations = belljar_engine::tool_servers::declarations(&found);
         Ok(text(if found.is_empty() {
             "no accepted tool of another server matches the query".to_owned()

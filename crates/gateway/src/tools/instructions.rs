@@ -1,11 +1,11 @@
 //! Creates the instructions for a model that writes programs.
 
-use belljar_engine::programs::{Language, Workshop};
+use belljar_engine::programs::{Language, Programs};
 use belljar_engine::skills::{SkillState, Skills};
 
 /// Returns the short instructions for the response to `initialize`.
-pub(super) fn brief(workshop: &Workshop) -> String {
-    let apis = names(workshop);
+pub(super) fn brief(programs: &Programs) -> String {
+    let apis = names(programs);
     let apis = if apis.is_empty() { "none".to_owned() } else { apis.join(", ") };
     format!(
         "Belljar runs programs in sealed boxes. Prefer one program with execute_code over many tool calls: it can loop, filter and combine, and only its result comes back. Declared services: {apis}. Call get_instructions once before the first program."
@@ -13,10 +13,10 @@ pub(super) fn brief(workshop: &Workshop) -> String {
 }
 
 /// Returns the complete instructions.
-pub(super) fn full(workshop: &Workshop, skills: &Skills) -> String {
+pub(super) fn full(programs: &Programs, skills: &Skills) -> String {
     let mut text = include_str!("instructions.md").to_owned();
     text.push_str(&format!("\n## Languages here\n{}\n", Language::here().join(", ")));
-    if let Ok(config) = workshop.config() {
+    if let Ok(config) = programs.config() {
         let code = config.code();
         text.push_str(&format!(
             "\n## Limits\nThe default timeout of a program is {} s; `timeout` sets another (1 to {} s). Each output stream is limited to {}.\n",
@@ -52,8 +52,8 @@ pub(super) fn full(workshop: &Workshop, skills: &Skills) -> String {
     text
 }
 
-fn names(workshop: &Workshop) -> Vec<String> {
-    let config = workshop.config();
+fn names(programs: &Programs) -> Vec<String> {
+    let config = programs.config();
     config.map_or_else(
         |_| Vec::new(),
         |config| config.apis().keys().map(ToString::to_string).collect(),

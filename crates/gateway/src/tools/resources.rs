@@ -2,14 +2,18 @@
 //! session.
 
 use belljar_engine::apis::ApiQuery;
-use belljar_engine::programs::{Room, Workshop};
+use belljar_engine::programs::{ProgramSession, Programs};
 use belljar_engine::skills::{SkillState, Skills};
 use belljar_model::code::{Api, ApiName, SkillName};
 use serde_json::{Value, json};
 
 use crate::mcp::service::{ReadError, ResourceContents, ResourceSpec, ResourceTemplateSpec};
 
-pub(super) fn list(workshop: &Workshop, skills: &Skills, room: Option<&Room>) -> Vec<ResourceSpec> {
+pub(super) fn list(
+    programs: &Programs,
+    skills: &Skills,
+    room: Option<&ProgramSession>,
+) -> Vec<ResourceSpec> {
     let resource =
         |uri: String, name: &str, description: Option<String>, mime: &str| ResourceSpec {
             uri,
@@ -25,13 +29,13 @@ pub(super) fn list(workshop: &Workshop, skills: &Skills, room: Option<&Room>) ->
             found.push(resource(format!("skill://{}", info.name), info.name.as_str(), about, CODE));
         }
     }
-    if let Ok(config) = workshop.config() {
+    if let Ok(config) = programs.config() {
         for api in config.apis().values() {
             let about = api.description.clone();
             found.push(resource(format!("api://{}", api.name), api.name.as_str(), about, TEXT));
         }
     }
-    for id in room.map(Room::kept_ids).unwrap_or_default() {
+    for id in room.map(ProgramSession::kept_ids).unwrap_or_default() {
         found.push(resource(format!("run://{id}"), &id, None, JSON));
     }
     found
@@ -57,9 +61,9 @@ pub(super) fn templates() -> Vec<ResourceTemplateSpec> {
 }
 
 pub(super) fn read(
-    workshop: &Workshop,
+    programs: &Programs,
     skills: &Skills,
-    room: Option<&Room>,
+    room: Option<&ProgramSession>,
     uri: &str,
 ) -> Result<Vec<ResourceContents>, ReadError> {
     let (mime, text) = if let Some(name) = uri.strip_prefix("skill://") {
@@ -68,9 +72,9 @@ pub(super) fn read(
         (CODE, skill.code)
     } else if let Some(name) = uri.strip_prefix("api://") {
         let name: ApiName = name.parse().map_err(|_| ReadError::NotFound)?;
-        let config = workshop.config().map_err(|error| ReadError::Internal(error.to_string()))?;
+        let config = programs.config().map_err(|error| ReadError::Internal(error.to_string()))?;
         let api = config.api(&name).map_err(|_| ReadError::NotFound)?;
-        (TEXT, describe(workshop, api, None).map_err(ReadError::Internal)?)
+        (TEXT, describe(programs, api, None).map_err(ReadError::Internal)?)
     } else if let Some(id) = uri.strip_prefix("run://") {
         let value = room.and_then(|room| room.kept(id)).ok_or(ReadError::NotFound)?;
         (JSON, value.to_string())
@@ -101,12 +105,12 @@ pub(super) fn api_line(api: &Api) -> Value {
 
 /// Returns the description of a service, or of the operations that match a search.
 pub(super) fn describe(
-    workshop: &Workshop,
+    programs: &Programs,
     api: &Api,
     search: Option<&str>,
 ) -> Result<String, String> {
-    let config = workshop.config().map_err(|error| error.to_string())?;
-    let offer = workshop.offer(&config, api).map_err(|error| error.to_string())?;
+    let config = programs.config().map_err(|error| error.to_string())?;
+    let offer = programs.offer(&config, api).map_err(|error| error.to_string())?;
     let description = match search {
         None => offer.service.describe(&ApiQuery::Overview),
         Some(words) => {

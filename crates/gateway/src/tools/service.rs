@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use belljar_engine::programs::{Room, Workshop, put_away};
+use belljar_engine::programs::{ProgramSession, Programs, put_away};
 use belljar_engine::skills::Skills;
 use belljar_model::Caller;
 use belljar_model::code::SkillName;
@@ -21,33 +21,33 @@ use crate::mcp::service::{
 /// The MCP tools of Belljar for all sessions of one server.
 #[derive(Debug)]
 pub struct McpService {
-    pub(super) workshop: Arc<Workshop>,
+    pub(super) programs: Arc<Programs>,
     pub(super) skills: Skills,
     /// The workspaces by caller and session, so that no other caller gets one.
-    rooms: Mutex<HashMap<Caller, Arc<Room>>>,
+    rooms: Mutex<HashMap<Caller, Arc<ProgramSession>>>,
     /// Tasks that remove ended sessions.
     leaving: Mutex<JoinSet<()>>,
 }
 
 impl McpService {
-    pub fn new(workshop: Arc<Workshop>, skills: Skills) -> Self {
-        Self { workshop, skills, rooms: Mutex::default(), leaving: Mutex::default() }
+    pub fn new(programs: Arc<Programs>, skills: Skills) -> Self {
+        Self { programs, skills, rooms: Mutex::default(), leaving: Mutex::default() }
     }
 
     /// Returns the workspace of a session and creates it on first use.
-    pub(super) fn room(&self, caller: &Caller) -> Result<Arc<Room>, CallError> {
+    pub(super) fn room(&self, caller: &Caller) -> Result<Arc<ProgramSession>, CallError> {
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(room) = rooms.get(caller) {
             return Ok(Arc::clone(room));
         }
-        let room = self.workshop.room_of(caller);
+        let room = self.programs.room_of(caller);
         let room = room.map_err(|error| CallError::Internal(format!("{error:#}")))?;
         rooms.insert(caller.clone(), Arc::clone(&room));
         Ok(room)
     }
 
     /// Returns the workspace of a session if it exists.
-    pub(super) fn known(&self, caller: &Caller) -> Option<Arc<Room>> {
+    pub(super) fn known(&self, caller: &Caller) -> Option<Arc<ProgramSession>> {
         let rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         rooms.get(caller).map(Arc::clone)
     }
@@ -61,7 +61,7 @@ impl McpService {
     }
 
     /// Removes the resources of a session on a blocking thread, because that accesses files.
-    fn leave(&self, room: Arc<Room>) {
+    fn leave(&self, room: Arc<ProgramSession>) {
         let mut leaving = self.leaving();
         while leaving.try_join_next().is_some() {} // collect finished tasks
         leaving.spawn_blocking(move || put_away(room));
@@ -77,16 +77,16 @@ impl Service for McpService {
         About {
             name: "belljar".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            instructions: instructions::brief(&self.workshop),
+            instructions: instructions::brief(&self.programs),
         }
     }
 
     async fn tools(&self, caller: &Caller) -> Vec<ToolSpec> {
         // A client that lists the tools will call one soon.
         if let Ok(room) = self.room(caller) {
-            self.workshop.warm(&room);
+            self.programs.warm(&room);
         }
-        specs::all(&self.workshop)
+        specs::all(&self.programs)
     }
 
     async fn call(
@@ -100,7 +100,7 @@ impl Service for McpService {
     }
 
     async fn resources(&self, caller: &Caller) -> Vec<ResourceSpec> {
-        resources::list(&self.workshop, &self.skills, self.known(caller).as_deref())
+        resources::list(&self.programs, &self.skills, self.known(caller).as_deref())
     }
 
     fn resource_templates(&self) -> Vec<ResourceTemplateSpec> {
@@ -108,7 +108,7 @@ impl Service for McpService {
     }
 
     async fn read(&self, caller: &Caller, uri: &str) -> Result<Vec<ResourceContents>, ReadError> {
-        resources::read(&self.workshop, &self.skills, self.known(caller).as_deref(), uri)
+        resources::read(&self.programs, &self.skills, self.known(caller).as_deref(), uri)
     }
 
     async fn prompts(&self, _: &Caller) -> Vec<PromptSpec> {

@@ -1,15 +1,15 @@
 //! The list of tools with their schemas.
 
-use belljar_engine::programs::{Language, Workshop};
+use belljar_engine::programs::{Language, Programs};
 use serde_json::{Map, Value, json};
 
 use super::schema::{self, object};
 use crate::mcp::service::{Annotations, ToolSpec};
 
 /// Returns all tools, in the order in which a model should read them.
-pub(super) fn all(workshop: &Workshop) -> Vec<ToolSpec> {
+pub(super) fn all(programs: &Programs) -> Vec<ToolSpec> {
     vec![
-        execute_code(workshop),
+        execute_code(programs),
         tool(
             "get_instructions",
             "Read this once before you write programs. Explains the environment and the result of a program, and lists the available services, functions and limits.",
@@ -117,8 +117,8 @@ pub(super) fn all(workshop: &Workshop) -> Vec<ToolSpec> {
     ]
 }
 
-fn execute_code(workshop: &Workshop) -> ToolSpec {
-    let apis = workshop.config().map_or_else(
+fn execute_code(programs: &Programs) -> ToolSpec {
+    let apis = programs.config().map_or_else(
         |_| String::new(),
         |config| {
             let names: Vec<&str> = config.apis().keys().map(|name| name.as_str()).collect();

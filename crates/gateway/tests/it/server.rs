@@ -151,7 +151,7 @@ impl Service for DemoService {
             description: "Greets somebody.".to_owned(),
             arguments: vec![PromptArgument {
                 name: "who".to_owned(),
-                description: "Whom to greet.".to_owned(),
+                description: "LockedRole to greet.".to_owned(),
                 required: true,
             }],
         }]

@@ -17,15 +17,15 @@ use crate::interrupt;
 use crate::print;
 use crate::scope;
 use belljar_engine::error::{ErrorKind, WithKind as _};
-use belljar_engine::programs::Workshop;
+use belljar_engine::programs::Programs;
 use belljar_engine::skills::Skills;
 
 pub(super) fn run(cli: &Cli, args: &ServeArgs) -> Outcome {
     let ground = ground(args.workspace.as_deref(), args.mode)?;
     let scope = scope::open(cli.config.as_deref())?;
-    let workshop = Arc::new(Workshop::open(&scope, scope::here()?, ground, usize::MAX)?);
+    let programs = Arc::new(Programs::open(&scope, scope::here()?, ground, usize::MAX)?);
     let skills = Skills::open(&scope)?;
-    let service = Arc::new(McpService::new(Arc::clone(&workshop), skills));
+    let service = Arc::new(McpService::new(Arc::clone(&programs), skills));
     let stop = CancellationToken::new();
     let signals = interrupt::watch(stop.clone()).kind(ErrorKind::Broken)?;
     let runtime =
@@ -47,12 +47,12 @@ pub(super) fn run(cli: &Cli, args: &ServeArgs) -> Outcome {
             served = Some(serving.await); // it ends its sessions first
         }
         service.close().await;
-        workshop.servers.stop().await;
+        programs.servers.stop().await;
         served.unwrap_or(Ok(()))
     });
     drop(signals);
     drop(service);
-    drop(workshop);
+    drop(programs);
     // The thread that reads standard input cannot be told to stop.
     runtime.shutdown_background();
     served.kind(ErrorKind::Broken)?;

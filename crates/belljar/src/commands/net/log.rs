@@ -17,7 +17,7 @@ use crate::exit::Outcome;
 use crate::print::{self, Paged};
 use crate::scope::CLOCK;
 use belljar_engine::error::{EngineError, ErrorKind, WithKind as _};
-use belljar_engine::record::line::{Line, begun, with_outcome};
+use belljar_engine::record::line::{LedgerLine, begun, with_outcome};
 use belljar_engine::record::reading::{each, read};
 use belljar_engine::record::runs::{KnownPurposes, Purposes};
 
@@ -70,7 +70,7 @@ impl Shown {
         &mut self,
         args: &LogArgs,
         reader: &Reader,
-        line: &Line,
+        line: &LedgerLine,
     ) -> Result<String, EngineError> {
         if args.denied && !line.is_denied() {
             return Ok(String::new());
@@ -141,7 +141,7 @@ fn follow(
     shown: &mut Shown,
 ) -> Result<(), EngineError> {
     let mut seen = reader.size();
-    let mut waiting: BTreeMap<u64, (Instant, Line)> = BTreeMap::new();
+    let mut waiting: BTreeMap<u64, (Instant, LedgerLine)> = BTreeMap::new();
     let mut looked = Instant::now();
     while !nobody_reads()? {
         let mut over = false;
@@ -161,11 +161,11 @@ fn follow(
             Ok(true)
         })?;
         seen = size;
-        let late = |(since, line): &mut (Instant, Line)| {
+        let late = |(since, line): &mut (Instant, LedgerLine)| {
             let late = over || since.elapsed() > PATIENCE;
             late.then(|| line.clone())
         };
-        let open: Vec<Line> = waiting.values_mut().filter_map(late).collect();
+        let open: Vec<LedgerLine> = waiting.values_mut().filter_map(late).collect();
         for line in open {
             waiting.remove(&line.index);
             print::out(&shown.line(args, &reader, &line)?).kind(ErrorKind::Broken)?;
@@ -181,8 +181,8 @@ fn follow(
 fn news(
     reader: &Reader,
     row: &Row,
-    waiting: &mut BTreeMap<u64, (Instant, Line)>,
-) -> Result<Option<Line>, EngineError> {
+    waiting: &mut BTreeMap<u64, (Instant, LedgerLine)>,
+) -> Result<Option<LedgerLine>, EngineError> {
     if row.kind == "request.finished" {
         let Some(cause) = row.cause else { return Ok(None) };
         waiting.remove(&cause);

@@ -15,7 +15,7 @@ use belljar_init::wire;
 
 use crate::clock::Clock;
 use crate::error::{EngineError, ErrorKind, WithKind as _};
-use crate::lockdown::{self, Whom};
+use crate::lockdown::{self, LockedRole};
 
 /// Where [`belljar_sys::clone::spawn`] puts the socket to the supervisor.
 const CONTROL: i32 = belljar_sys::clone::CONTROL_FD;
@@ -47,7 +47,7 @@ fn work(control: &OwnedFd, clock: Clock) -> anyhow::Result<()> {
     );
     let materials = materials(&setup, sealed, clock)?;
     let (prepared, mut hello) = prepare(setup, materials)?;
-    hello.remarks = lockdown::enter(Whom::Broker).context("lock the broker in")?;
+    hello.remarks = lockdown::enter(LockedRole::Broker).context("lock the broker in")?;
     tracing::debug!("broker is locked in");
     wire::send(control.as_fd(), &Reply::Hello(hello), &[]).context("say hello")?;
     let Some(doors) = doors(control)? else { return Ok(()) };

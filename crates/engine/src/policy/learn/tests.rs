@@ -28,7 +28,7 @@ fn with_code(text: &str, code: &str) -> Attempt {
 
 /// The rules as flags would say them, with their remarks.
 fn told(learned: &LearnedRules) -> Vec<String> {
-    let one = |rule: &Learnt| {
+    let one = |rule: &Learned| {
         let http = match &rule.what {
             RuleTarget::Http(http) if http.websocket => format!("websocket {http}"),
             RuleTarget::Http(_) | RuleTarget::Tcp(_) | RuleTarget::HostPort(_) => {
@@ -213,7 +213,7 @@ fn what_the_template_says_by_now_counts() {
 
 /// A box with exactly the rules that were learnt.
 fn taught(learned: &LearnedRules) -> Rules {
-    let rule = |learnt: &Learnt| Rule::allowing(None, learnt.what.clone()).unwrap();
+    let rule = |learnt: &Learned| Rule::allowing(None, learnt.what.clone()).unwrap();
     Rules::new(&Policy { allow: learned.rules.iter().map(rule).collect(), ..no_rules() })
 }
 

@@ -5,8 +5,8 @@ use belljar_model::{Config, Scope};
 
 use super::*;
 
-fn learnt(rule: &str) -> Learnt {
-    Learnt { what: Rule::allow(rule).unwrap().what, remark: None }
+fn learnt(rule: &str) -> Learned {
+    Learned { what: Rule::allow(rule).unwrap().what, remark: None }
 }
 
 /// What a file allows, as flags would say it.
@@ -29,7 +29,7 @@ const RULES: [&str; 7] = [
 
 #[test]
 fn a_file_with_the_sections_has_the_rules() {
-    let rules: Vec<Learnt> = RULES.iter().map(|rule| learnt(rule)).collect();
+    let rules: Vec<Learned> = RULES.iter().map(|rule| learnt(rule)).collect();
     let expect: Vec<RuleTarget> = rules.iter().map(|rule| rule.what.clone()).collect();
     let sections = sections(&rules, "x", "run 1");
     for old in ["", "\n", "[template.x]\nuser = 7", "[template.x]\nuser = 7\n", "# only words\n"] {
@@ -49,7 +49,7 @@ struct WebSocket {
 fn websocket() -> WebSocket {
     let RuleTarget::Http(http) = learnt("GET live.example/socket").what else { unreachable!() };
     let what = RuleTarget::Http(HttpRule { websocket: true, ..http });
-    let rule = Learnt { what: what.clone(), remark: Some("a remark") };
+    let rule = Learned { what: what.clone(), remark: Some("a remark") };
     WebSocket { what, text: sections(&[rule], "x", "run 1") }
 }
 
@@ -58,7 +58,7 @@ fn sections_read_well() {
     let remark = Some("PRIVATE: look twice");
     let rules = [
         learnt("GET,POST api.example.com:8443/a"),
-        Learnt { remark, ..learnt("tcp://10.1.2.3:5432") },
+        Learned { remark, ..learnt("tcp://10.1.2.3:5432") },
     ];
     let expect = r#"# learnt from run 1
 [[template."my.box".allow]]
@@ -77,7 +77,7 @@ tcp = "10.1.2.3:5432"
 
 #[test]
 fn a_list_that_is_there_gets_the_rules() {
-    let rules: Vec<Learnt> = RULES.iter().map(|rule| learnt(rule)).collect();
+    let rules: Vec<Learned> = RULES.iter().map(|rule| learnt(rule)).collect();
     for list in ["[]", "['a.example']", "[\n  'a.example', # why\n]", "[\n  'a.example' # why\n]"] {
         let old = format!("[template.x]\nallow = {list}\nuser = 7\n");
         let before = allowed(&old);
@@ -88,18 +88,18 @@ fn a_list_that_is_there_gets_the_rules() {
         assert_eq!(allowed(&new), expect, "{new}");
         assert!(new.contains("user = 7") && (!old.contains("why") || new.contains("# why")));
     }
-    let rule = Learnt { what: websocket().what, remark: None };
+    let rule = Learned { what: websocket().what, remark: None };
     let place = AllowList { at: 0, needs_comma: false };
     assert_eq!(listed("", &[rule], place, ""), None, "flags have no word for it");
 }
 
 #[test]
 fn flags_are_what_allow_takes() {
-    let rules: Vec<Learnt> = RULES.iter().map(|rule| learnt(rule)).collect();
+    let rules: Vec<Learned> = RULES.iter().map(|rule| learnt(rule)).collect();
     assert_eq!(flags(&rules), RULES);
     let RuleTarget::Http(http) = learnt("GET a.example/1").what else { unreachable!() };
     let paths = Some(vec!["/1".parse().unwrap(), "/2".parse().unwrap()]);
-    let many = Learnt { what: RuleTarget::Http(HttpRule { paths, ..http }), remark: None };
+    let many = Learned { what: RuleTarget::Http(HttpRule { paths, ..http }), remark: None };
     assert_eq!(flags(&[many]), ["GET a.example/1", "GET a.example/2"]);
     assert_eq!(shell("GET a.example/it's"), r"'GET a.example/it'\''s'");
 }

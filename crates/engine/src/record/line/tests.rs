@@ -51,13 +51,13 @@ fn dns(verdict: &str) -> DnsDecided {
     }
 }
 
-fn line(event: impl Into<Event>) -> Line {
-    Line::of(7, &entry(event)).unwrap()
+fn line(event: impl Into<Event>) -> LedgerLine {
+    LedgerLine::of(7, &entry(event)).unwrap()
 }
 
 /// What follows the time and the run.
 #[track_caller]
-fn check(line: &Line, expect: &str) {
+fn check(line: &LedgerLine, expect: &str) {
     let text = line.text(false);
     let start = "2026-11-15 23:00:00.123Z  01kak3q5rz  ";
     assert_eq!(text.strip_prefix(start), Some(format!("{expect}\n").as_str()), "{text}");
@@ -107,8 +107,8 @@ fn ports_are_told_where_they_are_not_the_usual_ones() {
 
 #[test]
 fn other_events_have_no_line_and_an_unknown_verdict_is_not_an_allowance() {
-    assert_eq!(Line::of(7, &entry(dns("allow"))), None);
-    assert_eq!(Line::of(7, &entry(outcome(Some(200), None))), None);
+    assert_eq!(LedgerLine::of(7, &entry(dns("allow"))), None);
+    assert_eq!(LedgerLine::of(7, &entry(outcome(Some(200), None))), None);
     assert!(line(request("perhaps", None, "")).is_denied());
     let alarm = line(AlarmRaised { alarm: String::new(), detail: String::new() });
     assert!(alarm.is_denied(), "`--denied` shows alarms");
@@ -121,8 +121,9 @@ fn programs_get_the_same_fields_whatever_became_of_a_request() {
     let open = line(request("allow", Some("api"), "a rule allows it"));
     let finished = open.clone().finished(&entry(outcome(Some(204), None)));
     let denied = line(request("deny", None, "no-rule: none"));
-    let keys =
-        |line: &Line| -> Vec<String> { line.json().as_object().unwrap().keys().cloned().collect() };
+    let keys = |line: &LedgerLine| -> Vec<String> {
+        line.json().as_object().unwrap().keys().cloned().collect()
+    };
     assert_eq!(keys(&open), keys(&finished));
     assert_eq!(keys(&open), keys(&denied));
     assert_eq!(

@@ -209,7 +209,7 @@ fn c02_c03_nothing_that_a_box_wrote_into_its_repository_is_started_on_the_host()
     fs::write(&path, evil).unwrap();
     write(&repo, "a.txt", "not committed\n");
     let work = collect(&repos.state, &boxed(), &at, &repo).unwrap().unwrap();
-    let text = diff(&at, &work, Style::default()).unwrap();
+    let text = diff(&at, &work, DiffStyle::default()).unwrap();
     assert!(text.contains("+evil\n+not committed\n"), "the filter ran where it may: {text}");
     branch(&at, &work, "belljar/box").unwrap();
     assert_eq!(git(&user, &["rev-parse", "belljar/box"]), work.tip);
@@ -230,7 +230,7 @@ fn c02_c03_no_setting_or_hook_of_the_users_own_repository_is_started() {
     assert_eq!(fs::read_to_string(repo.join("a.txt")).unwrap(), "not committed\n");
     write(&repo, "a.txt", "by the box\n");
     let work = collect(&repos.state, &boxed(), &cloned.at, &repo).unwrap().unwrap();
-    assert!(diff(&cloned.at, &work, Style::default()).unwrap().contains("+by the box"));
+    assert!(diff(&cloned.at, &work, DiffStyle::default()).unwrap().contains("+by the box"));
     branch(&cloned.at, &work, "belljar/box").unwrap();
     branch(&cloned.at, &work, "belljar/box").unwrap();
     look(&repos.state, &user).unwrap().identity();
@@ -255,7 +255,7 @@ fn secret(repos: &Repos) -> (PathBuf, String) {
 #[track_caller]
 fn keeps_the_secret(repos: &Repos, at: &RepoAt) {
     if let Ok(Some(work)) = has_work(&repos.state, &boxed(), at, &repos.repo()) {
-        let text = diff(at, &work, Style::default()).unwrap();
+        let text = diff(at, &work, DiffStyle::default()).unwrap();
         assert!(!text.contains("another repository"), "{text}");
         assert!(work.commits.iter().all(|commit| commit.subject != "Secret"), "{:?}", work.commits);
     }
@@ -332,7 +332,7 @@ fn c04_settings_in_hidden_places_and_attributes_hide_nothing_from_a_review() {
     assert!(plain.contains("Binary files"), "plain git hides it: {plain}");
     write(&repo, ".git/config.worktree", "[core]\n\tworktree = /\n\tbare = true\n");
     let work = collect(&repos.state, &boxed(), &at, &repo).unwrap().unwrap();
-    let text = diff(&at, &work, Style::default()).unwrap();
+    let text = diff(&at, &work, DiffStyle::default()).unwrap();
     assert!(text.contains("+unsafe"), "{text}");
     let marked = work.files.iter().find(|file| file.path == Path::new(".gitattributes")).unwrap();
     assert!(marked.risky.is_some(), "{marked:?}");
@@ -422,7 +422,7 @@ fn c10_links_are_marked_and_never_followed() {
         assert!(marked(path), "{path}: {:?}", work.files);
     }
     assert!(!marked("inside"));
-    let text = diff(&at, &work, Style::default()).unwrap();
+    let text = diff(&at, &work, DiffStyle::default()).unwrap();
     assert!(!text.contains("another repository"), "{text}");
     // Nor the index, which is copied inside the sealed box.
     for name in ["index", "HEAD", "config"] {
@@ -497,7 +497,7 @@ fn c26_our_own_state_is_no_repository_and_never_comes_along() {
     let state = repos.open(&own);
     let (ada, name) = (ada(), boxed());
     let into = own.join("boxes/box/repo");
-    let wish = Wish { branch: None, uncommitted: true, identity: &ada, name: &name };
+    let wish = CloneSpec { branch: None, uncommitted: true, identity: &ada, name: &name };
     let cloned = clone(&look(&state, &user).unwrap(), &wish, &into, None).unwrap();
     assert_eq!(cloned.remarks.len(), 1, "{:?}", cloned.remarks);
     assert!(cloned.remarks[0].starts_with("1 changed file is in the box"), "{:?}", cloned.remarks);

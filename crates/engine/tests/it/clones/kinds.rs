@@ -5,8 +5,8 @@ use belljar_engine::error::ErrorKind;
 
 use super::*;
 
-fn wish<'a>(branch: Option<&'a str>, (identity, name): &'a (Identity, BoxName)) -> Wish<'a> {
-    Wish { branch, uncommitted: false, identity, name }
+fn wish<'a>(branch: Option<&'a str>, (identity, name): &'a (Identity, BoxName)) -> CloneSpec<'a> {
+    CloneSpec { branch, uncommitted: false, identity, name }
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn an_empty_repository_begins_without_a_commit() {
     write(&repos.repo(), "a", "1\n");
     let work = collect(&repos.state, &boxed(), &cloned.at, &repos.repo()).unwrap().unwrap();
     assert_eq!(names(&work), [("a".to_owned(), "added")]);
-    assert!(diff(&cloned.at, &work, Style::default()).unwrap().contains("+1"));
+    assert!(diff(&cloned.at, &work, DiffStyle::default()).unwrap().contains("+1"));
     branch(&cloned.at, &work, "belljar/box").unwrap();
     assert_eq!(git(&repos.user(), &["show", "belljar/box:a"]), "1");
     // `main` is checked out, if only by name.
@@ -56,7 +56,7 @@ fn branches_tags_commits_and_a_detached_head_are_where_one_can_begin() {
         let refused = repos.clone_as(&user, &wish(Some(name), &ada)).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{name}: {refused:#}");
     }
-    let uncommitted = Wish { uncommitted: true, ..wish(Some("topic"), &ada) };
+    let uncommitted = CloneSpec { uncommitted: true, ..wish(Some("topic"), &ada) };
     assert_eq!(repos.clone_as(&user, &uncommitted).unwrap_err().kind(), ErrorKind::Invalid);
     git(&user, &["checkout", "-q", "--detach"]);
     let cloned = repos.clone(false);
@@ -185,7 +185,7 @@ fn two_boxes_on_one_repository_do_not_meet() {
     for name in ["one", "two"] {
         let into = repos.top.join("state").join(name);
         let name: BoxName = name.parse().unwrap();
-        let wish = Wish { branch: None, uncommitted: false, identity: &ada.0, name: &name };
+        let wish = CloneSpec { branch: None, uncommitted: false, identity: &ada.0, name: &name };
         let at = clone(&source, &wish, &into, root.then_some((65534, 65534))).unwrap().at;
         write(&into, "who", name.as_str());
         made.push((name, into, at));

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use vt100::{Callbacks, Parser};
 
-use super::word::{MAX_ANSWER, Size};
+use super::protocol::{MAX_ANSWER, Size};
 
 /// So many lines that scrolled away can still be looked at.
 const SCROLL_BACK: usize = 10_000;
@@ -13,7 +13,7 @@ const SCROLL_BACK: usize = 10_000;
 const CANCEL: &[u8] = b"\x18";
 
 /// What the terminal of a box would show.
-pub(super) struct Canvas {
+pub(super) struct ScreenBuffer {
     terminal: Parser<Asked>,
     /// Changes with everything that is written.
     pub(super) age: u64,
@@ -72,7 +72,7 @@ impl Callbacks for Asked {
     }
 }
 
-impl Canvas {
+impl ScreenBuffer {
     pub(super) fn new(size: Size) -> Self {
         let (rows, columns) = counts(size);
         let terminal = Parser::new_with_callbacks(rows, columns, SCROLL_BACK, Asked::default());
@@ -164,7 +164,7 @@ impl View {
     }
 
     /// Whether there is something to draw.
-    pub(super) fn is_stale(&self, canvas: &Canvas) -> bool {
+    pub(super) fn is_stale(&self, canvas: &ScreenBuffer) -> bool {
         self.age.is_none_or(|age| age != canvas.age && self.back == 0)
     }
 }
@@ -219,7 +219,7 @@ mod tests {
             Self { guard: Guard::default(), terminal, view: View::new() }
         }
 
-        fn look(&mut self, canvas: &mut Canvas) -> usize {
+        fn look(&mut self, canvas: &mut ScreenBuffer) -> usize {
             let drawn = canvas.draw(&mut self.view);
             let mut passed = Vec::new();
             self.guard.pass(&drawn, &mut passed);
@@ -229,7 +229,7 @@ mod tests {
         }
 
         #[track_caller]
-        fn sees(&self, canvas: &Canvas) {
+        fn sees(&self, canvas: &ScreenBuffer) {
             let (theirs, ours) = (self.terminal.screen(), canvas.terminal.screen());
             let rows = |screen: &vt100::Screen| -> Vec<String> {
                 screen.rows_formatted(0, ours.size().1.get() - 1).collect()
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_larger_terminal_shows_the_same_in_its_corner() {
-        let mut canvas = Canvas::new(SIZE);
+        let mut canvas = ScreenBuffer::new(SIZE);
         let mut watcher = Watcher::new(30, 100);
         canvas.write("a line that is longer than the screen is wide\r\n".as_bytes());
         canvas.write("žluť 漢字 \x1b[31mred\x1b[0m\x1b[?2004h".as_bytes());
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn only_what_changed_is_drawn() {
-        let mut canvas = Canvas::new(SIZE);
+        let mut canvas = ScreenBuffer::new(SIZE);
         let mut watcher = Watcher::new(8, 20);
         canvas.write(b"0123456789abcdef\r\n0123456789abcdef\r\n");
         let all = watcher.look(&mut canvas);
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn questions_are_answered_and_nothing_else_is() {
-        let mut canvas = Canvas::new(SIZE);
+        let mut canvas = ScreenBuffer::new(SIZE);
         assert_eq!(canvas.write(b"\x1b[3;4H\x1b[6n"), b"\x1b[3;4R");
         assert_eq!(canvas.write(b"\x1b[5n\x1b[c"), b"\x1b[0n\x1b[?62;22c");
         assert_eq!(canvas.write(b"\x1b[18t"), b"\x1b[8;8;20t");
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn who_looks_back_stays_there_until_they_return() {
-        let mut canvas = Canvas::new(SIZE);
+        let mut canvas = ScreenBuffer::new(SIZE);
         let mut watcher = Watcher::new(8, 20);
         for line in 0..100 {
             canvas.write(format!("line {line}\r\n").as_bytes());
@@ -317,7 +317,7 @@ mod tests {
             ),
             sizes in proptest::collection::vec((2_u16..12, 2_u16..30), 0..3),
         ) {
-            let mut canvas = Canvas::new(SIZE);
+            let mut canvas = ScreenBuffer::new(SIZE);
             let (mut early, mut late) = (Watcher::new(12, 30), Watcher::new(12, 30));
             let mut sizes = sizes.into_iter();
             for (index, piece) in pieces.iter().enumerate() {

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::ServerReport;
+use super::connection::ServerConnection;
 use super::launch::Launch;
-use super::link::Link;
 use super::offer::Offer;
 use crate::error::{EngineError, ErrorKind};
 
@@ -38,7 +38,7 @@ type Verdicts = Arc<Vec<CheckedTool>>;
 
 #[derive(Debug, Default)]
 struct State {
-    link: Option<Arc<Link>>,
+    link: Option<Arc<ServerConnection>>,
     tools: Vec<ToolDef>,
     /// What the tools were found to be, and against which pins.
     judged: Option<(BTreeMap<String, Pin>, Verdicts)>,
@@ -130,7 +130,7 @@ impl Server {
     }
 
     /// The server, started if it is not there, and its tools held against what was agreed to.
-    async fn judged(&self) -> Result<(Arc<Link>, Verdicts), String> {
+    async fn judged(&self) -> Result<(Arc<ServerConnection>, Verdicts), String> {
         let mut state = self.state.lock().await;
         let link = self.link(&mut state).await?;
         // Read each time: the operator may have accepted something in another process.
@@ -148,7 +148,7 @@ impl Server {
         Ok((link, judged))
     }
 
-    async fn link(&self, state: &mut State) -> Result<Arc<Link>, String> {
+    async fn link(&self, state: &mut State) -> Result<Arc<ServerConnection>, String> {
         if let Some(link) = state.link.clone().filter(|link| link.is_open()) {
             if link.is_stale() {
                 state.judged = None;
@@ -196,8 +196,8 @@ impl Server {
         format!("the server {} is not there: {trouble}", self.name)
     }
 
-    async fn open(&self) -> Result<(Link, Vec<ToolDef>), String> {
-        let link = Link::open(&self.launch).await?;
+    async fn open(&self) -> Result<(ServerConnection, Vec<ToolDef>), String> {
+        let link = ServerConnection::open(&self.launch).await?;
         match link.list().await {
             Ok(tools) => Ok((link, tools)),
             Err(error) => {

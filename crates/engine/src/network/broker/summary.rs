@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 /// What a person should know of the box's network once the run is over.
 #[derive(Debug, Default)]
-pub struct Account {
+pub struct NetworkSummary {
     /// What was refused and how to allow it, each once.
     pub denied: BTreeSet<String>,
     /// How many refusals are not among these.
     pub more: u64,
     pub alarms: BTreeSet<String>,
     /// The first of all requests, in order.
-    pub requests: Vec<Asked>,
+    pub requests: Vec<RequestSummary>,
     /// How many are not among these.
     pub more_requests: u64,
     /// The places in the ledger of those whose answer is still to come.
@@ -29,7 +29,7 @@ pub struct Account {
 
 /// One request that a box made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct RequestSummary {
     pub method: String,
     pub url: String,
     pub allowed: bool,
@@ -43,7 +43,7 @@ pub struct Asked {
 const REQUESTS: usize = 100;
 /// So many different refusals are listed.
 const LISTED: usize = 20;
-impl Account {
+impl NetworkSummary {
     /// Remembers that something is not on record.
     pub(super) fn keep<T>(&mut self, recorded: Result<T, RecordError>) {
         if let Err(error) = recorded {
@@ -88,7 +88,7 @@ impl Account {
                     let port = if *port == usual { String::new() } else { format!(":{port}") };
                     let url = format!("{scheme}://{host}{port}{path}");
                     self.open.insert(receipt.index(), self.requests.len());
-                    self.requests.push(Asked {
+                    self.requests.push(RequestSummary {
                         method: method.clone(),
                         url: display::safe_line(url).to_string(),
                         allowed: decided.verdict != Verdict::Deny,

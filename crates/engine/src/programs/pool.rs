@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use belljar_model::code::{ApiName, Selection};
 use belljar_model::{Config, Mode};
 
-use super::line::{self, Ready, Refusal};
-use super::room::Room;
-use crate::config::{Source, Stamp};
+use super::connection::{self, Ready, Refusal};
+use super::session::ProgramSession;
+use crate::config::{ConfigFingerprint, Source};
 use crate::error::{EngineError, ErrorKind, WithKind as _};
 use crate::network::NetworkSpec;
 use crate::supervisor::spec::{ProgramBox, ProgramWorkspace, Rules};
@@ -23,7 +23,7 @@ const ANSWERED: Duration = Duration::from_millis(3);
 
 /// The boxes of one session.
 #[derive(Debug, Default)]
-pub(super) struct Shelf(Mutex<Inner>);
+pub(super) struct WarmPool(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -37,26 +37,30 @@ struct Inner {
 #[derive(Debug)]
 struct Standing {
     ready: Ready,
-    stamp: Stamp,
+    fingerprint: ConfigFingerprint,
     since: Instant,
 }
 
 /// What boxes of a session are made with.
 #[derive(Clone, Debug)]
-pub(super) struct Maker {
+pub(super) struct BoxMaker {
     pub(super) worker: Arc<OwnedFd>,
     pub(super) here: std::path::PathBuf,
     pub(super) config: Arc<Config>,
     pub(super) sources: Arc<[Source]>,
-    pub(super) stamp: Stamp,
+    pub(super) fingerprint: ConfigFingerprint,
     pub(super) warm: usize,
 }
 
-impl Shelf {
+impl WarmPool {
     /// One that was made under the same rules if it is `wanted`, and all that are of no use any more.
-    pub(super) fn take(&self, stamp: &Stamp, wanted: bool) -> (Option<Ready>, Vec<Ready>) {
+    pub(super) fn take(
+        &self,
+        fingerprint: &ConfigFingerprint,
+        wanted: bool,
+    ) -> (Option<Ready>, Vec<Ready>) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fit = |it: &Standing| it.stamp == *stamp && it.since.elapsed() < STALE;
+        let is_fit = |it: &Standing| it.fingerprint == *fingerprint && it.since.elapsed() < STALE;
         let (mut fit, stale): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut inner.ready).into_iter().partition(is_fit);
         let taken = if wanted { fit.pop_front() } else { None };
@@ -92,11 +96,11 @@ impl Shelf {
     }
 }
 
-impl Maker {
+impl BoxMaker {
     /// A box for this session, now.
     pub(super) async fn make(
         &self,
-        room: &Room,
+        room: &ProgramSession,
         apis: Option<BTreeSet<ApiName>>,
     ) -> Result<Ready, Refusal> {
         let rules = self.rules(room, apis.as_ref()).map_err(|error| {
@@ -106,11 +110,15 @@ impl Maker {
             Refusal::Broken(error.into_inner())
         })?;
         let of = ProgramBox { rules, workspace: room.place.clone() };
-        line::prepare(room.state().clone(), Arc::clone(&self.worker), of).await
+        connection::prepare(room.state().clone(), Arc::clone(&self.worker), of).await
     }
 
     /// The template of a box, and the rules of its network.
-    fn rules(&self, room: &Room, apis: Option<&BTreeSet<ApiName>>) -> Result<Rules, EngineError> {
+    fn rules(
+        &self,
+        room: &ProgramSession,
+        apis: Option<&BTreeSet<ApiName>>,
+    ) -> Result<Rules, EngineError> {
         let (config, host) = (&self.config, room.state().host());
         let selection = apis.map_or(Selection::All, Selection::Only);
         let made = config.code().template(config, selection).kind(ErrorKind::Invalid)?;
@@ -124,7 +132,7 @@ impl Maker {
     }
 
     /// Fills the shelf of a session when its last answer is on its way.
-    pub(super) fn refill_soon(self, room: &Arc<Room>) {
+    pub(super) fn refill_soon(self, room: &Arc<ProgramSession>) {
         let room = Arc::downgrade(room);
         tokio::spawn(async move {
             tokio::time::sleep(ANSWERED).await;
@@ -135,7 +143,7 @@ impl Maker {
     }
 
     /// Fills the shelf of a session while nobody waits.
-    pub(super) fn refill(&self, room: &Arc<Room>) {
+    pub(super) fn refill(&self, room: &Arc<ProgramSession>) {
         // Where only one box can have the workspace, that is the one that stands ready.
         let warm = if room.is_exclusive() { self.warm.min(1) } else { self.warm };
         while room.shelf.wants(warm) {
@@ -145,8 +153,8 @@ impl Maker {
                 let _turn = room.turn().await;
                 // Why there is none is told to whoever asks for one.
                 let made = maker.make(&room, None).await.ok();
-                let (stamp, since) = (maker.stamp, Instant::now());
-                room.shelf.put(made.map(|ready| Standing { ready, stamp, since }));
+                let (fingerprint, since) = (maker.fingerprint, Instant::now());
+                room.shelf.put(made.map(|ready| Standing { ready, fingerprint, since }));
             });
         }
     }

@@ -12,7 +12,7 @@ use belljar_ledger::Digest;
 use belljar_model::net::{Policy, Rule, SecretDecl, SecretName};
 use rustix::event::EventfdFlags;
 
-use crate::approvals::desk::{Claim, Desk};
+use crate::approvals::requests::{BoxRequests, ClaimedAnswer};
 use crate::approvals::{Damage, RequestId};
 
 /// How long a change may take.
@@ -37,7 +37,7 @@ pub enum AnswerError {
 
 /// Moves the rules of one running box.
 #[derive(Debug, Clone)]
-pub struct Lever(Arc<Shared>);
+pub struct BrokerControl(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -52,7 +52,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Now {
     /// Where questions wait; none if nobody can answer them.
-    desk: Option<Desk>,
+    requests: Option<BoxRequests>,
     /// What each open question is about.
     open: BTreeMap<u64, Digest>,
     orders: Vec<Order>,
@@ -65,11 +65,11 @@ struct Now {
 /// Something that the clerk is to do.
 #[derive(Debug)]
 pub(super) enum Order {
-    Answer { number: u64, id: RequestId, claim: Claim },
+    Answer { number: u64, id: RequestId, claim: ClaimedAnswer },
     Change { number: u64, policy: Box<Policy> },
 }
 
-impl Lever {
+impl BrokerControl {
     pub(super) fn new(policy: &Policy) -> rustix::io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = rustix::event::eventfd(0, flags)?;
@@ -120,13 +120,13 @@ impl Lever {
 
     /// Carries out the answer that was given to a question, once; returns when it is on record.
     pub fn answered(&self, id: RequestId) -> Result<(), AnswerError> {
-        let desk = self.now().desk.clone().ok_or(AnswerError::NoSuchQuestion)?;
-        let claim = desk.claim(id)?;
+        let requests = self.now().requests.clone().ok_or(AnswerError::NoSuchQuestion)?;
+        let claim = requests.claim(id)?;
         let mut now = self.now();
         let asked = *now.open.get(&id.number).ok_or(AnswerError::NoSuchQuestion)?;
         let claim = claim.ok_or(AnswerError::NoClaim)?;
         if claim.digest != asked {
-            desk.refuse_claim(id);
+            requests.refuse_claim(id);
             return Err(AnswerError::OtherDigest);
         }
         now.open.remove(&id.number);
@@ -143,13 +143,13 @@ impl Lever {
     }
 
     /// Questions wait here from now on, since somebody can answer them.
-    pub(super) fn attend(&self, desk: Desk) {
-        self.now().desk = Some(desk);
+    pub(super) fn attend(&self, requests: BoxRequests) {
+        self.now().requests = Some(requests);
     }
 
     /// Where questions wait; none if nobody can answer them.
-    pub(super) fn desk(&self) -> Option<Desk> {
-        self.now().desk.clone()
+    pub(super) fn requests(&self) -> Option<BoxRequests> {
+        self.now().requests.clone()
     }
 
     /// Takes answers to a question from now on.

@@ -24,12 +24,12 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Ready {
     pub(super) run: String,
     pub(super) remarks: Vec<String>,
-    pub(super) line: Line,
+    pub(super) line: SupervisorConnection,
 }
 
 /// The connection to a supervisor, and its process.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct SupervisorConnection {
     pub(super) connection: Connection,
     /// Ends the process when dropped.
     process: Process,
@@ -69,9 +69,11 @@ pub(super) async fn prepare(
     let process = Process(Some(child));
     let mut connection = Connection::new(connection).context("cannot reach a supervisor")?;
     match connection.next().await? {
-        Some(FromSupervisor::Ready { run, remarks }) => {
-            Ok(Ready { run: run.to_string(), remarks, line: Line { connection, process } })
-        }
+        Some(FromSupervisor::Ready { run, remarks }) => Ok(Ready {
+            run: run.to_string(),
+            remarks,
+            line: SupervisorConnection { connection, process },
+        }),
         Some(FromSupervisor::Failed { kind: ErrorKind::Invalid, message }) => {
             Err(Refusal::Usage(message))
         }
@@ -90,7 +92,7 @@ impl Ready {
 
     /// Removes the box, and waits until its supervisor has exited.
     pub(super) async fn dismiss(self) {
-        let Line { connection, mut process } = self.line;
+        let SupervisorConnection { connection, mut process } = self.line;
         drop(connection);
         let Some(child) = process.0.take() else { return };
         tokio::task::spawn_blocking(move || wait_for(child)).await.ok(); // a panic is reported there

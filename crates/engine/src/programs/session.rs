@@ -18,7 +18,7 @@ use belljar_model::{Limits, Mode};
 use serde_json::Value;
 
 use super::overlay;
-use super::shelf::Shelf;
+use super::pool::WarmPool;
 use crate::box_store::give;
 use crate::error::EngineError;
 use crate::scope::Scoped;
@@ -33,10 +33,10 @@ const KEPT: usize = 64;
 
 /// One session.
 #[derive(Debug)]
-pub struct Room {
+pub struct ProgramSession {
     state: Scoped,
     pub(super) place: Place,
-    pub(super) shelf: Shelf,
+    pub(super) shelf: WarmPool,
     /// Held while a box has it, where two cannot have it at once.
     turn: Option<tokio::sync::Mutex<()>>,
     kept: Mutex<VecDeque<(String, Value)>>,
@@ -54,12 +54,12 @@ struct Project {
 
 /// What a user's directory is used for.
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct WorkspaceSpec {
     pub path: PathBuf,
     pub mode: Mode,
 }
 
-impl Room {
+impl ProgramSession {
     /// A place that starts empty and is gone with the session.
     pub fn scratch(state: &Scoped) -> anyhow::Result<Self> {
         let (id, _) = state.new_id().map_err(EngineError::into_inner)?;
@@ -71,9 +71,9 @@ impl Room {
     }
 
     /// The user's directory, with changes held back unless it is only read.
-    pub fn project(state: &Scoped, ground: &Ground) -> anyhow::Result<Self> {
+    pub fn project(state: &Scoped, ground: &WorkspaceSpec) -> anyhow::Result<Self> {
         let (run, lock) = overlay::begin(state, &ground.path, ground.mode)?;
-        let Ground { path, mode } = ground.clone();
+        let WorkspaceSpec { path, mode } = ground.clone();
         let place = Place::Project { path, mode, dir: run.dir.clone() };
         let turn = (mode != Mode::ReadOnly).then(|| tokio::sync::Mutex::new(()));
         Ok(Self::new(state, place, turn, Some(Project { run, _lock: lock }), None))
@@ -86,7 +86,7 @@ impl Room {
         project: Option<Project>,
         lock: Option<File>,
     ) -> Self {
-        let (shelf, kept, project) = (Shelf::default(), Mutex::default(), Mutex::new(project));
+        let (shelf, kept, project) = (WarmPool::default(), Mutex::default(), Mutex::new(project));
         Self { state: state.clone(), place, shelf, turn, kept, project, lock }
     }
 
@@ -131,7 +131,7 @@ impl Room {
 }
 
 /// Puts a session away. Boxes of it that are just being made end first.
-pub fn put_away(room: Arc<Room>) {
+pub fn put_away(room: Arc<ProgramSession>) {
     room.shelf.clear();
     let until = Instant::now() + FAREWELL;
     while Arc::strong_count(&room) > 1 && Instant::now() < until {
@@ -140,7 +140,7 @@ pub fn put_away(room: Arc<Room>) {
     drop(room);
 }
 
-impl Drop for Room {
+impl Drop for ProgramSession {
     fn drop(&mut self) {
         self.shelf.clear();
         let project = self.project.get_mut().unwrap_or_else(PoisonError::into_inner).take();

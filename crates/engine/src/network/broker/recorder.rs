@@ -23,20 +23,20 @@ use belljar_sys::time::timespec;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::RecvFlags;
 
-use super::account::Account;
-use super::lever::{Lever, Order};
+use super::control::{BrokerControl, Order};
 use super::renewals::Renewals;
-use crate::approvals::desk::Claim;
+use super::summary::NetworkSummary;
+use crate::approvals::requests::ClaimedAnswer;
 use crate::approvals::{NewRequest, Outcome, RequestId, Verdict as Approved, request_digest};
 use crate::clock::Clock;
 use crate::record::LedgerHandle;
 
 /// Hears one broker until it is gone.
 #[derive(Debug)]
-pub struct Clerk {
+pub struct BrokerRecorder {
     socket: OwnedFd,
     dismissed: Arc<AtomicBool>,
-    lever: Lever,
+    control: BrokerControl,
     /// What each question was about, and where that is in the ledger.
     asked: BTreeMap<u64, (Digest, u64)>,
     /// Those whose files are open.
@@ -53,18 +53,18 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// So many sayings go to the disk together.
 const TOGETHER: usize = 64;
 
-impl Clerk {
+impl BrokerRecorder {
     pub(super) const fn new(
         socket: OwnedFd,
         dismissed: Arc<AtomicBool>,
-        lever: Lever,
+        control: BrokerControl,
         renewals: Option<Arc<Renewals>>,
         clock: Clock,
     ) -> Self {
         Self {
             socket,
             dismissed,
-            lever,
+            control,
             asked: BTreeMap::new(),
             waiting: BTreeSet::new(),
             renewals,
@@ -74,9 +74,9 @@ impl Clerk {
     }
 
     /// Records what comes until the broker ends.
-    pub fn work(mut self, ledger: &LedgerHandle, run: RunId) -> Account {
+    pub fn work(mut self, ledger: &LedgerHandle, run: RunId) -> NetworkSummary {
         let _signals = SignalFd::new(&SUPERVISOR_SIGNALS); // the main thread's to read; without, one could end the run unheard
-        let mut account = Account::default();
+        let mut account = NetworkSummary::default();
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
             if self.is_called() {
@@ -91,7 +91,7 @@ impl Clerk {
                 self.renew(ledger, run, &renewed, &mut account);
             }
         }
-        self.lever.go_dark();
+        self.control.go_dark();
         for number in std::mem::take(&mut self.waiting) {
             self.close_file(run, number, Outcome::Gone);
         }
@@ -109,7 +109,7 @@ impl Clerk {
     fn is_called(&self) -> bool {
         let mut watched = [
             PollFd::new(&self.socket, PollFlags::IN),
-            PollFd::new(self.lever.bell(), PollFlags::IN),
+            PollFd::new(self.control.bell(), PollFlags::IN),
         ];
         while rustix::event::poll(&mut watched, None) == Err(rustix::io::Errno::INTR) {}
         let [_, bell] = watched;
@@ -127,7 +127,7 @@ impl Clerk {
                     self.close(run, &saying);
                     sayings.push(saying);
                 }
-                Spoken::Changed(number) => self.lever.changed(number, Ok(())),
+                Spoken::Changed(number) => self.control.changed(number, Ok(())),
                 Spoken::Renewed(renewed) => {
                     self.renewed = Some(renewed);
                     break;
@@ -174,8 +174,8 @@ impl Clerk {
     }
 
     /// Does what the operator wants, once that is on record.
-    fn obey(&mut self, ledger: &LedgerHandle, run: RunId, account: &mut Account) {
-        for order in self.lever.orders() {
+    fn obey(&mut self, ledger: &LedgerHandle, run: RunId, account: &mut NetworkSummary) {
+        for order in self.control.orders() {
             match order {
                 Order::Answer { number, id, claim } => {
                     let question = id.number;
@@ -197,7 +197,7 @@ impl Clerk {
                     tracing::info!(question, ?answer, "approval answered");
                     account.keep(recorded);
                     self.tell(&ToBroker::Answered { question, answer }).ok(); // one that is gone needs none
-                    self.lever.done(number, outcome);
+                    self.control.done(number, outcome);
                 }
                 Order::Change { number, policy } => {
                     let draft = Draft::new(changed(&policy)).of_run(run);
@@ -209,7 +209,7 @@ impl Clerk {
                     };
                     tracing::info!(change = number, accepted = told.is_ok(), "network changes");
                     if let Err(why) = told {
-                        self.lever.changed(number, Err(why));
+                        self.control.changed(number, Err(why));
                     }
                 }
             }
@@ -221,7 +221,7 @@ impl Clerk {
         ledger: &LedgerHandle,
         run: RunId,
         question: u64,
-        claim: &Claim,
+        claim: &ClaimedAnswer,
     ) -> Result<Receipt, RecordError> {
         let asked = self.asked.get(&question);
         let bound_to = asked.map_or_else(|| Digest::of(&[]), |(bound_to, _)| *bound_to);
@@ -254,7 +254,7 @@ impl Clerk {
                 self.tell(&ToBroker::Answered { question: asking.number, answer }).ok();
             }
             BrokerEvent::QuestionClosed { question, why } => {
-                self.lever.close(question.number);
+                self.control.close(question.number);
                 self.finish(run, question.number, outcome(*why));
             }
             BrokerEvent::Dns { .. }
@@ -268,12 +268,12 @@ impl Clerk {
 
     /// Has a question wait for an answer; false if nobody can give one.
     fn open(&mut self, run: RunId, asking: &Asking, event: u64) -> std::io::Result<bool> {
-        let Some(desk) = self.lever.desk() else { return Ok(false) };
+        let Some(requests) = self.control.requests() else { return Ok(false) };
         let (asked, number) = (self.clock.millis(), asking.number);
         // Before the file: whoever finds it may answer at once.
-        self.lever.open(number, bound_to(asking, run));
-        let opened = desk.open(NewRequest {
-            name: desk.name().clone(),
+        self.control.open(number, bound_to(asking, run));
+        let opened = requests.open(NewRequest {
+            name: requests.name().clone(),
             id: RequestId { run, number },
             event,
             text: asking.to_string(),
@@ -284,7 +284,7 @@ impl Clerk {
         match opened {
             Ok(()) => self.waiting.insert(number),
             Err(error) => {
-                self.lever.close(number);
+                self.control.close(number);
                 return Err(error);
             }
         };
@@ -295,7 +295,7 @@ impl Clerk {
     fn close(&mut self, run: RunId, saying: &EventBatch) {
         for word in &saying.events {
             if let BrokerEvent::QuestionClosed { question, why } = word {
-                self.lever.close(question.number);
+                self.control.close(question.number);
                 self.finish(run, question.number, outcome(*why));
             }
         }
@@ -304,7 +304,7 @@ impl Clerk {
     /// An answer is on record.
     fn settle(&mut self, id: RequestId) -> std::io::Result<()> {
         self.waiting.remove(&id.number);
-        self.lever.desk().map_or(Ok(()), |desk| desk.settle(id))
+        self.control.requests().map_or(Ok(()), |requests| requests.settle(id))
     }
 
     /// Closes the file of a question that waits.
@@ -315,13 +315,21 @@ impl Clerk {
     }
 
     fn close_file(&self, run: RunId, number: u64, outcome: Outcome) {
-        if let (Some(desk), Some((digest, _))) = (self.lever.desk(), self.asked.get(&number)) {
-            desk.close(RequestId { run, number }, *digest, outcome, self.clock.millis());
+        if let (Some(requests), Some((digest, _))) =
+            (self.control.requests(), self.asked.get(&number))
+        {
+            requests.close(RequestId { run, number }, *digest, outcome, self.clock.millis());
         }
     }
 
     /// Has a renewed secret stored. What cannot be is an alarm, and the broker goes on without.
-    fn renew(&self, ledger: &LedgerHandle, run: RunId, renewed: &Renewed, account: &mut Account) {
+    fn renew(
+        &self,
+        ledger: &LedgerHandle,
+        run: RunId,
+        renewed: &Renewed,
+        account: &mut NetworkSummary,
+    ) {
         let stored = match &self.renewals {
             Some(renewals) => renewals.store(ledger, run, renewed),
             None => Err(anyhow::anyhow!("this box has no secret")),
@@ -349,7 +357,7 @@ impl Clerk {
         ledger: &LedgerHandle,
         run: RunId,
         sayings: &[EventBatch],
-        account: &mut Account,
+        account: &mut NetworkSummary,
     ) {
         let words = || sayings.iter().flat_map(|saying| &saying.events);
         let drafts = words().map(|word| self.draft(word, run));
@@ -424,7 +432,7 @@ fn changed(policy: &Policy) -> NetworkChanged {
     }
 }
 
-impl Clerk {
+impl BrokerRecorder {
     /// What the ledger has of a word.
     fn draft(&self, word: &BrokerEvent, run: RunId) -> Draft {
         let draft = draft(word, run);

@@ -20,7 +20,7 @@ use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::ear::{Caller, Heard, Stale};
+use super::client::{McpClient, StaleFlag, WatchedTransport};
 use super::launch::{Launch, Started};
 use crate::supervisor::asynchronous::Connection;
 use crate::supervisor::protocol::FromSupervisor;
@@ -39,14 +39,14 @@ const GLANCE: Duration = Duration::from_millis(10);
 
 /// A running server.
 #[derive(Debug)]
-pub(super) struct Link {
-    client: RunningService<RoleClient, Caller>,
+pub(super) struct ServerConnection {
+    client: RunningService<RoleClient, McpClient>,
     process: Process,
     /// The server said that its tools are not what they were.
-    stale: Stale,
+    stale: StaleFlag,
 }
 
-impl Link {
+impl ServerConnection {
     /// Starts a server and begins the conversation. Dropping this future ends the server.
     pub(super) async fn open(launch: &Launch) -> Result<Self, String> {
         let started = launch.start().map_err(|error| format!("cannot start it: {error}"))?;
@@ -58,15 +58,15 @@ impl Link {
         {
             return Err(process.last_words(&error).await);
         }
-        let stale = Stale::default();
+        let stale = StaleFlag::default();
         let pipes = || -> io::Result<_> {
             let to = pipe::Sender::from_owned_fd(stdin)?;
             let from = pipe::Receiver::from_owned_fd(stdout)?;
             let inner = AsyncRwTransport::new_client(from, to).with_max_line_length(MAX_MESSAGE);
-            Ok(Heard { inner, stale: stale.clone() })
+            Ok(WatchedTransport { inner, stale: stale.clone() })
         };
         let transport = pipes().map_err(|error| format!("cannot write to it: {error}"))?;
-        match serve_client(Caller, transport).await {
+        match serve_client(McpClient, transport).await {
             Ok(client) => Ok(Self { client, process, stale }),
             Err(error) => Err(process.last_words(&error.to_string()).await),
         }

@@ -12,20 +12,20 @@ use crate::scope::Scoped;
 
 /// Where a supervisor keeps the questions of one box.
 #[derive(Clone, Debug)]
-pub struct Desk {
+pub struct BoxRequests {
     files: Files,
     name: BoxName,
 }
 
 /// An answer that waits for the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct ClaimedAnswer {
     pub verdict: Verdict,
     pub by: Principal,
     pub digest: Digest,
 }
 
-impl Desk {
+impl BoxRequests {
     pub fn new(state: &Scoped, name: BoxName) -> Self {
         Self { files: Files::under(state.home()), name }
     }
@@ -40,7 +40,7 @@ impl Desk {
     }
 
     /// The answer to a question; none if there is none.
-    pub fn claim(&self, id: RequestId) -> Result<Option<Claim>, Damage> {
+    pub fn claim(&self, id: RequestId) -> Result<Option<ClaimedAnswer>, Damage> {
         let Some(answer) = self.files.claim(id)? else { return Ok(None) };
         let verdict = match answer.outcome {
             Outcome::Allowed => Verdict::Allow,
@@ -51,7 +51,7 @@ impl Desk {
             | Outcome::Gone
             | Outcome::Unrecorded => return Ok(None),
         };
-        Ok(answer.by.map(|by| Claim { verdict, by, digest: answer.digest }))
+        Ok(answer.by.map(|by| ClaimedAnswer { verdict, by, digest: answer.digest }))
     }
 
     /// The answer is on record and is carried out now.

@@ -10,9 +10,9 @@ use rmcp::transport::Transport;
 
 /// Whether a list of tools is to be asked for anew.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stale(Arc<AtomicBool>);
+pub(super) struct StaleFlag(Arc<AtomicBool>);
 
-impl Stale {
+impl StaleFlag {
     pub(super) fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
@@ -25,12 +25,12 @@ impl Stale {
 /// Messages as they come in. The SDK hands notifications to tasks of their own, which an answer that
 /// comes later may overtake: so they are looked at here, in their order.
 #[derive(Debug)]
-pub(super) struct Heard<T> {
+pub(super) struct WatchedTransport<T> {
     pub(super) inner: T,
-    pub(super) stale: Stale,
+    pub(super) stale: StaleFlag,
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for Heard<T> {
+impl<T: Transport<RoleClient>> Transport<RoleClient> for WatchedTransport<T> {
     type Error = T::Error;
 
     fn send(
@@ -57,9 +57,9 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Heard<T> {
 
 /// Who we are to a server. It may ask us for nothing.
 #[derive(Clone, Debug)]
-pub(super) struct Caller;
+pub(super) struct McpClient;
 
-impl ClientHandler for Caller {
+impl ClientHandler for McpClient {
     fn get_info(&self) -> ClientConfig {
         let version = env!("CARGO_PKG_VERSION");
         ClientConfig::new(Default::default(), Implementation::new("belljar", version))
