@@ -42,6 +42,8 @@ mod net_cli;
 #[cfg(test)]
 mod outage;
 #[cfg(test)]
+mod picture;
+#[cfg(test)]
 mod programs;
 #[cfg(test)]
 mod python_verifier;
