@@ -36,6 +36,11 @@ impl LedgerPaths {
         self.ledger.join("lock")
     }
 
+    /// Returns the path of the file that processes lock while they wait for the lock.
+    pub(crate) fn queue(&self) -> PathBuf {
+        self.ledger.join("queue")
+    }
+
     pub(crate) fn salts(&self) -> PathBuf {
         self.ledger.join("salts")
     }

@@ -4,7 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::FlockOperation;
 
@@ -12,57 +15,116 @@ use super::RecordError;
 use super::tip::doing;
 use crate::paths::LedgerPaths;
 
-/// The lock file of a ledger.
+/// The lock file of a ledger, and the file in whose queue the waiting processes stand.
+///
+/// A process that waits for the lock holds the lock of the queue. A process that just released the
+/// lock must pass the queue again, so it cannot take the lock before those that waited.
 #[derive(Debug)]
 pub(super) struct LockFile {
-    file: File,
-    path: PathBuf,
-    /// The maximum time to wait for the lock.
+    lock: Arc<File>,
+    queue: Arc<File>,
+    paths: LockPaths,
+    /// The maximum time to wait while no other process takes the lock either.
     pub(super) timeout: Duration,
+}
+
+#[derive(Debug)]
+struct LockPaths {
+    lock: PathBuf,
+    queue: PathBuf,
 }
 
 /// The exclusive lock of a ledger, held while the log can grow and released on drop.
 #[derive(Debug)]
-pub(super) struct LedgerLock(File);
+pub(super) struct LedgerLock(Arc<File>);
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl LockFile {
     pub(super) fn open(paths: &LedgerPaths) -> io::Result<Self> {
-        let path = paths.lock();
-        Ok(Self { file: open(&path)?, path, timeout: TIMEOUT })
+        let paths = LockPaths { lock: paths.lock(), queue: paths.queue() };
+        let (lock, queue) = (open(&paths.lock)?.into(), open(&paths.queue)?.into());
+        Ok(Self { lock, queue, paths, timeout: TIMEOUT })
     }
 
-    /// Waits for the lock, and reports its holder after the timeout.
+    /// Waits for the lock. Fails with the holder if the lock does not change hands for the timeout.
     pub(super) fn take(&mut self) -> Result<LedgerLock, RecordError> {
-        let began = Instant::now();
-        let mut pause = Duration::from_micros(50);
         loop {
-            match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) if is_file_at(&self.file, &self.path) => return self.taken(),
-                // The file was removed: a lock on it does not exclude other processes.
-                Ok(()) => self.file = open(&self.path).map_err(doing("lock the ledger"))?,
-                Err(rustix::io::Errno::WOULDBLOCK) if began.elapsed() < self.timeout => {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(2));
-                }
-                Err(rustix::io::Errno::WOULDBLOCK) => return Err(self.busy()),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(doing("lock the ledger")(error.into())),
+            let lock = match self.try_take() {
+                Ok(Some(lock)) => lock,
+                Ok(None) => self.wait()?,
+                Err(error) => return Err(doing("lock the ledger")(error)),
+            };
+            if is_file_at(&lock.0, &self.paths.lock) {
+                let pid = format!("{:<10}", std::process::id());
+                lock.0.write_all_at(pid.as_bytes(), 0).ok(); // only for the message of `busy`
+                return Ok(lock);
+            }
+            // The file was removed: a lock on it does not exclude other processes.
+            drop(lock);
+            self.reopen()?;
+        }
+    }
+
+    /// Takes the lock if no process holds it or waits for it.
+    fn try_take(&self) -> io::Result<Option<LedgerLock>> {
+        if !try_flock(&self.queue)? {
+            return Ok(None);
+        }
+        let taken = try_flock(&self.lock);
+        unlock(&self.queue);
+        Ok(taken?.then(|| LedgerLock(self.lock.clone())))
+    }
+
+    /// Waits for the lock in a thread, because `flock` has no timeout.
+    fn wait(&mut self) -> Result<LedgerLock, RecordError> {
+        let (sender, receiver) = mpsc::sync_channel(0);
+        let (lock, queue) = (self.lock.clone(), self.queue.clone());
+        let thread = thread::Builder::new().name("ledger-lock".to_owned());
+        let waiting = thread.spawn(move || {
+            let taken = flock(&queue).and_then(|()| {
+                let taken = flock(&lock);
+                unlock(&queue);
+                taken
+            });
+            // A lock that nobody waits for any more is released when the message is dropped.
+            sender.send(taken.map(|()| LedgerLock(lock))).ok();
+        });
+        waiting.map_err(doing("wait for the lock of the ledger"))?;
+        let mut change = (self.last_change(), Instant::now());
+        loop {
+            let rest = self.timeout.saturating_sub(change.1.elapsed());
+            match receiver.recv_timeout(rest.min(Duration::from_secs(1))) {
+                Ok(taken) => return taken.map_err(doing("lock the ledger")),
+                Err(RecvTimeoutError::Disconnected) => return Err(RecordError::Broken),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if self.last_change() != change.0 {
+                change = (self.last_change(), Instant::now());
+            } else if change.1.elapsed() >= self.timeout {
+                let busy = self.busy();
+                // The thread still waits on the old descriptors, and would lock this process out.
+                self.reopen()?;
+                return Err(busy);
             }
         }
     }
 
-    fn taken(&self) -> Result<LedgerLock, RecordError> {
-        let pid = format!("{:<10}", std::process::id());
-        self.file.write_all_at(pid.as_bytes(), 0).ok(); // only for the message of `busy`
-        let lock = self.file.try_clone().map(LedgerLock);
-        lock.map_err(doing("use the lock of the ledger"))
+    /// Returns when a process last took the lock.
+    fn last_change(&self) -> Option<SystemTime> {
+        self.lock.metadata().and_then(|it| it.modified()).ok()
+    }
+
+    fn reopen(&mut self) -> Result<(), RecordError> {
+        let reopen = |path: &Path| open(path).map(Arc::new).map_err(doing("lock the ledger"));
+        self.lock = reopen(&self.paths.lock)?;
+        self.queue = reopen(&self.paths.queue)?;
+        Ok(())
     }
 
     fn busy(&self) -> RecordError {
         let mut name = [0; 10];
-        let count = self.file.read_at(&mut name, 0).unwrap_or(0);
+        let count = self.lock.read_at(&mut name, 0).unwrap_or(0);
         let name = String::from_utf8_lossy(name.get(..count).unwrap_or_default());
         let holder = format!("pid {}", name.trim());
         RecordError::Busy { holder, seconds: self.timeout.as_secs() }
@@ -71,8 +133,26 @@ impl LockFile {
 
 impl Drop for LedgerLock {
     fn drop(&mut self) {
-        rustix::fs::flock(&self.0, FlockOperation::Unlock).ok(); // close does it too
+        unlock(&self.0);
     }
+}
+
+fn flock(file: &File) -> io::Result<()> {
+    rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive))
+        .map_err(io::Error::from)
+}
+
+/// Takes the lock of a file without waiting, and returns whether it was free.
+fn try_flock(file: &File) -> io::Result<bool> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn unlock(file: &File) {
+    rustix::fs::flock(file, FlockOperation::Unlock).ok(); // close does it too
 }
 
 fn open(path: &Path) -> io::Result<File> {

@@ -314,7 +314,10 @@ impl Tip {
     }
 
     /// Writes the signed head and syncs it, for steps that depend on the head.
-    fn sign_durably(&mut self) -> Result<(), RecordError> {
+    pub(super) fn sign_durably(&mut self) -> Result<(), RecordError> {
+        // Another process may have signed the same events again, without an append to read.
+        let newest = self.anchor.newest().map_or(0, |head| head.generation);
+        self.generation = newest.max(self.generation);
         self.write_head();
         let signs = |head: Head| head.generation == self.generation && head.end == self.end;
         let is_signed = self.anchor.newest().is_some_and(signs);
