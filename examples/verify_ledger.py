@@ -127,6 +127,7 @@ class Checkpoint(NamedTuple):
     origin: str
     size: int
     root: bytes
+    extensions: list[str]
 
     @staticmethod
     def open(note: str, keys: list[Key]) -> Checkpoint:
@@ -145,9 +146,11 @@ class Checkpoint(NamedTuple):
                     check_signature(key.public, f"{text}\n".encode(), decoded[4:])
                     trusted += 1
         need(trusted, "no trusted key signed the checkpoint")
-        origin, size, root, *_ = text.split("\n") + ["", ""]
+        lines = text.split("\n")
+        need(len(lines) >= 3, "a checkpoint has lines for origin, size and root")
+        origin, size, root, *extensions = lines
         need(re.fullmatch("0|[1-9][0-9]{0,19}", size), "a size that is not a number")
-        return Checkpoint(origin, int(size), from_base64(root, 32))
+        return Checkpoint(origin, int(size), from_base64(root, 32), extensions)
 
 
 # ---- The tree
@@ -330,7 +333,7 @@ class Head(NamedTuple):
         need(self.own == (own[-1] if own else None), "another last event of the ledger's own")
         need(self.edge == right_edge(leaves), "other subtrees at the right edge")
         checkpoint = Checkpoint.open(self.note, keys)
-        need(checkpoint == (origin, self.size, root_hash(leaves)), "its checkpoint is of another tree")
+        need(checkpoint[:3] == (origin, self.size, root_hash(leaves)), "its checkpoint is of another tree")
 
 
 def read_heads(data: bytes, report: Report) -> list[Head]:
@@ -602,7 +605,8 @@ def verify_receipt(data: bytes, given: Key, report: Report) -> None:
     form, run, vkey, rotations, note, listed, bodies = shaped(
         receipt, format=str, run=str, key=str, rotations=list, checkpoint=str, events=list, bodies=list
     )
-    need(form == "belljar receipt 1", "a receipt of another format")
+    need(form != "belljar receipt 1", "a receipt of format 1, which cannot show that its last events were not cut off")
+    need(form == "belljar receipt 2", "a receipt of another format")
     chain = [Key.parse(vkey)]
     for rotation in reversed(rotations):
         old, new, endorsement = shaped(rotation, old=str, new=str, endorsement=str)
@@ -612,7 +616,7 @@ def verify_receipt(data: bytes, given: Key, report: Report) -> None:
     need(given in chain, "the given key does not lead to that of the receipt")
     checkpoint = Checkpoint.open(note, [chain[-1]])
     need({checkpoint.origin} == {key.name for key in chain}, "a key or a checkpoint of another ledger")
-    sizes, last, before = dict[bytes, int](), None, -1
+    sizes, last, before, state = dict[bytes, int](), None, -1, "open"
     for listing in listed:
         index, entry, proof = shaped(listing, index=int, entry=str, proof=list)
         event = Event.parse(from_base64(entry))
@@ -623,7 +627,10 @@ def verify_receipt(data: bytes, given: Key, report: Report) -> None:
         need(root == checkpoint.root, f"event {index} is not in the tree of the checkpoint")
         sizes |= {body.commitment: body.size for body in event.bodies()}
         last, before = (event.sequence, event.leaf), index
-    need(listed, "a receipt without events")
+        state = "ended" if event.kind in ("run.ended", "run.failed") else state
+    need(last, "a receipt without events")
+    extent = f"belljar run {run} {len(listed)} {base64.b64encode(last[1]).decode()} {state}"
+    need(checkpoint.extensions == [extent], "the signed checkpoint names other events: some were cut off")
     names = [shaped(body, hash=str, salt=str, content=str)[0] for body in bodies]
     need(all(a < b for a, b in zip(names, names[1:])), "bodies that are not in order")
     for body in bodies:

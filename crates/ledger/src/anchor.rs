@@ -274,7 +274,7 @@ fn new_key(paths: &LedgerPaths, origin: &str) -> Result<SigningKey, AnchorError>
     SigningKey::generate(origin, bytes).map_err(|_| AnchorError::Key { path })
 }
 
-fn read_key(path: &Path) -> Result<SigningKey, AnchorError> {
+pub(crate) fn read_key(path: &Path) -> Result<SigningKey, AnchorError> {
     let text = fs::read_to_string(path).map_err(|source| file_error(path, source))?;
     let key = text.strip_suffix('\n').and_then(|text| SigningKey::from_text(text).ok());
     key.ok_or_else(|| AnchorError::Key { path: path.to_owned() })

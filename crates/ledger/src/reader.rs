@@ -20,7 +20,7 @@ use crate::index::{self, BodyReference, Index, IndexError, Query, ReadError, Row
 use crate::log::{Log, LogError};
 use crate::merkle;
 use crate::paths::LedgerPaths;
-use crate::receipt::{Disclose, Parts, ReceiptError, RunReceipt};
+use crate::receipt::{Disclose, ReceiptError, RunReceipt};
 use crate::salts::{Kept, Reading};
 use crate::tile::{TileError, Tiles, bundle, entries_path};
 
@@ -260,36 +260,7 @@ impl Reader {
 
     /// Returns the receipt of a run as the text of its file.
     pub fn receipt(&self, run: RunId, disclose: Disclose) -> Result<String, ReaderError> {
-        // The index finds events fast, but it is certain to be complete only for a run that has
-        // ended.
-        let receipt = match self.parts_of(run) {
-            Ok((parts, true)) => RunReceipt::of_parts(&self.paths, run, disclose, parts).ok(),
-            Ok((_, false)) | Err(_) => None,
-        };
-        match receipt {
-            Some(receipt) => Ok(receipt.to_text()),
-            None => Ok(RunReceipt::make(&self.paths, run, disclose)?.to_text()),
-        }
-    }
-
-    /// Returns the parts of a run's receipt, and whether they include the end of the run.
-    fn parts_of(&self, run: RunId) -> Result<(Parts, bool), ReaderError> {
-        let (signed, checkpoint) = self.checkpoint()?;
-        let tiles = self.tiles(signed.size())?;
-        let of_run = Query { run: Some(run), ..Query::default() };
-        let mut parts = Parts { checkpoint, events: Vec::new(), rotations: Vec::new() };
-        let mut is_over = false;
-        for row in self.index.events(&of_run)? {
-            if let Some(proof) = merkle::inclusion(&tiles, row.index, signed.size())? {
-                is_over |= row.kind == "run.ended";
-                parts.events.push((row.index, self.log.entry(row.offset, row.length)?, proof));
-            }
-        }
-        let rotations = Query { kind: Some("key.rotated".to_owned()), ..Query::default() };
-        for row in self.index.events(&rotations)? {
-            parts.rotations.push(self.log.entry(row.offset, row.length)?);
-        }
-        Ok((parts, is_over))
+        Ok(RunReceipt::make(&self.paths, run, disclose)?.to_text())
     }
 
     /// Exports the log as a static tiled log (tlog-tiles) for other tools.

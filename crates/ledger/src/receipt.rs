@@ -1,9 +1,12 @@
 //! The receipt of one run: a file that proves the events of the run without the ledger.
 //!
-//! A receipt has exactly one valid spelling, so every changed byte is detected.
+//! A receipt has exactly one valid spelling, so every changed byte is detected. Its checkpoint names
+//! the number of events of the run and the hash of the last one (see [`Extent`]), so removed events
+//! are detected at the end as well.
 //!
 //! **Invariant:** a [`Verified`] exists only for a receipt that passed all checks.
 
+mod extent;
 mod make;
 mod verified;
 
@@ -29,19 +32,29 @@ use crate::log::LogError;
 use crate::merkle::{ProofError, verify_inclusion};
 use crate::note::VerifyingKey;
 
+use extent::Extent;
 pub use make::Disclose;
-pub(crate) use make::Parts;
 pub use verified::Verified;
 
 /// The parsed parts of a receipt, which are not trusted before [`verify_receipt`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunReceipt {
+    format: Format,
     run: RunId,
     key: VerifyingKey,
     rotations: Vec<Rotation>,
     checkpoint: String,
     events: Vec<Proved>,
     bodies: Vec<Disclosed>,
+}
+
+/// The version of the format of a receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    /// The checkpoint does not name the events of the run, so events can be missing at the end.
+    One,
+    /// The checkpoint names the events of the run.
+    Two,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +103,10 @@ pub enum ReceiptError {
     Entry { index: u64, source: EntryError },
     #[error("event {index} is not the next event of run {run}")]
     Chain { index: u64, run: RunId },
+    #[error(
+        "the signed checkpoint does not name exactly the events of the receipt; some were cut off"
+    )]
+    Extent,
     #[error("event {index} is not in the tree of the checkpoint")]
     Proof { index: u64, source: ProofError },
     #[error("body {hash} is not referenced by the run, or is out of order")]
@@ -115,7 +132,8 @@ pub enum ReceiptError {
 
 /// The maximum length of a receipt in bytes.
 pub const MAX_RECEIPT: usize = 256 << 20;
-const FORMAT: &str = "belljar receipt 1";
+const FORMAT_1: &str = "belljar receipt 1";
+const FORMAT_2: &str = "belljar receipt 2";
 
 /// The JSON object of a receipt file, with its keys in order.
 #[derive(Serialize, Deserialize)]
@@ -155,6 +173,8 @@ struct RawBody {
 }
 
 /// Verifies a receipt and that its signing key is trusted or endorsed from a trusted key.
+///
+/// A receipt of format 1 can lack the last events of its run: see [`Verified::is_complete`].
 pub fn verify_receipt(text: &str, trusted: &[VerifyingKey]) -> Result<Verified, ReceiptError> {
     let receipt = RunReceipt::parse(text)?;
     let key = receipt.key.clone();
@@ -162,12 +182,14 @@ pub fn verify_receipt(text: &str, trusted: &[VerifyingKey]) -> Result<Verified, 
         .map_err(ReceiptError::Checkpoint)?;
     receipt.check_rotations()?;
     let events = receipt.check_events(&checkpoint)?;
+    receipt.check_extent(&checkpoint)?;
     receipt.check_bodies(&events)?;
     if !receipt.keys().any(|key| trusted.contains(key)) {
         return Err(ReceiptError::UntrustedKey { key: Box::new(key) });
     }
     let bodies = receipt.bodies.into_iter().map(|body| (body.hash, body.content));
-    Ok(Verified::new(receipt.run, events, checkpoint, key, bodies.collect()))
+    let is_complete = receipt.format == Format::Two;
+    Ok(Verified::new(receipt.run, events, checkpoint, key, bodies.collect(), is_complete))
 }
 
 impl RunReceipt {
@@ -177,10 +199,12 @@ impl RunReceipt {
             return Err(ReceiptError::TooLong);
         }
         let raw: Raw = serde_json::from_str(text).map_err(ReceiptError::Json)?;
-        if raw.format != FORMAT {
-            return Err(ReceiptError::Format);
-        }
-        let receipt = Self::from_raw(raw)?;
+        let format = match &*raw.format {
+            FORMAT_1 => Format::One,
+            FORMAT_2 => Format::Two,
+            _ => return Err(ReceiptError::Format),
+        };
+        let receipt = Self::from_raw(format, raw)?;
         if receipt.to_text() != text {
             return Err(ReceiptError::Spelling);
         }
@@ -190,7 +214,7 @@ impl RunReceipt {
     /// Returns the text of the receipt file: one line of JSON.
     pub fn to_text(&self) -> String {
         let raw = Raw {
-            format: FORMAT.to_owned(),
+            format: self.format.name().to_owned(),
             run: self.run.to_string(),
             key: self.key.to_string(),
             rotations: self.rotations.iter().map(Rotation::to_raw).collect(),
@@ -204,9 +228,10 @@ impl RunReceipt {
         text
     }
 
-    fn from_raw(raw: Raw) -> Result<Self, ReceiptError> {
+    fn from_raw(format: Format, raw: Raw) -> Result<Self, ReceiptError> {
         let value = |what| move || ReceiptError::Value { what };
         Ok(Self {
+            format,
             run: raw.run.parse().map_err(|_| value("run")())?,
             key: raw.key.parse().map_err(|_| value("key")())?,
             rotations: raw
@@ -274,6 +299,15 @@ impl RunReceipt {
         Ok(checked)
     }
 
+    fn check_extent(&self, checkpoint: &Checkpoint) -> Result<(), ReceiptError> {
+        let events = self.events.iter().map(|event| event.entry.as_slice());
+        let expected = match self.format {
+            Format::One => Vec::new(),
+            Format::Two => vec![Extent::of(self.run, events).to_line()],
+        };
+        if checkpoint.extensions() == expected { Ok(()) } else { Err(ReceiptError::Extent) }
+    }
+
     fn check_bodies(&self, events: &[(u64, Entry)]) -> Result<(), ReceiptError> {
         let bodies = events.iter().flat_map(|(_, entry)| entry.fields.bodies());
         let named: HashMap<Digest, &Body> = bodies.map(|body| (body.hash(), body)).collect();
@@ -291,6 +325,15 @@ impl RunReceipt {
             }
         }
         Ok(())
+    }
+}
+
+impl Format {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::One => FORMAT_1,
+            Self::Two => FORMAT_2,
+        }
     }
 }
 

@@ -206,6 +206,9 @@ pub(crate) struct VerifyReceiptArgs {
     /// File with the receipt; `-` is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
+    /// Accept a receipt of Belljar 0.1, which does not show whether its last events were cut off
+    #[arg(long)]
+    pub(crate) accept_format_1: bool,
     #[command(flatten)]
     pub(crate) trust: Trust,
 }

@@ -1,17 +1,20 @@
-//! Creates receipts from parts found with the index and the tiles, or from the log alone.
+//! Creates receipts from the log.
 //!
-//! The log is read from its beginning if index or tiles are unavailable or do not verify. Every
-//! receipt is verified before it is returned.
+//! The index is not used: the key of the ledger signs that a receipt has all events of its run, and
+//! only the log shows that. Every receipt is verified before it is returned.
 
 use std::fs::File;
 
 use belljar_model::RunId;
 
-use super::{Disclosed, MAX_RECEIPT, Proved, ReceiptError, Rotation, RunReceipt, verify_receipt};
-use crate::anchor::public_keys;
+use super::extent::Extent;
+use super::{
+    Disclosed, Format, MAX_RECEIPT, Proved, ReceiptError, Rotation, RunReceipt, verify_receipt,
+};
+use crate::anchor::{public_keys, read_key};
 use crate::bodies::{Bodies, BodyError, Wanted};
 use crate::body::Body;
-use crate::checkpoint;
+use crate::checkpoint::{self, Checkpoint};
 use crate::digest::Digest;
 use crate::entry::{Entry, EntryView};
 use crate::event::{Event, KeyRotated};
@@ -33,18 +36,7 @@ pub enum Disclose {
 }
 
 /// The index of an event, its bytes and its inclusion proof.
-pub(crate) type WithProof = (u64, Vec<u8>, Vec<Digest>);
-
-/// The parts from which a receipt is built.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    /// The signed checkpoint.
-    pub(crate) checkpoint: String,
-    /// The events of the run with their proofs, in order.
-    pub(crate) events: Vec<WithProof>,
-    /// The events `key.rotated`, in order.
-    pub(crate) rotations: Vec<Vec<u8>>,
-}
+type WithProof = (u64, Vec<u8>, Vec<Digest>);
 
 /// The data that one pass over the log collects.
 struct Gathered {
@@ -61,37 +53,32 @@ struct Tree(Vec<Vec<Digest>>);
 struct Incomplete;
 
 impl RunReceipt {
-    /// Creates the receipt of the signed events of a run from the log alone.
+    /// Creates the receipt of the signed events of a run.
     pub fn make(paths: &LedgerPaths, run: RunId, disclose: Disclose) -> Result<Self, ReceiptError> {
-        let checkpoint = newest_head(paths)?.note;
-        let keys = public_keys(paths).map_err(ReceiptError::Anchor)?;
-        let (signed, _) = checkpoint::open(&checkpoint, &keys).map_err(ReceiptError::Checkpoint)?;
+        let head = newest_head(paths)?.note;
+        let mut keys = public_keys(paths).map_err(ReceiptError::Anchor)?;
+        let (signed, _) = checkpoint::open(&head, &keys).map_err(ReceiptError::Checkpoint)?;
         let log = Log::open(&paths.log()).map_err(ReceiptError::Log)?;
         let Gathered { tree, events, rotations } = gather(&log, signed.size(), run)?;
+        let signer = read_key(&paths.key()).map_err(ReceiptError::Anchor)?;
+        let key = signer.verifying();
+        let extent = Extent::of(run, events.iter().map(|(_, entry)| entry.as_slice()));
+        let checkpoint = Checkpoint::new(key.name(), signed.size(), signed.root())
+            .and_then(|checkpoint| checkpoint.with_extensions(vec![extent.to_line()]))
+            .map_err(ReceiptError::Checkpoint)?;
         let events = prove(&tree, events, signed.size())?;
-        Self::of_parts(paths, run, disclose, Parts { checkpoint, events, rotations })
-    }
-
-    /// Builds and verifies a receipt.
-    pub(crate) fn of_parts(
-        paths: &LedgerPaths,
-        run: RunId,
-        disclose: Disclose,
-        parts: Parts,
-    ) -> Result<Self, ReceiptError> {
-        let keys = public_keys(paths).map_err(ReceiptError::Anchor)?;
-        let (_, key) =
-            checkpoint::open(&parts.checkpoint, &keys).map_err(ReceiptError::Checkpoint)?;
-        let rotations = parts.rotations.iter().filter_map(|bytes| rotation(bytes)).collect();
+        let rotations = rotations.iter().filter_map(|bytes| rotation(bytes)).collect();
         let proved = |(index, entry, proof)| Proved { index, entry, proof };
         let mut receipt = Self {
+            format: Format::Two,
             run,
+            rotations: path_to(&key, rotations),
+            events: events.into_iter().map(proved).collect(),
+            checkpoint: checkpoint.sign(&[&signer]),
             key: key.clone(),
-            rotations: path_to(key, rotations),
-            events: parts.events.into_iter().map(proved).collect(),
-            checkpoint: parts.checkpoint,
             bodies: Vec::new(),
         };
+        keys.push(key); // an interrupted rotation has not listed it yet
         if disclose == Disclose::Bodies {
             receipt.bodies = receipt.disclosed(paths)?;
         }

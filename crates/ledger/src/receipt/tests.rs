@@ -121,6 +121,61 @@ fn h02_receipt_with_removed_or_swapped_events_is_refused() {
     assert!(matches!(error, ReceiptError::Chain { .. }), "{error:?}");
 }
 
+/// Cuts off the last events; what remains is a valid chain whose events are all in the tree.
+#[test]
+fn h02_receipt_whose_last_events_were_cut_off_is_refused() {
+    for kept in 1..3 {
+        let error = refused(|receipt| receipt.events.truncate(kept));
+        assert!(matches!(error, ReceiptError::Extent), "{error:?}");
+    }
+    // A plain checkpoint of the ledger does not name the events of the run.
+    let plain = Sample::small();
+    let head = plain.head(plain.batches.len(), 1).note;
+    let error = refused(|receipt| {
+        receipt.events.truncate(1);
+        receipt.checkpoint.clone_from(&head);
+    });
+    assert!(matches!(error, ReceiptError::Extent), "{error:?}");
+    // The statement of another receipt names another run.
+    let other = made(&Sample::small(), 2, Disclose::Nothing).checkpoint;
+    let error = refused(|receipt| receipt.checkpoint = other);
+    assert!(matches!(error, ReceiptError::Extent), "{error:?}");
+}
+
+/// Belljar 0.1 made receipts of format 1, which do not prove that the run has no later events.
+#[test]
+fn h02_receipt_of_format_1_is_not_complete() {
+    let plain = Sample::small();
+    let mut receipt = made(&plain, 1, Disclose::Nothing);
+    receipt.format = Format::One;
+    receipt.checkpoint = plain.head(plain.batches.len(), 1).note;
+    let verified = verify_receipt(&receipt.to_text(), &[key(1).verifying()]).unwrap();
+    assert!(!verified.is_complete());
+    receipt.events.truncate(1);
+    let verified = verify_receipt(&receipt.to_text(), &[key(1).verifying()]).unwrap();
+    assert!(!verified.is_complete());
+    // The statement about the events cannot be dropped from a receipt of format 2.
+    let mut receipt = made(&plain, 1, Disclose::Nothing);
+    receipt.format = Format::One;
+    let error = verify_receipt(&receipt.to_text(), &[key(1).verifying()]).unwrap_err();
+    assert!(matches!(error, ReceiptError::Extent), "{error:?}");
+}
+
+#[test]
+fn receipt_states_whether_the_run_had_ended() {
+    let mut open = Sample::empty();
+    open.batch(|it| it.begin(run(1)));
+    for (sample, state) in [(open, "open"), (Sample::small(), "ended")] {
+        let receipt = made(&sample, 1, Disclose::Nothing);
+        let trusted = [key(1).verifying(), key(2).verifying()];
+        let verified = verify_receipt(&receipt.to_text(), &trusted).unwrap();
+        assert!(verified.is_complete());
+        assert_eq!(verified.ended(), state == "ended");
+        let [line] = verified.checkpoint().extensions() else { panic!("one extension line") };
+        assert!(line.ends_with(&format!(" {state}")), "{line}");
+    }
+}
+
 #[test]
 fn receipt_with_bodies_of_another_run_is_refused() {
     let error = refused(|receipt| {

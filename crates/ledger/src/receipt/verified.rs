@@ -21,6 +21,7 @@ pub struct Verified {
     checkpoint: Checkpoint,
     key: VerifyingKey,
     bodies: HashMap<Digest, Vec<u8>>,
+    is_complete: bool,
 }
 
 impl Verified {
@@ -30,8 +31,9 @@ impl Verified {
         checkpoint: Checkpoint,
         key: VerifyingKey,
         bodies: HashMap<Digest, Vec<u8>>,
+        is_complete: bool,
     ) -> Self {
-        Self { run, events, checkpoint, key, bodies }
+        Self { run, events, checkpoint, key, bodies, is_complete }
     }
 
     pub const fn run(&self) -> RunId {
@@ -41,6 +43,14 @@ impl Verified {
     /// Returns all events of the run up to the checkpoint, with their indexes.
     pub fn events(&self) -> &[(u64, Entry)] {
         &self.events
+    }
+
+    /// Returns whether the signature shows that no event of the run up to the checkpoint is missing.
+    ///
+    /// It does not for receipts of format 1, which Belljar 0.1 made: their last events can have been
+    /// cut off.
+    pub const fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// Returns the signed checkpoint of the receipt.

@@ -40,11 +40,11 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
     let bytes = read_input("FILE", &args.file, MAX_RECEIPT as u64)?;
     let keys = super::trusted_keys(&args.trust)?;
     let verified = match String::from_utf8(bytes) {
-        Ok(text) => verify_receipt(&text, &keys).map_err(|error| {
-            let untrusted = matches!(error, ReceiptError::UntrustedKey { .. });
+        Ok(text) => complete(verify_receipt(&text, &keys), args.accept_format_1).map_err(|error| {
+            let untrusted = matches!(error.downcast_ref(), Some(ReceiptError::UntrustedKey { .. }));
             match untrusted && args.trust.key.is_none() {
-                true => anyhow!(error).context("give the key that you trust with --key"),
-                false => anyhow!(error),
+                true => error.context("give the key that you trust with --key"),
+                false => error,
             }
         }),
         Err(_) => Err(anyhow!("this is no receipt: it is not text")),
@@ -68,6 +68,21 @@ pub(crate) fn verify(args: &VerifyReceiptArgs) -> Outcome {
             error.context("the receipt is not to be believed"),
         )),
     }
+}
+
+/// Refuses a receipt that does not prove that it has all events, unless the user accepts it.
+fn complete(
+    verified: Result<Verified, ReceiptError>,
+    accept_format_1: bool,
+) -> Result<Verified, anyhow::Error> {
+    let verified = verified?;
+    if verified.is_complete() || accept_format_1 {
+        return Ok(verified);
+    }
+    Err(anyhow!(
+        "its format 1 does not show whether events were cut off at the end; make it again with \
+         `belljar ledger receipt`, or accept it with --accept-format-1"
+    ))
 }
 
 fn as_text(verified: &Verified) -> String {
@@ -140,7 +155,13 @@ fn as_text(verified: &Verified) -> String {
         &format!("{events} events, all in the ledger of {size}, root {}", checkpoint.root()),
     );
     tell("key", &display::safe_line(verified.key().to_string()));
-    tell("holds", "nothing was changed, left out or added");
+    tell(
+        "holds",
+        match verified.is_complete() {
+            true => "nothing was changed, left out or added",
+            false => "nothing was changed or added; the last events may have been left out",
+        },
+    );
     text
 }
 
@@ -180,6 +201,7 @@ fn as_json(verified: &Verified) -> Json {
         .collect();
     json!({
         "holds": true,
+        "complete": verified.is_complete(),
         "run": verified.run().to_string(),
         "ended": verified.ended(),
         "policy": verified.policy(),

@@ -254,6 +254,12 @@ fn a_receipt_holds_elsewhere_and_not_after_any_change() {
         let short = &plain[..cut];
         verify(&["-", "--key", &key]).input(short).run().complains(1, "not to be believed");
     }
+    // Events at the end cannot be left out either: the rest is in the tree, and the chain has no gap.
+    let whole = String::from_utf8(plain.clone()).unwrap();
+    let last = whole.rfind(",{\"index\":").expect("several events");
+    let end = whole.find("],\"bodies\"").expect("the end of the events");
+    let cut = format!("{}{}", &whole[..last], &whole[end..]);
+    verify(&["-", "--key", &key]).input(cut).run().complains(1, "cut off");
     verify(&["/no/such/file", "--key", &key]).run().complains(2, "FILE");
     verify(&[name, "--key", "rubbish"]).run().complains(2, "--key");
     ledger(&lab, ["receipt", "no-such-run"]).run().complains(2, "no such run");

@@ -72,7 +72,9 @@ fn the_ledger_of_version_0_1_goes_on_and_verifies() {
     assert!(count(&fixture) > before);
     let verify = ["ledger", "verify", "--deep", "--checkpoint", "home/checkpoint.txt"];
     fixture.belljar(verify).args(["--key", "home/keys.pub"]).succeed();
-    fixture.belljar(["ledger", "verify-receipt", "home/kept-bodies.receipt"]).succeed();
+    let receipt = || fixture.belljar(["ledger", "verify-receipt", "home/kept-bodies.receipt"]);
+    receipt().run().complains(1, "--accept-format-1");
+    receipt().arg("--accept-format-1").succeed();
     let events = fixture.objects(&["ledger", "log", "--json", "--run", "kept-bodies"]);
     let ended =
         events.iter().find(|event| event["kind"] == "run.ended").expect("the end of the run");

@@ -73,7 +73,7 @@ fn looking_at_state_of_version_0_1_prints_what_version_0_1_printed() {
         "template show small",
         "agent show own",
         "net log --all",
-        "ledger verify-receipt home/kept-bodies.receipt",
+        "ledger verify-receipt --accept-format-1 home/kept-bodies.receipt",
         "ledger replay kept-bodies",
         "diff pending",
         "diff pending --stat",
