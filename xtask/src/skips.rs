@@ -21,7 +21,7 @@ const EXPECTED: &[(&str, &str)] = &[
         "the run as root checks the other user",
     ),
     ("what_root_puts_into_a_repository_belongs_to_its_owner", "the run as root checks the owner"),
-    ("a29_nobody_else_on_the_host_speaks_to_a_keeper", "the run as root checks the other user"),
+    ("a29_supervisor_refuses_connections_of_other_users", "the run as root checks the other user"),
     ("rust_is_compiled_and_run", "the run as root reads the toolchain"),
 ];
 

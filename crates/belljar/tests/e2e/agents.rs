@@ -35,7 +35,7 @@ fn object(text: &str) -> Value {
 }
 
 #[test]
-fn agents_are_known_with_what_was_found_of_them() {
+fn agent_list_names_built_in_agents_and_agent_show_reports_installed_parts() {
     let lab = lab();
     let list = lab.belljar(["agent", "list", "--json"]).succeed();
     let names: Vec<String> =
@@ -55,7 +55,7 @@ fn agents_are_known_with_what_was_found_of_them() {
 }
 
 #[test]
-fn a_box_for_an_agent_has_its_program_its_settings_and_a_home_that_begins_as_described() {
+fn up_with_an_agent_starts_its_program_and_creates_its_home_files_once() {
     let lab = lab();
     own_agent(
         &lab,

@@ -1,17 +1,17 @@
 //! Named boxes: they live without who started them, and tell the truth whatever is killed.
 
-mod asked;
+mod approvals;
 mod attach;
-mod broken;
+mod changes;
 mod clones;
 mod exec;
-mod killed;
-mod lives;
+mod killed_commands;
+mod killed_processes;
 mod logs;
-mod many;
-mod reached;
+mod network;
+mod parallel;
+mod snapshots;
 mod ui;
-mod work;
 
 use std::fs;
 
@@ -59,7 +59,7 @@ fn up(lab: &Lab, name: &str, script: &str) {
 }
 
 #[test]
-fn a_box_lives_without_who_started_it_and_goes_on_where_it_was() {
+fn named_box_outlives_the_up_command_and_starts_again_after_stop() {
     let lab = lab();
     lab.write("theirs", "the user's own");
     up(&lab, "task", "echo box > mine; rm theirs; echo kept > ~/note");
@@ -86,7 +86,7 @@ fn a_box_lives_without_who_started_it_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn the_home_of_a_box_stays_and_is_nobody_elses() {
+fn home_of_a_named_box_persists_and_is_not_shared_with_other_boxes() {
     let lab = lab();
     up(&lab, "one", "cat ~/note 2>/dev/null || true; echo first > ~/note");
     lab.belljar(["stop", "one"]).succeed();
@@ -101,7 +101,7 @@ fn the_home_of_a_box_stays_and_is_nobody_elses() {
 }
 
 #[test]
-fn several_boxes_are_made_at_once_and_each_has_its_own() {
+fn up_stop_and_down_accept_several_boxes_at_once() {
     let lab = lab();
     let names = ["a", "b", "c"];
     let made = lab.belljar(["up"]).args(names).args(["--", "sh", "-c"]);
@@ -117,7 +117,7 @@ fn several_boxes_are_made_at_once_and_each_has_its_own() {
 }
 
 #[test]
-fn what_cannot_be_is_said_before_anything_is_made() {
+fn box_commands_refuse_invalid_arguments_before_creating_anything() {
     let lab = lab();
     let complains = |args: &[&str], about: &str| lab.belljar(args).run().complains(2, about);
     complains(&["up"], "NAME");
@@ -138,7 +138,7 @@ fn what_cannot_be_is_said_before_anything_is_made() {
 }
 
 #[test]
-fn a_program_that_does_not_want_to_end_is_ended() {
+fn stop_now_ends_a_program_that_ignores_signals() {
     let lab = lab();
     up(&lab, "deaf", "trap '' HUP TERM INT");
     lab.belljar(["stop", "--now", "deaf"]).succeed();
@@ -147,7 +147,7 @@ fn a_program_that_does_not_want_to_end_is_ended() {
 }
 
 #[test]
-fn a_program_that_cannot_be_started_leaves_a_box_that_says_so() {
+fn up_with_a_missing_program_leaves_a_stopped_box_with_reason_not_found() {
     let lab = lab();
     lab.belljar(["up", "odd", "--", "no-such-program"]).run();
     eventually("it is over", || state(&lab, "odd") == "stopped");
@@ -155,7 +155,7 @@ fn a_program_that_cannot_be_started_leaves_a_box_that_says_so() {
 }
 
 #[test]
-fn a_box_is_asked_whether_it_is_well() {
+fn status_shows_the_result_of_the_health_command() {
     let lab = lab();
     let script = "echo ready; exec sleep 1000";
     let args = ["up", "web", "--health", "test -e /tmp/well", "--", "sh", "-c", script];

@@ -140,7 +140,7 @@ fn length() -> Duration {
 }
 
 #[test]
-fn eight_callers_never_see_each_other_and_leave_nothing() {
+fn eight_concurrent_mcp_sessions_are_isolated_and_leave_nothing_behind() {
     let length = length();
     let lab = lab();
     let (mut live, address, token) = serving(&lab);
@@ -214,7 +214,7 @@ fn recorded(lab: &Lab, run: &Value) -> (String, String, Option<String>) {
 }
 
 #[test]
-fn every_program_is_recorded_with_the_session_that_ran_it() {
+fn every_code_mode_program_is_recorded_with_its_principal_tenant_and_session() {
     let lab = lab();
     let uid = rustix::process::getuid().as_raw();
     let (user, tenant) = (format!("user:{uid}"), "local".to_owned());

@@ -6,9 +6,9 @@
 //! lie in `clients` of the target directory (`xtask/src/clients.rs`); a missing one is a failure.
 
 mod fetch;
+mod file_server;
 mod git;
 mod registries;
-mod stock;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -156,27 +156,27 @@ fn kill_at_calls(first: usize) {
 }
 
 #[test]
-fn killed_at_system_calls_1() {
+fn supervisor_killed_at_system_calls_leaves_nothing_running_part_1() {
     kill_at_calls(0);
 }
 
 #[test]
-fn killed_at_system_calls_2() {
+fn supervisor_killed_at_system_calls_leaves_nothing_running_part_2() {
     kill_at_calls(1);
 }
 
 #[test]
-fn killed_at_system_calls_3() {
+fn supervisor_killed_at_system_calls_leaves_nothing_running_part_3() {
     kill_at_calls(2);
 }
 
 #[test]
-fn killed_at_system_calls_4() {
+fn supervisor_killed_at_system_calls_leaves_nothing_running_part_4() {
     kill_at_calls(3);
 }
 
 #[test]
-fn killed_after_delays() {
+fn supervisor_killed_after_varying_delays_leaves_nothing_running() {
     let lab = lab();
     fill(&lab);
     for step in 0..60 {
@@ -194,7 +194,7 @@ fn killed_after_delays() {
 }
 
 #[test]
-fn what_a_killed_run_had_changed_is_kept_and_can_be_dropped() {
+fn changes_of_a_killed_run_are_kept_until_discard() {
     let lab = lab();
     fill(&lab);
     let live = lab.bash(&format!("{SCRIPT}; echo written; sleep 1000")).start();
@@ -220,7 +220,7 @@ fn what_a_killed_run_had_changed_is_kept_and_can_be_dropped() {
 }
 
 #[test]
-fn a_killed_init_ends_the_run() {
+fn run_ends_as_interrupted_when_its_init_is_killed() {
     let lab = lab();
     let live = lab.json(&[], "echo ready; sleep 1000").start();
     live.says("ready");

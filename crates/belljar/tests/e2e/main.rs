@@ -14,6 +14,8 @@ mod attacks;
 #[cfg(test)]
 mod boxes;
 #[cfg(test)]
+mod broker_lockdown;
+#[cfg(test)]
 mod callers;
 #[cfg(test)]
 mod clients;
@@ -27,8 +29,6 @@ mod compat;
 mod crash;
 #[cfg(test)]
 mod guides;
-#[cfg(test)]
-mod jail;
 #[cfg(test)]
 mod ledger;
 #[cfg(test)]

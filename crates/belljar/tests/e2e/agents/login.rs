@@ -29,7 +29,7 @@ client-id = "own"
 "#;
 
 #[test]
-fn b20_a_login_is_used_by_a_box_that_never_has_it() {
+fn b20_box_uses_an_agent_login_without_having_its_tokens() {
     let (lab, authority) = (lab(), Authority::new());
     let (refresh, access) = (Canary::new(), Canary::new());
     let given = access.value().to_owned();
@@ -136,7 +136,7 @@ fn files(dir: &Path, found: &mut Vec<(String, Vec<u8>)>) {
 }
 
 #[test]
-fn b22_a_login_that_its_server_exchanges_lasts_from_box_to_box() {
+fn b22_rotated_refresh_token_of_an_agent_login_works_in_later_boxes() {
     let (lab, authority) = (lab(), Authority::new());
     let (tokens, access) = ([Canary::new(), Canary::new(), Canary::new()], Canary::new());
     let upstream = exchanging(&authority, &tokens, &access);

@@ -20,7 +20,7 @@ fn in_box(lab: &Lab, name: &str, script: &str) -> String {
 }
 
 #[test]
-fn b20_what_must_not_be_read_is_not_in_the_box() {
+fn b20_files_with_a_read_deny_rule_are_unreadable_in_the_box() {
     let lab = lab();
     lab.write(".env", "KEY=hunter2");
     lab.write("deep/er/.env", "KEY=hunter2");
@@ -39,7 +39,7 @@ fn b20_what_must_not_be_read_is_not_in_the_box() {
 }
 
 #[test]
-fn c01_what_must_not_be_edited_is_read_only_in_the_box() {
+fn c01_files_with_an_edit_deny_rule_are_read_only_in_the_box() {
     let lab = lab();
     lab.write("ci/run.sh", "theirs");
     lab.write("src/main", "theirs");
@@ -53,7 +53,7 @@ fn c01_what_must_not_be_edited_is_read_only_in_the_box() {
 }
 
 #[test]
-fn b21_the_agents_managed_settings_are_out_of_its_reach() {
+fn b21_agent_cannot_change_or_remove_its_managed_settings() {
     let lab = lab();
     own_agent(
         &lab,
@@ -70,7 +70,7 @@ fn b21_the_agents_managed_settings_are_out_of_its_reach() {
 }
 
 #[test]
-fn c08_a_project_cannot_let_the_agent_off() {
+fn c08_project_config_can_add_only_deny_permissions() {
     let lab = lab();
     for text in
         ["skip-all = true", "allow = [\"Net(evil.example)\"]", "ask = [\"Net(evil.example)\"]"]
@@ -86,7 +86,7 @@ fn c08_a_project_cannot_let_the_agent_off() {
 }
 
 #[test]
-fn g10_it_is_said_who_keeps_each_rule() {
+fn g10_policy_explain_shows_which_component_enforces_each_permission() {
     let lab = lab();
     lab.configure(
         "[permissions]\ndeny = [\"Read(.env)\", \"Edit(ci/**)\", \"Bash(rm -rf *)\", \"Net(gist.github.com)\"]\n\
@@ -119,7 +119,7 @@ fn g10_it_is_said_who_keeps_each_rule() {
 }
 
 #[test]
-fn c01_what_a_rule_keeps_as_it_is_does_not_come_back_from_plain_runs() {
+fn c01_changes_to_paths_with_an_edit_deny_rule_are_not_applied_from_runs() {
     for mode in ["overlay", "direct"] {
         let lab = lab();
         let rules = lab.configure("[permissions]\ndeny = [\"Edit(secret/**)\"]\n");
@@ -135,7 +135,7 @@ fn c01_what_a_rule_keeps_as_it_is_does_not_come_back_from_plain_runs() {
 
 /// The rules of the start are not those of the end: a rule that came meanwhile holds, too.
 #[test]
-fn c01_direct_mode_reads_the_rules_again_before_it_takes_changes_over() {
+fn c01_direct_mode_rereads_permissions_before_it_applies_changes() {
     for (rules, is_taken) in [("", true), ("[permissions]\ndeny = [\"Edit(kept/**)\"]\n", false)] {
         let lab = lab();
         lab.configure("");

@@ -148,7 +148,7 @@ fn recorded(lab: &Lab, secret: &str, canary: &Canary) {
 }
 
 #[test]
-fn claude_code_works_in_a_box_without_its_key() {
+fn claude_code_works_in_a_box_without_its_real_api_key() {
     let edit = json!({"file_path": "/workspace/by-edit.txt", "content": "edited\n"});
     drive(Case {
         agent: "claude",
@@ -164,7 +164,7 @@ fn claude_code_works_in_a_box_without_its_key() {
 }
 
 #[test]
-fn codex_works_in_a_box_without_its_key() {
+fn codex_works_in_a_box_without_its_real_api_key() {
     let patch = "apply_patch <<'END'\n*** Begin Patch\n*** Add File: by-edit.txt\n+edited\n*** End Patch\nEND\n";
     drive(Case {
         agent: "codex",
@@ -180,7 +180,7 @@ fn codex_works_in_a_box_without_its_key() {
 }
 
 #[test]
-fn gemini_works_in_a_box_without_its_key() {
+fn gemini_works_in_a_box_without_its_real_api_key() {
     let edit = json!({"file_path": "/workspace/by-edit.txt", "content": "edited\n"});
     drive(Case {
         agent: "gemini",

@@ -1,4 +1,4 @@
-//! Servers that say back what they were sent, in every way that a server has.
+//! Servers that echo the secret that they received, in every part and encoding of a response.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -9,41 +9,44 @@ use belljar_testkit::{Reply, Upstream, Wire};
 
 use super::*;
 
-/// What the box asks with.
-const ASK: &str = "headers = {'authorization': 'Bearer ' + os.environ['TOKEN']}\n";
+/// Python code that builds the headers of a request with the placeholder.
+const AUTH_HEADERS: &str = "headers = {'authorization': 'Bearer ' + os.environ['TOKEN']}\n";
 
-/// All forms in which the value could be told in text; none may be in what the box got.
-fn forms() -> Vec<String> {
-    let hex: String = REAL.bytes().map(|byte| format!("{byte:02x}")).collect();
-    let percent: String = REAL.bytes().map(|byte| format!("%{byte:02X}")).collect();
-    let json: String = REAL.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect();
-    let html: String = REAL.bytes().map(|byte| format!("&#{byte};")).collect();
-    let mut forms = vec![REAL.to_owned(), hex.to_ascii_uppercase(), hex, percent, json, html];
-    forms.extend(["", "a", "ab"].map(|before| STANDARD.encode(format!("{before}{REAL}-"))));
-    forms
+/// Returns the secret in all encodings that a text response could contain.
+fn encoded_secrets() -> Vec<String> {
+    let hex: String = SECRET_VALUE.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let percent: String = SECRET_VALUE.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let json: String = SECRET_VALUE.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect();
+    let html: String = SECRET_VALUE.bytes().map(|byte| format!("&#{byte};")).collect();
+    let mut encoded =
+        vec![SECRET_VALUE.to_owned(), hex.to_ascii_uppercase(), hex, percent, json, html];
+    encoded
+        .extend(["", "a", "ab"].map(|before| STANDARD.encode(format!("{before}{SECRET_VALUE}-"))));
+    encoded
 }
 
-/// Insists that nothing of the value is in what the box saw, in any form.
+/// Asserts that a text contains the secret in no encoding.
 #[track_caller]
-fn is_clean(seen: &str) {
-    // The middle of each: how base64 begins and ends depends on what is around it.
-    for form in forms() {
-        let middle = &form[8..form.len() - 8];
+fn assert_scrubbed(seen: &str) {
+    // Only the middle is compared: the ends of base64 depend on the neighbouring bytes.
+    for encoded in encoded_secrets() {
+        let middle = &encoded[8..encoded.len() - 8];
         assert!(!seen.contains(middle), "{middle:?} is in {seen:?}");
     }
 }
 
-fn credential(request: &[u8]) -> String {
+/// Returns the bearer token of a raw HTTP request.
+fn bearer_token(request: &[u8]) -> String {
     let text = String::from_utf8_lossy(request);
     let found = text.lines().find_map(|line| line.strip_prefix("authorization: Bearer "));
-    found.expect("a credential").to_owned()
+    found.expect("a bearer token").to_owned()
 }
 
 #[test]
-fn b04_an_echo_in_any_part_of_an_answer_is_scrubbed() {
+fn b04_broker_scrubs_an_echoed_secret_from_every_part_of_a_response() {
     let authority = Authority::new();
     let wire = Wire::tls(&authority, &["api.example.com"], |request| {
-        let value = credential(request);
+        let value = bearer_token(request);
         format!(
             "HTTP/1.1 200 {value}\r\nx-echo: {value}\r\nx-{value}: named\r\n\
              set-cookie: session={value}; Path=/\r\nlocation: https://x.example/?t={value}\r\n\
@@ -55,27 +58,27 @@ fn b04_an_echo_in_any_part_of_an_answer_is_scrubbed() {
         .into_bytes()
     });
     let rules = [rule("api.example.com", wire.address(), "secrets = [\"token\"]")];
-    let lab = with_secret(&authority, &rules, &secret("\"api.example.com\"", ""));
+    let lab = lab_with_secret(&authority, &rules, &token_section("\"api.example.com\"", ""));
     let script = format!(
-        "{ASK}words = f\"GET / HTTP/1.1\\r\\nhost: api.example.com\\r\\nte: trailers\\r\\nauthorization: {{headers['authorization']}}\\r\\n\\r\\n\"\n\
-         print(say(tls('api.example.com'), words.encode()))"
+        "{AUTH_HEADERS}request = f\"GET / HTTP/1.1\\r\\nhost: api.example.com\\r\\nte: trailers\\r\\nauthorization: {{headers['authorization']}}\\r\\n\\r\\n\"\n\
+         print(exchange(tls('api.example.com'), request.encode()))"
     );
-    let seen = python(&lab, &script).run().expect(0);
+    let seen = python_in_box(&lab, &script).run().expect(0);
     assert_eq!(wire.requests().len(), 1);
-    assert!(wire.requests()[0].contains(REAL), "control: the server has it");
-    is_clean(&seen);
+    assert!(wire.requests()[0].contains(SECRET_VALUE), "control: the server received the secret");
+    assert_scrubbed(&seen);
     assert!(seen.starts_with("HTTP/1.1 200 OK"), "{seen}");
     for header in ["x-echo: ", "session=", "?t=", "realm=\"", "body "] {
         assert!(seen.contains(&format!("{header}[belljar:token]")), "{header}: {seen}");
     }
-    assert!(!seen.contains("named"), "a name that tells it is left out: {seen}");
+    assert!(!seen.contains("named"), "a header whose name contains the secret is removed: {seen}");
     let log = lab.belljar(["ledger", "log", "--json", "--limit", "100000"]).succeed();
-    is_clean(&log);
-    assert_eq!(record(&lab, "secret.used").len(), 1);
+    assert_scrubbed(&log);
+    assert_eq!(ledger_events(&lab, "secret.used").len(), 1);
 }
 
-/// A body under one coding.
-fn coded(coding: &str, body: &[u8]) -> Vec<u8> {
+/// Compresses a body with one content coding.
+fn compress(coding: &str, body: &[u8]) -> Vec<u8> {
     let level = flate2::Compression::default();
     match coding {
         "gzip" => {
@@ -99,7 +102,7 @@ fn coded(coding: &str, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn b05_no_coding_or_spelling_hides_an_echo() {
+fn b05_broker_scrubs_an_echoed_secret_in_every_encoding_and_compression() {
     let authority = Authority::new();
     let api = Upstream::tls(&authority, &["api.example.com"], |received| {
         let value = received.header("authorization").unwrap_or_default().replace("Bearer ", "");
@@ -111,23 +114,24 @@ fn b05_no_coding_or_spelling_hides_an_echo() {
             ["", "a", "ab"].map(|before| STANDARD.encode(format!("{before}{value}-"))).to_vec();
         let body = format!("plain {value} {hex} {percent} {json} {html} {} end", base.join(" "));
         let codings = received.path.trim_start_matches('/').replace('+', ", ");
-        let coded = codings.split(", ").fold(body.into_bytes(), |body, it| coded(it, &body));
-        let reply = Reply::new(200, coded);
+        let compressed =
+            codings.split(", ").fold(body.into_bytes(), |body, it| compress(it, &body));
+        let reply = Reply::new(200, compressed);
         if codings == "identity" { reply } else { reply.header("content-encoding", &codings) }
     });
     let rules = [rule("api.example.com", api.address(), "secrets = [\"token\"]")];
-    let lab = with_secret(&authority, &rules, &secret("\"api.example.com\"", ""));
+    let lab = lab_with_secret(&authority, &rules, &token_section("\"api.example.com\"", ""));
     let codings =
         ["identity", "gzip", "deflate", "br", "zstd", "gzip+gzip", "br+zstd", "compress", "rot13"];
     let script = format!(
-        "{ASK}headers['accept-encoding'] = 'gzip, br, zstd, deflate'\n\
-         tell([fetch('https://api.example.com/' + it, headers=headers) for it in {codings:?}])"
+        "{AUTH_HEADERS}headers['accept-encoding'] = 'gzip, br, zstd, deflate'\n\
+         print_json([fetch('https://api.example.com/' + it, headers=headers) for it in {codings:?}])"
     );
-    let ended = python(&lab, &script).run();
-    let got = read(&ended);
+    let ended = python_in_box(&lab, &script).run();
+    let got = parse_output(&ended);
     for (at, coding) in codings.iter().enumerate() {
         let (status, body) = (&got[at]["status"], got[at]["body"].as_str().unwrap());
-        is_clean(body);
+        assert_scrubbed(body);
         if ["compress", "rot13"].contains(coding) {
             assert_eq!((status, &got[at]["belljar"]), (&502.into(), &"unsearchable".into()));
         } else {
@@ -138,16 +142,16 @@ fn b05_no_coding_or_spelling_hides_an_echo() {
     let received = api.received();
     assert_eq!(received.len(), codings.len());
     assert!(received.iter().all(|it| it.header("accept-encoding") == Some("identity")));
-    assert_eq!(record(&lab, "secret.used").len(), codings.len());
+    assert_eq!(ledger_events(&lab, "secret.used").len(), codings.len());
 }
 
 #[test]
-fn b06_an_echo_in_pieces_or_parts_is_found() {
+fn b06_broker_scrubs_a_secret_split_across_chunks_and_refuses_partial_responses() {
     let authority = Authority::new();
     let api = Upstream::tls(&authority, &["api.example.com"], |received| {
         let value = received.header("authorization").unwrap_or_default().replace("Bearer ", "");
         if received.path == "/part" {
-            // A server that answers in parts although nobody asked.
+            // The server sends a partial response although the broker removed the range header.
             return Reply::new(206, value[..20].to_owned())
                 .header("content-range", "bytes 0-19/40");
         }
@@ -156,30 +160,30 @@ fn b06_an_echo_in_pieces_or_parts_is_found() {
             let (left, right) = value.split_at(at);
             reply.chunks.extend([left.into(), right.into(), b" ".to_vec()]);
         }
-        // And letter by letter.
+        // The secret once more, in chunks of one byte.
         reply.chunks.extend(value.bytes().map(|byte| vec![byte]));
         reply
     });
     let rules = [rule("api.example.com", api.address(), "secrets = [\"token\"]")];
-    let lab = with_secret(&authority, &rules, &secret("\"api.example.com\"", ""));
+    let lab = lab_with_secret(&authority, &rules, &token_section("\"api.example.com\"", ""));
     let script = format!(
-        "{ASK}tell([fetch('https://api.example.com/whole', headers=headers),\n\
+        "{AUTH_HEADERS}print_json([fetch('https://api.example.com/whole', headers=headers),\n\
          fetch('https://api.example.com/whole', headers={{'range': 'bytes=6-20', **headers}}),\n\
          fetch('https://api.example.com/part', headers={{'range': 'bytes=0-19', **headers}})])"
     );
-    let got = read(&python(&lab, &script).run());
+    let got = parse_output(&python_in_box(&lab, &script).run());
     for at in 0..2 {
         let body = got[at]["body"].as_str().unwrap();
-        is_clean(body);
-        assert_eq!(body.matches("[belljar:token]").count(), REAL.len(), "{body}");
+        assert_scrubbed(body);
+        assert_eq!(body.matches("[belljar:token]").count(), SECRET_VALUE.len(), "{body}");
     }
     assert_eq!((&got[2]["status"], &got[2]["belljar"]), (&502.into(), &"unsearchable".into()));
     assert!(api.received().iter().all(|it| it.header("range").is_none()), "{:?}", api.received());
-    assert_eq!(record(&lab, "request.finished").len(), 3);
+    assert_eq!(ledger_events(&lab, "request.finished").len(), 3);
 }
 
 #[test]
-fn b08_events_come_at_once_and_downloads_come_whole() {
+fn b08_broker_forwards_events_without_delay_and_downloads_unchanged() {
     const MIB: usize = 1 << 20;
     let authority = Authority::new();
     let api = Upstream::tls(&authority, &["api.example.com"], |received| {
@@ -195,17 +199,17 @@ fn b08_events_come_at_once_and_downloads_come_whole() {
         reply.header("content-length", &(100 * MIB).to_string()).header("content-md5", "of-it")
     });
     let rules = [rule("api.example.com", api.address(), "secrets = [\"token\"]")];
-    let lab = with_secret(&authority, &rules, &secret("\"api.example.com\"", ""));
+    let lab = lab_with_secret(&authority, &rules, &token_section("\"api.example.com\"", ""));
     let script = format!(
-        r#"{ASK}
+        r#"{AUTH_HEADERS}
 import hashlib
 stream = tls("api.example.com")
 stream.sendall(f"GET /events HTTP/1.1\r\nhost: api.example.com\r\nauthorization: {{headers['authorization']}}\r\n\r\n".encode())
-arrived, heard = {{}}, b""
+arrived, received = {{}}, b""
 while len(arrived) < 5:
-    heard += stream.recv(65536)
+    received += stream.recv(65536)
     for at in range(5):
-        if f"data: {{at}}\n\n".encode() in heard:
+        if f"data: {{at}}\n\n".encode() in received:
             arrived.setdefault(at, time.monotonic())
 gaps = [arrived[at + 1] - arrived[at] for at in range(4)]
 connection = http.client.HTTPSConnection("api.example.com")
@@ -216,12 +220,14 @@ while piece := answer.read(1 << 18):
     digest.update(piece)
     size += len(piece)
 same = hashlib.sha256(bytes(at * 31 % 251 for at in range(1 << 20)) * 100)
-tell([sum(gap > 0.1 for gap in gaps), size, digest.hexdigest() == same.hexdigest(), answer.headers.get("content-md5")])
+print_json([sum(gap > 0.1 for gap in gaps), size, digest.hexdigest() == same.hexdigest(), answer.headers.get("content-md5")])
 "#
     );
-    let got = read(&python(&lab, &script).run());
+    let got = parse_output(&python_in_box(&lab, &script).run());
     assert_eq!(got, serde_json::json!([4, 100 * MIB, true, null]));
-    assert!(api.received().iter().all(|it| it.header("authorization").unwrap().contains(REAL)));
-    let finished = record(&lab, "request.finished");
+    assert!(
+        api.received().iter().all(|it| it.header("authorization").unwrap().contains(SECRET_VALUE))
+    );
+    let finished = ledger_events(&lab, "request.finished");
     assert!(finished.iter().any(|it| it["received_bytes"] == 100 * MIB), "{finished:#?}");
 }

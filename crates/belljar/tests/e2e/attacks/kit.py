@@ -1,4 +1,4 @@
-"""Raw sockets for programs in a box that do not play by the rules."""
+"""Sockets, TLS and HTTP requests for hostile programs in a box."""
 
 import concurrent.futures
 import http.client
@@ -13,12 +13,12 @@ import time
 
 
 def context(alpn=("http/1.1",), verify=True):
-    made = ssl.create_default_context()
+    new = ssl.create_default_context()
     if not verify:
-        made.check_hostname = False
-        made.verify_mode = ssl.CERT_NONE
-    made.set_alpn_protocols(list(alpn))
-    return made
+        new.check_hostname = False
+        new.verify_mode = ssl.CERT_NONE
+    new.set_alpn_protocols(list(alpn))
+    return new
 
 
 def tcp(host, port):
@@ -26,40 +26,40 @@ def tcp(host, port):
 
 
 def tls(sni, dial=None, port=443, alpn=("http/1.1",), verify=True):
-    """A TLS connection that names `sni` to whatever answers at `dial`."""
+    """Opens a TLS connection to `dial` with the server name `sni`."""
     return context(alpn, verify).wrap_socket(tcp(dial or sni, port), server_hostname=sni)
 
 
-def hear(stream, quiet=1.0):
-    """All that comes until the end, or until it is quiet."""
-    stream.settimeout(quiet)
-    heard = b""
+def receive(stream, timeout=1.0):
+    """Returns the bytes received until the end of the stream or until none arrive for `timeout` seconds."""
+    stream.settimeout(timeout)
+    received = b""
     try:
         while True:
             piece = stream.recv(65536)
             if not piece:
-                return heard
-            heard += piece
+                return received
+            received += piece
     except (TimeoutError, OSError):
-        return heard
+        return received
 
 
-def say(stream, bytes_, quiet=1.0):
-    """Sends and hears; what was heard before the other end broke off counts."""
+def exchange(stream, data, timeout=1.0):
+    """Sends data and returns the response, also when the peer closes the connection early."""
     try:
-        stream.sendall(bytes_)
+        stream.sendall(data)
     except OSError:
         pass
-    return hear(stream, quiet).decode("latin-1")
+    return receive(stream, timeout).decode("latin-1")
 
 
-def statuses(heard):
-    """The status of each answer in what was heard over HTTP/1."""
-    return [int(status) for status in re.findall(r"HTTP/1\.[01] ([0-9]{3}) ", heard)]
+def statuses(received):
+    """Returns the status of each HTTP/1 response in the received text."""
+    return [int(status) for status in re.findall(r"HTTP/1\.[01] ([0-9]{3}) ", received)]
 
 
 def fetch(url, method="GET", headers=None, body=None, dial=None, verify=True):
-    """One request without any cleverness: status, headers, body. A failure is its name."""
+    """Makes one request and returns status, headers and body; on failure the status names the error."""
     scheme, rest = url.split("://", 1)
     host, _, path = rest.partition("/")
     host, _, port = host.partition(":")
@@ -69,13 +69,13 @@ def fetch(url, method="GET", headers=None, body=None, dial=None, verify=True):
         connection = http.client.HTTPConnection(host, port)
         connection.sock = stream
         connection.request(method, "/" + path, body, headers or {})
-        answer = connection.getresponse()
+        response = connection.getresponse()
         return {
-            "status": answer.status,
-            "belljar": answer.headers.get("x-belljar"),
-            "headers": [list(pair) for pair in answer.headers.items()],
-            "reason": answer.reason,
-            "body": answer.read().decode("latin-1"),
+            "status": response.status,
+            "belljar": response.headers.get("x-belljar"),
+            "headers": [list(pair) for pair in response.headers.items()],
+            "reason": response.reason,
+            "body": response.read().decode("latin-1"),
         }
     except ssl.SSLError as error:
         return {"status": "tls", "why": error.reason}
@@ -87,19 +87,19 @@ def fetch(url, method="GET", headers=None, body=None, dial=None, verify=True):
         return {"status": type(error).__name__}
 
 
-def once_answered(ask, patience=30):
-    """The first 200, or the last status when there is none in time."""
-    until = time.monotonic() + patience
-    while (status := ask()) != 200 and time.monotonic() < until:
+def retry_until_ok(ask, timeout=30):
+    """Calls `ask` until it returns 200 or the timeout ends, and returns the last status."""
+    deadline = time.monotonic() + timeout
+    while (status := ask()) != 200 and time.monotonic() < deadline:
         time.sleep(0.05)
     return status
 
 
-def at_once(function, arguments, most=16):
-    """The results for all of them, in order."""
-    with concurrent.futures.ThreadPoolExecutor(most) as pool:
+def in_parallel(function, arguments, threads=16):
+    """Calls a function with each argument in parallel and returns the results in order."""
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, arguments))
 
 
-def tell(value):
+def print_json(value):
     print(json.dumps(value))

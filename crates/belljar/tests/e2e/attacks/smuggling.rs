@@ -1,5 +1,6 @@
-//! Requests that two readers cut differently. Whatever the box sends, the server gets whole requests
-//! that were allowed, and not a byte more.
+//! Request smuggling: requests whose end two HTTP parsers could find at different bytes.
+//!
+//! Whatever the box sends, the server receives only complete requests that the rules allow.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +8,10 @@ use belljar_testkit::{Upstream, Wire};
 
 use super::*;
 
-/// What a request answers to its server: a short line.
+/// The response of the test server to every request.
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-/// HTTP/2 by hand.
+/// Python functions that build HTTP/2 frames.
 const FRAMES: &str = r#"
 def frame(kind, flags, stream, payload):
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
@@ -18,8 +19,8 @@ def frame(kind, flags, stream, payload):
 def field(name, value):
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
-def two(case, *fields, data=None, path=None, method=b"POST", authority=b"api.example.com"):
-    """One request over HTTP/2, by hand."""
+def h2_request(case, *fields, data=None, path=None, method=b"POST", authority=b"api.example.com"):
+    """Returns the bytes of one HTTP/2 request."""
     head = b"".join(field(*it) for it in [(b":method", method), (b":scheme", b"https"), (b":authority", authority),
                                           (b":path", path or b"/ok/" + case.encode()), *fields])
     out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
@@ -27,7 +28,7 @@ def two(case, *fields, data=None, path=None, method=b"POST", authority=b"api.exa
     return out + (frame(0, 1, 1, data) if data is not None else b"")
 "#;
 
-/// Everything after this is what an attacker wants the server to take for a request.
+/// Python code that sends ambiguous requests, each with a hidden request to `/admin`.
 const CORPUS: &str = r#"
 HIDDEN = b"GET /admin HTTP/1.1\r\nhost: api.example.com\r\nx: y\r\n\r\n"
 
@@ -39,7 +40,7 @@ CHUNKED = b"transfer-encoding: chunked"
 SMALL = b"3\r\nabc\r\n0\r\n\r\n"
 length = lambda body: b"content-length: " + str(len(body)).encode()
 
-one = {
+http1 = {
     "control-length": post("control-length", b"content-length: 3", body=b"abc"),
     "control-chunked": post("control-chunked", CHUNKED, body=SMALL),
     "control-pipeline": post("control-pipeline", b"content-length: 3", body=b"abc") + post("control-second", CHUNKED, body=SMALL),
@@ -93,36 +94,36 @@ one = {
 }
 
 LENGTH = b"content-length"
-many = {
-    "h2-control": two("h2-control", (LENGTH, b"3"), data=b"abc"),
-    "h2-longer": two("h2-longer", (LENGTH, b"3"), data=b"abc" + HIDDEN),
-    "h2-shorter": two("h2-shorter", (LENGTH, b"90"), data=b"abc"),
-    "h2-zero": two("h2-zero", (LENGTH, b"0"), data=HIDDEN),
-    "h2-two-lengths": two("h2-two-lengths", (LENGTH, b"3"), (LENGTH, b"55"), data=b"abc"),
-    "h2-coding": two("h2-coding", (b"transfer-encoding", b"chunked"), data=b"0\r\n\r\n" + HIDDEN),
-    "h2-crlf-value": two("h2-crlf-value", (b"x", b"y\r\ntransfer-encoding: chunked"), data=b"0\r\n\r\n" + HIDDEN),
-    "h2-crlf-name": two("h2-crlf-name", (b"x: y\r\ntransfer-encoding", b"chunked"), data=b"0\r\n\r\n" + HIDDEN),
-    "h2-colon-name": two("h2-colon-name", (b"transfer-encoding: chunked", b""), data=b"0\r\n\r\n" + HIDDEN),
-    "h2-crlf-path": two("h2-crlf-path", path=b"/ok/x HTTP/1.1\r\nhost: api.example.com\r\n\r\nGET /admin", method=b"GET"),
-    "h2-space-path": two("h2-space-path", path=b"/ok/x HTTP/1.1", method=b"GET"),
-    "h2-crlf-method": two("h2-crlf-method", method=b"GET /admin HTTP/1.1\r\nx: "),
-    "h2-two-hosts": two("h2-two-hosts", (b"host", b"other.example.com"), method=b"GET"),
-    "h2-two-authorities": two("h2-two-authorities", (b":authority", b"other.example.com"), method=b"GET"),
-    "h2-connection": two("h2-connection", (b"connection", b"close"), method=b"GET"),
-    "h2-upper": two("h2-upper", (b"Transfer-Encoding", b"chunked"), data=b"0\r\n\r\n" + HIDDEN),
+http2 = {
+    "h2-control": h2_request("h2-control", (LENGTH, b"3"), data=b"abc"),
+    "h2-longer": h2_request("h2-longer", (LENGTH, b"3"), data=b"abc" + HIDDEN),
+    "h2-shorter": h2_request("h2-shorter", (LENGTH, b"90"), data=b"abc"),
+    "h2-zero": h2_request("h2-zero", (LENGTH, b"0"), data=HIDDEN),
+    "h2-two-lengths": h2_request("h2-two-lengths", (LENGTH, b"3"), (LENGTH, b"55"), data=b"abc"),
+    "h2-coding": h2_request("h2-coding", (b"transfer-encoding", b"chunked"), data=b"0\r\n\r\n" + HIDDEN),
+    "h2-crlf-value": h2_request("h2-crlf-value", (b"x", b"y\r\ntransfer-encoding: chunked"), data=b"0\r\n\r\n" + HIDDEN),
+    "h2-crlf-name": h2_request("h2-crlf-name", (b"x: y\r\ntransfer-encoding", b"chunked"), data=b"0\r\n\r\n" + HIDDEN),
+    "h2-colon-name": h2_request("h2-colon-name", (b"transfer-encoding: chunked", b""), data=b"0\r\n\r\n" + HIDDEN),
+    "h2-crlf-path": h2_request("h2-crlf-path", path=b"/ok/x HTTP/1.1\r\nhost: api.example.com\r\n\r\nGET /admin", method=b"GET"),
+    "h2-space-path": h2_request("h2-space-path", path=b"/ok/x HTTP/1.1", method=b"GET"),
+    "h2-crlf-method": h2_request("h2-crlf-method", method=b"GET /admin HTTP/1.1\r\nx: "),
+    "h2-two-hosts": h2_request("h2-two-hosts", (b"host", b"other.example.com"), method=b"GET"),
+    "h2-two-authorities": h2_request("h2-two-authorities", (b":authority", b"other.example.com"), method=b"GET"),
+    "h2-connection": h2_request("h2-connection", (b"connection", b"close"), method=b"GET"),
+    "h2-upper": h2_request("h2-upper", (b"Transfer-Encoding", b"chunked"), data=b"0\r\n\r\n" + HIDDEN),
 }
 
 def send(case):
-    name, words = case
+    name, request = case
     alpn = "h2" if name.startswith("h2-") else "http/1.1"
-    heard = say(tls("api.example.com", alpn=(alpn,)), words, quiet=3.0)
-    return name, statuses(heard)
+    response = exchange(tls("api.example.com", alpn=(alpn,)), request, timeout=3.0)
+    return name, statuses(response)
 
-tell(dict(at_once(send, [*one.items(), *many.items()], most=70)))
+print_json(dict(in_parallel(send, [*http1.items(), *http2.items()], threads=70)))
 "#;
 
-/// How often a request of each case may arrive: exactly once, or never.
-const ONCE: [&str; 17] = [
+/// The cases whose request arrives at the server exactly once. All other cases never arrive.
+const FORWARDED: [&str; 17] = [
     "control-length",
     "control-chunked",
     "control-pipeline",
@@ -137,21 +138,24 @@ const ONCE: [&str; 17] = [
     "upgrade-h2c",
     "expect",
     "bare-lf",
-    // Read as chunked, as RFC 9112 says, and written so: the length that was told beside it is gone.
+    // The broker reads these as chunked, as RFC 9112 says, and removes their content length.
     "length-then-coding",
     "coding-then-length",
     "length-covers-hidden",
 ];
 
 #[test]
-fn a23_no_request_hides_behind_another() {
+fn a23_broker_forwards_no_smuggled_request_for_ambiguous_framing() {
     let authority = Authority::new();
     let wire = Wire::tls(&authority, &["api.example.com"], |_| OK.to_vec());
-    let lab = site(&authority, &[rule("api.example.com", wire.address(), "paths = [\"/ok/**\"]")]);
-    let told = told(&lab, &format!("{FRAMES}{CORPUS}"));
-    let told = told.as_object().unwrap();
-    assert!(told.len() > 60, "{told:?}");
-    assert_eq!(told["control-pipeline"], serde_json::json!([200, 200]));
+    let lab = lab_with_rules(
+        &authority,
+        &[rule("api.example.com", wire.address(), "paths = [\"/ok/**\"]")],
+    );
+    let results = run_script(&lab, &format!("{FRAMES}{CORPUS}"));
+    let results = results.as_object().unwrap();
+    assert!(results.len() > 60, "{results:?}");
+    assert_eq!(results["control-pipeline"], serde_json::json!([200, 200]));
     let mut arrived: BTreeMap<String, usize> = BTreeMap::new();
     for request in wire.requests() {
         let line = request.lines().next().unwrap();
@@ -161,53 +165,54 @@ fn a23_no_request_hides_behind_another() {
         let host = request.matches("\r\nhost: api.example.com\r\n").count();
         assert_eq!(host, 1, "{request:?}");
         let head = request.split("\r\n\r\n").next().unwrap().to_ascii_lowercase();
-        let cut =
+        let framing =
             head.matches("content-length:").count() + head.matches("transfer-encoding:").count();
-        assert!(cut <= 1, "told once how long it is: {request:?}");
+        assert!(framing <= 1, "at most one field gives the length: {request:?}");
         assert!(!request.contains("/admin"), "{request:?}");
     }
-    let expect: BTreeMap<String, usize> = ONCE.iter().map(|case| ((*case).to_owned(), 1)).collect();
-    assert_eq!(arrived, expect, "{told:#?}");
+    let expect: BTreeMap<String, usize> =
+        FORWARDED.iter().map(|case| ((*case).to_owned(), 1)).collect();
+    assert_eq!(arrived, expect, "{results:#?}");
     for rest in wire.rest() {
-        // A body that broke its word is broken off; its connection is not used again.
+        // The broker stops a body with a wrong length and does not reuse the connection.
         assert!(rest.starts_with("POST /ok/") && !rest.contains("/admin"), "{rest:?}");
     }
-    for (case, got) in told {
+    for (case, got) in results {
         let got: Vec<u64> = got.as_array().unwrap().iter().filter_map(Value::as_u64).collect();
-        let fits = match case.as_str() {
-            case if case.starts_with("h2-") => got.is_empty(), // frames, which are no text
+        let is_expected = match case.as_str() {
+            case if case.starts_with("h2-") => got.is_empty(), // HTTP/2 frames have no status line
             "control-pipeline" => got == [200, 200],
-            case if ONCE.contains(&case) => {
+            case if FORWARDED.contains(&case) => {
                 let got = got.strip_prefix(&[100]).unwrap_or(&got);
                 got == [200] || got == [200, 403]
             }
             _ => matches!(got.first(), Some(400 | 413)),
         };
-        assert!(fits, "{case}: {got:?}");
+        assert!(is_expected, "{case}: {got:?}");
     }
-    on_record(&lab, "api.example.com", "malformed");
-    on_record(&lab, "api.example.com", "header");
-    // What was hidden and could be read as a request was judged as one.
-    on_record(&lab, "api.example.com", "path");
+    assert_denied(&lab, "api.example.com", "malformed");
+    assert_denied(&lab, "api.example.com", "header");
+    // A hidden request that the broker could parse was denied by its path.
+    assert_denied(&lab, "api.example.com", "path");
 }
 
 #[test]
-fn a25_nothing_that_belongs_in_a_head_comes_behind_a_body() {
+fn a25_broker_refuses_credentials_and_framing_fields_in_trailers() {
     let authority = Authority::new();
     let api = Upstream::echo(&authority, &["api.example.com"]);
     let rules = [rule("api.example.com", api.address(), "secrets = [\"token\"]")];
-    let lab = with_secret(&authority, &rules, &secret("\"api.example.com\"", ""));
+    let lab = lab_with_secret(&authority, &rules, &token_section("\"api.example.com\"", ""));
     let script = r#"
-def behind(case, *fields):
-    words = two(case, data=b"abc")
-    assert words[-12:-3] == frame(0, 1, 1, b"abc")[:9]
-    head = b"".join(field(*it) for it in fields)
-    words = words[:-12] + frame(0, 0, 1, b"abc") + frame(1, 5, 1, head)
-    say(tls("api.example.com", alpn=("h2",)), words, quiet=2.0)
+def with_trailers(case, *fields):
+    request = h2_request(case, data=b"abc")
+    assert request[-12:-3] == frame(0, 1, 1, b"abc")[:9]
+    trailers = b"".join(field(*it) for it in fields)
+    request = request[:-12] + frame(0, 0, 1, b"abc") + frame(1, 5, 1, trailers)
+    exchange(tls("api.example.com", alpn=("h2",)), request, timeout=2.0)
     return case
 
 own = b"Bearer of-the-attackers-own-account"
-tell(at_once(lambda it: behind(*it), [
+print_json(in_parallel(lambda it: with_trailers(*it), [
     ("control", (b"x-sum", b"1")),
     ("credential", (b"authorization", own)),
     ("key", (b"x-api-key", own)),
@@ -218,13 +223,14 @@ tell(at_once(lambda it: behind(*it), [
     ("placeholder", (b"x-sum", os.environ["TOKEN"].encode())),
 ]))
 "#;
-    told(&lab, &format!("{FRAMES}{script}"));
+    run_script(&lab, &format!("{FRAMES}{script}"));
     let received = api.received();
-    let whole: Vec<&str> =
+    let with_trailers: Vec<&str> =
         received.iter().filter(|it| !it.trailers.is_empty()).map(|it| it.path.as_str()).collect();
-    assert_eq!(whole, ["/ok/control"], "{received:?}");
-    alarmed(&lab, "placeholder-elsewhere");
-    let finished = record(&lab, "request.finished");
-    let behind = |it: &&Value| it["error"].as_str().is_some_and(|it| it.contains("as a trailer"));
-    assert!(finished.iter().filter(behind).count() >= 4, "{finished:#?}");
+    assert_eq!(with_trailers, ["/ok/control"], "{received:?}");
+    assert_alarm(&lab, "placeholder-elsewhere");
+    let finished = ledger_events(&lab, "request.finished");
+    let is_refused_trailer =
+        |it: &&Value| it["error"].as_str().is_some_and(|it| it.contains("as a trailer"));
+    assert!(finished.iter().filter(is_refused_trailer).count() >= 4, "{finished:#?}");
 }

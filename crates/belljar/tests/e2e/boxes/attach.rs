@@ -79,7 +79,7 @@ fn shell(lab: &Lab, name: &str) {
 }
 
 #[test]
-fn the_very_screen_comes_back_with_its_colours_and_its_cursor() {
+fn attach_restores_screen_colours_and_cursor_after_detach() {
     let lab = lab();
     shell(&lab, "task");
     let mut first = Viewer::attach(&lab, "task", 24, 80);
@@ -102,7 +102,7 @@ fn the_very_screen_comes_back_with_its_colours_and_its_cursor() {
 }
 
 #[test]
-fn several_look_at_once_and_the_smallest_terminal_counts() {
+fn box_terminal_has_the_size_of_the_smallest_attached_viewer() {
     let lab = lab();
     shell(&lab, "task");
     let mut large = Viewer::attach(&lab, "task", 30, 100);
@@ -124,7 +124,7 @@ fn several_look_at_once_and_the_smallest_terminal_counts() {
 }
 
 #[test]
-fn who_only_looks_cannot_type() {
+fn attach_read_only_ignores_typed_keys() {
     let lab = lab();
     shell(&lab, "task");
     let mut typist = Viewer::attach(&lab, "task", 24, 80);
@@ -141,7 +141,7 @@ fn who_only_looks_cannot_type() {
 }
 
 #[test]
-fn keys_reach_the_program_and_other_keys_detach() {
+fn attach_passes_keys_to_the_program_until_the_detach_keys_are_typed() {
     let lab = lab();
     shell(&lab, "task");
     let keys = ["attach", "task", "--detach-keys", "ctrl-p,ctrl-q"];
@@ -162,7 +162,7 @@ fn keys_reach_the_program_and_other_keys_detach() {
 }
 
 #[test]
-fn it_ends_with_the_box_says_how_and_gives_the_terminal_back() {
+fn attach_returns_the_exit_code_of_the_box_and_restores_the_terminal() {
     let lab = lab();
     shell(&lab, "task");
     let script = r#"stty -g; "$BELLJAR" attach task; echo "code $?"; stty -g; read"#;
@@ -183,7 +183,7 @@ fn it_ends_with_the_box_says_how_and_gives_the_terminal_back() {
 }
 
 #[test]
-fn a_box_without_a_terminal_says_so() {
+fn attach_refuses_a_box_without_a_terminal() {
     let lab = lab();
     lab.belljar(["up", "task", "--no-tty", "--", "sleep", "1000"]).succeed();
     let (status, said) = Viewer::attach(&lab, "task", 24, 80).terminal.end();
@@ -192,7 +192,7 @@ fn a_box_without_a_terminal_says_so() {
 }
 
 #[test]
-fn d18_what_a_box_draws_reaches_nobody_but_as_cells() {
+fn d18_attach_and_logs_send_no_hostile_control_sequences_to_the_terminal() {
     let lab = lab();
     let hostile = r"printf 'a\e]52;c;ZXZpbA==\ab\e[21t\eP$q\e\\c\e]0;evil\a\x9b21t\e[6n\e[>c\e_G\e\\\e[?1004h'";
     let script = format!("{hostile}; echo do''ne; exec sleep 1000");
@@ -219,7 +219,7 @@ fn d18_what_a_box_draws_reaches_nobody_but_as_cells() {
 }
 
 #[test]
-fn a_program_is_answered_what_it_asks_its_terminal_though_nobody_looks() {
+fn terminal_queries_of_a_program_are_answered_without_a_viewer() {
     let lab = lab();
     let script = r#"
 import os, sys, termios, tty
@@ -238,7 +238,7 @@ os.read(0, 1)
 }
 
 #[test]
-fn d16_a_viewer_who_stands_still_holds_nothing_up() {
+fn d16_stopped_viewer_does_not_block_the_box_or_other_viewers() {
     let lab = lab();
     let script = "read; yes 'some words that are repeated' | head -c 100000000; echo do''ne; exec sleep 1000";
     lab.belljar(["up", "task", "--", "bash", "-c", script]).succeed();
@@ -263,7 +263,7 @@ fn d16_a_viewer_who_stands_still_holds_nothing_up() {
 }
 
 #[test]
-fn d16_a_program_that_reads_nothing_holds_nobody_up() {
+fn d16_program_that_reads_no_input_does_not_block_viewers_or_stop() {
     let lab = lab();
     let script = "stty raw -echo; echo rea''dy; exec sleep 1000";
     lab.belljar(["up", "task", "--", "bash", "-c", script]).succeed();
@@ -281,7 +281,7 @@ fn d16_a_program_that_reads_nothing_holds_nobody_up() {
 }
 
 #[test]
-fn a_viewer_that_is_killed_hurts_nobody() {
+fn killed_viewer_does_not_affect_the_box_or_later_viewers() {
     let lab = lab();
     shell(&lab, "task");
     let mut one = Viewer::attach(&lab, "task", 20, 60);
@@ -299,7 +299,7 @@ fn a_viewer_that_is_killed_hurts_nobody() {
 }
 
 #[test]
-fn a_screen_that_is_killed_is_replaced_and_the_box_does_not_notice() {
+fn killed_screen_process_is_replaced_while_the_box_keeps_running() {
     let lab = lab();
     shell(&lab, "task");
     let mut viewer = Viewer::attach(&lab, "task", 24, 80);
@@ -316,7 +316,7 @@ fn a_screen_that_is_killed_is_replaced_and_the_box_does_not_notice() {
 }
 
 #[test]
-fn a33_the_process_that_keeps_a_screen_is_locked_in() {
+fn a33_screen_process_has_no_capabilities_and_a_seccomp_filter() {
     let lab = lab();
     shell(&lab, "task");
     let mut viewer = Viewer::attach(&lab, "task", 24, 80);
@@ -339,7 +339,7 @@ fn a33_the_process_that_keeps_a_screen_is_locked_in() {
 }
 
 #[test]
-fn lines_that_scrolled_away_can_be_looked_at() {
+fn attach_scrolls_back_to_earlier_lines_with_alt_page_up() {
     let lab = lab();
     shell(&lab, "task");
     let mut viewer = Viewer::attach(&lab, "task", 24, 80);
@@ -357,7 +357,7 @@ fn lines_that_scrolled_away_can_be_looked_at() {
 
 /// A person in tmux, a real terminal of another make.
 #[test]
-fn in_tmux_a_box_looks_like_any_program() {
+fn attach_works_inside_tmux_with_full_screen_programs_and_resize() {
     let lab = lab();
     shell(&lab, "task");
     let socket = lab.dir().join("tmux");

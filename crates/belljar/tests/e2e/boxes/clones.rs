@@ -5,7 +5,7 @@ use std::fs;
 
 use belljar_testkit::{Lab, eventually};
 
-use super::work::{dir, trash};
+use super::changes::{dir, trash};
 use crate::lab;
 
 /// A repository of the user's with one commit.
@@ -39,7 +39,7 @@ fn worked(lab: &Lab, name: &str, script: &str) {
 const WORK: &str = "echo two >> file; git commit -qam second; echo new > added";
 
 #[test]
-fn the_work_of_a_clone_comes_back_as_a_branch_and_only_then_may_go() {
+fn apply_creates_a_branch_from_a_clone_and_then_down_is_allowed() {
     let lab = repository();
     worked(&lab, "task", WORK);
     let before = git(&lab, &["rev-parse", "HEAD"]);
@@ -65,7 +65,7 @@ fn the_work_of_a_clone_comes_back_as_a_branch_and_only_then_may_go() {
 }
 
 #[test]
-fn a_discarded_clone_is_made_anew_and_the_old_one_comes_back() {
+fn discard_recreates_a_clone_and_restore_brings_its_work_back() {
     let lab = repository();
     worked(
         &lab,
@@ -90,7 +90,7 @@ fn a_discarded_clone_is_made_anew_and_the_old_one_comes_back() {
 }
 
 #[test]
-fn a_clone_is_kept_forked_and_set_back_with_all_its_work() {
+fn snapshot_fork_and_reset_keep_all_work_of_a_clone() {
     let lab = repository();
     worked(&lab, "task", WORK);
     let diff = lab.belljar(["diff", "task"]).succeed();
@@ -106,7 +106,7 @@ fn a_clone_is_kept_forked_and_set_back_with_all_its_work() {
 }
 
 #[test]
-fn c06_what_the_host_would_execute_is_on_no_branch_unless_it_is_named() {
+fn c06_apply_branch_refuses_files_that_the_host_would_execute_unless_named() {
     let lab = repository();
     worked(&lab, "task", "echo evil > .envrc; git add .envrc; git commit -qm evil");
     let refused = lab.belljar(["apply", "task", "--yes", "--branch"]).run();
@@ -119,7 +119,7 @@ fn c06_what_the_host_would_execute_is_on_no_branch_unless_it_is_named() {
 }
 
 #[test]
-fn c01_what_a_rule_keeps_as_it_is_does_not_come_back() {
+fn c01_changes_to_paths_with_an_edit_deny_rule_are_not_applied_from_boxes() {
     let lab = repository();
     let rules = lab.configure("[permissions]\ndeny = [\"Edit(secret/**)\"]\n");
     let rules = rules.to_str().unwrap();
@@ -143,7 +143,7 @@ fn c01_what_a_rule_keeps_as_it_is_does_not_come_back() {
 }
 
 #[test]
-fn reading_a_clone_is_on_record_and_net_log_shows_the_run_of_the_box() {
+fn diff_of_a_clone_is_recorded_as_a_run_that_net_log_skips() {
     let lab = repository();
     worked(&lab, "task", WORK);
     let run = fs::read_to_string(dir(&lab, "task").join("run.json")).unwrap();
@@ -163,7 +163,7 @@ fn reading_a_clone_is_on_record_and_net_log_shows_the_run_of_the_box() {
 }
 
 #[test]
-fn clone_readers_are_listed_by_purpose_and_hidden_otherwise() {
+fn runs_lists_clone_readers_only_when_their_purpose_is_requested() {
     let lab = repository();
     worked(&lab, "task", WORK);
     lab.belljar(["run", "--name", "control", "--", "true"]).succeed();

@@ -9,7 +9,7 @@ use super::{state, up};
 use crate::lab;
 
 #[test]
-fn a_program_joins_the_box_and_its_exit_is_ours() {
+fn exec_runs_a_program_in_the_box_and_returns_its_exit_code() {
     let lab = lab();
     up(&lab, "task", "echo made > mine");
     let exec = |args: &[&str]| lab.belljar(["exec", "task"]).args(args);
@@ -31,7 +31,7 @@ fn a_program_joins_the_box_and_its_exit_is_ours() {
 }
 
 #[test]
-fn shell_starts_bash_or_sh_in_the_box() {
+fn shell_opens_a_shell_in_the_box_that_also_reads_piped_commands() {
     let lab = lab();
     up(&lab, "task", "echo made > mine");
     let program = lab.belljar(["shell", "task", "--env", "A=b"]).env("TERM", "xterm");
@@ -45,7 +45,7 @@ fn shell_starts_bash_or_sh_in_the_box() {
 }
 
 #[test]
-fn bytes_pass_unchanged_however_many() {
+fn exec_passes_20_mb_through_standard_streams_unchanged() {
     let lab = lab();
     up(&lab, "task", "true");
     let bytes: Vec<u8> =
@@ -61,7 +61,7 @@ fn bytes_pass_unchanged_however_many() {
 }
 
 #[test]
-fn a_program_gets_a_terminal_of_its_own_where_we_have_one() {
+fn exec_gives_the_program_a_terminal_when_the_caller_has_one() {
     let lab = lab();
     up(&lab, "task", "true");
     let program = lab.belljar(["exec", "task", "--", "bash", "--norc"]).env("TERM", "xterm");
@@ -96,7 +96,7 @@ fn a_program_gets_a_terminal_of_its_own_where_we_have_one() {
 }
 
 #[test]
-fn a_program_ends_with_who_waits_for_it_and_with_the_box() {
+fn exec_program_ends_when_its_client_or_its_box_ends() {
     let lab = lab();
     up(&lab, "task", "true");
     let waits = |name: &str| {
@@ -122,7 +122,7 @@ fn a_program_ends_with_who_waits_for_it_and_with_the_box() {
 }
 
 #[test]
-fn b16_what_is_started_is_on_record_before_and_its_words_are_not() {
+fn b16_exec_is_recorded_before_the_start_without_arguments_or_values() {
     let lab = lab();
     up(&lab, "task", "true");
     let secret = "hunter2-in-an-argument";

@@ -4,7 +4,7 @@ use super::up;
 use crate::lab;
 
 #[test]
-fn a_log_is_there_after_the_end_and_goes_on_with_the_next_run() {
+fn logs_prints_the_output_of_a_stopped_box_and_tail_limits_it() {
     let lab = lab();
     up(&lab, "task", "echo one; echo two >&2");
     let log = lab.belljar(["logs", "task"]).succeed();
@@ -17,7 +17,7 @@ fn a_log_is_there_after_the_end_and_goes_on_with_the_next_run() {
 }
 
 #[test]
-fn who_follows_sees_everything_until_the_end() {
+fn logs_follow_prints_all_output_until_the_box_ends() {
     let lab = lab();
     let script = "echo first; read; seq 200000; echo last";
     lab.belljar(["up", "task", "--", "bash", "-c", script]).succeed();

@@ -33,7 +33,7 @@ impl Person {
 }
 
 #[test]
-fn boxes_are_seen_chosen_and_worked_with_by_keys() {
+fn ui_lists_starts_stops_and_attaches_boxes_by_keys() {
     let lab = lab();
     let mut early = Person::starts(&lab);
     early.sees("no boxes");
@@ -80,7 +80,7 @@ fn boxes_are_seen_chosen_and_worked_with_by_keys() {
 }
 
 #[test]
-fn the_terminal_is_as_it_was_and_colours_are_a_choice() {
+fn ui_restores_the_terminal_and_respects_no_color() {
     let lab = lab();
     up(&lab, "alpha", "true");
     let script = r#"stty -g; "$BELLJAR" ui; stty -g; read"#;

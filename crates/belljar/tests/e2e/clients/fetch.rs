@@ -26,20 +26,20 @@ macro_rules! clients {
 }
 
 clients! {
-    curl: r#"curl -sSfi -H "Authorization: Bearer $API_TOKEN" "$1""#,
-    curl_with_a_password: r#"curl -sSf --http1.1 -u "me:$API_TOKEN" "$1""#,
-    wget: r#"wget -qO- --header "Authorization: Bearer $API_TOKEN" "$1""#,
-    python_urllib: r#"python3 fetch.py urllib "$1""#,
-    python_requests: r#"PYTHONPATH=/opt/clients/python python3 fetch.py requests "$1""#,
-    python_httpx: r#"PYTHONPATH=/opt/clients/python python3 fetch.py httpx "$1""#,
-    python_aiohttp: r#"PYTHONPATH=/opt/clients/python python3 fetch.py aiohttp "$1""#,
-    node_fetch: r#"node fetch.mjs "$1""#,
-    deno: r#"DENO_NO_UPDATE_CHECK=1 /opt/clients/npm/node_modules/.bin/deno run -A fetch.mjs "$1""#,
-    bun: r#"/opt/clients/npm/node_modules/.bin/bun fetch.mjs "$1""#,
-    java: r#"java Fetch.java "$1""#,
-    ruby: r#"ruby fetch.rb "$1""#,
-    perl_lwp: r#"perl fetch.pl "$1""#,
-    openssl_s_client: r#"host=${1#https://}; host=${host%%/*}
+    curl_sends_a_placeholder_and_receives_no_secret: r#"curl -sSfi -H "Authorization: Bearer $API_TOKEN" "$1""#,
+    curl_with_basic_authentication_sends_a_placeholder_and_receives_no_secret: r#"curl -sSf --http1.1 -u "me:$API_TOKEN" "$1""#,
+    wget_sends_a_placeholder_and_receives_no_secret: r#"wget -qO- --header "Authorization: Bearer $API_TOKEN" "$1""#,
+    python_urllib_sends_a_placeholder_and_receives_no_secret: r#"python3 fetch.py urllib "$1""#,
+    python_requests_sends_a_placeholder_and_receives_no_secret: r#"PYTHONPATH=/opt/clients/python python3 fetch.py requests "$1""#,
+    python_httpx_sends_a_placeholder_and_receives_no_secret: r#"PYTHONPATH=/opt/clients/python python3 fetch.py httpx "$1""#,
+    python_aiohttp_sends_a_placeholder_and_receives_no_secret: r#"PYTHONPATH=/opt/clients/python python3 fetch.py aiohttp "$1""#,
+    node_fetch_sends_a_placeholder_and_receives_no_secret: r#"node fetch.mjs "$1""#,
+    deno_fetch_sends_a_placeholder_and_receives_no_secret: r#"DENO_NO_UPDATE_CHECK=1 /opt/clients/npm/node_modules/.bin/deno run -A fetch.mjs "$1""#,
+    bun_fetch_sends_a_placeholder_and_receives_no_secret: r#"/opt/clients/npm/node_modules/.bin/bun fetch.mjs "$1""#,
+    java_http_client_sends_a_placeholder_and_receives_no_secret: r#"java Fetch.java "$1""#,
+    ruby_net_http_sends_a_placeholder_and_receives_no_secret: r#"ruby fetch.rb "$1""#,
+    perl_lwp_sends_a_placeholder_and_receives_no_secret: r#"perl fetch.pl "$1""#,
+    openssl_s_client_sends_a_placeholder_and_receives_no_secret: r#"host=${1#https://}; host=${host%%/*}
         printf 'GET %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n' "/${1#https://*/}" "$host" "$API_TOKEN" |
         openssl s_client -quiet -ign_eof -verify_return_error -connect "$host:443" -servername "$host""#,
 }

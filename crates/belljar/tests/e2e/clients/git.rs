@@ -7,7 +7,7 @@ use belljar_testkit::{Program, Received, Reply};
 use super::{Visit, site, upstream};
 
 #[test]
-fn git_clone_and_push() {
+fn git_clones_and_pushes_through_the_broker_with_a_placeholder() {
     let (lab, authority, canary) = site();
     let repositories = lab.dir().join("repositories");
     std::fs::create_dir(&repositories).expect("a directory of the lab");

@@ -2,7 +2,7 @@
 //! preset is for them it is the preset that lets the client through. One more client is one more
 //! [`Registry`] with its line at the end.
 
-use super::stock::Stock;
+use super::file_server::Stock;
 use super::{Visit, declare, site, upstream};
 
 /// A registry and its client.
@@ -247,36 +247,36 @@ GOPROXY=https://nobody.example.net GOSUMDB=off go get example.com/demo@v1.0.0
 };
 
 #[test]
-fn pip() {
+fn pip_installs_a_package_through_the_broker_with_a_placeholder() {
     PIP.check();
 }
 
 #[test]
-fn uv() {
+fn uv_installs_a_package_through_the_broker_with_a_placeholder() {
     UV.check();
 }
 
 #[test]
-fn npm() {
+fn npm_installs_a_package_through_the_broker_with_a_placeholder() {
     NPM.check();
 }
 
 #[test]
-fn pnpm() {
+fn pnpm_installs_a_package_through_the_broker_with_a_placeholder() {
     PNPM.check();
 }
 
 #[test]
-fn cargo() {
+fn cargo_fetches_crates_through_the_broker_with_a_placeholder() {
     CARGO.check();
 }
 
 #[test]
-fn apt() {
+fn apt_downloads_a_package_through_the_broker_with_a_placeholder() {
     APT.check();
 }
 
 #[test]
-fn go() {
+fn go_fetches_a_module_through_the_broker_with_a_placeholder() {
     GO.check();
 }

@@ -64,7 +64,7 @@ reached;
 "#;
 
 #[test]
-fn f01_no_known_way_out_of_the_realm_reaches_anything() {
+fn f01_known_javascript_sandbox_escapes_reach_nothing_in_the_worker() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     // The same ways lead somewhere where there is something: Node gives its processes and modules.
@@ -83,7 +83,7 @@ fn f01_no_known_way_out_of_the_realm_reaches_anything() {
 }
 
 #[test]
-fn f01_what_a_program_did_to_its_world_the_next_one_does_not_find() {
+fn f01_worker_state_that_one_program_changed_is_absent_in_the_next() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let poison = r#"
@@ -127,7 +127,7 @@ const { polluted } = {};
 }
 
 #[test]
-fn f01_values_that_lie_or_throw_when_they_are_looked_at_end_in_an_account() {
+fn f01_execute_code_returns_a_result_for_values_that_throw_when_inspected() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let liars = [
@@ -157,7 +157,7 @@ fn f01_values_that_lie_or_throw_when_they_are_looked_at_end_in_an_account() {
 }
 
 #[test]
-fn f01_frames_that_a_program_forges_are_no_more_than_its_own_words() {
+fn f01_forged_worker_messages_do_not_affect_the_mcp_server_or_later_programs() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let forge = |frames: &str| {
@@ -188,7 +188,7 @@ fn f01_frames_that_a_program_forges_are_no_more_than_its_own_words() {
 }
 
 #[test]
-fn f03_no_code_is_loaded_that_is_not_source() {
+fn f03_worker_refuses_to_import_bytecode_wasm_and_shared_objects() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let code = r#"

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn d17_a_time_that_is_none_or_for_ever_is_refused() {
+fn d17_execute_code_refuses_invalid_and_too_long_timeouts() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     for timeout in [
@@ -30,7 +30,7 @@ fn d17_a_time_that_is_none_or_for_ever_is_refused() {
 }
 
 #[test]
-fn d16_a_program_that_takes_all_memory_ends_alone() {
+fn d16_program_that_exhausts_memory_fails_without_affecting_other_calls() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let bombs = [
@@ -59,7 +59,7 @@ fn d16_a_program_that_takes_all_memory_ends_alone() {
 }
 
 #[test]
-fn d16_a_fork_bomb_stays_in_its_box_and_leaves_nothing() {
+fn d16_fork_bomb_in_execute_code_leaves_no_process_or_cgroup() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let before = command(&mcp, &["sh", "-c", "sleep 0.01 & wait; echo $?"]);
@@ -77,7 +77,7 @@ fn d16_a_fork_bomb_stays_in_its_box_and_leaves_nothing() {
 }
 
 #[test]
-fn d17_a_call_that_is_taken_back_is_dead() {
+fn d17_cancelled_call_ends_all_its_processes() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let endless = [
@@ -104,7 +104,7 @@ fn d17_a_call_that_is_taken_back_is_dead() {
 }
 
 #[test]
-fn d17_calls_end_with_a_server_that_is_killed() {
+fn d17_killed_mcp_server_ends_the_processes_of_its_calls() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     mcp.begin("execute_code", &json!({ "code": "for (;;);", "timeout": 600 }));

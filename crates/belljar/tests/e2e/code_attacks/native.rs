@@ -17,7 +17,7 @@ fn with_probe(lab: &Lab) -> (PathBuf, Mcp) {
 }
 
 #[test]
-fn f01_native_code_in_the_box_gets_no_more_than_the_box_has() {
+fn f01_native_code_cannot_reach_host_files_processes_or_upstreams() {
     let (lab, upstream) = site(echo);
     let (file, secret) = canary(&lab);
     let (probe, mcp) = with_probe(&lab);
@@ -76,7 +76,7 @@ fn f01_native_code_in_the_box_gets_no_more_than_the_box_has() {
 }
 
 #[test]
-fn f01_native_code_finds_nothing_of_another_session() {
+fn f01_native_code_cannot_read_files_of_another_mcp_session() {
     let lab = lab();
     let (one, two) = (Mcp::start(lab.belljar(["mcp"])), Mcp::start(lab.belljar(["mcp"])));
     let write =
@@ -104,7 +104,7 @@ fn clients() -> PathBuf {
 }
 
 #[test]
-fn f02_deno_with_all_its_permissions_has_what_the_box_has() {
+fn f02_deno_with_all_permissions_is_confined_by_the_box() {
     let (lab, upstream) = site(echo);
     let (file, secret) = canary(&lab);
     let config = lab.home().join(".config/belljar/belljar.toml");

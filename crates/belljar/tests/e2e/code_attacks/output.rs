@@ -9,7 +9,7 @@ use super::*;
 const MOST: usize = 16 << 20;
 
 #[test]
-fn d18_output_without_end_is_cut_and_what_came_first_is_kept() {
+fn d18_execute_code_truncates_endless_output_and_keeps_its_start() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let endless = [
@@ -39,7 +39,7 @@ fn d18_output_without_end_is_cut_and_what_came_first_is_kept() {
 }
 
 #[test]
-fn d18_a_result_without_measure_is_no_answer_without_measure() {
+fn d18_execute_code_limits_the_size_of_results_and_errors() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let huge = [
@@ -55,7 +55,7 @@ fn d18_a_result_without_measure_is_no_answer_without_measure() {
 }
 
 #[test]
-fn d18_a_time_out_keeps_what_was_said_until_then() {
+fn d18_execute_code_keeps_the_output_written_before_a_timeout() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let waits = [
@@ -82,7 +82,7 @@ const HOSTILE: &str =
     "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x1b]0;title\x07\u{9b}31m\u{202e}reversed\x08\x08\r";
 
 #[test]
-fn f13_what_steers_a_terminal_is_escaped_on_the_wire_and_on_the_screen() {
+fn f13_terminal_control_sequences_of_a_program_are_escaped_or_removed() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let code = format!(
@@ -118,7 +118,7 @@ fn f13_what_steers_a_terminal_is_escaped_on_the_wire_and_on_the_screen() {
 }
 
 #[test]
-fn d18_bytes_that_are_no_text_come_as_text() {
+fn d18_invalid_utf8_in_output_becomes_replacement_characters() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let account = command(&mcp, &["printf", r"ok \377\376 \303\244 \360\237\230"]);

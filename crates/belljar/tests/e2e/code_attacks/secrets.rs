@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn b01_a_placeholder_goes_into_its_slot_and_nowhere_else() {
+fn b01_placeholder_from_fetch_is_accepted_only_in_its_slot() {
     let (lab, upstream) = site(echo);
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let code = r#"
@@ -49,7 +49,7 @@ const headers = { authorization: `Bearer ${token}` };
 }
 
 #[test]
-fn b03_no_header_that_servers_pass_on_takes_a_placeholder_from_fetch() {
+fn b03_placeholder_from_fetch_is_refused_in_headers_that_servers_forward() {
     let (lab, upstream) = site(echo);
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let code = r#"
@@ -69,7 +69,7 @@ out;
 }
 
 #[test]
-fn b04_a_value_that_a_server_repeats_never_reaches_the_program() {
+fn b04_secret_that_a_server_echoes_is_scrubbed_before_the_program_sees_it() {
     let (lab, _) = site(|received| {
         let sent = received.header("authorization").unwrap_or_default().to_owned();
         let body = json!({ "sent": sent, "again": received.to_json() }).to_string();
@@ -96,7 +96,7 @@ const client = await apis.svc.get("/y");
 }
 
 #[test]
-fn b05_a_value_in_another_spelling_is_taken_out_too() {
+fn b05_secret_echoed_in_base64_hex_or_escapes_is_scrubbed_for_fetch() {
     use base64::Engine as _;
     let (lab, _) = site(|received| {
         let sent =
@@ -120,7 +120,7 @@ const tries = (f) => { try { return f(); } catch { return "?"; } };
 }
 
 #[test]
-fn b06_a_value_in_pieces_does_not_come_together_in_a_stream() {
+fn b06_secret_split_across_chunks_is_scrubbed_in_a_fetch_stream() {
     let (lab, _) = site(|received| {
         let sent = received.header("authorization").unwrap_or_default().to_owned();
         let size = received.path.rsplit('/').next().and_then(|it| it.parse().ok()).unwrap_or(1);
@@ -147,7 +147,7 @@ out;
 }
 
 #[test]
-fn a20_a_key_of_the_programs_own_does_not_go_where_ours_belongs() {
+fn a20_fetch_with_a_foreign_credential_is_refused_for_a_host_that_has_a_secret() {
     let (lab, upstream) = site(echo);
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let code = r#"
@@ -171,7 +171,7 @@ const ask = async (headers, path = "/x") => {
 }
 
 #[test]
-fn b02_nothing_of_a_secret_is_in_what_is_kept_of_a_call() {
+fn b02_call_leaves_no_secret_in_state_files_and_its_placeholder_expires() {
     let (lab, _) = site(echo);
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let code = "console.log(process.env.TOKEN, await (await fetch('https://api.example.com/', { headers: { authorization: `Bearer ${process.env.TOKEN}` } })).text()); require('fs').writeFileSync('/workspace/kept', process.env.TOKEN)";

@@ -31,7 +31,7 @@ fn token_in(said: &str) -> String {
 }
 
 #[test]
-fn f07_the_server_cannot_be_reached_from_what_it_runs() {
+fn f07_mcp_server_is_unreachable_from_the_programs_it_runs() {
     let lab = lab();
     let (_live, address, token) = serving(&lab);
     let session = McpHttp::start(address, &token);
@@ -71,7 +71,7 @@ out;
 }
 
 #[test]
-fn f16_tools_on_files_run_in_the_box_and_not_beside_the_server() {
+fn f16_mcp_file_tools_cannot_access_files_outside_the_box() {
     let lab = lab();
     let (file, secret) = canary(&lab);
     let mcp = Mcp::start(lab.belljar(["mcp"]).env("CANARY_OF_THE_SERVER", "in its environment"));
@@ -114,7 +114,7 @@ fn f16_tools_on_files_run_in_the_box_and_not_beside_the_server() {
 }
 
 #[test]
-fn f15_names_and_variables_steer_nothing() {
+fn f15_mcp_server_ignores_injected_variables_and_refuses_invalid_names() {
     let lab = lab();
     let mark = lab.home().join("mark");
     let evil = format!("touch {}", mark.display());

@@ -113,7 +113,7 @@ fn curl(path: &str) -> String {
 }
 
 #[test]
-fn g03_a_yes_is_good_for_exactly_one_request() {
+fn g03_approval_allows_exactly_one_request() {
     let (lab, upstream) = site("");
     let worker = Worker::up(&lab, "one", &[]);
     let first = worker.begin(&curl("/a?key=value"));
@@ -151,7 +151,7 @@ fn g03_a_yes_is_good_for_exactly_one_request() {
 }
 
 #[test]
-fn a_question_names_the_secret_and_the_program_may_give_up() {
+fn approval_request_names_the_secret_and_closes_when_the_program_gives_up() {
     let (lab, upstream) = site("");
     let worker = Worker::up(&lab, "one", &[]);
     let post = "curl -sS -d body -H \"authorization: Bearer $TOKEN\" https://api.example.com/p";
@@ -173,7 +173,7 @@ fn a_question_names_the_secret_and_the_program_may_give_up() {
 }
 
 #[test]
-fn g06_without_an_answer_it_is_a_no() {
+fn g06_request_is_denied_when_no_approval_arrives_in_time() {
     let (lab, upstream) = site("ask-timeout = \"300ms\"");
     let worker = Worker::up(&lab, "one", &[]);
     let told = worker.does(&curl("/x"));
@@ -199,7 +199,7 @@ fn g06_without_an_answer_it_is_a_no() {
 }
 
 #[test]
-fn g08_questions_are_few_and_bytes_are_asked_about_as_a_whole() {
+fn g08_tcp_connections_need_approval_and_open_requests_are_limited() {
     let lab = lab();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap();
@@ -245,7 +245,7 @@ fn all(lab: &Lab) -> Vec<Value> {
 }
 
 #[test]
-fn an_answer_names_who_gave_it_in_the_ledger_and_in_the_store() {
+fn approve_records_who_answered_in_the_ledger_and_in_the_store() {
     let (lab, upstream) = site("");
     let worker = Worker::up(&lab, "one", &[]);
     let user = format!("user:{}", rustix::process::getuid().as_raw());
@@ -278,7 +278,7 @@ fn an_answer_names_who_gave_it_in_the_ledger_and_in_the_store() {
 }
 
 #[test]
-fn two_answers_at_the_same_time_have_one_winner() {
+fn concurrent_answers_to_one_approval_request_have_one_winner() {
     let (lab, _upstream) = site("");
     let worker = Worker::up(&lab, "one", &[]);
     let at = worker.begin(&curl("/a"));
@@ -303,7 +303,7 @@ fn two_answers_at_the_same_time_have_one_winner() {
 }
 
 #[test]
-fn a_question_of_a_box_that_was_killed_is_closed_and_says_so() {
+fn approval_request_of_a_killed_box_is_closed_as_gone() {
     let (lab, upstream) = site("");
     let worker = Worker::up(&lab, "one", &[]);
     worker.begin(&curl("/a"));
@@ -331,7 +331,7 @@ fn a_question_of_a_box_that_was_killed_is_closed_and_says_so() {
 }
 
 #[test]
-fn a_question_whose_file_was_changed_takes_no_answer() {
+fn approve_refuses_when_the_stored_request_was_modified() {
     let (lab, upstream) = site("");
     let worker = Worker::up(&lab, "one", &[]);
     let at = worker.begin(&curl("/a"));

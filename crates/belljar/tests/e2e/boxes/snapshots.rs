@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use belljar_testkit::eventually;
 use serde_json::Value;
 
-use super::work::{again, dir, held, output, stopped, trash};
+use super::changes::{again, dir, held, output, stopped, trash};
 use super::{state, status, up};
 use crate::lab;
 
 #[test]
-fn a_box_goes_back_to_a_snapshot_and_what_it_had_comes_back() {
+fn reset_returns_a_box_to_a_snapshot_and_restore_undoes_the_reset() {
     let lab = lab();
     stopped(&lab, "task");
     let first = held(&dir(&lab, "task"));
@@ -51,7 +51,7 @@ fn a_box_goes_back_to_a_snapshot_and_what_it_had_comes_back() {
 }
 
 #[test]
-fn damaged_snapshot_is_reported_and_the_others_are_listed() {
+fn snapshot_list_reports_damaged_snapshots_and_lists_the_others() {
     let lab = lab();
     stopped(&lab, "task");
     for tag in ["good", "torn", "bare"] {
@@ -78,7 +78,7 @@ fn damaged_snapshot_is_reported_and_the_others_are_listed() {
 }
 
 #[test]
-fn two_commands_that_remove_one_box_have_one_winner() {
+fn concurrent_down_commands_remove_a_box_exactly_once() {
     let lab = lab();
     for _ in 0..3 {
         stopped(&lab, "task");
@@ -93,7 +93,7 @@ fn two_commands_that_remove_one_box_have_one_winner() {
 }
 
 #[test]
-fn boxes_start_in_any_order_of_names_and_a_name_given_twice_is_refused() {
+fn start_accepts_names_in_any_order_and_refuses_duplicate_names() {
     let lab = lab();
     for name in ["b", "a"] {
         stopped(&lab, name);
@@ -110,7 +110,7 @@ fn boxes_start_in_any_order_of_names_and_a_name_given_twice_is_refused() {
 
 /// A hostile program leaves things in the home that the next program would run.
 #[test]
-fn c27_what_poisons_a_home_is_seen_and_gone_after_a_reset() {
+fn c27_diff_home_shows_planted_files_and_reset_removes_them() {
     let lab = lab();
     let poison = "test -x ~/bin/tool && ~/bin/tool; mkdir -p ~/bin; \
                   printf '#!/bin/sh\\necho POISONED\\n' > ~/bin/tool; chmod 755 ~/bin/tool; \
@@ -137,7 +137,7 @@ fn c27_what_poisons_a_home_is_seen_and_gone_after_a_reset() {
 
 /// What one box puts where programs are looked for is not there for another one, nor for the host.
 #[test]
-fn c07_the_tools_and_caches_of_one_box_are_not_anothers() {
+fn c07_programs_planted_in_the_home_of_one_box_are_absent_from_other_boxes() {
     let lab = lab();
     let plant = "mkdir -p ~/.cargo/bin ~/.local/bin ~/.cache/pip; \
                  for tool in ~/.cargo/bin/git ~/.local/bin/git; do \
@@ -160,7 +160,7 @@ fn c07_the_tools_and_caches_of_one_box_are_not_anothers() {
 }
 
 #[test]
-fn a_fork_has_all_of_it_and_goes_its_own_way() {
+fn fork_copies_a_box_and_changes_to_the_copy_do_not_affect_the_source() {
     let lab = lab();
     stopped(&lab, "task");
     lab.belljar(["snapshot", "task", "start"]).succeed();
@@ -188,7 +188,7 @@ fn a_fork_has_all_of_it_and_goes_its_own_way() {
 
 /// A box that is at work is kept still for the moment of a copy, and goes on after it.
 #[test]
-fn a_snapshot_of_a_box_at_work_is_of_one_moment() {
+fn snapshot_of_a_running_box_is_consistent() {
     let lab = lab();
     let script = "n=0; while :; do n=$((n+1)); echo $n > t; mv t a; echo $n > t; mv t b; \
                   echo $n > ~/t; mv ~/t ~/c; test $n != 20 || echo ready; done";
@@ -215,7 +215,7 @@ fn a_snapshot_of_a_box_at_work_is_of_one_moment() {
 }
 
 #[test]
-fn gc_removes_what_nobody_needs_and_never_work() {
+fn gc_removes_old_boxes_but_keeps_boxes_with_unapplied_changes() {
     let lab = lab();
     for (name, script) in [("idle", "true"), ("busy", "true"), ("full", "echo new > added")] {
         up(&lab, name, script);

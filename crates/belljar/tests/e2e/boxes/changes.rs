@@ -88,7 +88,7 @@ pub(super) fn trash(lab: &Lab) -> Vec<Value> {
 }
 
 #[test]
-fn down_refuses_to_lose_work_and_what_goes_comes_back_as_it_was() {
+fn down_refuses_to_discard_unapplied_changes_and_restore_brings_a_box_back() {
     let lab = lab();
     stopped(&lab, "task");
     let before = held(&dir(&lab, "task"));
@@ -126,7 +126,7 @@ fn down_refuses_to_lose_work_and_what_goes_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_box_that_is_at_work_is_not_even_stopped_when_its_work_would_be_lost() {
+fn down_does_not_stop_a_running_box_that_has_unapplied_changes() {
     let lab = lab();
     up(&lab, "task", "echo new > added");
     lab.belljar(["down", "task"]).run().complains(2, "added");
@@ -143,7 +143,7 @@ fn a_box_that_is_at_work_is_not_even_stopped_when_its_work_would_be_lost() {
 }
 
 #[test]
-fn a_discard_is_refused_until_it_is_meant_and_can_be_taken_back() {
+fn discard_requires_discard_work_and_restore_undoes_it() {
     let lab = lab();
     stopped(&lab, "task");
     let before = held(&dir(&lab, "task"));
@@ -164,7 +164,7 @@ fn a_discard_is_refused_until_it_is_meant_and_can_be_taken_back() {
 }
 
 #[test]
-fn after_all_is_taken_over_the_box_goes_on_from_the_host() {
+fn box_starts_from_the_current_host_files_after_a_complete_apply() {
     let lab = lab();
     lab.write("list", "one\n");
     up(&lab, "task", "echo more >> list");
@@ -181,7 +181,7 @@ fn after_all_is_taken_over_the_box_goes_on_from_the_host() {
 }
 
 #[test]
-fn what_the_host_did_between_two_runs_is_never_replaced_unseen() {
+fn apply_refuses_when_the_host_changed_a_file_between_two_runs() {
     let lab = lab();
     lab.write("both", "one\n");
     lab.write("later", "one\n");
@@ -200,7 +200,7 @@ fn what_the_host_did_between_two_runs_is_never_replaced_unseen() {
 }
 
 #[test]
-fn a_box_whose_directory_is_gone_is_not_taken_for_an_empty_one() {
+fn down_and_start_refuse_when_the_workspace_directory_was_replaced() {
     let lab = lab();
     up(&lab, "task", "echo new > added");
     lab.belljar(["stop", "--now", "task"]).succeed();
@@ -215,7 +215,7 @@ fn a_box_whose_directory_is_gone_is_not_taken_for_an_empty_one() {
 }
 
 #[test]
-fn a_home_that_a_box_locked_is_moved_and_comes_back() {
+fn restore_brings_back_a_home_that_the_box_made_read_only() {
     let lab = lab();
     up(&lab, "task", "echo kept > ~/note; chmod 500 ~; chmod 500 /workspace");
     lab.belljar(["stop", "--now", "task"]).succeed();
@@ -227,7 +227,7 @@ fn a_home_that_a_box_locked_is_moved_and_comes_back() {
 }
 
 #[test]
-fn a_start_refuses_when_the_record_is_damaged_and_keeps_the_changes() {
+fn start_refuses_when_the_run_record_is_damaged_and_keeps_the_changes() {
     let lab = lab();
     stopped(&lab, "task");
     let dir = lab.state().join("boxes/task");
@@ -243,7 +243,7 @@ fn a_start_refuses_when_the_record_is_damaged_and_keeps_the_changes() {
 }
 
 #[test]
-fn a_start_that_fails_before_the_box_is_built_keeps_the_record_of_the_last_run() {
+fn start_that_fails_before_the_box_is_built_keeps_the_record_of_the_last_run() {
     let lab = lab();
     stopped(&lab, "task");
     let dir = lab.state().join("boxes/task");

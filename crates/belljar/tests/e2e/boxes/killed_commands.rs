@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_testkit::Lab;
 
-use super::work::{dir, held, stopped};
+use super::changes::{dir, held, stopped};
 use crate::lab;
 
 /// Calls that change what is on disk.
@@ -120,7 +120,7 @@ fn here(path: &Path) -> Held {
 }
 
 #[test]
-fn a_killed_down_or_restore_leaves_the_box_in_one_place() {
+fn killed_down_or_restore_leaves_the_box_complete_in_one_place() {
     let attempts = Attempts::new(&[]);
     let whole = held(&dir(&attempts.lab, "task"));
     attempts.kill_at_each(&["down", "--discard-work", "task"], |lab| {
@@ -148,7 +148,7 @@ fn a_killed_down_or_restore_leaves_the_box_in_one_place() {
 }
 
 #[test]
-fn a_killed_discard_or_reset_is_done_or_not() {
+fn killed_discard_or_reset_is_either_complete_or_without_effect() {
     for command in ["discard", "reset"] {
         let attempts = Attempts::new(&[]);
         let whole = held(&dir(&attempts.lab, "task"));
@@ -168,7 +168,7 @@ fn a_killed_discard_or_reset_is_done_or_not() {
 }
 
 #[test]
-fn a_killed_snapshot_or_fork_is_whole_or_not_there() {
+fn killed_snapshot_or_fork_leaves_a_complete_copy_or_none() {
     let attempts = Attempts::new(&[]);
     let whole = held(&dir(&attempts.lab, "task"));
     attempts.kill_at_each(&["snapshot", "task", "tag"], |lab| {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use belljar_testkit::{Authority, Upstream, root_or_skip};
 
-use super::asked::{REAL, Worker, recorded, site, waiting};
+use super::approvals::{REAL, Worker, recorded, site, waiting};
 use super::*;
 
 const GET: &str = "curl -sS -o /dev/null -m 20 -w '%{http_code}' https://api.example.com/ 2>/dev/null; echo \" $?\"";
@@ -26,7 +26,7 @@ fn open(upstream: &Upstream, authority: &Authority, bytes: &TcpListener, more: &
 }
 
 #[test]
-fn a_running_box_gets_other_rules_at_once_and_keeps_them() {
+fn network_command_changes_the_rules_of_a_running_box_and_of_later_starts() {
     let authority = Authority::new();
     let upstream = Upstream::echo(&authority, &["api.example.com"]);
     let bytes = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -80,7 +80,7 @@ print("cut", flush=True)
 "#;
 
 #[test]
-fn what_other_rules_do_not_allow_is_cut_off() {
+fn network_command_closes_open_connections_that_the_new_rules_deny() {
     let authority = Authority::new();
     let upstream = Upstream::websocket(&authority, &["api.example.com"]);
     let bytes = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -108,7 +108,7 @@ fn what_other_rules_do_not_allow_is_cut_off() {
 }
 
 #[test]
-fn a_question_that_waits_ends_with_the_rules_that_asked_it() {
+fn network_command_denies_requests_that_wait_for_approval() {
     let (lab, upstream) = site("");
     let worker = Worker::up(&lab, "one", &[]);
     let get = worker.begin("curl -sS https://api.example.com/");
@@ -150,7 +150,7 @@ except OSError as error:
 "#;
 
 #[test]
-fn a28_g07_a_box_reaches_neither_its_keeper_nor_any_other_part_of_belljar() {
+fn a28_g07_box_cannot_reach_its_supervisor_or_an_mcp_server_on_the_host() {
     let lab = lab();
     // A server of ours on all addresses, as `belljar mcp --http` would be.
     let token = lab.home().join("token");
@@ -189,7 +189,7 @@ fn a28_g07_a_box_reaches_neither_its_keeper_nor_any_other_part_of_belljar() {
 }
 
 #[test]
-fn a29_nobody_else_on_the_host_speaks_to_a_keeper() {
+fn a29_supervisor_refuses_connections_of_other_users() {
     let lab = lab();
     let _worker = Worker::up(&lab, "one", &[]);
     let dir = lab.state().join("boxes/one");
@@ -219,7 +219,7 @@ fn a29_nobody_else_on_the_host_speaks_to_a_keeper() {
 }
 
 #[test]
-fn a30_b14_what_one_named_box_was_given_is_worth_nothing_in_another() {
+fn a30_b14_placeholder_of_a_named_box_is_refused_in_other_boxes_and_after_restart() {
     let (lab, authority) = (lab(), Authority::new());
     let upstream = Upstream::echo(&authority, &["api.example.com"]);
     let connect = upstream.address();

@@ -44,7 +44,7 @@ fn goes_on(lab: &Lab) {
 }
 
 #[test]
-fn d17_a_killed_keeper_takes_its_box_along_and_loses_nothing() {
+fn d17_killed_supervisor_ends_its_box_and_keeps_its_changes() {
     let lab = lab();
     let keeper = at_work(&lab);
     let family = Family::watch(keeper);
@@ -57,7 +57,7 @@ fn d17_a_killed_keeper_takes_its_box_along_and_loses_nothing() {
 }
 
 #[test]
-fn running_box_needs_no_attention_and_one_with_a_killed_keeper_does() {
+fn runs_reports_a_box_as_needing_attention_only_after_its_supervisor_is_killed() {
     let lab = lab();
     let keeper = at_work(&lab);
     let family = Family::watch(keeper);
@@ -70,7 +70,7 @@ fn running_box_needs_no_attention_and_one_with_a_killed_keeper_does() {
 }
 
 #[test]
-fn a_killed_broker_leaves_the_box_dark_and_that_is_said() {
+fn killed_broker_is_recorded_and_its_box_keeps_running() {
     let lab = lab();
     let keeper = at_work(&lab);
     kill(beneath(keeper, "belljar-broker"));
@@ -82,7 +82,7 @@ fn a_killed_broker_leaves_the_box_dark_and_that_is_said() {
 }
 
 #[test]
-fn a_killed_program_ends_its_box_in_order() {
+fn killed_program_stops_its_box_and_its_signal_is_recorded() {
     let lab = lab();
     let keeper = at_work(&lab);
     let family = Family::watch(keeper);
@@ -95,7 +95,7 @@ fn a_killed_program_ends_its_box_in_order() {
 }
 
 #[test]
-fn a_killed_init_ends_its_box_in_order() {
+fn killed_init_stops_its_box_and_start_works_again() {
     let lab = lab();
     let keeper = at_work(&lab);
     let family = Family::watch(keeper);
@@ -106,7 +106,7 @@ fn a_killed_init_ends_its_box_in_order() {
 }
 
 #[test]
-fn a_keeper_that_is_asked_to_end_ends_its_box_in_order() {
+fn supervisor_stops_its_box_cleanly_on_sigterm() {
     let lab = lab();
     let keeper = at_work(&lab);
     let family = Family::watch(keeper);
@@ -118,7 +118,7 @@ fn a_keeper_that_is_asked_to_end_ends_its_box_in_order() {
 
 /// The keeper is killed after delays that are spread over its start.
 #[test]
-fn d17_a_keeper_that_is_killed_while_it_starts_leaves_a_box_that_starts() {
+fn d17_supervisor_killed_during_start_leaves_a_box_that_can_be_started() {
     let lab = lab();
     at_work(&lab);
     lab.belljar(["stop", "--now", "task"]).succeed();

@@ -28,7 +28,7 @@ fn repository(lab: &Lab) {
 }
 
 #[test]
-fn twenty_boxes_work_on_one_repository_at_once() {
+fn twenty_boxes_commit_to_clones_of_one_repository_at_once() {
     let lab = lab();
     repository(&lab);
     let before = git(&lab, &["rev-parse", "HEAD"]);

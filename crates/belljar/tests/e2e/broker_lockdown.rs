@@ -15,7 +15,7 @@ fn answers(out: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a33_a_broker_that_was_taken_over_finds_nothing() {
+fn a33_locked_down_broker_is_denied_every_operation_it_does_not_need() {
     let lab = lab();
     let inside = answers(&lab.belljar(["doctor", "--try-jail"]).succeed());
     let outside = answers(&lab.belljar(["doctor", "--try-jail", "--outside"]).succeed());
@@ -45,7 +45,7 @@ fn a33_a_broker_that_was_taken_over_finds_nothing() {
 }
 
 #[test]
-fn a33_a_locked_broker_has_no_rights_and_lets_nobody_look() {
+fn a33_locked_down_broker_has_no_capabilities_and_cannot_be_inspected() {
     let lab = lab();
     let live = lab.belljar(["doctor", "--try-jail"]).open_input().start();
     live.says("get memory => ok");
