@@ -1,4 +1,4 @@
-//! Named boxes: they live without who started them, and tell the truth whatever is killed.
+//! Named boxes: lifecycle commands, and the reported state after any process was killed.
 
 mod approvals;
 mod attach;
@@ -20,40 +20,41 @@ use serde_json::Value;
 
 use crate::lab;
 
-/// What `belljar status --json` tells.
+/// Returns the output of `belljar status --json` for a box.
 #[track_caller]
 fn status(lab: &Lab, name: &str) -> Value {
     let out = lab.belljar(["status", name, "--json"]).succeed();
     serde_json::from_str(&out).expect("one object")
 }
 
+/// Returns the state of a box, such as `running` or `stopped`.
 #[track_caller]
 fn state(lab: &Lab, name: &str) -> String {
     status(lab, name)["state"].as_str().expect("a state").to_owned()
 }
 
-/// The process that keeps a box.
+/// Returns the process id of the supervisor of a running box.
 #[track_caller]
-fn keeper(lab: &Lab, name: &str) -> i32 {
-    let pid = status(lab, name)["live"]["pid"].as_i64().expect("a box that is up");
+fn supervisor_pid(lab: &Lab, name: &str) -> i32 {
+    let pid = status(lab, name)["live"]["pid"].as_i64().expect("a running box");
     i32::try_from(pid).expect("a process id")
 }
 
-/// The process beneath the keeper with this name.
+/// Returns the process id of the descendant of a supervisor whose command line starts with a name.
 #[track_caller]
-fn beneath(keeper: i32, name: &str) -> i32 {
-    let found = descendants(keeper).into_iter().find(|(pid, _)| {
+fn descendant_pid(supervisor: i32, name: &str) -> i32 {
+    let found = descendants(supervisor).into_iter().find(|(pid, _)| {
         fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(name))
     });
-    found.unwrap_or_else(|| panic!("no {name} beneath {keeper}")).0
+    found.unwrap_or_else(|| panic!("process {supervisor} has no descendant {name}")).0
 }
 
-/// Makes a box whose program says that it is there and stays.
+/// Creates a box that runs a script and then sleeps, and waits until the script has ended.
 fn up(lab: &Lab, name: &str, script: &str) {
     let script = format!("{script}; echo ready; exec sleep 1000");
     lab.belljar(["up", name, "--", "sh", "-c", &script]).succeed();
     let log = lab.state().join("boxes").join(name).join("output.log");
-    eventually("the program is at work", || {
+    eventually("the script has ended", || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("ready"))
     });
 }
@@ -64,12 +65,12 @@ fn named_box_outlives_the_up_command_and_starts_again_after_stop() {
     lab.write("theirs", "the user's own");
     up(&lab, "task", "echo box > mine; rm theirs; echo kept > ~/note");
     assert_eq!(state(&lab, "task"), "running");
-    let keeper = keeper(&lab, "task");
-    // A session of its own: no terminal's end reaches it.
-    let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap();
+    let supervisor = supervisor_pid(&lab, "task");
+    // The supervisor has its own session, so closing a terminal does not end it.
+    let stat = fs::read_to_string(format!("/proc/{supervisor}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-    assert_eq!(fields[3], keeper.to_string(), "its own session: {stat}");
-    assert_eq!(fields[4], "0", "no terminal: {stat}");
+    assert_eq!(fields[3], supervisor.to_string(), "the supervisor leads its session: {stat}");
+    assert_eq!(fields[4], "0", "the supervisor has no terminal: {stat}");
     lab.belljar(["stop", "task"]).succeed();
     assert_eq!(state(&lab, "task"), "stopped");
     assert!(lab.workspace().join("theirs").exists(), "changes are held back");
@@ -92,7 +93,7 @@ fn home_of_a_named_box_persists_and_is_not_shared_with_other_boxes() {
     lab.belljar(["stop", "one"]).succeed();
     lab.belljar(["start", "one"]).succeed();
     let log = lab.state().join("boxes/one/output.log");
-    eventually("what the first run wrote is there", || {
+    eventually("the second run reads the file of the first", || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("first"))
     });
     up(&lab, "two", "ls -A ~");
@@ -104,11 +105,11 @@ fn home_of_a_named_box_persists_and_is_not_shared_with_other_boxes() {
 fn up_stop_and_down_accept_several_boxes_at_once() {
     let lab = lab();
     let names = ["a", "b", "c"];
-    let made = lab.belljar(["up"]).args(names).args(["--", "sh", "-c"]);
-    let made = made.arg("echo $BELLJAR_RUN > mine; sleep 1000").run();
-    made.expect(0);
+    let up = lab.belljar(["up"]).args(names).args(["--", "sh", "-c"]);
+    let up = up.arg("echo $BELLJAR_RUN > mine; sleep 1000").run();
+    up.expect(0);
     for name in names {
-        assert!(made.err().contains(&format!("box {name} is up")), "{}", made.err());
+        assert!(up.err().contains(&format!("box {name} is up")), "{}", up.err());
         assert_eq!(state(&lab, name), "running");
     }
     lab.belljar(["stop", "--now"]).args(names).succeed();
@@ -134,23 +135,23 @@ fn box_commands_refuse_invalid_arguments_before_creating_anything() {
     up(&lab, "a", "true");
     complains(&["up", "a"], "there is a box a already");
     complains(&["start", "a"], "running already");
-    assert_eq!(state(&lab, "a"), "running", "and it did no harm");
+    assert_eq!(state(&lab, "a"), "running", "the refused commands did not affect the box");
 }
 
 #[test]
 fn stop_now_ends_a_program_that_ignores_signals() {
     let lab = lab();
-    up(&lab, "deaf", "trap '' HUP TERM INT");
-    lab.belljar(["stop", "--now", "deaf"]).succeed();
-    assert_eq!(state(&lab, "deaf"), "stopped");
-    assert_eq!(status(&lab, "deaf")["run"]["result"]["reason"], "interrupted");
+    up(&lab, "task", "trap '' HUP TERM INT");
+    lab.belljar(["stop", "--now", "task"]).succeed();
+    assert_eq!(state(&lab, "task"), "stopped");
+    assert_eq!(status(&lab, "task")["run"]["result"]["reason"], "interrupted");
 }
 
 #[test]
 fn up_with_a_missing_program_leaves_a_stopped_box_with_reason_not_found() {
     let lab = lab();
     lab.belljar(["up", "odd", "--", "no-such-program"]).run();
-    eventually("it is over", || state(&lab, "odd") == "stopped");
+    eventually("the box has stopped", || state(&lab, "odd") == "stopped");
     assert_eq!(status(&lab, "odd")["run"]["result"]["reason"], "not_found");
 }
 
@@ -161,11 +162,11 @@ fn status_shows_the_result_of_the_health_command() {
     let args = ["up", "web", "--health", "test -e /tmp/well", "--", "sh", "-c", script];
     lab.belljar(args).succeed();
     let health = || status(&lab, "web")["live"]["health"].clone();
-    eventually("it is not well yet", || health() == "unhealthy");
+    eventually("the box is unhealthy", || health() == "unhealthy");
     assert!(lab.belljar(["status", "web"]).succeed().contains("unhealthy"));
     lab.belljar(["stop", "--now", "web"]).succeed();
     let args = ["up", "fit", "--health", "test -e /tmp/well", "--", "sh", "-c"];
     lab.belljar(args).arg(format!("touch /tmp/well; {script}")).succeed();
     let health = || status(&lab, "fit")["live"]["health"].clone();
-    eventually("it is well", || health() == "healthy");
+    eventually("the box is healthy", || health() == "healthy");
 }

@@ -1,9 +1,10 @@
-//! Clients as people have them, not told of anything, inside a box and against servers with real TLS.
+//! Unmodified network clients inside a box, against servers with real TLS.
 //!
-//! Each one reaches a host that a rule names, gets in with a placeholder where only the real value
-//! opens, never sees that value although the server repeats it in every spelling, and gets nothing
-//! from a host that no rule names. The programs come from Debian packages (`xtask/src/packages.rs`) or
-//! lie in `clients` of the target directory (`xtask/src/clients.rs`); a missing one is a failure.
+//! Each client reaches a host that a rule allows. It authenticates with a placeholder where the server
+//! requires the real secret. It never sees the secret, although the server echoes it in all encodings.
+//! A request to a host without a rule is denied. The programs come from Debian packages
+//! (`xtask/src/packages.rs`) or are installed in `clients` of the target directory
+//! (`xtask/src/clients.rs`); a missing program fails the test.
 
 mod fetch;
 mod file_server;
@@ -18,35 +19,35 @@ use belljar_testkit::{Authority, Canary, Ended, Lab, Received, Reply, Upstream};
 
 use crate::lab;
 
-/// Where the clients are inside a box.
+/// The mount point of the installed clients inside a box.
 const CLIENTS: &str = "/opt/clients";
-/// The host that no rule names.
-const NOBODY: &str = "nobody.example.net";
+/// The host that no rule allows.
+const DENIED_HOST: &str = "nobody.example.net";
 
-/// What a client does, and what comes of it.
-struct Visit<'a> {
-    /// The secret and its declaration; empty for one that a preset declares.
+/// A client with its secret, its rules, and scripts that must succeed or be denied.
+struct ClientCase<'a> {
+    /// The secret and its declaration, which is empty if a preset declares the secret.
     secret: &'a str,
     declared: &'a str,
-    /// Presets that say what may be done.
+    /// Presets that allow the requests of the client.
     presets: &'a [&'a str],
-    /// Hosts that a preset allows, and hosts that a rule of the operator's allows.
+    /// Hosts that a preset allows, and hosts that a rule of the operator allows.
     preset_hosts: &'a [&'a str],
     own_hosts: &'a [&'a str],
-    /// For bash. Has to write `got it`, and the answer in which the server repeats the secret.
+    /// A bash script that must print `got it` and the response in which the server echoes the secret.
     script: &'a str,
-    /// The same toward [`NOBODY`]. Has to fail.
-    elsewhere: &'a str,
+    /// A bash script that makes the same request to [`DENIED_HOST`] and must fail.
+    denied_script: &'a str,
 }
 
-/// The secret of hosts that come with no declaration of their own.
-fn declare(hosts: &[&str]) -> String {
+/// Returns the declaration of the secret `api` for hosts without a preset that declares one.
+fn declare_secret(hosts: &[&str]) -> String {
     format!(
         "[secret.api]\nhosts = {hosts:?}\nslots = [\"header:authorization\", \"basic\"]\nenv = \"API_TOKEN\"\n"
     )
 }
 
-/// A server that lets nobody in without the secret to the hosts that are `guarded`.
+/// Starts a server that responds with status 401 to requests without the secret for `guarded` hosts.
 fn upstream(
     authority: &Authority,
     hosts: &[&str],
@@ -67,7 +68,8 @@ fn upstream(
     })
 }
 
-impl Visit<'_> {
+impl ClientCase<'_> {
+    /// Runs both scripts and checks that the secret was used, never seen, and that the rules applied.
     #[track_caller]
     fn check(&self, lab: &Lab, authority: &Authority, canary: &Canary, upstream: &Upstream) {
         self.configure(lab, authority, upstream);
@@ -77,28 +79,36 @@ impl Visit<'_> {
         let out = ended.expect(0);
         assert!(out.contains("got it"), "stdout: {out}\nstderr: {}", ended.err());
         let repeated = format!("[belljar:{}]", self.secret);
-        assert!(out.contains(&repeated), "the server repeats it: {out}\n{}", ended.err());
+        assert!(
+            out.contains(&repeated),
+            "no scrubbed secret in the output: {out}\n{}",
+            ended.err()
+        );
         let authorized =
             |it: &Received| canary.is_in(it.header("authorization").unwrap_or_default());
         let received = upstream.received();
-        assert!(received.iter().any(authorized), "nobody got the real value: {received:?}");
-        self.unseen(lab, canary, &ended);
-        self.by_rules(lab);
+        assert!(received.iter().any(authorized), "no request had the real secret: {received:?}");
+        self.assert_unseen(lab, canary, &ended);
+        self.assert_allowed_by_presets(lab);
 
-        let ended = self.run(lab, self.elsewhere);
+        let ended = self.run(lab, self.denied_script);
         assert_ne!(ended.code(), 0, "stdout: {}", ended.out());
         let err = ended.err();
-        assert!(err.contains("denied: ") && err.contains(NOBODY), "not refused, but: {err}");
+        assert!(
+            err.contains("denied: ") && err.contains(DENIED_HOST),
+            "the request was not denied: {err}"
+        );
         assert_eq!(upstream.received().len(), received.len(), "{:?}", upstream.received());
     }
 
+    /// Writes the rules of the client to the config file of the lab.
     fn configure(&self, lab: &Lab, authority: &Authority, upstream: &Upstream) {
         let connect = format!("connect = \"{}\"\n", upstream.address());
         let mut rules = String::from(self.declared);
         for host in self.own_hosts {
             rules += &format!("[[template.default.allow]]\nhost = {host:?}\n{connect}");
         }
-        // Says where the host is and allows nothing that any client asks for.
+        // Gives the address of the host but allows no request that a client makes.
         for host in self.preset_hosts {
             let nothing = "methods = [\"PUT\"]\npaths = [\"/nothing\"]\n";
             rules += &format!("[[template.default.allow]]\nhost = {host:?}\n{connect}{nothing}");
@@ -109,24 +119,25 @@ impl Visit<'_> {
         lab.configure_for(authority, &rules);
     }
 
+    /// Runs a bash script in a box with the secret.
     #[track_caller]
     fn run(&self, lab: &Lab, script: &str) -> Ended {
-        let mount = format!("{}:{CLIENTS}", clients().display());
-        // All that a client keeps is to be found later.
+        let mount = format!("{}:{CLIENTS}", clients_dir().display());
+        // Files that a client writes to its home are searched for the secret later.
         let script = format!("mkdir -p home; export HOME=$PWD/home; touch home/left\n{script}");
         let options =
             ["run", "--secret", self.secret, "--mount", &mount, "--", "bash", "-euc", &script];
         lab.belljar(options).run()
     }
 
-    /// Searches what the box wrote and what it left.
+    /// Asserts that the secret is neither in the output nor in the files of the box.
     #[track_caller]
-    fn unseen(&self, lab: &Lab, canary: &Canary, ended: &Ended) {
+    fn assert_unseen(&self, lab: &Lab, canary: &Canary, ended: &Ended) {
         for (name, bytes) in [("stdout", &ended.stdout), ("stderr", &ended.stderr)] {
             assert_eq!(canary.found_in(bytes), None, "{name}: {}", String::from_utf8_lossy(bytes));
         }
         let mut files = Vec::new();
-        walk(&lab.state(), &mut files);
+        collect_files(&lab.state(), &mut files);
         assert!(files.iter().any(|file| file.ends_with("home/left")), "{files:?}");
         for file in files {
             let found = canary.found_in(&fs::read(&file).unwrap_or_default());
@@ -134,33 +145,33 @@ impl Visit<'_> {
         }
     }
 
-    /// What presets allow was allowed by them.
+    /// Asserts that a preset allowed the requests to each preset host.
     #[track_caller]
-    fn by_rules(&self, lab: &Lab) {
+    fn assert_allowed_by_presets(&self, lab: &Lab) {
         let log = lab.belljar(["net", "log", "--json"]).succeed();
         for host in self.preset_hosts {
-            let here = format!("\"{host}\"");
-            let by_preset = |line: &str| line.contains(&here) && line.contains("\"preset ");
-            assert!(log.lines().any(by_preset), "{host} was not reached by a preset: {log}");
+            let quoted = format!("\"{host}\"");
+            let by_preset = |line: &str| line.contains(&quoted) && line.contains("\"preset ");
+            assert!(log.lines().any(by_preset), "no preset allowed {host}: {log}");
         }
     }
 }
 
-/// Every file below, but for what only an overlay of the kernel's may look into.
-fn walk(dir: &Path, files: &mut Vec<PathBuf>) {
+/// Collects all files below a directory, except in unreadable directories of overlayfs.
+fn collect_files(dir: &Path, files: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         match entry.file_type() {
-            Ok(kind) if kind.is_dir() => walk(&entry.path(), files),
+            Ok(kind) if kind.is_dir() => collect_files(&entry.path(), files),
             Ok(kind) if kind.is_file() => files.push(entry.path()),
             _ => {}
         }
     }
 }
 
-/// Where `cargo xtask test` put the clients that are no packages.
+/// Returns the directory where `cargo xtask test` installed clients that are not Debian packages.
 #[track_caller]
-fn clients() -> PathBuf {
+fn clients_dir() -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .parent()
         .expect("a target directory")
@@ -169,7 +180,7 @@ fn clients() -> PathBuf {
     dir
 }
 
-/// What most tests need.
-fn site() -> (Lab, Authority, Arc<Canary>) {
+/// Creates a lab, a certificate authority and a random secret.
+fn client_lab() -> (Lab, Authority, Arc<Canary>) {
     (lab(), Authority::new(), Arc::new(Canary::new()))
 }

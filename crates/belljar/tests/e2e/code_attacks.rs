@@ -1,5 +1,5 @@
-//! What a hostile program of a model tries: against its engine, its box, the server that started it,
-//! other calls, the network and whoever reads what it says. Each act first works where it may.
+//! Attacks of a hostile code-mode program on its JavaScript engine, its box, the MCP server, other
+//! calls, the network, and the readers of its output. Each attack has a control that succeeds.
 
 mod escapes;
 mod limits;
@@ -15,10 +15,11 @@ use serde_json::{Value, json};
 
 use crate::lab;
 
-const REAL: &str = "ghp_thisIsTheRealValue0123456789abcdefAB";
+/// The value of the secret `token`, which no program may see.
+const SECRET_VALUE: &str = "ghp_thisIsTheRealValue0123456789abcdefAB";
 
-/// A lab whose programs reach one service, `api.example.com`, with the secret of the variable `TOKEN`.
-fn site<H>(handler: H) -> (Lab, Upstream)
+/// Creates a lab whose programs may call `api.example.com` with the placeholder in `TOKEN`.
+fn lab_with_api<H>(handler: H) -> (Lab, Upstream)
 where
     H: Fn(&Received) -> Reply + Send + Sync + 'static,
 {
@@ -34,36 +35,38 @@ where
              shape = \"ghp_{{36}}\"\nenv = \"TOKEN\"\n"
         ),
     );
-    lab.belljar(["secret", "set", "token"]).input(REAL).run().expect(0);
+    lab.belljar(["secret", "set", "token"]).input(SECRET_VALUE).run().expect(0);
     (lab, upstream)
 }
 
+/// Responds with the received request as JSON.
 fn echo(received: &Received) -> Reply {
     Reply::new(200, received.to_json().to_string()).header("content-type", "application/json")
 }
 
-/// The result of a program that must come to its end.
+/// Runs a JavaScript program and returns its result, after checking that the program succeeded.
 #[track_caller]
 fn result(mcp: &Mcp, code: &str) -> Value {
-    finished(&mcp.run(code))
+    result_of(&mcp.run(code))
 }
 
+/// Returns the result in a response of `execute_code`, after checking that the program succeeded.
 #[track_caller]
-fn finished(account: &Value) -> Value {
-    assert_eq!(account["ok"], true, "{account:#}");
-    account["result"].clone()
+fn result_of(response: &Value) -> Value {
+    assert_eq!(response["ok"], true, "{response:#}");
+    response["result"].clone()
 }
 
-/// What a command wrote, in a box of the same kind.
+/// Runs a command with the tool `run_command` and returns its structured response.
 #[track_caller]
-fn command(mcp: &Mcp, words: &[&str]) -> Value {
-    mcp.call("run_command", &json!({ "command": words }))["structuredContent"].clone()
+fn run_command(mcp: &Mcp, arguments: &[&str]) -> Value {
+    mcp.call("run_command", &json!({ "command": arguments }))["structuredContent"].clone()
 }
 
-/// A file of the operator's that no box has anything to do with, and what is in it.
-fn canary(lab: &Lab) -> (PathBuf, String) {
-    let canary = belljar_testkit::Canary::new().value().to_owned();
+/// Writes a random value into a file in the operator's home and returns the path and the value.
+fn host_file(lab: &Lab) -> (PathBuf, String) {
+    let value = belljar_testkit::Canary::new().value().to_owned();
     let file = lab.home().join("canary.txt");
-    std::fs::write(&file, &canary).unwrap();
-    (file, canary)
+    std::fs::write(&file, &value).unwrap();
+    (file, value)
 }

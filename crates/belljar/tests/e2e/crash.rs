@@ -1,7 +1,7 @@
-//! `kill -9` of the supervisor at any moment leaves nothing running, and loses nothing.
+//! `kill -9` of the supervisor at any moment leaves no process running and loses no change.
 //!
-//! Two ways of choosing the moment: at each system call that the supervisor makes, one run per call,
-//! and after delays that are spread over start, run and end.
+//! One group of tests kills the supervisor at each of its system calls, one run per call. Another test
+//! kills the supervisor after delays that are spread over start, run and end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,19 @@ use serde_json::Value;
 
 use crate::lab;
 
-/// Changes a file, makes one and removes one, and has children while it does.
+/// A script that changes, creates and removes a file, and has a child process.
 const SCRIPT: &str = "echo box > changed; echo new > made; rm removed; sleep 0.01 & wait";
 
-/// The user's files, which no crash may touch.
-fn fill(lab: &Lab) {
+/// Creates the user's files, which no crash may change.
+fn create_files(lab: &Lab) {
     for name in ["changed", "removed", "deep/in/a/directory"] {
         lab.write(name, "the user's own");
     }
 }
 
+/// Asserts that the user's files in the workspace are unchanged.
 #[track_caller]
-fn is_untouched(lab: &Lab, when: &str) {
+fn assert_unchanged(lab: &Lab, when: &str) {
     for name in ["changed", "removed", "deep/in/a/directory"] {
         let content = fs::read(lab.workspace().join(name));
         assert!(content.is_ok_and(|text| text == b"the user's own"), "{name}, {when}");
@@ -33,43 +34,42 @@ fn is_untouched(lab: &Lab, when: &str) {
     assert!(!lab.workspace().join("made").exists(), "{when}");
 }
 
-/// What `belljar runs` tells of all runs.
+/// Returns the output of `belljar runs --json`.
 #[track_caller]
-fn listed(lab: &Lab) -> Vec<Value> {
+fn list_runs(lab: &Lab) -> Vec<Value> {
     let out = lab.belljar(["runs", "--json"]).succeed();
     out.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect()
 }
 
-/// No process, mount or cgroup; every run is over; nothing of what a box changed is lost.
+/// Asserts that no process, mount or cgroup is left, every run ended and its changes are kept.
 #[track_caller]
-fn is_clean(lab: &Lab) {
+fn assert_clean(lab: &Lab) {
     let left = orphans();
-    eventually("whoever lost their supervisor ends", || !left.iter().any(is_alive));
+    eventually("processes without a supervisor end", || !left.iter().any(is_alive));
     eventually("no cgroup is left", || cgroups_of(&lab.runs()).is_empty());
     assert_eq!(mounts_naming(lab.dir()), [] as [String; 0]);
-    let listed = listed(lab);
-    for run in &listed {
+    let runs = list_runs(lab);
+    for run in &runs {
         let state = run["state"].as_str();
         assert!(matches!(state, Some("interrupted" | "finished")), "{run}");
         let upper = lab.state().join("runs").join(run["id"].as_str().expect("an id")).join("upper");
-        let holds = fs::read_dir(&upper).is_ok_and(|mut entries| entries.next().is_some());
-        assert_eq!(run["review"] == "pending", holds, "{run}");
+        let has_changes = fs::read_dir(&upper).is_ok_and(|mut entries| entries.next().is_some());
+        assert_eq!(run["review"] == "pending", has_changes, "{run}");
     }
-    stillborn_are_removed(lab, &listed);
-    // The next one works as if nothing had been.
+    assert_unrecorded_are_removed(lab, &runs);
+    // The next run works.
     assert_eq!(lab.bash("cat changed").succeed(), "the user's own");
 }
 
-/// What was killed before its record was written holds nothing, and goes when it is old enough to
-/// be no run that just begins.
+/// Asserts that run directories without a record hold no changes and are removed when they are old.
 #[track_caller]
-fn stillborn_are_removed(lab: &Lab, listed: &[Value]) {
+fn assert_unrecorded_are_removed(lab: &Lab, listed: &[Value]) {
     let is_listed = |dir: &Path| listed.iter().any(|run| run["id"].as_str() == file_name(dir));
     let unlisted: Vec<PathBuf> = lab.runs().into_iter().filter(|dir| !is_listed(dir)).collect();
     for dir in &unlisted {
         let entries = fs::read_dir(dir).expect("a directory").flatten();
         let names: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-        // The record is written whole or not at all, so only a copy of it can be unfinished.
+        // The record is written atomically, so only its temporary copy can be incomplete.
         let is_copy = |name: &str| name.starts_with(".run.json.") && name.ends_with(".new");
         let harmless =
             |path: &PathBuf| file_name(path).is_some_and(|name| name == "lock" || is_copy(name));
@@ -82,13 +82,15 @@ fn stillborn_are_removed(lab: &Lab, listed: &[Value]) {
     }
 }
 
+/// Returns the last component of a path.
 fn file_name(path: &Path) -> Option<&str> {
     path.file_name().and_then(|name| name.to_str())
 }
 
-/// Calls that only look, or only change the supervisor's own memory and table of descriptors: to be
-/// killed before one of them is to be killed after the call before.
-const HARMLESS: [&str; 27] = [
+/// System calls that only read, or only change the memory and descriptors of the supervisor.
+///
+/// A kill before such a call has the same effect as a kill after the previous call.
+const HARMLESS_CALLS: [&str; 27] = [
     "access",
     "arch_prctl",
     "brk",
@@ -118,41 +120,41 @@ const HARMLESS: [&str; 27] = [
     "statx",
 ];
 
-/// The system calls of the supervisor in one undisturbed run: the name and which of that name it is.
-fn moments() -> Vec<(String, usize)> {
+/// Returns the system calls of the supervisor in one complete run, each with its number by name.
+fn system_calls() -> Vec<(String, usize)> {
     let lab = lab();
-    fill(&lab);
+    create_files(&lab);
     let trace = lab.dir().join("trace");
     let file = trace.to_str().expect("a name in UTF-8");
     lab.bash(SCRIPT).through(["strace", "-o", file]).succeed();
     let text = fs::read_to_string(trace).expect("a trace");
     let names = text.lines().filter_map(|line| line.split_once('(').map(|(name, _)| name));
-    let mut moments: Vec<(String, usize)> = Vec::new();
-    for name in names.filter(|name| !HARMLESS.contains(name)) {
-        let before = moments.iter().filter(|(other, _)| other == name).count();
-        moments.push((name.to_owned(), before + 1));
+    let mut calls: Vec<(String, usize)> = Vec::new();
+    for name in names.filter(|name| !HARMLESS_CALLS.contains(name)) {
+        let before = calls.iter().filter(|(other, _)| other == name).count();
+        calls.push((name.to_owned(), before + 1));
     }
-    moments
+    calls
 }
 
-/// Kills the supervisor when it is about to make a system call: every fourth, from this one on.
+/// Kills the supervisor before every fourth system call, starting with the call number `first`.
 fn kill_at_calls(first: usize) {
-    let moments = moments();
-    assert!(moments.len() >= 60, "the supervisor makes more calls than {}", moments.len());
+    let calls = system_calls();
+    assert!(calls.len() >= 60, "the supervisor made only {} calls", calls.len());
     let lab = lab();
-    fill(&lab);
+    create_files(&lab);
     let mut killed = 0;
-    for (name, number) in moments.iter().skip(first).step_by(4) {
+    for (name, number) in calls.iter().skip(first).step_by(4) {
         let trace = format!("trace={name}");
         let inject = format!("inject={name}:signal=KILL:when={number}");
         let strace = ["strace", "-o", "/dev/null", "-e", &trace, "-e", &inject];
         let ended = lab.bash(SCRIPT).through(strace).run();
         killed += usize::from(ended.code() == 137);
-        is_untouched(&lab, &format!("killed at {name} number {number}"));
+        assert_unchanged(&lab, &format!("killed at {name} number {number}"));
     }
-    // Some calls are made more or less often from run to run, but most are in every one.
-    assert!(killed * 4 > moments.len() / 2, "{killed} of {}", moments.len() / 4);
-    is_clean(&lab);
+    // The number of some calls varies between runs, but most calls occur in every run.
+    assert!(killed * 4 > calls.len() / 2, "{killed} of {}", calls.len() / 4);
+    assert_clean(&lab);
 }
 
 #[test]
@@ -178,45 +180,45 @@ fn supervisor_killed_at_system_calls_leaves_nothing_running_part_4() {
 #[test]
 fn supervisor_killed_after_varying_delays_leaves_nothing_running() {
     let lab = lab();
-    fill(&lab);
+    create_files(&lab);
     for step in 0..60 {
         let live = lab.bash(SCRIPT).start();
         std::thread::sleep(Duration::from_micros(1500 * step));
-        // Stopped first, so that it starts nobody between being looked at and being killed.
+        // A stopped supervisor cannot start a process between the listing and the kill.
         live.signal(Signal::STOP);
         let family = descendants(live.pid());
         live.signal(Signal::KILL);
         live.wait();
         eventually("every process of the box is gone", || !family.iter().any(is_alive));
-        is_untouched(&lab, &format!("killed after {step} steps"));
+        assert_unchanged(&lab, &format!("killed after {step} steps"));
     }
-    is_clean(&lab);
+    assert_clean(&lab);
 }
 
 #[test]
 fn changes_of_a_killed_run_are_kept_until_discard() {
     let lab = lab();
-    fill(&lab);
+    create_files(&lab);
     let live = lab.bash(&format!("{SCRIPT}; echo written; sleep 1000")).start();
     live.says("written");
-    assert_eq!(listed(&lab)[0]["state"], "running");
+    assert_eq!(list_runs(&lab)[0]["state"], "running");
     let family = descendants(live.pid());
     live.signal(Signal::KILL);
     live.wait();
     eventually("every process of the box is gone", || !family.iter().any(is_alive));
-    let runs = listed(&lab);
+    let runs = list_runs(&lab);
     assert_eq!((&runs[0]["state"], &runs[0]["review"]), (&"interrupted".into(), &"pending".into()));
     let upper = lab.run_dir().join("upper");
     assert_eq!(fs::read_to_string(upper.join("changed")).unwrap(), "box\n");
     assert_eq!(fs::read_to_string(upper.join("made")).unwrap(), "new\n");
-    is_untouched(&lab, "killed after it had written");
+    assert_unchanged(&lab, "killed after it had written");
     lab.belljar(["discard"]).run().complains(2, "nothing was discarded");
     assert!(upper.join("made").exists());
     lab.belljar(["discard", "--yes"]).succeed();
     assert!(!upper.join("made").exists());
-    assert_eq!(listed(&lab)[0]["review"], "discarded");
-    is_untouched(&lab, "discarded");
-    is_clean(&lab);
+    assert_eq!(list_runs(&lab)[0]["review"], "discarded");
+    assert_unchanged(&lab, "discarded");
+    assert_clean(&lab);
 }
 
 #[test]

@@ -1,20 +1,20 @@
-//! Permissions: what the box keeps is kept against every program in it, and what it cannot is called advice.
+//! Permissions: the box enforces them against every program, and the others are shown as advice.
 
 use std::fs;
 
 use belljar_testkit::{Lab, eventually};
 
-use super::{object, own_agent, path};
+use super::{define_own_agent, parse_object, path_with_agent};
 use crate::lab;
 
-/// Runs a script as the program of a box that ends; what it wrote.
+/// Runs a script as the program of a named box and returns its output.
 #[track_caller]
-fn in_box(lab: &Lab, name: &str, script: &str) -> String {
+fn run_in_box(lab: &Lab, name: &str, script: &str) -> String {
     let up = ["up", name, "--no-tty", "--", "sh", "-c", script];
     lab.belljar(up).succeed();
     eventually("the box has ended", || {
         let status = lab.belljar(["status", name, "--json"]).succeed();
-        object(&status)["state"] == "stopped"
+        parse_object(&status)["state"] == "stopped"
     });
     fs::read_to_string(lab.state().join("boxes").join(name).join("output.log")).unwrap()
 }
@@ -28,10 +28,10 @@ fn b20_files_with_a_read_deny_rule_are_unreadable_in_the_box() {
     lab.write("plain", "seen");
     let script = "cat .env deep/er/.env keys/one plain; ls keys; grep -rs hunter2 . && echo found; \
                   rm -f .env; mv keys elsewhere; mv deep moved; cat moved/er/.env; echo end";
-    let without = in_box(&lab, "control", script);
+    let without = run_in_box(&lab, "control", script);
     assert!(without.contains("hunter2") && without.contains("found"), "{without}");
     lab.configure("[permissions]\ndeny = [\"Read(.env)\", \"Read(/keys)\"]\n");
-    let with = in_box(&lab, "task", script);
+    let with = run_in_box(&lab, "task", script);
     assert!(!with.contains("hunter2") && with.contains("seen") && with.contains("end"), "{with}");
     assert_eq!(fs::read_to_string(lab.workspace().join(".env")).unwrap(), "KEY=hunter2");
     let run = lab.bash(script).run();
@@ -45,17 +45,17 @@ fn c01_files_with_an_edit_deny_rule_are_read_only_in_the_box() {
     lab.write("src/main", "theirs");
     let script = "echo mine > ci/run.sh; echo mine > ci/new; mv ci away; rm -r ci; \
                   echo mine > src/main; cat ci/run.sh src/main";
-    let without = in_box(&lab, "control", script);
+    let without = run_in_box(&lab, "control", script);
     assert!(!without.contains("theirs"), "{without}");
     lab.configure("[permissions]\ndeny = [\"Edit(ci/**)\"]\n");
-    let with = in_box(&lab, "task", script);
+    let with = run_in_box(&lab, "task", script);
     assert!(with.contains("theirs") && with.contains("mine"), "{with}");
 }
 
 #[test]
 fn b21_agent_cannot_change_or_remove_its_managed_settings() {
     let lab = lab();
-    own_agent(
+    define_own_agent(
         &lab,
         "[settings]\nlanguage = \"claude\"\npath = \"/etc/own/settings.json\"\ncontent = '{\"mark\": 7}'\n",
     );
@@ -63,7 +63,7 @@ fn b21_agent_cannot_change_or_remove_its_managed_settings() {
     let script = "f=/etc/own/settings.json; echo x > $f; rm -f $f; mv $f ~/; mv /etc/own /etc/gone; \
                   chmod 666 $f; ln -sf /dev/null $f; umount $f; cat $f; echo end";
     let up = ["up", "task", "--no-tty", "--agent", "own", "--", "sh", "-c", script];
-    lab.belljar(up).env("PATH", path(&lab)).succeed();
+    lab.belljar(up).env("PATH", path_with_agent(&lab)).succeed();
     let log = || fs::read_to_string(lab.state().join("boxes/task/output.log")).unwrap_or_default();
     eventually("the script has ended", || log().contains("end"));
     assert!(log().contains("\"mark\": 7") && log().contains("Bash(rm *)"), "{}", log());
@@ -81,8 +81,8 @@ fn c08_project_config_can_add_only_deny_permissions() {
     }
     lab.write("belljar.toml", "[permissions]\ndeny = [\"Read(/secret)\"]\n");
     lab.write("secret", "hunter2");
-    let said = in_box(&lab, "task", "cat secret; echo end");
-    assert!(!said.contains("hunter2") && said.contains("end"), "{said}");
+    let output = run_in_box(&lab, "task", "cat secret; echo end");
+    assert!(!output.contains("hunter2") && output.contains("end"), "{output}");
 }
 
 #[test]
@@ -94,27 +94,27 @@ fn g10_policy_explain_shows_which_component_enforces_each_permission() {
     );
     lab.write(".env", "x");
     let out = lab.belljar(["policy", "explain", "--agent", "codex", "--json"]).succeed();
-    let by = |permission: &str| -> Vec<String> {
-        let found = out.lines().map(object).find(|it| it["permission"] == permission);
+    let enforced_by = |permission: &str| -> Vec<String> {
+        let found = out.lines().map(parse_object).find(|it| it["permission"] == permission);
         let found = found.unwrap_or_else(|| panic!("{permission}: {out}"));
         let kept = found["kept"].as_array().unwrap().clone();
         kept.iter().map(|kept| kept["by"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(by("Read(.env)"), ["box", "advice"]);
-    assert_eq!(by("Edit(ci/**)"), ["box", "apply", "advice"]);
-    assert_eq!(by("Bash(rm -rf *)"), ["advice"]);
-    assert_eq!(by("Net(gist.github.com)"), ["broker"]);
-    assert_eq!(by("Net(api.github.com)"), ["broker"]);
-    assert_eq!(by("Tool(WebSearch)"), ["advice"]);
+    assert_eq!(enforced_by("Read(.env)"), ["box", "advice"]);
+    assert_eq!(enforced_by("Edit(ci/**)"), ["box", "apply", "advice"]);
+    assert_eq!(enforced_by("Bash(rm -rf *)"), ["advice"]);
+    assert_eq!(enforced_by("Net(gist.github.com)"), ["broker"]);
+    assert_eq!(enforced_by("Net(api.github.com)"), ["broker"]);
+    assert_eq!(enforced_by("Tool(WebSearch)"), ["advice"]);
     let text = lab.belljar(["policy", "explain", "--agent", "codex"]).succeed();
     assert!(text.contains("fits 1 of this workspace now"), "{text}");
     assert!(text.contains("it is not told"), "{text}");
     lab.belljar(["policy", "explain", "--template", "x"]).run().complains(2, "there is no \"x\"");
-    // A rule on a command line keeps nobody from anything: the same act by another name.
+    // A Bash rule is only advice: another command has the same effect.
     lab.configure("[permissions]\ndeny = [\"Bash(rm *)\"]\n");
     lab.write("victim", "x");
-    let said = in_box(&lab, "task", "find victim -delete; ls");
-    assert!(!said.contains("victim"), "{said}");
+    let output = run_in_box(&lab, "task", "find victim -delete; ls");
+    assert!(!output.contains("victim"), "{output}");
     assert!(lab.workspace().join("victim").exists(), "the box limits what a command can do");
 }
 
@@ -128,15 +128,18 @@ fn c01_changes_to_paths_with_an_edit_deny_rule_are_not_applied_from_runs() {
         let run = ["--config", rules, "run", "--mode", mode, "--", "sh", "-c", script];
         lab.belljar(run).run();
         lab.belljar(["--config", rules, "apply", "--yes", "--include-executable", "**"]).run();
-        assert!(lab.workspace().join("added").exists(), "the control: the rest came ({mode})");
+        assert!(
+            lab.workspace().join("added").exists(),
+            "control: other changes are applied ({mode})"
+        );
         assert!(!lab.workspace().join("secret/new").exists(), "{mode}");
     }
 }
 
-/// The rules of the start are not those of the end: a rule that came meanwhile holds, too.
 #[test]
 fn c01_direct_mode_rereads_permissions_before_it_applies_changes() {
-    for (rules, is_taken) in [("", true), ("[permissions]\ndeny = [\"Edit(kept/**)\"]\n", false)] {
+    for (rules, is_applied) in [("", true), ("[permissions]\ndeny = [\"Edit(kept/**)\"]\n", false)]
+    {
         let lab = lab();
         lab.configure("");
         let script =
@@ -147,8 +150,8 @@ fn c01_direct_mode_rereads_permissions_before_it_applies_changes() {
         lab.configure(rules);
         let ended = run.wait();
         assert!(lab.workspace().join("added").exists(), "control: {}", ended.err());
-        assert_eq!(lab.workspace().join("kept/file").exists(), is_taken, "{}", ended.err());
-        let is_said = ended.err().contains("held back: kept/file");
-        assert_eq!(is_said, !is_taken, "{}", ended.err());
+        assert_eq!(lab.workspace().join("kept/file").exists(), is_applied, "{}", ended.err());
+        let is_reported = ended.err().contains("held back: kept/file");
+        assert_eq!(is_reported, !is_applied, "{}", ended.err());
     }
 }

@@ -1,6 +1,5 @@
-//! Agents as people have them, unmodified, each in a box with a private clone, against a model that is
-//! scripted and answers for the vendor's own host. The packages come from npm; `cargo xtask test`
-//! installs them.
+//! Unmodified agents, each in a box with a private clone, against a scripted model on the vendor's
+//! host name. The packages come from npm; `cargo xtask test` installs them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +8,14 @@ use std::time::{Duration, Instant};
 use belljar_testkit::{Authority, Canary, Lab, Model};
 use serde_json::{Value, json};
 
-use super::object;
+use super::parse_object;
 use crate::lab;
 
-/// What every agent is told to run: it leaves a file, and all that it can see of keys.
+/// The command that every agent runs: it writes a file, and all variables and settings it can read.
 const COMMAND: &str = "echo ran > by-command.txt; (env; cat /proc/*/environ /proc/*/cmdline; \
                        cat /etc/*/*.json /etc/*/*.toml) > ~/seen 2>/dev/null; echo the command ran";
 
-/// What must be on record in the end.
+/// The event kinds that the ledger must contain at the end.
 const KINDS: [&str; 7] = [
     "secret.set",
     "run.created",
@@ -27,7 +26,7 @@ const KINDS: [&str; 7] = [
     "workspace.applied",
 ];
 
-/// One agent and how it is driven.
+/// An agent, its secret, the tool calls of the model and the command that starts it.
 struct Case {
     agent: &'static str,
     host: &'static str,
@@ -37,39 +36,41 @@ struct Case {
     command: &'static [&'static str],
 }
 
-/// Where the agents were installed.
-fn bin() -> PathBuf {
+/// Returns the directory of the installed agent programs.
+fn agents_dir() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a target directory");
     let dir = target.join("clients/agents/node_modules/.bin");
     assert!(dir.is_dir(), "no {}: `cargo xtask test` installs it", dir.display());
     dir
 }
 
+/// Runs git in the workspace and returns its output.
 fn git(lab: &Lab, args: &[&str]) -> String {
-    let who = ["-c", "user.name=Test", "-c", "user.email=test@example.com"];
-    lab.program("git").args(who).args(args).succeed()
+    let author = ["-c", "user.name=Test", "-c", "user.email=test@example.com"];
+    lab.program("git").args(author).args(args).succeed()
 }
 
-/// Agents are large, and several may start at once on a small machine.
+/// Waits up to 240 s until the box has stopped, because agents start slowly on a small machine.
 #[track_caller]
-fn wait_for_the_end(lab: &Lab) {
-    let until = Instant::now() + Duration::from_secs(240);
+fn wait_until_stopped(lab: &Lab) {
+    let deadline = Instant::now() + Duration::from_secs(240);
     loop {
         let status = lab.belljar(["status", "task", "--json"]).succeed();
-        if object(&status)["state"] == "stopped" {
+        if parse_object(&status)["state"] == "stopped" {
             return;
         }
-        assert!(Instant::now() < until, "{status}\n{}", log(lab));
+        assert!(Instant::now() < deadline, "{status}\n{}", log(lab));
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
+/// Returns the output of the agent.
 fn log(lab: &Lab) -> String {
     let log = fs::read(lab.state().join("boxes/task/output.log")).unwrap_or_default();
     String::from_utf8_lossy(&log).into_owned()
 }
 
-/// Every file beneath a directory that is no link.
+/// Returns all regular files below a directory.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -83,8 +84,9 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Runs an agent in a box and checks the tool results, the use of the secret, and the changes.
 #[track_caller]
-fn drive(case: Case) {
+fn check_agent(case: Case) {
     let (lab, authority, canary) = (lab(), Authority::new(), Canary::new());
     let Case { agent, host, secret, variable, calls, command } = case;
     let model = Model::answering(&authority, &[host], calls, "The end.");
@@ -100,22 +102,26 @@ fn drive(case: Case) {
     lab.write("README.md", "hello\n");
     git(&lab, &["add", "."]);
     git(&lab, &["commit", "-q", "-m", "first"]);
-    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin().display());
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", agents_dir().display());
     let up = lab.belljar(["up", "task", "--agent", agent, "--repo", ".", "--no-tty", "--"]);
     up.args(command).env("PATH", path).succeed();
-    wait_for_the_end(&lab);
-    // It did both, and the model heard of it.
+    wait_until_stopped(&lab);
+    // The agent made both tool calls, and the model received their results.
     let results = model.results();
     assert_eq!(results.len(), 2, "{results:?}\n{}", log(&lab));
     assert!(results[0].contains("the command ran"), "{results:?}\n{}", log(&lab));
     assert!(log(&lab).contains("The end."), "{}", log(&lab));
-    // The vendor's host saw the real key, with every question.
-    let asked = model.received().into_iter().filter(|it| it.method == "POST");
+    // Every request to the vendor's host had the real key.
+    let requests = model.received().into_iter().filter(|it| it.method == "POST");
     let has_key = |it: &belljar_testkit::Received| {
         it.headers.iter().any(|(_, value)| value.contains(canary.value()))
     };
-    assert!(asked.clone().count() >= 3 && asked.clone().all(|it| has_key(&it)), "{}", log(&lab));
-    // Nothing in the box ever had it. That the search would find it: it finds the placeholder.
+    assert!(
+        requests.clone().count() >= 3 && requests.clone().all(|it| has_key(&it)),
+        "{}",
+        log(&lab)
+    );
+    // The key is in no file of the box. Control: the searched files include the environment.
     let dir = lab.state().join("boxes/task");
     let seen = fs::read_to_string(dir.join("home/seen")).unwrap_or_default();
     assert!(seen.contains(&format!("{variable}=")), "{seen}");
@@ -125,22 +131,22 @@ fn drive(case: Case) {
         let spelling = canary.found_in(&fs::read(&file).unwrap());
         assert_eq!(spelling, None, "the key is in {}", file.display());
     }
-    // The change is looked at and taken over as a branch; nothing else of the user's changed.
+    // The changes are applied as a branch, and the user's checkout is unchanged.
     let diff = lab.belljar(["diff", "task"]).succeed();
     assert!(diff.contains("by-command.txt") && diff.contains("by-edit.txt"), "{diff}");
     lab.belljar(["apply", "task", "--branch", "--yes"]).succeed();
     assert_eq!(git(&lab, &["show", "belljar/task:by-edit.txt"]).trim(), "edited");
     assert_eq!(git(&lab, &["show", "belljar/task:by-command.txt"]).trim(), "ran");
     assert_eq!(git(&lab, &["status", "--porcelain"]), "");
-    recorded(&lab, secret, &canary);
+    assert_recorded(&lab, secret, &canary);
 }
 
-/// Each step is in the ledger, and no key.
+/// Asserts that the ledger has each step and no key.
 #[track_caller]
-fn recorded(lab: &Lab, secret: &str, canary: &Canary) {
+fn assert_recorded(lab: &Lab, secret: &str, canary: &Canary) {
     let log = lab.belljar(["ledger", "log", "--json"]).succeed();
     for kind in KINDS {
-        assert!(log.lines().any(|line| object(line)["kind"] == kind), "no {kind}: {log}");
+        assert!(log.lines().any(|line| parse_object(line)["kind"] == kind), "no {kind}: {log}");
     }
     assert!(log.contains(secret));
     assert_eq!(canary.found_in(log.as_bytes()), None);
@@ -150,7 +156,7 @@ fn recorded(lab: &Lab, secret: &str, canary: &Canary) {
 #[test]
 fn claude_code_works_in_a_box_without_its_real_api_key() {
     let edit = json!({"file_path": "/workspace/by-edit.txt", "content": "edited\n"});
-    drive(Case {
+    check_agent(Case {
         agent: "claude",
         host: "api.anthropic.com",
         secret: "anthropic",
@@ -166,7 +172,7 @@ fn claude_code_works_in_a_box_without_its_real_api_key() {
 #[test]
 fn codex_works_in_a_box_without_its_real_api_key() {
     let patch = "apply_patch <<'END'\n*** Begin Patch\n*** Add File: by-edit.txt\n+edited\n*** End Patch\nEND\n";
-    drive(Case {
+    check_agent(Case {
         agent: "codex",
         host: "api.openai.com",
         secret: "openai",
@@ -182,7 +188,7 @@ fn codex_works_in_a_box_without_its_real_api_key() {
 #[test]
 fn gemini_works_in_a_box_without_its_real_api_key() {
     let edit = json!({"file_path": "/workspace/by-edit.txt", "content": "edited\n"});
-    drive(Case {
+    check_agent(Case {
         agent: "gemini",
         host: "generativelanguage.googleapis.com",
         secret: "gemini",

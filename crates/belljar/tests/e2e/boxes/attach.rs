@@ -1,4 +1,4 @@
-//! The screen of a box at real terminals: what is there is seen, by everybody, whatever they do.
+//! `belljar attach` at real terminals: the screen of a box for one or several viewers.
 
 use std::fs;
 use std::num::NonZeroU16;
@@ -6,13 +6,14 @@ use std::num::NonZeroU16;
 use belljar_testkit::{Lab, Terminal, eventually};
 use rustix::process::{Pid, Signal};
 
-use super::{beneath, keeper, state, status};
+use super::{descendant_pid, state, status, supervisor_pid};
 use crate::lab;
 
 const CTRL_C: &str = "\x03";
+/// Ctrl-], the default key that detaches.
 const DETACH: &str = "\x1d";
 
-/// Somebody at a terminal of their own.
+/// A `belljar attach` process with its own terminal.
 struct Viewer {
     terminal: Terminal,
     rows: u16,
@@ -29,7 +30,7 @@ impl Viewer {
         Self { terminal: Terminal::start(program, rows, columns), rows, columns }
     }
 
-    /// What their terminal shows.
+    /// Returns the screen of the viewer's terminal.
     fn screen(&mut self) -> vt100::Screen {
         let size = |count| NonZeroU16::new(count).expect("a size");
         let mut shown = vt100::Parser::new(size(self.rows), size(self.columns), 0);
@@ -37,6 +38,7 @@ impl Viewer {
         shown.screen().clone()
     }
 
+    /// Waits until the screen contains a text.
     #[track_caller]
     fn shows(&mut self, text: &str) {
         let mut last = String::new();
@@ -46,22 +48,24 @@ impl Viewer {
         });
     }
 
-    /// Types a command in the shell of the box, and sees its answer. Of what is typed the two single
-    /// quotes in the middle of a word are not part of the answer.
+    /// Types a command in the shell of the box and waits until the screen shows its output.
+    ///
+    /// Two single quotes inside a word of the command keep the typed text different from the output.
     #[track_caller]
-    fn runs(&mut self, command: &str, answer: &str) {
+    fn runs(&mut self, command: &str, output: &str) {
         self.terminal.types(&format!("{command}\r"));
-        self.shows(answer);
+        self.shows(output);
     }
 
-    /// The terminal of the box comes to have this size.
+    /// Waits until the terminal of the box has a size, given as rows and columns.
     #[track_caller]
-    fn fits(&mut self, size: &str) {
+    fn has_size(&mut self, size: &str) {
         let wait = format!("clear; until [ \"$(stty size)\" = '{size}' ]; do sleep 0.1; done");
-        let answer = format!("it is {size}");
-        self.runs(&format!("{wait}; echo it i''s {size}"), &answer);
+        let output = format!("it is {size}");
+        self.runs(&format!("{wait}; echo it i''s {size}"), &output);
     }
 
+    /// Types the detach key and returns all output, after checking that the command succeeded.
     #[track_caller]
     fn detaches(mut self) -> String {
         self.terminal.types(DETACH);
@@ -73,22 +77,22 @@ impl Viewer {
     }
 }
 
-/// A box with a shell whose prompt no output looks like.
-fn shell(lab: &Lab, name: &str) {
+/// Creates a box whose program is an interactive shell.
+fn up_with_shell(lab: &Lab, name: &str) {
     lab.belljar(["up", name, "--", "bash", "--norc"]).succeed();
 }
 
 #[test]
 fn attach_restores_screen_colours_and_cursor_after_detach() {
     let lab = lab();
-    shell(&lab, "task");
+    up_with_shell(&lab, "task");
     let mut first = Viewer::attach(&lab, "task", 24, 80);
     first.runs("PS1='<pro''mpt>'", "<prompt>");
     first.runs(r"printf '\e[2J\e[5;7H\e[1;31mred\e[0m and pla''in\e[10;3H'", "red and plain");
     first.runs("echo la''st", "last");
     let before = first.screen();
-    let said = first.detaches();
-    assert!(said.contains("detached from box task"), "{said:?}");
+    let output = first.detaches();
+    assert!(output.contains("detached from box task"), "{output:?}");
     assert_eq!(state(&lab, "task"), "running");
 
     let mut again = Viewer::attach(&lab, "task", 24, 80);
@@ -104,7 +108,7 @@ fn attach_restores_screen_colours_and_cursor_after_detach() {
 #[test]
 fn box_terminal_has_the_size_of_the_smallest_attached_viewer() {
     let lab = lab();
-    shell(&lab, "task");
+    up_with_shell(&lab, "task");
     let mut large = Viewer::attach(&lab, "task", 30, 100);
     large.runs("stty size", "30 100");
     let mut small = Viewer::attach(&lab, "task", 20, 60);
@@ -115,18 +119,18 @@ fn box_terminal_has_the_size_of_the_smallest_attached_viewer() {
     large.runs("echo from the la''rge one", "from the large one");
     small.shows("from the large one");
     small.detaches();
-    large.fits("30 100");
-    // A window that is dragged smaller.
+    large.has_size("30 100");
+    // The user makes the window smaller.
     large.terminal.resize(10, 40);
     (large.rows, large.columns) = (10, 40);
-    large.fits("10 40");
+    large.has_size("10 40");
     large.detaches();
 }
 
 #[test]
 fn attach_read_only_ignores_typed_keys() {
     let lab = lab();
-    shell(&lab, "task");
+    up_with_shell(&lab, "task");
     let mut typist = Viewer::attach(&lab, "task", 24, 80);
     let mut watcher = Viewer::with(&lab, &["attach", "task", "--read-only"], 24, 80);
     typist.runs("echo se''en", "seen");
@@ -143,16 +147,16 @@ fn attach_read_only_ignores_typed_keys() {
 #[test]
 fn attach_passes_keys_to_the_program_until_the_detach_keys_are_typed() {
     let lab = lab();
-    shell(&lab, "task");
+    up_with_shell(&lab, "task");
     let keys = ["attach", "task", "--detach-keys", "ctrl-p,ctrl-q"];
     let mut viewer = Viewer::with(&lab, &keys, 24, 80);
     viewer.runs(r"PS1='<\#>'", "<2>");
     viewer.runs("echo rea''dy; cat", "ready");
-    viewer.runs("there and ba''ck", "there and ba''ck\nthere and ba''ck"); // it has the keyboard
+    viewer.runs("there and ba''ck", "there and ba''ck\nthere and ba''ck"); // cat reads the keyboard
     viewer.terminal.types(CTRL_C);
-    viewer.shows("<3>"); // what is typed before is thrown away
+    viewer.shows("<3>"); // keys before the prompt would be discarded
     viewer.runs("echo sta''tus $?", "status 130");
-    // The usual key is the program's now; half of the keys is, too.
+    // The default detach key and an incomplete sequence of detach keys reach the program.
     viewer.terminal.types("\x16\x1d");
     viewer.shows("^]");
     viewer.terminal.types("\x10");
@@ -164,7 +168,7 @@ fn attach_passes_keys_to_the_program_until_the_detach_keys_are_typed() {
 #[test]
 fn attach_returns_the_exit_code_of_the_box_and_restores_the_terminal() {
     let lab = lab();
-    shell(&lab, "task");
+    up_with_shell(&lab, "task");
     let script = r#"stty -g; "$BELLJAR" attach task; echo "code $?"; stty -g; read"#;
     let mut terminal = Terminal::start(lab.program("bash").args(["-c", script]), 24, 80);
     let before = terminal.sees("\r\n");
@@ -186,9 +190,9 @@ fn attach_returns_the_exit_code_of_the_box_and_restores_the_terminal() {
 fn attach_refuses_a_box_without_a_terminal() {
     let lab = lab();
     lab.belljar(["up", "task", "--no-tty", "--", "sleep", "1000"]).succeed();
-    let (status, said) = Viewer::attach(&lab, "task", 24, 80).terminal.end();
+    let (status, output) = Viewer::attach(&lab, "task", 24, 80).terminal.end();
     assert_eq!(status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&said).contains("no terminal"));
+    assert!(String::from_utf8_lossy(&output).contains("no terminal"));
 }
 
 #[test]
@@ -210,12 +214,15 @@ fn d18_attach_and_logs_send_no_hostile_control_sequences_to_the_terminal() {
         );
     }
     viewer.detaches();
-    // The control: the box did write it.
+    // Control: the box wrote the control sequences to its log.
     let log = fs::read(lab.state().join("boxes/task/output.log")).unwrap();
-    assert!(log.windows(4).any(|window| window == b"]52;"), "the log has what it wrote");
+    assert!(log.windows(4).any(|window| window == b"]52;"), "the log has the sequence");
     let shown = lab.belljar(["logs", "task"]);
     let (_, shown) = Terminal::start(shown, 24, 80).end();
-    assert!(!shown.windows(4).any(|window| window == b"]52;"), "and a terminal not");
+    assert!(
+        !shown.windows(4).any(|window| window == b"]52;"),
+        "`belljar logs` removes the sequence on a terminal"
+    );
 }
 
 #[test]
@@ -232,7 +239,7 @@ os.read(0, 1)
 "#;
     lab.belljar(["up", "task", "--", "python3", "-c", script]).succeed();
     let log = lab.state().join("boxes/task/output.log");
-    eventually("it got an answer", || {
+    eventually("the program received the cursor position", || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains(r"\x1b[3;5R"))
     });
 }
@@ -250,7 +257,7 @@ fn d16_stopped_viewer_does_not_block_the_box_or_other_viewers() {
     rustix::process::kill_process(pid, Signal::STOP).unwrap();
     awake.terminal.types("\r");
     awake.shows("done");
-    assert_eq!(state(&lab, "task"), "running", "and commands are answered");
+    assert_eq!(state(&lab, "task"), "running", "the supervisor answers other commands");
     rustix::process::kill_process(pid, Signal::CONT).unwrap();
     stopped.shows("done");
     assert_eq!(stopped.screen().contents(), awake.screen().contents());
@@ -283,45 +290,45 @@ fn d16_program_that_reads_no_input_does_not_block_viewers_or_stop() {
 #[test]
 fn killed_viewer_does_not_affect_the_box_or_later_viewers() {
     let lab = lab();
-    shell(&lab, "task");
+    up_with_shell(&lab, "task");
     let mut one = Viewer::attach(&lab, "task", 20, 60);
     one.runs("echo he''re", "here");
     let pid = Pid::from_raw(one.terminal.pid()).unwrap();
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
     one.terminal.end();
     let mut two = Viewer::attach(&lab, "task", 30, 100);
-    two.fits("30 100");
-    // A window that is closed is the same.
+    two.has_size("30 100");
+    // Closing the window of a viewer has the same effect.
     two.terminal.hang_up();
     let mut three = Viewer::attach(&lab, "task", 25, 90);
-    three.fits("25 90");
+    three.has_size("25 90");
     three.detaches();
 }
 
 #[test]
 fn killed_screen_process_is_replaced_while_the_box_keeps_running() {
     let lab = lab();
-    shell(&lab, "task");
+    up_with_shell(&lab, "task");
     let mut viewer = Viewer::attach(&lab, "task", 24, 80);
     viewer.runs("echo bef''ore", "before");
-    let screen = beneath(keeper(&lab, "task"), "belljar-screen");
+    let screen = descendant_pid(supervisor_pid(&lab, "task"), "belljar-screen");
     rustix::process::kill_process(Pid::from_raw(screen).unwrap(), Signal::KILL).unwrap();
-    // What the box wrote in that very moment is lost with the screen, and only there.
-    eventually("there is a screen again", || {
+    // Output that the box wrote in that moment is lost on the screen, but not in the log.
+    eventually("a new screen process shows output", || {
         viewer.terminal.types("echo aft''er\r");
         viewer.screen().contents().contains("after")
     });
-    assert_ne!(beneath(keeper(&lab, "task"), "belljar-screen"), screen);
+    assert_ne!(descendant_pid(supervisor_pid(&lab, "task"), "belljar-screen"), screen);
     viewer.detaches();
 }
 
 #[test]
 fn a33_screen_process_has_no_capabilities_and_a_seccomp_filter() {
     let lab = lab();
-    shell(&lab, "task");
+    up_with_shell(&lab, "task");
     let mut viewer = Viewer::attach(&lab, "task", 24, 80);
-    viewer.runs("echo he''re", "here"); // it serves, so it is locked in by now
-    let screen = beneath(keeper(&lab, "task"), "belljar-screen");
+    viewer.runs("echo he''re", "here"); // the screen process serves viewers, so its lockdown is complete
+    let screen = descendant_pid(supervisor_pid(&lab, "task"), "belljar-screen");
     let status = fs::read_to_string(format!("/proc/{screen}/status")).unwrap();
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).expect(name);
@@ -341,13 +348,13 @@ fn a33_screen_process_has_no_capabilities_and_a_seccomp_filter() {
 #[test]
 fn attach_scrolls_back_to_earlier_lines_with_alt_page_up() {
     let lab = lab();
-    shell(&lab, "task");
+    up_with_shell(&lab, "task");
     let mut viewer = Viewer::attach(&lab, "task", 24, 80);
     viewer.runs("seq -f 'line %''g' 200", "line 200");
     assert!(!viewer.screen().contents().contains("line 150\n"));
     for _ in 0..4 {
-        viewer.terminal.types("\x1b[5;3~"); // Alt and page up
-        viewer.shows("/"); // each is a page of its own
+        viewer.terminal.types("\x1b[5;3~"); // Alt and Page Up
+        viewer.shows("/"); // the mark of the scroll position
     }
     viewer.shows("line 150\n");
     viewer.runs("echo ba''ck", "back");
@@ -355,11 +362,10 @@ fn attach_scrolls_back_to_earlier_lines_with_alt_page_up() {
     viewer.detaches();
 }
 
-/// A person in tmux, a real terminal of another make.
 #[test]
 fn attach_works_inside_tmux_with_full_screen_programs_and_resize() {
     let lab = lab();
-    shell(&lab, "task");
+    up_with_shell(&lab, "task");
     let socket = lab.dir().join("tmux");
     let tmux = |args: &[&str]| {
         lab.program("tmux").arg("-S").arg(&socket).args(["-f", "/dev/null"]).args(args)

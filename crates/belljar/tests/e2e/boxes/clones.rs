@@ -1,15 +1,15 @@
-//! Boxes that work on a private clone: their work comes back as commits on a branch, or not at all.
+//! Boxes with a private clone of a repository: `apply` brings their work back as a branch.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use belljar_testkit::{Lab, eventually};
 
-use super::changes::{dir, trash};
+use super::changes::{box_dir, trash_entries};
 use crate::lab;
 
-/// A repository of the user's with one commit.
-fn repository() -> Lab {
+/// Creates a lab whose workspace is a Git repository with one commit.
+fn lab_with_repository() -> Lab {
     let lab = lab();
     lab.write("file", "one\n");
     git(&lab, &["init", "-q", "-b", "main"]);
@@ -18,30 +18,32 @@ fn repository() -> Lab {
     lab
 }
 
+/// Runs git in the workspace and returns its output.
 #[track_caller]
 fn git(lab: &Lab, args: &[&str]) -> String {
-    let who = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"];
-    lab.program("git").args(who).args(args).succeed()
+    let author = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"];
+    lab.program("git").args(author).args(args).succeed()
 }
 
-/// Makes a box with a clone, lets it work and stops it.
+/// Creates a box with a clone, runs a script in it and stops the box.
 #[track_caller]
-fn worked(lab: &Lab, name: &str, script: &str) {
+fn run_in_clone(lab: &Lab, name: &str, script: &str) {
     let script = format!("{script}; echo ready; exec sleep 1000");
     lab.belljar(["up", name, "--repo", ".", "--", "sh", "-c", &script]).succeed();
-    let log = dir(lab, name).join("output.log");
-    eventually("the program is at work", || {
+    let log = box_dir(lab, name).join("output.log");
+    eventually("the script has ended", || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("ready"))
     });
     lab.belljar(["stop", "--now", name]).succeed();
 }
 
+/// A script that makes one commit and one uncommitted file.
 const WORK: &str = "echo two >> file; git commit -qam second; echo new > added";
 
 #[test]
 fn apply_creates_a_branch_from_a_clone_and_then_down_is_allowed() {
-    let lab = repository();
-    worked(&lab, "task", WORK);
+    let lab = lab_with_repository();
+    run_in_clone(&lab, "task", WORK);
     let before = git(&lab, &["rev-parse", "HEAD"]);
     let diff = lab.belljar(["diff", "task"]).succeed();
     for line in ["+two", "+new", "second"] {
@@ -54,7 +56,7 @@ fn apply_creates_a_branch_from_a_clone_and_then_down_is_allowed() {
     lab.belljar(["apply", "task", "--yes", "--branch", "other"]).succeed();
     assert_eq!(git(&lab, &["show", "other:added"]), "new");
     lab.belljar(["apply", "task", "--yes", "--branch", "main"]).run().complains(2, "checked out");
-    assert_eq!(git(&lab, &["rev-parse", "HEAD"]), before, "what is checked out stays");
+    assert_eq!(git(&lab, &["rev-parse", "HEAD"]), before, "the checked-out branch is unchanged");
     assert_eq!(git(&lab, &["status", "--porcelain"]), "");
     assert_eq!(fs::read_to_string(lab.workspace().join("file")).unwrap(), "one\n");
     lab.belljar(["down", "task"]).succeed();
@@ -66,8 +68,8 @@ fn apply_creates_a_branch_from_a_clone_and_then_down_is_allowed() {
 
 #[test]
 fn discard_recreates_a_clone_and_restore_brings_its_work_back() {
-    let lab = repository();
-    worked(
+    let lab = lab_with_repository();
+    run_in_clone(
         &lab,
         "task",
         "test -e added || { echo two >> file; git commit -qam second; echo new > added; }",
@@ -76,23 +78,25 @@ fn discard_recreates_a_clone_and_restore_brings_its_work_back() {
     lab.belljar(["discard", "task", "--yes"]).run().complains(2, "--discard-work");
     lab.belljar(["reset", "task"]).run().complains(2, "--discard-work");
     lab.belljar(["discard", "task", "--discard-work"]).succeed();
-    assert_eq!(lab.belljar(["diff", "task"]).succeed(), "", "nothing is left");
-    assert_eq!(fs::read_to_string(dir(&lab, "task").join("repo/file")).unwrap(), "one\n");
+    assert_eq!(lab.belljar(["diff", "task"]).succeed(), "", "no change is left");
+    assert_eq!(fs::read_to_string(box_dir(&lab, "task").join("repo/file")).unwrap(), "one\n");
     lab.belljar(["restore", "task"]).succeed();
-    assert_eq!(lab.belljar(["diff", "task"]).succeed(), diff, "byte by byte");
+    assert_eq!(lab.belljar(["diff", "task"]).succeed(), diff, "every byte is restored");
     lab.belljar(["reset", "task", "--discard-work"]).succeed();
     assert_eq!(lab.belljar(["diff", "task"]).succeed(), "");
     lab.belljar(["start", "task"]).succeed();
-    eventually("it works again", || lab.belljar(["diff", "task"]).run().out().contains("+new"));
+    eventually("the script has run again", || {
+        lab.belljar(["diff", "task"]).run().out().contains("+new")
+    });
     lab.belljar(["stop", "--now", "task"]).succeed();
-    let id = trash(&lab)[0]["id"].as_str().unwrap().to_owned();
+    let id = trash_entries(&lab)[0]["id"].as_str().unwrap().to_owned();
     lab.belljar(["restore", &id]).run().complains(2, "apply or discard");
 }
 
 #[test]
 fn snapshot_fork_and_reset_keep_all_work_of_a_clone() {
-    let lab = repository();
-    worked(&lab, "task", WORK);
+    let lab = lab_with_repository();
+    run_in_clone(&lab, "task", WORK);
     let diff = lab.belljar(["diff", "task"]).succeed();
     lab.belljar(["snapshot", "task", "good"]).succeed();
     lab.belljar(["discard", "task", "--discard-work"]).succeed();
@@ -107,35 +111,39 @@ fn snapshot_fork_and_reset_keep_all_work_of_a_clone() {
 
 #[test]
 fn c06_apply_branch_refuses_files_that_the_host_would_execute_unless_named() {
-    let lab = repository();
-    worked(&lab, "task", "echo evil > .envrc; git add .envrc; git commit -qm evil");
+    let lab = lab_with_repository();
+    run_in_clone(&lab, "task", "echo evil > .envrc; git add .envrc; git commit -qm evil");
     let refused = lab.belljar(["apply", "task", "--yes", "--branch"]).run();
     refused.complains(1, ".envrc");
-    let none = lab.program("git").args(["rev-parse", "-q", "--verify", "belljar/task"]).run();
-    assert_ne!(none.code(), 0, "no branch was made");
+    let branch = lab.program("git").args(["rev-parse", "-q", "--verify", "belljar/task"]).run();
+    assert_ne!(branch.code(), 0, "no branch was created");
     let named = ["apply", "task", "--yes", "--branch", "--include-executable", ".envrc"];
     lab.belljar(named).succeed();
-    assert_eq!(git(&lab, &["show", "belljar/task:.envrc"]), "evil", "the control: it can come");
+    assert_eq!(
+        git(&lab, &["show", "belljar/task:.envrc"]),
+        "evil",
+        "control: a named file is applied"
+    );
 }
 
 #[test]
 fn c01_changes_to_paths_with_an_edit_deny_rule_are_not_applied_from_boxes() {
-    let lab = repository();
+    let lab = lab_with_repository();
     let rules = lab.configure("[permissions]\ndeny = [\"Edit(secret/**)\"]\n");
     let rules = rules.to_str().unwrap();
     let script =
         "mkdir -p secret; echo evil > secret/new; echo fine > added; echo ready; exec sleep 1000";
-    for (name, ground) in [("over", "--workspace"), ("clone", "--repo")] {
-        let up = ["--config", rules, "up", name, ground, ".", "--", "sh", "-c", script];
+    for (name, option) in [("over", "--workspace"), ("clone", "--repo")] {
+        let up = ["--config", rules, "up", name, option, ".", "--", "sh", "-c", script];
         lab.belljar(up).succeed();
-        let log = dir(&lab, name).join("output.log");
-        eventually("the program is at work", || {
+        let log = box_dir(&lab, name).join("output.log");
+        eventually("the script has ended", || {
             fs::read_to_string(&log).is_ok_and(|text| text.contains("ready"))
         });
         lab.belljar(["stop", "--now", name]).succeed();
     }
     lab.belljar(["apply", "over", "--yes", "--include-executable", "**"]).run();
-    assert!(lab.workspace().join("added").exists(), "the control: the rest came");
+    assert!(lab.workspace().join("added").exists(), "control: other changes are applied");
     assert!(!lab.workspace().join("secret/new").exists());
     let refused =
         lab.belljar(["apply", "clone", "--yes", "--branch", "--include-executable", "**"]);
@@ -144,9 +152,9 @@ fn c01_changes_to_paths_with_an_edit_deny_rule_are_not_applied_from_boxes() {
 
 #[test]
 fn diff_of_a_clone_is_recorded_as_a_run_that_net_log_skips() {
-    let lab = repository();
-    worked(&lab, "task", WORK);
-    let run = fs::read_to_string(dir(&lab, "task").join("run.json")).unwrap();
+    let lab = lab_with_repository();
+    run_in_clone(&lab, "task", WORK);
+    let run = fs::read_to_string(box_dir(&lab, "task").join("run.json")).unwrap();
     let run: serde_json::Value = serde_json::from_str(&run).unwrap();
     let created = || {
         let args = ["ledger", "log", "--kind", "run.created", "--json"];
@@ -164,8 +172,8 @@ fn diff_of_a_clone_is_recorded_as_a_run_that_net_log_skips() {
 
 #[test]
 fn runs_lists_clone_readers_only_when_their_purpose_is_requested() {
-    let lab = repository();
-    worked(&lab, "task", WORK);
+    let lab = lab_with_repository();
+    run_in_clone(&lab, "task", WORK);
     lab.belljar(["run", "--name", "control", "--", "true"]).succeed();
     lab.belljar(["diff", "task"]).succeed();
     let listed = |args: &[&str]| -> Vec<serde_json::Value> {

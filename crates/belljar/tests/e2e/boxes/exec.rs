@@ -1,4 +1,4 @@
-//! More programs in a box: their streams, their ends, and what is on record of them.
+//! `belljar exec` and `belljar shell`: streams, exit codes, terminals and ledger events.
 
 use std::fs;
 
@@ -21,8 +21,8 @@ fn exec_runs_a_program_in_the_box_and_returns_its_exit_code() {
     assert_eq!((both.out().as_str(), both.err().as_str()), ("out", "err"));
     exec(&["--", "no-such-program"]).run().complains(127, "no-such-program");
     exec(&["--", "/etc"]).run().complains(126, "/etc");
-    let there = exec(&["--workdir", "/tmp", "--env", "A=b", "--", "sh", "-c", "pwd; echo $A"]);
-    assert_eq!(there.succeed(), "/tmp\nb");
+    let in_tmp = exec(&["--workdir", "/tmp", "--env", "A=b", "--", "sh", "-c", "pwd; echo $A"]);
+    assert_eq!(in_tmp.succeed(), "/tmp\nb");
     exec(&["--workdir", "/no-such", "--", "pwd"]).run().complains(2, "working directory");
     exec(&[]).run().complains(2, "CMD");
     lab.belljar(["exec", "none", "--", "true"]).run().complains(2, "there is no box none");
@@ -50,14 +50,15 @@ fn exec_passes_20_mb_through_standard_streams_unchanged() {
     up(&lab, "task", "true");
     let bytes: Vec<u8> =
         (0..20_000_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
-    let back = lab.belljar(["exec", "task", "--", "cat"]).input(bytes.clone()).run();
-    assert_eq!(back.code(), 0, "{}", back.err());
-    assert!(back.stdout == bytes, "{} bytes came back", back.stdout.len());
-    // Who does not read is not waited for, and who stays behind neither.
-    let short = lab.belljar(["exec", "task", "--", "head", "-c", "3"]).input(bytes).run();
-    assert_eq!(short.stdout.len(), 3);
-    let left = lab.belljar(["exec", "task", "--", "sh", "-c", "sleep 1000 & echo done"]).run();
-    assert_eq!(left.expect(0), "done");
+    let copied = lab.belljar(["exec", "task", "--", "cat"]).input(bytes.clone()).run();
+    assert_eq!(copied.code(), 0, "{}", copied.err());
+    assert!(copied.stdout == bytes, "received {} bytes", copied.stdout.len());
+    // exec waits neither for unread input nor for background processes.
+    let unread = lab.belljar(["exec", "task", "--", "head", "-c", "3"]).input(bytes).run();
+    assert_eq!(unread.stdout.len(), 3);
+    let background =
+        lab.belljar(["exec", "task", "--", "sh", "-c", "sleep 1000 & echo done"]).run();
+    assert_eq!(background.expect(0), "done");
 }
 
 #[test]
@@ -76,9 +77,9 @@ fn exec_gives_the_program_a_terminal_when_the_caller_has_one() {
         .types("until [ \"$(stty size)\" = '20 60' ]; do sleep 0.1; done; echo it fi''ts; cat\r");
     terminal.sees("it fits\r\n");
     terminal.types("there and back\r");
-    terminal.sees("there and back\r\nthere and back\r\n"); // it has the keyboard
+    terminal.sees("there and back\r\nthere and back\r\n"); // cat reads the keyboard
     terminal.types("\x03");
-    terminal.sees("<prompt>"); // what is typed before is thrown away
+    terminal.sees("<prompt>"); // keys before the prompt would be discarded
     terminal.types("echo code $?\r");
     terminal.sees("code 130\r\n");
     terminal.types("printf 'a\\e]52;c;ZXZpbA==\\ab\\n'; exit 5\r");
@@ -87,7 +88,7 @@ fn exec_gives_the_program_a_terminal_when_the_caller_has_one() {
     assert_eq!(status.code(), Some(5));
     assert!(
         !all.windows(5).any(|window| window == b"\x1b]52;"),
-        "the guard is before the terminal"
+        "the control sequence does not reach the terminal"
     );
     let piped = lab.belljar(["exec", "task", "--tty", "--", "tty"]).succeed();
     assert!(piped.starts_with("/dev/pts/"), "{piped}");
@@ -99,7 +100,7 @@ fn exec_gives_the_program_a_terminal_when_the_caller_has_one() {
 fn exec_program_ends_when_its_client_or_its_box_ends() {
     let lab = lab();
     up(&lab, "task", "true");
-    let waits = |name: &str| {
+    let start_waiting = |name: &str| {
         let script = format!(
             "trap 'echo ended > {name}; exit' HUP TERM; echo up; exec >/dev/null 2>&1; while :; do sleep 0.1; done"
         );
@@ -108,16 +109,16 @@ fn exec_program_ends_when_its_client_or_its_box_ends() {
         live
     };
     let has = |name: &str| lab.belljar(["exec", "task", "--", "cat", name]).run().code() == 0;
-    let killed = waits("killed");
+    let killed = start_waiting("killed");
     killed.signal(Signal::KILL);
-    eventually("nobody waits for it any more", || has("killed"));
-    let asked = waits("asked");
-    asked.signal(Signal::TERM);
-    assert_eq!(asked.wait().code(), 0);
-    assert!(has("asked"));
-    let last = waits("last");
+    eventually("the program has ended", || has("killed"));
+    let terminated = start_waiting("terminated");
+    terminated.signal(Signal::TERM);
+    assert_eq!(terminated.wait().code(), 0);
+    assert!(has("terminated"));
+    let last = start_waiting("last");
     lab.belljar(["stop", "--now", "task"]).succeed();
-    assert!([125, 137].contains(&last.wait().code()), "it is told that the box ended");
+    assert!([125, 137].contains(&last.wait().code()), "exec reports that the box ended");
     assert_eq!(state(&lab, "task"), "stopped");
 }
 
@@ -133,7 +134,7 @@ fn b16_exec_is_recorded_before_the_start_without_arguments_or_values() {
     assert!(line.contains("TOKEN"), "{line}");
     assert!(!log.contains("hunter2"), "{log}");
     lab.belljar(["ledger", "verify"]).succeed();
-    // Without a record nothing starts.
+    // Without a ledger exec refuses to start the program.
     let ledger = lab.state().join("ledger");
     let aside = lab.state().join("aside");
     fs::rename(&ledger, &aside).unwrap();

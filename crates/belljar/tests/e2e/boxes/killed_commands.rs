@@ -1,4 +1,4 @@
-//! `kill -9` in the middle of whatever moves boxes about: there is never half of one.
+//! `kill -9` of commands that move or copy boxes never leaves an incomplete box.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use belljar_testkit::Lab;
 
-use super::changes::{dir, held, stopped};
+use super::changes::{box_contents, box_dir, create_stopped_box};
 use crate::lab;
 
-/// Calls that change what is on disk.
-const CHANGING: [&str; 13] = [
+/// The system calls that change files.
+const WRITING_CALLS: [&str; 13] = [
     "fchmod",
     "chmod",
     "fchown",
@@ -26,82 +26,86 @@ const CHANGING: [&str; 13] = [
     "write",
 ];
 
-type Held = BTreeMap<String, String>;
+/// The paths below the directory of a box, each with its mode, owner and content.
+type Contents = BTreeMap<String, String>;
 
-/// A lab with a stopped box, of which every attempt begins anew.
+/// A lab with a stopped box and a backup of its state, from which every attempt starts.
 struct Attempts {
     lab: Lab,
-    kept: PathBuf,
+    backup: PathBuf,
 }
 
 impl Attempts {
-    /// `setup` are commands that come before the copy that every attempt begins with.
+    /// Creates the box, runs the commands `setup` and makes the backup.
     fn new(setup: &[&[&str]]) -> Self {
         let lab = lab();
-        stopped(&lab, "task");
+        create_stopped_box(&lab, "task");
         setup.iter().for_each(|args| drop(lab.belljar(*args).succeed()));
-        let kept = lab.dir().join("kept");
-        fs::create_dir(&kept).unwrap();
+        let backup = lab.dir().join("backup");
+        fs::create_dir(&backup).unwrap();
         for name in ["boxes", "trash"] {
             if lab.state().join(name).exists() {
-                // Overlayfs leaves a directory of mode 0, which a plain user could not copy.
+                // Overlayfs leaves a directory of mode 0, which an unprivileged user cannot copy.
                 let open =
                     ["-type", "d", "-perm", "0", "-prune", "-exec", "chmod", "700", "{}", "+"];
                 lab.program("find").arg(lab.state().join(name)).args(open).succeed();
-                lab.program("cp").arg("-a").arg(lab.state().join(name)).arg(&kept).succeed();
+                lab.program("cp").arg("-a").arg(lab.state().join(name)).arg(&backup).succeed();
             }
         }
-        Self { lab, kept }
+        Self { lab, backup }
     }
 
-    fn begin_anew(&self) {
+    /// Replaces the state of the lab by the backup.
+    fn restore_backup(&self) {
         for name in ["boxes", "trash"] {
-            let (now, kept) = (self.lab.state().join(name), self.kept.join(name));
+            let (now, backup) = (self.lab.state().join(name), self.backup.join(name));
             if now.exists() {
                 self.lab.program("chmod").args(["-R", "u+rwX"]).arg(&now).succeed();
                 self.lab.program("rm").arg("-rf").arg(&now).succeed();
             }
-            if kept.exists() {
-                self.lab.program("cp").arg("-a").arg(&kept).arg(self.lab.state()).succeed();
+            if backup.exists() {
+                self.lab.program("cp").arg("-a").arg(&backup).arg(self.lab.state()).succeed();
             }
         }
     }
 
-    /// Kills the command before each of its changes, and looks at what is there then.
-    fn kill_at_each(&self, args: &[&str], look: impl Fn(&Lab) -> &'static str) {
+    /// Kills a command before each of its writing system calls and checks the state each time.
+    ///
+    /// `check` returns `before` if the command had no effect, and `after` if it was complete.
+    fn kill_at_each(&self, args: &[&str], check: impl Fn(&Lab) -> &'static str) {
         let trace = self.lab.dir().join("trace");
         let file = trace.to_str().unwrap();
-        let calls = format!("trace={}", CHANGING.join(","));
+        let calls = format!("trace={}", WRITING_CALLS.join(","));
         self.lab.belljar(args).through(["strace", "-o", file, "-e", &calls]).succeed();
         let text = fs::read_to_string(&trace).unwrap();
         let names = text.lines().filter_map(|line| line.split_once('(').map(|(name, _)| name));
         let mut moments: Vec<(&str, usize)> = Vec::new();
-        for name in names.filter(|name| CHANGING.contains(name)) {
+        for name in names.filter(|name| WRITING_CALLS.contains(name)) {
             let before = moments.iter().filter(|(other, _)| *other == name).count();
             moments.push((name, before + 1));
         }
         let mut seen: BTreeMap<&'static str, usize> = BTreeMap::new();
         let step = moments.len().div_ceil(60);
         for (name, number) in moments.iter().step_by(step) {
-            self.begin_anew();
+            self.restore_backup();
             let trace = format!("trace={name}");
             let inject = format!("inject={name}:signal=KILL:when={number}");
             let strace = ["strace", "-o", "/dev/null", "-e", &trace, "-e", &inject];
             self.lab.belljar(args).through(strace).run();
-            // Whoever takes the turn of a box finishes what was begun.
+            // The next command that locks a box completes the interrupted operation.
             for name in self.lab.boxes() {
                 self.lab.belljar(["stop", &name]).succeed();
             }
-            *seen.entry(look(&self.lab)).or_default() += 1;
+            *seen.entry(check(&self.lab)).or_default() += 1;
         }
-        assert!(seen.contains_key("before"), "some were killed early: {seen:?}");
-        assert!(seen.contains_key("after"), "some were killed late: {seen:?}");
+        assert!(seen.contains_key("before"), "no attempt was killed before the effect: {seen:?}");
+        assert!(seen.contains_key("after"), "no attempt was killed after the effect: {seen:?}");
         self.lab.belljar(["ledger", "verify"]).succeed();
     }
 }
 
-/// The one thing in the trash, if there is one.
-fn in_trash(lab: &Lab) -> Option<PathBuf> {
+/// Returns the only entry of the trash, if any.
+fn trash_entry(lab: &Lab) -> Option<PathBuf> {
     let entries = fs::read_dir(lab.state().join("trash")).ok()?;
     let mut all: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     all.retain(|path| path.join("trash.json").exists());
@@ -109,40 +113,42 @@ fn in_trash(lab: &Lab) -> Option<PathBuf> {
     all.pop()
 }
 
-fn only(all: &Held, which: &str) -> Held {
+/// Returns the paths below one subdirectory of a box.
+fn only(all: &Contents, which: &str) -> Contents {
     let mut all = all.clone();
     all.retain(|name, _| name.split('/').next() == Some(which));
     all
 }
 
-fn here(path: &Path) -> Held {
-    if path.exists() { held(path) } else { Held::new() }
+/// Returns the contents of a box directory, which are empty if it is missing.
+fn contents_if_present(path: &Path) -> Contents {
+    if path.exists() { box_contents(path) } else { Contents::new() }
 }
 
 #[test]
 fn killed_down_or_restore_leaves_the_box_complete_in_one_place() {
     let attempts = Attempts::new(&[]);
-    let whole = held(&dir(&attempts.lab, "task"));
+    let original = box_contents(&box_dir(&attempts.lab, "task"));
     attempts.kill_at_each(&["down", "--discard-work", "task"], |lab| {
-        if dir(lab, "task").exists() {
-            assert_eq!(held(&dir(lab, "task")), whole);
+        if box_dir(lab, "task").exists() {
+            assert_eq!(box_contents(&box_dir(lab, "task")), original);
             return "before";
         }
-        assert_eq!(held(&in_trash(lab).expect("in the trash")), whole);
+        assert_eq!(box_contents(&trash_entry(lab).expect("in the trash")), original);
         lab.belljar(["restore", "task"]).succeed();
-        assert_eq!(held(&dir(lab, "task")), whole);
+        assert_eq!(box_contents(&box_dir(lab, "task")), original);
         "after"
     });
     let attempts = Attempts::new(&[&["down", "--discard-work", "task"]]);
-    let whole = held(&in_trash(&attempts.lab).unwrap());
+    let original = box_contents(&trash_entry(&attempts.lab).unwrap());
     attempts.kill_at_each(&["restore", "task", "--as", "other"], |lab| {
-        if dir(lab, "other").exists() {
-            assert_eq!(held(&dir(lab, "other")), whole);
+        if box_dir(lab, "other").exists() {
+            assert_eq!(box_contents(&box_dir(lab, "other")), original);
             return "after";
         }
-        assert_eq!(held(&in_trash(lab).expect("in the trash")), whole);
+        assert_eq!(box_contents(&trash_entry(lab).expect("in the trash")), original);
         lab.belljar(["restore", "task"]).succeed();
-        assert_eq!(held(&dir(lab, "task")), whole);
+        assert_eq!(box_contents(&box_dir(lab, "task")), original);
         "before"
     });
 }
@@ -151,17 +157,17 @@ fn killed_down_or_restore_leaves_the_box_complete_in_one_place() {
 fn killed_discard_or_reset_is_either_complete_or_without_effect() {
     for command in ["discard", "reset"] {
         let attempts = Attempts::new(&[]);
-        let whole = held(&dir(&attempts.lab, "task"));
+        let original = box_contents(&box_dir(&attempts.lab, "task"));
         attempts.kill_at_each(&[command, "--discard-work", "task"], |lab| {
-            let now = here(&dir(lab, "task"));
-            if now == whole {
+            let now = contents_if_present(&box_dir(lab, "task"));
+            if now == original {
                 return "before";
             }
-            assert_eq!(only(&now, "upper"), Held::new(), "{command}");
-            let kept = held(&in_trash(lab).expect("in the trash"));
-            assert_eq!(only(&kept, "upper"), only(&whole, "upper"), "{command}");
+            assert_eq!(only(&now, "upper"), Contents::new(), "{command}");
+            let kept = box_contents(&trash_entry(lab).expect("in the trash"));
+            assert_eq!(only(&kept, "upper"), only(&original, "upper"), "{command}");
             let home = if command == "reset" { &kept } else { &now };
-            assert_eq!(only(home, "home"), only(&whole, "home"), "{command}");
+            assert_eq!(only(home, "home"), only(&original, "home"), "{command}");
             "after"
         });
     }
@@ -170,30 +176,30 @@ fn killed_discard_or_reset_is_either_complete_or_without_effect() {
 #[test]
 fn killed_snapshot_or_fork_leaves_a_complete_copy_or_none() {
     let attempts = Attempts::new(&[]);
-    let whole = held(&dir(&attempts.lab, "task"));
+    let original = box_contents(&box_dir(&attempts.lab, "task"));
     attempts.kill_at_each(&["snapshot", "task", "tag"], |lab| {
-        let mut now = held(&dir(lab, "task"));
+        let mut now = box_contents(&box_dir(lab, "task"));
         now.retain(|name, _| !name.starts_with("snapshots"));
-        assert_eq!(now, whole);
-        let snapshot = dir(lab, "task").join("snapshots/tag");
+        assert_eq!(now, original);
+        let snapshot = box_dir(lab, "task").join("snapshots/tag");
         if !snapshot.exists() {
             return "before";
         }
-        assert_eq!(held(&snapshot), whole);
+        assert_eq!(box_contents(&snapshot), original);
         "after"
     });
     let attempts = Attempts::new(&[]);
     attempts.kill_at_each(&["fork", "task", "copy"], |lab| {
-        assert_eq!(held(&dir(lab, "task")), whole_of(lab));
-        if !dir(lab, "copy").exists() {
+        assert_eq!(box_contents(&box_dir(lab, "task")), backup_contents(lab));
+        if !box_dir(lab, "copy").exists() {
             return "before";
         }
-        assert_eq!(held(&dir(lab, "copy")), whole_of(lab));
+        assert_eq!(box_contents(&box_dir(lab, "copy")), backup_contents(lab));
         "after"
     });
 }
 
-/// What the box held when the attempts began.
-fn whole_of(lab: &Lab) -> Held {
-    held(&lab.dir().join("kept/boxes/task"))
+/// Returns the contents of the box in the backup.
+fn backup_contents(lab: &Lab) -> Contents {
+    box_contents(&lab.dir().join("backup/boxes/task"))
 }

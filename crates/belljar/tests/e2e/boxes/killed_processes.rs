@@ -1,5 +1,5 @@
-//! Keeper, broker and program are killed, in every state a box can be in: nothing is lost, nothing is
-//! left, `status` tells the truth and `start` works.
+//! Named boxes whose supervisor, broker, init or program was killed: no change is lost, no process or
+//! cgroup is left, `status` is correct and `start` works.
 
 use std::fs;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use belljar_testkit::{
     Family, Lab, Signal, cgroups_of, descendants, eventually, kill, mounts_naming,
 };
 
-use super::{beneath, keeper, state, status, up};
+use super::{descendant_pid, state, status, supervisor_pid, up};
 use crate::lab;
 
-/// A box at work that has changed something and has something in its home.
-fn at_work(lab: &Lab) -> i32 {
+/// Creates a running box with a changed file and a file in its home, and returns its supervisor.
+fn running_box(lab: &Lab) -> i32 {
     lab.write("theirs", "the user's own");
     up(lab, "task", "echo box >> mine; echo kept >> ~/note");
-    keeper(lab, "task")
+    supervisor_pid(lab, "task")
 }
 
-/// The keeper has put the end on record and is gone.
+/// Waits until the box is stopped.
 #[track_caller]
-fn is_stopped(lab: &Lab) {
-    eventually("the end is on record", || state(lab, "task") == "stopped");
+fn wait_until_stopped(lab: &Lab) {
+    eventually("the box is stopped", || state(lab, "task") == "stopped");
 }
 
-/// It can be started again, and what it had is there.
+/// Asserts that the box can be started again and still has its changes.
 #[track_caller]
-fn goes_on(lab: &Lab) {
+fn assert_restartable(lab: &Lab) {
     lab.belljar(["start", "task"]).succeed();
     let log = lab.state().join("boxes/task/output.log");
-    eventually("the program is at work again", || {
+    eventually("the script has ended again", || {
         fs::read_to_string(&log).is_ok_and(|text| text.matches("ready").count() >= 2)
     });
     assert_eq!(state(lab, "task"), "running");
@@ -46,24 +46,24 @@ fn goes_on(lab: &Lab) {
 #[test]
 fn d17_killed_supervisor_ends_its_box_and_keeps_its_changes() {
     let lab = lab();
-    let keeper = at_work(&lab);
-    let family = Family::watch(keeper);
-    kill(keeper);
-    assert!(family.is_gone() > 1, "the keeper had a box");
+    let supervisor = running_box(&lab);
+    let family = Family::watch(supervisor);
+    kill(supervisor);
+    assert!(family.is_gone() > 1, "the supervisor had child processes");
     let seen = status(&lab, "task");
     assert_eq!(seen["state"], "interrupted", "{seen:#}");
     assert_eq!(seen["run"]["review"], "pending", "{seen:#}");
-    goes_on(&lab);
+    assert_restartable(&lab);
 }
 
 #[test]
 fn runs_reports_a_box_as_needing_attention_only_after_its_supervisor_is_killed() {
     let lab = lab();
-    let keeper = at_work(&lab);
-    let family = Family::watch(keeper);
+    let supervisor = running_box(&lab);
+    let family = Family::watch(supervisor);
     let listed = || lab.belljar(["runs", "--all"]).succeed();
     assert_eq!(listed(), "");
-    kill(keeper);
+    kill(supervisor);
     family.is_gone();
     let after = listed();
     assert!(after.contains("needs attention: `run.created` has no outcome"), "{after}");
@@ -72,85 +72,86 @@ fn runs_reports_a_box_as_needing_attention_only_after_its_supervisor_is_killed()
 #[test]
 fn killed_broker_is_recorded_and_its_box_keeps_running() {
     let lab = lab();
-    let keeper = at_work(&lab);
-    kill(beneath(keeper, "belljar-broker"));
-    assert_eq!(state(&lab, "task"), "running", "the program goes on");
+    let supervisor = running_box(&lab);
+    kill(descendant_pid(supervisor, "belljar-broker"));
+    assert_eq!(state(&lab, "task"), "running", "the program keeps running");
     lab.belljar(["stop", "task"]).succeed();
     let log = lab.belljar(["ledger", "log"]).succeed();
     assert!(log.contains("broker-gone"), "{log}");
-    goes_on(&lab);
+    assert_restartable(&lab);
 }
 
 #[test]
 fn killed_program_stops_its_box_and_its_signal_is_recorded() {
     let lab = lab();
-    let keeper = at_work(&lab);
-    let family = Family::watch(keeper);
-    kill(beneath(keeper, "sleep"));
+    let supervisor = running_box(&lab);
+    let family = Family::watch(supervisor);
+    kill(descendant_pid(supervisor, "sleep"));
     family.is_gone();
-    is_stopped(&lab);
+    wait_until_stopped(&lab);
     let seen = status(&lab, "task");
     assert_eq!(seen["run"]["result"]["signal"], 9, "{seen:#}");
-    goes_on(&lab);
+    assert_restartable(&lab);
 }
 
 #[test]
 fn killed_init_stops_its_box_and_start_works_again() {
     let lab = lab();
-    let keeper = at_work(&lab);
-    let family = Family::watch(keeper);
-    kill(beneath(keeper, "belljar-init"));
+    let supervisor = running_box(&lab);
+    let family = Family::watch(supervisor);
+    kill(descendant_pid(supervisor, "belljar-init"));
     family.is_gone();
-    is_stopped(&lab);
-    goes_on(&lab);
+    wait_until_stopped(&lab);
+    assert_restartable(&lab);
 }
 
 #[test]
 fn supervisor_stops_its_box_cleanly_on_sigterm() {
     let lab = lab();
-    let keeper = at_work(&lab);
-    let family = Family::watch(keeper);
-    belljar_testkit::signal(keeper, Signal::TERM);
+    let supervisor = running_box(&lab);
+    let family = Family::watch(supervisor);
+    belljar_testkit::signal(supervisor, Signal::TERM);
     family.is_gone();
-    is_stopped(&lab);
-    goes_on(&lab);
+    wait_until_stopped(&lab);
+    assert_restartable(&lab);
 }
 
-/// The keeper is killed after delays that are spread over its start.
 #[test]
 fn d17_supervisor_killed_during_start_leaves_a_box_that_can_be_started() {
     let lab = lab();
-    at_work(&lab);
+    running_box(&lab);
     lab.belljar(["stop", "--now", "task"]).succeed();
-    let mut before = 0;
+    let mut failed = 0;
     for step in 0..40 {
         let mut start = lab.belljar(["start", "task"]).start();
-        eventually("there is a keeper", || {
+        // The delays are spread over the start of the supervisor.
+        eventually("the supervisor exists", || {
             let found = descendants(start.pid()).into_iter().find(|(pid, _)| is_supervisor(*pid));
             let Some((pid, _)) = found else { return start.ended() };
             std::thread::sleep(Duration::from_millis(2) * step);
-            signal_if_there(pid);
+            kill_if_running(pid);
             true
         });
-        before += u32::from(start.wait().code() != 0);
-        eventually("it tells the truth", || {
+        failed += u32::from(start.wait().code() != 0);
+        eventually("the state is stopped or interrupted", || {
             ["stopped", "interrupted"].contains(&state(&lab, "task").as_str())
         });
         let upper = lab.state().join("boxes/task/upper/mine");
         assert!(fs::read_to_string(upper).unwrap().starts_with("box\n"), "step {step}");
     }
-    assert!(before > 0, "some were killed before their box was up");
+    assert!(failed > 0, "no supervisor was killed before its box was up");
     lab.belljar(["start", "task"]).succeed();
     assert_eq!(state(&lab, "task"), "running");
 }
 
+/// Tells whether a process is a supervisor.
 fn is_supervisor(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/cmdline"))
         .is_ok_and(|line| line.starts_with("belljar-supervisor"))
 }
 
-/// One that is gone already was killed by nobody, which is as good.
-fn signal_if_there(pid: i32) {
+/// Kills a supervisor, unless it has already ended.
+fn kill_if_running(pid: i32) {
     if is_supervisor(pid) {
         kill(pid);
     }

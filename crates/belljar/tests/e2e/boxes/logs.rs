@@ -1,4 +1,4 @@
-//! What a box wrote, now and from now on.
+//! `belljar logs`: stored and followed output of a box.
 
 use super::up;
 use crate::lab;
@@ -23,12 +23,12 @@ fn logs_follow_prints_all_output_until_the_box_ends() {
     lab.belljar(["up", "task", "--", "bash", "-c", script]).succeed();
     let follower = lab.belljar(["logs", "task", "--follow"]).start();
     follower.says("first");
-    // The program waits for a key: typed by somebody who attaches.
-    let mut typist = belljar_testkit::Terminal::start(lab.belljar(["attach", "task"]), 24, 80);
-    typist.types("\r");
-    let said = follower.wait();
-    let said = said.expect(0);
-    assert!(said.ends_with("199999\r\n200000\r\nlast\r"), "{}", &said[said.len() - 100..]);
-    assert_eq!(said.matches("\r\n123456\r\n").count(), 1);
-    typist.end();
+    // The program waits for a key, which an attached viewer types.
+    let mut viewer = belljar_testkit::Terminal::start(lab.belljar(["attach", "task"]), 24, 80);
+    viewer.types("\r");
+    let ended = follower.wait();
+    let output = ended.expect(0);
+    assert!(output.ends_with("199999\r\n200000\r\nlast\r"), "{}", &output[output.len() - 100..]);
+    assert_eq!(output.matches("\r\n123456\r\n").count(), 1);
+    viewer.end();
 }

@@ -1,4 +1,4 @@
-//! Twenty boxes at once on one repository: up, work, diff, three are taken over, all go down.
+//! Twenty boxes at once with clones of one repository: up, commit, diff, apply, stop and down.
 
 use std::io::Write as _;
 use std::time::Instant;
@@ -10,13 +10,14 @@ use crate::lab;
 
 const BOXES: usize = 20;
 
-/// Git in the user's checkout.
+/// Runs git in the user's checkout and returns its output.
 #[track_caller]
 fn git(lab: &Lab, args: &[&str]) -> String {
     lab.program("git").args(args).succeed()
 }
 
-fn repository(lab: &Lab) {
+/// Creates a repository with one commit in the workspace.
+fn create_repository(lab: &Lab) {
     git(lab, &["init", "--quiet", "--initial-branch=main"]);
     git(lab, &["config", "user.name", "Operator"]);
     git(lab, &["config", "user.email", "operator@example.org"]);
@@ -30,13 +31,13 @@ fn repository(lab: &Lab) {
 #[test]
 fn twenty_boxes_commit_to_clones_of_one_repository_at_once() {
     let lab = lab();
-    repository(&lab);
+    create_repository(&lab);
     let before = git(&lab, &["rev-parse", "HEAD"]);
     let names: Vec<String> = (0..BOXES).map(|at| format!("task-{at:02}")).collect();
-    let mut took = Vec::new();
+    let mut times = Vec::new();
     let mut clock = Instant::now();
-    let mut lap = |what: &str| {
-        took.push(format!("{what} {:?}", clock.elapsed()));
+    let mut lap = |step: &str| {
+        times.push(format!("{step} {:?}", clock.elapsed()));
         clock = Instant::now();
     };
     let work = "echo \"$BELLJAR_RUN\" > mine; echo more >> src/part-0.txt; \
@@ -46,7 +47,7 @@ fn twenty_boxes_commit_to_clones_of_one_repository_at_once() {
     for name in &names {
         assert_eq!(state(&lab, name), "running");
         let log = lab.state().join("boxes").join(name).join("output.log");
-        eventually("each has committed", || {
+        eventually("the box has committed", || {
             std::fs::read_to_string(&log).is_ok_and(|text| text.contains("ready"))
         });
     }
@@ -54,11 +55,15 @@ fn twenty_boxes_commit_to_clones_of_one_repository_at_once() {
     for name in &names {
         let diff = lab.belljar(["diff", name]).succeed();
         assert!(diff.contains("+more") && diff.contains("mine"), "{name}: {diff}");
-        assert_eq!(diff.matches("+more").count(), 1, "its own work and nobody else's: {diff}");
+        assert_eq!(
+            diff.matches("+more").count(),
+            1,
+            "diff shows only the changes of its own box: {diff}"
+        );
     }
     lap("diff");
-    let taken = ["task-03", "task-07", "task-19"];
-    for name in taken {
+    let applied = ["task-03", "task-07", "task-19"];
+    for name in applied {
         lab.belljar(["apply", name, "--branch", &format!("from-{name}"), "--yes"]).succeed();
     }
     lap("apply of three");
@@ -67,13 +72,13 @@ fn twenty_boxes_commit_to_clones_of_one_repository_at_once() {
         branches.lines().collect::<Vec<_>>(),
         ["from-task-03", "from-task-07", "from-task-19", "main"]
     );
-    assert_eq!(git(&lab, &["rev-parse", "HEAD"]), before, "what is checked out was left alone");
+    assert_eq!(git(&lab, &["rev-parse", "HEAD"]), before, "the checked-out branch is unchanged");
     assert_eq!(git(&lab, &["status", "--porcelain"]), "");
     lab.belljar(["stop", "--now"]).args(&names).succeed();
     lap("stop");
     for name in &names {
         let down = lab.belljar(["down", name]).run();
-        if taken.contains(&name.as_str()) {
+        if applied.contains(&name.as_str()) {
             down.expect(0);
         } else {
             down.complains(2, "--discard-work");
@@ -83,5 +88,5 @@ fn twenty_boxes_commit_to_clones_of_one_repository_at_once() {
     lap("down");
     assert_eq!(lab.boxes(), Vec::<String>::new());
     lab.belljar(["ledger", "verify"]).succeed();
-    writeln!(std::io::stderr(), "{BOXES} boxes: {}", took.join(", ")).expect("a place to say it");
+    writeln!(std::io::stderr(), "{BOXES} boxes: {}", times.join(", ")).expect("standard error");
 }

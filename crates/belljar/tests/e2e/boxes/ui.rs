@@ -1,4 +1,4 @@
-//! The page of all boxes at a real terminal.
+//! `belljar ui` at a real terminal.
 
 use std::num::NonZeroU16;
 
@@ -7,17 +7,18 @@ use belljar_testkit::{Lab, Terminal, eventually_shows};
 use super::{state, up};
 use crate::lab;
 
-/// A person before the page.
-struct Person {
+/// A `belljar ui` process and its terminal.
+struct Ui {
     terminal: Terminal,
 }
 
-impl Person {
-    fn starts(lab: &Lab) -> Self {
+impl Ui {
+    fn start(lab: &Lab) -> Self {
         let program = lab.belljar(["ui"]).env("TERM", "xterm-256color").without_env("NO_COLOR");
         Self { terminal: Terminal::start(program, 24, 80) }
     }
 
+    /// Returns the text on the screen.
     fn screen(&mut self) -> String {
         let size = |count| NonZeroU16::new(count).expect("a size");
         let mut shown = vt100::Parser::new(size(24), size(80), 0);
@@ -25,58 +26,59 @@ impl Person {
         shown.screen().contents()
     }
 
+    /// Waits until the screen contains a text.
     #[track_caller]
-    fn sees(&mut self, text: &str) {
-        let what = format!("the page shows {text:?}");
-        eventually_shows(&what, || self.screen(), |page| page.contains(text));
+    fn shows(&mut self, text: &str) {
+        let expected = format!("the screen shows {text:?}");
+        eventually_shows(&expected, || self.screen(), |page| page.contains(text));
     }
 }
 
 #[test]
 fn ui_lists_starts_stops_and_attaches_boxes_by_keys() {
     let lab = lab();
-    let mut early = Person::starts(&lab);
-    early.sees("no boxes");
+    let mut ui = Ui::start(&lab);
+    ui.shows("no boxes");
     up(&lab, "alpha", "echo box > mine");
     up(&lab, "beta", "true");
     lab.belljar(["stop", "--now", "beta"]).succeed();
-    early.sees("> alpha");
-    early.sees("2 boxes, 1 running");
-    early.terminal.types("j");
-    early.sees("> beta");
-    early.terminal.types("s");
-    early.sees("2 running");
+    ui.shows("> alpha");
+    ui.shows("2 boxes, 1 running");
+    ui.terminal.types("j");
+    ui.shows("> beta");
+    ui.terminal.types("s");
+    ui.shows("2 running");
     assert_eq!(state(&lab, "beta"), "running");
-    early.terminal.types("l");
-    early.sees("any key goes back");
-    early.terminal.types(" ");
-    early.sees("> beta");
-    // What ends a box is asked about first.
-    early.terminal.types("t");
-    early.sees("belljar stop beta? y does it");
-    early.terminal.types("n");
-    early.sees("enter a attach");
+    ui.terminal.types("l");
+    ui.shows("any key goes back");
+    ui.terminal.types(" ");
+    ui.shows("> beta");
+    // The key that stops a box asks for confirmation.
+    ui.terminal.types("t");
+    ui.shows("belljar stop beta? y does it");
+    ui.terminal.types("n");
+    ui.shows("enter a attach");
     assert_eq!(state(&lab, "beta"), "running");
-    early.terminal.types("ty");
-    early.sees("1 running");
+    ui.terminal.types("ty");
+    ui.shows("1 running");
     assert_eq!(state(&lab, "beta"), "stopped");
-    early.terminal.types("\x1b[A\r");
-    // Its screen and nothing else: what was printed before the page can show on the way there.
-    let what = "the screen of the box";
-    eventually_shows(what, || early.screen(), |page| page.trim() == "ready");
-    early.terminal.types("\x1d");
-    early.sees("> alpha");
-    early.terminal.types("q");
-    assert_eq!(early.terminal.end().0.code(), Some(0));
+    ui.terminal.types("\x1b[A\r");
+    // The attached screen shows only the output of the box, nothing of the list.
+    let expected = "the screen of the box";
+    eventually_shows(expected, || ui.screen(), |page| page.trim() == "ready");
+    ui.terminal.types("\x1d");
+    ui.shows("> alpha");
+    ui.terminal.types("q");
+    assert_eq!(ui.terminal.end().0.code(), Some(0));
     lab.belljar(["stop", "--now", "alpha"]).succeed();
-    let mut late = Person::starts(&lab);
-    late.sees("1 to review");
-    late.terminal.types("i");
-    late.sees("review     waits for review");
-    late.terminal.types(" ");
-    late.sees("> alpha");
-    late.terminal.types("q");
-    assert_eq!(late.terminal.end().0.code(), Some(0));
+    let mut ui = Ui::start(&lab);
+    ui.shows("1 to review");
+    ui.terminal.types("i");
+    ui.shows("review     waits for review");
+    ui.terminal.types(" ");
+    ui.shows("> alpha");
+    ui.terminal.types("q");
+    assert_eq!(ui.terminal.end().0.code(), Some(0));
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! Clients that fetch a URL and send a token along. One more client is one more line.
+//! Clients that fetch a URL with a token. A new client needs one line in `clients!`.
 
 use belljar_testkit::Reply;
 
-use super::{NOBODY, Visit, declare, site, upstream};
+use super::{ClientCase, DENIED_HOST, client_lab, declare_secret, upstream};
 
 const HOST: &str = "api.example.com";
 
-/// The programs that some of them run, and what they are called in the workspace.
+/// The file names and contents of programs that clients run in the workspace.
 const PROGRAMS: [(&str, &str); 5] = [
     ("fetch.py", include_str!("fetch.py")),
     ("fetch.mjs", include_str!("fetch.mjs")),
@@ -15,7 +15,7 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("fetch.pl", include_str!("fetch.pl")),
 ];
 
-/// Each name is a test, each text the body of a function of bash that fetches `$1`.
+/// Defines one test per client: its name and the body of a bash function that fetches `$1`.
 macro_rules! clients {
     ($($name:ident: $fetch:expr,)*) => { $(
         #[test]
@@ -44,9 +44,10 @@ clients! {
         openssl s_client -quiet -ign_eof -verify_return_error -connect "$host:443" -servername "$host""#,
 }
 
+/// Checks a client, given as the body of a bash function that fetches `$1`.
 #[track_caller]
 fn check(fetch: &str) {
-    let (lab, authority, canary) = site();
+    let (lab, authority, canary) = client_lab();
     for (name, text) in PROGRAMS {
         lab.write(name, text);
     }
@@ -58,14 +59,14 @@ fn check(fetch: &str) {
             .header("content-type", "text/plain")
     });
     let call = |host: &str| format!("fetch() {{ {fetch}\n}}\nfetch 'https://{host}/v1/thing?x=1'");
-    let visit = Visit {
+    let case = ClientCase {
         secret: "api",
-        declared: &declare(&[HOST]),
+        declared: &declare_secret(&[HOST]),
         presets: &[],
         preset_hosts: &[],
         own_hosts: &[HOST],
         script: &call(HOST),
-        elsewhere: &call(NOBODY),
+        denied_script: &call(DENIED_HOST),
     };
-    visit.check(&lab, &authority, &canary, &upstream);
+    case.check(&lab, &authority, &canary, &upstream);
 }

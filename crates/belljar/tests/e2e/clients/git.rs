@@ -1,14 +1,14 @@
-//! git over https, against git's own server.
+//! Git over HTTPS against `git http-backend`.
 
 use std::path::Path;
 
 use belljar_testkit::{Program, Received, Reply};
 
-use super::{Visit, site, upstream};
+use super::{ClientCase, client_lab, upstream};
 
 #[test]
 fn git_clones_and_pushes_through_the_broker_with_a_placeholder() {
-    let (lab, authority, canary) = site();
+    let (lab, authority, canary) = client_lab();
     let repositories = lab.dir().join("repositories");
     std::fs::create_dir(&repositories).expect("a directory of the lab");
     let git =
@@ -21,7 +21,7 @@ cd copy
 git config user.email a@example.com
 git config user.name a
 echo 'got it' > note
-# More than one packet, and than git sends without compressing it.
+# Larger than one packet, and than the size above which git compresses the request.
 seq 100000 > numbers
 git add .
 git commit -qm first
@@ -35,7 +35,7 @@ git push -q origin HEAD:main
         backend(&root, received)
     };
     let upstream = upstream(&authority, &["github.com"], &["github.com"], &canary, serve);
-    let visit = Visit {
+    let case = ClientCase {
         secret: "github",
         declared: "",
         presets: &["github"],
@@ -54,13 +54,13 @@ git commit -qm second
 git push -q origin HEAD:main
 ! git ls-remote https://github.com/acme/other.git 2>&1
 "#,
-        elsewhere: "git clone https://nobody.example.net/acme/demo.git",
+        denied_script: "git clone https://nobody.example.net/acme/demo.git",
     };
-    visit.check(&lab, &authority, &canary, &upstream);
+    case.check(&lab, &authority, &canary, &upstream);
     assert_eq!(git("git -C acme/demo.git log --format=%s main"), "second\nfirst");
 }
 
-/// What `git http-backend`, which speaks CGI, makes of a request.
+/// Passes a request to the CGI program `git http-backend` and returns its response.
 fn backend(root: &Path, received: &Received) -> Reply {
     let (path, query) = received.path.split_once('?').unwrap_or((&received.path, ""));
     let header = |name: &str| received.header(name).unwrap_or_default();

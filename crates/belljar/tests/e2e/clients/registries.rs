@@ -1,46 +1,45 @@
-//! Clients of registries. The registries have the names that they have in the world, and where a
-//! preset is for them it is the preset that lets the client through. One more client is one more
-//! [`Registry`] with its line at the end.
+//! Clients of package registries. The registries have their real host names, and the presets of
+//! Belljar allow the clients to reach them. A new client needs a [`Registry`] and a test.
 
-use super::file_server::Stock;
-use super::{Visit, declare, site, upstream};
+use super::file_server::FileServer;
+use super::{ClientCase, client_lab, declare_secret, upstream};
 
-/// A registry and its client.
+/// A package registry, its rules and the scripts of its client.
 struct Registry {
     preset: Option<&'static str>,
     preset_hosts: &'static [&'static str],
     own_hosts: &'static [&'static str],
-    /// Those of them that want the secret.
+    /// The hosts that require the secret.
     guarded: &'static [&'static str],
-    /// Makes the files that the hosts serve.
-    stock: &'static str,
-    /// See [`Visit`].
+    /// A bash script that creates the files that the hosts serve.
+    files: &'static str,
+    /// See [`ClientCase`].
     script: &'static str,
-    elsewhere: &'static str,
+    denied_script: &'static str,
 }
 
 impl Registry {
     #[track_caller]
     fn check(&self) {
-        let (lab, authority, canary) = site();
-        let stock = Stock::make(&lab, &canary, self.stock);
+        let (lab, authority, canary) = client_lab();
+        let files = FileServer::create(&lab, &canary, self.files);
         let hosts = [self.preset_hosts, self.own_hosts].concat();
-        let serve = move |received: &_| stock.serve(received);
+        let serve = move |received: &_| files.serve(received);
         let upstream = upstream(&authority, &hosts, self.guarded, &canary, serve);
-        let visit = Visit {
+        let case = ClientCase {
             secret: "api",
-            declared: &declare(self.guarded),
+            declared: &declare_secret(self.guarded),
             presets: self.preset.as_slice(),
             preset_hosts: self.preset_hosts,
             own_hosts: self.own_hosts,
             script: self.script,
-            elsewhere: self.elsewhere,
+            denied_script: self.denied_script,
         };
-        visit.check(&lab, &authority, &canary, &upstream);
+        case.check(&lab, &authority, &canary, &upstream);
     }
 }
 
-/// A yanked wheel, since its reason is the one text of a server that pip and uv show.
+/// A script that creates a yanked wheel, because pip and uv print only the reason of a yank.
 const PYPI: &str = r#"
 mkdir -p pypi.org/simple/demo files.pythonhosted.org/packages demo-1.0.dist-info
 echo 'print("got it")' > demo.py
@@ -61,12 +60,12 @@ const PIP: Registry = Registry {
     preset_hosts: &["pypi.org", "files.pythonhosted.org"],
     own_hosts: &[],
     guarded: &["pypi.org"],
-    stock: PYPI,
+    files: PYPI,
     script: r#"
 python3 -m pip install --target got --index-url "https://me:$API_TOKEN@pypi.org/simple" demo==1.0 2>&1
 PYTHONPATH=got python3 -c 'import demo'
 "#,
-    elsewhere: "python3 -m pip install --retries 0 --target got --index-url https://nobody.example.net/simple demo",
+    denied_script: "python3 -m pip install --retries 0 --target got --index-url https://nobody.example.net/simple demo",
 };
 
 const UV: Registry = Registry {
@@ -75,7 +74,7 @@ uv=/opt/clients/python/bin/uv
 $uv pip install --python /usr/bin/python3 --target got --index-url "https://me:$API_TOKEN@pypi.org/simple" demo==1.0 2>&1
 PYTHONPATH=got python3 -c 'import demo'
 "#,
-    elsewhere: r#"
+    denied_script: r#"
 export UV_HTTP_RETRIES=0
 /opt/clients/python/bin/uv pip install --python /usr/bin/python3 --target got --index-url https://nobody.example.net/simple demo
 "#,
@@ -87,7 +86,7 @@ const NPM: Registry = Registry {
     preset_hosts: &["registry.npmjs.org"],
     own_hosts: &[],
     guarded: &["registry.npmjs.org"],
-    stock: r#"
+    files: r#"
 mkdir -p registry.npmjs.org/demo/- package
 echo 'module.exports = "got it";' > package/index.js
 echo '{ "name": "demo", "version": "1.0.0" }' > package/package.json
@@ -104,7 +103,7 @@ npm install demo
 node -p 'require("demo")'
 npm view demo description
 "#,
-    elsewhere: "npm install --fetch-retries 0 --registry https://nobody.example.net demo",
+    denied_script: "npm install --fetch-retries 0 --registry https://nobody.example.net demo",
 };
 
 const PNPM: Registry = Registry {
@@ -116,7 +115,7 @@ $pnpm add demo
 node -p 'require("demo")'
 $pnpm view demo description
 "#,
-    elsewhere: r#"
+    denied_script: r#"
 export pnpm_config_fetch_retries=0
 echo '{}' > package.json
 /opt/clients/npm/node_modules/.bin/pnpm add --registry https://nobody.example.net demo
@@ -124,13 +123,13 @@ echo '{}' > package.json
     ..NPM
 };
 
-/// A crate of the public registry and one of a registry that wants a token.
+/// The cargo client with a crate of crates.io and a crate of a registry that requires a token.
 const CARGO: Registry = Registry {
     preset: Some("crates"),
     preset_hosts: &["index.crates.io", "static.crates.io"],
     own_hosts: &["cargo.example.com"],
     guarded: &["cargo.example.com"],
-    stock: r#"
+    files: r#"
 add() { # NAME CRATE-FILE INDEX-FILE
     mkdir -p "$1-1.0.0/src" "${2%/*}" "${3%/*}"
     printf '[package]\nname = "%s"\nversion = "1.0.0"\nedition = "2021"\n' "$1" > "$1-1.0.0/Cargo.toml"
@@ -164,7 +163,7 @@ cargo fetch
 cat "$HOME"/.cargo/registry/src/*/*-1.0.0/src/lib.rs
 cargo search --registry acme inner
 "#,
-    elsewhere: r#"
+    denied_script: r#"
 export PATH=/opt/clients/rust/bin:$PATH CARGO_NET_RETRY=0
 CARGO_REGISTRIES_ACME_INDEX=sparse+https://nobody.example.net/ cargo search --registry acme inner
 "#,
@@ -175,7 +174,7 @@ const APT: Registry = Registry {
     preset_hosts: &["deb.debian.org"],
     own_hosts: &[],
     guarded: &["deb.debian.org"],
-    stock: r#"
+    files: r#"
 mkdir -p demo/DEBIAN deb.debian.org/debian/pool deb.debian.org/debian/dists/stable/main/binary-all
 printf 'Package: demo\nVersion: 1.0\nArchitecture: all\nMaintainer: a <a@example.com>\nDescription: got it\n' > demo/DEBIAN/control
 cd deb.debian.org/debian
@@ -210,7 +209,7 @@ apt-get $options download demo
 dpkg-deb --field demo_1.0_all.deb Description
 cat state/lists/*_Release
 "#,
-    elsewhere: r#"
+    denied_script: r#"
 echo 'deb [trusted=yes arch=all] https://nobody.example.net/debian stable main' > sources.list
 mkdir -p state/lists/partial cache/archives/partial
 apt-get -o Dir::Etc::sourcelist=$PWD/sources.list -o Dir::Etc::sourceparts=- -o Acquire::Retries=0 \
@@ -223,7 +222,7 @@ const GO: Registry = Registry {
     preset_hosts: &[],
     own_hosts: &["proxy.golang.org"],
     guarded: &["proxy.golang.org"],
-    stock: r#"
+    files: r#"
 versions=proxy.golang.org/example.com/demo/@v
 mkdir -p $versions example.com/demo@v1.0.0
 printf 'module example.com/demo\n' | tee $versions/v1.0.0.mod > example.com/demo@v1.0.0/go.mod
@@ -240,7 +239,7 @@ go get example.com/demo@v1.0.0
 cat "$HOME"/go/pkg/mod/example.com/demo@v1.0.0/demo.go
 ! go get example.com/other@v1.0.0 2>&1
 "#,
-    elsewhere: r#"
+    denied_script: r#"
 mkdir mine; cd mine; go mod init mine
 GOPROXY=https://nobody.example.net GOSUMDB=off go get example.com/demo@v1.0.0
 "#,

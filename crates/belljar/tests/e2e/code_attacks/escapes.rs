@@ -1,13 +1,12 @@
-//! Out of the engine's realm, by what is known to have worked elsewhere.
+//! Attempts to escape from the JavaScript engine of the worker with techniques known from other engines.
 
 use serde_json::json;
 
 use super::*;
 
-/// Ways to code that runs elsewhere or to objects of whoever runs the engine. Each gives what it
-/// reached; what throws has reached nothing.
-const WAYS: &str = r#"
-const ways = {
+/// JavaScript sandbox escapes. The program returns the objects that the escapes reached, by name.
+const ESCAPES: &str = r#"
+const escapes = {
   constructor: () => (() => {}).constructor("return process")().mainModule.require("child_process"),
   indirect: () => (0, eval)("process.binding('spawn_sync')"),
   async: async () => (async () => {}).constructor("return import('child_process')")(),
@@ -15,9 +14,9 @@ const ways = {
   species: async () => {
     let host;
     class Stolen extends Promise { constructor(run) { super((yes, no) => { host = [yes, no]; run(yes, no); }); } }
-    const asked = fetch("data:,x");
-    Object.defineProperty(asked, "constructor", { value: { [Symbol.species]: Stolen } });
-    await asked.then(() => 1, () => 1);
+    const pending = fetch("data:,x");
+    Object.defineProperty(pending, "constructor", { value: { [Symbol.species]: Stolen } });
+    await pending.then(() => 1, () => 1);
     return host[0].constructor("return process")().mainModule.require("fs");
   },
   prepare: () => {
@@ -54,9 +53,9 @@ const ways = {
   wasm: () => new WebAssembly.Module(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0])),
 };
 const reached = {};
-for (const [name, way] of Object.entries(ways)) {
+for (const [name, escape] of Object.entries(escapes)) {
   try {
-    const got = await way();
+    const got = await escape();
     if (got !== undefined && got !== null) reached[name] = String(got);
   } catch {}
 }
@@ -67,18 +66,18 @@ reached;
 fn f01_known_javascript_sandbox_escapes_reach_nothing_in_the_worker() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
-    // The same ways lead somewhere where there is something: Node gives its processes and modules.
+    // Control: in Node, which has these modules, some of the escapes succeed.
     let script = format!(
         "import {{ createRequire }} from 'node:module'; globalThis.require = createRequire('/tmp/x.js');\n\
          {}\nconsole.log(JSON.stringify(Object.keys(reached)));",
-        WAYS.trim_end().trim_end_matches("reached;")
+        ESCAPES.trim_end().trim_end_matches("reached;")
     );
     let control = mcp.call("execute_code", &json!({ "language": "node", "code": script }));
     let found = control["structuredContent"]["stdout"].as_str().unwrap_or_default().to_owned();
-    for way in ["child", "required", "vm", "wasm"] {
-        assert!(found.contains(&format!("\"{way}\"")), "control: {way} in {control:#}");
+    for name in ["child", "required", "vm", "wasm"] {
+        assert!(found.contains(&format!("\"{name}\"")), "control: {name} in {control:#}");
     }
-    assert_eq!(result(&mcp, WAYS), json!({}));
+    assert_eq!(result(&mcp, ESCAPES), json!({}));
     assert_eq!(result(&mcp, "1 + 1"), 2);
 }
 
@@ -102,13 +101,13 @@ process.env.LEAK = "mine";
 Object.freeze(globalThis.Deno ?? {});
 "done";
 "#;
-    let look = r#"
+    let inspect = r#"
 console.log([1].map((x) => x + 1)[0]);
 const { polluted } = {};
 ({ leak: typeof leak, polluted, json: JSON.stringify([1]), env: process.env.LEAK, proto: Object.keys(Object.prototype).length, f: String(fetch).includes("forged"), tmp: (await import("node:fs")).readdirSync("/tmp").includes("mark") });
 "#;
-    let clean = result(&mcp, look);
-    // Control: within one program it is so.
+    let clean = result(&mcp, inspect);
+    // Control: within one program the changes are visible.
     let same = mcp.run(&format!("{poison};\n({{ leak, polluted: {{}}.polluted }}).polluted"));
     assert!(same["error"].is_null() || same["error"].is_object(), "{same:#}");
     let within = result(
@@ -117,10 +116,10 @@ const { polluted } = {};
     );
     assert_eq!(within, "1,2");
     for _ in 0..4 {
-        let account = mcp.run(poison);
-        assert!(account["run"].is_string(), "{account:#}");
+        let response = mcp.run(poison);
+        assert!(response["run"].is_string(), "{response:#}");
         mcp.run("require('fs').writeFileSync('/tmp/mark', 'x')");
-        assert_eq!(result(&mcp, look), clean);
+        assert_eq!(result(&mcp, inspect), clean);
     }
     assert_eq!(clean["leak"], "undefined");
     assert_eq!(clean["tmp"], false);
@@ -130,7 +129,7 @@ const { polluted } = {};
 fn f01_execute_code_returns_a_result_for_values_that_throw_when_inspected() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
-    let liars = [
+    let programs = [
         "throw null",
         "throw undefined",
         "throw { get message() { throw 1; }, get name() { throw 2; }, get stack() { throw 3; } }",
@@ -148,10 +147,10 @@ fn f01_execute_code_returns_a_result_for_values_that_throw_when_inspected() {
         "console.log({ [Symbol.for('nodejs.util.inspect.custom')]() { throw 1; } })",
         "Object.prototype.toString = () => { throw 1; }; String.prototype.toString = null; console.log({}, 'x')",
     ];
-    for code in liars {
-        let account = mcp.run(code);
-        assert!(account["run"].is_string() && account["ok"].is_boolean(), "{code}: {account:#}");
-        assert_eq!(account["reason"], "exited", "{code}: {account:#}");
+    for code in programs {
+        let response = mcp.run(code);
+        assert!(response["run"].is_string() && response["ok"].is_boolean(), "{code}: {response:#}");
+        assert_eq!(response["reason"], "exited", "{code}: {response:#}");
     }
     assert_eq!(result(&mcp, "[1, 2].length"), 2, "control");
 }
@@ -169,15 +168,15 @@ fn f01_forged_worker_messages_do_not_affect_the_mcp_server_or_later_programs() {
              {frames}\n'honest'"
         )
     };
-    // A result and output of its own are all that it can forge.
-    let account = mcp.run(&forge("raw(frame({ output: { stream: 'stdout', text: 'forged' } }));"));
-    assert!(account["run"].is_string(), "{account:#}");
-    // A function of another server that it was not given is not called.
+    // A program can forge only its own output and result.
+    let response = mcp.run(&forge("raw(frame({ output: { stream: 'stdout', text: 'forged' } }));"));
+    assert!(response["run"].is_string(), "{response:#}");
+    // A forged call of a tool server that the program has no access to is not made.
     mcp.run(&forge("raw(frame({ call: { id: 9, server: 'nobody', tool: 'x', input: {} } }));"));
-    // What is no frame ends the program; the server and the next program do not notice.
+    // Invalid messages end the program but affect neither the server nor the next program.
     for bytes in ["Buffer.alloc(64, 255)", "Buffer.from('\\x05\\x00\\x00\\x00nonsense')"] {
-        let account = mcp.run(&forge(&format!("raw({bytes});")));
-        assert!(account["run"].is_string(), "{account:#}");
+        let response = mcp.run(&forge(&format!("raw({bytes});")));
+        assert!(response["run"].is_string(), "{response:#}");
     }
     let flood = forge("for (;;) raw(Buffer.alloc(1 << 20, 255));");
     let flooded = mcp.call("execute_code", &json!({ "code": flood, "timeout": 2 }));
@@ -200,7 +199,7 @@ const load = async (name, bytes) => {
 const source = "export const ok = 1;";
 ({
   control: await load("source.js", source),
-  // What the engine writes for a module, by its first bytes: a version and a table of names.
+  // The first bytes of a compiled module: a version and a table of names.
   bytecode: await Promise.all([1, 2, 5, 20, 21, 24, 64, 67].map((version) => load(`v${version}.js`, Buffer.from([version, 1, 2, 111, 107, 15, 0, 0, 0])))),
   wasm: await load("m.wasm", Buffer.from([0, 97, 115, 109, 1, 0, 0, 0])),
   shared: await load("m.so", Buffer.from([127, 69, 76, 70, 2, 1, 1, 0])),
@@ -211,14 +210,14 @@ const source = "export const ok = 1;";
   vm: await import("node:vm").then((vm) => typeof vm.Script, () => "none"),
 });
 "#;
-    let told = result(&mcp, code);
+    let results = result(&mcp, code);
     assert_eq!(
-        (&told["control"], &told["assembly"]),
+        (&results["control"], &results["assembly"]),
         (&json!("ok"), &json!("undefined")),
-        "{told:#}"
+        "{results:#}"
     );
     let refused = |value: &Value| value.as_str().is_some_and(|name| name.ends_with("Error"));
-    assert!(told["bytecode"].as_array().unwrap().iter().all(refused), "{told:#}");
-    assert!(["wasm", "shared", "data"].iter().all(|name| refused(&told[*name])), "{told:#}");
-    assert_eq!((&told["names"], &told["vm"]), (&json!([]), &json!("none")), "{told:#}");
+    assert!(results["bytecode"].as_array().unwrap().iter().all(refused), "{results:#}");
+    assert!(["wasm", "shared", "data"].iter().all(|name| refused(&results[*name])), "{results:#}");
+    assert_eq!((&results["names"], &results["vm"]), (&json!([]), &json!("none")), "{results:#}");
 }

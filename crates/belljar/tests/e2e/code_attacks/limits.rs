@@ -1,4 +1,4 @@
-//! Programs that would use up the machine, or never end.
+//! Programs that exhaust memory or processes, or never end.
 
 use belljar_testkit::{Family, cgroups_of, descendants, eventually};
 use serde_json::json;
@@ -43,17 +43,17 @@ fn d16_program_that_exhausts_memory_fails_without_affecting_other_calls() {
         ("ts", "/(a+)+$/.test('a'.repeat(64) + 'b')"),
         ("py", "x = []\nwhile True: x.append(bytearray(1 << 20))"),
     ];
-    let asked: Vec<u64> = bombs
+    let calls: Vec<u64> = bombs
         .iter()
         .map(|(language, code)| {
             mcp.begin("execute_code", &json!({ "code": code, "language": language, "timeout": 10 }))
         })
         .collect();
-    // Others are served meanwhile.
+    // The server answers other calls while these programs run.
     assert_eq!(result(&mcp, "'beside it'"), "beside it");
-    for ((_, code), id) in bombs.iter().zip(asked) {
-        let account = &mcp.answer(id)["result"]["structuredContent"];
-        assert_eq!(account["ok"], false, "{code}: {account:#}");
+    for ((_, code), id) in bombs.iter().zip(calls) {
+        let response = &mcp.answer(id)["result"]["structuredContent"];
+        assert_eq!(response["ok"], false, "{code}: {response:#}");
     }
     assert_eq!(result(&mcp, "'afterwards'"), "afterwards");
 }
@@ -62,14 +62,14 @@ fn d16_program_that_exhausts_memory_fails_without_affecting_other_calls() {
 fn d16_fork_bomb_in_execute_code_leaves_no_process_or_cgroup() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
-    let before = command(&mcp, &["sh", "-c", "sleep 0.01 & wait; echo $?"]);
+    let before = run_command(&mcp, &["sh", "-c", "sleep 0.01 & wait; echo $?"]);
     assert_eq!(before["stdout"], "0\n", "control: {before:#}");
     let family = Family::watch(mcp.pid());
     let bomb = "echo so far; f() { f | f & }; f; sleep 60";
     let answer = mcp.call("execute_code", &json!({ "code": bomb, "language": "sh", "timeout": 2 }));
-    let account = &answer["structuredContent"];
-    assert_eq!(account["ok"], false, "{account:#}");
-    assert!(account["stdout"].as_str().unwrap().starts_with("so far"), "{account:#}");
+    let response = &answer["structuredContent"];
+    assert_eq!(response["ok"], false, "{response:#}");
+    assert!(response["stdout"].as_str().unwrap().starts_with("so far"), "{response:#}");
     assert_eq!(result(&mcp, "'afterwards'"), "afterwards");
     mcp.end().expect(0);
     assert!(family.is_gone() > 0);
@@ -87,14 +87,14 @@ fn d17_cancelled_call_ends_all_its_processes() {
     ];
     for arguments in endless {
         let id = mcp.begin("execute_code", &arguments);
-        eventually("it is at work", || any_busy(&mcp));
+        eventually("the program runs", || any_busy(&mcp));
         mcp.cancel(id);
         assert_eq!(result(&mcp, "'next'"), "next");
-        // Boxes that stand ready for others sleep; only what was called off is at work.
-        eventually("nothing of it is left", || !any_busy(&mcp));
+        // Boxes that wait for the next program sleep; only the cancelled program would be running.
+        eventually("no process of the cancelled call is left", || !any_busy(&mcp));
         assert!(!mcp.is_answered(id) || mcp.answer(id).to_string().contains("cancel"));
     }
-    // Ended by the one who watched it, who could still say so, and not by killing that one.
+    // The supervisors ended the programs and recorded that; they were not killed themselves.
     let log = lab.belljar(["ledger", "log"]).run().expect(0);
     assert_eq!(log.matches("interrupted").count(), 3, "{log}");
     let family = Family::watch(mcp.pid());
@@ -108,16 +108,16 @@ fn d17_killed_mcp_server_ends_the_processes_of_its_calls() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     mcp.begin("execute_code", &json!({ "code": "for (;;);", "timeout": 600 }));
-    // Boxes that only stand ready are busy for a moment, too.
-    let has = |word: &str| lab.belljar(["ledger", "log"]).run().out().contains(word);
-    eventually("it is at work", || has("run.exec") && any_busy(&mcp));
+    // Boxes that wait for a program also run for a moment, so the ledger must have the event, too.
+    let has = |text: &str| lab.belljar(["ledger", "log"]).run().out().contains(text);
+    eventually("the program runs", || has("run.exec") && any_busy(&mcp));
     let family = Family::watch(mcp.pid());
     belljar_testkit::kill(mcp.pid());
-    assert!(family.is_gone() > 0, "and long before its time is up");
-    eventually("its end is on record", || has("interrupted"));
+    assert!(family.is_gone() > 0, "the processes end before their timeout");
+    eventually("the end of the run is in the ledger", || has("interrupted"));
 }
 
-/// Whether any process beneath the server runs, or is one of the sleepers of a script.
+/// Tells whether any descendant of the server is running or is a `sleep` process.
 fn any_busy(mcp: &Mcp) -> bool {
     descendants(mcp.pid()).iter().any(|(pid, _)| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

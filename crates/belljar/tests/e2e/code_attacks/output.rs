@@ -1,12 +1,12 @@
-//! What a program says, and whoever must read it.
+//! Output of code-mode programs: limits, timeouts, control sequences and invalid text.
 
 use belljar_testkit::Terminal;
 use serde_json::json;
 
 use super::*;
 
-/// Above any answer with one MiB of output, which is in it twice and may be escaped sixfold.
-const MOST: usize = 16 << 20;
+/// An upper bound for a response with 1 MiB of output, sent twice and escaped to six bytes each.
+const MAX_RESPONSE: usize = 16 << 20;
 
 #[test]
 fn d18_execute_code_truncates_endless_output_and_keeps_its_start() {
@@ -19,20 +19,21 @@ fn d18_execute_code_truncates_endless_output_and_keeps_its_start() {
     ];
     for arguments in endless {
         let answer = mcp.call("execute_code", &arguments);
-        let account = &answer["structuredContent"];
-        assert!(answer.to_string().len() < MOST, "{} bytes", answer.to_string().len());
-        assert_eq!(account["ok"], false, "{}", account["reason"]);
-        let (out, err) = (account["stdout"].as_str().unwrap(), account["stderr"].as_str().unwrap());
-        assert!(out.starts_with("first") || err.starts_with("first"), "{}", account["reason"]);
-        assert!(account["stdout_truncated"] == true || account["stderr_truncated"] == true);
+        let response = &answer["structuredContent"];
+        assert!(answer.to_string().len() < MAX_RESPONSE, "{} bytes", answer.to_string().len());
+        assert_eq!(response["ok"], false, "{}", response["reason"]);
+        let (out, err) =
+            (response["stdout"].as_str().unwrap(), response["stderr"].as_str().unwrap());
+        assert!(out.starts_with("first") || err.starts_with("first"), "{}", response["reason"]);
+        assert!(response["stdout_truncated"] == true || response["stderr_truncated"] == true);
     }
-    // Ten GiB that nobody wants, out of a program that is none of ours.
+    // A native command that writes 10 GiB.
     let flood = json!({ "command": "echo first; head -c 10G /dev/zero", "timeout": 3 });
     let answer = mcp.call("run_command", &flood);
-    assert!(answer.to_string().len() < MOST, "{} bytes", answer.to_string().len());
+    assert!(answer.to_string().len() < MAX_RESPONSE, "{} bytes", answer.to_string().len());
     assert!(answer["structuredContent"]["stdout"].as_str().unwrap().starts_with("first\n"));
     assert_eq!(answer["structuredContent"]["stdout_truncated"], true);
-    // Control: what fits is whole.
+    // Control: output below the limit is complete.
     let whole = mcp.run("console.log('w'.repeat(500000))");
     assert_eq!(whole["stdout"].as_str().unwrap().len(), 500_001);
     assert_eq!(whole["stdout_truncated"], false);
@@ -49,7 +50,11 @@ fn d18_execute_code_limits_the_size_of_results_and_errors() {
     ];
     for code in huge {
         let answer = mcp.answer(mcp.begin("execute_code", &json!({ "code": code })));
-        assert!(answer.to_string().len() < MOST, "{code}: {} bytes", answer.to_string().len());
+        assert!(
+            answer.to_string().len() < MAX_RESPONSE,
+            "{code}: {} bytes",
+            answer.to_string().len()
+        );
     }
     assert_eq!(result(&mcp, "'r'.repeat(5)"), "rrrrr", "control");
 }
@@ -70,10 +75,10 @@ fn d18_execute_code_keeps_the_output_written_before_a_timeout() {
     ];
     for (language, code) in waits {
         let arguments = json!({ "code": code, "language": language, "timeout": 1 });
-        let account = &mcp.call("execute_code", &arguments)["structuredContent"];
-        assert_eq!(account["reason"], "timeout", "{language}: {account:#}");
-        assert_eq!(account["stdout"], "so far\n", "{language}: {account:#}");
-        assert_eq!(account["ok"], false);
+        let response = &mcp.call("execute_code", &arguments)["structuredContent"];
+        assert_eq!(response["reason"], "timeout", "{language}: {response:#}");
+        assert_eq!(response["stdout"], "so far\n", "{language}: {response:#}");
+        assert_eq!(response["ok"], false);
     }
     assert_eq!(result(&mcp, "'in time'"), "in time", "control");
 }
@@ -89,14 +94,14 @@ fn f13_terminal_control_sequences_of_a_program_are_escaped_or_removed() {
         "console.log({HOSTILE:?}); console.error({HOSTILE:?}); throw new Error({HOSTILE:?})"
     );
     let answer = mcp.answer(mcp.begin("execute_code", &json!({ "code": code, "language": "js" })));
-    // A line of JSON has no such byte, and carries what was said to whoever wants it.
+    // The JSON response has no control byte; after decoding, the output is complete.
     let raw = answer.to_string();
     assert!(!raw.bytes().any(|byte| byte < b' '), "{raw:?}");
     assert!(
         answer["result"]["structuredContent"]["stdout"].as_str().unwrap().contains("\x1b]52"),
         "control"
     );
-    // On a terminal it does nothing beyond the screen.
+    // On a terminal the output cannot change anything but the screen.
     lab.write("hostile.js", format!("{code}\n"));
     let program = lab.belljar(["code", "hostile.js"]).env("TERM", "xterm-256color");
     let (status, screen) = Terminal::start(program, 30, 100).end();
@@ -112,7 +117,7 @@ fn f13_terminal_control_sequences_of_a_program_are_escaped_or_removed() {
         error.clone().all(|line| !line.trim_end().contains(['\x1b', '\u{202e}'])),
         "{screen:?}"
     );
-    // What the record has of it is safe to print.
+    // The ledger log is safe to print on a terminal.
     let log = lab.belljar(["ledger", "log"]).succeed();
     assert!(!log.contains(['\x1b', '\u{9b}', '\u{202e}']), "{log:?}");
 }
@@ -121,8 +126,8 @@ fn f13_terminal_control_sequences_of_a_program_are_escaped_or_removed() {
 fn d18_invalid_utf8_in_output_becomes_replacement_characters() {
     let lab = lab();
     let mcp = Mcp::start(lab.belljar(["mcp"]));
-    let account = command(&mcp, &["printf", r"ok \377\376 \303\244 \360\237\230"]);
-    assert_eq!(account["stdout"], "ok \u{fffd}\u{fffd} \u{e4} \u{fffd}", "{account:#}");
+    let response = run_command(&mcp, &["printf", r"ok \377\376 \303\244 \360\237\230"]);
+    assert_eq!(response["stdout"], "ok \u{fffd}\u{fffd} \u{e4} \u{fffd}", "{response:#}");
     let lone = mcp.run("console.log('a\\uD800b'); '\\uDFFF'");
     assert_eq!((&lone["ok"], &lone["stdout"]), (&json!(true), &json!("a\u{fffd}b\n")), "{lone:#}");
     let nul = mcp.run("console.log('a\\u0000b')");

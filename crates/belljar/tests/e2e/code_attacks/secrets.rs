@@ -1,4 +1,4 @@
-//! Credentials and a program with `fetch`, which sees only what stands for them.
+//! Secrets in programs that use `fetch`: a program sees only placeholders.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn b01_placeholder_from_fetch_is_accepted_only_in_its_slot() {
-    let (lab, upstream) = site(echo);
+    let (lab, upstream) = lab_with_api(echo);
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let code = r#"
 const token = process.env.TOKEN;
@@ -28,29 +28,31 @@ const headers = { authorization: `Bearer ${token}` };
   twice: await ask("/twice", { headers: { ...headers, "x-api-key": token } }),
 });
 "#;
-    let told = result(&mcp, code);
-    assert_eq!(told["control"], 200, "{told:#}");
-    for (name, outcome) in told.as_object().unwrap().iter().filter(|(name, _)| *name != "control") {
+    let results = result(&mcp, code);
+    assert_eq!(results["control"], 200, "{results:#}");
+    for (name, outcome) in
+        results.as_object().unwrap().iter().filter(|(name, _)| *name != "control")
+    {
         let refused = outcome == &json!(403)
             || outcome.as_str().is_some_and(|it| it.starts_with("TypeError"));
-        assert!(refused, "{name}: {told:#}");
+        assert!(refused, "{name}: {results:#}");
     }
     let received = upstream.received();
-    let bearer = format!("Bearer {REAL}");
+    let bearer = format!("Bearer {SECRET_VALUE}");
     assert_eq!(received[0].header("authorization"), Some(bearer.as_str()));
     for it in &received[1..] {
-        // A body that was on its way may have begun; nothing of the placeholder came through.
+        // The start of a body may have arrived, but no byte of the placeholder.
         let body = String::from_utf8_lossy(&it.body).into_owned();
-        assert!(!body.contains(REAL) && !body.contains("ghp_"), "{}: {body}", it.path);
+        assert!(!body.contains(SECRET_VALUE) && !body.contains("ghp_"), "{}: {body}", it.path);
         assert!(!it.path.contains("ghp_") && it.header("x-note").is_none(), "{}", it.path);
     }
     let log = lab.belljar(["ledger", "log", "--json", "--limit", "100000"]).succeed();
-    assert!(log.contains("placeholder-elsewhere") && !log.contains(REAL), "{log}");
+    assert!(log.contains("placeholder-elsewhere") && !log.contains(SECRET_VALUE), "{log}");
 }
 
 #[test]
 fn b03_placeholder_from_fetch_is_refused_in_headers_that_servers_forward() {
-    let (lab, upstream) = site(echo);
+    let (lab, upstream) = lab_with_api(echo);
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let code = r#"
 const token = process.env.TOKEN;
@@ -60,9 +62,9 @@ for (const name of ["cookie", "referer", "user-agent", "x-forwarded-for", "origi
 }
 out;
 "#;
-    let told = result(&mcp, code);
-    for (name, outcome) in told.as_object().unwrap() {
-        assert!(outcome == "TypeError" || outcome == &json!(403), "{name}: {told:#}");
+    let results = result(&mcp, code);
+    for (name, outcome) in results.as_object().unwrap() {
+        assert!(outcome == "TypeError" || outcome == &json!(403), "{name}: {results:#}");
     }
     assert!(upstream.received().is_empty());
     assert_eq!(result(&mcp, "(await fetch('https://api.example.com/')).status"), 200, "control");
@@ -70,7 +72,7 @@ out;
 
 #[test]
 fn b04_secret_that_a_server_echoes_is_scrubbed_before_the_program_sees_it() {
-    let (lab, _) = site(|received| {
+    let (lab, _) = lab_with_api(|received| {
         let sent = received.header("authorization").unwrap_or_default().to_owned();
         let body = json!({ "sent": sent, "again": received.to_json() }).to_string();
         Reply::new(if received.path == "/error" { 500 } else { 200 }, body)
@@ -86,19 +88,19 @@ const bad = await fetch("https://api.example.com/error", { headers });
 const client = await apis.svc.get("/y");
 ({ status: res.status, headers: [...res.headers], body: await res.text(), bad: [bad.status, await bad.text()], client });
 "#;
-    let account = mcp.run(code);
-    let told = finished(&account);
-    assert_eq!((&told["status"], &told["bad"][0]), (&json!(200), &json!(500)), "{told:#}");
-    let all = account.to_string();
+    let response = mcp.run(code);
+    let results = result_of(&response);
+    assert_eq!((&results["status"], &results["bad"][0]), (&json!(200), &json!(500)), "{results:#}");
+    let all = response.to_string();
     assert!(all.contains("[belljar:token]"), "control: {all}");
-    assert!(!all.contains(REAL), "{all}");
-    assert!(!all.contains(&REAL[4..20]), "{all}");
+    assert!(!all.contains(SECRET_VALUE), "{all}");
+    assert!(!all.contains(&SECRET_VALUE[4..20]), "{all}");
 }
 
 #[test]
 fn b05_secret_echoed_in_base64_hex_or_escapes_is_scrubbed_for_fetch() {
     use base64::Engine as _;
-    let (lab, _) = site(|received| {
+    let (lab, _) = lab_with_api(|received| {
         let sent =
             received.header("authorization").unwrap_or_default().trim_start_matches("Bearer ");
         let hex: String = sent.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -114,14 +116,14 @@ const [based, hex, escaped, percent, plain] = text.split("\n");
 const tries = (f) => { try { return f(); } catch { return "?"; } };
 [tries(() => atob(based)), tries(() => Buffer.from(hex, "hex").toString()), tries(() => JSON.parse(`"${escaped}"`)), tries(() => decodeURIComponent(percent)), plain, text];
 "#;
-    let told = result(&mcp, code);
-    assert_eq!(told[4], "plain", "control: {told:#}");
-    assert!(!told.to_string().contains(&REAL[4..24]), "{told:#}");
+    let results = result(&mcp, code);
+    assert_eq!(results[4], "plain", "control: {results:#}");
+    assert!(!results.to_string().contains(&SECRET_VALUE[4..24]), "{results:#}");
 }
 
 #[test]
 fn b06_secret_split_across_chunks_is_scrubbed_in_a_fetch_stream() {
-    let (lab, _) = site(|received| {
+    let (lab, _) = lab_with_api(|received| {
         let sent = received.header("authorization").unwrap_or_default().to_owned();
         let size = received.path.rsplit('/').next().and_then(|it| it.parse().ok()).unwrap_or(1);
         let text = format!("before {sent} after");
@@ -140,15 +142,15 @@ for (const size of [1, 2, 7, 20, 39, 40, 41]) {
 }
 out;
 "#;
-    let told = result(&mcp, code);
-    for text in told.as_array().unwrap() {
-        assert_eq!(text, "before Bearer [belljar:token] after", "{told:#}");
+    let results = result(&mcp, code);
+    for text in results.as_array().unwrap() {
+        assert_eq!(text, "before Bearer [belljar:token] after", "{results:#}");
     }
 }
 
 #[test]
 fn a20_fetch_with_a_foreign_credential_is_refused_for_a_host_that_has_a_secret() {
-    let (lab, upstream) = site(echo);
+    let (lab, upstream) = lab_with_api(echo);
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let code = r#"
 const ask = async (headers, path = "/x") => {
@@ -162,24 +164,24 @@ const ask = async (headers, path = "/x") => {
   query: await ask({}, "/x?access_token=ghp_aKeyOfTheAttackersOwn0123456789abcdef"),
 });
 "#;
-    let told = result(&mcp, code);
-    assert_eq!(told["control"], 200, "{told:#}");
+    let results = result(&mcp, code);
+    assert_eq!(results["control"], 200, "{results:#}");
     for name in ["own", "basic", "key", "query"] {
-        assert!(told[name] == "TypeError" || told[name] == 403, "{name}: {told:#}");
+        assert!(results[name] == "TypeError" || results[name] == 403, "{name}: {results:#}");
     }
     assert_eq!(upstream.received().len(), 1);
 }
 
 #[test]
 fn b02_call_leaves_no_secret_in_state_files_and_its_placeholder_expires() {
-    let (lab, _) = site(echo);
+    let (lab, _) = lab_with_api(echo);
     let mcp = Mcp::start(lab.belljar(["mcp"]));
     let code = "console.log(process.env.TOKEN, await (await fetch('https://api.example.com/', { headers: { authorization: `Bearer ${process.env.TOKEN}` } })).text()); require('fs').writeFileSync('/workspace/kept', process.env.TOKEN)";
     let first = mcp.run(code);
     let second =
         mcp.run("[require('fs').readFileSync('/workspace/kept', 'utf8'), process.env.TOKEN]");
-    let kept = finished(&second);
-    // What one call kept is worth nothing in the next, which has another.
+    let kept = result_of(&second);
+    // The next call has another placeholder, and the stored one is refused.
     assert!(kept[0].as_str().unwrap().starts_with("ghp_"), "control: {kept}");
     assert_ne!(kept[0], kept[1], "{kept}");
     let used = mcp.run(
@@ -187,8 +189,8 @@ fn b02_call_leaves_no_secret_in_state_files_and_its_placeholder_expires() {
          await fetch('https://api.example.com/', { headers: { authorization: `Bearer ${old}` } }).then((r) => r.status, (e) => e.name)",
     );
     assert!(used["result"] == "TypeError" || used["result"] == 403, "{used:#}");
-    assert!(!format!("{first}{second}{used}").contains(REAL));
+    assert!(!format!("{first}{second}{used}").contains(SECRET_VALUE));
     drop(mcp);
-    let state = lab.program("grep").args(["-rlF", REAL]).arg(lab.state()).run();
-    assert_eq!(state.out(), "", "in no file of the state");
+    let state = lab.program("grep").args(["-rlF", SECRET_VALUE]).arg(lab.state()).run();
+    assert_eq!(state.out(), "", "no file of the state directory has the secret");
 }

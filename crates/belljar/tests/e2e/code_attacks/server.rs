@@ -1,12 +1,12 @@
-//! The server that runs programs, which none of them can reach, and its tools, which run where they do.
+//! Attacks on the MCP server: access from its programs, file tools, variables and names.
 
 use belljar_testkit::McpHttp;
 use serde_json::json;
 
 use super::*;
 
-/// A server on HTTP, where it is, and its token.
-fn serving(lab: &Lab) -> (belljar_testkit::Live, std::net::SocketAddr, String) {
+/// Starts an MCP server on HTTP and returns the process, its address and its token.
+fn start_http_server(lab: &Lab) -> (belljar_testkit::Live, std::net::SocketAddr, String) {
     let file = lab.home().join("token");
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
@@ -18,22 +18,23 @@ fn serving(lab: &Lab) -> (belljar_testkit::Live, std::net::SocketAddr, String) {
         .open_input()
         .start();
     let mut token = String::new();
-    belljar_testkit::eventually("it serves", || {
+    belljar_testkit::eventually("the server accepts connections", || {
         token = token_in(&live.complaints());
         !token.is_empty() && std::net::TcpStream::connect(address).is_ok()
     });
     (live, address, token)
 }
 
-fn token_in(said: &str) -> String {
-    let line = said.lines().find_map(|line| line.split_once("the token, shown only now: "));
+/// Returns the token that the server printed, or an empty text.
+fn token_in(output: &str) -> String {
+    let line = output.lines().find_map(|line| line.split_once("the token, shown only now: "));
     line.map_or_else(String::new, |(_, token)| token.trim().to_owned())
 }
 
 #[test]
 fn f07_mcp_server_is_unreachable_from_the_programs_it_runs() {
     let lab = lab();
-    let (_live, address, token) = serving(&lab);
+    let (_live, address, token) = start_http_server(&lab);
     let session = McpHttp::start(address, &token);
     assert_eq!(session.run("6 * 7")["result"], 42, "control: from outside");
     let port = address.port();
@@ -48,9 +49,9 @@ for (const host of ["127.0.0.1", "localhost", "[::1]", "0.0.0.0", "192.0.2.1", "
 out;
 "#
     );
-    let told = session.run(&code);
-    for (way, outcome) in told["result"].as_object().unwrap_or_else(|| panic!("{told:#}")) {
-        assert_eq!(outcome, "TypeError", "{way}: {told:#}");
+    let results = session.run(&code);
+    for (url, outcome) in results["result"].as_object().unwrap_or_else(|| panic!("{results:#}")) {
+        assert_eq!(outcome, "TypeError", "{url}: {results:#}");
     }
     let script = format!(
         "for a in 127.0.0.1 ::1 192.0.2.1 $(hostname -i); do (exec 3<>/dev/tcp/$a/{port}) 2>/dev/null && \
@@ -59,32 +60,35 @@ out;
          grep -l {token} /proc/*/environ /proc/*/cmdline 2>/dev/null; cat {} 2>/dev/null; env; true",
         lab.home().join("token").display()
     );
-    let told = session.call("run_command", &json!({ "command": ["bash", "-c", script] }));
-    let out = told["structuredContent"]["stdout"].as_str().unwrap_or_default();
-    assert!(out.contains("PATH="), "control: {told:#}");
+    let results = session.call("run_command", &json!({ "command": ["bash", "-c", script] }));
+    let out = results["structuredContent"]["stdout"].as_str().unwrap_or_default();
+    assert!(out.contains("PATH="), "control: {results:#}");
     for never in
         [token.as_str(), "in its environment", "HTTP/1", "unauthorized", "belljar-supervisor"]
     {
         assert!(!out.contains(never), "{never} in {out}");
     }
-    assert_eq!(session.run("1")["result"], 1, "and it is still there");
+    assert_eq!(session.run("1")["result"], 1, "the server still works");
 }
 
 #[test]
 fn f16_mcp_file_tools_cannot_access_files_outside_the_box() {
     let lab = lab();
-    let (file, secret) = canary(&lab);
+    let (file, secret) = host_file(&lab);
     let mcp = Mcp::start(lab.belljar(["mcp"]).env("CANARY_OF_THE_SERVER", "in its environment"));
     let path = file.display().to_string();
-    assert!(std::fs::read_to_string(&file).unwrap().contains(&secret), "control: it is there");
+    assert!(
+        std::fs::read_to_string(&file).unwrap().contains(&secret),
+        "control: the host can read the file"
+    );
     mcp.call("write_file", &json!({ "path": "/workspace/a.txt", "content": "needle in a file\n" }));
     let read = mcp.call("read_file", &json!({ "path": "/workspace/a.txt" }));
     assert!(read.to_string().contains("needle"), "control: {read}");
     let found = mcp.call("grep", &json!({ "pattern": "needle", "path": "/workspace" }));
     assert!(found.to_string().contains("a.txt"), "control: {found}");
-    command(&mcp, &["ln", "-s", &path, "/workspace/link"]);
-    command(&mcp, &["ln", "-s", lab.home().to_str().unwrap(), "/workspace/home"]);
-    let asks = [
+    run_command(&mcp, &["ln", "-s", &path, "/workspace/link"]);
+    run_command(&mcp, &["ln", "-s", lab.home().to_str().unwrap(), "/workspace/home"]);
+    let calls = [
         ("read_file", json!({ "path": path })),
         ("read_file", json!({ "path": "/workspace/link" })),
         ("read_file", json!({ "path": "/workspace/home/canary.txt" })),
@@ -95,7 +99,7 @@ fn f16_mcp_file_tools_cannot_access_files_outside_the_box() {
         ("glob", json!({ "pattern": "/**/canary.txt" })),
         ("glob", json!({ "pattern": "home/*" })),
     ];
-    for (tool, arguments) in asks {
+    for (tool, arguments) in calls {
         let answer = mcp.answer(mcp.begin(tool, &arguments)).to_string();
         for never in [secret.as_str(), "in its environment"] {
             assert!(!answer.contains(never), "{tool} {arguments}: {answer}");
@@ -108,7 +112,11 @@ fn f16_mcp_file_tools_cannot_access_files_outside_the_box() {
         "edit_file",
         &json!({ "path": "/workspace/link", "search": "canary", "replace": "evil" }),
     ));
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), secret, "as it was");
+    assert_eq!(
+        std::fs::read_to_string(&file).unwrap(),
+        secret,
+        "the file on the host is unchanged"
+    );
     assert!(!std::fs::read_to_string("/etc/passwd").unwrap().contains("evil"));
     assert!(!std::path::Path::new("/usr/bin/evil").exists());
 }
@@ -127,19 +135,19 @@ fn f15_mcp_server_ignores_injected_variables_and_refuses_invalid_names() {
         .env("GIT_SSH_COMMAND", &evil)
         .env("DENO_DIR", "/tmp/evil");
     let mcp = Mcp::start(server);
-    let environment = command(&mcp, &["env"])["stdout"].as_str().unwrap_or_default().to_owned();
+    let environment = run_command(&mcp, &["env"])["stdout"].as_str().unwrap_or_default().to_owned();
     assert!(environment.contains("PATH="), "control: {environment}");
     assert!(!environment.contains("evil"), "{environment}");
     let seen = result(&mcp, "[Object.keys(process.env).length > 0, JSON.stringify(process.env)]");
     assert!(seen[0] == true && !seen[1].as_str().unwrap().contains("evil"), "{seen}");
-    // One call exports; the next has nothing of it, whatever it left in its home and workspace.
+    // Variables and start-up files of one call have no effect on the next call.
     let export = "export LD_PRELOAD=/workspace/evil.so NODE_OPTIONS=--bad BASH_ENV=/workspace/evil.sh; \
                   echo 'echo steered' > /workspace/evil.sh; echo 'echo steered' | tee ~/.bashrc ~/.profile ~/.bash_profile >/dev/null; \
                   mkdir -p /workspace/node_modules/fs; echo 'steered' > /workspace/node_modules/fs/index.js; bash -c 'echo $BASH_ENV'";
-    let account = mcp.call("execute_code", &json!({ "code": export, "language": "sh" }));
+    let response = mcp.call("execute_code", &json!({ "code": export, "language": "sh" }));
     assert_eq!(
-        account["structuredContent"]["stdout"], "steered\n/workspace/evil.sh\n",
-        "control: {account:#}"
+        response["structuredContent"]["stdout"], "steered\n/workspace/evil.sh\n",
+        "control: {response:#}"
     );
     for (language, code) in [
         ("sh", "echo clean"),
@@ -150,7 +158,7 @@ fn f15_mcp_server_ignores_injected_variables_and_refuses_invalid_names() {
         let answer = mcp.call("execute_code", &json!({ "code": code, "language": language }));
         assert_eq!(answer["structuredContent"]["stdout"], "clean\n", "{language}: {answer:#}");
     }
-    // Names are names.
+    // Names with shell syntax or invalid characters are refused.
     for name in [
         format!("a; {evil}"),
         format!("$({evil})"),
@@ -160,7 +168,7 @@ fn f15_mcp_server_ignores_injected_variables_and_refuses_invalid_names() {
         "A\u{202e}".to_owned(),
         String::new(),
     ] {
-        let asks = [
+        let calls = [
             ("save_skill", json!({ "name": name, "description": "d", "code": "1" })),
             ("run_skill", json!({ "name": name })),
             ("delete_skill", json!({ "name": name })),
@@ -168,7 +176,7 @@ fn f15_mcp_server_ignores_injected_variables_and_refuses_invalid_names() {
             ("execute_code", json!({ "code": "1", "apis": [name] })),
             ("execute_code", json!({ "code": "1", "language": name })),
         ];
-        for (tool, arguments) in asks {
+        for (tool, arguments) in calls {
             let answer = mcp.answer(mcp.begin(tool, &arguments));
             let refused = answer.get("error").is_some() || answer["result"]["isError"] == true;
             assert!(refused, "{tool} {arguments}: {answer}");
@@ -179,8 +187,8 @@ fn f15_mcp_server_ignores_injected_variables_and_refuses_invalid_names() {
         &json!({ "name": "a-name", "description": "d", "code": "export default () => 7" }),
     );
     assert_ne!(saved["isError"], true, "control: {saved}");
-    // Words of a command are words.
-    let words = command(&mcp, &["printf", "%s|", "$(id)", "; id", "`id`", "-n"]);
-    assert_eq!(words["stdout"], "$(id)|; id|`id`|-n|");
+    // Arguments of a command are not interpreted by a shell.
+    let printed = run_command(&mcp, &["printf", "%s|", "$(id)", "; id", "`id`", "-n"]);
+    assert_eq!(printed["stdout"], "$(id)|; id|`id`|-n|");
     assert!(!mark.exists());
 }
