@@ -21,7 +21,7 @@ use crate::lab;
 
 /// The mount point of the installed clients inside a box.
 const CLIENTS: &str = "/opt/clients";
-/// The host that no rule allows.
+/// The host name that no network rule allows.
 const DENIED_HOST: &str = "nobody.example.net";
 
 /// A client with its secret, its rules, and scripts that must succeed or be denied.

@@ -64,7 +64,7 @@ fn wait_until_stopped(lab: &Lab) {
     }
 }
 
-/// Returns the output of the agent.
+/// Returns the output of the agent in the box `task`.
 fn log(lab: &Lab) -> String {
     let log = fs::read(lab.state().join("boxes/task/output.log")).unwrap_or_default();
     String::from_utf8_lossy(&log).into_owned()
@@ -141,7 +141,7 @@ fn check_agent(case: Case) {
     assert_recorded(&lab, secret, &canary);
 }
 
-/// Asserts that the ledger has each step and no key.
+/// Asserts that the ledger has an event for each step and does not contain the key.
 #[track_caller]
 fn assert_recorded(lab: &Lab, secret: &str, canary: &Canary) {
     let log = lab.belljar(["ledger", "log", "--json"]).succeed();

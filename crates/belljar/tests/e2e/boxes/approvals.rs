@@ -21,7 +21,7 @@ pub(super) struct ScriptBox<'a> {
 }
 
 impl<'a> ScriptBox<'a> {
-    /// Creates the box with the given options of `belljar up`.
+    /// Creates a named box that runs scripts, with the given options of `belljar up`.
     #[track_caller]
     pub(super) fn up(lab: &'a Lab, name: &'a str, options: &[&str]) -> Self {
         let up = lab.belljar(["up", name, "--no-tty", "--no-workspace"]).args(options);
@@ -38,7 +38,7 @@ impl<'a> ScriptBox<'a> {
         at
     }
 
-    /// Waits until the script with a number has ended and returns its output.
+    /// Waits until the script with the number `at` has ended and returns its output.
     #[track_caller]
     pub(super) fn output(&self, at: usize) -> String {
         let home = self.lab.state().join("boxes").join(self.name).join("home");
@@ -47,7 +47,7 @@ impl<'a> ScriptBox<'a> {
         fs::read_to_string(&out).unwrap().trim().to_owned()
     }
 
-    /// Tells whether the script with a number has ended.
+    /// Tells whether the script with the number `at` has ended.
     pub(super) fn is_done(&self, at: usize) -> bool {
         let home = self.lab.state().join("boxes").join(self.name).join("home");
         home.join(format!("{at}.out")).exists()

@@ -81,7 +81,7 @@ pub(super) fn run_again(lab: &Lab, name: &str) {
     lab.belljar(["stop", "--now", name]).succeed();
 }
 
-/// Returns the entries of the trash.
+/// Returns the removed boxes and changes that are in the trash.
 #[track_caller]
 pub(super) fn trash_entries(lab: &Lab) -> Vec<Value> {
     let out = lab.belljar(["restore", "--json"]).succeed();

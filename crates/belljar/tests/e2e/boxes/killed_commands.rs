@@ -36,7 +36,7 @@ struct Attempts {
 }
 
 impl Attempts {
-    /// Creates the box, runs the commands `setup` and makes the backup.
+    /// Creates a lab with a stopped box, runs the commands `setup`, and makes a backup of the state.
     fn new(setup: &[&[&str]]) -> Self {
         let lab = lab();
         create_stopped_box(&lab, "task");

@@ -18,13 +18,13 @@ fn running_box(lab: &Lab) -> i32 {
     supervisor_pid(lab, "task")
 }
 
-/// Waits until the box is stopped.
+/// Waits until the state of the box `task` is `stopped`.
 #[track_caller]
 fn wait_until_stopped(lab: &Lab) {
     eventually("the box is stopped", || state(lab, "task") == "stopped");
 }
 
-/// Asserts that the box can be started again and still has its changes.
+/// Asserts that the box `task` can be started again and still has its changes.
 #[track_caller]
 fn assert_restartable(lab: &Lab) {
     lab.belljar(["start", "task"]).succeed();

@@ -35,7 +35,7 @@ impl Ui {
 }
 
 #[test]
-fn ui_lists_starts_stops_and_attaches_boxes_by_keys() {
+fn ui_lists_starts_stops_and_attaches_to_boxes_by_keys() {
     let lab = lab();
     let mut ui = Ui::start(&lab);
     ui.shows("no boxes");

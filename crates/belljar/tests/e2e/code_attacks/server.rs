@@ -25,7 +25,7 @@ fn start_http_server(lab: &Lab) -> (belljar_testkit::Live, std::net::SocketAddr,
     (live, address, token)
 }
 
-/// Returns the token that the server printed, or an empty text.
+/// Returns the token that the MCP server printed, or an empty text if there is none.
 fn token_in(output: &str) -> String {
     let line = output.lines().find_map(|line| line.split_once("the token, shown only now: "));
     line.map_or_else(String::new, |(_, token)| token.trim().to_owned())
