@@ -1,11 +1,11 @@
-//! Configuration files, workspaces and state directories that cannot be used.
+//! Errors for invalid configuration files, workspaces and state directories.
 
 use std::fs;
 
 use crate::{entry, lab, program, transcript};
 
 #[test]
-fn mistakes_in_belljar_toml_are_named_with_file_and_line() {
+fn errors_in_belljar_toml_are_reported_with_file_and_line() {
     let lab = lab();
     let mut text = String::new();
     for content in [
@@ -127,7 +127,7 @@ belljar: [LAB]/home/.config/belljar/belljar.toml:2: `host = "a b"`: a host name 
 }
 
 #[test]
-fn a_project_that_asks_for_more_than_the_operator_allows_is_refused() {
+fn project_configuration_that_exceeds_the_operators_limits_is_refused() {
     let lab = lab();
     lab.configure("[template.default]\nmemory = \"512MiB\"\n");
     let mut text = String::new();
@@ -179,7 +179,7 @@ belljar: [LAB]/project/belljar.toml:2: `net` of template `default`: full, but th
 }
 
 #[test]
-fn a_configuration_file_that_is_missing_is_named() {
+fn missing_configuration_file_is_reported_with_its_path() {
     insta::assert_snapshot!(transcript(&lab(), &[
         "--config LAB/missing.toml run -- true",
         "run --config LAB/missing.toml -- true",
@@ -205,7 +205,7 @@ belljar: [LAB]/missing.toml: there is no such file
 }
 
 #[test]
-fn workspaces_that_would_give_a_box_too_much_are_refused() {
+fn workspace_that_is_the_root_the_state_directory_or_a_file_is_refused() {
     let lab = lab();
     fs::write(lab.dir().join("file"), "").unwrap();
     insta::assert_snapshot!(transcript(&lab, &[
@@ -253,7 +253,7 @@ belljar: the workspace cannot be the root of the host: choose a directory with -
 }
 
 #[test]
-fn state_directories_that_cannot_be_used_are_named() {
+fn unusable_state_directory_is_reported_by_every_command() {
     let lab = lab();
     fs::write(lab.dir().join("file"), "").unwrap();
     let dir = lab.dir().display().to_string();

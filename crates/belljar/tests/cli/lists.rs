@@ -1,4 +1,4 @@
-//! Lists and pages after a few fixed commands.
+//! Output of the commands that list or show state, before and after a fixed series of commands.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use belljar_testkit::{Lab, eventually};
 use crate::{lab, program, transcript};
 
 #[test]
-fn lists_of_an_empty_state_say_that_there_is_nothing() {
+fn list_commands_on_a_new_state_directory_report_empty_results() {
     insta::assert_snapshot!(transcript(&lab(), &[
         "runs",
         "runs --json",
@@ -135,8 +135,8 @@ the agent works without asking: the box is the boundary
 "##);
 }
 
-/// Runs with all kinds of reviews, and boxes that are stopped.
-fn worked() -> Lab {
+/// Creates a lab with runs in each state of review, a secret, a snapshot, a fork and stopped boxes.
+fn lab_with_runs_and_boxes() -> Lab {
     let lab = lab();
     lab.configure(
         "[template.small]\nmemory = \"256MiB\"\n\n\
@@ -159,27 +159,28 @@ fn worked() -> Lab {
         program(&lab, command).run();
     }
     lab.belljar(["secret", "set", "token"]).input("a-fake-value-for-the-list").succeed();
-    up(&lab, "plain", &[], "echo box > boxed; echo kept > ~/note");
-    up(&lab, "without", &["--no-workspace", "--template", "small", "--no-tty"], "true");
+    up_and_stop(&lab, "plain", &[], "echo box > boxed; echo kept > ~/note");
+    up_and_stop(&lab, "without", &["--no-workspace", "--template", "small", "--no-tty"], "true");
     for command in ["snapshot plain first", "fork plain copy", "down without"] {
         program(&lab, command).succeed();
     }
     lab
 }
 
-fn up(lab: &Lab, name: &str, options: &[&str], script: &str) {
+/// Makes a named box, waits until its script has run, and stops the box.
+fn up_and_stop(lab: &Lab, name: &str, options: &[&str], script: &str) {
     let script = format!("{script}; echo ready; exec sleep 1000");
     lab.belljar(["up", name]).args(options).args(["--", "sh", "-c", &script]).succeed();
     let log = lab.state().join("boxes").join(name).join("output.log");
-    eventually("the program has written what it writes", || {
+    eventually("the script has written its output", || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("ready"))
     });
     lab.belljar(["stop", "--now", name]).succeed();
 }
 
 #[test]
-fn lists_show_runs_boxes_and_what_waits_for_review() {
-    let lab = worked();
+fn list_commands_show_runs_boxes_snapshots_and_pending_reviews() {
+    let lab = lab_with_runs_and_boxes();
     insta::assert_snapshot!(transcript(&lab, &[
         "runs",
         "runs --pending",
@@ -337,11 +338,11 @@ anchored no event: all are vouched for by this machine alone; `--checkpoint FILE
 }
 
 #[test]
-fn the_log_of_the_ledger_names_each_event() {
-    let lab = worked();
-    // How long boxes took and what enforced their limits differs between machines.
+fn ledger_log_lists_the_kind_of_each_recorded_event() {
+    let lab = lab_with_runs_and_boxes();
+    // Only the kinds are compared: durations and isolation layers differ between machines.
     let text = transcript(&lab, &["ledger log"]);
-    let kinds: Vec<&str> = text.lines().filter_map(kind).collect();
+    let kinds: Vec<&str> = text.lines().filter_map(event_kind).collect();
     insta::assert_snapshot!(kinds.join("\n"), @r##"
 ledger.created
 run.created
@@ -407,8 +408,8 @@ box.removed
 "##);
 }
 
-/// The kind of the event on a line of `ledger log`.
-fn kind(line: &str) -> Option<&str> {
+/// Returns the kind of the event on a line of `ledger log`, such as `run.created`.
+fn event_kind(line: &str) -> Option<&str> {
     line.split_whitespace().find(|word| {
         word.split_once('.').is_some_and(|(family, name)| {
             let is_word = |text: &str| {

@@ -1,16 +1,16 @@
-//! Replaces what differs from run to run by a name in brackets.
+//! Replaces values that differ between machines and runs, such as ids and times, by names in brackets.
 
 use belljar_testkit::Lab;
 
-/// The text without ids, times, hashes, process ids, sizes of records and temporary paths.
-pub(crate) fn text(lab: &Lab, text: &str) -> String {
+/// Replaces ids, times, hashes, process ids, sizes and temporary paths in a text by names in brackets.
+pub(crate) fn normalize(lab: &Lab, text: &str) -> String {
     let dir = lab.dir().display().to_string();
-    let text = times(&text.replace(&dir, "[LAB]"));
-    words(&keys(&numbers(&spans(&text))))
+    let text = replace_times(&text.replace(&dir, "[LAB]"));
+    replace_ids(&replace_ledger_keys(&replace_json_values(&replace_durations_and_sizes(&text))))
 }
 
-/// Keys of JSON whose values each machine, file, process or run has its own of.
-const OWN: [&str; 14] = [
+/// JSON keys whose values differ between machines, files, processes or runs.
+const VARYING_JSON_KEYS: [&str; 14] = [
     "boot",
     "clock",
     "cpu_micros",
@@ -27,10 +27,10 @@ const OWN: [&str; 14] = [
     "wall_micros",
 ];
 
-/// Replaces the values of [`OWN`]: numbers, texts, objects of numbers, and lists of flat objects.
-fn numbers(text: &str) -> String {
+/// Replaces the values of [`VARYING_JSON_KEYS`] by `[OWN]`: numbers, strings, objects and lists.
+fn replace_json_values(text: &str) -> String {
     let mut out = text.to_owned();
-    for name in OWN {
+    for name in VARYING_JSON_KEYS {
         let key = format!("\"{name}\":");
         let mut parts = out.split(&key);
         let mut replaced = parts.next().unwrap_or_default().to_owned();
@@ -49,8 +49,8 @@ fn numbers(text: &str) -> String {
     out
 }
 
-/// Replaces the keys of ledgers: `belljar/ID+HASH+KEY`.
-fn keys(text: &str) -> String {
+/// Replaces public keys of ledgers, `belljar/ID+HASH+KEY`, by `belljar/[KEY]`.
+fn replace_ledger_keys(text: &str) -> String {
     const START: &str = "belljar/";
     let mut parts = text.split(START);
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -64,8 +64,8 @@ fn keys(text: &str) -> String {
     out
 }
 
-/// Replaces ids of runs, hashes and long numbers.
-fn words(text: &str) -> String {
+/// Replaces run ids, hashes and timestamps in milliseconds or nanoseconds.
+fn replace_ids(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut word = String::new();
     for character in text.chars().chain(['\0']) {
@@ -73,7 +73,7 @@ fn words(text: &str) -> String {
             word.push(character);
             continue;
         }
-        out.push_str(name_of(&word).unwrap_or(&word));
+        out.push_str(replacement_of_id(&word).unwrap_or(&word));
         word.clear();
         out.push(character);
     }
@@ -81,7 +81,8 @@ fn words(text: &str) -> String {
     out
 }
 
-fn name_of(word: &str) -> Option<&'static str> {
+/// Returns the replacement of a word that is a run id, a hash or a timestamp.
+fn replacement_of_id(word: &str) -> Option<&'static str> {
     let is_hex = word.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
     let is_base32 = word.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase());
@@ -96,8 +97,8 @@ fn name_of(word: &str) -> Option<&'static str> {
     }
 }
 
-/// Replaces `2026-11-16 12:00:00.123Z`, with `T` instead of the space, and with other fractions.
-fn times(text: &str) -> String {
+/// Replaces times such as `2026-11-16 12:00:00.123Z` and `2026-11-16T12:00:00Z` by `[TIME]`.
+fn replace_times(text: &str) -> String {
     const SHAPE: &str = "dddd-dd-dd dd:dd:dd";
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -126,8 +127,8 @@ fn times(text: &str) -> String {
     out
 }
 
-/// Replaces spans of time such as `350 µs`, `12 ms` and `1.25 s`, and bytes such as `3.1 KiB`.
-fn spans(text: &str) -> String {
+/// Replaces durations such as `350 µs` and `1.25 s` by `[SPAN]`, and sizes such as `3.1 KiB` by `[SIZE]`.
+fn replace_durations_and_sizes(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let mut parts = line.split(' ').peekable();
@@ -142,7 +143,7 @@ fn spans(text: &str) -> String {
             };
             match name.filter(|_| is_number) {
                 Some(name) => {
-                    let after = parts.next().expect("the unit that was seen");
+                    let after = parts.next().expect("the unit that was peeked");
                     let kept = after.trim_start_matches(|c: char| c.is_alphabetic());
                     out.push_str(name);
                     out.push_str(kept);
@@ -158,7 +159,7 @@ fn spans(text: &str) -> String {
 }
 
 #[test]
-fn ids_times_hashes_and_spans_are_replaced_and_other_words_stay() {
+fn normalize_replaces_ids_times_hashes_and_durations_and_keeps_other_words() {
     for (given, expected) in [
         ("run 01jd3q4m5n6p7r8s ended", "run [ID] ended"),
         ("at 2026-11-16 12:00:00Z, box", "at [TIME], box"),
@@ -175,6 +176,8 @@ fn ids_times_hashes_and_spans_are_replaced_and_other_words_stay() {
         ("authentication is 16 letters", "authentication is 16 letters"),
         ("2026-11-16 is a date", "2026-11-16 is a date"),
     ] {
-        assert_eq!(words(&keys(&numbers(&spans(&times(given))))), expected);
+        let text = replace_durations_and_sizes(&replace_times(given));
+        let text = replace_ids(&replace_ledger_keys(&replace_json_values(&text)));
+        assert_eq!(text, expected);
     }
 }

@@ -1,9 +1,9 @@
-//! Boxes, runs and other objects that do not exist, or that several names fit.
+//! Errors for boxes, runs and other objects that do not exist, and for ambiguous run id prefixes.
 
 use crate::{lab, program, transcript};
 
 #[test]
-fn commands_on_a_missing_box_say_that_there_is_none() {
+fn commands_on_a_missing_box_report_that_it_does_not_exist() {
     insta::assert_snapshot!(transcript(&lab(), &[
         "status missing",
         "start missing",
@@ -94,7 +94,7 @@ belljar: there is no box missing; `belljar list` shows those there are
 }
 
 #[test]
-fn commands_on_a_missing_run_say_that_there_is_none() {
+fn review_commands_on_a_missing_run_report_that_it_does_not_exist() {
     insta::assert_snapshot!(transcript(&lab(), &[
         "diff",
         "diff missing",
@@ -135,7 +135,7 @@ belljar: no run of this directory waits for review; `belljar runs --all` lists t
 }
 
 #[test]
-fn commands_on_a_missing_ledger_say_that_there_is_none() {
+fn ledger_and_net_commands_report_that_no_ledger_exists() {
     insta::assert_snapshot!(transcript(&lab(), &[
         "net log",
         "net learn",
@@ -190,7 +190,7 @@ belljar: no ledger yet: `belljar run` begins one
 }
 
 #[test]
-fn commands_on_missing_records_of_the_ledger_name_them() {
+fn ledger_and_net_commands_name_the_missing_run_event_body_or_file() {
     let lab = lab();
     program(&lab, "run --no-workspace -- true").succeed();
     insta::assert_snapshot!(transcript(&lab, &[
@@ -313,7 +313,7 @@ belljar: FILE [LAB]/missing: No such file or directory (os error 2)
 }
 
 #[test]
-fn commands_on_missing_secrets_skills_and_services_say_that_there_is_none() {
+fn commands_on_missing_secrets_skills_apis_and_agents_name_the_missing_item() {
     insta::assert_snapshot!(transcript(&lab(), &[
         "secret test missing",
         "secret rm missing",
@@ -424,16 +424,16 @@ belljar: read [LAB]/missing: No such file or directory (os error 2)
 }
 
 #[test]
-fn a_prefix_of_several_run_ids_is_refused() {
+fn diff_apply_and_discard_refuse_an_ambiguous_run_id_prefix() {
     let lab = lab();
     for _ in 0..2 {
         program(&lab, "run -- sh -c 'echo x >> file'").succeed();
     }
     let runs = lab.runs();
-    let id = |at: usize| runs[at].file_name().unwrap().to_str().unwrap().to_owned();
+    let id = |index: usize| runs[index].file_name().unwrap().to_str().unwrap().to_owned();
     let (first, second) = (id(0), id(1));
-    let shared = first.bytes().zip(second.bytes()).take_while(|(a, b)| a == b).count();
-    assert!(shared >= 4, "ids begin with the time: {first} {second}");
+    let shared_length = first.bytes().zip(second.bytes()).take_while(|(a, b)| a == b).count();
+    assert!(shared_length >= 4, "run ids start with the time: {first} {second}");
     let prefix = &first[..4];
     let commands = ["diff", "apply --yes", "discard --yes"].map(|it| format!("{it} {prefix}"));
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();

@@ -1,9 +1,9 @@
-//! Exit codes of programs in boxes, and of boxes that cannot be started.
+//! Exit codes of `belljar run` and of commands that ask for confirmation.
 
 use crate::{lab, transcript};
 
 #[test]
-fn the_exit_code_of_run_is_the_exit_code_of_the_program() {
+fn run_exits_with_the_code_of_the_program_signal_timeout_or_limit() {
     let lab = lab();
     lab.write("data", "not a program");
     insta::assert_snapshot!(transcript(&lab, &[
@@ -63,7 +63,7 @@ belljar: the program wrote more output than its limit and was killed
 }
 
 #[test]
-fn a_box_that_cannot_be_started_has_exit_code_125() {
+fn run_exits_with_125_when_the_box_cannot_be_started() {
     insta::assert_snapshot!(transcript(&lab(), &[
         "run --mount LAB/missing:/x -- true",
         "run --rootfs LAB/missing -- true",
@@ -79,7 +79,7 @@ belljar: cannot open [LAB]/missing: No such file or directory (os error 2)
 }
 
 #[test]
-fn questions_without_a_terminal_are_answered_with_no() {
+fn commands_that_ask_for_confirmation_change_nothing_without_a_terminal() {
     let lab = lab();
     crate::program(&lab, "run --name changes -- sh -c 'echo x > file'").succeed();
     insta::assert_snapshot!(transcript(&lab, &[
